@@ -5,16 +5,17 @@ from __future__ import annotations
 import inspect
 import os
 from collections.abc import Callable
-from functools import partial
+from functools import partial, wraps
 from pathlib import Path
 from types import NoneType
 from typing import Any, get_args
 
 import numpy as np
 
-from jgs.data.dataset import Dataset
+from jgs.data.dataset import Dataset, Plain
 from jgs.data.formats import (
     heco,
+    jodie,
     npz,
     ogb,
     ogb_typed,
@@ -22,14 +23,16 @@ from jgs.data.formats import (
     snap,
     synthetic,
     tables,
+    temporal,
     triples,
     typed,
     typed_tables,
 )
+from jgs.data.label_table import LabelTable, label_files
 from jgs.errors import InputError
 from jgs.files.storage import MANIFEST
 
-__all__ = ["LOADERS", "Dataset", "load"]
+__all__ = ["LOADERS", "Dataset", "LabelTable", "load"]
 
 # Each loader takes (name, root, **options). Its docstring says where it looks, and what the
 # options mean.
@@ -57,7 +60,10 @@ def load(name: str | os.PathLike, root: str | os.PathLike = "data", **options: A
         of an edge list of SNAP or KONECT (`jgs.data.formats.snap`), or of a folder. A folder is
         one that `Dataset.save` wrote, one with tables of nodes and edges
         (`jgs.data.formats.tables`; `jgs.data.formats.typed_tables` for node types), or one in
-        SNAP's, OGB's, Planetoid's or HeCo's layout. Its files decide which one it is.
+        SNAP's, OGB's, Planetoid's or HeCo's layout. Its files decide which one it is. Events
+        are a data set too: an archive with `edge_time`, or a file as SNAP
+        (`jgs.data.formats.temporal`) and JODIE (`jgs.data.formats.jodie`) have them. Without
+        labels all nodes are for training and have the label 0.
       root: the folder with data sets, to which they are also downloaded. `synthetic` needs
         none.
       options: options of the loader, for instance `num_nodes`, `seed` and `noise` of
@@ -133,9 +139,17 @@ def _loader_of_path(name: str, root: Path) -> Callable[..., Dataset]:
         )
     if path.is_dir():
         return _loader_of_folder(path)
+    if path.suffix == ".npz" and npz.is_events(path):
+        return partial(_of_plain(npz.load_plain), path)
     if path.suffix == ".npz":
         archive = typed if typed.is_typed(path) else npz
         return partial(archive.load, path.stem, path.parent)
+    if jodie.is_jodie(path):
+        return partial(_of_plain(jodie.load_plain), path)
+    if temporal.is_trust(path):
+        return partial(_of_plain(temporal.load_trust), path)
+    if temporal.is_temporal(path) and not (path.parent / "labels.npy").exists():
+        return partial(_of_plain(temporal.load_plain), path)
     if snap.is_edge_list(path):
         return partial(snap.load, path.name, path.parent)
     if tables.is_edge_table(path):
@@ -168,7 +182,9 @@ def _loader_of_folder(folder: Path) -> Callable[..., Dataset]:
     if (folder / "features.npy").is_file():
         found.append(partial(snap.load, folder.name, folder.parent))
     if tables.is_tables(folder):
-        found.append(partial(tables.load_folder, folder))
+        timed = bool(label_files(folder))
+        read = _of_plain(tables.load_plain) if timed else tables.load_folder
+        found.append(partial(read, folder))
     if not found and heco.is_heco(folder):
         found.append(partial(heco.load_folder, folder))
     if not found and typed_tables.is_typed_tables(folder):
@@ -189,6 +205,17 @@ def _loader_of_folder(folder: Path) -> Callable[..., Dataset]:
             "Name the one that is meant, or the right folder.",
         )
     return found[0]
+
+
+def _of_plain(load_plain: Callable[..., Plain]) -> Callable[..., Dataset]:
+    """The function with the arguments of `load_plain` that returns the `dataset` of its
+    result."""
+
+    @wraps(load_plain)
+    def loader(path: Path, **options: Any) -> Dataset:
+        return load_plain(path, **options).dataset()
+
+    return loader
 
 
 def _load_saved(folder: Path, *, verify: bool = True) -> Dataset:

@@ -13,12 +13,13 @@ import jax
 import numpy as np
 
 from jgs.data import stored, typed_values
+from jgs.data.label_table import LabelTable
+from jgs.data.times import check_unit
 from jgs.data.values import (
     SPLITS,
     as_features,
     as_ids,
     as_labels,
-    check_finite,
     check_labels,
     check_splits,
     class_labels,
@@ -29,7 +30,6 @@ from jgs.errors import InputError
 from jgs.files import storage
 from jgs.files.verified import Verify
 from jgs.graph import Graph, NodeIds, SparseFeatures, TypedFeatures, as_device
-from jgs.graph.features import check_entries
 from jgs.graph.shown import Shown
 
 _ARRAYS = ("labels", "train_idx", "val_idx", "test_idx")
@@ -55,6 +55,11 @@ class Dataset(Shown):
         A node may be in one split only. The training split must not be empty.
       node_ids: `jgs.NodeIds` of `N` nodes, their names in the user's tables; or None.
       class_names: tuple of `num_classes` texts, or None.
+      label_table: `jgs.data.LabelTable`, labels of nodes at moments; or None. With it, nodes
+        may have no labels of their own: `labels` are all -1, the splits are empty, and classes
+        are those of the table.
+      time_unit: the unit of all times, "D", "s", "ms", "us" or "ns", counted from 1970 (UTC);
+        or None where it is not known.
 
     The constructor stores its arguments unchecked; `check()` checks these rules.
     `Dataset.from_arrays` makes a data set of a user's own arrays, `save` writes it to a folder,
@@ -71,6 +76,8 @@ class Dataset(Shown):
     test_idx: np.ndarray
     node_ids: NodeIds | None = None
     class_names: tuple[str, ...] | None = None
+    label_table: LabelTable | None = None
+    time_unit: str | None = None
 
     @classmethod
     def from_arrays(
@@ -85,6 +92,8 @@ class Dataset(Shown):
         node_ids: NodeIds | None = None,
         class_names: Sequence[str] | None = None,
         normalize_features: bool = False,
+        label_table: LabelTable | None = None,
+        time_unit: str | None = None,
     ) -> Dataset:
         """A data set of a user's own arrays: NumPy's, or any that have `__array__` or DLPack.
 
@@ -100,19 +109,23 @@ class Dataset(Shown):
           labels: integers `[N]`, -1 for none (floats: NaN); text `[N]`, "" for none, whose
             classes are then in alphabetical order; or 0 and 1 `[N, C]` for several labels a
             node. For a typed graph also a dict with one node type, `{"paper": labels}`, whose
-            `N` is the number of nodes of that type. Nodes of other types have no label.
+            `N` is the number of nodes of that type. Nodes of other types have no label. None,
+            beside a `label_table`: no node has one.
           splits: a dict with the node ids, or masks `[N]`, of "train", "val" and "test"; the
             last two may be missing. Or `[N]`, one of these names for each node, "" for none.
             Where labels are a dict, `N` is the number of nodes of their type, and ids are those
-            within the type: 0 is its first node.
+            within the type: 0 is its first node. None where labels are None.
           name: the name in messages and run folders.
           num_classes: int. None: the largest label + 1.
-          node_ids, class_names: see `Dataset`.
+          node_ids, class_names, label_table, time_unit: see `Dataset`.
           normalize_features: whether to divide every row of the features by its sum.
 
         Raises `InputError` for arguments that break the rules of `Dataset`.
         """
         nodes = None
+        if label_table is not None and labels is None and splits is None:
+            labels, splits = np.full(graph.num_nodes, -1), {}
+            num_classes = num_classes or label_table.num_classes
         if isinstance(labels, Mapping):
             node_type = typed_values.only_type(name, labels)
             schema = typed_values.schema_of(name, graph)
@@ -135,6 +148,8 @@ class Dataset(Shown):
             *ids,
             num_classes=num_classes,
             normalize_features=normalize_features,
+            label_table=label_table,
+            time_unit=time_unit,
         )
         names = None if named is None else tuple(map(str, named))
         return replace(data, node_ids=node_ids, class_names=names)._check_names()
@@ -149,9 +164,11 @@ class Dataset(Shown):
         arrays = {f"graph.{name}": array for name, array in self.graph.stored().items()}
         arrays |= {name: getattr(self, name) for name in _ARRAYS}
         arrays |= stored.features(self.features) | stored.node_ids(self.node_ids)
+        arrays |= stored.label_table(self.label_table)
         about = {"name": self.name, "num_classes": self.num_classes}
         about["class_names"] = None if self.class_names is None else list(self.class_names)
         about["num_features"] = stored.widths(self.features)
+        about["time_unit"] = self.time_unit
         storage.save_arrays(folder, "jgs.dataset", arrays | stored.about(about))
 
     @classmethod
@@ -173,6 +190,8 @@ class Dataset(Shown):
             num_classes=about["num_classes"],
             node_ids=stored.read_node_ids(owner, arrays),
             class_names=None if names is None else tuple(names),
+            label_table=stored.read_label_table(owner, arrays),
+            time_unit=about.get("time_unit"),
             **{name: arrays[name] for name in _ARRAYS},
         )
         return data.check(values=False)
@@ -200,35 +219,16 @@ class Dataset(Shown):
         `values=False` omits the check that all features are finite, the only one that reads
         them (parsed caches were checked when they were written).
         """
-        self._check_features(values)
+        typed_values.check_features(self.name, self.features, self.graph, values)
         num_nodes = self.graph.num_nodes
         check_labels(self.name, self.labels, self.num_classes, num_nodes)
         splits = {split: getattr(self, f"{split}_idx") for split in SPLITS}
-        check_splits(self.name, splits, self.labels, num_nodes)
+        tabled = self.label_table is not None
+        check_splits(self.name, splits, self.labels, num_nodes, may_be_empty=tabled)
+        if self.label_table is not None:
+            self.label_table.check(self.name, num_nodes)
+        check_unit(self.name, self.time_unit)
         return self._check_names()
-
-    def _check_features(self, values: bool) -> None:
-        if isinstance(self.features, TypedFeatures):
-            typed_values.check_typed(self.name, self.features, self.graph, values)
-            return
-        shape = self.features.shape
-        if len(shape) != 2 or shape[0] != self.graph.num_nodes:
-            raise InputError(
-                f"the features of {self.name} must have one row for every node",
-                f"shape {list(shape)} for {self.graph.num_nodes} nodes",
-                "Give the missing rows, remove those too many, or correct the number of nodes.",
-            )
-        if isinstance(self.features, SparseFeatures):
-            if values:
-                check_entries(f"the features of {self.name}", self.features)
-        elif self.features.dtype not in (np.float32, np.float16):
-            raise InputError(
-                f"the features of {self.name} must be float32 or float16",
-                self.features.dtype,
-                "Convert them with .astype(numpy.float32).",
-            )
-        elif values:
-            check_finite(self.name, np.asarray(self.features))
 
     def _check_names(self) -> Self:
         counts = {"node_ids": self.graph.num_nodes, "class_names": self.num_classes}
@@ -256,6 +256,8 @@ def assemble(
     class_names: tuple[str, ...] | None = None,
     normalize_features: bool = False,
     check_values: bool = True,
+    label_table: LabelTable | None = None,
+    time_unit: str | None = None,
 ) -> Dataset:
     """The checked `Dataset` of what a loader has read; every loader ends with this.
 
@@ -269,6 +271,7 @@ def assemble(
       normalize_features: whether to divide every row by its sum; rows of zeros are kept.
         Features must not be negative then.
       check_values: False skips the scan for NaN and infinity.
+      label_table, time_unit: see `Dataset`.
     """
     labels = as_labels(name, labels)
     if num_classes is None:
@@ -292,7 +295,17 @@ def assemble(
         for split, ids in (("train", train_idx), ("val", val_idx), ("test", test_idx))
     )
     dataset = Dataset(
-        name, graph, rows, labels, num_classes, train, val, test, class_names=class_names
+        name,
+        graph,
+        rows,
+        labels,
+        num_classes,
+        train,
+        val,
+        test,
+        class_names=class_names,
+        label_table=label_table,
+        time_unit=time_unit,
     )
     dataset.check(check_values)
     if graph.num_edges == 0:
@@ -320,7 +333,7 @@ class Plain(NamedTuple):
         links. The links are then the edges with this split that are no reverses, in the order
         of `graph.edge_order`. None: the data have no negatives.
       label_names: the names of the classes of the edges' labels, where these are text; or None.
-      val_idx, class_names: as in a `Dataset`, or None.
+      val_idx, class_names, label_table, time_unit: as in a `Dataset`, or None.
       filled: how many missing values of the users' tables were filled, by the name of the
         column, such as `user.age`; or None.
     """
@@ -337,6 +350,8 @@ class Plain(NamedTuple):
     val_idx: np.ndarray | None = None
     class_names: tuple[str, ...] | None = None
     filled: dict[str, int] | None = None
+    label_table: LabelTable | None = None
+    time_unit: str | None = None
 
     @classmethod
     def of(cls, data: Dataset) -> Plain:
@@ -351,20 +366,35 @@ class Plain(NamedTuple):
             data.node_ids,
             val_idx=data.val_idx,
             class_names=data.class_names,
+            label_table=data.label_table,
+            time_unit=data.time_unit,
         )
 
     def dataset(self) -> Dataset:
         """A data set of this graph. Without labels or a split all nodes are for training and
-        have the label 0. Without features they have features of width 0."""
-        num_nodes = self.graph.num_nodes
-        labels, split = self.labels, (self.train_idx, self.val_idx, self.test_idx)
-        names = self.class_names
-        if labels is None or any(ids is None for ids in split):
-            labels, names = np.zeros(num_nodes, np.int32), None
-            split = np.arange(num_nodes), np.empty(0, np.int32), np.empty(0, np.int32)
-        rows = np.empty((num_nodes, 0), np.float32) if self.features is None else self.features
+        have the label 0, or, beside a label table, none is and has one. Without features they
+        have features of width 0."""
+        num_nodes, names = self.graph.num_nodes, self.class_names
         number = None if names is None else len(names)
+        labels, split = self.labels, (self.train_idx, self.val_idx, self.test_idx)
+        if labels is None or any(ids is None for ids in split):
+            none = np.empty(0, np.int32)
+            if self.label_table is None:
+                labels, names, number = np.zeros(num_nodes, np.int32), None, None
+                split = np.arange(num_nodes), none, none
+            else:
+                labels, split = np.full(num_nodes, -1, np.int32), (none, none, none)
+                number = number or self.label_table.num_classes
+        rows = np.empty((num_nodes, 0), np.float32) if self.features is None else self.features
         data = assemble(
-            self.name, self.graph, rows, labels, *split, num_classes=number, class_names=names
+            self.name,
+            self.graph,
+            rows,
+            labels,
+            *split,
+            num_classes=number,
+            class_names=names,
+            label_table=self.label_table,
+            time_unit=self.time_unit,
         )
         return replace(data, node_ids=self.node_ids)

@@ -14,14 +14,20 @@ from jgs.graph import Graph, SparseFeatures, TypedFeatures
 def facts(data: Plain) -> dict[str, Any]:
     """Numbers and texts by name, as JSON can hold them.
 
-    Of a typed graph, `features_of_types` has for each node type the `width` of its features and
-    their `kind`: a dtype, "sparse", or "none". `edges_of_relations` has for each relation its
-    edges, and the mean and the largest in-degree of the nodes of its target type.
+    Where edges have times, `first_time`, `last_time` and `distinct_times` tell of them, and
+    where the unit is known, `first_date` and `last_date` too. Of a typed graph,
+    `features_of_types` has for each node type the `width` of its features and their `kind`: a
+    dtype, "sparse", or "none". `edges_of_relations` has for each relation its edges, and the
+    mean and the largest in-degree of the nodes of its target type.
     """
     graph, labels = data.graph, data.labels
     found: dict[str, Any] = {"nodes": graph.num_nodes, "edges": graph.num_edges}
     found["weighted"] = graph.edge_weight is not None
     found["timed"] = graph.edge_time is not None
+    if graph.edge_time is not None:
+        found |= _times(np.asarray(graph.edge_time), data.time_unit)
+    if graph.node_time is not None:
+        found["timed_nodes"] = True
     if graph.schema is not None:
         found["node_types"] = dict(graph.schema.node_types)
         found["relations"] = [" ".join(relation) for relation in graph.schema.relations]
@@ -36,11 +42,37 @@ def facts(data: Plain) -> dict[str, Any]:
     if (numbers := graph.edge_columns.get("split")) is not None:
         counts = np.bincount(np.asarray(numbers) + 1, minlength=4)[1:].tolist()
         found |= {f"{name}_edges": n for name, n in zip(SPLITS, counts, strict=True)}
+    if data.label_table is not None:
+        found |= _label_table(data)
     if data.filled:
         found["missing_values_filled"] = data.filled
     if graph.schema is not None and graph.edge_type is not None:
         found["edges_of_relations"] = _relations(graph)
     return found
+
+
+def _times(times: np.ndarray, unit: str | None) -> dict[str, Any]:
+    """The first and the last time, as dates too where their `unit` is known, and how many
+    different times there are."""
+    found: dict[str, Any] = {} if unit is None else {"time_unit": unit}
+    if times.size:
+        ends = [int(times.min()), int(times.max())]
+        found |= dict(zip(("first_time", "last_time"), ends, strict=True))
+        if unit is not None:
+            days = zip(("first_date", "last_date"), ends, strict=True)
+            found |= {name: str(np.array(at).astype(f"M8[{unit}]")) for name, at in days}
+    return found | {"distinct_times": int(np.unique(times).size)}
+
+
+def _label_table(data: Plain) -> dict[str, Any]:
+    table = data.label_table
+    assert table is not None
+    numbers = table.labels.dtype.kind == "f"
+    counts = np.bincount(table.split + 1, minlength=len(SPLITS) + 1)[1:].tolist()
+    found = {"labels_at_moments": table.nodes.size, "label_kind": "numbers"}
+    if not numbers:
+        found |= {"label_kind": "classes", "classes": table.num_classes}
+    return found | {f"{name}_rows": n for name, n in zip(SPLITS, counts, strict=True)}
 
 
 def _features(features: Any) -> dict[str, Any]:

@@ -3,15 +3,16 @@
   `src`, `dst`: its ends, integers or text (`jgs.NodeIds`).
   `label`: optional. Text (empty: none) and integers (from 0; -1 or empty: none) are classes.
       Numbers with a point are numbers (empty or NaN: none).
-  `time`: optional. Integers, in any unit. Dates and times become microseconds since 1970 (UTC).
+  `time`: optional. Whole numbers, in any unit; or dates (`jgs.data.times`).
   `split`: optional. `train`, `val` or `test`; empty: the edge is only a message.
   `edge_weight`: optional; finite and not negative.
   all other columns: edge columns of the graph.
 
 The file is Parquet (`.parquet`), or text with commas (`.csv`, `.csv.gz`) or tabs (all others)
 between the columns, whose first line names them. In RecBole's `.inter` files a name has its
-type behind it, as in `rating:float`. Where no column is `src` but one is `user_id`, the columns
-have RecBole's names: `user_id`, `item_id`, `rating` and `timestamp`.
+type behind it, as in `rating:float`. `ALIASES` has other names of columns, which are taken
+where a file lacks the first; two of them in one file are refused. Where no column is `src` but
+one is `user_id`, `rating` is the label.
 """
 
 from __future__ import annotations
@@ -22,15 +23,21 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from jgs.data.edge_values import SPLIT_NUMBERS, edge_labels, edge_splits, edge_times
+from jgs.data.edge_values import SPLIT_NUMBERS, edge_labels, edge_splits
 from jgs.data.text import first_line
+from jgs.data.times import Clock
 from jgs.errors import InputError, refusing
 from jgs.graph import Graph, NodeIds
 from jgs.graph.formats.tables import read_arrow, read_columns, require
 from jgs.graph.node_ids import id_column
 
 ROLES = ("src", "dst", "label", "time", "edge_weight")  # columns that may have other names
-_RECBOLE = {"src": "user_id", "dst": "item_id", "label": "rating", "time": "timestamp"}
+ALIASES = {
+    "src": ("user_id", "source", "user"),
+    "dst": ("item_id", "destination", "target", "item"),
+    "time": ("timestamp", "ts", "unix_time", "day"),
+}
+"""Other names of columns, as RecBole, TGB and others have them."""
 _REVERSE = "reverse"
 
 
@@ -45,6 +52,7 @@ class EdgeTable(NamedTuple):
       columns: the edge columns `[E, ...]` by name. `label` is int32 (-1: none) or float32 (NaN:
         none), and `split` int8: 0 train, 1 val, 2 test, -1 none.
       label_names: the names of the classes of `label`, or None unless they are text.
+      time_unit: as in `jgs.data.Dataset`.
     """
 
     what: str
@@ -54,10 +62,17 @@ class EdgeTable(NamedTuple):
     time: np.ndarray | None
     columns: dict[str, np.ndarray]
     label_names: tuple[str, ...] | None
+    time_unit: str | None = None
 
-    def graph(self, ids: NodeIds, symmetric: bool, both_ways: bool) -> Graph:
-        """The graph of the nodes `ids`, with all edges. `symmetric` is that of
-        `Graph.from_edges`, and `both_ways` that of `with_reverses`."""
+    def graph(
+        self,
+        ids: NodeIds,
+        symmetric: bool,
+        both_ways: bool,
+        node_time: np.ndarray | None = None,
+    ) -> Graph:
+        """The graph of the nodes `ids`, with all edges. `symmetric` and `node_time` are those
+        of `Graph.from_edges`, and `both_ways` that of `with_reverses`."""
         src = ids.nodes(self.src, f"src in {self.what}")
         dst = ids.nodes(self.dst, f"dst in {self.what}")
         src, dst, own = with_reverses(src, dst, self) if both_ways else (src, dst, self)
@@ -68,6 +83,7 @@ class EdgeTable(NamedTuple):
             own.weight,
             edge_columns=own.columns,
             edge_time=own.time,
+            node_time=node_time,
             symmetric=symmetric,
         )
 
@@ -121,6 +137,8 @@ def read_edges(
     columns: str | None = None,
     apart: bool = False,
     text: Iterable[str] = (),
+    clock: Clock = Clock(),  # noqa: B008
+    leave_out: str | None = None,
 ) -> EdgeTable:
     """The table of edges in one file, `{"": path}`, or in a file for each split.
 
@@ -133,17 +151,19 @@ def read_edges(
       apart: whether `src` and `dst` name different nodes. Where they name the same, and only
         one of the two looks like integers, both are read as text.
       text: those of `src` and `dst` that are text in any case.
+      clock: how times are counted.
+      leave_out: the names, as in the files, of columns that are not read, with commas between.
 
     Raises `InputError`.
     """
     what = ", ".join(str(path) for path in files.values())
-    header = None if columns is None else [name.strip() for name in columns.split(",")]
-    as_text = list(text)
-    tables = [_read(path, names, header, as_text) for path in files.values()]
+    header = None if columns is None else _names(columns)
+    as_text, without = list(text), _names(leave_out)
+    tables = [_read(path, names, header, as_text, without) for path in files.values()]
     groups = (("src",), ("dst",)) if apart else (("src", "dst"),)
     if mixed := [end for group in groups if _is_mixed(tables, group) for end in group]:
         as_text = sorted({*as_text, *mixed})
-        tables = [_read(path, names, header, as_text) for path in files.values()]
+        tables = [_read(path, names, header, as_text, without) for path in files.values()]
     import pyarrow  # `read_arrow` has said what to do where it is not installed
 
     _check_alike(files, tables)
@@ -159,7 +179,7 @@ def read_edges(
         raise InputError(f"{what} must have edges", "no row", "Write a row for each edge.")
     found = read_columns(table)
     for end in ("src", "dst"):
-        found[end] = _ends(f"{end} in {what}", found[end])
+        found[end] = end_names(f"{end} in {what}", found[end])
     label_names = None
     if "label" in found:
         found["label"], label_names = edge_labels(what, found["label"], label_kind)
@@ -168,9 +188,15 @@ def read_edges(
         found["split"] = np.repeat(np.array(numbers, np.int8), [t.num_rows for t in tables])
     elif "split" in found:
         found["split"] = edge_splits(what, found["split"])
-    time = edge_times(what, found.pop("time")) if "time" in found else None
+    given = found.pop("time", None)
+    time = None if given is None else clock.whole(what, given)
+    unit = None if given is None else clock.unit_of(given)
     src, dst, weight = found.pop("src"), found.pop("dst"), found.pop("edge_weight", None)
-    return EdgeTable(what, src, dst, weight, time, found, label_names)
+    return EdgeTable(what, src, dst, weight, time, found, label_names, unit)
+
+
+def _names(listed: str | None) -> list[str]:
+    return [] if listed is None else [name.strip() for name in listed.split(",")]
 
 
 def _read(
@@ -178,6 +204,7 @@ def _read(
     names: Mapping[str, str | None],
     header: list[str] | None,
     text: Iterable[str],
+    without: list[str],
 ) -> Any:
     """The Arrow table in a file, with the columns named as the module says; those named `text`
     are text in a text file, whatever they look like."""
@@ -194,6 +221,8 @@ def _read(
     if text:
         types |= {called[end]: "string" for end in text}
         table = read_arrow(path, types, header, skip)
+    require(str(path), table.column_names, without)
+    table = table.drop_columns(without)
     back = {name: role for role, name in called.items()}
     renamed = [back.get(name, name) for name in table.column_names]
     twice = [name for name in renamed if renamed.count(name) > 1]
@@ -209,7 +238,20 @@ def _read(
 def _called(path: Path, found: list[str], names: Mapping[str, str | None]) -> dict[str, str]:
     """What each of `ROLES` that a file has is called there."""
     given = {role: name for role, name in names.items() if name is not None}
-    usual = _RECBOLE if "src" not in found and "user_id" in found else {}
+    usual = {}
+    for role, others in ALIASES.items():
+        named = [name for name in others if name in found and name not in given.values()]
+        if role in found or role in given or not named:
+            continue
+        if len(named) > 1:
+            raise InputError(
+                f"one column of {path} must mean {role!r}",
+                " and ".join(map(repr, named)),
+                f"Say which by --data-options {role}={named[0]}.",
+            )
+        usual[role] = named[0]
+    if usual.get("src") == "user_id" and "rating" in found and "label" not in found:
+        usual["label"] = "rating"
     called = {role: given.get(role) or usual.get(role, role) for role in ROLES}
     require(str(path), found, [called["src"], called["dst"], *given.values()])
     if len(set(given.values())) < len(given):
@@ -251,7 +293,7 @@ def _check_alike(files: Mapping[str, Path], tables: list[Any]) -> None:
             )
 
 
-def _ends(what: str, values: np.ndarray) -> np.ndarray:
+def end_names(what: str, values: np.ndarray) -> np.ndarray:
     """The names of nodes in a column, int64 or objects that are text."""
     names = id_column(what, values)
     if names.dtype == object and (names == "").any():

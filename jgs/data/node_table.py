@@ -3,6 +3,7 @@
   `id`: distinct integers or text (`jgs.NodeIds`). Row `i` is the `i`-th node of the type.
   `label`: optional; integers from 0, or text; -1 or empty for none.
   `split`: optional; `train`, `val` or `test`; empty for none.
+  `time`: optional; the node exists from then on. Whole numbers, or dates (`jgs.data.times`).
   all other columns, in order: the features, float32.
 
 A column of numbers, or of equally long lists of numbers, is taken as it is; true is 1 and false
@@ -28,7 +29,7 @@ from jgs.graph import NodeIds
 from jgs.graph.checks import refuse_where, refuse_words
 from jgs.graph.formats.tables import read_arrow, read_columns, require
 
-SPECIAL = ("id", "label", "split")
+SPECIAL = ("id", "label", "split", "time")
 _REMEDY = "Delete it, or write numbers in its place."
 
 
@@ -38,7 +39,7 @@ class NodeTable(NamedTuple):
     Fields (`n` nodes):
       path: the table's file.
       ids: their names.
-      label, split: these columns `[n]`, or None.
+      label, split, time: these columns `[n]`, or None.
       features: float32 `[n, F]`, or None if there are no columns for them.
       filled: how many values were missing, by the name of the column that lacked some.
     """
@@ -49,6 +50,7 @@ class NodeTable(NamedTuple):
     split: np.ndarray | None
     features: np.ndarray | None
     filled: dict[str, int]
+    time: np.ndarray | None = None
 
 
 def read_nodes(path: Path, max_categories: int) -> NodeTable:
@@ -77,7 +79,8 @@ def read_nodes(path: Path, max_categories: int) -> NodeTable:
             filled[name] = int(missing.sum())
             features.append(missing[:, None].astype(np.float32))
     joined = np.concatenate(features, axis=1) if features else None
-    return NodeTable(path, ids, found.get("label"), found.get("split"), joined, filled)
+    label, split, time = (found.get(name) for name in SPECIAL[1:])
+    return NodeTable(path, ids, label, split, joined, filled, time)
 
 
 def _ids(path: Path, column: np.ndarray) -> NodeIds:

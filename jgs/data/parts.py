@@ -3,7 +3,8 @@
     manifest.json         what `write_parts` wrote, with the SHA-256 of the manifests below
     graph/                the whole graph with new ids, as `jgs.Graph.save` writes it
     shared/               labels, val_idx, test_idx, original_ids; the schema of a typed graph;
-                          the `jgs.NodeIds` and the negatives of the data set, if it has them
+                          the `jgs.NodeIds`, the label table and the negatives of the data set,
+                          if it has them
     part-00000/ ...       the data of one part:
       features.npy          [n, F], the features of its own nodes; or for `SparseFeatures`
                             features_indptr.npy, features_indices.npy, features_values.npy;
@@ -33,6 +34,7 @@ import jax
 import numpy as np
 
 from jgs.data import stored
+from jgs.data.label_table import LabelTable
 from jgs.errors import InputError
 from jgs.files import storage
 from jgs.files.verified import Verify
@@ -132,6 +134,17 @@ class Parts(Shown):
         )
         found = {k.removeprefix(prefix): v for k, v in shared.items() if k.startswith(prefix)}
         return found or None
+
+    @property
+    def time_unit(self) -> str | None:
+        """As in `jgs.data.Dataset`."""
+        return self.manifest.get("time_unit")
+
+    @cached_property
+    def label_table(self) -> LabelTable | None:
+        """As in `jgs.data.Dataset`, its rows in the same order, with the new node ids."""
+        shared = _open(self.folder, SHARED, SHARED_KIND, self.manifest, False)
+        return stored.read_label_table(str(self.folder / SHARED), shared)
 
     @cached_property
     def node_ids(self) -> NodeIds | None:

@@ -13,14 +13,12 @@ import numpy as np
 from jgs.data import LOADERS, call_loader, load, path_of
 from jgs.data.dataset import Dataset, Plain
 from jgs.data.edges import simple_symmetric_graph
-from jgs.data.formats import ogb_links, tables, triples, typed_tables
+from jgs.data.formats import jodie, npz, ogb_links, tables, temporal, triples, typed_tables
 from jgs.data.formats.snap import is_edge_list, read_edges
 from jgs.data.formats.typed import is_typed
-from jgs.data.values import as_labels
 from jgs.errors import InputError
 from jgs.files import storage
 from jgs.files.storage import MANIFEST
-from jgs.graph import Graph
 
 __all__ = ["Plain", "load_plain", "load_whole"]
 
@@ -32,6 +30,8 @@ def load_plain(name: str | os.PathLike, root: str | os.PathLike, **options: Any)
       an `.npz` archive as in `jgs.data.formats.npz` without features or without a split, with
         the option `symmetric` of `Graph.from_npz`;
       an edge list without arrays beside it, whose edges then all go both ways, once;
+      a list of events as SNAP (`jgs.data.formats.temporal`) or JODIE (`jgs.data.formats.jodie`)
+        has them;
       a table of edges, or a folder of tables (`jgs.data.formats.tables`), also of node types
         (`jgs.data.formats.typed_tables`);
       a folder of triples (`jgs.data.formats.triples`);
@@ -83,36 +83,18 @@ def _loader(path: Path, has_columns: bool) -> Callable[..., Plain] | None:
     if path.suffix == ".npz" and not is_typed(path):
         with storage.open_npz(path) as archive:
             complete = {"train_idx", "test_idx", "val_idx", "labels"} <= set(archive)
-        return None if complete else partial(_archive, path)
+        return None if complete else partial(npz.load_plain, path)
+    if path.suffix != ".npz" and not has_columns:
+        if jodie.is_jodie(path):
+            return partial(jodie.load_plain, path)
+        if temporal.is_trust(path):
+            return partial(temporal.load_trust, path)
     if path.suffix != ".npz" and (has_columns or tables.is_edge_table(path)):
         return partial(tables.load_plain, path)
     if is_edge_list(path) and not (path.parent / "labels.npy").exists():
-        return partial(_edge_list, path)
+        timed = temporal.is_temporal(path)
+        return partial(temporal.load_plain if timed else _edge_list, path)
     return None
-
-
-def _archive(path: Path, *, symmetric: bool = False) -> Plain:
-    with storage.open_npz(path) as archive:
-        labels = archive.get("labels")
-    graph = Graph.from_npz(path, symmetric=symmetric)
-    return Plain(path.stem, graph, _labels(path, labels, graph), None, None)
-
-
-def _labels(path: Path, labels: np.ndarray | None, graph: Graph) -> np.ndarray | None:
-    if labels is None:
-        return None
-    labels = as_labels(path.stem, labels)
-    if len(labels) != graph.num_nodes:
-        raise InputError(
-            f"{path} must have a label for every node",
-            f"{len(labels)} labels for {graph.num_nodes} nodes",
-            "Correct it, or leave the labels out.",
-        )
-    if labels.ndim == 2 and not ((labels == 0) | (labels == 1)).all():
-        raise InputError(
-            f"labels [N, C] in {path} must be 0 or 1", "another value", "Correct them."
-        )
-    return labels
 
 
 def _edge_list(path: Path) -> Plain:

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from jgs.data.label_table import LabelTable
 from jgs.errors import InputError, refusing
 from jgs.graph import NodeIds, Schema, SparseFeatures, TypedFeatures, as_device
 
@@ -127,3 +128,18 @@ def read_node_ids(owner: str, arrays: Mapping[str, np.ndarray]) -> NodeIds | Non
     with refusing((ValueError, TypeError), f"{owner}/node_ids.text.npy must be text", _AGAIN):
         names = [text[a:b].decode() for a, b in pairwise(ends)]
     return NodeIds.of_known(np.array(names, object))
+
+
+def label_table(table: LabelTable | None) -> dict[str, np.ndarray]:
+    """The arrays of the label table, by the names of their files; none if it is None."""
+    fields = {} if table is None else table._asdict()
+    return {f"label_table.{name}": array for name, array in fields.items()}
+
+
+def read_label_table(owner: str, arrays: Mapping[str, np.ndarray]) -> LabelTable | None:
+    """The table that `label_table` wrote, or None; raises `InputError`."""
+    names = [f"label_table.{name}" for name in LabelTable._fields]
+    if not any(name in arrays for name in names):
+        return None
+    require(owner, arrays, names)
+    return LabelTable(*(arrays[name] for name in names))

@@ -61,6 +61,16 @@ def first_line(path: Path) -> bytes:
     return next(line_chunks(path, 1 << 10), b"").partition(b"\n")[0]
 
 
+def first_row(path: Path, comments: bytes = b"#") -> bytes:
+    """The file's first line that is neither blank nor begins with `comments`, or b"". Raises
+    `InputError` as `read_rows` does."""
+    for text in line_chunks(path, 1 << 12):
+        for line in text.splitlines():
+            if line.strip() and not line.startswith(comments):
+                return line
+    return b""
+
+
 def read_lines(path: Path) -> list[str]:
     """All lines of a small text file but blank ones. Raises `InputError` as `read_rows`
     does."""

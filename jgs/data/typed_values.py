@@ -1,5 +1,5 @@
 """A data set's arrays where the graph has node types: labels and splits that are given for the
-nodes of one type, and features with a table for each type."""
+nodes of one type, and features with a table for each type; and the check of all features."""
 
 from __future__ import annotations
 
@@ -97,6 +97,32 @@ def _normalized(name: str, table: Any) -> Any:
     if isinstance(table, SparseFeatures):
         return SparseFeatures.from_scipy(normalized(name, table.to_scipy()))
     return as_device(normalized(name, np.asarray(table)))
+
+
+def check_features(name: str, features: Any, graph: Graph, values: bool) -> None:
+    """Raises `InputError` unless the features have a row for every node of the graph, and an
+    allowed dtype; with `values` also finite numbers."""
+    if isinstance(features, TypedFeatures):
+        check_typed(name, features, graph, values)
+        return
+    shape = features.shape
+    if len(shape) != 2 or shape[0] != graph.num_nodes:
+        raise InputError(
+            f"the features of {name} must have one row for every node",
+            f"shape {list(shape)} for {graph.num_nodes} nodes",
+            "Give the missing rows, remove those too many, or correct the number of nodes.",
+        )
+    if isinstance(features, SparseFeatures):
+        if values:
+            check_entries(f"the features of {name}", features)
+    elif features.dtype not in (np.float32, np.float16):
+        raise InputError(
+            f"the features of {name} must be float32 or float16",
+            features.dtype,
+            "Convert them with .astype(numpy.float32).",
+        )
+    elif values:
+        check_finite(name, np.asarray(features))
 
 
 def check_typed(name: str, features: TypedFeatures, graph: Graph, values: bool) -> None:

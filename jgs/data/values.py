@@ -221,14 +221,18 @@ def _check_num_classes(name: str, labels: np.ndarray, num_classes: int, num_node
 
 
 def check_splits(
-    name: str, splits: dict[str, np.ndarray], labels: np.ndarray, num_nodes: int
+    name: str,
+    splits: dict[str, np.ndarray],
+    labels: np.ndarray,
+    num_nodes: int,
+    may_be_empty: bool = False,
 ) -> None:
     """Raises `InputError` unless the ids of each split are nodes of the graph that have labels,
-    and each node is in at most one split, and only once."""
+    and each node is in at most one split, and only once. The training split `may_be_empty`."""
     rule = f"each node of {name} must be in one split at most, and once"
     earlier: dict[str, np.ndarray] = {}
     for split, ids in splits.items():
-        _check_split(name, split, ids, labels, num_nodes)
+        _check_split(name, split, ids, labels, num_nodes, may_be_empty)
         members: np.ndarray = np.zeros(num_nodes, bool)
         members[ids] = True
         if np.count_nonzero(members) < ids.size:
@@ -249,7 +253,14 @@ def check_splits(
         earlier[split] = members
 
 
-def _check_split(name: str, split: str, ids: np.ndarray, labels: np.ndarray, num_nodes: int):
+def _check_split(
+    name: str,
+    split: str,
+    ids: np.ndarray,
+    labels: np.ndarray,
+    num_nodes: int,
+    may_be_empty: bool,
+) -> None:
     """Raises `InputError` unless `ids` are nodes of the graph that have labels."""
     rule = f"the {split} split of {name} must"
     if ids.ndim != 1 or ids.dtype != np.int32:
@@ -259,7 +270,7 @@ def _check_split(name: str, split: str, ids: np.ndarray, labels: np.ndarray, num
             "Convert a mask with numpy.flatnonzero(mask).astype(numpy.int32).",
         )
     if ids.size == 0:
-        if split == "train":
+        if split == "train" and not may_be_empty:
             raise InputError(f"{rule} not be empty", "no node", "Name the nodes to train on.")
         return
     check_range(f"{rule} hold node ids", ids, num_nodes, "Correct the split.")

@@ -112,12 +112,18 @@ def write_parts(
     }
     if label_names is not None:
         manifest["label_names"] = list(label_names)
+    if data.time_unit is not None:
+        manifest["time_unit"] = data.time_unit
+    table = data.label_table
+    if table is not None:
+        table = table._replace(nodes=new_id[table.nodes])
     shared: dict[str, Any] = {
         "labels": _rows(data.labels, order),
         "val_idx": np.sort(new_id[data.val_idx]),
         "test_idx": np.sort(new_id[data.test_idx]),
         "original_ids": order,
         **stored.node_ids(data.node_ids),
+        **stored.label_table(table),
         **named,
     }
     for split, ids in (negatives or {}).items():

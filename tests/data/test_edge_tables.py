@@ -217,23 +217,37 @@ def test_labels_that_are_missing(tmp_path, ending):
 
 
 @pytest.mark.parametrize(
-    ("times", "micro"),
+    ("times", "unit", "whole"),
     [
-        (["2020-01-01"] * 5, 1577836800 * 10**6),
-        (["2020-01-01 00:00:01"] * 5, 1577836801 * 10**6),
-        (["2020-01-01T00:00:00.000001"] * 5, 1577836800 * 10**6 + 1),
-        (["1960-01-01"] * 5, -315619200 * 10**6),
-        ([2.0**40] * 5, 2**40),
-        ([2**62] * 5, 2**62),
+        (["2020-01-01"] * 5, None, 1577836800),
+        (["2020-01-01"] * 5, "D", 18262),
+        (["2020-01-01 00:00:01"] * 5, "ms", 1577836801 * 10**3),
+        (["2020-01-01T00:00:00.000001"] * 5, "us", 1577836800 * 10**6 + 1),
+        (["2020-01-01T02:00:00+02:00", "2020-01-01T00:00:00Z"] * 2 + [None], "s", None),
+        (["1960-01-01"] * 5, "s", -315619200),
+        ([2.0**40] * 5, None, 2**40),
+        ([2**62] * 5, "us", 2**62),
     ],
 )
-def test_dates_become_microseconds(tmp_path, times, micro):
-    graph = load_plain(write(tmp_path / "t.csv", time=times), "data").graph
-    assert np.asarray(graph.edge_time).tolist() == [micro] * 5
-    if isinstance(times[0], str):
-        frame = pandas.Series(pandas.to_datetime(times)).dt.tz_localize("UTC")
+def test_dates_become_whole_numbers(tmp_path, times, unit, whole):
+    path, options = write(tmp_path / "t.csv", time=times), {"time_unit": unit} if unit else {}
+    if whole is None:
+        with pytest.raises(InputError, match="or a date; got NaT at edge 4"):
+            load_plain(path, "data", **options)
+        times, whole = times[:-1] * 2, 1577836800
+        path = write(path, time=times[:5])
+    plain = load_plain(path, "data", **options)
+    assert np.asarray(plain.graph.edge_time).tolist() == [whole] * 5
+    dates = isinstance(times[0], str)
+    assert plain.time_unit == (unit or ("s" if dates else None))
+    if dates:
+        frame = pandas.Series(pandas.to_datetime(times[:5], utc=True))
         path = write(tmp_path / "t.parquet", time=frame.dt.tz_convert("Asia/Tokyo"))
-        assert np.asarray(load_plain(path, "data").graph.edge_time).tolist() == [micro] * 5
+        graph = load_plain(path, "data", **options).graph
+        assert np.asarray(graph.edge_time).tolist() == [whole] * 5
+        path = write(tmp_path / "t.parquet", time=times[:5])  # text, as in CSV
+        graph = load_plain(path, "data", **options).graph
+        assert np.asarray(graph.edge_time).tolist() == [whole] * 5
 
 
 def test_the_kinds_of_columns_that_parquet_has(tmp_path):
@@ -289,9 +303,30 @@ def test_ids_of_which_some_look_like_numbers(tmp_path):
         ({"time": [1, 2, None, 4, 5]}, {}, "a whole number or a date; got nan at edge 2"),
         ({"time": [1, 2, 2.5, 4, 5]}, {}, "a whole number or a date; got 2.5 at edge 2"),
         ({"time": [1, 2, 1e30, 4, 5]}, {}, "a whole number or a date; got 1e+30 at edge 2"),
-        ({"time": [*"1234", "soon"]}, {}, "whole number or a date; got 1 at edge 0"),
+        ({"time": [*"1234", "soon"]}, {}, "whole number or a date; got soon at edge 4"),
+        ({"time": ["2020-01-01"] * 4 + ["soon"]}, {}, "or a date; got soon at edge 4"),
         ({"time": ["2020-01-01"] * 4 + [None]}, {}, "or a date; got NaT at edge 4"),
-        ({"time": ["2020-01-01T00:00:00.000000001"] * 5}, {}, "must be whole microseconds"),
+        (
+            {"time": ["2020-01-01", "2020-01-01T00:00:00.000001"] * 2 + ["2020-01-01"]},
+            {"time_unit": "ms"},
+            "of ms; got 2020-01-01T00:00:00.000001000 at edge 1. Give --data-options "
+            "time_unit=us.",
+        ),
+        ({"time": [1, 2, 2.5, 4, 5]}, {}, "Give --data-options time_scale=10: times are"),
+        ({}, {"time_unit": "h"}, "must be one of D, s, ms, us, ns; got 'h'"),
+        ({}, {"time_scale": 0}, "the option time_scale must be 1 or more; got 0"),
+        ({}, {"leave_out": "cost"}, "must have a column 'cost'"),
+        (
+            {"time": None, "ts": [1] * 5, "day": [2] * 5},
+            {},
+            "one column of {path} must mean 'time'; got 'ts' and 'day'. Say which by "
+            "--data-options time=ts.",
+        ),
+        (
+            {"src": None, "user": list("abcde"), "source": list("abcde")},
+            {},
+            "must mean 'src'; got 'source' and 'user'",
+        ),
         (
             {"split": ["train", "valid"] * 2 + [""]},
             {},
@@ -320,7 +355,11 @@ def test_ids_of_which_some_look_like_numbers(tmp_path):
             "edge weights must be finite float32 numbers and not negative",
         ),
         ({"price": list("abcde")}, {}, "'price' must be numbers; got 'a' in row 0"),
-        ({"time": [*"1234", "in\nlines"]}, {}, "whole number or a date; got 1 at edge 0"),
+        (
+            {"time": [*"1234", "in\nlines"]},
+            {},
+            "whole number or a date; got in lines at edge 4",
+        ),
         ({"split": ["in\nlines"] * 5}, {}, "or empty; got in lines at edge 0"),
         ({"reverse": [0] * 5}, {}, "none that means 'reverse'; got 'reverse' among"),
     ],
@@ -377,3 +416,16 @@ def test_a_table_without_rows_and_a_list_that_is_no_table(tmp_path):
     (tmp_path / "t.csv").write_text("a,b\n1,2\n")
     with pytest.raises(InputError, match="must have a column 'src' and a column 'dst'"):
         load_plain(path, "data")
+
+
+def test_a_data_set_of_labelled_nodes_counts_time_in_its_unit(tmp_path):
+    write(tmp_path / "own" / "edges.csv", time=["2020-01-01T00:00:00.5"] * 5)
+    nodes = {"id": ["cat", "bob", "ann"], "x": [1, 2, 3], "label": [0, 1, 0]}
+    frame = pandas.DataFrame(nodes | {"split": ["train", "val", "test"]})
+    frame.to_csv(tmp_path / "own" / "nodes.csv", index=False)
+    with pytest.raises(InputError, match="Give --data-options time_unit=ms"):
+        load(tmp_path / "own")
+    data = load(tmp_path / "own", time_unit="ms")
+    assert (data.time_unit, int(data.graph.edge_time[0])) == ("ms", 1577836800500)
+    load(tmp_path / "own", time_unit="ms").save(tmp_path / "saved")
+    assert load(tmp_path / "saved").time_unit == "ms"

@@ -274,3 +274,16 @@ def test_what_a_relation_lacks(folder):
         found[name] = columns | {"weight": np.asarray(data.graph.edge_weight)[at].tolist()}
     assert found["buys"] == {"label": [0, -1], "split": [0, -1], "weight": [2, 0.5]}
     assert found["knows_well"] == {"label": [-1], "split": [-1], "weight": [1]}
+
+
+def test_times_and_ends_by_other_names(folder):
+    ends = "timestamp,source,destination,label\n2020-01-02,u2,u1,1.5\n2020-01-03,u4,u2,\n"
+    (folder / "edges_user_knows_well_user.csv").write_text(ends)
+    for name in ("edges_user_buys_item.csv", "edges_item_shop.tsv"):
+        (folder / name).unlink()
+    (folder / "nodes_item.csv").unlink()
+    data = load(folder, both_ways=False, time_unit="D")
+    names, _ = edges_of(data, ("user", "knows_well", "user"))
+    assert names == [("user:u2", "user:u1"), ("user:u4", "user:u2")]
+    assert sorted(np.asarray(data.graph.edge_time).tolist()) == [18263, 18264]
+    assert data.time_unit == "D"

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 import scipy
 
-from jgs.data.dataset import Dataset, assemble
+from jgs.data.dataset import Dataset, Plain, assemble
 from jgs.data.values import as_labels, training_nodes
 from jgs.errors import InputError, refusing
 from jgs.files import storage
@@ -113,6 +113,38 @@ def load(
         class_names=None if names is None else tuple(names.tolist()),
         normalize_features=normalize_features,
     )
+
+
+def is_events(path: Path) -> bool:
+    """Whether it is an archive of edges with times, without labels of nodes."""
+    with storage.open_npz(path) as archive:
+        return "edge_time" in archive and "labels" not in archive
+
+
+def load_plain(path: Path, *, symmetric: bool = False) -> Plain:
+    """The graph of the archive at `path`, with its labels if it has some. Raises
+    `InputError`."""
+    with storage.open_npz(path) as archive:
+        labels = archive.get("labels")
+    graph = Graph.from_npz(path, symmetric=symmetric)
+    return Plain(path.stem, graph, _labels(path, labels, graph), None, None)
+
+
+def _labels(path: Path, labels: np.ndarray | None, graph: Graph) -> np.ndarray | None:
+    if labels is None:
+        return None
+    labels = as_labels(path.stem, labels)
+    if len(labels) != graph.num_nodes:
+        raise InputError(
+            f"{path} must have a label for every node",
+            f"{len(labels)} labels for {graph.num_nodes} nodes",
+            "Correct it, or leave the labels out.",
+        )
+    if labels.ndim == 2 and not ((labels == 0) | (labels == 1)).all():
+        raise InputError(
+            f"labels [N, C] in {path} must be 0 or 1", "another value", "Correct them."
+        )
+    return labels
 
 
 def open_npy(path: Path) -> np.ndarray:

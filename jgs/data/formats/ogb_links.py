@@ -29,10 +29,10 @@ import numpy as np
 from jgs.data.cache import parsed
 from jgs.data.dataset import Plain
 from jgs.data.edge_table import EdgeTable, with_reverses
-from jgs.data.edge_values import edge_times
 from jgs.data.formats.npz import open_npy
 from jgs.data.formats.ogb import read_node_count, save_text_features, split_folder
 from jgs.data.text import read_table
+from jgs.data.times import Clock
 from jgs.data.torch_file import load_torch
 from jgs.errors import InputError
 from jgs.files import storage
@@ -224,7 +224,7 @@ def _edges(
         ends[:, 0],
         ends[:, 1],
         beside["weight"],
-        None if time is None else edge_times(str(raw.parent), time),
+        None if time is None else Clock().whole(str(raw.parent), time),
         {"split": split.astype(np.int8)},
         None,
     )

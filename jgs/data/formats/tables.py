@@ -11,9 +11,14 @@
       Where one table has text and the other integers, they are compared as text (`NodeIds`).
   `label`: integers from 0, or text; -1 or empty for none.
   `split`: `train`, `val` or `test`; empty for none.
+  `time`: optional; the node exists from then on (`node_time` of the graph). Whole numbers in
+      the unit of the edges' times, or dates (`jgs.data.times`).
   all other columns, in order: the features; numbers, or equally long lists of them.
-A `Dataset` needs all of them. For `load_plain`, only `id` must be there. Without `nodes` the
+A `Dataset` needs all others. For `load_plain`, only `id` must be there. Without `nodes` the
 nodes are those that edges name, in ascending order.
+
+A folder may also have the table `labels`, of labels at moments (`jgs.data.label_table`). Then
+`nodes` must have no column `label`.
 """
 
 from __future__ import annotations
@@ -24,7 +29,9 @@ import numpy as np
 
 from jgs.data.dataset import Dataset, Plain
 from jgs.data.edge_table import read_edges
+from jgs.data.label_table import label_files, read_label_table
 from jgs.data.text import first_line
+from jgs.data.times import Clock
 from jgs.data.values import (
     as_features,
     as_labels,
@@ -38,7 +45,8 @@ from jgs.graph import NodeIds, as_device
 from jgs.graph.checks import refuse_words
 from jgs.graph.formats.tables import ENDINGS, read_columns, require
 
-_SPECIAL = ("id", "label", "split")  # columns of `nodes` that are not features
+_NEEDED = ("id", "label", "split")
+_SPECIAL = (*_NEEDED, "time")  # columns of `nodes` that are not features
 _FILES = (*ENDINGS, ".tsv", ".tsv.gz", ".inter")
 _TAB = (".tsv", ".tsv.gz")  # may be an edge list of SNAP, which has no line of names
 _SPLITS = {"train": ("train",), "val": ("val", "valid"), "test": ("test",)}
@@ -61,27 +69,36 @@ def is_edge_table(path: Path) -> bool:
 
 
 def load_folder(
-    folder: Path, *, symmetric: bool = False, normalize_features: bool = False
+    folder: Path,
+    *,
+    symmetric: bool = False,
+    normalize_features: bool = False,
+    time_unit: str | None = None,
+    time_scale: int = 1,
 ) -> Dataset:
     """The data set of the tables `nodes` and `edges` in `folder`. It has `node_ids`, and
     `class_names` if labels are text.
 
     `symmetric` adds every edge's reverse and keeps each edge once. `normalize_features` makes
-    the rows of the features sum to 1. Raises `InputError`.
+    the rows of the features sum to 1. `time_unit` and `time_scale` are those of
+    `jgs.data.times.Clock`. Raises `InputError`.
     """
+    clock = Clock(time_unit, time_scale).check()
     path, edges = _table(folder, "nodes"), _table(folder, "edges")
     nodes = read_columns(path)
-    require(str(path), nodes, _SPECIAL)
+    require(str(path), nodes, _NEEDED)
     ids = NodeIds(nodes["id"])
-    table = read_edges({"": edges}, {}, text=_text_ends(ids))
+    table = read_edges({"": edges}, {}, text=_text_ends(ids), clock=clock)
+    node_time = _node_time(path, nodes, clock)
     return Dataset.from_arrays(
-        table.graph(ids, symmetric, both_ways=False),
+        table.graph(ids, symmetric, both_ways=False, node_time=node_time),
         _features(path, nodes, needed=True),
         nodes["label"],
         nodes["split"],
         name=folder.resolve().name,
         node_ids=ids,
         normalize_features=normalize_features,
+        time_unit=table.time_unit or clock.unit_of(nodes.get("time")),
     )
 
 
@@ -101,6 +118,9 @@ def load_plain(
     symmetric: bool = False,
     both_ways: bool | None = None,
     normalize_features: bool = False,
+    time_unit: str | None = None,
+    time_scale: int = 1,
+    leave_out: str | None = None,
 ) -> Plain:
     """The data set of the table of edges, or of the folder, at `path`.
 
@@ -108,7 +128,8 @@ def load_plain(
       src, dst, label, time, weight: the names of these columns in the tables of edges.
       columns: the names of all columns, with commas between, where the tables of edges are text
         without a line of names.
-      label_kind: "class" or "number", whatever the labels of edges look like.
+      label_kind: "class" or "number", whatever the labels of edges look like; or those of the
+        table `labels`, if there is one.
       src_type, dst_type: the names of two types of nodes, if `src` and `dst` name nodes of
         different kinds, such as user and item. Each type has names of its own: in `node_ids`
         the user 17 is `user:17`. There must be no table of nodes.
@@ -118,9 +139,12 @@ def load_plain(
       both_ways: whether to add every edge's reverse, with its label, time, split and all other
         columns, and to keep parallel edges. None: only where there are two types.
       normalize_features: whether to make the rows of the features sum to 1.
+      time_unit, time_scale: how times are counted; see `jgs.data.times.Clock`.
+      leave_out: the names of columns of edges that are not read, with commas between.
 
     Raises `InputError`.
     """
+    clock = Clock(time_unit, time_scale).check()
     typed = src_type is not None or dst_type is not None
     both_ways = typed if both_ways is None else both_ways
     nodes_path, files = _files(path)
@@ -142,23 +166,32 @@ def load_plain(
     if nodes_path is not None:
         require(str(nodes_path), nodes, ["id"])
         ids = NodeIds(nodes["id"])
+    labels_path = _labels_path(path, nodes_path, nodes)
     table = read_edges(
         files,
         names,
-        label_kind=label_kind,
+        label_kind=label_kind if labels_path is None else None,
         columns=columns,
         apart=typed,
         text=() if ids is None else _text_ends(ids),
+        clock=clock,
+        leave_out=leave_out,
     )
     if src_type is not None and dst_type is not None:
         graph, ids = table.bipartite(src_type, dst_type, relation, both_ways)
     else:
         ids = NodeIds.of_edges(table.src, table.dst) if ids is None else ids
-        graph = table.graph(ids, symmetric, both_ways)
+        node_time = None if nodes_path is None else _node_time(nodes_path, nodes, clock)
+        graph = table.graph(ids, symmetric, both_ways, node_time)
     name = path.resolve().name
     for ending in () if path.is_dir() else _FILES:
         name = name.removesuffix(ending)
     plain = Plain(name, graph, None, None, None, None, ids, label_names=table.label_names)
+    unit = table.time_unit or clock.unit_of(nodes.get("time"))
+    plain = plain._replace(time_unit=unit)
+    if labels_path is not None:
+        found, class_names = read_label_table(labels_path, ids, clock, label_kind)
+        plain = plain._replace(label_table=found, class_names=class_names)
     if nodes_path is None:
         return plain
     return _with_nodes(plain, nodes_path, nodes, normalize_features)
@@ -179,7 +212,9 @@ def _with_nodes(
             node_ids=plain.node_ids,
             normalize_features=normalize_features,
         )
-        found = Plain.of(data)._replace(label_names=plain.label_names)
+        found = Plain.of(data)._replace(
+            label_names=plain.label_names, time_unit=plain.time_unit
+        )
     else:
         rows = as_features(name, rows)
         check_finite(name, rows)
@@ -192,6 +227,31 @@ def _with_nodes(
         check_labels(name, labels, max(1, int(labels.max(initial=0)) + 1), len(labels))
         found = found._replace(labels=labels, class_names=class_names)
     return found if rows.shape[1] else found._replace(features=None)
+
+
+def _node_time(path: Path, nodes: dict[str, np.ndarray], clock: Clock) -> np.ndarray | None:
+    """int64 `[N]`: when each node in the table `nodes` begins to exist, or None."""
+    return clock.whole(str(path), nodes["time"], "row") if "time" in nodes else None
+
+
+def _labels_path(
+    path: Path, nodes_path: Path | None, nodes: dict[str, np.ndarray]
+) -> Path | None:
+    """The table of labels at moments beside the tables at `path`, or None."""
+    files = label_files(path) if path.is_dir() else []
+    if len(files) > 1:
+        raise InputError(
+            f"{path} must hold one table of labels",
+            ", ".join(file.name for file in files),
+            "Remove those too many.",
+        )
+    if files and "label" in nodes:
+        raise InputError(
+            f"labels must be in {files[0]}, or in the column label of {nodes_path}",
+            "both",
+            "Remove one; a label at a moment belongs into the first.",
+        )
+    return files[0] if files else None
 
 
 def _text_ends(ids: NodeIds) -> tuple[str, ...]:

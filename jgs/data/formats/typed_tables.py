@@ -20,7 +20,8 @@ edges have 0 there, and no label and no split.
 
 Features are `jgs.graph.TypedFeatures`. Nodes have the names `<type>:<id>` in `node_ids`,
 because nodes of different types may have equal ids. Labels are those of one type: where several
-have a column `label`, the option `target` names it.
+have a column `label`, the option `target` names it. A table `labels_<type>` has labels at
+moments (`jgs.data.label_table`), and no table of nodes has a column `label` then.
 """
 
 from __future__ import annotations
@@ -30,24 +31,18 @@ import logging
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from jgs.data.dataset import Dataset, Plain, assemble
+from jgs.data.dataset import Dataset, Plain
 from jgs.data.edge_table import EdgeTable, read_edges
 from jgs.data.formats import tables
+from jgs.data.formats.typed_labels import label_tables, with_labels
 from jgs.data.node_table import NodeTable, read_nodes
 from jgs.data.padded import as_chosen
 from jgs.data.text import first_line
-from jgs.data.typed_values import labels_of_type
-from jgs.data.values import (
-    as_labels,
-    check_labels,
-    class_labels,
-    normalized,
-    split_ids,
-)
+from jgs.data.times import Clock
+from jgs.data.values import normalized
 from jgs.errors import InputError, refusing
 from jgs.graph import Graph, NodeIds, TypedFeatures
 from jgs.graph.checks import refuse_words
@@ -75,9 +70,13 @@ def load_folder(
     max_categories: int = 64,
     normalize_features: bool = False,
     features: str = "typed",
+    label_kind: str | None = None,
+    time_unit: str | None = None,
+    time_scale: int = 1,
 ) -> Dataset:
     """The data set of the tables in `folder`, one of which must have the columns `label` and
-    `split`. The options are those of `load_plain`. Raises `InputError`."""
+    `split`, or be one of labels at moments. The options are those of `load_plain`. Raises
+    `InputError`."""
     plain = load_plain(
         folder,
         types=types,
@@ -86,8 +85,11 @@ def load_folder(
         max_categories=max_categories,
         normalize_features=normalize_features,
         features=features,
+        label_kind=label_kind,
+        time_unit=time_unit,
+        time_scale=time_scale,
     )
-    if plain.labels is None or plain.train_idx is None:
+    if plain.label_table is None and (plain.labels is None or plain.train_idx is None):
         raise InputError(
             f"a table of nodes in {folder} must have the columns label and split",
             "none that has both",
@@ -106,20 +108,27 @@ def load_plain(
     max_categories: int = 64,
     normalize_features: bool = False,
     features: str = "typed",
+    time_unit: str | None = None,
+    time_scale: int = 1,
 ) -> Plain:
     """The graph of the tables in `folder`, with labels, a split and features if they have them.
 
     Args:
       types: the names of node types without a table, with commas between.
       target: the node type whose labels and split are meant; None: the only one with labels.
-      label_kind: "class" or "number", whatever the labels of edges look like.
+      label_kind: "class" or "number", whatever the labels of edges look like; or those of a
+        table of labels at moments, if there is one.
       both_ways: whether to add each relation's reverse.
       max_categories: the most different texts in a feature column that has text.
       normalize_features: whether to make the rows of the features of each type sum to 1.
       features: "typed", or "padded" for one matrix (`jgs.data.padded`).
+      time_unit, time_scale: how times are counted; see `jgs.data.times.Clock`.
 
     Raises `InputError`.
     """
+    clock = Clock(time_unit, time_scale).check()
+    timed = label_tables(folder)
+    kind_of_edges = None if timed else label_kind
     files = _files(folder)
     declared = [] if types is None else [each.strip() for each in types.split(",")]
     nodes = {name: read_nodes(path, max_categories) for name, path in files["nodes"].items()}
@@ -131,7 +140,8 @@ def load_plain(
             "Correct the name, or remove the type.",
         )
     edges = {
-        one: _edges(path, one, nodes, label_kind) for one, path in sorted(relations.items())
+        one: _edges(path, one, nodes, kind_of_edges, clock)
+        for one, path in sorted(relations.items())
     }
     ids = {name: table.ids for name, table in nodes.items()} | _ids_of_edges(edges, nodes)
     if new := sorted(ids.keys() - nodes.keys() - set(declared)):
@@ -142,7 +152,7 @@ def load_plain(
         )
     ids = {name: ids[name] for name in sorted(ids)}
     label_names = _label_names(edges)
-    graph = _graph(edges, ids, nodes, both_ways)
+    graph = _graph(edges, ids, nodes, both_ways, clock)
     assert graph.schema is not None
     given = {name: t.features for name, t in nodes.items() if t.features is not None}
     if normalize_features:
@@ -163,8 +173,10 @@ def load_plain(
     if plain.filled:
         shown = ", ".join(f"{column} {count}" for column, count in plain.filled.items())
         _log.info("%s: missing values were filled with 0: %s", folder, shown)
-    chosen = _target(folder, nodes, target)
-    return plain if chosen is None else _with_labels(plain, chosen, nodes[chosen])
+    units = {table.time_unit for table in edges.values() if table.time is not None}
+    units |= {clock.unit_of(table.time) for table in nodes.values() if table.time is not None}
+    plain = plain._replace(time_unit=units.pop() if len(units) == 1 else None)
+    return with_labels(plain, folder, ids, nodes, timed, target, label_kind, clock)
 
 
 def typed_ids(ids: Mapping[str, NodeIds]) -> NodeIds:
@@ -236,7 +248,11 @@ def _readings(name: str, known: set[str]) -> list[Relation]:
 
 
 def _edges(
-    path: Path, relation: Relation, nodes: Mapping[str, NodeTable], label_kind: str | None
+    path: Path,
+    relation: Relation,
+    nodes: Mapping[str, NodeTable],
+    label_kind: str | None,
+    clock: Clock,
 ) -> EdgeTable:
     ends = {"src": relation[0], "dst": relation[2]}
     text = [
@@ -246,7 +262,12 @@ def _edges(
     ]
     apart = ends["src"] != ends["dst"]
     return read_edges(
-        {"": path}, _end_names(path), label_kind=label_kind, apart=apart, text=text
+        {"": path},
+        _end_names(path),
+        label_kind=label_kind,
+        apart=apart,
+        text=text,
+        clock=clock,
     )
 
 
@@ -268,7 +289,7 @@ def _end_names(path: Path) -> dict[str, str | None]:
             f"columns {', '.join(map(repr, names)) or 'none'}",
             "Write two, with a line of names.",
         )
-    if {"src", "dst"} & set(names) or "user_id" in names:
+    if {"src", "dst", "source", "user_id"} & set(names):
         return {}
     return {"src": names[0], "dst": names[1]}
 
@@ -290,6 +311,7 @@ def _graph(
     ids: Mapping[str, NodeIds],
     nodes: Mapping[str, NodeTable],
     both_ways: bool,
+    clock: Clock,
 ) -> Graph:
     pairs, weights, times = {}, {}, {}
     for one, table in edges.items():
@@ -309,12 +331,18 @@ def _graph(
             f"times in {edges[timed].what} and none in {edges[other].what}",
             "Add a column time, or remove the others; an early time is an edge always there.",
         )
+    begun = {
+        kind: clock.whole(str(table.path), table.time, "row")
+        for kind, table in nodes.items()
+        if table.time is not None
+    }
     return Graph.from_relations(
         {kind: len(own) for kind, own in ids.items()},
         pairs,
         weights or None,
         edge_columns=_columns(edges),
         edge_time=times or None,
+        node_time=begun or None,
         both_ways=both_ways,
     )
 
@@ -366,50 +394,3 @@ def _label_names(edges: Mapping[Relation, EdgeTable]) -> tuple[str, ...] | None:
             "Number the classes in both, or remove one of the columns.",
         )
     return named[0].label_names if named else None
-
-
-def _target(folder: Path, nodes: Mapping[str, NodeTable], target: str | None) -> str | None:
-    """The type whose labels are meant, or None if there are no labels."""
-    labelled = [name for name, table in nodes.items() if table.label is not None]
-    if target is None and len(labelled) < 2:
-        return labelled[0] if labelled else None
-    if target not in labelled:
-        raise InputError(
-            f"the labels in {folder} must be of one type, which the option target names if "
-            "several have some",
-            f"target {target} and labels of {', '.join(labelled) or 'none'}",
-            "Correct the option.",
-        )
-    return target
-
-
-def _with_labels(plain: Plain, kind: str, table: NodeTable) -> Plain:
-    """The graph with the labels, and the split if there is one, of the nodes of a type."""
-    assert plain.graph.schema is not None
-    assert table.label is not None
-    nodes = plain.graph.schema.nodes(kind)
-    what = str(table.path)
-    numbers, class_names = class_labels(what, table.label)
-    own = as_labels(what, numbers)
-    labels = labels_of_type(what, own, plain.graph.schema, kind)
-    number = int(own.max(initial=-1)) + 1 if own.ndim == 1 else own.shape[1]
-    check_labels(what, own, len(class_names or ()) or max(1, number), len(nodes))
-    plain = plain._replace(labels=labels, class_names=class_names)
-    if table.split is None:
-        return plain
-    splits = (ids + nodes.start for ids in split_ids(what, table.split, len(nodes)))
-    train, val, test = splits
-    data = assemble(
-        plain.name,
-        plain.graph,
-        plain.features,
-        labels,
-        train,
-        val,
-        test,
-        num_classes=len(class_names) if class_names else None,
-        class_names=class_names,
-    )
-    own_fields: dict[str, Any] = Plain.of(data)._asdict()
-    kept = ("node_ids", "label_names", "filled")
-    return Plain(**own_fields | {name: getattr(plain, name) for name in kept})

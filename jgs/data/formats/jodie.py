@@ -1,0 +1,99 @@
+"""JODIE's CSV files of users and items, such as `wikipedia.csv` and `reddit.csv`, and those of
+TGB in the same form (`tgbl-wiki_edgelist_v2.csv`).
+
+The first line is `user_id,item_id,timestamp,state_label,comma_separated_list_of_features`. Each
+other line is an event: the user, the item, the time, the label and, in all further columns, its
+features, as many in each line. The file may be gzipped, with `.gz` behind its name.
+
+The graph has the node types `user` and `item`, each with ids of its own, and a relation from
+users to items, whose edges are the events. Edges have `edge_time` and the edge columns `label`
+(int32) and `features` (float32 `[E, F]`, finite). `node_ids` has the names `user:17` and
+`item:17`.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from jgs.data.dataset import Plain
+from jgs.data.edge_table import EdgeTable, end_names
+from jgs.data.edge_values import edge_labels
+from jgs.data.text import first_line, line_chunks
+from jgs.data.times import Clock
+from jgs.errors import InputError
+from jgs.graph.features import not_finite
+from jgs.graph.formats.tables import read_arrow, read_columns
+
+_HEADER = ("user_id", "item_id", "timestamp", "state_label")
+_REST = "comma_separated_list_of_features"
+_ENDINGS = (".csv", ".csv.gz")
+
+
+def is_jodie(path: Path) -> bool:
+    """Whether it is a file whose first line is that of JODIE's files."""
+    if not path.name.endswith(_ENDINGS) or not path.is_file():
+        return False
+    names = first_line(path).decode("utf-8-sig", errors="replace").strip().split(",")
+    return [name.strip() for name in names] == [*_HEADER, _REST]
+
+
+def load_plain(
+    path: Path,
+    *,
+    relation: str = "to",
+    both_ways: bool = True,
+    label_kind: str | None = None,
+    time_unit: str | None = None,
+    time_scale: int = 1,
+) -> Plain:
+    """The graph of the events in the file at `path`.
+
+    Args:
+      relation: the name of the relation from users to items.
+      both_ways: whether to add the reverse of every event, as the relation `rev_<relation>`.
+      label_kind: "class" or "number", whatever the labels look like.
+      time_unit, time_scale: see `jgs.data.times.Clock`.
+
+    Raises `InputError`.
+    """
+    clock = Clock(time_unit, time_scale).check()
+    table = _read(path, label_kind, clock)
+    graph, ids = table.bipartite("user", "item", relation, both_ways)
+    name = path.name
+    for ending in reversed(_ENDINGS):
+        name = name.removesuffix(ending)
+    return Plain(name, graph, None, None, None, node_ids=ids, time_unit=table.time_unit)
+
+
+def _read(path: Path, label_kind: str | None, clock: Clock) -> EdgeTable:
+    lines = next(line_chunks(path, 1 << 16), b"").split(b"\n")
+    width = len(lines[1].split(b",")) if len(lines) > 1 and lines[1].strip() else 0
+    if width < len(_HEADER):
+        raise InputError(
+            f"{path} must have events of at least {len(_HEADER)} columns",
+            f"{width} columns in line 2" if width else "no line after the first",
+            "Fetch the file again.",
+        )
+    names = [*_HEADER, *(f"feature_{number}" for number in range(width - len(_HEADER)))]
+    types = {name: "float" for name in names[len(_HEADER) :]} | {"timestamp": "double"}
+    table = read_columns(read_arrow(path, types, names, skip=1))
+    labels, label_names = edge_labels(str(path), table["state_label"], label_kind)
+    features = np.empty((len(labels), width - len(_HEADER)), np.float32)
+    for number, name in enumerate(names[len(_HEADER) :]):
+        features[:, number] = table.pop(name)
+    wrong = ~np.isfinite(features).all(axis=1)
+    if wrong.any():
+        raise not_finite(f"the features of the events in {path}", int(np.argmax(wrong)))
+    times = table["timestamp"]
+    return EdgeTable(
+        str(path),
+        end_names(f"user_id in {path}", table["user_id"]),
+        end_names(f"item_id in {path}", table["item_id"]),
+        None,
+        clock.whole(str(path), times),
+        {"label": labels, "features": features},
+        label_names,
+        clock.unit_of(times),
+    )

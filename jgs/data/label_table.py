@@ -1,0 +1,207 @@
+"""`LabelTable`: labels of nodes at moments, one a row, as RelBench has them.
+
+As a file it ends in `.parquet`, `.csv`, `.csv.gz`, `.tsv` or `.tsv.gz`. Its columns:
+  `node`: the names of nodes, as in the tables of edges and nodes beside it.
+  `time`: whole numbers in the unit of the edges' times, or dates (`jgs.data.times`).
+  `label`: text and integers from 0 are classes; numbers with a point are numbers.
+  `split`: optional; see `LabelTable.from_arrays`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+
+from jgs.data.edge_values import SPLIT_NUMBERS, edge_labels
+from jgs.data.times import Clock
+from jgs.data.values import SPLITS, is_missing
+from jgs.errors import InputError
+from jgs.graph import NodeIds
+from jgs.graph.checks import MAX_ID, check_range, refuse_where
+from jgs.graph.device import as_numpy
+from jgs.graph.formats.tables import ENDINGS, read_arrow, read_columns, require
+
+LABEL_ENDINGS = (*ENDINGS, ".tsv", ".tsv.gz")
+"""How the names of files of labels end."""
+
+_COLUMNS = ("node", "time", "label", "split")
+SHARES = (0.7, 0.85)
+"""How much of the rows is before the moments at which validation and test begin."""
+
+
+class LabelTable(NamedTuple):
+    """Labels of nodes at moments: row `i` says that node `nodes[i]` has the label `labels[i]`
+    at `time[i]`, which is to be predicted from what was before `time[i]`.
+
+    Fields (`n` rows, in any order; a node may have several rows):
+      nodes: NumPy int32 `[n]`, nodes of the graph.
+      time: NumPy int64 `[n]`, in the unit of the graph's `edge_time`.
+      labels: NumPy int32 `[n]`, classes from 0; or float32 `[n]`, finite numbers.
+      split: NumPy int8 `[n]`: 0 train, 1 val, 2 test, and -1 for a row in no split.
+    """
+
+    nodes: np.ndarray
+    time: np.ndarray
+    labels: np.ndarray
+    split: np.ndarray
+
+    @classmethod
+    def from_arrays(
+        cls, nodes: Any, time: Any, labels: Any, split: Any = None, *, name: str = "labels"
+    ) -> Self:
+        """The table of a user's own arrays `[n]`.
+
+        Args:
+          nodes: integers, nodes of the graph.
+          time: integers.
+          labels: integers from 0 are classes, floats are numbers.
+          split: "train", "val", "test" or "" for each row; or 0, 1, 2 or -1. None: by time. The
+            test rows are those from a moment on, and the validation rows those before it from
+            another moment on. These moments are the times of the rows at 85 and 70 % of all
+            rows in order of time, so rows of equal times are in one split.
+          name: the name in messages.
+
+        Raises `InputError`.
+        """
+        given = {"nodes": as_numpy(nodes), "time": as_numpy(time), "labels": as_numpy(labels)}
+        count = given["nodes"].shape[:1]
+        for field, array in given.items():
+            if array.ndim != 1 or array.shape != count:
+                raise InputError(
+                    f"{field} of {name} must be [n], one for each of its nodes",
+                    f"shape {list(array.shape)} beside {list(given['nodes'].shape)}",
+                    "Give as many.",
+                )
+        for field in ("nodes", "time"):
+            array = given[field]
+            if array.dtype.kind not in "iu" or array.dtype == np.uint64:
+                raise InputError(
+                    f"{field} of {name} must be integers of at most 64 bits",
+                    array.dtype,
+                    "Convert them; dates by .astype('datetime64[s]').astype(numpy.int64).",
+                )
+        check_range(f"nodes of {name} must be node ids", given["nodes"], MAX_ID + 1)
+        values, names = edge_labels(name, given["labels"], row="row")
+        if names is not None:
+            raise InputError(
+                f"labels of {name} must be numbers", "text", "Number the classes from 0."
+            )
+        time = given["time"].astype(np.int64)
+        if split is None:
+            numbers = splits_by_time(time, name)
+        else:
+            numbers = split_numbers(split, time.size, name)
+        return cls(given["nodes"].astype(np.int32), time, values, numbers).check(name)
+
+    @property
+    def num_classes(self) -> int:
+        """The largest class + 1, or 1 where labels are numbers."""
+        numbers = self.labels.dtype.kind == "f"
+        return 1 if numbers else int(self.labels.max(initial=0)) + 1
+
+    def check(self, name: str, num_nodes: int = MAX_ID + 1) -> Self:
+        """Returns this table, of the data set `name`, if every rule of the class holds for a
+        graph of `num_nodes` nodes. Raises `InputError` otherwise."""
+        dtypes = {"nodes": "int32", "time": "int64", "labels": "int32", "split": "int8"}
+        for field, dtype in dtypes.items():
+            array = getattr(self, field)
+            kinds = (dtype, "float32") if field == "labels" else (dtype,)
+            if array.dtype not in kinds or array.shape != (self.nodes.size,):
+                raise InputError(
+                    f"{field} of the label table of {name} must be {' or '.join(kinds)} [n]",
+                    f"{array.dtype}{list(array.shape)} for {self.nodes.size} nodes",
+                    "Make it with jgs.data.LabelTable.from_arrays.",
+                )
+        if not self.nodes.size:
+            raise InputError(
+                f"the label table of {name} must have rows", "none", "Add them, or remove it."
+            )
+        rule = f"the label table of {name} must"
+        check_range(f"{rule} name nodes", self.nodes, num_nodes, "Correct its nodes.")
+        if self.labels.dtype.kind == "f":
+            wrong, rule = ~np.isfinite(self.labels), f"{rule} have finite labels"
+        else:
+            wrong, rule = self.labels < 0, f"{rule} have classes from 0"
+        refuse_where(wrong, self.labels, "row", rule, "Correct it, or remove rows without one.")
+        wrong = (self.split < -1) | (self.split >= len(SPLITS))
+        rule = f"the splits in the label table of {name} must be 0, 1, 2 or -1"
+        refuse_where(wrong, self.split, "row", rule, "Correct them.")
+        if not (self.split == 0).any():
+            raise InputError(
+                f"the label table of {name} must have rows to train on",
+                f"no {SPLITS[0]} among {self.nodes.size} rows",
+                "Say the split of each row in a column split.",
+            )
+        return self
+
+
+def splits_by_time(time: np.ndarray, name: str) -> np.ndarray:
+    """int8 `[n]`: the split of each row by its `time`; see `LabelTable.from_arrays`. Raises
+    `InputError` where too few different times leave a split without rows."""
+    if not time.size:
+        return np.empty(0, np.int8)
+    moments = np.sort(time)[[int(share * time.size) for share in SHARES]]
+    found = np.searchsorted(moments, time, "right").astype(np.int8)
+    counts = np.bincount(found, minlength=len(SPLITS)).tolist()
+    if not all(counts):
+        shown = ", ".join(f"{n} {split}" for n, split in zip(counts, SPLITS, strict=True))
+        raise InputError(
+            f"the times of {name} must differ enough to split rows at 70 and 85 %",
+            f"{np.unique(time).size} different ones: {shown}",
+            "Say the split of each row in a column split.",
+        )
+    return found
+
+
+def split_numbers(split: Any, count: int, name: str) -> np.ndarray:
+    """int8 `[count]`: the numbers of splits that are given by name, or as numbers. Raises
+    `InputError`."""
+    values = as_numpy(split)
+    if values.shape != (count,):
+        raise InputError(
+            f"split of {name} must be [n], one for each of its nodes",
+            f"shape {list(values.shape)} for {count} nodes",
+            "Give as many, or none to split by time.",
+        )
+    meaning: Mapping[Any, int] = {"": -1, -1: -1, **SPLIT_NUMBERS}
+    meaning = {**meaning, **{number: number for number in SPLIT_NUMBERS.values()}}
+    entries = ["" if is_missing(each) else each for each in values.tolist()]
+    entries = [each.strip() if isinstance(each, str) else each for each in entries]
+    found = np.array([meaning.get(each, -2) for each in entries], np.int8)
+    rule = f"each split of {name} must be {', '.join(SPLITS)}, 0, 1, 2, or empty"
+    refuse_where(found == -2, np.array(entries, object), "row", rule, "Correct it.")
+    return found
+
+
+def read_label_table(
+    path: Path, ids: NodeIds, clock: Clock, label_kind: str | None
+) -> tuple[LabelTable, tuple[str, ...] | None]:
+    """The label table in a file, of the nodes `ids`; and the names of its classes, or None
+    unless they are text. `label_kind` is "class", "number" or None, whatever the labels look
+    like. Raises `InputError`."""
+    types = {"node": "string"} if ids.values.dtype == object else {}
+    found = read_columns(read_arrow(path, types))
+    require(str(path), found, _COLUMNS[:3])
+    if other := [name for name in found if name not in _COLUMNS]:
+        raise InputError(
+            f"{path} must have the columns {', '.join(_COLUMNS)}",
+            ", ".join(map(repr, found)),
+            f"Remove {other[0]!r}: what nodes have belongs into the table of nodes.",
+        )
+    labels, names = edge_labels(str(path), found["label"], label_kind, "row")
+    table = LabelTable.from_arrays(
+        ids.nodes(found["node"], f"node in {path}"),
+        clock.whole(str(path), found["time"], "row"),
+        labels,
+        found.get("split"),
+        name=str(path),
+    )
+    return table, names
+
+
+def label_files(folder: Path, name: str = "labels") -> list[Path]:
+    """The files of labels `name` in a folder."""
+    return [at for end in LABEL_ENDINGS if (at := folder / f"{name}{end}").is_file()]
