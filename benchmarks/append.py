@@ -23,8 +23,8 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     given = parser.parse_args()
     os.environ["JGS_NUM_THREADS"] = str(given.threads)
-    from jgs import Graph
     from benchmarks.graph import rmat_edges
+    from jgs import Graph
 
     src, dst = rmat_edges(given.scale, given.edges, [0, 0])
     times = np.sort(np.random.default_rng(1).integers(0, 10**9, given.edges))

@@ -12,7 +12,8 @@ RNG = np.random.default_rng(0)
 SRC, DST = RNG.integers(0, N, (2, E))
 TIME = np.sort(RNG.integers(0, 60, E))
 WEIGHT = RNG.choice([0, 1e-3, 1, 500.0], E).astype(np.float32)
-BORN = np.array([TIME[(SRC == v) | (DST == v)].min() for v in range(N)])
+BORN = np.full(N, 99)
+np.minimum.at(BORN, np.r_[SRC, DST], np.r_[TIME, TIME])  # nodes exist from their first edge on
 COLUMNS = {"price": RNG.normal(size=(E, 2)), "code": RNG.integers(0, 9, E)}
 OPTIONS = {
     "plain": {},

@@ -77,7 +77,7 @@ def test_over_all_neighbours_a_batch_is_exact(name, tmp_path):
     np.testing.assert_allclose(np.concatenate(got), want, **close)
 
 
-@pytest.mark.parametrize("name", WHOLE)  # the others: test_time.py
+@pytest.mark.parametrize("name", WHOLE)  # the others: test_temporal_models.py
 def test_dropout_padding_and_overflow(name):
     graph, model = hub_graph(), model_of(name, dropout=0.5)
     x = jnp.asarray(np.random.default_rng(1).normal(size=(N, WIDTHS[0])), jnp.float32)
