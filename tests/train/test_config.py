@@ -29,7 +29,7 @@ COMMANDS = """
     --start-timeout 8 --phase-timeout 7 --verify never
 
     --task links --temporal --time-window 5 --half-life 3
-    --task links --temporal --latest --eval-negatives-by inductive
+    --task links --temporal --latest --eval-negatives-by inductive --by-time 9
     --sampler labor --importance 1 --layer-dependency --period 4 --reduce max
     --sampler ladies --sizes 7 8 --by-type --model gcn --concat
     --sampler gcnbs --state-age 2

@@ -88,7 +88,7 @@ def test_the_past_is_learned_and_the_future_is_not(data, tmp_path):
 
 def test_a_run_is_resumed_within_an_epoch(past, tmp_path, monkeypatch):
     whole, cut = tmp_path / "whole", tmp_path / "cut"
-    more = ("--model", "tgat", "--heads", 2, "--time-width", 4, "--latest")
+    more = ("--model", "tgat", "--heads", 2, "--time-width", 4, "--latest", "--by-time", 90)
     assert train(past, whole, *more) == 0
     step, calls = learner.ModelLearner.step, []
 

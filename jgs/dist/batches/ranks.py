@@ -118,6 +118,7 @@ class RankParts:
         sampler: Sampler,
         items: Any = None,
         staged: bool = False,
+        by_time: int | None = None,
     ) -> list[Schedule]:
         """For each local rank the schedule of its batches: of `batch_size` seeds, equally many
         from each of its parts, or of its share of the batches of `items`. A sampler that draws
@@ -139,7 +140,8 @@ class RankParts:
             drawn_from = [SeedParts.whole(items, digest)] * len(self.mine)
             if not whole:
                 shares = [(rank, self._size) for rank in self._ranks]
-        make = partial(Schedule, key, step_keys=sampler.step_keys, whole=whole, staged=staged)
+        options: dict[str, Any] = {"whole": whole, "staged": staged, "by_time": by_time}
+        make: Any = partial(Schedule, key, step_keys=sampler.step_keys, **options)
         rest = (size, parts.num_nodes, shuffle, settings)
         return [
             make(own, *rest, share=share) for own, share in zip(drawn_from, shares, strict=True)
@@ -154,6 +156,7 @@ def rank_loader(
     *,
     key: Any,
     shuffle: bool = True,
+    by_time: int | None = None,
     mode: str = "hybrid",
     graphs: Sequence[Graph] | None = None,
     cache: str = "none",
@@ -183,6 +186,7 @@ def rank_loader(
         that is not by-node has hybrid mode only, and its batches depend on the number of ranks.
       key: a random key, equal on all ranks.
       shuffle: whether seeds are shuffled; otherwise they keep their order.
+      by_time: for `items`, as in `Loader`.
       mode: "hybrid": each rank has the whole topology, and a step takes the 2 rounds of the
         features. "vanilla": each rank has the topology of its own nodes, and drawing takes 2
         rounds for each hop but the first; for items also for the first.
@@ -272,7 +276,7 @@ def rank_loader(
 
     def make(sampler: Sampler) -> Source:
         order = (key, batch_size, shuffle, settings, sampler)
-        schedules = ranks.schedules(*order, items, bool(stages))
+        schedules = ranks.schedules(*order, items, bool(stages), by_time)
         drawing: RankSampler
         if mode == "hybrid":
             drawing = planned_hybrid(

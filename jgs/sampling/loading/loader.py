@@ -62,6 +62,9 @@ class Loader(Shown):
       after: a function that makes of a batch what the loader yields, or several. The background
         thread calls them, so the caller does not wait for them.
       shuffle: whether the items are shuffled in each epoch. Otherwise they keep their order.
+      by_time: the items have a column `time`, and come in its order: in each epoch so many that
+        follow each other are shuffled among themselves. With 1 no item comes before an earlier
+        one. It takes the place of `shuffle`.
       drop_last: whether an epoch leaves out the items that do not fill a batch.
       capacity: None plans one (`plan_capacity`), which draws a few batches.
       prefetch: how many batches may wait, rounded up to whole super-batches. With 0 the loader
@@ -101,6 +104,7 @@ class Loader(Shown):
         after: Callable[[Any], Any] | Sequence[Callable[[Any], Any]] | None = None,
         shuffle: bool = True,
         drop_last: bool = False,
+        by_time: int | None = None,
         capacity: Capacity | None = None,
         prefetch: int = 2,
         super_batch: int | None = None,
@@ -133,6 +137,7 @@ class Loader(Shown):
                 whole=sampler.draws_seeds,
                 staged=bool(stages),
                 drop_last=bool(drop_last),
+                by_time=by_time,
             )
             learning = Learning.of(sampler, own, age, graph)
             sizes = (capacity, super_batch)

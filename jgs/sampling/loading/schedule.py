@@ -91,6 +91,7 @@ class Schedule:
         sampler chooses among them. `batch_size` then only determines the number of batches.
       staged: whether stages make the seeds of a batch of its items.
       drop_last: as in `Loader`; with one part.
+      by_time: as in `Loader`; with one part.
       share: `(r, R)`; every batch is divided into `R` equal parts, and this schedule gives the
         `r`-th, the share of a rank.
 
@@ -113,6 +114,7 @@ class Schedule:
         share: tuple[int, int] = (0, 1),
         staged: bool = False,
         drop_last: bool = False,
+        by_time: int | None = None,
     ):
         self._key_data = jax.device_get(as_key_data(key))
         self._seed_parts, self._shuffle, self._num_nodes = seed_parts, shuffle, num_nodes
@@ -127,6 +129,10 @@ class Schedule:
         self._share, self._staged, self._drop_last = share, staged, drop_last
         if drop_last:
             settings = f"{settings} drop_last"
+        self._by_time, self._in_time = by_time, None
+        if by_time is not None:
+            settings = f"{settings} by_time={require_int('by_time', by_time, 1)}"
+            self._in_time = _in_time(seed_parts.parts[0])
         self._digest = zlib.crc32(settings.encode(), seed_parts.digest)
         self.epoch = self.step = 0
 
@@ -175,7 +181,11 @@ class Schedule:
             count, orders = num_items(items), []
             for i in range(self._passes):
                 draw = i * self._seed_parts.num_parts + part
-                order = _order(order_key_data, count, draw) if self._shuffle else None
+                order = None
+                if self._in_time is not None:
+                    order = self._in_time[_order(order_key_data, count, draw, self._by_time)]
+                elif self._shuffle:
+                    order = _order(order_key_data, count, draw)
                 orders.append(slice(each) if order is None else order[:each])
 
             def fill(array: np.ndarray, orders: list = orders) -> np.ndarray:
@@ -238,9 +248,25 @@ class Schedule:
         self.epoch, self.step = int(state["epoch"]), int(state["step"])
 
 
-def _order(key_data: np.ndarray, n: int, part: int) -> np.ndarray:
-    """A permutation of `n` positions, sorted by 64 random bits that the key gives to each."""
+def _in_time(items: Any) -> np.ndarray:
+    """The order of the items' times, equal ones in their order; raises `InputError`."""
+    time = items.get("time") if isinstance(items, Mapping) else None
+    if time is None or time.ndim != 1:
+        raise InputError(
+            "items in the order of time must have a column time",
+            ", ".join(map(str, items)) if isinstance(items, Mapping) else "ids alone",
+            "Give a dict with nodes, or src and dst, and time.",
+        )
+    return np.argsort(time, kind="stable")
+
+
+def _order(key_data: np.ndarray, n: int, part: int, within: int | None = None) -> np.ndarray:
+    """A permutation of `n` positions, sorted by 64 random bits that the key gives to each.
+    Positions are permuted among `within` that follow each other; None: among all."""
     with exact_integers():
         given = (key_data, np.arange(n, dtype=np.int32), np.uint32(part))
         bits = _node_bits(*jax.device_put(given))
-        return np.argsort(jax.device_get(bits), kind="stable")
+        drawn = jax.device_get(bits)
+    if within is None:
+        return np.argsort(drawn, kind="stable")
+    return np.lexsort((drawn, np.arange(n) // within))

@@ -88,6 +88,7 @@ class Data:
     node_ids: NodeIds | None
     _items: Any = None
     _before: Any = None
+    _by_time: int | None = None
 
     def __init__(
         self, config: Config, comm: Communicator, data: jgs.data.Dataset | Parts | Plain
@@ -117,9 +118,13 @@ class Data:
             scales = scales_of(np.split(every.sum(axis=0), ends[:-1]))
             self.types = Types(features.widths, schema, scales)
 
-    def ask(self, items: Any, before: Any, graphs: list[Graph]) -> None:
+    def ask(
+        self, items: Any, before: Any, graphs: list[Graph], by_time: int | None = None
+    ) -> None:
         """Has batches be of `items`, of which the stage `before` makes seeds, and drawn from
-        `graphs`, in place of those of the training nodes. Raises `InputError`."""
+        `graphs`, in place of those of the training nodes. `by_time` as in `Loader`. Raises
+        `InputError`."""
+        self._by_time = by_time
         size = self._config.batch_size * self.comm.size
         self._items, self._before, self.graphs = items, before, graphs
         self.num_seeds = num_items(items)
@@ -230,6 +235,7 @@ class WholeData(Data):
             key=key,
             before=before,
             shuffle=judged is None,
+            by_time=None if judged else self._by_time,
             prefetch=config.prefetch,
             read=read,
             age=config.state_age,
@@ -290,6 +296,7 @@ class PartedData(Data):
             sampler,
             key=key,
             shuffle=judged is None,
+            by_time=None if judged else self._by_time,
             mode=config.mode,
             graphs=self._graphs(sampler),
             cache=config.cache,

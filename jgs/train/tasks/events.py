@@ -82,6 +82,9 @@ class EventJob(PairJob):
             types=self.targets.types,
         )
 
+    def by_time(self) -> int | None:
+        return self.task.by_time
+
     def _copies(self) -> int:
         return 1  # no edge is left out: the cutoff does it
 

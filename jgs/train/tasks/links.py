@@ -20,7 +20,7 @@ from jgs.models import (
     sampled_softmax,
     top_k,
 )
-from jgs.options import Option, flag
+from jgs.options import INT32, Option, flag
 from jgs.sampling import Links as LinkSeeds
 from jgs.sampling.edges.random import as_key_data, threefry
 from jgs.sampling.event_negatives import KINDS
@@ -74,6 +74,10 @@ class Links(PairTask):
     temporal: Annotated[bool, Option(
         "see each link at its own time, with what was before it alone; the edges have times"
     )] = False
+    by_time: Annotated[int | None, Option(
+        "with --temporal: go through the links in the order of time, so many that follow each "
+        "other shuffled; 1: in order", least=1, most=INT32
+    )] = None
     eval_negatives_by: Annotated[str, Option(
         "with --temporal: all nodes alike; those that the source had links to before; or those "
         "of them that it had none to in training", choices=KINDS

@@ -127,7 +127,8 @@ class PairJob(Job):
         self.num_nodes = int(data.offsets[-1])
         self._full = data.graphs  # until the negatives of validation and test are drawn
         self.config, self.comm = config, data.comm
-        data.ask(self.targets.train, self.stage(self._copies()), self.targets.messages)
+        of_batches = (self.targets.train, self.stage(self._copies()), self.targets.messages)
+        data.ask(*of_batches, self.by_time())
         self.learned = task.learned
         if self.learned is None:
             self.learned = 0 if data.num_features or data.types else _WIDTH
@@ -149,6 +150,10 @@ class PairJob(Job):
     def stage(self, copies: int) -> LinkSeeds:
         """The stage that makes the seeds of a batch, with room for so many `copies`."""
         return LinkSeeds(0, copies=copies)
+
+    def by_time(self) -> int | None:
+        """`by_time` of the loader."""
+        return None
 
     def _copies(self) -> int:
         """The room that no batch exceeds with the edges that it leaves out."""
