@@ -29,6 +29,7 @@ from jgs.sampling import (
     PinSage,
     Saint,
     Seal,
+    Seeds,
     Shadow,
     Subgraph,
     Walk,
@@ -146,6 +147,39 @@ def draw_links(known: nx.Graph, graph: jgs.Graph, place: dict) -> None:
     figure.savefig(IMAGES / "links.png", dpi=110)
 
 
+def draw_time() -> None:
+    """Messages between six nodes, and the sample of one of them without and with a cutoff."""
+    rng = np.random.default_rng(11)
+    src, dst = rng.integers(0, 6, (2, 34))
+    apart = src != dst
+    src, dst = src[apart], dst[apart]
+    time = np.arange(src.size)
+    graph = jgs.Graph.from_edges(src, dst, 6, edge_time=time)
+    asked = src.size * 3 // 5
+    ends, key = [int(src[asked]), int(dst[asked])], jax.random.key(3)
+    figure, both = plt.subplots(1, 2, figsize=(11, 3.4), layout="constrained")
+    sampler = Neighbors((2, 2), edge_ids=True)
+    for axes, cutoff, title in zip(both, (src.size, asked), ("a leak", "shut"), strict=True):
+        seeds = Seeds(np.array(ends), np.full(2, cutoff))
+        batch = sampler.sample(key, graph, (), seeds, None)
+        ids = [np.asarray(b.edge_id)[: int(b.num_edges)] for b in batch.blocks]
+        drawn = set(np.asarray(graph.edge_order)[np.concatenate(ids)].tolist()) - {asked}
+        axes.hlines(range(6), -1, src.size, color=GRAY, linewidth=0.6)
+        axes.axvline(asked, color=LINK, linestyle="dotted")
+        for i in range(src.size):
+            color = GRAY if i not in drawn else DRAWN if i < asked else SEED
+            color, width = (LINK, 2.6) if i == asked else (color, 1.6 if i in drawn else 0.7)
+            arrow = {"arrowstyle": "->", "color": color, "linewidth": width}
+            axes.annotate("", (i, dst[i]), (i, src[i]), arrowprops=arrow)
+        axes.set_title(title, fontsize=11)
+        axes.set_xlabel("time", loc="right")
+        axes.set_ylim(-0.5, 5.5)
+        axes.set_xticks([])
+        axes.set_yticks(range(6), [f"node {v}" for v in range(6)])
+        axes.spines[:].set_visible(False)
+    figure.savefig(IMAGES / "time.png", dpi=110)
+
+
 def main() -> None:
     known, graph, place = small_graph()
     figure, grid = plt.subplots(3, 4, figsize=(11, 7.6), layout="constrained")
@@ -156,6 +190,7 @@ def main() -> None:
     IMAGES.mkdir(exist_ok=True)
     figure.savefig(IMAGES / "samplers.png", dpi=110)
     draw_links(known, graph, place)
+    draw_time()
 
 
 if __name__ == "__main__":

@@ -22,6 +22,7 @@ from jgs.sampling.algorithms.walks.walk import Walk
 from jgs.sampling.base import Adaptive, ByNode, Feedback, Sampler
 from jgs.sampling.capacity import Capacity, GraphShape
 from jgs.sampling.edges.induced import induced_subgraph
+from jgs.sampling.event_negatives import event_negatives
 from jgs.sampling.links import Links
 from jgs.sampling.loading.grain import grain_iterator
 from jgs.sampling.loading.loader import Loader
@@ -74,6 +75,7 @@ __all__ = [
     "Walks",
     "draw_negatives",
     "edges_between",
+    "event_negatives",
     "grain_iterator",
     "has_edge",
     "induced_subgraph",
