@@ -196,11 +196,16 @@ def _check_excluded(excluded: np.ndarray, num_edges: int) -> None:
         )
 
 
-def check_timed(sampler: Any, seeds: Seeds) -> None:
-    """Raises `InputError` where a sampler with a `window` or a `half_life`, for the `latest`
-    edges or for `causal` walks, gets `seeds` without times."""
+def needs_times(sampler: Any) -> bool:
+    """Whether a sampler or walker draws for seeds with times alone, because a field of its says
+    how it draws under cutoffs."""
     names = ("window", "latest", "half_life", "causal")
-    if seeds.time is None and any(getattr(sampler, name, None) for name in names):
+    return any(getattr(sampler, name, None) for name in names)
+
+
+def check_timed(sampler: Any, seeds: Seeds) -> None:
+    """Raises `InputError` where a sampler that needs times gets `seeds` without."""
+    if seeds.time is None and needs_times(sampler):
         raise InputError(
             "windows, half-lives, latest edges and causal walks are counted from the cutoffs "
             "of the seeds",

@@ -14,6 +14,7 @@ from jgs import kernels
 from jgs.errors import InputError
 from jgs.graph import Graph
 from jgs.kernels.call import call
+from jgs.options import LONGEST, Option
 from jgs.sampling.base import Weighted
 from jgs.sampling.checks import check_duration, check_graph, check_has_times, require_int
 from jgs.sampling.edges.hops_kernel import call_once
@@ -84,7 +85,14 @@ class Walk(Walker):
     stop: float = 0.0
     window: int | None = field(default=None, kw_only=True)
     latest: int | None = field(default=None, kw_only=True)
-    half_life: int | None = field(default=None, kw_only=True)
+    half_life: Annotated[
+        int | None,
+        Option(
+            "the age, before each step's cutoff, at which an edge is drawn half as often",
+            least=1,
+            most=LONGEST,
+        ),
+    ] = field(default=None, kw_only=True)
     causal: Causal = field(default=False, kw_only=True)
 
     takes_excluded = takes_time = True
