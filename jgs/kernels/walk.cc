@@ -15,38 +15,33 @@ namespace {
 constexpr double kStepsOfTask = 2048;
 
 // For each walk, the number of earlier roots that are the same node and have the same cutoff.
-std::vector<int32_t> TimedNumbers(const Seeds& seeds) {
-  std::vector<int32_t> order(seeds.num), number(seeds.num);
-  for (int64_t i = 0; i < seeds.num; ++i) order[i] = static_cast<int32_t>(i);
-  const auto less = [&](int32_t a, int32_t b) {
-    if (seeds.nodes[a] != seeds.nodes[b]) return seeds.nodes[a] < seeds.nodes[b];
-    return seeds.time[a] < seeds.time[b];
-  };
-  std::stable_sort(order.begin(), order.end(), less);
-  for (int64_t i = 1; i < seeds.num; ++i) {
-    const bool same = !less(order[i - 1], order[i]);
-    number[order[i]] = same ? number[order[i - 1]] + 1 : 0;
-  }
-  return number;
-}
-
-// For each walk, the number of earlier roots that are the same node.
-std::vector<int32_t> WalkNumbers(const int32_t* roots, int64_t num_roots) {
+std::vector<int32_t> WalkNumbers(const Seeds& seeds) {
   uint64_t size = 4;
-  while (size < 2 * static_cast<uint64_t>(num_roots)) size *= 2;
+  while (size < 2 * static_cast<uint64_t>(seeds.num)) size *= 2;
   struct Entry {
     int32_t root, count;
   };
+  const int32_t* const roots = seeds.nodes;
+  const int64_t* const time = seeds.time;
   std::vector<Entry> table(size, Entry{-1, 0});
-  std::vector<int32_t> number(num_roots);
-  const auto place = [&](int32_t root) {
-    return (static_cast<uint32_t>(root) * uint64_t{0x9E3779B97F4A7C15} >> 20) & (size - 1);
+  std::vector<int64_t> cutoff(time != nullptr ? size : 0);  // of the entries
+  std::vector<int32_t> number(seeds.num);
+  const auto place = [&](int64_t i) {
+    uint64_t named = static_cast<uint32_t>(roots[i]) * uint64_t{0x9E3779B97F4A7C15};
+    if (time != nullptr) {
+      named = (named ^ static_cast<uint64_t>(time[i])) * uint64_t{0xD6E8FEB86659FD93};
+    }
+    return named >> 20 & (size - 1);
   };
   constexpr int64_t kAhead = 16;
-  for (int64_t i = 0; i < num_roots; ++i) {
-    if (i + kAhead < num_roots) __builtin_prefetch(&table[place(roots[i + kAhead])], 1);
-    uint64_t at = place(roots[i]);
-    while (table[at].count > 0 && table[at].root != roots[i]) at = (at + 1) & (size - 1);
+  for (int64_t i = 0; i < seeds.num; ++i) {
+    if (i + kAhead < seeds.num) __builtin_prefetch(&table[place(i + kAhead)], 1);
+    uint64_t at = place(i);
+    const auto other = [&] {
+      return table[at].root != roots[i] || (time != nullptr && cutoff[at] != time[i]);
+    };
+    while (table[at].count > 0 && other()) at = (at + 1) & (size - 1);
+    if (time != nullptr) cutoff[at] = time[i];
     table[at].root = roots[i];
     number[i] = table[at].count++;
   }
@@ -344,8 +339,7 @@ std::string SampleWalks(const GraphView& graph, Key key, const Seeds& seeds,
   const int64_t num_roots = seeds.num;
   std::string error = CheckSeeds(roots, num_roots, graph.num_nodes);
   if (!error.empty()) return error;
-  const std::vector<int32_t> number =
-      seeds.time != nullptr ? TimedNumbers(seeds) : WalkNumbers(roots, num_roots);
+  const std::vector<int32_t> number = WalkNumbers(seeds);
   Walkers walkers{graph, key, roots, seeds.time, number.data(), options, nodes, lengths};
   // Enough walks to fill all lanes of a thread and to be worth waking it, and several tasks for
   // each thread if there are many.

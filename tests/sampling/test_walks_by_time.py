@@ -183,41 +183,72 @@ def assert_follows(edges, num_nodes, walker, cutoffs, nodes):
 ANY = [
     Walk(LENGTH, causal=True),
     Walk(LENGTH, weighted=True, causal=True, restart=0.2),
-    Walk(LENGTH, half_life=2, causal=True),
+    Walk(LENGTH, half_life=2, window=9),
     Node2Vec(LENGTH, 2, 0.5, causal=True),
     Node2Vec(LENGTH, 0.1, 20, weighted=True, window=4),
     Node2Vec(LENGTH, 50, 0.5, causal=True),
+    Metapath(("near", "far"), LENGTH, causal=True, window=20),
 ]
-NUM_EDGES, NUM_ROOTS = 30, 24
+NUM_EDGES, NUM_ROOTS, NUM_HOLES = 30, 24, 5
+LEAST, MOST = np.iinfo(np.int64).min, np.iinfo(np.int64).max
+
+
+@st.composite
+def events(draw, typed):
+    """A random multigraph of 5 nodes, some born late, with ties, equal, negative and extreme
+    times; ends of cutoffs, from before the first edge on; and edges to exclude."""
+    span = draw(st.sampled_from([1, 3, 9, 60]))
+    middle = draw(st.sampled_from([0, LEAST + 60, MOST - 61]))
+    nodes = st.integers(0, N - 1)
+    times = st.integers(middle - span, middle + span)
+    src, dst = (np.array(draw(st.lists(nodes, min_size=30, max_size=30))) for _ in range(2))
+    time = np.array(draw(st.lists(times, min_size=30, max_size=30)))
+    born = np.array(draw(st.lists(times, min_size=N, max_size=N)))
+    if draw(st.booleans()):
+        born[:] = LEAST
+    holes = draw(st.sets(st.integers(0, NUM_EDGES - 1), max_size=NUM_HOLES))
+    holes = np.array(sorted(holes) + [NUM_EDGES] * (NUM_HOLES - len(holes)))
+    options = {"edge_time": time, "node_time": born}
+    if not typed:
+        weight = np.arange(NUM_EDGES) % 4
+        graph = Graph.from_edges(src, dst, N, np.float32(weight), **options)
+    else:
+        halves = {("n", "near", "n"): slice(0, 15), ("n", "far", "n"): slice(15, 30)}
+        graph = Graph.from_relations(
+            {"n": N},
+            {name: (src[half], dst[half]) for name, half in halves.items()},
+            edge_time={name: time[half] for name, half in halves.items()},
+            node_time={"n": born},
+        )
+    return graph, (middle - span, min(middle + span + 1, MOST)), holes
 
 
 @pytest.mark.parametrize("walker", ANY, ids=repr)
 def test_no_walk_follows_an_edge_at_or_after_its_cutoff(walker, implemented, same_bits):
-    """Random multigraphs with ties, equal and negative times; cutoffs before the first edge.
-    Plain and kernel are equal."""
+    """Nor one before a node is born, nor one that is excluded. Plain and kernel are equal."""
     kinds, programs = ([False, True] if kernels.available() else [False]), {}
 
-    @settings(max_examples=30, deadline=None, derandomize=True)
-    @given(st.data())
-    def check(data):
-        ends = st.lists(st.integers(0, N - 1), min_size=NUM_EDGES, max_size=NUM_EDGES)
-        span = data.draw(st.sampled_from([1, 3, 9, 60]))
-        times = st.lists(st.integers(-span, span), min_size=NUM_EDGES, max_size=NUM_EDGES)
-        edges = list(zip(data.draw(ends), data.draw(ends), data.draw(times), strict=True))
-        weight = np.arange(NUM_EDGES) % 4
-        src, dst, time = np.array(edges).T
-        graph = Graph.from_edges(src, dst, N, np.float32(weight), edge_time=time)
+    @settings(max_examples=40, deadline=None, derandomize=True)
+    @given(events(walker.by_relation))
+    def check(made):
+        graph, ends, holes = made
         roots = np.arange(NUM_ROOTS, dtype=np.int32) % (N + 1)
-        cutoff = np.random.default_rng(len(edges)).integers(-span, span + 2, NUM_ROOTS)
-        inputs = KEY, graph, walker.init(graph), Seeds(roots, cutoff)
+        cutoff = np.random.default_rng(0).integers(*ends, NUM_ROOTS, endpoint=True)
+        seeds = Seeds(roots, cutoff, holes if walker.takes_excluded else None)
         drawn = []
         for kind in kinds:
             implemented(kind)
             if kind not in programs:
                 programs[kind] = jax.jit(lambda *args: walker.sample(*args))
-            drawn.append(programs[kind](*inputs))
+            drawn.append(programs[kind](KEY, graph, walker.init(graph), seeds))
         for other in drawn[1:]:
             same_bits(other, drawn[0])
+        left = ~np.isin(range(NUM_EDGES), holes) | (not walker.takes_excluded)
+        source, time, indptr = map(np.asarray, (graph.indices, graph.edge_time, graph.indptr))
+        target = np.repeat(np.arange(N), np.diff(indptr))
+        born = np.asarray(graph.node_time)
+        left &= time >= np.maximum(born[source], born[target])
+        edges = zip(*(a[left].tolist() for a in (source, target, time)), strict=True)
         assert_follows(edges, N, walker, cutoff, np.asarray(drawn[0].nodes))
 
     check()
