@@ -4,7 +4,9 @@
 #include <cstdint>
 #include <vector>
 
+#include "draw_recent.h"
 #include "isa.h"
+#include "time_search.h"
 #include "walkers.h"
 
 namespace jgs {
@@ -13,38 +15,33 @@ namespace {
 constexpr double kStepsOfTask = 2048;
 
 // For each walk, the number of earlier roots that are the same node and have the same cutoff.
-std::vector<int32_t> TimedNumbers(const Seeds& seeds) {
-  std::vector<int32_t> order(seeds.num), number(seeds.num);
-  for (int64_t i = 0; i < seeds.num; ++i) order[i] = static_cast<int32_t>(i);
-  const auto less = [&](int32_t a, int32_t b) {
-    if (seeds.nodes[a] != seeds.nodes[b]) return seeds.nodes[a] < seeds.nodes[b];
-    return seeds.time[a] < seeds.time[b];
-  };
-  std::stable_sort(order.begin(), order.end(), less);
-  for (int64_t i = 1; i < seeds.num; ++i) {
-    const bool same = !less(order[i - 1], order[i]);
-    number[order[i]] = same ? number[order[i - 1]] + 1 : 0;
-  }
-  return number;
-}
-
-// For each walk, the number of earlier roots that are the same node.
-std::vector<int32_t> WalkNumbers(const int32_t* roots, int64_t num_roots) {
+std::vector<int32_t> WalkNumbers(const Seeds& seeds) {
   uint64_t size = 4;
-  while (size < 2 * static_cast<uint64_t>(num_roots)) size *= 2;
+  while (size < 2 * static_cast<uint64_t>(seeds.num)) size *= 2;
   struct Entry {
     int32_t root, count;
   };
+  const int32_t* const roots = seeds.nodes;
+  const int64_t* const time = seeds.time;
   std::vector<Entry> table(size, Entry{-1, 0});
-  std::vector<int32_t> number(num_roots);
-  const auto place = [&](int32_t root) {
-    return (static_cast<uint32_t>(root) * uint64_t{0x9E3779B97F4A7C15} >> 20) & (size - 1);
+  std::vector<int64_t> cutoff(time != nullptr ? size : 0);  // of the entries
+  std::vector<int32_t> number(seeds.num);
+  const auto place = [&](int64_t i) {
+    uint64_t named = static_cast<uint32_t>(roots[i]) * uint64_t{0x9E3779B97F4A7C15};
+    if (time != nullptr) {
+      named = (named ^ static_cast<uint64_t>(time[i])) * uint64_t{0xD6E8FEB86659FD93};
+    }
+    return named >> 20 & (size - 1);
   };
   constexpr int64_t kAhead = 16;
-  for (int64_t i = 0; i < num_roots; ++i) {
-    if (i + kAhead < num_roots) __builtin_prefetch(&table[place(roots[i + kAhead])], 1);
-    uint64_t at = place(roots[i]);
-    while (table[at].count > 0 && table[at].root != roots[i]) at = (at + 1) & (size - 1);
+  for (int64_t i = 0; i < seeds.num; ++i) {
+    if (i + kAhead < seeds.num) __builtin_prefetch(&table[place(i + kAhead)], 1);
+    uint64_t at = place(i);
+    const auto other = [&] {
+      return table[at].root != roots[i] || (time != nullptr && cutoff[at] != time[i]);
+    };
+    while (table[at].count > 0 && other()) at = (at + 1) & (size - 1);
+    if (time != nullptr) cutoff[at] = time[i];
     table[at].root = roots[i];
     number[i] = table[at].count++;
   }
@@ -66,7 +63,13 @@ class Lanes {
       if (o_.restart != 0 || o_.stop != 0) RunOn(isa_, Bits{*this, kJumps, back_, end_word_});
       FindRows();
       Jump();
-      g_.weight_prefix != nullptr ? DrawByWeight() : Draw();
+      if (g_.weight_prefix != nullptr) {
+        DrawByWeight();
+      } else if (kLimited && o_.recency.half_life > 0) {
+        DrawByRecency();
+      } else {
+        Draw();
+      }
       Step();
       if (w_.bad.load(std::memory_order_relaxed)) return;
     }
@@ -102,11 +105,16 @@ class Lanes {
       walk_[lane] = walk;
       path_[lane] = w_.Path(walk);
       here_[lane] = w_.roots[walk];
+      cutoff_[lane] = CutoffOfRoot(lane);
       step_[lane] = 1;
       AskForRow(lane);
       return true;
     }
     return false;
+  }
+
+  int64_t CutoffOfRoot(int r) const {
+    return w_.cutoff != nullptr ? w_.cutoff[walk_[r]] : 0;
   }
 
   void FindRows() {
@@ -119,18 +127,41 @@ class Lanes {
         row_[r] = RangeOf(g_, stretch[0], stretch[1], w_.bad);
         inside_[r] = NeedsRow() && row_[r].start > g_.indptr[here_[r]];
       }
-      if (kLimited) Limit(r);
+    }
+    if (kLimited) Limit();
+  }
+
+  // Makes each lane's row the stretch that its step's cutoff and the excluded edges leave.
+  void Limit() {
+    for (int r = 0; r < num_; ++r) run_[r] = row_[r].start;
+    if (o_.limits.time != nullptr) {
+      Search(false, [&](int64_t r, int32_t found) { row_[r].count = found; });
+      if (o_.limits.window >= 0) {
+        Search(true, [&](int64_t r, int32_t found) {
+          row_[r] = {row_[r].start + found, row_[r].count - found};
+          inside_[r] |= found > 0;
+        });
+      }
+    }
+    for (int r = 0; r < num_; ++r) {
+      int64_t count = row_[r].count;
+      holes_[r] = o_.limits.StepOver(row_[r].start, count);
+      skipped_[r] = o_.latest >= 0 ? std::max<int64_t>(count - o_.latest, 0) : 0;
+      row_[r].count = static_cast<int32_t>(count - skipped_[r]);
     }
   }
 
-  // Makes a lane's row the stretch that its root's limits leave.
-  void Limit(int r) {
-    const int64_t cutoff = w_.cutoff != nullptr ? w_.cutoff[walk_[r]] : 0;
-    const jgs::Stretch part = o_.limits.Of(row_[r].start, row_[r].count, cutoff);
-    inside_[r] |= part.start > row_[r].start;
-    skipped_[r] = o_.latest >= 0 ? std::max<int64_t>(part.count - o_.latest, 0) : 0;
-    row_[r] = {part.start, part.count - static_cast<int32_t>(skipped_[r])};
-    holes_[r] = part.holes;
+  // How many edges of each lane's row are before its cutoff, or before its window.
+  template <typename Keep>
+  void Search(bool window, const Keep& keep) const {
+    SearchTimes(
+        num_,
+        [&](int64_t r, const int64_t*& values, int32_t& count, int64_t& target) {
+          values = o_.limits.time + row_[r].start;
+          count = row_[r].count;
+          target = window ? o_.limits.Since(cutoff_[r]) : cutoff_[r];
+        },
+        keep);
   }
 
   // The part of the row of a lane's node from which the step draws.
@@ -166,6 +197,22 @@ class Lanes {
           kLimited ? holes_[r].Edge(edge_[r], skipped_[r] + position) : edge_[r] + position;
       edge_[r] = edge_[r] < 0 ? edge_[r] : edge;
       if (edge_[r] >= 0) PrefetchEdge(edge_[r]);
+    }
+  }
+
+  void DrawByRecency() {
+    for (int r = 0; r < num_; ++r) {
+      if (edge_[r] < 0) continue;
+      const int64_t last = edge_[r] + row_[r].count + holes_[r].num - 1;
+      __builtin_prefetch(&o_.recency.sums[last]);
+    }
+    for (int r = 0; r < num_; ++r) {
+      if (edge_[r] < 0) continue;
+      const int64_t latest = holes_[r].Edge(edge_[r], row_[r].count - 1);
+      const uint64_t bits = static_cast<uint64_t>(high_[r]) << 32 | low_[r];
+      edge_[r] = RecentRow(o_.recency, run_[r])
+                     .Draw(edge_[r], latest, holes_[r].edge, holes_[r].num, bits);
+      PrefetchEdge(edge_[r]);
     }
   }
 
@@ -221,8 +268,10 @@ class Lanes {
           w_.bad.store(true);
           return;
         }
+        if (kLimited && o_.causal) cutoff_[r] = o_.limits.time[edge_[r]];
       } else if (edge_[r] == kBack) {
         there = w_.roots[walk_[r]];
+        cutoff_[r] = CutoffOfRoot(r);
       }
       bool goes_on = there >= 0;
       if (goes_on) {
@@ -251,10 +300,14 @@ class Lanes {
     walk_[to] = walk_[from];
     path_[to] = path_[from];
     here_[to] = here_[from];
+    cutoff_[to] = cutoff_[from];
     step_[to] = step_[from];
   }
 
-  void PrefetchEdge(int64_t edge) const { __builtin_prefetch(&g_.indices[edge]); }
+  void PrefetchEdge(int64_t edge) const {
+    __builtin_prefetch(&g_.indices[edge]);
+    if (kLimited && o_.causal) __builtin_prefetch(&o_.limits.time[edge]);
+  }
 
   Walkers& w_;
   const GraphView& g_;
@@ -266,6 +319,8 @@ class Lanes {
   uint32_t key0_[kLanes] = {}, key1_[kLanes] = {}, step_[kLanes] = {};
   uint32_t high_[kLanes], low_[kLanes], back_[kLanes], end_word_[kLanes];
   int64_t walk_[kLanes], edge_[kLanes];
+  int64_t cutoff_[kLanes];    // of the step; 0 without times
+  int64_t run_[kLanes];       // where the edges begin of which the row is a part
   int32_t* path_[kLanes];
   int32_t here_[kLanes];
   EdgeRange row_[kLanes];     // or the part of the row that the step draws from
@@ -284,8 +339,7 @@ std::string SampleWalks(const GraphView& graph, Key key, const Seeds& seeds,
   const int64_t num_roots = seeds.num;
   std::string error = CheckSeeds(roots, num_roots, graph.num_nodes);
   if (!error.empty()) return error;
-  const std::vector<int32_t> number =
-      seeds.time != nullptr ? TimedNumbers(seeds) : WalkNumbers(roots, num_roots);
+  const std::vector<int32_t> number = WalkNumbers(seeds);
   Walkers walkers{graph, key, roots, seeds.time, number.data(), options, nodes, lengths};
   // Enough walks to fill all lanes of a thread and to be worth waking it, and several tasks for
   // each thread if there are many.

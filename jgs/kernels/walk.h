@@ -32,6 +32,13 @@ struct WalkOptions {
   const SecondOrder* second;   // null: a step depends only on where the walk is
   int64_t latest;              // steps draw from so many latest edges; -1: from all
   Limits limits;
+  // Whether a step's cutoff is the time of the edge before. Roots have cutoffs then.
+  bool causal = false;
+  Recency recency = {};        // if steps draw by recency; roots have cutoffs then
+  // [num_edges] for steps of second order: BySource in
+  // jgs/sampling/algorithms/walks/by_source.py. Null: rows are sorted by source.
+  const int64_t* by_source = nullptr;
+  const int64_t* weight_by_source = nullptr;  // [num_edges], or null
 };
 
 // Walks from the seeds (num_nodes for padding), by weight if the graph has

@@ -17,16 +17,20 @@ namespace ffi = xla::ffi;
 ffi::Error Walk(ffi::ThreadPool pool, ffi::Buffer<ffi::U32> keys, ffi::Buffer<ffi::S64> indptr,
                 ffi::Buffer<ffi::S32> indices, ffi::Buffer<ffi::S64> weight_prefix,
                 ffi::Buffer<ffi::S64> stretches, ffi::Buffer<ffi::S64> edge_time,
+                ffi::Buffer<ffi::S64> sums, ffi::Buffer<ffi::S64> by_source,
+                ffi::Buffer<ffi::S64> weight_by_source,
                 ffi::Buffer<ffi::S32> roots, ffi::Buffer<ffi::S64> time,
                 ffi::Buffer<ffi::S64> excluded,
                 ffi::ResultBuffer<ffi::S32> nodes, ffi::ResultBuffer<ffi::S32> lengths,
                 int64_t length, bool weighted, int64_t restart, int64_t stop,
                 ffi::Span<const int64_t> relations, ffi::Span<const int64_t> second,
-                int64_t window, int64_t latest, int64_t num_threads) {
+                bool causal, int64_t window, int64_t latest, int64_t half_life,
+                int64_t num_threads) {
   return Guarded([&]() -> std::string {
     const int64_t num_roots = static_cast<int64_t>(roots.element_count());
     const int64_t per_batch = num_roots > 0 ? roots.dimensions().back() : 1;
     const int64_t num_batches = num_roots / std::max<int64_t>(per_batch, 1);
+    const bool timed = time.element_count() != 0, indexed = by_source.element_count() != 0;
     const size_t num_edges = indices.element_count(), num_nodes = indptr.element_count() - 1;
     const auto most = std::max_element(relations.begin(), relations.end());
     GraphView graph{};
@@ -40,11 +44,20 @@ ffi::Error Walk(ffi::ThreadPool pool, ffi::Buffer<ffi::U32> keys, ffi::Buffer<ff
         (weighted && weight_prefix.element_count() != num_edges) ||
         (relations.size() > 0 && stretches.element_count() != 2 * num_nodes * (1 + *most)) ||
         (second.size() != 0 && second.size() != 6) ||
-        (time.element_count() != 0 && (time.element_count() != roots.element_count() ||
-                                       edge_time.element_count() != num_edges)) ||
+        (timed && (time.element_count() != roots.element_count() ||
+                   edge_time.element_count() != num_edges)) ||
         (num_batches > 0 && excluded.element_count() % num_batches != 0) ||
-        (time.element_count() != 0 && relations.size() != 0) ||
-        ((time.element_count() != 0 || excluded.element_count() != 0) && second.size() != 0) ||
+        (num_roots > 0 && !timed &&
+         (causal || window != -1 || latest != -1 || half_life != 0)) ||
+        half_life < 0 || (half_life != 0 && sums.element_count() != num_edges) ||
+        (indexed && by_source.element_count() != num_edges) ||
+        (weight_by_source.element_count() != 0 &&
+         weight_by_source.element_count() != num_edges) ||
+        (second.size() != 0 && (excluded.element_count() != 0 ||
+                                (timed && !indexed && num_edges > 0))) ||
+        // Points of edges back are found among weights by source.
+        (indexed && weighted && second.size() != 0 && second[3] != 0 &&
+         weight_by_source.element_count() == 0) ||
         nodes->element_count() != static_cast<size_t>(num_roots * (length + 1)) ||
         lengths->element_count() != static_cast<size_t>(num_roots)) {
       return "jgs_walk: arguments do not have the expected sizes";
@@ -63,7 +76,12 @@ ffi::Error Walk(ffi::ThreadPool pool, ffi::Buffer<ffi::U32> keys, ffi::Buffer<ff
                        static_cast<int64_t>(relations.size()),
                        second.size() != 0 ? &rule : nullptr,
                        latest,
-                       {}};
+                       {},
+                       causal,
+                       {half_life, sums.typed_data(), edge_time.typed_data()},
+                       indexed ? by_source.typed_data() : nullptr,
+                       weight_by_source.element_count() != 0 ? weight_by_source.typed_data()
+                                                             : nullptr};
     const int64_t num_excluded =
         static_cast<int64_t>(excluded.element_count()) / std::max<int64_t>(num_batches, 1);
     AdviseHugePages(nodes);
@@ -111,6 +129,9 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(JgsWalk, jgs::Walk,
                                   .Arg<xla::ffi::Buffer<xla::ffi::S64>>()  // weight_prefix
                                   .Arg<xla::ffi::Buffer<xla::ffi::S64>>()  // stretches
                                   .Arg<xla::ffi::Buffer<xla::ffi::S64>>()  // edge_time
+                                  .Arg<xla::ffi::Buffer<xla::ffi::S64>>()  // sums
+                                  .Arg<xla::ffi::Buffer<xla::ffi::S64>>()  // by_source
+                                  .Arg<xla::ffi::Buffer<xla::ffi::S64>>()  // weight_by_source
                                   .Arg<xla::ffi::Buffer<xla::ffi::S32>>()  // roots
                                   .Arg<xla::ffi::Buffer<xla::ffi::S64>>()  // time
                                   .Arg<xla::ffi::Buffer<xla::ffi::S64>>()  // excluded
@@ -122,6 +143,8 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(JgsWalk, jgs::Walk,
                                   .Attr<int64_t>("stop")
                                   .Attr<xla::ffi::Span<const int64_t>>("relations")
                                   .Attr<xla::ffi::Span<const int64_t>>("second")
+                                  .Attr<bool>("causal")
                                   .Attr<int64_t>("window")
                                   .Attr<int64_t>("latest")
+                                  .Attr<int64_t>("half_life")
                                   .Attr<int64_t>("num_threads"));

@@ -13,7 +13,21 @@ namespace {
 constexpr int kFlying = 64;  // walks that a thread has under way
 
 // What a walk is waiting for.
-enum class Stage { kRow, kTotal, kBackFrom, kBackTo, kBackWeight, kSum, kCandidate, kTest };
+enum class Stage {
+  kRow,
+  kEnd,
+  kBegin,
+  kTotal,
+  kBackFrom,
+  kBackTo,
+  kBackWeight,
+  kSum,
+  kCandidate,
+  kTest
+};
+
+// The position of an edge in its row, in an entry of BySource.
+int32_t PositionOf(int64_t entry) { return static_cast<int32_t>(entry & 0xFFFFFFFF); }
 
 struct Flight {
   Key key;
@@ -22,14 +36,16 @@ struct Flight {
   uint32_t step, attempt;
   Stage stage;
   int32_t here, previous, candidate;
-  EdgeRange row, previous_row;
+  int64_t cutoff;                 // of the step
+  EdgeRange row, previous_row;    // whole rows
+  int32_t begin, count;           // the eligible part of `row`
   int32_t back_from, back_count;  // the edges to `previous`, if steps back are separate
   int64_t back_before, back_weight, total;
   uint64_t back_area, area;
   int64_t edge;
   uint32_t chance;  // the word that decides about the candidate
   LineSearch<int32_t> ids;
-  LineSearch<int64_t> sums;
+  LineSearch<int64_t> sums;  // of weights, times or entries of BySource
 };
 
 class Flights {
@@ -39,6 +55,8 @@ class Flights {
         g_(walkers.graph),
         rule_(*walkers.options.second),
         weighted_(g_.weight_prefix != nullptr),
+        order_(walkers.options.by_source),
+        times_(walkers.options.limits.time),
         per_node_(1.0 / static_cast<double>(std::max<int64_t>(g_.num_nodes, 1))),
         next_(begin),
         end_(end) {}
@@ -69,6 +87,7 @@ class Flights {
       f.path = w_.Path(walk);
       f.step = 0;
       f.here = -1;
+      f.cutoff = w_.cutoff != nullptr ? w_.cutoff[walk] : 0;
       f.row = {0, 0};
       Arrive(f, w_.roots[walk]);
       return true;
@@ -91,58 +110,91 @@ class Flights {
   bool Advance(Flight& f) {
     switch (f.stage) {
       case Stage::kRow: return Row(f);
+      case Stage::kEnd: return !f.sums.Look() || Before(f);
+      case Stage::kBegin: return !f.sums.Look() || Since(f);
       case Stage::kTotal: return Total(f);
-      case Stage::kBackFrom: return !f.ids.Look() || BackFrom(f);
-      case Stage::kBackTo: return !f.ids.Look() || BackTo(f);
+      case Stage::kBackFrom: return !Found(f) || BackFrom(f);
+      case Stage::kBackTo: return !Found(f) || BackTo(f);
       case Stage::kBackWeight: return BackWeight(f);
-      case Stage::kSum: return !f.sums.Look() || Ask(f, f.sums.position());
+      case Stage::kSum: return !f.sums.Look() || Ask(f, f.begin + f.sums.position());
       case Stage::kCandidate: return Candidate(f);
-      case Stage::kTest: return !f.ids.Look() || Test(f);
+      case Stage::kTest: return !Found(f) || Test(f);
     }
     return false;
   }
 
   bool Row(Flight& f) {
     f.row = RowOf(g_, f.here, w_.bad);
-    if (f.row.count == 0) return End(f);
+    f.begin = 0;
+    f.count = f.row.count;
+    if (times_ == nullptr || f.count == 0) return Eligible(f);
+    f.sums.Begin(times_ + f.row.start, f.count, f.cutoff, 0);
+    f.stage = Stage::kEnd;
+    return true;
+  }
+
+  bool Before(Flight& f) {
+    const Limits& limits = w_.options.limits;
+    f.count = f.sums.position();
+    if (limits.window < 0 || f.count == 0) return Eligible(f);
+    f.sums.Begin(times_ + f.row.start, f.count, limits.Since(f.cutoff), 0);
+    f.stage = Stage::kBegin;
+    return true;
+  }
+
+  bool Since(Flight& f) {
+    f.begin = f.sums.position();
+    f.count -= f.begin;
+    return Eligible(f);
+  }
+
+  bool Eligible(Flight& f) {
+    if (f.count == 0) return End(f);
     if (!weighted_) return Total(f);
-    __builtin_prefetch(&Sums(f)[f.row.count - 1]);
+    __builtin_prefetch(&Sums(f)[f.begin + f.count - 1]);
+    if (f.begin > 0) __builtin_prefetch(&Sums(f)[f.begin - 1]);
     f.stage = Stage::kTotal;
     return true;
   }
 
   bool Total(Flight& f) {
-    f.total = weighted_ ? Sums(f)[f.row.count - 1] : f.row.count;
+    f.total = weighted_ ? Minus(Sum(f, f.begin + f.count), Sum(f, f.begin)) : f.count;
     if (f.total <= 0) return End(f);
     f.back_weight = 0;
     if (!rule_.apart || f.step == 1) return Attempt(f);
-    f.ids.Begin(Ids(f.row), f.row.count, f.previous, f.row.count * per_node_);
+    Find(f, f.row, f.previous, f.begin);
     f.stage = Stage::kBackFrom;
     return true;
   }
 
   bool BackFrom(Flight& f) {
-    f.back_from = f.ids.position();
+    f.back_from = Place(f);
     constexpr double kNear = 1e-300;  // the search begins with the first value
-    f.ids.Begin(Ids(f.row) + f.back_from, f.row.count - f.back_from, int64_t{f.previous} + 1,
-                kNear);
+    const int32_t first = f.back_from, left = f.row.count - first;
+    if (order_ != nullptr) {
+      f.sums.Begin(Order(f.row) + first, left, Entry(f.previous, f.begin + f.count), kNear);
+    } else {
+      f.ids.Begin(Ids(f.row) + first, left, int64_t{f.previous} + 1, kNear);
+    }
     f.stage = Stage::kBackTo;
     return true;
   }
 
   bool BackTo(Flight& f) {
-    f.back_count = f.ids.position();
+    f.back_count = Place(f);
     if (f.back_count == 0) return Attempt(f);
     if (!weighted_) return Areas(f, f.back_from, f.back_count);
-    __builtin_prefetch(&Sums(f)[std::max(f.back_from - 1, 0)]);
-    __builtin_prefetch(&Sums(f)[f.back_from + f.back_count - 1]);
+    const int64_t* const sums = order_ != nullptr ? WeightBySource(f) : Sums(f);
+    __builtin_prefetch(&sums[std::max(f.back_from - 1, 0)]);
+    __builtin_prefetch(&sums[f.back_from + f.back_count - 1]);
     f.stage = Stage::kBackWeight;
     return true;
   }
 
   bool BackWeight(Flight& f) {
-    const int64_t before = f.back_from > 0 ? Sums(f)[f.back_from - 1] : 0;
-    return Areas(f, before, Minus(Sums(f)[f.back_from + f.back_count - 1], before));
+    if (order_ != nullptr) return Areas(f, 0, Lost(f, f.back_count));
+    const int64_t before = Sum(f, f.back_from);
+    return Areas(f, before, Minus(Sum(f, f.back_from + f.back_count), before));
   }
 
   // The areas of steps back and of the other steps, from their weights, reduced to 31 bits.
@@ -166,14 +218,20 @@ class Flights {
     Threefry(f.key, side, chance);
     f.chance = chance;
     const bool apart = f.back_weight > 0;
+    const uint64_t bits = static_cast<uint64_t>(high) << 32 | low;
     if (apart && static_cast<uint64_t>(Below(uint64_t{side} << 32, f.area)) < f.back_area) {
+      if (w_.options.causal) f.edge = BackEdge(f, Below(bits, f.back_weight));
       return Accept(f, f.previous);
     }
-    const uint64_t bits = static_cast<uint64_t>(high) << 32 | low;
     int64_t point = Below(bits, static_cast<uint64_t>(f.total - f.back_weight));
-    if (apart && point >= f.back_before) point += f.back_weight;
-    if (!weighted_) return Ask(f, point);
-    f.sums.Begin(Sums(f), f.row.count - 1, point + 1, f.row.count / static_cast<double>(f.total));
+    if (apart && order_ != nullptr) {
+      point = Over(f, point);
+    } else if (apart && point >= f.back_before) {
+      point += f.back_weight;
+    }
+    if (!weighted_) return Ask(f, f.begin + point);
+    const double slope = f.begin > 0 ? 0 : f.count / static_cast<double>(f.total);
+    f.sums.Begin(Sums(f) + f.begin, f.count - 1, Plus(Plus(point, Sum(f, f.begin)), 1), slope);
     f.stage = Stage::kSum;
     return true;
   }
@@ -181,6 +239,7 @@ class Flights {
   bool Ask(Flight& f, int64_t position) {
     f.edge = f.row.start + position;
     __builtin_prefetch(&g_.indices[f.edge]);
+    if (w_.options.causal) __builtin_prefetch(&times_[f.edge]);
     f.stage = Stage::kCandidate;
     return true;
   }
@@ -192,20 +251,36 @@ class Flights {
     if (node == f.previous) return f.chance < rule_.back ? Accept(f, node) : Reject(f);
     if (f.chance < std::min(rule_.near, rule_.far)) return Accept(f, node);
     f.candidate = node;
-    f.ids.Begin(Ids(f.previous_row), f.previous_row.count, node,
-                f.previous_row.count * per_node_);
+    const Limits& limits = w_.options.limits;
+    int64_t begin = 0;
+    if (times_ != nullptr && limits.window >= 0) {
+      const int64_t* const row = times_ + f.previous_row.start;
+      begin = std::lower_bound(row, row + f.previous_row.count, limits.Since(f.cutoff)) - row;
+    }
+    Find(f, f.previous_row, node, begin);
     f.stage = Stage::kTest;
     return true;
   }
 
   bool Test(Flight& f) {
-    const int32_t at = f.ids.position();
-    const bool near = at < f.previous_row.count && Ids(f.previous_row)[at] == f.candidate;
+    const int32_t at = Place(f);
+    bool near = at < f.previous_row.count;
+    if (near && order_ != nullptr) {
+      const int64_t entry = Order(f.previous_row)[at], position = PositionOf(entry);
+      near = entry >> 32 == f.candidate;
+      if (near && times_ != nullptr) {
+        if (position < 0 || position >= f.previous_row.count) return Damaged();
+        near = times_[f.previous_row.start + position] < f.cutoff;
+      }
+    } else if (near) {
+      near = Ids(f.previous_row)[at] == f.candidate;
+    }
     return f.chance < (near ? rule_.near : rule_.far) ? Accept(f, f.candidate) : Reject(f);
   }
 
   bool Accept(Flight& f, int32_t node) {
     f.path[f.step] = node;
+    if (w_.options.causal) f.cutoff = times_[f.edge];
     if (f.step < w_.options.length) {
       Arrive(f, node);
       return true;
@@ -229,13 +304,85 @@ class Flights {
     return false;
   }
 
+  // Begins to find where the edges from `source` at or after a position of the row are among
+  // its edges by source.
+  void Find(Flight& f, const EdgeRange& row, int32_t source, int64_t position) {
+    const double slope = row.count * per_node_;
+    if (order_ != nullptr) {
+      f.sums.Begin(Order(row), row.count, Entry(source, position), slope / 4294967296.0);
+    } else {
+      f.ids.Begin(Ids(row), row.count, source, slope);
+    }
+  }
+
+  bool Found(Flight& f) { return order_ != nullptr ? f.sums.Look() : f.ids.Look(); }
+
+  int32_t Place(const Flight& f) const {
+    return order_ != nullptr ? f.sums.position() : f.ids.position();
+  }
+
+  static int64_t Entry(int32_t source, int64_t position) {
+    return int64_t{source} << 32 | position;
+  }
+
+  // Of a row with BySource: the weight of its first `count` edges back.
+  int64_t Lost(const Flight& f, int32_t count) const {
+    if (!weighted_ || count == 0) return count;
+    const int64_t* const sums = WeightBySource(f) + f.back_from;
+    return Minus(sums[count - 1], f.back_from > 0 ? sums[-1] : 0);
+  }
+
+  // The first edge back, by number, for which `holds`; back_count if there is none.
+  template <typename Holds>
+  static int32_t FirstBack(const Flight& f, const Holds& holds) {
+    int32_t low = 0, high = f.back_count;
+    while (low < high) {
+      const int32_t middle = low + (high - low) / 2;
+      holds(middle) ? high = middle : low = middle + 1;
+    }
+    return low;
+  }
+
+  // Of a row with BySource: a point of all its eligible edges, for one of those that do not
+  // lead back.
+  int64_t Over(const Flight& f, int64_t point) const {
+    const int64_t base = weighted_ ? Sum(f, f.begin) : f.begin;
+    const int32_t passed = FirstBack(f, [&](int32_t back) {
+      const int32_t position = BackPosition(f, back);
+      const int64_t before = weighted_ ? Sum(f, position) : position;
+      return Minus(Minus(before, base), Lost(f, back)) > point;
+    });
+    return Plus(point, Lost(f, passed));
+  }
+
+  // Of a row with BySource: the edge back with the point of their weight.
+  int64_t BackEdge(const Flight& f, int64_t point) const {
+    const int32_t back = FirstBack(f, [&](int32_t back) { return Lost(f, back + 1) > point; });
+    return f.row.start + BackPosition(f, std::min(back, f.back_count - 1));
+  }
+
+  // A position in the row also if the index is damaged.
+  int32_t BackPosition(const Flight& f, int32_t back) const {
+    const int32_t position = PositionOf(Order(f.row)[f.back_from + back]);
+    return std::min(std::max(position, 0), f.row.count - 1);
+  }
+
+  // The weight of the first `count` edges of a walk's row.
+  int64_t Sum(const Flight& f, int32_t count) const { return count > 0 ? Sums(f)[count - 1] : 0; }
+
   const int32_t* Ids(const EdgeRange& row) const { return g_.indices + row.start; }
+  const int64_t* Order(const EdgeRange& row) const { return order_ + row.start; }
   const int64_t* Sums(const Flight& f) const { return g_.weight_prefix + f.row.start; }
+  const int64_t* WeightBySource(const Flight& f) const {
+    return w_.options.weight_by_source + f.row.start;
+  }
 
   Walkers& w_;
   const GraphView& g_;
   const SecondOrder& rule_;
   const bool weighted_;
+  const int64_t* const order_;  // BySource, or null: rows are sorted by source
+  const int64_t* const times_;  // null: there are no cutoffs
   const double per_node_;
   int64_t next_;  // the first walk that has not begun
   const int64_t end_;

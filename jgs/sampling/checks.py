@@ -196,15 +196,31 @@ def _check_excluded(excluded: np.ndarray, num_edges: int) -> None:
         )
 
 
+def needs_times(sampler: Any) -> bool:
+    """Whether a sampler or walker draws for seeds with times alone, because a field of its says
+    how it draws under cutoffs."""
+    names = ("window", "latest", "half_life", "causal")
+    return any(getattr(sampler, name, None) for name in names)
+
+
 def check_timed(sampler: Any, seeds: Seeds) -> None:
-    """Raises `InputError` where a sampler with a `window` or a `half_life`, or for the `latest`
-    edges, gets `seeds` without times."""
-    half_life = getattr(sampler, "half_life", None)
-    if seeds.time is None and (sampler.window or sampler.latest or half_life):
+    """Raises `InputError` where a sampler that needs times gets `seeds` without."""
+    if seeds.time is None and needs_times(sampler):
         raise InputError(
-            "windows, half-lives and latest edges are counted from the cutoffs of the seeds",
+            "windows, half-lives, latest edges and causal walks are counted from the cutoffs "
+            "of the seeds",
             "seeds without times",
             "Give jgs.sampling.Seeds(nodes, time).",
+        )
+
+
+def check_has_times(graph: Graph) -> None:
+    """Raises `InputError` for a graph whose edges have no times."""
+    if graph.edge_time is None:
+        raise InputError(
+            "draws by time need a graph whose edges have times",
+            "a graph without edge_time",
+            "Give edge_time when you make the graph.",
         )
 
 

@@ -10,7 +10,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -20,7 +20,13 @@ from jgs.graph import Graph
 from jgs.kernels.call import on_cpu, vary_alike
 from jgs.options import Option
 from jgs.sampling.base import Draws, State
-from jgs.sampling.checks import check_graph, checked_seeds
+from jgs.sampling.checks import (
+    check_duration,
+    check_graph,
+    check_timed,
+    checked_seeds,
+    require_int,
+)
 from jgs.sampling.edges.eligible import Eligible, bad_excluded, eligible, weights_of
 from jgs.sampling.edges.random import as_key_data, below, cutoff_keys, node_bits, words
 from jgs.sampling.edges.relabel import equal_ones
@@ -28,6 +34,9 @@ from jgs.sampling.seeds import Seeds
 from jgs.settings import exact_integers
 
 LENGTH = Option("steps of a walk", default=80, name="walk_length", least=1, most=1 << 16)
+Causal = Annotated[
+    bool, Option("walk back in time: each step's edge is earlier than the one before")
+]
 
 
 class Walks(NamedTuple):
@@ -53,18 +62,32 @@ class Walker(Draws):
     goes from a node to one of its in-neighbours, because the walk reads the graph's rows, as
     messages do. On a symmetric graph that is a step along an edge in either direction.
 
-    The random bits of a walk depend on the key, its root, the number of earlier roots in the
-    batch that are the same node, and the step. So several walks from one root differ, and do so
-    also after they have met. Neither padding nor the order of different roots changes a walk.
+    The random bits of a walk depend on the key, its root and the root's cutoff, the number of
+    earlier roots in the batch that are the same node with the same cutoff, and the step. So
+    several walks from one root differ, and do so also after they have met. Neither padding nor
+    the order of different roots changes a walk.
+
+    Roots with times (`Seeds.time`): each step has a cutoff, and draws by its law among the
+    edges before it, as if the graph had no others. The cutoff of every step is the root's.
+    Steps of causal walks have cutoffs of their own: the first step has the root's, and each
+    later one the time of the edge that the walk took before. So times fall strictly along a
+    causal walk, which goes back in time because steps go from targets to sources. Read from its
+    last node to its root, it is a path along which something can have spread.
 
     Attributes:
       length: int; `L`, the largest number of steps of a walk.
       weighted: bool; whether steps draw by weight.
-      by_source: bool; whether every row of the graph must be sorted by source.
+      window: int or None; how far before its cutoff an edge of a step may be. In a causal walk
+        that is the longest time between an edge and the next.
+      causal: bool; whether a step's cutoff is the time of the edge before.
+      by_source: bool; whether every row of the graph must be sorted by source, if its edges
+        have no times.
     """
 
     length: int
     weighted: bool
+    window: int | None = None
+    causal: bool = False
     by_source: bool = False
 
     @abstractmethod
@@ -103,11 +126,26 @@ def relation_path(graph: Graph, relations: Sequence[Any]) -> tuple[int, ...]:
     return numbers
 
 
-# step(keys, t, previous, here) makes step `t` (counted from 1) of `B` walks. `keys` uint32
-# `[B, 2]` are the keys of the walks, `here` int32 `[B]` the nodes where they are, and
-# `previous` the nodes one step before (`N` before the first step). It returns the next nodes,
-# int32 `[B]`; `N` where a walk cannot go on, or has ended before.
-Step = Callable[[jax.Array, jax.Array, jax.Array, jax.Array], jax.Array]
+class Place(NamedTuple):
+    """Where `B` walks are before a step.
+
+    Fields:
+      step: uint32 `[]`; the number of the step, counted from 1.
+      previous: int32 `[B]`; the nodes one step before, `N` before the first step.
+      here: int32 `[B]`; the nodes where the walks are, `N` after their ends.
+      cutoff: int64 `[B]`; the step's edge is before it. None: there are no times.
+    """
+
+    step: jax.Array
+    previous: jax.Array
+    here: jax.Array
+    cutoff: jax.Array | None
+
+
+# step(keys, at) makes the next step of `B` walks, whose keys are uint32 `[B, 2]`, from the
+# `Place` where they are. It returns the next nodes, int32 `[B]`, which are `N` where a walk
+# cannot go on or has ended before; and the cutoffs of the step after, int64 `[B]` or None.
+Step = Callable[[jax.Array, Place], tuple[jax.Array, jax.Array | None]]
 
 # An implementation of a walker: a function of `(key_data, graph, state, seeds, walker)` that
 # returns walks. A plain one takes `Seeds` of roots int32 `[B]` and the data uint32 `[2]` of one
@@ -128,6 +166,7 @@ def sample_walks(
     must be functions at the top level of a module."""
     check_graph(graph, walker.weighted)
     seeds = checked_seeds(walker, graph, seeds)
+    check_timed(walker, seeds)
     key_data = as_key_data(key, seeds.nodes.shape[:-1])
     key_data, graph, state, seeds = vary_alike(key_data, graph, state, seeds)
     with exact_integers():  # edge offsets are 64-bit, whatever the caller's setting
@@ -181,14 +220,14 @@ def eligible_of(
     return eligible(graph, nodes, nodes < graph.num_nodes, of.time, of.excluded, window)
 
 
-def drawn_neighbor(
+def drawn_edge(
     graph: Graph, rows: Eligible, bits: jax.Array, weighted: bool, latest: int | None = None
 ) -> jax.Array:
-    """int32 `[B]`: a neighbour of each of the rows `[B]` by an eligible edge, each equally
-    likely or in proportion to its weight; `N` where there is none to draw. With `latest` only
-    so many last edges of a row are eligible."""
+    """int64 `[B]`: an eligible edge of each of the rows `[B]`, each equally likely or in
+    proportion to its weight; `E` where there is none to draw. With `latest` only so many last
+    edges of a row are eligible."""
     if graph.num_edges == 0:  # an empty array cannot be indexed
-        return jnp.full(rows.start.shape, graph.num_nodes, jnp.int32)
+        return jnp.zeros_like(rows.start)
     if weighted:
         weights = weights_of(rows, graph.edge_weight_prefix, graph.indptr)
         count = jnp.maximum(weights.total, 0)
@@ -196,8 +235,31 @@ def drawn_neighbor(
     else:
         count = rows.num if latest is None else jnp.minimum(rows.num, latest)
         edge = rows.edge(rows.num - count + below(bits, count))
+    return jnp.where(count > 0, edge, graph.num_edges)
+
+
+def neighbor_by(graph: Graph, edge: jax.Array) -> jax.Array:
+    """int32 `[B]`: the source of each edge, `N` for `E`."""
+    if graph.num_edges == 0:
+        return jnp.full(edge.shape, graph.num_nodes, jnp.int32)
     drawn = graph.indices.at[edge].get(mode="clip")
-    return jnp.where(count > 0, drawn, graph.num_nodes)
+    return jnp.where(edge < graph.num_edges, drawn, graph.num_nodes)
+
+
+def drawn_neighbor(graph: Graph, rows: Eligible, bits: jax.Array, weighted: bool) -> jax.Array:
+    """int32 `[B]`: the source of each `drawn_edge`, `N` where there is none."""
+    return neighbor_by(graph, drawn_edge(graph, rows, bits, weighted))
+
+
+def cutoff_after(
+    graph: Graph, cutoff: jax.Array | None, edge: jax.Array, causal: bool
+) -> jax.Array | None:
+    """The cutoffs int64 `[B]` of the steps after those along the edges `[B]`, whose own were
+    `cutoff`: the times of the edges for `causal` walks."""
+    if not causal or graph.num_edges == 0:
+        return cutoff
+    assert graph.edge_time is not None
+    return graph.edge_time.at[edge].get(mode="clip")
 
 
 def walk(key_data: jax.Array, graph: Graph, seeds: Seeds, length: int, step: Step) -> Walks:
@@ -211,16 +273,25 @@ def walk(key_data: jax.Array, graph: Graph, seeds: Seeds, length: int, step: Ste
     keys = walker_keys(cutoff_keys(key_data, cutoff), begin, walk_numbers(begin, cutoff))
 
     def go(state, t):
-        previous, here = state
-        there = step(keys, t, previous, here)
-        return (here, there), there
+        previous, here, cutoff = state
+        there, cutoff = step(keys, Place(t, previous, here, cutoff))
+        return (here, there, cutoff), there
 
     nobody = jnp.full_like(begin, num_nodes)
-    state = vary_alike(nobody, begin, keys, graph)[:2]
+    state = vary_alike(nobody, begin, cutoff, keys, graph)[:3]
     _, after = jax.lax.scan(go, state, jnp.arange(1, length + 1, dtype=jnp.uint32))
     nodes = jnp.concatenate([begin[None], after]).T
     steps = jnp.sum(nodes[:, 1:] < num_nodes, axis=1, dtype=jnp.int32)
     return Walks(nodes, jnp.where(bad, -1, steps))
+
+
+def check_fields(walker: Walker) -> None:
+    """Checks the fields that walkers share, and sets them; raises `InputError`."""
+    object.__setattr__(walker, "length", require_int("length", walker.length, 1))
+    for name in ("weighted", "causal"):
+        object.__setattr__(walker, name, bool(getattr(walker, name)))
+    if walker.window is not None:
+        object.__setattr__(walker, "window", check_duration("window", walker.window))
 
 
 def check_probability(name: str, value: Any) -> float:

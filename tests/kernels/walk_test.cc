@@ -61,6 +61,26 @@ Graph RandomGraph(int num_nodes, int mean_degree) {
   return graph;
 }
 
+// Each row's edges by source and then position, with the prefix sums of their weights.
+struct Index {
+  std::vector<int64_t> order, weight;
+
+  explicit Index(const Graph& graph) {
+    for (size_t v = 0; v + 1 < graph.indptr.size(); ++v) {
+      const int64_t begin = graph.indptr[v], end = graph.indptr[v + 1];
+      for (int64_t e = begin; e < end; ++e) {
+        order.push_back(int64_t{graph.indices[e]} << 32 | (e - begin));
+      }
+      std::sort(order.begin() + begin, order.end());
+      for (int64_t e = begin, sum = 0; e < end; ++e) {
+        const int64_t at = begin + (order[e] & 0xFFFFFFFF);
+        sum += graph.prefix[at] - (at > begin ? graph.prefix[at - 1] : 0);
+        weight.push_back(sum);
+      }
+    }
+  }
+};
+
 struct Walks {
   std::vector<int32_t> nodes, lengths;
   std::string error;
@@ -123,6 +143,7 @@ Walks Plain(const jgs::GraphView& g, const jgs::WalkOptions& options, const int1
     }
     jgs::Threefry(of_call, key.word[0], key.word[1]);
     int32_t here = root, length = 0;
+    int64_t own = cutoff;  // of the step
     w.nodes.push_back(root);
     for (uint32_t step = 1; step <= kLength; ++step) {
       uint32_t high = step, low = 0, back = step, end = 0xFFFFFFFF;
@@ -133,7 +154,7 @@ Walks Plain(const jgs::GraphView& g, const jgs::WalkOptions& options, const int1
         std::vector<int64_t> edges, sums{0};
         for (int64_t e = g.indptr[here]; e < g.indptr[here + 1]; ++e) {
           if (types != nullptr && types[e] != (step % 2 == 1 ? 2 : 0)) continue;
-          const int64_t age = limits.time != nullptr ? cutoff - limits.time[e] : 1;
+          const int64_t age = limits.time != nullptr ? own - limits.time[e] : 1;
           if (age <= 0 || age > kWindow) continue;
           if (std::binary_search(excluded, excluded + limits.num_excluded, e)) continue;
           const int64_t before = e > g.indptr[here] && g.weight_prefix ? g.weight_prefix[e - 1] : 0;
@@ -146,9 +167,14 @@ Walks Plain(const jgs::GraphView& g, const jgs::WalkOptions& options, const int1
         }
         const int64_t point = jgs::Below(static_cast<uint64_t>(high) << 32 | low, sums.back());
         for (size_t i = 0; i < edges.size() && there < 0; ++i) {
-          if (sums[i + 1] > point) there = g.indices[edges[i]];
+          if (sums[i + 1] <= point) continue;
+          there = g.indices[edges[i]];
+          if (options.causal) own = limits.time[edges[i]];
         }
-        if (step > 1 && back < options.restart) there = root;
+        if (step > 1 && back < options.restart) {
+          there = root;
+          own = cutoff;
+        }
         if (step > 1 && end < options.stop) there = -1;
       }
       here = there < 0 ? static_cast<int32_t>(g.num_nodes) : there;
@@ -206,11 +232,11 @@ int main() {
       }
     }
   }
-  // Rows with holes, cutoffs and windows.
-  for (int mode = 0; mode < 12; ++mode) {
-    const bool weighted = mode & 1, timed = mode >= 4, holes = mode < 4 || mode >= 8;
+  // Rows with holes, cutoffs and windows; the last modes are causal.
+  for (int mode = 0; mode < 20; ++mode) {
+    const bool weighted = mode & 1, timed = mode >= 4, holes = mode < 4 || mode % 8 < 4;
     jgs::WalkOptions options{kLength, mode & 2 ? half / 2 : 0, 0, nullptr, nullptr, 0, nullptr,
-                             timed && !weighted ? 7 : -1, {}};
+                             timed && !weighted ? 7 : -1, {}, mode >= 12};
     const jgs::GraphView view = View(graph, weighted);
     const jgs::Seeds seeds{nullptr, 0, timed ? graph.time.data() : nullptr, graph.excluded.data(),
                            holes ? static_cast<int64_t>(graph.excluded.size()) : 0};
@@ -222,6 +248,31 @@ int main() {
       ++runs;
       if (!(Run(view, options, threads) == one)) {
         std::printf("limits %d, %d threads: other walks\n", mode, threads);
+        return EXIT_FAILURE;
+      }
+    }
+  }
+  // Causal walks by recency, and of second order with an index of edges by source. The tests of
+  // Python have their law and their plain form.
+  const Index index(graph);
+  const std::vector<int64_t> sums(graph.indices.size(), 1 << 20);  // any sums
+  for (size_t mode = 0; mode < 2 * (1 + rules.size()); ++mode) {
+    const bool second = mode / 2 < rules.size(), weighted = second && mode % 2;
+    const jgs::GraphView view = View(graph, weighted);
+    const jgs::Seeds seeds{nullptr, 0, graph.time.data()};
+    std::string error;
+    jgs::WalkOptions options{kLength, 0, 0, nullptr, nullptr, 0,
+                             second ? &rules[mode / 2] : nullptr, -1, {}, true};
+    options.limits = jgs::LimitsOf(seeds, graph.time.data(), view.num_edges, view.weight_prefix,
+                                   mode % 2 ? kWindow : -1, error);
+    if (!second) options.recency = {3, sums.data(), graph.time.data()};
+    options.by_source = index.order.data();
+    options.weight_by_source = index.weight.data();
+    const Walks one = Run(view, options, 1);
+    for (int threads : {2, 8}) {
+      ++runs;
+      if (!one.error.empty() || !(Run(view, options, threads) == one)) {
+        std::printf("by time %d, %d threads: other walks\n", static_cast<int>(mode), threads);
         return EXIT_FAILURE;
       }
     }

@@ -8,12 +8,14 @@ import importlib
 import inspect
 import itertools
 import pkgutil
+from dataclasses import replace
 from functools import cache
 
 import jax
 import numpy as np
 import pytest
 from every_sampler import HOLES
+from test_walks_by_time import assert_follows as assert_in_time
 
 from jgs import Graph, InputError, Schema, kernels
 from jgs.sampling import Metapath, Node2Vec, Walk, Walker, Walks, algorithms
@@ -210,36 +212,59 @@ def test_plain_and_kernel_are_equal(walker, other, graph, same_bits, implemented
     same_bits(jax.jit(mapped)(*inputs), plain)
 
 
-TIMED = [case for case in EVERY if case[0].takes_time]
+TIMED = [
+    replace(walker, causal=causal)
+    for walker, _ in EVERY
+    if walker.takes_time
+    for causal in (False, True)
+] + [replace(EVERY[0][0], half_life=4, window=30), replace(EVERY[2][0], window=5)]
 
 
-@pytest.mark.parametrize(("walker", "other"), TIMED, ids=repr)
-def test_cutoffs(walker, other, make_graph, same_bits, implemented):
-    """Every step follows an edge before the root's cutoff, also among equal times. A walk
-    depends on the number of earlier roots that are the same node with the same cutoff. Plain
-    and kernel are equal."""
-    made = make_graph(N, E)
-    indptr = np.asarray(made.indptr)
-    # Every two edges of a row have the same time.
-    time = (np.arange(E) - np.repeat(indptr[:-1], np.diff(indptr))) // 2 - 3
-    graph = Graph(made.indptr, made.indices, made.edge_weight, edge_time=time)
-    cutoffs = np.resize([0, 3, 40], 20)
-    cutoffs[[3, 7, 11]] = cutoffs[0], 3, 3  # of roots that are the same node
+@pytest.mark.parametrize("walker", TIMED, ids=repr)
+def test_cutoffs(walker, graph, same_bits, implemented):
+    """Every step follows an edge before its cutoff, also among equal times. A walk depends on
+    the number of earlier roots that are the same node with the same cutoff. Plain and kernel
+    are equal, also for several batches."""
+    indptr, source = np.asarray(graph.indptr), np.asarray(graph.indices)
+    target = np.repeat(np.arange(N), np.diff(indptr))
+    kind = np.asarray(graph.edge_type) if walker.by_relation else np.zeros(E, int)
+    first = np.searchsorted(2 * target + kind, 2 * target + kind)
+    time = (np.arange(E) - first) // 2 - 3  # every two edges of a run have the same time
+    types = {"edge_type": graph.edge_type, "schema": graph.schema} if walker.by_relation else {}
+    timed = Graph(indptr, source, np.asarray(graph.edge_weight), edge_time=time, **types)
+    roots, cutoffs = ROOTS.copy(), np.resize([0, 3, 40], 20)
+    roots[[0, 3, 7, 11]], cutoffs[[0, 3, 7, 11]] = 2, [3, 3, 40, 40]  # of a node of many edges
+    holes = HOLES[:2] if walker.takes_excluded else None
+    seeds = Seeds(np.stack([roots, roots[::-1]]), np.stack([cutoffs, cutoffs + 1]), holes)
+    inputs = jax.random.split(KEY), timed, walker.init(timed), seeds
 
-    def sample(graph, seeds):
-        return walker.sample(KEY, graph, (), seeds)
+    def one(keys, graph, state, seeds):
+        return walker.sample(keys[0], graph, state, seeds.batch(0))
+
+    def separate(keys, graph, state, seeds):
+        return walker.sample(keys, graph, state, seeds)
+
+    def mapped(keys, graph, state, seeds):
+        return jax.vmap(lambda k, s: walker.sample(k, graph, state, s))(keys, seeds)
 
     implemented(False)
-    plain = jax.jit(sample)(graph, Seeds(ROOTS, cutoffs, HOLES[0]))
+    plain = jax.jit(separate)(*inputs)
+    first = jax.tree.map(lambda a: a[0], plain)
     for threads in (1, 2, 4) if KERNELS else ():
         implemented(True, threads)
-        same_bits(jax.jit(sample)(graph, Seeds(ROOTS, cutoffs, HOLES[0])), plain)
-    for cutoff in (0, 3, 40):
-        own = cutoffs == cutoff
-        left = (time < cutoff) & ~np.isin(range(E), HOLES[0])
-        assert_follows(walker, graph, ROOTS[own], np.asarray(plain.nodes)[own], left)
-    nodes = np.asarray(plain.nodes)
-    assert len({tuple(nodes[i]) for i in (0, 3, 7, 11)}) > 2  # more than cutoffs
+        same_bits(jax.jit(one)(*inputs), first)
+    implemented(KERNELS, 2)
+    for several in (separate, mapped):
+        same_bits(jax.jit(several)(*inputs), plain)
+    for i in (0, 1):
+        left = ~np.isin(range(E), HOLES[i]) if walker.takes_excluded else slice(None)
+        edges = zip(*(a[left].tolist() for a in (source, target, time)), strict=True)
+        nodes = np.asarray(plain.nodes[i])
+        assert_in_time(edges, N, walker, np.asarray(seeds.time[i]), nodes)
+    nodes = np.asarray(first.nodes)
+    if not walker.by_relation:  # this node has few edges of the first relation
+        assert len({tuple(nodes[i]) for i in (0, 3, 7, 11)}) > 2  # more than cutoffs
     apart = np.r_[7, 11, np.delete(np.arange(20), [7, 11])]
-    moved = jax.jit(sample)(graph, Seeds(ROOTS[apart], cutoffs[apart], HOLES[0]))
+    own = Seeds(*(a[:, apart] for a in (seeds.nodes, seeds.time)), holes)
+    moved = jax.jit(one)(*inputs[:3], own)
     np.testing.assert_array_equal(moved.nodes, nodes[apart])

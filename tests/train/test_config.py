@@ -41,6 +41,7 @@ COMMANDS = """
     --sampler frontier --budget 60 --frontier-size 7 --degree-cap 9 --norm-error 0.5
     --sampler saint --draw edge --walk-steps 4
     --sampler shadow --scope-size 3 --disjoint
+    --task embed --sampler walk --causal --half-life 5
     --task embed --sampler node2vec --p 2 --q 3 --dim 4 --walk-length 5 --num-walks 6
         --window 7 --negatives 8 --shared-negatives 9
     --task links --sampler seal --test-share 0.2 --val-share 0.3 --pool-share 0.4

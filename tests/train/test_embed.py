@@ -3,6 +3,7 @@
 import json
 import signal
 
+import jax
 import numpy as np
 import pytest
 from small_runs import arrays
@@ -12,6 +13,7 @@ from jgs import InputError
 from jgs.data.plain import load_plain
 from jgs.predict.__main__ import main as predict
 from jgs.train.__main__ import main
+from jgs.train.config import Config
 from jgs.train.evaluation.probe import fit, probe
 from jgs.train.loop import folder
 from jgs.train.tasks import embed
@@ -114,6 +116,8 @@ def test_one_command_begins_the_run_and_goes_on_with_it(data, whole, tmp_path, m
         ("--sampler metapath", "must have --relations"),
         ("--sampler metapath --relations a", "a typed graph"),
         ("--weighted", "weight"),
+        ("--causal", "a graph without edge_time"),
+        ("--half-life 3", "a graph without edge_time"),
         ("--batch-size 61", "at most the number of nodes"),
         ("--task nodes --dim 8 --sampler neighbors", "--dim must be for --task embed"),
     ],
@@ -150,6 +154,34 @@ def test_along_a_metapath(tmp_path):
     ]
     assert train(path, tmp_path / "run", *flags) == 0
     assert json.loads((tmp_path / "run" / "result.json").read_text())["accuracy"] > 0.9
+
+
+@pytest.mark.parametrize("sampler", ["walk", "node2vec"])
+def test_by_causal_walks(tmp_path, sampler):
+    """Of two rings, between which later edges lead. A walk follows one of these at most, and
+    so stays in a ring after it."""
+    edges = two_rings()
+    both = np.concatenate([edges, edges[:, ::-1], (edges[:40] + np.array([0, 30])) % 60]).T
+    time = np.r_[np.random.default_rng(0).integers(0, 1000, 2 * len(edges)), np.full(40, 2000)]
+    path = tmp_path / "rings.npz"
+    np.savez(
+        path,
+        edge_index=both,
+        num_nodes=60,
+        labels=np.repeat([0, 1], 30),
+        edge_time=time,
+    )
+    flags = ["--sampler", sampler, "--causal", "--lr", 0.2]
+    assert train(path, tmp_path / "run", *flags) == 0
+    assert json.loads((tmp_path / "run" / "result.json").read_text())["accuracy"] > 0.9
+    # Where all edges have one time, a causal walk has one step, and the edges are drawn.
+    np.savez(path, edge_index=both, num_nodes=60, edge_time=np.full(len(time), -5))
+    job = embed.Embed().open(Config(dataset=path, task="embed", sampler=sampler, causal=True))
+    job.start(jax.random.key(0))
+    nodes = np.asarray(next(iter(job.loader)).nodes)
+    job.close()
+    assert (nodes[:, :2] < 60).all()
+    assert (nodes[:, 2:] == 60).all()
 
 
 def test_an_edge_list_alone_will_do(tmp_path):

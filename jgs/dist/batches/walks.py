@@ -7,12 +7,13 @@ from collections.abc import Iterator
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from jgs.dist.communicators.comm import OWN, SAME, Communicator
 from jgs.graph import Graph
 from jgs.models.skipgram import WalkBatch, draw_pairs, noise_prefix
-from jgs.sampling import Loader, Walker
+from jgs.sampling import Loader, Seeds, Walker
 from jgs.sampling.loading.schedule import Schedule, SeedParts, graph_digest
 from jgs.settings import exact_integers
 
@@ -32,6 +33,7 @@ class WalkSource:
       state: what `walker.init(graph)` returned.
       schedule: that of all ranks' roots. Its batch size is a multiple of the number of ranks.
       window, num_negatives: as for `jgs.models.skipgram.draw_pairs`.
+      cutoff: the cutoff of every root, or None.
     """
 
     together, redraws, learning = False, 0, None
@@ -45,9 +47,10 @@ class WalkSource:
         schedule: Schedule,
         window: int,
         num_negatives: int,
+        cutoff: int | None = None,
     ):
         self._comm, self._walker, self.schedules = comm, walker, [schedule]
-        self._pairs = window, num_negatives
+        self._pairs, self._cutoff = (window, num_negatives), cutoff
         self._graph, self._state = comm.same(graph), comm.same(state)
         self._prefix = comm.same(noise_prefix(graph, walker.length))
         self._own = schedule.batch_size // comm.size
@@ -79,7 +82,9 @@ class WalkSource:
     ) -> WalkBatch:
         """The stacked batches of the roots int32 `[S, B]`, drawn by the keys uint32 `[S,
         2]`."""
-        walks = self._walker.sample(key_data, graph, state, roots)
+        with exact_integers():
+            times = None if self._cutoff is None else jnp.full(roots.shape, self._cutoff)
+        walks = self._walker.sample(key_data, graph, state, Seeds(roots, times))
         with exact_integers():
             draw = jax.vmap(lambda key, nodes: draw_pairs(key, nodes, prefix, *self._pairs))
             return draw(key_data, walks.nodes)
@@ -101,16 +106,19 @@ def walk_loader(
     window: int = 10,
     num_negatives: int = 20,
     prefetch: int = 2,
+    cutoff: int | None = None,
 ) -> Loader:
     """Walks from every node: `num_walks` from each in an epoch, `batch_size` a step and rank.
 
     An epoch goes over the nodes `num_walks` times, each time in another order. The ranks draw
     together what one rank draws with as many walks a step. The loader yields an `OWN`
     `WalkBatch` a step. All ranks call it and iterate alike. `state` is what
-    `walker.init(graph)` returned. Raises `InputError`.
+    `walker.init(graph)` returned. With a `cutoff` walks follow edges before it alone
+    (`Seeds.time`). Raises `InputError`.
     """
     nodes = np.arange(graph.num_nodes, dtype=np.int32)
     settings = repr((walker, num_walks, window, num_negatives))
+    settings += "" if cutoff is None else f" before {cutoff}"
     schedule = Schedule(
         key,
         SeedParts.whole(nodes, graph_digest(graph)),
@@ -119,5 +127,7 @@ def walk_loader(
         settings=settings,
         passes=num_walks,
     )
-    source = WalkSource(comm.clone(), graph, walker, state, schedule, window, num_negatives)
+    source = WalkSource(
+        comm.clone(), graph, walker, state, schedule, window, num_negatives, cutoff
+    )
     return Loader.over(source, prefetch if comm.concurrent else 0)

@@ -87,15 +87,7 @@ def eligible(
     if relation is not None:
         rows = of_relation(graph, rows, relation)
     if cutoff is not None:
-        start, length = rows.start, rows.length
-        assert graph.edge_time is not None
-        end = count_less(graph.edge_time, start, length, cutoff)
-        begin = jnp.zeros_like(end)
-        if window is not None:
-            least = jnp.iinfo(jnp.int64).min
-            since = jnp.where(cutoff < least + window, least, cutoff - window)
-            begin = count_less(graph.edge_time, start, length, since)
-        rows = rows._replace(start=start + begin, length=end - begin, num=end - begin)
+        rows = before_cutoff(graph, rows, cutoff, window)
     return holes_of(rows, excluded)
 
 
@@ -108,6 +100,23 @@ def rows_of(
         real = (nodes >= 0) & (nodes < indptr.shape[0] - 1)
     start = jnp.where(real, indptr.at[nodes].get(mode="clip"), 0)
     return start, jnp.where(real, indptr.at[nodes + 1].get(mode="clip"), 0) - start
+
+
+def before_cutoff(
+    graph: Graph, rows: Eligible, cutoff: jax.Array, window: int | None
+) -> Eligible:
+    """The rows, which have no holes so far, of which only the edges before the `cutoff` int64
+    `[T]` are eligible; with a `window` only those from `cutoff - window` on."""
+    start, length = rows.start, rows.length
+    assert graph.edge_time is not None
+    end = count_less(graph.edge_time, start, length, cutoff)
+    begin = jnp.zeros_like(end)
+    if window is not None:
+        least = jnp.iinfo(jnp.int64).min
+        since = jnp.where(cutoff < least + window, least, cutoff - window)
+        begin = count_less(graph.edge_time, start, length, since)
+    num = end - begin
+    return rows._replace(start=start + begin, length=num, num=num, cutoff=cutoff)
 
 
 def holes_of(rows: Eligible, excluded: jax.Array | None) -> Eligible:

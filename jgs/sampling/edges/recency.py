@@ -149,6 +149,18 @@ class Decayed(NamedTuple):
         return self._replace(rows=self.rows.along())
 
 
+def drawn(bits: jax.Array, decayed: Decayed) -> jax.Array:
+    """int64, the shape of `bits`: an edge of each row, drawn in proportion to its weight by the
+    random `bits` uint64. It is undefined in a row without eligible edges."""
+    rows = decayed.rows
+    last = jnp.maximum(rows.num - 1, 0)
+    scale = decayed.octave(rows.edge(last))
+    point = below(bits, decayed.eligible(last, scale))
+    last = jnp.broadcast_to(last, point.shape)
+    found = first_where(lambda p: decayed.eligible(p, scale) > point, last, (point, rows))
+    return rows.edge(found)
+
+
 def repeated(
     key_data: jax.Array, node: jax.Array, decayed: Decayed, k: int
 ) -> tuple[jax.Array, jax.Array]:
@@ -163,15 +175,9 @@ def repeated(
     without eligible edges.
     """
     along = decayed.along()
-    num = along.rows.num
-    last = jnp.maximum(num - 1, 0)
-    scale = along.octave(along.rows.edge(last))
     keys = jnp.repeat(key_data[:, None], k, axis=1)
-    bits = node_bits(keys, node[:, None], jnp.arange(k))
-    point = below(bits, along.eligible(last, scale))
-    last = jnp.broadcast_to(last, point.shape)
-    found = first_where(lambda p: along.eligible(p, scale) > point, last, (point, along.rows))
-    return along.rows.edge(found), jnp.broadcast_to(num > 0, found.shape)
+    edge = drawn(node_bits(keys, node[:, None], jnp.arange(k)), along)
+    return edge, jnp.broadcast_to(along.rows.num > 0, edge.shape)
 
 
 def distinct(

@@ -1,4 +1,5 @@
-"""`--task embed`: embeddings of nodes by skip-gram on walks (DeepWalk, node2vec, metapaths)."""
+"""`--task embed`: embeddings of nodes by skip-gram on walks (DeepWalk, node2vec, metapaths,
+CTDNE)."""
 
 from __future__ import annotations
 
@@ -23,6 +24,7 @@ from jgs.graph import Graph
 from jgs.models.skipgram import WalkBatch, count_runs, damped_sgd, first_row, skipgram
 from jgs.options import Option
 from jgs.sampling import Walker
+from jgs.sampling.checks import check_has_times, needs_times
 from jgs.train.config import Config
 from jgs.train.evaluation.probe import probe
 from jgs.train.loop.fingerprint import fingerprint_plain
@@ -38,8 +40,8 @@ _LEAST_RATE = 1e-4  # as a fraction of the first learning rate, as in word2vec
 @dataclass(frozen=True)
 class Embed(Task):
     """Embeddings of nodes from walks, by skip-gram with negative sampling (DeepWalk, node2vec,
-    metapath2vec). SGD's first rate is --lr; it falls linearly over all --epochs, each of which
-    is --num-walks passes over all nodes."""
+    metapath2vec, CTDNE). SGD's first rate is --lr; it falls linearly over all --epochs, each of
+    which is --num-walks passes over all nodes."""
 
     dim: Annotated[int, Option("width of the embeddings", least=1, most=1 << 14)] = 128
     num_walks: Annotated[
@@ -119,7 +121,13 @@ class EmbedJob:
             )
         self.walker: Walker = config.made("sampler")
         self.graph: Graph = plain.graph
-        if self.walker.by_source:
+        # Walks under cutoffs begin after the latest edge, and so from the whole graph.
+        self.cutoff: int | None = None
+        if needs_times(self.walker):
+            check_has_times(self.graph)
+            time = np.asarray(self.graph.edge_time)
+            self.cutoff = 1 + int(time.max()) if time.size else 0
+        if self.walker.by_source and self.graph.edge_time is None:
             self.graph = self.graph.sorted()
         self.state = self.walker.init(self.graph)  # not in `start`: here errors reach all ranks
 
@@ -137,6 +145,7 @@ class EmbedJob:
             window=config.window,
             num_negatives=config.shared_negatives,
             prefetch=config.prefetch,
+            cutoff=self.cutoff,
         )
 
     def batches(self, meter: Meter) -> Iterator[tuple[Any, None]]:

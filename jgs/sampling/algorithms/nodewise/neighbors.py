@@ -25,7 +25,7 @@ from jgs.sampling.algorithms.nodewise.neighbors_draws import (
 )
 from jgs.sampling.base import WINDOW, FanoutsByRelation, Weighted
 from jgs.sampling.capacity import Capacity, GraphShape
-from jgs.sampling.checks import check_duration, check_graph, check_timed
+from jgs.sampling.checks import check_duration, check_graph, check_has_times, check_timed
 from jgs.sampling.edges.columns import check_edges, ids_needed
 from jgs.sampling.edges.hops import draw_batches
 from jgs.sampling.edges.recency import Recency, decayed_sums
@@ -158,12 +158,7 @@ class Neighbors(Hopwise):
         runs = index_of(graph) if numbers else ()
         if self.half_life is None:
             return runs
-        if graph.edge_time is None:
-            raise InputError(
-                "draws by recency need a graph whose edges have times",
-                "a graph without edge_time",
-                "Give edge_time when you make the graph.",
-            )
+        check_has_times(graph)
         return Recency(decayed_sums(graph, self.half_life), runs)
 
     def _check_graph(self, graph: Graph) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Annotated, Any
 
@@ -17,15 +17,26 @@ from jgs.graph.schema import Relation
 from jgs.options import Option
 from jgs.sampling.algorithms.walks.walk import call_walks
 from jgs.sampling.base import Weighted
-from jgs.sampling.checks import check_graph, require_int
-from jgs.sampling.edges.eligible import Eligible, holes_of, of_relation, rows_of
+from jgs.sampling.checks import check_graph
+from jgs.sampling.edges.eligible import (
+    Eligible,
+    before_cutoff,
+    holes_of,
+    of_relation,
+    rows_of,
+)
 from jgs.sampling.seeds import Seeds
 from jgs.sampling.walks import (
     LENGTH,
+    Causal,
+    Place,
     Walker,
     Walks,
-    drawn_neighbor,
+    check_fields,
+    cutoff_after,
+    drawn_edge,
     eligible_of,
+    neighbor_by,
     relation_path,
     sample_walks,
     step_bits,
@@ -34,7 +45,7 @@ from jgs.sampling.walks import (
 from jgs.settings import exact_integers
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Metapath(Walker):
     """Walks whose steps draw among the neighbours along a relation (metapath2vec, Dong et al.
     2017, section 3.2.2).
@@ -44,13 +55,14 @@ class Metapath(Walker):
     `Graph.from_relations` the way back is the relation `(b, "rev_" + name, a)`. A walk from a
     node whose type is not the target type of the first relation ends at once. Steps do not
     follow excluded edges (`Seeds.excluded`). Returns `Walks`; `Walker` says what a walk depends
-    on.
+    on, and how cutoffs hold.
 
     Fields:
       relations: the relation of each step, in the forms of `Schema.relation`: triples, or names
         that only one relation has. Longer walks repeat the sequence.
       length: the largest number of steps of a walk. None: the number of relations.
       weighted: whether a step draws in proportion to `graph.edge_weight` instead of uniformly.
+      window, causal: for roots with times (`Seeds.time`), see `Walker`.
 
     `init` and `sample` raise `InputError` for a graph without a schema, for relations that it
     does not have, and for a relation that does not continue where the one before it leads.
@@ -59,8 +71,11 @@ class Metapath(Walker):
     relations: tuple[str | Relation, ...]
     length: int = None  # type: ignore[assignment]  # always an int after __post_init__
     weighted: bool = False
+    window: int | None = field(default=None, kw_only=True)
+    causal: bool = field(default=False, kw_only=True)
 
-    takes_excluded = True
+    takes_excluded = takes_time = by_relation = True
+    later_fields = ("window", "causal")
 
     @classmethod
     def from_options(
@@ -70,6 +85,7 @@ class Metapath(Walker):
         ] = (),
         length: Annotated[int, LENGTH] = 80,
         weighted: Weighted = False,
+        causal: Causal = False,
     ) -> Metapath:
         """How a command makes the walker."""
         if not relations:
@@ -78,13 +94,13 @@ class Metapath(Walker):
                 "none",
                 "Give e.g. --relations rev_buys buys.",
             )
-        return cls(relations, length, weighted)
+        return cls(relations, length, weighted, causal=causal)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "relations", _check_relations(self.relations))
-        length = len(self.relations) if self.length is None else self.length
-        object.__setattr__(self, "length", require_int("length", length, 1))
-        object.__setattr__(self, "weighted", bool(self.weighted))
+        if self.length is None:
+            object.__setattr__(self, "length", len(self.relations))
+        check_fields(self)
 
     def init(self, graph: Graph) -> jax.Array:
         """int64 `[U, N, 2]`: for each of the `U` different relations and each node, where the
@@ -131,12 +147,17 @@ def metapath_plain(
     """See `jgs.sampling.walks.Implementation`."""
     turns = jnp.array(_path(walker, graph)[1])
 
-    def step(keys: jax.Array, t: jax.Array, previous: jax.Array, here: jax.Array) -> jax.Array:
-        part = state.at[turns[(t - 1) % len(turns)], here].get(mode="fill", fill_value=0)
-        start, count = part[:, 0], part[:, 1]
-        row, _ = rows_of(graph.indptr, here)
-        rows = holes_of(Eligible(here, row, start, count, count), seeds.excluded)
-        return drawn_neighbor(graph, rows, step_bits(keys, t, 0), walker.weighted)
+    def step(keys: jax.Array, at: Place) -> tuple[jax.Array, jax.Array | None]:
+        turn = turns[(at.step - 1) % len(turns)]
+        part = state.at[turn, at.here].get(mode="fill", fill_value=0)
+        row, _ = rows_of(graph.indptr, at.here)
+        rows = Eligible(at.here, row, part[:, 0], part[:, 1], part[:, 1])
+        if at.cutoff is not None:
+            rows = before_cutoff(graph, rows, at.cutoff, walker.window)
+        rows = holes_of(rows, seeds.excluded)
+        edge = drawn_edge(graph, rows, step_bits(keys, at.step, 0), walker.weighted)
+        cutoff = cutoff_after(graph, at.cutoff, edge, walker.causal)
+        return neighbor_by(graph, edge), cutoff
 
     return walk(key_data, graph, seeds, walker.length, step)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Any, NamedTuple
 
 import jax
@@ -14,17 +14,29 @@ from jgs.graph import Graph
 from jgs.graph.rows import row_chunks
 from jgs.kernels.call import vary_alike
 from jgs.options import Option
+from jgs.sampling.algorithms.walks.by_source import (
+    Ascending,
+    BySource,
+    Indexed,
+    index_by_source,
+)
 from jgs.sampling.algorithms.walks.walk import call_walks
 from jgs.sampling.base import Weighted
-from jgs.sampling.checks import check_graph, require_int
-from jgs.sampling.edges.eligible import count_less, find, row_weight, rows_of
+from jgs.sampling.checks import check_graph
+from jgs.sampling.edges.eligible import weights_of
 from jgs.sampling.edges.hops import source_at
 from jgs.sampling.edges.random import below
 from jgs.sampling.seeds import Seeds
 from jgs.sampling.walks import (
     LENGTH,
+    Causal,
+    Place,
     Walker,
     Walks,
+    check_fields,
+    cutoff_after,
+    eligible_of,
+    neighbor_by,
     sample_walks,
     step_bits,
     step_halves,
@@ -35,14 +47,14 @@ _MOST = 1e6  # p and q are in [1 / _MOST, _MOST], because chances have units of 
 _SEPARATE = 8  # steps back are drawn separately if fewer than 1 in this number were accepted
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Node2Vec(Walker):
     """Walks whose steps go back, stay near or go on (Grover and Leskovec 2016, section 3.2).
 
     A walk that came from `t` to `v` steps to the in-neighbour `x` of `v` in proportion to the
     weight of that edge times 1/p if `x` is `t`, times 1 if `x` is in the row of `t`, and times
     1/q otherwise. Each parallel edge counts. The first step is that of `Walk`. Returns `Walks`;
-    `Walker` says what a walk depends on.
+    `Walker` says what a walk depends on, and how cutoffs hold.
 
     A neighbour is drawn by weight, and is accepted or drawn again (KnightKing, SOSP 2019,
     section 3). If 1/p is larger than the other chances (the paper's outlier) or much smaller,
@@ -50,13 +62,22 @@ class Node2Vec(Walker):
     accepted with at least 1/8 of the chance min(q, 1/q), and the distribution is exact to about
     2**-31.
 
+    Roots with times (`Seeds.time`): a step is one in the graph of the edges before its cutoff.
+    So `x` is in the row of `t` if an edge from `x` to `t` is before the cutoff of the step that
+    goes to `x`, and within the window. In a causal walk that is the time of the edge by which
+    the walk came from `t`.
+
     Fields:
       length: the largest number of steps of a walk.
       p, q: the paper's return and in-out parameters, each from 1e-6 to 1e6.
       weighted: whether edges have the weights `graph.edge_weight` instead of 1. A node whose
         edges all have weight 0 is then a dead end.
+      window, causal: for roots with times, see `Walker`.
 
-    The graph's rows must be sorted by source, see `Graph.sorted`. Raises `InputError` for a
+    The rows of a graph without times must be sorted by source, see `Graph.sorted`. Those of a
+    graph with times are sorted by time. For it the state is an index of each row's edges by
+    source, of 8 bytes an edge; and of 16 if steps are `weighted` and those back are drawn
+    separately (`jgs.sampling.algorithms.walks.by_source.BySource`). Raises `InputError` for a
     length below 1 and for `p` or `q` out of range.
     """
 
@@ -64,12 +85,14 @@ class Node2Vec(Walker):
     p: Annotated[float, Option("the larger, the less likely a step back is", above=0)] = 1.0
     q: Annotated[float, Option("the larger, the less likely a step away is", above=0)] = 1.0
     weighted: Weighted = False
+    window: int | None = field(default=None, kw_only=True)
+    causal: Causal = field(default=False, kw_only=True)
 
-    by_source = True
+    by_source = takes_time = True
+    later_fields = ("window", "causal")
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "length", require_int("length", self.length, 1))
-        object.__setattr__(self, "weighted", bool(self.weighted))
+        check_fields(self)
         for name in ("p", "q"):
             value = getattr(self, name)
             number = isinstance(value, int | float | np.number) and not isinstance(value, bool)
@@ -81,19 +104,31 @@ class Node2Vec(Walker):
                 )
             object.__setattr__(self, name, float(value))
 
-    def init(self, graph: Graph) -> jax.Array:
-        """bool `[]`, True: the rows are sorted by source. This reads all edges, and raises
-        `InputError` if they are not sorted."""
+    def init(self, graph: Graph) -> jax.Array | BySource:
+        """For a graph with times the index of its edges by source. Otherwise bool `[]`, True:
+        the rows are sorted by source. This reads all edges, and raises `InputError` if they are
+        not sorted."""
         check_graph(graph, self.weighted)
+        if graph.edge_time is not None:
+            return index_by_source(graph, self._weighs_back)
         _check_sorted(np.asarray(graph.indptr), np.asarray(graph.indices))
         return jax.device_put(np.True_)
+
+    @property
+    def _weighs_back(self) -> bool:
+        return self.weighted and bool(rule_of(self).back_separately)
 
     def sample(
         self, key: Any, graph: Graph, state: Any, seeds: Any, capacity: None = None
     ) -> Walks:
-        if getattr(state, "shape", None) != ():
+        check_graph(graph, self.weighted)
+        shapes: tuple[Any, ...] = ((),)
+        if graph.edge_time is not None:
+            shapes = (graph.indices.shape,) * (1 + self._weighs_back)
+        if tuple(getattr(array, "shape", None) for array in jax.tree.leaves(state)) != shapes:
+            kind = "an index of its edges by source" if shapes[0] else "a bool: it is sorted"
             raise InputError(
-                "the state must be a bool that says that the graph is sorted",
+                f"the state for this graph must be {kind}",
                 repr(state),
                 "Give what `init` returned for this graph.",
             )
@@ -135,11 +170,23 @@ def rule_of(walker: Node2Vec) -> Rule:
     return Rule(limit(back), limit(1.0), limit(far), int(separately), area(back), area(most))
 
 
+_NO_INDEX = BySource(None, None)  # type: ignore[arg-type]
+
+
 def node2vec_kernel(
     key_data: jax.Array, graph: Graph, state: Any, seeds: Seeds, walker: Node2Vec
 ) -> Walks:
     """The result of `node2vec_plain`, by jgs/kernels/walk_second.cc."""
-    return call_walks(key_data, graph, seeds, walker, second=rule_of(walker))
+    index = state if isinstance(state, BySource) else _NO_INDEX
+    return call_walks(
+        key_data,
+        graph,
+        seeds,
+        walker,
+        second=rule_of(walker),
+        by_source=index.order,
+        weight_by_source=index.weight,
+    )
 
 
 def node2vec_plain(
@@ -148,50 +195,47 @@ def node2vec_plain(
     """See `jgs.sampling.walks.Implementation`."""
     rule, num_nodes = rule_of(walker), graph.num_nodes
 
-    def step(keys: jax.Array, t: jax.Array, previous: jax.Array, here: jax.Array) -> jax.Array:
-        start, degree = rows_of(graph.indptr, here)
-        before, before_degree = rows_of(graph.indptr, previous)
+    def step(keys: jax.Array, at: Place) -> tuple[jax.Array, jax.Array | None]:
+        if graph.num_edges == 0:  # an empty array cannot be indexed
+            return jnp.full_like(at.here, num_nodes), at.cutoff
+        t, previous, of = at.step, at.previous, seeds.replace(time=at.cutoff)
+        rows = eligible_of(graph, at.here, of, walker.window)
+        how = graph, rows, previous, walker.weighted, bool(rule.back_separately)
+        ways: Ascending | Indexed
+        if isinstance(state, BySource):
+            ways = Indexed.of(*how, eligible_of(graph, previous, of, walker.window), state)
+        else:
+            ways = Ascending.of(*how)
         first = previous == num_nodes
-        total = _weight(graph, start, degree, walker.weighted)
-        back_before = back_weight = jnp.zeros_like(degree)
-        if rule.back_separately:
-            counts = (count_less(graph.indices, start, degree, previous + i) for i in (0, 1))
-            back_before, through = (_weight(graph, start, n, walker.weighted) for n in counts)
-            back_weight = jnp.where(first, 0, through - back_before)
-        area_back, area = _areas(rule, total, back_weight)
+        total = rows.num
+        if walker.weighted:
+            total = weights_of(rows, graph.edge_weight_prefix, graph.indptr).total
+        area_back, area = _areas(rule, total, ways.weight)
 
         def attempt(state):
-            j, there, waits = state
+            j, taken, waits = state
             side, chance = step_halves(keys, t, 2 * j + 1)
             goes_back = below(side.astype(jnp.uint64) << jnp.uint64(32), area) < area_back
-            goes_back &= back_weight > 0
-            point = below(step_bits(keys, t, 2 * j), total - back_weight)
-            passed = (back_weight > 0) & (point >= back_before)
-            point = jnp.where(passed, point + back_weight, point)
-            candidate = _neighbor(graph, start, degree, point, walker.weighted)
-            at = count_less(graph.indices, before, before_degree, candidate)
-            near = (at < before_degree) & (source_at(graph, before + at) == candidate)
+            goes_back &= ways.weight > 0
+            bits = step_bits(keys, t, 2 * j)
+            edge = ways.edge(ways.over(below(bits, total - ways.weight)))
+            candidate = source_at(graph, edge)
+            near = ways.is_near(candidate)
             limit = jnp.where(near, jnp.uint64(rule.near), jnp.uint64(rule.far))
             limit = jnp.where(candidate == previous, jnp.uint64(rule.back), limit)
             accepted = first | goes_back | (chance.astype(jnp.uint64) < limit)
-            chosen = jnp.where(goes_back, previous, candidate)
-            there = jnp.where(waits & accepted, chosen, there)
-            return j + jnp.uint32(1), there, waits & ~accepted
+            edge = jnp.where(goes_back, ways.back(below(bits, ways.weight)), edge)
+            taken = jnp.where(waits & accepted, edge, taken)
+            return j + jnp.uint32(1), taken, waits & ~accepted
 
         waits = total > 0
-        nobody = jnp.full_like(here, num_nodes)
-        state = vary_alike(jnp.uint32(0), nobody, waits, keys, graph)[:3]
-        return jax.lax.while_loop(lambda state: jnp.any(state[2]), attempt, state)[1]
+        nothing = jnp.full_like(rows.num, graph.num_edges)
+        begin = vary_alike(jnp.uint32(0), nothing, waits, keys, graph)[:3]
+        _, edge, _ = jax.lax.while_loop(lambda state: jnp.any(state[2]), attempt, begin)
+        cutoff = cutoff_after(graph, at.cutoff, edge, walker.causal)
+        return neighbor_by(graph, edge), cutoff
 
     return walk(key_data, graph, seeds, walker.length, step)
-
-
-def _weight(graph: Graph, start: jax.Array, count: jax.Array, weighted: bool) -> jax.Array:
-    """int64 `[B]`: the total weight of the first `count` edges of each row."""
-    if not weighted or graph.num_edges == 0:
-        return count
-    assert graph.edge_weight_prefix is not None
-    return row_weight(graph.edge_weight_prefix, start, count)
 
 
 def _areas(rule: Rule, total: jax.Array, back_weight: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -205,16 +249,6 @@ def _areas(rule: Rule, total: jax.Array, back_weight: jax.Array) -> tuple[jax.Ar
 
     back = scaled(back_weight) * rule.area_back
     return back, back + scaled(total - back_weight) * rule.area_on
-
-
-def _neighbor(
-    graph: Graph, start: jax.Array, degree: jax.Array, point: jax.Array, weighted: bool
-) -> jax.Array:
-    """int32 `[B]`: the neighbour whose part of the row's weight has the point `point`."""
-    if weighted and graph.num_edges > 0:
-        assert graph.edge_weight_prefix is not None
-        point = find(graph.edge_weight_prefix, start, degree, point)
-    return source_at(graph, start + point)
 
 
 def _check_sorted(indptr: np.ndarray, indices: np.ndarray) -> None:

@@ -1,0 +1,243 @@
+"""What steps of second order ask of rows: where the edges from one node are.
+
+Rows that are sorted by source say it themselves (`Ascending`). The rows of a graph with times
+are sorted by time. For those there is an index beside the graph, `BySource` (`Indexed`). Both
+find what they look for by bisection. Everything but `index_by_source` is traced under
+`jax.enable_x64(True)`.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jgs.graph import Graph, as_device
+from jgs.graph.rows import row_chunks
+from jgs.kernels.call import FILL
+from jgs.sampling.edges.eligible import (
+    Eligible,
+    count_less,
+    first_where,
+    row_weight,
+    rows_of,
+    weights_of,
+)
+from jgs.sampling.edges.hops import source_at
+
+_POSITION = (1 << 32) - 1
+
+
+class BySource(NamedTuple):
+    """The edges of each row in the order of their sources.
+
+    Fields:
+      order: int64 `[E]`; of each edge its source times 2**32, plus its position in the row.
+        These numbers ascend within the row.
+      weight: int64 `[E]`; the prefix sums of each row's weights in that order. None where
+        nobody asks.
+
+    It takes 8 bytes an edge, and 8 more with weights.
+    """
+
+    order: jax.Array
+    weight: jax.Array | None
+
+
+def index_by_source(graph: Graph, weighted: bool) -> BySource:
+    """The index of a graph, with `weighted` that of its weights too. It reads the edges once,
+    in pieces."""
+    indptr, indices = np.asarray(graph.indptr), np.asarray(graph.indices)
+    order: np.ndarray = np.zeros(indices.size, np.int64)
+    sums: np.ndarray = np.zeros(indices.size if weighted else 0, np.int64)
+    for first, stop in row_chunks(indptr):
+        begin, end = int(indptr[first]), int(indptr[stop])
+        starts, degrees = indptr[first:stop] - begin, np.diff(indptr[first : stop + 1])
+        row = np.repeat(np.arange(stop - first), degrees)
+        # Edges from one source stay in the order of their positions.
+        sorting = np.argsort(row << 32 | indices[begin:end], kind="stable")
+        position = sorting - starts[row]
+        order[begin:end] = indices[begin:end][sorting].astype(np.int64) << 32 | position
+        if weighted:
+            prefix = np.asarray(graph.edge_weight_prefix[begin:end])  # type: ignore[index]
+            weight = np.diff(prefix, prepend=0)
+            heads = starts[degrees > 0]
+            weight[heads] = prefix[heads]
+            along = np.cumsum(weight[sorting])
+            before = np.zeros(stop - first, np.int64)
+            before[degrees > 0] = along[heads] - weight[sorting][heads]
+            sums[begin:end] = along - before[row]
+    return BySource(as_device(order), as_device(sums) if weighted else None)
+
+
+class Ascending(NamedTuple):
+    """Rows sorted by source, all of whose edges are eligible; and the edges that lead back.
+
+    Fields:
+      graph: their graph.
+      rows: the rows, `[B]`.
+      previous: int32 `[B]`; the nodes that the walks came from.
+      weighted: whether edges weigh `graph.edge_weight` instead of 1.
+      before, weight: int64 `[B]`; the weight in each row before the edges from `previous`, and
+        the weight of those. Both are 0 if steps back are not drawn separately.
+    """
+
+    graph: Graph
+    rows: Eligible
+    previous: jax.Array
+    weighted: bool
+    before: jax.Array
+    weight: jax.Array
+
+    @classmethod
+    def of(
+        cls, graph: Graph, rows: Eligible, previous: jax.Array, weighted: bool, apart: bool
+    ) -> Ascending:
+        """With `apart` steps back are drawn separately."""
+        nothing = jnp.zeros_like(rows.num)
+        if not apart:
+            return cls(graph, rows, previous, weighted, nothing, nothing)
+        start, num = rows.start, rows.num
+        before, through = (
+            _weight(graph, start, count_less(graph.indices, start, num, previous + i), weighted)
+            for i in (0, 1)
+        )
+        weight = jnp.where(previous == graph.num_nodes, 0, through - before)
+        return cls(graph, rows, previous, weighted, before, weight)
+
+    def is_near(self, candidate: jax.Array) -> jax.Array:
+        """bool `[B]`: whether `candidate` int32 `[B]` is in the row of the node before."""
+        start, degree = rows_of(self.graph.indptr, self.previous)
+        at = count_less(self.graph.indices, start, degree, candidate)
+        return (at < degree) & (source_at(self.graph, start + at) == candidate)
+
+    def over(self, point: jax.Array) -> jax.Array:
+        """int64 `[B]`: points of the row, for points of what does not lead back."""
+        passed = (self.weight > 0) & (point >= self.before)
+        return jnp.where(passed, point + self.weight, point)
+
+    def edge(self, point: jax.Array) -> jax.Array:
+        """int64 `[B]`: the eligible edges whose parts of their rows have these points."""
+        return _edge_at(self.graph, self.rows, point, self.weighted)
+
+    def back(self, point: jax.Array) -> jax.Array:
+        """int64 `[B]`: the edges back whose parts of the weight of those have these points."""
+        return self.edge(self.before + point)
+
+
+class Indexed(NamedTuple):
+    """Rows in any order with an index of their sources; and the edges that lead back.
+
+    Fields:
+      graph, rows, previous, weighted: those of `Ascending`. Edges that are not eligible count
+        for nothing.
+      before: the eligible edges of `previous`, under the cutoffs of `rows`.
+      of_graph: its index.
+      first, num: int64 `[B]`; where among a row's edges by source the eligible ones from
+        `previous` begin, and their number. 0 if steps back are not drawn separately.
+      weight: int64 `[B]`; their weight.
+    """
+
+    graph: Graph
+    rows: Eligible
+    previous: jax.Array
+    weighted: bool
+    before: Eligible
+    of_graph: BySource
+    first: jax.Array
+    num: jax.Array
+    weight: jax.Array
+
+    @classmethod
+    def of(
+        cls,
+        graph: Graph,
+        rows: Eligible,
+        previous: jax.Array,
+        weighted: bool,
+        apart: bool,
+        before: Eligible,
+        index: BySource,
+    ) -> Indexed:
+        """With `apart` steps back are drawn separately."""
+        nothing = jnp.zeros_like(rows.num)
+        made = cls(graph, rows, previous, weighted, before, index, nothing, nothing, nothing)
+        if not apart:
+            return made
+        begin = rows.start - rows.row
+        _, degree = rows_of(graph.indptr, rows.nodes)
+        first, after = (
+            count_less(index.order, rows.row, degree, _named(previous, at))
+            for at in (begin, begin + rows.num)
+        )
+        num = jnp.where(previous == graph.num_nodes, 0, after - first)
+        made = made._replace(first=first, num=num)
+        return made._replace(weight=made._lost(num))
+
+    def _lost(self, holes: jax.Array) -> jax.Array:
+        """int64 `[B]`: the weight of the first so many edges that lead back."""
+        if self.of_graph.weight is None:
+            return holes
+        row, first = self.rows.row, self.first
+        through, before = (
+            row_weight(self.of_graph.weight, row, first + i) for i in (holes, jnp.int64(0))
+        )
+        return through - before
+
+    def _at(self, hole: jax.Array) -> jax.Array:
+        """int64 `[B]`: the edges that lead back, by their number."""
+        entry = self.of_graph.order.at[self.rows.row + self.first + hole].get(**FILL)
+        return self.rows.row + (entry & _POSITION)
+
+    def is_near(self, candidate: jax.Array) -> jax.Array:
+        """bool `[B]`: whether an eligible edge leads from `candidate` int32 `[B]` to the node
+        before."""
+        start, degree = rows_of(self.graph.indptr, self.previous)
+        begin = self.before.start - start
+        at = count_less(self.of_graph.order, start, degree, _named(candidate, begin))
+        entry = self.of_graph.order.at[start + at].get(mode="clip")
+        eligible = (entry & _POSITION) < begin + self.before.num
+        return (at < degree) & (entry >> 32 == candidate) & eligible
+
+    def over(self, point: jax.Array) -> jax.Array:
+        """See `Ascending`: steps over the edges that lead back, which lie anywhere."""
+        row = self.rows.row
+        base = _weight(self.graph, row, self.rows.start - row, self.weighted)
+
+        def before(hole: jax.Array) -> jax.Array:  # the weight that does not lead back
+            of_all = _weight(self.graph, row, self._at(hole) - row, self.weighted) - base
+            return of_all - self._lost(hole)
+
+        passed = first_where(lambda hole: before(hole) > point, self.num, (point, self.rows))
+        return point + self._lost(passed)
+
+    def edge(self, point: jax.Array) -> jax.Array:
+        """See `Ascending`."""
+        return _edge_at(self.graph, self.rows, point, self.weighted)
+
+    def back(self, point: jax.Array) -> jax.Array:
+        """See `Ascending`."""
+        last = jnp.maximum(self.num - 1, 0)
+        reads = (point, self.rows)
+        return self._at(first_where(lambda hole: self._lost(hole + 1) > point, last, reads))
+
+
+def _named(source: jax.Array, position: jax.Array) -> jax.Array:
+    """int64 `[B]`: what `BySource.order` has for edges of these sources and positions."""
+    return source.astype(jnp.int64) << 32 | position
+
+
+def _weight(graph: Graph, row: jax.Array, count: jax.Array, weighted: bool) -> jax.Array:
+    """int64 `[B]`: the total weight of the first `count` edges of each row."""
+    if not weighted or graph.num_edges == 0:
+        return count
+    assert graph.edge_weight_prefix is not None
+    return row_weight(graph.edge_weight_prefix, row, count)
+
+
+def _edge_at(graph: Graph, rows: Eligible, point: jax.Array, weighted: bool) -> jax.Array:
+    if not weighted or graph.num_edges == 0:
+        return rows.start + point
+    return weights_of(rows, graph.edge_weight_prefix, graph.indptr).edge(point)
