@@ -114,7 +114,7 @@ def main() -> None:
                 "seeds": common["seeds"],
             }
             task = common | dict(contender.task) | {"settings": [made]}
-            result = _run(interpreters[contender.peer], contender, task, arguments)
+            result = run(interpreters[contender.peer], contender, task, arguments)
             if result is not None:
                 runs.setdefault((setting["name"], contender.name), []).append(result)
         print("\n".join(table(key, runs)), flush=True)
@@ -132,7 +132,7 @@ def _turns(key: str, arguments: argparse.Namespace) -> Iterator[tuple[Contender,
                     yield contender, setting
 
 
-def _run(
+def run(
     interpreter: Path, contender: Contender, task: dict, arguments: argparse.Namespace
 ) -> dict | None:
     """The result of one setting; None, which is said, where the process failed."""
@@ -167,9 +167,9 @@ def table(key: str, runs: dict[tuple[str, str], list[dict]]) -> list[str]:
         lines = [f"| {key} | | ms | times jgs | {last} |", "|---" * 5 + "|"]
     first = CONTENDERS[key][0].name
     for (setting, contender), results in runs.items():
-        ms = _median(results)
+        ms = median_of(results)
         own = runs.get((setting, first))
-        ratio = f"{ms / _median(own):.2f}" if own else ""
+        ratio = f"{ms / median_of(own):.2f}" if own else ""
         cells = [setting, contender, f"{ms:.1f}", ratio]
         if key == "sampling":
             nodes, edges = (mean(one[name] for one in results) for name in ("nodes", "edges"))
@@ -185,7 +185,7 @@ def table(key: str, runs: dict[tuple[str, str], list[dict]]) -> list[str]:
     return lines
 
 
-def _median(results: list[dict]) -> float:
+def median_of(results: list[dict]) -> float:
     return median(ms for one in results for ms in one["ms"])
 
 
