@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "time_search.h"
 #include "walkers.h"
 
 namespace jgs {
@@ -45,7 +46,8 @@ struct Flight {
   int64_t edge;
   uint32_t chance;  // the word that decides about the candidate
   LineSearch<int32_t> ids;
-  LineSearch<int64_t> sums;  // of weights, times or entries of BySource
+  LineSearch<int64_t> sums;  // of weights or entries of BySource
+  TimeSearch times;
 };
 
 class Flights {
@@ -110,8 +112,8 @@ class Flights {
   bool Advance(Flight& f) {
     switch (f.stage) {
       case Stage::kRow: return Row(f);
-      case Stage::kEnd: return !f.sums.Look() || Before(f);
-      case Stage::kBegin: return !f.sums.Look() || Since(f);
+      case Stage::kEnd: return !f.times.Look() || Before(f);
+      case Stage::kBegin: return !f.times.Look() || Since(f);
       case Stage::kTotal: return Total(f);
       case Stage::kBackFrom: return !Found(f) || BackFrom(f);
       case Stage::kBackTo: return !Found(f) || BackTo(f);
@@ -128,22 +130,22 @@ class Flights {
     f.begin = 0;
     f.count = f.row.count;
     if (times_ == nullptr || f.count == 0) return Eligible(f);
-    f.sums.Begin(times_ + f.row.start, f.count, f.cutoff, 0);
+    f.times.Begin(times_ + f.row.start, f.count, f.cutoff);
     f.stage = Stage::kEnd;
     return true;
   }
 
   bool Before(Flight& f) {
     const Limits& limits = w_.options.limits;
-    f.count = f.sums.position();
+    f.count = f.times.position();
     if (limits.window < 0 || f.count == 0) return Eligible(f);
-    f.sums.Begin(times_ + f.row.start, f.count, limits.Since(f.cutoff), 0);
+    f.times.Begin(times_ + f.row.start, f.count, limits.Since(f.cutoff));
     f.stage = Stage::kBegin;
     return true;
   }
 
   bool Since(Flight& f) {
-    f.begin = f.sums.position();
+    f.begin = f.times.position();
     f.count -= f.begin;
     return Eligible(f);
   }

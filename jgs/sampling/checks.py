@@ -153,7 +153,7 @@ def checked_seeds(sampler: Any, graph: Graph, seeds: Any) -> Seeds:
             raise InputError(
                 "seeds with times need a graph whose rows are sorted by time",
                 "one of several relations, sorted by relation first",
-                'Give fanouts by relation, such as {"*": 10}, or a graph of one relation.',
+                'Give fanouts by relation, such as {"*": 10}, or use Metapath or one relation.',
             )
         _check_shape("time", time, nodes.shape, "Give one cutoff a seed.")
     if excluded is not None:

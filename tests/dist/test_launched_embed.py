@@ -62,12 +62,24 @@ def test_two_ranks_learn_what_one_does(start, data, tmp_path, kind):
     assert np.abs(embeddings(tmp_path / "alone") - one).max() <= 1e-5 * np.abs(one).max()
 
 
-def test_three_and_four_ranks_learn_what_one_does(data, tmp_path):
+@pytest.mark.parametrize("causal", [False, True])
+def test_three_and_four_ranks_learn_what_one_does(data, tmp_path, causal):
     """Devices of this process. 50 nodes are no multiple of 3, of 4, or of a step's walks."""
     found = {}
+    if causal:
+        edges = np.load(data)["edge_index"]
+        data, time = tmp_path / "events.npz", np.arange(edges.shape[1]) // 2 % 40
+        np.savez(data, edge_index=edges, num_nodes=50, edge_time=time)
     for ranks in (1, 3, 4):
         flags = [*FLAGS.split(), "--dataset", data, "--run-dir", tmp_path / str(ranks)]
-        flags += ["--batch-size", 12 // ranks, "--epochs", 1, "--checkpoint-every", 0]
+        flags += ["--causal"] * causal + [
+            "--batch-size",
+            12 // ranks,
+            "--epochs",
+            1,
+            "--checkpoint-every",
+            0,
+        ]
         comm = Mesh(jax.devices()[:ranks]) if ranks > 1 else Alone()
         config = folder.configure(parse(list(map(str, flags))))
         loop.run(config, lambda config, comm=comm: open_job(config, comm))
