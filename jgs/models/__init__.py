@@ -33,6 +33,7 @@ from jgs.models.layer import (
     RelationAttentionLayer,
     RelationLayer,
 )
+from jgs.models.memory import Memory, MemoryState
 from jgs.models.mixer import Mixer, MixerConv
 from jgs.models.pairs import PairModel
 from jgs.models.recommend import top_k
@@ -79,6 +80,8 @@ __all__ = [
     "Layer",
     "LinkScores",
     "MLPDecoder",
+    "Memory",
+    "MemoryState",
     "Mixer",
     "MixerConv",
     "Model",
