@@ -104,7 +104,7 @@ def parser() -> command.Parser:
         "--at",
         type=int,
         metavar="TIME",
-        help="for --pairs of a run of --temporal: the time at which they are scored",
+        help="for a run that sees times: that at which pairs are scored, or nodes classified",
     )
     add("--relation", help="for --pairs and --top-k in a graph with several relations")
     add(

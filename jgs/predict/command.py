@@ -19,6 +19,7 @@ from jgs.graph import NodeIds
 from jgs.options import flag
 from jgs.predict.embeddings import EmbedRun
 from jgs.predict.events import EventRun
+from jgs.predict.moments import MomentRun
 from jgs.predict.open import open_run
 from jgs.predict.output import check_out, write
 from jgs.predict.pairs import EdgeRun, LinkRun
@@ -29,6 +30,7 @@ from jgs.predict.types import ids_of, named
 _CHANGED = ("root", "partition", "eval_memory", "progress", "seed")
 _FLAGS = {  # that a run of each class takes
     Run: {"split", "nodes", "node_type", "embed", "fanouts", "seed"},
+    MomentRun: {"nodes", "node_type", "at"},
     EventRun: {"pairs", "relation", "at"},
     LinkRun: {"pairs", "nodes", "node_type", "embed", "top_k", "new_only", "relation"},
     EdgeRun: {"pairs", "nodes", "node_type", "embed", "relation"},
@@ -101,9 +103,9 @@ def _check(run: Any, given: dict[str, Any]) -> None:
             " and ".join(flag(n) for n in sorted(asked)) or "no --pairs",
             "Name a file of pairs, or give another of these.",
         )
-    if isinstance(run, EventRun) and given.get("at") is None:
+    if "at" in own and given.get("at") is None:
         raise InputError(
-            "--at must say the time for a run of --temporal", "none", "Give one, e.g. --at 7."
+            "--at must say the time for a run that sees times", "none", "Give one, e.g. --at 7."
         )
     for name in ("relation", "new_only"):
         if given.get(name) and "embed" in asked:
@@ -125,7 +127,13 @@ def _of_nodes(run: Any, comm: Communicator, given: dict[str, Any]) -> dict[str, 
     columns = {"node": _named(run, nodes, given)}
     if given.get("embed") or isinstance(run, EmbedRun):
         return columns | {"embedding": run.embed(nodes)}
-    if (found := run.predict(nodes, fanouts=given.get("fanouts"))) is not None:
+    if isinstance(run, MomentRun):
+        found = run.predict(nodes, time=given["at"])
+        if not isinstance(found, Predictions):
+            return columns | {"value": found}
+    else:
+        found = run.predict(nodes, fanouts=given.get("fanouts"))
+    if found is not None:
         columns |= found._asdict()
         if run.class_names is not None and not run.multilabel:
             columns["class_name"] = run.class_names[found.prediction]

@@ -16,6 +16,7 @@ from jgs.errors import InputError
 from jgs.models import DGCNN, GNN, PairModel
 from jgs.predict.embeddings import EmbedRun
 from jgs.predict.events import EventRun
+from jgs.predict.moments import MomentRun
 from jgs.predict.pairs import EdgeRun, LinkRun
 from jgs.predict.run import Run
 from jgs.predict.saved import PARAMS, fitting, read_run
@@ -71,6 +72,8 @@ def open_run(
     kind, make = _KINDS[TASKS.find(config.task).kind(config.sampler)]
     if kind is LinkRun and config.options.get("temporal"):
         kind = EventRun
+    if kind is Run and record["shape"].get("moments"):
+        kind = MomentRun
     model: Any = everywhere(comm, lambda: make(config, record["shape"]))
 
     def fitted() -> dict[str, Any]:

@@ -165,7 +165,7 @@ def test_the_command_predicts_and_refuses_in_one_line(past, tmp_path, capsys):
         "must be one of mrr, ap, auc": lambda: train(
             past, tmp_path / "a", "--metric", "recall"
         ),
-        "must be for --task links --temporal": lambda: main(
+        "what sees times must be for": lambda: main(
             ["--model", "tgat", "--run-dir", str(tmp_path / "a")]
         ),
         "--shared": lambda: train(past, tmp_path / "a", "--shared"),

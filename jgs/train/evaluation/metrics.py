@@ -122,6 +122,13 @@ METRICS = {
 }
 
 
+# Of numbers, with the names that are shown.
+ERRORS: dict[str, tuple[str, Callable[[np.ndarray], float]]] = {
+    "rmse": ("RMSE", lambda error: float(np.sqrt(np.mean(error**2)))),
+    "mae": ("MAE", lambda error: float(np.mean(np.abs(error)))),
+}
+
+
 def make_metric(name: str | None, multilabel: bool) -> Metric:
     """The metric `name`. None is the default: f1_micro for multi-label data, else accuracy.
     Raises `InputError`."""

@@ -16,6 +16,7 @@ import numpy as np
 import jgs.data
 import jgs.ops
 from jgs.command import loading
+from jgs.data.label_table import LabelTable
 from jgs.data.padded import without_types
 from jgs.data.parts import Parts, open_parts
 from jgs.data.plain import Plain, load_plain
@@ -70,6 +71,7 @@ class Data:
         are equal.
       node_ids: the ids of the user's tables for the nodes of the data set, or None.
       negatives, label_names: as in `jgs.data.dataset.Plain`.
+      table: the `jgs.data.LabelTable`, with ids of `graphs`, or None.
       direct: whether batches may name their inputs by node id, so that the first layer can read
         the features directly.
     """
@@ -97,6 +99,7 @@ class Data:
         self.name, labels, self.node_ids = data.name, data.labels, data.node_ids
         self.negatives = getattr(data, "negatives", None)
         self.label_names = getattr(data, "label_names", None)
+        self.table: LabelTable | None = data.label_table
         self.num_classes = getattr(data, "num_classes", 0)
         self.class_names = getattr(data, "class_names", None)
         self.host_labels = np.zeros(0, np.int32) if labels is None else labels
@@ -135,6 +138,16 @@ class Data:
                 "train on",
                 f"{size} for {self.num_seeds}",
                 "Lower it.",
+            )
+
+    def refuse_learned_rows(self, what: str) -> None:
+        """Raises `InputError`, which names `what` asks, where a type has no features."""
+        if self.types is not None and 0 in self.types.widths:
+            without = self.types.schema.node_types[self.types.widths.index(0)][0]
+            raise InputError(
+                f"{what} must have features for the nodes of all types",
+                f"none for {without}",
+                "Give them, e.g. a column of ones.",
             )
 
     def state_of(self, sampler: Sampler, folder: Path | None) -> State:
@@ -258,7 +271,8 @@ class PartedData(Data):
     def __init__(self, config: Config, comm: Communicator, pairs: bool = False):
         assert config.partition is not None
         parts = open_parts(config.partition, config.verification())
-        if not pairs:  # that every part has training nodes is checked with the seeds
+        # That every part has training nodes is checked with the seeds.
+        if not pairs and parts.label_table is None:
             _refuse_empty(parts, "val", "test")
         super().__init__(config, comm, parts)
         self._parts, self.own_ids = parts, parts.new_ids
@@ -372,6 +386,8 @@ def _load(config: Config, pairs: bool) -> jgs.data.Dataset | Plain:
         return plain if takes_types(config) else without_types(plain)
     data = jgs.data.load(config.dataset, config.root, **arguments)
     data = data if takes_types(config) else without_types(data)
+    if data.label_table is not None:
+        return data
     _refuse_empty(data, "train", "val", "test")
     if config.batch_size > len(data.train_idx):
         raise InputError(

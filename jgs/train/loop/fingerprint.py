@@ -31,6 +31,7 @@ def fingerprint(data: Dataset) -> dict[str, str]:
         "features": fingerprint_features(data.features),
         "labels": digest_of(np.array(data.num_classes), data.labels),
         "splits": digest_of(data.train_idx, data.val_idx, data.test_idx),
+        **({} if data.label_table is None else {"table": digest_of(*data.label_table)}),
     }
 
 

@@ -15,14 +15,10 @@ from jgs.graph import MiniBatch
 from jgs.models import LinkScores
 from jgs.options import Option
 from jgs.train.config import Config
-from jgs.train.evaluation.metrics import METRICS
+from jgs.train.evaluation.metrics import ERRORS, METRICS
 from jgs.train.loop.losses import masked_loss
 from jgs.train.tasks.pairs import PairJob, PairTask
 
-_ERRORS = {  # of numbers, with the names that are shown
-    "rmse": ("RMSE", lambda error: float(np.sqrt(np.mean(error**2)))),
-    "mae": ("MAE", lambda error: float(np.mean(np.abs(error)))),
-}
 _MOST_CLASSES = 1 << 16
 
 
@@ -49,9 +45,9 @@ class Edges(PairTask):
 
     def check(self, config: Config) -> None:
         super().check(config)
-        if config.metric is not None and config.metric not in (*METRICS, *_ERRORS):
+        if config.metric is not None and config.metric not in (*METRICS, *ERRORS):
             raise InputError(
-                f"--metric of --task edges must be one of {', '.join((*METRICS, *_ERRORS))}",
+                f"--metric of --task edges must be one of {', '.join((*METRICS, *ERRORS))}",
                 config.metric,
                 "Choose one.",
             )
@@ -70,18 +66,18 @@ class EdgeJob(PairJob):
         train = self.targets.train["label"]
         self.numbers = self.task.numbers or train.dtype.kind == "f"
         name = self.config.metric or ("rmse" if self.numbers else "accuracy")
-        if (name in _ERRORS) != self.numbers:
+        if (name in ERRORS) != self.numbers:
             raise InputError(
                 f"--metric {name} must be for labels that are "
-                + ("numbers" if name in _ERRORS else "classes"),
+                + ("numbers" if name in ERRORS else "classes"),
                 "numbers" if self.numbers else "classes",
                 "Choose another, or give --numbers for integers that are numbers.",
             )
         self.mean, self.deviation, self.num_classes = 0.0, 1.0, 1
         if self.numbers:
-            self.sign, self._error = -1, _ERRORS[name][1]
+            self.sign, self._error = -1, ERRORS[name][1]
             self.mean, self.deviation = float(train.mean()), max(float(train.std()), 1e-12)
-            return _ERRORS[name][0]
+            return ERRORS[name][0]
         every = [getattr(self.targets, split)["label"] for split in ("train", "val", "test")]
         self.num_classes = 1 + max(int(labels.max()) for labels in every)
         if not 2 <= self.num_classes <= _MOST_CLASSES:

@@ -64,13 +64,7 @@ class EventJob(PairJob):
 
     def __init__(self, config: Config, task: Any, comm: Communicator | None = None):
         super().__init__(config, task, comm)
-        types = self.data.types
-        if types is not None and 0 in types.widths:
-            raise InputError(
-                "--temporal must have features for the nodes of all types",
-                f"none for {types.schema.node_types[types.widths.index(0)][0]}",
-                "Give them, e.g. a column of ones.",
-            )
+        self.data.refuse_learned_rows("--temporal")
 
     def stage(self, copies: int) -> LinkSeeds:
         task = self.task

@@ -13,21 +13,25 @@ from jgs.train.config import OWNERS, Config
 from jgs.train.loop.data import open_data
 from jgs.train.loop.job import Job
 from jgs.train.loop.model import make_sampler, num_layers
+from jgs.train.tasks.moments import MomentJob
 from jgs.train.tasks.task import Task
 
 
 @dataclass(frozen=True)
 class Nodes(Task):
-    """Classes of nodes, one each or any number each."""
+    """Classes of nodes, one each or any number each; or labels of nodes at moments."""
 
     like = "nodes"
 
     def check(self, config: Config) -> None:
         check_layers(config, samplers_of(make_sampler(config))[0])
-        refuse_timed(config)
 
     def open(self, config: Config, comm: Communicator | None = None) -> Job:
-        return Job(config, open_data(config, comm))
+        data = open_data(config, comm)
+        if data.table is not None:
+            return MomentJob(config, data)
+        refuse_timed(config)
+        return Job(config, data)
 
 
 def check_layers(config: Config, sampler: Sampler) -> None:
@@ -59,7 +63,7 @@ def refuse_timed(config: Config) -> None:
     given = [flag(n) for n in ("time_window", "latest", "half_life") if config.options.get(n)]
     if timed or given:
         raise InputError(
-            "models and draws of what was before a time must be for --task links --temporal",
+            "what sees times must be for --task links --temporal, or for labels at moments",
             f"--model {config.model}" if timed else given[0],
             "Add --temporal, or leave it out.",
         )

@@ -1,0 +1,121 @@
+"""`--task nodes` on a data set with labels at moments: what a node is at a time."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jgs.dist.communicators.comm import Alone
+from jgs.errors import InputError
+from jgs.graph import MiniBatch
+from jgs.sampling.edges.random import threefry
+from jgs.sampling.loading.stages import samplers_of
+from jgs.train.config import Config
+from jgs.train.evaluation.by_time import ByTime, numbered
+from jgs.train.evaluation.metrics import ERRORS, METRICS
+from jgs.train.loop.job import Job
+from jgs.train.loop.losses import masked_loss
+from jgs.train.loop.model import make_sampler
+
+SPLITS = ("train", "val", "test")
+
+
+class MomentJob(Job):
+    """The job of `--task nodes` where the data have a `jgs.data.LabelTable`.
+
+    Each row of the table is a seed with the row's time as its cutoff: its sample has what was
+    before it alone, in training, validation and test. A node may have several rows. The splits
+    are the table's. Evaluation is by sampled batches, with a key of its own. Numbers are
+    learned less their mean over the training rows, and divided by their deviation there.
+    """
+
+    def __init__(self, config: Config, data: Any):
+        table = data.table
+        if not samplers_of(make_sampler(config))[0].takes_time:
+            raise InputError(
+                "labels at moments must have a sampler that takes cutoffs",
+                f"--sampler {config.sampler}",
+                "Choose another, e.g. neighbors.",
+            )
+        if data.graphs[0].edge_time is None:
+            raise InputError(
+                "labels at moments must have a graph whose edges have times",
+                f"{data.name}, without",
+                "Add a column time to the tables of edges, or of nodes.",
+            )
+        data.refuse_learned_rows("labels at moments")
+        columns = {"nodes": table.nodes, "time": table.time, "label": table.labels}
+        self.rows = {}
+        for number, split in enumerate(SPLITS):
+            some = table.split == number
+            if not some.any():
+                raise InputError(
+                    f"the table of labels must have rows of the split {split}",
+                    "none",
+                    "Add some.",
+                )
+            self.rows[split] = {name: np.asarray(a)[some] for name, a in columns.items()}
+        self.numbers = table.labels.dtype.kind == "f"
+        data.ask(self.rows["train"], None, data.graphs)
+        super().__init__(config, data)
+
+    def _make_metric(self) -> str:
+        name = self.config.metric or ("rmse" if self.numbers else "accuracy")
+        if name not in (ERRORS if self.numbers else METRICS):
+            raise InputError(
+                f"--metric for labels that are {'numbers' if self.numbers else 'classes'} must "
+                f"be one of {', '.join(ERRORS if self.numbers else METRICS)}",
+                name,
+                "Choose one.",
+            )
+        self.mean, self.deviation = 0.0, 1.0
+        if self.numbers:
+            train = self.rows["train"]["label"]
+            self.mean, self.deviation = float(train.mean()), max(float(train.std()), 1e-12)
+            self.sign, self._error = -1, ERRORS[name][1]
+            return ERRORS[name][0]
+        self._metric = METRICS[name]
+        return self._metric.name
+
+    def shape(self) -> dict[str, Any]:
+        own = {"moments": True, "mean": self.mean, "deviation": self.deviation}
+        return super().shape() | own | {"numbers": self.numbers}
+
+    def loss(self, outputs: jax.Array, batch: MiniBatch, labels: Any) -> jax.Array:
+        own, mask = batch.items["label"], batch.seed_mask
+        if not self.numbers:
+            return masked_loss(outputs, own.astype(jnp.int32), mask)
+        wanted = (own.astype(jnp.float32) - self.mean) / self.deviation
+        error = jnp.where(mask, outputs[:, 0] - wanted, 0)
+        return jnp.sum(error**2) / jnp.maximum(jnp.sum(mask), 1)
+
+    def _prepare_metric(self, model: Any, scratch: Path | None) -> None:
+        sampler = samplers_of(make_sampler(self.config, widths=lambda: model.message_widths))[0]
+        states = {one: s for one, s in self._states.items() if repr(one) == repr(sampler)}
+        self._judges = {}
+        for number, split in enumerate(("val", "test"), 4):
+            key = jax.random.fold_in(threefry(self.config.seed), number)
+            items = {name: self.rows[split][name] for name in ("nodes", "time")}
+            loader = self.data.loader(sampler, key, None, states, (numbered(items), None))
+            self._judges[split] = ByTime(self.comm, loader, model, outputs_of)
+
+    def metric(self, params: Any, split: str, features: Any = None) -> float:
+        """The metric of a split, see the class."""
+        (outputs,), labels = self._judges[split](params), self.rows[split]["label"]
+        if self.numbers:
+            return self._error(outputs[:, 0] * self.deviation + self.mean - labels)
+        return self._metric.measure(Alone(), [outputs], [labels])
+
+    def close(self) -> None:
+        super().close()
+        for judge in getattr(self, "_judges", {}).values():
+            judge.close()
+
+
+def outputs_of(model: Any, batch: Any, x: Any) -> tuple[jax.Array, ...]:
+    """What `ByTime` computes of a batch of nodes: the model's outputs."""
+    return (model(batch, x),)
