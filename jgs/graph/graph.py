@@ -10,8 +10,8 @@ import jax
 import numpy as np
 
 from jgs.graph import checks, edits
-from jgs.graph.appended import appended
-from jgs.graph.arrays import TAKEN, GraphArrays
+from jgs.graph.arrays import TAKEN
+from jgs.graph.changed import Changed
 from jgs.graph.device import as_device
 from jgs.graph.formats import convert, export
 from jgs.graph.formats.tables import table_edges
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 @jax.tree_util.register_pytree_with_keys_class
-class Graph(Shown, GraphArrays):
+class Graph(Shown, Changed):
     """A directed graph in compressed sparse column form: the in-neighbours of every node.
 
     Fields (`N` nodes, `E` edges):
@@ -384,93 +384,3 @@ class Graph(Shown, GraphArrays):
         Raises `InputError` where NetworkX is not installed.
         """
         return export.networkx_graph(self)
-
-    # -- changed copies, not inside `jax.jit`; `edge_order` says which given edge each one is -
-
-    def symmetrized(self) -> Self:
-        """The graph with every edge and its reverse, each once; rows are sorted by source.
-
-        Parallel edges become one edge, and so do parallel self-loops, unless their times
-        differ: rows are then sorted by time before source. An edge has the largest weight of
-        all edges between its two ends in either direction. Its edge columns and its entry of
-        `edge_order` come from the first edge in its own direction or else in the other. This
-        takes about 100 bytes an edge for a while. A reverse edge belongs to no relation, so
-        node types are kept and edge types are dropped (`from_relations` can add reverse
-        relations).
-        """
-        made = self._edited(edits.both_ways)
-        return made._with(sorted_by_source=self.edge_time is None)
-
-    def sorted(self) -> Self:
-        """The graph with each row sorted by edge type and by time, if edges have them, and then
-        by source; parallel edges keep their order."""
-        known = self.edge_type is None and self.edge_time is None
-        return self._edited(edits.sorted_rows)._with(sorted_by_source=known)
-
-    def with_self_loops(self) -> Self:
-        """The graph with a self-loop at the end of each row that has none.
-
-        A new self-loop has weight 1 and 0 in every edge column. Its entry in `edge_order` is
-        the largest integer of the dtype, which is out of bounds. A self-loop belongs to no
-        relation, so node types are kept and edge types are dropped. Raises `InputError` for a
-        graph whose edges have times.
-        """
-        return self._edited(edits.with_loops)
-
-    def with_edges(
-        self,
-        src: Any,
-        dst: Any,
-        time: Any,
-        *,
-        edge_weight: Any = None,
-        edge_columns: Mapping[str, Any] | None = None,
-        num_nodes: int | None = None,
-        node_time: Any = None,
-        relation: str | None = None,
-    ) -> Self:
-        """The graph with later edges appended: yesterday's graph becomes today's.
-
-        Args:
-          src, dst: integer `[n]`, as in `from_edges`; in a graph with relations they count from
-            0 within the types of the `relation`.
-          time: integer `[n]`, ascending, and at or after the graph's latest edge.
-          edge_weight, edge_columns: of the new edges, where the graph's have them.
-          num_nodes: the number of nodes with new ones; None: there are none. A typed graph gets
-            none.
-          node_time: integer, the times of the new nodes alone, if the graph's have times.
-          relation: the name of the edges' relation. A reverse relation gets its edges in a call
-            of its own, for edges of the same times.
-
-        The result equals the graph of all edges together, and `edge_order` counts on. Nothing
-        is sorted again: the time is that of one copy of each array of edges, whatever `n` is,
-        so it pays to append many edges at once. Raises `InputError`.
-        """
-        given = (edge_weight, edge_columns, num_nodes, node_time, relation)
-        return appended(self, src, dst, time, *given)
-
-    def edge_subgraph(self, kept: Any) -> Self:
-        """The graph with all nodes and some of the edges, which keep their order.
-
-        Args:
-          kept: bool `[E]`, which edges. Raises `InputError` for another shape or dtype.
-        """
-        made = self._edited(edits.only, np.asarray(kept))
-        return made._with(sorted_by_source=self.sorted_by_source)
-
-    def subgraph(self, nodes: Any) -> Self:
-        """The graph of `nodes` and the edges among them; its node `i` is `nodes[i]` here.
-
-        Args:
-          nodes: integer `[n]`, distinct node ids.
-
-        The edges of a row keep their order and their types. `schema` is kept, with new counts,
-        if `nodes` are in the order of their types; otherwise it is None. Time and memory are in
-        proportion to the edges into `nodes`, also for a memory-mapped graph. Raises
-        `InputError`.
-        """
-        ids = checks.node_ids("nodes", nodes, self.num_nodes)
-        checks.check_distinct("nodes", ids)
-        schema = self.schema and self.schema.of_nodes(ids)
-        born = None if self.node_time is None else as_device(np.asarray(self.node_time)[ids])
-        return self._edited(edits.among, ids)._with(schema=schema, node_time=born)
