@@ -13,12 +13,13 @@ from jgs.errors import InputError
 from jgs.graph import checks
 from jgs.graph.arrays import TAKEN, GraphArrays
 from jgs.graph.device import aligned_empty, as_device
-from jgs.graph.grouping import longs, pointer, threads
-from jgs.graph.rows import order_dtype, row_offsets, row_positions
+from jgs.graph.grouping import group, longs, pointer, threads
+from jgs.graph.rows import offsets_of_rows, order_dtype, row_positions
 from jgs.graph.times import times_with_nodes
-from jgs.graph.weights import check_weights, weight_prefix_sums
+from jgs.graph.weights import appended_prefix_sums, check_weights, weight_prefix_sums
 
 _CHUNK = 1 << 16  # edges that a thread inserts at a time
+_RANK = {"b": 0, "i": 1, "u": 1, "f": 2, "c": 3}  # of a dtype's kind: it holds lower ones
 
 
 def appended(
@@ -49,53 +50,48 @@ def appended(
         )
     src, dst, kind = _ends(graph, src, dst, size, relation)
     born = _node_times(graph, size, node_time)
-    times = _later(graph, checks.check_times(time, src.size))
+    times = _later(graph, checks.check_times(time, src.size, "time"), kind)
     if born is not None:
         times = times_with_nodes(times, born, src, dst)
     weight = _weight(graph, edge_weight, src.size)
-    columns = checks.check_columns(edge_columns, src.size, TAKEN)
-    if set(columns) != set(graph.edge_columns):
-        raise InputError(
-            f"appended edges must have the graph's columns, {', '.join(graph.edge_columns)}",
-            ", ".join(columns) or "none",
-            "Give edge_columns of these names.",
-        )
+    columns = _columns(graph, edge_columns, src.size)
     indptr = np.asarray(graph.indptr)
     if size > old_nodes:
         indptr = np.concatenate([indptr, np.full(size - old_nodes, indptr[-1])])
-    # In the order of rows and relations, and within them of time.
-    by_time = [times] if born is not None else []
-    keys = [*by_time, dst] if kind is None else [*by_time, kind, dst]
-    place = np.lexsort(keys)
-    row = dst[place]
+    # In the order of rows, and within them of time, which nodes that are born late may change.
+    by_time = None if born is None else np.argsort(times, kind="stable")
+    begins, place = group(dst if by_time is None else dst[by_time], size)
+    place = place if by_time is None else by_time[place]
+    row, total, counts = dst[place], indptr + begins, np.diff(begins)
     at = indptr[row + 1] if kind is None else _ends_of_runs(graph, row, kind[place])
-    total = row_offsets(np.bincount(row, minlength=size)) + indptr
-    dtype = order_dtype(old_edges + src.size)
-    order = graph.edge_order
-    old = graph.edge_arrays() | {
-        "edge_order": np.arange(old_edges) if order is None else np.asarray(order)
-    }
+    order: Any = graph.edge_order
+    order = np.arange(old_edges) if order is None else np.asarray(order)
+    # Graphs of some of the given edges may know larger numbers than they have edges.
+    first = max(old_edges, int(order.max(initial=-1)) + 1)
+    dtype = order_dtype(first + src.size)
+    old = graph.edge_arrays() | {"edge_order": order.astype(dtype, copy=False)}
     new = {
         "indices": src,
         "edge_time": times,
-        "edge_order": np.arange(old_edges, old_edges + src.size),
+        "edge_order": np.arange(first, first + src.size),
         **({} if kind is None else {"edge_type": kind}),
-        **({} if weight is None else {"edge_weight": weight}),
         **{f"edge_columns.{name}": array for name, array in columns.items()},
     }
-    old.pop("edge_weight_prefix", None)
+    new = {name: array[place] for name, array in new.items()}
+    again = np.empty(0, np.int64)  # the rows whose prefix sums change
+    if weight is not None:
+        new["edge_weight"] = weight[place]
+        own = (np.asarray(graph.edge_weight), np.asarray(graph.edge_weight_prefix))
+        added, again = appended_prefix_sums(indptr, *own, new["edge_weight"], at, counts)
+        new["edge_weight_prefix"] = added
     arrays = {}
     for name, array in old.items():
         array = np.asarray(array)
-        kept = array.astype(dtype, copy=False) if name == "edge_order" else array
-        arrays[name] = inserted(kept, at, new[name][place].astype(kept.dtype, copy=False))
-    if weight is not None:
-        rows = np.unique(row)
-        changed = row_positions(total, rows)
-        begins = row_offsets(total[rows + 1] - total[rows])
-        prefix = inserted(np.asarray(graph.edge_weight_prefix), at, np.zeros(at.size, np.int64))
-        prefix[changed] = weight_prefix_sums(begins, arrays["edge_weight"][changed])
-        arrays["edge_weight_prefix"] = prefix
+        arrays[name] = inserted(array, at, new[name].astype(array.dtype, copy=False))
+    if again.size:
+        changed, within = row_positions(total, again), offsets_of_rows(total, again)
+        sums = weight_prefix_sums(within, arrays["edge_weight"][changed])
+        arrays["edge_weight_prefix"][changed] = sums
     made: GraphArrays = type(graph).from_edge_arrays(total, arrays, schema=graph.schema)
     return made._with(node_time=None if born is None else as_device(born))
 
@@ -104,7 +100,7 @@ def inserted(array: np.ndarray, at: np.ndarray, added: np.ndarray) -> np.ndarray
     """The elements of `array` `[E, ...]` with those of `added` `[n, ...]`, of the same dtype,
     before the elements number `at` int64 `[n]`, ascending. It takes one copy of the array."""
     array, added, at = (np.ascontiguousarray(each) for each in (array, added, at))
-    if not kernels.available():
+    if not kernels.available() or array.size == 0:
         return np.insert(array, at, added, axis=0)
     width = int(np.prod(array.shape[1:], dtype=np.int64))
     out = aligned_empty((len(array) + len(added)) * width, array.dtype)
@@ -132,6 +128,12 @@ def _ends(
     relation, int16 `[n]`, or None."""
     schema = graph.schema
     if schema is None or not schema.relations:
+        if graph.edge_type is not None:
+            raise InputError(
+                "a graph with edge_type must have a schema to get edges of a relation",
+                "one without",
+                "Give schema= to Graph, or make the graph with Graph.from_relations.",
+            )
         if relation is not None:
             raise InputError(
                 "relation must be for a graph with relations", repr(relation), "Leave it out."
@@ -174,7 +176,9 @@ def _node_times(graph: Any, size: int, node_time: Any) -> np.ndarray | None:
     return np.concatenate([np.asarray(graph.node_time), checks.check_node_time(node_time, new)])
 
 
-def _later(graph: Any, times: np.ndarray) -> np.ndarray:
+def _later(graph: Any, times: np.ndarray, kind: np.ndarray | None) -> np.ndarray:
+    """`times`, which must ascend from the graph's latest edge on, or from that of the relation
+    that all of `kind` are."""
     falls = np.flatnonzero(times[1:] < times[:-1])
     if falls.size:
         at = int(falls[0]) + 1
@@ -183,14 +187,50 @@ def _later(graph: Any, times: np.ndarray) -> np.ndarray:
             f"{times[at]} after {times[at - 1]} at position {at}",
             "Sort the edges by time, e.g. with numpy.argsort(time, kind='stable').",
         )
-    last = np.asarray(graph.edge_time).max(initial=np.iinfo(np.int64).min)
-    if times.size and times[0] < last:
+    if times.size == 0:
+        return times
+    known, least = np.asarray(graph.edge_time), np.iinfo(np.int64).min
+    if kind is None:  # the last edges of the rows
+        ends = np.asarray(graph.indptr)
+        last = known[ends[1:][ends[1:] > ends[:-1]] - 1].max(initial=least)
+    else:
+        last = known.max(initial=least, where=np.asarray(graph.edge_type) == kind[0])
+    if times[0] < last:
+        whose = "the graph's" if kind is None else "the relation's"
         raise InputError(
-            f"appended edges must not be earlier than the graph's latest, at {last}",
+            f"appended edges must not be earlier than {whose} latest, at {last}",
             int(times[0]),
-            "Make a graph of all edges with Graph.from_edges.",
+            "Make a graph of all edges with Graph.from_edges or from_relations.",
         )
     return times
+
+
+def _columns(graph: Any, given: Any, num: int) -> dict[str, np.ndarray]:
+    """The edge columns of the new edges by name, with the dtypes of the graph's."""
+    columns = checks.check_columns(given, num, TAKEN)
+    if set(columns) != set(graph.edge_columns):
+        raise InputError(
+            f"appended edges must have the graph's columns, {', '.join(graph.edge_columns)}",
+            ", ".join(columns) or "none",
+            "Give edge_columns of these names.",
+        )
+    for name, array in columns.items():
+        own = graph.edge_columns[name]
+        what = f"the appended edge column {name!r} must be like the graph's"
+        shape = ", ".join(map(str, (num, *own.shape[1:])))
+        lossy = num > 0 and _RANK[array.dtype.kind] > _RANK[own.dtype.kind]
+        if array.shape[1:] != own.shape[1:] or lossy:
+            raise InputError(
+                f"{what}, {own.dtype}[{shape}]",
+                f"{array.dtype}{list(array.shape)}",
+                "Convert it, or make a graph of all edges.",
+            )
+        columns[name] = array.astype(own.dtype)
+        if own.dtype.kind in "iu":
+            rule = f"{what}, which is {own.dtype}"
+            wrong = (columns[name] != array).any(axis=tuple(range(1, array.ndim)))
+            checks.refuse_where(wrong, array, "edge", rule, "Make a graph of all edges.")
+    return columns
 
 
 def _weight(graph: Any, edge_weight: Any, num: int) -> np.ndarray | None:

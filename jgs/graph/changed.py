@@ -64,17 +64,24 @@ class Changed(GraphArrays):
         Args:
           src, dst: integer `[n]`, as in `from_edges`; in a graph with relations they count from
             0 within the types of the `relation`.
-          time: integer `[n]`, ascending, and at or after the graph's latest edge.
-          edge_weight, edge_columns: of the new edges, where the graph's have them.
+          time: integer `[n]`, ascending, and at or after the graph's latest edge. In a graph
+            with relations: at or after the latest edge of the `relation`.
+          edge_weight, edge_columns: of the new edges, as in `from_edges`, where the graph's
+            have them. Columns get the dtypes of the graph's.
           num_nodes: the number of nodes with new ones; None: there are none. A typed graph gets
             none.
-          node_time: integer, the times of the new nodes alone, if the graph's have times.
+          node_time: integer, the times of the new nodes alone, if the graph's have times. As
+            in `from_edges`, edges are not before their ends.
           relation: the name of the edges' relation. A reverse relation gets its edges in a call
             of its own, for edges of the same times.
 
-        The result equals the graph of all edges together, and `edge_order` counts on. Nothing
-        is sorted again: the time is that of one copy of each array of edges, whatever `n` is,
-        so it pays to append many edges at once. Raises `InputError`.
+        The result equals the graph of all edges together, and edges of before keep their
+        order. `edge_order` counts on: from the number of edges, or from its largest entry if
+        that is more. In a graph with relations it is in the order of the calls.
+
+        No edge is sorted again, but each array of edges is copied once, however few are new.
+        Where each call adds at least a fixed share of the edges, all calls together take time
+        in proportion to the edges at the end. Raises `InputError`.
         """
         given = (edge_weight, edge_columns, num_nodes, node_time, relation)
         return appended(self, src, dst, time, *given)

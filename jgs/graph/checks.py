@@ -241,12 +241,12 @@ def refuse_where(wrong: np.ndarray, values: Any, place: str, rule: str, remedy: 
         raise InputError(rule, f"{values[at]} at {place} {at}", remedy)
 
 
-def check_times(edge_time: Any, num_edges: int) -> np.ndarray:
-    """`edge_time` as int64 `[E]`; raises `InputError`."""
-    times = _times("edge_time", edge_time)
+def check_times(edge_time: Any, num_edges: int, name: str = "edge_time") -> np.ndarray:
+    """`edge_time` as int64 `[E]`; raises `InputError` that calls it `name`."""
+    times = _times(name, edge_time)
     if times.size != num_edges:
         raise InputError(
-            "edge_time must have one entry for every edge",
+            f"{name} must have one entry for every edge",
             f"{times.size} entries, {num_edges} edges",
             "Give each edge's time, as an integer in a unit of your choice.",
         )
@@ -267,6 +267,11 @@ def check_node_time(node_time: Any, num_nodes: int) -> np.ndarray:
 
 def _times(name: str, value: Any) -> np.ndarray:
     array = as_array(name, value)
+    if array.dtype.kind in "mMf":
+        missing = np.isnan(array) if array.dtype.kind == "f" else np.isnat(array)
+        remedy = "Leave out what has no time, or write one."
+        rule = f"{name} must be integers, and none may be missing"
+        refuse_where(missing.ravel(), array.ravel(), "position", rule, remedy)
     if array.dtype.kind in "mM" or (array.dtype.kind == "f" and array.size):
         raise InputError(
             f"{name} must be integers, in a unit of your choice",

@@ -27,7 +27,9 @@ def times_of_types(schema: Schema, given: Mapping[str, Any]) -> np.ndarray:
     """int64 `[N]`: the times of the nodes of each type, by its name; raises `InputError`."""
     names = [name for name, _ in schema.node_types]
     if not isinstance(given, Mapping) or not set(given) <= set(names):
-        wrong = sorted(set(given) - set(names)) if isinstance(given, Mapping) else given
+        wrong = (
+            sorted(set(given) - set(names), key=str) if isinstance(given, Mapping) else given
+        )
         raise InputError(
             "node_time must be a dict by node types",
             repr(wrong),

@@ -52,23 +52,77 @@ def weight_prefix_sums(indptr: np.ndarray, edge_weight: np.ndarray) -> np.ndarra
     return prefix
 
 
+def appended_prefix_sums(
+    indptr: np.ndarray,
+    edge_weight: np.ndarray,
+    prefix: np.ndarray,
+    added: np.ndarray,
+    at: np.ndarray,
+    counts: np.ndarray,
+) -> tuple[np.ndarray, np.ndarray]:
+    """The prefix sums of edges that are added to a graph, whose own stay what they are.
+
+    Args:
+      indptr, edge_weight, prefix: the graph's, int64 `[N+1]`, float32 `[E]` and int64 `[E]`.
+      added: float32 `[n]`, the weights of the added edges, row by row.
+      at: int64 `[n]`, the place among the graph's edges that each is inserted before.
+      counts: int64 `[N]`, how many each row gets.
+
+    Returns:
+      int64 `[n]` for the added edges, and int64 `[m]`: the rows whose sums must be made again,
+      because the power of two of the row changes or because an edge is not added at its end.
+    """
+    if added.size == 0:
+        return np.empty(0, np.int64), np.empty(0, np.int64)
+    degree = np.diff(indptr)
+    full, rows = degree > 0, np.flatnonzero(counts)
+    heaviest = np.zeros(degree.size, np.float32)
+    if edge_weight.size:
+        heaviest[full] = np.maximum.reduceat(edge_weight, indptr[:-1][full])
+    counts, degree, heaviest = counts[rows], degree[rows], heaviest[rows]
+    ends = np.cumsum(counts)
+    most = np.maximum(heaviest, np.maximum.reduceat(added, ends - counts))
+    scale = _scales(most, degree + counts)
+    stale = (degree > 0) & (_scales(heaviest, np.maximum(degree, 1)) != scale)
+    stale |= at[ends - counts] < indptr[rows + 1]
+    totals = np.zeros(rows.size, np.int64)
+    totals[degree > 0] = prefix[indptr[rows + 1][degree > 0] - 1]
+    sums = _sums(_units(added, np.repeat(scale, counts)), ends - counts, counts)
+    return sums + np.repeat(totals, counts), rows[stale]
+
+
 def _rows(indptr: np.ndarray, weight: np.ndarray) -> np.ndarray:
     if weight.size == 0:
         return np.empty(0, np.int64)
     degree = np.diff(indptr)
     full = degree > 0
     starts, degree = indptr[:-1][full], degree[full]
+    scale = _scales(np.maximum.reduceat(weight, starts), degree)
+    return _sums(_units(weight, np.repeat(scale, degree)), starts, degree)
+
+
+def _scales(heaviest: np.ndarray, degree: np.ndarray) -> np.ndarray:
+    """int64 `[n]`: the exponent of the unit of each row, which has that many edges, at least
+    one, and this largest weight. It also counts the 24 bits of a mantissa."""
+    largest = np.where(heaviest > 0, np.frexp(heaviest)[1], np.int32(-1000))
+    room = _TOTAL_BITS - 24 - np.ceil(np.log2(degree)).astype(np.int64)  # exact below 2**31
+    return largest - room
+
+
+def _units(weight: np.ndarray, scale: np.ndarray) -> np.ndarray:
+    """int64 `[E]`: the weights in the units of their rows."""
     mantissa, exponent = np.frexp(weight)  # weight = mantissa * 2**exponent, exactly
     units = (mantissa * np.float32(2**24)).astype(np.int64)
-    exponent = np.where(units > 0, exponent, np.int32(-1000))
-    largest = np.maximum.reduceat(exponent, starts)
-    room = _TOTAL_BITS - 24 - np.ceil(np.log2(degree)).astype(np.int64)  # exact below 2**31
-    shift = exponent.astype(np.int64) - np.repeat(largest - room, degree)
-    units = np.where(
+    shift = np.where(units > 0, exponent, np.int32(-1000)) - scale
+    return np.where(
         shift >= 0,
         units << np.clip(shift, 0, 62),
         np.maximum(units >> np.clip(-shift, 0, 62), units > 0),
     )
+
+
+def _sums(units: np.ndarray, starts: np.ndarray, degree: np.ndarray) -> np.ndarray:
+    """int64 `[E]`: the sums within each row up to each edge. No row is empty."""
     total = np.cumsum(units, dtype=np.uint64)  # may wrap around; the differences stay right
     before = np.repeat(total[starts] - units[starts].astype(np.uint64), degree)
     return (total - before).astype(np.int64)

@@ -6,6 +6,7 @@ void JgsInsert(const char* old, int64_t num_old, const char* added, const int64_
                int64_t num, int64_t item, int64_t first, int64_t last, char* out) {
   int64_t read = first == 0 ? 0 : at[first - 1];
   const auto copy = [&](int64_t from, int64_t to, int64_t inserted) {
+    if (from == to) return;  // perhaps of no array at all
     std::memcpy(out + (from + inserted) * item, old + from * item,
                 static_cast<size_t>((to - from) * item));
   };

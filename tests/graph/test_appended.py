@@ -3,9 +3,12 @@
 import jax
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from jgs import Graph, InputError, kernels
 from jgs.graph.appended import inserted
+from jgs.graph.weights import weight_prefix_sums
 
 N, E = 30, 400
 RNG = np.random.default_rng(0)
@@ -65,26 +68,144 @@ def test_an_appended_graph_is_that_of_all_edges(name, with_kernels, monkeypatch)
     assert_equal(graph, made)
 
 
-def test_a_relation_gets_later_edges():
+@st.composite
+def growing(draw):
+    """Steps of a graph: how many nodes there are then, and `src`, `dst`, `time`, weights, a
+    column and the times of the new nodes. Few nodes and few times make many ties."""
+    steps, size, now = [], draw(st.integers(0, 4)), draw(st.integers(-5, 5))
+    for _ in range(draw(st.integers(1, 4))):
+        num = draw(st.integers(0, 12)) if size else 0
+        rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+        new = size - (steps[-1][0] if steps else 0)
+        time = now + np.sort(rng.integers(0, 3, num))
+        now = int(time.max(initial=now))
+        weight = np.float32(2.0) ** rng.integers(-150, 127, num) * rng.integers(0, 2, num)
+        steps.append((
+            size, *rng.integers(0, max(size, 1), (2, num)), time,
+            weight.astype(np.float32), rng.normal(size=(num, 2)), rng.integers(-9, 12, new),
+        ))  # fmt: skip
+        size += draw(st.integers(0, 3))
+    return steps
+
+
+@given(growing(), st.booleans(), st.booleans(), st.booleans())
+@settings(max_examples=120, deadline=None)
+def test_a_graph_that_grows_is_that_of_all_edges(steps, weighted, born, with_kernels):
+    """Also where nodes are born after their edges' times, which raises those."""
+    graph, seen = None, []
+    for step in steps:
+        size, src, dst, time, weight, column, new = step
+        options = {"edge_columns": {"c": column}}
+        options |= {"edge_weight": weight} if weighted else {}
+        options |= {"node_time": new} if born else {}
+        known = [] if graph is None else np.asarray(graph.edge_time)
+        latest = np.max(known, initial=-(2**63))  # births may have raised it
+        step = (*step[:3], np.maximum(time, latest.astype(int)), *step[4:])
+        seen.append(step)
+        if graph is None:
+            graph = Graph.from_edges(src, dst, size, edge_time=time, **options)
+            continue
+        with pytest.MonkeyPatch.context() as patch:
+            if not with_kernels:
+                patch.setattr(kernels, "available", lambda: False)
+            graph = graph.with_edges(src, dst, step[3], num_nodes=size, **options)
+    fields = list(zip(*seen, strict=True))[1:]
+    src, dst, time, weight, column, new = map(np.concatenate, fields)
+    options = {"edge_weight": weight} if weighted else {}
+    options |= {"node_time": new} if born else {}
+    options["edge_columns"] = {"c": column}
+    made = Graph.from_edges(src, dst, steps[-1][0], edge_time=time, **options)
+    assert_equal(graph, made)
+
+
+def test_history_stays_and_orders_do_not_meet(tmp_path):
+    """A part of a saved graph gets edges: it does not change, nor what was before them."""
+    graph = Graph.from_edges(SRC, DST, N, WEIGHT, edge_time=TIME)
+    graph.save(tmp_path / "g")
+    opened = Graph.open(tmp_path / "g").edge_subgraph(np.arange(E) % 3 > 0)
+    before = jax.tree.map(lambda a: np.array(a), opened)
+    more = opened.with_edges([1, 2], [2, 2], [60, 60], edge_weight=[1, 1], num_nodes=N + 5)
+    assert_equal(jax.tree.map(np.asarray, opened), before)
+    after = more.edge_subgraph(np.asarray(more.edge_time) < 60).subgraph(np.arange(N))
+    assert_equal(jax.tree.map(np.asarray, after), before)
+    assert (
+        int(np.max(opened.edge_order)) > opened.num_edges
+    )  # so new edges must not begin there
+    order = np.asarray(more.edge_order)
+    assert np.unique(order).size == order.size
+    new = np.flatnonzero(np.asarray(more.edge_time) == 60)
+    assert np.diff(order[new]).tolist() == [1]
+    assert np.asarray(more.indices)[new].tolist() == [1, 2]
+
+
+def test_rows_of_weights_are_made_again_only_where_their_unit_changes(monkeypatch):
+    """65 edges are another power of two than 64; a larger weight is another exponent."""
+    src, dst = np.zeros(64 + 64 + 60, int), np.repeat([0, 1, 2], [64, 64, 60])
+    graph = Graph.from_edges(src, dst, 3, np.ones(src.size), edge_time=src)
+    seen = []
+
+    def made(indptr, weight):
+        seen.append(np.diff(indptr).tolist())
+        return weight_prefix_sums(indptr, weight)
+
+    monkeypatch.setattr("jgs.graph.appended.weight_prefix_sums", made)
+    for row, weight, again in ((2, 1.5, []), (2, 0, []), (0, 1, [[65]]), (2, 2, [[63]])):
+        seen.clear()
+        graph = graph.with_edges([1], [row], [1], edge_weight=[weight])
+        assert seen == again
+        whole = weight_prefix_sums(np.asarray(graph.indptr), np.asarray(graph.edge_weight))
+        np.testing.assert_array_equal(graph.edge_weight_prefix, whole)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_relations_of_the_same_days_get_edges(weighted):
+    """Each call is of a relation and its reverse, whose times are those of the call before."""
+    relation, reverse, sizes = ("a", "x", "b"), ("b", "rev_x", "a"), {"a": 5, "b": 4}
+    src, dst = RNG.integers(0, 5, 90), RNG.integers(0, 4, 90)
+    time = np.sort(RNG.integers(0, 9, 90))
+    weight = WEIGHT[:90]
+
+    def built(stop):
+        own = {"edge_weight": {relation: weight[:stop]}} if weighted else {}
+        edges, times = {relation: (src[:stop], dst[:stop])}, {relation: time[:stop]}
+        return Graph.from_relations(sizes, edges, edge_time=times, both_ways=True, **own)
+
+    graph = built(30)
+    given_ends = np.c_[np.r_[src[:30], dst[:30] + 5], np.r_[dst[:30] + 5, src[:30]]]
+    for some in (slice(30, 70), slice(70, 90)):
+        for one, ends in ((relation, (src, dst)), (reverse, (dst, src))):
+            a, b = (end[some] for end in ends)
+            own = {"edge_weight": weight[some]} if weighted else {}
+            graph = graph.with_edges(a, b, time[some], relation=one[1], **own)
+            shift = (0, 5) if one == relation else (5, 0)
+            given_ends = np.r_[given_ends, np.c_[a + shift[0], b + shift[1]]]
+    made = built(90)
+    assert_equal(graph._with(edge_order=None), made._with(edge_order=None))
+    np.testing.assert_array_equal(graph.edge_index().T, given_ends[graph.edge_order])
+    with pytest.raises(InputError, match="the relation's latest, at"):
+        graph.with_edges([0], [0], [time[-1] - 1], relation="x")
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_a_relation_gets_edges_amid_rows(weighted):
+    """Rows have edges of other relations after those that are appended, of other weights."""
     relations = [("a", "x", "b"), ("b", "y", "b"), ("a", "z", "b")]
     edges = {r: tuple(RNG.integers(0, 4, (2, 90))) for r in relations}
     times = {r: np.sort(RNG.integers(0, 9, 90)) for r in relations}
-    sizes = {"a": 5, "b": 4}
-    graph = Graph.from_relations(
-        sizes,
-        {r: (s[:50], d[:50]) for r, (s, d) in edges.items()},
-        edge_time={r: np.minimum(t[:50], 3) for r, t in times.items()},
-    )
-    late = {r: np.maximum(t[50:], 3 + i * 6) for i, (r, t) in enumerate(times.items())}
+    weights = {r: 2.0 ** RNG.integers(0, 3, 90) for r in relations}
+
+    def built(stop):
+        part = {r: (s[:stop], d[:stop]) for r, (s, d) in edges.items()}
+        own = {r: w[:stop] for r, w in weights.items()} if weighted else None
+        time = {r: t[:stop] for r, t in times.items()}
+        return Graph.from_relations({"a": 5, "b": 4}, part, own, edge_time=time)
+
+    graph = built(86)
     for r in relations:
-        graph = graph.with_edges(*(end[50:] for end in edges[r]), late[r], relation=r[1])
-    made = Graph.from_relations(
-        sizes,
-        edges,
-        edge_time={r: np.r_[np.minimum(t[:50], 3), late[r]] for r, t in times.items()},
-    )
-    for name in ("indptr", "indices", "edge_type", "edge_time"):
-        np.testing.assert_array_equal(getattr(graph, name), getattr(made, name), strict=True)
+        own = {"edge_weight": weights[r][86:]} if weighted else {}
+        ends = (end[86:] for end in edges[r])
+        graph = graph.with_edges(*ends, times[r][86:], relation=r, **own)
+    assert_equal(graph._with(edge_order=None), built(90)._with(edge_order=None))
 
 
 def test_many_chunks_of_insertions():
@@ -96,12 +217,25 @@ def test_many_chunks_of_insertions():
     )
 
 
+def test_empty_rows_of_a_column_are_inserted():
+    assert inserted(np.zeros((3, 0)), np.array([1, 3]), np.zeros((2, 0))).shape == (5, 0)
+
+
 def test_what_is_refused_in_one_line():
     graph = Graph.from_edges(SRC, DST, N, edge_time=TIME)
     last = int(TIME[-1])
     weighted = Graph.from_edges(SRC, DST, N, WEIGHT, edge_time=TIME)
     born = Graph.from_edges(SRC, DST, N, edge_time=TIME, node_time=BORN)
     columns = Graph.from_edges(SRC, DST, N, edge_time=TIME, edge_columns=COLUMNS)
+    numbers = Graph([0, 1, 2], [0, 1], edge_type=[0, 1], edge_time=[3, 4])
+    small = Graph.from_edges([0], [0], 1, edge_columns={"c": np.int8([3])}, edge_time=[1])
+
+    def priced(price):
+        return columns.with_edges([0], [1], [99], edge_columns={"price": price, "code": [1]})
+
+    def coded(code):
+        return small.with_edges([0], [0], [9], edge_columns={"c": code})
+
     typed = Graph.from_relations(
         {"a": 3}, {("a", "to", "a"): ([0], [1])}, edge_time={("a", "to", "a"): [4]}
     )
@@ -119,7 +253,27 @@ def test_what_is_refused_in_one_line():
         "graph's columns, code, price": lambda: columns.with_edges([0], [1], [99]),
         "times of the new nodes": lambda: born.with_edges([0], [1], [99], num_nodes=N + 1),
         "must have one; got none": lambda: typed.with_edges([0], [1], [99]),
-        "edge_time must be integers": lambda: graph.with_edges([0], [1], [99.5]),
+        "graph with edge_type must have a schema": lambda: numbers.with_edges([0], [1], [9]),
+        "'price' must be like the graph's, float64\\[1, 2\\]; got float64\\[1\\]": lambda: (
+            priced([3.5])
+        ),
+        "'price' must be like the graph's, float64\\[1, 2\\]; got float64\\[1, 3\\]": lambda: (
+            priced([[3.5, 4, 5]])
+        ),
+        "'price' must .*; got complex128": lambda: priced([[1j, 2]]),
+        "'c' must be like the graph's, int8\\[1\\]; got float64": lambda: coded([3.5]),
+        "which is int8; got 300 at edge 0": lambda: coded([300]),
+        "relation must be for a graph with relations": lambda: graph.with_edges(
+            [0], [1], [99], relation="x"
+        ),
+        "node_time must be for a graph whose nodes": lambda: graph.with_edges(
+            [0], [1], [99], node_time=[3]
+        ),
+        "time must be below": lambda: graph.with_edges([0], [1], [2**63 - 1]),
+        "none may be missing; got NaT at position 0": lambda: graph.with_edges(
+            [0], [1], np.array(["NaT"], "datetime64[s]")
+        ),
+        "^time must be integers": lambda: graph.with_edges([0], [1], [99.5]),
         "one entry for every edge": lambda: graph.with_edges([0], [1], [99, 100]),
     }.items():
         with pytest.raises(InputError, match=said) as caught:

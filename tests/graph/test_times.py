@@ -107,7 +107,15 @@ def test_no_edge_is_before_its_ends(tmp_path):
             {"edge_time": [1.0] * 5},
             "edge_time must be integers, in a unit of your choice; got float64",
         ),
-        ({"edge_time": np.array(["NaT"] * 5, "datetime64[s]")}, "edge_time must be integers"),
+        (
+            {"edge_time": np.array([0, 1, "NaT", 3, 4], "datetime64[s]")},
+            "edge_time must be integers, and none may be missing; got NaT at position 2",
+        ),
+        (
+            {"edge_time": np.arange(5).astype("datetime64[s]")},
+            r"got datetime64\[s\]\[5\]. Conv",
+        ),
+        ({"edge_time": [1, 2, 3, 4, np.nan]}, "may be missing; got nan at position 4"),
         ({"edge_time": [1] * 4}, "edge_time must have one entry for every edge; got 4 entries"),
         ({"edge_time": [1, 2, 3, 4, 2**63 - 1]}, "edge_time must be below 2\\*\\*63 - 1"),
         ({"node_time": [1, 2]}, "node_time must have one entry for every node; got 2 entries"),
