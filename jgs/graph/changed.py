@@ -76,7 +76,7 @@ class Changed(GraphArrays):
             of its own, for edges of the same times.
 
         The result equals the graph of all edges together, and edges of before keep their
-        order. `edge_order` counts on: from the number of edges, or from its largest entry if
+        order. `edge_order` counts on: from the number of edges, or after its largest entry if
         that is more. In a graph with relations it is in the order of the calls.
 
         No edge is sorted again, but each array of edges is copied once, however few are new.
