@@ -163,7 +163,7 @@ def test_a_checkpoint_remembers_the_types(folder):
             {"dataset": "plain"},
             "must be for a graph with node types.*got untyped, which has none",
         ),
-        ({"sampler": "pinsage"}, "the type of each edge.*--sampler pinsage"),
+        ({"sampler": "pinsage"}, "says the type of an edge.*--sampler pinsage"),
         ({"sampler": "asgcn", "sizes": (9, 9)}, "in one matrix for all nodes.*--sampler asgcn"),
     ],
 )
