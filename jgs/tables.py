@@ -62,6 +62,7 @@ MODELS = Table(
         "mixer": "jgs.models.mixer:Mixer",
         "rgcn": "jgs.models.typed:RGCN",
         "rsage": "jgs.models.typed:RSAGE",
+        "trsage": "jgs.models.typed:TemporalRSAGE",
         "rgat": "jgs.models.typed:RGAT",
         "hgt": "jgs.models.typed:HGT",
     },

@@ -77,19 +77,26 @@ def typed_graph():
 
 
 @functools.cache
-def timed_graph():
-    """The edges of `data` with times."""
-    ends = np.random.default_rng(0).integers(0, N, (2, E))
-    return jgs.Graph.from_edges(*ends, N, edge_time=np.arange(E) * 10**9)
+def timed_graph(typed):
+    """The edges of `data` with times; those of `typed_graph` if `typed`."""
+    ends, time = np.random.default_rng(0).integers(0, N, (2, E)), np.arange(E) * 10**9
+    if not typed:
+        return jgs.Graph.from_edges(*ends, N, edge_time=time)
+    parts = {("node", "ab"[i], "node"): slice(i, None, 2) for i in range(2)}
+    edges = {relation: ends[:, part] for relation, part in parts.items()}
+    times = {relation: time[part] for relation, part in parts.items()}
+    return jgs.Graph.from_relations({"node": N}, edges, edge_time=times)
 
 
 def loader(sampler, **options):
     graph, *_, key = data()
     columns = getattr(sampler, "edges", ())
-    graph = typed_graph() if "type" in columns else graph
+    typed = "type" in columns
+    graph = typed_graph() if typed else graph
     if "elapsed" in columns:
         seeds = Seeds(SEEDS, np.arange(16) * 15 * 10**9)
-        return Loader(timed_graph(), seeds, 8, sampler, key=key, prefetch=0, **options)
+        graph = timed_graph(typed)
+        return Loader(graph, seeds, 8, sampler, key=key, prefetch=0, **options)
     seeds = np.stack([SEEDS, SEEDS[::-1]], axis=1) if isinstance(sampler, Seal) else SEEDS
     return Loader(graph, seeds, 8, sampler, key=key, prefetch=0, **options)
 
@@ -134,7 +141,7 @@ def model_of(name, key, in_features=F):
     if name.startswith(("gat", "rgat", "hgt")):
         own["heads"] = 2
     if getattr(MODELS[name], "timed", False):
-        widths, own = (in_features, 4, C, 1), {"time_width": 5}
+        widths, own = (*widths[:3], 1), own | {"time_width": 5}
     with jax.transfer_guard("allow"):
         rngs = nnx.Rngs(key)
         return MODELS[name](*widths, dropout=0.5, norm="layer", rngs=rngs, **own)
@@ -151,6 +158,8 @@ def training(name):
         optimizer = make_optimizer(0.01)
         state, step = init_state(params, optimizer), make_train_step(graphdef, optimizer)
         fanouts = (3, 2)[: len(model.layers)]
+        if model.timed and "type" in model.edge_columns:  # a draw for each relation
+            fanouts = ({"*": 3},)
         for batch in loader(Neighbors(fanouts, edges=model.edge_columns)):
             batch = batch.with_degrees(graph.degrees())
             x = ops.gather(features, batch.nodes)

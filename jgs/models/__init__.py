@@ -42,9 +42,10 @@ from jgs.models.rgcn import RGCNConv
 from jgs.models.rsage import RSAGEConv
 from jgs.models.sage import SAGEConv
 from jgs.models.stacked import GAT, GCN, GIN, GraphSAGE
+from jgs.models.temporal_rsage import TemporalRSAGEConv
 from jgs.models.tgat import TGAT, TGATConv
 from jgs.models.time import TimeEncoding
-from jgs.models.typed import HGT, RGAT, RGCN, RSAGE, TypedGNN
+from jgs.models.typed import HGT, RGAT, RGCN, RSAGE, TemporalRSAGE, TypedGNN
 from jgs.models.typed_inputs import TypedInputs
 from jgs.tables import DECODERS, MODELS
 
@@ -94,6 +95,8 @@ __all__ = [
     "RelationLayer",
     "SAGEConv",
     "TGATConv",
+    "TemporalRSAGE",
+    "TemporalRSAGEConv",
     "TimeEncoding",
     "TypedGNN",
     "TypedInputs",

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 from jgs.errors import InputError
 from jgs.graph import Block
 from jgs.graph.batch import Control
+from jgs.models.layer import by_each_edge
 from jgs.ops import gather
 from jgs.settings import exact_integers
 
@@ -32,9 +33,9 @@ def read_edges(layer: Any, block: Block) -> dict[str, jax.Array]:
 
 def on_edges(layer: Any, block: Block, message: jax.Array) -> tuple[Block, jax.Array]:
     """The block and the rows that `layer` reduces, from the sources' rows `message` `[S, P]`.
-    In a layer without edge columns these are `block` and `message` themselves. In an
-    `EdgeLayer` they are a block whose sources are the edges, and the edges' messages."""
-    if not layer.edge_columns:
+    In an `EdgeLayer` they are a block whose sources are the edges, and the edges' messages. In
+    other layers these are `block` and `message` themselves."""
+    if not by_each_edge(layer):
         return block, message
     rows = _with_finite_padding(block, gather(message, block.indices))
     rows = layer.edge_message(rows, read_edges(layer, block))

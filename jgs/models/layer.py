@@ -177,6 +177,10 @@ class RelationLayer(Layer, Protocol):
     in exact evaluation every target has a run of every relation, perhaps without edges. The
     row of a run without edges is 0, and must add nothing.
 
+    A layer that reads more names them after it, as in `("type", "elapsed")`. It is then an
+    `EdgeLayer` too: what is reduced are the rows that `edge_message` makes of its edges, of
+    the width `message_width`. Its runs are not reduced by attention.
+
     Here `K` is the number of slots for runs, `R` the number of relations.
 
     Fields:
@@ -289,6 +293,13 @@ def attended(
         rows = layer.edge_message(rows, edge)
         return layer.scores(rows, query), layer.values(rows)
     return layer.scores(rows, query, *([edge] if edge else [])), layer.values(rows)
+
+
+def by_each_edge(layer: Any) -> bool:
+    """Whether what a layer reduces without attention are rows of its edges, which its
+    `edge_message` makes, and not the messages of their sources."""
+    of_runs = ("type",) if relational(layer) else ()
+    return not attends(layer) and layer.edge_columns != of_runs
 
 
 def uses_types(layer: Any) -> bool:

@@ -62,6 +62,7 @@ def _of_runs(
     """`masked_layer` for a `jgs.models.RelationLayer`."""
     types = {"kind": kind} if layer.uses_types else {}
     message = layer.message(x, block.num_sources, **of_degree, **types)
+    block, message = on_edges(layer, block, message)
     runs = runs_from(block, message, layer.num_relations)
     slots, edges, own = runs.slots, runs.edges, x[: block.target_capacity]
     weight = runs.to_runs(mask[:, None])

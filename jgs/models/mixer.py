@@ -15,8 +15,7 @@ from jgs.kernels.call import FILL
 from jgs.models.dense import check_width, check_widths, glorot, zero_unless
 from jgs.models.edges import check_edges, joined, read_edges
 from jgs.models.gnn import GNN
-from jgs.models.tgat import ELAPSED, TimeUnit, TimeWidth
-from jgs.models.time import TimeEncoding
+from jgs.models.time import ELAPSED, TimeEncoding, TimeUnit, TimeWidth
 from jgs.ops import aggregate, gather, linear
 from jgs.ops.linear import finish
 from jgs.options import Option

@@ -12,6 +12,7 @@ from flax import nnx
 from jgs.errors import InputError
 from jgs.graph import Block
 from jgs.models.dense import check_width, check_widths, zero_unless
+from jgs.models.edges import on_edges
 from jgs.ops import aggregate
 from jgs.ops.relations import Runs, runs_of
 
@@ -53,7 +54,8 @@ def from_edges(edges: Block) -> Block:
 
 class RelationConv(nnx.Module):
     """A layer that reduces the edges of each run by `jgs.ops.aggregate`. A subclass has
-    `update`, and says what else it has of the contract `jgs.models.RelationLayer`."""
+    `update`, and says what else it has of the contract `jgs.models.RelationLayer`: one with
+    more `edge_columns` has `edge_message`."""
 
     reduce, run_reduce = "relations", "mean"
     projects_first, uses_degrees, uses_types, takes_inputs = False, False, False, False
@@ -73,9 +75,10 @@ class RelationConv(nnx.Module):
         """See `jgs.models.Layer`."""
         layer: Any = self
         check_width(x, self.in_features)
-        runs = runs_from(block, x, self.num_relations)
+        edges, rows = on_edges(self, block, x)
+        runs = runs_from(edges, rows, self.num_relations)
         own = x if real is None else zero_unless(real[: block.target_capacity], x)
-        reduced = aggregate(runs.edges, x, self.run_reduce)
+        reduced = aggregate(runs.edges, rows, self.run_reduce)
         return layer.update(own, runs.slots, reduced, block.num_targets, **after)
 
     def message(

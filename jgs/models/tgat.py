@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -16,17 +16,8 @@ from jgs.models.edges import by_edge, check_edges, joined, padded_edges, read_ed
 from jgs.models.gat import dropped
 from jgs.models.gnn import GNN, widths_of
 from jgs.models.stacked import Heads
-from jgs.models.time import TimeEncoding
+from jgs.models.time import ELAPSED, TimeEncoding, TimeUnit, TimeWidth
 from jgs.ops import aggregate, edge_dot, edge_mask, edge_softmax, gather, linear
-from jgs.options import Option
-
-ELAPSED = "elapsed"
-TimeWidth = Annotated[
-    int, Option("the number of cosines that encode a time", least=1, most=1 << 12)
-]
-TimeUnit = Annotated[
-    float, Option("what times are divided by, e.g. 86400 to have days of seconds", above=0)
-]
 
 
 class TGATConv(nnx.Module):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -9,7 +11,16 @@ from flax import nnx
 
 from jgs.errors import InputError
 from jgs.models.dense import check_widths
+from jgs.options import Option
 from jgs.settings import usual_promotion
+
+ELAPSED = "elapsed"  # the edge column that layers encode
+TimeWidth = Annotated[
+    int, Option("the number of cosines that encode a time", least=1, most=1 << 12)
+]
+TimeUnit = Annotated[
+    float, Option("what times are divided by, e.g. 86400 to have days of seconds", above=0)
+]
 
 
 class TimeEncoding(nnx.Module):

@@ -29,6 +29,8 @@ from jgs.models.rgat import RGATConv
 from jgs.models.rgcn import RGCNConv
 from jgs.models.rsage import RSAGEConv
 from jgs.models.stacked import Heads, Reduce
+from jgs.models.temporal_rsage import TemporalRSAGEConv
+from jgs.models.time import TimeUnit, TimeWidth
 from jgs.models.typed_inputs import TypedInputs
 from jgs.options import Option
 
@@ -45,7 +47,8 @@ class TypedGNN(GNN):
       inputs: a `TypedInputs`. The first layer's `in_features` are its `out_features`.
       layers, options: as in `GNN`. `input_dropout` is applied to the projected rows.
 
-    The blocks need edge types: sample with `edges=model.edge_columns`, which is `("type",)`.
+    The blocks need edge types: sample with `edges=model.edge_columns`, which are `("type",)`
+    and what else the layers read.
     """
 
     typed = True
@@ -129,6 +132,36 @@ class RSAGE(TypedGNN):
         widths = widths_of(hidden_features, hidden_features, out_features, num_layers)
         relations = _relations(schema)
         layers = [RSAGEConv(*width, relations, reduce=reduce, rngs=rngs) for width in widths]
+        super().__init__(inputs, layers, rngs=rngs, **options)
+
+
+class TemporalRSAGE(TypedGNN):
+    """A stack of `TemporalRSAGEConv`, for seeds with times; `reduce`, `time_width` and
+    `time_unit` are arguments of these layers. It is evaluated by sampled batches."""
+
+    timed = True
+
+    def __init__(
+        self,
+        in_features: Sequence[int],
+        hidden_features: int,
+        out_features: int,
+        num_layers: int,
+        *,
+        schema: Schema,
+        reduce: Reduce = "mean",
+        time_width: TimeWidth = 32,
+        time_unit: TimeUnit = 1.0,
+        embedding: bool = True,
+        scales: Sequence[Sequence[float]] | None = None,
+        rngs: nnx.Rngs,
+        **options: Any,
+    ):
+        inputs = _inputs(in_features, hidden_features, schema, embedding, scales, rngs)
+        widths = widths_of(hidden_features, hidden_features, out_features, num_layers)
+        own: dict[str, Any] = {"reduce": reduce, "time_width": time_width}
+        own |= {"time_unit": time_unit, "rngs": rngs}
+        layers = [TemporalRSAGEConv(*width, _relations(schema), **own) for width in widths]
         super().__init__(inputs, layers, rngs=rngs, **options)
 
 

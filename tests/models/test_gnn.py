@@ -149,8 +149,10 @@ def test_what_a_stack_refuses():
 def test_the_command_makes_each_model_with_its_own_options():
     for name, maker in MODELS.items():
         types = Types((6,), hub_graph().schema) if getattr(maker, "typed", False) else None
-        fanouts = {"fanouts": (5,)} if name == "mixer" else {}
-        model = make_model(Config(model=name, **fanouts), 6, 3, False, jax.random.key(0), types)
+        own = {"fanouts": (5,)} if name == "mixer" else {}
+        if getattr(maker, "timed", False):  # no task without times takes it
+            own |= {"task": "links", "temporal": True}
+        model = make_model(Config(model=name, **own), 6, 3, False, jax.random.key(0), types)
         assert isinstance(model, GNN)
     model = make_model(Config(model="gatv2", heads=4), 6, 3, True, jax.random.key(0))
     first, last = model.layers

@@ -1,6 +1,8 @@
 """Layers of typed graphs against the same layers written relation by relation and edge by edge
 in dense `jax.numpy`: outputs, derivatives by everything, padding, and the kernels' twins."""
 
+from dataclasses import replace
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -9,7 +11,7 @@ from flax import nnx
 
 from jgs import Block, InputError, kernels
 from jgs.graph import Schema
-from jgs.models import HGTConv, RGATConv, RGCNConv, RSAGEConv
+from jgs.models import HGTConv, RGATConv, RGCNConv, RSAGEConv, TemporalRSAGEConv
 from jgs.models.masked import masked_layer
 from jgs.ops import aggregate
 from jgs.ops.relations import TILE, runs_of
@@ -49,8 +51,14 @@ def typed_block(seed=0, num_relations=R, capacities=(3, 9)):
         jnp.int32(target.size),
         source_capacity=SOURCES + 2,
         edge_type=jnp.asarray(np.r_[relation, [0] * more_edges], jnp.int16),
+        edge_columns={"elapsed": jnp.asarray(np.r_[elapsed_of(target), [np.nan] * more_edges])},
     )
     return block, (source, target, relation)
+
+
+def elapsed_of(target):
+    """float32 `[E]`: the time from each edge to the cutoff of its target."""
+    return np.random.default_rng(4).integers(1, 50, target.size).astype(np.float32)
 
 
 def rows(padding=np.nan):
@@ -139,6 +147,17 @@ def hgt(conv, x, source, target, relation):
     return gate * out + (1 - gate) * own
 
 
+def temporal(conv, x, source, target, relation):
+    """Each edge becomes a source of its own, of which an R-SAGE is taken."""
+    time, kernel = conv.time, conv.time_kernel[...]
+    elapsed = elapsed_of(target)[:, None] / time.unit
+    phi = jnp.cos(elapsed * time.frequency[...] + time.phase[...])
+    message = x[source] + jnp.einsum("ef,efo->eo", phi, kernel[relation])
+    rows = jnp.concatenate([x[:TARGETS], jnp.maximum(message, 0)])
+    return rgcn(conv, rows, TARGETS + np.arange(source.size), target, relation)
+
+
+TIMES = {"time_width": 5, "time_unit": 10.0}
 LAYERS = {
     "rgcn": (lambda rngs: RGCNConv(IN, OUT, R, rngs=rngs), rgcn),
     "rgcn bases": (
@@ -148,6 +167,11 @@ LAYERS = {
     "rgcn blocks": (lambda rngs: RGCNConv(IN, OUT, R, blocks=2, reduce="sum", rngs=rngs), rgcn),
     "rsage": (lambda rngs: RSAGEConv(IN, OUT, R, rngs=rngs), rgcn),
     "rsage max": (lambda rngs: RSAGEConv(IN, OUT, R, reduce="max", rngs=rngs), rgcn),
+    "temporal": (lambda rngs: TemporalRSAGEConv(IN, OUT, R, **TIMES, rngs=rngs), temporal),
+    "temporal max": (
+        lambda rngs: TemporalRSAGEConv(IN, OUT, R, reduce="max", **TIMES, rngs=rngs),
+        temporal,
+    ),
     "rgat": (lambda rngs: RGATConv(IN, OUT, R, 2, rngs=rngs), rgat),
     "rgat mean": (
         lambda rngs: RGATConv(IN, OUT, R, 3, concat=False, self_loop=False, rngs=rngs),
@@ -256,13 +280,17 @@ def test_wrong_relations_are_refused():
     if kernels.available():
         with pytest.raises(jax.errors.JaxRuntimeError, match=r"edge_type must be in \[0, 3\)"):
             jax.block_until_ready(runs_of(block, 3))
+    with pytest.raises(InputError, match="must have the edge column 'elapsed'"):
+        TemporalRSAGEConv(IN, OUT, R, rngs=nnx.Rngs(0))(
+            replace(block, edge_columns={}), jnp.asarray(rows(0))
+        )
     with pytest.raises(InputError, match="blocks must divide"):
         RGCNConv(IN, OUT, R, blocks=4, rngs=nnx.Rngs(0))
     with pytest.raises(InputError, match="told the types"):
         HGTConv(IN, OUT, SCHEMA, rngs=nnx.Rngs(0))(block, rows(0))
 
 
-@pytest.mark.parametrize("name", ["rgcn bases", "rsage max", "rgat", "hgt"])
+@pytest.mark.parametrize("name", ["rgcn bases", "rsage max", "temporal", "rgat", "hgt"])
 def test_masks_multiply_the_messages_of_edges(name):
     """A mask of 1 changes nothing. What an edge adds is in proportion to its mask, except in a
     maximum and before HGT's GELU."""
@@ -277,7 +305,7 @@ def test_masks_multiply_the_messages_of_edges(name):
     mask = mask.at[int(np.argmax(target == chosen))].set(0.0)
     changed = np.abs(run(mask) - run(ones)).max(axis=1) > 1e-4
     np.testing.assert_array_equal(np.flatnonzero(changed), [chosen])
-    if name in ("rgcn bases", "rgat"):
+    if name in ("rgcn bases", "temporal", "rgat"):
         gradient = jax.jit(jax.grad(lambda mask: run(mask)[chosen].sum()))(ones)
         assert (np.asarray(gradient[: source.size])[target != chosen] == 0).all()
         total = run(ones)[chosen].sum() - run(0 * ones)[chosen].sum()

@@ -5,11 +5,12 @@ from dataclasses import replace
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 from flax import nnx
 
 from jgs import Graph, InputError
-from jgs.models import TGAT, Mixer, MixerConv, TGATConv, TimeEncoding
+from jgs.models import RSAGE, TGAT, Mixer, MixerConv, TemporalRSAGE, TGATConv, TimeEncoding
 from jgs.sampling import Neighbors, Seeds
 from jgs.train import exact_inference
 
@@ -20,6 +21,17 @@ TIME = RNG.integers(0, 30, 400) * DAY + (1 << 40)
 GRAPH = Graph.from_edges(
     SRC, DST, N, edge_time=TIME, edge_columns={"price": RNG.normal(size=(400, 2))}
 )
+BOUGHT = (RNG.integers(0, 25, 300), RNG.integers(0, 15, 300))
+TYPED = Graph.from_relations(
+    {"user": 25, "item": 15},
+    {
+        ("user", "bought", "item"): BOUGHT,
+        ("item", "like", "item"): (BOUGHT[1], BOUGHT[1][::-1]),
+    },
+    edge_time={("user", "bought", "item"): TIME[:300], ("item", "like", "item"): TIME[100:]},
+    node_time={"user": TIME[:25]},
+    both_ways=True,
+)
 X = RNG.normal(size=(N, 5)).astype(np.float32)
 CUTOFF = int(np.median(TIME))
 
@@ -27,7 +39,8 @@ CUTOFF = int(np.median(TIME))
 def batch_of(nodes, cutoffs, edges, fanouts=(-1,), **options):
     sampler = Neighbors(fanouts, edges=edges, **options)
     seeds = Seeds(nodes, cutoffs)
-    return sampler.sample(jax.random.key(1), GRAPH, sampler.init(GRAPH), seeds, None)
+    graph = TYPED if "type" in edges else GRAPH
+    return sampler.sample(jax.random.key(1), graph, sampler.init(graph), seeds, None)
 
 
 def rows_of(batch, fill=0.0):
@@ -132,7 +145,12 @@ def test_layers_are_their_equations(name, kernels, implemented):
     assert np.diff(block.indptr)[13] == 0
 
 
+def typed(kind, layers, **options):
+    return kind((5, 5), 8, 3, layers, schema=TYPED.schema, **options, rngs=nnx.Rngs(1))
+
+
 MODELS = {
+    "trsage": lambda: typed(TemporalRSAGE, 2, time_width=6, time_unit=DAY),
     "tgat": lambda: TGAT(5, 8, 3, 2, time_width=6, time_unit=DAY, rngs=nnx.Rngs(1)),
     "mixer": lambda: Mixer(
         5, 8, 3, num_latest=4, time_width=6, time_unit=DAY, rngs=nnx.Rngs(1)
@@ -143,7 +161,8 @@ MODELS = {
 @pytest.mark.parametrize("name", MODELS)
 def test_padding_changes_neither_outputs_nor_gradients(name):
     model = MODELS[name]()
-    fanouts = (4, 3)[: len(model.layers)]
+    typed = "type" in model.edge_columns
+    fanouts = ({"*": 4}, {"*": 3}) if typed else (4, 3)[: len(model.layers)]
 
     @nnx.jit
     def slopes(model, batch, x):
@@ -164,7 +183,7 @@ def test_padding_changes_neither_outputs_nor_gradients(name):
         def filled(block):
             real = jnp.arange(block.edge_capacity) < block.num_edges
             elapsed = jnp.where(real, block.edge_columns["elapsed"], jnp.nan)
-            return replace(block, edge_columns={"elapsed": elapsed})
+            return replace(block, edge_columns=block.edge_columns | {"elapsed": elapsed})
 
         if padding:
             batch = replace(batch, blocks=tuple(map(filled, batch.blocks)))
@@ -190,10 +209,62 @@ def test_what_is_no_whole_graph_is_refused():
         TGATConv(5, 9, 2, rngs=nnx.Rngs(0))
 
 
-def test_a_masked_layer_is_the_layer():
+def test_a_typed_model_sees_how_old_an_edge_is():
+    """Of the same neighbours three days later R-SAGE says the same, and a temporal one does
+    not."""
+    items = np.arange(25, 40)
+    late = int(TIME.max()) + 1
+    cutoffs = np.repeat([late, late + 3 * DAY], 15)
+    for kind, options in ((RSAGE, {}), (TemporalRSAGE, {"time_unit": DAY, "time_width": 6})):
+        model = typed(kind, 1, **options)
+        batch = batch_of(
+            np.tile(items, 2), cutoffs, ("type", "elapsed"), ({"*": -1},), latest=True
+        )
+        block = batch.blocks[0]
+        assert (np.diff(block.indptr)[:30] > 0).all()
+        now, then = np.split(np.asarray(model(batch, rows_of(batch))), 2)
+        if kind is RSAGE:
+            np.testing.assert_allclose(now, then, rtol=1e-5, atol=1e-5)
+        else:
+            assert (np.abs(now - then).max(1) > 1e-3).all()
+
+
+def test_a_typed_model_learns_the_age_of_an_edge():
+    """Whether an item was bought within the last five days, for cutoffs of any day."""
+    model = typed(TemporalRSAGE, 1, time_unit=DAY, time_width=8, dropout=0.0)
+    optimizer = nnx.Optimizer(model, optax.adam(0.02), wrt=nnx.Param)
+    seeds = np.tile(np.arange(25, 40), 20)
+    cutoffs = np.repeat(np.arange(20) * DAY * 2 + int(TIME.min()) + DAY, 15)
+    batch = batch_of(seeds, cutoffs, model.edge_columns, ({"bought": 1},), latest=True)
+    block = batch.blocks[0]
+    held = np.diff(block.indptr)[:300] > 0
+    elapsed = np.asarray(block.edge_columns["elapsed"])[np.asarray(block.indptr)[:300] * held]
+    label = jnp.asarray(held & (elapsed < 5 * DAY), jnp.int32)
+    assert 0.2 < float(label.mean()) < 0.8
+    x = jnp.zeros_like(rows_of(batch))
+
+    @nnx.jit
+    def step(model, optimizer):
+        def loss(model):
+            out = model(batch, x)[:300]
+            return optax.softmax_cross_entropy_with_integer_labels(out, label).mean()
+
+        value, slopes = nnx.value_and_grad(loss)(model)
+        optimizer.update(model, slopes)
+        return value
+
+    for _ in range(300):
+        step(model, optimizer)
+    right = np.argmax(model(batch, x)[:300], 1) == np.asarray(label)
+    assert right.mean() > 0.95, right.mean()
+
+
+@pytest.mark.parametrize("name", ["tgat", "trsage"])
+def test_a_masked_layer_is_the_layer(name):
     """Explanations: masks of ones change nothing."""
-    model = MODELS["tgat"]()
-    batch = batch_of([3, 9], [CUTOFF] * 2, model.edge_columns, (4, 3))
+    model = MODELS[name]()
+    fanouts = (4, 3) if name == "tgat" else ({"*": 4}, {"*": 3})
+    batch = batch_of([3, 9], [CUTOFF] * 2, model.edge_columns, fanouts)
     x = rows_of(batch)
     masks = [jnp.ones(block.edge_capacity) for block in batch.blocks]
     np.testing.assert_allclose(

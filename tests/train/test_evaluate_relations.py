@@ -12,7 +12,7 @@ from flax import nnx
 from jgs import Graph, InputError
 from jgs.dist.communicators.mesh import Mesh
 from jgs.graph import TypedFeatures
-from jgs.models import HGT, RGAT, RGCN, RSAGE, GraphSAGE
+from jgs.models import HGT, RGAT, RGCN, RSAGE, GraphSAGE, RSAGEConv, TypedGNN, TypedInputs
 from jgs.ops import gather
 from jgs.sampling import sample_neighbors
 from jgs.train import exact_inference
@@ -23,7 +23,7 @@ COUNTS = {"paper": 40, "author": 30, "topic": 9}
 
 def hub_graph():
     """Four relations, a hub (paper 7 with hundreds of edges by two relations), a relation with
-    one edge, and papers without edges."""
+    one edge, and papers without edges. Every edge has a price."""
     rng = np.random.default_rng(0)
     many = (rng.integers(0, 30, 300), np.full(300, 7))
     writes = (np.r_[rng.integers(0, 30, 90), many[0]], np.r_[rng.integers(0, 35, 90), many[1]])
@@ -34,7 +34,8 @@ def hub_graph():
         ("paper", "about", "topic"): (rng.integers(0, 40, 60), rng.integers(0, 9, 60)),
         ("topic", "names", "author"): ([3], [4]),
     }
-    return Graph.from_relations(COUNTS, edges)
+    prices = {r: {"price": rng.random(len(ends[0]))} for r, ends in edges.items()}
+    return Graph.from_relations(COUNTS, edges, edge_columns=prices)
 
 
 def features_of(graph):
@@ -44,7 +45,31 @@ def features_of(graph):
     return TypedFeatures.from_dict(graph.schema, {"paper": papers, "topic": topics})
 
 
+class PricedConv(RSAGEConv):
+    """A layer of a user's, whose messages read another column beside the relation."""
+
+    edge_columns, message_width = ("type", "price"), 12
+
+    def edge_message(self, message, edge):
+        priced = message * edge["price"].astype(jnp.float32)[:, None]
+        return jnp.hstack([priced, jnp.sin(message[:, :4]) + edge["type"][:, None]])
+
+    def kernels(self):  # rows of 12 for the 4 units more
+        return jnp.concatenate([super().kernels(), super().kernels()[:, :4]], axis=1)
+
+
+def priced(widths, hidden, out, num_layers, schema, rngs):
+    inputs = TypedInputs(widths, hidden, schema=schema, rngs=rngs)
+    shapes = [(hidden, hidden)] * (num_layers - 1) + [(hidden, out)]
+    layers = [
+        PricedConv(*shape, len(schema.relations), reduce=reduce, rngs=rngs)
+        for shape, reduce in zip(shapes, ("mean", "max"), strict=True)
+    ]
+    return TypedGNN(inputs, layers, rngs=rngs)
+
+
 MODELS = {
+    "priced": priced,
     "rgcn": lambda *of, **options: RGCN(*of, bases=2, **options),
     "rsage max": lambda *of, **options: RSAGE(*of, reduce="max", **options),
     "rgat": lambda *of, **options: RGAT(*of, heads=2, out_heads=3, **options),
@@ -58,7 +83,9 @@ def model_of(name, graph, widths, **options):
 
 def sampled(model, graph, features, nodes):
     """The model's outputs for `nodes`, by a batch with all their neighbours."""
-    batch = sample_neighbors(jax.random.key(0), graph, nodes, (-1, -1), edges=("type",))
+    batch = sample_neighbors(
+        jax.random.key(0), graph, nodes, (-1, -1), edges=model.edge_columns
+    )
     return model(batch, gather(features, batch.nodes))
 
 

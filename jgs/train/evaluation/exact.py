@@ -276,7 +276,7 @@ class _Evaluation:
             part = jax.device_put(part)
             if stage.reduce == "attention":
                 return attend(*layer, state, part, table)
-            if stage.edge_columns and not relations:
+            if stage.by_each_edge:
                 return combine_edges(*layer, state, part, table)
             return combine(state, part.with_edge_arrays({}), table, stage.reduce)
 

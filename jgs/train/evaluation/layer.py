@@ -22,7 +22,7 @@ import jgs.ops
 from jgs.errors import InputError
 from jgs.graph import Block
 from jgs.models.edges import by_edge, on_edges, read_edges
-from jgs.models.layer import attended, relational
+from jgs.models.layer import attended, by_each_edge, relational
 from jgs.train.evaluation.relations import by_slots, finished, kinds_of, queries
 
 
@@ -33,6 +33,7 @@ class Stage(NamedTuple):
       reduce: how the messages of a row of a piece become one: the layer's `reduce`, or
         `run_reduce` of a `RelationLayer`.
       edge_columns: the layer's.
+      by_each_edge: whether the layer makes a message for each edge.
       projects_first: whether the layer's messages are computed and stored.
       message_width: width of a source's message.
       reduced_width: width of what is reduced; an `EdgeLayer` makes other rows of messages.
@@ -46,6 +47,7 @@ class Stage(NamedTuple):
 
     reduce: str
     edge_columns: tuple[str, ...]
+    by_each_edge: bool
     projects_first: bool
     message_width: int
     reduced_width: int
@@ -108,18 +110,16 @@ def stages(model: Any, num_features: int) -> list[Stage]:
         # Rows gathered for every edge, and what becomes of them.
         if isinstance(state, Attended):
             floats = sent + sum(a.shape[1] for a in state) + state.total.shape[1]
-        elif conv.edge_columns and not of_runs:
+        elif by_each_edge(conv):
             floats = sent + 2 * reduced
-        of_layer = (reduce, conv.edge_columns, conv.projects_first)
+        of_layer = (reduce, conv.edge_columns, by_each_edge(conv), conv.projects_first)
         of_row = num * max(width, sum(a.shape[1] for a in jax.tree.leaves(state)))
         found.append(Stage(*of_layer, sent, reduced, width, floats, relations, of_row))
     return found
 
 
 def _reduced_width(conv: Any, message_width: int) -> int:
-    if conv.edge_columns and conv.reduce not in ("attention", "relations"):
-        return conv.message_width
-    return message_width
+    return conv.message_width if by_each_edge(conv) else message_width
 
 
 @partial(jax.jit, static_argnames=("graphdef", "layer"))
@@ -213,7 +213,9 @@ def combine_edges(
 ) -> jax.Array:
     """The same for a layer whose messages read their edges. `table` has their sources' rows."""
     conv = nnx.merge(definition, params)
-    return combine(total, *on_edges(conv, block, table), conv.reduce)
+    reduce = conv.run_reduce if relational(conv) else conv.reduce
+    part, rows = on_edges(conv, block, table)
+    return combine(total, part.with_edge_arrays({}), rows, reduce)
 
 
 @partial(jax.jit, static_argnames="definition", donate_argnames="state")

@@ -203,7 +203,7 @@ def _make(config: Config, direct: bool, widths: Widths | None, changed: dict[str
                 f"--sampler {config.sampler}",
                 "Choose another, e.g. neighbors.",
             )
-        arguments["edges"] = (column,)
+        arguments["edges"] = (*arguments.get("edges", ()), column)
     if "widths" in fields:
         sizes = next(changed.get(n, config.options[n]) for n in _SIZES if n in config.options)
         arguments["widths"] = (1,) * len(sizes) if widths is None else widths()
