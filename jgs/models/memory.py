@@ -103,8 +103,9 @@ class Memory(nnx.Module):
         rows, pending = of(state.rows), of(state.pending)
         with exact_integers():
             # As unsigned numbers, whose difference has room for any two times.
-            since = of(state.last).astype(jnp.uint64) - of(state.time).astype(jnp.uint64)
-            elapsed = since.astype(jnp.float32)
+            last, time = of(state.last), of(state.time)
+            since = last.astype(jnp.uint64) - time.astype(jnp.uint64)
+            elapsed = jnp.where(last > time, since.astype(jnp.float32), 0)
         parts = [rows, of(state.partner), self.time(elapsed)]
         parts += [] if state.features is None else [of(state.features)]
         changed, _ = self.cell(rows, jnp.concatenate(parts, axis=1))
@@ -123,8 +124,9 @@ class Memory(nnx.Module):
 
         Args:
           src, dst: int `[B]`, the nodes of each event; ids of no nodes are padding.
-          time: int64 `[B]`, ascending, and not before the events of earlier batches. That is
-            not checked where it is not known; earlier ones count as they stand.
+          time: int64 `[B]`, ascending, and not before the events of earlier batches. This is
+            not checked: events count in their order here, and one that is earlier than its
+            node's event before counts as 0 after it.
           features: float `[B, F]`, or None where `F` is 0.
 
         Raises `InputError` for features of another shape.

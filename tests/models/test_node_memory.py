@@ -180,6 +180,20 @@ def test_a_small_loop_in_order_of_time_resumes_to_the_bit(tmp_path):
         np.testing.assert_array_equal(a, b, strict=True)
 
 
+def test_an_event_before_the_last_one_is_no_time_after_it():
+    """As in a window of `Loader(by_time=W)`, where items are shuffled."""
+    module = Memory(N, D, time_width=3, rngs=nnx.Rngs(0))
+
+    def after(*times):
+        state = module.init()
+        for time in times:
+            state = module.record(state, *(np.array([n]) for n in (0, 1, time)))
+        return np.asarray(module.read(state, np.arange(2)))
+
+    np.testing.assert_array_equal(after(10, 7), after(10, 10))
+    assert np.abs(after(10, 13) - after(10, 10)).max() > 1e-3
+
+
 def test_wrong_features_are_refused():
     with pytest.raises(InputError, match="features of events must be"):
         memory().record(memory().init(), np.array([0]), np.array([1]), np.array([2]))
