@@ -1,8 +1,12 @@
 #include "labor.h"
 
 #include <algorithm>
+#include <atomic>
+#include <memory>
 #include <mutex>
 #include <type_traits>
+#include <utility>
+#include <vector>
 
 #include "labor_hubs.h"
 #include "labor_importance.h"
@@ -15,40 +19,59 @@ namespace jgs {
 namespace {
 
 // The Rows of a HopSampler. All rows are drawn before the first edge is placed, because their
-// number of edges is not known before.
-template <bool kLimited, bool by_relation>  // whether edges are excluded, see HopRows
+// number of edges is not known before. `limited` and `timed`: see HopRows.
+template <bool limited, bool timed, bool by_relation, typename IdOfRows = int32_t>
 class LaborRows {
  public:
-  static constexpr bool kTimed = false, kByRelation = by_relation;
-  using Id = int32_t;
+  static constexpr bool kTimed = timed, kByRelation = by_relation;
+  using Id = IdOfRows;
+  using Rows = HopRows<limited, timed, by_relation>;
 
   LaborRows(const GraphView& graph, const Limits& limits, const HubIndex& hubs,
             const LaborOptions& options, Team& team, Workspace& work)
       : graph_(graph), options_(options), team_(team), w_(work),
         s_(work.labor), rows_(graph, limits, options.relations, team, work),
-        importances_(graph, rows_, team, work), hubs_(hubs, graph, limits, work.labor.hubs) {}
+        hubs_(hubs, graph, limits, work.labor.hubs) {}
 
   void FindRuns(const int32_t*, int64_t, int64_t) {}  // Bound finds them
 
   bool Bound(const Hop& hop, const Targets& targets) {
     if (!rows_.Find(hop, targets)) return false;
     s_.count.Reserve(rows_.Num(targets));
-    if (s_.chunks.size() < static_cast<size_t>(targets.num_chunks)) {
-      s_.chunks.resize(targets.num_chunks);
-    }
+    FindKeys(hop);
     by_importance_ = options_.importance != 0 && rows_.AnyDraws(hop);
-    if (by_importance_ && !importances_.Find(hop, targets, options_.importance)) return false;
-    if (!by_importance_ && !MakeSieve(hop, targets)) return false;
-    w_.bound.assign(targets.num_chunks + 1, 0);
-    team_.For(targets.num_chunks, [&](int64_t c) { w_.bound[c + 1] = Take(hop, targets, c); });
-    for (int64_t c = 0; c < targets.num_chunks; ++c) w_.bound[c + 1] += w_.bound[c];
-    if (by_importance_) importances_.Forget(targets);
-    return true;
+    by_era_ = timed && by_importance_ && w_.cutoffs.size() > 1;
+    if (by_era_) return TakeByEra(hop, targets);
+    s_.chunks.resize(std::max<size_t>(s_.chunks.size(), targets.num_chunks));
+    const auto take = [&](const float* rarity) {
+      w_.bound.assign(targets.num_chunks + 1, 0);
+      team_.For(targets.num_chunks, [&](int64_t chunk) {
+        w_.bound[chunk + 1] = Take(hop, targets, RowsOf(targets, chunk), s_.chunks[chunk], rarity);
+      });
+      for (int64_t c = 0; c < targets.num_chunks; ++c) w_.bound[c + 1] += w_.bound[c];
+    };
+    if (!by_importance_) {
+      if (!MakeSieve(hop, targets)) return false;
+      take(nullptr);
+      return true;
+    }
+    std::vector<RowRange> all;
+    for (int64_t c = 0; c < targets.num_chunks; ++c) all.push_back(RowsOf(targets, c));
+    s_.rate.Reserve(rows_.Num(targets));
+    auto rarities = TakeRarities();
+    Importances<Rows> importances(graph_, rows_, hop, all, team_, s_.rate.data(), *rarities);
+    const bool good = importances.Find(options_.importance);
+    if (good) {
+      take(rarities->rarity.data());
+      importances.Forget();
+    }
+    GiveRarities(std::move(rarities));
+    return good;
   }
 
-  void Draw(const Hop& hop, const Targets& targets, int64_t chunk, Stream& stream) {
-    const int32_t* position = s_.chunks[chunk].position.data();
-    const float* inverse = s_.chunks[chunk].inverse.data();
+  void Draw(const Hop& hop, const Targets& targets, int64_t chunk, StreamOf<timed, Id>& stream) {
+    const LaborScratch::Chunk* drawn = by_era_ ? nullptr : &s_.chunks[chunk];
+    int64_t first = 0;  // of what the row drew
     int64_t edges = w_.bound[chunk], next = targets.Begin(chunk);
     const auto begin_rows = [&](int64_t end) {  // of the targets before `end`
       for (; next < end; ++next) hop.indptr[next] = static_cast<int32_t>(edges);
@@ -58,32 +81,103 @@ class LaborRows {
       const int64_t start = rows_.Start(r), count = s_.count[r];
       const bool whole = rows_.Whole(hop, r);
       const Holes holes = rows_.HolesOf(r);
+      const int32_t era = Era(r);
+      if (by_era_) {
+        drawn = &s_.chunks[era];
+        first = s_.first[r];
+      }
       if (whole && holes.num > 0) {
-        stream.Add(count, [=](int64_t i) { return holes.Edge(start, i); });
+        stream.Add(count, [=](int64_t i) { return holes.Edge(start, i); }, era);
       } else if (whole) {
-        stream.Add(count, [=](int64_t i) { return start + i; });
+        stream.Add(count, [=](int64_t i) { return start + i; }, era);
       } else {
-        stream.Add(count, [=](int64_t i) { return start + position[i]; });
-        position += count;
+        const int32_t* position = drawn->position.data() + first;
+        stream.Add(count, [=](int64_t i) { return start + position[i]; }, era);
       }
       if (hop.edge_type != nullptr) {
         std::fill_n(hop.edge_type + edges, count, static_cast<int16_t>(rows_.Relation(r)));
       }
       if (hop.edge_weight != nullptr) {
         const bool certain = whole || !by_importance_;
-        Weigh(rows_.Fanout(hop, r), rows_.Degree(r), certain ? nullptr : inverse, count,
-              hop.edge_weight + edges);
-        if (!certain) inverse += count;
+        Weigh(rows_.Fanout(hop, r), rows_.Degree(r),
+              certain ? nullptr : drawn->inverse.data() + first, count, hop.edge_weight + edges);
       }
+      if (!whole) first += count;
       edges += count;
     }
     begin_rows(targets.End(chunk));
   }
 
  private:
+  // The number of the cutoff of a row's target.
+  int32_t Era(int64_t r) const { return timed ? rows_.Era(rows_.Target(r)) : 0; }
+
+  RowRange RowsOf(const Targets& targets, int64_t chunk) const {
+    return {rows_.Begin(targets, chunk), rows_.End(targets, chunk)};
+  }
+
+  // What names the numbers of this hop's nodes, under each cutoff.
+  void FindKeys(const Hop& hop) {
+    keys_.clear();
+    if constexpr (!timed) keys_.emplace_back(hop);
+    for (size_t era = 0; timed && era < w_.cutoffs.size(); ++era) {
+      keys_.emplace_back(hop, w_.cutoffs[era]);
+    }
+  }
+
+  // Draws by importance for the rows of each cutoff by themselves, which one thread does. False if
+  // the graph is damaged.
+  bool TakeByEra(const Hop& hop, const Targets& targets) {
+    const int64_t num_rows = rows_.Num(targets);
+    const int64_t num_eras = static_cast<int64_t>(w_.cutoffs.size());
+    s_.chunks.resize(std::max<size_t>(s_.chunks.size(), num_eras));
+    s_.rate.Reserve(num_rows);
+    s_.first.Reserve(num_rows);
+    s_.by_era.Reserve(num_rows);
+    s_.era_begin.assign(num_eras + 1, 0);
+    for (int64_t r = 0; r < num_rows; ++r) ++s_.era_begin[Era(r) + 1];
+    for (int64_t era = 0; era < num_eras; ++era) s_.era_begin[era + 1] += s_.era_begin[era];
+    std::vector<int64_t> next(s_.era_begin.begin(), s_.era_begin.end() - 1);
+    for (int64_t r = 0; r < num_rows; ++r) s_.by_era[next[Era(r)]++] = r;
+    std::atomic<bool> good{true};
+    team_.For(num_eras, [&](int64_t era) {
+      const RowRange rows{s_.era_begin[era], s_.era_begin[era + 1], s_.by_era.data()};
+      auto rarities = TakeRarities();
+      Importances<Rows> importances(graph_, rows_, hop, {rows}, team_, s_.rate.data(), *rarities);
+      if (importances.Find(options_.importance)) {
+        Take(hop, targets, rows, s_.chunks[era], rarities->rarity.data());
+        importances.Forget();
+      } else {
+        good.store(false);
+      }
+      GiveRarities(std::move(rarities));
+    });
+    if (!good.load()) return false;
+    w_.bound.assign(targets.num_chunks + 1, 0);
+    for (int64_t chunk = 0; chunk < targets.num_chunks; ++chunk) {
+      int64_t sum = w_.bound[chunk];
+      RowsOf(targets, chunk).For([&](int64_t r) { sum += s_.count[r]; });
+      w_.bound[chunk + 1] = sum;
+    }
+    return true;
+  }
+
+  std::unique_ptr<Rarities> TakeRarities() {
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (s_.rarities.empty()) return std::make_unique<Rarities>();
+    auto rarities = std::move(s_.rarities.back());
+    s_.rarities.pop_back();
+    return rarities;
+  }
+
+  void GiveRarities(std::unique_ptr<Rarities> rarities) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    s_.rarities.push_back(std::move(rarities));
+  }
+
   // The number of a row's target among the hubs, or -1.
   int64_t Hub(const Targets& targets, int64_t r) const {
-    if (by_relation) return -1;  // their rows are not whole
+    if (timed || by_relation) return -1;  // their rows are not whole
     return hubs_.Find(targets.nodes[r], rows_.Degree(r) + rows_.HolesOf(r).num);
   }
 
@@ -101,15 +195,16 @@ class LaborRows {
     for (int32_t i = 0; i < count; i += kLine) PrefetchFar(neighbors + i);
   }
 
-  // Draws for the rows of a chunk; returns the number of edges.
-  int64_t Take(const Hop& hop, const Targets& targets, int64_t chunk) {
-    auto& drawn = s_.chunks[chunk];
+  // Draws for some rows, to `drawn`; returns the number of edges. `rarity` has that of every node
+  // if draws are by importance.
+  int64_t Take(const Hop& hop, const Targets& targets, const RowRange& rows,
+               LaborScratch::Chunk& drawn, const float* rarity) {
     drawn.position.clear();
     drawn.inverse.clear();
     int64_t edges = 0;
     Piece piece;
-    const int64_t end = rows_.End(targets, chunk);
-    for (int64_t r = rows_.Begin(targets, chunk); r < end; ++r) {
+    for (int64_t i = rows.begin; i < rows.end; ++i) {
+      const int64_t r = rows.At(i);
       const int32_t degree = rows_.Degree(r);
       const int64_t fanout = rows_.Fanout(hop, r);
       const Holes holes = rows_.HolesOf(r);
@@ -117,7 +212,9 @@ class LaborRows {
       const size_t before = drawn.position.size();
       const int32_t* neighbors = graph_.indices + rows_.Start(r);
       const bool whole = rows_.Whole(hop, r);
-      if (r + 1 < end) PrefetchRow(hop, targets, r + 1);
+      if (by_era_) s_.first[r] = static_cast<int64_t>(before);
+      if (i + 1 < rows.end) PrefetchRow(hop, targets, rows.At(i + 1));
+      const NumberKeys& keys = keys_[Era(r)];
       int64_t count = 0;
       if (whole) {
         count = degree;
@@ -130,9 +227,10 @@ class LaborRows {
           piece.neighbors = neighbors + first;
           piece.count = std::min(length - first, Piece::kPiece);
           piece.ahead = length - first;
-          sieved ? TakeSifted(hop, r, limit, piece) : TakePiece(hop, r, limit, piece);
-          for (int i = 0; i < piece.num_taken; ++i) {
-            drawn.position.push_back(first + piece.position[i]);
+          const float rate = by_importance_ ? s_.rate[r] : 0;
+          sieved ? TakeSifted(keys, limit, piece) : TakePiece(keys, rate, rarity, limit, piece);
+          for (int j = 0; j < piece.num_taken; ++j) {
+            drawn.position.push_back(first + piece.position[j]);
           }
           if (by_importance_ && hop.edge_weight != nullptr) {
             drawn.inverse.insert(drawn.inverse.end(), piece.inverse,
@@ -170,27 +268,32 @@ class LaborRows {
     return count - static_cast<int64_t>(kept);
   }
 
-  void TakePiece(const Hop& hop, int64_t r, uint64_t limit, Piece& piece) {
-    hop.phase != 0 ? TakeOf<true>(hop, r, limit, piece) : TakeOf<false>(hop, r, limit, piece);
+  // Takes the neighbours of a piece whose numbers are below `limit`, or, where there are
+  // rarities, below what follows from these and the row's rate.
+  void TakePiece(const NumberKeys& keys, float rate, const float* rarity, uint64_t limit,
+                 Piece& piece) {
+    keys.phase != 0 ? TakeOf<true>(keys, rate, rarity, limit, piece)
+                    : TakeOf<false>(keys, rate, rarity, limit, piece);
   }
 
   template <bool dependent>
-  void TakeOf(const Hop& hop, int64_t r, uint64_t limit, Piece& piece) {
-    if (by_importance_) {
-      RunOn(isa_, TakeByImportance<dependent>{hop, s_.rate[r], s_.rarity.data(), piece});
+  void TakeOf(const NumberKeys& keys, float rate, const float* rarity, uint64_t limit,
+              Piece& piece) {
+    if (rarity != nullptr) {
+      RunOn(isa_, TakeByImportance<dependent>{keys, rate, rarity, piece});
     } else {
-      RunOn(isa_, TakeBelow<dependent>{hop, limit, piece});
+      RunOn(isa_, TakeBelow<dependent>{keys, limit, piece});
     }
   }
 
   // Does what TakePiece does, for the neighbours that the sieve passes.
-  void TakeSifted(const Hop& hop, int64_t r, uint64_t limit, Piece& piece) {
+  void TakeSifted(const NumberKeys& keys, uint64_t limit, Piece& piece) {
     Sifted sifted;
     RunOn(isa_, Sift{sieve_, piece, sifted});
     Piece rest;
     rest.neighbors = sifted.node;
     rest.count = rest.ahead = sifted.count;
-    TakePiece(hop, r, limit, rest);
+    TakePiece(keys, 0, nullptr, limit, rest);
     piece.num_taken = rest.num_taken;
     for (int i = 0; i < rest.num_taken; ++i) {
       piece.position[i] = sifted.position[rest.position[i]];
@@ -200,6 +303,7 @@ class LaborRows {
   // Makes the sieve of a hop if it pays, and draws for the hubs. False if their index is
   // damaged.
   bool MakeSieve(const Hop& hop, const Targets& targets) {
+    if constexpr (timed) return true;  // each cutoff would need one of its own
     Candidates all;
     std::mutex mutex;
     team_.For(targets.num_chunks, [&](int64_t chunk) {
@@ -264,10 +368,12 @@ class LaborRows {
   Team& team_;
   Workspace& w_;
   LaborScratch& s_;
-  HopRows<kLimited, by_relation> rows_;
-  Importances<HopRows<kLimited, by_relation>> importances_;
+  Rows rows_;
+  std::mutex mutex_;              // guards the rarities that nobody uses
+  std::vector<NumberKeys> keys_;  // of this hop, one for each cutoff
   const Isa isa_ = BestIsa();
-  bool by_importance_ = false;
+  // Whether this hop draws by importance, and whether by that of each cutoff.
+  bool by_importance_ = false, by_era_ = false;
   Sieve sieve_{};  // the sieve of this hop
   Hubs hubs_;
 };
@@ -278,21 +384,29 @@ std::string SampleLabor(const GraphView& graph, const HubIndex& hubs, const Seed
                         LaborOptions options, bool relabel_inputs, std::vector<Hop>& hops,
                         const SampledNodes& sampled, const Executor& executor) {
   const bool typed = options.relations.num > 0;
-  const HubIndex index = typed ? HubIndex{} : hubs;
+  const HubIndex index = typed || seeds.time != nullptr ? HubIndex{} : hubs;
   std::string error = CheckHubs(index, graph);
-  const Limits limits = LimitsOf(seeds, nullptr, graph.num_edges, nullptr, -1, error);
+  const Limits limits = LimitsOf(seeds, options.edge_time, graph.num_edges, nullptr,
+                                 options.window, error);
   if (!error.empty()) return error;
-  const auto sample = [&](auto limited, auto by_relation) {
+  const auto sample = [&](auto limited, auto timed, auto by_relation, auto id) {
+    using Rows = LaborRows<limited.value, timed.value, by_relation.value, decltype(id)>;
     return SampleHops(graph, seeds, limits, relabel_inputs, hops, sampled, executor,
                       [&](Team& team, Workspace& work) {
-                        return LaborRows<limited.value, by_relation.value>(
-                            graph, limits, index, options, team, work);
+                        return Rows(graph, limits, index, options, team, work);
                       });
   };
   constexpr std::true_type yes;
   constexpr std::false_type no;
-  if (typed) return limits.any() ? sample(yes, yes) : sample(no, yes);
-  return limits.any() ? sample(yes, no) : sample(no, no);
+  constexpr int32_t narrow = 0;
+  constexpr int64_t wide = 0;
+  if (limits.time != nullptr) {
+    if (typed) return sample(yes, yes, yes, wide);
+    if (Packs(seeds, graph.num_nodes)) return sample(yes, yes, no, narrow);
+    return sample(yes, yes, no, wide);
+  }
+  if (typed) return limits.any() ? sample(yes, no, yes, narrow) : sample(no, no, yes, narrow);
+  return limits.any() ? sample(yes, no, no, narrow) : sample(no, no, no, narrow);
 }
 
 }  // namespace jgs

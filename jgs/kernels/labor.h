@@ -15,6 +15,8 @@ struct LaborOptions {
   int64_t importance;  // rounds of the fixed-point iteration; -1: until convergence
   bool unbiased;       // which estimate the weights are for, if hops have room for weights
   Relations relations{};  // for hops that draw by relation; its index is not used
+  const int64_t* edge_time = nullptr;  // [num_edges], or null if seeds have no cutoffs
+  int64_t window = -1;                 // see Limits
 };
 
 // The edges of some nodes by source, see `HubEdges` in jgs/sampling/algorithms/nodewise/labor_kernel.py.
@@ -27,7 +29,8 @@ struct HubIndex {
   int64_t num_edges;
 };
 
-// As SampleNeighbors, but drawn by LABOR. Where hops draw by relation, `hubs` are not used.
+// As SampleNeighbors, but drawn by LABOR. Where hops draw by relation or seeds have
+// cutoffs, `hubs` are not used.
 std::string SampleLabor(const GraphView& graph, const HubIndex& hubs, const Seeds& seeds,
                         LaborOptions options, bool relabel_inputs, std::vector<Hop>& hops,
                         const SampledNodes& sampled, const Executor& executor);

@@ -13,7 +13,8 @@ namespace {
 ffi::Error Sample(ffi::ThreadPool pool, ffi::Buffer<ffi::U32> keys,
                   ffi::Buffer<ffi::S64> indptr, ffi::Buffer<ffi::S32> indices,
                   ffi::Buffer<ffi::S32> hubs, ffi::Buffer<ffi::S32> hub_indptr,
-                  ffi::Buffer<ffi::S32> hub_edges, ffi::Buffer<ffi::S16> edge_type,
+                  ffi::Buffer<ffi::S32> hub_edges, ffi::Buffer<ffi::S64> edge_time,
+                  ffi::Buffer<ffi::S16> edge_type,
                   ffi::Buffer<ffi::S32> seeds,
                   ffi::Buffer<ffi::S64> time, ffi::Buffer<ffi::S64> excluded,
                   ffi::RemainingRets rets,
@@ -21,7 +22,7 @@ ffi::Error Sample(ffi::ThreadPool pool, ffi::Buffer<ffi::U32> keys,
                   ffi::Span<const int64_t> edge_capacity,
                   ffi::Span<const int64_t> source_capacity, int64_t key_words,
                   int64_t importance, bool layer_dependency, bool unbiased,
-                  bool relabel_inputs, int64_t first_hop, int64_t num_threads) {
+                  int64_t window, bool relabel_inputs, int64_t first_hop, int64_t num_threads) {
   return Guarded([&]() -> std::string {
     if (key_words != 2 && key_words != 5) return "jgs_sample_labor: keys have 2 or 5 words";
     const auto size = [](auto& buffer) -> int64_t { return buffer.element_count(); };
@@ -29,8 +30,10 @@ ffi::Error Sample(ffi::ThreadPool pool, ffi::Buffer<ffi::U32> keys,
                          hub_indptr.typed_data(), size(hub_indptr) - 1,
                          hub_edges.typed_data(),  size(hub_edges)};
     const size_t width = static_cast<size_t>(key_words);
-    if (time.element_count() != 0) return "jgs_sample_labor: seeds must have no times";
-    LaborOptions options{importance, unbiased, {}};
+    if (time.element_count() != 0 && edge_time.element_count() != indices.element_count()) {
+      return "jgs_sample_labor: arguments do not have the expected sizes";
+    }
+    LaborOptions options{importance, unbiased, {}, edge_time.typed_data(), window};
     if (relation_draws.size() > 0) {
       if (edge_type.element_count() != indices.element_count() ||
           relation_draws.size() % draws.size() != 0) {
@@ -68,6 +71,7 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(JgsSampleLabor, jgs::Sample,
                                   .Arg<xla::ffi::Buffer<xla::ffi::S32>>()  // hubs
                                   .Arg<xla::ffi::Buffer<xla::ffi::S32>>()  // hub_indptr
                                   .Arg<xla::ffi::Buffer<xla::ffi::S32>>()  // hub_edges
+                                  .Arg<xla::ffi::Buffer<xla::ffi::S64>>()  // edge_time
                                   .Arg<xla::ffi::Buffer<xla::ffi::S16>>()  // edge_type
                                   .Arg<xla::ffi::Buffer<xla::ffi::S32>>()  // seeds
                                   .Arg<xla::ffi::Buffer<xla::ffi::S64>>()  // time
@@ -81,6 +85,7 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(JgsSampleLabor, jgs::Sample,
                                   .Attr<int64_t>("importance")
                                   .Attr<bool>("layer_dependency")
                                   .Attr<bool>("unbiased")
+                                  .Attr<int64_t>("window")
                                   .Attr<bool>("relabel_inputs")
                                   .Attr<int64_t>("first_hop")
                                   .Attr<int64_t>("num_threads"));

@@ -8,6 +8,8 @@
 #include <cstdint>
 #include <cstring>
 #include <limits>
+#include <utility>
+#include <vector>
 
 #include "labor_rows.h"
 #include "labor_scan.h"
@@ -54,51 +56,59 @@ inline void Store(float& shared, float value) {
   __atomic_store_n(reinterpret_cast<Bits*>(&shared), ToBits(value), __ATOMIC_RELAXED);
 }
 
-// 1 / c of every row and 1 / pi of every candidate, in the Workspace.
+// The numbers of some rows: those from `begin` to `end`, or what `list` has there.
+struct RowRange {
+  int64_t begin, end;
+  const int64_t* list = nullptr;
+
+  int64_t At(int64_t i) const { return list == nullptr ? i : list[i]; }
+
+  template <typename Look>
+  void For(const Look& look) const {
+    for (int64_t i = begin; i < end; ++i) look(At(i));
+  }
+};
+
+// 1 / c of rows that depend on each other, and 1 / pi of their candidates.
 template <typename Rows>  // a HopRows
 class Importances {
  public:
-  Importances(const GraphView& graph, const Rows& rows, Team& team, Workspace& work)
-      : graph_(graph), rows_(rows), team_(team), s_(work.labor) {}
+  // The rows are in `chunks`, each of which is looked at by one thread. Their rates are written
+  // to `rate`, by their numbers.
+  Importances(const GraphView& graph, const Rows& rows, const Hop& hop,
+              std::vector<RowRange> chunks, Team& team, float* rate, Rarities& rarities)
+      : graph_(graph), rows_(rows), hop_(hop), chunks_(std::move(chunks)), team_(team),
+        rate_(rate), rarity_(rarities.rarity), least_(rarities.least) {}
 
   // Sets each row's rate and each candidate's rarity in `rounds` rounds (-1: until they
   // converge). False if a neighbour is not a node.
-  bool Find(const Hop& hop, const Targets& targets, int64_t rounds) {
-    s_.rate.Reserve(rows_.Num(targets));
-    if (static_cast<int64_t>(s_.rarity.size()) < graph_.num_nodes) {
-      s_.rarity.resize(graph_.num_nodes, 1.0f);
-      s_.least.resize(graph_.num_nodes, kNever);
+  bool Find(int64_t rounds) {
+    if (static_cast<int64_t>(rarity_.size()) < graph_.num_nodes) {
+      rarity_.resize(graph_.num_nodes, 1.0f);
+      least_.resize(graph_.num_nodes, kNever);
     }
     std::atomic<bool> good{true};
-    team_.For(targets.num_chunks, [&](int64_t chunk) {  // of excluded edges too
-      for (int64_t r = rows_.Begin(targets, chunk); r < rows_.End(targets, chunk); ++r) {
-        const int32_t* node = graph_.indices + rows_.Start(r);
-        const int32_t length = rows_.Degree(r) + rows_.HolesOf(r).num;
-        const bool all = std::all_of(node, node + length, [&](int32_t u) {
-          return u >= 0 && u < graph_.num_nodes;
-        });
-        if (!all) good.store(false, std::memory_order_relaxed);
-      }
+    ForRows([&](int64_t r) {
+      const int32_t* node = graph_.indices + rows_.Start(r);  // of excluded edges too
+      const int32_t length = rows_.Degree(r) + rows_.HolesOf(r).num;
+      const bool all = std::all_of(node, node + length, [&](int32_t u) {
+        return u >= 0 && u < graph_.num_nodes;
+      });
+      if (!all) good.store(false, std::memory_order_relaxed);
+      const float per_k = 1.0f / static_cast<float>(rows_.Fanout(hop_, r));
+      const float rate = std::max(static_cast<float>(rows_.Degree(r)) * per_k, 1.0f);
+      rate_[r] = rows_.Whole(hop_, r) ? 1 : rate;
     });
     if (!good.load()) return false;
-    for (int64_t r = 0; r < rows_.Num(targets); ++r) {
-      const float per_k = 1.0f / static_cast<float>(rows_.Fanout(hop, r));
-      const float rate = std::max(static_cast<float>(rows_.Degree(r)) * per_k, 1.0f);
-      s_.rate[r] = rows_.Whole(hop, r) ? 1 : rate;
-    }
     int64_t before = std::numeric_limits<int64_t>::max();
     for (int64_t round = 0; rounds < 0 || round < rounds; ++round) {
-      ForCandidates(targets, [&](int64_t r, int32_t node) {
-        LowerTo(s_.least[node], s_.rate[r]);
-      });
+      ForCandidates([&](int64_t r, int32_t node) { LowerTo(least_[node], rate_[r]); });
       std::atomic<int64_t> expected{0};
-      team_.For(targets.num_chunks, [&](int64_t chunk) {
-        expected.fetch_add(Multiply(targets, chunk), std::memory_order_relaxed);
+      team_.For(NumChunks(), [&](int64_t chunk) {
+        expected.fetch_add(Multiply(chunks_[chunk]), std::memory_order_relaxed);
       });
-      team_.For(targets.num_chunks, [&](int64_t chunk) {
-        for (int64_t r = rows_.Begin(targets, chunk); r < rows_.End(targets, chunk); ++r) {
-          if (!rows_.Whole(hop, r)) s_.rate[r] = Solve(rows_.Fanout(hop, r), r);
-        }
+      ForRows([&](int64_t r) {
+        if (!rows_.Whole(hop_, r)) rate_[r] = Solve(rows_.Fanout(hop_, r), r);
       });
       if (before - expected.load() <= before / kTolerance) break;
       before = expected.load();
@@ -106,12 +116,19 @@ class Importances {
     return true;
   }
 
-  // Resets the rarities for another hop.
-  void Forget(const Targets& targets) {
-    ForCandidates(targets, [&](int64_t, int32_t node) { Store(s_.rarity[node], 1); });
+  // Resets the rarities for other rows.
+  void Forget() {
+    ForCandidates([&](int64_t, int32_t node) { Store(rarity_[node], 1); });
   }
 
  private:
+  int64_t NumChunks() const { return static_cast<int64_t>(chunks_.size()); }
+
+  template <typename Look>
+  void ForRows(const Look& look) const {
+    team_.For(NumChunks(), [&](int64_t chunk) { chunks_[chunk].For(look); });
+  }
+
   // Calls look(node, count) for the parts of a row between excluded edges.
   template <typename Look>
   void ForParts(int64_t r, const Look& look) const {
@@ -129,32 +146,30 @@ class Importances {
 
   // Calls look(row, node) for every neighbour of every row.
   template <typename Look>
-  void ForCandidates(const Targets& targets, const Look& look) {
-    team_.For(targets.num_chunks, [&](int64_t chunk) {
-      for (int64_t r = rows_.Begin(targets, chunk); r < rows_.End(targets, chunk); ++r) {
-        ForParts(r, [&](const int32_t* node, int32_t count) {
-          for (int32_t i = 0; i < count; ++i) look(r, node[i]);
-        });
-      }
+  void ForCandidates(const Look& look) const {
+    ForRows([&](int64_t r) {
+      ForParts(r, [&](const int32_t* node, int32_t count) {
+        for (int32_t i = 0; i < count; ++i) look(r, node[i]);
+      });
     });
   }
 
   // Multiplies the rarity of a chunk's candidates by the least rate of their rows. Each
   // candidate is multiplied once, by whichever chunk comes first. Returns the expected number
   // of them that are drawn.
-  int64_t Multiply(const Targets& targets, int64_t chunk) {
+  int64_t Multiply(const RowRange& chunk) {
     int64_t expected = 0;
-    for (int64_t r = rows_.Begin(targets, chunk); r < rows_.End(targets, chunk); ++r) {
+    chunk.For([&](int64_t r) {
       ForParts(r, [&](const int32_t* node, int32_t count) {
         for (int32_t i = 0; i < count; ++i) {
-          const float least = Swap(s_.least[node[i]], kNever);
+          const float least = Swap(least_[node[i]], kNever);
           if (least == kNever) continue;
-          float& rarity = s_.rarity[node[i]];
+          float& rarity = rarity_[node[i]];
           rarity = std::min(rarity * least, kMostRare);
           expected += static_cast<int64_t>((1 / rarity) * kNodeUnit);
         }
       });
-    }
+    });
     return expected;
   }
 
@@ -166,7 +181,7 @@ class Importances {
       int64_t now = 0, rest = 0;
       ForParts(r, [&](const int32_t* node, int32_t count) {
         for (int32_t i = 0; i < count; ++i) {
-          const float rarity = s_.rarity[node[i]];
+          const float rarity = rarity_[node[i]];
           const bool one = Inverse(rate, rarity) <= 1;
           now += one;
           rest += one ? 0 : static_cast<int64_t>(rarity * kUnit);
@@ -182,8 +197,11 @@ class Importances {
 
   const GraphView& graph_;
   const Rows& rows_;
+  const Hop& hop_;
+  const std::vector<RowRange> chunks_;
   Team& team_;
-  LaborScratch& s_;
+  float* const rate_;
+  std::vector<float>&rarity_, &least_;
 };
 
 }  // namespace jgs

@@ -13,9 +13,10 @@
 
 namespace jgs {
 
-// `kLimited`: whether edges are excluded. A row has a number, and those of a chunk of targets
-// follow each other. If no hop draws by relation, a row's number is that of its target.
-template <bool kLimited, bool kByRelation>
+// `kLimited`: whether there are Limits; `kTimed`: whether nodes have cutoffs. A row has a number,
+// and those of a chunk of targets follow each other. If no hop draws by relation, a row's number
+// is that of its target.
+template <bool kLimited, bool kTimed, bool kByRelation>
 class HopRows {
  public:
   HopRows(const GraphView& graph, const Limits& limits, const Relations& relations, Team& team,
@@ -63,6 +64,7 @@ class HopRows {
   int64_t Start(int64_t r) const { return kByRelation ? s_.rows[r].start : w_.row_start[r]; }
   int32_t Degree(int64_t r) const { return kByRelation ? s_.rows[r].degree : w_.degree[r]; }
   int64_t Target(int64_t r) const { return kByRelation ? s_.rows[r].target : r; }
+  int32_t Era(int64_t target) const { return kTimed ? w_.era[target] : 0; }
   int32_t Relation(int64_t r) const { return kByRelation ? s_.rows[r].relation : -1; }
 
   Holes HolesOf(int64_t r) const {
@@ -119,7 +121,7 @@ class HopRows {
     row.start = start;
     row.degree = static_cast<int32_t>(length);
     if (kLimited) {
-      const Stretch part = limits_.Of(start, length, 0);
+      const Stretch part = limits_.Of(start, length, kTimed ? w_.cutoffs[Era(row.target)] : 0);
       row.start = part.start;
       row.degree = part.count;
       row.holes = part.holes;

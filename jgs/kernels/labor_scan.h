@@ -1,5 +1,5 @@
 // The neighbours of a row that LABOR takes: those whose random number is below a limit.
-// `node_numbers` in jgs/sampling/algorithms/nodewise/labor_plain.py defines the numbers.
+// `NumberKeys` in jgs/sampling/algorithms/nodewise/labor_plain.py defines the numbers.
 //
 // 32 neighbours are handled at a time, lane by lane, so that the compiler turns every loop over
 // lanes into vector instructions.
@@ -19,11 +19,25 @@ namespace jgs {
 constexpr int kScanLanes = 32;
 constexpr int kScanAhead = 512;  // how many neighbours ahead are prefetched
 
+// What names the random numbers of a hop's nodes; with cutoffs, of those under one of them.
+struct NumberKeys {
+  NumberKeys(const Hop& hop) : key(hop.key), next_key(hop.next_key), phase(hop.phase) {}
+
+  NumberKeys(const Hop& hop, int64_t cutoff) : NumberKeys(hop) {
+    key = WithCutoff(key, cutoff);
+    next_key = WithCutoff(next_key, cutoff);
+  }
+
+  Key key, next_key;
+  uint32_t phase;
+};
+
 // A node's random number. It is the 64 bits that `key` gives to the node. In `dependent` hops,
 // once the node's time has come, it is the 64 bits that `next_key` gives.
 template <bool dependent>
 struct Numbers {
-  explicit Numbers(const Hop& hop) : key(hop.key), next_key(hop.next_key), phase(hop.phase) {}
+  explicit Numbers(const NumberKeys& keys)
+      : key(keys.key), next_key(keys.next_key), phase(keys.phase) {}
 
   JGS_INLINE uint64_t Of(uint32_t node) const {
     uint32_t x0 = node, x1 = 0;
@@ -98,12 +112,12 @@ struct Piece {
 // the number shows that they are not.
 template <bool dependent>
 struct TakeBelow {
-  const Hop& hop;
+  const NumberKeys keys;
   uint64_t limit;
   Piece& p;
 
   JGS_INLINE void operator()() const {
-    const Numbers<dependent> numbers(hop);
+    const Numbers<dependent> numbers(keys);
     const uint32_t most = static_cast<uint32_t>(limit >> 32);
     // Separate loops, because a branch on a number that is still being drawn is mispredicted
     // half of the time, and everything begun after it is then lost.
@@ -132,13 +146,13 @@ struct TakeBelow {
 // Takes each neighbour with the probability that follows from the target's rate and its rarity.
 template <bool dependent>
 struct TakeByImportance {
-  const Hop& hop;
+  const NumberKeys keys;
   float rate;
   const float* rarity;  // of every node
   Piece& p;
 
   JGS_INLINE void operator()() const {
-    const Numbers<dependent> numbers(hop);
+    const Numbers<dependent> numbers(keys);
     int taken = 0;
     for (int first = 0; first < p.count; first += kScanLanes) {
       p.PrefetchAhead(first);

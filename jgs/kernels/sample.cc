@@ -135,12 +135,7 @@ class NeighborRows {
   // The keys of this hop, one for each cutoff.
   void FindKeys(Key key) {
     keys_.clear();
-    for (const int64_t cutoff : w_.cutoffs) {
-      Key own{{static_cast<uint32_t>(static_cast<uint64_t>(cutoff) >> 32),
-               static_cast<uint32_t>(cutoff)}};
-      Threefry(key, own.word[0], own.word[1]);
-      keys_.push_back(own);
-    }
+    for (const int64_t cutoff : w_.cutoffs) keys_.push_back(WithCutoff(key, cutoff));
   }
 
   // The weight in the row before its stretch.
@@ -206,13 +201,6 @@ class NeighborRows {
   const Isa isa_ = BestIsa();
 };
 
-// The number of different cutoffs of a batch, those of padding too.
-int64_t NumCutoffs(const Seeds& seeds) {
-  std::vector<int64_t> cutoffs(seeds.time, seeds.time + seeds.num);
-  std::sort(cutoffs.begin(), cutoffs.end());
-  return std::unique(cutoffs.begin(), cutoffs.end()) - cutoffs.begin();
-}
-
 }  // namespace
 
 std::string SampleNeighbors(const GraphView& graph, const Seeds& seeds,
@@ -242,7 +230,7 @@ std::string SampleNeighbors(const GraphView& graph, const Seeds& seeds,
       return RunRows<false, true>(graph, limits, options, team, work);
     });
   }
-  if (limits.time != nullptr && RelabelerOf<int32_t>::Packs(graph.num_nodes, NumCutoffs(seeds))) {
+  if (limits.time != nullptr && Packs(seeds, graph.num_nodes)) {
     return sample([&](Team&, Workspace& work) {
       return NeighborRows<true, true>(graph, limits, options, work);
     });

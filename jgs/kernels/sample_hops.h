@@ -291,6 +291,14 @@ inline void FindEras(const Seeds& seeds, int64_t num_nodes, int64_t most_targets
   }
 }
 
+// Whether 32 bits hold the nodes and the numbers of the seeds' cutoffs, those of padding too.
+inline bool Packs(const Seeds& seeds, int64_t num_nodes) {
+  std::vector<int64_t> cutoffs(seeds.time, seeds.time + seeds.num);
+  std::sort(cutoffs.begin(), cutoffs.end());
+  const auto end = std::unique(cutoffs.begin(), cutoffs.end());
+  return RelabelerOf<int32_t>::Packs(num_nodes, end - cutoffs.begin());
+}
+
 // See SampleNeighbors; `make_rows(team, workspace)` makes the object that draws the rows.
 template <typename MakeRows>
 std::string SampleHops(const GraphView& graph, const Seeds& of, const Limits& limits,

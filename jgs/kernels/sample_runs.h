@@ -316,10 +316,7 @@ class RunRows {
       }
       if constexpr (!timed) keys_.push_back(of_relation);
       for (size_t era = 0; timed && era < w_.cutoffs.size(); ++era) {
-        const uint64_t cutoff = static_cast<uint64_t>(w_.cutoffs[era]);
-        Key own{{static_cast<uint32_t>(cutoff >> 32), static_cast<uint32_t>(cutoff)}};
-        Threefry(of_relation, own.word[0], own.word[1]);
-        keys_.push_back(own);
+        keys_.push_back(WithCutoff(of_relation, w_.cutoffs[era]));
       }
     }
   }

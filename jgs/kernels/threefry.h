@@ -34,6 +34,14 @@ __attribute__((always_inline)) inline void Threefry(Key key, uint32_t& x0, uint3
   }
 }
 
+// The key of the draws under a cutoff, see `cutoff_keys` in jgs/sampling/edges/random.py.
+inline Key WithCutoff(Key key, int64_t cutoff) {
+  const uint64_t bits = static_cast<uint64_t>(cutoff);
+  Key own{{static_cast<uint32_t>(bits >> 32), static_cast<uint32_t>(bits)}};
+  Threefry(key, own.word[0], own.word[1]);
+  return own;
+}
+
 }  // namespace jgs
 
 #endif  // JGS_KERNELS_THREEFRY_H_

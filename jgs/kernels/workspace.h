@@ -24,6 +24,12 @@ struct HubScratch {
   std::vector<int64_t> end;     // [hubs + 1] where each hub's end among them
 };
 
+// For every node 1 / pi, and the least rate of its targets in this round. While nobody uses them
+// they are 1 and infinity.
+struct Rarities {
+  std::vector<float> rarity, least;
+};
+
 // What Labor stores about a hop.
 struct LaborScratch {
   struct Chunk {
@@ -43,12 +49,14 @@ struct LaborScratch {
   Scratch<Row> rows;                    // those of all chunks
   std::vector<int64_t> row_begin;       // [chunks + 1]
   Scratch<int32_t> count;  // [rows] the number of neighbours that each draws
+  // If importances are those of each cutoff: the rows by cutoff, where those of each cutoff begin,
+  // and where what each row drew begins. The chunks are then those of the cutoffs.
+  Scratch<int64_t> by_era, first;     // [rows]
+  std::vector<int64_t> era_begin;     // [eras + 1]
   Scratch<float> rate;     // [rows] 1 / c
   Scratch<uint32_t> sieve;  // a bit for every node, and a word; see Sieve
   HubScratch hubs;
-  // For every node 1 / pi, and the least rate of its targets in this round. Between hops they
-  // are 1 and infinity.
-  std::vector<float> rarity, least;
+  std::vector<std::unique_ptr<Rarities>> rarities;  // one for each thread that needed one
 };
 
 // What a chunk of a slice keeps about its edges.

@@ -140,7 +140,7 @@ def checked_seeds(sampler: Any, graph: Graph, seeds: Any) -> Seeds:
             raise InputError(
                 f"seeds of {kind} must have no times, which it does not know",
                 "Seeds with time",
-                "Leave them out, or use Neighbors or Walk.",
+                "Leave them out, or use Neighbors, Labor or Walk.",
             )
         if graph.edge_time is None:
             raise InputError(

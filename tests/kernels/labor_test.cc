@@ -21,6 +21,7 @@ struct Graph {
   std::vector<int64_t> indptr{0};
   std::vector<int32_t> indices;
   std::vector<int16_t> type;  // one of three, ascending in each row
+  std::vector<int64_t> time;  // ascending for each type in each row, with ties
 };
 
 Graph RandomGraph() {
@@ -31,6 +32,7 @@ Graph RandomGraph() {
     for (int i = 0; i < degree; ++i) {
       graph.indices.push_back(random() % kNodes);
       graph.type.push_back(3 * i / degree);
+      graph.time.push_back(i / 4);
     }
     graph.indptr.push_back(graph.indices.size());
   }
@@ -71,7 +73,9 @@ Sample Run(const Graph& g, const jgs::HubIndex& hubs, jgs::LaborOptions options,
            int64_t room, int num_threads) {
   const jgs::GraphView view{g.indptr.data(), kNodes, g.indices.data(),
                             static_cast<int64_t>(g.indices.size()), nullptr, nullptr};
-  std::vector<int32_t> seeds, nodes(kNodes + 300, -7), counts;
+  const bool timed = options.edge_time != nullptr;
+  const int64_t most = timed ? 9 * kNodes : kNodes + 300;  // nodes, with their cutoffs
+  std::vector<int32_t> seeds, nodes(most, -7), counts;
   for (int i = 0; i < 300; ++i) seeds.push_back(i * 7 % (kNodes + 1));
   std::vector<std::vector<int32_t>> ints(2 * kHops);
   std::vector<std::vector<float>> weights(kHops);
@@ -88,7 +92,7 @@ Sample Run(const Graph& g, const jgs::HubIndex& hubs, jgs::LaborOptions options,
     hop.fanout = 6;
     hop.target_capacity = targets;
     hop.edge_capacity = room;
-    hop.source_capacity = targets = kNodes + 300;
+    hop.source_capacity = targets = most;
     hop.indptr = ints[2 * h].data();
     hop.indices = ints[2 * h + 1].data();
     hop.edge_weight = weights[h].data();
@@ -100,10 +104,15 @@ Sample Run(const Graph& g, const jgs::HubIndex& hubs, jgs::LaborOptions options,
                            threads.emplace_back(std::move(task));
                          }};
   bool overflow = false;
-  const std::string error = jgs::SampleLabor(view, hubs, {seeds.data(), 300}, options, true, hops,
-                                             {nodes.data(), nullptr, &overflow}, executor);
+  std::vector<int64_t> times, cutoff(most);
+  for (int i = 0; i < 300; ++i) times.push_back(i % 9 * 40);
+  const jgs::Seeds of{seeds.data(), 300, timed ? times.data() : nullptr};
+  const std::string error =
+      jgs::SampleLabor(view, hubs, of, options, true, hops,
+                       {nodes.data(), timed ? cutoff.data() : nullptr, &overflow}, executor);
   for (auto& thread : threads) thread.join();
   if (!error.empty()) std::printf("%s\n", error.c_str());
+  nodes.insert(nodes.end(), cutoff.begin(), cutoff.end());
   nodes.insert(nodes.end(), {hops[0].edges_needed, hops[1].edges_needed, hops[1].num_sources});
   return {ints, weights, nodes, overflow};
 }
@@ -202,7 +211,7 @@ int main() {
   for (int64_t importance : {0, 1, -1}) {
     for (uint32_t phase : {0u, 1u << 31}) {
       for (int64_t room : {int64_t{kRoom}, int64_t{3000}}) {
-        const jgs::LaborOptions options{importance, phase != 0, {}};
+        const jgs::LaborOptions options{importance, phase != 0};
         const Sample one = Run(graph, {}, options, phase, room, 1);
         for (int threads : {1, 2, 5}) {
           if (Run(graph, {}, options, phase, room, threads) != one ||
@@ -225,6 +234,24 @@ int main() {
         return 1;
       }
       ++runs;
+    }
+  }
+  for (int64_t importance : {0, 1, -1}) {
+    for (bool by_relation : {false, true}) {
+      jgs::LaborOptions options{importance, false, {}, graph.time.data(), by_relation ? 100 : -1};
+      if (by_relation) options.relations = {3, graph.type.data(), {}};
+      const Sample one = Run(graph, {}, options, 1u << 31, kRoom, 1);
+      if (std::get<3>(one)) {
+        std::printf("too little room for draws under cutoffs\n");
+        return 1;
+      }
+      for (int threads : {2, 5}) {
+        if (Run(graph, hubs.View(), options, 1u << 31, kRoom, threads) != one) {
+          std::printf("under cutoffs, %d threads draw otherwise\n", threads);
+          return 1;
+        }
+        ++runs;
+      }
     }
   }
   std::printf("%d runs equal\n", runs);

@@ -16,7 +16,7 @@ import jgs
 from jgs import Graph, InputError, kernels
 from jgs.sampling import Capacity, Labor, Loader, plan_capacity, worst_case
 from jgs.sampling.algorithms.nodewise import labor
-from jgs.sampling.algorithms.nodewise.labor_plain import node_numbers
+from jgs.sampling.algorithms.nodewise.labor_plain import NumberKeys
 from jgs.sampling.base import Sampler
 from jgs.sampling.edges import hops
 
@@ -237,7 +237,9 @@ def test_labor_i_keeps_the_variance():
 def _numbers(key_data: np.ndarray, num_nodes: int) -> np.ndarray:
     with jax.enable_x64(True):
         node = jnp.arange(num_nodes, dtype=jnp.int32)
-        return np.asarray(jax.vmap(lambda w: node_numbers(w, 0, node))(jnp.asarray(key_data)))
+        return np.asarray(
+            jax.vmap(lambda w: NumberKeys.of(w, 0).numbers(node))(jnp.asarray(key_data))
+        )
 
 
 def test_dependent_batches_change_a_part_of_the_numbers_a_step():

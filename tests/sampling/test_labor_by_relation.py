@@ -12,7 +12,7 @@ from test_labor import KERNELS, PLAIN, needs_kernels, sample_by
 
 from jgs import Graph, InputError
 from jgs.sampling import Capacity, Labor, Seeds, plan_capacity
-from jgs.sampling.algorithms.nodewise.labor_plain import node_numbers
+from jgs.sampling.algorithms.nodewise.labor_plain import NumberKeys
 
 GRAPH = graph_of(edges=3000)  # 60 papers, 90 authors, 30 shelves
 N, TYPE = GRAPH.num_nodes, np.asarray(GRAPH.edge_type)
@@ -80,7 +80,7 @@ def test_a_target_takes_the_neighbours_whose_numbers_are_below_its_relations_lim
     found, _ = drawn(sampler, seeds, EXCLUDED, key)
     with jax.enable_x64(True):
         words = jax.random.key_data(jax.random.key(key))
-        numbers = np.asarray(node_numbers(words, 0, jnp.arange(N, dtype=jnp.int32)))
+        numbers = np.asarray(NumberKeys.of(words, 0).numbers(jnp.arange(N, dtype=jnp.int32)))
     kept = ~np.isin(np.arange(GRAPH.num_edges), EXCLUDED)
     ks = {GRAPH.schema.relation(name): k for name, k in fanouts.items()}
     some = 0

@@ -361,8 +361,8 @@ TIMED = [case for case in EVERY if case[0].takes_time and not case[0].by_relatio
 @pytest.mark.parametrize(("sampler", "other"), TIMED, ids=repr)
 def test_cutoffs(sampler, other, make_graph, same_bits, implemented):
     """Every edge is before its target's cutoff, at every hop, also among equal times. What a
-    node draws depends on its cutoff alone: a batch of all cutoffs has the rows of batches of
-    one. Plain and kernel are equal, with 4, 2 and 1 threads."""
+    node of a by-node sampler draws depends on its cutoff alone: a batch of all cutoffs has the
+    rows of batches of one. Plain and kernel are equal, with 4, 2 and 1 threads."""
     made = make_graph(N, E)
     indptr = np.asarray(made.indptr)
     # Every two edges of a row have the same time.
@@ -402,7 +402,8 @@ def test_cutoffs(sampler, other, make_graph, same_bits, implemented):
     assert {c for _, _, c in found[0]} == {c for _, _, c in found[1]} == {-2, 0, 3, 40}
     common = found[0].keys() & found[2].keys()
     assert len(common) > B // 4
-    assert all(found[0][of] == found[2][of] for of in common)
+    if sampler.by_node:
+        assert all(found[0][of] == found[2][of] for of in common)
 
 
 LEARNS = [case for case in EVERY if isinstance(case[0], Adaptive)]

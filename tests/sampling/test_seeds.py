@@ -116,6 +116,7 @@ def test_windows_need_cutoffs(options):
     ]
     if "window" in options:
         calls.append(lambda: drawn(walk, TIMED, NODES))
+        calls.append(lambda: drawn(Labor((2,), window=3), TIMED, NODES))
     for call in calls:
         with pytest.raises(InputError, match="counted from the cutoffs of the seeds"):
             call()

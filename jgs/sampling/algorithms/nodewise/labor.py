@@ -24,9 +24,9 @@ from jgs.sampling.algorithms.nodewise.labor_kernel import (
     sample_kernel,
 )
 from jgs.sampling.algorithms.nodewise.labor_plain import LaborGraph, Spec, sample_plain
-from jgs.sampling.base import FanoutsByRelation
+from jgs.sampling.base import WINDOW, FanoutsByRelation
 from jgs.sampling.capacity import Capacity, GraphShape
-from jgs.sampling.checks import check_graph, require_int
+from jgs.sampling.checks import check_duration, check_graph, check_timed, require_int
 from jgs.sampling.edges.columns import check_edges, ids_needed
 from jgs.sampling.edges.hops import draw_batches
 from jgs.sampling.edges.random import step_key_data
@@ -38,7 +38,7 @@ from jgs.sampling.seeds import Seeds
 _batches = partial(draw_batches, sample_kernel, sample_plain)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Labor(Hopwise):
     """Layer-neighbour sampling: targets share their neighbours' random numbers.
 
@@ -90,6 +90,12 @@ class Labor(Hopwise):
     over the neighbours by each relation. A block's edges into a target are in the order of the
     relations.
 
+    Seeds with times (`Seeds.time`): a target is a node with its cutoff, and its neighbours are
+    those by eligible edges, of which `d` is the number. Every cutoff has numbers `r_u` of its
+    own, so that targets of one cutoff share their neighbours, and others are independent.
+    LABOR-i iterates over the targets of each cutoff by themselves, in time and memory of the
+    number of nodes for each. Batches whose seeds have few cutoffs gain most.
+
     Fields:
       fanouts: the number of neighbours that each node draws on average, the seeds' hop first.
         -1 takes all. On a graph with relations a fanout may be a dict of such numbers by
@@ -98,14 +104,15 @@ class Labor(Hopwise):
       layer_dependency: whether a node has the same number at every hop, that of hop 0.
       period: the number of steps over which a loader's batches depend on each other; 1 makes
         them independent.
-      edges: as in `Neighbors`.
+      window, edges: as in `Neighbors`.
       edge_ids: whether the blocks carry `edge_id`.
       edge_weights: whether the blocks carry the estimate's weights.
       unbiased: whether the weights are those of the unbiased estimate.
       relabel_inputs: False: the first block names its sources by node id.
 
-    With LABOR-0 what a node draws depends on (key, hop, node) alone; with LABOR-i it depends on
-    all targets of the hop. Raises `InputError` for fields that break these rules.
+    With LABOR-0 what a node draws depends on (key, hop, node, cutoff) alone; with LABOR-i it
+    depends on all targets of the hop that have its cutoff. Raises `InputError` for fields that
+    break these rules.
     """
 
     fanouts: FanoutsByRelation
@@ -132,7 +139,11 @@ class Labor(Hopwise):
     edge_weights: bool = field(default=False, repr=False)
     relabel_inputs: bool = field(default=True, repr=False)
     unbiased: bool = field(default=False, repr=False)
+    window: Annotated[int | None, WINDOW] = field(default=None, kw_only=True)
     edges: tuple[str, ...] = field(default=(), repr=False, kw_only=True)
+
+    takes_excluded = takes_time = True
+    later_fields = ("window",)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "fanouts", check_fanouts(self.fanouts, by_relation=True))
@@ -142,14 +153,14 @@ class Labor(Hopwise):
         for name in names:
             object.__setattr__(self, name, bool(getattr(self, name)))
         check_edges(self)
+        if self.window is not None:
+            object.__setattr__(self, "window", check_duration("window", self.window))
         if self.unbiased and not self.edge_weights:
             raise InputError(
                 "an unbiased estimate needs the edges' weights",
                 "unbiased=True, edge_weights=False",
                 "Give edge_weights=True too.",
             )
-
-    takes_excluded = True
 
     @property
     def by_node(self) -> bool:
@@ -163,8 +174,8 @@ class Labor(Hopwise):
     def init(self, graph: Graph) -> Hubs:
         """See `Sampler`. For LABOR-0 the state of a graph with nodes of many neighbours is an
         index of their edges, `jgs.sampling.algorithms.nodewise.labor_kernel.HubEdges`. With ()
-        in its place the draws are the same, and take more time. Draws by relation have no
-        index."""
+        in its place the draws are the same, and take more time. Draws by relation and under
+        cutoffs have no use for it."""
         check_graph(graph, False)
         by_relation = [
             k.numbers(graph.schema) for k in self.fanouts if isinstance(k, ByRelation)
@@ -190,6 +201,7 @@ class Labor(Hopwise):
     def _draw(
         self, key_data: jax.Array, graph: Graph, state: Any, seeds: Seeds, spec: Spec
     ) -> list[MiniBatch]:
+        check_timed(self, seeds)
         if isinstance(state, HubEdges) and state.indptr.shape != graph.indptr.shape:
             raise InputError(
                 "the state must be what init returned for this graph",
@@ -224,5 +236,6 @@ class Labor(Hopwise):
             self.edge_weights,
             self.unbiased,
             self.relabel_inputs,
+            window=self.window,
             edge_types="type" in self.edges,
         )

@@ -80,9 +80,10 @@ def sample_kernel(
             hubs = HubEdges(*[jnp.zeros(0, jnp.int32)] * 3)
         typed = any(relations_of(k) is not None for k in spec.fanouts)
         types = graph.edge_type if typed else jnp.zeros(0, jnp.int16)
+        times = jnp.zeros(0, jnp.int64) if seeds.time is None else graph.edge_time
         return call_kernel(
             "jgs_sample_labor",
-            (key_data, graph.indptr, graph.indices, *hubs, types),
+            (key_data, graph.indptr, graph.indices, *hubs, times, types),
             graph,
             seeds,
             spec,
@@ -93,6 +94,7 @@ def sample_kernel(
             importance=np.int64(spec.importance),
             layer_dependency=np.bool_(spec.layer_dependency),
             unbiased=np.bool_(spec.unbiased),
+            window=np.int64(-1 if spec.window is None else spec.window),
         )
 
     return call_once(call, key_data, graph, seeds)

@@ -21,7 +21,7 @@ from jgs.kernels.call import vary_alike
 from jgs.sampling.capacity import Capacity
 from jgs.sampling.edges.eligible import Eligible
 from jgs.sampling.edges.hops import Sample, sample_hops
-from jgs.sampling.edges.random import fold, node_bits
+from jgs.sampling.edges.random import cutoff_keys, fold, node_bits
 from jgs.sampling.edges.relations import Relations, relations_of
 from jgs.sampling.seeds import Seeds
 
@@ -49,7 +49,7 @@ class Spec(NamedTuple):
     relabel_inputs: bool
     separate: bool = False
     first_hop: int = 0
-    window: None = None
+    window: int | None = None
     edge_types: bool = False
 
 
@@ -73,20 +73,43 @@ def sample_plain(
     return sample_hops(key_data, graph.graph, seeds, spec, draw, relations=relations)
 
 
-def node_numbers(key_data: jax.Array, hop: int, node: jax.Array) -> jax.Array:
-    """uint64, the shape of `node`: each node's random number at `hop`, which all targets share.
+class NumberKeys(NamedTuple):
+    """What names the random numbers of a hop's nodes.
 
-    With a key of two words it is draw number 0 of the node. A key of five words comes from
-    `Labor.step_keys`: two keys and a phase. The number is then draw 0 with the second key if
-    the phase exceeds the upper half of draw number 1 with the first key, else draw 0 with the
-    first.
+    Fields:
+      now: uint32 `[2]`, or with cutoffs `[T, 2]`: the key of each row.
+      later: the same for the next group of dependent batches; or None.
+      phase: uint32, the part of the period that has passed, in units of 2**-32; or None.
     """
-    now = fold(key_data[:2], hop)
-    bits = node_bits(now, node, 0)
-    if key_data.shape[0] == 2:
-        return bits
-    moved = (node_bits(now, node, 1) >> jnp.uint64(32)) < key_data[4].astype(jnp.uint64)
-    return jnp.where(moved, node_bits(fold(key_data[2:4], hop), node, 0), bits)
+
+    now: jax.Array
+    later: jax.Array | None = None
+    phase: jax.Array | None = None
+
+    @classmethod
+    def of(cls, key_data: jax.Array, hop: int, cutoff: jax.Array | None = None) -> NumberKeys:
+        """From the batch's key, and the cutoff of each row, int64 `[T]` or None. A key of five
+        words comes from `Labor.step_keys`: two keys and a phase."""
+        now = cutoff_keys(fold(key_data[:2], hop), cutoff)
+        if key_data.shape[0] == 2:
+            return cls(now)
+        return cls(now, cutoff_keys(fold(key_data[2:4], hop), cutoff), key_data[4])
+
+    def numbers(self, node: jax.Array, row: jax.Array | None = None) -> jax.Array:
+        """uint64, the shape of `node`: each node's random number, which all targets of a cutoff
+        share. `row` has the row of each, where rows have keys of their own.
+
+        It is draw number 0 of the node. In dependent batches it is that of the next group if
+        the phase exceeds the upper half of draw number 1.
+        """
+
+        def bits(keys: jax.Array, draw: int) -> jax.Array:
+            return node_bits(keys if keys.ndim == 1 else keys[row], node, draw)
+
+        if self.later is None or self.phase is None:
+            return bits(self.now, 0)
+        moved = (bits(self.now, 1) >> jnp.uint64(32)) < self.phase.astype(jnp.uint64)
+        return jnp.where(moved, bits(self.later, 0), bits(self.now, 0))
 
 
 class _Candidates(NamedTuple):
@@ -126,6 +149,11 @@ class _Rows(NamedTuple):
     def degree(self) -> jax.Array:
         return self.edges.num
 
+    def where(self, keep: jax.Array) -> _Rows:
+        """The same rows, without edges where `keep` bool `[T]` is False."""
+        length, num = (jnp.where(keep, a, 0) for a in (self.edges.length, self.edges.num))
+        return self._replace(edges=self.edges._replace(length=length, num=num))
+
     def walk(self, look: Callable[[Any, _Candidates], Any], begin: Any) -> Any:
         """A fold over all candidates, a chunk at a time: `look(value, candidates)` returns the
         next value, and `begin` is the first. Returns the last value."""
@@ -164,43 +192,94 @@ def _draw(
     k = jnp.asarray(of_rows)
     per_k = jnp.asarray(np.float32(1) / of_rows.astype(np.float32))
     rows = _Rows(graph, eligible, k, per_k, (k == -1) | (degree <= k))
-    whole = rows.whole
     hop = 0 if spec.layer_dependency else spec.first_hop + h
-    by_importance = spec.importance != 0 and any(k != -1 for k in ks)
-    if by_importance:
-        rate, rarity = _importances(rows, spec.importance)
-    else:
-        limit = _fraction(k, degree)
-
-    def take(drawn: tuple, chunk: _Candidates) -> tuple:
-        edges, row, inverses, count = drawn
-        if by_importance:
-            inverse = _inverse(rate[chunk.row], rarity[chunk.neighbor])
-            sure = inverse <= 1
-            below = ((1 / jnp.where(sure, 2, inverse)) * 2.0**64).astype(jnp.uint64)
-        else:
-            inverse, sure, below = jnp.float32(1), whole[chunk.row], limit[chunk.row]
-        taken = chunk.real & (sure | (node_numbers(key_data, hop, chunk.neighbor) < below))
-        place = jnp.where(taken, count + jnp.cumsum(taken) - 1, room)
-        return (
-            edges.at[place].set(chunk.edge, mode="drop"),
-            row.at[place].set(chunk.row, mode="drop"),
-            inverses.at[place].set(inverse, mode="drop"),
-            count + jnp.sum(taken),
-        )
-
-    nothing = (
+    keys = NumberKeys.of(key_data, hop, eligible.cutoff)
+    nothing = _Taken(
         jnp.full(room, -1, jnp.int64),
         jnp.full(room, degree.shape[0], jnp.int32),
         jnp.ones(room, jnp.float32),
         jnp.int64(0),
     )
-    edges, row, inverse, total = rows.walk(take, nothing)
+    if spec.importance == 0 or all(k == -1 for k in ks):
+        taken = _take(rows, keys, nothing)
+    elif eligible.cutoff is None:
+        taken = _take(rows, keys, nothing, _importances(rows, spec.importance))
+    else:
+        taken = _take_by_cutoff(rows, keys, nothing, spec.importance)
+    edges, row, inverse, total = taken
     weight = None
     if spec.edge_weights:
         row_of_real = jnp.where(edges >= 0, row, degree.shape[0])
         weight = _weights(row_of_real, inverse, rows, spec)
     return edges, row, total, weight
+
+
+class _Taken(NamedTuple):
+    """The edges that a hop's rows take, in `room` slots.
+
+    Fields:
+      edges: int64 `[room]`, -1 in empty slots.
+      row: int32 `[room]`, the row of each; `T` in empty slots.
+      inverse: float32 `[room]`, one over the probability that it is taken.
+      total: int64, the number of edges. If it exceeds `room`, the last ones are not there.
+    """
+
+    edges: jax.Array
+    row: jax.Array
+    inverse: jax.Array
+    total: jax.Array
+
+
+def _take(
+    rows: _Rows,
+    keys: NumberKeys,
+    taken: _Taken,
+    importances: tuple[jax.Array, jax.Array] | None = None,
+) -> _Taken:
+    """`taken`, and after it the edges that the rows take: those of a row with equal
+    probabilities, or with those of the `importances`, rates and rarities."""
+    room, limit = taken.edges.shape[0], _fraction(rows.fanout, rows.degree)
+
+    def look(taken: _Taken, chunk: _Candidates) -> _Taken:
+        if importances is not None:
+            rate, rarity = importances
+            inverse = _inverse(rate[chunk.row], rarity[chunk.neighbor])
+            sure = inverse <= 1
+            below = ((1 / jnp.where(sure, 2, inverse)) * 2.0**64).astype(jnp.uint64)
+        else:
+            inverse, sure, below = jnp.float32(1), rows.whole[chunk.row], limit[chunk.row]
+        numbers = keys.numbers(chunk.neighbor, chunk.row)
+        takes = chunk.real & (sure | (numbers < below))
+        place = jnp.where(takes, taken.total + jnp.cumsum(takes) - 1, room)
+        return _Taken(
+            taken.edges.at[place].set(chunk.edge, mode="drop"),
+            taken.row.at[place].set(chunk.row, mode="drop"),
+            taken.inverse.at[place].set(inverse, mode="drop"),
+            taken.total + jnp.sum(takes),
+        )
+
+    return rows.walk(look, taken)
+
+
+def _take_by_cutoff(rows: _Rows, keys: NumberKeys, nothing: _Taken, rounds: int) -> _Taken:
+    """The edges that the rows take by importance, where the rows of each cutoff are a hop of
+    their own: their importances depend on no other rows."""
+    cutoff = rows.edges.cutoff
+    assert cutoff is not None
+    least = jnp.iinfo(jnp.int64).min
+
+    def of_cutoff(state: tuple) -> tuple:
+        left, taken = state
+        now = jnp.max(cutoff, initial=least, where=left)
+        own = left & (cutoff == now)
+        of_rows = rows.where(own)
+        taken = _take(of_rows, keys, taken, _importances(of_rows, rounds))
+        return left & ~own, taken
+
+    begin, *_ = vary_alike((rows.degree > 0, nothing), rows, keys)
+    taken = jax.lax.while_loop(lambda state: jnp.any(state[0]), of_cutoff, begin)[1]
+    order = jnp.argsort(taken.row, stable=True)
+    return _Taken(taken.edges[order], taken.row[order], taken.inverse[order], taken.total)
 
 
 def _fraction(k: jax.Array, degree: jax.Array) -> jax.Array:

@@ -1,0 +1,245 @@
+"""`Labor` under cutoffs: within each cutoff it is LABOR on the graph of the eligible edges.
+
+These tests fail where a tie is let in, where two cutoffs share a number or an importance, and
+where the kernel is not plain JAX.
+"""
+
+import dataclasses
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from test_causal import B, E, N, edges, graph_of, holes, padded, seeds
+from test_labor import KERNELS, PLAIN, assert_binomial, needs_kernels, sample_by
+
+from jgs import Graph, InputError, kernels
+from jgs.sampling import Capacity, Labor, Seeds, worst_case
+from jgs.sampling.algorithms.nodewise.labor_plain import NumberKeys
+
+LEAST, MOST = np.iinfo(np.int64).min, np.iinfo(np.int64).max
+ROOM = Capacity((100, 2000), (100, 200))
+SAMPLERS = [
+    Labor((2, 2)),
+    Labor((2, -1), window=3),
+    Labor((2, 1), period=4, layer_dependency=True),
+    Labor((1, 2), 1, window=4),
+    Labor((2, 1), -1),
+    Labor(({"*": 2}, {"*": 1, "y": -1})),
+    Labor(({"*": 1}, {"*": 1}), 2, window=3),
+]
+
+
+def full(sampler):
+    return dataclasses.replace(
+        sampler, edge_ids=True, edge_weights=True, unbiased=sampler.importance == 0
+    )
+
+
+@functools.cache
+def drawn_by(threads, sampler):
+    """The sampler as a program that draws with so many threads; 0: plain JAX."""
+    implementation = KERNELS[threads] if threads else PLAIN
+    return functools.partial(sample_by, implementation, sampler)
+
+
+@pytest.mark.parametrize("sampler", SAMPLERS, ids=repr)
+def test_no_edge_at_or_after_its_cutoff(sampler, same_bits):
+    """Random multigraphs with ties, equal and negative times, excluded edges and padding: a
+    target has the eligible neighbours whose number is below its limit, in exact integers, or
+    with importances some of them. Kernel and plain are one."""
+    sampler, implementations = full(sampler), KERNELS if kernels.available() else ()
+    words = np.arange(3, 5, dtype=np.uint32)
+    if sampler.period > 1:
+        words = np.arange(1, 6, dtype=np.uint32) << 28
+
+    @settings(max_examples=20, deadline=None, derandomize=True)
+    @given(edges, seeds, holes)
+    def run(edges, seeds, holes):
+        graph, (nodes, cutoffs) = graph_of(edges, sampler.by_relation), zip(*seeds, strict=True)
+        of = Seeds(np.array(nodes, np.int32), np.array(cutoffs), padded(holes))
+        batch = drawn_by(0, sampler)(jnp.asarray(words), graph, (), of, ROOM)
+        for threads in implementations:
+            found = drawn_by(threads, sampler)(jnp.asarray(words), graph, (), of, ROOM)
+            same_bits(found, batch)
+        assert_eligible(graph, batch, holes, sampler, words)
+        real = np.array(nodes) < N
+        np.testing.assert_array_equal(np.asarray(batch.nodes)[:B][real], np.array(nodes)[real])
+        np.testing.assert_array_equal(
+            np.asarray(batch.cutoff)[:B][real], np.array(cutoffs)[real]
+        )
+
+    run()
+
+
+def numbers_of(words, hop, cutoff):
+    """The number of each node under a cutoff."""
+    with jax.enable_x64(True):
+        node, cutoff = jnp.arange(N, dtype=jnp.int32), jnp.full(N, cutoff, jnp.int64)
+        return np.asarray(NumberKeys.of(jnp.asarray(words), hop, cutoff).numbers(node, node))
+
+
+def assert_eligible(graph, batch, excluded, sampler, words):
+    """The edges of each target are those of the law above, and none else."""
+    assert not batch.overflow
+    times, sources = np.asarray(graph.edge_time), np.asarray(graph.indices)
+    rows = np.repeat(np.arange(N), np.diff(graph.indptr))
+    nodes, cutoff = np.asarray(batch.nodes), np.asarray(batch.cutoff)
+    known = {}
+    for layer, block in enumerate(batch.blocks):
+        hop = 0 if sampler.layer_dependency else len(batch.blocks) - 1 - layer
+        fanout = sampler.fanouts[len(batch.blocks) - 1 - layer]
+        for t in range(int(block.num_targets)):
+            if nodes[t] == N:
+                continue
+            at = slice(int(block.indptr[t]), int(block.indptr[t + 1]))
+            mine, source = np.asarray(block.edge_id)[at], np.asarray(block.indices)[at]
+            np.testing.assert_array_equal(sources[mine], nodes[source])
+            np.testing.assert_array_equal(cutoff[source], cutoff[t])
+            may = (rows == nodes[t]) & (times < cutoff[t])
+            may[list(excluded)] = False
+            if sampler.window is not None:
+                may &= times >= cutoff[t] - sampler.window
+            parts = [(np.flatnonzero(may), fanout)]
+            if sampler.by_relation:
+                kind = np.asarray(graph.edge_type)
+                ks = fanout.numbers(graph.schema)
+                parts = [(np.flatnonzero(may & (kind == i)), k) for i, k in enumerate(ks)]
+            of = hop, int(cutoff[t])
+            if of not in known:
+                known[of] = numbers_of(words, *of)
+            want = []
+            for row, k in parts:
+                below = [
+                    k == -1 or row.size <= k or int(known[of][sources[e]]) * row.size < k << 64
+                    for e in row
+                ]
+                if sampler.importance == 0:
+                    want += row[np.array(below, bool)].tolist()
+                else:
+                    some = [e for e in mine.tolist() if e in row]
+                    assert len(some) == row.size or not (k == -1 or row.size <= k)
+                    want += some
+            assert mine.tolist() == want
+
+
+@pytest.mark.parametrize("importance", [0, 1, -1])
+@pytest.mark.parametrize("period", [1, 3])
+def test_within_a_cutoff_it_is_labor_on_the_eligible_graph(importance, period):
+    """Under the cutoff 0 and the key `k` it has the bits of `fold_in(k, 0)` on the graph of the
+    edges before 0. Rows of many cutoffs are those of batches of one. Both hold for edges and
+    weights, and fail where importances of one cutoff reach another."""
+    rng, num_nodes = np.random.default_rng(1), 80
+    src, dst, time = (
+        rng.integers(0, 20, 1500),
+        rng.integers(0, 80, 1500),
+        rng.integers(-4, 4, 1500),
+    )
+    whole = Graph.from_edges(src, dst, num_nodes, edge_time=time)
+    past = np.flatnonzero(np.asarray(whole.edge_time) < 0)
+    into = np.repeat(np.arange(num_nodes), np.diff(whole.indptr))[past]
+    part = Graph.from_edges(np.asarray(whole.indices)[past], into, num_nodes)
+    sampler = Labor((4,), importance, period=period, edge_ids=True, edge_weights=True)
+    room, nodes = Capacity((1500,), (400,)), np.arange(80, dtype=np.int32)
+    words = rng.integers(0, 2**32, 2 if period == 1 else 5, np.uint32)
+    pairs = [words[i : i + 2] for i in range(0, words.size - 1, 2)]
+    folded = [jax.random.key_data(jax.random.fold_in(jnp.asarray(p), 0)) for p in pairs]
+    folded = np.concatenate([*folded, words[4:]])
+    draw = jax.jit(sampler.sample, static_argnums=4)
+
+    def edges_of(batch, number):
+        block = jax.device_get(batch.blocks[0])
+        assert not batch.overflow
+        return [
+            (number[block.edge_id[b:e]].tolist(), block.edge_weight[b:e].tolist())
+            for b, e in zip(block.indptr[:-1], block.indptr[1:], strict=True)
+        ]
+
+    every = np.arange(1500)
+    timed = edges_of(draw(words, whole, (), Seeds(nodes, nodes * 0), room), every)
+    plain = edges_of(draw(folded, part, (), nodes, room), past[np.asarray(part.edge_order)])
+    assert timed == plain
+    assert 200 < sum(len(ids) for ids, _ in timed) < len(past)
+    cutoffs = rng.integers(-3, 4, 80)
+    cutoffs[:30] = 0
+    mixed = edges_of(draw(words, whole, (), Seeds(nodes, cutoffs), room), every)
+    for cutoff in range(-3, 4):
+        own = np.where(cutoffs == cutoff, nodes, num_nodes).astype(np.int32)
+        alone = edges_of(draw(words, whole, (), Seeds(own, nodes * 0 + cutoff), room), every)
+        assert all(mixed[v] == alone[v] for v in np.flatnonzero(cutoffs == cutoff))
+    assert mixed[:30] != timed[:30] or importance == 0
+
+
+@needs_kernels
+@pytest.mark.parametrize(
+    "sampler",
+    [Labor((5, 3)), Labor((4, 3), 1, period=5, window=400), Labor((6,), -1)],
+    ids=repr,
+)
+def test_kernel_is_plain_with_rows_of_hundreds(sampler, same_bits, make_graph):
+    """Rows of many chunks of candidates. Some seeds share a cutoff; some cutoffs are extreme."""
+    made, rng = make_graph(900, 20_000), np.random.default_rng(2)
+    time = np.sort(rng.integers(-500, 500, 20_000))
+    src, dst = np.asarray(made.indices), np.repeat(np.arange(900), np.diff(made.indptr))
+    graph = Graph.from_edges(src, dst, 900, edge_time=rng.permutation(time))
+    seeds = np.r_[np.arange(40), rng.integers(0, 901, 40), 3, 3].astype(np.int32)
+    cutoffs = rng.choice([-100, 0, 250, 499], 82)
+    cutoffs[0], cutoffs[1] = MOST, LEAST
+    sampler = full(sampler)
+    words = np.arange(2 if sampler.period == 1 else 5, dtype=np.uint32) << 29
+    args = (jnp.asarray(words), graph, (), Seeds(seeds, cutoffs))
+    room = Capacity((8000, 20_000)[: sampler.num_hops], (2400, 3600)[: sampler.num_hops])
+    plain = sample_by(PLAIN, sampler, *args, room)
+    assert not plain.overflow
+    for implementation in KERNELS.values():
+        same_bits(sample_by(implementation, sampler, *args, room), plain)
+
+
+@pytest.mark.parametrize("importance", [0, 1])
+def test_inclusion_probabilities_under_a_cutoff(importance):
+    """A hub has 40 of 400 edges before its cutoff, some with ties: each is drawn with
+    probability `k / 40`, and others never. Targets of one cutoff share their neighbours, and
+    those of another are independent of them."""
+    time = np.repeat(np.arange(200), 2)
+    src = np.random.default_rng(0).permutation(400)
+    targets = 400 + np.arange(3)
+    graph = Graph.from_edges(
+        np.tile(src, 3), np.repeat(targets, 400), 403, edge_time=np.tile(time, 3)
+    )
+    sampler, num = Labor((4,), importance, edge_ids=True), 4000
+    of = Seeds(np.tile(targets.astype(np.int32), (num, 1)), np.tile([20, 20, 21], (num, 1)))
+    keys = jax.random.split(jax.random.key(0), num)
+    block = sampler.sample(keys, graph, (), of, Capacity((200,), (200,))).blocks[0]
+    taken = np.zeros((num, 3, 401), bool)
+    for i in range(3):
+        begin, end = (np.asarray(block.indptr)[:, i + j, None] for j in (0, 1))
+        slot = np.arange(block.edge_capacity)
+        ids = np.where((slot >= begin) & (slot < end), np.asarray(block.edge_id), 1 << 40)
+        np.put_along_axis(taken[:, i], np.clip(ids - 400 * i, 0, 400), True, axis=1)
+    taken = taken[:, :, :400]
+    assert not taken[:, :2, 40:].any()
+    assert not taken[:, 2, 42:].any()
+    assert (taken[:, 0] == taken[:, 1]).all()
+    assert_binomial(taken[:, 0, :40].sum(0), num, 4 / 40)
+    assert_binomial(taken[:, 2, :42].sum(0), num, 4 / 42)
+    both = (taken[:, 0, :40] & taken[:, 2, :40]).sum(0)
+    assert_binomial(both, num, 4 / 40 * 4 / 42)
+
+
+def test_what_is_refused_and_shown():
+    assert repr(Labor((2,))) == repr(Labor((2,), window=None))
+    assert "window=3" in repr(Labor((2,), window=3))
+    graph = graph_of([(0, 1, 2)] * E, False)
+    timed = Seeds(np.array([1], np.int32), np.array([3]))
+    with pytest.raises(InputError, match="counted from the cutoffs of the seeds"):
+        Labor((2,), window=3).sample(jax.random.key(0), graph, (), timed.nodes, None)
+    for window in (0, 1.5, True):
+        with pytest.raises(InputError, match="the window must be an int of at least 1"):
+            Labor((2,), window=window)
+    with pytest.raises(InputError, match="sorted by time"):
+        Labor((2,)).sample(jax.random.key(0), graph_of([(0, 1, 2)] * E, True), (), timed, None)
+    batch = Labor((-1,), edges=("elapsed",)).sample(jax.random.key(0), graph, (), timed, None)
+    assert batch.blocks[0].edge_columns["elapsed"][:E].tolist() == [1.0] * E
+    assert worst_case(graph, 1, Labor((3,))).edges[0] >= 20
