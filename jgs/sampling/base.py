@@ -254,12 +254,15 @@ class HopRows(NamedTuple):
         larger than `E`, the hop has overflowed and nothing was drawn.
       types: int16 `[..., E]`, the relation of each edge, 0 in padding; None if the sampler was
         not asked for `edges=("type",)`.
+      times: int64 `[..., E]`, the time of each edge, 0 in padding; None if the sampler was not
+        asked for `"time"` or `"elapsed"`.
     """
 
     indptr: jax.Array
     neighbors: jax.Array
     needed: jax.Array
     types: jax.Array | None = None
+    times: jax.Array | None = None
 
 
 class ByNode(Sampler):
@@ -288,6 +291,7 @@ class ByNode(Sampler):
         hop: int,
         num_edges: int,
         excluded: jax.Array | None = None,
+        time: jax.Array | None = None,
     ) -> HopRows:
         """What each of the `nodes` draws at `hop`, in at most `num_edges` edges. Traced under
         x64.
@@ -298,6 +302,8 @@ class ByNode(Sampler):
           nodes: int32 `[..., T]`, with `N` for padding.
           excluded: as in `Seeds`, int64 `[X]`, of all batches; None, or for a sampler that has
             `takes_excluded`.
+          time: int64 `[..., T]`, the cutoff of each node; None, or for a sampler that has
+            `takes_time`.
         """
 
     @abstractmethod

@@ -92,13 +92,15 @@ class Hopwise(ByNode):
         hop: int,
         num_edges: int,
         excluded: jax.Array | None = None,
+        time: jax.Array | None = None,
     ) -> HopRows:
         """See `jgs.sampling.base.ByNode`."""
         spec = self._spec(Capacity((num_edges,), nodes.shape[-1:]), graph)
-        by_type = "type" in self.edges
+        types_by_id = "type" in self.edges and isinstance(self.fanouts[hop], int)
+        timed = bool({"time", "elapsed"} & {*self.edges})
         spec = spec._replace(
             fanouts=spec.fanouts[hop : hop + 1],
-            edge_ids=by_type and isinstance(self.fanouts[hop], int),
+            edge_ids=types_by_id or timed,
             edge_weights=False,
             relabel_inputs=False,
             first_hop=hop,
@@ -107,11 +109,13 @@ class Hopwise(ByNode):
         key_data = jnp.broadcast_to(key_data, (*batches, key_data.shape[-1]))
         if excluded is not None:
             excluded = jnp.broadcast_to(excluded, (*batches, *excluded.shape))
-        (batch,) = self._draw(key_data, graph, (), Seeds(nodes, None, excluded), spec)
+        (batch,) = self._draw(key_data, graph, (), Seeds(nodes, time, excluded), spec)
         block = batch.blocks[0]
         assert batch.needed is not None
-        types = block.edge_type
-        if spec.edge_ids:
-            with exact_integers():  # ids are 64-bit
+        types, times = block.edge_type, None
+        with exact_integers():  # ids and times are 64-bit
+            if types_by_id:
                 types = column_at(column_of(graph, "type"), block.edge_id)
-        return HopRows(block.indptr, block.indices, batch.needed[..., 0, 0], types)
+            if timed:
+                times = column_at(column_of(graph, "time"), block.edge_id)
+        return HopRows(block.indptr, block.indices, batch.needed[..., 0, 0], types, times)

@@ -22,17 +22,18 @@ LINKS = Links(3, "degree", copies=8)
 SAMPLER = Neighbors((3, -1, 2))
 
 
-def write(folder):
+def write(folder, timed=False):
     """Parts of a random graph with hubs, where most edges have copies and reverses, and some
-    nodes have no edges."""
+    nodes have no edges; with times of edges if it is `timed`."""
     rng = np.random.default_rng(0)
     src, dst = (rng.random((2, 700)) ** [[1], [2]] * (N - 20)).astype(int)
     ends = np.stack([np.append(src, dst[:400]), np.append(dst, src[:400])])
     ends = np.repeat(ends, rng.integers(1, 4, ends.shape[1]), axis=1)
     weight = rng.random(ends.shape[1]) * (rng.random(ends.shape[1]) > 0.2)
+    time = rng.integers(-50, 50, ends.shape[1]) if timed else None
     data = Dataset(
         name="random",
-        graph=Graph.from_edges(*ends, N, weight.astype(np.float32)),
+        graph=Graph.from_edges(*ends, N, weight.astype(np.float32), edge_time=time),
         features=rng.standard_normal((N, 4)).astype(np.float32),
         labels=np.zeros(N, np.int32),
         num_classes=2,
@@ -49,7 +50,10 @@ def links_of(graph):
     """Edges to predict, of all parts: every so many of the graph."""
     dst = np.repeat(np.arange(N), np.diff(np.asarray(graph.indptr)))
     some = np.linspace(0, graph.num_edges - 1, ITEMS).astype(int)
-    return {"src": np.asarray(graph.indices)[some], "dst": dst[some], "label": some % 7}
+    items = {"src": np.asarray(graph.indices)[some], "dst": dst[some], "label": some % 7}
+    if graph.edge_time is not None:
+        items["time"] = np.asarray(graph.edge_time)[some]
+    return items
 
 
 def loader(comm, folder, mode, sampler=SAMPLER, before=LINKS, items=None, **options):
@@ -86,6 +90,8 @@ def _real(batch, rows):
     nodes = np.asarray(batch.nodes)
     real = nodes < N
     found = {"nodes": nodes[real], "rows": np.asarray(rows)[real], "blocks": blocks}
+    if batch.cutoff is not None:
+        found["cutoff"] = np.asarray(batch.cutoff)[real]
     return jax.device_get(found | {"seeds": batch.seeds, "items": batch.items})
 
 

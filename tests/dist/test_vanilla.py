@@ -282,7 +282,7 @@ def test_samplers_that_owners_cannot_draw_are_refused():
         (Labor((3, 2), importance=1), "whose draws belong to a node"),
         (PinSage((3, 2)), "draw among their own in-edges"),
         (Labor((3, 2), edge_weights=True), "no ids, weights or columns of edges"),
-        (Neighbors((3, 2), edges=("feat",)), r"but their types; got .* edges=.'feat',."),
+        (Neighbors((3, 2), edges=("feat",)), r"types and times; got .* edges=.'feat',."),
     ):
         with pytest.raises(InputError, match=says):
             VanillaSampler(*arguments, sampler)

@@ -91,6 +91,19 @@ def test_the_batches_are_those_of_hybrid_mode_and_of_one_rank(folder, size, samp
         assert list(map(neighbors, vanilla)) == list(map(neighbors, whole))
 
 
+@pytest.mark.parametrize("sampler", [Neighbors((4, 3), latest=True), Labor((3, 2), window=30)])
+def test_links_at_their_times(tmp_path, sampler):
+    """All nodes of a link have its cutoff on all ranks, however the topology is split."""
+    folder, found = check_items.write(tmp_path / "parts", timed=True), []
+    for size, mode in ((3, "vanilla"), (3, "hybrid")):
+        comm = ranks_of(size)
+        with loader(comm, folder, mode, sampler, Links(3, copies=8)) as batches:
+            found.append(drawn(comm, batches))
+    jax.tree.map(np.testing.assert_array_equal, *found)
+    assert all(len({*one["cutoff"].tolist()}) > 1 for one in found[0][0])
+    assert sum(one["blocks"][0][1].size for step in found[0] for one in step) > 500
+
+
 @pytest.mark.parametrize("size", [1, 2, 3])
 def test_no_hop_has_an_edge_of_the_whole_batch(folder, size):
     """All other edges are there, each copy once."""
@@ -199,7 +212,7 @@ TIMED = {"nodes": np.arange(60), "time": np.arange(60)}
         ({"sampler": Labor((3,), importance=1)}, "whose draws belong to a node"),
         ({"sampler": Saint("node", 9)}, "no stage"),
         ({"sampler": Neighbors((3,), edge_ids=True)}, "no ids, weights or columns"),
-        ({"before": None, "items": TIMED}, "vanilla mode must have seeds without times"),
+        ({"before": None, "items": TIMED}, "need a graph whose edges have times"),
         (
             {"items": {"src": np.r_[-7, 1:18], "dst": np.arange(18)}},
             "seeds must be nodes",

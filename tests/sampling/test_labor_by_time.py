@@ -179,7 +179,7 @@ def test_within_a_cutoff_it_is_labor_on_the_eligible_graph(importance, period):
     ids=repr,
 )
 def test_kernel_is_plain_with_rows_of_hundreds(sampler, same_bits, make_graph):
-    """Rows of many chunks of candidates. Some seeds share a cutoff; some cutoffs are extreme."""
+    """Rows of many chunks of candidates. Seeds share cutoffs, and some cutoffs are extreme."""
     made, rng = make_graph(900, 20_000), np.random.default_rng(2)
     time = np.sort(rng.integers(-500, 500, 20_000))
     src, dst = np.asarray(made.indices), np.repeat(np.arange(900), np.diff(made.indptr))

@@ -94,7 +94,10 @@ def test_each_batch_excludes_edges_of_its_own():
         (lambda: Seeds([1, 2], excluded=5), "must be an array of integers; got one number"),
         (lambda: Seeds([1], time=np.array([2**63 + 5], np.uint64)), "64-bit integers"),
         (lambda: Walk(2, latest=0), "latest must be an int of at least 1; got 0"),
-        (lambda: Walk(2, weighted=True, latest=1), "without weights; got latest=1"),
+        (
+            lambda: Walk(2, weighted=True, latest=1),
+            "or from the latest edges; got weighted=True, latest=1",
+        ),
     ],
 )
 def test_wrong_fields_are_refused_in_one_line(make, says):

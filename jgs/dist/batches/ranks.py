@@ -210,7 +210,7 @@ def rank_loader(
         its share of a batch. The edges that are left out are those of the whole batch. In
         vanilla mode a stage is given a graph that has the in-edges of the rank's nodes alone.
         There `edges_between` finds the edges that this rank leaves out. Nothing else of what a
-        stage returns may depend on edges, and seeds have no times.
+        stage returns may depend on edges.
       states: by sampler, what its `init` returned for `graphs[0]`. It is called for samplers
         that are not there.
 

@@ -4,6 +4,8 @@ The sample is that of `sample_neighbors` on the whole graph, bit for bit. Every 
 seeds' own takes two rounds, as in DistDGL (Zheng et al. 2020, section 5.5): a rank asks for
 nodes, and their neighbours come back. Seeds that may be any nodes are asked for too.
 
+Of seeds with times a node with its cutoff is one, and who asks for a node says its cutoff.
+
 The edges that a batch leaves out are those of all ranks' seeds. No message names them: each
 rank finds those among the rows that it has, and leaves them out of whatever it draws.
 """
@@ -19,11 +21,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jgs.dist.batches.answers import asked_for, merged, reply, with_cutoffs
 from jgs.dist.communicators.comm import OWN, SAME, Communicator
-from jgs.dist.rows.picked import NUM_HEADERS, merge_rows, route_rows
+from jgs.dist.rows.picked import route_rows
 from jgs.dist.rows.route import check_offsets
 from jgs.errors import InputError
 from jgs.graph import Block, Graph, MiniBatch
+from jgs.graph.formats.export import edge_targets
 from jgs.sampling.base import ByNode, HopRows, Sampler
 from jgs.sampling.capacity import (
     Capacity,
@@ -33,15 +37,16 @@ from jgs.sampling.capacity import (
     round_up,
 )
 from jgs.sampling.checks import checked_seeds, require_int
+from jgs.sampling.edges.columns import with_elapsed
 from jgs.sampling.edges.hops import bad_seeds, empty_if
-from jgs.sampling.edges.relabel import relabel_edges
+from jgs.sampling.edges.relabel import relabel, relabel_edges
 from jgs.sampling.loading.items import Stage, seeds_of
 from jgs.sampling.seeds import Seeds
 from jgs.sampling.shorthand import as_sampler
 from jgs.settings import exact_integers
 
 _MOST = np.int32(2**31 - 1)
-_NO_TYPE = 2**15  # above the number of every relation
+_COLUMNS = {"type", "time", "elapsed"}  # of edges, that blocks may carry
 
 
 class RowCapacity(NamedTuple):
@@ -69,10 +74,10 @@ def check_vanilla(sampler: Sampler) -> None:
             repr(sampler),
             "Use hybrid mode, in which every rank has the whole topology.",
         )
-    if sampler.edge_ids or sampler.edge_weights or {*sampler.edges} - {"type"}:
+    if sampler.edge_ids or sampler.edge_weights or {*sampler.edges} - _COLUMNS:
         raise InputError(
             "vanilla mode must have a sampler that returns no ids, weights or columns of edges "
-            "but their types",
+            "but their types and times",
             f"edge_ids={sampler.edge_ids}, edge_weights={sampler.edge_weights}, "
             f"edges={sampler.edges}",
             "Leave these out, or use hybrid mode.",
@@ -92,8 +97,9 @@ class VanillaSampler:
       num_edges: `E` of the whole graph.
       batch_size: `B`, a rank's seeds in a batch; they must be distinct unless `worst` is given.
       sampler: a by-node `Sampler` (`jgs.sampling.base.ByNode`), or a tuple of ints with the
-        `options` of `sample_neighbors`. Blocks carry no columns of edges but their types, for
-        which a reply is half as large again for each edge.
+        `options` of `sample_neighbors`. Blocks carry no columns of edges but `"type"`, for
+        which a reply is half as large again for each edge, and `"time"` and `"elapsed"`, for
+        which it is three times as large.
       capacity: that of the mini-batches, equal on all ranks; by default the sampler's bound.
       held: `OWN` bool `[N]`: the nodes that are not the rank's own and whose in-edges it has,
         such as other ranks' nodes among its seeds, and halo nodes. None: there are none.
@@ -272,6 +278,7 @@ def _sample_rows(
     nodes = jnp.where(bad, num_nodes, nodes)
     if excluded is not None:
         excluded = jnp.where(bad, graph.num_edges, excluded)
+    cutoff = None if seeds.time is None else jnp.where(nodes < num_nodes, seeds.time, 0)
     held = jnp.zeros(0, bool) if held is None else held
     draw = partial(sampler.draw_hop, key_data, graph, excluded=excluded)
     num_hops, num_asked = sampler.num_hops, len(rows.nodes)
@@ -280,37 +287,33 @@ def _sample_rows(
     needs = [jnp.stack([void, 0])] * num_asked
     for h, room in enumerate(capacity.edges):
         if h < first or comm.size == 1:
-            drawn = draw(nodes, h, room)
-            indptr, neighbors, types = drawn.indptr, drawn.neighbors, drawn.types
+            drawn = draw(nodes, h, room, time=cutoff)
             total = drawn.needed.astype(jnp.int64)
         else:
             num, num_edges = rows.nodes[h - first], rows.edges[h - first]
             own, requests, place = route_rows(nodes, offsets, held, comm.index(), num)
-            wanted = comm.all_to_all(requests.at[:, 0].max(void))
-            replies = comm.all_to_all(_reply(draw(wanted[:, 1:], h, num_edges)))
-            replies, of_types = _opened(replies, num, num_edges)
-            drawn = draw(own, h, room)
+            requests = requests.at[:, 0].max(void)
+            wanted = comm.all_to_all(with_cutoffs(requests, place, cutoff))
+            theirs, times = asked_for(wanted, num)
+            replies = comm.all_to_all(reply(draw(theirs, h, num_edges, time=times)))
+            drawn = draw(own, h, room, time=cutoff)
             total = drawn.needed.astype(jnp.int64) + jnp.sum(replies[:, 1], dtype=jnp.int64)
-            own_rows = (drawn.indptr, drawn.neighbors)
-            indptr, neighbors = merge_rows(place, *own_rows, replies, num, room, num_nodes)
-            types = None
-            if drawn.types is not None:
-                own_types = (drawn.indptr, drawn.types.astype(jnp.int32))
-                _, types = merge_rows(place, *own_types, of_types, num, room, _NO_TYPE)
-                types = jnp.where(types == _NO_TYPE, 0, types).astype(jnp.int16)
+            drawn = merged(place, drawn, replies, num, num_edges, num_nodes)
             # Edges beyond the room are an overflow, not a reason for further rounds.
             edges = jnp.minimum(jnp.max(replies[:, 0]), max(1, room))
             needs[h - first] = jnp.stack([jnp.max(wanted[:, 0]), edges])
         fits = total <= room
         relabelled = sampler.relabel_inputs or h + 1 < num_hops
         sources = capacity.sources[h] if relabelled else None
-        block, nodes, num_sources = _relabel(nodes, indptr, neighbors, num_nodes, sources)
+        block, nodes, num_sources, cutoff = _relabel(nodes, drawn, num_nodes, sources, cutoff)
         need = [jnp.minimum(total, _MOST), jnp.where(fits, num_sources, 0)]
         needed.append(jnp.where(overflow, 0, jnp.stack(need)))
         overflow |= ~fits | (num_sources > capacity.sources[h])
         nodes = jnp.where(overflow, num_nodes, nodes)  # after an overflow nothing is drawn
-        blocks.append(replace(block, edge_type=types))
+        cutoff = None if cutoff is None else jnp.where(overflow, 0, cutoff)
+        blocks.append(replace(block, edge_type=drawn.types, edge_time=drawn.times))
     blocks = [empty_if(overflow, block, graph.num_edges) for block in blocks]
+    blocks = [_with_times(block, cutoff, sampler.edges) for block in blocks]
     batch = MiniBatch(
         seeds.nodes,
         nodes,
@@ -320,6 +323,7 @@ def _sample_rows(
         needed=jnp.stack(needed, axis=1).astype(jnp.int32),
         direct_inputs=not sampler.relabel_inputs,
         schema=graph.schema,
+        cutoff=cutoff,
     )
     return batch, jnp.array(needs, jnp.int32).reshape(-1, 2).T
 
@@ -329,58 +333,46 @@ def _seeds_of(
 ) -> tuple[Seeds, Any]:
     """The checked seeds of a batch, and the items that come back with it."""
     seeds, items = seeds_of(before, graph, asked)
-    seeds = Seeds.of(seeds)
-    if seeds.time is not None:
-        raise InputError(
-            "vanilla mode must have seeds without times",
-            "seeds with cutoffs",
-            'Leave the times out, or use mode="hybrid".',
-        )
     return checked_seeds(sampler, graph, seeds), items
 
 
-def _reply(answers: HopRows) -> jax.Array:
-    """The replies int32 `[R, 2+C+E]`, a row for each rank: the most edges that any rank must be
-    sent; the edges that this one must be sent; where the edges of each node end; and the
-    neighbours. The edges' types follow, two in a number."""
-    need = answers.needed
-    headers = jnp.stack([jnp.broadcast_to(jnp.max(need), need.shape), need], axis=1)
-    reply = [headers, answers.indptr[:, 1:], answers.neighbors]
-    if answers.types is not None:
-        types = jnp.pad(answers.types, ((0, 0), (0, answers.types.shape[1] % 2)))
-        pairs = types.reshape(types.shape[0], -1, 2)
-        reply.append(jax.lax.bitcast_convert_type(pairs, jnp.int32))
-    return jnp.concatenate(reply, axis=1)
-
-
-def _opened(replies: jax.Array, num: int, num_edges: int) -> tuple[jax.Array, jax.Array]:
-    """The replies for `num` nodes and `num_edges` edges, as `merge_rows` takes them; and the
-    same with the edges' types, int32, in place of the neighbours."""
-    begin = NUM_HEADERS + num
-    end = begin + num_edges
-    pairs = jax.lax.bitcast_convert_type(replies[:, end:], jnp.int16)
-    types = pairs.reshape(replies.shape[0], -1)[:, :num_edges].astype(jnp.int32)
-    return replies[:, :end], jnp.concatenate([replies[:, :begin], types], axis=1)
+def _with_times(block: Block, cutoff: jax.Array | None, names: Sequence[str]) -> Block:
+    """The block with the columns of `names`. It has the times of its edges where these need
+    them."""
+    if "elapsed" in names:
+        assert block.edge_time is not None
+        block = with_elapsed(block, cutoff, block.edge_time)
+    return block if "time" in names else replace(block, edge_time=None)
 
 
 def _relabel(
     targets: jax.Array,
-    indptr: jax.Array,
-    neighbors: jax.Array,
+    drawn: HopRows,
     num_nodes: int,
     capacity: int | None,
-) -> tuple[Block, jax.Array, jax.Array]:
-    """A hop's block, the nodes known after it, and their number: one more than `capacity` where
-    they do not fit. With None the nodes get no local ids, and the number is 0."""
+    cutoff: jax.Array | None,
+) -> tuple[Block, jax.Array, jax.Array, jax.Array | None]:
+    """A hop's block, the nodes known after it, their number, and their cutoffs if the targets
+    have such. The number is one more than `capacity` where they do not fit. With None the nodes
+    get no local ids, and the number is 0."""
+    indptr, neighbors = drawn.indptr, drawn.neighbors
     slot = jnp.arange(1, targets.shape[0] + 1, dtype=jnp.int32)
     num_targets = jnp.max(slot, initial=0, where=targets < num_nodes)
     num_edges = indptr[-1]
     if capacity is None:
         counts = (num_targets, jnp.int32(num_nodes), num_edges)
         block = Block(indptr, neighbors, *counts, source_capacity=num_nodes)
-        return block, targets, jnp.int32(0)
-    sources, num_sources, indices = relabel_edges(
-        targets, num_targets, neighbors, num_edges, capacity, num_nodes
-    )
+        return block, targets, jnp.int32(0), cutoff
+    if cutoff is None:
+        sources, num_sources, indices = relabel_edges(
+            targets, num_targets, neighbors, num_edges, capacity, num_nodes
+        )
+    else:
+        row, real = edge_targets(neighbors.shape[0], indptr, num_targets, num_edges)
+        of_edge = cutoff.at[row].get(mode="clip")
+        known = (targets, num_targets, neighbors, real, capacity, num_nodes, cutoff, of_edge)
+        sources, num_sources, indices, cutoff = relabel(*known)
+        num_sources = jnp.minimum(num_sources, capacity + 1)
     counts = (num_targets, num_sources, num_edges)
-    return Block(indptr, indices, *counts, source_capacity=capacity), sources, num_sources
+    block = Block(indptr, indices, *counts, source_capacity=capacity)
+    return block, sources, num_sources, cutoff

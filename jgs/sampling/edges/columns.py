@@ -55,7 +55,12 @@ def with_columns(batch: MiniBatch, graph: Graph, sampler: Any) -> MiniBatch:
     with exact_integers():  # ids and times are 64-bit
         blocks = list(batch.blocks)
         if "elapsed" in sampler.edges:
-            blocks = [_with_elapsed(block, batch.cutoff, graph) for block in blocks]
+            _refuse_two(graph, "elapsed")
+            time = column_of(graph, "time")
+            blocks = [
+                with_elapsed(block, batch.cutoff, column_at(time, block.edge_id))
+                for block in blocks
+            ]
         blocks = [_filled(block, columns, sampler.edge_ids) for block in blocks]
     return replace(batch, blocks=tuple(blocks))
 
@@ -81,16 +86,15 @@ def column_of(graph: Graph, name: str) -> jax.Array:
     return known[name]
 
 
-def _with_elapsed(block: Block, cutoff: jax.Array | None, graph: Graph) -> Block:
-    """The block with the column `"elapsed"`, see `jgs.Block`; `cutoff` is the batch's."""
-    _refuse_two(graph, "elapsed")
+def with_elapsed(block: Block, cutoff: jax.Array | None, time: jax.Array) -> Block:
+    """The block with the column `"elapsed"`, see `jgs.Block`. `cutoff` is the batch's, and
+    `time` int64 `[..., E]` that of each edge. Raises `InputError` without cutoffs."""
     if cutoff is None:
         raise InputError(
             "the edge column 'elapsed' is counted from the cutoffs of the seeds",
             "seeds without times",
             "Give jgs.sampling.Seeds(nodes, time).",
         )
-    time = column_at(column_of(graph, "time"), block.edge_id)
 
     def of_block(block: Block, cutoff: jax.Array, time: jax.Array) -> jax.Array:
         target, real = edge_targets(
