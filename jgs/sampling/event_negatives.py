@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -12,6 +12,8 @@ from jgs.sampling.checks import require_int
 from jgs.sampling.edges.random import as_key_data
 
 KINDS = ("random", "historical", "inductive")
+_AT_ONCE = 1 << 20  # nodes that are drawn at a time
+_STEP = np.uint64(0x9E3779B97F4A7C15)
 
 
 def event_negatives(
@@ -22,16 +24,17 @@ def event_negatives(
     num: int,
     kind: str = "random",
     begin: int | None = None,
+    born: Any = None,
 ) -> np.ndarray:
     """int32 `[n, num]`: nodes in place of each event's target; -1 where there are too few.
 
     Args:
       key: a random key, which decides them.
       history: `src`, `dst` and `time` int `[E]`: all events. An event's negatives depend on
-        those before its time, and on those of its source at its time, whose targets are none
-        of its negatives.
+        those of its source before its time, and at its time, whose targets are none of its
+        negatives.
       events: `src`, `dst` and `time` int `[n]`: the events to judge.
-      candidates: int `[C]`, the nodes that a target may be.
+      candidates: int `[C]`, the distinct nodes that a target may be.
       num: the number of negatives of an event.
       kind: `"random"`: candidates, uniformly. `"historical"`: nodes that were targets of the
         same source before the event, uniformly (Poursafaei et al., "Towards Better Evaluation
@@ -39,67 +42,160 @@ def event_negatives(
         the training events). `"inductive"`: nodes that were first a target of the source from
         `begin` on, and before the event. Where there are too few, random ones follow.
       begin: the time at which training has ended; needed for `"inductive"`.
+      born: int `[C]`, the time from which on each candidate exists; random negatives existed
+        before their event. None: all always did.
 
-    The negatives of one event are distinct, and none is its source. Raises `InputError`.
+    The negatives of one event are distinct, and none is its source. They depend on the key, the
+    event and its past alone: not on the other events, their order and what came later. Raises
+    `InputError`.
     """
     if kind not in KINDS:
         raise InputError(f"kind must be one of {', '.join(KINDS)}", repr(kind), "Choose one.")
     if kind == "inductive" and begin is None:
         raise InputError("inductive negatives need a begin", None, "Give begin=time.")
     num = require_int("num", num, 1)
-    chance = np.random.default_rng(np.asarray(as_key_data(key)).tolist())
-    candidates = np.unique(np.asarray(candidates))
-    past = _Past(history)
-    made: np.ndarray = np.full((len(events["src"]), num), -1, np.int32)
-    for i, (src, time) in enumerate(
-        zip(*(events[n].tolist() for n in ("src", "time")), strict=True)
-    ):
-        taken = np.append(past.at(src, time), src)
-        found = np.zeros(0, np.int64)
+    nodes = np.asarray(candidates).reshape(-1)
+    ages = np.zeros(0, np.int64)
+    if born is not None:
+        order = np.argsort(born, kind="stable")
+        nodes, ages = nodes[order], np.asarray(born)[order]
+    src, dst, time = (np.asarray(events[name]).astype(np.int64) for name in _NAMES)
+    bits, past = _event_bits(key, src, dst, time), _Past(history)
+    made: np.ndarray = np.full((src.size, num), -1, np.int32)
+    size = max(1, _AT_ONCE // (2 * num))
+    for a in range(0, src.size, size):
+        some = slice(a, a + size)
+        taken = past.at(src[some], time[some])
+        every = np.full(src[some].size, nodes.size)
+        if born is not None:
+            every = np.searchsorted(ages, time[some])
+        pools = [_Pool(nodes, np.zeros_like(every), every)]
         if kind != "random":
-            known = past.before(src, time, None if kind == "historical" else begin)
-            found = _some(chance, known, taken, num)
-        if found.size < num:
-            more = _some(chance, candidates, np.concatenate([taken, found]), num - found.size)
-            found = np.concatenate([found, more])
-        made[i, : found.size] = found
+            since = None if kind == "historical" else begin
+            pools = [past.before(src[some], time[some], since), *pools]
+        for turn, pool in enumerate(pools):
+            _fill(made[some], bits[some] + np.uint64(turn), pool, taken)
     return made
 
 
-def _some(
-    chance: np.random.Generator, nodes: np.ndarray, taken: np.ndarray, num: int
-) -> np.ndarray:
-    """Up to `num` distinct ones of the distinct `nodes`, uniformly, that are not `taken`."""
-    most = min(nodes.size, num + taken.size)
-    drawn = nodes[chance.choice(nodes.size, most, replace=False)] if most else nodes
-    return drawn[~np.isin(drawn, taken)][:num]
+_NAMES = ("src", "dst", "time")
+
+
+class _Pool(NamedTuple):
+    """The nodes that each event draws from: `nodes[begin[i] : begin[i] + count[i]]`, which are
+    distinct."""
+
+    nodes: np.ndarray
+    begin: np.ndarray
+    count: np.ndarray
+
+    def of(self, event: np.ndarray, place: np.ndarray) -> np.ndarray:
+        return self.nodes[self.begin[event] + place]
+
+
+def _fill(made: np.ndarray, bits: np.ndarray, pool: _Pool, taken: np.ndarray) -> None:
+    """Puts uniform nodes of the pools where `made` `[n, num]` has -1; none that is there or, as
+    a pair of event and node, `taken` `[m, 2]`.
+
+    Nodes are drawn with replacement, and each counts once, until there are enough. Where the
+    draws would be as many as the pool it is put in a random order instead.
+    """
+    num = made.shape[1]
+    here = np.argwhere(made >= 0)
+    codes = _codes(*np.concatenate([taken, np.stack([here[:, 0], made[made >= 0]], axis=1)]).T)
+    start = (made >= 0).sum(axis=1)
+    left, size = np.flatnonzero((start < num) & (pool.count > 0)), 2 * num
+    while left.size:
+        few = left[pool.count[left] <= size]
+        event, place = _ragged(few, pool.count[few])
+        node = pool.of(event, place)
+        order = np.lexsort((mixed(bits[event] ^ mixed(node.astype(np.uint64))), event))
+        _put(made, start, event[order], node[order], codes)
+        left = left[pool.count[left] > size]
+        event, number = _ragged(left, np.full(left.size, size))
+        drawn = mixed(bits[event] + _STEP * (1 + number).astype(np.uint64)) >> np.uint64(11)
+        count = pool.count[event]
+        place = np.minimum((drawn * 2.0**-53 * count).astype(np.int64), count - 1)
+        _put(made, start, event, pool.of(event, place), codes)
+        left, size = left[made[left, -1] < 0], 2 * size
+
+
+def _put(
+    made: np.ndarray, start: np.ndarray, event: np.ndarray, node: np.ndarray, codes: np.ndarray
+) -> None:
+    """Puts the first nodes of each event into its row, from the place `start` on; each once,
+    and none that is among the `codes` of pairs of event and node."""
+    own = _codes(event, node)
+    first = np.zeros(own.size, bool)
+    first[np.unique(own, return_index=True)[1]] = True
+    kept = first & ~np.isin(own, codes)
+    event, node = event[kept], node[kept]
+    begins = np.searchsorted(event, event)  # events are ascending
+    place = start[event] + np.arange(event.size) - begins
+    fits = place < made.shape[1]
+    made[event[fits], place[fits]] = node[fits]
+
+
+def _codes(event: np.ndarray, node: np.ndarray) -> np.ndarray:
+    return (event.astype(np.int64) << 32) | node.astype(np.int64)
+
+
+def _ragged(event: np.ndarray, count: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Each event as often as its count says, and a number from 0 on for each."""
+    ends = np.cumsum(count)
+    number = np.arange(ends[-1] if ends.size else 0) - np.repeat(ends - count, count)
+    return np.repeat(event, count), number
 
 
 class _Past:
     """Which targets each source had, and when first."""
 
     def __init__(self, history: Mapping[str, Any]):
-        src, dst, time = (np.asarray(history[name]) for name in ("src", "dst", "time"))
+        src, dst, time = (np.asarray(history[name]).astype(np.int64) for name in _NAMES)
+        self._times = np.unique(time)
         order = np.lexsort((time, src))
-        self._src, self._dst, self._time = src[order], dst[order], time[order]
-        # The first event of each pair: those of one source lie together, in order of time.
-        pairs = np.lexsort((time, dst, src))
+        self._at, self._dst = self._code(src[order], time[order]), dst[order]
+        pairs = np.lexsort(
+            (time, dst, src)
+        )  # those of one pair together, the first event first
         first = np.ones(pairs.size, bool)
-        same = (src[pairs][1:] == src[pairs][:-1]) & (dst[pairs][1:] == dst[pairs][:-1])
-        first[1:] = ~same
+        first[1:] = (np.diff(src[pairs]) != 0) | (np.diff(dst[pairs]) != 0)
         pairs = pairs[first]
         pairs = pairs[np.lexsort((time[pairs], src[pairs]))]
-        self._of, self._new, self._when = src[pairs], dst[pairs], time[pairs]
+        self._first, self._new = self._code(src[pairs], time[pairs]), dst[pairs]
 
-    def at(self, src: int, time: int) -> np.ndarray:
-        """The targets of the source's events at this time."""
-        a, b = np.searchsorted(self._src, [src, src + 1])
-        a, b = a + np.searchsorted(self._time[a:b], [time, time + 1])
-        return self._dst[a:b]
+    def _code(self, src: np.ndarray, time: Any, side: Any = "left") -> np.ndarray:
+        """A number that grows with the source, and then with the time."""
+        return (src << 32) | np.searchsorted(self._times, time, side)
 
-    def before(self, src: int, time: int, begin: int | None) -> np.ndarray:
-        """The nodes that were first a target of the source before `time`, from `begin` on."""
-        a, b = np.searchsorted(self._of, [src, src + 1])
-        when = self._when[a:b]
-        low = 0 if begin is None else np.searchsorted(when, begin)
-        return self._new[a:b][low : np.searchsorted(when, time)]
+    def at(self, src: np.ndarray, time: np.ndarray) -> np.ndarray:
+        """int64 `[m, 2]`: the pairs of `i` and what is no negative of source number `i`: itself
+        and the targets of its events at its time."""
+        begin = np.searchsorted(self._at, self._code(src, time))
+        end = np.searchsorted(self._at, self._code(src, time, "right"))
+        event, number = _ragged(np.arange(src.size), end - begin)
+        found = np.stack([event, self._dst[begin[event] + number]], axis=1)
+        return np.concatenate([found, np.stack([np.arange(src.size), src], axis=1)])
+
+    def before(self, src: np.ndarray, time: np.ndarray, begin: int | None) -> _Pool:
+        """The nodes that were first a target of each source from `begin` to its time."""
+        low = src << 32 if begin is None else self._code(src, np.full(src.size, begin))
+        first = np.searchsorted(self._first, low)
+        end = np.searchsorted(self._first, self._code(src, time))
+        return _Pool(self._new, first, np.maximum(end - first, 0))
+
+
+def _event_bits(key: Any, *columns: np.ndarray) -> np.ndarray:
+    """uint64 `[n]`: random bits of each event."""
+    high, low = np.asarray(as_key_data(key)).astype(np.uint64)
+    bits = mixed(np.full(columns[0].size, (high << np.uint64(32)) | low))
+    for column in columns:
+        bits = mixed(bits + _STEP ^ column.astype(np.uint64))
+    return bits
+
+
+def mixed(x: np.ndarray) -> np.ndarray:
+    """uint64: the finaliser of SplitMix64, whose bits are random for distinct numbers."""
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+        x = (x ^ (x >> np.uint64(shift))) * np.uint64(factor)
+    return x ^ (x >> np.uint64(31))

@@ -76,13 +76,47 @@ def test_the_future_decides_nothing(kind):
     np.testing.assert_array_equal(found[0], found[2])
 
 
-def test_random_ones_are_uniform():
-    event = {
-        name: np.full(4_000, value) for name, value in (("src", 0), ("dst", 4), ("time", 99))
-    }
-    made = event_negatives(KEY, HISTORY, event, np.arange(4, 12), 1)
-    counts = np.bincount(made[:, 0], minlength=12)[4:]
-    assert ((counts - 500) ** 2 / 500).sum() < 30  # 7 degrees of freedom
+@pytest.mark.parametrize("kind", ["random", "historical"])
+@pytest.mark.parametrize("num", [1, 3])
+def test_they_are_uniform(kind, num):
+    """Of 24 nodes all subsets alike, whether a few are drawn or all are put in order."""
+    history = {"src": np.full(24, 0), "dst": np.arange(4, 28), "time": np.arange(24)}
+    event = {"src": np.full(9_000, 0), "dst": np.full(9_000, 4), "time": 99 + np.arange(9_000)}
+    for late in (24, 5):  # with a time of few nodes too
+        known = {name: column[:late] for name, column in history.items()}
+        made = event_negatives(KEY, known, event, np.arange(4, 4 + late), num, kind)
+        mean = 9_000 * num / late
+        counts = np.bincount(made.reshape(-1), minlength=4 + late)[4:]
+        assert ((counts - mean) ** 2 / mean).sum() < 55  # at most 23 degrees of freedom
+        first = np.bincount(made[:, 0], minlength=4 + late)[4:]
+        assert ((first - 9_000 / late) ** 2 / (9_000 / late)).sum() < 55
+
+
+def test_an_event_draws_for_itself():
+    """Not the other events, their order and number decide, and a hub's are as others'."""
+    rng = np.random.default_rng(3)
+    hub = {"src": rng.integers(0, 3, 3_000), "dst": rng.integers(0, 900, 3_000)}
+    hub["time"] = rng.integers(-9, 2_000, 3_000)
+    hub["time"][:400], hub["src"][:400] = 1_500, 1  # 400 targets at once
+    for kind in KINDS:
+        options = {"candidates": np.arange(900), "num": 150, "kind": kind, "begin": 900}
+        whole = event_negatives(KEY, hub, hub, **options)
+        some = rng.permutation(3_000)[:200]
+        own = {name: column[some] for name, column in hub.items()}
+        np.testing.assert_array_equal(event_negatives(KEY, hub, own, **options), whole[some])
+        assert (whole >= 0).all()
+        taken = {*hub["dst"][(hub["time"] == 1_500) & (hub["src"] == 1)].tolist(), 1}
+        assert not {*whole[0].tolist()} & taken
+        assert all(len({*row.tolist()}) == 150 for row in whole[:50])
+    assert len(np.unique(whole[:400], axis=0)) > 300  # each event of a moment has its own
+
+
+def test_they_exist_before_their_event():
+    born = RNG.permutation(len(CANDIDATES)) + 20  # 20 to 55
+    made = event_negatives(KEY, HISTORY, LATE, CANDIDATES, N, born=born)
+    for row, src, time in zip(made, LATE["src"], LATE["time"], strict=True):
+        old = {*CANDIDATES[born < time].tolist()} - at(src, time)
+        assert {*row[row >= 0].tolist()} == old
 
 
 def test_what_is_refused():

@@ -14,6 +14,7 @@ from jgs.errors import InputError
 from jgs.graph import Graph
 from jgs.graph.rows import row_of_edges
 from jgs.sampling.edges.random import as_key_data
+from jgs.sampling.event_negatives import mixed
 
 SPLITS = ("train", "val", "test")
 HOW = ("auto", "random", "time", "column")
@@ -78,7 +79,6 @@ def split_targets(
         is. Otherwise they are pairs of distinct nodes, and parallel edges are one target,
         unless they are split by time or column.
       val_messages: whether `at_test` has the edges of `val`.
-
       temporal: targets have their `time`, and `messages` are the graphs themselves, with all
         edges and their times. It is a split by time.
 
@@ -329,11 +329,8 @@ def _codes(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 
 def _hashed(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """uint64: the finaliser of SplitMix64 on two numbers in their order."""
-    x = (a.astype(np.uint64) << np.uint64(32)) | b.astype(np.uint64)
-    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
-        x = (x ^ (x >> np.uint64(shift))) * np.uint64(factor)
-    return x ^ (x >> np.uint64(31))
+    """uint64: a number of two in their order."""
+    return mixed((a.astype(np.uint64) << np.uint64(32)) | b.astype(np.uint64))
 
 
 def _distinct(columns: Columns) -> Columns:
