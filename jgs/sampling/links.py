@@ -44,7 +44,8 @@ class Links:
       num_negatives: int, `K`, the negatives of an edge; with `shared`, of a batch. 0 for a
         task that asks what an edge is, not whether it is.
       negatives: `"uniform"`, or `"degree"`: in proportion to a power of a node's degree. That
-        is its number of edges as the end that it replaces, so the out-degree for a source.
+        is its number of edges as the end that it replaces, so the out-degree for a source. All
+        edges of the graph count, for items with a time too: leave out what they may not know.
       power: float from 0 to 1, the power of the degree (word2vec's is 0.75).
       sides: which end is replaced: `"src"`, `"dst"`, or `"both"`, where a bit of each negative
         decides. With `shared`, `"both"` draws `K` nodes for either side.
@@ -55,7 +56,6 @@ class Links:
         is still an edge is masked. Ranks that split the topology (vanilla mode) refuse it. For
         items with a time only edges of exactly this time are no negatives: earlier ones are
         history, and later ones are not known.
-
       tries: int, at least 1.
       copies: int, at least 1: there is room to leave out so many edges for each item, in each
         direction, all items together. Where they do not fit, the batch is refused with an error

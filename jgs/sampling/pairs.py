@@ -125,38 +125,42 @@ def has_edge(graph: Graph, src: Any, dst: Any, time: Any = None) -> jax.Array:
 def count_edges(graph: Graph, src: Any, dst: Any, time: Any = None) -> jax.Array:
     """int64 `[P]`: the number of edges `src[i] -> dst[i]` of the graph, for ends int `[P]`; 0
     where an end is no node. Rows are searched or read, and edges of a `time` count, as by
-    `has_edge`. Raises `InputError` where rows with a `time` are not sorted by time."""
+    `has_edge`. Raises `InputError` for a `time` in a graph without times."""
     with exact_integers():
         src, dst, start, degree = _rows_of(graph, src, dst)
         none = jnp.zeros(src.shape, jnp.int64)
         if graph.num_edges == 0 or src.shape[0] == 0:
             return none
         if time is not None:
-            start, degree = _at_time(graph, start, degree, time)
+            start, degree, time = _at_time(graph, start, degree, time)
         elif graph.sorted_by_source:
             return _copies(graph, src, start, degree)[1]
         ends = jnp.cumsum(degree)
 
         def read(state: tuple) -> tuple:
             slot, found = state
-            pair, _, same = _edges_at(graph, src, start, degree, ends, slot, _AT_ONCE)
+            pair, edge, same = _edges_at(graph, src, start, degree, ends, slot, _AT_ONCE)
+            if time is not None:
+                same &= graph.edge_time.at[edge].get(mode="clip") == time[pair]
             return slot + _AT_ONCE, found.at[pair].add(same, mode="drop")
 
         begin = vary_alike(jnp.int64(0), none, src, dst, graph)[:2]
         return jax.lax.while_loop(lambda state: state[0] < ends[-1], read, begin)[1]
 
 
-def _at_time(graph: Graph, start: Any, degree: Any, time: Any) -> tuple[jax.Array, jax.Array]:
-    """The stretches of the edges of these times in the rows from `start` on."""
-    several = graph.schema is not None and len(graph.schema.relations) > 1
-    if graph.edge_time is None or several:
+def _at_time(graph: Graph, start: Any, degree: Any, time: Any) -> tuple[Any, Any, Any]:
+    """The stretches of the rows from `start` on that have the edges of these times, and the
+    times by which these edges are told from others there: None where there are no others."""
+    if graph.edge_time is None:
         raise InputError(
-            "edges of a time must be looked for in rows that are sorted by time",
-            "rows of several relations" if several else "a graph without edge_time",
+            "edges of a time must be looked for in a graph with edge_time",
+            "one without",
             "Give edge_time, or Links(filtered=False).",
         )
+    if graph.schema is not None and len(graph.schema.relations) > 1:
+        return start, degree, jnp.asarray(time).astype(jnp.int64).reshape(-1)
     begin, end = (count_less(graph.edge_time, start, degree, time + i) for i in (0, 1))
-    return start + begin, end - begin
+    return start + begin, jnp.maximum(end - begin, 0), None  # 0 for the largest time of all
 
 
 def _copies(graph: Graph, src: Any, start: Any, degree: Any) -> tuple[jax.Array, jax.Array]:

@@ -179,6 +179,28 @@ def test_the_places_of_types_in_parts():
     np.testing.assert_array_equal(kinds.kind(nodes), [0] * 4 + [1] * 6)
 
 
+@pytest.mark.parametrize("relations", [1, 2])
+def test_edges_of_a_time(relations):
+    """Also where a row has the times of each relation in turn, and at the largest time."""
+    rng = np.random.default_rng(4)
+    src, dst, time = (rng.integers(low, 6, (relations, 200)) for low in (0, 0, -6))
+    names = [("a", f"r{i}", "a") for i in range(relations)]
+    graph = Graph.from_relations(
+        {"a": 6},
+        {name: (src[i], dst[i]) for i, name in enumerate(names)},
+        edge_time={name: time[i] for i, name in enumerate(names)},
+    )
+    known = {*zip(src.flat, dst.flat, time.flat, strict=True)}
+    a, b, t = rng.integers([0, 0, -8], [6, 6, 8], (900, 3)).T
+    t[:9] = np.iinfo(np.int64).max
+    found = has_edge(graph, a, b, t)
+    want = [each in known for each in zip(a.tolist(), b.tolist(), t.tolist(), strict=True)]
+    np.testing.assert_array_equal(found, want)
+    assert 100 < sum(want) < 800
+    with pytest.raises(InputError, match="graph with edge_time"):
+        has_edge(Graph.from_edges([0], [1], 2), [0], [1], [5])
+
+
 def test_has_edge_reads_long_rows():
     rng = np.random.default_rng(0)
     hub = np.r_[rng.permutation(40_000)[:20_000], 3]
