@@ -104,7 +104,8 @@ def parser() -> command.Parser:
         "--at",
         type=int,
         metavar="TIME",
-        help="for a run that sees times: that at which pairs are scored, or nodes classified",
+        help="for a run that sees times: that at which pairs are scored, or nodes classified "
+        "(default: a third column of --pairs)",
     )
     add("--relation", help="for --pairs and --top-k in a graph with several relations")
     add(

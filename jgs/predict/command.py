@@ -103,9 +103,9 @@ def _check(run: Any, given: dict[str, Any]) -> None:
             " and ".join(flag(n) for n in sorted(asked)) or "no --pairs",
             "Name a file of pairs, or give another of these.",
         )
-    if "at" in own and given.get("at") is None:
+    if isinstance(run, MomentRun) and given.get("at") is None:
         raise InputError(
-            "--at must say the time for a run that sees times", "none", "Give one, e.g. --at 7."
+            "--at must say the time for a run on labels at moments", "none", "E.g. --at 7."
         )
     for name in ("relation", "new_only"):
         if given.get(name) and "embed" in asked:
@@ -141,12 +141,18 @@ def _of_nodes(run: Any, comm: Communicator, given: dict[str, Any]) -> dict[str, 
 
 
 def _of_pairs(run: Any, given: dict[str, Any]) -> dict[str, np.ndarray]:
-    pairs = read_ids(Path(given["pairs"]), run.num_nodes(), 2, run.node_ids)
+    of: dict[str, Any] = {}
+    if isinstance(run, EventRun) and given.get("at") is None:
+        pairs, of["time"] = read_timed_pairs(
+            Path(given["pairs"]), run.num_nodes(), run.node_ids
+        )
+    else:
+        pairs = read_ids(Path(given["pairs"]), run.num_nodes(), 2, run.node_ids)
+        of |= {"time": given["at"]} if isinstance(run, EventRun) else {}
     source, target = _named(run, pairs, given).T
     columns = {"source": source, "target": target}
-    of = {"relation": given["relation"]} if given.get("relation") else {}
-    if isinstance(run, EventRun):
-        of["time"] = given["at"]
+    columns |= {"time": of["time"]} if np.ndim(of.get("time", 0)) else {}
+    of |= {"relation": given["relation"]} if given.get("relation") else {}
     found = run.predict(pairs, **of)
     if isinstance(found, Predictions):
         names = run.class_names
@@ -218,27 +224,56 @@ def read_ids(
     an `.npy` file of this shape, `[n]` for a width of 1. With `names` the file has the data
     set's own ids. If these are text, a line is one id, or two ids with a tab or spaces between
     them. Raises `InputError`."""
-    what, shape = ("node ids", "[n]") if width == 1 else ("pairs of node ids", "[n, 2]")
+    what = "node ids" if width == 1 else "pairs of node ids"
     text = names is not None and names.values.dtype == object
+    rule = _rule(path, what, num_nodes, names)
+    return _nodes_of(path, _read(path, rule, width, text), rule, num_nodes, names)
+
+
+def read_timed_pairs(
+    path: Path, num_nodes: int, names: NodeIds | None = None
+) -> tuple[np.ndarray, np.ndarray]:
+    """int32 `[n, 2]` and int64 `[n]`: the pairs and times in a file of two ids and a time a
+    line, or an `.npy` file `[n, 3]`. The ids are those of `read_ids`. Raises `InputError`."""
+    text = names is not None and names.values.dtype == object
+    rule = _rule(path, "two node ids and a time, without --at,", num_nodes, names)
+    read = _read(path, rule, 3, text)
+    try:
+        times = read[:, 2].astype(np.int64)
+    except (ValueError, OverflowError) as error:
+        raise InputError(rule, error, "Correct the file.") from None
+    return _nodes_of(path, read[:, :2], rule, num_nodes, names), times
+
+
+def _rule(path: Path, what: str, num_nodes: int, names: NodeIds | None) -> str:
     which = f"from 0 to {num_nodes - 1}" if names is None else "of the data set"
-    rule = f"{path} must hold {what} {which}, one a line, or as .npy"
+    return f"{path} must hold {what} {which}, one a line, or as .npy"
+
+
+def _read(path: Path, rule: str, width: int, text: bool) -> np.ndarray:
+    """The numbers or texts `[n, width]` in a file."""
     try:
         if path.suffix == ".npy":
             ids = map_npy(path)
             kinds, given = ("U", "text") if text else ("iu", "ints")
             if ids.dtype.kind not in kinds or ids.shape[1:] != (width,) * (width > 1):
                 seen = f"{ids.dtype}{list(ids.shape)}"
+                shape = "[n]" if width == 1 else f"[n, {width}]"
                 raise InputError(rule, seen, f"Give {given} {shape}.")
         else:
-            read = _names_of_text if text else _ids_of_text
-            ids = read(plain_file(path), rule, width)
+            ids = (_names_of_text if text else _ids_of_text)(plain_file(path), rule, width)
     except InputError:
         raise
     except (OSError, ValueError) as error:
         raise InputError(rule, error, "Correct the file.") from None
+    return ids.reshape(-1, width)
+
+
+def _nodes_of(
+    path: Path, ids: np.ndarray, rule: str, num_nodes: int, names: NodeIds | None
+) -> np.ndarray:
     if names is not None:
-        return names.nodes(ids.reshape(-1), f"every id in {path}").reshape(-1, width)
-    ids = ids.reshape(-1, width)
+        return names.nodes(ids.reshape(-1), f"every id in {path}").reshape(ids.shape)
     if bad := np.argwhere((ids < 0) | (ids >= num_nodes))[:1].tolist():
         row, column = bad[0]
         raise InputError(rule, f"{ids[row, column]} (number {row + 1})", "Correct the file.")
@@ -250,7 +285,8 @@ def _ids_of_text(path: Path, rule: str, width: int) -> np.ndarray:
     with open(path, "rb") as file:
         for number, line in enumerate(file, 1):
             words = line.split()
-            good = all(w.removeprefix(b"-").isdigit() and len(w) < 19 for w in words)
+            good = all(w.removeprefix(b"-").isdigit() and len(w) < 21 for w in words)
+            good = good and all(-1 << 63 <= int(w) < 1 << 63 for w in words)
             if words and not (good and len(words) == width):
                 seen = f"{line.strip()[:40]!r} in line {number}"
                 raise InputError(rule, seen, "Correct the file.")

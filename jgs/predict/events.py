@@ -14,7 +14,7 @@ from jgs.predict.pairs import LinkRun
 from jgs.sampling import Links
 from jgs.sampling.checks import check_seed_ids
 from jgs.sampling.edges.random import threefry
-from jgs.train.evaluation.by_time import ByTime, numbered
+from jgs.train.evaluation.by_time import ByTime, batch_size, numbered
 from jgs.train.loop.model import make_sampler
 
 
@@ -74,7 +74,8 @@ class EventRun(LinkRun):
         sampler: Any = make_sampler(self.config, widths=lambda: self.model.message_widths)
         stage = Links(0, types=targets.types)
         key = jax.random.fold_in(threefry(self.config.seed), 5)
-        loader = data.loader(sampler, key, None, {}, (numbered(items), stage))
+        judged, size = (numbered(items), stage), batch_size(self.config, 0)
+        loader = data.loader(sampler, key, None, {}, judged, size)
         judge = ByTime(data.comm, loader, self.model, _positive)
         try:
             return judge(nnx.state(self.model))[0]

@@ -17,9 +17,9 @@ each row of a matrix is a list of fixed size. The columns are:
                   `--embed`, in place of the other columns after `node`
 
 For a run of `--task links` or `--task edges` a row with `--pairs` is a pair: `source` and
-`target`, ids as in `node`, and `probability`; of edges `prediction` and `probability`, or
-`value`, float32. With `--top-k` it is one of a node's targets: `source`, `target`, `place`,
-int32 from 1 on, and `score`, float32.
+`target`, ids as in `node`, the pair's own `time` if the file of pairs has it, int64, and
+`probability`; of edges `prediction` and `probability`, or `value`, float32. With `--top-k` it
+is one of a node's targets: `source`, `target`, `place`, int32 from 1 on, and `score`, float32.
 """
 
 from __future__ import annotations

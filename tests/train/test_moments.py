@@ -92,6 +92,7 @@ def test_numbers_by_the_command(tmp_path, capsys):
         "--latest must be for --sampler neighbors": lambda: train(
             tmp_path / "data", tmp_path / "x", "--sampler", "shadow"
         ),
+        "reads no degrees": lambda: train(tmp_path / "data", tmp_path / "y", "--model", "gcn"),
         "must be one of rmse, mae": lambda: train(
             tmp_path / "data", tmp_path / "x", "--metric", "auc"
         ),

@@ -6,6 +6,7 @@ import signal
 import jax
 import numpy as np
 import pytest
+from flax import nnx
 from small_runs import arrays, same_run
 
 import jgs
@@ -140,13 +141,93 @@ def test_any_number_of_ranks_learns_the_same(past, tmp_path):
     )
 
 
+def test_any_number_of_ranks_judges_the_same(tmp_path):
+    """One model's scores of links and negatives, in the order of the links."""
+    folder = tmp_path / "parts"
+    own = np.random.default_rng(2).permutation(N) % 4
+    write_parts(folder, events("past"), own, 4, method="random")
+    found = []
+    for ranks in (1, 2):
+        config = Config(
+            task="links", temporal=True, partition=str(folder), batch_size=64 // ranks,
+            ranks=ranks, fanouts=(4,), hidden=8, progress=False, eval_negatives=5, learned=3,
+            eval_negatives_by="inductive",
+        )  # fmt: skip
+        job = open_job(config, Mesh(jax.devices()[:ranks]) if ranks > 1 else None)
+        model = job.model(jax.random.key(1))
+        job.start(model, jax.random.key(2), None)
+        found.append((job.negatives["val"], *job.scores(nnx.state(model), "val")))
+        job.close()
+    (one, *scores), (two, *others) = found
+    np.testing.assert_array_equal(one, two)
+    assert len(np.unique(scores[0])) > 20
+    for mine, theirs in zip(scores, others, strict=True):
+        np.testing.assert_allclose(mine, theirs, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["random", "historical", "inductive"])
+def test_each_relation_has_negatives_of_its_own(kind, tmp_path):
+    """They are of its target's type, exist before the link, and are none of its links of now;
+    those of the past are of its own past."""
+    rng = np.random.default_rng(0)
+    sizes = {"user": 6, "item": 20, "shop": 10}
+    edges = {
+        ("user", name, other): (rng.integers(0, 6, 300), rng.integers(0, sizes[other], 300))
+        for name, other in (("buys", "item"), ("visits", "shop"))
+    }
+    times = {relation: rng.integers(0, 90, 300) for relation in edges}
+    born = {"user": np.zeros(6), "item": 4 * np.arange(20), "shop": np.zeros(10)}
+    born = {name: each.astype(np.int64) for name, each in born.items()}
+    graph = Graph.from_relations(sizes, edges, edge_time=times, node_time=born)
+    ids, born = np.arange(36), np.concatenate(list(born.values()))
+    splits = {name: ids[i::3] for i, name in enumerate(("train", "val", "test"))}
+    features = np.ones((36, 1), np.float32)
+    Dataset.from_arrays(graph, features, ids % 2, splits, name="typed").save(tmp_path / "data")
+    config = Config(
+        task="links", temporal=True, dataset=str(tmp_path / "data"), batch_size=50,
+        fanouts=(2,), progress=False, eval_negatives=4, eval_negatives_by=kind,
+    )  # fmt: skip
+    job = open_job(config)
+    src, dst = graph.edge_index()
+    every = np.stack([src, dst, graph.edge_type, graph.edge_time], axis=1)
+    begin, of_past = job.targets.val["time"].min(), 0
+    for split in ("val", "test"):
+        links = job.targets._asdict()[split]
+        for i, row in enumerate(job.negatives[split].tolist()):
+            source, relation, time = (links[name][i] for name in ("src", "relation", "time"))
+            (own,) = graph.schema.ranges(graph.schema.relations[relation][2])
+            mine = every[(every[:, 0] == source) & (every[:, 2] == relation)]
+            now = {*mine[mine[:, 3] == time, 1].tolist()}
+            first: dict[int, int] = {}
+            for _, target, _, when in mine.tolist():
+                first[target] = min(when, first.get(target, when))
+            low = begin if kind == "inductive" else -1
+            past = {node for node, when in first.items() if low <= when < time} - now
+            real = [node for node in row if node >= 0]
+            assert len({*real}) == len(real) > 0
+            assert {*real} <= {*own} - now
+            assert (born[real] < time).all()
+            if kind != "random":
+                assert {*real[: len(past)]} <= past
+                of_past += len(past) > 0
+    assert kind == "random" or of_past > 5
+
+
 def test_the_command_predicts_and_refuses_in_one_line(past, tmp_path, capsys):
     run_dir, pairs, out = tmp_path / "run", tmp_path / "pairs.txt", tmp_path / "out.csv"
     assert train(past, run_dir, "--epochs", 1) == 0
     pairs.write_text("1 2\n3 4\n")
     argv = ["--run-dir", str(run_dir), "--pairs", str(pairs), "--out", str(out)]
     assert predict([*argv, "--at", "500"]) == 0
-    assert len(out.read_text().splitlines()) == 3
+    at_once = out.read_text().splitlines()
+    assert len(at_once) == 3
+    pairs.write_text("1 2 500\n3 4 500\n")
+    assert predict(argv) == 0
+    assert out.read_text().splitlines() == [
+        ",".join([*line.split(",")[:2], time, line.split(",")[2]])
+        for line, time in zip(at_once, ("time", "500", "500"), strict=True)
+    ]
+    pairs.write_text("1 2\n")
     capsys.readouterr()
     untimed = tmp_path / "untimed"
     graph = Graph.from_edges([0, 1, 2, 3], [1, 2, 3, 0], 4)
@@ -154,7 +235,7 @@ def test_the_command_predicts_and_refuses_in_one_line(past, tmp_path, capsys):
     features = np.ones((4, 1), np.float32)
     Dataset.from_arrays(graph, features, np.arange(4) % 2, splits, name="untimed").save(untimed)
     for said, call in {
-        "--at must say the time": lambda: predict(argv),
+        "two node ids and a time, without --at": lambda: predict(argv),
         "--split time must be for edges with times": lambda: train(untimed, tmp_path / "a"),
         "must split the links by time": lambda: train(
             past, tmp_path / "a", "--split", "random"
@@ -162,13 +243,20 @@ def test_the_command_predicts_and_refuses_in_one_line(past, tmp_path, capsys):
         "must have a sampler that takes cutoffs": lambda: train(
             past, tmp_path / "a", "--sampler", "shadow"
         ),
-        "must be one of mrr, ap, auc": lambda: train(
+        "must be one of mrr, ap, auc, hits": lambda: train(
             past, tmp_path / "a", "--metric", "recall"
         ),
         "what sees times must be for": lambda: main(
             ["--model", "tgat", "--run-dir", str(tmp_path / "a")]
         ),
         "--shared": lambda: train(past, tmp_path / "a", "--shared"),
+        "reads no degrees": lambda: train(past, tmp_path / "a", "--model", "gcn"),
+        "that no later link decides": lambda: train(
+            past, tmp_path / "a", "--negatives-by", "degree"
+        ),
+        "at least --metric-k negatives, 50; got --eval-negatives 10": lambda: train(
+            past, tmp_path / "a", "--metric", "hits"
+        ),
     }.items():
         assert call() == 2
         lines = capsys.readouterr().err.splitlines()

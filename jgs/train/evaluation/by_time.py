@@ -17,6 +17,14 @@ from flax import nnx
 from jgs.dist.communicators.collect import rows_on_all
 from jgs.dist.communicators.comm import OWN, SAME, Communicator
 from jgs.sampling import Loader
+from jgs.train.config import Config
+
+_SEEDS = 1 << 14  # of a batch: its samples take memory
+
+
+def batch_size(config: Config, num_negatives: int) -> int:
+    """The items in a batch of a rank, where each has two ends and so many negatives."""
+    return max(1, min(config.batch_size, _SEEDS // (2 + num_negatives)))
 
 
 def numbered(items: dict[str, Any]) -> dict[str, Any]:

@@ -67,12 +67,20 @@ def _as_classes(score: Callable[[np.ndarray, np.ndarray], float]) -> Callable[..
     return measure
 
 
-def _mrr(positive: np.ndarray, negative: np.ndarray, mask: Any, k: int) -> float:
+def _ranks(positive: np.ndarray, negative: np.ndarray, mask: Any) -> np.ndarray:
     if negative.ndim == 1:
         negative = np.broadcast_to(negative, (positive.size, negative.size))
     some = np.ones(positive.size, bool) if mask is None else mask.any(axis=1)
     kept = None if mask is None else mask[some]
-    return ranking.mrr(ranking.ranks(positive[some], negative[some], kept))
+    return ranking.ranks(positive[some], negative[some], kept)
+
+
+def _mrr(positive: np.ndarray, negative: np.ndarray, mask: Any, k: int) -> float:
+    return ranking.mrr(_ranks(positive, negative, mask))
+
+
+def _hits(positive: np.ndarray, negative: np.ndarray, mask: Any, k: int) -> float:
+    return ranking.hits(_ranks(positive, negative, mask), k)
 
 
 LINK_METRICS = {
@@ -84,6 +92,10 @@ LINK_METRICS = {
     "mrr": LinkMetric("MRR", "nodes", _mrr),
     "recall": LinkMetric("Recall@{k}", "all"),
     "ndcg": LinkMetric("NDCG@{k}", "all"),
+}
+# Of links that are each seen at its own time: all are measured by negatives of each link.
+EVENT_METRICS = {name: LINK_METRICS[name] for name in ("mrr", "ap", "auc")} | {
+    "hits": LinkMetric("Hits@{k}", "nodes", _hits)
 }
 
 

@@ -183,11 +183,13 @@ class Data:
         reduce: str | None,
         states: States,
         judged: tuple[Any, Any] | None = None,
+        size: int | None = None,
     ) -> Loader:
         """A loader of pairs of a batch and its feature rows. `reduce` is how the first layer
         reduces neighbours; if it is not None, the rows may come as `Inputs` or `Placed`.
         `states` has what `state_of` returned for some samplers. With `judged`, items and a
-        stage, it goes through these in their order."""
+        stage, it goes through these in their order. `size` is a rank's batch size, by default
+        the configuration's."""
 
     @abstractmethod
     def split(self, name: str) -> list[np.ndarray]:
@@ -229,6 +231,7 @@ class WholeData(Data):
         reduce: str | None,
         states: States,
         judged: tuple[Any, Any] | None = None,
+        size: int | None = None,
     ) -> Loader:
         config, (features,) = self._config, self.features
 
@@ -240,10 +243,11 @@ class WholeData(Data):
             return jax.block_until_ready(_gather(features, batch.nodes))
 
         items, before = judged or (self._items, self._before)
+        size = size or config.batch_size
         return Loader(
             self._graphs(sampler)[0],
             items,
-            min(config.batch_size, num_items(items)) if judged else config.batch_size,
+            min(size, num_items(items)) if judged else size,
             sampler,
             key=key,
             before=before,
@@ -298,9 +302,11 @@ class PartedData(Data):
         reduce: str | None,
         states: States,
         judged: tuple[Any, Any] | None = None,
+        size: int | None = None,
     ) -> Loader:
-        config, size = self._config, self._config.batch_size
+        config = self._config
         items, before = judged or (self._items, self._before)
+        size = size or config.batch_size
         if judged:  # every rank has a share of each batch
             size = max(1, min(size, num_items(items) // self.comm.size))
         return rank_loader(

@@ -8,6 +8,7 @@ from typing import Any
 
 import jax
 import numpy as np
+from flax import nnx
 
 from jgs.dist.communicators.broadcast import everywhere
 from jgs.dist.communicators.collect import all_degrees
@@ -81,6 +82,16 @@ class Job:
         data = self.data
         widths = (data.num_features, data.num_classes, data.sparse)
         return make_model(self.config, *widths, key, data.types, embedding=False)
+
+    def refuse_degrees(self, what: str) -> None:
+        """Raises `InputError`, which names `what` asks, where the model reads nodes' degrees:
+        they count edges of all times."""
+        if nnx.eval_shape(lambda: self.model(threefry(0))).uses_degrees:
+            raise InputError(
+                f"{what} must have a model that reads no degrees, which later edges decide",
+                f"--model {self.config.model}",
+                "Choose another, e.g. sage.",
+            )
 
     def shape(self) -> dict[str, Any]:
         """What a checkpoint says about the model and its outputs beside the configuration."""

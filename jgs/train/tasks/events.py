@@ -16,12 +16,11 @@ from jgs.sampling.edges.random import threefry
 from jgs.sampling.event_negatives import event_negatives
 from jgs.sampling.loading.stages import samplers_of
 from jgs.train.config import Config
-from jgs.train.evaluation.by_time import ByTime, numbered
-from jgs.train.evaluation.pairs import LINK_METRICS
+from jgs.train.evaluation.by_time import ByTime, batch_size, numbered
+from jgs.train.evaluation.pairs import EVENT_METRICS
 from jgs.train.loop.model import make_sampler
 from jgs.train.tasks.pairs import PairJob
-
-METRICS = ("mrr", "ap", "auc")
+from jgs.train.tasks.targets import Columns
 
 
 def check_events(config: Config, task: Any) -> None:
@@ -36,9 +35,15 @@ def check_events(config: Config, task: Any) -> None:
          "Leave it out."),
         (task.val_messages, "--temporal has every earlier link among the messages anyway",
          "--val-messages", "Leave it out."),
-        (config.metric not in (None, *METRICS),
-         f"--metric of --temporal must be one of {', '.join(METRICS)}", config.metric,
+        (config.metric not in (None, *EVENT_METRICS),
+         f"--metric of --temporal must be one of {', '.join(EVENT_METRICS)}", config.metric,
          "Choose one."),
+        (config.metric == "hits" and task.metric_k > task.eval_negatives,
+         f"--metric hits must have at least --metric-k negatives, {task.metric_k}",
+         f"--eval-negatives {task.eval_negatives}", "Lower --metric-k."),
+        (task.negatives_by != "uniform",
+         "--temporal must have negatives that no later link decides",
+         f"--negatives-by {task.negatives_by}, by all links together", "Leave it out."),
         (config.mode == "vanilla" and config.partition is not None,
          "--temporal must have every rank's topology whole", "--mode vanilla",
          "Leave it out."),
@@ -54,9 +59,13 @@ class EventJob(PairJob):
     The graph has all events, and a link's cutoff is its own time: its sample, and those of its
     negatives, have what was before it alone, in training, validation and test alike. The splits
     are parts of the time. A link of validation and test is judged against `--eval-negatives`
-    nodes in place of its target, which the run's key decides (`event_negatives`); MRR ranks it
-    among them, AP and AUC tell it from all of them. Samples of the evaluation have a key of
-    their own, and are the same in every epoch. The task is a `jgs.train.tasks.links.Links`.
+    nodes in place of its target, which the run's key decides (`event_negatives`). MRR and
+    Hits@k rank it among them. AP and AUC tell the links from all their negatives; DyGLib's have
+    one each, as with `--eval-negatives 1`. Samples of the evaluation have a key of their own,
+    and are the same in every epoch. The task is a `jgs.train.tasks.links.Links`.
+
+    Fields:
+      negatives: for "val" and "test" int32 `[n, K]`, the negatives of each link, and -1.
     """
 
     task: Any
@@ -65,12 +74,12 @@ class EventJob(PairJob):
     def __init__(self, config: Config, task: Any, comm: Communicator | None = None):
         super().__init__(config, task, comm)
         self.data.refuse_learned_rows("--temporal")
+        self.refuse_degrees("--temporal")
 
     def stage(self, copies: int) -> LinkSeeds:
         task = self.task
         return LinkSeeds(
             task.num_negatives,
-            task.negatives_by,
             sides=task.sides,
             filtered=task.filtered,
             types=self.targets.types,
@@ -86,44 +95,40 @@ class EventJob(PairJob):
         return self.task.losses[self.task.loss](outputs)
 
     def _make_metric(self) -> str:
-        self._kind = LINK_METRICS[self.config.metric or "mrr"]
-        self._negatives = {
+        self._kind = EVENT_METRICS[self.config.metric or "mrr"]
+        self.negatives = {
             split: self._draw(split, number) for number, split in enumerate(("val", "test"), 2)
         }
-        return self._kind.name
+        return self._kind.name.format(k=self.task.metric_k)
 
     def _draw(self, split: str, number: int) -> np.ndarray:
-        targets, events = self.targets, getattr(self.targets, split)
-        every = [getattr(targets, name) for name in ("train", "val", "test")]
-        history = {
-            n: np.concatenate([part[n] for part in every]) for n in ("src", "dst", "time")
-        }
-        if targets.undirected:  # each end is the other's partner
-            src, dst = history["src"], history["dst"]
-            history = {
-                "src": np.concatenate([src, dst]),
-                "dst": np.concatenate([dst, src]),
-                "time": np.tile(history["time"], 2),
-            }
-        key = jax.random.fold_in(threefry(self.config.seed), number)
-        candidates = self._candidates()
-        return event_negatives(
-            key,
-            history,
-            events,
-            candidates,
-            self.task.eval_negatives,
-            self.task.eval_negatives_by,
-            int(targets.val["time"].min()),
-        )
+        """int32 `[n, K]`: the negatives of a split; each relation has its own history."""
+        events, key = getattr(self.targets, split), threefry(self.config.seed)
+        key = jax.random.fold_in(key, number)
+        if "relation" not in events:
+            return self._drawn(key, events, None)
+        made = np.zeros((len(events["src"]), self.task.eval_negatives), np.int32)
+        for relation in np.unique(events["relation"]).tolist():
+            some = events["relation"] == relation
+            own = {name: events[name][some] for name in ("src", "dst", "time")}
+            made[some] = self._drawn(jax.random.fold_in(key, relation), own, relation)
+        return made
 
-    def _candidates(self) -> np.ndarray:
-        """The nodes that a target may be: all of the types of the targets."""
-        schema, kinds = self.targets.messages[0].schema, self.targets.types
-        if schema is None or kinds is None:
-            return np.arange(self.num_nodes)
-        ranges = schema.ranges(kinds[1])
-        return np.concatenate([np.arange(each.start, each.stop) for each in ranges])
+    def _drawn(self, key: jax.Array, events: Columns, relation: int | None) -> np.ndarray:
+        targets, graph = self.targets, self.targets.messages[0]
+        parts = []
+        for part in (targets.train, targets.val, targets.test):
+            own = slice(None) if relation is None else part["relation"] == relation
+            parts.append({name: part[name][own] for name in ("src", "dst", "time")})
+            if targets.undirected:  # each end is the other's partner
+                parts.append(parts[-1] | {"src": parts[-1]["dst"], "dst": parts[-1]["src"]})
+        history = {n: np.concatenate([part[n] for part in parts]) for n in parts[0]}
+        candidates, born = self.ends(relation).dst, None
+        if graph.node_time is not None:
+            born = np.asarray(graph.node_time)[candidates]
+        num, kind = self.task.eval_negatives, self.task.eval_negatives_by
+        begin = int(targets.val["time"].min())
+        return event_negatives(key, history, events, candidates, num, kind, begin, born)
 
     # -- evaluation
 
@@ -133,10 +138,11 @@ class EventJob(PairJob):
         self._judges = {}
         for number, split in enumerate(("val", "test"), 4):
             links = getattr(self.targets, split)
-            items = numbered(links | {"negatives": self._negatives[split]})
+            items = numbered(links | {"negatives": self.negatives[split]})
             key = jax.random.fold_in(threefry(self.config.seed), number)
             stage = LinkSeeds(self.task.eval_negatives, types=self.targets.types)
-            loader = self.data.loader(sampler, key, None, states, (items, stage))
+            size = batch_size(self.config, self.task.eval_negatives)
+            loader = self.data.loader(sampler, key, None, states, (items, stage), size)
             self._judges[split] = ByTime(self.comm, loader, model, _scores)
 
     def metric(self, params: Any, split: str, features: Any = None) -> float:
@@ -144,7 +150,7 @@ class EventJob(PairJob):
         positive, negative = self.scores(params, split)
         measure = self._kind.measure
         assert measure is not None
-        return measure(positive, negative, self._negatives[split] >= 0, 0)
+        return measure(positive, negative, self.negatives[split] >= 0, self.task.metric_k)
 
     def scores(self, params: Any, split: str) -> tuple[np.ndarray, np.ndarray]:
         """The scores of the split's links, float32 `[n]`, and of their negatives `[n, K]`."""

@@ -27,7 +27,7 @@ from jgs.sampling.event_negatives import KINDS
 from jgs.sampling.pairs import has_edge
 from jgs.train.config import Config
 from jgs.train.evaluation import ranking
-from jgs.train.evaluation.pairs import LINK_METRICS, Ends, Joined, Judged, joined_parts, judged
+from jgs.train.evaluation.pairs import LINK_METRICS, Joined, Judged, joined_parts, judged
 from jgs.train.tasks.events import EventJob, check_events
 from jgs.train.tasks.nodes import refuse_timed
 from jgs.train.tasks.pairs import PairJob, PairTask
@@ -192,26 +192,14 @@ class LinkJob(PairJob):
         key = as_key_data(jax.random.fold_in(threefry(self.config.seed), number))
         of = (joined, np.asarray(key), self._kind.against, self.task.eval_negatives)
         if "relation" not in links:
-            every = np.arange(self.num_nodes, dtype=np.int32)
-            return judged(links, Ends(every, every, self.targets.undirected), *of, given)
+            return judged(links, self.ends(None), *of, given)
         found = []
         for relation in np.unique(links["relation"]).tolist():
             some = links["relation"] == relation
             own = {name: array[some] for name, array in links.items()}
             keys = np.append(of[1], np.uint32(relation))
-            found.append(judged(own, self._ends(relation), joined, keys, *of[2:], given))
+            found.append(judged(own, self.ends(relation), joined, keys, *of[2:], given))
         return joined_parts(found)
-
-    def _ends(self, relation: int) -> Ends:
-        """The nodes that a link of this relation may join."""
-        schema = self.targets.messages[0].schema
-        assert schema is not None
-        source, _, target = schema.relations[relation]
-        src, dst = (
-            np.concatenate([np.array(r, np.int32) for r in schema.ranges(kind)])
-            for kind in (source, target)
-        )
-        return Ends(src, dst, False)
 
     def _check_lists(self) -> None:
         relations = self.targets.test.get("relation")
@@ -269,7 +257,7 @@ class LinkJob(PairJob):
         relation = None if made.relation is None else int(made.relation[0])
         candidates = every
         if relation is not None:
-            candidates = self._ends(relation).dst
+            candidates = self.ends(relation).dst
         decoder, k = self.decode.decoder(params), self.task.metric_k
         of = (decoder, rows, queries, candidates, k)
         best, _ = top_k(*of, relation=relation, known=known)

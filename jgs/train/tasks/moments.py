@@ -62,6 +62,7 @@ class MomentJob(Job):
         self.numbers = table.labels.dtype.kind == "f"
         data.ask(self.rows["train"], None, data.graphs)
         super().__init__(config, data)
+        self.refuse_degrees("labels at moments")
 
     def _make_metric(self) -> str:
         name = self.config.metric or ("rmse" if self.numbers else "accuracy")

@@ -23,7 +23,7 @@ from jgs.sampling.edges.random import threefry
 from jgs.sampling.loading.stages import samplers_of
 from jgs.sampling.pairs import count_edges, has_edge
 from jgs.train.config import Config
-from jgs.train.evaluation.pairs import AT_ONCE, Joined
+from jgs.train.evaluation.pairs import AT_ONCE, Ends, Joined
 from jgs.train.evaluation.scores import Decoded, Encoded
 from jgs.train.loop.data import PartedData, WholeData, open_data
 from jgs.train.loop.fingerprint import digest_of
@@ -213,6 +213,20 @@ class PairJob(Job):
         found = self._infers[split](params["encoder"], own, features=features)
         width = self.config.hidden
         return rows_on_all(comm, [rows.reshape(-1) for rows in found]).reshape(-1, width)
+
+    def ends(self, relation: int | None) -> Ends:
+        """The nodes that a link of this relation, or any, may join."""
+        if relation is None:
+            every = np.arange(self.num_nodes, dtype=np.int32)
+            return Ends(every, every, self.targets.undirected)
+        schema = self.targets.messages[0].schema
+        assert schema is not None
+        source, _, target = schema.relations[relation]
+        src, dst = (
+            np.concatenate([np.array(r, np.int32) for r in schema.ranges(kind)])
+            for kind in (source, target)
+        )
+        return Ends(src, dst, False)
 
     def joined(self) -> Joined:
         """Whether the graph before the split has an edge from one node to another; all ranks
