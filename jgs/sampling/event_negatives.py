@@ -82,15 +82,15 @@ _NAMES = ("src", "dst", "time")
 
 
 class _Pool(NamedTuple):
-    """The nodes that each event draws from: `nodes[begin[i] : begin[i] + count[i]]`, which are
+    """The nodes that each event draws from: `nodes[start[i] : start[i] + size[i]]`, which are
     distinct."""
 
     nodes: np.ndarray
-    begin: np.ndarray
-    count: np.ndarray
+    start: np.ndarray
+    size: np.ndarray
 
     def of(self, event: np.ndarray, place: np.ndarray) -> np.ndarray:
-        return self.nodes[self.begin[event] + place]
+        return self.nodes[self.start[event] + place]
 
 
 def _fill(made: np.ndarray, bits: np.ndarray, pool: _Pool, taken: np.ndarray) -> None:
@@ -104,17 +104,17 @@ def _fill(made: np.ndarray, bits: np.ndarray, pool: _Pool, taken: np.ndarray) ->
     here = np.argwhere(made >= 0)
     codes = _codes(*np.concatenate([taken, np.stack([here[:, 0], made[made >= 0]], axis=1)]).T)
     start = (made >= 0).sum(axis=1)
-    left, size = np.flatnonzero((start < num) & (pool.count > 0)), 2 * num
+    left, size = np.flatnonzero((start < num) & (pool.size > 0)), 2 * num
     while left.size:
-        few = left[pool.count[left] <= size]
-        event, place = _ragged(few, pool.count[few])
+        few = left[pool.size[left] <= size]
+        event, place = _ragged(few, pool.size[few])
         node = pool.of(event, place)
         order = np.lexsort((mixed(bits[event] ^ mixed(node.astype(np.uint64))), event))
         _put(made, start, event[order], node[order], codes)
-        left = left[pool.count[left] > size]
+        left = left[pool.size[left] > size]
         event, number = _ragged(left, np.full(left.size, size))
         drawn = mixed(bits[event] + _STEP * (1 + number).astype(np.uint64)) >> np.uint64(11)
-        count = pool.count[event]
+        count = pool.size[event]
         place = np.minimum((drawn * 2.0**-53 * count).astype(np.int64), count - 1)
         _put(made, start, event, pool.of(event, place), codes)
         left, size = left[made[left, -1] < 0], 2 * size

@@ -140,7 +140,7 @@ def count_edges(graph: Graph, src: Any, dst: Any, time: Any = None) -> jax.Array
         def read(state: tuple) -> tuple:
             slot, found = state
             pair, edge, same = _edges_at(graph, src, start, degree, ends, slot, _AT_ONCE)
-            if time is not None:
+            if time is not None and graph.edge_time is not None:
                 same &= graph.edge_time.at[edge].get(mode="clip") == time[pair]
             return slot + _AT_ONCE, found.at[pair].add(same, mode="drop")
 
