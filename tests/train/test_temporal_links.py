@@ -176,7 +176,7 @@ def test_each_relation_has_negatives_of_its_own(kind, tmp_path):
         for name, other in (("buys", "item"), ("visits", "shop"))
     }
     times = {relation: rng.integers(0, 90, 300) for relation in edges}
-    born = {"user": np.zeros(6), "item": 4 * np.arange(20), "shop": np.zeros(10)}
+    born = {"user": np.zeros(6), "item": 5 * np.arange(20), "shop": np.zeros(10)}
     born = {name: each.astype(np.int64) for name, each in born.items()}
     graph = Graph.from_relations(sizes, edges, edge_time=times, node_time=born)
     ids, born = np.arange(36), np.concatenate(list(born.values()))
