@@ -36,7 +36,8 @@ class TGATConv(nnx.Module):
     Args:
       in_features, out_features: widths of the input and the output.
       num_heads: the number of heads; `attention_features` is a multiple of it.
-      attention_features: the width of all heads together. None: `out_features`.
+      attention_features: the width of all heads together, and that of the `relu`. None:
+        `out_features`.
       time_width, time_unit: `width` and `unit` of the `TimeEncoding`.
       edge_columns: the names of the edge columns that together are `e`, beside `"elapsed"`.
       edge_width: how many numbers they hold for each edge.
@@ -83,9 +84,9 @@ class TGATConv(nnx.Module):
         self.time_kernel = glorot(rngs, (time_width, 2 * width))
         if self.features:
             self.edge_kernel = glorot(rngs, (edge_width, 2 * width))
-        self.inner_kernel = glorot(rngs, (width + in_features, out_features))
-        self.inner_bias = nnx.Param(jnp.zeros(out_features))
-        self.outer_kernel = glorot(rngs, (out_features, out_features))
+        self.inner_kernel = glorot(rngs, (width + in_features, width))
+        self.inner_bias = nnx.Param(jnp.zeros(width))
+        self.outer_kernel = glorot(rngs, (width, out_features))
         self.outer_bias = nnx.Param(jnp.zeros(out_features))
 
     def __call__(

@@ -68,7 +68,8 @@ def parser() -> command.Parser:
     which.add_argument(
         "--split",
         choices=("train", "val", "test"),
-        help="predict for the nodes of this split (default: all nodes)",
+        help="predict for the nodes of this split, or for the rows of labels at moments "
+        "(default: all nodes)",
     )
     which.add_argument(
         "--nodes",
@@ -105,7 +106,7 @@ def parser() -> command.Parser:
         type=int,
         metavar="TIME",
         help="for a run that sees times: that at which pairs are scored, or nodes classified "
-        "(default: a third column of --pairs)",
+        "(default: the last column of their file)",
     )
     add("--relation", help="for --pairs and --top-k in a graph with several relations")
     add(

@@ -30,7 +30,7 @@ from jgs.predict.types import ids_of, named
 _CHANGED = ("root", "partition", "eval_memory", "progress", "seed")
 _FLAGS = {  # that a run of each class takes
     Run: {"split", "nodes", "node_type", "embed", "fanouts", "seed"},
-    MomentRun: {"nodes", "node_type", "at"},
+    MomentRun: {"split", "nodes", "node_type", "at"},
     EventRun: {"pairs", "relation", "at"},
     LinkRun: {"pairs", "nodes", "node_type", "embed", "top_k", "new_only", "relation"},
     EdgeRun: {"pairs", "nodes", "node_type", "embed", "relation"},
@@ -103,9 +103,15 @@ def _check(run: Any, given: dict[str, Any]) -> None:
             " and ".join(flag(n) for n in sorted(asked)) or "no --pairs",
             "Name a file of pairs, or give another of these.",
         )
-    if isinstance(run, MomentRun) and given.get("at") is None:
+    if isinstance(run, MomentRun) and not given.keys() & {"at", "split", "nodes"}:
         raise InputError(
             "--at must say the time for a run on labels at moments", "none", "E.g. --at 7."
+        )
+    if "at" in given and "split" in given:
+        raise InputError(
+            "--at must be for other rows than a split's, which have times of their own",
+            f"--at {given['at']} and --split {given['split']}",
+            "Leave one out.",
         )
     for name in ("relation", "new_only"):
         if given.get(name) and "embed" in asked:
@@ -123,29 +129,48 @@ def _check(run: Any, given: dict[str, Any]) -> None:
 
 
 def _of_nodes(run: Any, comm: Communicator, given: dict[str, Any]) -> dict[str, np.ndarray]:
+    if isinstance(run, MomentRun):
+        return _at_moments(run, comm, given)
     nodes = _nodes(run, comm, given)
     columns = {"node": _named(run, nodes, given)}
     if given.get("embed") or isinstance(run, EmbedRun):
         return columns | {"embedding": run.embed(nodes)}
-    if isinstance(run, MomentRun):
-        found = run.predict(nodes, time=given["at"])
-        if not isinstance(found, Predictions):
-            return columns | {"value": found}
-    else:
-        found = run.predict(nodes, fanouts=given.get("fanouts"))
-    if found is not None:
+    if (found := run.predict(nodes, fanouts=given.get("fanouts"))) is not None:
         columns |= found._asdict()
         if run.class_names is not None and not run.multilabel:
             columns["class_name"] = run.class_names[found.prediction]
     return columns
 
 
+def _at_moments(
+    run: MomentRun, comm: Communicator, given: dict[str, Any]
+) -> dict[str, np.ndarray]:
+    """The columns of nodes at the time of `--at`, or at times of their own: those of a file, or
+    of the label table's rows in a split."""
+    time: Any = given.get("at")
+    if "split" in given:
+        nodes, time = run.rows(given["split"])
+        if "node_type" in given:
+            some = np.isin(nodes, _nodes(run, comm, {"node_type": given["node_type"]}))
+            nodes, time = nodes[some], time[some]
+    elif time is None:
+        nodes, time = _timed_nodes(run, comm, given)
+    else:
+        nodes = _nodes(run, comm, given)
+    columns = {"node": _named(run, nodes, given)}
+    columns |= {"time": time} if np.ndim(time) else {}
+    found = run.predict(nodes, time=time)
+    if not isinstance(found, Predictions):
+        return columns | {"value": found}
+    names = run.class_names
+    named = {} if names is None else {"class_name": names[found.prediction]}
+    return columns | found._asdict() | named
+
+
 def _of_pairs(run: Any, given: dict[str, Any]) -> dict[str, np.ndarray]:
     of: dict[str, Any] = {}
     if isinstance(run, EventRun) and given.get("at") is None:
-        pairs, of["time"] = read_timed_pairs(
-            Path(given["pairs"]), run.num_nodes(), run.node_ids
-        )
+        pairs, of["time"] = read_timed(Path(given["pairs"]), run.num_nodes(), 2, run.node_ids)
     else:
         pairs = read_ids(Path(given["pairs"]), run.num_nodes(), 2, run.node_ids)
         of |= {"time": given["at"]} if isinstance(run, EventRun) else {}
@@ -199,22 +224,40 @@ def _nodes(run: Any, comm: Communicator, given: dict[str, Any]) -> np.ndarray:
     read: list[np.ndarray] = []
 
     def size() -> str:
-        path, names = Path(given["nodes"]), run.node_ids
-        if names is None:
-            found = every[read_ids(path, every.size)[:, 0]]
-        else:
-            found = read_ids(path, run.num_nodes(), names=names)[:, 0]
-            if kind and (wrong := np.setdiff1d(found, every)[:1].tolist()):
-                raise InputError(
-                    f"every id in {path} must be one of a node of the type {kind}",
-                    repr(names[wrong[0]]),
-                    "Leave it out, or give its type.",
-                )
-        read.append(found)
-        return str(len(found))
+        path = Path(given["nodes"])
+        num = every.size if run.node_ids is None else run.num_nodes()
+        read.append(_in_type(run, path, read_ids(path, num, names=run.node_ids), every, kind))
+        return str(len(read[0]))
 
     num = int(broadcast_text(comm, size))
     return broadcast_arrays(comm, read[0] if read else np.zeros(num, np.int32))
+
+
+def _timed_nodes(
+    run: MomentRun, comm: Communicator, given: dict[str, Any]
+) -> tuple[np.ndarray, np.ndarray]:
+    """int32 and int64 `[n]`: the nodes and times in the file `--nodes`."""
+    path, names, kind = Path(given["nodes"]), run.node_ids, given.get("node_type")
+    every = _nodes(run, comm, {} if kind is None else {"node_type": kind})
+    num = every.size if names is None else run.num_nodes()
+    ids, time = read_timed(path, num, 1, names)
+    return _in_type(run, path, ids, every, kind), time
+
+
+def _in_type(
+    run: Any, path: Path, ids: np.ndarray, every: np.ndarray, kind: str | None
+) -> np.ndarray:
+    """int32 `[n]`: the nodes of the ids `[n, 1]` in a file, which count from 0 among `every`
+    node of the type, or are the data set's own. Raises `InputError` for one of another type."""
+    if run.node_ids is None:
+        return every[ids[:, 0]]
+    if kind and (wrong := np.setdiff1d(ids, every)[:1].tolist()):
+        raise InputError(
+            f"every id in {path} must be one of a node of the type {kind}",
+            repr(run.node_ids[wrong[0]]),
+            "Leave it out, or give its type.",
+        )
+    return ids[:, 0]
 
 
 def read_ids(
@@ -230,19 +273,21 @@ def read_ids(
     return _nodes_of(path, _read(path, rule, width, text), rule, num_nodes, names)
 
 
-def read_timed_pairs(
-    path: Path, num_nodes: int, names: NodeIds | None = None
+def read_timed(
+    path: Path, num_nodes: int, width: int = 1, names: NodeIds | None = None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """int32 `[n, 2]` and int64 `[n]`: the pairs and times in a file of two ids and a time a
-    line, or an `.npy` file `[n, 3]`. The ids are those of `read_ids`. Raises `InputError`."""
+    """int32 `[n, width]` and int64 `[n]`: the ids and times in a file of `width` ids and a time
+    a line, or an `.npy` file `[n, width + 1]`. The ids are those of `read_ids`. Raises
+    `InputError`."""
     text = names is not None and names.values.dtype == object
-    rule = _rule(path, "two node ids and a time, without --at,", num_nodes, names)
-    read = _read(path, rule, 3, text)
+    what = "a node id" if width == 1 else "two node ids"
+    rule = _rule(path, f"{what} and a time, without --at,", num_nodes, names)
+    read = _read(path, rule, width + 1, text)
     try:
-        times = read[:, 2].astype(np.int64)
+        times = read[:, width].astype(np.int64)
     except (ValueError, OverflowError) as error:
         raise InputError(rule, error, "Correct the file.") from None
-    return _nodes_of(path, read[:, :2], rule, num_nodes, names), times
+    return _nodes_of(path, read[:, :width], rule, num_nodes, names), times
 
 
 def _rule(path: Path, what: str, num_nodes: int, names: NodeIds | None) -> str:

@@ -5,22 +5,21 @@ from __future__ import annotations
 from functools import cached_property
 from typing import Any
 
-import jax
 import numpy as np
 from flax import nnx
 
+from jgs.data.values import SPLITS
 from jgs.dist.communicators.comm import Communicator
 from jgs.errors import InputError
 from jgs.graph import Graph
 from jgs.predict.run import Predictions, Run, best_class
 from jgs.predict.source import check_digests
 from jgs.sampling.checks import check_seed_ids
-from jgs.sampling.edges.random import threefry
 from jgs.train.config import Config
 from jgs.train.evaluation.by_time import ByTime, numbered
 from jgs.train.loop.data import open_data
 from jgs.train.loop.model import make_sampler
-from jgs.train.tasks.moments import outputs_of
+from jgs.train.tasks.moments import judges_key, outputs_of
 
 
 class MomentRun(Run):
@@ -52,8 +51,9 @@ class MomentRun(Run):
             times. A prediction depends on edges before it alone.
           graph: a graph of the same nodes with other edges; None: the run's.
 
-        Neighbours are drawn by the run's sampler, with a key that the run's seed decides.
-        Raises `InputError`.
+        Neighbours are drawn by the run's sampler, with the key that drew them for the run's
+        validation and test. By a sampler that is by-node a prediction depends on its node and
+        time alone, not on the others. Raises `InputError`.
         """
         data, num = self._opened, self._opened.graphs[0].num_nodes
         ids = check_seed_ids(np.arange(num) if nodes is None else nodes, num)
@@ -75,8 +75,8 @@ class MomentRun(Run):
         whole = data.graphs
         data.graphs = whole if graph is None else [graph]
         sampler: Any = make_sampler(self.config, widths=lambda: self.model.message_widths)
-        key = jax.random.fold_in(threefry(self.config.seed), 6)
-        loader = data.loader(sampler, key, None, {}, (numbered(items), None))
+        key, judged = judges_key(self.config), (numbered(items), None)
+        loader = data.loader(sampler, key, None, {}, judged)
         data.graphs = whole
         judge = ByTime(data.comm, loader, self.model, outputs_of)
         try:
@@ -89,6 +89,26 @@ class MomentRun(Run):
             )
         rows = best_class(outputs)
         return Predictions(rows[:, 0].copy(), rows[:, 1].copy().view(np.float32))
+
+    def rows(self, split: str) -> tuple[np.ndarray, np.ndarray]:
+        """The nodes int32 `[n]` and times int64 `[n]` of the label table's rows in a split,
+        "train", "val" or "test", in the table's order. Raises `InputError`."""
+        if split not in SPLITS:
+            raise InputError(
+                f"a split must be one of {', '.join(SPLITS)}", repr(split), "Choose."
+            )
+        table, ids = self._opened.table, self._opened.own_ids
+        some = table.split == SPLITS.index(split)
+        nodes = table.nodes[some]
+        return nodes if ids is None else ids.argsort()[nodes].astype(np.int32), table.time[some]
+
+    def split(self, name: str) -> Any:
+        """Raises `InputError`: a split has rows of the label table."""
+        raise InputError(
+            "a split of nodes must be of a run without labels at moments",
+            "a run with them",
+            "Take run.rows(split): nodes and times.",
+        )
 
     def logits(self, *args: Any, **options: Any) -> Any:
         """Raises `InputError`: a node has outputs at each time."""

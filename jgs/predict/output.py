@@ -16,6 +16,9 @@ each row of a matrix is a list of fixed size. The columns are:
     embedding     float32 `[W]`, in CSV W columns `embedding_0`, `embedding_1`, ...; with
                   `--embed`, in place of the other columns after `node`
 
+For a run on labels at moments a row is a node at a time. Without `--at` it has the column
+`time`, int64, after `node`. Where labels are numbers it has `value`, float32, and no class.
+
 For a run of `--task links` or `--task edges` a row with `--pairs` is a pair: `source` and
 `target`, ids as in `node`, the pair's own `time` if the file of pairs has it, int64, and
 `probability`; of edges `prediction` and `probability`, or `value`, float32. With `--top-k` it

@@ -449,3 +449,26 @@ def test_what_has_no_times_has_no_order_of_time():
             Loader(GRAPH, items, 8, Neighbors((2,)), key=KEY, by_time=3)
     with pytest.raises(InputError, match="by_time must be an int of at least 1"):
         Loader(GRAPH, EVENTS, 8, Neighbors((2,)), key=KEY, before=link_seeds, by_time=0)
+
+
+def test_with_one_key_what_is_drawn_for_a_seed_does_not_depend_on_its_batch():
+    events = {"nodes": DST[:20], "time": np.arange(20) + 80, "number": np.arange(20)}
+    options = {"before": None, "sampler": Neighbors((2,), edge_ids=True), "shuffle": False}
+
+    def drawn(size, **more):
+        """Of each item the edges that are drawn for it."""
+        found = {}
+        for batch in loader(events, size, **options, **more):
+            (block,) = batch.blocks
+            nodes, cutoff, at = map(np.asarray, (batch.nodes, batch.cutoff, block.indptr))
+            edges = np.asarray(block.edge_id)
+            for place in range(int(block.num_targets)):
+                own = edges[at[place] : at[place + 1]]
+                found[nodes[place], cutoff[place]] = sorted(own.tolist())
+        return found
+
+    assert drawn(20, one_key=True) == drawn(6, one_key=True)
+    assert drawn(20) != drawn(6)
+    state = loader(events, 6, **options).state_dict()
+    with pytest.raises(InputError, match="digest must be the loader's"):
+        loader(events, 6, **options, one_key=True).load_state_dict(state)

@@ -119,6 +119,7 @@ class RankParts:
         items: Any = None,
         staged: bool = False,
         by_time: int | None = None,
+        one_key: bool = False,
     ) -> list[Schedule]:
         """For each local rank the schedule of its batches: of `batch_size` seeds, equally many
         from each of its parts, or of its share of the batches of `items`. A sampler that draws
@@ -141,7 +142,8 @@ class RankParts:
             if not whole:
                 shares = [(rank, self._size) for rank in self._ranks]
         options: dict[str, Any] = {"whole": whole, "staged": staged, "by_time": by_time}
-        make: Any = partial(Schedule, key, step_keys=sampler.step_keys, **options)
+        options |= {"one_key": one_key, "step_keys": sampler.step_keys}
+        make: Any = partial(Schedule, key, **options)
         rest = (size, parts.num_nodes, shuffle, settings)
         return [
             make(own, *rest, share=share) for own, share in zip(drawn_from, shares, strict=True)
@@ -157,6 +159,7 @@ def rank_loader(
     key: Any,
     shuffle: bool = True,
     by_time: int | None = None,
+    one_key: bool = False,
     mode: str = "hybrid",
     graphs: Sequence[Graph] | None = None,
     cache: str = "none",
@@ -187,6 +190,7 @@ def rank_loader(
       key: a random key, equal on all ranks.
       shuffle: whether seeds are shuffled; otherwise they keep their order.
       by_time: for `items`, as in `Loader`.
+      one_key: as in `Loader`.
       mode: "hybrid": each rank has the whole topology, and a step takes the 2 rounds of the
         features. "vanilla": each rank has the topology of its own nodes, and drawing takes 2
         rounds for each hop but the first; for items also for the first.
@@ -276,7 +280,7 @@ def rank_loader(
 
     def make(sampler: Sampler) -> Source:
         order = (key, batch_size, shuffle, settings, sampler)
-        schedules = ranks.schedules(*order, items, bool(stages), by_time)
+        schedules = ranks.schedules(*order, items, bool(stages), by_time, one_key)
         drawing: RankSampler
         if mode == "hybrid":
             drawing = planned_hybrid(

@@ -65,6 +65,9 @@ class Loader(Shown):
       by_time: the items have a column `time`, and come in its order: in each epoch so many that
         follow each other are shuffled among themselves. With 1 no item comes before an earlier
         one. It takes the place of `shuffle`.
+      one_key: whether all batches of an epoch are drawn with one key. Then what a by-node
+        sampler draws for a seed depends on its node and cutoff alone, not on its batch: as a
+        judgement of it should.
       drop_last: whether an epoch leaves out the items that do not fill a batch.
       capacity: None plans one (`plan_capacity`), which draws a few batches.
       prefetch: how many batches may wait, rounded up to whole super-batches. With 0 the loader
@@ -105,6 +108,7 @@ class Loader(Shown):
         shuffle: bool = True,
         drop_last: bool = False,
         by_time: int | None = None,
+        one_key: bool = False,
         capacity: Capacity | None = None,
         prefetch: int = 2,
         super_batch: int | None = None,
@@ -138,6 +142,7 @@ class Loader(Shown):
                 staged=bool(stages),
                 drop_last=bool(drop_last),
                 by_time=by_time,
+                one_key=bool(one_key),
             )
             learning = Learning.of(sampler, own, age, graph)
             sizes = (capacity, super_batch)

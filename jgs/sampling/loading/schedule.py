@@ -92,6 +92,7 @@ class Schedule:
       staged: whether stages make the seeds of a batch of its items.
       drop_last: as in `Loader`; with one part.
       by_time: as in `Loader`; with one part.
+      one_key: as in `Loader`; the key is that of the epoch's first batch.
       share: `(r, R)`; every batch is divided into `R` equal parts, and this schedule gives the
         `r`-th, the share of a rank.
 
@@ -115,6 +116,7 @@ class Schedule:
         staged: bool = False,
         drop_last: bool = False,
         by_time: int | None = None,
+        one_key: bool = False,
     ):
         self._key_data = jax.device_get(as_key_data(key))
         self._seed_parts, self._shuffle, self._num_nodes = seed_parts, shuffle, num_nodes
@@ -129,6 +131,9 @@ class Schedule:
         self._share, self._staged, self._drop_last = share, staged, drop_last
         if drop_last:
             settings = f"{settings} drop_last"
+        self._one_key = one_key
+        if one_key:
+            settings = f"{settings} one_key"
         self._by_time, self._in_time = by_time, None
         if by_time is not None:
             settings = f"{settings} by_time={require_int('by_time', by_time, 1)}"
@@ -157,7 +162,10 @@ class Schedule:
         """
         epoch_key_data = fold_each(self._key_data, [epoch])[0]
         steps = np.arange(len(self) + more)
-        keys = self._step_keys(epoch_key_data, steps)
+        if self._one_key:
+            keys = step_key_data(epoch_key_data, np.zeros_like(steps))
+        else:
+            keys = self._step_keys(epoch_key_data, steps)
         every = self._items(epoch_key_data, steps.size)
         rank, ranks = self._share
 
@@ -241,8 +249,8 @@ class Schedule:
                     f"the state's {name} must be the loader's, {expected[name]}",
                     state[name],
                     "Make the loader as it was when the state was taken: the same graph, "
-                    "seeds, batch size, stages, drop_last and sampler, and, unless that is "
-                    "by-node, as many ranks.",
+                    "seeds, order, batch size, stages, drop_last and sampler, and, unless that "
+                    "is by-node, as many ranks.",
                 )
         self._key_data = np.array([state["key_0"], state["key_1"]], np.uint32)
         self.epoch, self.step = int(state["epoch"]), int(state["step"])

@@ -62,13 +62,15 @@ class ByTime:
 
         self._run = comm.program(run, (SAME, OWN, OWN), OWN)
 
-    def __call__(self, params: Any) -> list[np.ndarray]:
-        """The rows of the items, `[n, ...]`, on every rank; all ranks call it."""
+    def __call__(self, params: Any, fill: Callable[..., Any] | None = None) -> list[np.ndarray]:
+        """The rows of the items, `[n, ...]`, on every rank; all ranks call it. `fill(batch, x)`
+        returns the features with rows that are learned beside `params`, if it is given."""
         comm = self._comm
         params = comm.same(params)
         self._loader.load_state_dict(self._start)  # every call draws the same
         own: list[list[Any]] = [[] for _ in range(comm.num_local)]
         for batch, x in self._loader:
+            x = x if fill is None else fill(batch, x)
             for found, each in zip(own, comm.local(self._run(params, batch, x)), strict=True):
                 found.append(jax.tree.map(np.asarray, each))
         item, rows = [], []

@@ -128,13 +128,14 @@ class Data:
         `graphs`, in place of those of the training nodes. `by_time` as in `Loader`. Raises
         `InputError`."""
         self._by_time = by_time
+        what = "rows of labels" if before is None else "edges"
         size = self._config.batch_size * self.comm.size
         self._items, self._before, self.graphs = items, before, graphs
         self.num_seeds = num_items(items)
         self.num_steps = -(-self.num_seeds // size)
         if size > self.num_seeds:
             raise InputError(
-                "--batch-size, of all ranks together, must not exceed the number of edges to "
+                f"--batch-size, of all ranks together, must not exceed the number of {what} to "
                 "train on",
                 f"{size} for {self.num_seeds}",
                 "Lower it.",
@@ -188,8 +189,8 @@ class Data:
         """A loader of pairs of a batch and its feature rows. `reduce` is how the first layer
         reduces neighbours; if it is not None, the rows may come as `Inputs` or `Placed`.
         `states` has what `state_of` returned for some samplers. With `judged`, items and a
-        stage, it goes through these in their order. `size` is a rank's batch size, by default
-        the configuration's."""
+        stage, it goes through these in their order, and draws all batches with one key. `size`
+        is a rank's batch size, by default the configuration's."""
 
     @abstractmethod
     def split(self, name: str) -> list[np.ndarray]:
@@ -253,6 +254,7 @@ class WholeData(Data):
             before=before,
             shuffle=judged is None,
             by_time=None if judged else self._by_time,
+            one_key=judged is not None,
             prefetch=config.prefetch,
             read=read,
             age=config.state_age,
@@ -317,6 +319,7 @@ class PartedData(Data):
             key=key,
             shuffle=judged is None,
             by_time=None if judged else self._by_time,
+            one_key=judged is not None,
             mode=config.mode,
             graphs=self._graphs(sampler),
             cache=config.cache,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ from jgs.train.evaluation.exact import exact_inference
 from jgs.train.evaluation.metrics import make_metric
 from jgs.train.evaluation.rows import scratch_folder
 from jgs.train.loop.data import Data
+from jgs.train.loop.learned import LearnedRows
 from jgs.train.loop.losses import Count, Loss, count_seeds, node_loss
 from jgs.train.loop.model import make_model, make_sampler, shape_of_types
 from jgs.train.loop.progress import Meter, timed
@@ -150,12 +151,17 @@ class Job:
                 batch = self._with_degrees(batch, self._degrees)
             yield batch, x
 
-    def metric(self, params: Any, split: str, features: Any = None) -> float:
-        """The metric of the exact outputs on `split`, "val" or "test". `features` are those of
-        the data with the rows that are learned beside `params`, where there are such."""
+    def given_rows(self, learned: LearnedRows, own: Sequence[np.ndarray]) -> Any:
+        """What `metric` takes as `given`: the rows `own`, as `learned.own` returned them, of a
+        model that learns rows beside its parameters. Here: the features with these rows."""
+        return learned.features(self.data.features, own)
+
+    def metric(self, params: Any, split: str, given: Any = None) -> float:
+        """The metric of the exact outputs on `split`, "val" or "test". `given` is what
+        `given_rows` returned, or None for a model without such rows."""
         nodes, labels = self.data.split(split), self.data.host_labels
         own = [np.asarray(labels[asked]) for asked in nodes]
-        outputs = self._infer(params, nodes, features=features)
+        outputs = self._infer(params, nodes, features=given)
         return self._metric.measure(self.comm, outputs, own)
 
     def close(self) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -13,7 +13,8 @@ import optax
 
 from jgs.dist.communicators.comm import OWN, Communicator
 from jgs.dist.rows.embedding import ShardedEmbedding, Table
-from jgs.dist.rows.owners import Token
+from jgs.dist.rows.owners import Owners, Token
+from jgs.dist.rows.split import SplitRows, own_tables
 from jgs.graph import MiniBatch, Schema, TypedFeatures, TypedRows, as_device
 from jgs.models.typed_inputs import TypedInputs
 from jgs.train.loop.schedules import Rate
@@ -46,7 +47,7 @@ class LearnedRows:
     ):
         self.comm, self._rate = comm, rate
         self._place = _Places(schema, inputs.in_features)
-        own = self._place.before(np.asarray(offsets))
+        self._offsets = own = self._place.before(np.asarray(offsets))
         optimizer = optax.chain(
             optax.add_decayed_weights(weight_decay), optax.scale_by_adam(), optax.scale(-1.0)
         )
@@ -60,6 +61,7 @@ class LearnedRows:
         )
         self._ids = comm.program(self._of_batch, (OWN,), OWN)
         self._fits = comm.size == 1  # nobody is asked there
+        self._kept: SplitRows | None = None
 
     def fill(self, batch: MiniBatch, x: TypedRows) -> tuple[TypedRows, Token]:
         """`x`, the rows of the batch's nodes, with the learned ones; and what `push` needs."""
@@ -82,6 +84,20 @@ class LearnedRows:
         """The `features` of each local rank's nodes, where its learned rows, `own`, are the
         tables of the types that have no features."""
         return [self._joined(each, rows) for each, rows in zip(features, own, strict=True)]
+
+    def filler(self, own: Sequence[np.ndarray]) -> Callable[[MiniBatch, TypedRows], TypedRows]:
+        """What fills `x` as `fill` does, but with the rows `own`, as `own()` returned them. It
+        is good until the next call, which takes the memory over. All ranks call both alike."""
+        if self._kept is None:
+            owners = Owners(self.comm, self._offsets, self.table.capacity)
+            self._kept = SplitRows(owners, None, (self.table.width,))
+        kept = self._kept
+        kept.rows = own_tables(kept.owners, own)
+
+        def fill(batch: MiniBatch, x: TypedRows) -> TypedRows:
+            return x._replace(learned=kept.pull(self._ids(batch))[0])
+
+        return fill
 
     def own(self) -> list[np.ndarray]:
         """Copies of each local rank's rows, in the order of its nodes."""

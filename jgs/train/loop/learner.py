@@ -144,8 +144,7 @@ class ModelLearner:
     def _metric(self, params: Any, learned: Any, split: str) -> float:
         if self.learned is None:
             return self.job.metric(params, split)
-        features = self.learned.features(self.job.data.features, learned)
-        return self.job.metric(params, split, features)
+        return self.job.metric(params, split, self.job.given_rows(self.learned, learned))
 
     def spent(self, epoch: int) -> bool:
         patience = self.job.config.patience

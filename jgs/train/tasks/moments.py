@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from jgs.train.config import Config
 from jgs.train.evaluation.by_time import ByTime, numbered
 from jgs.train.evaluation.metrics import ERRORS, METRICS
 from jgs.train.loop.job import Job
+from jgs.train.loop.learned import LearnedRows
 from jgs.train.loop.losses import masked_loss
 from jgs.train.loop.model import make_sampler
 
@@ -31,9 +33,12 @@ class MomentJob(Job):
     before it alone, in training, validation and test. A node may have several rows. The splits
     are the table's. Evaluation is by sampled batches, with a key of its own. Numbers are
     learned less their mean over the training rows, and divided by their deviation there.
+
+    Args:
+      by_time: of training, as in `Loader`.
     """
 
-    def __init__(self, config: Config, data: Any):
+    def __init__(self, config: Config, data: Any, by_time: int | None = None):
         table = data.table
         if not samplers_of(make_sampler(config))[0].takes_time:
             raise InputError(
@@ -47,7 +52,6 @@ class MomentJob(Job):
                 f"{data.name}, without",
                 "Add a column time to the tables of edges, or of nodes.",
             )
-        data.refuse_learned_rows("labels at moments")
         columns = {"nodes": table.nodes, "time": table.time, "label": table.labels}
         self.rows = {}
         for number, split in enumerate(SPLITS):
@@ -60,7 +64,7 @@ class MomentJob(Job):
                 )
             self.rows[split] = {name: np.asarray(a)[some] for name, a in columns.items()}
         self.numbers = table.labels.dtype.kind == "f"
-        data.ask(self.rows["train"], None, data.graphs)
+        data.ask(self.rows["train"], None, data.graphs, by_time)
         super().__init__(config, data)
         self.refuse_degrees("labels at moments")
 
@@ -97,16 +101,18 @@ class MomentJob(Job):
     def _prepare_metric(self, model: Any, scratch: Path | None) -> None:
         sampler = samplers_of(make_sampler(self.config, widths=lambda: model.message_widths))[0]
         states = {one: s for one, s in self._states.items() if repr(one) == repr(sampler)}
-        self._judges = {}
-        for number, split in enumerate(("val", "test"), 4):
-            key = jax.random.fold_in(threefry(self.config.seed), number)
+        key, self._judges = judges_key(self.config), {}
+        for split in ("val", "test"):
             items = {name: self.rows[split][name] for name in ("nodes", "time")}
             loader = self.data.loader(sampler, key, None, states, (numbered(items), None))
             self._judges[split] = ByTime(self.comm, loader, model, outputs_of)
 
-    def metric(self, params: Any, split: str, features: Any = None) -> float:
+    def given_rows(self, learned: LearnedRows, own: Sequence[np.ndarray]) -> Any:
+        return learned.filler(own)
+
+    def metric(self, params: Any, split: str, given: Any = None) -> float:
         """The metric of a split, see the class."""
-        (outputs,), labels = self._judges[split](params), self.rows[split]["label"]
+        (outputs,), labels = self._judges[split](params, given), self.rows[split]["label"]
         if self.numbers:
             return self._error(outputs[:, 0] * self.deviation + self.mean - labels)
         return self._metric.measure(Alone(), [outputs], [labels])
@@ -115,6 +121,11 @@ class MomentJob(Job):
         super().close()
         for judge in getattr(self, "_judges", {}).values():
             judge.close()
+
+
+def judges_key(config: Config) -> jax.Array:
+    """The key of what is drawn to judge a row, and to predict one: both draw the same."""
+    return jax.random.fold_in(threefry(config.seed), 4)
 
 
 def outputs_of(model: Any, batch: Any, x: Any) -> tuple[jax.Array, ...]:

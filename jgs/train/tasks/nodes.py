@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
 from jgs.dist.communicators.comm import Communicator
 from jgs.errors import InputError
-from jgs.options import flag
+from jgs.options import INT32, Option, flag
 from jgs.sampling.base import Adaptive, Sampler
 from jgs.sampling.loading.stages import samplers_of
 from jgs.train.config import OWNERS, Config
@@ -21,6 +22,13 @@ from jgs.train.tasks.task import Task
 class Nodes(Task):
     """Classes of nodes, one each or any number each; or labels of nodes at moments."""
 
+    # fmt: off
+    by_time: Annotated[int | None, Option(
+        "for labels at moments: go through them in the order of time, so many that follow each "
+        "other shuffled; 1: in order", least=1, most=INT32
+    )] = None
+    # fmt: on
+
     like = "nodes"
 
     def check(self, config: Config) -> None:
@@ -29,8 +37,14 @@ class Nodes(Task):
     def open(self, config: Config, comm: Communicator | None = None) -> Job:
         data = open_data(config, comm)
         if data.table is not None:
-            return MomentJob(config, data)
+            return MomentJob(config, data, self.by_time)
         refuse_timed(config)
+        if self.by_time is not None:
+            raise InputError(
+                "--by-time must be for labels at moments",
+                f"{data.name}, which has none",
+                "Leave it out.",
+            )
         return Job(config, data)
 
 
