@@ -76,7 +76,7 @@ def main() -> int:
         common["features"] = str(inputs.features(cache, size, NUM_FEATURES, NUM_CLASSES))
     if "walks" in arguments.only:
         common["edge_types"] = str(inputs.edge_types(cache, size))
-    runner = _Runner(interpreters, common, arguments.iterations)
+    runner = Runner(interpreters, common, arguments.iterations)
     if {"aggregation", "attention"} & set(arguments.only):
         (results["block"],) = runner.run(Contender("jgs", "block_jgs"), [BLOCK], False)
 
@@ -92,7 +92,7 @@ def main() -> int:
             try:
                 for result in runner.run(contender, benchmark.settings, tuned):
                     results["runs"].append(what | {"round": number} | result)
-            except _Failed as error:
+            except Failed as error:
                 results["failures"].append(what | {"round": number, "error": str(error)})
                 say(str(error))
     results["seconds"] = round(time.perf_counter() - began, 1)
@@ -126,7 +126,7 @@ def _arguments() -> argparse.Namespace:
 
 
 def _turns(
-    benchmarks: list[Benchmark], runner: _Runner
+    benchmarks: list[Benchmark], runner: Runner
 ) -> Iterator[tuple[Benchmark, Contender, bool]]:
     for benchmark in benchmarks:
         for tuned in (False, True):
@@ -135,18 +135,18 @@ def _turns(
                     yield benchmark, contender, tuned
 
 
-class _Failed(Exception):
+class Failed(Exception):
     """A contender's process failed; the message says why."""
 
 
-class _Runner:
+class Runner:
     """Runs contenders, each in a process of its own."""
 
     def __init__(self, interpreters: dict[bool, Path], common: dict, iterations: int):
         self.interpreters, self.common, self.iterations = interpreters, common, iterations
 
     def run(self, contender: Contender, settings: Sequence[dict], tuned: bool) -> list[dict]:
-        """The contender's result for each of its settings; raises `_Failed`."""
+        """The contender's result for each of its settings; raises `Failed`."""
         iterations, names = self.iterations, contender.settings
         fewer = max(2, iterations // 4)
         base = {"seeds": self.common["seeds"]}
@@ -169,10 +169,10 @@ class _Runner:
                 timeout=_LIMIT,
             )
         except subprocess.TimeoutExpired:
-            raise _Failed(f"took more than {_LIMIT} s") from None
+            raise Failed(f"took more than {_LIMIT} s") from None
         if done.returncode != 0:
             said = done.stderr.strip().splitlines() or ["nothing"]
-            raise _Failed(f"exit status {done.returncode}: {said[-1]}")
+            raise Failed(f"exit status {done.returncode}: {said[-1]}")
         return json.loads(done.stdout.splitlines()[-1])
 
 

@@ -2,7 +2,7 @@
 
 The versions are pinned, because no other torch loads DGL's libraries. Of torch's CUDA packages,
 only those that `import torch` loads are installed, which takes 4.5 GB of disk instead of 5.5.
-gensim and GraphSAINT have environments of their own.
+gensim, GraphSAINT and the build of TGL's sampler have environments of their own.
 """
 
 from __future__ import annotations
@@ -54,6 +54,35 @@ _SAMPLE_NODES = """
         self.node_sampled.swap(vector[vector[int]](self.num_proc*self.num_sample_per_proc))
 
 """
+TGL = ("pybind11==2.13.6", "setuptools<71")
+TGL_SOURCE = "https://github.com/amazon-science/tgl"
+_TGL_COMMIT = "241b336b7e54186f71273d8f2e0d0f08ca52389e"
+# TGL's layers run on a GPU alone, and with a DGL that is older than 1.0.
+_TGL_LAYERS = (("cuda:0", "cpu"), ("copy_src", "copy_u"), ("copy_edge", "copy_e"))
+# Its second layer reads a pointer that was not set, except in uniform draws at the times of
+# edges. This sets it.
+_TGL_POINTER = (
+    "            double t_ptr_s = omp_get_wtime();\n            if (use_ptr)",
+    """            else
+            {
+                root_nodes = &(ret[ret.size() - 1 - num_history].nodes);
+                root_ts = &(ret[ret.size() - 1 - num_history].ts);
+            }
+            double t_ptr_s = omp_get_wtime();
+            if (use_ptr)""",
+)
+# Its constructor takes lists, which would take minutes. This goes before it.
+_TGL_FROM_ARRAYS = """
+        .def(py::init([](py::array_t<int> indptr, py::array_t<int> indices,
+                         py::array_t<int> eid, py::array_t<float> ts,
+                         int threads, int workers, int layers, std::vector<int> fanouts,
+                         bool recent, bool prop_time, int history, float window) {
+            auto vec = [](auto &a) { return std::vector(a.data(), a.data() + a.size()); };
+            auto p = vec(indptr), i = vec(indices), e = vec(eid);
+            auto t = vec(ts);
+            return new ParallelSampler(p, i, e, t, threads, workers, layers, fanouts, recent,
+                                       prop_time, history, window);
+        }))"""
 GENSIM = ("gensim==4.4.0", "numpy==2.3.5", "scipy==1.16.3")
 _MAKE_VENV = Path(__file__).parents[1] / "tools" / "make_venv.py"
 
@@ -95,6 +124,34 @@ def graphsaint(cache: Path, source: str) -> tuple[Path, Path]:
         _run([interpreter, "graphsaint/setup.py", "build_ext", "--inplace"], folder)
         (folder / "built").touch()
     return interpreter, folder
+
+
+def tgl(cache: Path, source: str) -> Path:
+    """The folder of TGL's sources with its C++ sampler, `sampler_core`, built by its `setup.py`
+    for the peers' environment, and its layers, which run on a CPU.
+
+    `source` is what git clones. Raises `Missing`.
+    """
+    interpreter = _environment(cache / "tgl", [[*TGL]], "import pybind11, setuptools")
+    folder = cache / "tgl" / "source"
+    if not (folder / "built").is_file():
+        shutil.rmtree(folder, ignore_errors=True)
+        _run(["git", "clone", "--quiet", "--no-checkout", source, folder])
+        files = ("sampler_core.cpp", "setup.py", "layers.py")
+        _run(["git", "-C", folder, "checkout", "--quiet", _TGL_COMMIT, "--", *files])
+        named = 'py::class_<ParallelSampler>(m, "ParallelSampler")'
+        _edit(folder / "sampler_core.cpp", _TGL_POINTER, (named, named + _TGL_FROM_ARRAYS))
+        _edit(folder / "layers.py", *_TGL_LAYERS)
+        _run([interpreter, "setup.py", "build_ext", "--inplace"], folder)
+        (folder / "built").touch()
+    return folder
+
+
+def _edit(path: Path, *changes: tuple[str, str]) -> None:
+    text = path.read_text()
+    for old, new in changes:
+        text = text.replace(old, new)
+    path.write_text(text)
 
 
 def _environment(folder: Path, steps: list[list[str]], check: str) -> Path:

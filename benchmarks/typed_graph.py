@@ -34,7 +34,7 @@ def typed(
     both: by relation first."""
     sources = np.empty(indices.size, np.int32)
     types = np.empty(indices.size, np.int16)
-    for first, last in _chunks(indptr):
+    for first, last in chunks(indptr):
         begin, end = int(indptr[first]), int(indptr[last])
         target = np.repeat(np.arange(first, last), np.diff(indptr[first : last + 1]))
         source = np.asarray(indices[begin:end])
@@ -55,7 +55,7 @@ def by_relation(
     """
     num_nodes = indptr.size - 1
     rows = np.zeros((num_relations, num_nodes + 1), np.int64)
-    for first, last in _chunks(indptr):
+    for first, last in chunks(indptr):
         begin, end = int(indptr[first]), int(indptr[last])
         row = np.repeat(np.arange(last - first), np.diff(indptr[first : last + 1]))
         key = types[begin:end].astype(np.int64) * (last - first) + row
@@ -74,9 +74,10 @@ def by_relation(
     return rows, sources
 
 
-def _chunks(indptr: np.ndarray) -> list[tuple[int, int]]:
-    """Ranges of rows with about `_PART` edges each, or one row."""
-    bounds = np.searchsorted(indptr, np.arange(0, int(indptr[-1]), _PART), "right") - 1
+def chunks(indptr: np.ndarray, part: int | None = None) -> list[tuple[int, int]]:
+    """Ranges of rows with about `part` edges each (None: `_PART`), or one row."""
+    part = part or _PART
+    bounds = np.searchsorted(indptr, np.arange(0, int(indptr[-1]), part), "right") - 1
     ends = np.unique([*bounds, indptr.size - 1])
     return list(zip(ends[:-1].tolist(), ends[1:].tolist(), strict=True))
 
