@@ -57,12 +57,6 @@ def batches(setting: dict) -> np.ndarray:
     return np.resize(seeds[: shape[0] * shape[1]], shape)
 
 
-def cutoffs(setting: dict, span: int) -> np.ndarray:
-    """int64 `[iterations, batch]`: the cutoff of each seed, uniform below `span`."""
-    shape = setting["iterations"], setting["batch"]
-    return np.random.default_rng(6).integers(0, span, shape)
-
-
 def link_edges(num_edges: int, setting: dict) -> np.ndarray:
     """int64 `[iterations, batch]`: the edges of each batch of links, uniformly drawn."""
     shape = setting["iterations"], setting["batch"]
