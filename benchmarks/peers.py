@@ -83,6 +83,7 @@ _TGL_FROM_ARRAYS = """
             return new ParallelSampler(p, i, e, t, threads, workers, layers, fanouts, recent,
                                        prop_time, history, window);
         }))"""
+RECBOLE = "recbole==1.2.1"
 GENSIM = ("gensim==4.4.0", "numpy==2.3.5", "scipy==1.16.3")
 _MAKE_VENV = Path(__file__).parents[1] / "tools" / "make_venv.py"
 
@@ -145,6 +146,16 @@ def tgl(cache: Path, source: str) -> Path:
         _run([interpreter, "setup.py", "build_ext", "--inplace"], folder)
         (folder / "built").touch()
     return folder
+
+
+def recbole(cache: Path) -> Path:
+    """RecBole's wheel, which has ml-100k. Raises `Missing`."""
+    folder = cache / "recbole"
+    if not (found := list(folder.glob("*.whl"))):
+        command = ["-m", "pip", "download", "--quiet", "--no-deps", "--dest", folder, RECBOLE]
+        _run([python(cache), *command])
+        found = list(folder.glob("*.whl"))
+    return found[0]
 
 
 def _edit(path: Path, *changes: tuple[str, str]) -> None:
