@@ -83,9 +83,24 @@ def test_the_past_has_the_latest_edges_before_the_cutoff_in_both_directions():
         assert set(past.neighbor[edge[row == i]]) <= partners
 
 
-@pytest.mark.parametrize("model", ["tgat", "untimed"])
-def test_a_model_trains_and_is_judged(written, model):
-    path, _ = written
+def test_without_times_the_graph_has_training_events_alone(written):
+    data = written[1]
+    graphs = [time_quality_jgs.open_graph(data, timed) for timed in (True, False)]
+    for made, end in zip(graphs, (400, data["ends"][0]), strict=True):
+        src, dst = data["src"][:end], data["dst"][:end]
+        target = np.repeat(np.arange(300), np.diff(made.indptr))
+        found = sorted(zip(np.asarray(made.indices).tolist(), target.tolist(), strict=True))
+        there, back = (
+            zip(a.tolist(), b.tolist(), strict=True) for a, b in ((src, dst), (dst, src))
+        )
+        assert found == sorted([*there, *back])
+    timed, untimed = graphs
+    np.testing.assert_array_equal(np.sort(timed.edge_time), np.sort(np.tile(data["time"], 2)))
+    assert untimed.edge_time is None
+
+
+def test_a_model_trains_and_is_judged(written):
+    path, model = written[0], "tgat"
     small = {"hidden": 4, "time_width": 4, "fanouts": (2, 2), "epochs": 2, "eval_batch": 10}
     setting = time_quality.SETTINGS["messages"] | small
     setting |= {"data": path, "model": model, "seed": 0, "batch_size": 50}
