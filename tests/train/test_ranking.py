@@ -29,13 +29,18 @@ def test_average_precision_counts_ties_as_one_step(values):
 def test_ranks_count_ties_half_and_leave_out_what_does_not_count():
     positive = np.array([2.0, 1.0, 0.0])
     negative = np.array([[3.0, 2.0, 2.0, 1.0], [0.0, 0.0, 0.0, 0.0], [1.0, 2.0, 3.0, np.nan]])
-    assert ranks(positive, negative).tolist() == [3, 1, 4]
+    assert ranks(positive, negative).tolist() == [3, 1, 5]
     mask = np.array([[False, True, True, True], [True] * 4, [True, False, False, False]])
     found = ranks(positive, negative, mask)
     assert found.tolist() == [2, 1, 2]
     assert mrr(found) == pytest.approx((1 / 2 + 1 + 1 / 2) / 3)
     assert hits(found, 1) == pytest.approx(1 / 3)
     assert hits(ranks(np.zeros(1), np.zeros((1, 9))), 5) == 0  # all equal: rank 5.5
+
+
+def test_a_score_that_is_no_number_is_no_success():
+    bad = np.array([[0.0, 1.0], [np.nan, 1.0]])
+    assert ranks([np.nan, 2.0], bad).tolist() == [3, 2]
 
 
 def test_hits_among_all_negatives():

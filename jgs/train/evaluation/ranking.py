@@ -26,7 +26,7 @@ def average_precision(scores: np.ndarray, links: np.ndarray) -> float:
 
 def ranks(positive: Any, negative: Any, mask: Any = None) -> np.ndarray:
     """float64 `[n]`: the rank of each link among its negatives, from 1 on. A negative of the
-    same score counts half a place.
+    same score counts half a place, and where a score is NaN a whole one.
 
     Args:
       positive: float `[n]`.
@@ -38,7 +38,7 @@ def ranks(positive: Any, negative: Any, mask: Any = None) -> np.ndarray:
     counts = np.ones(negative.shape, bool) if mask is None else np.asarray(mask)
     above, equal = (
         np.count_nonzero(found & counts, axis=1)
-        for found in (negative > positive, negative == positive)
+        for found in (~(negative <= positive), negative == positive)
     )
     return 1 + above + equal / 2
 

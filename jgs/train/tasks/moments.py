@@ -31,8 +31,9 @@ class MomentJob(Job):
 
     Each row of the table is a seed with the row's time as its cutoff: its sample has what was
     before it alone, in training, validation and test. A node may have several rows. The splits
-    are the table's. Evaluation is by sampled batches, with a key of its own. Numbers are
-    learned less their mean over the training rows, and divided by their deviation there.
+    are the table's, and so are the classes, also where nodes have labels of their own.
+    Evaluation is by sampled batches, with a key of its own. Numbers are learned less their mean
+    over the training rows, and divided by their deviation there.
 
     Args:
       by_time: of training, as in `Loader`.
@@ -64,6 +65,11 @@ class MomentJob(Job):
                 )
             self.rows[split] = {name: np.asarray(a)[some] for name, a in columns.items()}
         self.numbers = table.labels.dtype.kind == "f"
+        labelled = data.host_labels.max(initial=-1) >= 0  # then those are the nodes' classes
+        known = 0 if labelled else data.num_classes
+        data.num_classes = 1 if self.numbers else max(table.num_classes, known)
+        if data.num_classes != known:
+            data.class_names = None
         data.ask(self.rows["train"], None, data.graphs, by_time)
         super().__init__(config, data)
         self.refuse_degrees("labels at moments")
@@ -88,7 +94,7 @@ class MomentJob(Job):
 
     def shape(self) -> dict[str, Any]:
         own = {"moments": True, "mean": self.mean, "deviation": self.deviation}
-        return super().shape() | own | {"numbers": self.numbers}
+        return super().shape() | own | {"numbers": self.numbers, "multilabel": False}
 
     def loss(self, outputs: jax.Array, batch: MiniBatch, labels: Any) -> jax.Array:
         own, mask = batch.items["label"], batch.seed_mask
