@@ -17,6 +17,7 @@ from jgs.partition.folder import write_parts
 from jgs.predict.__main__ import main as predict
 from jgs.train.__main__ import main
 from jgs.train.config import Config
+from jgs.train.evaluation import ranking
 from jgs.train.loop import learner
 from jgs.train.loop import training as loop
 from jgs.train.tasks.task import open_job
@@ -211,6 +212,42 @@ def test_each_relation_has_negatives_of_its_own(kind, tmp_path):
                 assert {*real[: len(past)]} <= past
                 of_past += len(past) > 0
     assert kind == "random" or of_past > 5
+
+
+def test_types_without_features_are_learned_and_judged(tmp_path):
+    """A user buys the item that comes after the last one. Items have learned rows, and the
+    scores that `open_run` gives are those that were judged."""
+    rng, users, items = np.random.default_rng(0), 30, 12
+    user = rng.integers(0, users, 1500)
+    item, at = np.zeros(user.size, int), rng.integers(0, items, users)
+    for i, node in enumerate(user):
+        at[node] = (at[node] + 1) % items if rng.random() < 0.9 else rng.integers(items)
+        item[i] = at[node]
+    buys = ("user", "buys", "item")
+    graph = Graph.from_relations(
+        {"user": users, "item": items}, {buys: (user, item)}, both_ways=True,
+        edge_time={buys: 10 * np.arange(user.size)},
+    )  # fmt: skip
+    features = {"user": np.ones((users, 2), np.float32)}
+    splits = {name: np.array([i]) for i, name in enumerate(("train", "val", "test"))}
+    labels = {"user": np.arange(users) % 2}
+    Dataset.from_arrays(graph, features, labels, splits, name="t").save(tmp_path / "data")
+    more = ("--model", "rsage", "--fanouts", "*=1", "--latest", "--epochs", 12, "--lr", 2e-2)
+    more += ("--decoder", "mlp", "--combine", "concat", "--relation", "buys")
+    assert train(tmp_path / "data", tmp_path / "run", *more) == 0
+    score = json.loads((tmp_path / "run" / "result.json").read_text())["test_accuracy"]
+    assert score > 0.6  # 0.29 by chance
+    run = jgs.open_run(tmp_path / "run")
+    job = open_job(run.config)
+    negatives, links = job.negatives["test"], job.targets.test
+    pairs = np.stack([np.repeat(links["src"], 10), negatives.ravel()], axis=1)
+    ends = np.stack([links["src"], links["dst"]], axis=1)
+    found = ranking.ranks(
+        run.scores(ends, time=links["time"]),
+        run.scores(pairs, time=np.repeat(links["time"], 10)).reshape(-1, 10),
+        negatives >= 0,
+    )
+    assert ranking.mrr(found) == pytest.approx(score, abs=1e-4)
 
 
 def test_the_command_predicts_and_refuses_in_one_line(past, tmp_path, capsys):

@@ -141,16 +141,6 @@ class Data:
                 "Lower it.",
             )
 
-    def refuse_learned_rows(self, what: str) -> None:
-        """Raises `InputError`, which names `what` asks, where a type has no features."""
-        if self.types is not None and 0 in self.types.widths:
-            without = self.types.schema.node_types[self.types.widths.index(0)][0]
-            raise InputError(
-                f"{what} must have features for the nodes of all types",
-                f"none for {without}",
-                "Give them, e.g. a column of ones.",
-            )
-
     def state_of(self, sampler: Sampler, folder: Path | None) -> State:
         """The state of `sampler`, with the help of what its `save` wrote to `folder`. Raises
         `InputError`, on all ranks alike, where these data cannot be trained on with it."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from jgs.sampling.loading.stages import samplers_of
 from jgs.train.config import Config
 from jgs.train.evaluation.by_time import ByTime, batch_size, numbered
 from jgs.train.evaluation.pairs import EVENT_METRICS
+from jgs.train.loop.learned import LearnedRows
 from jgs.train.loop.model import make_sampler
 from jgs.train.tasks.pairs import PairJob
 from jgs.train.tasks.targets import Columns
@@ -73,7 +75,6 @@ class EventJob(PairJob):
 
     def __init__(self, config: Config, task: Any, comm: Communicator | None = None):
         super().__init__(config, task, comm)
-        self.data.refuse_learned_rows("--temporal")
         self.refuse_degrees("--temporal")
 
     def stage(self, copies: int) -> LinkSeeds:
@@ -145,16 +146,20 @@ class EventJob(PairJob):
             loader = self.data.loader(sampler, key, None, states, (items, stage), size)
             self._judges[split] = ByTime(self.comm, loader, model, _scores)
 
-    def metric(self, params: Any, split: str, features: Any = None) -> float:
+    def given_rows(self, learned: LearnedRows, own: Sequence[np.ndarray]) -> Any:
+        return learned.filler(own)
+
+    def metric(self, params: Any, split: str, given: Any = None) -> float:
         """The metric of a split, see the class."""
-        positive, negative = self.scores(params, split)
+        positive, negative = self.scores(params, split, given)
         measure = self._kind.measure
         assert measure is not None
         return measure(positive, negative, self.negatives[split] >= 0, self.task.metric_k)
 
-    def scores(self, params: Any, split: str) -> tuple[np.ndarray, np.ndarray]:
-        """The scores of the split's links, float32 `[n]`, and of their negatives `[n, K]`."""
-        positive, negative = self._judges[split](params)
+    def scores(self, params: Any, split: str, given: Any = None) -> tuple[np.ndarray, ...]:
+        """The scores of the split's links, float32 `[n]`, and of their negatives `[n, K]`.
+        `given` is as for `metric`."""
+        positive, negative = self._judges[split](params, given)
         return positive, negative
 
     def close(self) -> None:
