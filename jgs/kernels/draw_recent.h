@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 #include "draw.h"
@@ -14,71 +15,125 @@
 
 namespace jgs {
 
+// The weight of a run's edges up to one of them, in units that its octave names.
+struct DecayedSum {
+  int64_t octave, sum;
+
+  // In units of a later octave, rounded down.
+  int64_t In(int64_t scale) const {
+    const uint64_t apart = static_cast<uint64_t>(scale) - static_cast<uint64_t>(octave);
+    return sum >> std::min<uint64_t>(apart, 63);
+  }
+};
+
 // Draws by recency from the edges of one run, of which some are removed. The search begins at
 // the latest edge and goes back in growing steps, because most of the weight is near it.
 class RecentRow {
  public:
-  // `run` is where the edges of the run begin.
-  RecentRow(const Recency& recency, int64_t run) : recency_(recency), begin_(run) {}
+  explicit RecentRow(const Recency& recency) : recency_(recency) {}
 
-  // The edge of [start, latest] that the bits draw. The removed edges ascend, and `latest` is
-  // none of them.
-  int64_t Draw(int64_t start, int64_t latest, const int64_t* removed, int64_t num_removed,
-               uint64_t bits) {
-    scale_ = Octave(latest);
-    const int64_t base = Through(start - 1);
-    int64_t left = Minus(Through(latest), base);
-    for (int64_t i = 0; i < num_removed && removed[i] <= latest; ++i) {
-      left = Minus(left, Minus(Through(removed[i]), Through(removed[i] - 1)));
+  // Searches in all rows side by side, so that they wait for memory together. Those without a
+  // draw have found theirs already.
+  static void SearchAll(RecentRow* rows, int num_rows) {
+    for (bool open = true; open;) {
+      open = false;
+      for (int r = 0; r < num_rows; ++r) open |= rows[r].Step();
     }
-    int64_t point = Plus(Below(bits, left), base);
-    for (int64_t i = 0; i < num_removed && removed[i] <= latest; ++i) {
-      const int64_t before = Through(removed[i] - 1);
-      if (before > point) break;
-      point = Plus(point, Minus(Through(removed[i]), before));
+  }
+
+  // Begins with the edges of [start, latest], of which the holes are removed. `run` is where the
+  // edges of their run begin. `latest` is no hole.
+  void Begin(int64_t run, int64_t start, int64_t latest, const Holes& holes) {
+    run_ = run;
+    start_ = start;
+    latest_ = latest;
+    before_ = Through(start - 1);
+    removed_.clear();
+    for (int64_t i = 0; i < holes.num && holes.edge[i] <= latest; ++i) Push(holes.edge[i]);
+  }
+
+  // Begins to search for the edge that the bits draw.
+  void Draw(uint64_t bits) {
+    scale_ = Octave(latest_);
+    const int64_t base = before_.In(scale_), all = Through(latest_).In(scale_);
+    int64_t left = Minus(all, base);
+    for (const Removed& each : removed_) left = Minus(left, each.Weight(scale_));
+    point_ = Plus(Below(bits, left), base);
+    for (const Removed& each : removed_) {
+      if (each.before.In(scale_) > point_) break;
+      point_ = Plus(point_, each.Weight(scale_));
     }
-    return Search(start, latest, point);
+    low_ = start_;
+    high_ = latest_;
+    // No edge weighs more than 2**32, so at least so many are after the edge that is drawn.
+    step_ = std::max<int64_t>(1, Minus(all, point_) >> 32);
+    Aim();
+  }
+
+  // The edge that was found.
+  int64_t Found() const { return high_; }
+
+  // Removes an edge, which must not be the last one that is left.
+  void Remove(int64_t edge) {
+    Push(edge);
+    for (size_t i = removed_.size() - 1; i > 0 && removed_[i - 1].edge > edge; --i) {
+      std::swap(removed_[i - 1], removed_[i]);
+    }
+    while (!removed_.empty() && removed_.back().edge == latest_) {
+      removed_.pop_back();
+      --latest_;
+    }
   }
 
  private:
+  struct Removed {
+    int64_t edge;
+    DecayedSum before, through;  // up to the edge without it, and with it
+
+    int64_t Weight(int64_t scale) const { return Minus(through.In(scale), before.In(scale)); }
+  };
+
+  void Push(int64_t edge) { removed_.push_back({edge, Through(edge - 1), Through(edge)}); }
+
   int64_t Octave(int64_t edge) const {
     const int64_t time = recency_.time[edge], whole = time / recency_.half_life;
     return whole - (time % recency_.half_life < 0);
   }
 
-  // The weight of the run's edges up to and with `edge`, in units of scale_.
-  int64_t Through(int64_t edge) const {
-    if (edge < begin_) return 0;
-    const uint64_t apart =
-        static_cast<uint64_t>(scale_) - static_cast<uint64_t>(Octave(edge));
-    return recency_.sums[edge] >> std::min<uint64_t>(apart, 63);
+  // The weight of the run's edges up to and with `edge`.
+  DecayedSum Through(int64_t edge) const {
+    if (edge < run_) return {0, 0};
+    return {Octave(edge), recency_.sums[edge]};
   }
 
-  // The first edge of [start, latest] with more weight up to it than `point`; `latest` has.
-  int64_t Search(int64_t start, int64_t latest, int64_t point) const {
-    int64_t high = latest, low = start;
-    for (int64_t step = 1; high > low; step *= 2) {
-      const int64_t at = std::max(latest - step, low);
-      if (Through(at) <= point) {
-        low = at + 1;
-        break;
-      }
-      high = at;
+  // What is looked for is the first edge of [low_, high_] with more weight up to it than point_;
+  // high_ has. Looks at one edge; returns whether others are left to look at.
+  bool Step() {
+    if (low_ >= high_) return false;
+    if (Through(at_).In(scale_) > point_) {
+      high_ = at_;
+      step_ *= 2;
+    } else {
+      low_ = at_ + 1;
+      step_ = 0;
     }
-    while (low < high) {
-      const int64_t middle = low + (high - low) / 2;
-      if (Through(middle) > point) {
-        high = middle;
-      } else {
-        low = middle + 1;
-      }
-    }
-    return high;
+    Aim();
+    return low_ < high_;
+  }
+
+  // Decides which edge to look at next: in growing steps until one has too little, then halfway.
+  void Aim() {
+    if (low_ >= high_) return;
+    at_ = step_ > 0 ? std::max(latest_ - step_, low_) : low_ + (high_ - low_) / 2;
+    __builtin_prefetch(&recency_.sums[at_]);
+    __builtin_prefetch(&recency_.time[at_]);
   }
 
   const Recency& recency_;
-  const int64_t begin_;
-  int64_t scale_ = 0;
+  int64_t run_ = 0, start_ = 0, latest_ = 0;
+  int64_t scale_ = 0, point_ = 0, low_ = 0, high_ = 0, step_ = 0, at_ = 0;  // of the search
+  DecayedSum before_{0, 0};
+  std::vector<Removed> removed_;  // those up to `latest_`, ascending
 };
 
 // Draws by recency for the rows of a batch. Removed edges, which are the excluded and, without
@@ -107,7 +162,28 @@ class RecentDraws {
         bits_[i * kLanes + r] = static_cast<uint64_t>(high[r]) << 32 | low[r];
       }
     }
-    for (int r = 0; r < batch_.num_rows; ++r) DrawRow(r);
+    while (rows_.size() < kLanes) rows_.emplace_back(recency_);
+    int64_t draws[kLanes], most = 0;
+    for (int r = 0; r < batch_.num_rows; ++r) {
+      const Stretch& edges = edges_[r];
+      draws[r] = std::min<int64_t>(batch_.fanout, batch_.own_fanout[r]);
+      most = std::max(most, draws[r]);
+      if (draws[r] == 0) continue;
+      rows_[r].Begin(run_[r], edges.start, edges.holes.Edge(edges.start, edges.count - 1),
+                     edges.holes);
+    }
+    for (int64_t i = 0; i < most; ++i) {
+      for (int r = 0; r < batch_.num_rows; ++r) {
+        if (i < draws[r]) rows_[r].Draw(bits_[i * kLanes + r]);
+      }
+      RecentRow::SearchAll(rows_.data(), batch_.num_rows);
+      for (int r = 0; r < batch_.num_rows; ++r) {
+        if (i >= draws[r]) continue;
+        const int64_t found = rows_[r].Found();
+        batch_.position[i * kLanes + r] = static_cast<int32_t>(found - edges_[r].start);
+        if (!replace_ && i + 1 < draws[r]) rows_[r].Remove(found);
+      }
+    }
   }
 
  private:
@@ -119,30 +195,13 @@ class RecentDraws {
     JGS_INLINE void operator()() const { RandomBits<true>(key, d, draw, high, low); }
   };
 
-  void DrawRow(int row) {
-    const Stretch& edges = edges_[row];
-    RecentRow own(recency_, run_[row]);
-    removed_.assign(edges.holes.edge, edges.holes.edge + edges.holes.num);
-    int64_t latest = edges.holes.Edge(edges.start, edges.count - 1);
-    const int64_t draws = std::min<int64_t>(batch_.fanout, batch_.own_fanout[row]);
-    for (int64_t i = 0; i < draws; ++i) {
-      while (std::binary_search(removed_.begin(), removed_.end(), latest)) --latest;
-      const int64_t found = own.Draw(edges.start, latest, removed_.data(),
-                                     static_cast<int64_t>(removed_.size()),
-                                     bits_[i * kLanes + row]);
-      batch_.position[i * kLanes + row] = static_cast<int32_t>(found - edges.start);
-      if (replace_) continue;
-      removed_.insert(std::lower_bound(removed_.begin(), removed_.end(), found), found);
-    }
-  }
-
   Draws& batch_;
   const Recency& recency_;
   const bool replace_;
   Stretch edges_[kLanes];
   int64_t run_[kLanes];
-  std::vector<uint64_t> bits_;   // [fanout][kLanes]
-  std::vector<int64_t> removed_;  // of a row, ascending
+  std::vector<RecentRow> rows_;
+  std::vector<uint64_t> bits_;  // [fanout][kLanes]
 };
 
 }  // namespace jgs

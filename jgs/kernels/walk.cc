@@ -206,12 +206,17 @@ class Lanes {
       const int64_t last = edge_[r] + row_[r].count + holes_[r].num - 1;
       __builtin_prefetch(&o_.recency.sums[last]);
     }
+    while (recent_.size() < kLanes) recent_.emplace_back(o_.recency);
     for (int r = 0; r < num_; ++r) {
       if (edge_[r] < 0) continue;
       const int64_t latest = holes_[r].Edge(edge_[r], row_[r].count - 1);
-      const uint64_t bits = static_cast<uint64_t>(high_[r]) << 32 | low_[r];
-      edge_[r] = RecentRow(o_.recency, run_[r])
-                     .Draw(edge_[r], latest, holes_[r].edge, holes_[r].num, bits);
+      recent_[r].Begin(run_[r], edge_[r], latest, holes_[r]);
+      recent_[r].Draw(static_cast<uint64_t>(high_[r]) << 32 | low_[r]);
+    }
+    RecentRow::SearchAll(recent_.data(), num_);
+    for (int r = 0; r < num_; ++r) {
+      if (edge_[r] < 0) continue;
+      edge_[r] = recent_[r].Found();
       PrefetchEdge(edge_[r]);
     }
   }
@@ -321,6 +326,7 @@ class Lanes {
   int64_t walk_[kLanes], edge_[kLanes];
   int64_t cutoff_[kLanes];    // of the step; 0 without times
   int64_t run_[kLanes];       // where the edges begin of which the row is a part
+  std::vector<RecentRow> recent_;
   int32_t* path_[kLanes];
   int32_t here_[kLanes];
   EdgeRange row_[kLanes];     // or the part of the row that the step draws from
