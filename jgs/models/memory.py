@@ -98,7 +98,8 @@ class Memory(nnx.Module):
         for ids of no nodes, such as padding."""
 
         def of(array: jax.Array) -> jax.Array:
-            return array.at[nodes].get(mode="fill", fill_value=0)
+            get = array.at[nodes].get
+            return get(mode="fill", fill_value=0, wrap_negative_indices=False)
 
         rows, pending = of(state.rows), of(state.pending)
         with exact_integers():
@@ -142,7 +143,8 @@ class Memory(nnx.Module):
         nodes, others = jnp.concatenate([src, dst]), jnp.concatenate([dst, src])
         real = (nodes >= 0) & (nodes < self.num_nodes)
         real &= (others >= 0) & (others < self.num_nodes)
-        place = jnp.where(real & _is_last(nodes, size), nodes, self.num_nodes)
+        nodes = jnp.where(real, nodes, self.num_nodes)  # no event of the other end either
+        place = jnp.where(_is_last(nodes, size), nodes, self.num_nodes)
         memory = jax.lax.stop_gradient(self.read(state, nodes))
         partner = jax.lax.stop_gradient(self.read(state, others))
 

@@ -199,3 +199,19 @@ def test_wrong_features_are_refused():
         memory().record(memory().init(), np.array([0]), np.array([1]), np.array([2]))
     with pytest.raises(InputError, match="width must be at least 1"):
         Memory(N, 0, rngs=nnx.Rngs(0))
+
+
+def test_ids_of_no_nodes():
+    """They have no memory, and an event with one is no event of its other end."""
+    module = memory()
+    src, dst, time = (jnp.array(a) for a in ([1, 1], [2, 3], [5, 9]))
+    features = jnp.ones((2, F))
+    state = module.record(module.init(), src, dst, time, features)
+    one = module.record(module.init(), src[:1], dst[:1], time[:1], features[:1])
+    for padding in (-1, N):
+        rows = module.read(state, jnp.array([padding, 1]))
+        assert not rows[0].any()
+        assert rows[1].any()
+        other = module.record(module.init(), src, jnp.array([2, padding]), time, features)
+        for mine, wanted in zip(jax.tree.leaves(other), jax.tree.leaves(one), strict=True):
+            np.testing.assert_array_equal(mine, wanted)
