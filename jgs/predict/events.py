@@ -11,6 +11,7 @@ from flax import nnx
 from jgs.errors import InputError
 from jgs.graph import Graph
 from jgs.predict.pairs import LinkRun
+from jgs.predict.source import on_graph
 from jgs.sampling import Links
 from jgs.sampling.checks import check_seed_ids
 from jgs.sampling.edges.random import threefry
@@ -39,7 +40,7 @@ class EventRun(LinkRun):
           time: int `[n]`, the cutoff of each pair, or one int for all, in the unit of the
             graph's times. A pair's score depends on edges before it alone.
           relation: as in `LinkRun`.
-          graph: a graph of the same nodes with other edges, such as
+          graph: a graph of the same nodes, by the data set's ids, with other edges, such as
             `graph.with_edges(src, dst, time)`. None: the run's.
 
         Neighbours are drawn by the run's sampler, with a key that the run's seed decides. So a
@@ -55,7 +56,8 @@ class EventRun(LinkRun):
         ids = check_seed_ids(pairs, self.num_nodes(), pairs=True)
         ids = ids if data.own_ids is None else data.own_ids[ids]
         times = np.asarray(time)
-        if times.dtype.kind not in "iu" or times.shape not in ((), (len(ids),)):
+        wide = times.dtype == np.uint64  # of which int64 makes another time
+        if wide or times.dtype.kind not in "iu" or times.shape not in ((), (len(ids),)):
             raise InputError(
                 "time must be an integer, or one for each pair",
                 f"{times.dtype}{list(times.shape)}",
@@ -64,13 +66,9 @@ class EventRun(LinkRun):
         items = {"src": ids[:, 0], "dst": ids[:, 1], "time": np.broadcast_to(times, len(ids))}
         if (number := self._relation(relation)) is not None:
             items["relation"] = np.full(len(ids), number, np.int32)
-        if graph is not None and graph.num_nodes != self.num_nodes():
-            raise InputError(
-                f"the graph must have the run's {self.num_nodes()} nodes",
-                graph.num_nodes,
-                "Give a graph of the same nodes.",
-            )
-        data.graphs = targets.messages if graph is None else [graph]
+        data.graphs = targets.messages
+        if graph is not None:
+            data.graphs = [on_graph(data, self.num_nodes(), graph)]
         sampler: Any = make_sampler(self.config, widths=lambda: self.model.message_widths)
         stage = Links(0, types=targets.types)
         key = jax.random.fold_in(threefry(self.config.seed), 5)

@@ -13,7 +13,7 @@ from jgs.dist.communicators.comm import Communicator
 from jgs.errors import InputError
 from jgs.graph import Graph
 from jgs.predict.run import Predictions, Run, best_class
-from jgs.predict.source import check_digests
+from jgs.predict.source import check_digests, on_graph
 from jgs.sampling.checks import check_seed_ids
 from jgs.train.config import Config
 from jgs.train.evaluation.by_time import ByTime, numbered
@@ -49,7 +49,8 @@ class MomentRun(Run):
           nodes: int `[n]`, in any order; by default all nodes.
           time: int `[n]`, the cutoff of each, or one int for all, in the unit of the graph's
             times. A prediction depends on edges before it alone.
-          graph: a graph of the same nodes with other edges; None: the run's.
+          graph: a graph of the same nodes, by the data set's ids, with other edges; None: the
+            run's.
 
         Neighbours are drawn by the run's sampler, with the key that drew them for the run's
         validation and test. By a sampler that is by-node a prediction depends on its node and
@@ -58,22 +59,17 @@ class MomentRun(Run):
         data, num = self._opened, self._opened.graphs[0].num_nodes
         ids = check_seed_ids(np.arange(num) if nodes is None else nodes, num)
         times = np.asarray(-1.5 if time is None else time)
-        if times.dtype.kind not in "iu" or times.shape not in ((), (len(ids),)):
+        wide = times.dtype == np.uint64  # of which int64 makes another time
+        if wide or times.dtype.kind not in "iu" or times.shape not in ((), (len(ids),)):
             raise InputError(
                 "nodes of a run on labels at moments must have times, one or one for each",
                 "none" if time is None else f"{times.dtype}{list(times.shape)}",
                 "Give time=, the moment that each is predicted at.",
             )
-        if graph is not None and graph.num_nodes != num:
-            raise InputError(
-                f"the graph must have the run's {num} nodes",
-                graph.num_nodes,
-                "Give such a graph.",
-            )
         own = ids if data.own_ids is None else data.own_ids[ids]
         items = {"nodes": own, "time": np.broadcast_to(times, len(ids)).astype(np.int64)}
         whole = data.graphs
-        data.graphs = whole if graph is None else [graph]
+        data.graphs = whole if graph is None else [on_graph(data, num, graph)]
         sampler: Any = make_sampler(self.config, widths=lambda: self.model.message_widths)
         key, judged = judges_key(self.config), (numbered(items), None)
         loader = data.loader(sampler, key, None, {}, judged)

@@ -279,3 +279,5 @@ def test_any_number_of_ranks_learns_the_same(tmp_path, data, more):
     whole = run.predict(time=9_000).probability
     some = run.predict([5, 20], time=9_000).probability
     np.testing.assert_allclose(some, whole[[5, 20]], rtol=1e-4)
+    again = run.predict(time=9_000, graph=data.graph).probability  # by the data set's ids
+    np.testing.assert_allclose(again, whole, rtol=1e-4)

@@ -10,7 +10,7 @@ from flax import nnx
 from small_runs import arrays, same_run
 
 import jgs
-from jgs import Graph
+from jgs import Graph, InputError
 from jgs.data import Dataset
 from jgs.dist.communicators.mesh import Mesh
 from jgs.partition.folder import write_parts
@@ -135,11 +135,13 @@ def test_any_number_of_ranks_learns_the_same(past, tmp_path):
         scores[7:9], run.scores(pairs[7:9], time=9_000), rtol=1e-4, atol=1e-5
     )
     assert not np.allclose(scores, run.scores(pairs, time=3_000))
-    later = run._data[0].graphs[0]  # without what was after the time nothing changes
+    later = events("past").graph  # without what was after the time nothing changes
     past_of = later.edge_subgraph(np.asarray(later.edge_time) < 9_000)
     np.testing.assert_allclose(
         scores, run.scores(pairs, time=9_000, graph=past_of), rtol=1e-4, atol=1e-5
     )
+    with pytest.raises(InputError, match="time must be an integer"):
+        run.scores(pairs, time=np.uint64(2**63 + 5))
 
 
 def test_any_number_of_ranks_judges_the_same(tmp_path):
