@@ -157,7 +157,8 @@ def _at_time(graph: Graph, start: Any, degree: Any, time: Any) -> tuple[Any, Any
             "one without",
             "Give edge_time, or Links(filtered=False).",
         )
-    if graph.schema is not None and len(graph.schema.relations) > 1:
+    relations = () if graph.schema is None else graph.schema.relations
+    if graph.edge_type is not None and len(relations) != 1:  # rows are sorted by type first
         return start, degree, jnp.asarray(time).astype(jnp.int64).reshape(-1)
     begin, end = (count_less(graph.edge_time, start, degree, time + i) for i in (0, 1))
     return start + begin, jnp.maximum(end - begin, 0), None  # 0 for the largest time of all

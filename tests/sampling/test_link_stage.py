@@ -197,6 +197,9 @@ def test_edges_of_a_time(relations):
     want = [each in known for each in zip(a.tolist(), b.tolist(), t.tolist(), strict=True)]
     np.testing.assert_array_equal(found, want)
     assert 100 < sum(want) < 800
+    arrays = {"edge_type": graph.edge_type, "edge_time": graph.edge_time}
+    nameless = Graph(graph.indptr, graph.indices, **arrays)  # by type first all the same
+    np.testing.assert_array_equal(has_edge(nameless, a, b, t), want)
     with pytest.raises(InputError, match="graph with edge_time"):
         has_edge(Graph.from_edges([0], [1], 2), [0], [1], [5])
 
