@@ -52,6 +52,19 @@ def test_at_random_no_held_out_pair_is_a_message(drawn, both_ways):
     assert [pairs(part) for part in again[:3]] == [pairs(part) for part in found[:3]]
 
 
+def test_an_answer_is_an_event_of_its_own():
+    """A graph whose every message is answered later has no reverse edges."""
+    src, dst = np.random.default_rng(0).integers(0, 20, (2, 300))
+    time = 10 * np.arange(src.size)
+    both = np.append(src, dst), np.append(dst, src)
+    for later in (0, 5):
+        graph = Graph.from_edges(*both, 20, edge_time=np.append(time, time + later))
+        found = split(graph, temporal=True)
+        apart = np.count_nonzero(src != dst)
+        assert found.undirected == (later == 0)
+        assert sum(len(p["src"]) for p in found[:3]) == apart * (1 if found.undirected else 2)
+
+
 def test_by_time_the_latest_are_the_test():
     rng = np.random.default_rng(0)
     src, dst = rng.integers(0, 20, (2, 400))

@@ -33,7 +33,8 @@ class Targets(NamedTuple):
       messages: for each local rank the graph of training: it has no edge of `val` and `test`.
       at_test: the graphs of the test: `messages`, or these with the edges of `val`.
       types: the types of src and dst, where all targets have the same; else None.
-      undirected: whether every edge has its reverse, which is no edge of its own.
+      undirected: whether every edge has its reverse, which is no edge of its own: at the same
+        time, if edges have times. A later answer is one.
     """
 
     train: Columns
@@ -185,13 +186,15 @@ class _Split:
         ]
 
     def _undirected(self) -> bool:
-        """Whether every edge has its reverse: by sums of hashes, to which ranks add theirs."""
+        """Whether every edge has its reverse, at the same time if there are times: by sums of
+        hashes, to which ranks add theirs."""
         if self.numbers or _REVERSE in self.graphs[0].edge_columns:
             return False  # the data say which edges are others' reverses
         total = np.zeros(2, np.uint64)
-        for (src, dst), mine in zip(self.ends, self.mine, strict=True):
+        for graph, (src, dst), mine in zip(self.graphs, self.ends, self.mine, strict=True):
+            when = np.asarray(graph.edge_time)[mine] if graph.edge_time is not None else None
             for i, (a, b) in enumerate(((src[mine], dst[mine]), (dst[mine], src[mine]))):
-                total[i : i + 1] += _hashed(a, b).sum(dtype=np.uint64)  # it wraps around
+                total[i : i + 1] += _hashed(a, b, when).sum(dtype=np.uint64)  # it wraps around
             if not self.split_up:
                 break
         if self.split_up:
@@ -328,9 +331,10 @@ def _codes(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     return (np.minimum(a, b).astype(np.int64) << 32) | np.maximum(a, b)
 
 
-def _hashed(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """uint64: a number of two in their order."""
-    return mixed((a.astype(np.uint64) << np.uint64(32)) | b.astype(np.uint64))
+def _hashed(a: np.ndarray, b: np.ndarray, time: np.ndarray | None) -> np.ndarray:
+    """uint64: a number of two in their order, and of the time."""
+    both = mixed((a.astype(np.uint64) << np.uint64(32)) | b.astype(np.uint64))
+    return both if time is None else mixed(both + mixed(time.astype(np.uint64)))
 
 
 def _distinct(columns: Columns) -> Columns:
