@@ -12,7 +12,7 @@ from jgs.sampling.checks import require_int
 from jgs.sampling.edges.random import as_key_data
 
 KINDS = ("random", "historical", "inductive")
-_AT_ONCE = 1 << 20  # nodes that are drawn at a time
+_AT_ONCE = 1 << 20  # nodes that are drawn or left out at a time
 _STEP = np.uint64(0x9E3779B97F4A7C15)
 
 
@@ -62,9 +62,9 @@ def event_negatives(
     src, dst, time = (np.asarray(events[name]).astype(np.int64) for name in _NAMES)
     bits, past = _event_bits(key, src, dst, time), _Past(history)
     made: np.ndarray = np.full((src.size, num), -1, np.int32)
-    size = max(1, _AT_ONCE // (2 * num))
-    for a in range(0, src.size, size):
-        some = slice(a, a + size)
+    read = np.cumsum(2 * num + np.diff(past.events_at(src, time), axis=0)[0])
+    (first,) = np.nonzero(np.diff(read // _AT_ONCE, prepend=-1))
+    for some in map(slice, first, [*first[1:], src.size]):
         taken = past.at(src[some], time[some])
         every = np.full(src[some].size, nodes.size)
         if born is not None:
@@ -168,11 +168,16 @@ class _Past:
         """A number that grows with the source, and then with the time."""
         return (src << 32) | np.searchsorted(self._times, time, side)
 
+    def events_at(self, src: np.ndarray, time: np.ndarray) -> np.ndarray:
+        """int64 `[2, m]`: where the events of each source at its time begin, and where they
+        end, among those that are sorted by both."""
+        codes = [self._code(src, time, side) for side in ("left", "right")]
+        return np.searchsorted(self._at, codes)
+
     def at(self, src: np.ndarray, time: np.ndarray) -> np.ndarray:
         """int64 `[m, 2]`: the pairs of `i` and what is no negative of source number `i`: itself
         and the targets of its events at its time."""
-        begin = np.searchsorted(self._at, self._code(src, time))
-        end = np.searchsorted(self._at, self._code(src, time, "right"))
+        begin, end = self.events_at(src, time)
         event, number = _ragged(np.arange(src.size), end - begin)
         found = np.stack([event, self._dst[begin[event] + number]], axis=1)
         return np.concatenate([found, np.stack([np.arange(src.size), src], axis=1)])
