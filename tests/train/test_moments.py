@@ -7,6 +7,7 @@ import signal
 import jax
 import numpy as np
 import pytest
+from flax import nnx
 from small_runs import arrays, same_run
 
 import jgs
@@ -281,3 +282,23 @@ def test_any_number_of_ranks_learns_the_same(tmp_path, data, more):
     np.testing.assert_allclose(some, whole[[5, 20]], rtol=1e-4)
     again = run.predict(time=9_000, graph=data.graph).probability  # by the data set's ids
     np.testing.assert_allclose(again, whole, rtol=1e-4)
+
+
+def test_more_ranks_than_rows_to_judge(tmp_path):
+    """Three rows each, on four ranks."""
+    folder, data = tmp_path / "parts", moments(numbers=True)
+    split = np.repeat([0, 1, 2], [ROWS - 6, 3, 3]).astype(np.int8)
+    data = dataclasses.replace(data, label_table=data.label_table._replace(split=split))
+    write_parts(folder, data, np.arange(N) % 4, 4, method="random")
+    found = []
+    for ranks in (1, 4):
+        config = Config(
+            partition=str(folder), batch_size=16 // ranks, ranks=ranks, fanouts=(4,), hidden=8,
+            progress=False,
+        )  # fmt: skip
+        job = open_job(config, Mesh(jax.devices()[:ranks]) if ranks > 1 else None)
+        model = job.model(jax.random.key(1))
+        job.start(model, jax.random.key(2), None)
+        found.append([job.metric(nnx.state(model), name) for name in ("val", "test")])
+        job.close()
+    np.testing.assert_allclose(*found, rtol=1e-4)

@@ -27,11 +27,13 @@ def batch_size(config: Config, num_negatives: int) -> int:
     return max(1, min(config.batch_size, _SEEDS // (2 + num_negatives)))
 
 
-def numbered(items: dict[str, Any]) -> dict[str, Any]:
+def numbered(items: dict[str, Any], ranks: int = 1) -> dict[str, Any]:
     """The items `[n]` with the columns that `ByTime` reads: `item`, their numbers, and `real`,
-    which is False in padding."""
+    which is False in padding: copies, so that each of the `ranks` has one."""
     num = len(next(iter(items.values())))
-    return items | {"item": np.arange(num), "real": np.ones(num, bool)}
+    number = np.arange(max(num, ranks))
+    padded = {name: np.asarray(each)[number % num] for name, each in items.items()}
+    return padded | {"item": number, "real": number < num}
 
 
 class ByTime:

@@ -139,7 +139,8 @@ class EventJob(PairJob):
         self._judges = {}
         for number, split in enumerate(("val", "test"), 4):
             links = getattr(self.targets, split)
-            items = numbered(links | {"negatives": self.negatives[split]})
+            given = links | {"negatives": self.negatives[split]}
+            items = numbered(given, self.comm.size)
             key = jax.random.fold_in(threefry(self.config.seed), number)
             stage = LinkSeeds(self.task.eval_negatives, types=self.targets.types)
             size = batch_size(self.config, self.task.eval_negatives)

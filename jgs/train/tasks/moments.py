@@ -110,7 +110,8 @@ class MomentJob(Job):
         key, self._judges = judges_key(self.config), {}
         for split in ("val", "test"):
             items = {name: self.rows[split][name] for name in ("nodes", "time")}
-            loader = self.data.loader(sampler, key, None, states, (numbered(items), None))
+            judged = numbered(items, self.comm.size), None
+            loader = self.data.loader(sampler, key, None, states, judged)
             self._judges[split] = ByTime(self.comm, loader, model, outputs_of)
 
     def given_rows(self, learned: LearnedRows, own: Sequence[np.ndarray]) -> Any:
