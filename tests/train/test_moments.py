@@ -302,3 +302,21 @@ def test_more_ranks_than_rows_to_judge(tmp_path):
         found.append([job.metric(nnx.state(model), name) for name in ("val", "test")])
         job.close()
     np.testing.assert_allclose(*found, rtol=1e-4)
+
+
+def test_numbers_of_any_size(tmp_path):
+    """Also where their squares are no float32."""
+    found = []
+    for scale in (1, 1e21):
+        folder, data = tmp_path / str(scale), moments(numbers=True)
+        table = data.label_table
+        table = table._replace(labels=table.labels * np.float32(scale))
+        dataclasses.replace(data, label_table=table).save(folder)
+        job = open_job(
+            Config(dataset=str(folder), fanouts=(4,), hidden=8, batch_size=60, progress=False)
+        )
+        model = job.model(jax.random.key(1))
+        job.start(model, jax.random.key(2), None)
+        found.append(job.metric(nnx.state(model), "val") / scale)
+        job.close()
+    assert found[0] == pytest.approx(found[1], rel=1e-4)

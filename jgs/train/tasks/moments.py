@@ -85,7 +85,7 @@ class MomentJob(Job):
             )
         self.mean, self.deviation = 0.0, 1.0
         if self.numbers:
-            train = self.rows["train"]["label"]
+            train = self.rows["train"]["label"].astype(np.float64)  # of which squares fit
             self.mean, self.deviation = float(train.mean()), max(float(train.std()), 1e-12)
             self.sign, self._error = -1, ERRORS[name][1]
             return ERRORS[name][0]
@@ -121,7 +121,8 @@ class MomentJob(Job):
         """The metric of a split, see the class."""
         (outputs,), labels = self._judges[split](params, given), self.rows[split]["label"]
         if self.numbers:
-            return self._error(outputs[:, 0] * self.deviation + self.mean - labels)
+            found = outputs[:, 0].astype(np.float64) * self.deviation + self.mean
+            return self._error(found - labels)
         return self._metric.measure(Alone(), [outputs], [labels])
 
     def close(self) -> None:
