@@ -17,8 +17,7 @@ from jgs.dist.communicators.broadcast import everywhere
 from jgs.dist.communicators.collect import rows_on_all
 from jgs.dist.communicators.comm import Alone, Communicator
 from jgs.errors import InputError
-from jgs.graph import Graph, NodeIds, Schema, TypedFeatures, as_device
-from jgs.graph.rows import offsets_of_rows, row_positions
+from jgs.graph import Graph, NodeIds, Schema, TypedFeatures
 from jgs.graph.typed_features import shown_tables
 from jgs.predict.types import schema_of
 from jgs.train.config import Config
@@ -96,14 +95,8 @@ def on_graph(data: Any, num_nodes: int, graph: Graph) -> Graph:
         )
     if data.own_ids is None:
         return graph
-    indptr, nodes = np.asarray(graph.indptr), np.argsort(data.own_ids)
-    place = row_positions(indptr, nodes)
-    arrays = {name: np.asarray(array)[place] for name, array in graph.edge_arrays().items()}
-    arrays["indices"] = data.own_ids[arrays["indices"]]
-    schema = None if graph.schema is None else data.graphs[0].schema
-    made = Graph.from_edge_arrays(offsets_of_rows(indptr, nodes), arrays, schema=schema)
-    born = graph.node_time
-    return made._with(node_time=None if born is None else as_device(np.asarray(born)[nodes]))
+    made = graph.subgraph(np.argsort(data.own_ids))
+    return made._with(schema=graph.schema and data.graphs[0].schema)
 
 
 def _check_matrix(graph: Graph, features: Any, width: int) -> None:
