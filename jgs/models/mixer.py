@@ -96,6 +96,8 @@ class MixerConv(nnx.Module):
         if self.features:
             inputs.append(joined({n: edge[n] for n in self.features}, self.edge_width))
         token = jnp.hstack([*inputs, of_source]) @ self.token_kernel[...] + self.token_bias[...]
+        if not token.shape[0]:  # an empty array cannot be indexed
+            token = jnp.zeros((1, token.shape[1]), token.dtype)
         # Slot K - 1 has the latest edge of each target.
         place = block.indptr[1:, None] - self.num_latest + jnp.arange(self.num_latest)
         held = place >= block.indptr[:-1, None]

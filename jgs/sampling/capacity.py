@@ -82,8 +82,10 @@ class GraphShape(NamedTuple):
 
 
 def round_up(size: int) -> int:
-    """`size` rounded up to one of a few sizes: 16 between one power of two and the next."""
-    step = max(8, 1 << max(0, math.ceil(math.log2(max(size, 1))) - 5))
+    """`size` rounded up to one of a few sizes: 16 between one power of two and the next. Never
+    0: nothing can be read from an empty array."""
+    size = max(size, 1)
+    step = max(8, 1 << max(0, math.ceil(math.log2(size)) - 5))
     return -(-size // step) * step
 
 

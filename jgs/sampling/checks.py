@@ -41,7 +41,8 @@ def refuse_forked() -> None:
 
 def require_int(name: str, value: Any, least: int) -> int:
     """`value` as an int of at least `least`; raises `InputError`."""
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
+    wrong = isinstance(value, bool | np.timedelta64) or not isinstance(value, int | np.integer)
+    if wrong or value < least:
         raise InputError(
             f"{name} must be an int of at least {least}", repr(value), "Change it."
         )
@@ -153,7 +154,8 @@ def checked_seeds(sampler: Any, graph: Graph, seeds: Any) -> Seeds:
             raise InputError(
                 "seeds with times need a graph whose rows are sorted by time",
                 "one of several relations, sorted by relation first",
-                'Give fanouts by relation, such as {"*": 10}, or use Metapath or one relation.',
+                'Give fanouts by relation, such as {"*": 10} (--fanouts "*=10"); or use '
+                "Metapath, or one relation.",
             )
         _check_shape("time", time, nodes.shape, "Give one cutoff a seed.")
     if excluded is not None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from jgs.errors import InputError
+from jgs.graph.checks import MAX_ID, check_range
 from jgs.sampling.checks import require_int
 from jgs.sampling.edges.random import as_key_data
 
@@ -33,7 +34,7 @@ def event_negatives(
       history: `src`, `dst` and `time` int `[E]`: all events. An event's negatives depend on
         those of its source before its time, and at its time, whose targets are none of its
         negatives.
-      events: `src`, `dst` and `time` int `[n]`: the events to judge.
+      events: `src`, `dst` and `time` int `[n]`: the events to judge. The history may lack them.
       candidates: int `[C]`, the distinct nodes that a target may be.
       num: the number of negatives of an event.
       kind: `"random"`: candidates, uniformly. `"historical"`: nodes that were targets of the
@@ -54,18 +55,26 @@ def event_negatives(
     if kind == "inductive" and begin is None:
         raise InputError("inductive negatives need a begin", None, "Give begin=time.")
     num = require_int("num", num, 1)
-    nodes = np.asarray(candidates).reshape(-1)
+    (nodes,) = _columns("the nodes", {"candidates": candidates}, ["candidates"])
+    if nodes.size == 0 or np.unique(nodes).size < nodes.size:
+        raise InputError(
+            "candidates must be distinct nodes, at least one",
+            f"{nodes.size}, of which {np.unique(nodes).size} are distinct",
+            "Give those that a target may be.",
+        )
     ages = np.zeros(0, np.int64)
     if born is not None:
-        order = np.argsort(born, kind="stable")
-        nodes, ages = nodes[order], np.asarray(born)[order]
-    src, dst, time = (np.asarray(events[name]).astype(np.int64) for name in _NAMES)
+        both = {"candidates": nodes, "born": born}
+        _, ages = _columns("the nodes", both, ["candidates", "born"])
+        order = np.argsort(ages, kind="stable")
+        nodes, ages = nodes[order], ages[order]
+    src, dst, time = _columns("events", events)
     bits, past = _event_bits(key, src, dst, time), _Past(history)
     made: np.ndarray = np.full((src.size, num), -1, np.int32)
     read = np.cumsum(2 * num + np.diff(past.events_at(src, time), axis=0)[0])
     (first,) = np.nonzero(np.diff(read // _AT_ONCE, prepend=-1))
     for some in map(slice, first, [*first[1:], src.size]):
-        taken = past.at(src[some], time[some])
+        taken = past.at(src[some], dst[some], time[some])
         every = np.full(src[some].size, nodes.size)
         if born is not None:
             every = np.searchsorted(ages, time[some])
@@ -79,6 +88,31 @@ def event_negatives(
 
 
 _NAMES = ("src", "dst", "time")
+
+
+def _columns(
+    what: str, given: Mapping[str, Any], names: Sequence[str] = _NAMES
+) -> list[np.ndarray]:
+    """The columns of these names, int64 `[n]`. Raises `InputError`, which says `what` they are
+    of."""
+    if missing := [name for name in names if name not in given]:
+        raise InputError(f"{what} must have {', '.join(names)}", f"no {missing[0]}", "Add it.")
+    columns = [np.asarray(given[name]) for name in names]
+    for name, column in zip(names, columns, strict=True):
+        if column.ndim != 1 or (column.size and column.dtype.kind not in "iu"):
+            raise InputError(
+                f"{name} of {what} must be integers [n]",
+                f"{column.dtype}{list(column.shape)}",
+                "Convert them; dates by .astype('datetime64[s]').astype(numpy.int64).",
+            )
+    if len({column.size for column in columns}) > 1:
+        sizes = ", ".join(f"{n} {c.size}" for n, c in zip(names, columns, strict=True))
+        raise InputError(f"columns of {what} must be of one length", sizes, "Give as many.")
+    columns = [column.astype(np.int64) for column in columns]
+    for name, column in zip(names, columns, strict=True):
+        if name not in ("time", "born"):
+            check_range(f"{name} of {what} must be node ids", column, MAX_ID + 1)
+    return columns
 
 
 class _Pool(NamedTuple):
@@ -151,7 +185,7 @@ class _Past:
     """Which targets each source had, and when first."""
 
     def __init__(self, history: Mapping[str, Any]):
-        src, dst, time = (np.asarray(history[name]).astype(np.int64) for name in _NAMES)
+        src, dst, time = _columns("history", history)
         self._times = np.unique(time)
         order = np.lexsort((time, src))
         self._at, self._dst = self._code(src[order], time[order]), dst[order]
@@ -174,13 +208,14 @@ class _Past:
         codes = [self._code(src, time, side) for side in ("left", "right")]
         return np.searchsorted(self._at, codes)
 
-    def at(self, src: np.ndarray, time: np.ndarray) -> np.ndarray:
-        """int64 `[m, 2]`: the pairs of `i` and what is no negative of source number `i`: itself
-        and the targets of its events at its time."""
+    def at(self, src: np.ndarray, dst: np.ndarray, time: np.ndarray) -> np.ndarray:
+        """int64 `[m, 2]`: the pairs of `i` and what is no negative of event number `i`: its two
+        ends, and the targets of its source's events at its time."""
         begin, end = self.events_at(src, time)
         event, number = _ragged(np.arange(src.size), end - begin)
         found = np.stack([event, self._dst[begin[event] + number]], axis=1)
-        return np.concatenate([found, np.stack([np.arange(src.size), src], axis=1)])
+        own = [np.stack([np.arange(src.size), end], axis=1) for end in (src, dst)]
+        return np.concatenate([found, *own])
 
     def before(self, src: np.ndarray, time: np.ndarray, begin: int | None) -> _Pool:
         """The nodes that were first a target of each source from `begin` to its time."""

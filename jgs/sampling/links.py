@@ -18,7 +18,7 @@ from jgs.sampling.edges.eligible import count_less, find
 from jgs.sampling.edges.random import as_key_data, below, node_bits
 from jgs.sampling.loading.items import Degrees
 from jgs.sampling.pairs import edges_between, has_edge, join_nodes, pair_keys
-from jgs.sampling.seeds import Seeds
+from jgs.sampling.seeds import Seeds, as_long
 from jgs.settings import exact_integers
 
 SRC, DST = 0, 1
@@ -165,7 +165,7 @@ class Links:
             ends, time = ends.astype(jnp.int64), items.get("time")
             # What is no node stays what it is: `join_nodes` refuses it, but for padding.
             real = jnp.all((ends >= 0) & (ends < graph.num_nodes), axis=0)
-            cutoff = None if time is None else jnp.asarray(time).astype(jnp.int64).reshape(-1)
+            cutoff = None if time is None else as_long("time", time).reshape(-1)
             if "negatives" in items:
                 nodes, side, log_prob, mask = _given(items["negatives"], real, graph.num_nodes)
             elif self.shared:

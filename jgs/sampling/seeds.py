@@ -41,11 +41,11 @@ class Seeds(Shown):
         self, nodes: Any, time: Any = None, excluded: Any = None, *, inclusive: bool = False
     ):
         self.nodes = _array(nodes)
-        self.time = None if time is None else _long("time", time)
+        self.time = None if time is None else as_long("time", time)
         if self.time is not None and inclusive:
             with exact_integers():  # no edge has the last of all times
                 self.time = jnp.where(self.time == _LAST, self.time, self.time + 1)
-        self.excluded = None if excluded is None else _long("excluded", excluded)
+        self.excluded = None if excluded is None else as_long("excluded", excluded)
 
     @classmethod
     def of(cls, seeds: Any) -> Self:
@@ -84,7 +84,9 @@ def _array(value: Any) -> Any:
         return np.empty(0)
 
 
-def _long(name: str, value: Any) -> jax.Array:
+def as_long(name: str, value: Any) -> jax.Array:
+    """`value` as an int64 array. Raises `InputError`, which names it, for what is no array of
+    integers: a float has no exact time."""
     value = _array(value)
     single = value.ndim == 0
     if single or (value.size and not jnp.issubdtype(value.dtype, jnp.integer)):

@@ -11,7 +11,7 @@ from flax import nnx
 
 from jgs import Graph, InputError
 from jgs.models import RSAGE, TGAT, Mixer, MixerConv, TemporalRSAGE, TGATConv, TimeEncoding
-from jgs.sampling import Neighbors, Seeds
+from jgs.sampling import Loader, Neighbors, Seeds
 from jgs.train import exact_inference
 
 N, DAY = 40, 86_400
@@ -143,6 +143,19 @@ def test_layers_are_their_equations(name, kernels, implemented):
         np.testing.assert_allclose(got[i], want, rtol=2e-4, atol=2e-4)
     assert (np.diff(block.indptr)[:12] > 4).sum() > 5
     assert np.diff(block.indptr)[13] == 0
+
+
+def test_where_no_edge_is_before_any_seed_planned_batches_have_none():
+    """A plan never has room for none: an empty array cannot be indexed."""
+    items = {"nodes": np.arange(8), "time": np.full(8, -(10**9))}
+    for make, graph in ((MODELS["mixer"], GRAPH), (MODELS["trsage"], TYPED)):
+        model = make()
+        fanouts = ({"*": 2},) * 2 if graph is TYPED else (2,)
+        sampler = Neighbors(fanouts, latest=True, edges=model.edge_columns)
+        (batch,) = Loader(graph, items, 8, sampler, key=jax.random.key(0), shuffle=False)
+        x = jnp.ones((batch.nodes.size, 5))
+        assert np.isfinite(model(batch, x)).all()
+        assert int(batch.blocks[0].num_edges) == 0
 
 
 def typed(kind, layers, **options):

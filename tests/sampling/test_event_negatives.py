@@ -1,6 +1,7 @@
 """Negatives of events: what each kind may be, its law, and that no future decides."""
 
 import importlib
+import re
 
 import jax
 import numpy as np
@@ -32,6 +33,39 @@ def partners(src, low, high):
 def at(src, time):
     same = (HISTORY["src"] == src) & (HISTORY["time"] == time)
     return {*HISTORY["dst"][same].tolist()}
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"events": {"src": [0], "time": [5]}}, "events must have src, dst, time; got no dst"),
+        (
+            {"history": {"src": [0], "dst": [1, 2], "time": [3]}},
+            "of one length; got src 1, dst 2",
+        ),
+        (
+            {"events": {"src": [0], "dst": [1], "time": [5.0]}},
+            "time of events must be integers",
+        ),
+        ({"candidates": []}, "candidates must be distinct nodes, at least one"),
+        ({"candidates": [3, 3]}, "2, of which 1 are distinct"),
+        ({"candidates": [2**33]}, "candidates of the nodes must be node ids"),
+        ({"born": [1]}, "got candidates 3, born 1"),
+    ],
+)
+def test_what_does_not_fit_is_refused(changes, says):
+    events = {"src": [0], "dst": [1], "time": [5]}
+    given = {"history": events, "events": events, "candidates": [1, 2, 3], "num": 1} | changes
+    with pytest.raises(InputError, match=re.escape(says)):
+        event_negatives(KEY, **given)
+
+
+def test_an_event_that_the_history_lacks_has_other_negatives_than_its_target():
+    history = {"src": [0], "dst": [1], "time": [0]}
+    events = {"src": np.zeros(40, int), "dst": np.arange(40) % 3 + 1, "time": np.arange(40) + 1}
+    made = event_negatives(KEY, history, events, np.arange(1, 4), 2)
+    assert (made >= 1).all()
+    assert (made != events["dst"][:, None]).all()
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -83,7 +117,7 @@ def test_the_future_decides_nothing(kind):
 def test_they_are_uniform(kind, num):
     """Of 24 nodes all subsets alike, whether a few are drawn or all are put in order."""
     history = {"src": np.full(24, 0), "dst": np.arange(4, 28), "time": np.arange(24)}
-    event = {"src": np.full(9_000, 0), "dst": np.full(9_000, 4), "time": 99 + np.arange(9_000)}
+    event = {"src": np.full(9_000, 0), "dst": np.full(9_000, 2), "time": 99 + np.arange(9_000)}
     for late in (24, 5):  # with a time of few nodes too
         known = {name: column[:late] for name, column in history.items()}
         made = event_negatives(KEY, known, event, np.arange(4, 4 + late), num, kind)

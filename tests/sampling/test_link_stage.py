@@ -233,6 +233,13 @@ def test_what_cannot_be_asked():
         Links(shared=True)(key, graph, items)
     with pytest.raises(InputError, match="items without times"):
         Links(shared=True)(key, graph, items | {"time": np.array([1])})
+    for time, says in (  # a float has no exact time, and would let in the link itself
+        (np.array([1.7e9], np.float32), "time of seeds must be an array of integers"),
+        (np.array([np.nan]), "time of seeds must be an array of integers"),
+        (np.array([2**63 + 5], np.uint64), "64-bit integers"),
+    ):
+        with pytest.raises(InputError, match=says):
+            Links()(key, graph, items | {"time": time})
     # No author of an edge can replace an item by degree: nothing counts, and that is said.
     one = Graph.from_relations({"user": 2, "shop": 3}, {("user", "visits", "shop"): ([0], [1])})
     links = Links(2, "degree", sides="src")

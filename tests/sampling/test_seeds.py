@@ -83,6 +83,7 @@ def test_each_batch_excludes_edges_of_its_own():
     [
         (lambda: Neighbors((2,), window=0), "the window must be an int of at least 1; got 0"),
         (lambda: Neighbors((2,), window=1.5), "got 1.5"),
+        (lambda: Neighbors((2,), window=np.timedelta64(1, "D")), "got np.timedelta64(1,'D')"),
         (lambda: Neighbors((2,), window=2**63), "the window must be below 2**63"),
         (
             lambda: Neighbors((2,), weighted=True, latest=True),

@@ -157,6 +157,10 @@ def test_run_folders_that_are_not_this_run_s(tmp_path, capsys):
         out, err = capsys.readouterr()
         assert (out, err.count("\n"), err[:7]) == ("", 1, "error: "), err
         assert word in err
+    # A run that was refused is none: the corrected command takes its folder.
+    new = [*argv[:-1], str(tmp_path / "new"), "--hidden", "4"]
+    assert main([*new, "--sampler", "seal"]) == 2
+    assert main(new) == 0
     for name, spoil in (
         ("config.json", lambda p: p.write_bytes(b"\xff\xfe\xfa")),
         ("config.json", lambda p: p.mkdir()),

@@ -216,6 +216,36 @@ def test_each_relation_has_negatives_of_its_own(kind, tmp_path):
     assert kind == "random" or of_past > 5
 
 
+def test_a_column_says_what_the_splits_are(tmp_path):
+    rng = np.random.default_rng(0)
+    src, time = rng.integers(0, 9, 300), np.arange(300)
+    dst = (src + rng.integers(1, 9, 300)) % 9
+    split = np.searchsorted([150, 280], time, side="right")
+    for wrong in (False, True):
+        split[7] = 2 * wrong
+        graph = Graph.from_edges(
+            src, dst, 9, edge_time=time, edge_columns={"split": split.astype(np.int8)}
+        )
+        splits = {name: np.array([i]) for i, name in enumerate(("train", "val", "test"))}
+        Dataset.from_arrays(graph, np.eye(9), np.arange(9) % 2, splits, name="s").save(
+            tmp_path / f"{wrong}"
+        )
+        config = Config(
+            task="links", temporal=True, dataset=str(tmp_path / f"{wrong}"), batch_size=50,
+            fanouts=(2,), progress=False,
+        )  # fmt: skip
+        if wrong:
+            with pytest.raises(
+                jgs.InputError, match="test of --temporal must be later than val"
+            ):
+                open_job(config)
+            continue
+        targets = open_job(config).targets
+        assert [np.sort(each["time"]).tolist() for each in targets[:3]] == [
+            [*range(150)], [*range(150, 280)], [*range(280, 300)]
+        ]  # fmt: skip
+
+
 def test_types_without_features_are_learned_and_judged(tmp_path):
     """A user buys the item that comes after the last one. Items have learned rows, and the
     scores that `open_run` gives are those that were judged."""
@@ -275,7 +305,7 @@ def test_the_command_predicts_and_refuses_in_one_line(past, tmp_path, capsys):
     Dataset.from_arrays(graph, features, np.arange(4) % 2, splits, name="untimed").save(untimed)
     for said, call in {
         "two node ids and a time, without --at": lambda: predict(argv),
-        "--split time must be for edges with times": lambda: train(untimed, tmp_path / "a"),
+        "--temporal must have edges with times": lambda: train(untimed, tmp_path / "a"),
         "must split the links by time": lambda: train(
             past, tmp_path / "a", "--split", "random"
         ),

@@ -74,10 +74,11 @@ def check_vanilla(sampler: Sampler) -> None:
             repr(sampler),
             "Use hybrid mode, in which every rank has the whole topology.",
         )
-    if getattr(sampler, "half_life", None) is not None:
+    half_life = getattr(sampler, "half_life", None)
+    if half_life is not None:
         raise InputError(
             "vanilla mode must have a sampler that needs no state of the whole graph",
-            f"half_life={sampler.half_life}",
+            f"half_life={half_life}",
             "Leave half_life out, or use hybrid mode.",
         )
     if sampler.edge_ids or sampler.edge_weights or {*sampler.edges} - _COLUMNS:

@@ -169,8 +169,9 @@ def _shared(saved: Config, given: dict[str, Any]) -> dict[str, Any]:
 def claimed(config: Config) -> Iterator[Path]:
     """A block in which this process alone writes to the run folder; yields the folder's path.
 
-    A new run's folder is made if it is missing, and gets its `config.json`. A resumed run's
-    `config.json` is left as it is: `keep_config` writes it after the data have been accepted.
+    A new run's folder is made if it is missing, and gets its `config.json`. It loses it again
+    where the run is refused before anything else is there. A resumed run's `config.json` is
+    left as it is: `keep_config` writes it after the data have been accepted.
 
     Raises `InputError` where another process holds the folder, or has begun a run there since
     `configure`.
@@ -181,7 +182,8 @@ def claimed(config: Config) -> Iterator[Path]:
             folder.mkdir(parents=True, exist_ok=True)
             stack.enter_context(locked(folder))
             configure(dataclasses.asdict(config))
-            if not (folder / CONFIG).exists():
+            new = not (folder / CONFIG).exists()
+            if new:
                 write_whole(folder / CONFIG, config.to_json())
         except OSError as error:
             place = config.run_dir or "runs"
@@ -190,7 +192,12 @@ def claimed(config: Config) -> Iterator[Path]:
                 refusal(error, place),
                 "Choose another --run-dir.",
             ) from None
-        yield folder
+        try:
+            yield folder
+        except InputError:
+            if new and all(p.name == CONFIG or p.name[0] == "." for p in folder.iterdir()):
+                (folder / CONFIG).unlink()
+            raise
 
 
 def keep_config(folder: Path, config: Config) -> None:

@@ -115,6 +115,12 @@ def make_model(
     if input_dropout is None:  # bags of words are redundant, dense features seldom are
         input_dropout = config.dropout if sparse else 0.0
     inputs: dict[str, Any] = {"in_features": num_features}
+    if types is None and not num_features and ":" not in config.model:
+        raise InputError(
+            "the nodes must have features",
+            "none",
+            "Add columns to the table of nodes; or let --task links learn rows, --learned 64.",
+        )
     if types is not None:
         inputs = {"in_features": types.widths, "schema": types.schema}
         own = {"embedding": embedding, "scales": types.scales}

@@ -31,7 +31,7 @@ def check_events(config: Config, task: Any) -> None:
         (not samplers_of(make_sampler(config))[0].takes_time,
          "--temporal must have a sampler that takes cutoffs", f"--sampler {config.sampler}",
          "Choose another, e.g. neighbors."),
-        (task.split not in ("auto", "time"), "--temporal must split the links by time",
+        (task.split == "random", "--temporal must split the links by time",
          f"--split {task.split}", "Leave it out."),
         (task.shared, "--temporal must have negatives of each link's own time", "--shared",
          "Leave it out."),

@@ -81,7 +81,7 @@ def split_targets(
         unless they are split by time or column.
       val_messages: whether `at_test` has the edges of `val`.
       temporal: targets have their `time`, and `messages` are the graphs themselves, with all
-        edges and their times. It is a split by time.
+        edges and their times. `how` is not random; each split is later than the one before.
 
     A random split keeps all edges between the two nodes of a target of `val` and `test` out of
     `messages`, whatever their direction and relation. One by time or column keeps out the edges
@@ -122,7 +122,13 @@ class _Split:
         val_messages: bool,
         temporal: bool,
     ) -> Targets:
-        how = self._how("time" if temporal else how)
+        if temporal and self.graphs[0].edge_time is None:
+            raise InputError(
+                "--temporal must have edges with times",
+                "a graph without",
+                "Give a column time to the table of edges, or leave --temporal out.",
+            )
+        how = self._how(how)
         found = self._candidates(distinct=how == "random" and self.label is None)
         if how == "column":
             if (order := found.pop("order", None)) is not None:
@@ -131,6 +137,8 @@ class _Split:
             number = found.pop("split")
         else:
             number = self._numbered(found, key, how, test_share, val_share)
+        if temporal:
+            _check_order(found["time"], number)
         parts = []
         for split, name in enumerate(SPLITS):
             part = {
@@ -324,6 +332,18 @@ def _ends(graph: Graph) -> tuple[np.ndarray, np.ndarray]:
     """int32 `[E]` each: the source and the target of every edge."""
     indptr = np.asarray(graph.indptr)
     return np.asarray(graph.indices)[: indptr[-1]], row_of_edges(indptr)
+
+
+def _check_order(time: np.ndarray, number: np.ndarray) -> None:
+    """Raises `InputError` unless each split is later than the one before it."""
+    for split, name in enumerate(SPLITS[1:], 1):
+        before, own = (time[number == each] for each in (split - 1, split))
+        if before.size and own.size and before.max() > own.min():
+            raise InputError(
+                f"the split {name} of --temporal must be later than {SPLITS[split - 1]}",
+                f"an edge at {own.min()}, and one there at {before.max()}",
+                "Correct the column split, or give --split time.",
+            )
 
 
 def _codes(a: np.ndarray, b: np.ndarray) -> np.ndarray:
