@@ -29,7 +29,6 @@ from jgs.sampling.checks import (
 )
 from jgs.sampling.edges.eligible import Eligible, bad_excluded, eligible, weights_of
 from jgs.sampling.edges.random import as_key_data, below, cutoff_keys, node_bits, words
-from jgs.sampling.edges.relabel import equal_ones
 from jgs.sampling.seeds import Seeds
 from jgs.settings import exact_integers
 
@@ -191,8 +190,14 @@ def _walks(
 def walk_numbers(roots: jax.Array, cutoff: jax.Array | None = None) -> jax.Array:
     """int32 `[B]`: for each root, the number of earlier roots that are the same node and, if
     there are cutoffs int64 `[B]`, have the same one."""
-    order, begin = equal_ones(roots, cutoff)
     place = jnp.arange(roots.shape[0], dtype=jnp.int32)
+    keys = [roots] if cutoff is None else [roots, cutoff]
+    *ordered, order = jax.lax.sort([*keys, place], num_keys=len(keys), is_stable=True)
+    differs = jnp.zeros(max(roots.size - 1, 0), bool)
+    for key in ordered:
+        differs |= key[1:] != key[:-1]
+    starts = jnp.concatenate([jnp.ones(1, bool), differs])[: roots.size]
+    begin = jax.lax.cummax(jnp.where(starts, place, 0))
     return jnp.zeros_like(place).at[order].set(place - begin)
 
 

@@ -14,6 +14,7 @@ from jgs.kernels.call import vary_alike
 from jgs.sampling.edges.eligible import Weights
 from jgs.sampling.edges.random import below, node_bits
 
+_UNROLLED = 32  # more draws are made by a loop: programs would be of k**2 / 2 operations
 _LARGEST = jnp.iinfo(jnp.int64).max
 
 
@@ -33,6 +34,19 @@ def distinct(
     Rows with `degree <= k` are undefined: the caller takes all their neighbours.
     """
     of_row = jnp.int64(k) if fanout is None else fanout
+
+    if 0 < k <= _UNROLLED:
+        columns: list[jax.Array] = []
+        for i in range(k):
+            last = jnp.maximum(degree - of_row + i, 0)
+            drawn = below(node_bits(key_data, node, i), last + 1).astype(jnp.int32)
+            taken = jnp.zeros(drawn.shape, bool)
+            for earlier in columns:
+                taken |= earlier == drawn
+            column = jnp.where(taken, last.astype(jnp.int32), drawn)
+            # Without the barrier XLA would compute each column again for all later ones.
+            columns.append(jax.lax.optimization_barrier(column))
+        return jnp.stack(columns, axis=1).astype(jnp.int64)
 
     def draw(i, position):
         last = jnp.maximum(degree - of_row + i, 0).astype(jnp.int64)

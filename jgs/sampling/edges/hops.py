@@ -13,9 +13,9 @@ import jax.numpy as jnp
 
 from jgs.graph import Block, Graph, MiniBatch
 from jgs.kernels.call import FILL, on_cpu, vary_alike
-from jgs.sampling.edges.columns import compacted
 from jgs.sampling.edges.eligible import bad_excluded, eligible
 from jgs.sampling.edges.relabel import relabel
+from jgs.sampling.edges.slots import offsets_of
 from jgs.sampling.seeds import Seeds
 from jgs.settings import exact_integers
 
@@ -26,9 +26,9 @@ Sample = tuple[list[Block], jax.Array, jax.Array, jax.Array, jax.Array | None]
 # draw(graph, key_data, rows, h, room) draws edges with the batch's key `key_data` at the `h`-th
 # of the capacity's hops, from the `Eligible` rows, one for each target. Where the hop has
 # `relations`, each target has a row for each of them, one after the other. Rows of padding have
-# no edges. It returns four arrays: the drawn edges int64 `[room]`, -1 in a slot that drew none;
-# the row of each slot, int32 `[room]`, ascending; the number of slots needed, int64; and the
-# weight of each slot's edge, float32 `[room]`, or None for the weights of the graph. In place
+# no edges. It returns four arrays: the drawn edges int64 `[room]`, and -1 in the slots after
+# them; the row of each, int32 `[room]`, ascending; the number of slots needed, int64; and the
+# weight of each edge, float32 `[room]`, 0 after them, or None for those of the graph. In place
 # of edges it may return anything that the sampler's `Neighbor` understands.
 Draw = Callable[..., tuple[jax.Array, jax.Array, jax.Array, jax.Array | None]]
 
@@ -215,10 +215,9 @@ def _hop(
         if spec.edge_types:
             kind = relation.astype(jnp.int16).at[row].get(mode="fill", fill_value=0)
         row = row // each
-    slots = jnp.searchsorted(row, jnp.arange(nodes.shape[0] + 1, dtype=row.dtype))
-    columns = [(edge, -1), (row, 0), (weight, 0), (kind, 0)]
-    indptr, (edge, row, weight, kind), _ = compacted(slots, edge >= 0, columns)
     valid = edge >= 0
+    indptr = offsets_of(row, valid, nodes.shape[0])
+    kind = None if kind is None else jnp.where(valid, kind, 0)
     neighbors = neighbor(graph, edge)
     fits = total <= edge_capacity
     sources, num_sources, sources_needed = nodes, jnp.int32(num_nodes), jnp.int32(0)

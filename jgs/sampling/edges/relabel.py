@@ -3,24 +3,61 @@ jgs/kernels/relabel_edges.cc (`relabel_edges`)."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import jax
 import jax.numpy as jnp
 
 from jgs import kernels
-from jgs.kernels.call import call, kernel_or_plain
+from jgs.kernels.call import call, kernel_or_plain, vary_alike
 
 
-def equal_ones(ids: jax.Array, cutoff: jax.Array | None) -> tuple[jax.Array, jax.Array]:
-    """int32 `[n]` each: the order that sorts `ids` `[n]`, and then the cutoffs if there are
-    any, stably; and for each place in that order, where the run of equal ones begins."""
-    place = jnp.arange(ids.shape[0], dtype=jnp.int32)
-    keys = [ids] if cutoff is None else [ids, cutoff]
-    *ordered, order = jax.lax.sort([*keys, place], num_keys=len(keys), is_stable=True)
-    differs = jnp.zeros(max(ids.size - 1, 0), bool)
-    for key in ordered:
-        differs |= key[1:] != key[:-1]
-    starts = jnp.concatenate([jnp.ones(1, bool), differs])[: ids.size]
-    return order, jax.lax.cummax(jnp.where(starts, place, 0))
+def first_equal(keys: Sequence[jax.Array], real: jax.Array) -> jax.Array:
+    """int32 `[n]`: for each slot the first one that has the same keys; itself where it is not
+    `real`.
+
+    Args:
+      keys: integers `[n]`, one array or more.
+      real: bool `[n]`.
+
+    Nothing is sorted. The slots are hashed to a table of 1.25n to 2.5n cells. The first slot
+    that comes to a free cell gets it, and so do its equals, for they go the same way. Those
+    that find another's slot there try their next cell together. After `r` rounds about `f**r`
+    of the distinct keys are left, where `f` is the share of the cells that are taken.
+    """
+    num = real.shape[0]
+    size = 1 << (num + num // 4).bit_length()
+    slot, mixed = jnp.arange(num, dtype=jnp.int32), jnp.zeros(num, jnp.uint32)
+    for key in keys:
+        bits = key.astype(jnp.uint64)
+        for word in (bits, bits >> jnp.uint64(32))[: key.dtype.itemsize // 4]:
+            mixed = _mix(mixed ^ word.astype(jnp.uint32))
+    stride = _mix(mixed) | jnp.uint32(1)  # odd, so every cell comes in turn
+
+    def go_on(state: tuple) -> jax.Array:
+        return jnp.any(state[-1])
+
+    def look(state: tuple) -> tuple:
+        cell, table, first, left = state
+        at = (cell & jnp.uint32(size - 1)).astype(jnp.int32)
+        free = left & (table[at] == num)
+        table = table.at[jnp.where(free, at, size)].min(slot, mode="drop")
+        holder = table[at]
+        same = left
+        for key in keys:
+            same &= key.at[holder].get(mode="clip") == key
+        return cell + stride, table, jnp.where(same, holder, first), left & ~same
+
+    begin = (mixed, jnp.full(size, num, jnp.int32), slot, real)
+    begin = vary_alike(*begin, *keys)[:4]
+    return jax.lax.while_loop(go_on, look, begin)[2]
+
+
+def _mix(bits: jax.Array) -> jax.Array:
+    """uint32: a function of `bits` uint32 of which every bit depends on all (Murmur3's end)."""
+    for shift, factor in ((16, 0x85EBCA6B), (13, 0xC2B2AE35)):
+        bits = (bits ^ (bits >> jnp.uint32(shift))) * jnp.uint32(factor)
+    return bits ^ (bits >> jnp.uint32(16))
 
 
 def relabel(
@@ -49,19 +86,18 @@ def relabel(
       the neighbours' positions, int32 `[E]`: the first position of a repeated target, and `S`
       where not valid; and the sources' cutoffs, int64 `[S]` or None, 0 in padding.
 
-    The cost depends on the sample only, not on the graph: one sort of `T + E` ids.
+    The cost depends on the sample only, not on the graph. Nothing is sorted.
     """
     num = targets.shape[0]
     real = jnp.concatenate([jnp.arange(num) < num_targets, valid])
     ids = jnp.concatenate([targets, neighbors])
-    ids = jnp.where(real, ids, jnp.iinfo(jnp.int32).max)
     slot = jnp.arange(ids.shape[0], dtype=jnp.int32)
 
-    cutoffs = None
+    keys, cutoffs = [ids], None
     if cutoff is not None and neighbor_cutoff is not None:
         cutoffs = jnp.concatenate([cutoff, neighbor_cutoff])
-    order, begin = equal_ones(ids, None if cutoffs is None else jnp.where(real, cutoffs, 0))
-    first = jnp.zeros_like(slot).at[order].set(order[begin])
+        keys.append(cutoffs)
+    first = first_equal(keys, real)
 
     new = (first == slot) & real & (slot >= num)
     place = num_targets + jnp.cumsum(new, dtype=jnp.int32) - 1

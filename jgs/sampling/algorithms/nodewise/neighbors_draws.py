@@ -13,6 +13,7 @@ import numpy as np
 from jgs.graph import Graph
 from jgs.sampling.capacity import Capacity
 from jgs.sampling.edges import draw, recency
+from jgs.sampling.edges.columns import compacted
 from jgs.sampling.edges.eligible import Eligible, weights_of
 from jgs.sampling.edges.hops import Sample, sample_hops
 from jgs.sampling.edges.hops_kernel import call_kernel, call_once
@@ -23,6 +24,7 @@ from jgs.sampling.edges.relations import (
     relation_draws,
     relations_of,
 )
+from jgs.sampling.edges.slots import row_of_slot
 from jgs.sampling.seeds import Seeds
 
 
@@ -107,10 +109,15 @@ def _draw(
     ends = jnp.cumsum(bound)
     total = jnp.max(ends, initial=0)
     slot = jnp.arange(room, dtype=jnp.int64)
-    row = jnp.clip(jnp.searchsorted(ends, slot, side="right"), 0, max(bound.shape[0] - 1, 0))
+    row = jnp.minimum(row_of_slot(ends, room), max(bound.shape[0] - 1, 0))
     nth = slot - (ends - bound)[row]
     edge, drawn = _edges(key_data, graph, rows, row, nth, spec, fanouts, sums)
-    return jnp.where(drawn & (slot < total), edge, -1), row, total, None
+    edge = jnp.where(drawn & (slot < total), edge, -1)
+    if spec.weighted or spec.half_life is not None:  # then a draw may have no edge
+        _, (edge, row), _ = compacted(
+            jnp.zeros(1, jnp.int32), edge >= 0, [(edge, -1), (row, 0)]
+        )
+    return edge, row, total, None
 
 
 def _edges(
