@@ -93,10 +93,7 @@ def appended(
         sums = weight_prefix_sums(within, arrays["edge_weight"][changed])
         arrays["edge_weight_prefix"][changed] = sums
     made: GraphArrays = type(graph).from_edge_arrays(total, arrays, schema=graph.schema)
-    return made._with(
-        node_time=None if born is None else as_device(born),
-        node_columns=graph.node_columns if size == old_nodes else {},
-    )
+    return made._with(node_time=None if born is None else as_device(born))
 
 
 def inserted(array: np.ndarray, at: np.ndarray, added: np.ndarray) -> np.ndarray:

@@ -166,7 +166,7 @@ class GraphArrays:
         if schema is not None and "edge_type" not in arrays:
             schema = schema.without_relations()
         made = self.from_edge_arrays(indptr, arrays, schema=schema)
-        return made._with(node_time=self.node_time, node_columns=self.node_columns)
+        return made._with(node_time=self.node_time)
 
     # -- files -------------------------------------------------------------------------------
 

@@ -77,8 +77,8 @@ class Changed(GraphArrays):
 
         The result equals the graph of all edges together, and edges of before keep their
         order. `edge_order` counts on: from the number of edges, or after its largest entry if
-        that is more. In a graph with relations it is in the order of the calls. `node_columns`
-        are kept if there are no new nodes, else left out.
+        that is more. In a graph with relations it is in the order of the calls. As in every
+        graph of other edges `node_columns` are left out, for edges may have decided them.
 
         No edge is sorted again, but each array of edges is copied once, however few are new.
         Where each call adds at least a fixed share of the edges, all calls together take time
