@@ -6,17 +6,15 @@ from typing import Any
 
 import jax
 import numpy as np
-from flax import nnx
 
 from jgs.errors import InputError
 from jgs.graph import Graph
+from jgs.predict.by_time import cutoffs, judged_at
 from jgs.predict.pairs import LinkRun
-from jgs.predict.source import on_graph
 from jgs.sampling import Links
 from jgs.sampling.checks import check_seed_ids
 from jgs.sampling.edges.random import threefry
-from jgs.train.evaluation.by_time import ByTime, batch_size, numbered
-from jgs.train.loop.model import make_sampler
+from jgs.train.evaluation.by_time import batch_size
 
 
 class EventRun(LinkRun):
@@ -46,39 +44,16 @@ class EventRun(LinkRun):
         Neighbours are drawn by the run's sampler, with a key that the run's seed decides. So a
         pair's score does not depend on the other pairs.
         """
-        if time is None:
-            raise InputError(
-                "pairs of a run of --temporal must have times",
-                "none",
-                "Give time=, the moment that each pair is scored at.",
-            )
         data, targets = self._data
         ids = check_seed_ids(pairs, self.num_nodes(), pairs=True)
+        times = cutoffs(time, len(ids), "pairs of a run of --temporal")
         ids = ids if data.own_ids is None else data.own_ids[ids]
-        times = np.asarray(time)
-        wide = times.dtype == np.uint64  # of which int64 makes another time
-        if wide or times.dtype.kind not in "iu" or times.shape not in ((), (len(ids),)):
-            raise InputError(
-                "time must be an integer, or one for each pair",
-                f"{times.dtype}{list(times.shape)}",
-                "Convert it with .astype(int).",
-            )
-        items = {"src": ids[:, 0], "dst": ids[:, 1], "time": np.broadcast_to(times, len(ids))}
+        items = {"src": ids[:, 0], "dst": ids[:, 1], "time": times}
         if (number := self._relation(relation)) is not None:
             items["relation"] = np.full(len(ids), number, np.int32)
-        data.graphs = targets.messages
-        if graph is not None:
-            data.graphs = [on_graph(data, self.num_nodes(), graph)]
-        sampler: Any = make_sampler(self.config, widths=lambda: self.model.message_widths)
-        stage = Links(0, types=targets.types)
-        key = jax.random.fold_in(threefry(self.config.seed), 5)
-        judged, size = (numbered(items), stage), batch_size(self.config, 0)
-        loader = data.loader(sampler, key, None, {}, judged, size)
-        judge = ByTime(data.comm, loader, self.model, _positive)
-        try:
-            return judge(nnx.state(self.model))[0]
-        finally:
-            judge.close()
+        data.graphs, key = targets.messages, jax.random.fold_in(threefry(self.config.seed), 5)
+        stage, size = Links(0, types=targets.types), batch_size(self.config, 0)
+        return judged_at(self, data, items, graph, key, _positive, stage, size)
 
     def embed(self, *args: Any, **options: Any) -> np.ndarray:
         """Raises `InputError`: a node has a row at each time."""

@@ -6,19 +6,17 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from flax import nnx
 
 from jgs.data.values import SPLITS
 from jgs.dist.communicators.comm import Communicator
 from jgs.errors import InputError
 from jgs.graph import Graph
+from jgs.predict.by_time import cutoffs, judged_at
 from jgs.predict.run import Predictions, Run, best_class
-from jgs.predict.source import check_digests, on_graph
+from jgs.predict.source import check_digests
 from jgs.sampling.checks import check_seed_ids
 from jgs.train.config import Config
-from jgs.train.evaluation.by_time import ByTime, numbered
 from jgs.train.loop.data import open_data
-from jgs.train.loop.model import make_sampler
 from jgs.train.tasks.moments import judges_key, outputs_of
 
 
@@ -58,27 +56,10 @@ class MomentRun(Run):
         """
         data, num = self._opened, self._opened.graphs[0].num_nodes
         ids = check_seed_ids(np.arange(num) if nodes is None else nodes, num)
-        times = np.asarray(-1.5 if time is None else time)
-        wide = times.dtype == np.uint64  # of which int64 makes another time
-        if wide or times.dtype.kind not in "iu" or times.shape not in ((), (len(ids),)):
-            raise InputError(
-                "nodes of a run on labels at moments must have times, one or one for each",
-                "none" if time is None else f"{times.dtype}{list(times.shape)}",
-                "Give time=, the moment that each is predicted at.",
-            )
+        times = cutoffs(time, len(ids), "nodes of a run on labels at moments")
         own = ids if data.own_ids is None else data.own_ids[ids]
-        items = {"nodes": own, "time": np.broadcast_to(times, len(ids)).astype(np.int64)}
-        whole = data.graphs
-        data.graphs = whole if graph is None else [on_graph(data, num, graph)]
-        sampler: Any = make_sampler(self.config, widths=lambda: self.model.message_widths)
-        key, judged = judges_key(self.config), (numbered(items), None)
-        loader = data.loader(sampler, key, None, {}, judged)
-        data.graphs = whole
-        judge = ByTime(data.comm, loader, self.model, outputs_of)
-        try:
-            (outputs,) = judge(nnx.state(self.model))
-        finally:
-            judge.close()
+        key, items = judges_key(self.config), {"nodes": own, "time": times}
+        outputs = judged_at(self, data, items, graph, key, outputs_of)
         if self._shape["numbers"]:
             return outputs[:, 0] * np.float32(self._shape["deviation"]) + np.float32(
                 self._shape["mean"]

@@ -84,21 +84,6 @@ def of_graph(graph: Graph, features: Any, width: int, types: Types | None) -> Ru
     return RunData(Alone(), [graph], every, [features], None, {})
 
 
-def on_graph(data: Any, num_nodes: int, graph: Graph) -> Graph:
-    """A user's `graph`, by the data set's ids, with those that the nodes have in `data`. Raises
-    `InputError` unless it has `num_nodes`."""
-    if graph.num_nodes != num_nodes:
-        raise InputError(
-            f"the graph must have the run's {num_nodes} nodes",
-            graph.num_nodes,
-            "Give a graph of the same nodes.",
-        )
-    if data.own_ids is None:
-        return graph
-    made = graph.subgraph(np.argsort(data.own_ids))
-    return made._with(schema=graph.schema and data.graphs[0].schema)
-
-
 def _check_matrix(graph: Graph, features: Any, width: int) -> None:
     shape: tuple[int, ...] = getattr(features, "shape", ())
     if len(shape) != 2 or shape[0] != graph.num_nodes:

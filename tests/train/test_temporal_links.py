@@ -140,7 +140,7 @@ def test_any_number_of_ranks_learns_the_same(past, tmp_path):
     np.testing.assert_allclose(
         scores, run.scores(pairs, time=9_000, graph=past_of), rtol=1e-4, atol=1e-5
     )
-    with pytest.raises(InputError, match="time must be an integer"):
+    with pytest.raises(InputError, match="must have times: integers of 64 bits"):
         run.scores(pairs, time=np.uint64(2**63 + 5))
 
 

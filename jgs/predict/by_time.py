@@ -1,0 +1,77 @@
+"""What predictions at a time share: the cutoffs that are asked for, and sampled batches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import jax
+import numpy as np
+from flax import nnx
+
+from jgs.errors import InputError
+from jgs.graph import Graph
+from jgs.train.evaluation.by_time import ByTime, numbered
+from jgs.train.loop.model import make_sampler
+
+
+def cutoffs(time: Any, num: int, what: str) -> np.ndarray:
+    """int64 `[num]`: the cutoff of each of what is asked for, from an int array `[num]` or one
+    int for all. Raises `InputError`, which says `what` is asked for."""
+    times = np.asarray(np.nan if time is None else time)
+    whole = times.dtype.kind in "iu" and times.dtype != np.uint64  # which int64 does not hold
+    if not whole or times.shape not in ((), (num,)):
+        raise InputError(
+            f"{what} must have times: integers of 64 bits, one for all {num} or one each",
+            "none" if time is None else f"{times.dtype}{list(times.shape)}",
+            "Give time=, in the unit of the graph's times.",
+        )
+    return np.broadcast_to(times, num).astype(np.int64)
+
+
+def judged_at(
+    run: Any,
+    data: Any,
+    items: Mapping[str, Any],
+    graph: Graph | None,
+    key: jax.Array,
+    outputs: Callable[..., tuple[jax.Array, ...]],
+    stage: Any = None,
+    size: int | None = None,
+) -> np.ndarray:
+    """What `outputs` computes of each item with the run's parameters, `[n, ...]`.
+
+    Args:
+      run: the `Run`.
+      data: its `jgs.train.loop.data.Data`, with the graphs that it predicts on.
+      items: have `time`, and nodes by their ids in `data`.
+      graph: the user's, by the data set's ids, in place of the run's; or None.
+      key: decides what is drawn, by the run's sampler.
+      outputs, stage, size: as in `ByTime` and `Data.loader`.
+    """
+    own = data.graphs
+    if graph is not None:
+        data.graphs = [_by_own_ids(data, graph)]
+    sampler: Any = make_sampler(run.config, widths=lambda: run.model.message_widths)
+    loader = data.loader(sampler, key, None, {}, (numbered(dict(items)), stage), size)
+    data.graphs = own
+    judge = ByTime(data.comm, loader, run.model, outputs)
+    try:
+        return judge(nnx.state(run.model))[0]
+    finally:
+        judge.close()
+
+
+def _by_own_ids(data: Any, graph: Graph) -> Graph:
+    """A user's `graph`, with the ids that the nodes have in `data`."""
+    num = data.graphs[0].num_nodes
+    if graph.num_nodes != num:
+        raise InputError(
+            f"the graph must have the run's {num} nodes",
+            graph.num_nodes,
+            "Give a graph of the same nodes.",
+        )
+    if data.own_ids is None:
+        return graph
+    made = graph.subgraph(np.argsort(data.own_ids))
+    return made._with(schema=graph.schema and data.graphs[0].schema)
