@@ -29,6 +29,7 @@ _COMMON = {
     "hidden": 64,
     "heads": 2,
     "time_width": 64,
+    "time_unit": 3600.0,  # seconds: both sides encode hours
     "fanouts": (10, 10),
     "dropout": 0.1,
     "lr": 1e-3,

@@ -55,8 +55,9 @@ def make(setting: dict, num_nodes: int) -> PairModel:
     options = {"dropout": setting["dropout"], "rngs": rngs}
     sizes = (width, width, width, len(setting["fanouts"]))
     if setting["model"] == "tgat":
-        drops = {"attention_dropout": setting["dropout"], "time_width": setting["time_width"]}
-        encoder = TGAT(*sizes, heads=setting["heads"], **drops, **options)
+        own = {name: setting[name] for name in ("heads", "time_width", "time_unit")}
+        own |= {"attention_dropout": setting["dropout"]}
+        encoder = TGAT(*sizes, **own, **options)
     else:
         encoder = GraphSAGE(*sizes, **options)
     decoder = MLPDecoder(width, combine="concat", rngs=rngs)

@@ -53,6 +53,7 @@ class Sampler:
     def __init__(self, data: dict, setting: dict):
         self.past = time_quality_data.Past(data["src"], data["dst"], data["time"])
         self.fanouts, self.inherited = setting["fanouts"], setting["inherited"]
+        self.unit = np.float32(setting["time_unit"])
 
     def sample(self, nodes: np.ndarray, cutoff: np.ndarray) -> tuple[np.ndarray, list]:
         blocks = []
@@ -65,7 +66,7 @@ class Sampler:
                 num_dst_nodes=len(nodes),
             )
             when = self.past.time[edge]
-            elapsed = (cutoff[row] - when).astype(np.float32)
+            elapsed = (cutoff[row] - when).astype(np.float32) / self.unit
             block.edata["dt"] = torch.from_numpy(elapsed)
             nodes = np.concatenate([nodes, self.past.neighbor[edge]])
             cutoff = np.concatenate([cutoff, cutoff[row] if self.inherited else when])

@@ -29,7 +29,9 @@ class TimeEncoding(nnx.Module):
 
     With `learned` it is the functional encoding of TGAT (Xu et al., "Inductive Representation
     Learning on Temporal Graphs", 2020, section 3.2), which Bochner's theorem suggests: `w` and
-    `b` are learned, and at first `w[i] = 10**(-9 i / (width - 1))` and `b = 0`. Without it is
+    `b` are learned, and at first `w[i] = 10**(-9 i / (width - 1))` and `b = 0`. What is learned
+    is the logarithm of `w`: a step of Adam that is a part of 1 would wipe out frequencies of
+    1e-6, which are those that tell days in seconds from each other. Without it is
     the encoding of GraphMixer (Cong et al., "Do We Really Need Complicated Model Architectures
     For Temporal Networks?", 2023, section 3.1): `w[i] = sqrt(width)**(-i / sqrt(width))` is not
     learned, and there is no `b`. Here `i` counts from 0.
@@ -50,7 +52,7 @@ class TimeEncoding(nnx.Module):
             raise InputError("the unit of times must be above 0", unit, "Give e.g. 86400.0.")
         self.width, self.unit, self.learned = width, float(unit), learned
         if learned:
-            self.frequency = nnx.Param(jnp.asarray(_of_tgat(width)))
+            self.log_frequency = nnx.Param(jnp.log(jnp.asarray(_of_tgat(width))))
             self.phase = nnx.Param(jnp.zeros(width))
 
     @usual_promotion()
@@ -58,7 +60,7 @@ class TimeEncoding(nnx.Module):
         scaled = elapsed.astype(jnp.float32)[:, None] / np.float32(self.unit)
         if not self.learned:
             return jnp.cos(scaled * _of_mixer(self.width))
-        return jnp.cos(scaled * self.frequency[...] + self.phase[...])
+        return jnp.cos(scaled * jnp.exp(self.log_frequency[...]) + self.phase[...])
 
 
 def _of_tgat(width: int) -> np.ndarray:

@@ -45,7 +45,8 @@ def test_the_recurrence_event_by_event():
     module = memory()
     state, known = module.init(), {v: (np.zeros(D), None) for v in range(N)}
     record = nnx.jit(lambda module, *of: module.record(*of))
-    frequency, phase = (np.asarray(p[...]) for p in (module.time.frequency, module.time.phase))
+    frequency = np.exp(np.asarray(module.time.log_frequency[...]))
+    phase = np.asarray(module.time.phase[...])
     time, before = 1 << 40, {}
 
     def now(v):

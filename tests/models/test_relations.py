@@ -151,7 +151,7 @@ def temporal(conv, x, source, target, relation):
     """Each edge becomes a source of its own, of which an R-SAGE is taken."""
     time, kernel = conv.time, conv.time_kernel[...]
     elapsed = elapsed_of(target)[:, None] / time.unit
-    phi = jnp.cos(elapsed * time.frequency[...] + time.phase[...])
+    phi = jnp.cos(elapsed * jnp.exp(time.log_frequency[...]) + time.phase[...])
     message = x[source] + jnp.einsum("ef,efo->eo", phi, kernel[relation])
     rows = jnp.concatenate([x[:TARGETS], jnp.maximum(message, 0)])
     return rgcn(conv, rows, TARGETS + np.arange(source.size), target, relation)

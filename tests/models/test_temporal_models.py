@@ -79,7 +79,7 @@ def dense_tgat(conv, x_own, x, elapsed, price):
         if n != "time"
     }
     heads, width = conv.num_heads, conv.attention_features
-    frequency = np.asarray(conv.time.frequency[...], np.float64)
+    frequency = np.exp(np.asarray(conv.time.log_frequency[...], np.float64))
 
     def phi(t):
         return np.cos(np.asarray(t, np.float64)[:, None] / conv.time.unit * frequency)
