@@ -29,12 +29,14 @@ class TimeEncoding(nnx.Module):
 
     With `learned` it is the functional encoding of TGAT (Xu et al., "Inductive Representation
     Learning on Temporal Graphs", 2020, section 3.2), which Bochner's theorem suggests: `w` and
-    `b` are learned, and at first `w[i] = 10**(-9 i / (width - 1))` and `b = 0`. What is learned
-    is the logarithm of `w`: a step of Adam that is a part of 1 would wipe out frequencies of
-    1e-6, which are those that tell days in seconds from each other. Without it is
-    the encoding of GraphMixer (Cong et al., "Do We Really Need Complicated Model Architectures
-    For Temporal Networks?", 2023, section 3.1): `w[i] = sqrt(width)**(-i / sqrt(width))` is not
-    learned, and there is no `b`. Here `i` counts from 0.
+    `b` are learned, and at first `w[i] = 10**(-9 i / (width - 1))` and `b = 0`. The parameter
+    is the logarithm of `w`. A step of Adam moves a parameter by about its rate, such as 1e-3,
+    which would wipe out a `w` of 1e-6.
+
+    Without `learned` it is the encoding of GraphMixer (Cong et al., "Do We Really Need
+    Complicated Model Architectures For Temporal Networks?", 2023, section 3.1):
+    `w[i] = sqrt(width)**(-i / sqrt(width))` is not learned, and there is no `b`. Here `i`
+    counts from 0.
 
     Args:
       width: the number of cosines.

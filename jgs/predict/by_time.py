@@ -49,12 +49,13 @@ def judged_at(
       key: decides what is drawn, by the run's sampler.
       outputs, stage, size: as in `ByTime` and `Data.loader`.
     """
-    own = data.graphs
-    if graph is not None:
-        data.graphs = [_by_own_ids(data, graph)]
+    own, judged = data.graphs, (numbered(dict(items)), stage)
     sampler: Any = make_sampler(run.config, widths=lambda: run.model.message_widths)
-    loader = data.loader(sampler, key, None, {}, (numbered(dict(items)), stage), size)
-    data.graphs = own
+    try:  # a graph that is refused must not be asked again
+        data.graphs = own if graph is None else [_by_own_ids(data, graph)]
+        loader = data.loader(sampler, key, None, {}, judged, size)
+    finally:
+        data.graphs = own
     judge = ByTime(data.comm, loader, run.model, outputs)
     try:
         return judge(nnx.state(run.model))[0]

@@ -221,6 +221,12 @@ def test_classes_are_those_of_the_table(tmp_path):
     assert run.class_names is None
     with pytest.raises(jgs.InputError, match="of a run without labels at moments"):
         run.split("train")
+    # A graph that is refused changes nothing for the next question.
+    told = run.predict([3], time=9_000).probability
+    untimed = Graph.from_edges([0], [1], N)
+    with pytest.raises(jgs.InputError, match="times"):
+        run.predict([3], time=9_000, graph=untimed)
+    assert run.predict([3], time=9_000).probability == told
 
 
 def test_a_run_in_the_order_of_time_is_resumed_within_an_epoch(past, tmp_path, monkeypatch):
