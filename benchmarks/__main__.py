@@ -39,7 +39,8 @@ _NOT_PASSED_ON = {"LD_PRELOAD", "GLIBC_TUNABLES", "XLA_FLAGS"}
 
 
 def main() -> int:
-    arguments = _arguments()
+    keys = [benchmark.key for benchmark in BENCHMARKS]
+    arguments = parsed(parser_of("python -m benchmarks", __doc__, keys))
     cache, size = arguments.cache.resolve(), graph.QUICK if arguments.quick else graph.FULL
     cache.mkdir(parents=True, exist_ok=True)
     chosen = [b for b in BENCHMARKS if b.key in arguments.only]
@@ -103,22 +104,24 @@ def main() -> int:
     return 1 if results["failures"] else 0
 
 
-def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+def parser_of(prog: str, about: str | None, keys: Sequence[str]) -> argparse.ArgumentParser:
+    """The flags that benchmarks of contenders share; `keys` name what `--only` chooses from."""
+    form = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(prog=prog, description=about, formatter_class=form)
     add = parser.add_argument
-    keys = [benchmark.key for benchmark in BENCHMARKS]
     add("--quick", action="store_true", help="a smaller graph, one round, few iterations")
-    add("--only", nargs="+", choices=keys, default=keys, help="some of the benchmarks")
+    add("--only", nargs="+", choices=keys, default=list(keys), help="some of the benchmarks")
     add("--threads", type=int, default=2, help="of every contender (default: 2)")
     add("--rounds", type=int, help="how often all take their turn (default: 3, quick: 1)")
     add("--iterations", type=int, help="timed in each process (default: 20, quick: 4)")
     add("--no-peers", action="store_true", help="jgs alone")
     add("--cache", type=Path, default=CACHE, help="(default: %(default)s)")
-    add("--json", type=Path, help="where to write (default: results.json in the cache)")
+    add("--json", type=Path, help="where to write what was measured")
+    return parser
+
+
+def parsed(parser: argparse.ArgumentParser) -> argparse.Namespace:
+    """The arguments of a parser of `parser_of`."""
     arguments = parser.parse_args()
     arguments.rounds = arguments.rounds or (1 if arguments.quick else 3)
     arguments.iterations = arguments.iterations or (4 if arguments.quick else 20)

@@ -15,7 +15,6 @@ of jgs's latest. The processes are `time_jgs.py`, `time_graphbolt.py` and `time_
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 from pathlib import Path
@@ -24,7 +23,7 @@ from statistics import mean, median
 import numpy as np
 
 from benchmarks import graph, inputs, peers, time_graph, worker
-from benchmarks.__main__ import CACHE, Failed, Runner, say
+from benchmarks.__main__ import Failed, Runner, parsed, parser_of, say
 from benchmarks.contenders import Benchmark, Contender
 
 
@@ -82,7 +81,11 @@ Runs = dict[tuple[str, str], list[dict]]
 
 
 def main() -> None:
-    arguments = _arguments()
+    keys = [benchmark.key for benchmark in BENCHMARKS]
+    parser = parser_of("python -m benchmarks.time", __doc__, keys)
+    parser.add_argument("--tuned", action="store_true", help="all allocators keep their memory")
+    parser.add_argument("--source", default=peers.TGL_SOURCE, help="of TGL, what git clones")
+    arguments = parsed(parser)
     cache, size = arguments.cache.resolve(), graph.QUICK if arguments.quick else graph.FULL
     cache.mkdir(parents=True, exist_ok=True)
     folder, interpreters = time_graph.cached(cache, size), {False: Path(sys.executable)}
@@ -186,30 +189,6 @@ def _costs(results: list[dict]) -> tuple[float, float]:
     """The median milliseconds of a draw, and with it the nanoseconds of an edge."""
     ms = median(ms for one in results for ms in one["ms"])
     return ms, 1e6 * ms / mean(sum(one["hops"]) for one in results)
-
-
-def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.time",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    add = parser.add_argument
-    keys = [benchmark.key for benchmark in BENCHMARKS]
-    add("--quick", action="store_true", help="a smaller graph, one round, few iterations")
-    add("--only", nargs="+", choices=keys, default=keys)
-    add("--tuned", action="store_true", help="all allocators keep their memory")
-    add("--threads", type=int, default=2, help="of sampling (default: 2)")
-    add("--rounds", type=int, help="how often all take their turn (default: 3, quick: 1)")
-    add("--iterations", type=int, help="timed in each process (default: 20, quick: 4)")
-    add("--no-peers", action="store_true", help="jgs alone")
-    add("--source", default=peers.TGL_SOURCE, help="of TGL, what git clones")
-    add("--cache", type=Path, default=CACHE, help="(default: %(default)s)")
-    add("--json", type=Path, help="where to write what was measured, a file a benchmark")
-    arguments = parser.parse_args()
-    arguments.rounds = arguments.rounds or (1 if arguments.quick else 3)
-    arguments.iterations = arguments.iterations or (4 if arguments.quick else 20)
-    return arguments
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ from pathlib import Path
 from statistics import mean, median
 
 from benchmarks import graph, inputs, peers, typed_graph
-from benchmarks.__main__ import CACHE, environment, say
+from benchmarks.__main__ import environment, parsed, parser_of, say
 from benchmarks.contenders import Contender
 
 _REPOSITORY = Path(__file__).parents[1]
@@ -91,7 +91,11 @@ CONTENDERS = {
 
 
 def main() -> None:
-    arguments = _arguments()
+    parser = parser_of("python -m benchmarks.typed", __doc__, list(SETTINGS))
+    add = parser.add_argument
+    add("--tuned", action="store_true", help="all allocators keep their memory")
+    add("--busy", action="store_true", help="the machine has other work: OpenMP waits asleep")
+    arguments = parsed(parser)
     cache, size = arguments.cache.resolve(), graph.QUICK if arguments.quick else graph.FULL
     cache.mkdir(parents=True, exist_ok=True)
     graph.cached(cache, size)
@@ -198,29 +202,6 @@ def _unlike(setting: str, edges: float, runs: dict) -> str:
     ]
     far = abs(edges / median(typed) - 1) > _TOLERANCE if typed else False
     return f" ({edges / median(typed) - 1:+.0%} edges)" if far else ""
-
-
-def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.typed",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    add = parser.add_argument
-    add("--quick", action="store_true", help="a smaller graph, one round, few iterations")
-    add("--only", nargs="+", choices=SETTINGS, default=list(SETTINGS))
-    add("--tuned", action="store_true", help="all allocators keep their memory")
-    add("--busy", action="store_true", help="the machine has other work: OpenMP waits asleep")
-    add("--threads", type=int, default=2, help="of every contender (default: 2)")
-    add("--rounds", type=int, help="how often all take their turn (default: 3, quick: 1)")
-    add("--iterations", type=int, help="timed in each process (default: 20, quick: 4)")
-    add("--no-peers", action="store_true", help="jgs alone")
-    add("--cache", type=Path, default=CACHE, help="(default: %(default)s)")
-    add("--json", type=Path, help="where to write what was measured, a file a benchmark")
-    arguments = parser.parse_args()
-    arguments.rounds = arguments.rounds or (1 if arguments.quick else 3)
-    arguments.iterations = arguments.iterations or (4 if arguments.quick else 20)
-    return arguments
 
 
 if __name__ == "__main__":
