@@ -7,6 +7,7 @@ from jgs.allocator import keep_freed_memory
 from jgs.errors import InputError
 
 if TYPE_CHECKING:
+    from jgs.devices import to_device
     from jgs.graph import Block, Graph, MiniBatch, NodeIds, Schema, SparseFeatures
     from jgs.predict.open import open_run
     from jgs.sampling import Loader, Neighbors
@@ -25,6 +26,7 @@ __all__ = [
     "SparseFeatures",
     "keep_freed_memory",
     "open_run",
+    "to_device",
 ]
 
 _GRAPHS = ("Block", "Graph", "MiniBatch", "NodeIds", "Schema", "SparseFeatures")
@@ -32,6 +34,7 @@ _PLACES = {name: "jgs.graph" for name in _GRAPHS} | {
     "Loader": "jgs.sampling",
     "Neighbors": "jgs.sampling",
     "open_run": "jgs.predict.open",
+    "to_device": "jgs.devices",
 }
 _SUBMODULES = (
     "data",

@@ -165,9 +165,13 @@ def configure_jax() -> None:
 
     This is for commands, which share JAX with no other program. Keys are Threefry, with
     today's bits. Dtypes, and arrays of different ranks, are promoted, and transfers allowed.
+    What no `--device` says otherwise is computed on the CPU, where the kernels are.
     """
     import jax  # a slow import
 
+    from jgs.devices import compute_on_host
+
+    compute_on_host()
     for name, value in _JAX.items():
         if hasattr(jax.config, name):  # not every version has each
             jax.config.update(name, value)

@@ -7,6 +7,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from jgs.devices import computes_on_cpu, host_device
 from jgs.errors import InputError
 from jgs.settings import exact_integers
 
@@ -14,9 +15,14 @@ _ALIGNED = 64  # bytes, the alignment that XLA needs to use an array in place
 
 
 def as_device(array: Any) -> jax.Array:
-    """`array` on the default device. An aligned NumPy array on the CPU is not copied."""
+    """`array` on the host device (`jgs.devices`). An aligned NumPy array is not copied there.
+
+    Where JAX's default device is a GPU or TPU, the result is committed to the CPU: programs
+    that take it run there.
+    """
+    where = None if computes_on_cpu() else host_device()
     with exact_integers():  # else int64 offsets would be cut to int32
-        return jax.device_put(array, may_alias=True)
+        return jax.device_put(array, where, may_alias=True)
 
 
 def aligned_empty(size: int, dtype: Any) -> np.ndarray:
@@ -52,7 +58,7 @@ def reduce_arrays(instance: Any) -> tuple[Any, ...]:
     """The `__reduce__` of a dataclass of JAX arrays: a pickle of it keeps every bit.
 
     Without it JAX would unpickle 64-bit arrays as 32-bit ones outside x64. Arrays are
-    unpickled to the default device. Copies, also deep ones, share the arrays, which are
+    unpickled to the host device. Copies, also deep ones, share the arrays, which are
     immutable.
     """
     fields = vars(instance).items()

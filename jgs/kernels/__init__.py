@@ -20,6 +20,7 @@ from typing import Any
 
 import jax
 
+from jgs.devices import computes_on_cpu
 from jgs.errors import InputError
 
 _LIBRARY = "libjgs_kernels.so"
@@ -140,7 +141,7 @@ _HOST_ONLY = jax.make_user_context(False)
 def this_host_only(wanted: bool = True) -> AbstractContextManager[None]:
     """A block in which this thread traces for this host alone.
 
-    Where JAX's default backend is the CPU, kernels are traced there without their plain forms,
+    Where JAX's default device is a CPU, kernels are traced there without their plain forms,
     which saves time and memory. Such a trace cannot be lowered for another platform. It is not
     reused outside of such a block. Where `wanted` is False, the plain forms are traced too.
     """
@@ -149,7 +150,7 @@ def this_host_only(wanted: bool = True) -> AbstractContextManager[None]:
 
 def host_only() -> bool:
     """Whether this thread is in a `this_host_only`, on a CPU."""
-    return _HOST_ONLY.value and jax.default_backend() == "cpu"
+    return _HOST_ONLY.value and computes_on_cpu()
 
 
 def function(symbol: str, result: Any) -> Any:

@@ -25,6 +25,7 @@ from jgs.sampling.edges.induced import induced_subgraph
 from jgs.sampling.event_negatives import event_negatives
 from jgs.sampling.links import Links
 from jgs.sampling.loading.grain import grain_iterator
+from jgs.sampling.loading.hot_rows import HotRows
 from jgs.sampling.loading.loader import Loader
 from jgs.sampling.loading.stages import ByEpoch, OnPlateau, SamplerSchedule
 from jgs.sampling.matrix import MatrixSampler
@@ -51,6 +52,7 @@ __all__ = [
     "Frontier",
     "GraphShape",
     "HetGNN",
+    "HotRows",
     "Labor",
     "Ladies",
     "Links",

@@ -170,6 +170,16 @@ class Machine:
     keep: Annotated[int, Option(
         "how many checkpoints to keep, the newest", least=1, most=INT32, identity=False
     )] = 3
+    device: Annotated[str, Option(
+        "where training steps run: auto (JAX's first device), cpu, gpu, tpu, gpu:1, or several "
+        "of this host that share each batch, gpu:0,1 or gpu:all. Batches are drawn, and models "
+        "judged, on the CPU", metavar="NAME", tasks=JUDGED, identity=False
+    )] = "auto"
+    device_memory: Annotated[int, Option(
+        "most MiB of feature rows that each --device keeps, those that the first batches read "
+        "most; the others are sent with their batches",
+        metavar="MIB", least=0, most=1 << 24, tasks=BLOCKS, identity=False
+    )] = 0
     prefetch: Annotated[int, Option(
         "batches to sample ahead in the background; 0: none",
         least=0, most=1 << 10, identity=False

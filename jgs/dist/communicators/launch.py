@@ -61,17 +61,20 @@ def connect(
     interface: str | None = None,
     timeout: float = START_TIMEOUT,
     watch: Watch | None = None,
+    drawing: bool = False,
 ) -> Communicator:
     """The communicator of all ranks. Call it before anything else uses JAX's devices.
 
     The ranks compare JAX's settings and the versions, by `agree`.
 
     Args:
-      kind: `"mpi"`: mpi4jax. `"jax"`: JAX's collectives between all devices of all processes
-        (gloo on CPUs, NCCL on GPUs), or between the devices of this process if it is the only
-        one. `"none"`: this process alone. `"auto"`: MPI where an MPI launcher started several
-        processes and mpi4jax is installed; JAX where Slurm, Kubernetes or another launcher
-        started them, or where `coordinator` is given; otherwise this process alone.
+      kind: `"mpi"`: mpi4jax. `"jax"`: JAX's collectives (gloo) between all CPU devices of all
+        processes, or between those of this process if it is the only one. On hosts with GPUs or
+        TPUs a process is a rank, which draws on its CPU; its steps may run on a device
+        (`Mesh(devices)`). `"none"`: this process alone. `"auto"`: MPI where an MPI launcher
+        started several processes and mpi4jax is installed; JAX where Slurm, Kubernetes or
+        another launcher started them, or where `coordinator` is given; otherwise this process
+        alone.
       coordinator, num_ranks, rank: for JAX where no launcher tells them: `"host:port"` on which
         the first process listens, the number of processes, and the number of this one.
       interface: for JAX on CPUs: the network interface of this host that other processes
@@ -80,6 +83,7 @@ def connect(
         cannot be interrupted: all processes then end, with a line that names the ranks that
         they waited for (see `jgs.dist.communicators.start`).
       watch: this process's watch, if there is one already.
+      drawing: whether ranks only draw on CPUs, one a process, also where there are no others.
 
     Raises:
       InputError: something is missing or wrong. It says what to do.
@@ -110,7 +114,8 @@ def connect(
                 watch.at(CONNECTING)
             comm = _connect_mpi(found)
         else:
-            comm = _connect_jax(coordinator, num_ranks, rank, interface, found, timeout, watch)
+            given = (coordinator, num_ranks, rank, interface, found, timeout, watch)
+            comm = _connect_jax(*given, drawing)
         agree(comm, own)
         return comm
 
@@ -196,6 +201,7 @@ def _connect_jax(
     found: tuple[int, int] | None,
     timeout: float,
     watch: Watch | None,
+    drawing: bool,
 ) -> Communicator:
     """The communicator of JAX's runtime, with errors that a user can act on.
 
@@ -215,7 +221,7 @@ def _connect_jax(
             "Give every process a number of its own.",
         )
     if num_ranks == 1 or (len(missing) == 3 and not found and not _cluster()):
-        return _or_alone(Mesh())
+        return _or_alone(_mesh(drawing))
     if missing and not _cluster() and not (found and _has("mpi4py")):
         raise InputError(
             "JAX's runtime needs coordinator (host:port), number of ranks and rank",
@@ -249,7 +255,15 @@ def _connect_jax(
             "of its own, and before anything else uses JAX; open the port in firewalls.",
         ) from error
     use_for_gloo(interface, host_and_port(coordinator)[0] if coordinator else None, timeout)
-    return _or_alone(Mesh())
+    return _or_alone(_mesh(drawing))
+
+
+def _mesh(drawing: bool) -> Mesh:
+    """The mesh of the ranks, see `connect`."""
+    devices = jax.devices("cpu")
+    if not drawing and jax.default_backend() == "cpu":
+        return Mesh(devices)
+    return Mesh(list({device.process_index: device for device in devices[::-1]}.values())[::-1])
 
 
 def _or_alone(comm: Communicator) -> Communicator:

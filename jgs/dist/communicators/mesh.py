@@ -20,7 +20,11 @@ from jgs.settings import exact_integers
 
 
 class Mesh(Counted):
-    """See `Communicator`. `devices`: those of all processes; by default all that there are."""
+    """See `Communicator`. `devices`: those of all processes; by default all that there are.
+
+    Attributes:
+      sharding: that of `OWN` values, as `Loader` takes it.
+    """
 
     concurrent = False  # XLA runs collectives in the order in which each process called them
     uniform = True
@@ -33,6 +37,7 @@ class Mesh(Counted):
         self.size, self.num_local = len(devices), len(self._local)
         self.rank = devices.index(self._local[0])
         self._mesh = jax.sharding.Mesh(np.array(devices), (AXIS,))
+        self.sharding = NamedSharding(self._mesh, OWN)
 
     def clone(self) -> Mesh:
         return Mesh(list(self._mesh.devices))

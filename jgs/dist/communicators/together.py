@@ -32,7 +32,7 @@ def together(
 
     Args:
       given: how to connect: the flags `comm`, `coordinator`, `num_processes`, `process_id`,
-        `interface`.
+        `interface`, `device`.
       timeout: returns the watchdog's timeout in seconds. Every rank calls it; it may raise
         `InputError`.
       last_checkpoint: as `Watchdog` takes it.
@@ -49,6 +49,7 @@ def together(
                 interface=given.get("interface"),
                 timeout=given.get("start_timeout", START_TIMEOUT),
                 watch=watch,
+                drawing=given.get("device", "auto") != "auto",
             )
             if comm.rank > 0:  # one rank speaks; every rank warns
                 logging.getLogger("jgs").setLevel(logging.WARNING)

@@ -36,17 +36,7 @@ def distinct(
     of_row = jnp.int64(k) if fanout is None else fanout
 
     if 0 < k <= _UNROLLED:
-        columns: list[jax.Array] = []
-        for i in range(k):
-            last = jnp.maximum(degree - of_row + i, 0)
-            drawn = below(node_bits(key_data, node, i), last + 1).astype(jnp.int32)
-            taken = jnp.zeros(drawn.shape, bool)
-            for earlier in columns:
-                taken |= earlier == drawn
-            column = jnp.where(taken, last.astype(jnp.int32), drawn)
-            # Without the barrier XLA would compute each column again for all later ones.
-            columns.append(jax.lax.optimization_barrier(column))
-        return jnp.stack(columns, axis=1).astype(jnp.int64)
+        return _distinct_at_once(key_data, node, degree, k, of_row)
 
     def draw(i, position):
         last = jnp.maximum(degree - of_row + i, 0).astype(jnp.int64)
@@ -57,6 +47,36 @@ def distinct(
 
     start, *_ = vary_alike(jnp.zeros((node.shape[0], k), jnp.int64), node, key_data)
     return jax.lax.fori_loop(0, k, draw, start)
+
+
+def _distinct_at_once(
+    key_data: jax.Array, node: jax.Array, degree: jax.Array, k: int, of_row: jax.Array
+) -> jax.Array:
+    """`distinct` for `k` up to 32, without a loop: three steps for all draws of all rows.
+
+    Position `drawn[i]` was drawn before where an earlier draw gave the same number, or where it
+    is the position that an earlier draw took for want of its own: the `j`-th of these is
+    `degree - k + j`. So a bit for each draw, in one word, says which were drawn before.
+    """
+    index = jnp.arange(k)[:, None]
+    begin = jnp.broadcast_to(degree - of_row, node.shape)
+    last = jnp.maximum(begin + index, 0)
+    keys = jnp.broadcast_to(key_data, (k, *key_data.shape)) if key_data.ndim == 2 else key_data
+    drawn = below(node_bits(keys, node[None], index), last + 1).astype(jnp.int32)
+    # Without the barrier XLA would make the random bits again for each comparison.
+    drawn, begin = jax.lax.optimization_barrier((drawn, begin.astype(jnp.int32)))
+    before = jnp.zeros(node.shape, jnp.uint32)
+    for i in range(k):
+        at = drawn[i] - begin
+        inside = (at >= 0) & (at < i)
+        word = before >> jnp.where(inside, at, 31).astype(jnp.uint32)
+        again = inside & ((word & 1) == 1)
+        for j in range(i):
+            again |= drawn[j] == drawn[i]
+        before |= again.astype(jnp.uint32) << i
+    before = jax.lax.optimization_barrier(before)
+    found = jnp.where((before >> index.astype(jnp.uint32)) & 1 == 1, last, drawn)
+    return found.T
 
 
 def repeated(key_data: jax.Array, node: jax.Array, degree: jax.Array, k: int) -> jax.Array:

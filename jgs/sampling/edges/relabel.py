@@ -4,6 +4,7 @@ jgs/kernels/relabel_edges.cc (`relabel_edges`)."""
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -20,13 +21,27 @@ def first_equal(keys: Sequence[jax.Array], real: jax.Array) -> jax.Array:
       keys: integers `[n]`, one array or more.
       real: bool `[n]`.
 
-    Nothing is sorted. The slots are hashed to a table of 1.25n to 2.5n cells. The first slot
-    that comes to a free cell gets it, and so do its equals, for they go the same way. Those
-    that find another's slot there try their next cell together. After `r` rounds about `f**r`
-    of the distinct keys are left, where `f` is the share of the cells that are taken.
+    Nothing is sorted. The slots are hashed to a table of cells. The first slot that comes to a
+    free cell gets it, and so do its equals, for they go the same way. Those that find another's
+    slot there try their next cell together. After `r` rounds about `f**r` of the distinct keys
+    are left, where `f` is the share of the cells that are taken.
+
+    A CPU has a table of 1.25n to 2.5n cells, which fits its caches. On an accelerator, where
+    the host has to ask whether another round is needed, the table has 4n to 8n cells, and four
+    rounds are made before each question.
     """
     num = real.shape[0]
-    size = 1 << (num + num // 4).bit_length()
+    return jax.lax.platform_dependent(
+        *(real, *keys),
+        cpu=partial(_first_equal, num + num // 4, 1),
+        default=partial(_first_equal, 4 * num, 4),
+    )
+
+
+def _first_equal(cells: int, rounds: int, real: jax.Array, *keys: jax.Array) -> jax.Array:
+    """`first_equal` with more than so many cells, and with so many rounds at a time."""
+    num = real.shape[0]
+    size = 1 << cells.bit_length()
     slot, mixed = jnp.arange(num, dtype=jnp.int32), jnp.zeros(num, jnp.uint32)
     for key in keys:
         bits = key.astype(jnp.uint64)
@@ -36,6 +51,11 @@ def first_equal(keys: Sequence[jax.Array], real: jax.Array) -> jax.Array:
 
     def go_on(state: tuple) -> jax.Array:
         return jnp.any(state[-1])
+
+    def several(state: tuple) -> tuple:
+        for _ in range(rounds):
+            state = look(state)
+        return state
 
     def look(state: tuple) -> tuple:
         cell, table, first, left = state
@@ -50,7 +70,7 @@ def first_equal(keys: Sequence[jax.Array], real: jax.Array) -> jax.Array:
 
     begin = (mixed, jnp.full(size, num, jnp.int32), slot, real)
     begin = vary_alike(*begin, *keys)[:4]
-    return jax.lax.while_loop(go_on, look, begin)[2]
+    return jax.lax.while_loop(go_on, several, begin)[2]
 
 
 def _mix(bits: jax.Array) -> jax.Array:

@@ -31,9 +31,7 @@ class Ahead:
                 while free.acquire() and not stopping.is_set():
                     try:
                         ready.put((next(items), None))
-                    except StopIteration:
-                        return
-                    except BaseException as error:
+                    except BaseException as error:  # StopIteration too
                         ready.put((None, error))
                         return
 

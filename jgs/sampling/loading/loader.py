@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NoReturn, Self
 
+from jgs.devices import computes_on_cpu, on_host
 from jgs.errors import InputError
 from jgs.graph import Graph, MiniBatch
 from jgs.graph.shown import Shown
@@ -16,6 +17,7 @@ from jgs.sampling.learning import Learning
 from jgs.sampling.loading.ahead import Ahead
 from jgs.sampling.loading.items import Stage, check_asked, check_functions, name_of, prepared
 from jgs.sampling.loading.schedule import Schedule, SeedParts, graph_digest
+from jgs.sampling.loading.sending import Destination, SentSource
 from jgs.sampling.loading.source import LocalSource, Source
 from jgs.sampling.loading.stages import (
     SamplerSchedule,
@@ -81,6 +83,14 @@ class Loader(Shown):
         the state never changes, and `update` is not called.
       states: by sampler, what its `init` returned for the graph, or other arrays like it.
         `init` is called for samplers that are not there.
+      device: where the batches are put, with what `read` returned: a device; None: JAX's
+        default device. The graph stays on the host (`jgs.devices`), which draws and reads, and
+        the background thread sends. At most `prefetch + 2` batches are on the device: those
+        that wait, one on its way, and that of the loop, which may donate it. Or a sharding of
+        a leading axis over `D` devices, such as `NamedSharding(mesh, P("data"))`, of which `B`
+        must be a multiple. Device `d` then gets a batch of the `d`-th `B / D` items, and every
+        array has a leading axis: `[D, ...]`. The shares of a by-node sampler are together the
+        batch that one device gets. `read` and `after` get one share at a time.
 
     Attributes:
       epoch, step: the position; `step` batches of `epoch` have been yielded.
@@ -115,47 +125,64 @@ class Loader(Shown):
         read: Callable[[MiniBatch], Any] | None = None,
         age: int | None = 0,
         states: Mapping[Sampler, State] | None = None,
+        device: Any = None,
         **options: Any,
     ):
-        sampler, samplers, states = check_samplers(sampler, states, capacity, **options)
-        items, stages = check_asked(seeds, before, samplers, graph.num_nodes)
-        graph = prepared(stages, graph)
-        functions = check_functions(after)
-        # What else decides the batches, so that a state of others is noticed.
-        settings = decided_by(sampler, bool(shuffle), age, stages=stages)
-        prefetch = require_int("prefetch", prefetch, 0)
-        if super_batch is not None:
-            super_batch = require_int("super_batch", super_batch, 1)
-        seed_parts = SeedParts.whole(items, graph_digest(graph))
+        destination = Destination.of(device)
+        with on_host():
+            sampler, samplers, states = check_samplers(sampler, states, capacity, **options)
+            items, stages = check_asked(seeds, before, samplers, graph.num_nodes)
+            graph = prepared(stages, graph)
+            functions = check_functions(after)
+            # What else decides the batches, so that a state of others is noticed.
+            settings = decided_by(sampler, bool(shuffle), age, stages=stages)
+            shares = destination.shares if destination else None
+            if shares and shares > 1 and not all(each.by_node for each in samplers):
+                settings = f"{settings} devices={shares}"
+            prefetch = require_int("prefetch", prefetch, 0)
+            if super_batch is not None:
+                super_batch = require_int("super_batch", super_batch, 1)
+            seed_parts = SeedParts.whole(items, graph_digest(graph))
 
-        def make(sampler: Sampler) -> Source:
-            own = states[sampler] if sampler in states else sampler.init(graph)
-            schedule = Schedule(
-                key,
-                seed_parts,
-                batch_size,
-                graph.num_nodes,
-                shuffle,
-                settings,
-                sampler.step_keys,
-                whole=sampler.draws_seeds,
-                staged=bool(stages),
-                drop_last=bool(drop_last),
-                by_time=by_time,
-                one_key=bool(one_key),
-            )
-            learning = Learning.of(sampler, own, age, graph)
-            sizes = (capacity, super_batch)
-            drawing = (graph, sampler, own, schedule, items, *sizes, learning)
-            return LocalSource(*drawing, stages, functions)
+            def make(sampler: Sampler) -> Source:
+                own = states[sampler] if sampler in states else sampler.init(graph)
+                schedule = Schedule(
+                    key,
+                    seed_parts,
+                    batch_size,
+                    graph.num_nodes,
+                    shuffle,
+                    settings,
+                    sampler.step_keys,
+                    whole=sampler.draws_seeds,
+                    staged=bool(stages),
+                    drop_last=bool(drop_last),
+                    by_time=by_time,
+                    one_key=bool(one_key),
+                )
+                learning = Learning.of(sampler, own, age, graph)
+                if learning is not None and destination and destination.shares:
+                    raise InputError(
+                        "an adaptive sampler must have one device, which tells it of its steps",
+                        f"{destination.shares} devices for {sampler!r}",
+                        "Give one device, or age=None, which leaves its state as it is.",
+                    )
+                sizes = (capacity, super_batch)
+                drawing = (graph, sampler, own, schedule, items, *sizes, learning)
+                source = LocalSource(*drawing, stages, functions, shares)
+                if destination is None:
+                    return source
+                return SentSource(source, destination, read, prefetch > 0 and learning is None)
 
-        source = source_of(sampler, make)
-        self._begin(source, prefetch, read, repr(sampler))
+            source = source_of(sampler, make)
+        self._destination = destination
+        self._begin(source, prefetch, None if destination else read, repr(sampler))
 
     @classmethod
     def over(cls, source: Source, prefetch: int = 2) -> Self:
         """A loader of the batches that `source` draws, at most `prefetch` of them ahead."""
         loader = object.__new__(cls)
+        loader._destination = None
         loader._begin(source, prefetch)
         return loader
 
@@ -216,7 +243,8 @@ class Loader(Shown):
 
     @property
     def seconds(self) -> dict[str, float]:
-        """Seconds that the caller has waited, by kind of work. Drawing in the background takes
+        """Seconds that the caller has waited, by kind of work; sending batches to a device is
+        among that of features. Drawing in the background takes
         longer than the caller waits for it, so the wait is shared out in proportion."""
         drawing = self.source.seconds
         share = min(self.waited / max(sum(drawing.values()), 1e-9), 1)
@@ -228,9 +256,12 @@ class Loader(Shown):
         Nothing happens if they are being drawn already, or with `prefetch=0`. On ranks that
         draw together, all ranks call it. With `OnPlateau` call it after `report`."""
         if self._prefetch and self._ahead is None:
-            calls = self.source.drawn(*self._next())
+            calls, size = self._drawn(*self._next()), self._prefetch
+            if self._destination is None:
+                size = -(-size // self.source.at_once)
             self._ahead_of = self._next()
-            self._ahead = Ahead(calls, -(-self._prefetch // self.source.at_once))
+            with on_host():
+                self._ahead = Ahead(calls, size)
 
     def __iter__(self) -> Iterator[Any]:
         refuse_forked()
@@ -240,7 +271,7 @@ class Loader(Shown):
         self.start_prefetch()
         loop, first = object(), self.step
         self._loop, ahead = loop, self._ahead
-        items = _each(self.source.drawn(self.epoch, first) if ahead is None else ahead)
+        items = _each(self._drawn(self.epoch, first) if ahead is None else ahead)
         try:
             for step in range(first, len(self)):
                 began = time.perf_counter()
@@ -274,10 +305,37 @@ class Loader(Shown):
         if there are several, and a planned cache is planned for it too."""
         refuse_forked()
         self.close()
-        items = self.source.drawn(*self._next())
+        items = self._drawn(*self._next())
         item = self._finished(next(items)[0])
         items.close()  # type: ignore[attr-defined]
         return item
+
+    def rehearse(self, num: int | None = None) -> Iterator[MiniBatch]:
+        """The first `num` batches of the epoch, by default all, drawn for this call alone. They
+        stay on the host, and nothing is read for them. The position stays. With a sharding
+        these are the batches of one device after the other. It is for what is planned by what
+        an epoch reads, such as `HotRows`."""
+        with on_host():
+            source = self.source
+            if isinstance(source, StagedSource):
+                source = source.of_epoch(self.epoch)
+            if isinstance(source, SentSource):
+                steps = source.drawn_on_host(self.epoch, 0)
+            else:
+                steps = source.drawn(self.epoch, 0)
+        left = len(self) if num is None else min(num, len(self))
+        for items in steps if computes_on_cpu() else _on_host(steps):
+            for item in items[:left]:
+                yield from item if isinstance(item, list) else [item]
+            left -= len(items)
+            if left <= 0:
+                break
+
+    def _drawn(self, epoch: int, first: int) -> Iterator[list[Any]]:
+        """What the source draws, on the host."""
+        with on_host():
+            calls = self.source.drawn(epoch, first)
+        return calls if computes_on_cpu() else _on_host(calls)
 
     # -- adaptive samplers ---------------------------------------------------------------------
 
@@ -291,7 +349,10 @@ class Loader(Shown):
         state. Call it once for each batch, in order, and before the next batch is asked for;
         up to `age` batches may be behind. On ranks, all ranks call it, with `OWN` values.
         Raises `InputError`."""
-        self._learning.update(batch, feedback)
+        if self._destination is not None:
+            batch, feedback = self._destination.back((batch, feedback))
+        with on_host():
+            self._learning.update(batch, feedback)
 
     @property
     def sampler_state(self) -> Any:
@@ -388,6 +449,15 @@ def decided_by(
     learns = isinstance(samplers_of(sampler)[0], Adaptive)
     text = repr((sampler, *(others if learns else others[:-1])))
     return " ".join([text, *map(name_of, stages)])
+
+
+def _on_host(calls: Iterator[list[Any]]) -> Iterator[list[Any]]:
+    while True:
+        with on_host():  # not around the `yield`, which would leave it to the caller
+            items = next(calls, None)
+        if items is None:
+            return
+        yield items
 
 
 def _each(calls: Iterator[list[Any]]) -> Iterator[Any]:

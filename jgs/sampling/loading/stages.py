@@ -257,13 +257,17 @@ class StagedSource:
         return _total(source.counts for source in self._made.values())
 
     def drawn(self, epoch: int, first: int) -> Iterator[list[Any]]:
+        return self.of_epoch(epoch).drawn(epoch, first)
+
+    def of_epoch(self, epoch: int) -> Source:
+        """The source of the sampler that draws `epoch`, at the position of this one."""
         # Not in the background, so that the caller's thread plans a new source's capacity.
         before, self._now = self._now, self._of(epoch)
         if self._now is not before and self._now.learning and before.learning:
             self._now.learning.states = before.learning.states
         for schedule in self._now.schedules:
             schedule.load_state_dict(self.schedules[0].state_dict())
-        return self._now.drawn(epoch, first)
+        return self._now
 
     def report(self, loss: Any, finished: int) -> None:
         """Takes the mean training loss of the last of the `finished` epochs."""

@@ -11,6 +11,7 @@ import jax
 import numpy as np
 from flax import nnx
 
+from jgs.devices import computes_on_cpu, on_host
 from jgs.dist.communicators.broadcast import everywhere
 from jgs.dist.communicators.comm import Alone, Communicator, all_gather_rows
 from jgs.dist.communicators.rendezvous import names
@@ -187,12 +188,22 @@ class _Evaluation:
         num_layers: int | None = None,
         features: Sequence[Any] | None = None,
     ) -> list[np.ndarray]:
+        with on_host():
+            return self._infer(params, nodes, num_layers, features)
+
+    def _infer(
+        self,
+        params: Any,
+        nodes: Sequence[Any],
+        num_layers: int | None,
+        features: Sequence[Any] | None,
+    ) -> list[np.ndarray]:
         if features is not None:
             self.features = [as_rows(own) for own in features]
         self.replaced = features is not None
         depth = len(self.stages) if num_layers is None else num_layers
         ids = everywhere(self.comm, lambda: self._checked(nodes, depth))
-        params = jax.device_put(params)
+        params = jax.device_put(jax.device_get(params))  # they may lie on a device
         unique = [np.unique(asked, return_inverse=True) for asked in ids]
         wanted = [[ids for ids, _ in unique]]  # the nodes whose output each layer computes
         for _ in range(depth - 1):
@@ -358,7 +369,7 @@ class _Evaluation:
         )
 
     def _settled(self, output: np.ndarray) -> Rows:
-        small = jax.default_backend() == "cpu" or output.nbytes <= self.memory
+        small = computes_on_cpu() or output.nbytes <= self.memory
         return as_device(output) if small or self.comm.size > 1 else output
 
     # -- rows of other ranks

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from jgs.data.label_table import LabelTable
 from jgs.data.padded import without_types
 from jgs.data.parts import Parts, open_parts
 from jgs.data.plain import Plain, load_plain
+from jgs.devices import host_device
 from jgs.dist.batches.ranks import RankParts, rank_loader
 from jgs.dist.communicators.collect import all_features
 from jgs.dist.communicators.comm import Alone, Communicator, all_gather_rows
@@ -35,7 +36,7 @@ from jgs.graph import (
 )
 from jgs.graph.typed_features import scales_of, shown_tables, split_by_type
 from jgs.models import read_inputs
-from jgs.sampling import Loader, Sampler, SamplerSchedule
+from jgs.sampling import HotRows, Loader, Sampler, SamplerSchedule
 from jgs.sampling.base import State
 from jgs.sampling.loading.items import num_items
 from jgs.sampling.loading.stages import samplers_of
@@ -50,6 +51,7 @@ from jgs.train.loop.model import Types, takes_types
 Samplers = Sampler | SamplerSchedule
 States = Mapping[Sampler, State]
 _gather = jax.jit(jgs.ops.gather)
+_COUNTED = 64  # the batches by which the rows for the devices are chosen
 _read = jax.jit(read_inputs, static_argnames="reduce")
 
 
@@ -72,6 +74,7 @@ class Data:
       node_ids: the ids of the user's tables for the nodes of the data set, or None.
       negatives, label_names: as in `jgs.data.dataset.Plain`.
       table: the `jgs.data.LabelTable`, with ids of `graphs`, or None.
+      hot: the rows that lie on the devices, `[D, K, F]`, see `HotRows`; None: none do.
       direct: whether batches may name their inputs by node id, so that the first layer can read
         the features directly.
     """
@@ -86,6 +89,7 @@ class Data:
     offsets: np.ndarray
     features: list[Any]
     direct: bool
+    hot: Any = None
     own_ids: np.ndarray | None = None
     node_ids: NodeIds | None
     _items: Any = None
@@ -175,12 +179,14 @@ class Data:
         states: States,
         judged: tuple[Any, Any] | None = None,
         size: int | None = None,
+        device: Any = None,
     ) -> Loader:
         """A loader of pairs of a batch and its feature rows. `reduce` is how the first layer
         reduces neighbours; if it is not None, the rows may come as `Inputs` or `Placed`.
         `states` has what `state_of` returned for some samplers. With `judged`, items and a
         stage, it goes through these in their order, and draws all batches with one key. `size`
-        is a rank's batch size, by default the configuration's."""
+        is a rank's batch size, by default the configuration's. `device` as in `Loader`; None:
+        batches stay on the host."""
 
     @abstractmethod
     def split(self, name: str) -> list[np.ndarray]:
@@ -223,6 +229,7 @@ class WholeData(Data):
         states: States,
         judged: tuple[Any, Any] | None = None,
         size: int | None = None,
+        device: Any = None,
     ) -> Loader:
         config, (features,) = self._config, self.features
 
@@ -235,7 +242,8 @@ class WholeData(Data):
 
         items, before = judged or (self._items, self._before)
         size = size or config.batch_size
-        return Loader(
+        make = partial(
+            Loader,
             self._graphs(sampler)[0],
             items,
             min(size, num_items(items)) if judged else size,
@@ -246,10 +254,17 @@ class WholeData(Data):
             by_time=None if judged else self._by_time,
             one_key=judged is not None,
             prefetch=config.prefetch,
-            read=read,
             age=config.state_age,
             states=states,
+            device=device or host_device(),
         )
+        if device is None or not config.device_memory:
+            return make(read=read)
+        memory = config.device_memory << 20
+        hot = HotRows.planned(features, make(), memory, device, _COUNTED)
+        self.hot = _by_device(hot.table, device)
+        del hot.table  # `hot` is the loader's from here on, which reads the other rows
+        return make(read=hot)
 
     def split(self, name: str) -> list[np.ndarray]:
         return [getattr(self.plain, f"{name}_idx")]
@@ -295,6 +310,7 @@ class PartedData(Data):
         states: States,
         judged: tuple[Any, Any] | None = None,
         size: int | None = None,
+        device: Any = None,
     ) -> Loader:
         config = self._config
         items, before = judged or (self._items, self._before)
@@ -327,6 +343,13 @@ class PartedData(Data):
         ids = getattr(self._parts, f"{name}_idx")
         bounds = self.offsets[self.comm.rank :][: self.comm.num_local + 1]
         return [np.asarray(ids[a:b]) for a, b in pairwise(np.searchsorted(ids, bounds))]
+
+
+def _by_device(table: jax.Array, sharding: Any) -> jax.Array:
+    """`[D, K, F]`: a table `[K, F]` that each of the `D` devices has, as an `OWN` value."""
+    pieces = [shard.data[None] for shard in table.addressable_shards]
+    shape = (len(pieces), *table.shape)
+    return jax.make_array_from_single_device_arrays(shape, sharding, pieces)
 
 
 def features_for(config: Config, name: str, schema: Schema | None, features: Any) -> Any:

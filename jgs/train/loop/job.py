@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from jgs.dist.communicators.collect import all_degrees
 from jgs.dist.communicators.comm import OWN, SAME
 from jgs.errors import InputError
 from jgs.graph import MiniBatch
+from jgs.models import Placed
 from jgs.sampling import Loader
 from jgs.sampling.base import Adaptive
 from jgs.sampling.edges.random import threefry
@@ -24,11 +26,19 @@ from jgs.train.evaluation.exact import exact_inference
 from jgs.train.evaluation.metrics import make_metric
 from jgs.train.evaluation.rows import scratch_folder
 from jgs.train.loop.data import Data
-from jgs.train.loop.learned import LearnedRows
+from jgs.train.loop.learned import LearnedRows, learned_rows
 from jgs.train.loop.losses import Count, Loss, count_seeds, node_loss
 from jgs.train.loop.model import make_model, make_sampler, shape_of_types
+from jgs.train.loop.place import Place
 from jgs.train.loop.progress import Meter, timed
 from jgs.train.loop.schedules import check_schedule
+
+
+def _placed(table: jax.Array, cold: Any, whole: bool) -> Any:
+    """The rows of a batch of which some lie in the device's `table`: the matrix if `whole`."""
+    found = Placed((table, cold.rows), cold.place)
+    return found.rows() if whole else found
+
 
 KEPT = "normalization"  # a folder in the run folder
 
@@ -46,6 +56,7 @@ class Job:
       batch_size: seeds in a step, of all ranks together.
       num_seeds: seeds in an epoch, of all ranks together.
       loader: the loader; there after `start`.
+      sent: whether the loader sends its batches to the devices of `place`; there after `start`.
     """
 
     data: Any
@@ -53,6 +64,7 @@ class Job:
     loss: Loss = staticmethod(node_loss)
     count: Count = staticmethod(count_seeds)
     sign = 1
+    sent = False
     _degrees: Any = None  # for a model that reads degrees
 
     def __init__(self, config: Config, data: Data):
@@ -71,6 +83,11 @@ class Job:
         self._scratch = scratch_folder(config.scratch) if config.scratch else None
         kept = Path(config.run_dir) / KEPT if config.resume and config.run_dir else None
         self._states = {one: data.state_of(one, kept) for one in self._samplers}
+
+    @cached_property
+    def place(self) -> Place:
+        """Where the steps run. All ranks ask for it alike."""
+        return Place.of(self.config.device, self.comm)
 
     def _make_metric(self) -> str:
         """Makes what `metric` computes, and returns its name."""
@@ -105,13 +122,35 @@ class Job:
         """Makes the loader and what `metric` needs; `key` decides the draws. `scratch` is the
         run folder or None; what samplers have computed of the graph is kept there."""
         config, data = self.config, self.data
-        direct = data.direct and model.input_reduce is not None
+        direct = data.direct and model.input_reduce is not None and not config.device_memory
         sampler = make_sampler(config, direct, lambda: model.message_widths)
         # What is drawn is the same, and so is the state, but for the widths of messages.
         known = {repr(each): state for each, state in self._states.items()}
         alike = [each for each in samplers_of(sampler) if repr(each) in known]
         states = {each: known[repr(each)] for each in alike}
-        self.loader = data.loader(sampler, key, model.input_reduce, states)
+        destination = self.place.destination
+        learns = isinstance(samplers_of(sampler)[0], Adaptive)
+        alone = self.comm.size == 1 and config.partition is None
+        self.sent = bool(destination and alone and not learns and not learned_rows(model))
+        if destination and not self.sent and len(destination.devices) > 1:
+            raise InputError(
+                "several devices must share batches that nothing is learned of on the host",
+                f"--device {config.device} with "
+                + ("--partition" if not alone else "a sampler or rows of nodes that learn"),
+                "Name one device.",
+            )
+        device = destination.sharding if self.sent and destination else None
+        if config.device_memory and not (self.sent and data.types is None and not data.sparse):
+            raise InputError(
+                "--device-memory must be for dense features of one matrix, which are sent to a "
+                "--device",
+                f"{config.device_memory} MiB for {data.name} on {self.place}",
+                "Leave it out.",
+            )
+        self.loader = data.loader(sampler, key, model.input_reduce, states, device=device)
+        self._placed = self.place.comm.program(
+            partial(_placed, whole=model.input_reduce is None), (OWN, OWN), OWN
+        )
 
         def keep() -> None:
             for each, state in self._states.items():
@@ -119,11 +158,11 @@ class Job:
                     each.save(data.graphs[0], state, scratch / KEPT)
 
         everywhere(self.comm, keep)  # if rank 0's disk is full, all ranks end
+        comm = self.place.comm if self.sent else self.comm  # where batches lie
         if model.uses_degrees:
             every = all_degrees(self.comm, data.graphs, data.offsets)
-            self._degrees = self.comm.same(every)
-        program = self.comm.program
-        self._with_degrees = program(MiniBatch.with_degrees, (OWN, SAME), OWN)
+            self._degrees = comm.same(every)
+        self._with_degrees = comm.program(MiniBatch.with_degrees, (OWN, SAME), OWN)
         self._prepare_metric(model, scratch)
 
     def _prepare_metric(self, model: Any, scratch: Path | None) -> None:
@@ -147,6 +186,8 @@ class Job:
     def batches(self, meter: Meter) -> Iterator[tuple[Any, Any]]:
         """The batches left in the epoch, each with its features; `meter` times them."""
         for batch, x in timed(self.loader, meter):
+            if self.data.hot is not None:
+                x = self._placed(self.data.hot, x)
             if self._degrees is not None:
                 batch = self._with_degrees(batch, self._degrees)
             yield batch, x

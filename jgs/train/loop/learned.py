@@ -136,6 +136,12 @@ class LearnedRows:
         return self._place.of(batch.nodes)
 
 
+def learned_rows(model: Any) -> TypedInputs | None:
+    """The inputs of a model whose batches need learned rows; None for other models."""
+    inputs: Any = getattr(getattr(model, "encoder", model), "inputs", None)
+    return inputs if getattr(inputs, "needs_rows", False) else None
+
+
 def rows_by_type(schema: Schema, widths: Sequence[int], rows: np.ndarray) -> np.ndarray:
     """The learned rows `[n, W]`, given in the order of their nodes' ids, in the order in which
     `TypedInputs.embedding` has them: type after type."""

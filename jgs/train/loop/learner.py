@@ -12,7 +12,8 @@ import numpy as np
 from flax import nnx
 
 from jgs.dist.communicators.broadcast import everywhere
-from jgs.train.loop.learned import LearnedRows
+from jgs.graph import as_device
+from jgs.train.loop.learned import LearnedRows, learned_rows
 from jgs.train.loop.schedules import Rate, learning_rate
 from jgs.train.loop.step import init_state, make_optimizer, make_train_step, start_epoch
 
@@ -70,19 +71,23 @@ class ModelLearner:
         params_key, loader_key, dropout_key = jax.random.split(key, 3)
         model = job.model(params_key)
         job.start(model, loader_key, scratch)
-        self.job, self.loader = job, job.loader
+        self.job, self.loader, self.place = job, job.loader, job.place
+        comm = self.place.comm
         rate = everywhere(job.comm, lambda: learning_rate(config, len(job.loader)))
         graphdef, params = nnx.split(model)
         self.best: dict[str, Any] = {"best_epoch": 0, "val_accuracy": -1.0}
         self.best_params = _on_host(params)
         optimizer = make_optimizer(rate, config.weight_decay)
-        self.state = job.comm.same(jax.block_until_ready(init_state(params, optimizer)))
-        self.key = job.comm.same(jax.random.key_data(dropout_key))
+        self.state = comm.same(jax.block_until_ready(init_state(params, optimizer)))
+        self.key = comm.same(jax.random.key_data(dropout_key))
+        self.labels = job.data.labels
+        if self.place.destination is not None:
+            self.labels = comm.same(as_device(job.data.host_labels))
         self.metric = job.metric_name
         self.learned = self._learned_rows(model, params_key, rate)
         self.best_learned = self._own_rows()
         how = (job.loss, job.loader.learns, job.count, self.learned is not None)
-        self._step = make_train_step(graphdef, optimizer, job.comm, *how)
+        self._step = make_train_step(graphdef, optimizer, comm, *how)
 
     def _own_rows(self) -> list[np.ndarray]:
         """Copies of each local rank's learned rows, where there are such."""
@@ -90,8 +95,7 @@ class ModelLearner:
 
     def _learned_rows(self, model: Any, key: jax.Array, rate: Rate) -> LearnedRows | None:
         """The rows that are learned beside the model's parameters, or None."""
-        inputs: Any = getattr(getattr(model, "encoder", model), "inputs", None)
-        if not getattr(inputs, "needs_rows", False):
+        if (inputs := learned_rows(model)) is None:
             return None
         job = self.job
         comm, config, data = job.comm, job.config, job.data
@@ -107,18 +111,19 @@ class ModelLearner:
         self.best = {name: saved[name] for name in self.best}
 
     def step(self, batch: Any, x: Any, stop: bool) -> None:
-        comm = self.job.comm
+        comm, place = self.place.comm, self.place
         asked = comm.own([np.float32(stop)] * comm.num_local)
         if self.learned is not None:
             x, token = self.learned.fill(batch, x)
             number = int(self.state.step)
-        done = self._step(self.state, self.key, batch, x, self.job.data.labels, asked)
+        given = (batch, x) if self.job.sent else place.send((batch, x))
+        done = self._step(self.state, self.key, *given, self.labels, asked)
         if self.learned is not None:
             done, gradient = done
-            self.learned.push(token, gradient, number)
+            self.learned.push(token, place.back(gradient), number)
         elif self.loader.learns:
             done, feedback = done
-            self.loader.update(batch, feedback)
+            self.loader.update(batch, place.back(feedback))
         self.state = done
         jax.block_until_ready(self.state.step)
 
@@ -129,7 +134,7 @@ class ModelLearner:
         return float(self.state.loss_sum) / max(float(self.state.num_seeds), 1.0)
 
     def start_epoch(self) -> None:
-        self.state = self.job.comm.same(start_epoch(self.state))
+        self.state = self.place.comm.same(start_epoch(self.state))
 
     def evaluate(self, epoch: int) -> dict[str, Any]:
         params = _on_host(self.state.params)
@@ -164,11 +169,11 @@ class ModelLearner:
             self.learned.table.load_state(arrays.pop("learned"))
             self.best_learned = self.learned.parts_of(arrays.pop("best_learned"))
         # Copied into JAX's own buffers, which the steps can donate.
-        arrays, comm = jax.tree.map(jnp.array, arrays), self.job.comm
+        arrays, comm = jax.tree.map(jnp.array, arrays), self.place.comm
         self.state, self.key = comm.same(arrays["state"]), comm.same(arrays["key"])
         self.best_params = _on_host(arrays["best_params"])
         if self.loader.learns:
-            self.loader.sampler_states = comm.same(arrays["sampler_states"])
+            self.loader.sampler_states = self.job.comm.same(arrays["sampler_states"])
 
     def result(self, run_dir: Path | None) -> dict[str, Any]:
         test = self._metric(self.best_params, self.best_learned, "test")

@@ -24,8 +24,12 @@ from jgs.train.loop import training as loop
 from jgs.train.loop.job import Job
 from jgs.train.tasks.task import open_job
 
-# Fields that may differ between ranks: paths, which are of other machines, and the rank.
-_OWN = ("partition", "root", "run_dir", "scratch", "process_id", "interface", "progress")
+# Fields that may differ between ranks: paths and devices, which are of other machines, and the
+# rank.
+_OWN = (
+    *("partition", "root", "run_dir", "scratch", "process_id", "interface", "progress"),
+    "device",
+)
 
 
 def run(config: Config) -> Any:

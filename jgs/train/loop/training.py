@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from jgs.command import say
+from jgs.devices import on_host
 from jgs.dist.communicators.broadcast import broadcast_arrays, broadcast_text, everywhere
 from jgs.dist.communicators.comm import all_gather_rows
 from jgs.dist.supervision.phases import WAITING, enter, phase
@@ -81,8 +82,9 @@ def run(
     """
     started = time.perf_counter()
     before = enter("opening")
-    job = make_job(config)
     with ExitStack() as stack:
+        stack.enter_context(on_host())
+        job = make_job(config)
 
         def claim() -> Path | None:
             check_log(config)
@@ -94,6 +96,8 @@ def run(
         training = _Training(config, run_dir, job, learner, started, at_step, at_checkpoint)
         if config.resume:
             training.restore()
+        if place := getattr(job, "place", None):  # embeddings are trained where they lie
+            training.say(f"training on {place}")
         training.log = everywhere(job.comm, lambda: open_log(config, run_dir))
         stack.callback(training.log.close)
         enter(before)

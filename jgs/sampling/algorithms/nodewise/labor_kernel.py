@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jgs import kernels
+from jgs.devices import host_device
 from jgs.graph import Graph
 from jgs.graph.device import as_device
 from jgs.graph.grouping import group_kernel
@@ -51,7 +52,7 @@ def hubs_of(graph: Graph) -> Hubs:
     fewer edges than the graph has nodes. It is also () if the graph is damaged or traced.
     """
     traced = isinstance(graph.indptr, jax.core.Tracer)
-    if traced or not kernels.available() or jax.default_backend() != "cpu":
+    if traced or not kernels.available() or host_device().platform != "cpu":
         return ()
     indptr, indices = np.asarray(graph.indptr), np.asarray(graph.indices)
     degree = np.diff(indptr)

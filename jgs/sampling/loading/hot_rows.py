@@ -1,0 +1,133 @@
+"""`HotRows`: feature rows of which the most read ones lie on the device."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import NamedSharding, PartitionSpec
+
+from jgs.devices import host_device, on_host
+from jgs.errors import InputError
+from jgs.graph import MiniBatch, as_device
+from jgs.ops import gather
+from jgs.sampling.capacity import round_up
+from jgs.sampling.checks import require_int
+from jgs.sampling.loading.loader import Loader
+from jgs.sampling.loading.sending import Destination
+
+_gather = jax.jit(gather)
+_MARGIN = 1.05  # the room for sent rows, beside what `_KEPT` batches need
+_KEPT = 16
+
+
+class ColdRows(NamedTuple):
+    """The rows of a batch that are sent to it, and where all its rows are.
+
+    Fields:
+      rows: float32 `[C, F]`, the rows that the device lacks; 0 in padding.
+      place: int32 `[S]`, the row of each of `batch.nodes` in `HotRows.table` followed by these
+        rows; -1 in padding.
+
+    `jgs.ops.gather((hot.table, cold.rows), cold.place)` are the rows `[S, F]`, in a step.
+    """
+
+    rows: jax.Array
+    place: jax.Array
+
+
+class HotRows:
+    """Features of which some rows lie on the device, and others are sent with each batch.
+
+    Give it to a loader as `Loader(..., read=hot)`, which then yields pairs of a batch and its
+    `ColdRows`. The rows are those of `features`, whichever lie where.
+
+    Args:
+      features: `[N, F]` of a real dtype, on the host.
+      nodes: int `[K]`, distinct nodes whose rows lie on the device.
+      device: as in `Loader`. With a sharding each device has these rows.
+      room: how many rows are sent with a batch at first. If a batch needs more, there is more
+        room from then on, and a step is compiled again.
+
+    Attributes:
+      table: `[K, F]` on the device, the rows of `nodes`. Pass it to the step.
+
+    The device holds `K` rows, and the host 4 bytes a node more. Raises `InputError`.
+    """
+
+    def __init__(self, features: Any, nodes: Any, device: Any = None, room: int = 0):
+        self._features, nodes = as_device(features), np.asarray(nodes)
+        number = self._features.shape[0]
+        wrong = nodes.ndim != 1 or (nodes.size > 0 and nodes.dtype.kind not in "iu")
+        if wrong or ((nodes < 0) | (nodes >= number)).any():
+            raise InputError(
+                f"hot nodes must be ids in [0, {number}), an array [K]",
+                f"{nodes.dtype}{list(nodes.shape)}",
+                "Give those that batches read most, or call HotRows.planned.",
+            )
+        if len(np.unique(nodes)) < nodes.size:
+            raise InputError("hot nodes must be distinct", "one twice", "Use numpy.unique.")
+        self._slot = np.full(number + 1, -1, np.int32)
+        self._slot[nodes] = np.arange(nodes.size, dtype=np.int32)
+        self._slot[number] = np.iinfo(np.int32).min  # padding
+        self._hot, self._room = nodes.size, require_int("room", room, 0)
+        with on_host():
+            rows = np.asarray(_gather(self._features, jnp.asarray(nodes, jnp.int32)))
+        where = Destination.of(device)
+        if where is None:
+            self.table = as_device(rows)
+        elif where.sharding is None:
+            self.table = jax.device_put(rows, where.devices[0])
+        else:
+            mesh = jax.sharding.Mesh(np.array(where.devices), ("data",))
+            self.table = jax.device_put(rows, NamedSharding(mesh, PartitionSpec()))
+
+    @classmethod
+    def planned(
+        cls,
+        features: Any,
+        loader: Loader,
+        memory: int,
+        device: Any = None,
+        batches: int | None = None,
+    ) -> HotRows:
+        """The rows that a loader's batches read most, in at most `memory` bytes of each device.
+
+        Args:
+          features: as above.
+          loader: draws the batches that are counted, by `Loader.rehearse`: a loader with the
+            same arguments as the one that will train.
+          memory: int, bytes.
+          batches: how many batches of the loader's epoch are counted, the first ones; None:
+            all, which takes as long as drawing an epoch.
+
+        The rows are a function of the loader's key. Raises `InputError`.
+        """
+        width = np.shape(features)[1] * 4
+        number = min(require_int("memory", memory, 0) // width, np.shape(features)[0])
+        counts = np.zeros(np.shape(features)[0] + 1, np.int32)
+        kept: list[np.ndarray] = []
+        for batch in loader.rehearse(batches):
+            nodes = np.asarray(batch.nodes)
+            counts[nodes] += 1  # a node is once among them, but for padding
+            kept = [*kept[1 - _KEPT :], nodes]
+        hot = np.sort(np.argsort(-counts[:-1], kind="stable")[:number])
+        held = np.zeros(counts.size, bool)
+        held[hot] = held[-1] = True
+        most = max(int((~held[nodes]).sum()) for nodes in kept)
+        return cls(features, hot, device, int(_MARGIN * most))
+
+    def __call__(self, batch: MiniBatch) -> ColdRows:
+        """What is sent with a batch of the host. A loader calls it."""
+        nodes = np.asarray(batch.nodes)
+        place = self._slot[nodes]
+        (cold,) = np.nonzero(place == -1)
+        self._room = max(self._room, cold.size)
+        asked = np.full(round_up(self._room), self._slot.size, np.int32)
+        asked[: cold.size] = nodes[cold]
+        place[cold] = self._hot + np.arange(cold.size, dtype=np.int32)
+        where = host_device()
+        rows = _gather(self._features, jax.device_put(asked, where))
+        return ColdRows(rows, jax.device_put(np.maximum(place, -1), where))

@@ -1,0 +1,199 @@
+"""Batches on their way from the host, which draws them, to the devices that train on them."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import jax
+import numpy as np
+from jax.sharding import Sharding, SingleDeviceSharding
+
+from jgs.devices import default_device, host_device
+from jgs.errors import InputError
+from jgs.sampling.loading.ahead import Ahead
+from jgs.sampling.loading.source import Source
+from jgs.settings import exact_integers
+
+_RULE = "device must be a device of this process, or a sharding of a leading axis over such"
+_REMEDY = 'Give jax.devices()[0], or NamedSharding(mesh, PartitionSpec("data")).'
+
+
+@dataclass(frozen=True)
+class Destination:
+    """Where batches go. A pytree of arrays on the host becomes one of arrays there.
+
+    Fields:
+      devices: the devices of this process.
+      sharding: how the leading axis of an array `[D, ...]` lies on `D` devices, of which other
+        processes may have some; None for one device, to which arrays go as they are.
+    """
+
+    devices: tuple[Any, ...]
+    sharding: Sharding | None = None
+
+    @classmethod
+    def of(cls, device: Any) -> Destination | None:
+        """The destination that `Loader` takes as `device`; None where batches stay on the
+        host. Raises `InputError`."""
+        if isinstance(device, SingleDeviceSharding):
+            (device,) = device.device_set
+        if device is None or isinstance(device, jax.Device):
+            device = default_device() if device is None else device
+            if device.process_index != jax.process_index():
+                raise InputError(_RULE, f"{device}, of another process", _REMEDY)
+            return None if device == host_device() else cls((device,))
+        if not isinstance(device, Sharding):
+            raise InputError(_RULE, repr(device), _REMEDY)
+        number = len(device.device_set)
+        if not device.is_fully_addressable:
+            raise InputError(_RULE, f"{device}, with devices of other processes", _REMEDY)
+        try:
+            places = device.devices_indices_map((number,))
+            first = {place[0].indices(number)[:2]: each for each, place in places.items()}
+            devices = tuple(first[i, i + 1] for i in range(number))
+        except (KeyError, ValueError, IndexError):
+            raise InputError(_RULE, f"{device}", _REMEDY) from None
+        return cls(devices, device)
+
+    @property
+    def shares(self) -> int | None:
+        """Into how many shares a batch is divided; None: it is not."""
+        return None if self.sharding is None else len(self.devices)
+
+    def send(self, trees: Sequence[Any]) -> Any:
+        """Starts to copy one pytree of arrays, or with a `sharding` one for each device, all of
+        the same shapes. Returns the pytree there; with a `sharding` each array has a leading
+        axis of devices. It does not wait for the copies. Integers keep their 64 bits."""
+        with exact_integers():
+            if self.sharding is None:
+                return _sent(trees[0], self.devices[0])
+            every = [
+                _sent(tree, device, axis=True)
+                for tree, device in zip(trees, self.devices, strict=True)
+            ]
+            return jax.tree.map(self._joined, *every)
+
+    def _joined(self, *pieces: jax.Array) -> jax.Array:
+        assert self.sharding is not None
+        shape = (len(self.sharding.device_set), *pieces[0].shape[1:])
+        whole = jax.make_array_from_single_device_arrays
+        return whole(shape, self.sharding, list(pieces))
+
+    def back(self, tree: Any) -> Any:
+        """A pytree of arrays of one device, copied to the host."""
+        with exact_integers():
+            return jax.device_put(tree, host_device())
+
+
+def _shapes(tree: Any) -> Any:
+    return tuple(np.shape(leaf) for leaf in jax.tree.leaves(tree))
+
+
+_LARGE = 1 << 20  # bytes of an array that is sent by itself
+_ALIGNED = 16  # bytes
+
+
+def _sent(tree: Any, device: Any, axis: bool = False) -> Any:
+    """A pytree of arrays of the host on `device`, with `axis` each as `[1, ...]`. Small arrays
+    go in one piece, since each copy takes tens of microseconds to start."""
+    leaves, form = jax.tree_util.tree_flatten(tree)
+    arrays = [np.asarray(leaf) for leaf in leaves]  # no copies: the host's own memory
+    layout = tuple((a.shape, a.dtype.name) for a in arrays if a.nbytes < _LARGE)
+    ends = np.cumsum([0, *(_room(shape, dtype) for shape, dtype in layout)])
+    piece, small = np.zeros(ends[-1], np.uint8), [a for a in arrays if a.nbytes < _LARGE]
+    for array, begin in zip(small, ends, strict=False):
+        piece[begin : begin + array.nbytes] = array.reshape(-1).view(np.uint8)
+    large = [a[None] if axis else a for a in arrays if a.nbytes >= _LARGE]
+    piece, large = jax.device_put((piece, large), device)
+    there, others = iter(_unpacked(piece, layout, axis)), iter(large)
+    found = [next(there if a.nbytes < _LARGE else others) for a in arrays]
+    return jax.tree_util.tree_unflatten(form, found)
+
+
+def _room(shape: tuple[int, ...], dtype: str) -> int:
+    """The bytes that an array takes in a piece."""
+    return -(-math.prod(shape) * np.dtype(dtype).itemsize // _ALIGNED) * _ALIGNED
+
+
+@partial(jax.jit, static_argnums=(1, 2))
+def _unpacked(piece: jax.Array, layout: Any, axis: bool) -> list[jax.Array]:
+    """The arrays of these shapes and dtypes that follow each other in `piece`, uint8 `[n]`."""
+    found, begin = [], 0
+    for shape, name in layout:
+        dtype, end = np.dtype(name), begin + math.prod(shape) * np.dtype(name).itemsize
+        flat = piece[begin:end]
+        if name == "bool":
+            flat = flat != 0
+        elif dtype.itemsize > 1:
+            flat = jax.lax.bitcast_convert_type(flat.reshape(-1, dtype.itemsize), dtype)
+        else:
+            flat = jax.lax.bitcast_convert_type(flat, dtype)
+        found.append(flat.reshape((1, *shape) if axis else shape))
+        begin += _room(shape, name)
+    return found
+
+
+class SentSource:
+    """See `jgs.sampling.loading.source.Source`: sends what another source draws.
+
+    Args:
+      source: draws the batches; with `destination.shares` lists of so many a step.
+      destination: where they go.
+      read: as in `Loader`; it is called on the host.
+      ahead: whether the next batches are drawn, in a thread of their own, while others are read
+        and sent.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        destination: Destination,
+        read: Callable[[Any], Any] | None,
+        ahead: bool,
+    ):
+        self._source, self._destination, self._read = source, destination, read
+        self._ahead = ahead
+        self.schedules, self.together = source.schedules, source.together
+        self._seconds = 0.0  # of reading and sending
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._source, name)
+
+    @property
+    def seconds(self) -> dict[str, float]:
+        return self._source.seconds | {"features": self._seconds}
+
+    def drawn(self, epoch: int, first: int) -> Iterator[list[Any]]:
+        """As of the source, one step at a time: so a loader can bound what waits there."""
+        calls = self._source.drawn(epoch, first)
+        ahead = Ahead(calls, 1) if self._ahead else None
+        try:
+            for steps in calls if ahead is None else ahead:
+                steps.reverse()
+                while steps:
+                    yield [self._sent(steps.pop())]
+        finally:
+            if ahead is not None:
+                ahead.stop()
+
+    def drawn_on_host(self, epoch: int, first: int) -> Iterator[list[Any]]:
+        """The source's own steps, which are not sent."""
+        return self._source.drawn(epoch, first)
+
+    def _sent(self, drawn: Any) -> Any:
+        began = time.perf_counter()
+        every = drawn if isinstance(drawn, list) else [drawn]
+        if self._read is not None:
+            every = [(batch, jax.block_until_ready(self._read(batch))) for batch in every]
+            if len({_shapes(one) for one in every}) > 1:  # a reader that has got more room
+                every = [
+                    (batch, jax.block_until_ready(self._read(batch))) for batch, _ in every
+                ]
+        sent = self._destination.send(every)
+        self._seconds += time.perf_counter() - began
+        return sent

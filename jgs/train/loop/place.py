@@ -1,0 +1,107 @@
+"""`Place`: where a run's training steps are computed, beside where its batches are drawn."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import numpy as np
+
+from jgs.devices import find_devices, host_device, shown
+from jgs.dist.communicators.broadcast import everywhere
+from jgs.dist.communicators.comm import Communicator, all_gather_rows
+from jgs.dist.communicators.mesh import Mesh
+from jgs.errors import InputError
+from jgs.sampling.loading.sending import Destination
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where steps are computed.
+
+    Fields:
+      host: the communicator of the ranks, which draw on their hosts.
+      comm: that of the steps: `host` itself, or a `Mesh` of devices. In it each device is a
+        rank with its share of the batch of its process.
+      destination: this process's devices; None where the steps run where batches are drawn.
+    """
+
+    host: Communicator
+    comm: Communicator
+    destination: Destination | None = None
+
+    @classmethod
+    def of(cls, text: str, host: Communicator) -> Place:
+        """The place that `--device` names, by `find_devices`. All ranks call it. Raises
+        `InputError`, on all of them alike."""
+        own = everywhere(host, lambda: _checked(text, host))
+        if host.size == 1:
+            if own == [host_device()]:
+                return cls(host, host)
+            mesh = Mesh(own)
+            return cls(host, mesh, Destination.of(mesh.sharding))
+        local = list(jax.local_devices(backend=own[0].platform))
+        kinds = ("cpu", "gpu", "tpu")
+        kind = kinds.index(own[0].platform) if own[0].platform in kinds else len(kinds)
+        on_host = own == [host_device()]
+        said = np.array([kind, on_host, local.index(own[0])], np.int32)
+        every = all_gather_rows(host, [said] * host.num_local)
+
+        def agree() -> None:
+            if len(np.unique(every[:, :2], axis=0)) > 1:
+                raise InputError(
+                    "all ranks must train on devices of one kind, or all where they draw",
+                    f"{shown(own)} on rank {host.rank} and others elsewhere",
+                    "Give every rank the same --device.",
+                )
+
+        everywhere(host, agree)
+        if on_host:
+            return cls(host, host)
+        devices = [
+            [d for d in jax.devices(own[0].platform) if d.process_index == process][number]
+            for process, number in enumerate(every[:, 2])
+        ]
+        mesh = Mesh(devices)
+        return cls(host, mesh, Destination(tuple(own), mesh.sharding))
+
+    def send(self, value: Any) -> Any:
+        """An `OWN` value of `host`, of one device a process, as one of `comm`."""
+        if self.destination is None:
+            return value
+        return self.destination.send(self.host.local(value))
+
+    def back(self, value: Any) -> Any:
+        """An `OWN` value of `comm`, of one device a process, as one of `host`."""
+        if self.destination is None:
+            return value
+        return self.host.own([jax.tree.map(np.asarray, own) for own in self.comm.local(value)])
+
+    def __str__(self) -> str:
+        if self.destination is None:
+            return shown([host_device()])
+        return shown(self.destination.devices)
+
+
+def _checked(text: str, host: Communicator) -> Sequence[Any]:
+    """This process's devices; raises `InputError` where the ranks cannot train on them."""
+    if text == "auto" and host.num_local > 1:
+        return [host_device()]  # each of its devices is a rank that draws and trains
+    own = find_devices(text)
+    if host.size == 1 or own == [host_device()]:
+        return own
+    if len(own) > 1:
+        raise InputError(
+            "several processes must each train on one device",
+            f"--device {text}",
+            "Start a process for each device, e.g. with CUDA_VISIBLE_DEVICES of its own.",
+        )
+    if host.num_local > 1 or jax.process_count() != host.size:
+        raise InputError(
+            "ranks on devices must meet by --comm jax, a process each",
+            f"--device {text}",
+            "Choose --comm jax, or --device cpu.",
+        )
+    return own
