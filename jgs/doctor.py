@@ -141,8 +141,17 @@ def _devices() -> Iterator[Finding]:
         text = " ".join(str(error).split())
         yield Finding("no", f"JAX cannot start: {text}", "Correct or unset JAX_PLATFORMS.")
         return
-    kinds = sorted({device.device_kind for device in devices})
-    yield Finding("ok", f"JAX computes on {len(devices)} x {', '.join(kinds)}")
+    from jgs.devices import host_device, shown
+
+    yield Finding("ok", f"training on {shown(devices)} (--device)")
+    if (host := host_device()).platform == "cpu":
+        yield Finding("ok", f"graphs, sampling and evaluation on {shown([host])}")
+        return
+    yield Finding(
+        "--",
+        "JAX has no CPU device here: sampling is in plain JAX, where graphs lie",
+        "Unset JAX_PLATFORMS, or add cpu to it.",
+    )
 
 
 def _kernels() -> Iterator[Finding]:

@@ -22,6 +22,7 @@ from xdist.scheduler import LoadFileScheduling
 
 import jgs
 from jgs import kernels
+from jgs.devices import compute_on_host
 from jgs.sampling.algorithms.nodewise import neighbors
 from jgs.sampling.edges import hops
 
@@ -60,6 +61,10 @@ def pytest_collection_modifyitems(items):
     items.sort(key=lambda i: (not _starts_ranks(i.path), i.path.name != "test_protocol.py"))
 
 
+if jax.default_backend() != "cpu":  # most tests compare with the kernels' bits and sums
+    compute_on_host()
+
+
 def _memory_maps() -> int:
     return Path("/proc/self/maps").read_bytes().count(b"\n")
 
@@ -75,7 +80,12 @@ def _forget_programs():
 
 # Tests of these trace for every platform, as users' own programs do.
 _EVERY_PLATFORM = {"ops", "kernels", "matrix", "test_lowering.py", "test_protocol.py"}
-_EVERY_PLATFORM |= {"test_neighbors.py", "test_walk_protocol.py", "test_examples.py"}
+_EVERY_PLATFORM |= {
+    "test_lowering_of_ranks.py",
+    "test_neighbors.py",
+    "test_walk_protocol.py",
+    "test_examples.py",
+}
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -1,5 +1,7 @@
 """Programs for GPU and TPU lower on this machine, without host callbacks or CPU kernels."""
 
+import subprocess
+import sys
 from functools import partial
 
 import jax
@@ -145,6 +147,34 @@ def check_that_a_trace_is_only_used_there(function, arguments, first):
         if first and not host_only:  # other tests lower what comes first
             list(lowered(program, *arguments))
         assert ("jgs_" in traced.lower().as_text()) == kernels.available()
+
+
+def test_a_handler_of_another_platform_is_one_line(graph):
+    """The one that is made known is called there, and what lacks one has its plain form. The
+    handler is the CPU's own: it is lowered and not run."""
+    if not kernels.available():
+        pytest.skip("no kernels")
+    code = """
+import jax, jax.numpy as jnp
+from jgs import Graph, kernels, ops
+from jgs.sampling import sample_neighbors
+
+library = jax.ffi.pycapsule(kernels.function("JgsGather", None))
+kernels.register("jgs_gather", library, "CUDA")
+graph = Graph.from_edges([0, 1, 2], [1, 2, 0], 3)
+
+def draw(key, graph, x):
+    batch = sample_neighbors(key, graph, jnp.arange(2), (2,))
+    return ops.gather(x, batch.nodes), batch
+
+traced = jax.jit(draw).trace(jax.random.key(0), graph, jnp.ones((3, 4)))
+for platform, has in (("cuda", ["jgs_gather"]), ("tpu", []), ("cpu", None)):
+    text = traced.lower(lowering_platforms=(platform,)).as_text()
+    found = [name for name in kernels.HANDLERS if f"@{name}(" in text]
+    assert found == has or (has is None and len(found) > 1), (platform, found)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize("host_only", [True, False])

@@ -24,7 +24,7 @@ from jgs.devices import computes_on_cpu
 from jgs.errors import InputError
 
 _LIBRARY = "libjgs_kernels.so"
-# The XLA FFI handlers, which all run on the host CPU.
+# The XLA FFI handlers of the host's CPU. `register` makes known those of other platforms.
 _NAMES = (
     *("sample_neighbors", "sample_labor", "walk", "frontier", "visits", "induced", "relabel"),
     *("aggregate", "aggregate_grad", "aggregate_grad_weight"),
@@ -47,6 +47,7 @@ FUNCTIONS = (
 )
 
 _MOST_THREADS = 4096
+_REGISTERED: dict[str, set[str]] = {}  # the targets by platform
 _INSTRUCTION_SETS = ("baseline", "AVX2", "AVX-512")  # in the order of isa.h
 
 
@@ -110,9 +111,29 @@ def _register() -> ctypes.CDLL | None:
             else "Reinstall jgs, or set JGS_KERNELS=off to do without.",
         ) from None
     for target, symbol in HANDLERS.items():
-        handler = jax.ffi.pycapsule(symbols[symbol])
-        jax.ffi.register_ffi_target(target, handler, platform="cpu")
+        register(target, jax.ffi.pycapsule(symbols[symbol]), "cpu")
     return library
+
+
+def register(target: str, handler: Any, platform: str) -> None:
+    """Makes known the handler of a target of `HANDLERS` on a platform, "cpu" or "CUDA".
+
+    It is all that a kernel of another platform needs: callers name the operation, and its plain
+    form is used where a handler is missing (`jgs.kernels.call`). `handler` is what
+    `jax.ffi.register_ffi_target` takes. Call it before anything is traced.
+    """
+    jax.ffi.register_ffi_target(target, handler, platform=platform)
+    _REGISTERED.setdefault(platform.lower(), set()).add(target)
+
+
+def registered(platform: str) -> set[str]:
+    """The targets that have a handler on a platform, as JAX names it: "cpu", "cuda"."""
+    return _REGISTERED.get(platform, set())
+
+
+def other_platforms() -> list[str]:
+    """The platforms beside the CPU that have handlers."""
+    return [platform for platform in _REGISTERED if platform != "cpu"]
 
 
 NUM_THREADS = _num_threads()

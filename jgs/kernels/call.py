@@ -1,7 +1,9 @@
-"""How a kernel is called on the CPU, and its plain form elsewhere."""
+"""How a kernel is called on the platforms that have it, and its plain form elsewhere."""
 
 from __future__ import annotations
 
+import itertools
+from contextvars import ContextVar
 from typing import Any
 
 import jax
@@ -17,16 +19,16 @@ FILL: dict[str, Any] = {"mode": "fill", "fill_value": 0, "wrap_negative_indices"
 
 
 def kernel_or_plain(num_threads, kernel, plain, *operands):
-    """`kernel(*operands)` on a CPU, and `plain(*operands)` elsewhere or where `num_threads` is
-    None. Derivatives, in both modes, are those of `plain`, for XLA cannot differentiate a
-    kernel."""
+    """`kernel(*operands)` where it is registered, and `plain(*operands)` elsewhere or where
+    `num_threads` is None. Derivatives, in both modes, are those of `plain`, for XLA cannot
+    differentiate a kernel."""
     plain = usual_promotion()(plain)
     if num_threads is None:
         return plain(*operands)
 
     @jax.custom_jvp
     def run(*operands):
-        return on_cpu(kernel, plain, *operands)
+        return where_it_is(kernel, plain, *operands)
 
     @run.defjvp
     def _(operands, tangents):
@@ -35,20 +37,51 @@ def kernel_or_plain(num_threads, kernel, plain, *operands):
     return run(*operands)
 
 
-def on_cpu(kernel, plain, *operands):
-    """`kernel(*operands)` on a CPU where there are kernels, and `plain(*operands)` elsewhere.
-    It is for functions without derivatives."""
+def where_it_is(kernel, plain, *operands):
+    """`kernel(*operands)` on the platforms for which all its handlers are registered, and
+    `plain(*operands)` elsewhere. It is for functions without derivatives."""
     plain = usual_promotion()(plain)
     if not kernels.available():
         return plain(*operands)
     if kernels.host_only():
         return kernel(*operands)
-    return jax.lax.platform_dependent(*operands, cpu=kernel, default=plain)
+    platforms = ["cpu"]
+    if others := kernels.other_platforms():
+        targets = _targets_of(kernel, operands)
+        platforms += [p for p in others if targets <= kernels.registered(p)]
+    return jax.lax.platform_dependent(
+        *operands, **dict.fromkeys(platforms, kernel), default=plain
+    )
+
+
+_noted: ContextVar[set[str] | None] = ContextVar("noted", default=None)
+_ANEW = jax.make_user_context()  # JAX reuses no function that was traced with another value
+_number = itertools.count()
+
+
+def _targets_of(kernel, operands) -> set[str]:
+    """The handlers that `kernel` calls."""
+    noted: set[str] = set()
+    token = _noted.set(noted)
+    try:
+        with _ANEW(next(_number)):
+            jax.eval_shape(kernel, *operands)
+    finally:
+        _noted.reset(token)
+    return noted
+
+
+def handler(target, out, **options):
+    """`jax.ffi.ffi_call` of a target of `jgs.kernels.HANDLERS`, within a kernel of
+    `where_it_is`."""
+    if (noted := _noted.get()) is not None:
+        noted.add(target)
+    return jax.ffi.ffi_call(target, out, **options)
 
 
 def call(target, out, arguments, num_threads, reduce=None, **attributes):
     """The result of the FFI `target`, shaped like `out`, for these `arguments`."""
-    run = jax.ffi.ffi_call(target, out, vmap_method="sequential")
+    run = handler(target, out, vmap_method="sequential")
     attributes["num_threads"] = np.int64(num_threads)
     if reduce is not None:
         attributes["reduce"] = np.int64(REDUCTIONS.index(reduce))

@@ -25,7 +25,7 @@ from jax.extend.random import threefry_2x32
 
 from jgs import kernels
 from jgs.graph import Graph
-from jgs.kernels.call import call, floats, on_cpu, vary_alike
+from jgs.kernels.call import call, floats, vary_alike, where_it_is
 from jgs.sampling.edges.random import below, fold
 from jgs.sampling.walks import walk_numbers, walker_keys
 
@@ -151,7 +151,7 @@ def skipgram(
     """
     sizes: dict[str, Any] = {"num_nodes": num_nodes, "weight": weight}
     ways = partial(_kernel, **sizes), partial(skipgram_plain, **sizes)
-    return on_cpu(*ways, *vary_alike(rows, batch, jnp.asarray(rate, jnp.float32)))
+    return where_it_is(*ways, *vary_alike(rows, batch, jnp.asarray(rate, jnp.float32)))
 
 
 def _kernel(rows, batch, rate, num_nodes, weight):

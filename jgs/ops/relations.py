@@ -18,7 +18,7 @@ from jgs import kernels
 from jgs.errors import InputError
 from jgs.graph import Block
 from jgs.graph.formats.export import edge_targets
-from jgs.kernels.call import call, on_cpu, vary_alike
+from jgs.kernels.call import call, vary_alike, where_it_is
 from jgs.ops.aggregate import aggregate
 from jgs.ops.checks import check_block
 from jgs.ops.gather import gather
@@ -224,7 +224,7 @@ def _runs(num_threads, sizes, *operands):
         arguments = (indptr, indices, edge_type, *counts)
         return tuple(call("jgs_runs", out, arguments, num_threads, **facts))
 
-    return on_cpu(kernel, partial(_runs_plain, sizes), *operands)
+    return where_it_is(kernel, partial(_runs_plain, sizes), *operands)
 
 
 def _runs_plain(sizes, indptr, indices, edge_type, num_targets, num_edges):

@@ -17,7 +17,7 @@ import jax.numpy as jnp
 
 from jgs.errors import InputError
 from jgs.graph import Graph
-from jgs.kernels.call import on_cpu, vary_alike
+from jgs.kernels.call import vary_alike, where_it_is
 from jgs.options import Option
 from jgs.sampling.base import Draws, State
 from jgs.sampling.checks import (
@@ -184,7 +184,7 @@ def _walks(
 ) -> Walks:
     one = partial(plain, walker=walker)
     of_all = jax.vmap(one, (0, None, None, 0)) if seeds.nodes.ndim > 1 else one
-    return on_cpu(partial(kernel, walker=walker), of_all, key_data, graph, state, seeds)
+    return where_it_is(partial(kernel, walker=walker), of_all, key_data, graph, state, seeds)
 
 
 def walk_numbers(roots: jax.Array, cutoff: jax.Array | None = None) -> jax.Array:

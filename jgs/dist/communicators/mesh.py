@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec
 
+from jgs import kernels
 from jgs.dist.communicators.comm import AXIS, OWN, SAME, Counted
 from jgs.settings import exact_integers
 
@@ -24,6 +25,7 @@ class Mesh(Counted):
 
     Attributes:
       sharding: that of `OWN` values, as `Loader` takes it.
+      platform: that of the devices, such as "cpu" or "gpu".
     """
 
     concurrent = False  # XLA runs collectives in the order in which each process called them
@@ -38,6 +40,7 @@ class Mesh(Counted):
         self.rank = devices.index(self._local[0])
         self._mesh = jax.sharding.Mesh(np.array(devices), (AXIS,))
         self.sharding = NamedSharding(self._mesh, OWN)
+        self.platform = devices[0].platform
 
     def clone(self) -> Mesh:
         return Mesh(list(self._mesh.devices))
@@ -71,9 +74,10 @@ class Mesh(Counted):
         donate: Sequence[int] = (),
     ) -> Callable:
         def one_device(*args):
-            results = function(
-                *(_first(a) if s == OWN else a for a, s in zip(args, in_specs, strict=True))
-            )
+            given = [_first(a) if s == OWN else a for a, s in zip(args, in_specs, strict=True)]
+            # A thread whose other programs are for its host alone has this one for its devices.
+            with kernels.this_host_only(kernels.host_only() and self.platform == "cpu"):
+                results = function(*given)
             if out_specs in (OWN, SAME):
                 return _with_axis(results) if out_specs == OWN else results
             return tuple(

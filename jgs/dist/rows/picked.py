@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jgs.kernels.call import on_cpu
+from jgs.kernels.call import handler, where_it_is
 
 NUM_HEADERS = 2  # columns of a reply before those that say where its rows end
 
@@ -40,10 +40,10 @@ def route_rows(
     def kernel(*operands):
         num, num_ranks = nodes.shape[0], offsets.shape[0] - 1
         out = [_ints(num), _ints(num_ranks, 1 + capacity), _ints(num)]
-        return tuple(jax.ffi.ffi_call("jgs_route_rows", out)(*operands))
+        return tuple(handler("jgs_route_rows", out)(*operands))
 
     plain = partial(_route_plain, capacity=capacity)
-    return on_cpu(kernel, plain, nodes, offsets, held, rank)
+    return where_it_is(kernel, plain, nodes, offsets, held, rank)
 
 
 def merge_rows(
@@ -74,10 +74,10 @@ def merge_rows(
     def kernel(*operands):
         out = [_ints(place.shape[0] + 1), _ints(edge_capacity)]
         sizes = {"capacity": np.int64(capacity), "num_nodes": np.int64(num_nodes)}
-        return tuple(jax.ffi.ffi_call("jgs_merge_rows", out)(*operands, **sizes))
+        return tuple(handler("jgs_merge_rows", out)(*operands, **sizes))
 
     plain = partial(_merge_plain, capacity=capacity, room=edge_capacity, num_nodes=num_nodes)
-    return on_cpu(kernel, plain, place, own_indptr, own_indices, replies)
+    return where_it_is(kernel, plain, place, own_indptr, own_indices, replies)
 
 
 def _ints(*shape: int) -> jax.ShapeDtypeStruct:

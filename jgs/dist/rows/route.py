@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jgs.errors import InputError
-from jgs.kernels.call import on_cpu
+from jgs.kernels.call import handler, where_it_is
 
 _MOST = 2**31 - 1
 
@@ -68,9 +68,11 @@ def route(
         shapes = ((offsets.shape[0] - 1, capacity + 1), nodes.shape)
         results = [jax.ShapeDtypeStruct(s, jnp.int32) for s in shapes]
         sizes = {"num_own": np.int64(num_own), "num_cached": np.int64(num_cached)}
-        return tuple(jax.ffi.ffi_call("jgs_route", results)(*operands, **sizes))
+        return tuple(handler("jgs_route", results)(*operands, **sizes))
 
-    return on_cpu(kernel, partial(_plain, **static), nodes, offsets, cache_slot, rank, round)
+    return where_it_is(
+        kernel, partial(_plain, **static), nodes, offsets, cache_slot, rank, round
+    )
 
 
 def _plain(nodes, offsets, cache_slot, rank, round, *, capacity, num_own, num_cached):

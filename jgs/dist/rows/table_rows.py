@@ -15,7 +15,7 @@ import numpy as np
 
 from jgs import kernels
 from jgs.graph import Block
-from jgs.kernels.call import floats, on_cpu, vary_alike
+from jgs.kernels.call import floats, handler, vary_alike, where_it_is
 from jgs.ops import aggregate
 
 
@@ -49,13 +49,13 @@ def add_equal(ids: jax.Array, rows: jax.Array, slots: jax.Array, step: int) -> S
     """
     size = -(-ids.shape[0] // step) * step
     ways = partial(_kernel, size=size), partial(add_equal_plain, size=size)
-    return on_cpu(*ways, *vary_alike(ids, rows, slots))
+    return where_it_is(*ways, *vary_alike(ids, rows, slots))
 
 
 def _kernel(ids, rows, slots, size):
     integers = [jax.ShapeDtypeStruct(shape, jnp.int32) for shape in ((size,), (), slots.shape)]
     results = [integers[0], floats((size, rows.shape[1])), *integers[1:]]
-    call = jax.ffi.ffi_call("jgs_equal_rows", results, input_output_aliases={2: 3})
+    call = handler("jgs_equal_rows", results, input_output_aliases={2: 3})
     found = call(ids, rows, slots, num_threads=np.int64(kernels.NUM_THREADS))
     return Sums(*vary_alike(*found, rows)[:4])
 
@@ -92,11 +92,11 @@ def put_rows(table: jax.Array, ids: jax.Array, rows: jax.Array) -> jax.Array:
     No id may be given twice. Donate the table: it is then changed where it lies."""
     if table.ndim != 2 or table.dtype != jnp.float32:
         return _put_plain(table, ids, rows)
-    return on_cpu(_put_kernel, _put_plain, *vary_alike(table, ids, rows))
+    return where_it_is(_put_kernel, _put_plain, *vary_alike(table, ids, rows))
 
 
 def _put_kernel(table, ids, rows):
-    put = jax.ffi.ffi_call("jgs_put_rows", floats(table.shape), input_output_aliases={0: 0})
+    put = handler("jgs_put_rows", floats(table.shape), input_output_aliases={0: 0})
     changed = put(table, ids, rows, num_threads=np.int64(kernels.NUM_THREADS))
     return vary_alike(changed, rows)[0]
 

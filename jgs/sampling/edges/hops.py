@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 
 from jgs.graph import Block, Graph, MiniBatch
-from jgs.kernels.call import FILL, on_cpu, vary_alike
+from jgs.kernels.call import FILL, vary_alike, where_it_is
 from jgs.sampling.edges.eligible import bad_excluded, eligible
 from jgs.sampling.edges.relabel import relabel
 from jgs.sampling.edges.slots import offsets_of
@@ -84,7 +84,7 @@ def _samples(
     spec: Any,
 ) -> list[Sample]:
     implementations = partial(kernel, spec=spec), partial(plain, spec=spec)
-    return on_cpu(*implementations, key_data, graph, seeds)
+    return where_it_is(*implementations, key_data, graph, seeds)
 
 
 def source_at(graph: Graph, edge: jax.Array) -> jax.Array:

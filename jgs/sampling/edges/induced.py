@@ -17,7 +17,7 @@ from jgs.errors import InputError
 from jgs.graph import Block, Graph
 from jgs.graph.checks import check_distinct
 from jgs.graph.formats.export import edge_targets
-from jgs.kernels.call import call, on_cpu, or_empty, vary_alike
+from jgs.kernels.call import call, or_empty, vary_alike, where_it_is
 from jgs.sampling.capacity import round_up
 from jgs.sampling.checks import check_graph, check_seed_ids
 from jgs.sampling.edges.columns import without_edges
@@ -178,7 +178,9 @@ def _blocks(
     known = jnp.array(False) if is_sorted is None else is_sorted
     operands = (graph.indptr, graph.indices, or_empty(edge_weight), known)
     groups, operands, nodes = vary_alike(groups.astype(jnp.int32), operands, nodes)
-    every = on_cpu(partial(_kernel, wanted), partial(_plain, wanted), groups, operands, nodes)
+    every = where_it_is(
+        partial(_kernel, wanted), partial(_plain, wanted), groups, operands, nodes
+    )
     made = []
     for i, arrays in enumerate(every):
         block = _as_block(arrays, groups[i, -1] if separate else groups[-1], wanted)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -9,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec
 
-from jgs.devices import host_device, on_host
+from jgs.devices import on_host
 from jgs.errors import InputError
 from jgs.graph import MiniBatch, as_device
 from jgs.ops import gather
@@ -69,9 +70,10 @@ class HotRows:
             )
         if len(np.unique(nodes)) < nodes.size:
             raise InputError("hot nodes must be distinct", "one twice", "Use numpy.unique.")
-        self._slot = np.full(number + 1, -1, np.int32)
-        self._slot[nodes] = np.arange(nodes.size, dtype=np.int32)
-        self._slot[number] = np.iinfo(np.int32).min  # padding
+        slot = np.full(number + 1, -1, np.int32)
+        slot[nodes] = np.arange(nodes.size, dtype=np.int32)
+        slot[number] = np.iinfo(np.int32).min  # padding
+        self._slot = as_device(slot)
         self._hot, self._room = nodes.size, require_int("room", room, 0)
         with on_host():
             rows = np.asarray(_gather(self._features, jnp.asarray(nodes, jnp.int32)))
@@ -121,13 +123,24 @@ class HotRows:
 
     def __call__(self, batch: MiniBatch) -> ColdRows:
         """What is sent with a batch of the host. A loader calls it."""
-        nodes = np.asarray(batch.nodes)
-        place = self._slot[nodes]
-        (cold,) = np.nonzero(place == -1)
-        self._room = max(self._room, cold.size)
-        asked = np.full(round_up(self._room), self._slot.size, np.int32)
-        asked[: cold.size] = nodes[cold]
-        place[cold] = self._hot + np.arange(cold.size, dtype=np.int32)
-        where = host_device()
-        rows = _gather(self._features, jax.device_put(asked, where))
-        return ColdRows(rows, jax.device_put(np.maximum(place, -1), where))
+        while True:
+            room = round_up(self._room)
+            found, need = _split(self._features, self._slot, batch.nodes, self._hot, room)
+            if (cold := int(need)) <= room:
+                return found
+            self._room = cold
+
+
+@partial(jax.jit, static_argnums=(3, 4))
+def _split(
+    features: jax.Array, slot: jax.Array, nodes: jax.Array, num_hot: int, room: int
+) -> tuple[ColdRows, jax.Array]:
+    """What is sent of the rows of `nodes`, and how many these are. One program, so that other
+    threads of Python run meanwhile."""
+    place = slot[nodes]
+    cold = place == -1
+    number = jnp.cumsum(cold, dtype=jnp.int32) - 1
+    asked = jnp.full(room, slot.shape[0], jnp.int32)
+    asked = asked.at[jnp.where(cold, number, room)].set(nodes, mode="drop")
+    place = jnp.where(cold, num_hot + number, jnp.maximum(place, -1))
+    return ColdRows(gather(features, asked), place), number[-1] + 1

@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
 import jax
@@ -19,6 +19,8 @@ from jgs.sampling.loading.ahead import Ahead
 from jgs.sampling.loading.source import Source
 from jgs.settings import exact_integers
 
+_LARGE = 1 << 20  # bytes of an array that is sent by itself
+_ALIGNED = 16  # bytes
 _RULE = "device must be a device of this process, or a sharding of a leading axis over such"
 _REMEDY = 'Give jax.devices()[0], or NamedSharding(mesh, PartitionSpec("data")).'
 
@@ -90,12 +92,7 @@ class Destination:
             return jax.device_put(tree, host_device())
 
 
-def _shapes(tree: Any) -> Any:
-    return tuple(np.shape(leaf) for leaf in jax.tree.leaves(tree))
-
-
-_LARGE = 1 << 20  # bytes of an array that is sent by itself
-_ALIGNED = 16  # bytes
+Layout = tuple[tuple[tuple[int, ...], np.dtype], ...]  # of arrays: shapes and dtypes
 
 
 def _sent(tree: Any, device: Any, axis: bool = False) -> Any:
@@ -103,39 +100,44 @@ def _sent(tree: Any, device: Any, axis: bool = False) -> Any:
     go in one piece, since each copy takes tens of microseconds to start."""
     leaves, form = jax.tree_util.tree_flatten(tree)
     arrays = [np.asarray(leaf) for leaf in leaves]  # no copies: the host's own memory
-    layout = tuple((a.shape, a.dtype.name) for a in arrays if a.nbytes < _LARGE)
-    ends = np.cumsum([0, *(_room(shape, dtype) for shape, dtype in layout)])
-    piece, small = np.zeros(ends[-1], np.uint8), [a for a in arrays if a.nbytes < _LARGE]
-    for array, begin in zip(small, ends, strict=False):
+    small = [array for array in arrays if array.nbytes < _LARGE]
+    layout = tuple((array.shape, array.dtype) for array in small)
+    begins = _begins(layout)
+    piece = np.empty(begins[-1], np.uint8)
+    for array, begin in zip(small, begins, strict=False):
         piece[begin : begin + array.nbytes] = array.reshape(-1).view(np.uint8)
     large = [a[None] if axis else a for a in arrays if a.nbytes >= _LARGE]
-    piece, large = jax.device_put((piece, large), device)
+    piece, *large = jax.device_put([piece, *large], device)
     there, others = iter(_unpacked(piece, layout, axis)), iter(large)
     found = [next(there if a.nbytes < _LARGE else others) for a in arrays]
     return jax.tree_util.tree_unflatten(form, found)
 
 
-def _room(shape: tuple[int, ...], dtype: str) -> int:
-    """The bytes that an array takes in a piece."""
-    return -(-math.prod(shape) * np.dtype(dtype).itemsize // _ALIGNED) * _ALIGNED
+@lru_cache(maxsize=256)
+def _begins(layout: Layout) -> list[int]:
+    """Where the bytes of each array begin in a piece, and where they end."""
+    sizes = [math.prod(shape) * dtype.itemsize for shape, dtype in layout]
+    return np.cumsum([0, *(-(-size // _ALIGNED) * _ALIGNED for size in sizes)]).tolist()
 
 
 @partial(jax.jit, static_argnums=(1, 2))
-def _unpacked(piece: jax.Array, layout: Any, axis: bool) -> list[jax.Array]:
-    """The arrays of these shapes and dtypes that follow each other in `piece`, uint8 `[n]`."""
-    found, begin = [], 0
-    for shape, name in layout:
-        dtype, end = np.dtype(name), begin + math.prod(shape) * np.dtype(name).itemsize
-        flat = piece[begin:end]
-        if name == "bool":
+def _unpacked(piece: jax.Array, layout: Layout, axis: bool) -> list[jax.Array]:
+    """The arrays in a piece, uint8 `[n]`."""
+    found = []
+    for (shape, dtype), begin in zip(layout, _begins(layout), strict=False):
+        flat = piece[begin : begin + math.prod(shape) * dtype.itemsize]
+        if dtype.kind == "b":
             flat = flat != 0
         elif dtype.itemsize > 1:
             flat = jax.lax.bitcast_convert_type(flat.reshape(-1, dtype.itemsize), dtype)
         else:
             flat = jax.lax.bitcast_convert_type(flat, dtype)
         found.append(flat.reshape((1, *shape) if axis else shape))
-        begin += _room(shape, name)
     return found
+
+
+def _shapes(tree: Any) -> Any:
+    return tuple(np.shape(leaf) for leaf in jax.tree.leaves(tree))
 
 
 class SentSource:

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jgs import kernels
-from jgs.kernels.call import call, on_cpu, vary_alike
+from jgs.kernels.call import call, handler, vary_alike, where_it_is
 from jgs.sampling.edges.columns import compacted
 from jgs.sampling.edges.eligible import Eligible, holes_of, rows_of
 from jgs.sampling.edges.relabel import relabel_edges
@@ -65,7 +65,7 @@ def expand(
         return tuple(call("jgs_expand", out, arrays, kernels.NUM_THREADS))
 
     plain = partial(_expand, room=room)
-    return on_cpu(kernel, plain, indptr, columns, longs_or_empty(excluded))
+    return where_it_is(kernel, plain, indptr, columns, longs_or_empty(excluded))
 
 
 def _expand(
@@ -135,7 +135,7 @@ def extract(
         return *edges, all_of_them, needed.astype(jnp.int64)
 
     given = indptr, indices, columns, longs_or_empty(excluded), rows
-    *found, all_of_them, needed = on_cpu(kernel, plain, *given)
+    *found, all_of_them, needed = where_it_is(kernel, plain, *given)
     return Edges(*found), all_of_them, needed
 
 
@@ -186,7 +186,7 @@ def rearrange(
         return offsets, at.astype(jnp.int32), node, edge_id, needed
 
     rows = jnp.zeros(0, jnp.int32) if rows is None else rows
-    return on_cpu(kernel, plain, edges.indptr, edges.row, edges.edge_id, rows, slots)
+    return where_it_is(kernel, plain, edges.indptr, edges.row, edges.edge_id, rows, slots)
 
 
 def keep(edges: Edges, which: jax.Array, room: int, num_edges: int) -> tuple[Edges, jax.Array]:
@@ -259,7 +259,7 @@ def places(nodes: jax.Array, ids: jax.Array, num_nodes: int) -> jax.Array:
         found = (ordered.at[at].get(mode="fill", fill_value=-1) == ids) & (ids < num_nodes)
         return jnp.where(found & (ids >= 0), order.at[at].get(mode="clip"), nodes.shape[0])
 
-    return on_cpu(kernel, plain, nodes, ids)
+    return where_it_is(kernel, plain, nodes, ids)
 
 
 def distinct(nodes: jax.Array, room: int, padding: int) -> jax.Array:
@@ -267,7 +267,7 @@ def distinct(nodes: jax.Array, room: int, padding: int) -> jax.Array:
     by `padding`, which must not be below any of them."""
 
     def kernel(nodes: jax.Array) -> jax.Array:
-        run = jax.ffi.ffi_call("jgs_distinct_nodes", _ints((room,)), vmap_method="sequential")
+        run = handler("jgs_distinct_nodes", _ints((room,)), vmap_method="sequential")
         return run(nodes, padding=np.int64(padding))
 
     def plain(nodes: jax.Array) -> jax.Array:
@@ -278,7 +278,7 @@ def distinct(nodes: jax.Array, room: int, padding: int) -> jax.Array:
         empty, ordered = vary_alike(jnp.full(room, padding, jnp.int32), ordered)
         return empty.at[place].set(ordered, mode="drop")
 
-    return on_cpu(kernel, plain, nodes)
+    return where_it_is(kernel, plain, nodes)
 
 
 def clipped(needed: jax.Array) -> jax.Array:

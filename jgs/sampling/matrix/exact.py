@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from jgs import kernels
-from jgs.kernels.call import call, floats, on_cpu
+from jgs.kernels.call import call, floats, where_it_is
 from jgs.settings import exact_integers
 
 _BITS = 30  # bits of a slot's largest value: 2**31 such values still fit in 64 bits
@@ -28,7 +28,7 @@ def exact_sum(values: jax.Array, slot: jax.Array, num_slots: int) -> jax.Array:
     """
     values = values.astype(jnp.float32)
     kernel, plain = (partial(f, num_slots=num_slots) for f in (_kernel, _plain))
-    return on_cpu(kernel, plain, values, slot)
+    return where_it_is(kernel, plain, values, slot)
 
 
 def _kernel(values: jax.Array, slot: jax.Array, num_slots: int) -> jax.Array:

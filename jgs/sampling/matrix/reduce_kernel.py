@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jgs import kernels
-from jgs.kernels.call import FILL, call, floats, kernel_or_plain, on_cpu, or_empty
+from jgs.kernels.call import FILL, call, floats, kernel_or_plain, or_empty, where_it_is
 from jgs.sampling.edges.eligible import Eligible, holes_of, rows_of
 from jgs.sampling.matrix.chain import Step
 from jgs.sampling.matrix.edges import longs_or_empty
@@ -51,7 +51,7 @@ def count(matrix: Entries, axis: int) -> jax.Array:
         if not _is_slice(matrix):
             return _count_plain(matrix, 1)
         alone = replace(_values_only(matrix), steps=(), operands=())
-        return on_cpu(_count, partial(_count_plain, axis=1), alone)
+        return where_it_is(_count, partial(_count_plain, axis=1), alone)
     if matrix.edges is None and matrix.rows is None:  # nothing to build
         degrees = graph.degrees()
         if columns is None:

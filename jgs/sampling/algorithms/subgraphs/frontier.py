@@ -14,7 +14,7 @@ import numpy as np
 from jgs import kernels
 from jgs.errors import InputError
 from jgs.graph import Graph
-from jgs.kernels.call import call, on_cpu, vary_alike
+from jgs.kernels.call import call, vary_alike, where_it_is
 from jgs.options import INT32, Option
 from jgs.sampling.algorithms.subgraphs.saint import distinct_nodes
 from jgs.sampling.capacity import GraphShape
@@ -119,7 +119,7 @@ class Frontier(SubgraphSampler):
         self, key_data: jax.Array, graph: Graph, state: Any, room: int
     ) -> tuple[jax.Array, jax.Array]:
         ways = (partial(draw, sampler=self, room=room) for draw in (draw_kernel, draw_plain))
-        return on_cpu(*ways, key_data, graph)
+        return where_it_is(*ways, key_data, graph)
 
 
 def draw_kernel(
