@@ -13,6 +13,7 @@ many milliseconds more, asleep, as a step on a slow device would.
 from __future__ import annotations
 
 import argparse
+import sys
 import time
 from functools import partial
 from typing import Any
@@ -133,6 +134,8 @@ class Bench:
         loop = time.perf_counter() - began
         waiting, sent = (loader.waited - waited) / loop, jax.tree.leaves(read)
         mib = sum(leaf.nbytes for leaf in sent) / (1 << 20)
+        if (programs := run._cache_size()) > 1:
+            print(f"{way}: {programs} programs were compiled", file=sys.stderr)
         print(
             f"| {way} | {1e3 * np.median(alone[1:]):.2f} ms | {1e3 * loop / count:.2f} ms | "
             f"{waiting:.1%} | {mib:.1f} MiB |",

@@ -111,7 +111,7 @@ BAD = [
 
 
 def is_one_error(statuses, out, err, expected):
-    planned = ("capacity", "  edges")
+    planned = ("training on", "capacity", "  edges")
     lines = [line for line in err.splitlines() if not line.startswith(planned)]
     assert len(lines) == 1, err
     assert lines[0].startswith("error: ")

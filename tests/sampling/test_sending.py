@@ -28,6 +28,7 @@ from jgs.sampling import (
     Thanos,
     sample_neighbors,
 )
+from jgs.sampling.loading.sending import Destination
 
 KEY = jax.random.key(3)
 HOST = host_device()
@@ -242,6 +243,36 @@ def test_shares_that_overflow_are_drawn_again_in_one_shape():
     batches = list(loader)
     assert loader.redraws > 0
     assert not any(batch.overflow.any() for batch in batches)
+
+
+def test_every_size_and_dtype_arrives():
+    rng = np.random.default_rng(0)
+    kinds = (
+        "bool",
+        "int8",
+        "uint16",
+        "float16",
+        "int32",
+        "uint32",
+        "float32",
+        "int64",
+        "float64",
+    )
+    shapes = ((), (0,), (5,), (3, 0), (7, 3), (300_007, 3), (1, 900_000))  # some go in parts
+    tree = {
+        (kind, shape): rng.integers(0, 2, shape).astype(kind)
+        if kind == "bool"
+        else np.asarray(rng.integers(0, 100, shape), kind)
+        for kind in kinds
+        for shape in shapes
+    }
+    there = Destination.of(OTHERS[0]).send([tree])
+    assert same(there, tree)
+    assert all(array.devices() == {OTHERS[0]} for array in there.values())
+    other = jax.tree.map(lambda a: a + a.dtype.type(1), tree)
+    if len(OTHERS) > 1:
+        both = Destination.of(over(OTHERS[:2])).send([tree, other])
+        assert same(both, {name: np.stack([tree[name], other[name]]) for name in tree})
 
 
 @several

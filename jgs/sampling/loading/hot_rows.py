@@ -20,8 +20,7 @@ from jgs.sampling.loading.loader import Loader
 from jgs.sampling.loading.sending import Destination
 
 _gather = jax.jit(gather)
-_MARGIN = 1.05  # the room for sent rows, beside what `_KEPT` batches need
-_KEPT = 16
+_KEPT = 32  # the batches by which the room for sent rows is planned
 
 
 class ColdRows(NamedTuple):
@@ -118,8 +117,10 @@ class HotRows:
         hot = np.sort(np.argsort(-counts[:-1], kind="stable")[:number])
         held = np.zeros(counts.size, bool)
         held[hot] = held[-1] = True
-        most = max(int((~held[nodes]).sum()) for nodes in kept)
-        return cls(features, hot, device, int(_MARGIN * most))
+        need = np.array([(~held[nodes]).sum() for nodes in kept])
+        # What a normal law exceeds once in a billion batches, as its spread is known roughly.
+        room = max(1.1 * need.max(), need.mean() + 6 * need.std())
+        return cls(features, hot, device, int(room))
 
     def __call__(self, batch: MiniBatch) -> ColdRows:
         """What is sent with a batch of the host. A loader calls it."""
@@ -128,7 +129,7 @@ class HotRows:
             found, need = _split(self._features, self._slot, batch.nodes, self._hot, room)
             if (cold := int(need)) <= room:
                 return found
-            self._room = cold
+            self._room = cold + cold // 8
 
 
 @partial(jax.jit, static_argnums=(3, 4))

@@ -10,6 +10,7 @@ from functools import lru_cache, partial
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Sharding, SingleDeviceSharding
 
@@ -20,6 +21,7 @@ from jgs.sampling.loading.source import Source
 from jgs.settings import exact_integers
 
 _LARGE = 1 << 20  # bytes of an array that is sent by itself
+_PARTS = 8
 _ALIGNED = 16  # bytes
 _RULE = "device must be a device of this process, or a sharding of a leading axis over such"
 _REMEDY = 'Give jax.devices()[0], or NamedSharding(mesh, PartitionSpec("data")).'
@@ -96,8 +98,12 @@ Layout = tuple[tuple[tuple[int, ...], np.dtype], ...]  # of arrays: shapes and d
 
 
 def _sent(tree: Any, device: Any, axis: bool = False) -> Any:
-    """A pytree of arrays of the host on `device`, with `axis` each as `[1, ...]`. Small arrays
-    go in one piece, since each copy takes tens of microseconds to start."""
+    """A pytree of arrays of the host on `device`, with `axis` each as `[1, ...]`.
+
+    Small arrays go in one piece, since each copy takes tens of microseconds to start. Large
+    ones go in parts: 50 MB take 7 ms in one part and 2.5 ms in eight, from a host with 16 cores
+    to an H100.
+    """
     leaves, form = jax.tree_util.tree_flatten(tree)
     arrays = [np.asarray(leaf) for leaf in leaves]  # no copies: the host's own memory
     small = [array for array in arrays if array.nbytes < _LARGE]
@@ -106,9 +112,10 @@ def _sent(tree: Any, device: Any, axis: bool = False) -> Any:
     piece = np.empty(begins[-1], np.uint8)
     for array, begin in zip(small, begins, strict=False):
         piece[begin : begin + array.nbytes] = array.reshape(-1).view(np.uint8)
-    large = [a[None] if axis else a for a in arrays if a.nbytes >= _LARGE]
-    piece, *large = jax.device_put([piece, *large], device)
-    there, others = iter(_unpacked(piece, layout, axis)), iter(large)
+    large = [_split(array) for array in arrays if array.nbytes >= _LARGE]
+    piece, large = jax.device_put((piece, large), device)
+    there, whole = _unpacked(piece, large, layout, axis)
+    there, others = iter(there), iter(whole)
     found = [next(there if a.nbytes < _LARGE else others) for a in arrays]
     return jax.tree_util.tree_unflatten(form, found)
 
@@ -120,9 +127,19 @@ def _begins(layout: Layout) -> list[int]:
     return np.cumsum([0, *(-(-size // _ALIGNED) * _ALIGNED for size in sizes)]).tolist()
 
 
-@partial(jax.jit, static_argnums=(1, 2))
-def _unpacked(piece: jax.Array, layout: Layout, axis: bool) -> list[jax.Array]:
-    """The arrays in a piece, uint8 `[n]`."""
+def _split(array: np.ndarray) -> list[np.ndarray]:
+    """The rows of a large array in up to `_PARTS` parts: several threads then copy them to the
+    memory from which the device reads."""
+    if array.ndim == 0 or array.nbytes < 2 * _LARGE:
+        return [array]
+    return np.array_split(array, min(_PARTS, array.nbytes // _LARGE, len(array)))
+
+
+@partial(jax.jit, static_argnums=(2, 3))
+def _unpacked(
+    piece: jax.Array, large: list[list[jax.Array]], layout: Layout, axis: bool
+) -> tuple[list[jax.Array], list[jax.Array]]:
+    """The arrays in a piece, uint8 `[n]`, and those that came in parts."""
     found = []
     for (shape, dtype), begin in zip(layout, _begins(layout), strict=False):
         flat = piece[begin : begin + math.prod(shape) * dtype.itemsize]
@@ -133,7 +150,8 @@ def _unpacked(piece: jax.Array, layout: Layout, axis: bool) -> list[jax.Array]:
         else:
             flat = jax.lax.bitcast_convert_type(flat, dtype)
         found.append(flat.reshape((1, *shape) if axis else shape))
-    return found
+    joined = [parts[0] if len(parts) == 1 else jnp.concatenate(parts) for parts in large]
+    return found, [array[None] if axis else array for array in joined]
 
 
 def _shapes(tree: Any) -> Any:
