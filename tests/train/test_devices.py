@@ -51,8 +51,12 @@ def test_the_parameters_do_not_depend_on_the_devices(tmp_path):
         run = runs(tmp_path, name, *flags)
         same_run(run("cpu:1"), host := run("cpu"))
         close(run("cpu:1,2"), host)
-    run = runs(tmp_path, "thanos", "--sampler", "thanos", "--epochs", 1)
-    same_run(run("cpu:2"), run("cpu"))
+    for name, *flags in (
+        ("thanos", "--sampler", "thanos"),
+        ("seal", "--task", "links", "--sampler", "seal", "--batch-size", 500),
+    ):
+        run = runs(tmp_path, name, *flags, "--epochs", 1)
+        same_run(run("cpu:2"), run("cpu"))
     # A run goes on with another number of devices.
     folder = runs(tmp_path, "going", "--epochs", 1, "--batch-size", 12)("cpu:1,2")
     more = ("--epochs", 2, "--batch-size", 12, "--resume")

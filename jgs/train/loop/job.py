@@ -65,6 +65,7 @@ class Job:
     count: Count = staticmethod(count_seeds)
     sign = 1
     sent = False
+    _hot: Any = None  # the feature rows that lie on the devices
     _degrees: Any = None  # for a model that reads degrees
 
     def __init__(self, config: Config, data: Data):
@@ -148,6 +149,7 @@ class Job:
                 "Leave it out.",
             )
         self.loader = data.loader(sampler, key, model.input_reduce, states, device=device)
+        self._hot = data.hot
         self._placed = self.place.comm.program(
             partial(_placed, whole=model.input_reduce is None), (OWN, OWN), OWN
         )
@@ -186,8 +188,8 @@ class Job:
     def batches(self, meter: Meter) -> Iterator[tuple[Any, Any]]:
         """The batches left in the epoch, each with its features; `meter` times them."""
         for batch, x in timed(self.loader, meter):
-            if self.data.hot is not None:
-                x = self._placed(self.data.hot, x)
+            if self._hot is not None:
+                x = self._placed(self._hot, x)
             if self._degrees is not None:
                 batch = self._with_degrees(batch, self._degrees)
             yield batch, x

@@ -12,7 +12,6 @@ import numpy as np
 from flax import nnx
 
 from jgs.dist.communicators.broadcast import everywhere
-from jgs.graph import as_device
 from jgs.train.loop.learned import LearnedRows, learned_rows
 from jgs.train.loop.schedules import Rate, learning_rate
 from jgs.train.loop.step import init_state, make_optimizer, make_train_step, start_epoch
@@ -82,7 +81,7 @@ class ModelLearner:
         self.key = comm.same(jax.random.key_data(dropout_key))
         self.labels = job.data.labels
         if self.place.destination is not None:
-            self.labels = comm.same(as_device(job.data.host_labels))
+            self.labels = comm.same(np.asarray(job.data.labels))
         self.metric = job.metric_name
         self.learned = self._learned_rows(model, params_key, rate)
         self.best_learned = self._own_rows()

@@ -91,9 +91,9 @@ def run(
             return stack.enter_context(folder.claimed(config)) if job.comm.rank == 0 else None
 
         run_dir = everywhere(job.comm, claim)
-        if place := getattr(job, "place", None):  # embeddings are trained where they lie
-            if run_dir is not None:
-                say(f"training on {place}")
+        place = getattr(job, "place", None)  # embeddings are trained where they lie
+        if place and run_dir is not None:
+            say(f"training on {place}")
         learner = config.made("task").learner(job, threefry(config.seed), run_dir)
         stack.callback(job.close)
         training = _Training(config, run_dir, job, learner, started, at_step, at_checkpoint)
