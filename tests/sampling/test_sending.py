@@ -2,6 +2,7 @@
 this process. On a machine with a GPU that is the other device."""
 
 import re
+import threading
 import time
 from functools import partial
 
@@ -28,6 +29,7 @@ from jgs.sampling import (
     Thanos,
     sample_neighbors,
 )
+from jgs.sampling.loading.ahead import Ahead
 from jgs.sampling.loading.sending import Destination
 
 KEY = jax.random.key(3)
@@ -273,6 +275,27 @@ def test_every_size_and_dtype_arrives():
     if len(OTHERS) > 1:
         both = Destination.of(over(OTHERS[:2])).send([tree, other])
         assert same(both, {name: np.stack([tree[name], other[name]]) for name in tree})
+
+
+def test_who_waits_for_a_thread_that_is_stopped_is_let_go():
+    """At the end of a program the drawing thread may end before the sending one."""
+    closed, got = [], []
+
+    def items():
+        try:
+            yield from range(100)
+        finally:
+            closed.append(True)
+
+    ahead = Ahead(items(), 2)
+    ahead.wait_until_full()
+    ahead.stop()
+    waiting = threading.Thread(target=lambda: got.extend(ahead), daemon=True)
+    waiting.start()
+    waiting.join(20)
+    assert not waiting.is_alive()
+    assert got == [0, 1]
+    assert closed
 
 
 @several

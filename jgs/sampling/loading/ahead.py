@@ -6,7 +6,7 @@ import queue
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from typing import Any
 
 from jgs import kernels
@@ -28,12 +28,15 @@ class Ahead:
 
         def fill() -> None:
             with as_in(settings), kernels.this_host_only(host_only):
-                while free.acquire() and not stopping.is_set():
-                    try:
+                try:
+                    while free.acquire() and not stopping.is_set():
                         ready.put((next(items), None))
-                    except BaseException as error:  # StopIteration too
-                        ready.put((None, error))
-                        return
+                    ready.put((None, StopIteration()))  # for who still waits
+                except BaseException as error:  # StopIteration too
+                    ready.put((None, error))
+                finally:
+                    if isinstance(items, Generator):
+                        items.close()
 
         def stop() -> None:
             stopping.set()
