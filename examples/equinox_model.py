@@ -48,7 +48,7 @@ class Model(eqx.Module):
 
 def main(epochs: int = 3) -> float:
     data = jgs.data.load("synthetic", num_nodes=10_000, num_edges=200_000)
-    features, labels = jnp.asarray(data.features), jnp.asarray(data.labels)
+    features, labels = jgs.to_device(data.features), jnp.asarray(data.labels)
     model = Model((features.shape[1], 64, data.num_classes), jax.random.key(1))
     optimizer = optax.adam(1e-2)
     state = optimizer.init(eqx.filter(model, eqx.is_array))

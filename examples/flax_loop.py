@@ -33,7 +33,7 @@ def train_step(model, optimizer, key, batch, features, labels):
 
 def main(epochs: int = 3) -> float:
     data = jgs.data.load("synthetic", num_nodes=10_000, num_edges=200_000)
-    features, labels = data.features, jnp.asarray(data.labels)
+    features, labels = jgs.to_device(data.features), jnp.asarray(data.labels)
     model = GraphSAGE(features.shape[1], 64, data.num_classes, num_layers=2, rngs=nnx.Rngs(0))
     optimizer = nnx.Optimizer(model, optax.adam(1e-2), wrt=nnx.Param)
     key = jax.random.key(1)

@@ -45,7 +45,7 @@ def train_step(model, optimizer, batch, features, labels):
 
 def main(epochs: int = 3) -> float:
     data = jgs.data.load("synthetic", num_nodes=10_000, num_edges=200_000)
-    features, labels = jnp.asarray(data.features), jnp.asarray(data.labels)
+    features, labels = jgs.to_device(data.features), jnp.asarray(data.labels)
     model = Model((features.shape[1], 64, data.num_classes), nnx.Rngs(0))
     optimizer = nnx.Optimizer(model, optax.adam(1e-2), wrt=nnx.Param)
     with Loader(data.graph, data.train_idx, 256, (10, 10), key=jax.random.key(0)) as loader:

@@ -19,7 +19,7 @@ from jgs.models import GraphSAGE, read_inputs
 from jgs.sampling import Loader, Neighbors, grain_iterator
 
 data = jgs.data.load("synthetic", num_nodes=10_000, num_edges=200_000)
-features, labels = data.features, jnp.asarray(data.labels)
+features, labels = jgs.to_device(data.features), jnp.asarray(data.labels)
 
 
 @nnx.jit

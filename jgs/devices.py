@@ -55,20 +55,25 @@ def compute_on_host() -> None:
         jax.config.update("jax_default_device", "cpu")
 
 
-def to_device(tree: Any, device: Any) -> Any:
-    """A pytree of arrays, such as a `Graph`, on another device or sharding.
+def to_device(tree: Any, device: Any = None) -> Any:
+    """A pytree of arrays, such as a `Graph` or features, on a device or a sharding; None: JAX's
+    default device. On a host without another one that is where they are.
 
     It is `jax.device_put` with 64-bit integers kept. On the way from a CPU to a GPU JAX 0.11
     cuts them to 32 bits outside `jax.enable_x64`, so offsets of edges would be wrong.
     """
+    if device is None and computes_on_cpu():
+        return tree
     with jax.enable_x64(True):
-        return jax.device_put(tree, device)
+        return jax.device_put(tree, default_device() if device is None else device)
 
 
 def find_devices(text: str) -> list[Any]:
     """The devices of this process that `text` names: `"gpu"`, `"tpu"` or `"cpu"` the first of
     that kind, `"gpu:1,3"` those of these numbers, `"gpu:all"` all of them; `"auto"` the first
     that JAX found, or the one that `jax.default_device` names. Raises `InputError`."""
+    if not text:
+        raise InputError("a device must have a name", repr(text), "Write auto, cpu or gpu.")
     if text == "auto":
         chosen = getattr(jax.config, "jax_default_device", None)
         named = chosen is not None and not isinstance(chosen, str)  # text is of `on_host`

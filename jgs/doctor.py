@@ -141,9 +141,11 @@ def _devices() -> Iterator[Finding]:
         text = " ".join(str(error).split())
         yield Finding("no", f"JAX cannot start: {text}", "Correct or unset JAX_PLATFORMS.")
         return
-    from jgs.devices import host_device, shown
+    from jgs.devices import find_devices, host_device, shown
 
-    yield Finding("ok", f"training on {shown(devices)} (--device)")
+    there = f"; there are {shown(devices)}" if len(devices) > 1 else ""
+    first = shown(find_devices("auto"))
+    yield Finding("ok", f"training on {first} (--device){there}")
     if (host := host_device()).platform == "cpu":
         yield Finding("ok", f"graphs, sampling and evaluation on {shown([host])}")
         return

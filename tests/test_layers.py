@@ -12,6 +12,7 @@ JGS = Path(jgs.__file__).parent
 # From the bottom up; packages on one line may not import each other.
 LAYERS = (
     ("errors", "allocator", "interrupts", "settings"),
+    ("devices",),
     ("command", "options"),
     ("tables",),
     ("kernels",),

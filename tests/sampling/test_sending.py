@@ -221,6 +221,15 @@ def test_hot_rows_lie_on_the_device():
                 assert count[held].min() >= count[rest].max()
     refused("hot nodes must be ids in [0, 400)", HotRows, features, [400])
     refused("hot nodes must be distinct", HotRows, features, [4, 4])
+    refused("one dense matrix", HotRows, features[0], [])
+    refused(
+        "a row for each node",
+        HotRows.planned,
+        features[:9],
+        Loader(GRAPH, SEEDS, 24, (2,), key=KEY),
+        99,
+    )
+    assert HotRows(features, []).table.shape == (0, 7)
 
 
 @several
@@ -350,6 +359,9 @@ def test_wrong_devices_are_refused():
     make = partial(Loader, GRAPH, SEEDS, SIZE, Neighbors((4, 3)), key=KEY)
     refused("device must be a device of this process", make, device="gpu")
     unsplit = NamedSharding(over(OTHERS[:2]).mesh, PartitionSpec())
+    for leaf in (KEY, "text", np.ones(3, np.complex64)):
+        wrong = make(read=lambda batch, leaf=leaf: {"a": leaf}, device=OTHERS[0])
+        refused("must be arrays of real numbers", lambda wrong=wrong: next(iter(wrong)))
     refused("a sharding of a leading axis", make, device=unsplit)
     odd = partial(Loader, GRAPH, SEEDS, 25, Neighbors((4, 3)), key=KEY)
     refused("a multiple of 2, the number of devices; got 25", odd, device=over(OTHERS[:2]))

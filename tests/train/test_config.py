@@ -32,7 +32,7 @@ COMMANDS = """
     --task links --temporal --latest --eval-negatives-by inductive --by-time 9
     --sampler labor --importance 1 --layer-dependency --period 4 --reduce max
     --sampler ladies --sizes 7 8 --by-type --model gcn --concat
-    --sampler gcnbs --state-age 2
+    --sampler gcnbs --state-age 2 --device gpu:1 --device-memory 5
     --model rgcn --bases 3 --blocks 2
     --task links --temporal --model tgat --time-width 7 --time-unit 3600
     --task links --temporal --model mixer --num-latest 6 --fanouts 6

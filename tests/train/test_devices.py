@@ -71,6 +71,10 @@ def test_wrong_devices_are_refused(tmp_path, capsys):
         (("--device", "cpu:1,1"), "each device must be named once"),
         (("--device", "cpu:all", "--batch-size", 10), "a multiple of 4, the number of devices"),
         (("--device", "cpu:1,2", "--sampler", "thanos"), "Name one device"),
+        (
+            ("--device", "cpu:1,2", "--task", "links", "--sampler", "seal"),
+            "several devices must share batches",
+        ),
         (("--device-memory", 9), "--device-memory must be for dense features"),
     ):
         assert train(tmp_path / "wrong", *flags) == 2

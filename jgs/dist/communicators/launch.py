@@ -260,7 +260,14 @@ def _connect_jax(
 
 def _mesh(drawing: bool) -> Mesh:
     """The mesh of the ranks, see `connect`."""
-    devices = jax.devices("cpu")
+    try:
+        devices = jax.devices("cpu")
+    except RuntimeError as error:
+        raise InputError(
+            "ranks must have CPU devices, where they draw",
+            error,
+            "Unset JAX_PLATFORMS, or add cpu to it.",
+        ) from None
     if not drawing and jax.default_backend() == "cpu":
         return Mesh(devices)
     return Mesh(list({device.process_index: device for device in devices[::-1]}.values())[::-1])

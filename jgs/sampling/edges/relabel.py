@@ -31,11 +31,11 @@ def first_equal(keys: Sequence[jax.Array], real: jax.Array) -> jax.Array:
     rounds are made before each question.
     """
     num = real.shape[0]
-    return jax.lax.platform_dependent(
-        *(real, *keys),
-        cpu=partial(_first_equal, num + num // 4, 1),
-        default=partial(_first_equal, 4 * num, 4),
-    )
+    on_cpu = partial(_first_equal, num + num // 4, 1)
+    if kernels.host_only():
+        return on_cpu(real, *keys)
+    elsewhere = partial(_first_equal, 4 * num, 4)
+    return jax.lax.platform_dependent(real, *keys, cpu=on_cpu, default=elsewhere)
 
 
 def _first_equal(cells: int, rounds: int, real: jax.Array, *keys: jax.Array) -> jax.Array:

@@ -12,6 +12,8 @@ from typing import Any
 from jgs import kernels
 from jgs.settings import as_in, of_this_thread
 
+_own = threading.local()  # `draws`: whether this thread is one of an `Ahead`
+
 
 class Ahead:
     """Runs an iterator in a background thread, at most `size` items ahead.
@@ -27,6 +29,7 @@ class Ahead:
         settings, host_only = of_this_thread(), kernels.host_only()
 
         def fill() -> None:
+            _own.draws = True
             with as_in(settings), kernels.this_host_only(host_only):
                 try:
                     while free.acquire() and not stopping.is_set():
@@ -41,7 +44,9 @@ class Ahead:
         def stop() -> None:
             stopping.set()
             free.release()
-            thread.join()
+            # A loader may be collected as garbage in a thread of one: that waits for none.
+            if not getattr(_own, "draws", False):
+                thread.join()
 
         thread = threading.Thread(target=fill, name="jgs-loader", daemon=True)
         self._ready, self._size, self._free, self._thread = ready, size, free, thread

@@ -58,7 +58,9 @@ class HotRows:
     """
 
     def __init__(self, features: Any, nodes: Any, device: Any = None, room: int = 0):
+        _check(features)
         self._features, nodes = as_device(features), np.asarray(nodes)
+        nodes = nodes.astype(np.int32) if nodes.size == 0 else nodes
         number = self._features.shape[0]
         wrong = nodes.ndim != 1 or (nodes.size > 0 and nodes.dtype.kind not in "iu")
         if wrong or ((nodes < 0) | (nodes >= number)).any():
@@ -82,7 +84,8 @@ class HotRows:
         elif where.sharding is None:
             self.table = jax.device_put(rows, where.devices[0])
         else:
-            mesh = jax.sharding.Mesh(np.array(where.devices), ("data",))
+            mesh = getattr(where.sharding, "mesh", None)
+            mesh = mesh or jax.sharding.Mesh(np.array(where.devices), ("data",))
             self.table = jax.device_put(rows, NamedSharding(mesh, PartitionSpec()))
 
     @classmethod
@@ -101,16 +104,24 @@ class HotRows:
           loader: draws the batches that are counted, by `Loader.rehearse`: a loader with the
             same arguments as the one that will train.
           memory: int, bytes.
+          device: as above; None: where the loader sends its batches.
           batches: how many batches of the loader's epoch are counted, the first ones; None:
             all, which takes as long as drawing an epoch.
 
         The rows are a function of the loader's key. Raises `InputError`.
         """
-        width = np.shape(features)[1] * 4
-        number = min(require_int("memory", memory, 0) // width, np.shape(features)[0])
-        counts = np.zeros(np.shape(features)[0] + 1, np.int32)
+        _check(features)
+        num_nodes, width = features.shape
+        number = min(require_int("memory", memory, 0) // max(4 * width, 1), num_nodes)
+        counts = np.zeros(num_nodes + 1, np.int32)
         kept: list[np.ndarray] = []
         for batch in loader.rehearse(batches):
+            if batch.num_nodes != num_nodes:
+                raise InputError(
+                    "features must have a row for each node of the graph",
+                    f"{num_nodes} rows for {batch.num_nodes} nodes",
+                    "Give those of the loader's graph.",
+                )
             nodes = np.asarray(batch.nodes)
             counts[nodes] += 1  # a node is once among them, but for padding
             kept = [*kept[1 - _KEPT :], nodes]
@@ -120,7 +131,7 @@ class HotRows:
         need = np.array([(~held[nodes]).sum() for nodes in kept])
         # What a normal law exceeds once in a billion batches, as its spread is known roughly.
         room = max(1.1 * need.max(), need.mean() + 6 * need.std())
-        return cls(features, hot, device, int(room))
+        return cls(features, hot, device or loader.destination, int(room))
 
     def __call__(self, batch: MiniBatch) -> ColdRows:
         """What is sent with a batch of the host. A loader calls it."""
@@ -130,6 +141,16 @@ class HotRows:
             if (cold := int(need)) <= room:
                 return found
             self._room = cold + cold // 8
+
+
+def _check(features: Any) -> None:
+    kind = getattr(features, "dtype", None)
+    if getattr(features, "ndim", 0) != 2 or kind is None or np.dtype(kind).kind not in "biuf":
+        raise InputError(
+            "features must be one dense matrix [N, F] of real numbers",
+            f"{type(features).__name__}{list(getattr(features, 'shape', ()))}",
+            "Rows of other features are sent: give a function that reads them.",
+        )
 
 
 @partial(jax.jit, static_argnums=(3, 4))

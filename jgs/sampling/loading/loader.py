@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NoReturn, Self
 
-from jgs.devices import computes_on_cpu, on_host
+from jgs.devices import computes_on_cpu, host_device, on_host
 from jgs.errors import InputError
 from jgs.graph import Graph, MiniBatch
 from jgs.graph.shown import Shown
@@ -71,7 +71,8 @@ class Loader(Shown):
         sampler draws for a seed depends on its node and cutoff alone, not on its batch: as a
         judgement of it should.
       drop_last: whether an epoch leaves out the items that do not fill a batch.
-      capacity: None plans one (`plan_capacity`), which draws a few batches.
+      capacity: None plans one (`plan_capacity`), which draws a few batches. With a sharding it
+        is that of a share, of `B / D` items.
       prefetch: how many batches may wait, rounded up to whole super-batches. With 0 the loader
         samples in the caller's thread.
       super_batch: how many batches are sampled in one call. More make small batches cheaper and
@@ -199,6 +200,13 @@ class Loader(Shown):
         self._drawn_by = drawn_by
 
     @property
+    def destination(self) -> Any:
+        """The device or the sharding where batches are put; the host device if they stay."""
+        if self._destination is None:
+            return host_device()
+        return self._destination.sharding or self._destination.devices[0]
+
+    @property
     def _schedule(self) -> Schedule:
         return self.source.schedules[0]
 
@@ -323,7 +331,7 @@ class Loader(Shown):
                 steps = source.drawn_on_host(self.epoch, 0)
             else:
                 steps = source.drawn(self.epoch, 0)
-        left = len(self) if num is None else min(num, len(self))
+        left = len(self) if num is None else min(require_int("num", num, 1), len(self))
         for items in steps if computes_on_cpu() else _on_host(steps):
             for item in items[:left]:
                 yield from item if isinstance(item, list) else [item]

@@ -250,7 +250,7 @@ class Schedule:
                     state[name],
                     "Make the loader as it was when the state was taken: the same graph, "
                     "seeds, order, batch size, stages, drop_last and sampler, and, unless that "
-                    "is by-node, as many ranks.",
+                    "is by-node, as many ranks and devices.",
                 )
         self._key_data = np.array([state["key_0"], state["key_1"]], np.uint32)
         self.epoch, self.step = int(state["epoch"]), int(state["step"])

@@ -105,7 +105,7 @@ def _sent(tree: Any, device: Any, axis: bool = False) -> Any:
     to an H100.
     """
     leaves, form = jax.tree_util.tree_flatten(tree)
-    arrays = [np.asarray(leaf) for leaf in leaves]  # no copies: the host's own memory
+    arrays = [_memory(leaf) for leaf in leaves]
     small = [array for array in arrays if array.nbytes < _LARGE]
     layout = tuple((array.shape, array.dtype) for array in small)
     begins = _begins(layout)
@@ -118,6 +118,19 @@ def _sent(tree: Any, device: Any, axis: bool = False) -> Any:
     there, others = iter(there), iter(whole)
     found = [next(there if a.nbytes < _LARGE else others) for a in arrays]
     return jax.tree_util.tree_unflatten(form, found)
+
+
+def _memory(leaf: Any) -> np.ndarray:
+    """An array of the host as NumPy sees it, without a copy; raises `InputError`."""
+    kind = leaf.dtype if hasattr(leaf, "dtype") else np.asarray(leaf).dtype
+    known = isinstance(kind, np.dtype) and kind.kind in "biuf"
+    if not known and kind not in (jnp.bfloat16, jnp.float8_e4m3fn, jnp.float8_e5m2):
+        raise InputError(
+            "what is sent to a device must be arrays of real numbers",
+            f"{kind} in what `read` or `after` returned",
+            "Leave it out; of a key send jax.random.key_data(key).",
+        )
+    return np.asarray(leaf)
 
 
 @lru_cache(maxsize=256)
@@ -145,6 +158,9 @@ def _unpacked(
         flat = piece[begin : begin + math.prod(shape) * dtype.itemsize]
         if dtype.kind == "b":
             flat = flat != 0
+        elif dtype.itemsize == 8 and dtype.kind in "iu":  # TPUs cannot make 64 bits of bytes
+            low, high = jax.lax.bitcast_convert_type(flat.reshape(-1, 2, 4), jnp.uint32).T
+            flat = (high.astype(jnp.uint64) << jnp.uint64(32) | low).astype(dtype)
         elif dtype.itemsize > 1:
             flat = jax.lax.bitcast_convert_type(flat.reshape(-1, dtype.itemsize), dtype)
         else:

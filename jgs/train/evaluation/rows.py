@@ -15,6 +15,7 @@ import numpy as np
 from flax import nnx
 
 import jgs.ops
+from jgs.devices import host_device, to_device
 from jgs.errors import InputError
 from jgs.files.writing import mib, reserve
 from jgs.graph import Schema, SparseFeatures, as_device
@@ -28,10 +29,11 @@ _gather = jax.jit(jgs.ops.gather)
 
 
 def as_rows(features: Any) -> Rows:
-    """One rank's features on the device: a matrix, several matrices, `SparseFeatures` or
+    """One rank's features on the host: a matrix, several matrices, `SparseFeatures` or
     `TypedFeatures`."""
     if isinstance(features, SparseFeatures | TypedFeatures):
-        return features
+        here = {device for leaf in jax.tree.leaves(features) for device in leaf.devices()}
+        return features if here == {host_device()} else to_device(features, host_device())
     if not isinstance(features, Sequence):
         return as_device(features)
     tables = tuple(map(as_device, features))

@@ -90,6 +90,17 @@ class Job:
         """Where the steps run. All ranks ask for it alike."""
         return Place.of(self.config.device, self.comm)
 
+    def _check_devices(self) -> None:
+        """Raises `InputError` where several devices cannot share a batch."""
+        destination = self.place.destination
+        if destination and not self.sent and len(destination.devices) > 1:
+            raise InputError(
+                "several devices must share batches of one process that a loader sends",
+                f"--device {self.config.device} with --partition, SEAL, a sampler that learns, "
+                "or rows of nodes that are learned",
+                "Name one device.",
+            )
+
     def _make_metric(self) -> str:
         """Makes what `metric` computes, and returns its name."""
         self._metric = make_metric(self.config.metric, self.data.host_labels.ndim == 2)
@@ -133,13 +144,7 @@ class Job:
         learns = isinstance(samplers_of(sampler)[0], Adaptive)
         alone = self.comm.size == 1 and config.partition is None
         self.sent = bool(destination and alone and not learns and not learned_rows(model))
-        if destination and not self.sent and len(destination.devices) > 1:
-            raise InputError(
-                "several devices must share batches that nothing is learned of on the host",
-                f"--device {config.device} with "
-                + ("--partition" if not alone else "a sampler or rows of nodes that learn"),
-                "Name one device.",
-            )
+        self._check_devices()
         device = destination.sharding if self.sent and destination else None
         if config.device_memory and not (self.sent and data.types is None and not data.sparse):
             raise InputError(

@@ -87,8 +87,9 @@ class Place:
 
 def _checked(text: str, host: Communicator) -> Sequence[Any]:
     """This process's devices; raises `InputError` where the ranks cannot train on them."""
-    if text == "auto" and host.num_local > 1:
-        return [host_device()]  # each of its devices is a rank that draws and trains
+    by_jax = host.size == 1 or jax.process_count() == host.size
+    if text == "auto" and (host.num_local > 1 or not by_jax):
+        return [host_device()]  # its ranks draw and train where they are
     own = find_devices(text)
     if host.size == 1 or own == [host_device()]:
         return own
@@ -98,7 +99,7 @@ def _checked(text: str, host: Communicator) -> Sequence[Any]:
             f"--device {text}",
             "Start a process for each device, e.g. with CUDA_VISIBLE_DEVICES of its own.",
         )
-    if host.num_local > 1 or jax.process_count() != host.size:
+    if host.num_local > 1 or not by_jax:
         raise InputError(
             "ranks on devices must meet by --comm jax, a process each",
             f"--device {text}",

@@ -125,6 +125,7 @@ class SealJob(Job):
 
     def start(self, model: DGCNN, key: jax.Array, scratch: Path | None) -> None:
         """Makes the loader and what `metric` needs; `key` decides the draws."""
+        self._check_devices()
         held, comm = self.data.held, self.comm
         source = self._draws.source(held.train, key)
         self.loader = Loader.over(source, self.config.prefetch if comm.concurrent else 0)
