@@ -57,6 +57,7 @@ def predict(model, batch, x):
 def main(epochs: int = 4) -> float:
     """Returns the AUC of the test's rows."""
     graph, features, table = make_data()
+    features = jgs.to_device(features)  # where JAX trains
     own = {"schema": graph.schema, "reduce": "sum", "time_unit": 30.0, "rngs": nnx.Rngs(0)}
     model = TemporalRSAGE(features.widths, 32, 1, 2, **own)
     optimizer = nnx.Optimizer(model, optax.adam(5e-3), wrt=nnx.Param)

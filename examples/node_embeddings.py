@@ -15,6 +15,7 @@ import optax
 from flax import nnx
 
 import jgs
+from jgs.devices import host_device
 from jgs.dist import Alone, ShardedEmbedding
 from jgs.models import GraphSAGE
 from jgs.sampling import Loader
@@ -53,7 +54,8 @@ def main(epochs: int = 5, learn_rows: bool = True) -> float:
     model = GraphSAGE(WIDTH, 64, data.num_classes, num_layers=2, rngs=nnx.Rngs(0))
     optimizer = nnx.Optimizer(model, optax.adam(1e-2), wrt=nnx.Param)
     key = jax.random.key(1)
-    with Loader(data.graph, data.train_idx, 256, (10, 10), key=jax.random.key(0)) as loader:
+    here = {"device": host_device()}  # the rows are learned there
+    with Loader(data.graph, data.train_idx, 256, (10, 10), key=key, **here) as loader:
         for epoch in range(epochs):
             losses = []
             for step, batch in enumerate(loader):
@@ -64,7 +66,7 @@ def main(epochs: int = 5, learn_rows: bool = True) -> float:
                     table.push(token, grad_x)
                 losses.append(loss)
             print(f"epoch {epoch}: loss {np.mean(losses):.3f}")
-    with Loader(data.graph, data.test_idx, 256, (10, 10), key=jax.random.key(3)) as loader:
+    with Loader(data.graph, data.test_idx, 256, (10, 10), key=key, **here) as loader:
         right = sum(
             num_right(model, table.pull(batch.nodes)[0], batch, labels) for batch in loader
         )

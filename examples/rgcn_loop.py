@@ -44,6 +44,7 @@ def make_data():
 def main(epochs: int = 6) -> float:
     """Returns the accuracy on the papers that were not trained on."""
     graph, features, labels = make_data()
+    there = jgs.to_device(features)  # where JAX trains
     model = RGCN(features.widths, 32, 4, 2, schema=graph.schema, bases=3, rngs=nnx.Rngs(0))
     optimizer = nnx.Optimizer(model, optax.adam(1e-2), wrt=nnx.Param)
     fanouts = ({"writes": 5, "rev_appears_in": 1}, {"*": 5})  # a paper's, then all nodes'
@@ -67,7 +68,7 @@ def main(epochs: int = 6) -> float:
         for epoch in range(epochs):
             for step, batch in enumerate(loader):
                 own = jax.random.fold_in(key, epoch * len(loader) + step)
-                loss = train_step(model, optimizer, batch, features, own)
+                loss = train_step(model, optimizer, batch, there, own)
             print(f"epoch {epoch + 1}: loss {loss:.3f}")
     infer = jgs.train.exact_inference(model, graph, features)  # over all neighbours
     found = infer(nnx.state(model), test).argmax(axis=1)

@@ -57,6 +57,7 @@ def main(epochs: int = 10) -> float:
     with tempfile.TemporaryDirectory() as folder:
         write_tables(Path(folder))
         data = jgs.data.load(folder)
+    features = jgs.to_device(data.features)  # where JAX trains
     widths, schema, labels = data.features.widths, data.graph.schema, jnp.asarray(data.labels)
     print("relations", *schema.relations, "\nfeatures", widths)
     own = {"schema": schema, "scales": data.features.scales()}
@@ -66,9 +67,10 @@ def main(epochs: int = 10) -> float:
     with Loader(data.graph, data.train_idx, 200, sampler, key=key) as loader:
         for _ in range(epochs):
             for batch in loader:
-                loss = train_step(model, optimizer, batch, data.features, labels)
+                loss = train_step(model, optimizer, batch, features, labels)
     test = sampler.sample(key, data.graph, sampler.init(data.graph), data.test_idx, None)
-    found = np.argmax(model(test, jgs.ops.gather(data.features, test.nodes)), axis=-1)
+    test = jgs.to_device(test)
+    found = np.argmax(model(test, jgs.ops.gather(features, test.nodes)), axis=-1)
     accuracy = float(np.mean(found[: data.test_idx.size] == data.labels[data.test_idx]))
     print(f"loss {loss:.3f}; {accuracy:.0%} of the test users are classified rightly")
     return accuracy

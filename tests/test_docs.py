@@ -132,15 +132,6 @@ def test_all_samplers_of_the_guide_draw():
         assert int(batch.blocks[0].num_edges) > 200
 
 
-def test_the_programs_of_the_guide_to_devices_run():
-    page = (REPOSITORY / "docs" / "guides" / "devices.md").read_text()
-    programs = re.findall(r"^```python\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
-    names = {}
-    exec("".join(programs), names)
-    assert names["x"].shape == (names["batch"].nodes.shape[0], 16)
-    assert int(names["count"](next(iter(names["shared"])))) == 128
-
-
 class _Page(HTMLParser):
     """A page's links to files, and the anchors to which others can link."""
 

@@ -1,6 +1,7 @@
 """Every code block of the README and of the pages, and every file in examples/, runs."""
 
 import importlib.util
+import os
 import re
 import subprocess
 import sys
@@ -116,3 +117,41 @@ def test_the_example_of_links_learns_and_sees_no_target(data_folder, neighbors_o
     pairs = np.unique(np.sort(ends.T, axis=1), axis=0)
     assert example.held_out_auc(pairs, num_nodes, seed=1, epochs=60) > 0.93
     assert min(map(len, drawn)) > 1000
+
+
+ACCELERATED = """
+import importlib, sys
+import jax
+import jgs.devices as devices
+
+host, other = jax.devices()
+jax.config.update("jax_default_device", other)
+
+
+def default_device():
+    chosen = jax.config.jax_default_device
+    return host if isinstance(chosen, str) else chosen
+
+
+devices.default_device = default_device
+devices.host_device = lambda: host
+devices.computes_on_cpu = lambda: default_device() == host
+sys.path.insert(0, sys.argv[1])
+for name in sys.argv[2:]:
+    print(name, importlib.import_module(name).main(1))
+"""
+
+
+def test_they_run_where_the_default_device_is_not_the_hosts():
+    """As on a machine with a GPU, which device 1 is here: arrays that are committed to two
+    devices would not meet in one program."""
+    names = ["flax_loop", "equinox_model", "rgcn_loop", "typed_tables", "node_embeddings"]
+    done = subprocess.run(
+        [sys.executable, "-c", ACCELERATED, str(REPOSITORY / "examples"), *names],
+        env=os.environ | {"XLA_FLAGS": "--xla_force_host_platform_device_count=2"},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    said = [line.split()[0] for line in done.stdout.splitlines() if line.strip()]
+    assert [word for word in said if word in names] == names
