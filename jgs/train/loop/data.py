@@ -261,10 +261,12 @@ class WholeData(Data):
         if device is None or not config.device_memory:
             return make(read=read)
         memory = config.device_memory << 20
-        hot = HotRows.planned(features, make(), memory, device, _COUNTED)
+        counted = make()
+        hot = HotRows.planned(features, counted, memory, device, _COUNTED)
         self.hot = _by_device(hot.table, device)
         del hot.table  # `hot` is the loader's from here on, which reads the other rows
-        return make(read=hot)
+        one = not isinstance(sampler, SamplerSchedule)
+        return make(read=hot, capacity=counted.capacity if one else None)
 
     def split(self, name: str) -> list[np.ndarray]:
         return [getattr(self.plain, f"{name}_idx")]
