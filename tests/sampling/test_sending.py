@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import scipy.sparse
 from jax.sharding import NamedSharding, PartitionSpec
 
 import jgs
@@ -221,7 +222,9 @@ def test_hot_rows_lie_on_the_device():
                 assert count[held].min() >= count[rest].max()
     refused("hot nodes must be ids in [0, 400)", HotRows, features, [400])
     refused("hot nodes must be distinct", HotRows, features, [4, 4])
-    refused("one dense matrix", HotRows, features[0], [])
+    sparse = jgs.SparseFeatures.from_scipy(scipy.sparse.csr_matrix(features))
+    for wrong in (features[0], sparse):
+        refused("features must be a matrix", HotRows, wrong, [])
     refused(
         "a row for each node",
         HotRows.planned,

@@ -14,8 +14,8 @@ from jgs.dist.communicators.comm import OWN, SAME, Communicator
 from jgs.graph import Graph
 from jgs.ops import gather
 from jgs.sampling.base import Sampler
-from jgs.sampling.loading.loader import decided_by
 from jgs.sampling.loading.schedule import Schedule, SeedParts, graph_digest
+from jgs.sampling.loading.stages import decided_by
 
 
 class PairDraws:

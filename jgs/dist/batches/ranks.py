@@ -37,11 +37,12 @@ from jgs.sampling.base import Adaptive, Sampler, State
 from jgs.sampling.capacity import round_up
 from jgs.sampling.learning import Learning
 from jgs.sampling.loading.items import Stage, check_asked, prepared, prepared_split
-from jgs.sampling.loading.loader import Loader, decided_by
+from jgs.sampling.loading.loader import Loader
 from jgs.sampling.loading.schedule import Schedule, SeedParts
 from jgs.sampling.loading.source import Source
 from jgs.sampling.loading.stages import (
     check_samplers,
+    decided_by,
     source_of,
 )
 

@@ -1,4 +1,4 @@
-"""`Ahead`: an iterator that runs in a background thread."""
+"""`Ahead`: an iterator that runs in a background thread; and iterators over what it makes."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from collections.abc import Callable, Generator, Iterator
 from typing import Any
 
 from jgs import kernels
+from jgs.devices import on_host
 from jgs.settings import as_in, of_this_thread
 
 _own = threading.local()  # `draws`: whether this thread is one of an `Ahead`
@@ -69,3 +70,20 @@ class Ahead:
         if error is not None:
             raise error
         return item
+
+
+def on_host_each(calls: Iterator[list[Any]]) -> Iterator[list[Any]]:
+    """The same items, each computed on the host device."""
+    while True:
+        with on_host():  # not around the `yield`, which would leave it to the caller
+            items = next(calls, None)
+        if items is None:
+            return
+        yield items
+
+
+def each(calls: Iterator[list[Any]]) -> Iterator[Any]:
+    """The items of all lists, one after the other."""
+    for items in calls:
+        while items:
+            yield items.pop(0)  # and keep no reference to it

@@ -14,6 +14,7 @@ from jgs.devices import on_host
 from jgs.errors import InputError
 from jgs.graph import MiniBatch, as_device
 from jgs.ops import gather
+from jgs.ops.checks import check_rows
 from jgs.sampling.capacity import round_up
 from jgs.sampling.checks import require_int
 from jgs.sampling.loading.loader import Loader
@@ -58,7 +59,7 @@ class HotRows:
     """
 
     def __init__(self, features: Any, nodes: Any, device: Any = None, room: int = 0):
-        _check(features)
+        check_rows("features", features, real=True)
         self._features, nodes = as_device(features), np.asarray(nodes)
         nodes = nodes.astype(np.int32) if nodes.size == 0 else nodes
         number = self._features.shape[0]
@@ -110,7 +111,7 @@ class HotRows:
 
         The rows are a function of the loader's key. Raises `InputError`.
         """
-        _check(features)
+        check_rows("features", features, real=True)
         num_nodes, width = features.shape
         number = min(require_int("memory", memory, 0) // max(4 * width, 1), num_nodes)
         counts = np.zeros(num_nodes + 1, np.int32)
@@ -141,16 +142,6 @@ class HotRows:
             if (cold := int(need)) <= room:
                 return found
             self._room = cold + cold // 8
-
-
-def _check(features: Any) -> None:
-    kind = getattr(features, "dtype", None)
-    if getattr(features, "ndim", 0) != 2 or kind is None or np.dtype(kind).kind not in "biuf":
-        raise InputError(
-            "features must be one dense matrix [N, F] of real numbers",
-            f"{type(features).__name__}{list(getattr(features, 'shape', ()))}",
-            "Rows of other features are sent: give a function that reads them.",
-        )
 
 
 @partial(jax.jit, static_argnums=(3, 4))

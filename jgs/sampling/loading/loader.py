@@ -10,20 +10,19 @@ from jgs.devices import computes_on_cpu, host_device, on_host
 from jgs.errors import InputError
 from jgs.graph import Graph, MiniBatch
 from jgs.graph.shown import Shown
-from jgs.sampling.base import Adaptive, Sampler, State
+from jgs.sampling.base import Sampler, State
 from jgs.sampling.capacity import Capacity
 from jgs.sampling.checks import refuse_forked, require_int
 from jgs.sampling.learning import Learning
-from jgs.sampling.loading.ahead import Ahead
-from jgs.sampling.loading.items import Stage, check_asked, check_functions, name_of, prepared
+from jgs.sampling.loading.ahead import Ahead, each, on_host_each
+from jgs.sampling.loading.items import Stage, check_asked, check_functions, prepared
 from jgs.sampling.loading.schedule import Schedule, SeedParts, graph_digest
 from jgs.sampling.loading.sending import Destination, SentSource
 from jgs.sampling.loading.source import LocalSource, Source
 from jgs.sampling.loading.stages import (
-    SamplerSchedule,
     StagedSource,
     check_samplers,
-    samplers_of,
+    decided_by,
     source_of,
 )
 
@@ -279,7 +278,7 @@ class Loader(Shown):
         self.start_prefetch()
         loop, first = object(), self.step
         self._loop, ahead = loop, self._ahead
-        items = _each(self._drawn(self.epoch, first) if ahead is None else ahead)
+        items = each(self._drawn(self.epoch, first) if ahead is None else ahead)
         try:
             for step in range(first, len(self)):
                 began = time.perf_counter()
@@ -323,27 +322,24 @@ class Loader(Shown):
         stay on the host, and nothing is read for them. The position stays. With a sharding
         these are the batches of one device after the other. It is for what is planned by what
         an epoch reads, such as `HotRows`."""
-        with on_host():
-            source = self.source
-            if isinstance(source, StagedSource):
-                source = source.of_epoch(self.epoch)
-            if isinstance(source, SentSource):
-                steps = source.drawn_on_host(self.epoch, 0)
-            else:
-                steps = source.drawn(self.epoch, 0)
         left = len(self) if num is None else min(require_int("num", num, 1), len(self))
-        for items in steps if computes_on_cpu() else _on_host(steps):
+        for items in self._drawn(self.epoch, 0, sent=False):
             for item in items[:left]:
                 yield from item if isinstance(item, list) else [item]
             left -= len(items)
             if left <= 0:
                 break
 
-    def _drawn(self, epoch: int, first: int) -> Iterator[list[Any]]:
-        """What the source draws, on the host."""
+    def _drawn(self, epoch: int, first: int, sent: bool = True) -> Iterator[list[Any]]:
+        """What the source draws, computed on the host; unless `sent`, it stays there."""
         with on_host():
-            calls = self.source.drawn(epoch, first)
-        return calls if computes_on_cpu() else _on_host(calls)
+            source = self.source
+            if not sent and isinstance(source, StagedSource):
+                source = source.of_epoch(epoch)
+            if not sent and isinstance(source, SentSource):
+                source = source.source
+            calls = source.drawn(epoch, first)
+        return calls if computes_on_cpu() else on_host_each(calls)
 
     # -- adaptive samplers ---------------------------------------------------------------------
 
@@ -446,29 +442,3 @@ class Loader(Shown):
             "a Loader cannot be copied or pickled: it holds a thread and compiled programs. "
             "Make another with the same arguments and give it this one's state_dict()"
         )
-
-
-def decided_by(
-    sampler: Sampler | SamplerSchedule, *others: Any, stages: Sequence[Stage] = ()
-) -> str:
-    """A text of what decides the batches beside key and items: the sampler or the schedule, the
-    `others`, and the stages. The last of the `others`, the age of the state, counts for
-    adaptive samplers only."""
-    learns = isinstance(samplers_of(sampler)[0], Adaptive)
-    text = repr((sampler, *(others if learns else others[:-1])))
-    return " ".join([text, *map(name_of, stages)])
-
-
-def _on_host(calls: Iterator[list[Any]]) -> Iterator[list[Any]]:
-    while True:
-        with on_host():  # not around the `yield`, which would leave it to the caller
-            items = next(calls, None)
-        if items is None:
-            return
-        yield items
-
-
-def _each(calls: Iterator[list[Any]]) -> Iterator[Any]:
-    for items in calls:
-        while items:
-            yield items.pop(0)  # and keep no reference to it

@@ -183,6 +183,9 @@ class SentSource:
       read: as in `Loader`; it is called on the host.
       ahead: whether the next batches are drawn, in a thread of their own, while others are read
         and sent.
+
+    Attributes:
+      source: as given.
     """
 
     def __init__(
@@ -192,21 +195,21 @@ class SentSource:
         read: Callable[[Any], Any] | None,
         ahead: bool,
     ):
-        self._source, self._destination, self._read = source, destination, read
+        self.source, self._destination, self._read = source, destination, read
         self._ahead = ahead
         self.schedules, self.together = source.schedules, source.together
         self._seconds = 0.0  # of reading and sending
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._source, name)
+        return getattr(self.source, name)
 
     @property
     def seconds(self) -> dict[str, float]:
-        return self._source.seconds | {"features": self._seconds}
+        return self.source.seconds | {"features": self._seconds}
 
     def drawn(self, epoch: int, first: int) -> Iterator[list[Any]]:
         """As of the source, one step at a time: so a loader can bound what waits there."""
-        calls = self._source.drawn(epoch, first)
+        calls = self.source.drawn(epoch, first)
         ahead = Ahead(calls, 1) if self._ahead else None
         try:
             for steps in calls if ahead is None else ahead:
@@ -216,10 +219,6 @@ class SentSource:
         finally:
             if ahead is not None:
                 ahead.stop()
-
-    def drawn_on_host(self, epoch: int, first: int) -> Iterator[list[Any]]:
-        """The source's own steps, which are not sent."""
-        return self._source.drawn(epoch, first)
 
     def _sent(self, drawn: Any) -> Any:
         began = time.perf_counter()

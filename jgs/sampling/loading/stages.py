@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
@@ -20,6 +20,7 @@ from jgs.sampling.base import Adaptive, Sampler, State
 from jgs.sampling.capacity import Capacity
 from jgs.sampling.checks import require_int
 from jgs.sampling.learning import Learning
+from jgs.sampling.loading.items import Stage, name_of
 from jgs.sampling.loading.schedule import Schedule
 from jgs.sampling.loading.source import Source
 from jgs.sampling.shorthand import as_sampler
@@ -189,6 +190,17 @@ def check_samplers(
             "Give {sampler: state} with the loader's own sampler.",
         )
     return sampler if isinstance(sampler, SamplerSchedule) else samplers[0], samplers, found
+
+
+def decided_by(
+    sampler: Sampler | SamplerSchedule, *others: Any, stages: Sequence[Stage] = ()
+) -> str:
+    """A text of what decides the batches beside key and items: the sampler or the schedule, the
+    `others`, and the stages. The last of the `others`, the age of the state, counts for
+    adaptive samplers only."""
+    learns = isinstance(samplers_of(sampler)[0], Adaptive)
+    text = repr((sampler, *(others if learns else others[:-1])))
+    return " ".join([text, *map(name_of, stages)])
 
 
 class StagedSource:

@@ -154,10 +154,9 @@ class Job:
                 "Leave it out.",
             )
         self.loader = data.loader(sampler, key, model.input_reduce, states, device=device)
-        self._hot = data.hot
-        self._placed = self.place.comm.program(
-            partial(_placed, whole=model.input_reduce is None), (OWN, OWN), OWN
-        )
+        if (hot := data.hot) is not None:
+            self._hot, joined = hot, partial(_placed, whole=model.input_reduce is None)
+            self._placed = self.place.comm.program(joined, (OWN, OWN), OWN)
 
         def keep() -> None:
             for each, state in self._states.items():
