@@ -23,34 +23,39 @@ def parameters(run_dir):
     return jax.tree.leaves(every["best_params"])
 
 
-def test_processes_with_a_device_each_end_as_one_process(start, parts, tmp_path):
-    """Two processes train on devices 1 and 2, and one process goes on where they are."""
-    flags = ["--partition", parts, *FLAGS, "--run-dir", tmp_path / "run"]
-    devices = {"each": [["--device", "cpu:1"], ["--device", "cpu:2"]], "variables": [FOUR] * 2}
-    two = start("jax", 2, *flags, "--batch-size", 8, "--epochs", 1, **devices)
-    ended, said = result(two)
-    assert ended["epochs"] == 1
-    assert "training on cpu" in said
-    more = ["--batch-size", 16, "--epochs", EPOCHS]
-    whole = [*flags[:-1], tmp_path / "whole", *more, "--comm", "none"]
-    assert main(list(map(str, whole))) == 0
-    assert main(list(map(str, [*flags, *more, "--comm", "none", "--resume"]))) == 0
-    mine, theirs = parameters(tmp_path / "run"), parameters(tmp_path / "whole")
-    for a, b in zip(mine, theirs, strict=True):
-        np.testing.assert_allclose(a, b, atol=2e-3)
+def test_processes_with_devices_end_as_one_process(start, parts, tmp_path):
+    """Two processes train on a device each, or on two; one process goes on."""
+    more = ["--batch-size", 16, "--epochs", EPOCHS, "--comm", "none"]
+
+    def flags(name):
+        return ["--partition", parts, *FLAGS, "--run-dir", tmp_path / name]
+
+    assert main(list(map(str, [*flags("whole"), *more]))) == 0
+    for name, here, there, said, then in (
+        ("one", "cpu:1", "cpu:2", "training on cpu\n", ()),
+        ("two", "cpu:1,2", "cpu:3,1", "training on 2 x cpu\n", ("--device", "cpu:1,2")),
+    ):
+        devices = {"each": [["--device", here], ["--device", there]], "variables": [FOUR] * 2}
+        two = start("jax", 2, *flags(name), "--batch-size", 8, "--epochs", 1, **devices)
+        ended, printed = result(two)
+        assert ended["epochs"] == 1
+        assert said in printed
+        # The topology is split, too.
+        rest = [*flags(name), *more, *then, "--mode", "vanilla", "--resume"]
+        assert main(list(map(str, rest))) == 0
+        for a, b in zip(
+            parameters(tmp_path / name), parameters(tmp_path / "whole"), strict=True
+        ):
+            np.testing.assert_allclose(a, b, atol=2e-3)
 
 
 def test_what_two_processes_cannot_do_is_said_at_once(start, parts, tmp_path):
     flags = ["--partition", parts, *FLAGS, "--run-dir", tmp_path / "run", "--batch-size", 8]
-    several = start("jax", 2, *flags, "--device", "cpu:1,2", variables=[FOUR] * 2)
-    statuses, out, err = finish(several)
+    uneven = {"each": [["--device", "cpu:1"], ["--device", "cpu"]], "variables": [FOUR] * 2}
+    statuses, out, err = finish(start("jax", 2, *flags, **uneven))
     assert statuses == [2, 2]
     assert out == ""
-    assert "several processes must each train on one device" in err
-    uneven = {"each": [["--device", "cpu:1"], ["--device", "cpu"]], "variables": [FOUR] * 2}
-    statuses, _, err = finish(start("jax", 2, *flags, **uneven))
-    assert statuses == [2, 2]
-    assert "train on devices of one kind, or all where they draw" in err
+    assert "train on as many devices, of one kind, or all where they draw" in err
 
 
 def test_ranks_under_mpi_train_on_their_hosts(start, parts, tmp_path):

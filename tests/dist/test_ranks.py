@@ -16,7 +16,17 @@ from jgs.dist.communicators.comm import Alone
 from jgs.dist.communicators.mesh import Mesh
 from jgs.dist.rows.exchange import FeatureExchange
 from jgs.partition.folder import write_parts
-from jgs.sampling import Labor, Links, Loader, Neighbors, Saint, Subgraph, grain_iterator
+from jgs.sampling import (
+    Labor,
+    Ladies,
+    Links,
+    Loader,
+    Neighbors,
+    Saint,
+    Subgraph,
+    Thanos,
+    grain_iterator,
+)
 
 N = 3000
 
@@ -50,6 +60,56 @@ def parts(tmp_path_factory):
 def loader(comm, parts, batch_size=10, sampler=(3, 3), **options):
     ranks = RankParts(comm, parts)
     return rank_loader(comm, ranks, batch_size, sampler, key=jax.random.key(3), **options)
+
+
+def test_devices_share_the_batch_of_a_rank(parts):
+    """With by-node draws their batches are together the rank's, and each has its rows."""
+    made, devices = parts(20_000), jax.devices()[1:4]
+    there = Mesh(devices[:2]).sharding
+    with loader(Alone(), made) as host:
+        whole = list(host)
+    for options in ({}, {"mode": "vanilla"}, {"device": devices[2]}):
+        options = {"device": there} | options
+        with loader(Alone(), made, prefetch=2, **options) as batches:
+            assert len(batches) == len(whole)
+            for (batch, x), (own, rows) in zip(batches, whole, strict=True):
+                if options["device"] is not there:
+                    assert x.devices() == {devices[2]}
+                    np.testing.assert_array_equal(batch.nodes, own.nodes)
+                    continue
+                assert x.sharding == batch.nodes.sharding == there
+                assert x.shape[:2] == batch.nodes.shape
+                seeds = np.concatenate([np.asarray(one) for one in batch.seeds])
+                np.testing.assert_array_equal(seeds, own.seeds)
+                known = dict(zip(np.asarray(own.nodes).tolist(), np.asarray(rows), strict=True))
+                drawn = set()
+                for nodes, of_device in zip(batch.nodes, np.asarray(x), strict=True):
+                    for node, row in zip(np.asarray(nodes).tolist(), of_device, strict=True):
+                        np.testing.assert_array_equal(row, known.get(node, row * 0))
+                        drawn.add(node)
+                assert drawn - {N} == set(known) - {N}
+    # Others draw another batch on each, and say so in their state.
+    ladies = Ladies((40, 40))
+    with loader(Alone(), made, 10, ladies, device=there) as batches:
+        batch, _ = next(iter(batches))
+        assert not np.array_equal(*np.asarray(batch.nodes))
+        with (
+            loader(Alone(), made, 10, ladies) as one,
+            pytest.raises(InputError, match="as many ranks and devices"),
+        ):
+            one.load_state_dict(batches.state_dict())
+
+
+def test_wrong_devices_are_refused(parts):
+    made, two = parts(20_000), Mesh(jax.devices()[:2])
+    for comm, size, sampler, said in (
+        (two, 10, (3, 3), "where a process is one rank"),
+        (Alone(), 10, Thanos((3, 3)), "the sampler does not learn"),
+        (Alone(), 6, (3, 3), "must be a multiple of 4, the number of devices"),
+    ):
+        device = Mesh(jax.devices()[:4]).sharding
+        with pytest.raises(InputError, match=said):
+            loader(comm, made, size, sampler, device=device)
 
 
 def counted(monkeypatch, owner, name, counts):

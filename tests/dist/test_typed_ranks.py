@@ -46,8 +46,10 @@ def parts(tmp_path_factory):
     return open_parts(folder)
 
 
-def run(comm, parts, batch_size, **options):
-    """The rows of each step's nodes by id, and the rounds, those in excess, and the bytes."""
+def run(comm, parts, batch_size, devices=None, **options):
+    """The rows of each step's nodes by id, and the rounds, those in excess, and the bytes.
+    `devices`: the mesh of those that share a batch."""
+    where = devices or comm
     sampler = Neighbors((4, 3), edges=("type",))
     of_run = {"key": jax.random.key(3), "prefetch": 0} | options
     seen, sent = [], []
@@ -57,8 +59,10 @@ def run(comm, parts, batch_size, **options):
             before = source.counters.bytes
             for batch, x in batches:
                 step = {}
-                for own, rows in zip(comm.local(batch), comm.local(x), strict=True):
+                for own, rows in zip(where.local(batch), where.local(x), strict=True):
                     nodes = np.asarray(own.nodes)
+                    if devices is not None:
+                        assert all(t is None or t.shape[0] < 300 for t in rows.tables)
                     kinds, places = np.asarray(rows.kind), np.asarray(rows.place)
                     for number, table in enumerate(rows.tables):
                         at = np.flatnonzero(kinds == number)
@@ -83,6 +87,14 @@ def test_ranks_read_the_rows_that_one_reads(parts):
         assert seen == alone, cache
         assert rounds - extra == 2 * len(seen) == 24
     assert max(sent["trial"], sent["degree"]) < sent["none"]
+
+
+def test_devices_that_share_a_batch_read_the_rows_that_one_reads(parts):
+    """Without the tables that they lie in."""
+    alone, *_ = run(Alone(), parts, 20)
+    two = Mesh(jax.devices()[1:3])
+    seen, *_ = run(Alone(), parts, 20, devices=two, device=two.sharding)
+    assert seen == alone
 
 
 def test_the_memory_of_a_cache_is_shared_by_reads_for_each_byte(parts):

@@ -17,6 +17,7 @@ import jgs
 from jgs import kernels, ops
 from jgs.devices import host_device
 from jgs.errors import InputError
+from jgs.graph import TypedFeatures
 from jgs.kernels import call
 from jgs.sampling import (
     ByEpoch,
@@ -95,6 +96,79 @@ def test_batches_lie_where_asked_with_the_bits_of_the_host():
                 assert all(leaf.devices() == {OTHERS[0]} for leaf in every)
         one = make(device=OTHERS[0], prefetch=0)
         assert same(one.peek(), next(iter(make(device=HOST))))
+
+
+def test_the_next_batch_may_be_drawn_within_the_step():
+    make = partial(Loader, GRAPH, SEEDS, SIZE, (3, 2), key=KEY, prefetch=0, super_batch=1)
+    whole, loader, found = list(make(device=HOST)), make(device=OTHERS[0]), []
+    for batch in loader:
+        found.append(batch)
+        before = loader.source.seconds["sampling"]
+        loader.draw_next()
+        assert (loader.source.seconds["sampling"] > before) == (loader.step < len(loader))
+        loader.draw_next()
+        if loader.step == 5:
+            break
+    for batch in loader:
+        found.append(batch)
+        if loader.step % 2:
+            loader.draw_next()
+    assert len(found) == len(whole)
+    assert all(map(same, found, whole))
+    with make(device=HOST, prefetch=2) as ahead:
+        for batch, want in zip(ahead, whole, strict=True):
+            ahead.draw_next()
+            assert same(batch, want)
+    thanos = Loader(GRAPH, SEEDS, SIZE, Thanos((3, 2)), key=KEY, device=OTHERS[0])
+    for _ in thanos:
+        drawn = thanos.source.seconds["sampling"]
+        thanos.draw_next()
+        assert thanos.source.seconds["sampling"] == drawn
+        break
+
+
+def test_rows_of_types_are_sent_without_their_tables():
+    rng, counts = np.random.default_rng(4), {"author": 150, "paper": 200, "venue": 50}
+    ends = rng.integers(0, 150, 900), rng.integers(0, 200, 900)
+    at = np.arange(200), rng.integers(0, 50, 200)
+    edges = {("author", "writes", "paper"): ends, ("paper", "at", "venue"): at}
+    graph = jgs.Graph.from_relations(counts, edges, both_ways=True)
+    tables = {
+        "author": rng.normal(size=(150, 3)).astype(np.float16),
+        "paper": scipy.sparse.random(200, 9, 0.3, "csr", np.float32, rng),
+    }
+    features = TypedFeatures.from_dict(graph.schema, tables)
+    width, size = graph.schema.number("venue"), 6
+
+    def read(batch):
+        return ops.gather(features, batch.nodes)
+
+    make = partial(Loader, graph, np.arange(360), size, (2, 2), key=KEY, read=read)
+    divided = [OTHERS[0], *([over(OTHERS[:2])] if len(OTHERS) > 1 else [])]
+    for device in divided:
+        devices, shapes = [device], set()
+        if isinstance(device, NamedSharding):
+            devices = list(device.mesh.devices)
+        for loader in (make(device=device), make(device=device, prefetch=0)):
+            for batch, rows in loader:
+                for i in range(len(devices)):
+                    own, x = batch, rows
+                    if len(devices) > 1:
+                        own, x = jax.tree.map(lambda a, i=i: np.asarray(a)[i], (batch, rows))
+                    assert x.tables[width] is None
+                    shapes |= {tuple(t.shape for t in x.tables if t is not None)}
+                    want = features.rows(np.asarray(own.nodes))
+                    np.testing.assert_array_equal(x.kind, want.kind)
+                    for number, table in enumerate(features.tables):
+                        mine = np.asarray(x.kind) == number
+                        if table is None:
+                            np.testing.assert_array_equal(x.place[mine], want.place[mine])
+                            continue
+                        found = np.asarray(x.tables[number])[np.asarray(x.place)[mine]]
+                        real = ops.gather(table, np.asarray(want.place)[mine])
+                        np.testing.assert_array_equal(found, real)
+        assert len(shapes) < 12  # steps are compiled for few shapes
+        assert all(rows < 150 for of_batch in shapes for rows, _ in of_batch)
 
 
 def test_the_kernel_draws_them():

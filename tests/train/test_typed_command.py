@@ -169,6 +169,24 @@ def test_ranks_train_as_one_does(folder, alone, tmp_path, more):
     )
 
 
+def test_devices_train_as_the_host_does(folder, whole, alone, tmp_path, capsys):
+    """With learned rows one device to the bit, and others by shares of the batch."""
+    one = ("--device", "cpu:1")
+    assert train(tmp_path / "one", "--dataset", folder / "data", *one) == 0
+    same_run(tmp_path / "one", whole)
+    assert train(tmp_path / "part", "--partition", folder / "parts", *one) == 0
+    same_run(tmp_path / "part", alone[0])
+    two = ("--device", "cpu:1,2", "--epochs", 1)
+    assert train(tmp_path / "two", "--dataset", folder / "data", *two) == 2
+    assert "rows of nodes that are learned" in capsys.readouterr().err
+    of_tables = ("--dataset", folder / "tables", "--lr", 0.001)
+    for name, flags in (("both", two), ("host", ("--epochs", 1))):
+        assert train(tmp_path / name, *of_tables, *flags) == 0
+    for mine, theirs in zip(arrays(tmp_path / "both"), arrays(tmp_path / "host"), strict=True):
+        if np.asarray(mine).dtype.kind == "f":
+            np.testing.assert_allclose(mine, theirs, rtol=1e-3, atol=1e-4)
+
+
 def test_another_graph_must_have_the_nodes_in_the_order_of_the_learned_rows(
     folder, whole, alone
 ):

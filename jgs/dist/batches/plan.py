@@ -132,7 +132,7 @@ def planned_vanilla(
       items, stages: what the schedules deal out, and the stages that make seeds of it.
       the rest: as for `VanillaSampler`.
     """
-    num_nodes = int(offsets[-1])
+    num_nodes, num_steps = int(offsets[-1]), schedules[0].num_draws
     if comm.uniform:
         sizes = [np.array([g.num_edges], np.int64) for g in graphs]
         most = int(all_gather_rows(comm, sizes).max())  # on a mesh shapes must be equal
@@ -167,7 +167,7 @@ def planned_vanilla(
         any_seeds=not distinct,
         worst=worst,
     )
-    which = evenly(len(schedules[0]), _VANILLA_TRIALS)
+    which = evenly(num_steps, _VANILLA_TRIALS)
     remote = RemoteNodes(comm, offsets, drawing, schedules)
     need = np.zeros((2, len(worst.edges)), np.int64)
     for key_data, asked in steps(comm, schedules, 0, which):

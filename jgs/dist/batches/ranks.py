@@ -25,6 +25,7 @@ from jgs.dist.batches.plan import (
 from jgs.dist.batches.source import HybridSampler, RankSampler, RankSource, update_program
 from jgs.dist.batches.typed_plan import typed_capacities, typed_keeper
 from jgs.dist.batches.vanilla import check_vanilla
+from jgs.dist.communicators.broadcast import everywhere
 from jgs.dist.communicators.collect import all_degrees, all_out_degrees
 from jgs.dist.communicators.comm import Communicator, all_gather_rows
 from jgs.dist.rows.exchange import FeatureExchange
@@ -39,6 +40,7 @@ from jgs.sampling.learning import Learning
 from jgs.sampling.loading.items import Stage, check_asked, prepared, prepared_split
 from jgs.sampling.loading.loader import Loader
 from jgs.sampling.loading.schedule import Schedule, SeedParts
+from jgs.sampling.loading.sending import Destination, SentSource
 from jgs.sampling.loading.source import Source
 from jgs.sampling.loading.stages import (
     check_samplers,
@@ -121,10 +123,11 @@ class RankParts:
         staged: bool = False,
         by_time: int | None = None,
         one_key: bool = False,
+        devices: int = 1,
     ) -> list[Schedule]:
         """For each local rank the schedule of its batches: of `batch_size` seeds, equally many
         from each of its parts, or of its share of the batches of `items`. A sampler that draws
-        the seeds gets all of them."""
+        the seeds gets all of them. `devices` share each of these batches."""
         parts, whole = self.parts, sampler.draws_seeds
         digest = zlib.crc32(parts.parts_id.encode())
         shares = [(0, 1)] * len(self.mine)
@@ -144,6 +147,7 @@ class RankParts:
                 shares = [(rank, self._size) for rank in self._ranks]
         options: dict[str, Any] = {"whole": whole, "staged": staged, "by_time": by_time}
         options |= {"one_key": one_key, "step_keys": sampler.step_keys}
+        options |= {"devices": devices, "by_node": sampler.by_node}
         make: Any = partial(Schedule, key, **options)
         rest = (size, parts.num_nodes, shuffle, settings)
         return [
@@ -172,6 +176,7 @@ def rank_loader(
     states: Mapping[Sampler, State] | None = None,
     items: Any = None,
     before: Stage | Sequence[Stage] | None = None,
+    device: Any = None,
     **options: Any,
 ) -> Loader:
     """Batches of `batch_size` seeds a rank, and the features of their nodes.
@@ -216,6 +221,11 @@ def rank_loader(
         vanilla mode a stage is given a graph that has the in-edges of the rank's nodes alone.
         There `edges_between` finds the edges that this rank leaves out. Nothing else of what a
         stage returns may depend on edges.
+      device: where batches and rows go from the host: a device of this process, of whose arrays
+        they then are; or a sharding over devices of all ranks' processes, in the order of the
+        ranks, equally many of each. These share the rank's batch, and arrays have a leading
+        axis of all devices. A process is one rank then, and the sampler does not learn. None:
+        they stay on the host, and are `OWN`.
       states: by sampler, what its `init` returned for `graphs[0]`. It is called for samplers
         that are not there.
 
@@ -250,44 +260,51 @@ def rank_loader(
             check_vanilla(each)
         if each not in states:
             states[each] = each.init(graphs[0])
+    destination = _destination(comm, device, isinstance(samplers[0], Adaptive))
+    devices = len(destination.devices) if destination else 1
     background = comm.clone()
     # Draws that do not belong to a node differ between ranks.
     draws_by = None if all(each.by_node for each in samplers) else comm.size
     settings = decided_by(sampler, bool(shuffle), draws_by, age, stages=stages)
+    if draws_by and devices > 1:
+        settings = f"{settings} devices={devices}"
+    in_place = in_place and destination is None  # the tables would be sent with each batch
     cache = "none" if comm.size == 1 else cache  # one rank has no remote rows
     cache_memory //= len(set(samplers))
 
     def reading(
-        remote: RemoteNodes, num_steps: int
+        remote: RemoteNodes, num_draws: int
     ) -> tuple[FeatureExchange | TypedExchange, Callable[[int], None]]:
         """What reads the rows of batches, and a function that fills its cache for an epoch."""
         features, schema = ranks.features, ranks.parts.schema
         if schema is not None and isinstance(features[0], TypedFeatures):
-            capacities = typed_capacities(remote, 0, num_steps, schema)
-            typed = TypedExchange(background, schema, features, capacities, wire)
-            of_run = (num_steps, cache, cache_memory)
+            capacities = typed_capacities(remote, 0, num_draws, schema)
+            apart = destination is None
+            typed = TypedExchange(background, schema, features, capacities, wire, apart)
+            of_run = (num_draws, cache, cache_memory)
             return typed, typed_keeper(remote, typed, graphs, *of_run)
-        capacity = request_capacity(remote, 0, num_steps)
+        capacity = request_capacity(remote, 0, num_draws)
         of_all = (background, ranks.offsets, features, capacity, wire)
         exchange = FeatureExchange(*of_all, in_place)
         most = min(cache_memory // max(exchange.row_bytes, 1), ranks.parts.num_nodes)
         choose: dict[str, Callable[[int], list[np.ndarray]]] = {
-            "trial": lambda epoch: trial_cache(remote, num_steps, most),
+            "trial": lambda epoch: trial_cache(remote, num_draws, most),
             "degree": lambda epoch: degree_cache(background, ranks.offsets, graphs, most),
-            "planned": lambda epoch: planned_cache(remote, epoch, num_steps, most),
+            "planned": lambda epoch: planned_cache(remote, epoch, num_draws, most),
             "none": lambda epoch: [],
         }
-        return exchange, _keeper(remote, exchange, num_steps, most, choose[cache])
+        return exchange, _keeper(remote, exchange, num_draws, most, choose[cache])
 
     def make(sampler: Sampler) -> Source:
         order = (key, batch_size, shuffle, settings, sampler)
-        schedules = ranks.schedules(*order, items, bool(stages), by_time, one_key)
+        schedules = ranks.schedules(*order, items, bool(stages), by_time, one_key, devices)
+        size = batch_size if sampler.draws_seeds else batch_size // devices
         drawing: RankSampler
         if mode == "hybrid":
             drawing = planned_hybrid(
                 background,
                 graphs[0],
-                batch_size,
+                size,
                 sampler,
                 states[sampler],
                 ranks.own_seeds() if items is None else [items],
@@ -300,7 +317,7 @@ def rank_loader(
                 graphs,
                 ranks.offsets,
                 ranks.parts.num_edges,
-                batch_size,
+                size,
                 sampler,
                 schedules,
                 seeds=ranks.own_seeds(),
@@ -308,8 +325,7 @@ def rank_loader(
                 stages=stages,
             )
         remote = RemoteNodes(background, ranks.offsets, drawing, schedules)
-        num_steps = len(schedules[0])
-        exchange, keep = reading(remote, num_steps)
+        exchange, keep = reading(remote, schedules[0].num_draws)
         if cache in ("trial", "degree"):
             keep(0)
 
@@ -324,9 +340,46 @@ def rank_loader(
             # `comm` and not its clone: the caller's thread updates.
             program = partial(update_program, comm)
             learning = Learning.of(sampler, drawing.state, age, drawing.graph, program)
-        return RankSource(background, schedules, drawing, exchange, before_epoch, learning)
+        listed = destination is not None
+        of_run = (background, schedules, drawing, exchange, before_epoch, learning, listed)
+        source = RankSource(*of_run)
+        return SentSource(source, destination) if destination else source
 
     return Loader.over(source_of(sampler, make), prefetch if comm.concurrent else 0)
+
+
+def _destination(comm: Communicator, device: Any, learns: bool) -> Destination | None:
+    """Where batches go, on this rank; None: they stay. Raises `InputError`, on all ranks."""
+    if device is None:
+        return None
+
+    def found() -> Destination | None:
+        destination = Destination.of(device, every_process=True)
+        if destination and (comm.num_local > 1 or learns):
+            raise InputError(
+                "batches can be sent to devices where a process is one rank and the sampler "
+                "does not learn",
+                "a sampler that learns"
+                if learns
+                else f"{comm.num_local} ranks in this process",
+                "Leave device out.",
+            )
+        return destination
+
+    destination = everywhere(comm, found)
+    number = 0 if destination is None else len(destination.devices)
+    every = all_gather_rows(comm, [np.array([number], np.int32)] * comm.num_local).ravel()
+
+    def check() -> None:
+        if len(set(every.tolist())) > 1:
+            raise InputError(
+                "all ranks must have as many devices",
+                ", ".join(map(str, every.tolist())),
+                "Give a sharding with equally many devices of each process.",
+            )
+
+    everywhere(comm, check)
+    return destination
 
 
 def _keeper(

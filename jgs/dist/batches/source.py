@@ -21,6 +21,7 @@ from jgs.sampling.edges.random import fold_keys
 from jgs.sampling.learning import Learning
 from jgs.sampling.loading.items import Stage, seeds_of, wide
 from jgs.sampling.loading.schedule import Schedule
+from jgs.sampling.loading.sending import shapes
 from jgs.sampling.shorthand import as_sampler
 from jgs.settings import exact_integers
 
@@ -127,12 +128,15 @@ class RankSource:
       exchange: reads the batches' features.
       before_epoch: called with each epoch before its first batch, e.g. to plan a cache.
       learning: that of an adaptive sampler; it then decides the state of `sampler`.
+      listed: whether a step is a list of the local rank's `Drawn`s, one for each of the
+        schedules' `devices`, in its own arrays instead of `OWN` ones. There is one local rank
+        then. All of a step have the same shapes.
 
     A step takes 2 rounds in hybrid mode. In vanilla mode it takes 2 more for each hop, without
-    the first hop of seeds whose in-edges the rank has. There are two exceptions: the capacity
-    that was planned for requests, or the one for batches, is too small for some rank. Both are
-    planned so that less than one step in a thousand is an exception, and are enlarged before
-    the next epoch where an epoch has more.
+    the first hop of seeds whose in-edges the rank has. With `D` devices it takes `D` times as
+    many. There are two exceptions: the capacity that was planned for requests, or the one for
+    batches, is too small for some rank. Both are planned so that less than one step in a
+    thousand is an exception, and are enlarged before the next epoch where an epoch has more.
 
     Attributes:
       rounds: the rounds of all steps so far.
@@ -150,8 +154,10 @@ class RankSource:
         exchange: Rows,
         before_epoch: Callable[[int], None] | None = None,
         learning: Learning | None = None,
+        listed: bool = False,
     ):
         self._comm, self.schedules, self.learning = comm, list(schedules), learning
+        self._listed = listed
         self._sampler, self._exchange = sampler, exchange
         self._before_epoch = before_epoch
         self.redraws, self.seconds = 0, {"sampling": 0.0, "features": 0.0}
@@ -169,7 +175,7 @@ class RankSource:
         names = ("rounds", "extra_rounds", "extra_steps")
         return {name: getattr(self, name) for name in names}
 
-    def drawn(self, epoch: int, first: int) -> Iterator[list[Drawn]]:
+    def drawn(self, epoch: int, first: int) -> Iterator[list[Any]]:
         begun = 0 if self.learning is None else self.learning.yielded
         self._take_state(begun)
         if self._before_epoch is not None:
@@ -178,34 +184,40 @@ class RankSource:
         if 1000 * (self.redraws - self._settled) > self._steps:
             self._level += 1
             self._settled, self._steps = self.redraws, 0
-        which = range(first, len(self.schedules[0]))
-        every = steps(self._comm, self.schedules, epoch, which)
-        for number, (key_data, seeds) in enumerate(every, begun):
+        schedule = self.schedules[0]
+        devices = schedule.devices
+        which = range(first * devices, schedule.num_draws)
+        parts = steps(self._comm, self.schedules, epoch, which)
+        for number, of_step in enumerate(zip(*[parts] * devices, strict=True), begun):
             self._take_state(number)
-            yield [self._draw(key_data, seeds)]
+            drawn = self._draw(of_step)
+            yield [[self._comm.local(each)[0] for each in drawn] if self._listed else drawn[0]]
 
     def _take_state(self, number: int) -> None:
         if self.learning is not None:
             self._sampler.state = self.learning.state_of(number)  # type: ignore[attr-defined]
 
-    def _draw(self, key_data: np.ndarray, seeds: Any) -> Drawn:
+    def _draw(self, of_step: Sequence[tuple[np.ndarray, Any]]) -> list[Drawn]:
         lost, further, begun = 0, self._further_rounds(), self.counters.rounds
 
-        def attempt(level: int) -> tuple[Drawn, bool]:
+        def attempt(level: int) -> tuple[list[Drawn], bool]:
             nonlocal lost
             before, more = self.counters.rounds, self._further_rounds()
-            began = time.perf_counter()
-            with phase("sampling"):
-                batch = jax.block_until_ready(self._sampler(key_data, seeds, level))
-            sampled = time.perf_counter()
-            with phase("exchange"):
-                x, overflow = self._exchange(batch.nodes, batch.overflow)
-                x = jax.block_until_ready(x)
-            self.seconds["sampling"] += sampled - began
-            self.seconds["features"] += time.perf_counter() - sampled
+            drawn, overflow = list[Drawn](), False
+            for key_data, seeds in of_step:
+                began = time.perf_counter()
+                with phase("sampling"):
+                    batch = jax.block_until_ready(self._sampler(key_data, seeds, level))
+                self.seconds["sampling"] += time.perf_counter() - began
+                x, overflow = self._rows(batch)
+                drawn.append(Drawn(batch, x))
+                if overflow:
+                    break
             if overflow:
                 lost += self.counters.rounds - before - (self._further_rounds() - more)
-            return Drawn(batch, x), overflow
+            elif len({shapes(each.x) for each in drawn}) > 1:  # the rows have got more room
+                drawn = [Drawn(batch, self._rows(batch)[0]) for batch, _ in drawn]
+            return drawn, overflow
 
         drawn, level = until_it_fits(attempt, self._level)
         self.redraws += level - self._level
@@ -216,6 +228,14 @@ class RankSource:
         self._steps += 1
         return drawn
 
+    def _rows(self, batch: Any) -> tuple[Any, bool]:
+        began = time.perf_counter()
+        with phase("exchange"):
+            x, overflow = self._exchange(batch.nodes, batch.overflow)
+            x = jax.block_until_ready(x)
+        self.seconds["features"] += time.perf_counter() - began
+        return x, overflow
+
     def _further_rounds(self) -> int:
         """The rounds so far that requests took because they did not fit."""
         return self._exchange.extra_rounds + self._sampler.extra_rounds
@@ -224,7 +244,8 @@ class RankSource:
 def steps(
     comm: Communicator, schedules: Sequence[Schedule], epoch: int, which: Sequence[int]
 ) -> Iterator[tuple[np.ndarray, Any]]:
-    """Yields the key and the `OWN` seeds of each of these steps of an epoch."""
+    """Yields the key and the `OWN` seeds of each of these steps of an epoch; of each of these
+    parts of its steps, where devices share a batch."""
     batches = [schedule.batches(epoch) for schedule in schedules]
     for step in which:
         own = [

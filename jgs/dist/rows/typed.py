@@ -52,12 +52,13 @@ class TypedExchange:
         nothing is dropped.
       wire: as for `FeatureExchange`. Rows of types that are float16 on all ranks are sent as
         float16, where the wire is float32: that rounds nothing.
+      in_place: whether rows may stay where they lie.
 
-    Where the wire rounds nothing, the table of a type of dense rows is the tuple of the rank's
-    own matrices, its cache, and what other ranks sent: no row is put together. Otherwise it is
-    one matrix of the rows of the batch's nodes of that type, with some room to spare. A node of
-    a type without features has its place within the type of the whole graph, by which a model
-    finds its learned row.
+    With `in_place`, and where the wire rounds nothing, the table of a type of dense rows is the
+    tuple of the rank's own matrices, its cache, and what other ranks sent: no row is put
+    together. Otherwise it is one matrix of the rows of the batch's nodes of that type, with
+    some room to spare. A node of a type without features has its place within the type of the
+    whole graph, by which a model finds its learned row.
 
     All ranks must call it equally often. A call takes 2 rounds, and 2 more as a call of
     `FeatureExchange` does. Raises `InputError`.
@@ -75,8 +76,10 @@ class TypedExchange:
         features: Sequence[TypedFeatures],
         capacities: Sequence[int],
         wire: str = "float32",
+        in_place: bool = True,
     ):
         self.comm, self.schema, self.extra_rounds = comm, schema.without_relations(), 0
+        self._in_place = in_place
         every = offsets_by_type(schema, comm.size)
         self.exchanges: list[FeatureExchange | None] = []
         for number, offsets in enumerate(every):
@@ -145,7 +148,8 @@ class TypedExchange:
         each = zip(self._asked, most, strict=True)
         further = max((one.owners.further(num) for one, num in each), key=len, default=[])
         self.extra_rounds += 2 * len(further)
-        apart = tuple(exchange.exact and not further for exchange in self._asked)
+        stay = self._in_place and not further
+        apart = tuple(exchange.exact and stay for exchange in self._asked)
         program = self._put(self._with_room(sizes, apart), apart)
         place, rows = program(stores, found)
         for nth in further:

@@ -159,6 +159,8 @@ class Loader(Shown):
                     drop_last=bool(drop_last),
                     by_time=by_time,
                     one_key=bool(one_key),
+                    devices=shares or 1,
+                    by_node=sampler.by_node,
                 )
                 learning = Learning.of(sampler, own, age, graph)
                 if learning is not None and destination and destination.shares:
@@ -169,7 +171,7 @@ class Loader(Shown):
                     )
                 sizes = (capacity, super_batch)
                 drawing = (graph, sampler, own, schedule, items, *sizes, learning)
-                source = LocalSource(*drawing, stages, functions, shares)
+                source = LocalSource(*drawing, stages, functions, shares is not None)
                 if destination is None:
                     return source
                 return SentSource(source, destination, read, prefetch > 0 and learning is None)
@@ -196,6 +198,8 @@ class Loader(Shown):
         self._ahead: Ahead | None = None
         self._ahead_of = (0, 0)  # epoch and step of its first batch
         self._loop: object = None  # the loop under way, until `close`
+        self._items: Iterator[Any] | None = None  # what it draws itself
+        self._early: list[Any] = []  # what `draw_next` drew
         self._drawn_by = drawn_by
 
     @property
@@ -279,10 +283,11 @@ class Loader(Shown):
         loop, first = object(), self.step
         self._loop, ahead = loop, self._ahead
         items = each(self._drawn(self.epoch, first) if ahead is None else ahead)
+        self._items = items if ahead is None else None
         try:
             for step in range(first, len(self)):
                 began = time.perf_counter()
-                item = next(items)
+                item = self._early.pop() if self._early else next(items)
                 drawn = time.perf_counter()
                 item = self._finished(item)
                 self.waited += drawn - began
@@ -297,6 +302,15 @@ class Loader(Shown):
         finally:
             if self._loop is loop:
                 self.close()
+
+    def draw_next(self) -> None:
+        """Draws the loop's next batch now, unless batches are drawn in the background, or with
+        the state of a sampler that learns. Call it in the loop's body when a device has been
+        given its step: the host draws while the device computes. Nothing changes but the time.
+        On ranks that draw together, all ranks call it."""
+        free = self._items is not None and self.source.learning is None
+        if free and not self._early and self.step < len(self):
+            self._early.append(next(self._items))  # type: ignore[arg-type]
 
     def _finished(self, item: Any) -> Any:
         """What is yielded for an item of the source; in the caller's thread."""
@@ -424,7 +438,8 @@ class Loader(Shown):
     def close(self) -> None:
         """Stops drawing ahead. The position stays, and a new loop continues from it. Ranks that
         draw together first finish what they are drawing, so that all stop at one position."""
-        self._loop = None
+        self._loop = self._items = None
+        self._early.clear()
         ahead, self._ahead = self._ahead, None
         if ahead is not None:
             if self.source.together:

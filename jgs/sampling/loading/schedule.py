@@ -12,7 +12,13 @@ import numpy as np
 from jgs.errors import InputError
 from jgs.graph import Graph
 from jgs.sampling.checks import require_int
-from jgs.sampling.edges.random import as_key_data, fold_each, node_bits, step_key_data
+from jgs.sampling.edges.random import (
+    as_key_data,
+    fold_each,
+    fold_keys,
+    node_bits,
+    step_key_data,
+)
 from jgs.sampling.loading.items import Asked, num_items, padding_of
 from jgs.settings import exact_integers
 
@@ -95,10 +101,14 @@ class Schedule:
       one_key: as in `Loader`; the key is that of the epoch's first batch.
       share: `(r, R)`; every batch is divided into `R` equal parts, and this schedule gives the
         `r`-th, the share of a rank.
+      devices: every batch, or a rank's share of it, is divided further into so many equal
+        parts, one for a device. With `whole` each part has all seeds.
+      by_node: of the sampler. Unless it is, each of these parts has a key of its own: that of
+        the batch folded with the part's number.
 
     Attributes:
       epoch, step: the position, which the user of the schedule moves.
-      batch_size: as given.
+      batch_size, devices: as given.
     """
 
     def __init__(
@@ -117,6 +127,8 @@ class Schedule:
         drop_last: bool = False,
         by_time: int | None = None,
         one_key: bool = False,
+        devices: int = 1,
+        by_node: bool = True,
     ):
         self._key_data = jax.device_get(as_key_data(key))
         self._seed_parts, self._shuffle, self._num_nodes = seed_parts, shuffle, num_nodes
@@ -129,6 +141,14 @@ class Schedule:
             )
         self._step_keys, self._passes, self._whole = step_keys, passes, whole
         self._share, self._staged, self._drop_last = share, staged, drop_last
+        self.devices, self._by_node = devices, by_node
+        seeds = self.batch_size * len(seed_parts.parts) // share[1]
+        if not whole and seeds % devices:
+            raise InputError(
+                f"the batch size must be a multiple of {devices}, the number of devices",
+                seeds,
+                f"Choose {-(-seeds // devices) * devices}.",
+            )
         if drop_last:
             settings = f"{settings} drop_last"
         self._one_key = one_key
@@ -145,6 +165,11 @@ class Schedule:
         return self._passes * self._steps_of_pass()
 
     @property
+    def num_draws(self) -> int:
+        """The entries of what `batches` returns: one for each step and device."""
+        return len(self) * self.devices
+
+    @property
     def num_seeds(self) -> int:
         return self._seed_parts.num_seeds
 
@@ -158,7 +183,8 @@ class Schedule:
 
         Returns uint32 `[n, W]`, the key of each batch, where `n` is `len(self) + more`; and the
         items, `[n, batch_size * len(parts), ...]`, or a rank's share of them. With `whole` they
-        are int32 `[n, num_seeds]`. If `staged` it is an `Asked` instead, of such arrays.
+        are int32 `[n, num_seeds]`. If `staged` it is an `Asked` instead, of such arrays. With
+        `D` devices `n` is `D` times as large: the parts of a batch follow each other.
         """
         epoch_key_data = fold_each(self._key_data, [epoch])[0]
         steps = np.arange(len(self) + more)
@@ -175,8 +201,31 @@ class Schedule:
 
         own = every if ranks == 1 else jax.tree.map(share, every)
         if not self._staged:
-            return keys, own
-        return keys, Asked(own, every, step_key_data(epoch_key_data, steps))
+            return self._divided(keys, own)
+        return self._divided(keys, Asked(own, every, step_key_data(epoch_key_data, steps)))
+
+    def _divided(self, keys: np.ndarray, asked: Any) -> tuple[np.ndarray, Any]:
+        """The keys and the items of the devices' parts."""
+        devices = self.devices
+        if devices == 1:
+            return keys, asked
+
+        def repeated(array: np.ndarray) -> np.ndarray:
+            return np.repeat(array, devices, axis=0)
+
+        def divided(array: np.ndarray) -> np.ndarray:
+            return array.reshape(len(array) * devices, -1, *array.shape[2:])
+
+        numbers = np.tile(np.arange(devices, dtype=np.uint32), len(keys))
+        keys = repeated(keys)
+        if not self._by_node:
+            keys = np.asarray(jax.vmap(fold_keys)(*jax.device_put((keys, numbers))))
+        if self._whole:
+            return keys, jax.tree.map(repeated, asked)
+        if not isinstance(asked, Asked):
+            return keys, jax.tree.map(divided, asked)
+        own = jax.tree.map(divided, asked.items), jax.tree.map(repeated, asked.every)
+        return keys, Asked(*own, repeated(asked.key_data))
 
     def _items(self, epoch_key_data: np.ndarray, steps: int) -> Any:
         """The items of so many whole batches."""

@@ -17,6 +17,7 @@ from jax.sharding import Sharding, SingleDeviceSharding
 from jgs.devices import default_device, host_device
 from jgs.errors import InputError
 from jgs.sampling.loading.ahead import Ahead
+from jgs.sampling.loading.rows_together import RowsTogether
 from jgs.sampling.loading.source import Source
 from jgs.settings import exact_integers
 
@@ -41,9 +42,10 @@ class Destination:
     sharding: Sharding | None = None
 
     @classmethod
-    def of(cls, device: Any) -> Destination | None:
+    def of(cls, device: Any, every_process: bool = False) -> Destination | None:
         """The destination that `Loader` takes as `device`; None where batches stay on the
-        host. Raises `InputError`."""
+        host. With `every_process` a sharding may have devices of other processes. Raises
+        `InputError`."""
         if isinstance(device, SingleDeviceSharding):
             (device,) = device.device_set
         if device is None or isinstance(device, jax.Device):
@@ -54,15 +56,19 @@ class Destination:
         if not isinstance(device, Sharding):
             raise InputError(_RULE, repr(device), _REMEDY)
         number = len(device.device_set)
-        if not device.is_fully_addressable:
+        if not (device.is_fully_addressable or every_process):
             raise InputError(_RULE, f"{device}, with devices of other processes", _REMEDY)
         try:
-            places = device.devices_indices_map((number,))
+            places: Any = device.devices_indices_map((number,))
             first = {place[0].indices(number)[:2]: each for each, place in places.items()}
-            devices = tuple(first[i, i + 1] for i in range(number))
+            every = [first[i, i + 1] for i in range(number)]
         except (KeyError, ValueError, IndexError):
             raise InputError(_RULE, f"{device}", _REMEDY) from None
-        return cls(devices, device)
+        here = jax.process_index()
+        own = tuple(device for device in every if device.process_index == here)
+        if not own:
+            raise InputError(_RULE, f"{device}, with no device of this process", _REMEDY)
+        return cls(own, device)
 
     @property
     def shares(self) -> int | None:
@@ -170,7 +176,8 @@ def _unpacked(
     return found, [array[None] if axis else array for array in joined]
 
 
-def _shapes(tree: Any) -> Any:
+def shapes(tree: Any) -> tuple[tuple[int, ...], ...]:
+    """Those of the arrays of a pytree."""
     return tuple(np.shape(leaf) for leaf in jax.tree.leaves(tree))
 
 
@@ -178,7 +185,8 @@ class SentSource:
     """See `jgs.sampling.loading.source.Source`: sends what another source draws.
 
     Args:
-      source: draws the batches; with `destination.shares` lists of so many a step.
+      source: draws the batches; with `destination.shares` lists of so many a step. `RankSource`
+        draws lists in any case, of pairs of a batch and its rows.
       destination: where they go.
       read: as in `Loader`; it is called on the host.
       ahead: whether the next batches are drawn, in a thread of their own, while others are read
@@ -192,11 +200,11 @@ class SentSource:
         self,
         source: Source,
         destination: Destination,
-        read: Callable[[Any], Any] | None,
-        ahead: bool,
+        read: Callable[[Any], Any] | None = None,
+        ahead: bool = False,
     ):
         self.source, self._destination, self._read = source, destination, read
-        self._ahead = ahead
+        self._ahead, self._together = ahead, RowsTogether()
         self.schedules, self.together = source.schedules, source.together
         self._seconds = 0.0  # of reading and sending
 
@@ -224,11 +232,14 @@ class SentSource:
         began = time.perf_counter()
         every = drawn if isinstance(drawn, list) else [drawn]
         if self._read is not None:
-            every = [(batch, jax.block_until_ready(self._read(batch))) for batch in every]
-            if len({_shapes(one) for one in every}) > 1:  # a reader that has got more room
-                every = [
-                    (batch, jax.block_until_ready(self._read(batch))) for batch, _ in every
-                ]
+            read = [self._rows(batch) for batch in every]
+            if len({shapes(one) for one in read}) > 1:  # the reader has got more room
+                read = [self._rows(batch) for batch in every]
+            every = list(zip(every, read, strict=True))
         sent = self._destination.send(every)
         self._seconds += time.perf_counter() - began
         return sent
+
+    def _rows(self, batch: Any) -> Any:
+        assert self._read is not None
+        return jax.block_until_ready(self._together(self._read(batch)))

@@ -12,7 +12,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jgs.errors import InputError
 from jgs.graph import Graph, MiniBatch, as_device
 from jgs.sampling.base import Sampler, State
 from jgs.sampling.capacity import (
@@ -23,9 +22,8 @@ from jgs.sampling.capacity import (
     num_threads,
     until_it_fits,
 )
-from jgs.sampling.edges.random import fold_keys
 from jgs.sampling.learning import Learning
-from jgs.sampling.loading.items import Asked, Stage, seeds_of, wide
+from jgs.sampling.loading.items import Stage, seeds_of, wide
 from jgs.sampling.loading.schedule import Schedule
 from jgs.sampling.plan import bound_of, plan_capacity
 
@@ -74,10 +72,8 @@ class LocalSource:
       state: what the sampler's `init` returned for the graph.
       schedule: which of the `items`, a pytree `[n, ...]`, each step has.
       learning: the states of an adaptive sampler, or None.
-      shares: into how many equal shares each batch is divided, one for a device. A step is then
-        a list of their `MiniBatch`es, all of the same shapes. Together they are the batch: a
-        by-node sampler draws each by the key of the step, others by that key folded with the
-        number of the share. None: a step is one `MiniBatch`.
+      listed: whether a step is the list of the `MiniBatch`es of the schedule's `devices`, all
+        of the same shapes. Otherwise it is one `MiniBatch`.
 
     The others are as in `Loader`; `before` and `after` are tuples of functions.
     """
@@ -96,13 +92,13 @@ class LocalSource:
         learning: Learning | None = None,
         before: Sequence[Stage] = (),
         after: Sequence[Callable[[Any], Any]] = (),
-        shares: int | None = None,
+        listed: bool = False,
     ):
-        self._graph, self._sampler, self._shares = graph, sampler, shares
+        self._graph, self._sampler, self._listed = graph, sampler, listed
         self._state, self.learning = None if learning else state, learning
         self._before, self._after = before, after
         self.schedules = [schedule]
-        size = schedule.batch_size if sampler.draws_seeds else self._share(schedule.batch_size)
+        size = schedule.batch_size // (1 if sampler.draws_seeds else schedule.devices)
         plain = isinstance(items, np.ndarray) and not before
         distinct = plain and len(np.unique(items, axis=0)) == len(items)
         if capacity is None:
@@ -122,21 +118,10 @@ class LocalSource:
         self.redraws, self.seconds = 0, {"sampling": 0.0}
         self.counts: dict[str, int] = {}
 
-    def _share(self, batch_size: int) -> int:
-        """The size of a share; raises `InputError`."""
-        shares = self._shares or 1
-        if batch_size % shares:
-            raise InputError(
-                f"the batch size must be a multiple of {shares}, the number of devices",
-                batch_size,
-                f"Choose {-(-batch_size // shares) * shares}.",
-            )
-        return batch_size // shares
-
     def drawn(self, epoch: int, first: int) -> Iterator[list[Any]]:
         (schedule,) = self.schedules
-        key_data, asked = self._divided(*schedule.batches(epoch, self.at_once))
-        shares = self._shares or 1
+        key_data, asked = schedule.batches(epoch, self.at_once)
+        shares = schedule.devices
         learning = self.learning
         before = 0 if learning is None else learning.yielded - first
         for step in range(first, len(schedule), self.at_once):
@@ -149,33 +134,10 @@ class LocalSource:
             for function in self._after:
                 batches = [function(batch) for batch in batches]
             self.seconds["sampling"] += time.perf_counter() - began
-            if self._shares is None:
-                yield batches
-            else:
+            if self._listed:
                 yield [batches[i : i + shares] for i in range(0, len(batches), shares)]
-
-    def _divided(self, key_data: np.ndarray, asked: Any) -> tuple[np.ndarray, Any]:
-        """The keys and the items of the shares of all steps."""
-        shares = self._shares or 1
-        if shares == 1:
-            return key_data, asked
-
-        def repeated(array: np.ndarray) -> np.ndarray:
-            return np.repeat(array, shares, axis=0)
-
-        def divided(array: np.ndarray) -> np.ndarray:
-            return array.reshape(len(array) * shares, -1, *array.shape[2:])
-
-        keys = repeated(key_data)
-        if not self._sampler.by_node:
-            numbers = np.tile(np.arange(shares, dtype=np.uint32), len(key_data))
-            keys = np.asarray(jax.vmap(fold_keys)(*jax.device_put((keys, numbers))))
-        if isinstance(asked, Asked):
-            own = jax.tree.map(divided, asked.items), jax.tree.map(repeated, asked.every)
-            return keys, Asked(*own, repeated(asked.key_data))
-        if self._sampler.draws_seeds:
-            return keys, jax.tree.map(repeated, asked)
-        return keys, jax.tree.map(divided, asked)
+            else:
+                yield batches
 
     def _sample(self, key_data: np.ndarray, asked: Any, state: State) -> list[Any]:
         def draw(key_data: np.ndarray, asked: Any, level: int) -> Any:
@@ -185,7 +147,7 @@ class LocalSource:
                 return self._draw(key_data, self._graph, state, of_batches, capacity)
 
         batches, overflow = draw(key_data, asked, 0)
-        lost, shares = jax.device_get(overflow), self._shares or 1
+        lost, shares = jax.device_get(overflow), self.schedules[0].devices
         for i in range(0, len(batches), shares):
             if not lost[i : i + shares].any():
                 continue

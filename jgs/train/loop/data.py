@@ -339,6 +339,7 @@ class PartedData(Data):
             states=states,
             items=items,
             before=before,
+            device=device,
         )
 
     def split(self, name: str) -> list[np.ndarray]:

@@ -95,9 +95,9 @@ class Job:
         destination = self.place.destination
         if destination and not self.sent and len(destination.devices) > 1:
             raise InputError(
-                "several devices must share batches of one process that a loader sends",
-                f"--device {self.config.device} with --partition, SEAL, a sampler that learns, "
-                "or rows of nodes that are learned",
+                "several devices must share batches that a loader sends",
+                f"--device {self.config.device} with SEAL, a sampler that learns, or rows of "
+                "nodes that are learned",
                 "Name one device.",
             )
 
@@ -142,18 +142,21 @@ class Job:
         states = {each: known[repr(each)] for each in alike}
         destination = self.place.destination
         learns = isinstance(samplers_of(sampler)[0], Adaptive)
-        alone = self.comm.size == 1 and config.partition is None
-        self.sent = bool(destination and alone and not learns and not learned_rows(model))
+        self.sent = bool(destination and not learns and not learned_rows(model))
         self._check_devices()
         device = destination.sharding if self.sent and destination else None
-        if config.device_memory and not (self.sent and data.types is None and not data.sparse):
+        # Rows that lie in a part's table would be sent with it.
+        stay = destination is None or self.sent or config.partition is None
+        reduce = model.input_reduce if stay else None
+        one_table = config.partition is None and data.types is None and not data.sparse
+        if config.device_memory and not (self.sent and one_table):
             raise InputError(
-                "--device-memory must be for dense features of one matrix, which are sent to a "
-                "--device",
+                "--device-memory must be for dense features of one matrix without --partition, "
+                "which are sent to a --device",
                 f"{config.device_memory} MiB for {data.name} on {self.place}",
                 "Leave it out.",
             )
-        self.loader = data.loader(sampler, key, model.input_reduce, states, device=device)
+        self.loader = data.loader(sampler, key, reduce, states, device=device)
         if (hot := data.hot) is not None:
             self._hot, joined = hot, partial(_placed, whole=model.input_reduce is None)
             self._placed = self.place.comm.program(joined, (OWN, OWN), OWN)

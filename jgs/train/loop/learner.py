@@ -110,12 +110,12 @@ class ModelLearner:
         self.best = {name: saved[name] for name in self.best}
 
     def step(self, batch: Any, x: Any, stop: bool) -> None:
-        comm, place = self.place.comm, self.place
+        comm, place, job = self.place.comm, self.place, self.job
         asked = comm.own([np.float32(stop)] * comm.num_local)
         if self.learned is not None:
             x, token = self.learned.fill(batch, x)
             number = int(self.state.step)
-        given = (batch, x) if self.job.sent else place.send((batch, x))
+        given = (batch, x) if job.sent else place.send((batch, x))
         done = self._step(self.state, self.key, *given, self.labels, asked)
         if self.learned is not None:
             done, gradient = done
@@ -124,6 +124,8 @@ class ModelLearner:
             done, feedback = done
             self.loader.update(batch, place.back(feedback))
         self.state = done
+        if job.sent and not job.comm.concurrent:
+            self.loader.draw_next()  # no other thread may, and this one would only wait
         jax.block_until_ready(self.state.step)
 
     def stopping(self) -> bool:

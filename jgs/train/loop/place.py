@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import jax
@@ -14,6 +14,7 @@ from jgs.dist.communicators.broadcast import everywhere
 from jgs.dist.communicators.comm import Communicator, all_gather_rows
 from jgs.dist.communicators.mesh import Mesh
 from jgs.errors import InputError
+from jgs.sampling.loading.rows_together import RowsTogether
 from jgs.sampling.loading.sending import Destination
 
 
@@ -26,11 +27,13 @@ class Place:
       comm: that of the steps: `host` itself, or a `Mesh` of devices. In it each device is a
         rank with its share of the batch of its process.
       destination: this process's devices; None where the steps run where batches are drawn.
+      together: makes what `send` sends small.
     """
 
     host: Communicator
     comm: Communicator
     destination: Destination | None = None
+    together: RowsTogether = field(default_factory=RowsTogether)
 
     @classmethod
     def of(cls, text: str, host: Communicator) -> Place:
@@ -42,17 +45,18 @@ class Place:
                 return cls(host, host)
             mesh = Mesh(own)
             return cls(host, mesh, Destination.of(mesh.sharding))
-        local = list(jax.local_devices(backend=own[0].platform))
+        platform = own[0].platform
         kinds = ("cpu", "gpu", "tpu")
-        kind = kinds.index(own[0].platform) if own[0].platform in kinds else len(kinds)
+        kind = kinds.index(platform) if platform in kinds else len(kinds)
         on_host = own == [host_device()]
-        said = np.array([kind, on_host, local.index(own[0])], np.int32)
+        said = np.array([kind, on_host, len(own)], np.int32)
         every = all_gather_rows(host, [said] * host.num_local)
 
         def agree() -> None:
-            if len(np.unique(every[:, :2], axis=0)) > 1:
+            if len(np.unique(every, axis=0)) > 1:
                 raise InputError(
-                    "all ranks must train on devices of one kind, or all where they draw",
+                    "all ranks must train on as many devices, of one kind, or all where they "
+                    "draw",
                     f"{shown(own)} on rank {host.rank} and others elsewhere",
                     "Give every rank the same --device.",
                 )
@@ -60,18 +64,20 @@ class Place:
         everywhere(host, agree)
         if on_host:
             return cls(host, host)
-        devices = [
-            [d for d in jax.devices(own[0].platform) if d.process_index == process][number]
-            for process, number in enumerate(every[:, 2])
-        ]
+        local = list(jax.local_devices(backend=platform))
+        mine = np.array([local.index(each) for each in own], np.int32)
+        devices: list[Any] = []
+        for process, numbers in enumerate(all_gather_rows(host, [mine] * host.num_local)):
+            there = [d for d in jax.devices(platform) if d.process_index == process]
+            devices += [there[number] for number in numbers]
         mesh = Mesh(devices)
-        return cls(host, mesh, Destination(tuple(own), mesh.sharding))
+        return cls(host, mesh, Destination.of(mesh.sharding, every_process=True))
 
     def send(self, value: Any) -> Any:
         """An `OWN` value of `host`, of one device a process, as one of `comm`."""
         if self.destination is None:
             return value
-        return self.destination.send(self.host.local(value))
+        return self.destination.send([self.together(own) for own in self.host.local(value)])
 
     def back(self, value: Any) -> Any:
         """An `OWN` value of `comm`, of one device a process, as one of `host`."""
@@ -93,12 +99,6 @@ def _checked(text: str, host: Communicator) -> Sequence[Any]:
     own = find_devices(text)
     if host.size == 1 or own == [host_device()]:
         return own
-    if len(own) > 1:
-        raise InputError(
-            "several processes must each train on one device",
-            f"--device {text}",
-            "Start a process for each device, e.g. with CUDA_VISIBLE_DEVICES of its own.",
-        )
     if host.num_local > 1 or not by_jax:
         raise InputError(
             "ranks on devices must meet by --comm jax, a process each",
