@@ -13,9 +13,9 @@ million. All variants run in one process, in turn. The figures are medians; `--r
   selected.
 - pre-processing: what depends on the graph alone is computed for every batch.
 - layout: the layout that `choose_layout` does not choose.
-- super-batch: one batch a call, not eight. The other columns have one batch a call too, so this
-  column is eight batches' time in the first column over the time of one call of eight. With
-  `--device gpu` there are calls of 8, 32 and 128 batches: a GPU wants more at once.
+- super-batch: one batch a call, not eight. The other columns have one batch a call too. This
+  column is the time of calls of one, each with other seeds, over that of one call with all of
+  them. With `--device gpu` there are calls of 8, 32 and 128 batches: a GPU wants more at once.
 
 A dash means that the program has nothing that could be left out. On a GPU everything is plain
 JAX.
@@ -141,8 +141,8 @@ def main() -> int:
             for name in NAMES
         ]
         for n in many:
-            each = medians[str(n)] / n
-            cells.append(f"{each:.2f} ms each, {base / each:.2f}")
+            each, alone = medians[str(n)] / n, medians[f"{n} alone"] / n
+            cells.append(f"{each:.2f} ms each, {alone / each:.2f}")
         label = type(program).__name__
         print(f"| {label} | {base:.2f} ms | " + " | ".join(cells) + " |", flush=True)
     return 0
@@ -180,13 +180,15 @@ def _calls(
     key_data = jax.random.key_data(jax.random.split(jax.random.key(0), len(seeds)))
     state = program.init(data)
 
-    def one(sampler: Program, state: object) -> Callable[[], object]:
+    def one(sampler: Program, state: object, n: int = 1) -> Callable[[], object]:
         draw = jax.jit(
             lambda key_data, data, state, seeds: sampler.sample(
                 key_data, data, state, seeds, capacity
             )
         )
-        return lambda: draw(key_data[0], data, state, seeds[0])
+        return lambda: [
+            jax.block_until_ready(draw(key_data[i], data, state, seeds[i])) for i in range(n)
+        ]
 
     together = jax.jit(
         lambda key_data, data, state, seeds: program.sample_separately(
@@ -199,6 +201,7 @@ def _calls(
     if jax.tree.leaves(state):
         calls["pre-processing"] = one(program, ())
     for n in many:
+        calls[f"{n} alone"] = one(program, state, n)
         calls[str(n)] = lambda n=n: together(key_data[:n], data, state, seeds[:n])
     return calls
 

@@ -14,6 +14,9 @@ import numpy as np
 
 from jgs.data.dataset import Dataset, Plain
 from jgs.data.formats import (
+    dgl_reddit,
+    graphsage,
+    graphsaint,
     heco,
     jodie,
     npz,
@@ -60,8 +63,10 @@ def load(name: str | os.PathLike, root: str | os.PathLike = "data", **options: A
         of an edge list of SNAP or KONECT (`jgs.data.formats.snap`), or of a folder. A folder is
         one that `Dataset.save` wrote, one with tables of nodes and edges
         (`jgs.data.formats.tables`; `jgs.data.formats.typed_tables` for node types), or one in
-        SNAP's, OGB's, Planetoid's or HeCo's layout. Its files decide which one it is. Events
-        are a data set too: an archive with `edge_time`, or a file as SNAP
+        the layout of SNAP, OGB, Planetoid, HeCo, GraphSAINT (`jgs.data.formats.graphsaint`),
+        GraphSAGE (`graphsage`) or DGL's Reddit (`dgl_reddit`). Its files decide which one it
+        is; the file `<prefix>-G.json` names one of several in GraphSAGE's layout. Events are a
+        data set too: an archive with `edge_time`, or a file as SNAP
         (`jgs.data.formats.temporal`) and JODIE (`jgs.data.formats.jodie`) have them. Without
         labels all nodes are for training and have the label 0.
       root: the folder with data sets, to which they are also downloaded. `synthetic` needs
@@ -139,6 +144,9 @@ def _loader_of_path(name: str, root: Path) -> Callable[..., Dataset]:
         )
     if path.is_dir():
         return _loader_of_folder(path)
+    if path.name.endswith(graphsage.GRAPH):
+        prefix = path.name.removesuffix(graphsage.GRAPH)
+        return partial(graphsage.load_folder, prefix, path.parent)
     if path.suffix == ".npz" and npz.is_events(path):
         return partial(_of_plain(npz.load_plain), path)
     if path.suffix == ".npz":
@@ -179,6 +187,13 @@ def _loader_of_folder(folder: Path) -> Callable[..., Dataset]:
         for graph in sorted(inner.glob("ind.*.graph")):
             name = graph.name.removeprefix("ind.").removesuffix(".graph")
             found.append(partial(planetoid.load_folder, name, inner))
+        for graph in sorted(inner.glob(f"*{graphsage.GRAPH}")):
+            prefix = graph.name.removesuffix(graphsage.GRAPH)
+            found.append(partial(graphsage.load_folder, prefix, inner))
+        if graphsaint.is_graphsaint(inner):
+            found.append(partial(graphsaint.load_folder, folder.resolve().name, inner))
+        if dgl_reddit.is_dgl_reddit(inner):
+            found.append(partial(dgl_reddit.load_folder, folder.resolve().name, inner))
     if (folder / "features.npy").is_file():
         found.append(partial(snap.load, folder.name, folder.parent))
     if tables.is_tables(folder):
@@ -199,8 +214,8 @@ def _loader_of_folder(folder: Path) -> Callable[..., Dataset]:
         raise InputError(
             f"{folder} must hold one data set: a saved one, tables of nodes and edges, tables "
             "nodes_<type> and edges_<type>_<relation>_<type>, features.npy and an edge list, "
-            "raw/edge.csv.gz, raw/data.npz, raw/triplet-type-list.csv.gz, ind.*.graph, or "
-            "labels.npy and edges such as pa.txt",
+            "raw/edge.csv.gz, raw/data.npz, raw/triplet-type-list.csv.gz, ind.*.graph, "
+            "adj_full.npz, *-G.json, reddit_data.npz, or labels.npy and edges such as pa.txt",
             f"{len(found)} of them",
             "Name the one that is meant, or the right folder.",
         )

@@ -187,7 +187,8 @@ class _Csr:
         if not all(isinstance(part, Array) for part in (data, indices, indptr)):
             raise pickle.UnpicklingError("a CSR matrix without its arrays")
         shape = self.state["_shape"] if "_shape" in self.state else self.state["shape"]
-        return csr(str(path), data.value(), indices.value(), indptr.value(), shape)
+        what = f"the features of {path}"
+        return csr(what, data.value(), indices.value(), indptr.value(), shape)
 
 
 class _Object:

@@ -102,6 +102,23 @@ def normalized(name: str, features: Any) -> Any:
     return scipy.sparse.csr_matrix((data, features.indices, features.indptr), features.shape)
 
 
+def standardized(name: str, features: Any, nodes: np.ndarray) -> np.ndarray:
+    """`features` `[N, F]` as float32, shifted and scaled so that each column has the mean 0 and
+    the deviation 1 over the rows of `nodes`. A column that is constant there is only shifted.
+    Raises `InputError`."""
+    features = as_features(name, features)
+    check_finite(name, features)
+    rows = features[nodes] if nodes.size else features
+    if not rows.size:
+        return features
+    deviation = rows.std(axis=0, dtype=np.float64)
+    deviation[rows.max(axis=0) == rows.min(axis=0)] = 1
+    made = np.empty(features.shape, np.float32)
+    np.subtract(features, rows.mean(axis=0, dtype=np.float64), out=made, casting="same_kind")
+    made /= deviation
+    return made
+
+
 def as_ids(name: str, split: str, ids: Any, num_nodes: int) -> np.ndarray:
     """The node ids of a split as int32, each in `[0, num_nodes)`; raises `InputError`."""
     ids = as_numpy(ids)

@@ -15,7 +15,14 @@ import jax.numpy as jnp
 
 from jgs.errors import InputError
 from jgs.graph.device import reduce_arrays
-from jgs.graph.formats.export import edge_index_of_block, graphs_tuple
+from jgs.graph.formats.export import (
+    Coo,
+    Csc,
+    coo_of_block,
+    csc_of_block,
+    edge_index_of_block,
+    graphs_tuple,
+)
 from jgs.graph.schema import Schema
 from jgs.graph.shown import Shown, real
 
@@ -128,6 +135,16 @@ class Block(Shown):
         as `jax.ops.segment_sum` does, leaves padding out. It works inside `jax.jit`.
         """
         return edge_index_of_block(self)
+
+    def csc(self) -> Csc:
+        """The real edges in compressed columns, in NumPy: `dgl.create_block(("csc", block.csc()
+        [:3]), ...)`. Raises `InputError` for a super-batch."""
+        return csc_of_block(self)
+
+    def coo(self) -> Coo:
+        """The real edges as pairs of a row (a source) and a column (a target), in NumPy. Raises
+        `InputError` for a super-batch."""
+        return coo_of_block(self)
 
 
 class OfType(NamedTuple):

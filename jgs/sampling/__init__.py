@@ -28,6 +28,7 @@ from jgs.sampling.loading.grain import grain_iterator
 from jgs.sampling.loading.hot_rows import HotRows
 from jgs.sampling.loading.loader import Loader
 from jgs.sampling.loading.stages import ByEpoch, OnPlateau, SamplerSchedule
+from jgs.sampling.loading.super_batch import choose_super_batch
 from jgs.sampling.matrix import MatrixSampler
 from jgs.sampling.pairs import draw_negatives, edges_between, has_edge, join_nodes
 from jgs.sampling.plan import plan_capacity, worst_case
@@ -75,6 +76,7 @@ __all__ = [
     "Walk",
     "Walker",
     "Walks",
+    "choose_super_batch",
     "draw_negatives",
     "edges_between",
     "event_negatives",

@@ -16,12 +16,15 @@ from typing import Annotated, Any, NamedTuple
 import jax
 import numpy as np
 
+from jgs import kernels
+from jgs.devices import computes_on_cpu
 from jgs.graph import Graph, MiniBatch
 from jgs.options import INT32, LONGEST, Option
 from jgs.sampling.capacity import Capacity, GraphShape
 from jgs.sampling.edges.random import step_key_data
 from jgs.sampling.fanouts import ByRelation
 
+MOST_IN_TURN = 8  # batches that one program draws without a loop
 State = Any  # a pytree of arrays; () if the sampler has no state
 
 # Options that several samplers have.
@@ -199,19 +202,27 @@ class Sampler(Draws):
     def sample_separately(
         self, key_data: jax.Array, graph: Graph, state: State, seeds: Any, capacity: Capacity
     ) -> list[MiniBatch]:
-        """The batches of several steps, to be jitted. By default they are drawn under
-        `jax.vmap`.
+        """The batches of several steps, to be jitted.
+
+        By default up to 8 are drawn one after the other on a CPU with kernels, which use all
+        threads for each; others under `jax.vmap`, and more than 8 by a loop. On a CPU
+        `jax.vmap` was slower than calls of one batch: LADIES by a third
+        (`python -m benchmarks.superbatch --only layerwise`).
 
         Args:
           key_data: uint32 `[S, W]`, one key for each batch.
           seeds: `Seeds` or nodes with one more axis in front, `[S, B]`.
         """
-        if key_data.shape[0] == 1:
-            first = jax.tree.map(lambda a: a[0], seeds)
-            return [self.sample(key_data[0], graph, state, first, capacity)]
-        sample = jax.vmap(lambda w, s: self.sample(w, graph, state, s, capacity))
-        batches = sample(key_data, seeds)
-        return [jax.tree.map(lambda a, i=i: a[i], batches) for i in range(len(key_data))]
+
+        def one(of: Any) -> MiniBatch:
+            return self.sample(of[0], graph, state, of[1], capacity)
+
+        number, given = key_data.shape[0], (key_data, seeds)
+        in_turn = kernels.available() and computes_on_cpu()
+        if number == 1 or (in_turn and number <= MOST_IN_TURN):
+            return [one(jax.tree.map(lambda a, i=i: a[i], given)) for i in range(number)]
+        batches = jax.lax.map(one, given) if in_turn else jax.vmap(lambda *g: one(g))(*given)
+        return [jax.tree.map(lambda a, i=i: a[i], batches) for i in range(number)]
 
 
 class Feedback(NamedTuple):

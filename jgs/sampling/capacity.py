@@ -169,16 +169,20 @@ def until_it_fits(draw: Callable[[int], tuple[T, Any]], level: int = 0) -> tuple
     return drawn, level
 
 
-def choose_super_batch(capacity: Capacity) -> int:
+def bytes_of(capacity: Capacity) -> int:
+    """About the bytes that a batch of this capacity takes."""
+    return max(1, 4 * (sum(capacity.edges) + sum(capacity.sources) + capacity.sources[-1]))
+
+
+def default_super_batch(capacity: Capacity) -> int:
     """The size of a super-batch: up to 4 batches a thread in at most 8 MiB a thread, or else 1.
 
     In a super-batch each thread samples whole batches and waits for no other thread (gSampler,
     SOSP 2023, super-batches), and the batches share the overhead of the call. A super-batch is
     of use only with at least one batch a thread. Measured by `python -m benchmarks.superbatch`.
     """
-    size = 4 * (sum(capacity.edges) + sum(capacity.sources) + capacity.sources[-1])
     threads = max(2, num_threads())
-    rounds = min(_PER_THREAD, _BYTES_PER_THREAD // max(1, size))
+    rounds = min(_PER_THREAD, _BYTES_PER_THREAD // bytes_of(capacity))
     return threads * rounds or 1
 
 

@@ -10,6 +10,7 @@ import networkx
 import numpy as np
 import pandas
 import pytest
+import scipy.sparse
 
 import jgs
 from jgs import Graph, InputError, NodeIds
@@ -154,6 +155,35 @@ def test_a_graphs_tuple_and_back(expected, same_bits):
     assert (unpadded.nodes.size, unpadded.senders.size) == (num_nodes, count)
     hidden = jraph.GraphNetwork(None, lambda nodes, *_: nodes)(made._replace(edges=None))
     assert hidden.nodes.shape == made.nodes.shape
+
+
+def test_a_block_in_the_arrays_of_dgl_and_gsampler(expected):
+    """Without padding: SciPy makes one matrix of both, which multiplies as the block does."""
+    draw = jgs.sampling.Neighbors((2, 3), edge_ids=True, edge_weights=True).sample
+    weighted = Graph.from_edges(SRC, DST, 4, edge_weight=np.arange(1, SRC.size + 1))
+    seeds = jnp.array([1, 3, 4], jnp.int32)  # the last one is padding
+    batch = draw(jax.random.key(0), weighted, (), seeds, None)
+    for block in batch.blocks:
+        coo, csc, real = block.coo(), block.csc(), int(block.num_edges)
+        shape = (csc.num_rows, csc.num_cols)
+        assert shape == (coo.num_rows, coo.num_cols)
+        assert shape == (int(block.num_sources), int(block.num_targets))
+        assert len(csc.indices) == len(coo.col) == len(csc.edge_ids) == real > 0
+        of_pairs = scipy.sparse.coo_array((coo.values, (coo.row, coo.col)), shape)
+        of_columns = scipy.sparse.csc_array((csc.values, csc.indices, csc.indptr), shape)
+        np.testing.assert_array_equal(of_pairs.toarray(), of_columns.toarray())
+        x = np.random.default_rng(0).random((block.source_capacity, 3), np.float32)
+        summed = jgs.ops.aggregate(block, jnp.asarray(x), "sum")[: shape[1]]
+        np.testing.assert_allclose(of_columns.T @ x[: shape[0]], summed, rtol=1e-6)
+        ends = weighted.edge_index()[:, coo.edge_ids]
+        nodes = np.asarray(batch.nodes)
+        np.testing.assert_array_equal(nodes[np.stack([coo.row, coo.col])], ends)
+    plain = draw(jax.random.key(0), expected, (), seeds, None).blocks[0]
+    assert jgs.sampling.sample_neighbors(jax.random.key(0), expected, seeds, (2,)).blocks[
+        0
+    ].csc()[2:4] == (None, None)
+    with pytest.raises(InputError, match="one block can be exported at a time"):
+        jax.tree.map(lambda a: jnp.stack([a, a]), plain).coo()
 
 
 def test_igraph_scipy_networkx_and_bcoo(expected, same_bits):

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from jgs import InputError, kernels
-from jgs.sampling import Capacity, Loader
-from jgs.sampling.capacity import choose_super_batch
+from jgs.sampling import Capacity, Ladies, Loader, Thanos, choose_super_batch
+from jgs.sampling.capacity import bytes_of, default_super_batch
 
 KEY = jax.random.key(1)
 SEEDS = np.random.default_rng(0).permutation(300)[:100]
@@ -114,7 +114,46 @@ def test_bad_sizes_are_refused(super_batch, graph):
 )
 def test_small_batches_are_put_together(threads, edges, chosen, monkeypatch):
     monkeypatch.setattr(kernels, "NUM_THREADS", threads)
-    assert choose_super_batch(Capacity((edges,), (edges // 4,))) == chosen
+    assert default_super_batch(Capacity((edges,), (edges // 4,))) == chosen
+
+
+@pytest.mark.parametrize("number", [3, 11])
+def test_batches_without_a_kernel_for_several(number, graph, same_bits):
+    """Drawn one after the other in a program, and by a loop; each has the bits of its own."""
+    options = {"capacity": None}
+    seeds = np.arange(300)[: 16 * number]
+    single = Loader(graph, seeds, 16, Ladies((9, 9)), key=KEY, super_batch=1)
+    options = {"capacity": single.capacity, "super_batch": number}
+    several = Loader(graph, seeds, 16, Ladies((9, 9)), key=KEY, **options)
+    assert several.super_batch == number
+    for a, b in zip(single, several, strict=True):
+        same_bits(a, b)
+    assert Loader(graph, seeds, 16, Ladies((9, 9)), key=KEY).super_batch <= 8
+
+
+def test_the_fastest_size_within_the_memory_is_chosen(graph, monkeypatch, caplog):
+    took, now = {1: 8.0, 2: 5.0, 4: 4.1, 7: 4.0}, [0.0]
+    monkeypatch.setattr("jgs.sampling.loading.super_batch.time.perf_counter", lambda: now[0])
+
+    def rehearse(self, steps):
+        now[0] += took[self.super_batch] * steps
+        return iter([()] * steps)
+
+    monkeypatch.setattr(Loader, "rehearse", rehearse)
+    asked = (graph, SEEDS, 16, (3, 2))
+    size = bytes_of(Loader(*asked, key=KEY).capacity)
+    caplog.set_level("INFO", "jgs")
+    for memory, chosen in ((100 * size, 4), (3 * size, 2), (size, 1), (0, 1)):
+        sizes = (1, 2, 4, 7, 50)  # there are 7 batches
+        assert choose_super_batch(*asked, memory=memory, sizes=sizes) == chosen
+    assert "4 batches a call: each takes 8000.00 ms with 1, 5000.00 ms with 2" in caplog.text
+    assert choose_super_batch(graph, SEEDS, 16, Thanos((3, 2))) == 1
+    with pytest.raises(InputError, match="memory must be an int of at least 0"):
+        choose_super_batch(*asked, memory=-1)
+
+
+def test_the_fastest_size_is_measured(graph):
+    assert choose_super_batch(graph, SEEDS, 16, (3, 2), key=KEY) in (1, 2, 4)
 
 
 def test_the_choice_is_told(graph, monkeypatch):

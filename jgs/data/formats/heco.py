@@ -26,11 +26,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import scipy
 
 from jgs.data.dataset import Dataset, assemble
-from jgs.data.formats.npz import csr, open_npy
+from jgs.data.formats.npz import open_npy
 from jgs.data.padded import as_chosen
+from jgs.data.scipy_file import sparse_matrix
 from jgs.data.text import read_rows
 from jgs.data.typed_values import labels_of_type
 from jgs.data.values import (
@@ -161,38 +161,7 @@ def _features(path: Path, name: str) -> Any:
                 _AGAIN,
             )
         return as_features(name, next(iter(arrays.values())))
-    kind = arrays["format"].item()
-    kind = kind.decode(errors="replace") if isinstance(kind, bytes) else str(kind)
-    parts = {"csr": ("indices", "indptr"), "csc": ("indices", "indptr"), "coo": ("row", "col")}
-    needed = ("data", "shape", *parts.get(kind, ()))
-    if kind not in parts or any(part not in arrays for part in needed):
-        raise InputError(
-            f"{path} must hold a sparse matrix of SciPy in the format csr, csc or coo",
-            f"{kind} with {', '.join(arrays)}",
-            "Write it with scipy.sparse.save_npz(path, matrix.tocsr()).",
-        )
-    data, shape = arrays["data"], arrays["shape"]
-    if kind == "coo":
-        return _from_coo(path, data, arrays["row"], arrays["col"], shape)
-    flip = -1 if kind == "csc" else 1
-    matrix = csr(str(path), data, arrays["indices"], arrays["indptr"], shape[::flip])
-    return matrix.T.tocsr() if kind == "csc" else matrix
-
-
-def _from_coo(path: Path, data: Any, row: Any, col: Any, shape: Any) -> Any:
-    one_each = data.ndim == 1 and row.shape == col.shape == data.shape
-    whole = row.dtype.kind in "iu" and col.dtype.kind in "iu" and shape.shape == (2,)
-    inside = one_each and whole and data.dtype.kind in "fiub"
-    for ids, size in ((row, shape[0]), (col, shape[-1])) if inside else ():
-        inside = inside and not (ids.size and (ids.min() < 0 or ids.max() >= size))
-    if not inside:
-        raise InputError(
-            f"{path} must hold a sound coo matrix",
-            f"{data.dtype}{list(data.shape)} for the shape {shape.tolist()}, and ids that do "
-            "not fit",
-            "Write it again with scipy.sparse.save_npz.",
-        )
-    return scipy.sparse.coo_matrix((data, (row, col)), tuple(shape.tolist())).tocsr()
+    return sparse_matrix(path, arrays, f"the features of {path}").tocsr()
 
 
 def _target(

@@ -158,10 +158,10 @@ def open_npy(path: Path) -> np.ndarray:
 
 
 def csr(what: str, data, indices, indptr, shape) -> scipy.sparse.csr_matrix:
-    """A SciPy CSR matrix of arrays from the file `what`, with every rule of the format checked.
-    Raises `InputError`."""
+    """A SciPy CSR matrix of arrays, with every rule of the format checked. `what` it is goes
+    into messages. Raises `InputError`."""
     errors = (ValueError, TypeError, OverflowError, IndexError)
-    rule = f"the features of {what} must be a sound CSR matrix"
+    rule = f"{what} must be a sound CSR matrix"
     with refusing(errors, rule, "Write them again."):
         if not all(a.ndim == 1 and a.dtype.kind in "fiub" for a in (data, indices, indptr)):
             raise ValueError("its arrays must be one-dimensional and of numbers")
@@ -188,4 +188,5 @@ def read_features(path: Path, archive: Mapping[str, np.ndarray], prefix: str = "
         )
     values, indices, indptr, shape = (archive[name] for name in names)
     turned = shape.shape == (2,) and shape[0] != indptr.size - 1 == shape[1]
-    return csr(str(path), values, indices, indptr, shape[::-1] if turned else shape)
+    what = f"the features of {path}"
+    return csr(what, values, indices, indptr, shape[::-1] if turned else shape)

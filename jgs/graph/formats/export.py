@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -43,6 +43,68 @@ def edge_index_of_block(block: Any) -> jax.Array:
         block.edge_capacity, block.indptr, block.num_targets, block.num_edges
     )
     return jnp.stack([block.indices, jnp.where(real, target, block.indices)])
+
+
+class Csc(NamedTuple):
+    """The real edges of a block in compressed columns, as gSampler and DGL name them: rows are
+    sources, columns are targets.
+
+    Fields:
+      indptr: int32 `[num_cols + 1]`; the edges of column `c` are `indptr[c]:indptr[c + 1]`.
+      indices: int32 `[num_edges]`, each edge's row.
+      edge_ids: int64 `[num_edges]`, its position in the graph; None where the block has none.
+      values: float32 `[num_edges]`, the block's `edge_weight`; None where it has none.
+      num_rows, num_cols: int, the sources and the targets.
+    """
+
+    indptr: np.ndarray
+    indices: np.ndarray
+    edge_ids: np.ndarray | None
+    values: np.ndarray | None
+    num_rows: int
+    num_cols: int
+
+
+class Coo(NamedTuple):
+    """The real edges of a block as pairs: `row` and `col` int32 `[num_edges]`, in the order of
+    `Csc`. The other fields are those of `Csc`."""
+
+    row: np.ndarray
+    col: np.ndarray
+    edge_ids: np.ndarray | None
+    values: np.ndarray | None
+    num_rows: int
+    num_cols: int
+
+
+def csc_of_block(block: Any) -> Csc:
+    """See `Block.csc`."""
+    if np.ndim(block.num_edges):
+        raise InputError(
+            "one block can be exported at a time",
+            f"those of a super-batch of {np.shape(block.num_edges)[0]}",
+            "Take one: jax.tree.map(lambda a: a[0], block).",
+        )
+    num_edges, num_cols = int(block.num_edges), int(block.num_targets)
+
+    def real(array: Any) -> np.ndarray | None:
+        return None if array is None else np.asarray(array)[:num_edges]
+
+    return Csc(
+        np.asarray(block.indptr)[: num_cols + 1],
+        np.asarray(block.indices)[:num_edges],
+        real(block.edge_id),
+        real(block.edge_weight),
+        int(block.num_sources),
+        num_cols,
+    )
+
+
+def coo_of_block(block: Any) -> Coo:
+    """See `Block.coo`."""
+    csc = csc_of_block(block)
+    col = np.repeat(np.arange(csc.num_cols, dtype=np.int32), np.diff(csc.indptr))
+    return Coo(csc.indices, col, csc.edge_ids, csc.values, csc.num_rows, csc.num_cols)
 
 
 def edge_index_of_graph(graph: Any) -> np.ndarray:

@@ -75,7 +75,8 @@ class Loader(Shown):
       prefetch: how many batches may wait, rounded up to whole super-batches. With 0 the loader
         samples in the caller's thread.
       super_batch: how many batches are sampled in one call. More make small batches cheaper and
-        change none of them. None chooses a number (`choose_super_batch`); 1 turns it off.
+        change none of them. None chooses a number by the capacity and the threads, and
+        `choose_super_batch` one by timing; 1 turns it off.
       read: a function of a batch, for example one that gathers its features. The loader then
         yields pairs of the batch and the function's result.
       age: for an adaptive sampler, whose state `update` changes after every step. Batch `t` is

@@ -13,11 +13,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from jgs.graph import Graph, MiniBatch, as_device
-from jgs.sampling.base import Sampler, State
+from jgs.sampling.base import MOST_IN_TURN, Sampler, State
 from jgs.sampling.capacity import (
     Capacity,
     check_capacity,
-    choose_super_batch,
+    default_super_batch,
     enlarged,
     num_threads,
     until_it_fits,
@@ -108,7 +108,9 @@ class LocalSource:
         chooses = sampler.draws_seeds
         self.capacity = check_capacity(capacity, 0 if chooses else size, len(self._worst.edges))
         if super_batch is None:
-            super_batch = choose_super_batch(self.capacity)
+            super_batch = default_super_batch(self.capacity)
+            if type(sampler).sample_separately is Sampler.sample_separately:
+                super_batch = min(super_batch, MOST_IN_TURN)
             if chooses:  # one thread draws a subgraph, so draw as many as there are threads
                 super_batch = max(super_batch, num_threads())
         self.at_once = min(super_batch, len(schedule))
