@@ -2,10 +2,12 @@
 
 `available()` says whether they can be used. They are a plain shared library of XLA FFI
 handlers. Each has a plain form in `jax.numpy` that computes the same and runs on any device, so
-without the library jgs is only slower. Three environment variables are read at import:
+without the library jgs is only slower. Four environment variables are read at import:
 
   JGS_KERNELS: `off` uses the plain forms only; a path loads that library instead.
   JGS_NUM_THREADS: the largest number of threads of a kernel (default: all of XLA's pool).
+  JGS_FEATURE_PARTS: into how many parts sums over edges split the features (`feature_parts.h`;
+    default: by a rule of sizes and cache).
   JGS_MAX_ISA: 1 for AVX2 at most, 0 for neither AVX2 nor AVX-512 (default: what the CPU has).
 """
 
@@ -44,9 +46,10 @@ HANDLERS = {f"jgs_{name}": "Jgs" + name.title().replace("_", "") for name in _NA
 FUNCTIONS = (
     *("JgsGroupCount", "JgsGroupSpread", "JgsGroupSort", "JgsGroupResult"),
     "JgsInsert",
+    "JgsSetFeatureParts",
 )
 
-_MOST_THREADS = 4096
+_MOST_THREADS = _MOST_PARTS = 4096
 _REGISTERED: dict[str, set[str]] = {}  # the targets by platform
 _INSTRUCTION_SETS = ("baseline", "AVX2", "AVX-512")  # in the order of isa.h
 
@@ -58,6 +61,17 @@ def _num_threads() -> int:
     if not text.isdecimal() or not 1 <= int(text) <= _MOST_THREADS:
         raise InputError(
             f"JGS_NUM_THREADS must be an integer from 1 to {_MOST_THREADS}",
+            repr(text),
+            "Unset it?",
+        )
+    return int(text)
+
+
+def _feature_parts() -> int:
+    text = os.environ.get("JGS_FEATURE_PARTS", "0")
+    if not text.isdecimal() or int(text) > _MOST_PARTS:
+        raise InputError(
+            f"JGS_FEATURE_PARTS must be an integer from 0 to {_MOST_PARTS}",
             repr(text),
             "Unset it?",
         )
@@ -112,6 +126,7 @@ def _register() -> ctypes.CDLL | None:
         ) from None
     for target, symbol in HANDLERS.items():
         register(target, jax.ffi.pycapsule(symbols[symbol]), "cpu")
+    symbols["JgsSetFeatureParts"](ctypes.c_int64(_feature_parts()))
     return library
 
 

@@ -3,6 +3,8 @@
 #include <vector>
 
 #include "aggregate_rows.h"
+#include "feature_parts.h"
+#include "scratch.h"
 
 namespace jgs {
 namespace {
@@ -10,9 +12,9 @@ namespace {
 // Finds the row of an edge's index, in one matrix or in a list of rows.
 struct InMatrix {
   const float* x;
-  int64_t num_features;
+  int64_t stride;
 
-  JGS_INLINE const float* operator()(int32_t index) const { return x + index * num_features; }
+  JGS_INLINE const float* operator()(int32_t index) const { return x + index * stride; }
 };
 
 struct InList {
@@ -23,7 +25,7 @@ struct InList {
 
 enum class Scale { kNone, kOfEdge, kOfIndex, kOfHead };  // the kind of the edges' coefficients
 
-// SumEdges for one kind of coefficient.
+// SumEdges for one kind of coefficient. Rows of the result are `out_stride` floats apart.
 template <Scale kScale, bool kStream, typename Rows>
 struct SumRows {
   EdgeRows edges;
@@ -31,6 +33,7 @@ struct SumRows {
   int64_t num_features;
   bool mean;
   float* out;
+  int64_t out_stride;
   int64_t head_width = num_features / edges.num_heads;
 
   // Adds `kCount` edges from `e` on, in order; `kFirst` overwrites the sum. Adding several
@@ -68,7 +71,7 @@ struct SumRows {
     const int64_t num_edges = edges.num_edges();
     std::vector<float> buffer(kStream ? num_features : 0);
     for (int64_t r = begin; r < end; ++r) {
-      float* sum = kStream ? buffer.data() : out + r * num_features;
+      float* sum = kStream ? buffer.data() : out + r * out_stride;
       int64_t e = edges.indptr[r];
       const int64_t stop = edges.indptr[r + 1];
       const int64_t degree = stop - e;
@@ -89,7 +92,7 @@ struct SumRows {
         const float count = static_cast<float>(degree);
         for (int64_t f = 0; f < num_features; ++f) sum[f] /= count;
       }
-      if (kStream) Stream(sum, num_features, out + r * num_features);
+      if (kStream) Stream(sum, num_features, out + r * out_stride);
     }
     if (kStream) EndStream();
   }
@@ -143,11 +146,54 @@ struct MaxRows {
 template <Scale kScale, typename Rows>
 void SumScaled(const Executor& executor, const EdgeRows& edges, const Rows& x,
                int64_t num_features, bool mean, float* out) {
-  if (StreamsRows(out, edges.num_rows, num_features)) {
-    RunRows(executor, SumRows<kScale, true, Rows>{edges, x, num_features, mean, out});
+  const int64_t width = num_features;
+  if (StreamsRows(out, edges.num_rows, width)) {
+    RunRows(executor, SumRows<kScale, true, Rows>{edges, x, width, mean, out, width});
   } else {
-    RunRows(executor, SumRows<kScale, false, Rows>{edges, x, num_features, mean, out});
+    RunRows(executor, SumRows<kScale, false, Rows>{edges, x, width, mean, out, width});
   }
+}
+
+// The same for a matrix, in so many parts of the features, one after the other. Each part is
+// copied first: where rows are a power of two long, their parts share few sets of the cache. All
+// sums are taken in the same order as in one part.
+template <Scale kScale>
+void SumInParts(const Executor& executor, const EdgeRows& edges, const InMatrix& x,
+                int64_t num_features, int64_t num_parts, bool mean, float* out) {
+  thread_local Scratch<float> scratch;
+  const int64_t most = PartBegin(1, num_parts, num_features) + kLineFloats;
+  scratch.Reserve(edges.num_read * most);
+  float* part = scratch.data();
+  const bool stream = StreamsRows(out, edges.num_rows, num_features);
+  for (int64_t i = 0; i < num_parts; ++i) {
+    const int64_t begin = PartBegin(i, num_parts, num_features);
+    const int64_t width = PartBegin(i + 1, num_parts, num_features) - begin;
+    const int64_t num_chunks = executor.num_threads * kChunksPerThread;
+    ParallelFor(executor, num_chunks, [&](int64_t chunk) {
+      const int64_t end = edges.num_read * (chunk + 1) / num_chunks;
+      for (int64_t r = edges.num_read * chunk / num_chunks; r < end; ++r) {
+        std::copy_n(x(static_cast<int32_t>(r)) + begin, width, part + r * width);
+      }
+    });
+    const InMatrix own{part, width};
+    float* to = out + begin;
+    if (stream && CanStream(to, width)) {
+      RunRows(executor, SumRows<kScale, true, InMatrix>{edges, own, width, mean, to,
+                                                        num_features});
+    } else {
+      RunRows(executor, SumRows<kScale, false, InMatrix>{edges, own, width, mean, to,
+                                                         num_features});
+    }
+  }
+}
+
+template <Scale kScale>
+void SumMatrix(const Executor& executor, const EdgeRows& edges, const InMatrix& x,
+               int64_t num_features, bool mean, float* out) {
+  const int64_t parts =
+      edges.num_read == 0 ? 1 : FeatureParts(edges.num_read, edges.num_edges(), num_features);
+  if (parts == 1) return SumScaled<kScale>(executor, edges, x, num_features, mean, out);
+  SumInParts<kScale>(executor, edges, x, num_features, parts, mean, out);
 }
 
 template <bool kWeighted, typename Rows>
@@ -248,13 +294,13 @@ void SumEdges(const Executor& executor, const EdgeRows& edges, const float* matr
               int64_t num_features, bool mean, float* out) {
   const InMatrix x{matrix, num_features};
   if (edges.coefficient == nullptr) {
-    SumScaled<Scale::kNone>(executor, edges, x, num_features, mean, out);
+    SumMatrix<Scale::kNone>(executor, edges, x, num_features, mean, out);
   } else if (edges.num_heads > 1) {
     SumScaled<Scale::kOfHead>(executor, edges, x, num_features, mean, out);
   } else if (edges.by_index) {
-    SumScaled<Scale::kOfIndex>(executor, edges, x, num_features, mean, out);
+    SumMatrix<Scale::kOfIndex>(executor, edges, x, num_features, mean, out);
   } else {
-    SumScaled<Scale::kOfEdge>(executor, edges, x, num_features, mean, out);
+    SumMatrix<Scale::kOfEdge>(executor, edges, x, num_features, mean, out);
   }
 }
 

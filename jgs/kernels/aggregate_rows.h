@@ -42,13 +42,14 @@ struct EdgeRows {
   int64_t num_rows;
   bool by_index = false;
   int64_t num_heads = 1;
+  int64_t num_read = 0;  // the rows of the dense matrix; 0: not known
 
   int64_t num_edges() const { return indptr[num_rows]; }
 };
 
 inline EdgeRows ByTarget(const BlockView& block) {
-  return {block.indptr, block.indices,  block.weight, block.target_capacity,
-          false,        block.num_heads};
+  return {block.indptr, block.indices,   block.weight, block.target_capacity,
+          false,        block.num_heads, block.num_rows};
 }
 
 // The sum of term(f) over [begin, end), in fixed partial sums, whatever the vectors' width is.

@@ -37,7 +37,7 @@ Transpose::Transpose(const Executor& executor, const BlockView& block, bool mean
     }
   }
   rows_ = {indptr,      target, coefficient, num_sources, block.weight == nullptr,
-           block.num_heads};
+           block.num_heads, block.target_capacity};
 
   const auto start = [=](int64_t part) { return num_edges * part / num_parts; };
   ParallelFor(executor, num_parts, [&](int64_t part) {

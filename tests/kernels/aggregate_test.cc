@@ -18,6 +18,8 @@
 
 #include "threads.h"
 
+extern "C" void JgsSetFeatureParts(int64_t parts);
+
 namespace {
 
 using jgs::BlockView;
@@ -181,6 +183,31 @@ void TestAggregate() {
   }
 }
 
+// Parts of the features, one after the other, give the bits of one part: parts of equal and of
+// unequal widths, and more than there is width for.
+void TestFeatureParts() {
+  std::mt19937 random(3);
+  const int64_t shapes[][3] = {{300, 200, 256}, {40, 60, 133}, {9, 0, 128}, {3, 4, 20}};
+  for (const auto& [rows, sources, width] : shapes) {
+    const RandomBlock block(random, rows, sources, width, 11);
+    for (const bool weighted : {false, true}) {
+      for (const Reduce reduce : {Reduce::kSum, Reduce::kMean}) {
+        const Results one = Run(block, weighted, reduce, 1);
+        for (const int64_t parts : {2, 3, 100}) {
+          for (const int64_t num_threads : {1, 4}) {
+            JgsSetFeatureParts(parts);
+            const Results many = Run(block, weighted, reduce, num_threads);
+            JgsSetFeatureParts(0);
+            Expect(SameBits(one.out, many.out) && SameBits(one.grad_x, many.grad_x),
+                   "other bits in " + std::to_string(parts) + " parts of " +
+                       std::to_string(width));
+          }
+        }
+      }
+    }
+  }
+}
+
 // Each change breaks one rule of jgs.Block. It must be noticed before a read depends on it.
 void TestBrokenBlocks() {
   std::mt19937 random(7);
@@ -305,6 +332,7 @@ void TestGatherAggregateSparse() {
 
 int main() {
   TestAggregate();
+  TestFeatureParts();
   TestBrokenBlocks();
   TestGather();
   TestGatherSparse();

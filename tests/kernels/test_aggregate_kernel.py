@@ -1,5 +1,6 @@
 """The aggregate kernels equal their plain twins and give one result at any thread count."""
 
+import ctypes
 from unittest import mock
 
 import jax
@@ -96,6 +97,34 @@ def test_bits_do_not_depend_on_the_number_of_threads(reduce, weighted):
         many = run(block, x, grad_out, reduce, num_threads=num_threads)
         for name, a, b in zip(("out", "grad_x", "grad_weight"), one, many, strict=True):
             np.testing.assert_array_equal(a, b, err_msg=f"{name}, {num_threads} threads")
+
+
+@pytest.mark.parametrize("width", [96, 130, 512])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_features_in_parts_give_the_same_bits(weighted, width):
+    """Also where results are streamed, and with heads, which are not split."""
+    rng = np.random.default_rng(13)
+    num = 2000 if width < 500 else 17_000  # 35 MB
+    block = random_block(rng, num, num + 50, 9, 7, weighted)
+    x = jnp.asarray(rng.standard_normal((num + 57, width), np.float32))
+    grad_out = jnp.asarray(rng.standard_normal((num + 7, width), np.float32))
+    force = kernels.function("JgsSetFeatureParts", None)
+
+    def both(parts):
+        force(ctypes.c_int64(parts))
+        found = [run(block, x, grad_out, reduce) for reduce in ("sum", "mean")]
+        if weighted:
+            heads = jnp.stack([block.edge_weight, block.edge_weight + 1], axis=1)
+            found.append((ops.aggregate(block, x, "sum", heads),))
+        return jax.tree.leaves(jax.device_get(found))
+
+    try:
+        one = both(1)
+        for parts in (2, 5, 64):
+            for a, b in zip(one, both(parts), strict=True):
+                np.testing.assert_array_equal(a, b, err_msg=f"{parts} parts")
+    finally:
+        force(ctypes.c_int64(0))
 
 
 @pytest.mark.parametrize("reduce", ops.REDUCTIONS)

@@ -88,6 +88,8 @@ def test_the_environment_limits_the_instructions(tmp_path):
     for wrong in ("", "avx2", "3"):
         with pytest.raises(AssertionError, match="InputError: JGS_MAX_ISA must be 0, 1 or 2"):
             run(sys.executable, "-c", "import jgs.kernels", JGS_MAX_ISA=wrong)
+    with pytest.raises(AssertionError, match="JGS_FEATURE_PARTS must be an integer from 0"):
+        run(sys.executable, "-c", "import jgs.kernels", JGS_FEATURE_PARTS="two")
 
 
 def test_kernels_limited_to_avx2_are_plain():
