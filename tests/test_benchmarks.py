@@ -1,6 +1,6 @@
 """The benchmark's graph is as described, and its report can be printed. Nothing is timed."""
 
-import importlib
+import importlib.util
 import itertools
 import json
 import re
@@ -26,6 +26,7 @@ from benchmarks import (
     harmed,
     kernels_in_turn,
     network,
+    papers,
     programs,
     replay,
     revision,
@@ -40,6 +41,7 @@ from jgs.dist.communicators.comm import OWN
 from jgs.dist.communicators.mesh import Mesh
 
 SIZE = graph.Size(10, 9_001)
+REPOSITORY = Path(__file__).parents[1]
 
 
 def test_the_graph_is_symmetric_without_self_loops():
@@ -53,6 +55,24 @@ def test_the_graph_is_symmetric_without_self_loops():
     there, back = target * num_nodes + indices, indices * num_nodes + target
     np.testing.assert_array_equal(there, np.sort(back))  # rows are sorted
     assert 0.98 * 2 * SIZE.num_undirected < indptr[-1] <= 2 * SIZE.num_undirected
+
+
+def test_the_papers_figures_and_files_are_there():
+    """Each figure's command has a module that takes its flags, and each file that the page
+    names is there."""
+    for figure in papers.FIGURES:
+        for module, *given in filter(None, (figure.command, figure.quick)):
+            path = REPOSITORY / Path(*module.split("."))
+            source = path / "__main__.py" if path.is_dir() else path.with_suffix(".py")
+            text = source.read_text()
+            for flag in (each for each in given if each.startswith("--")):
+                assert f'"{flag}"' in text, (module, flag)
+    page = (REPOSITORY / "docs" / "papers.md").read_text()
+    named = re.findall(r"`((?:jgs|tests)/[\w/.]+)`", page)
+    assert len(named) > 40
+    assert not [each for each in named if not (REPOSITORY / each).exists()]
+    modules = re.findall(r"python -m (benchmarks[\w.]*)", page)
+    assert not [each for each in modules if importlib.util.find_spec(each) is None]
 
 
 def test_the_graph_is_a_function_of_its_seed():
