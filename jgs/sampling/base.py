@@ -24,7 +24,7 @@ from jgs.sampling.capacity import Capacity, GraphShape
 from jgs.sampling.edges.random import step_key_data
 from jgs.sampling.fanouts import ByRelation
 
-MOST_IN_TURN = 8  # batches that one program draws without a loop
+MOST_IN_TURN = 4  # batches that one program draws without a loop
 State = Any  # a pytree of arrays; () if the sampler has no state
 
 # Options that several samplers have.
@@ -204,10 +204,10 @@ class Sampler(Draws):
     ) -> list[MiniBatch]:
         """The batches of several steps, to be jitted.
 
-        By default up to 8 are drawn one after the other on a CPU with kernels, which use all
-        threads for each; others under `jax.vmap`, and more than 8 by a loop. On a CPU
-        `jax.vmap` was slower than calls of one batch: LADIES by a third
-        (`python -m benchmarks.superbatch --only layerwise`).
+        By default they are drawn one after the other on a CPU with kernels, which use all
+        threads for each: more than 4 by a loop, since XLA runs what has no order at the same
+        time. Others are drawn under `jax.vmap`. On a CPU that was slower than calls of one
+        batch: LADIES by a third (`python -m benchmarks.superbatch --only layerwise`).
 
         Args:
           key_data: uint32 `[S, W]`, one key for each batch.

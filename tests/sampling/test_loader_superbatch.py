@@ -128,7 +128,7 @@ def test_batches_without_a_kernel_for_several(number, graph, same_bits):
     assert several.super_batch == number
     for a, b in zip(single, several, strict=True):
         same_bits(a, b)
-    assert Loader(graph, seeds, 16, Ladies((9, 9)), key=KEY).super_batch <= 8
+    assert Loader(graph, seeds, 16, Ladies((9, 9)), key=KEY).super_batch <= 4
 
 
 def test_the_fastest_size_within_the_memory_is_chosen(graph, monkeypatch, caplog):
