@@ -4,7 +4,8 @@
 
 The paper's sampler (Zeng et al., IPDPS 2019, Algorithms 3 and 4) tests the entries of its
 Dashboard and resets those of a popped node by vectors of 8 (AVX). Here each width is a process
-of its own (`JGS_MAX_ISA`), one thread; the widths take turns. Milliseconds for the nodes of a
+of its own (`JGS_MAX_ISA`), one thread; the widths take turns. A CPU without AVX-512 has AVX2's
+figures in its column. Milliseconds for the nodes of a
 subgraph, medians, and how many times faster each is than without AVX.
 """
 

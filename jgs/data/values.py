@@ -104,8 +104,8 @@ def normalized(name: str, features: Any) -> Any:
 
 def standardized(name: str, features: Any, nodes: np.ndarray) -> np.ndarray:
     """`features` `[N, F]` as float32, shifted and scaled so that each column has the mean 0 and
-    the deviation 1 over the rows of `nodes`. A column that is constant there is only shifted.
-    Raises `InputError`."""
+    the deviation 1 over the rows of `nodes`, or over all rows if there are none. A column that
+    is constant there is only shifted. Raises `InputError`."""
     features = as_features(name, features)
     check_finite(name, features)
     rows = features[nodes] if nodes.size else features

@@ -137,8 +137,10 @@ class Block(Shown):
         return edge_index_of_block(self)
 
     def csc(self) -> Csc:
-        """The real edges in compressed columns, in NumPy: `dgl.create_block(("csc", block.csc()
-        [:3]), ...)`. Raises `InputError` for a super-batch."""
+        """The real edges in compressed columns, in NumPy. For DGL, which numbers the edges of a
+        block from 0: `dgl.create_block(("csc", (csc.indptr, csc.indices,
+        np.arange(len(csc.indices)))), num_src_nodes=csc.num_rows, num_dst_nodes=csc.num_cols)`.
+        Raises `InputError` for a super-batch."""
         return csc_of_block(self)
 
     def coo(self) -> Coo:

@@ -9,6 +9,7 @@ namespace {
 
 constexpr int64_t kLeastPart = 64;       // floats; shorter rows cost more than the cache saves
 constexpr int64_t kReadsPerRow = 16;     // edges for each row; below it the copy is not worth it
+constexpr int64_t kFewParts = 4;
 constexpr int64_t kUnknownCache = 32 << 20;  // bytes, where the system does not say
 
 std::atomic<int64_t> forced_parts{0};  // 0: by the rule
@@ -35,7 +36,11 @@ int64_t FeatureParts(int64_t num_rows, int64_t num_edges, int64_t num_features) 
   static const int64_t cache = CacheBytes();
   const int64_t bytes = num_rows * num_features * static_cast<int64_t>(sizeof(float));
   if (bytes <= cache || num_edges < kReadsPerRow * num_rows) return 1;
-  return std::min(most, (2 * bytes + cache - 1) / cache);
+  const int64_t wanted = (2 * bytes + cache - 1) / cache;
+  // Where parts of the least width exceed the cache, a few do not pay for their copy; and the
+  // copy of one is to stay within twice the cache.
+  if (wanted > most && (most < kFewParts || wanted > 4 * most)) return 1;
+  return std::min(most, wanted);
 }
 
 }  // namespace jgs

@@ -14,9 +14,9 @@
 namespace jgs {
 
 // The number of parts for a sum over `num_edges` edges that read `num_rows` rows. It is 1 where
-// the rows fit the cache, or are read too few times to pay for the copy of the parts: measured by
-// `python -m benchmarks.feature_parts`. JgsSetFeatureParts forces another number. A part has at
-// least 64 floats.
+// the rows fit the cache, where they are read too few times to pay for the copy of the parts, and
+// where even parts of 64 floats, the least, are far larger than the cache: measured by
+// `python -m benchmarks.feature_parts`. JgsSetFeatureParts forces another number.
 int64_t FeatureParts(int64_t num_rows, int64_t num_edges, int64_t num_features);
 
 // Where part `part` of `num_parts` begins, a multiple of the floats in a cache line.

@@ -204,10 +204,10 @@ class Sampler(Draws):
     ) -> list[MiniBatch]:
         """The batches of several steps, to be jitted.
 
-        By default they are drawn one after the other on a CPU with kernels, which use all
-        threads for each: more than 4 by a loop, since XLA runs what has no order at the same
-        time. Others are drawn under `jax.vmap`. On a CPU that was slower than calls of one
-        batch: LADIES by a third (`python -m benchmarks.superbatch --only layerwise`).
+        By default, on a CPU with kernels, up to 4 are drawn side by side, and more one after
+        the other by a loop: the kernels use all threads for each. Others are drawn under
+        `jax.vmap`. On a CPU that was slower than calls of one batch: LADIES by a third
+        (`python -m benchmarks.superbatch --only layerwise`).
 
         Args:
           key_data: uint32 `[S, W]`, one key for each batch.

@@ -39,6 +39,11 @@ def test_processes_with_devices_end_as_one_process(start, parts, tmp_path):
         two = start("jax", 2, *flags(name), "--batch-size", 8, "--epochs", 1, **devices)
         ended, printed = result(two)
         assert ended["epochs"] == 1
+        # A share that were lost or drawn twice would show in the first epoch's loss.
+        losses = [
+            folder.read_metrics(tmp_path / run, 1)[0]["train_loss"] for run in (name, "whole")
+        ]
+        assert abs(losses[0] - losses[1]) < 1e-4
         assert said in printed
         # The topology is split, too.
         rest = [*flags(name), *more, *then, "--mode", "vanilla", "--resume"]

@@ -1,4 +1,5 @@
-"""A model of typed graphs trained by launched processes: hybrid, killed, resumed in vanilla."""
+"""A model of typed graphs trained by launched processes: hybrid, on devices, killed, resumed in
+vanilla mode."""
 
 import os
 import signal
@@ -41,7 +42,10 @@ def test_two_processes_killed_and_resumed_learn_what_one_does(start, tmp_path, c
     one = [*flags, tmp_path / "one", "--batch-size", 20]
     assert main(list(map(str, one))) == 0
     run_dir, end = tmp_path / "two", time.monotonic() + LIMIT
-    processes = start("jax", 2, *flags, run_dir, "--batch-size", 10)
+    # They draw on their hosts and train on devices; what goes on trains where it draws.
+    four = {"XLA_FLAGS": "--xla_force_host_platform_device_count=4"}
+    devices = {"each": [["--device", "cpu:1"]] * 2, "variables": [four] * 2}
+    processes = start("jax", 2, *flags, run_dir, "--batch-size", 10, **devices)
     while len(checkpoint.checkpoints(run_dir / folder.CHECKPOINTS)) < 4:  # of 12 steps
         assert time.monotonic() < end
         time.sleep(0.01)
@@ -50,6 +54,7 @@ def test_two_processes_killed_and_resumed_learn_what_one_does(start, tmp_path, c
         process.communicate(timeout=LIMIT)
     assert len(checkpoint.checkpoints(run_dir / folder.CHECKPOINTS)) < 12
     again = [*flags, run_dir, "--batch-size", 10, "--mode", "vanilla", "--resume"]
+    again += ["--device", "cpu"]
     told, err = result(start("jax", 2, *again))
     assert "resuming after" in err
     mine, theirs = (folder.read_metrics(tmp_path / name, 99) for name in ("two", "one"))

@@ -72,6 +72,7 @@ def test_devices_share_the_batch_of_a_rank(parts):
         options = {"device": there} | options
         with loader(Alone(), made, prefetch=2, **options) as batches:
             assert len(batches) == len(whole)
+            assert batches.destination == options["device"]
             for (batch, x), (own, rows) in zip(batches, whole, strict=True):
                 if options["device"] is not there:
                     assert x.devices() == {devices[2]}

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from jgs import InputError, kernels
-from jgs.sampling import Capacity, Ladies, Loader, Thanos, choose_super_batch
+from jgs.sampling import ByEpoch, Capacity, Ladies, Loader, Thanos, choose_super_batch
 from jgs.sampling.capacity import bytes_of, default_super_batch
 
 KEY = jax.random.key(1)
@@ -148,8 +148,14 @@ def test_the_fastest_size_within_the_memory_is_chosen(graph, monkeypatch, caplog
         assert choose_super_batch(*asked, memory=memory, sizes=sizes) == chosen
     assert "4 batches a call: each takes 8000.00 ms with 1, 5000.00 ms with 2" in caplog.text
     assert choose_super_batch(graph, SEEDS, 16, Thanos((3, 2))) == 1
-    with pytest.raises(InputError, match="memory must be an int of at least 0"):
-        choose_super_batch(*asked, memory=-1)
+    for wrong, said in (
+        ({"memory": -1}, "memory must be an int of at least 0"),
+        ({"sizes": ("4",)}, "a size must be an int of at least 1"),
+        ({"super_batch": 2}, "must be chosen for one sampler, and not be given"),
+        ({"sampler": ByEpoch({0: (3, 2), 1: (2, 2)})}, "must be chosen for one sampler"),
+    ):
+        with pytest.raises(InputError, match=said):
+            choose_super_batch(graph, SEEDS, 16, **{"sampler": (3, 2), **wrong})
 
 
 def test_the_fastest_size_is_measured(graph):

@@ -106,6 +106,7 @@ def test_the_next_batch_may_be_drawn_within_the_step():
         before = loader.source.seconds["sampling"]
         loader.draw_next()
         assert (loader.source.seconds["sampling"] > before) == (loader.step < len(loader))
+        assert 0 < loader.drawn_early <= loader.waited
         loader.draw_next()
         if loader.step == 5:
             break

@@ -172,7 +172,7 @@ def rank_loader(
     wire: str = "float32",
     prefetch: int = 2,
     age: int | None = 0,
-    in_place: bool = False,
+    in_place: bool | None = None,
     states: Mapping[Sampler, State] | None = None,
     items: Any = None,
     before: Stage | Sequence[Stage] | None = None,
@@ -213,8 +213,10 @@ def rank_loader(
       age: for an adaptive sampler, as for `Loader`. `update` gathers in one round what the
         steps of all ranks report. Every rank applies all of it, in the order of the ranks, so
         the state is the same everywhere.
-      in_place: rows may come as a `jgs.models.Placed`, which a `GNN` takes too; see
-        `FeatureExchange`. Where the ranks have `TypedFeatures`, rows are `TypedRows` always.
+      in_place: True: rows may come as a `jgs.models.Placed`, which a `GNN` takes too; see
+        `FeatureExchange`. Where the ranks have `TypedFeatures`, rows are `TypedRows`, whose
+        tables may be the ranks' own; not where it is False. With `device` no table is sent,
+        whatever it is.
       items, before: what batches are drawn for in place of the parts' training nodes, and the
         stages that make seeds of it, as in `Loader`. All ranks have all items, and each draws
         its share of a batch. The edges that are left out are those of the whole batch. In
@@ -268,7 +270,8 @@ def rank_loader(
     settings = decided_by(sampler, bool(shuffle), draws_by, age, stages=stages)
     if draws_by and devices > 1:
         settings = f"{settings} devices={devices}"
-    in_place = in_place and destination is None  # the tables would be sent with each batch
+    if destination is not None:
+        in_place = False  # the tables would be sent with each batch
     cache = "none" if comm.size == 1 else cache  # one rank has no remote rows
     cache_memory //= len(set(samplers))
 
@@ -279,13 +282,13 @@ def rank_loader(
         features, schema = ranks.features, ranks.parts.schema
         if schema is not None and isinstance(features[0], TypedFeatures):
             capacities = typed_capacities(remote, 0, num_draws, schema)
-            apart = destination is None
+            apart = in_place is not False
             typed = TypedExchange(background, schema, features, capacities, wire, apart)
             of_run = (num_draws, cache, cache_memory)
             return typed, typed_keeper(remote, typed, graphs, *of_run)
         capacity = request_capacity(remote, 0, num_draws)
         of_all = (background, ranks.offsets, features, capacity, wire)
-        exchange = FeatureExchange(*of_all, in_place)
+        exchange = FeatureExchange(*of_all, bool(in_place))
         most = min(cache_memory // max(exchange.row_bytes, 1), ranks.parts.num_nodes)
         choose: dict[str, Callable[[int], list[np.ndarray]]] = {
             "trial": lambda epoch: trial_cache(remote, num_draws, most),
@@ -345,16 +348,15 @@ def rank_loader(
         source = RankSource(*of_run)
         return SentSource(source, destination) if destination else source
 
-    return Loader.over(source_of(sampler, make), prefetch if comm.concurrent else 0)
+    prefetch = prefetch if comm.concurrent else 0
+    return Loader.over(source_of(sampler, make), prefetch, destination)
 
 
 def _destination(comm: Communicator, device: Any, learns: bool) -> Destination | None:
     """Where batches go, on this rank; None: they stay. Raises `InputError`, on all ranks."""
-    if device is None:
-        return None
 
     def found() -> Destination | None:
-        destination = Destination.of(device, every_process=True)
+        destination = None if device is None else Destination.of(device, every_process=True)
         if destination and (comm.num_local > 1 or learns):
             raise InputError(
                 "batches can be sent to devices where a process is one rank and the sampler "
@@ -373,9 +375,9 @@ def _destination(comm: Communicator, device: Any, learns: bool) -> Destination |
     def check() -> None:
         if len(set(every.tolist())) > 1:
             raise InputError(
-                "all ranks must have as many devices",
+                "all ranks must send batches to as many devices",
                 ", ".join(map(str, every.tolist())),
-                "Give a sharding with equally many devices of each process.",
+                "Give all a sharding with equally many devices of each process, or none.",
             )
 
     everywhere(comm, check)

@@ -216,7 +216,9 @@ class RankSource:
             if overflow:
                 lost += self.counters.rounds - before - (self._further_rounds() - more)
             elif len({shapes(each.x) for each in drawn}) > 1:  # the rows have got more room
+                before = self.counters.rounds
                 drawn = [Drawn(batch, self._rows(batch)[0]) for batch, _ in drawn]
+                lost += self.counters.rounds - before
             return drawn, overflow
 
         drawn, level = until_it_fits(attempt, self._level)

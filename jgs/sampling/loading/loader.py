@@ -99,7 +99,8 @@ class Loader(Shown):
       capacity: the planned `Capacity`.
       super_batch: how many batches a call samples.
       redraws: how many batches were drawn again.
-      waited: seconds that the caller has waited for batches drawn in the background.
+      waited: seconds that the caller has waited for batches, or has drawn them itself.
+      drawn_early: those of them that `draw_next` took.
 
     Raises `InputError`. The background thread is stopped by an exception or Ctrl-C in the
     loop's body, by `close()`, and by the end of a `with` block. A loader holds a thread and
@@ -182,10 +183,13 @@ class Loader(Shown):
         self._begin(source, prefetch, None if destination else read, repr(sampler))
 
     @classmethod
-    def over(cls, source: Source, prefetch: int = 2) -> Self:
-        """A loader of the batches that `source` draws, at most `prefetch` of them ahead."""
+    def over(
+        cls, source: Source, prefetch: int = 2, destination: Destination | None = None
+    ) -> Self:
+        """A loader of the batches that `source` draws, at most `prefetch` of them ahead.
+        `destination`: where it puts them; None: they stay on the host."""
         loader = object.__new__(cls)
-        loader._destination = None
+        loader._destination = destination
         loader._begin(source, prefetch)
         return loader
 
@@ -195,7 +199,7 @@ class Loader(Shown):
         if source.learning is not None:
             prefetch = min(prefetch, source.learning.age)
         self.source, self._prefetch, self._read = source, prefetch, read
-        self.waited, self._finishing = 0.0, 0.0
+        self.waited, self.drawn_early, self._finishing = 0.0, 0.0, 0.0
         self._ahead: Ahead | None = None
         self._ahead_of = (0, 0)  # epoch and step of its first batch
         self._loop: object = None  # the loop under way, until `close`
@@ -311,7 +315,10 @@ class Loader(Shown):
         On ranks that draw together, all ranks call it."""
         free = self._items is not None and self.source.learning is None
         if free and not self._early and self.step < len(self):
+            began = time.perf_counter()
             self._early.append(next(self._items))  # type: ignore[arg-type]
+            took = time.perf_counter() - began
+            self.waited, self.drawn_early = self.waited + took, self.drawn_early + took
 
     def _finished(self, item: Any) -> Any:
         """What is yielded for an item of the source; in the caller's thread."""

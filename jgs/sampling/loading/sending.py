@@ -24,7 +24,7 @@ from jgs.settings import exact_integers
 _LARGE = 1 << 20  # bytes of an array that is sent by itself
 _PARTS = 8
 _ALIGNED = 16  # bytes
-_RULE = "device must be a device of this process, or a sharding of a leading axis over such"
+_RULE = "device must be a device of this process, or a sharding of a leading axis over devices"
 _REMEDY = 'Give jax.devices()[0], or NamedSharding(mesh, PartitionSpec("data")).'
 
 
@@ -213,7 +213,8 @@ class SentSource:
 
     @property
     def seconds(self) -> dict[str, float]:
-        return self.source.seconds | {"features": self._seconds}
+        own = self.source.seconds
+        return own | {"features": own.get("features", 0.0) + self._seconds}
 
     def drawn(self, epoch: int, first: int) -> Iterator[list[Any]]:
         """As of the source, one step at a time: so a loader can bound what waits there."""

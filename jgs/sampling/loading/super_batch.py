@@ -10,11 +10,13 @@ from typing import Any
 
 import jax
 
+from jgs.errors import InputError
 from jgs.graph import Graph
 from jgs.sampling.capacity import bytes_of
 from jgs.sampling.checks import require_int
 from jgs.sampling.edges.random import threefry
 from jgs.sampling.loading.loader import Loader
+from jgs.sampling.loading.stages import SamplerSchedule
 
 _ROUNDS, _SLACK = 5, 1.03
 
@@ -37,6 +39,7 @@ def choose_super_batch(
 
     Args:
       graph, seeds, batch_size, sampler, options: as in `Loader`.
+        `sampler` is one sampler, no schedule.
       memory: the bytes that the batches of a call may take, by their capacity. A single batch
         may take more.
       sizes: what to choose from, beside 1.
@@ -45,6 +48,13 @@ def choose_super_batch(
     logged to the logger `jgs` at level INFO. Raises `InputError`.
     """
     memory = require_int("memory", memory, 0)
+    sizes = [require_int("a size", size, 1) for size in sizes]
+    if isinstance(sampler, SamplerSchedule) or "super_batch" in options:
+        raise InputError(
+            "a super-batch must be chosen for one sampler, and not be given",
+            repr(sampler),
+            "Call it for each sampler, without super_batch.",
+        )
     key = options.pop("key", threefry(0))
     of_all: dict[str, Any] = {"prefetch": 0} | options
 
@@ -53,8 +63,8 @@ def choose_super_batch(
         return Loader(*asked, key=key, super_batch=size, **of_all | more)
 
     one = make(1)
-    fits = memory // bytes_of(one.capacity)
-    chosen = {require_int("a size", size, 1) for size in sizes if size <= min(fits, len(one))}
+    fits = memory // (bytes_of(one.capacity) * one.source.schedules[0].devices)
+    chosen = {size for size in sizes if size <= min(fits, len(one))}
     loaders = {1: one}
     for size in sorted(chosen - {1}):
         loaders[size] = make(size, capacity=one.capacity)

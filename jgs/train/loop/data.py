@@ -75,6 +75,8 @@ class Data:
       negatives, label_names: as in `jgs.data.dataset.Plain`.
       table: the `jgs.data.LabelTable`, with ids of `graphs`, or None.
       hot: the rows that lie on the devices, `[D, K, F]`, see `HotRows`; None: none do.
+      in_place: whether rows may be read where they lie in the ranks' tables: those of batches
+        that stay on the host.
       direct: whether batches may name their inputs by node id, so that the first layer can read
         the features directly.
     """
@@ -89,6 +91,7 @@ class Data:
     offsets: np.ndarray
     features: list[Any]
     direct: bool
+    in_place: bool = True
     hot: Any = None
     own_ids: np.ndarray | None = None
     node_ids: NodeIds | None
@@ -335,7 +338,7 @@ class PartedData(Data):
             wire=config.wire,
             prefetch=config.prefetch,
             age=config.state_age,
-            in_place=reduce is not None,
+            in_place=(reduce is not None or None) if self.in_place else False,
             states=states,
             items=items,
             before=before,

@@ -145,9 +145,7 @@ class Job:
         self.sent = bool(destination and not learns and not learned_rows(model))
         self._check_devices()
         device = destination.sharding if self.sent and destination else None
-        # Rows that lie in a part's table would be sent with it.
-        stay = destination is None or self.sent or config.partition is None
-        reduce = model.input_reduce if stay else None
+        data.in_place = destination is None
         one_table = config.partition is None and data.types is None and not data.sparse
         if config.device_memory and not (self.sent and one_table):
             raise InputError(
@@ -156,7 +154,7 @@ class Job:
                 f"{config.device_memory} MiB for {data.name} on {self.place}",
                 "Leave it out.",
             )
-        self.loader = data.loader(sampler, key, reduce, states, device=device)
+        self.loader = data.loader(sampler, key, model.input_reduce, states, device=device)
         if (hot := data.hot) is not None:
             self._hot, joined = hot, partial(_placed, whole=model.input_reduce is None)
             self._placed = self.place.comm.program(joined, (OWN, OWN), OWN)

@@ -56,8 +56,11 @@ def timed(loader: Loader, meter: Meter) -> Iterator[Any]:
     if loader.step == len(loader):  # the run was interrupted after the last step
         loader.finish_epoch()
         return
-    before, sent = loader.seconds, loader.counts
+    before, sent, early = loader.seconds, loader.counts, loader.drawn_early
     for item in loader:
+        # Drawn within the step's time, and counted among the others.
+        meter.seconds["computing"] -= loader.drawn_early - early
+        early = loader.drawn_early
         for name, seconds in loader.seconds.items():
             # Shares of a common wait are estimates and may shrink a little.
             meter.seconds[name] = max(seconds - before.get(name, 0.0), 0.0)
