@@ -92,7 +92,7 @@ FIGURES = (
     Figure(
         "gsampler",
         "super-batch",
-        "Batches are sampled together, their number chosen by the memory (section 4.3).",
+        "Batches are sampled together (section 4.3).",
         "Batches a second through a loader, by the number of batches in a call.",
         ("benchmarks.superbatch",),
         ("benchmarks.superbatch", "--quick", "--only", "layerwise", "--rounds", "3"),
@@ -117,8 +117,7 @@ FIGURES = (
     Figure(
         "gcn-ipdps19",
         "2",
-        "F1 by time of training on subgraphs against layer sampling, one thread: PPI, Reddit, "
-        "Yelp, Amazon.",
+        "F1 by time of training on subgraphs and by other methods: PPI, Reddit, Yelp, Amazon.",
         "Accuracy by CPU seconds on Facebook's pages. The data of the paper can be read "
         "(docs/guides/data.md) but is not here. --quick: not run, it takes over ten minutes.",
         (
@@ -138,8 +137,8 @@ FIGURES = (
     Figure(
         "gcn-ipdps19",
         "4B",
-        "The gain of AVX in the Dashboard, one thread.",
-        "The same, by vectors of 8 and of 16.",
+        "The gain of AVX in the Dashboard.",
+        "The same on one thread, by vectors of 8 and of 16.",
         ("benchmarks.frontier_lanes", "--full"),
         ("benchmarks.frontier_lanes", "--rounds", "2"),
     ),

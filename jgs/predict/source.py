@@ -12,7 +12,7 @@ import numpy as np
 import jgs.data
 from jgs.data.padded import without_types
 from jgs.data.parts import open_parts
-from jgs.dist.batches.ranks import RankParts
+from jgs.dist.batches.rank_parts import RankParts
 from jgs.dist.communicators.broadcast import everywhere
 from jgs.dist.communicators.collect import rows_on_all
 from jgs.dist.communicators.comm import Alone, Communicator

@@ -6,7 +6,7 @@ import pytest
 from launched import make_parts
 
 from jgs.data.parts import open_parts
-from jgs.dist.batches.ranks import RankParts
+from jgs.dist.batches.rank_parts import RankParts
 from jgs.dist.communicators.collect import all_degrees
 from jgs.dist.communicators.comm import Alone
 from jgs.dist.communicators.mesh import Mesh

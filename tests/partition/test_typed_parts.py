@@ -11,7 +11,7 @@ from typed_data import make_typed
 from jgs import InputError
 from jgs.data import Dataset
 from jgs.data.parts import open_parts
-from jgs.dist.batches.ranks import RankParts
+from jgs.dist.batches.rank_parts import RankParts
 from jgs.dist.communicators.comm import Alone
 from jgs.dist.communicators.mesh import Mesh
 from jgs.graph import SparseFeatures, TypedFeatures

@@ -33,9 +33,9 @@ def choose_super_batch(
 ) -> int:
     """The size of a super-batch that takes the least time a batch on this machine.
 
-    Give it to the loader: `Loader(..., super_batch=size)`. It changes no batch. gSampler (SOSP
-    2023, section 4.3) chooses it so, too: the largest one that the memory allows and that is
-    still faster. Of sizes that are within 3 % of the fastest the smallest is taken.
+    Give it to the loader: `Loader(..., super_batch=size)`. It changes no batch. Super-batches
+    are those of gSampler (SOSP 2023, section 4.3). Of sizes that are within 3 % of the fastest
+    the smallest is taken.
 
     Args:
       graph, seeds, batch_size, sampler, options: as in `Loader`.

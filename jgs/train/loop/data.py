@@ -21,7 +21,8 @@ from jgs.data.padded import without_types
 from jgs.data.parts import Parts, open_parts
 from jgs.data.plain import Plain, load_plain
 from jgs.devices import host_device
-from jgs.dist.batches.ranks import RankParts, rank_loader
+from jgs.dist.batches.rank_parts import RankParts
+from jgs.dist.batches.ranks import rank_loader
 from jgs.dist.communicators.collect import all_features
 from jgs.dist.communicators.comm import Alone, Communicator, all_gather_rows
 from jgs.errors import InputError
@@ -320,6 +321,7 @@ class PartedData(Data):
         config = self._config
         items, before = judged or (self._items, self._before)
         size = size or config.batch_size
+        in_place = True if reduce is not None else None  # None: rows of types alone
         if judged:  # every rank has a share of each batch
             size = max(1, min(size, num_items(items) // self.comm.size))
         return rank_loader(
@@ -338,7 +340,7 @@ class PartedData(Data):
             wire=config.wire,
             prefetch=config.prefetch,
             age=config.state_age,
-            in_place=(reduce is not None or None) if self.in_place else False,
+            in_place=in_place if self.in_place else False,
             states=states,
             items=items,
             before=before,
