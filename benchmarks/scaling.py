@@ -69,17 +69,19 @@ def plan(folder: Path, _: str) -> None:
     command += ["--machines", "2", "--gbits", "1e9", "--latency-us", "0"]
     command += ["--batch-size", str(BATCH), "--hidden", str(HIDDEN)]
     command += ["--fanouts", *map(str, FANOUTS), "--cache-memory", str(CACHE)]
-    out = subprocess.run(command, env=_env(), check=True, stdout=subprocess.PIPE, text=True)
+    out = subprocess.run(
+        command, env=environment(), check=True, stdout=subprocess.PIPE, text=True
+    )
     (folder / "plan.json").write_text(out.stdout)
 
 
 def run(folder: Path, mode: str) -> None:
     command = ["mpiexec", "-n", "2", sys.executable, "-m", "benchmarks.scaling"]
     command += ["--folder", str(folder), "--rank", mode]
-    subprocess.run(command, env=_env(), check=True)
+    subprocess.run(command, env=environment(), check=True)
 
 
-def _env() -> dict[str, str]:
+def environment() -> dict[str, str]:
     return os.environ | _THREADS | {"XLA_FLAGS": _XLA}
 
 
@@ -90,10 +92,10 @@ def one_rank(folder: Path, mode: str) -> None:
     from jgs.allocator import keep_freed_memory
     from jgs.dist.communicators.mpi import Mpi
     from jgs.train.config import Config
-    from jgs.train.loop.job import open_job
     from jgs.train.loop.model import make_model
     from jgs.train.loop.progress import Meter
     from jgs.train.loop.step import init_state, make_optimizer, make_train_step
+    from jgs.train.tasks.task import open_job
 
     keep_freed_memory()
     comm = Mpi()

@@ -50,6 +50,7 @@ def _partition(argv: Sequence[str] | None) -> dict[str, Any]:
         from jgs.data.plain import load_whole
         from jgs.partition import nodes
         from jgs.partition.folder import check_out, write_parts
+        from jgs.partition.machines import check_machines
         from jgs.partition.memory import check_memory
 
     command.configure_jax()
@@ -57,7 +58,9 @@ def _partition(argv: Sequence[str] | None) -> dict[str, Any]:
     own = nodes.open_assignment(options["assignment"]) if "assignment" in options else None
     method, seed = options.get("method", "metis"), options.get("seed", 0)
     choice = given.parts, method if own is None else "random", seed
+    per_machine = options.get("ranks_per_machine", 1)
     nodes.check_partition(*choice)
+    check_machines(given.parts, per_machine)
     check_out(given.out)
     with command.loading():
         plain, data = load_whole(
@@ -85,6 +88,7 @@ def _partition(argv: Sequence[str] | None) -> dict[str, Any]:
         scratch = os.path.dirname(os.path.realpath(given.out))
         os.makedirs(scratch, exist_ok=True)
         more = {"seed": seed, "threads": options.get("threads", 1), "scratch": scratch}
+        more["ranks_per_machine"] = per_machine
         assignment = nodes.partition_nodes(graph, given.parts, method, **splits, **more)
     partitioned = time.perf_counter()
     manifest = write_parts(
@@ -96,6 +100,7 @@ def _partition(argv: Sequence[str] | None) -> dict[str, Any]:
         seed=seed,
         label_names=plain.label_names,
         negatives=plain.negatives,
+        ranks_per_machine=per_machine,
     )
     written = time.perf_counter()
     _show(manifest)
@@ -105,6 +110,7 @@ def _partition(argv: Sequence[str] | None) -> dict[str, Any]:
         "method": used,
         "num_parts": given.parts,
         "edge_cut": manifest["edge_cut"],
+        "machine_cut": manifest.get("machine_cut", manifest["edge_cut"]),
         "balance": manifest["balance"],
         "parts_id": manifest["parts_id"],
         "memory": {"predicted": needed},
@@ -146,6 +152,13 @@ def parser() -> command.Parser:
         help="metis (small edge cut), kaminpar (small edge cut, for graphs too large for "
         "METIS), ldg (one pass, for still larger graphs) or random (default: metis)",
     )
+    add(
+        "--ranks-per-machine",
+        type=int,
+        metavar="T",
+        help="each T consecutive parts are those of one machine, and share many edges "
+        "(default: 1)",
+    )
     add("--seed", type=int, help="random seed, for all methods but ldg (default: 0)")
     add(
         "--threads",
@@ -165,9 +178,12 @@ def _show(manifest: dict[str, Any]) -> None:
     from rich import box  # slow imports
     from rich.table import Table
 
+    between = ""
+    if "machine_cut" in manifest:
+        between = f", {manifest['machine_cut']:.2%} between machines"
     table = Table(
         title=f"{manifest['dataset']}: {manifest['num_parts']} parts by {manifest['method']}, "
-        f"edge cut {manifest['edge_cut']:.2%}",
+        f"edge cut {manifest['edge_cut']:.2%}" + between,
         box=box.SIMPLE_HEAD,
     )
     table.add_column("part", justify="right")

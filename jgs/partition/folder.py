@@ -32,6 +32,7 @@ from jgs.graph import TypedFeatures
 from jgs.graph.adjacency import edge_cut, in_neighbors
 from jgs.graph.features import SparseFeatures
 from jgs.graph.rows import offsets_of_rows, row_chunks, row_offsets, row_positions
+from jgs.partition.machines import check_machines
 from jgs.partition.nodes import max_over_mean
 from jgs.partition.weights import constraint_weights, part_loads, pieces
 
@@ -64,6 +65,7 @@ def write_parts(
     seed: int = 0,
     label_names: tuple[str, ...] | None = None,
     negatives: Mapping[str, np.ndarray] | None = None,
+    ranks_per_machine: int = 1,
 ) -> dict[str, Any]:
     """Writes `data` in `num_parts` parts to `folder`; returns the manifest.
 
@@ -74,16 +76,18 @@ def write_parts(
       num_parts: the number of parts.
       method, seed: how the assignment was made, for the manifest.
       label_names, negatives: as in `jgs.data.plain.Plain`, whose `dataset` is `data`.
+      ranks_per_machine: how many consecutive parts one machine has.
 
     Nodes get new ids, those of part 0 first; within a part they keep their order. The memory is
     at most 40 bytes a node. Edges and features are read where they lie, piece by piece, the
     features once for all parts. Raises `InputError`.
     """
     check_out(folder)
+    check_machines(num_parts, ranks_per_machine)
     offsets, order, new_id = _renumbered(assignment, num_parts)
     train = np.sort(new_id[data.train_idx])
     owner = np.searchsorted(offsets, train, "right") - 1
-    dealt = deal_seeds(owner, num_parts)
+    dealt = deal_seeds(owner, num_parts, ranks_per_machine)
     features: Any = data.features
     schema = data.graph.schema and data.graph.schema.of_nodes(order, offsets)
     if schema is None and isinstance(features, TypedFeatures):
@@ -110,6 +114,10 @@ def write_parts(
         "edge_cut": edge_cut(in_neighbors(data.graph), assignment),
         **_shares(data, assignment, np.diff(offsets), owner, dealt),
     }
+    if ranks_per_machine > 1:
+        manifest["ranks_per_machine"] = ranks_per_machine
+        machines = assignment // ranks_per_machine
+        manifest["machine_cut"] = edge_cut(in_neighbors(data.graph), machines)
     if label_names is not None:
         manifest["label_names"] = list(label_names)
     if data.time_unit is not None:
@@ -315,13 +323,14 @@ def _renamed(ids: np.ndarray, new_id: np.ndarray) -> Chunks:
     return Chunks(ids.shape, new_id.dtype, pieces)
 
 
-def deal_seeds(owner: np.ndarray, num_parts: int) -> np.ndarray:
+def deal_seeds(owner: np.ndarray, num_parts: int, ranks_per_machine: int = 1) -> np.ndarray:
     """int32 `[T]`: the part that trains on each seed. The numbers of the parts' seeds differ by
     at most 1.
 
-    This is DistDGL's two-level split (section 5.6.1). A part keeps its own seeds, those whose
-    `owner` int `[T]` it is. If it has too many, its last ones go to parts that lack some, in
-    order.
+    This is DistDGL's two-level split (section 5.6.1), which deals ranges of ids. A part keeps
+    its own seeds, those whose `owner` int `[T]` it is. If it has too many, its last ones go to
+    parts that lack some, in order: first to parts of its own machine, then to others. So the
+    fewest seeds leave their part, and the fewest their machine.
     """
     count = np.bincount(owner, minlength=num_parts)
     share, rest = divmod(owner.size, num_parts)
@@ -332,5 +341,15 @@ def deal_seeds(owner: np.ndarray, num_parts: int) -> np.ndarray:
     rank = np.arange(owner.size) - np.repeat(np.cumsum(count) - count, count)
     surplus = order[rank >= quota[owner[order]]]
     dealt = owner.astype(np.int32)
-    dealt[surplus] = np.repeat(np.arange(num_parts), np.maximum(quota - count, 0))
+    lacking = np.repeat(np.arange(num_parts), np.maximum(quota - count, 0))
+    gives, takes = owner[surplus] // ranks_per_machine, lacking // ranks_per_machine
+    stay, meet = _first_of_both(gives, takes), _first_of_both(takes, gives)
+    dealt[surplus[stay]], dealt[surplus[~stay]] = lacking[meet], lacking[~meet]
     return dealt
+
+
+def _first_of_both(these: np.ndarray, those: np.ndarray) -> np.ndarray:
+    """bool `[n]`: of ascending numbers, the first of each, as many as are among `those` too."""
+    return np.arange(these.size) - np.searchsorted(these, these) < (
+        np.searchsorted(those, these, "right") - np.searchsorted(those, these)
+    )

@@ -23,6 +23,7 @@ from jgs.graph import Graph
 from jgs.graph.adjacency import Adjacency, connected, in_neighbors, subgraph, symmetric
 from jgs.partition import memory
 from jgs.partition.kaminpar import check_kaminpar, is_symmetric, kaminpar_partition
+from jgs.partition.machines import check_machines, edges_between, machine_order
 from jgs.partition.metis import check_metis, metis_partition
 from jgs.partition.rebalance import rebalance
 from jgs.partition.streaming import ldg_partition
@@ -55,6 +56,7 @@ def partition_nodes(
     seed: int = 0,
     threads: int = 1,
     scratch: str | os.PathLike | None = None,
+    ranks_per_machine: int = 1,
 ) -> np.ndarray:
     """int32 `[N]`: the part of each node, in `[0, num_parts)`.
 
@@ -70,6 +72,7 @@ def partition_nodes(
         same parts.
       threads: threads of `kaminpar`; with more than one the parts differ from run to run.
       scratch: a folder for the file of `kaminpar`; None: the system's temporary folder.
+      ranks_per_machine: how many consecutive parts one machine has (`jgs.partition.machines`).
 
     The method balances all constraints at once: nodes that have an edge, in-edges, training,
     validation and test nodes; and in a graph of several node types the nodes and the training
@@ -80,6 +83,7 @@ def partition_nodes(
     than 5 % uneven, for example because a hub has most of the edges. Raises `InputError`.
     """
     check_partition(num_parts, method, seed, graph)
+    check_machines(num_parts, ranks_per_machine)
     if num_parts == 1:
         return np.zeros(graph.num_nodes, np.int32)
     adjacency = in_neighbors(graph)
@@ -103,6 +107,10 @@ def partition_nodes(
         parts = ldg_partition(adjacency, weights, num_parts, limit)
     parts = rebalance(adjacency, weights, parts, num_parts, limit)
     _spread(parts, ~has_edge, all_weights, num_parts)
+    if ranks_per_machine > 1:
+        order = machine_order(edges_between(adjacency, parts, num_parts), ranks_per_machine)
+        for some in pieces(parts.size):
+            parts[some] = order[parts[some]]
     _warn_uneven(parts, all_weights, num_parts)
     return parts
 
