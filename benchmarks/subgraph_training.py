@@ -1,15 +1,21 @@
-"""Training on sampled subgraphs: accuracy by time, cost by depth, and what the pool hides.
+"""Training on sampled subgraphs beside training by neighbour sampling.
 
     python -m benchmarks.subgraph_training --folder /tmp/subgraphs [--only facebook depth]
 
-Each part is a process of its own. It prints a Markdown table and leaves its figures in the
-folder. The parts are:
+Each part is a process of its own, and curves have one for each seed. It prints Markdown tables
+and leaves its figures in the folder. The parts are:
 
-- `facebook` and `synthetic`: validation accuracy by seconds of training, as in gcn-ipdps19's
-  Figure 2.
-- `depth`: seconds an epoch by layers.
+- `facebook`, `planted` and `synthetic`: validation F1 by seconds of training, as in
+  gcn-ipdps19's Figure 2, and F1 of the test nodes, over the seeds. `planted` has several labels
+  a node (`benchmarks.planted_labels`). With one label a node, micro-F1 is accuracy.
+- `simple`: the F1 of predictions without a graph network on `facebook` and `planted`.
+- `depth`: seconds an epoch, and rows that the innermost layer makes for a seed, by layers.
+- `deeper`: the F1 of the frontier by layers.
 - `pool`: what the training thread waits for.
 - `picture`: draws the curves that the folder has.
+
+`--quick` runs `planted`, `simple`, `depth`, `deeper` and `picture` on small graphs, with one
+seed and at most two layers and epochs.
 
 Runs are those of `python -m jgs.train` with the flags below. `pool` has 2 threads. All other
 parts have one thread, and their seconds are the CPU time of the process without evaluation and
@@ -27,19 +33,26 @@ import statistics
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, NamedTuple
 
-POINTS = 0.25  # how far frontier may lie below neighbour sampling's best accuracy
+import numpy as np
+
+from benchmarks.planted_labels import planted, write
+
+POINTS = 0.25  # how far a method may lie below neighbour sampling's best F1
+SHOWN = 12  # points below the best F1 that the picture shows
 METHODS = ("neighbour sampling", "frontier", "random walk")
 FRONTIER = "--sampler frontier --norm-error 0"
 WALK = "--sampler saint --draw walk --budget 3000 --norm-error 0.15"
-DEPTHS = (1, 2, 3, 4)
+DEPTHS = (1, 2, 3, 4, 5, 6)
 
 
 class Curves(NamedTuple):
-    """A data set's curves: the flags of all runs, and the flags of each method."""
+    """A data set's curves: the flags of all runs, and the flags of each method. `FOLDER` stands
+    for the folder of the figures."""
 
     flags: str
     own: dict[str, str]
@@ -54,6 +67,15 @@ CURVES = {
             "random walk": "--epochs 10",
         },
     ),
+    "planted": Curves(
+        "--dataset FOLDER/planted --model sage --hidden 128 --dropout 0.3 --lr 1e-2 "
+        "--norm layer --batch-size 250",
+        {
+            "neighbour sampling": "--epochs 20",
+            "frontier": "--epochs 20 --budget 6000 --frontier-size 500",
+            "random walk": "--epochs 15 --budget 2500",
+        },
+    ),
     "synthetic": Curves(
         "--dataset synthetic --model sage --hidden 128 --dropout 0.2 --lr 6e-3 --norm layer",
         {
@@ -62,6 +84,14 @@ CURVES = {
             "random walk": "--epochs 8 --budget 6000 --batch-size 500",
         },
     ),
+}
+LABELLED = ("facebook", "planted")  # of the parts `simple` and `deeper`
+NODES = {False: 10_000, True: 2_000}  # of the planted graph, as `--quick` is
+# Appended in `--quick`, so that these count and not the same flags above.
+QUICK = {
+    "neighbour sampling": " --epochs 2 --hidden 16 --batch-size 200",
+    "frontier": " --epochs 2 --hidden 16 --batch-size 200 --frontier-size 100 --budget 500",
+    "random walk": " --epochs 2 --hidden 16 --batch-size 200 --budget 500",
 }
 # All layers do the same work: features are as wide as the hidden rows.
 DEPTH = (
@@ -82,83 +112,205 @@ def sampler(method: str, layers: int) -> str:
     return f"{FRONTIER if method == 'frontier' else WALK} --layers {layers}"
 
 
-def curves(name: str, args: argparse.Namespace) -> dict[str, Any]:
-    """For each depth and method, seconds of training and accuracy after each epoch."""
-    from benchmarks.subgraph_runs import epochs, middle
+def flags_of(name: str, method: str, layers: int, args: argparse.Namespace) -> str:
+    """The flags of a run of a data set's curves."""
+    found = f"--root {args.root} --prefetch 0 {CURVES[name].flags} {sampler(method, layers)} "
+    found += CURVES[name].own[method]
+    found += QUICK[method] if args.quick else ""
+    return found.replace("FOLDER", str(args.folder))
 
+
+def curve(flags: str, seed: int) -> dict[str, Any]:
+    """Trains. The result has "points", the seconds of training and the validation F1 in % after
+    each epoch; "step", the medians of the steps; and "test", the micro- and
+    macro-F1 in % of the test nodes at the best epoch."""
+    from benchmarks.subgraph_runs import begun, middle, test_f1, trained
+
+    total, points, taken = 0.0, [], []
+    with begun(flags, seed) as run:
+        for epoch in trained(*run, time.process_time):
+            total += epoch.seconds
+            points.append((round(total, 3), round(epoch.accuracy, 3)))
+            taken += epoch.steps
+        test = test_f1(*run)
+    return {"points": points, "step": middle(taken)._asdict(), "test": test}
+
+
+def curves(name: str, args: argparse.Namespace) -> dict[str, Any]:
+    """The curve of each depth and method, with one seed."""
     found: dict[str, Any] = {}
     for layers in args.layers:
         for method in METHODS:
-            flags = f"--root {args.root} --prefetch 0 {CURVES[name].flags}"
-            flags += f" {sampler(method, layers)} {CURVES[name].own[method]}"
-            total, points, taken = 0.0, [], []
-            for epoch in epochs(flags):
-                total += epoch.seconds
-                points.append((round(total, 3), round(epoch.accuracy, 3)))
-                taken += epoch.steps
-            say(f"{name}, {layers} layers, {method}: {points}")
-            found[f"{layers} {method}"] = {"points": points, "step": middle(taken)._asdict()}
+            run = curve(flags_of(name, method, layers, args), args.seed)
+            say(f"{name}, seed {args.seed}, {layers} layers, {method}: {run}")
+            found[f"{layers} {method}"] = run
     return found
 
 
-def curves_table(found: dict[str, Any]) -> list[str]:
-    """A row for each depth and method: when its curve reaches the target accuracy."""
-    heads = (
+def curves_table(*seeds: dict[str, Any]) -> list[str]:
+    """A row for each depth and method: when its curve reaches the target F1. With several seeds
+    a cell has the mean and the standard deviation over them; a seed's target is its own, and
+    seeds that never reach it are counted and left out."""
+    columns = (
         "layers | method | best, % | after s | at neighbour sampling's - 0.25 after s | times"
     )
-    lines = [f"| {heads} | ms a step | rows | seeds |", "|" + "---|" * 9]
-    target, beside = 0.0, math.nan
-    for key, run in found.items():
+    lines = [f"| {columns} | ms a step | rows | seeds |", "|" + "---|" * 9]
+    target, beside = [math.nan] * len(seeds), [math.nan] * len(seeds)
+    for key in seeds[0]:
         layers, method = key.split(" ", 1)
-        after, best = max(run["points"], key=lambda point: point[1])
+        every = [seed[key]["points"] for seed in seeds]
+        tops = [max(points, key=lambda point: point[1]) for points in every]
         if method == METHODS[0]:
-            target = best - POINTS
-        reached = next((s for s, value in run["points"] if value >= target), math.nan)
+            target = [best - POINTS for _, best in tops]
+        reached = [
+            next((s for s, value in points if value >= least), math.nan)
+            for points, least in zip(every, target, strict=True)
+        ]
         if method == METHODS[0]:
             beside = reached
-        step = run["step"]
-        lines.append(
-            f"| {layers} | {method} | {best:.2f} | {after:.1f} | "
-            + ("never | " if math.isnan(reached) else f"{reached:.1f} | ")
-            + ("" if math.isnan(beside / reached) else f"{beside / reached:.1f}")
-            + f" | {1e3 * (step['waited'] + step['computed']):.0f} | {step['rows']:,.0f} "
-            f"| {step['seeds']:,.0f} |"
-        )
+        times = [one / own for one, own in zip(beside, reached, strict=True)]
+        steps = [seed[key]["step"] for seed in seeds]
+        of_step = [1e3 * (step["waited"] + step["computed"]) for step in steps]
+        cells = [
+            cell([best for _, best in tops], 2),
+            cell([after for after, _ in tops], 1),
+            cell(reached, 1) or "never",
+            cell(times, 1),
+            f"{statistics.fmean(of_step):.0f}",
+            *(f"{statistics.fmean(s[n] for s in steps):,.0f}" for n in ("rows", "seeds")),
+        ]
+        lines.append(f"| {layers} | {method} | {' | '.join(cells)} |")
     return lines
 
 
+def test_table(*seeds: dict[str, Any]) -> list[str]:
+    """The F1 of the test nodes at each run's best epoch."""
+    lines = ["| layers | method | test micro-F1, % | test macro-F1, % |", "|---|---|---|---|"]
+    for key in seeds[0]:
+        micro, macro = zip(*(seed[key]["test"] for seed in seeds), strict=True)
+        layers, method = key.split(" ", 1)
+        lines.append(f"| {layers} | {method} | {cell(micro, 2)} | {cell(macro, 2)} |")
+    return lines
+
+
+def cell(values: Sequence[float], digits: int) -> str:
+    """The mean of the values that are not NaN, and their sample standard deviation where there
+    are several, and how many there are where some are NaN. Without any: ""."""
+    known = [value for value in values if not math.isnan(value)]
+    if not known:
+        return ""
+    text = f"{statistics.fmean(known):.{digits}f}"
+    if len(known) > 1:
+        text += f" ± {statistics.stdev(known):.{digits}f}"
+    return text + (f" ({len(known)} of {len(values)})" if len(known) < len(values) else "")
+
+
+def simple(name: str, args: argparse.Namespace) -> dict[str, Any]:
+    """The F1 of simple predictions on each data set."""
+    from benchmarks.planted_labels import beside
+    from jgs.data import load
+
+    found = {}
+    for data in labelled(args):
+        path = str(args.folder / data) if data == "planted" else data
+        found[data] = beside(load(path, args.root))
+        say(f"{data}: {found[data]}")
+    return found
+
+
+def simple_table(found: dict[str, dict[str, Sequence[float]]]) -> list[str]:
+    lines = ["| data | prediction | test micro-F1, % | test macro-F1, % |", "|---|---|---|---|"]
+    for data, every in found.items():
+        for what, (micro, macro) in every.items():
+            lines.append(f"| {data} | {what} | {micro:.2f} | {macro:.2f} |")
+    return lines
+
+
+def labelled(args: argparse.Namespace) -> tuple[str, ...]:
+    return ("planted",) if args.quick else LABELLED
+
+
+def depths(args: argparse.Namespace) -> tuple[int, ...]:
+    return DEPTHS[:2] if args.quick else DEPTHS
+
+
 def depth(name: str, args: argparse.Namespace) -> dict[str, Any]:
-    """Seconds an epoch of each method and depth. All are trained in turn, a step at a time."""
+    """Of each method and depth "seconds" an epoch, and the "rows" that the innermost layer
+    makes for one seed. All are trained in turn, a step at a time."""
     from benchmarks.subgraph_runs import begun, middle, steps
 
     flags = f"--root {args.root} --prefetch 0 {DEPTH}"
-    found: dict[str, Any] = {}
+    if args.quick:
+        small = f"--data-options num_nodes={NODES[True]} num_edges=20000 "
+        flags = flags.replace("--data-options ", small)
+    seconds: dict[str, list[float]] = {}
+    rows: dict[str, list[float]] = {}
     for method in METHODS[:2]:
+        own = QUICK[method] if args.quick else ""
         with ExitStack() as stack:
             runs = [
-                stack.enter_context(begun(f"{flags} {sampler(method, layers)}"))
-                for layers in DEPTHS
+                stack.enter_context(begun(f"{flags} {sampler(method, layers)}{own}"))
+                for layers in depths(args)
             ]
             for _ in range(2):  # the first epoch compiles
                 taken = zip(*(steps(*run, time.process_time) for run in runs), strict=True)
                 each = [list(some) for some in zip(*taken, strict=True)]
         typical = [middle(some) for some in each]
-        found[method] = [
+        seconds[method] = [
             len(some) * (step.waited + step.computed)
             for some, step in zip(each, typical, strict=True)
         ]
-        say(f"{method}: {found[method]}")
-    return found
+        rows[method] = [step.rows / step.seeds for step in typical]
+        say(f"{method}: {seconds[method]} s, {rows[method]} rows for a seed")
+    return {"seconds": seconds, "rows": rows}
+
+
+def depth_tables(found: dict[str, dict[str, list[float]]]) -> list[str]:
+    rows = found["rows"]
+    lines = [heads("rows for a seed", len(next(iter(rows.values()))))]
+    lines.append("|" + "---|" * (lines[0].count("|") - 1))
+    for method, some in rows.items():
+        lines.append(f"| {method} | {' | '.join(f'{number:.1f}' for number in some)} |")
+    return [*depth_table(found["seconds"]), "", *lines]
 
 
 def depth_table(found: dict[str, list[float]]) -> list[str]:
-    lines = [f"| seconds an epoch | {' | '.join(f'{n} layers' for n in DEPTHS)} | R² |"]
-    lines.append("|" + "---|" * (len(DEPTHS) + 2))
+    count = len(next(iter(found.values())))
+    lines = [f"{heads('seconds an epoch', count)} R² |", "|" + "---|" * (count + 2)]
     for method, seconds in found.items():
         cells = " | ".join(f"{s:.2f}" for s in seconds)
-        lines.append(
-            f"| {method} | {cells} | {statistics.correlation(DEPTHS, seconds) ** 2:.4f} |"
-        )
+        fit = statistics.correlation(range(1, count + 1), seconds) ** 2
+        lines.append(f"| {method} | {cells} | {fit:.4f} |")
+    return lines
+
+
+def heads(first: str, count: int) -> str:
+    """A table's heads: the first column's, and one for each depth."""
+    names = ("1 layer", *(f"{n} layers" for n in range(2, count + 1)))
+    return f"| {first} | {' | '.join(names)} |"
+
+
+def deeper(name: str, args: argparse.Namespace) -> dict[str, Any]:
+    """For each data set the frontier's best validation F1, and the test nodes' F1 then, at each
+    depth."""
+    found: dict[str, Any] = {}
+    for data in labelled(args):
+        found[data] = {"validation": [], "test": []}
+        for layers in depths(args):
+            run = curve(flags_of(data, "frontier", layers, args), 0)
+            found[data]["validation"].append(max(value for _, value in run["points"]))
+            found[data]["test"].append(run["test"][0])
+            say(f"{data}, {layers} layers: {run}")
+    return found
+
+
+def deeper_table(found: dict[str, dict[str, list[float]]]) -> list[str]:
+    count = len(next(iter(found.values()))["test"])
+    lines = [heads("frontier's micro-F1, %", count), "|" + "---|" * (count + 1)]
+    for data, splits in found.items():
+        for split, values in splits.items():
+            cells = " | ".join(f"{value:.2f}" for value in values)
+            lines.append(f"| {data}, {split} | {cells} |")
     return lines
 
 
@@ -191,78 +343,113 @@ def pool_table(found: dict[str, dict[str, float]]) -> list[str]:
     return lines
 
 
+def stored(folder: Path, name: str) -> list[dict[str, Any]]:
+    """The figures of a part in the folder, for curves those of each seed."""
+    return [json.loads(path.read_text()) for path in sorted(folder.glob(f"{name}*.json"))]
+
+
 def picture(folder: Path, path: Path) -> None:
-    """The curves of the deepest models, a panel for each data set."""
+    """The curves of the deepest models, a panel for each data set: the mean over the seeds, and
+    a band of one standard deviation to either side."""
     from matplotlib.figure import Figure  # an optional dependency, and a slow import
 
-    there = [name for name in CURVES if (folder / f"{name}.json").exists()]
-    figure = Figure(figsize=(8, 3.2), layout="constrained")
+    there = {name: found for name in CURVES if (found := stored(folder, name))}
+    figure = Figure(figsize=(4 * max(len(there), 2), 3.2), layout="constrained")
     panels = figure.subplots(1, len(there), squeeze=False)[0]
-    for axes, name in zip(panels, there, strict=True):
-        found = json.loads((folder / f"{name}.json").read_text())
-        layers = max(int(key.split()[0]) for key in found)
+    for axes, (name, seeds) in zip(panels, there.items(), strict=True):
+        layers = max(int(key.split()[0]) for key in seeds[0])
         for method in METHODS:
-            x, y = zip(*found[f"{layers} {method}"]["points"], strict=True)
+            points = np.array([found[f"{layers} {method}"]["points"] for found in seeds])
+            (x, y), spread = (
+                points.mean(axis=0).T,
+                points[..., 1].std(axis=0, ddof=1 % len(seeds)),
+            )
             axes.plot(x, y, marker="o", markersize=3, label=method)
+            axes.fill_between(x, y - spread, y + spread, alpha=0.25)
+        best = max(y for found in seeds for run in found.values() for _, y in run["points"])
+        axes.set_ylim(best - SHOWN, best + 0.5)
         axes.set(xlabel="seconds of training", title=f"{name}, {layers} layers", xscale="log")
-        axes.set_xticks([3, 10, 30, 100], ["3", "10", "30", "100"])
+        axes.set_xticks([1, 3, 10, 30], ["1", "3", "10", "30"])
         axes.minorticks_off()
         axes.grid(alpha=0.3)
-    panels[0].set(ylabel="validation accuracy, %")
+    panels[0].set(ylabel="validation micro-F1, %")
     panels[-1].legend()
     figure.savefig(path, dpi=100)
 
 
-PARTS = {
+# What measures a part, what prints it, and its threads.
+PARTS: dict[str, tuple[Callable[..., Any], Callable[..., list[str]], int]] = {
     "facebook": (curves, curves_table, 1),
+    "planted": (curves, curves_table, 1),
     "synthetic": (curves, curves_table, 1),
-    "depth": (depth, depth_table, 1),
+    "simple": (simple, simple_table, 1),
+    "depth": (depth, depth_tables, 1),
+    "deeper": (deeper, deeper_table, 1),
     "pool": (pool, pool_table, 2),
 }
+SMALL = ("planted", "simple", "depth", "deeper", "picture")
 
 
-def main() -> None:
+def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.subgraph_training",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add = parser.add_argument
-    add("--folder", type=Path, required=True, help="of the figures, one file a part")
+    add("--folder", type=Path, required=True, help="of the figures, one file a part and seed")
     add("--root", default="../shared/data", help="folder of the .npz archives")
-    add("--only", nargs="+", choices=[*PARTS, "picture"], default=[*PARTS, "picture"])
-    add("--layers", nargs="+", type=int, default=[1, 2, 3], help="of the curves")
-    add(
-        "--picture",
-        type=Path,
-        default=Path("docs/images/subgraphs.png"),
-        help="where it is drawn",
-    )
+    add("--only", nargs="+", choices=[*PARTS, "picture"], help="default: all parts")
+    add("--layers", nargs="+", type=int, help="of the curves (default: 3, --quick: 2)")
+    add("--seeds", type=int, help="of the curves (default: 5, --quick: 1)")
+    add("--picture", type=Path, help="where it is drawn (default: in the folder)")
+    add("--quick", action="store_true", help="small graphs; figures go to FOLDER/quick")
     add("--part", choices=PARTS, help="be the process of a part")
+    add("--seed", type=int, default=0, help="of that process")
     args = parser.parse_args()
+    if args.quick:
+        args.folder /= "quick"
+    args.only = args.only or (SMALL if args.quick else (*PARTS, "picture"))
+    args.layers = args.layers or [2 if args.quick else 3]
+    args.seeds = args.seeds or (1 if args.quick else 5)
+    args.picture = args.picture or args.folder / "subgraphs.png"
+    return args
+
+
+def main() -> None:
+    args = arguments()
     if args.part:
         return measure(args)
     args.folder.mkdir(parents=True, exist_ok=True)
+    write(args.folder / "planted", planted(NODES[args.quick]))
     for name in args.only:
         if name == "picture":
             picture(args.folder, args.picture)
             continue
         _, table, threads = PARTS[name]
-        command = [sys.executable, "-m", "benchmarks.subgraph_training", *sys.argv[1:]]
-        subprocess.run([*command, "--part", name], env=_environment(threads), check=True)
-        found = json.loads((args.folder / f"{name}.json").read_text())
-        print(f"\n{name}\n\n" + "\n".join(table(found)), flush=True)
+        for old in args.folder.glob(f"{name}*.json"):
+            old.unlink()
+        for seed in range(args.seeds if name in CURVES else 1):
+            command = [sys.executable, "-m", "benchmarks.subgraph_training", *sys.argv[1:]]
+            command += ["--part", name, "--seed", str(seed)]
+            subprocess.run(command, env=_environment(threads), check=True)
+        found = stored(args.folder, name)
+        lines = table(*found)
+        if name in CURVES:
+            lines += ["", *test_table(*found)]
+        print(f"\n{name}\n\n" + "\n".join(lines), flush=True)
 
 
 def measure(args: argparse.Namespace) -> None:
-    """Does the work of one part, in its process."""
+    """Does the work of one part and seed, in its process."""
     from jgs.allocator import keep_freed_memory
     from jgs.command import configure_jax
 
     keep_freed_memory()
     configure_jax()
     found = PARTS[args.part][0](args.part, args)
-    (args.folder / f"{args.part}.json").write_text(json.dumps(found, indent=1) + "\n")
+    path = args.folder / f"{args.part}-{args.seed}.json"
+    path.write_text(json.dumps(found, indent=1) + "\n")
 
 
 def say(text: str) -> None:

@@ -19,6 +19,9 @@ namespace jgs {
 // `python -m benchmarks.feature_parts`. JgsSetFeatureParts forces another number.
 int64_t FeatureParts(int64_t num_rows, int64_t num_edges, int64_t num_features);
 
+// The rule, for a last-level cache of so many bytes.
+int64_t FeaturePartsFor(int64_t num_rows, int64_t num_edges, int64_t num_features, int64_t cache);
+
 // Where part `part` of `num_parts` begins, a multiple of the floats in a cache line.
 inline int64_t PartBegin(int64_t part, int64_t num_parts, int64_t num_features) {
   constexpr int64_t kLine = 16;

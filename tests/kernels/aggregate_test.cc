@@ -14,6 +14,7 @@
 #include <thread>
 #include <vector>
 
+#include "feature_parts.h"
 #include "gather.h"
 
 #include "threads.h"
@@ -208,6 +209,26 @@ void TestFeatureParts() {
   }
 }
 
+// The rule: rows of so many bytes, edges and features are split only where that pays.
+void TestPartsForACache() {
+  const int64_t cache = 32 << 20;
+  const int64_t cases[][4] = {
+      // rows, edges of a row, features, parts
+      {1000, 64, 1024, 1},     // all rows fit the cache
+      {16000, 16, 1024, 4},    // 62 MiB: parts of half the cache
+      {32000, 16, 1024, 8},    // 125 MiB
+      {32000, 15, 1024, 1},    // read too few times
+      {100000, 16, 256, 1},    // four parts of 64 features are the most, and exceed half the cache
+      {100000, 16, 512, 8},    // eight of them
+      {1000000, 64, 1024, 1},  // one part would be 7 times the cache
+      {100000, 64, 48, 1},     // narrower than a part
+  };
+  for (const auto& [rows, degree, width, parts] : cases) {
+    Expect(jgs::FeaturePartsFor(rows, rows * degree, width, cache) == parts,
+           "other parts for " + std::to_string(rows) + " rows of " + std::to_string(width));
+  }
+}
+
 // Each change breaks one rule of jgs.Block. It must be noticed before a read depends on it.
 void TestBrokenBlocks() {
   std::mt19937 random(7);
@@ -333,6 +354,7 @@ void TestGatherAggregateSparse() {
 int main() {
   TestAggregate();
   TestFeatureParts();
+  TestPartsForACache();
   TestBrokenBlocks();
   TestGather();
   TestGatherSparse();
