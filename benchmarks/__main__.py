@@ -73,7 +73,7 @@ def main() -> int:
         "block": str(cache / f"{size.name}-block.npz"),
         "threads": arguments.threads,
     }
-    if "step" in arguments.only:
+    if {"learned", "step"} & set(arguments.only):
         common["features"] = str(inputs.features(cache, size, NUM_FEATURES, NUM_CLASSES))
     if "walks" in arguments.only:
         common["edge_types"] = str(inputs.edge_types(cache, size))

@@ -19,6 +19,14 @@ million. All variants run in one process, in turn. The figures are medians; `--r
 
 A dash means that the program has nothing that could be left out. On a GPU everything is plain
 JAX.
+
+    python -m benchmarks.ablation --stored [--full] [--rounds 15]
+
+This measures the second case of pre-processing instead: values of the whole graph that are
+sliced later, `A ** 2` and inner products of the nodes' features, of 16, 64 and 256 numbers.
+Each slice computes its own, or reads what `init` has stored. LADIES draws 512 rows a layer for
+512 seeds by the sums of the squared values, and a node-wise program 10 edges of each node for
+64 seeds by the values. The last column is what `choose_stored` takes.
 """
 
 from __future__ import annotations
@@ -38,7 +46,7 @@ import jgs
 from benchmarks import graph, inputs
 from benchmarks.__main__ import CACHE, say
 from jgs.sampling import plan_capacity
-from jgs.sampling.matrix import Matrix, MatrixSampler, choose_layout, stack
+from jgs.sampling.matrix import Matrix, MatrixSampler, choose_layout, choose_stored, stack
 
 BATCH, WIDTH = 512, 16
 OF_PASS = 64
@@ -96,6 +104,29 @@ def _embedding(nodes: jax.Array) -> jax.Array:
     return jnp.sin(phase)
 
 
+@dataclasses.dataclass(frozen=True)
+class OfWhole(MatrixSampler):
+    """Draws by values of the whole graph: inner products of features of so many numbers, or for
+    0 the squares of the edges' weights."""
+
+    width: int = 0
+    node_wise: bool = False
+
+    def values(self, A: Matrix) -> Matrix:
+        if not self.width:
+            return A**2
+        x = A.graph.node_columns["features"][:, : self.width]
+        return A.dot(x, x)
+
+    def layer(self, A: Matrix, frontier: jax.Array, k: int) -> Matrix:
+        sub = self.values(A)[:, frontier]
+        if self.node_wise:
+            return sub.individual_sample(k, sub**2)
+        sample = sub.collective_sample(k, (sub**2).sum(axis=1))
+        return sample.div(sample.row_probs, axis=1)
+
+
+WIDTHS = (0, 16, 64, 256)
 PROGRAMS = (GraphSAGE((10, 10)), Ladies((512, 512)), FastGCN((512, 512)), Pass((10, 10)))
 SLICES = (GraphSAGE, Ladies)  # the programs whose slices need not be built
 NAMES = "extract-select", "pre-processing", "layout"
@@ -107,6 +138,7 @@ def main() -> int:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+    parser.add_argument("--stored", action="store_true", help="only what is stored")
     parser.add_argument("--full", action="store_true", help="the larger graph")
     parser.add_argument("--device", choices=sorted(SUPER_BATCHES), default="cpu")
     parser.add_argument("--only", choices=[type(p).__name__ for p in PROGRAMS])
@@ -123,6 +155,9 @@ def main() -> int:
     data = jgs.Graph.open(graph.cached(CACHE, size), verify=False).unweighted()
     many = SUPER_BATCHES[arguments.device]
     nodes = np.load(inputs.seeds(CACHE, size)).astype(np.int32)
+    if arguments.stored:
+        _print_stored(data, nodes, arguments.rounds, arguments.seconds)
+        return 0
     columns = [f"without {name}" for name in NAMES] + [f"{n} batches a call" for n in many]
     print("| algorithm | all on | " + " | ".join(columns) + " |")
     print("|---|" + "---|" * (len(columns) + 1))
@@ -146,6 +181,38 @@ def main() -> int:
         label = type(program).__name__
         print(f"| {label} | {base:.2f} ms | " + " | ".join(cells) + " |", flush=True)
     return 0
+
+
+def _print_stored(data: jgs.Graph, nodes: np.ndarray, rounds: int, seconds: float) -> None:
+    x = np.random.default_rng(0).standard_normal((data.num_nodes, max(WIDTHS)), np.float32)
+    data = data.with_node_columns(features=x)
+    print("| values of the graph | draws | a slice computes | stored, a slice reads | chosen |")
+    print("|---|---|---|---|---|")
+    for node_wise, sizes, batch in ((False, (512, 512), BATCH), (True, (10, 10), OF_PASS)):
+        for width in WIDTHS:
+            plain = OfWhole(sizes, compact=True, width=width, node_wise=node_wise)
+            samplers = [dataclasses.replace(plain, stored=stored) for stored in (False, True)]
+            seeds = nodes[:batch]
+            capacity = plan_capacity(data, batch, plain, seeds=nodes[: 8 * batch], trials=4)
+            calls = {
+                name: _one_batch(sampler, data, seeds, capacity)
+                for name, sampler in zip(("computed", "read"), samplers, strict=True)
+            }
+            ms = _medians(calls, rounds, seconds)
+            chosen = choose_stored(data, batch, plain, seeds=seeds)
+            cells = [f"{ms[name]:.2f} ms" for name in calls]
+            cells.append("stored" if chosen.stored else "computed")
+            values = f"`A.dot(x, x)`, {width} wide" if width else "`A ** 2`"
+            draws = "10, 10 edges" if node_wise else "512, 512 rows"
+            print(f"| {values} | {draws} | {' | '.join(cells)} |", flush=True)
+
+
+def _one_batch(
+    sampler: MatrixSampler, data: jgs.Graph, seeds: np.ndarray, capacity: jgs.sampling.Capacity
+) -> Callable[[], object]:
+    draw, state = jax.jit(sampler.sample, static_argnums=4), sampler.init(data)
+    key = jax.random.key(0)
+    return lambda: draw(key, data, state, seeds, capacity)
 
 
 def _medians(

@@ -70,6 +70,12 @@ def _subgraph(name: str, sampler: str, *fields, batch: int = 1024, slow: bool = 
     return {"name": name} | work
 
 
+def _learned(name: str, sampler: str, *sizes: int, batch: int) -> dict:
+    """A sampler that reads features of many nodes. Measured for a quarter of the iterations."""
+    work = {"batch": batch, "sampler": sampler, "sizes": sizes, "compact": True}
+    return {"name": f"{name}, {batch} seeds", "slow": True} | work
+
+
 # DGL cannot draw nodes by the paper's weights. Both sides must find the same subgraphs
 # in `SHADOW_ALL`.
 SAINT_NODES = _subgraph("SAINT, 6,000 nodes by the paper's weights", "saint", "node", 6000)
@@ -134,6 +140,16 @@ BENCHMARKS = (
             {"name": f"{sampler} {sizes}", "batch": 512, "sampler": sampler, "sizes": sizes}
             for sampler in ("ladies", "fastgcn")
             for sizes in ((512, 512, 512), (2000, 2000))
+        ),
+    ),
+    Benchmark(
+        "learned",
+        (Contender("jgs", "learned_jgs"), Contender("DGL", "learned_dgl", True)),
+        (
+            _learned("AS-GCN 512, 512", "asgcn", 512, 512, batch=512),
+            _learned("AS-GCN 128, 128, 128", "asgcn", 128, 128, 128, batch=256),
+            _learned("PASS 5, 5", "pass", 5, 5, batch=64),
+            _learned("PASS 10, 10", "pass", 10, 10, batch=64),
         ),
     ),
     Benchmark(

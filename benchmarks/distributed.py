@@ -1,14 +1,18 @@
-"""jgs on several ranks: beside DistDGL, and FastSample's Figure 6.
+"""jgs on several ranks: beside DistDGL, FastSample's Figure 6, and DistDGL's Figure 10.
 
-    python -m benchmarks.distributed [--quick] [--rounds N] [--only distdgl figure6 cache]
+    python -m benchmarks.distributed [--quick] [--rounds N] [--only figure6 figure10]
 
 `distdgl`: two hosts of one core each (`network.py`) train GraphSAGE (100-256-256-47, dropout
 0.5, Adam) on 2 parts of the RMAT graph of 8 million directed edges, with 2 x 1000 seeds an
 iteration and fanouts (5, 10, 15). Beside them DGL runs in one process of two threads, with all
 2000 seeds.
-`figure6`: vanilla mode, hybrid mode with a call for each hop, and hybrid mode with the fused
-kernel. They run on 2 and 4 ranks of this machine, plain and under an emulated network of
-25 Gbit/s and 50 microseconds.
+`figure6`: vanilla mode, hybrid mode that samples in two steps by way of COO (`two_steps.py`),
+and hybrid mode with the fused kernel; also hybrid mode with a call for each hop, which still
+relabels in one kernel. They run on 2 and 4 ranks of this machine, plain and under an emulated
+network of 25 Gbit/s and 50 microseconds.
+`figure10`: vanilla and hybrid mode over partitions of different cuts, on as many ranks. The
+graph has 131,072 nodes in 64 planted communities, with 20 neighbours each on average, 18 of
+them within the community; RMAT's cuts hardly differ.
 `cache`: what is sent under each policy and budget.
 All contenders take turns, `--rounds` times. Nothing else should run meanwhile.
 """
@@ -37,6 +41,7 @@ def main() -> int:
     results: dict[str, Any] = {
         "machine": machine.describe(),
         "setting": arguments.setting._asdict(),
+        "communities": arguments.communities._asdict(),
         "planned_mib": PLANNED_MIB,
         "hosts": "not asked for",
         "runs": [],
@@ -55,7 +60,7 @@ def main() -> int:
             python = _peers(arguments)
         jobs = _Jobs(arguments, hosts, python)
         for number in range(arguments.rounds):
-            for contender in contenders(arguments.only, arguments.ranks):
+            for contender in contenders(arguments.only, arguments.ranks, arguments.quick):
                 what = contender.described() | {"round": number}
                 turn = f"round {number + 1}/{arguments.rounds}"
                 say(f"{time.perf_counter() - began:5.0f} s  {turn}  {contender.title()}")
@@ -79,16 +84,18 @@ def _arguments() -> argparse.Namespace:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add = parser.add_argument
-    add("--quick", action="store_true", help="a smaller graph, one round")
+    add("--quick", action="store_true", help="smaller graphs, fewer contenders, one round")
     add("--only", nargs="+", choices=KEYS, default=KEYS, help="some of the benchmarks")
-    add("--ranks", type=int, nargs="+", default=[2, 4], help="of figure6 (default: 2 4)")
+    add("--ranks", type=int, nargs="+", help="of the figures (default: 2 4, quick: 2)")
     add("--rounds", type=int, help="how often all take their turn (default: 3, quick: 1)")
     add("--no-peers", action="store_true", help="jgs alone")
     add("--cache", type=Path, default=CACHE, help="(default: %(default)s)")
     add("--json", type=Path, help="where to write (default: distributed.json in the cache)")
     arguments = parser.parse_args()
     arguments.rounds = arguments.rounds or (1 if arguments.quick else 3)
+    arguments.ranks = arguments.ranks or ([2] if arguments.quick else [2, 4])
     arguments.setting = given.QUICK if arguments.quick else given.FULL
+    arguments.communities = given.FEW_COMMUNITIES if arguments.quick else given.COMMUNITIES
     arguments.cache = arguments.cache.resolve()
     arguments.cache.mkdir(parents=True, exist_ok=True)
     arguments.json = arguments.json or arguments.cache / "distributed.json"
@@ -111,6 +118,7 @@ class _Jobs:
 
     def __init__(self, arguments: argparse.Namespace, hosts: list, python: Path | None):
         self._cache, self._setting = arguments.cache, arguments.setting
+        self._communities = arguments.communities
         self._hosts, self._python = hosts, python
 
     def run(self, contender: Contender) -> list[dict] | None:
@@ -121,12 +129,18 @@ class _Jobs:
             return self._distdgl(contender.tuned) if self._hosts else None
         if contender.peer == "dgl":
             return self._dgl(contender.tuned)
-        parts = given.parts_jgs(self._cache, self._setting, contender.num_ranks)
-        task = contender.task | {"parts": str(parts)}
+        task = contender.task | {"parts": str(self._parts(contender))}
+        task["programs"] = str(self._cache)
         config = {"batch_size": self._setting.batch, "dropout": 0.5, "lr": 3e-3, "hidden": 256}
         task["config"] = config | {"fanouts": [5, 10, 15]} | contender.task["config"]
         hosts = self._hosts if contender.benchmark == "distdgl" else []
         return start.ranks_jgs(hosts, contender.num_ranks, task, contender.tuned)
+
+    def _parts(self, contender: Contender) -> Path:
+        if contender.benchmark == "figure10":
+            of = (self._communities, contender.task["method"], contender.num_ranks)
+            return given.parts_of_communities(self._cache, *of)
+        return given.parts_jgs(self._cache, self._setting, contender.num_ranks)
 
     def _training(self) -> dict:
         steps = self._setting.num_train // (2 * self._setting.batch)

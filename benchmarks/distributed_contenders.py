@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-KEYS = ("distdgl", "figure6", "cache")
+KEYS = ("distdgl", "figure6", "figure10", "cache")
 NETWORK = (50e-6, 25e9 / 8)  # seconds, bytes a second
 PLANNED_MIB = 10
 BUDGETS_MIB = (3, 5, 12, 25)  # 6, 10, 25 and 50 % of the remote rows on 2 ranks
-MODES = {
-    "vanilla": {"mode": "vanilla", "cache": "none"},
-    "hybrid": {"mode": "hybrid", "cache": "none"},
-    "hybrid, fused": {"mode": "hybrid", "cache": "none"},
+MODES = {  # of Figure 6: the mode, and what draws in place of the fused kernel
+    "vanilla": ("vanilla", None),
+    "hybrid": ("hybrid", "two steps"),
+    "hybrid, a call for each hop": ("hybrid", "hops"),
+    "hybrid, fused": ("hybrid", None),
 }
+_NEEDS = {"metis": "pymetis", "kaminpar": "kaminpar"}  # packages
+METHODS = ("metis", "kaminpar", "ldg", "random")  # of Figure 10's partitions
 
 
 class Contender(NamedTuple):
@@ -39,19 +43,24 @@ class Contender(NamedTuple):
         return ", ".join(words)
 
 
-def contenders(only: Sequence[str], ranks: Sequence[int]) -> Iterator[Contender]:
-    """The contenders in the order of their turns; `ranks`: Figure 6's numbers of ranks."""
+def contenders(
+    only: Sequence[str], ranks: Sequence[int], quick: bool = False
+) -> Iterator[Contender]:
+    """The contenders in the order of their turns; `ranks`: those of the two figures. With
+    `quick` these have no emulated network, and Figure 10 has 2 partitions."""
     if "distdgl" in only:
         yield from _distdgl()
     if "figure6" in only:
-        yield from _figure6(ranks)
+        yield from _figure6(ranks, quick)
+    if "figure10" in only:
+        yield from _figure10(ranks, quick)
     if "cache" in only:
         yield from _cache()
 
 
 def _task(
     keep_memory: bool,
-    unfused: bool = False,
+    unfused: str | None = None,
     emulated: bool = False,
     in_place: bool = True,
     **config,
@@ -68,7 +77,7 @@ def _task(
 
 
 def _distdgl() -> Iterator[Contender]:
-    planned = {"cache": "planned", "cache_memory": PLANNED_MIB}
+    planned: dict[str, Any] = {"cache": "planned", "cache_memory": PLANNED_MIB}
     for tuned in (False, True):
         key = ("distdgl",)
         yield Contender(*key, "DistDGL", 2, tuned, {}, "distdgl")
@@ -83,12 +92,25 @@ def _distdgl() -> Iterator[Contender]:
             yield Contender(*key, "jgs, allocator untouched", 2, tuned, _task(False))
 
 
-def _figure6(ranks: Sequence[int]) -> Iterator[Contender]:
-    for emulated in (False, True):
+def _figure6(ranks: Sequence[int], quick: bool) -> Iterator[Contender]:
+    for emulated in (False,) if quick else (False, True):
         for num_ranks in ranks:
-            for name, config in MODES.items():
-                task = _task(True, name == "hybrid", emulated, **config)
+            for name, (mode, unfused) in MODES.items():
+                task = _task(True, unfused, emulated, mode=mode, cache="none")
                 yield Contender("figure6", name, num_ranks, False, task, emulated=emulated)
+
+
+def _figure10(ranks: Sequence[int], quick: bool) -> Iterator[Contender]:
+    methods = ("metis", "random") if quick else METHODS
+    there = [m for m in methods if m not in _NEEDS or importlib.util.find_spec(_NEEDS[m])]
+    for emulated in (False,) if quick else (False, True):
+        for num_ranks in ranks:
+            for mode in ("vanilla", "hybrid"):
+                for method in there:
+                    task = _task(True, None, emulated, mode=mode, cache="none")
+                    task["method"] = method
+                    name = f"{mode}, {method}"
+                    yield Contender("figure10", name, num_ranks, False, task, emulated=emulated)
 
 
 def _cache() -> Iterator[Contender]:

@@ -1,6 +1,7 @@
 """What the distributed benchmark reads, made once in the cache.
 
-It is the graph, its training nodes, and its parts by jgs and by DistDGL.
+It is the graph, its training nodes, and its parts by jgs and by DistDGL; and the graph of
+communities with its parts.
 """
 
 from __future__ import annotations
@@ -31,6 +32,27 @@ class Setting(NamedTuple):
 
 FULL = Setting(graph.QUICK, 40_000, 1000)  # 8 million directed edges
 QUICK = Setting(graph.Size(14, 200_000), 4_000, 100)
+
+
+class Communities(NamedTuple):
+    """A graph of planted communities (`jgs.data.load("synthetic")`), whose cuts differ.
+
+    Fields: the numbers of nodes and of directed edges; the number of communities; the
+    probability that an edge is drawn within one.
+    """
+
+    num_nodes: int
+    num_edges: int
+    num_communities: int
+    homophily: float
+
+    @property
+    def name(self) -> str:
+        return f"communities-{'-'.join(map(str, self))}"
+
+
+COMMUNITIES = Communities(1 << 17, 20 << 17, 64, 0.9)
+FEW_COMMUNITIES = Communities(1 << 13, 20 << 13, 16, 0.9)
 
 
 def folder(cache: Path, setting: Setting) -> Path:
@@ -72,6 +94,32 @@ def parts_jgs(cache: Path, setting: Setting, num_parts: int) -> Path:
     data = Dataset("rmat", whole, as_device(x), labels, NUM_CLASSES, **splits)
     assignment = partition_nodes(whole, num_parts, "metis", **splits)
     write_parts(place, data, assignment, num_parts, method="metis")
+    return place
+
+
+def parts_of_communities(cache: Path, graph: Communities, method: str, num_parts: int) -> Path:
+    """The folder of parts of the graph, made by one of the `jgs.partition` methods. A fifth of
+    the nodes is for training."""
+    place = cache / graph.name / f"{method}-{num_parts}"
+    if (place / "manifest.json").is_file():
+        return place
+    import jgs
+    from jgs.partition.folder import write_parts
+    from jgs.partition.nodes import partition_nodes
+
+    data = jgs.data.load(
+        "synthetic",
+        num_nodes=graph.num_nodes,
+        num_edges=graph.num_edges,
+        num_features=NUM_FEATURES,
+        num_classes=graph.num_communities,
+        homophily=graph.homophily,
+    )
+    names = ("train_idx", "val_idx", "test_idx")
+    splits = {name: getattr(data, name) for name in names}
+    assignment = partition_nodes(data.graph, num_parts, method, **splits)
+    place.parent.mkdir(parents=True, exist_ok=True)
+    write_parts(place, data, assignment, num_parts, method=method)
     return place
 
 

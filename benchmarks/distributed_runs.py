@@ -49,8 +49,8 @@ def ranks_jgs(hosts: Sequence[Host], num_ranks: int, task: dict, tuned: bool) ->
     program = _mpiexec()
     variables = environment(task["threads"], tuned)
     with tempfile.TemporaryDirectory() as folder:
-        task = json.dumps(task | {"out": folder})
-        command = [sys.executable, "-m", "benchmarks.ranks_jgs", task]
+        given = json.dumps(task | {"out": folder})
+        command = [sys.executable, "-m", "benchmarks.ranks_jgs", given]
         if hosts:
             start = mpiexec(program, list(hosts), Path(folder))
             variables |= MPICH
@@ -86,7 +86,8 @@ def _together(commands: list[list[Any]], variables: dict[str, str]) -> list[str]
             )
             stack.callback(_end, process)
             running.append(process)
-        until, states = time.monotonic() + _LIMIT, [None]
+        until = time.monotonic() + _LIMIT
+        states: list[int | None] = [None]
         while None in states and not any(states):
             if time.monotonic() > until:
                 raise Failed(f"took more than {_LIMIT} s")

@@ -9,7 +9,12 @@ _PARTS = ("sampling", "features", "computing")
 
 def render(results: dict) -> str:
     """Markdown of a run's JSON, which has the keys that `distributed.main` writes."""
-    sections = {"distdgl": _distdgl, "figure6": _figure6, "cache": _cache}
+    sections = {
+        "distdgl": _distdgl,
+        "figure6": _figure6,
+        "figure10": _figure10,
+        "cache": _cache,
+    }
     parts = [_header(results)]
     for key, section in sections.items():
         if any(run["benchmark"] == key for run in results["runs"]):
@@ -113,6 +118,35 @@ def _figure6(found: dict[tuple, list[dict]]) -> str:
         "",
         "Times are of an iteration, communication without waiting for the other ranks' work; "
         "bytes are those of a rank and an iteration.",
+    ]
+    return "\n".join(lines)
+
+
+def _figure10(found: dict[tuple, list[dict]]) -> str:
+    lines = [
+        "| figure10 | ranks | network | edges cut | MB sent | an iteration | sampling + "
+        "features + computing | over random parts |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for (name, num_ranks, emulated, tuned), ranks in found.items():
+        ms, parts = _times(ranks)
+        base = found.get((f"{name.split(',')[0]}, random", num_ranks, emulated, tuned))
+        rows = [sum(rank["sent"]) - rank["gradient_bytes"] for rank in ranks]
+        cells = [
+            name,
+            str(num_ranks),
+            "emulated" if emulated else "plain",
+            f"{ranks[0]['cut']:.1%}" if "cut" in ranks[0] else "",
+            f"{mean(rows) / len(ranks[0]['sent']) / 1e6:.2f}",
+            f"{ms:.1f}",
+            " + ".join(f"{part:.1f}" for part in parts),
+            f"{ms / _times(base)[0]:.2f}" if base else "",
+        ]
+        lines.append(f"| {' | '.join(cells)} |")
+    lines += [
+        "",
+        "MB are those of a rank and an iteration, without gradients. The graph is one of "
+        "planted communities.",
     ]
     return "\n".join(lines)
 

@@ -5,6 +5,7 @@ loader does.
 """
 
 import dataclasses
+from collections.abc import Mapping
 
 import jax
 import numpy as np
@@ -15,9 +16,11 @@ from jgs.sampling import SAMPLERS, plan_capacity
 from jgs.sampling.capacity import GraphShape
 
 
-def measure(graph: jgs.Graph, setting: dict, prepared: bool) -> dict:
+def measure(
+    graph: jgs.Graph, setting: dict, prepared: bool, samplers: Mapping[str, type] = SAMPLERS
+) -> dict:
     batches = worker.batches(setting)
-    sampler = SAMPLERS[setting["sampler"]](tuple(setting["sizes"]))
+    sampler = samplers[setting["sampler"]](tuple(setting["sizes"]))
     sampler = dataclasses.replace(sampler, compact=setting.get("compact", False))
     capacity = plan_capacity(graph, setting["batch"], sampler, seeds=batches.ravel())
     worst = sampler.bound(GraphShape.of(graph), setting["batch"], True)

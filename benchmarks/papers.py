@@ -50,10 +50,11 @@ FIGURES = (
         "5",
         "The fused sampling kernel against DGL's two steps (sample, then compact), over ten "
         "batch sizes, on papers100M.",
-        "jgs's kernel beside DGL, not fused and fused, and GraphBolt, in the same run, on an "
-        "RMAT graph and fewer batch sizes. --quick: jgs alone.",
-        ("benchmarks", "--only", "sampling"),
-        ("benchmarks", "--quick", "--only", "sampling", "--no-peers"),
+        "jgs's kernel beside the same sample in two steps by way of COO, DGL, not fused and "
+        "fused, and GraphBolt, in one run, over ten batch sizes, on a graph of as many edges a "
+        "node as papers100M. --quick: a small graph, three batch sizes, jgs alone.",
+        ("benchmarks.batch_sizes",),
+        ("benchmarks.batch_sizes", "--quick"),
     ),
     Figure(
         "fastsample",
@@ -61,8 +62,7 @@ FIGURES = (
         "Epochs in vanilla mode, hybrid mode, and hybrid mode with the fused kernel, on "
         "machines of their own. Training becomes up to 2 times faster.",
         "The same three modes of jgs on 2 and 4 ranks of one machine, also with an emulated "
-        "network. The unfused form here is a call for each hop, which still compacts in one "
-        "kernel; it is a better baseline than the paper's.",
+        "network. Hybrid mode that is not fused samples in two steps by way of COO.",
         ("benchmarks.distributed", "--only", "figure6"),
         ("benchmarks.distributed", "--quick", "--only", "figure6", "--no-peers"),
     ),
@@ -72,11 +72,11 @@ FIGURES = (
         "Sampling time of 7 algorithms on 4 graphs, on GPUs, against systems such as DGL: 1.14 "
         "to 32.7 times faster, 6.54 on average.",
         "Not comparable in seconds: theirs are GPUs. Ours are ratios to DGL on a CPU: walks, "
-        "visits, LADIES, FastGCN, subgraphs. --quick: jgs alone.",
-        ("benchmarks", "--only", "layerwise", "walks", "visits", "subgraphs"),
+        "visits, LADIES, FastGCN, AS-GCN, PASS, subgraphs. --quick: jgs alone.",
+        ("benchmarks", "--only", "layerwise", "learned", "walks", "visits", "subgraphs"),
         (
             *("benchmarks", "--quick", "--no-peers", "--only"),
-            *("layerwise", "walks", "visits", "subgraphs"),
+            *("layerwise", "learned", "walks", "visits", "subgraphs"),
         ),
     ),
     Figure(
@@ -88,6 +88,15 @@ FIGURES = (
         "little.",
         ("benchmarks.ablation", "--rounds", "13", "--seconds", "25"),
         ("benchmarks.ablation", "--rounds", "5", "--seconds", "10", "--only", "Ladies"),
+    ),
+    Figure(
+        "gsampler",
+        "pre-processing",
+        "Products of the whole graph, such as A ** 2, are computed once and sliced later "
+        "(section 4.2).",
+        "Such values stored, or computed by each slice, and what `choose_stored` takes.",
+        ("benchmarks.ablation", "--stored"),
+        ("benchmarks.ablation", "--stored", "--rounds", "3", "--seconds", "3"),
     ),
     Figure(
         "gsampler",
@@ -107,6 +116,33 @@ FIGURES = (
     ),
     Figure(
         "distdgl",
+        "two-levels",
+        "The graph is split over machines, and a machine's part over its trainers; ranges of "
+        "seeds are dealt (section 5.6.1).",
+        "Edges between machines and seeds that leave theirs, by how parts are grouped.",
+        ("benchmarks.two_levels", "--ranks-per-machine", "2"),
+        ("benchmarks.two_levels", "--ranks-per-machine", "2", "--only", "synthetic"),
+    ),
+    Figure(
+        "distdgl",
+        "10",
+        "Training over partitions of smaller and of larger cut.",
+        "Steps over METIS's, KaMinPar's, ldg's and random parts of a graph with communities, on "
+        "2 and 4 ranks of one machine, also with an emulated network.",
+        ("benchmarks.distributed", "--only", "figure10"),
+        ("benchmarks.distributed", "--quick", "--only", "figure10", "--no-peers"),
+    ),
+    Figure(
+        "distdgl",
+        "overlap",
+        "A hop's local part is drawn while its remote part is on its way.",
+        "Not comparable: here the next batches are drawn while this one is trained on. How much "
+        "of the network's time that hides. --quick: not run.",
+        ("benchmarks.overlap",),
+        (),
+    ),
+    Figure(
+        "distdgl",
         "embeddings",
         "Sparse updates of learned embeddings against dense ones: 70 times faster.",
         "The same on one machine: the ratio depends on the rows of the table over those of a "
@@ -118,9 +154,9 @@ FIGURES = (
         "gcn-ipdps19",
         "2",
         "F1 by time of training on subgraphs and by other methods: PPI, Reddit, Yelp, Amazon.",
-        "F1 by CPU seconds on Facebook's pages and on a planted multi-label graph, 5 seeds, and "
-        "depth to 6 layers. The paper's data can be read (docs/guides/data.md) but is not here. "
-        "--quick: a small planted graph, one seed, two epochs: F1 means nothing there.",
+        "F1 by CPU seconds on Facebook's pages and on a planted multi-label graph, 5 seeds; "
+        "and depth to 6 layers. The paper's data can be read (docs/guides/data.md) but is not "
+        "here. --quick: a small planted graph, one seed, two epochs: F1 means nothing there.",
         (
             *("benchmarks.subgraph_training", "--folder", SUBGRAPHS),
             *("--only", "facebook", "planted", "simple", "depth", "deeper"),

@@ -6,7 +6,9 @@ Nothing is drawn ahead (`prefetch=0`), so that the parts add up to the iteration
 - `parts`: the partition's folder.
 - `config`: fields of `jgs.train.config.Config`.
 - `keep_memory`: see above.
-- `unfused`: whether each hop is drawn and relabelled in calls of its own.
+- `unfused`: null for the fused kernel; "two steps" for `benchmarks.two_steps`; "hops" for calls
+  of its own for each hop, which still relabel in one kernel.
+- `programs`: the folder in which `two_steps.cc` is compiled.
 - `in_place`: whether the first layer reads rows where they lie.
 - `network`: null, or the latency (seconds) and bandwidth (bytes a second) to emulate.
 - `epochs`: how many epochs run after one to warm up. The last one is reported.
@@ -17,22 +19,25 @@ import json
 import os
 import time
 from pathlib import Path
+from typing import Any
 
 import jax
 import numpy as np
 from flax import nnx
 
 import jgs
-from benchmarks import replay, wire, worker
+from benchmarks import replay, two_steps, wire, worker
 from benchmarks.replay import Recorded
 from jgs.data.parts import open_parts
 from jgs.dist.batches.rank_parts import RankParts
 from jgs.dist.batches.ranks import rank_loader
+from jgs.dist.batches.source import HybridSampler, RankSampler
 from jgs.dist.batches.vanilla import VanillaSampler
 from jgs.dist.communicators.comm import Alone
 from jgs.dist.communicators.emulate import Emulated
 from jgs.dist.communicators.launch import connect
 from jgs.graph import as_device
+from jgs.sampling import Neighbors
 from jgs.train.config import Config
 from jgs.train.loop.model import make_model
 from jgs.train.loop.step import init_state, make_optimizer, make_train_step
@@ -61,17 +66,18 @@ def measure(task: dict) -> dict:
         prefetch=0,
         in_place=task["in_place"],
     )
+    source: Any = loader.source
     if task["unfused"]:
-        graph, capacity = data.graph, loader.source._sampler._capacity
-        fixed = ([0, graph.num_nodes], graph.num_edges, config.batch_size, config.fanouts)
-        loader.source._sampler = VanillaSampler(Alone(), graph, *fixed, capacity)
+        source._sampler = _unfused(task, data.graph, config, source._sampler)
     graphdef, params = nnx.split(model)
     optimizer = make_optimizer(config.lr)
     state = comm.same(init_state(params, optimizer))
     step = make_train_step(graphdef, optimizer, comm)
     key, stop = comm.same(jax.random.key_data(dropout_key)), comm.own([np.float32(0)])
-    parts = {"sampling": [], "features": [], "computing": []}
-    total, moved, rounds, sent = [], [], [], []
+    names = ("sampling", "features", "computing")
+    parts: dict[str, list[float]] = {name: [] for name in names}
+    total: list[float] = []
+    moved, rounds, sent = list[int](), list[int](), list[int]()
     counted = (comm, loader.source)
     from mpi4py import MPI  # after `connect`: it starts MPI
 
@@ -116,10 +122,23 @@ def measure(task: dict) -> dict:
         "rounds": rounds[last],
         "sent": sent[last],
         "communication": dict(zip(parts, alone, strict=True)),
+        "cut": data.manifest["edge_cut"],
         "gradient_bytes": len(loader) * 2 * gradients * (comm.size - 1) // comm.size,
         "nodes": int((np.asarray(batch.nodes) < data.num_nodes).sum()),
         "edges": sum(int(block.num_edges) for block in batch.blocks),
     }
+
+
+def _unfused(task: dict, graph: jgs.Graph, config: Config, fused: HybridSampler) -> RankSampler:
+    """What draws in place of the fused kernel."""
+    sampler, capacity = fused._sampler, fused._capacity
+    assert isinstance(sampler, Neighbors)
+    if task["unfused"] == "two steps":
+        if not two_steps.register(Path(task["programs"])):
+            raise SystemExit("two steps need a C++ compiler and jgs's kernels")
+        return two_steps.TwoSteps(graph, config.batch_size, sampler, capacity)
+    fixed = ([0, graph.num_nodes], graph.num_edges, config.batch_size, sampler)
+    return VanillaSampler(Alone(), graph, *fixed, capacity)
 
 
 def _counts(counted: tuple) -> tuple[int, int]:

@@ -22,6 +22,7 @@ def render(results: dict) -> str:
         _links,
         _labor,
         _layerwise,
+        _learned,
         _walks,
         _visits,
         _subgraphs,
@@ -161,6 +162,15 @@ def _labor(benchmark: Benchmark, runs: _Runs, results: dict) -> str:
 
 def _layerwise(benchmark: Benchmark, runs: _Runs, results: dict) -> str:
     intro = "DGL is its example of LADIES, written with its sparse matrices."
+    return "\n".join([intro, "", *_drawn(benchmark, runs)])
+
+
+def _learned(benchmark: Benchmark, runs: _Runs, results: dict) -> str:
+    intro = (
+        "The probabilities are learned: both sides compute them for every batch, of equal "
+        "parameters and features. DGL has neither sampler: its side is written with its "
+        "sparse matrices."
+    )
     return "\n".join([intro, "", *_drawn(benchmark, runs)])
 
 

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from jgs.kernels.call import FILL
-from jgs.sampling.matrix.edges import Edges
+from jgs.sampling.matrix.edges import Edges, inner
 
 OPERATIONS: dict[str, Callable[[Any, Any], jax.Array]] = {
     "add": jnp.add,
@@ -21,14 +21,22 @@ OPERATIONS: dict[str, Callable[[Any, Any], jax.Array]] = {
 }
 
 
+class Factors(NamedTuple):
+    """The operand of a product, see `Matrix.dot`: a vector for each slot, float `[R, D]` and
+    `[C, D]`."""
+
+    row: jax.Array
+    column: jax.Array
+
+
 class Step(NamedTuple):
     """One edge map: an operation on each edge's value and another operand. Static.
 
     Fields:
       operation: a name in `OPERATIONS`.
       kind: the kind of the other operand: `"number"`, `"scalar"` (an array without axes),
-        `"row"` or `"column"` (a vector with an entry for each slot), or `"edge"` (a value for
-        each edge).
+        `"row"` or `"column"` (a vector with an entry for each slot), `"dot"` (`Factors`), or
+        `"edge"` (a value for each edge).
       number: the other operand if it is a number.
       reflected: whether the other operand comes first, as in `1 - A`.
     """
@@ -38,9 +46,13 @@ class Step(NamedTuple):
     number: float = 0.0
     reflected: bool = False
 
+    def reads(self, kind: str) -> bool:
+        """Whether the operand has an entry for each slot of `kind`, or for each edge."""
+        return self.kind == kind or (self.kind == "dot" and kind in Factors._fields)
+
 
 def evaluate(
-    steps: Sequence[Step], operands: Sequence[jax.Array], value: Any, edges: Edges
+    steps: Sequence[Step], operands: Sequence[Any], value: Any, edges: Edges
 ) -> jax.Array:
     """float32 `[E, ...]`: the values after all steps, undefined in padding. They begin as
     `value`, `[E, ...]` or 1. `operands` has an array for each step whose kind is not
@@ -59,18 +71,25 @@ def evaluate(
     return jnp.broadcast_to(value, (*edges.row.shape, *jnp.shape(value)[1:]))
 
 
-def _each(kind: str, operand: jax.Array, edges: Edges) -> jax.Array:
+def _each(kind: str, operand: Any, edges: Edges) -> jax.Array:
+    if kind == "dot":
+        return inner(operand.row, operand.column, edges.row, edges.column)
     slot = {"row": edges.row, "column": edges.column}.get(kind)
     return operand if slot is None else operand.at[slot].get(**FILL)
 
 
 def moved(
-    steps: Sequence[Step], operands: Sequence[jax.Array], kind: str, at: jax.Array
-) -> tuple[jax.Array, ...]:
+    steps: Sequence[Step], operands: Sequence[Any], kind: str, at: jax.Array
+) -> tuple[Any, ...]:
     """The operands after a choice of slots (or edges) of `kind`: entry `i` of a new operand is
     entry `at[i]` of the old one, or 0 if `at[i]` is out of range."""
-    kinds = [step.kind for step in steps if step.kind != "number"]
-    return tuple(
-        operand.at[at].get(**FILL) if own == kind else operand
-        for own, operand in zip(kinds, operands, strict=True)
-    )
+
+    def move(step: Step, operand: Any) -> Any:
+        if not step.reads(kind):
+            return operand
+        if step.kind == "dot":
+            return operand._replace(**{kind: getattr(operand, kind).at[at].get(**FILL)})
+        return operand.at[at].get(**FILL)
+
+    others = [step for step in steps if step.kind != "number"]
+    return tuple(map(move, others, operands))

@@ -72,6 +72,7 @@ class Entries:
         built, `rows` are the rows whose edges are to be kept.
       edges: None if they are not built. Their row slots are node ids while `rows` is None.
       operands, steps: the edge maps that are not applied yet, see `chain`.
+      store: whether the edge maps of a whole graph are applied before a slice of it is taken.
       needs: what was needed so far; None: nothing.
       edge_probs, row_probs: the probabilities of the last selection, or None.
       draws: the number of selections so far.
@@ -90,7 +91,7 @@ class Entries:
     columns: jax.Array | None = None
     rows: jax.Array | None = None
     edges: Edges = None  # type: ignore[assignment]  # so that built matrices need no assert
-    operands: tuple[jax.Array, ...] = ()
+    operands: tuple[Any, ...] = ()
     needs: Needs | None = None
     edge_probs: jax.Array | None = None
     row_probs: jax.Array | None = None
@@ -98,6 +99,7 @@ class Entries:
     layer: int = field(default=0, metadata={"static": True})
     room: Room = field(default=Room(), metadata={"static": True})
     compact: bool = field(default=False, metadata={"static": True})
+    store: bool = field(default=False, metadata={"static": True})
     steps: tuple[Step, ...] = field(default=(), metadata={"static": True})
     draws: int = field(default=0, metadata={"static": True})
     repeats: int = field(default=0, metadata={"static": True})
@@ -110,6 +112,12 @@ class Entries:
     def shape(self) -> tuple[int, int]:
         """`(R, C)`: the numbers of row and column slots."""
         return self.row().shape[0], self.column().shape[0]
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether this is a whole graph whose edges are not built. Its values are then in the
+        order of `graph.indices`."""
+        return self.columns is None and self.rows is None and self.edges is None
 
     @property
     def num_edges(self) -> jax.Array:
@@ -183,7 +191,7 @@ class Entries:
 
     def ready(self) -> Self:
         """The matrix built, and with its rows aligned if an edge map has row vectors."""
-        by_row = any(step.kind == "row" for step in self.steps)
+        by_row = any(step.reads("row") for step in self.steps)
         return (self.aligned() if by_row else self).built()
 
     def slots(self, axis: int) -> tuple[Self, jax.Array, int]:
@@ -259,15 +267,24 @@ class Entries:
     def with_values(self, values: jax.Array) -> Self:
         """The same edges with new values, `[E]` or `[E, H]` in the order of the field
         `values`."""
-        built = self.built()
+        built = self if self.is_whole else self.built()
+        room = max(self.graph.num_edges, 1) if self.is_whole else built.edges.row.shape[0]
         values = jnp.asarray(values, jnp.float32)
-        if values.ndim not in (1, 2) or values.shape[0] != built.edges.row.shape[0]:
+        if values.ndim not in (1, 2) or values.shape[0] != room:
             raise InputError(
-                f"values must have one row for each of {built.edges.row.shape[0]} edges",
+                f"values must have one row for each of {room} edges",
                 f"shape {list(values.shape)}",
                 "Make them from the matrix's own values.",
             )
         return replace(built, stored=values, steps=(), operands=(), valued=True)
+
+    def applied(self) -> Self:
+        """The same matrix; if it is a whole graph with `store`, its edge maps are applied. If
+        the values `[E]` depend on the graph alone, `prepare` computes them once."""
+        if not (self.store and self.is_whole and self.steps):
+            return self
+        alone = replace(self, needs=None)  # what an earlier selection needed is the batch's
+        return self.with_values(alone.values)
 
 
 def of_columns(matrix: T, columns: jax.Array) -> T:
@@ -278,6 +295,7 @@ def of_columns(matrix: T, columns: jax.Array) -> T:
             f"{matrix.relations} columns for each node",
             "Write A[:, columns].by_relation(), or join its columns first.",
         )
+    matrix = matrix.applied()
     if matrix.columns is None and matrix.edges is None:
         operands = chain.moved(matrix.steps, matrix.operands, "column", columns)
         loose = matrix.compact and matrix.rows is None
@@ -308,6 +326,7 @@ def of_columns(matrix: T, columns: jax.Array) -> T:
 
 def of_rows(matrix: T, rows: jax.Array) -> T:
     """`A[rows, :]` for int32 `[R]`."""
+    matrix = matrix.applied()
     if matrix.edges is None and matrix.rows is None:
         rows = jnp.where(rows < 0, matrix.graph.num_nodes, rows)
         operands = chain.moved(matrix.steps, matrix.operands, "row", rows)

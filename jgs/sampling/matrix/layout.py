@@ -1,25 +1,34 @@
-"""Layout selection: whether the rows of slices are compact, decided by timing both layouts."""
+"""Choices that change no sample, decided by timing: the layout of slices, and whether products
+of the whole graph are stored."""
 
 from __future__ import annotations
 
 import logging
 import statistics
 import time
+from collections import Counter
 from dataclasses import replace
+from functools import partial
 from typing import Any, TypeVar
 
 import jax
 import numpy as np
 
+from jgs.errors import InputError
 from jgs.graph import Graph
 from jgs.sampling.capacity import GraphShape
 from jgs.sampling.edges.random import threefry
-from jgs.sampling.matrix.sampler import MatrixSampler
+from jgs.sampling.matrix.sampler import MatrixSampler, prepared
 from jgs.sampling.plan import plan_capacity
 
 T = TypeVar("T", bound=MatrixSampler)
 
 _ROUNDS = 5
+# For each field: what is chosen, and what its values False and True mean.
+_WORDS = {
+    "compact": ("layout", "all nodes", "compact"),
+    "stored": ("whole-graph values", "computed", "stored"),
+}
 _chosen: dict[Any, bool] = {}
 
 
@@ -42,37 +51,93 @@ def choose_layout(
     it to the logger `jgs` at level INFO. To fix the choice, give the sampler `compact` and do
     not call this function. Raises `InputError`.
     """
-    known = (replace(sampler, compact=False), GraphShape.of(graph), batch_size)
+    return _faster("compact", graph, batch_size, sampler, seeds, key)
+
+
+def choose_stored(
+    graph: Graph,
+    batch_size: int,
+    sampler: T,
+    *,
+    seeds: Any = None,
+    key: Any = None,
+    memory: int | None = None,
+) -> T:
+    """`sampler` with the faster `stored`, measured on this machine as in `choose_layout`.
+
+    This is the second case of gSampler's pre-processing (SOSP 2023, section 4.2). A program may
+    make edge values of the whole graph and slice them later, such as `A.dot(x, x)[:, frontier]`
+    or `(A ** 2)[:, frontier]`. Each slice can compute its own values, or read them from an
+    array of all edges that `init` has computed.
+
+    Args:
+      graph, batch_size, sampler, seeds, key: as in `jgs.sampling.plan_capacity`.
+      memory: int, the most bytes that the stored values may take. They take 4 an edge in each
+        layer. Layers that have equal values share them once `init` is done, and are counted
+        each. None: no limit.
+
+    The result has `stored=False`, and nothing is timed, if the program makes no such values of
+    the graph alone, if the sampler has arrays of its own, or if the values exceed `memory`.
+    Raises `InputError`.
+    """
+    if memory is not None and memory < 0:
+        raise InputError("memory must not be negative", memory, "Give bytes, or None.")
+    without = replace(sampler, stored=False)
+    needed = 0 if sampler.has_arrays else _bytes_stored(graph, without)
+    if memory is not None and needed > memory:
+        logging.getLogger("jgs").info(
+            "whole-graph values of %s: computed, for %d bytes are more than %d",
+            *(type(sampler).__name__, needed, memory),
+        )
+        return without
+    return _faster("stored", graph, batch_size, sampler, seeds, key) if needed > 0 else without
+
+
+def _bytes_stored(graph: Graph, sampler: MatrixSampler) -> int:
+    """The size of the arrays that `init` computes only with `stored`, before layers share."""
+
+    def arrays(stored: bool) -> Counter:
+        one = replace(sampler, stored=stored)
+        leaves = jax.tree.leaves(jax.eval_shape(partial(prepared, sampler=one), graph))
+        return Counter((leaf.size * leaf.dtype.itemsize, leaf.shape) for leaf in leaves)
+
+    return sum(size for size, _ in (arrays(True) - arrays(False)).elements())
+
+
+def _faster(field: str, graph: Graph, batch_size: int, sampler: T, seeds: Any, key: Any) -> T:
+    """`sampler` with that value of the boolean `field` with which it draws a batch faster."""
+    settings: tuple[dict[str, Any], ...] = {field: False}, {field: True}
+    both = [replace(sampler, **setting) for setting in settings]
+    known = (field, both[0], GraphShape.of(graph), batch_size)
     if known not in _chosen:
-        _chosen[known] = _faster(graph, batch_size, sampler, seeds, key)
-    return replace(sampler, compact=_chosen[known])
+        without, with_it = _medians(graph, batch_size, both, seeds, key)
+        _chosen[known] = with_it < without
+        what, *names = _WORDS[field]
+        logging.getLogger("jgs").info(
+            "%s of %s: %s (%s %.2f ms, %s %.2f ms)",
+            *(what, type(sampler).__name__, names[_chosen[known]]),
+            *(names[0], without * 1e3, names[1], with_it * 1e3),
+        )
+    return both[_chosen[known]]
 
 
-def _faster(graph: Graph, batch_size: int, sampler: T, seeds: Any, key: Any) -> bool:
-    capacity = plan_capacity(graph, batch_size, sampler, seeds=seeds, key=key, trials=3)
+def _medians(
+    graph: Graph, batch_size: int, samplers: list[T], seeds: Any, key: Any
+) -> list[float]:
+    """The median seconds that each sampler takes to draw the same batch, in turn."""
+    capacity = plan_capacity(graph, batch_size, samplers[0], seeds=seeds, key=key, trials=3)
     key = threefry(0) if key is None else key
     pool = np.arange(graph.num_nodes) if seeds is None else np.unique(seeds)
     padded = np.full(batch_size, graph.num_nodes, np.int32)
     chosen = np.random.default_rng(0).permutation(pool)[:batch_size]
     padded[: chosen.size] = chosen
-    state = sampler.init(graph)
-    draws = [
-        jax.jit(replace(sampler, compact=compact).sample, static_argnums=4)
-        for compact in (False, True)
-    ]
-    seconds: list[list[float]] = [[], []]
+    states = [sampler.init(graph) for sampler in samplers]
+    draws = [jax.jit(sampler.sample, static_argnums=4) for sampler in samplers]
+    seconds: list[list[float]] = [[] for _ in samplers]
     for number in range(_ROUNDS + 1):
-        for draw, own_seconds in zip(draws, seconds, strict=True):
+        for draw, state, own_seconds in zip(draws, states, seconds, strict=True):
             began = time.perf_counter()
             jax.block_until_ready(draw(key, graph, state, padded, capacity))
             if number:  # the first call compiles
                 own_seconds.append(time.perf_counter() - began)
-    all_nodes, compact = map(statistics.median, seconds)
-    logging.getLogger("jgs").info(
-        "layout of %s: %s (all nodes %.2f ms, compact %.2f ms)",
-        type(sampler).__name__,
-        "compact" if compact < all_nodes else "all nodes",
-        all_nodes * 1e3,
-        compact * 1e3,
-    )
-    return compact < all_nodes
+    return list(map(statistics.median, seconds))

@@ -20,7 +20,7 @@ from jgs.errors import InputError
 from jgs.graph import Block
 from jgs.kernels.call import FILL
 from jgs.sampling.matrix import finalize, relations, select
-from jgs.sampling.matrix.chain import Step
+from jgs.sampling.matrix.chain import Factors, Step
 from jgs.sampling.matrix.edges import inner
 from jgs.sampling.matrix.entries import Entries, check_axis, of_columns, of_rows
 from jgs.sampling.matrix.exact import exact_sum
@@ -59,6 +59,10 @@ class Matrix(Entries):
       compact: whether the rows of a slice of columns are only its distinct nodes (`R` is then
         the room for its edges, at most `N`), or all nodes of the graph (`R = N`). It changes no
         sample.
+      store: whether what edge maps make of the whole graph's values is computed for all edges
+        before a slice is taken, and read by the slice; see `choose_stored`. Otherwise each
+        slice computes its own. It changes values by rounding at most, where XLA would merge
+        operations before the slice with those after it.
 
     A matrix that does not fit its `room` is empty, has `overflow` True, and its values and sums
     are NaN.
@@ -98,7 +102,8 @@ class Matrix(Entries):
 
     def map(self, function: Callable[[jax.Array], jax.Array]) -> Matrix:
         """The same edges with the values `function(values)`. `function` is one of `jax.numpy`
-        such as `jnp.exp`, which returns a value (or several) for each edge."""
+        such as `jnp.exp`, which returns a value (or several) for each edge. Of a whole graph it
+        has the values of all edges, so that they are stored whatever `store` is."""
         return self.with_values(function(self.values))
 
     def add(self, vector: Any, axis: int) -> Matrix:
@@ -130,7 +135,7 @@ class Matrix(Entries):
             )
         return part._then(Step(operation, kind), vector)
 
-    def _then(self, step: Step, operand: jax.Array | None = None) -> Matrix:
+    def _then(self, step: Step, operand: Any = None) -> Matrix:
         operands = self.operands if operand is None else (*self.operands, operand)
         return replace(self, steps=(*self.steps, step), operands=operands)
 
@@ -183,17 +188,19 @@ class Matrix(Entries):
         """Multiplies the value of edge `(u, v)` by the inner product of `rows[u]` and
         `columns[v]`, float `[R, D]` and `[C, D]` (SDDMM). The dense matrix `rows @ columns.T`
         is never built."""
-        built = self.aligned().built()
+        part = self if self.is_whole else self.aligned().built()
         left, right = jnp.asarray(rows), jnp.asarray(columns)
         shapes = left.shape, right.shape
-        if shapes != tuple((slots, *left.shape[1:2]) for slots in built.shape):
+        if shapes != tuple((slots, *left.shape[1:2]) for slots in part.shape):
             raise InputError(
-                f"dot takes matrices [{built.shape[0]}, D] and [{built.shape[1]}, D]",
+                f"dot takes matrices [{part.shape[0]}, D] and [{part.shape[1]}, D]",
                 f"{list(left.shape)} and {list(right.shape)}",
                 "Give a row for each slot, indexed by A.row() and A.column().",
             )
-        product = inner(left, right, built.edges.row, built.edges.column)
-        return built._then(Step("mul", "edge"), product)
+        if self.is_whole:
+            return part._then(Step("mul", "dot"), Factors(left, right))
+        product = inner(left, right, part.edges.row, part.edges.column)
+        return part._then(Step("mul", "edge"), product)
 
     def __matmul__(self, dense: jax.Array) -> jax.Array:
         """`A @ D`: float32 `[R, F]`, for every row the sum over its edges of the value times
@@ -257,10 +264,11 @@ class Matrix(Entries):
         """The same edges with the softmax of their values over each column's edges (axis 0) or
         each row's (axis 1)."""
         built, slot, _ = self.slots(axis)
+        built = built.with_values(built.values)  # evaluated once
         largest = jax.lax.stop_gradient(built.max(axis)).at[slot].get(**FILL)
         shifted = built.with_values(jnp.exp(built.values - largest))
         total = shifted.sum(axis).at[slot].get(mode="fill", fill_value=1)
-        return shifted.with_values(shifted.values / total)
+        return (self if self.is_whole else shifted).with_values(shifted.values / total)
 
     # -- select --------------------------------------------------------------------------------
 
@@ -351,7 +359,8 @@ def stack(matrices: Sequence[Matrix]) -> Matrix:
     """One matrix whose edges have `H` values, `[E, H]`: those of `H` matrices of the same
     edges."""
     first = matrices[0]
-    return first.ready().with_values(jnp.stack([m.values for m in matrices], axis=-1))
+    first = first if first.is_whole else first.ready()
+    return first.with_values(jnp.stack([m.values for m in matrices], axis=-1))
 
 
 def _is_all(index: Any) -> bool:

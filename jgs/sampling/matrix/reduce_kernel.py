@@ -94,8 +94,6 @@ def _has_kernel(matrix: Entries) -> bool:
     stored = matrix.all_values()
     if stored is not None and (stored.ndim != 1 or stored.dtype != jnp.float32):
         return False
-    if any(not _is_vector(operand) for operand in matrix.operands):
-        return False
     last = ""
     for i, step in enumerate(matrix.steps, 1):
         name = _name(step)
@@ -110,7 +108,7 @@ def _has_kernel(matrix: Entries) -> bool:
         if name in ("mul", "div") and last == "div":
             return False
         last = name
-    return True
+    return all(map(_is_vector, matrix.operands))
 
 
 def _is_vector(operand: jax.Array) -> bool:

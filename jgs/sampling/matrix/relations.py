@@ -57,7 +57,7 @@ def joined(matrix: T) -> T:
     number = matrix.relations
     if not number:
         return matrix
-    if any(step.kind == "column" for step in matrix.steps):
+    if any(step.reads("column") for step in matrix.steps):
         matrix = matrix.with_values(matrix.values)
     built = matrix.built()
     edges = built.edges

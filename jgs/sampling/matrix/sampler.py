@@ -51,6 +51,9 @@ class MatrixSampler(Sampler):
       edge_ids: whether the blocks carry `edge_id`.
       compact: the layout of slices of `A`, see `Matrix`; `choose_layout` finds the faster one.
         It changes no sample.
+      stored: whether what a program makes of the edge values of the whole `A`, and slices
+        later, is computed once, in `init`: the field `store` of `Matrix`. The state then has 4
+        bytes an edge for each such product. `choose_stored` finds out what is faster.
 
     Edge weights: if the returned matrix has values other than the graph's own, the blocks carry
     them, multiplied by the number of the row's edges. `aggregate(block, x, "mean")` is then the
@@ -80,6 +83,7 @@ class MatrixSampler(Sampler):
     weighted: bool = False
     edge_ids: bool = field(default=False, repr=False, kw_only=True)
     compact: bool = field(default=False, repr=False, kw_only=True)
+    stored: bool = field(default=False, repr=False, kw_only=True)
     edges: tuple[str, ...] = field(default=(), repr=False, kw_only=True)
 
     repeats = False
@@ -93,8 +97,19 @@ class MatrixSampler(Sampler):
     def __post_init__(self) -> None:
         object.__setattr__(self, "sizes", check_layer_sizes(self.sizes, self.sizes_by_type))
         check_edges(self)
-        for name in ("weighted", "edge_ids", "compact"):
+        for name in ("weighted", "edge_ids", "compact", "stored"):
             object.__setattr__(self, name, bool(getattr(self, name)))
+        if self.stored and self.has_arrays:
+            raise InputError(
+                "a sampler with arrays of its own stores nothing that it computes of the graph",
+                f"stored=True for {type(self).__name__}",
+                "Leave stored out, or have arrays(graph) return the product.",
+            )
+
+    @property
+    def has_arrays(self) -> bool:
+        """Whether the class has the method `arrays`."""
+        return type(self).arrays is not MatrixSampler.arrays
 
     def layer(self, A: Matrix, frontier: jax.Array, k: int, *arrays: Any) -> Matrix:
         """The edges drawn into `frontier`: a matrix whose columns are `frontier`.
@@ -120,8 +135,7 @@ class MatrixSampler(Sampler):
         check_graph(graph, self.weighted)
         if (arrays := self.arrays(graph)) is not None:
             return jax.tree.map(jnp.asarray, arrays)
-        with exact_integers():
-            state = _prepared(graph, self)
+        state = prepared(graph, self)
         return () if not jax.tree.leaves(state) else _shared(state)
 
     def bound(self, shape: GraphShape, batch_size: int, distinct: bool = False) -> Capacity:
@@ -150,7 +164,7 @@ class MatrixSampler(Sampler):
                 "Return them from arrays(graph); layer(A, frontier, k, state) has them.",
             )
         arrays = None
-        if type(self).arrays is not MatrixSampler.arrays:
+        if self.has_arrays:
             if not jax.tree.leaves(state):
                 raise InputError(
                     f"{type(self).__name__} must be given its arrays",
@@ -237,7 +251,8 @@ def _sample(
 def _program(
     sampler: MatrixSampler, h: int, room: Room, arrays: Any = None
 ) -> Callable[..., Matrix]:
-    fixed: dict[str, Any] = {"layer": h, "room": room, "compact": sampler.compact}
+    fixed: dict[str, Any] = {"layer": h, "room": room}
+    fixed |= {"compact": sampler.compact, "store": sampler.stored}
 
     def program(
         graph: Graph, key_data: jax.Array, frontier: jax.Array, excluded: Any = None
@@ -259,6 +274,12 @@ def _program(
         return drawn.ready()
 
     return program
+
+
+def prepared(graph: Graph, sampler: MatrixSampler) -> tuple[tuple[jax.Array, ...], ...]:
+    """For each layer what its program computes of the graph alone."""
+    with exact_integers():
+        return _prepared(graph, sampler)
 
 
 @partial(jax.jit, static_argnums=1)
