@@ -127,8 +127,8 @@ FIGURES = (
         "distdgl",
         "10",
         "Training over partitions of smaller and of larger cut.",
-        "Steps over METIS's, KaMinPar's, ldg's and random parts of a graph with communities, on "
-        "2 and 4 ranks of one machine, also with an emulated network.",
+        "Steps over METIS's, KaMinPar's, ldg's and random parts of a graph with communities, "
+        "on 2 and 4 ranks of one machine, also with an emulated network.",
         ("benchmarks.distributed", "--only", "figure10"),
         ("benchmarks.distributed", "--quick", "--only", "figure10", "--no-peers"),
     ),
@@ -136,8 +136,8 @@ FIGURES = (
         "distdgl",
         "overlap",
         "A hop's local part is drawn while its remote part is on its way.",
-        "Not comparable: here the next batches are drawn while this one is trained on. How much "
-        "of the network's time that hides. --quick: not run.",
+        "Not comparable: here the next batches are drawn while this one is trained on. How "
+        "much of the network's time that hides. --quick: not run.",
         ("benchmarks.overlap",),
         (),
     ),
