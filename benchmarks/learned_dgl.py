@@ -40,7 +40,7 @@ class Pass:
     def __init__(self, folder: str, features: torch.Tensor):
         self.matrix, self.features = layerwise_dgl.load(folder), features
         weight, attention = learned.pass_(features.shape[1])
-        self.weights = torch.from_numpy(weight).split(learned.WIDTH, dim=1)
+        self.weight = torch.from_numpy(weight)
         self.share = torch.softmax(torch.from_numpy(attention), 0)
 
     def biased(self, frontier: torch.Tensor) -> tuple[dglsp.SparseMatrix, torch.Tensor]:
@@ -49,8 +49,9 @@ class Pass:
         sub, rows = self.matrix.index_select(1, frontier).compact(0)
         ones = dglsp.val_like(sub, torch.ones(sub.nnz))
         bias = sub.val * self.share[2]  # 1 / n
-        for share, weight in zip(self.share, self.weights, strict=False):
-            left, right = (self.features[nodes] @ weight for nodes in (rows, frontier))
+        both = (self.features[nodes] @ self.weight for nodes in (rows, frontier))
+        heads = zip(*(each.split(learned.WIDTH, dim=1) for each in both), strict=True)
+        for share, (left, right) in zip(self.share, heads, strict=False):
             bias += share * dglsp.sddmm(ones, left, right.T).val
         return dglsp.val_like(sub, torch.relu(bias) + 1e-9), rows
 

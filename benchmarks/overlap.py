@@ -61,11 +61,11 @@ def table(seconds: dict[str, list[float]]) -> str:
     medians = {name: statistics.median(some) for name, some in seconds.items()}
     rows = [f"| {name} | {value:.2f} |" for name, value in medians.items()]
     alone, waiting, ahead, hiding = (medians[name] for name in RUNS)
-    hidden = 1 - (hiding - ahead) / (waiting - alone)
-    end = f"The network adds {waiting - alone:.2f} s to an epoch. Drawing ahead hides "
-    return "\n".join(
-        ["| epoch | seconds |", "|---|---|", *rows, "", f"{end}{hidden:.0%} of it."]
-    )
+    end = f"The network adds {waiting - alone:.2f} s to an epoch."
+    if waiting > alone:
+        hidden = 1 - (hiding - ahead) / (waiting - alone)
+        end += f" Drawing ahead hides {hidden:.0%} of it."
+    return "\n".join(["| epoch | seconds |", "|---|---|", *rows, "", end])
 
 
 def _arguments() -> argparse.Namespace:

@@ -52,7 +52,7 @@ FIGURES = (
         "batch sizes, on papers100M.",
         "jgs's kernel beside the same sample in two steps by way of COO, DGL, not fused and "
         "fused, and GraphBolt, in one run, over ten batch sizes, on a graph of as many edges a "
-        "node as papers100M. --quick: a small graph, three batch sizes, jgs alone.",
+        "node as papers100M. Sizes and fanouts are ours. --quick: a small graph, jgs alone.",
         ("benchmarks.batch_sizes",),
         ("benchmarks.batch_sizes", "--quick"),
     ),

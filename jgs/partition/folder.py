@@ -329,14 +329,22 @@ def deal_seeds(owner: np.ndarray, num_parts: int, ranks_per_machine: int = 1) ->
 
     This is DistDGL's two-level split (section 5.6.1), which deals ranges of ids. A part keeps
     its own seeds, those whose `owner` int `[T]` it is. If it has too many, its last ones go to
-    parts that lack some, in order: first to parts of its own machine, then to others. So the
-    fewest seeds leave their part, and the fewest their machine.
+    parts that lack some, in order: first to parts of its own machine, then to others. So as few
+    seeds as can be leave their part, and of such ways this is one in which the fewest leave
+    their machine.
     """
     count = np.bincount(owner, minlength=num_parts)
     share, rest = divmod(owner.size, num_parts)
     quota = np.full(num_parts, share)
-    # Parts with the most seeds get one more, so that the fewest seeds move.
-    quota[np.argsort(-count, kind="stable")[:rest]] += 1
+    # Some parts have one seed more: those that have too many, and of these first those whose
+    # machine has too many.
+    machine = np.arange(num_parts) // ranks_per_machine
+    above = np.bincount(machine, count - share)
+    for _ in range(rest):
+        key = (quota > share, count <= share, above[machine] <= 0, -count)
+        chosen = np.lexsort(key[::-1])[0]
+        quota[chosen] += 1
+        above[machine[chosen]] -= 1
     order = np.argsort(owner, kind="stable")
     rank = np.arange(owner.size) - np.repeat(np.cumsum(count) - count, count)
     surplus = order[rank >= quota[owner[order]]]

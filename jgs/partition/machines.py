@@ -53,7 +53,8 @@ def machine_order(between: np.ndarray, ranks_per_machine: int) -> np.ndarray:
 
     A machine begins with the part that has the most edges to parts without a machine. It takes
     the part that has the most edges to it, until it is full. Then parts of different machines
-    change places as long as that saves edges. Machines are numbered by their least part.
+    change places as long as that saves edges. Machines are numbered by their least part. Where
+    all this saves none, parts keep their numbers.
     """
     num_parts, size = len(between), ranks_per_machine
     if size in (1, num_parts):
@@ -68,6 +69,9 @@ def machine_order(between: np.ndarray, ranks_per_machine: int) -> np.ndarray:
             machine[chosen] = number
             near = affinity[:, machine == number].sum(axis=1)
     _swap(affinity, machine)
+    given = np.arange(num_parts) // size
+    if affinity[given[:, None] == given].sum() >= affinity[machine[:, None] == machine].sum():
+        return np.arange(num_parts)
     members = sorted(np.flatnonzero(machine == m).tolist() for m in range(num_parts // size))
     order = np.empty(num_parts, np.int64)
     order[np.concatenate(members)] = np.arange(num_parts)

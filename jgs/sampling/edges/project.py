@@ -14,6 +14,9 @@ from jgs.sampling.edges.eligible import rows_of
 from jgs.settings import exact_integers
 
 FEATURES = "features"  # the name of the node column
+# The rows that are projected together, whose sums stay in a core's cache, and the features that
+# are added to them in one pass.
+_ROWS, _AT_ONCE = 1024, 16
 
 
 def features_of(graph: Graph | None) -> Any:
@@ -51,12 +54,29 @@ def project(features: jax.Array | SparseFeatures, nodes: jax.Array, weight: jax.
             return total + _deep(value, row) * row
 
         return jax.lax.fori_loop(0, _longest(features, nodes), add_entry, zero)
-    rows = gather(features, nodes).T
+    if nodes.shape[0] == 0:
+        return zero
+    size = min(_ROWS, nodes.shape[0])
+    padded = jnp.pad(nodes, (0, -nodes.shape[0] % size), constant_values=-1)
+    real = (padded >= 0) & (padded < features.shape[0])
+    blocks = jnp.arange(padded.shape[0], dtype=jnp.int32) // size + 1
+    weight = _in_groups(weight)
 
-    def add_column(f: jax.Array, total: jax.Array) -> jax.Array:
-        return total + _deep(rows[f], total) * weight[f]
+    def add_rows(i: jax.Array, total: jax.Array) -> jax.Array:
+        own = jax.lax.dynamic_slice_in_dim(padded, i * size, size)
+        columns = _in_groups(gather(features, own).T)
 
-    return jax.lax.fori_loop(0, weight.shape[0], add_column, zero)
+        def add_columns(g: jax.Array, part: jax.Array) -> jax.Array:
+            for column, row in zip(columns[g], weight[g], strict=True):
+                part = part + _deep(column, part) * row
+            return part
+
+        part = jax.lax.fori_loop(0, weight.shape[0], add_columns, zero[:size])
+        return jax.lax.dynamic_update_slice_in_dim(total, part, i * size, 0)
+
+    total = jnp.zeros((padded.shape[0], *zero.shape[1:]), jnp.float32)
+    number = jnp.max(blocks, initial=0, where=real)  # without those of padding at the end
+    return jax.lax.fori_loop(0, number, add_rows, total)[: nodes.shape[0]]
 
 
 def _forward(features: Any, nodes: jax.Array, weight: jax.Array) -> tuple[jax.Array, Any]:
@@ -95,6 +115,12 @@ def _longest(features: SparseFeatures, nodes: jax.Array) -> jax.Array:
     """int32: the largest number of entries in a row of these nodes."""
     with exact_integers():
         return jnp.max(rows_of(features.indptr, nodes)[1], initial=0).astype(jnp.int32)
+
+
+def _in_groups(array: jax.Array) -> jax.Array:
+    """`[G, 16, ...]`: the rows of `array` and rows of 0."""
+    array = jnp.pad(array, ((0, -len(array) % _AT_ONCE), *[(0, 0)] * (array.ndim - 1)))
+    return array.reshape(-1, _AT_ONCE, *array.shape[1:])
 
 
 def _deep(vector: jax.Array, like: jax.Array) -> jax.Array:

@@ -216,20 +216,24 @@ def inner(left: jax.Array, right: jax.Array, row: jax.Array, column: jax.Array) 
     XLA makes one loop of it, without an array `[E, D]`: on a CPU three times faster than a sum
     over such arrays.
     """
-    pad = -left.shape[1] % _UNROLLED
-    left, right = (jnp.pad(dense, ((0, 0), (0, pad))) for dense in (left, right))
+    total = jnp.zeros(row.shape, jnp.result_type(left, right))
+    if 0 in (left.shape[0], right.shape[0]):
+        return total
 
-    def add_columns(total: jax.Array, first: jax.Array) -> tuple[jax.Array, None]:
-        for i in range(_UNROLLED):
+    def add(total: jax.Array, first: jax.Array | int, number: int) -> jax.Array:
+        for i in range(number):
             one, other = (
                 dense.at[slot, first + i].get(mode="clip")
                 for dense, slot in ((left, row), (right, column))
             )
             total = total + one * other
-        return total, None
+        return total
 
-    total = jnp.zeros(row.shape, jnp.result_type(left, right))
-    return jax.lax.scan(add_columns, total, jnp.arange(0, left.shape[1], _UNROLLED))[0]
+    # The columns that fill no step of the loop are added after it. Padding would copy all rows.
+    rest = left.shape[1] % _UNROLLED
+    steps = jnp.arange(0, left.shape[1] - rest, _UNROLLED)
+    total, _ = jax.lax.scan(lambda t, first: (add(t, first, _UNROLLED), None), total, steps)
+    return add(total, left.shape[1] - rest, rest)
 
 
 @inner.defjvp

@@ -29,6 +29,7 @@ _WORDS = {
     "compact": ("layout", "all nodes", "compact"),
     "stored": ("whole-graph values", "computed", "stored"),
 }
+_WORTH = {"compact": 1.0, "stored": 0.9}  # to be chosen, True must take less of False's time
 _chosen: dict[Any, bool] = {}
 
 
@@ -68,7 +69,8 @@ def choose_stored(
     This is the second case of gSampler's pre-processing (SOSP 2023, section 4.2). A program may
     make edge values of the whole graph and slice them later, such as `A.dot(x, x)[:, frontier]`
     or `(A ** 2)[:, frontier]`. Each slice can compute its own values, or read them from an
-    array of all edges that `init` has computed.
+    array of all edges that `init` has computed. To be chosen, reading must save a tenth of a
+    batch's time, because it takes memory.
 
     Args:
       graph, batch_size, sampler, seeds, key: as in `jgs.sampling.plan_capacity`.
@@ -111,7 +113,7 @@ def _faster(field: str, graph: Graph, batch_size: int, sampler: T, seeds: Any, k
     known = (field, both[0], GraphShape.of(graph), batch_size)
     if known not in _chosen:
         without, with_it = _medians(graph, batch_size, both, seeds, key)
-        _chosen[known] = with_it < without
+        _chosen[known] = with_it < _WORTH[field] * without
         what, *names = _WORDS[field]
         logging.getLogger("jgs").info(
             "%s of %s: %s (%s %.2f ms, %s %.2f ms)",

@@ -191,7 +191,7 @@ class Matrix(Entries):
         part = self if self.is_whole else self.aligned().built()
         left, right = jnp.asarray(rows), jnp.asarray(columns)
         shapes = left.shape, right.shape
-        if shapes != tuple((slots, *left.shape[1:2]) for slots in part.shape):
+        if left.ndim != 2 or shapes != tuple((n, left.shape[1]) for n in part.shape):
             raise InputError(
                 f"dot takes matrices [{part.shape[0]}, D] and [{part.shape[1]}, D]",
                 f"{list(left.shape)} and {list(right.shape)}",

@@ -200,10 +200,29 @@ def test_values_of_the_whole_graph_keep_their_results(graph):
             np.testing.assert_allclose(
                 rows.values[: kept.sum()], wanted[at][kept], rtol=2e-5, atol=1e-6
             )
-    with pytest.raises(InputError, match="dot takes matrices"):
-        A.dot(x[:3], x)
+        none = A.dot(x, x)[np.zeros(0, np.int32), :]
+        assert int(none.num_edges) == 0
+        assert none.values.shape[0] >= 0
+    for wrong in (x[:3], x[:, 0]):
+        with pytest.raises(InputError, match="dot takes matrices"):
+            A.dot(wrong, wrong)
     with pytest.raises(InputError, match="one row for each of 2000 edges"):
         A.with_values(jnp.ones(3))
+
+
+def test_a_slice_of_inner_products_copies_no_matrix_of_all_nodes(graph):
+    """Whatever the width: padding it to whole steps of a loop would copy `[N, D]` each time."""
+    columns = np.array([0, 5, 9], np.int32)
+    for width in (16, 18, 35):
+        x = jnp.asarray(np.random.default_rng(width).normal(size=(N, width)), jnp.float32)
+        program = jax.make_jaxpr(lambda x: Matrix(graph).dot(x, x)[:, columns].values)
+        assert not re.search(rf"f32\[{N},\d+\] = pad", str(program(x)))
+        found = Matrix(graph).dot(x, x)[:, columns]
+        target = np.repeat(np.arange(N), np.diff(np.asarray(graph.indptr)))
+        edges = np.concatenate([np.flatnonzero(target == c) for c in columns])
+        inner = (x[np.asarray(graph.indices)[edges]] * x[target[edges]]).sum(1)
+        wanted = np.asarray(Matrix(graph).values)[edges] * inner
+        np.testing.assert_allclose(found.values[: edges.size], wanted, rtol=1e-4, atol=1e-5)
 
 
 def test_a_graph_without_edges_stores_nothing(same_bits):
@@ -246,6 +265,9 @@ def test_nothing_is_stored_without_reason_or_above_the_limit(graph, monkeypatch)
     assert N * 18 > E
     for memory, stored in ((4 * E, True), (4 * E - 1, False)):
         assert choose_stored(graph, SEEDS.size, narrow, memory=memory).stored == stored
+    monkeypatch.setattr(layout, "_chosen", {})
+    monkeypatch.setattr(layout, "_medians", lambda *_: (2.0, 1.9))  # not worth the memory
+    assert not choose_stored(graph, SEEDS.size, two).stored
     already = dataclasses.replace(two, stored=True)
     assert not choose_stored(graph, SEEDS.size, already, memory=0).stored
     for other in (WithArrays((5,)), Sliced((5,), values="exp")):

@@ -115,12 +115,13 @@ class PASS(MatrixSampler, Adaptive):
     def layer(self, A: Matrix, frontier: jax.Array, k: int, state: Learned) -> Matrix:
         policy = state.policy
         sub, x = A[:, frontier], features_of(A.graph)
-        rows, columns = (
-            project(x, nodes, policy.weight).reshape(-1, 2, self.width)
-            for nodes in (sub.row(), frontier)
-        )
+        # Each head by itself: a part of one large projection would be copied.
+        both = [
+            [project(x, nodes, weight) for nodes in (sub.row(), frontier)]
+            for weight in jnp.split(policy.weight, 2, axis=1)
+        ]
         share = sub.div(jnp.maximum(sub.count(axis=0), 1), axis=0).values
-        heads = stack([sub.dot(rows[:, h], columns[:, h]) for h in range(2)]).values
+        heads = stack([sub.dot(rows, columns) for rows, columns in both]).values
         bias = _bias(heads, share, policy.attention)
         return sub.individual_sample(k, bias, replace=True)
 
