@@ -9,7 +9,7 @@ namespace {
 
 constexpr int64_t kLeastPart = 64;       // floats; shorter rows cost more than the cache saves
 constexpr int64_t kReadsPerRow = 16;     // edges for each row; below it the copy is not worth it
-constexpr int64_t kFewParts = 8;         // fewer parts that exceed half the cache do not pay
+constexpr int64_t kLeastFeatures = 512;  // narrower rows gain too little
 constexpr int64_t kUnknownCache = 32 << 20;  // bytes, where the system does not say
 
 std::atomic<int64_t> forced_parts{0};  // 0: by the rule
@@ -41,10 +41,9 @@ int64_t FeaturePartsFor(int64_t num_rows, int64_t num_edges, int64_t num_feature
   const int64_t most = std::max<int64_t>(num_features / kLeastPart, 1);
   const int64_t bytes = num_rows * num_features * static_cast<int64_t>(sizeof(float));
   if (bytes <= cache || num_edges < kReadsPerRow * num_rows) return 1;
+  if (num_features < kLeastFeatures) return 1;
   const int64_t wanted = (2 * bytes + cache - 1) / cache;
-  // Where parts of the least width exceed half the cache, a few do not pay for their copy; and
-  // the copy of one is to stay within twice the cache.
-  if (wanted > most && (most < kFewParts || wanted > 4 * most)) return 1;
+  if (wanted > 4 * most) return 1;  // the copy of a part is to stay within twice the cache
   return std::min(most, wanted);
 }
 

@@ -14,8 +14,9 @@
 namespace jgs {
 
 // The number of parts for a sum over `num_edges` edges that read `num_rows` rows. It is 1 where
-// the rows fit the cache, where they are read too few times to pay for the copy of the parts, and
-// where even parts of 64 floats, the least, are far larger than the cache: measured by
+// the rows fit the cache, where they are read too few times to pay for the copy of the parts,
+// where they have fewer than 512 features, and where even parts of 64, the least, are far larger
+// than the cache: measured by
 // `python -m benchmarks.feature_parts`. JgsSetFeatureParts forces another number.
 int64_t FeatureParts(int64_t num_rows, int64_t num_edges, int64_t num_features);
 

@@ -218,8 +218,8 @@ void TestPartsForACache() {
       {16000, 16, 1024, 4},    // 62 MiB: parts of half the cache
       {32000, 16, 1024, 8},    // 125 MiB
       {32000, 15, 1024, 1},    // read too few times
-      {100000, 16, 256, 1},    // four parts of 64 features are the most, and exceed half the cache
-      {100000, 16, 512, 8},    // eight of them
+      {64000, 16, 256, 1},     // too narrow
+      {100000, 16, 512, 8},    // eight parts of 64 features are the most
       {1000000, 64, 1024, 1},  // one part would be 7 times the cache
       {100000, 64, 48, 1},     // narrower than a part
   };
