@@ -4,7 +4,7 @@
 
 DistDGL draws a hop's local part while it waits for the remote one. jgs draws the next batches
 while it trains on this one, on ranks whose communicator lets two threads communicate (MPI). So
-waiting hides behind a whole step, not behind a hop's draws alone. Within one program XLA's CPU
+waiting may hide behind a whole step, where a core is free for it. Within one program XLA's CPU
 runtime runs a kernel and a collective one after the other.
 
 Two ranks, of one core each, train GraphSAGE (hidden 256) in vanilla mode on the `synthetic`
