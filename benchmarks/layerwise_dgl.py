@@ -6,7 +6,6 @@ self-loops. The example adds the frontier's nodes to the rows, and jgs's blocks 
 """
 
 import dgl.sparse as dglsp
-import numpy as np
 import torch
 
 from benchmarks import worker
@@ -40,9 +39,7 @@ def measure(matrix: dglsp.SparseMatrix, setting: dict) -> dict:
         return len(frontier), edges
 
     seeds = torch.from_numpy(worker.batches(setting)).to(torch.int64)
-    nodes, edges = np.mean([sample(batch) for batch in seeds], axis=0)
-    times = worker.milliseconds(sample, seeds)
-    return {"name": setting["name"], "ms": times, "nodes": nodes, "edges": edges}
+    return worker.measured(setting, sample, seeds)
 
 
 def main() -> None:

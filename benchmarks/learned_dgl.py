@@ -7,7 +7,6 @@ for the sources of the frontier's edges alone.
 """
 
 import dgl.sparse as dglsp
-import numpy as np
 import torch
 
 from benchmarks import layerwise_dgl, learned, worker
@@ -75,9 +74,7 @@ def measure(sampler: AsGcn | Pass, setting: dict) -> dict:
         return len(frontier), edges
 
     seeds = torch.from_numpy(worker.batches(setting)).to(torch.int64)
-    nodes, edges = np.mean([sample(batch) for batch in seeds], axis=0)
-    times = worker.milliseconds(sample, seeds)
-    return {"name": setting["name"], "ms": times, "nodes": nodes, "edges": edges}
+    return worker.measured(setting, sample, seeds)
 
 
 def main() -> None:

@@ -27,24 +27,23 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 import os
 import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from benchmarks import subgraph_tables as tables
 from benchmarks.planted_labels import planted, write
+from benchmarks.subgraph_tables import METHODS
 
-POINTS = 0.25  # how far a method may lie below neighbour sampling's best F1
 SHOWN = 12  # points below the best F1 that the picture shows
-METHODS = ("neighbour sampling", "frontier", "random walk")
 FRONTIER = "--sampler frontier --norm-error 0"
 WALK = "--sampler saint --draw walk --budget 3000 --norm-error 0.15"
 DEPTHS = (1, 2, 3, 4, 5, 6)
@@ -147,64 +146,6 @@ def curves(name: str, args: argparse.Namespace) -> dict[str, Any]:
     return found
 
 
-def curves_table(*seeds: dict[str, Any]) -> list[str]:
-    """A row for each depth and method: when its curve reaches the target F1. With several seeds
-    a cell has the mean and the standard deviation over them; a seed's target is its own, and
-    seeds that never reach it are counted and left out."""
-    columns = (
-        "layers | method | best, % | after s | at neighbour sampling's - 0.25 after s | times"
-    )
-    lines = [f"| {columns} | ms a step | rows | seeds |", "|" + "---|" * 9]
-    target, beside = [math.nan] * len(seeds), [math.nan] * len(seeds)
-    for key in seeds[0]:
-        layers, method = key.split(" ", 1)
-        every = [seed[key]["points"] for seed in seeds]
-        tops = [max(points, key=lambda point: point[1]) for points in every]
-        if method == METHODS[0]:
-            target = [best - POINTS for _, best in tops]
-        reached = [
-            next((s for s, value in points if value >= least), math.nan)
-            for points, least in zip(every, target, strict=True)
-        ]
-        if method == METHODS[0]:
-            beside = reached
-        times = [one / own for one, own in zip(beside, reached, strict=True)]
-        steps = [seed[key]["step"] for seed in seeds]
-        of_step = [1e3 * (step["waited"] + step["computed"]) for step in steps]
-        cells = [
-            cell([best for _, best in tops], 2),
-            cell([after for after, _ in tops], 1),
-            cell(reached, 1) or "never",
-            cell(times, 1),
-            f"{statistics.fmean(of_step):.0f}",
-            *(f"{statistics.fmean(s[n] for s in steps):,.0f}" for n in ("rows", "seeds")),
-        ]
-        lines.append(f"| {layers} | {method} | {' | '.join(cells)} |")
-    return lines
-
-
-def test_table(*seeds: dict[str, Any]) -> list[str]:
-    """The F1 of the test nodes at each run's best epoch."""
-    lines = ["| layers | method | test micro-F1, % | test macro-F1, % |", "|---|---|---|---|"]
-    for key in seeds[0]:
-        micro, macro = zip(*(seed[key]["test"] for seed in seeds), strict=True)
-        layers, method = key.split(" ", 1)
-        lines.append(f"| {layers} | {method} | {cell(micro, 2)} | {cell(macro, 2)} |")
-    return lines
-
-
-def cell(values: Sequence[float], digits: int) -> str:
-    """The mean of the values that are not NaN, and their sample standard deviation where there
-    are several, and how many there are where some are NaN. Without any: ""."""
-    known = [value for value in values if not math.isnan(value)]
-    if not known:
-        return ""
-    text = f"{statistics.fmean(known):.{digits}f}"
-    if len(known) > 1:
-        text += f" ± {statistics.stdev(known):.{digits}f}"
-    return text + (f" ({len(known)} of {len(values)})" if len(known) < len(values) else "")
-
-
 def simple(name: str, args: argparse.Namespace) -> dict[str, Any]:
     """The F1 of simple predictions on each data set."""
     from benchmarks.planted_labels import beside
@@ -216,14 +157,6 @@ def simple(name: str, args: argparse.Namespace) -> dict[str, Any]:
         found[data] = beside(load(path, args.root))
         say(f"{data}: {found[data]}")
     return found
-
-
-def simple_table(found: dict[str, dict[str, Sequence[float]]]) -> list[str]:
-    lines = ["| data | prediction | test micro-F1, % | test macro-F1, % |", "|---|---|---|---|"]
-    for data, every in found.items():
-        for what, (micro, macro) in every.items():
-            lines.append(f"| {data} | {what} | {micro:.2f} | {macro:.2f} |")
-    return lines
 
 
 def labelled(args: argparse.Namespace) -> tuple[str, ...]:
@@ -265,31 +198,6 @@ def depth(name: str, args: argparse.Namespace) -> dict[str, Any]:
     return {"seconds": seconds, "rows": rows}
 
 
-def depth_tables(found: dict[str, dict[str, list[float]]]) -> list[str]:
-    rows = found["rows"]
-    lines = [heads("rows for a seed", len(next(iter(rows.values()))))]
-    lines.append("|" + "---|" * (lines[0].count("|") - 1))
-    for method, some in rows.items():
-        lines.append(f"| {method} | {' | '.join(f'{number:.1f}' for number in some)} |")
-    return [*depth_table(found["seconds"]), "", *lines]
-
-
-def depth_table(found: dict[str, list[float]]) -> list[str]:
-    count = len(next(iter(found.values())))
-    lines = [f"{heads('seconds an epoch', count)} R² |", "|" + "---|" * (count + 2)]
-    for method, seconds in found.items():
-        cells = " | ".join(f"{s:.2f}" for s in seconds)
-        fit = statistics.correlation(range(1, count + 1), seconds) ** 2
-        lines.append(f"| {method} | {cells} | {fit:.4f} |")
-    return lines
-
-
-def heads(first: str, count: int) -> str:
-    """A table's heads: the first column's, and one for each depth."""
-    names = ("1 layer", *(f"{n} layers" for n in range(2, count + 1)))
-    return f"| {first} | {' | '.join(names)} |"
-
-
 def deeper(name: str, args: argparse.Namespace) -> dict[str, Any]:
     """For each data set the frontier's best validation F1, and the test nodes' F1 then, at each
     depth."""
@@ -302,16 +210,6 @@ def deeper(name: str, args: argparse.Namespace) -> dict[str, Any]:
             found[data]["test"].append(run["test"][0])
             say(f"{data}, {layers} layers: {run}")
     return found
-
-
-def deeper_table(found: dict[str, dict[str, list[float]]]) -> list[str]:
-    count = len(next(iter(found.values()))["test"])
-    lines = [heads("frontier's micro-F1, %", count), "|" + "---|" * (count + 1)]
-    for data, splits in found.items():
-        for split, values in splits.items():
-            cells = " | ".join(f"{value:.2f}" for value in values)
-            lines.append(f"| {data}, {split} | {cells} |")
-    return lines
 
 
 def pool(name: str, args: argparse.Namespace) -> dict[str, Any]:
@@ -332,15 +230,6 @@ def pool(name: str, args: argparse.Namespace) -> dict[str, Any]:
         }
         say(f"{what}: {found[what]}")
     return found
-
-
-def pool_table(found: dict[str, dict[str, float]]) -> list[str]:
-    lines = ["| run | sampling alone, ms | step alone, ms | waits with the pool |"]
-    lines.append("|---|---|---|---|")
-    for what, run in found.items():
-        alone = f"{1e3 * run['sampling']:.1f} | {1e3 * run['computing']:.0f}"
-        lines.append(f"| {what} | {alone} | {100 * run['waited']:.2f} % |")
-    return lines
 
 
 def stored(folder: Path, name: str) -> list[dict[str, Any]]:
@@ -379,13 +268,13 @@ def picture(folder: Path, path: Path) -> None:
 
 # What measures a part, what prints it, and its threads.
 PARTS: dict[str, tuple[Callable[..., Any], Callable[..., list[str]], int]] = {
-    "facebook": (curves, curves_table, 1),
-    "planted": (curves, curves_table, 1),
-    "synthetic": (curves, curves_table, 1),
-    "simple": (simple, simple_table, 1),
-    "depth": (depth, depth_tables, 1),
-    "deeper": (deeper, deeper_table, 1),
-    "pool": (pool, pool_table, 2),
+    "facebook": (curves, tables.curves_table, 1),
+    "planted": (curves, tables.curves_table, 1),
+    "synthetic": (curves, tables.curves_table, 1),
+    "simple": (simple, tables.simple_table, 1),
+    "depth": (depth, tables.depth_tables, 1),
+    "deeper": (deeper, tables.deeper_table, 1),
+    "pool": (pool, tables.pool_table, 2),
 }
 SMALL = ("planted", "simple", "depth", "deeper", "picture")
 
@@ -436,7 +325,7 @@ def main() -> None:
         found = stored(args.folder, name)
         lines = table(*found)
         if name in CURVES:
-            lines += ["", *test_table(*found)]
+            lines += ["", *tables.test_table(*found)]
         print(f"\n{name}\n\n" + "\n".join(lines), flush=True)
 
 

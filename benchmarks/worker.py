@@ -44,6 +44,13 @@ def milliseconds(call: Callable[[Any], Any], arguments: Iterable[Any]) -> list[f
     return times
 
 
+def measured(setting: dict, sample: Callable[[Any], Any], seeds: Iterable[Any]) -> dict:
+    """A setting's result, of a `sample` that returns the numbers of nodes and of edges."""
+    nodes, edges = np.mean([sample(batch) for batch in seeds], axis=0)
+    times = milliseconds(sample, seeds)
+    return {"name": setting["name"], "ms": times, "nodes": nodes, "edges": edges}
+
+
 def batches(setting: dict) -> np.ndarray:
     """int32 `[iterations, batch]`: the seeds of each batch.
 

@@ -31,6 +31,7 @@ from benchmarks import (
     replay,
     revision,
     subgraph_runs,
+    subgraph_tables,
     subgraph_training,
     superbatch,
     table,
@@ -194,11 +195,11 @@ def test_training_on_subgraphs_is_measured_and_drawn(tmp_path):
         f"3 {method}": {"points": [(10 * i + 10, a) for i, a in enumerate(some)], "step": step}
         for method, some in curves.items()
     }
-    rows = subgraph_training.curves_table(found)
+    rows = subgraph_tables.curves_table(found)
     assert rows[2].startswith("| 3 | neighbour sampling | 94.00 | 20.0 | 20.0 | 1.0 | 30 |")
     assert rows[3].startswith("| 3 | frontier | 93.80 | 20.0 | 20.0 | 1.0 |")
     assert rows[4].startswith("| 3 | random walk | 2.00 | 20.0 | never |  |")
-    assert subgraph_training.depth_table({"frontier": [1.0, 2.0, 3.0, 4.0]})[-1].endswith(
+    assert subgraph_tables.depth_table({"frontier": [1.0, 2.0, 3.0, 4.0]})[-1].endswith(
         "| 1.00 | 2.00 | 3.00 | 4.00 | 1.0000 |"
     )
     (tmp_path / "facebook.json").write_text(json.dumps(found))

@@ -6,7 +6,7 @@ import json
 import numpy as np
 import pytest
 
-from benchmarks import planted_labels, subgraph_runs, subgraph_training
+from benchmarks import planted_labels, subgraph_runs, subgraph_tables, subgraph_training
 from benchmarks.planted_labels import F1, LABELS, MIXING, MOST
 from jgs.data import load
 
@@ -118,7 +118,7 @@ def seed(shift, walk):
 
 def test_the_tables_over_seeds():
     seeds = seed(0, [10, 93.8]), seed(2, [10, 20])
-    rows = subgraph_training.curves_table(*seeds)[2:]
+    rows = subgraph_tables.curves_table(*seeds)[2:]
     assert rows == [
         "| 3 | neighbour sampling | 95.00 ± 1.41 | 20.0 ± 0.0 | 20.0 ± 0.0 | 1.0 ± 0.0 | 30 "
         "| 10 | 5 |",
@@ -126,13 +126,13 @@ def test_the_tables_over_seeds():
         "| 3 | random walk | 57.90 ± 50.77 | 20.0 ± 0.0 | 20.0 (1 of 2) | 1.0 (1 of 2) | 30 "
         "| 10 | 5 |",
     ]
-    rows = subgraph_training.test_table(*seeds)[2:]
+    rows = subgraph_tables.test_table(*seeds)[2:]
     assert rows[1] == "| 3 | frontier | 94.90 ± 1.41 | 50.00 ± 0.00 |"
 
 
 def test_the_tables_by_depth():
     found = {"seconds": {"frontier": [1.0, 2.0]}, "rows": {"frontier": [1.5, 1.54]}}
-    assert subgraph_training.depth_tables(found) == [
+    assert subgraph_tables.depth_tables(found) == [
         "| seconds an epoch | 1 layer | 2 layers | R² |",
         "|---|---|---|---|",
         "| frontier | 1.00 | 2.00 | 1.0000 |",
@@ -141,12 +141,12 @@ def test_the_tables_by_depth():
         "|---|---|---|",
         "| frontier | 1.5 | 1.5 |",
     ]
-    rows = subgraph_training.deeper_table({"planted": {"validation": [1, 2], "test": [3, 4]}})
+    rows = subgraph_tables.deeper_table({"planted": {"validation": [1, 2], "test": [3, 4]}})
     assert rows[2:] == [
         "| planted, validation | 1.00 | 2.00 |",
         "| planted, test | 3.00 | 4.00 |",
     ]
-    rows = subgraph_training.simple_table({"planted": {"none": F1(1, 2)}})
+    rows = subgraph_tables.simple_table({"planted": {"none": F1(1, 2)}})
     assert rows[2:] == ["| planted | none | 1.00 | 2.00 |"]
 
 

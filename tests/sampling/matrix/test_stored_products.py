@@ -202,7 +202,7 @@ def test_values_of_the_whole_graph_keep_their_results(graph):
             )
         none = A.dot(x, x)[np.zeros(0, np.int32), :]
         assert int(none.num_edges) == 0
-        assert none.values.shape[0] >= 0
+        assert float(none.sum(axis=0).sum()) == 0
     for wrong in (x[:3], x[:, 0]):
         with pytest.raises(InputError, match="dot takes matrices"):
             A.dot(wrong, wrong)
