@@ -51,7 +51,7 @@ def main() -> int:
     print("|---|---|---|---|")
     for budget in BUDGETS:
         rows = int(budget * num_remote)
-        best = [sum(misses) for misses in _optimum(epochs, num_nodes, rows)]
+        best = [sum(misses) for misses in optimum(epochs, num_nodes, rows)]
         ratios = (
             total / sum(planned(epochs, num_nodes, rows)),
             total / sum(best),
@@ -102,7 +102,7 @@ def planned(epochs: list[list[np.ndarray]], num_nodes: int, rows: int) -> list[i
     return asked
 
 
-def _optimum(epochs: list[list[np.ndarray]], num_nodes: int, rows: int) -> list[list[int]]:
+def optimum(epochs: list[list[np.ndarray]], num_nodes: int, rows: int) -> list[list[int]]:
     """How many rows each step of each epoch asks for."""
     steps = [step for epoch in epochs for step in epoch]
     needed = np.full(num_nodes, _NEVER)  # the next step that reads each row

@@ -15,7 +15,7 @@ COMMANDS = {
     "predict": "write the classes or embeddings that a trained run predicts",
     "partition": "split a data set into parts, one for each rank",
     "launch": "train on several hosts, reached by ssh",
-    "data": "list, fetch or describe data sets",
+    "data": "list, fetch, describe or build data sets",
     "doctor": "check this installation, one line for each thing",
     "completion": "print the completions of a shell: jgs completion bash|zsh|tcsh",
 }

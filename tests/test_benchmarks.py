@@ -305,7 +305,7 @@ def test_no_cache_asks_for_less_than_the_optimum(seed):
                 then[kept | set(step)] = asked
         best = then
     epochs = [steps[:4], steps[4:]]
-    optimum = cache_bound._optimum(epochs, 6, 2)
+    optimum = cache_bound.optimum(epochs, 6, 2)
     assert [len(epoch) for epoch in optimum] == [4, 4]
     assert sum(map(sum, optimum)) == min(best.values())
     planned = cache_bound.planned(epochs, 6, 2)

@@ -12,6 +12,7 @@ from typing import Any, get_args
 
 import numpy as np
 
+from jgs.data.building.build import build
 from jgs.data.dataset import Dataset, Plain
 from jgs.data.formats import (
     dgl_reddit,
@@ -35,7 +36,7 @@ from jgs.data.label_table import LabelTable, label_files
 from jgs.errors import InputError
 from jgs.files.storage import MANIFEST
 
-__all__ = ["LOADERS", "Dataset", "LabelTable", "load"]
+__all__ = ["LOADERS", "Dataset", "LabelTable", "build", "load"]
 
 # Each loader takes (name, root, **options). Its docstring says where it looks, and what the
 # options mean.

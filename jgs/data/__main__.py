@@ -1,4 +1,5 @@
-"""`python -m jgs.data list|fetch|describe`: lists the data sets, fetches or describes one.
+"""`python -m jgs.data list|fetch|describe|build`: lists the data sets, fetches or describes
+one, or builds one that may be larger than memory.
 
 A table goes to standard error, and one line of JSON to standard output.
 """
@@ -12,6 +13,7 @@ if __name__ == "__main__":
 
 import inspect
 import os
+import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -39,15 +41,20 @@ ABOUT = {
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command; returns its exit status (see `jgs.command.run`)."""
+    argv = sys.argv[1:] if argv is None else argv
+    builds = list(argv[:1]) == ["build"]
+    kept = "; what was fetched so far is kept, and fetch goes on from there"
     return command.run(
-        lambda: _data(argv),
-        stopped="; what was fetched so far is kept, and fetch goes on from there",
+        lambda: _build(argv[1:]) if builds else _data(argv),
+        stopped="; what was built so far is kept, and the same command goes on from there"
+        if builds
+        else kept,
         disk=(
             "every file must be readable and writable",
             "Free space or mend the permissions.",
         ),
         memory=("the data set must fit into memory", "Use a machine with more memory."),
-        kept=lambda _: "The table above says most of it.",
+        kept=lambda _: "The lines above say most of it.",
     )
 
 
@@ -55,10 +62,11 @@ def parser() -> command.Parser:
     """The parser of the command line."""
     found = command.Parser(
         "python -m jgs.data",
-        "List the data sets that have a name; fetch one into --root, ready for training; or "
-        "describe one that is there.",
+        "List the data sets that have a name; fetch one into --root, ready for training; "
+        "describe one that is there; or build one of files that may be larger than memory "
+        "(see build --help).",
     )
-    found.add_argument("action", choices=("list", "fetch", "describe"))
+    found.add_argument("action", choices=("list", "fetch", "describe", "build"))
     found.add_argument(
         "name", nargs="?", help="a name or a path, as of python -m jgs.train's --dataset"
     )
@@ -66,7 +74,15 @@ def parser() -> command.Parser:
     return found
 
 
-def _data(argv: Sequence[str] | None) -> dict[str, Any]:
+def _build(argv: Sequence[str]) -> dict[str, Any]:
+    with interrupts.starting():
+        from jgs.data.building import flags  # a slow import, of JAX
+
+    command.configure_jax()
+    return flags.run(argv)
+
+
+def _data(argv: Sequence[str]) -> dict[str, Any]:
     options = vars(parser().parse_args(argv))
     action, name = options["action"], options.get("name")
     if (name is None) != (action == "list"):

@@ -32,6 +32,7 @@ from jgs.files.verified import Verify
 from jgs.graph import Graph, NodeIds, SparseFeatures, TypedFeatures, as_device
 from jgs.graph.shown import Shown
 
+KIND = "jgs.dataset"  # of the folders that `Dataset.save` writes
 _ARRAYS = ("labels", "train_idx", "val_idx", "test_idx")
 
 _log = logging.getLogger("jgs")
@@ -94,6 +95,7 @@ class Dataset(Shown):
         normalize_features: bool = False,
         label_table: LabelTable | None = None,
         time_unit: str | None = None,
+        check_values: bool = True,
     ) -> Dataset:
         """A data set of a user's own arrays: NumPy's, or any that have `__array__` or DLPack.
 
@@ -119,6 +121,7 @@ class Dataset(Shown):
           num_classes: int. None: the largest label + 1.
           node_ids, class_names, label_table, time_unit: see `Dataset`.
           normalize_features: whether to divide every row of the features by its sum.
+          check_values: False skips the scan of the features for NaN and infinity.
 
         Raises `InputError` for arguments that break the rules of `Dataset`.
         """
@@ -148,6 +151,7 @@ class Dataset(Shown):
             *ids,
             num_classes=num_classes,
             normalize_features=normalize_features,
+            check_values=check_values,
             label_table=label_table,
             time_unit=time_unit,
         )
@@ -161,6 +165,10 @@ class Dataset(Shown):
         and SHA-256. It appears whole or not at all. An earlier data set in it is replaced.
         Raises `InputError` when the folder holds anything else, or cannot be written.
         """
+        storage.save_arrays(folder, KIND, self.stored())
+
+    def stored(self) -> dict[str, np.ndarray]:
+        """The arrays that `save` writes, by the names of their files."""
         arrays = {f"graph.{name}": array for name, array in self.graph.stored().items()}
         arrays |= {name: getattr(self, name) for name in _ARRAYS}
         arrays |= stored.features(self.features) | stored.node_ids(self.node_ids)
@@ -169,13 +177,13 @@ class Dataset(Shown):
         about["class_names"] = None if self.class_names is None else list(self.class_names)
         about["num_features"] = stored.widths(self.features)
         about["time_unit"] = self.time_unit
-        storage.save_arrays(folder, "jgs.dataset", arrays | stored.about(about))
+        return arrays | stored.about(about)
 
     @classmethod
     def open(cls, folder: str | os.PathLike, verify: Verify = True) -> Dataset:
         """The data set that `save` wrote to `folder`; `verify` as in `Graph.open`. Raises
         `InputError`."""
-        owner, arrays = str(folder), storage.open_arrays(folder, "jgs.dataset", verify)
+        owner, arrays = str(folder), storage.open_arrays(folder, KIND, verify)
         about = stored.read_about(owner, arrays)
         graphs = {
             n.removeprefix("graph."): a for n, a in arrays.items() if n.startswith("graph.")

@@ -14,7 +14,7 @@ from typing import IO
 
 import numpy as np
 
-from jgs.errors import InputError
+from jgs.errors import InputError, refusing
 
 # The exceptions that zipfile raises for a damaged archive.
 NOT_ZIP = (
@@ -56,6 +56,20 @@ def map_npy(path: Path) -> np.ndarray:
         if math.prod(shape) * dtype.itemsize == 0:  # zero bytes cannot be mapped
             return np.empty(shape, dtype)
         return np.memmap(path, dtype, "r", file.tell(), shape, "F" if fortran else "C")
+
+
+def npy_layout(path: Path) -> tuple[tuple[int, ...], np.dtype, int]:
+    """The shape and the dtype of the array in a `.npy` file, and the byte at which it begins.
+
+    Raises `InputError` for a file that is not one whole array of plain values in C's order.
+    """
+    rule = f"{path} must be a whole .npy file of numbers"
+    again = "Write it again, with numpy.save."
+    with refusing((ValueError, OSError), rule, again), open(plain_file(path), "rb") as file:
+        shape, fortran, dtype = _read_header(file, path.stat().st_size)
+        if fortran and len(shape) > 1:
+            raise ValueError("columns that lie one after the other")
+        return shape, dtype, file.tell()
 
 
 class Members(Mapping[str, np.ndarray]):

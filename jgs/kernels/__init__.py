@@ -47,6 +47,7 @@ FUNCTIONS = (
     *("JgsGroupCount", "JgsGroupSpread", "JgsGroupSort", "JgsGroupResult"),
     "JgsInsert",
     "JgsSetFeatureParts",
+    *("JgsPoolReset", "JgsPoolSee", "JgsPoolTake", "JgsReadRows", "JgsCopyRows"),
 )
 
 _MOST_THREADS = _MOST_PARTS = 4096

@@ -250,7 +250,7 @@ class GNN(nnx.Module):
         if isinstance(x, Placed) and (self.input_reduce is None or controlled):
             x = x.rows()
         drops = self.input_dropout > 0 and key is not None
-        rows, name = x, "x"
+        rows, name, wanted = x, "x", batch.nodes.shape[0]
         if isinstance(x, Inputs):
             if drops or not first.takes_inputs:
                 reader = "input_dropout" if drops else type(first).__name__
@@ -259,13 +259,14 @@ class GNN(nnx.Module):
                     "Inputs",
                     "Sample with relabel_inputs=True and pass gather(features, batch.nodes).",
                 )
-            rows, name = x.own, "Inputs"
+            rows, name, wanted = x.own, "Inputs", batch.block(0).target_capacity
         elif isinstance(x, Placed):
             rows, name = x.place, "Placed"
-        if rows.shape[:1] != batch.nodes.shape:
+        if rows.shape[:1] != (wanted,):
             raise InputError(
-                f"{name} must have one row for each of batch.nodes",
-                f"shape {list(rows.shape)} for {batch.nodes.shape[0]} nodes",
+                f"{name} must have one row for each of batch.nodes"
+                + (", or, as here, target of the first block" if isinstance(x, Inputs) else ""),
+                f"shape {list(rows.shape)} for {wanted} nodes",
                 "Pass jgs.ops.gather(features, batch.nodes) or read_inputs(features, batch).",
             )
         if isinstance(x, Placed):

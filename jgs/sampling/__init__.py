@@ -24,6 +24,7 @@ from jgs.sampling.capacity import Capacity, GraphShape
 from jgs.sampling.edges.induced import induced_subgraph
 from jgs.sampling.event_negatives import event_negatives
 from jgs.sampling.links import Links
+from jgs.sampling.loading.disk_rows import DiskRows
 from jgs.sampling.loading.grain import grain_iterator
 from jgs.sampling.loading.hot_rows import HotRows
 from jgs.sampling.loading.loader import Loader
@@ -48,6 +49,7 @@ __all__ = [
     "ByEpoch",
     "ByNode",
     "Capacity",
+    "DiskRows",
     "FastGCN",
     "Feedback",
     "Frontier",

@@ -159,7 +159,8 @@ class Machine:
         "working memory of evaluation", metavar="MIB", least=1, most=1 << 24, tasks=BLOCKS
     )] = 256
     scratch: Annotated[str | None, Option(
-        "folder, on each rank's machine, for what evaluation cannot keep in --eval-memory "
+        "folder, on each rank's machine, for what evaluation cannot keep in --eval-memory and "
+        "training not in --feature-memory "
         "(default: on rank 0 --run-dir, on others the system's temporary folder, TMPDIR)",
         metavar="FOLDER", tasks=BLOCKS, identity=False
     )] = None
@@ -180,6 +181,17 @@ class Machine:
         "most; the others are sent with their batches",
         metavar="MIB", least=0, most=1 << 24, tasks=BLOCKS, identity=False
     )] = 0
+    feature_memory: Annotated[int, Option(
+        "MiB of feature rows that stay in memory, where features lie in files: those that the "
+        "next batches need; the others are read from disk ahead. 0: files are memory-mapped",
+        metavar="MIB", least=0, most=1 << 24, tasks=BLOCKS, identity=False
+    )] = 0
+    feature_block: Annotated[int, Option(
+        "with --feature-memory: for so many steps at a time the rows that are not in memory "
+        "are read in one pass over the files, and packed by step in --scratch; 0: each step's "
+        "rows are read where they lie, for disks that are as fast at random",
+        metavar="STEPS", least=0, most=1 << 12, tasks=BLOCKS, identity=False
+    )] = 256
     prefetch: Annotated[int, Option(
         "batches to sample ahead in the background; 0: none",
         least=0, most=1 << 10, identity=False

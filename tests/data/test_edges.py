@@ -4,6 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jgs import InputError
+from jgs.data.building import plan
 from jgs.data.edges import build_graph, simple_symmetric_graph
 
 
@@ -24,24 +25,28 @@ def expected_rows(src, dst, num_nodes, symmetric):
 def test_equal_to_the_definition_whatever_the_runs(
     tmp_path_factory, seed, nodes, edges, symmetric
 ):
+    patch = pytest.MonkeyPatch()
     rng = np.random.default_rng(seed)
     src, dst = rng.integers(0, nodes, (2, edges))
     expected = expected_rows(src, dst, nodes, symmetric)
     for run in (7, 64, 1 << 20):
+        patch.setattr(plan, "sizes_of", lambda *_, run=run: plan.Sizes(run, run, 9))
         chunks = zip(np.array_split(src, 5), np.array_split(dst, 5), strict=True)
         folder = tmp_path_factory.mktemp("edges")
-        graph = build_graph(chunks, nodes, folder, symmetric=symmetric, what="it", run=run)
+        graph = build_graph(chunks, nodes, folder, symmetric=symmetric, what="it")
         assert [r.tolist() for r in rows(graph)] == expected
+    patch.undo()
     if symmetric:
         assert [r.tolist() for r in rows(simple_symmetric_graph(src, dst, nodes))] == expected
 
 
-def test_many_pieces(tmp_path):
+def test_many_pieces(tmp_path, monkeypatch):
+    monkeypatch.setattr(plan, "sizes_of", lambda *_: plan.Sizes(2048, 2048, 30))
     rng = np.random.default_rng(1)
     src, dst = rng.integers(0, 500, (2, 60_000))
     dst[:20_000] = 3  # a hub with more edges than a run
     chunks = zip(np.array_split(src, 50), np.array_split(dst, 50), strict=True)
-    graph = build_graph(chunks, 500, tmp_path, symmetric=False, what="it", run=2048)
+    graph = build_graph(chunks, 500, tmp_path, symmetric=False, what="it")
     order = np.lexsort((src, dst))
     np.testing.assert_array_equal(graph.indices, src[order])
     np.testing.assert_array_equal(np.diff(graph.indptr), np.bincount(dst, minlength=500))

@@ -55,6 +55,12 @@ class Ahead:
         self.stop: Callable[[], object] = weakref.finalize(self, stop)
         thread.start()
 
+    def end(self) -> None:
+        """Stops, and waits for the thread, also in a thread of another `Ahead`."""
+        self.stop()
+        if self._thread is not threading.current_thread():
+            self._thread.join()
+
     def __iter__(self) -> Iterator[Any]:
         return self
 

@@ -15,6 +15,8 @@ from jgs.sampling.capacity import Capacity
 from jgs.sampling.checks import refuse_forked, require_int
 from jgs.sampling.learning import Learning
 from jgs.sampling.loading.ahead import Ahead, each, on_host_each
+from jgs.sampling.loading.disk_rows import DiskRows
+from jgs.sampling.loading.disk_source import DiskSource
 from jgs.sampling.loading.items import Stage, check_asked, check_functions, prepared
 from jgs.sampling.loading.schedule import Schedule, SeedParts, graph_digest
 from jgs.sampling.loading.sending import Destination, SentSource
@@ -78,7 +80,8 @@ class Loader(Shown):
         change none of them. None chooses a number by the capacity and the threads, and
         `choose_super_batch` one by timing; 1 turns it off.
       read: a function of a batch, for example one that gathers its features. The loader then
-        yields pairs of the batch and the function's result.
+        yields pairs of the batch and the function's result. Or `DiskRows`, which the background
+        thread reads.
       age: for an adaptive sampler, whose state `update` changes after every step. Batch `t` is
         drawn with the state after step `t - 1 - age`, and at most `age` batches wait. With None
         the state never changes, and `update` is not called.
@@ -124,13 +127,14 @@ class Loader(Shown):
         capacity: Capacity | None = None,
         prefetch: int = 2,
         super_batch: int | None = None,
-        read: Callable[[MiniBatch], Any] | None = None,
+        read: Callable[[MiniBatch], Any] | DiskRows | None = None,
         age: int | None = 0,
         states: Mapping[Sampler, State] | None = None,
         device: Any = None,
         **options: Any,
     ):
         destination = Destination.of(device)
+        disk, read = (read, None) if isinstance(read, DiskRows) else (None, read)
         with on_host():
             sampler, samplers, states = check_samplers(sampler, states, capacity, **options)
             items, stages = check_asked(seeds, before, samplers, graph.num_nodes)
@@ -173,10 +177,13 @@ class Loader(Shown):
                     )
                 sizes = (capacity, super_batch)
                 drawing = (graph, sampler, own, schedule, items, *sizes, learning)
-                source = LocalSource(*drawing, stages, functions, shares is not None)
+                source: Any = LocalSource(*drawing, stages, functions, shares is not None)
+                ahead = prefetch > 0 and learning is None
+                if disk is not None:
+                    source = DiskSource(source, disk, ahead)
                 if destination is None:
                     return source
-                return SentSource(source, destination, read, prefetch > 0 and learning is None)
+                return SentSource(source, destination, read, ahead)
 
             source = source_of(sampler, make)
         self._destination = destination
@@ -251,7 +258,8 @@ class Loader(Shown):
 
     @property
     def super_batch(self) -> int:
-        return self.source.at_once
+        source = self.source
+        return (source.source if isinstance(source, DiskSource) else source).at_once
 
     @property
     def capacity(self) -> Capacity:
@@ -358,7 +366,7 @@ class Loader(Shown):
             source = self.source
             if not sent and isinstance(source, StagedSource):
                 source = source.of_epoch(epoch)
-            if not sent and isinstance(source, SentSource):
+            while not sent and isinstance(source, SentSource | DiskSource):
                 source = source.source
             calls = source.drawn(epoch, first)
         return calls if computes_on_cpu() else on_host_each(calls)

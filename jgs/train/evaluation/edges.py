@@ -18,6 +18,9 @@ from jgs.graph import Block, Graph, as_device
 from jgs.sampling.edges.columns import column_of
 from jgs.train.evaluation.rows import padded
 
+# Edges as row starts, sources and positions; see the function `pieces`.
+Piece = tuple[np.ndarray, np.ndarray, np.ndarray]
+
 
 class Rank(NamedTuple):
     """One local rank: its nodes, `first` to `last - 1`, and the arrays of their in-edges.
@@ -69,6 +72,7 @@ class Edges:
       ranks: a `Rank` for each local rank.
       num_nodes: the number `N` of nodes.
       num_rows: the number of targets in a chunk, equal on all ranks.
+      alone: whether there is one rank.
     """
 
     def __init__(
@@ -81,7 +85,7 @@ class Edges:
         widest: int,
         memory: int,
     ):
-        self._comm, self._memory = comm, memory
+        self._comm, self._memory, self.alone = comm, memory, comm.size == 1
         self.offsets = check_offsets(offsets, comm.size)
         if weighted and any(graph.edge_weight is None for graph in graphs):
             raise InputError(
@@ -118,9 +122,18 @@ class Edges:
         fits = self._memory // (32 + 4 * floats + 2 * entries)  # 32 bytes for indices
         return max(1, min(fits, self._typical, self._num_edges, 1 << 30))
 
-    def pieces(
-        self, rank: Rank, targets: np.ndarray, size: int
-    ) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+    def num_sources(self, size: int) -> int:
+        """The sources of a piece of `size` edges; a block has one for every target."""
+        return max(size, self.num_rows)
+
+    def tile_size(self, floats: int, size: int) -> tuple[int, int]:
+        """The number of edges in the piece of a chunk that `tiles` orders, and of the sources
+        in a tile, whose rows have `floats` floats. A piece of a tile has `size` edges."""
+        edges = max(size, min(self._memory // 64, self._typical, self._num_edges, 1 << 30))
+        most = max(self.num_rows, self._memory // (16 * max(floats, 1)))
+        return edges, min(most, max(self.num_nodes, self.num_rows))
+
+    def pieces(self, rank: Rank, targets: np.ndarray, size: int) -> Iterator[Piece]:
         """The edges into the chunk `targets`; see the function `pieces`."""
         graph = (rank.indptr, rank.indices, rank.weight)
         return pieces(*graph, targets, self.num_rows, size, self.num_nodes)
@@ -133,8 +146,7 @@ class Edges:
     def with_neighbours(self, nodes: Sequence[np.ndarray]) -> list[np.ndarray]:
         """For each local rank those of its own nodes, ascending, that are among the `nodes` of
         any rank or their in-neighbours."""
-        alone = self._comm.size == 1
-        if alone and len(nodes[0]) == self.num_nodes:
+        if self.alone and len(nodes[0]) == self.num_nodes:
             return list(nodes)
         words = -(-self.num_nodes // 32)
         # The last column is for padding.
@@ -145,7 +157,7 @@ class Edges:
                 for _, sources, _ in self.pieces(rank, targets, self.piece_size(0)):
                     mine[sources] = True
             mine[self.num_nodes :] = False
-        if alone:
+        if self.alone:
             return [np.flatnonzero(found[0]).astype(np.int32)]
         bits = np.packbits(found[:, :-1], axis=1).view(np.int32)
         every = np.bitwise_or.reduce(all_gather_rows(self._comm, list(bits)), axis=0)
@@ -180,26 +192,63 @@ def pieces(
     num_rows: int,
     size: int,
     padding: int,
-) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-    """Yields the edges into `targets`, `size` at a time, as row starts `[num_rows+1]`, sources
-    `[size]`, and the edges' positions in `indices`, without padding.
+) -> Iterator[Piece]:
+    """Yields the edges into `targets`, which ascend, `size` at a time, as row starts
+    `[num_rows+1]`, sources `[size]`, and the edges' positions in `indices`, without padding.
 
     Every piece has the same rows. The edges of a row that do not fit into a piece are in the
     next ones. With `weight` the edges of weight 0 are left out. Places without an edge hold
     `padding`.
     """
     starts = indptr[targets]
+    # The edges of nodes that follow one another are a stretch.
+    dense = len(targets) > 0 and int(targets[-1]) - int(targets[0]) + 1 == len(targets)
     offsets = np.zeros(len(targets) + 1, np.int64)
     np.cumsum(indptr[targets + 1] - starts, out=offsets[1:])
     for begin in range(0, int(offsets[-1]), size):
         local = np.clip(offsets - begin, 0, size)
-        first = starts + np.maximum(begin - offsets[:-1], 0) - local[:-1]
-        edges = np.repeat(first, np.diff(local)) + np.arange(local[-1])
+        if dense:
+            at = int(starts[0]) + begin
+            edges = np.arange(at, at + local[-1])
+            found = indices[at : at + local[-1]]
+        else:
+            first = starts + np.maximum(begin - offsets[:-1], 0) - local[:-1]
+            edges = np.repeat(first, np.diff(local)) + np.arange(local[-1])
+            found = indices[edges]
         if weight is not None:
             drawn = weight[edges] > 0
             local, edges = np.r_[0, np.cumsum(drawn)][local], edges[drawn]
+            found = found[drawn]
         row_starts = padded(local.astype(np.int32), num_rows + 1, local[-1])
-        yield row_starts, padded(indices[edges], size, padding), edges
+        yield row_starts, padded(found, size, padding), edges
+
+
+def tiles(
+    piece: Piece, num_sources: int, size: int
+) -> Iterator[tuple[np.ndarray, Iterator[Piece]]]:
+    """The edges of a large piece in order of their sources.
+
+    Yields sources int32, ascending, at most `num_sources` of them, and each time pieces of
+    `size` with the edges that come from them. The sources of these pieces are places among the
+    yielded ones. Each source is yielded once.
+    """
+    row_starts, sources, at = piece
+    num_rows = len(row_starts) - 1
+    found, place = np.unique(sources[: row_starts[-1]], return_inverse=True)
+    row = np.repeat(np.arange(num_rows), np.diff(row_starts))
+    order = np.argsort(place // num_sources, kind="stable")  # rows ascend in every tile
+    firsts = range(0, len(found), num_sources)
+    ends = np.searchsorted(place[order] // num_sources, np.arange(len(firsts) + 1))
+
+    def pieces_of(first: int, own: np.ndarray) -> Iterator[Piece]:
+        for begin in range(0, len(own), size):
+            some = own[begin : begin + size]
+            starts = np.searchsorted(row[some], np.arange(num_rows + 1)).astype(np.int32)
+            of_table = (place[some] - first).astype(np.int32)
+            yield starts, padded(of_table, size, num_sources), at[some]
+
+    for first, (begin, end) in zip(firsts, pairwise(ends.tolist()), strict=True):
+        yield found[first : first + num_sources], pieces_of(first, order[begin:end])
 
 
 def block(

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,42 +16,42 @@ from jgs.devices import computes_on_cpu, on_host
 from jgs.dist.communicators.broadcast import everywhere
 from jgs.dist.communicators.comm import Alone, Communicator, all_gather_rows
 from jgs.dist.communicators.rendezvous import names
-from jgs.dist.rows.exchange import FeatureExchange
 from jgs.errors import InputError
+from jgs.files.row_file import RowFiles
 from jgs.files.writing import mib
-from jgs.graph import Block, Graph, SparseFeatures, as_device
+from jgs.graph import Graph, as_device
 from jgs.graph.typed_features import TypedFeatures
 from jgs.models import Model
 from jgs.models.layer import uses_types
-from jgs.train.evaluation.edges import Edges, Rank, block, check_nodes
-from jgs.train.evaluation.layer import (
-    attend,
-    begin,
-    combine,
-    combine_edges,
-    message,
-    nothing,
-    stages,
-    update,
+from jgs.train.evaluation.columns import Reduced, by_columns
+from jgs.train.evaluation.edges import Edges, Rank, check_nodes
+from jgs.train.evaluation.layer import message, stages, update
+from jgs.train.evaluation.reduction import reduced
+from jgs.train.evaluation.rows import (
+    Rows,
+    as_rows,
+    empty,
+    on_disk,
+    padded,
+    project,
+    take,
 )
-from jgs.train.evaluation.relations import rows_by_relation
-from jgs.train.evaluation.rows import Rows, as_rows, empty, padded, project, take
+from jgs.train.evaluation.spilled import Spilled, mapped_at_most
+from jgs.train.evaluation.turns import Asking, Turns
 
 log = logging.getLogger(__name__)
-# A generator that yields node ids, is sent their rows, and so fills a layer's output.
-Asking = Generator[np.ndarray, jax.Array, None]
 
 
 class _Work(NamedTuple):
     """A layer to compute: its number, the model's state, the number of edges in a piece,
-    whether the messages are one table on this device that is read where it lies, and whether
-    the output has rows for the targets alone."""
+    whether the output has rows for the targets alone, and the reduced messages, if they are
+    already there."""
 
     layer: int
     params: Any
     size: int
-    in_place: bool
     last: bool
+    stored: Reduced | None
 
 
 def exact_inference(
@@ -76,7 +77,13 @@ def exact_inference(
     Working memory is about `memory` bytes. Rows are processed in chunks of one size, and a
     chunk's edges in pieces of one size. A hub spans several pieces, whose sums, maxima or
     softmaxes are combined. If a layer's output (nodes x width) is larger than `memory`, it lies
-    in an unnamed file, memory-mapped. Each layer compiles once.
+    in an unnamed file. Each layer compiles once.
+
+    Files of rows, of an output or of memory-mapped features, are mapped if half of the
+    machine's free memory can hold them. Larger ones are read past the page cache, in one
+    process. Layers with a sum, mean or maximum then reduce some columns of all rows at a time,
+    so each row is read a few times and in order. Other layers read, for each chunk, the rows of
+    its sources in order.
 
     Args:
       model: see `jgs.models.Model`.
@@ -135,9 +142,9 @@ class _Evaluation:
         self.comm, self.memory, self.scratch = comm, memory, scratch
         self.advance, self.done, self.total = advance, 0, 0
         self.graphdef, _ = nnx.split(model)
-        self.features = [as_rows(own) for own in features]
-        first = self.features[0]
         self.typed = getattr(model, "typed", False)
+        self.features = [self._opened(own) for own in features]
+        first = self.features[0]
         if self.typed:
             width = model.inputs.out_features  # type: ignore[attr-defined]
         elif isinstance(first, TypedFeatures):
@@ -162,7 +169,7 @@ class _Evaluation:
         widest = max(widest, *(stage.row_floats for stage in self.stages))
         names = {name for stage in self.stages for name in stage.edge_columns}
         self.edges = Edges(comm, offsets, graphs, weighted, sorted(names), widest, memory)
-        self.exchanges: dict[int, FeatureExchange] = {}
+        self.turns = Turns(comm, self.edges)
         self._say_where()
 
     def _say_where(self) -> None:
@@ -199,7 +206,7 @@ class _Evaluation:
         features: Sequence[Any] | None,
     ) -> list[np.ndarray]:
         if features is not None:
-            self.features = [as_rows(own) for own in features]
+            self.features = [self._opened(own) for own in features]
         self.replaced = features is not None
         depth = len(self.stages) if num_layers is None else num_layers
         ids = everywhere(self.comm, lambda: self._checked(nodes, depth))
@@ -213,14 +220,24 @@ class _Evaluation:
         if self.typed:
             rows = self._inputs(params, self.edges.with_neighbours(wanted[0]))
         for layer, targets in enumerate(wanted[:-1]):
-            outputs = self._layer(params, rows, targets, layer, last=False)
-            rows = [self._settled(output) for output in outputs]
+            rows = self._layer(params, rows, targets, layer, last=False)
         outputs = self._layer(params, rows, wanted[-1], depth - 1, last=True)
         in_order = [np.array_equal(*each) for each in zip(ids, wanted[-1], strict=True)]
         return [
             output if same else output[at]  # the indexing copies rows that may lie in a file
             for output, same, (_, at) in zip(outputs, in_order, unique, strict=True)
         ]
+
+    @cached_property
+    def _mapped(self) -> int:
+        return mapped_at_most(self.memory)
+
+    def _opened(self, features: Any) -> Rows:
+        """One rank's features. Those of a file that exceed the memory are read from there."""
+        found = None
+        if self.comm.size == 1 and not self.typed:
+            found = on_disk(features, self._mapped)
+        return as_rows(features) if found is None else found
 
     def _checked(self, nodes: Sequence[Any], depth: int) -> list[np.ndarray]:
         if not 1 <= depth <= len(self.stages):
@@ -241,31 +258,29 @@ class _Evaluation:
         targets: list[np.ndarray],
         layer: int,
         last: bool,
-    ) -> list[np.ndarray]:
+    ) -> list[Any]:
         """For each local rank a matrix with the outputs of its `targets`. Its rows are the
         targets if `last`, else all nodes of the rank; those of no targets mean nothing."""
-        stage, edges, messages = self.stages[layer], self.edges, rows
-        if stage.projects_first:
-            messages = self._messages(params, rows, edges.with_neighbours(targets), layer)
-        alone, table = self.comm.size == 1, messages[0]
-        in_place = alone and isinstance(table, jax.Array) and table.dtype == np.float32
-        fetched = 0 if in_place else 2 * stage.message_width
+        stage, edges = self.stages[layer], self.edges
+        messages = self._messages(params, rows, targets, layer)
+        alone, table, stored = self.comm.size == 1, messages[0], None
+        if isinstance(table, Spilled) and len(table.columns) > 1:
+            of_rank = edges.ranks[0], table, targets[0]
+            stored = Reduced(edges, *of_rank, stage.reduce, self.scratch)
+        fetched = 0 if alone else 2 * stage.message_width
         size = edges.piece_size(stage.edge_floats + fetched, stage.edge_columns)
-        work = _Work(layer, params, size, in_place, last)
-        ranks = list(zip(edges.ranks, targets, strict=True))
-        sizes = [asked.size if last else rank.num_own for rank, asked in ranks]
-        outputs = self._empty(sizes, stage.out_width)
+        work = _Work(layer, params, size, last, stored)
+        each = zip(edges.ranks, targets, strict=True)
+        sizes = [asked.size if last else rank.num_own for rank, asked in each]
+        outputs = self._empty(sizes, stage.out_width, None if last else layer + 1)
         of_ranks = zip(edges.ranks, rows, messages, targets, outputs, strict=True)
         askings = [self._compute(work, *of_rank) for of_rank in of_ranks]
         if alone:
-            self._together(None, askings, 0, 0)
+            next(askings[0], None)  # it asks for nothing
         else:
-            turns = [np.array([edges.num_pieces(*r, size)], np.int32) for r in ranks]
-            most = int(all_gather_rows(self.comm, turns).max())
-            num_sources = self._num_sources(size)
-            exchange = self._exchange(layer, messages, num_sources)
-            self._together(exchange, askings, most, num_sources)
-        return outputs
+            changed = layer > 0 or self.replaced or self.typed or stage.projects_first
+            self.turns.run(layer, messages, askings, targets, size, changed)
+        return outputs if last else [self._settled(output) for output in outputs]
 
     def _compute(
         self,
@@ -274,77 +289,56 @@ class _Evaluation:
         rows: Rows,
         messages: Any,
         targets: np.ndarray,
-        output: np.ndarray,
+        output: Any,
     ) -> Asking:
         """Fills `output` with the outputs of one local rank's `targets`."""
-        edges, num_rows, alone, done = self.edges, self.edges.num_rows, self.comm.size == 1, 0
-        stage, num_sources = self.stages[work.layer], self._num_sources(work.size)
+        edges, num_rows, done = self.edges, self.edges.num_rows, 0
         layer = nnx.split(nnx.merge(self.graphdef, work.params).layers[work.layer])
-
-        relations, num_states = stage.num_relations, num_rows * max(stage.num_relations, 1)
-
-        def add(state: Any, part: Block, table: Any) -> Any:
-            part = jax.device_put(part)
-            if stage.reduce == "attention":
-                return attend(*layer, state, part, table)
-            if stage.by_each_edge:
-                return combine_edges(*layer, state, part, table)
-            return combine(state, part.with_edge_arrays({}), table, stage.reduce)
-
+        own = edges, self.stages[work.layer], layer, work.size, rank, messages
         for chunk in edges.chunks(targets):
-            own = padded(chunk - rank.first, num_rows, rank.num_own)
-            x = take(rows, own)
-            state: Any = nothing((num_states, stage.reduced_width), stage.reduce)
+            x = take(rows, padded(chunk - rank.first, num_rows, rank.num_own))
             kind = jax.device_put(self._kind(chunk))
-            if state is None:
-                state = begin(*layer, x, take(messages, own), kind)
-            count = np.zeros(num_states, np.int64)
-            for row_starts, sources, at in edges.pieces(rank, chunk, work.size):
-                if relations:
-                    of_edges = rank.columns["type"][at]
-                    row_starts = rows_by_relation(row_starts, of_edges, relations)
-                count += np.diff(row_starts)
-                columns = rank.edge_arrays(stage.edge_columns, at, work.size)
-                if work.in_place:  # the kernel reads the rows where they lie
-                    part = block(row_starts, sources, edges.num_nodes, columns)
-                    state = add(state, part, messages)
-                    continue
-                found, place = np.unique(sources, return_inverse=True)
-                asked = padded(found.astype(np.int32), num_sources, edges.num_nodes)
-                table = take(messages, asked) if alone else (yield asked)
-                part = block(row_starts, place.astype(np.int32), num_sources, columns)
-                state = add(state, part, table)
+            if work.stored is None:
+                state, count = yield from reduced(*own, chunk, x, kind)
+            else:
+                state, count = work.stored.chunk(done, chunk.size)
             ids = padded(chunk, num_rows, edges.num_nodes)
             numbers = (count.astype(np.float32), padded(rank.degree(chunk), num_rows, 0))
             given = jax.device_put((*numbers, kind, ids))
             h = update(self.graphdef, work.params, x, state, *given, work.layer)
             at = np.arange(done, done + chunk.size) if work.last else chunk - rank.first
-            output[at] = jax.device_get(h)[: chunk.size]
+            _put(output, at, jax.device_get(h))
             done += chunk.size
             self.done += chunk.size
             if self.advance is not None:
                 self.advance(self.done, self.total)
 
     def _messages(
-        self, params: Any, rows: Sequence[Rows], nodes: list[np.ndarray], layer: int
-    ) -> list[Rows]:
-        """For each local rank a row for each own node, with messages for those in `nodes`."""
-        ranks = self.edges.ranks
-        outputs = self._empty([r.num_own for r in ranks], self.stages[layer].message_width)
+        self, params: Any, rows: Sequence[Rows], targets: list[np.ndarray], layer: int
+    ) -> Sequence[Rows]:
+        """For each local rank a row for each own node, with the messages that `targets`
+        read."""
+        stage, ranks = self.stages[layer], self.edges.ranks
+        columns = by_columns(stage, self.edges.num_nodes, self.memory)
+        if not stage.projects_first and not (columns and isinstance(rows[0], RowFiles)):
+            return rows
+        nodes = self.edges.with_neighbours(targets)
+        outputs = self._empty([r.num_own for r in ranks], stage.message_width, layer, True)
         for rank, own, asked, output in zip(ranks, rows, nodes, outputs, strict=True):
             for chunk in self.edges.chunks(asked):
                 x = take(own, padded(chunk - rank.first, self.edges.num_rows, rank.num_own))
-                degree = padded(rank.degree(chunk), self.edges.num_rows, 0)
-                given = jax.device_put((degree, self._kind(chunk)))
-                m = message(self.graphdef, params, x, *given, layer)
-                output[chunk - rank.first] = jax.device_get(m)[: chunk.size]
+                if stage.projects_first:
+                    degree = padded(rank.degree(chunk), self.edges.num_rows, 0)
+                    given = jax.device_put((degree, self._kind(chunk)))
+                    x = message(self.graphdef, params, x, *given, layer)
+                _put(output, chunk - rank.first, jax.device_get(x))
         return [self._settled(output) for output in outputs]
 
     def _inputs(self, params: Any, nodes: list[np.ndarray]) -> list[Rows]:
         """For each local rank a row for each own node, with the input rows of a typed model for
         those in `nodes`."""
         edges = self.edges
-        outputs = self._empty([r.num_own for r in edges.ranks], self.in_width)
+        outputs = self._empty([r.num_own for r in edges.ranks], self.in_width, 0)
         of_ranks = zip(edges.ranks, self.features, nodes, outputs, strict=True)
         for rank, features, asked, output in of_ranks:
             for chunk in edges.chunks(asked):
@@ -352,7 +346,7 @@ class _Evaluation:
                 own = padded(chunk - rank.first, edges.num_rows, rank.num_own)
                 given = jax.device_put((ids, own))
                 h = project(self.graphdef, params, features, *given, self.schema)
-                output[chunk - rank.first] = jax.device_get(h)[: chunk.size]
+                _put(output, chunk - rank.first, jax.device_get(h))
         return [self._settled(output) for output in outputs]
 
     def _kind(self, chunk: np.ndarray) -> np.ndarray:
@@ -362,48 +356,33 @@ class _Evaluation:
         kind = self.schema.numbers(chunk).astype(np.int32)  # type: ignore[union-attr]
         return padded(kind, self.edges.num_rows, -1)
 
-    def _empty(self, sizes: Sequence[int], width: int) -> list[np.ndarray]:
-        """An uninitialised matrix for each local rank; all raise where one lacks room."""
-        return everywhere(
-            self.comm, lambda: [empty((n, width), self.memory, self.scratch) for n in sizes]
-        )
+    def _empty(
+        self, sizes: Sequence[int], width: int, layer: int | None, messages: bool = False
+    ) -> list[Any]:
+        """A matrix for each local rank, of rows or `messages` that the layer reads, or of
+        results if it is None; all ranks raise where one lacks room."""
 
-    def _settled(self, output: np.ndarray) -> Rows:
+        def of(num: int) -> np.ndarray | Spilled:
+            small = 4 * num * width <= self.memory or self.comm.size > 1 or layer is None
+            if small or 4 * num * width <= self._mapped:
+                return empty((num, width), self.memory, self.scratch)
+            stage, columns = self.stages[layer or 0], 0
+            if messages or not stage.projects_first:  # else they are read in order
+                columns = by_columns(stage, num, self.memory)
+            return Spilled((num, width), columns or width, self.scratch)
+
+        return everywhere(self.comm, lambda: [of(num) for num in sizes])
+
+    def _settled(self, output: Any) -> Rows:
+        if isinstance(output, Spilled):
+            return output
         small = computes_on_cpu() or output.nbytes <= self.memory
         return as_device(output) if small or self.comm.size > 1 else output
 
-    # -- rows of other ranks
 
-    def _num_sources(self, size: int) -> int:
-        return max(size, self.edges.num_rows)  # a block has a source for every target
-
-    def _exchange(self, layer: int, messages: Sequence[Rows], size: int) -> FeatureExchange:
-        """The exchange that fetches `size` rows of the layer's messages at a time."""
-        tables = [m if isinstance(m, SparseFeatures | tuple) else (m,) for m in messages]
-        exchange = self.exchanges.get(layer)
-        if exchange is None:
-            capacity = -(-size // self.comm.size)
-            exchange = FeatureExchange(self.comm, self.edges.offsets, tables, capacity)
-            self.exchanges[layer] = exchange
-        elif layer > 0 or self.replaced or self.typed or self.stages[layer].projects_first:
-            exchange.replace(tables)
-        return exchange
-
-    def _together(
-        self, exchange: Any, askings: Sequence[Asking], turns: int, size: int
-    ) -> None:
-        """Runs each local rank's generator to its end. All ranks exchange `size` rows `turns`
-        times, as often as the rank that asks most; a rank that has finished asks for nothing.
-        """
-        comm, nobody = self.comm, np.full(size, np.iinfo(np.int32).max, np.int32)
-
-        def advance(asking: Asking, rows: Any) -> np.ndarray:
-            try:
-                return asking.send(rows)
-            except StopIteration:
-                return nobody
-
-        wanted = [advance(asking, None) for asking in askings]
-        for _ in range(turns):
-            x, _ = exchange(comm.own(wanted))
-            wanted = list(map(advance, askings, comm.local(x)))
+def _put(output: Any, ids: np.ndarray, rows: np.ndarray) -> None:
+    """Writes the first rows, as many as there are `ids`, which ascend, to `output`."""
+    if isinstance(output, Spilled):
+        output.write(ids, rows[: len(ids)])
+    else:
+        output[ids] = rows[: len(ids)]

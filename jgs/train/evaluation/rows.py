@@ -17,13 +17,17 @@ from flax import nnx
 import jgs.ops
 from jgs.devices import host_device, to_device
 from jgs.errors import InputError
-from jgs.files.writing import mib, reserve
+from jgs.files.row_file import RowFiles, part_of_mapped
+from jgs.files.writing import reserve
 from jgs.graph import Schema, SparseFeatures, as_device
+from jgs.graph.device import aligned_empty
 from jgs.graph.typed_features import TypedFeatures, TypedRows
+from jgs.train.evaluation.spilled import Spilled, no_room
 
 # Rows of nodes: JAX arrays lie on the device, in one table or several. A NumPy array lies on
-# the host, and chunks of it are copied to the device.
-Rows = jax.Array | tuple[jax.Array, ...] | SparseFeatures | TypedFeatures | np.ndarray
+# the host, and chunks of it are copied to the device. `OnDisk` lies in files.
+OnDisk = RowFiles | Spilled
+Rows = jax.Array | tuple[jax.Array, ...] | SparseFeatures | TypedFeatures | np.ndarray | OnDisk
 
 _gather = jax.jit(jgs.ops.gather)
 
@@ -40,8 +44,33 @@ def as_rows(features: Any) -> Rows:
     return tables[0] if len(tables) == 1 else tables
 
 
+def on_disk(features: Any, most: int) -> RowFiles | None:
+    """The files of one rank's features, a matrix or several, where these are memory-mapped and
+    exceed `most` bytes; None for others."""
+    tables = features if isinstance(features, Sequence) else [features]
+    matrices = [t for t in tables if isinstance(t, jax.Array | np.ndarray) and t.ndim == 2]
+    kinds = {(table.shape[1], table.dtype) for table in matrices}
+    if len(matrices) < len(tables) or len(kinds) != 1:
+        return None
+    if sum(table.nbytes for table in matrices) <= most:
+        return None
+    found = [part_of_mapped(table) for table in matrices]
+    parts = [part for part in found if part is not None]
+    ((width, dtype),) = kinds
+    return RowFiles(parts, width, dtype) if len(parts) == len(found) else None
+
+
 def take(rows: Rows, ids: np.ndarray) -> jax.Array:
-    """float32 `[len(ids), F]`: the rows of `ids`; zeros for ids of no row."""
+    """float32 `[len(ids), F]`: the rows of `ids`; zeros for ids of no row. The ids ascend, each
+    once, but for those of no row."""
+    if isinstance(rows, OnDisk):
+        (num, width), size = rows.shape, len(ids)
+        ids = ids[: np.searchsorted(ids, num)]
+        room = aligned_empty(size * width, np.float32).reshape(size, width)
+        found = room if rows.dtype == np.float32 else np.empty((len(ids), width), rows.dtype)
+        rows.read(ids, found)
+        room[: len(ids)], room[len(ids) :] = found[: len(ids)], 0
+        return as_device(room)
     if not isinstance(rows, np.ndarray):
         return _gather(rows, jax.device_put(ids))
     real = ids < len(rows)
@@ -101,13 +130,7 @@ def empty(shape: tuple[int, int], memory: int, scratch: Path | None) -> np.ndarr
             reserve(file.fileno(), size, folder)
             return np.memmap(file, np.float32, "w+", shape=shape)
     except OSError as error:
-        raise InputError(
-            f"evaluation must have room for {mib(size)} MiB in {folder}: a layer's rows exceed "
-            "its working memory",
-            error.strerror,
-            "Free space there, choose another disk by --scratch (in jgs.predict by TMPDIR), or "
-            f"keep the rows in memory with --eval-memory {mib(size)} or more.",
-        ) from None
+        raise no_room(size, folder, error) from None
 
 
 def scratch_folder(folder: str) -> Path:

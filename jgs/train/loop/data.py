@@ -37,7 +37,8 @@ from jgs.graph import (
 )
 from jgs.graph.typed_features import scales_of, shown_tables, split_by_type
 from jgs.models import read_inputs
-from jgs.sampling import HotRows, Loader, Sampler, SamplerSchedule
+from jgs.models.inputs import Placed
+from jgs.sampling import DiskRows, HotRows, Loader, Sampler, SamplerSchedule
 from jgs.sampling.base import State
 from jgs.sampling.loading.items import num_items
 from jgs.sampling.loading.stages import samplers_of
@@ -76,6 +77,7 @@ class Data:
       negatives, label_names: as in `jgs.data.dataset.Plain`.
       table: the `jgs.data.LabelTable`, with ids of `graphs`, or None.
       hot: the rows that lie on the devices, `[D, K, F]`, see `HotRows`; None: none do.
+      scratch: a folder for what is larger than memory, or None.
       in_place: whether rows may be read where they lie in the ranks' tables: those of batches
         that stay on the host.
       direct: whether batches may name their inputs by node id, so that the first layer can read
@@ -94,6 +96,7 @@ class Data:
     direct: bool
     in_place: bool = True
     hot: Any = None
+    scratch: Path | None = None
     own_ids: np.ndarray | None = None
     node_ids: NodeIds | None
     _items: Any = None
@@ -262,6 +265,8 @@ class WholeData(Data):
             states=states,
             device=device or host_device(),
         )
+        if config.feature_memory and not judged:
+            return make(read=self._on_disk(reduce))
         if device is None or not config.device_memory:
             return make(read=read)
         memory = config.device_memory << 20
@@ -271,6 +276,23 @@ class WholeData(Data):
         del hot.table  # `hot` is the loader's from here on, which reads the other rows
         one = not isinstance(sampler, SamplerSchedule)
         return make(read=hot, capacity=counted.capacity if one else None)
+
+    def _on_disk(self, reduce: str | None) -> DiskRows:
+        """The features in their files, some rows in memory; `reduce` as in `loader`."""
+
+        def inputs(tables: Any, place: jax.Array, batch: MiniBatch) -> Any:
+            placed = Placed(tables, place)
+            controlled = batch.block(0).control is not None
+            return placed.rows() if controlled else placed.inputs(batch, reduce or "")
+
+        block = self._config.feature_block
+        return DiskRows(
+            self.features[0],
+            self._config.feature_memory << 20,
+            scratch=self.scratch if block else None,
+            block=max(block, 1),
+            then=inputs if reduce is not None else None,
+        )
 
     def split(self, name: str) -> list[np.ndarray]:
         return [getattr(self.plain, f"{name}_idx")]

@@ -134,7 +134,8 @@ class Job:
         """Makes the loader and what `metric` needs; `key` decides the draws. `scratch` is the
         run folder or None; what samplers have computed of the graph is kept there."""
         config, data = self.config, self.data
-        direct = data.direct and model.input_reduce is not None and not config.device_memory
+        listed = config.device_memory or config.feature_memory  # rows are read by node
+        direct = data.direct and model.input_reduce is not None and not listed
         sampler = make_sampler(config, direct, lambda: model.message_widths)
         # What is drawn is the same, and so is the state, but for the widths of messages.
         known = {repr(each): state for each, state in self._states.items()}
@@ -154,6 +155,13 @@ class Job:
                 f"{config.device_memory} MiB for {data.name} on {self.place}",
                 "Leave it out.",
             )
+        if config.feature_memory and (config.partition or config.device_memory):
+            raise InputError(
+                "--feature-memory must be without --partition and --device-memory",
+                f"{config.feature_memory} MiB beside one of them",
+                "Leave one out: the features of parts are memory-mapped.",
+            )
+        data.scratch = self._scratch or scratch
         self.loader = data.loader(sampler, key, model.input_reduce, states, device=device)
         if (hot := data.hot) is not None:
             self._hot, joined = hot, partial(_placed, whole=model.input_reduce is None)

@@ -7,7 +7,7 @@ import json
 import math
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,6 +21,7 @@ from jgs.dist.communicators.broadcast import broadcast_arrays, broadcast_text, e
 from jgs.dist.communicators.comm import all_gather_rows
 from jgs.dist.supervision.phases import WAITING, enter, phase
 from jgs.errors import InputError
+from jgs.files.row_file import DiskError
 from jgs.interrupts import WORDS, status_of
 from jgs.sampling.edges.random import threefry
 from jgs.train.config import Config
@@ -295,7 +296,7 @@ class _Training:
                 return pressed() or self.terminated()
 
             # A step begins when its batch is there: the epoch's cache may be planned before it.
-            for batch, x in job.batches(meter):
+            for batch, x in self._batches(meter):
                 self.at_step(first + loader.step - 0.5)
                 with meter.timing("computing"), phase("computing"):
                     learner.step(batch, x, stopped())
@@ -318,6 +319,19 @@ class _Training:
         if pressed():  # it came after the last step
             raise KeyboardInterrupt
         return meter
+
+    def _batches(self, meter: Meter) -> Iterator[tuple[Any, Any]]:
+        """The batches left in the epoch. Where the rows of one cannot be read, a checkpoint
+        keeps the steps that have been made."""
+        first = self.loader.step
+        try:
+            yield from self.job.batches(meter)
+        except DiskError:
+            if self.job.comm.size == 1 and self.loader.step > first:
+                self._finite_loss("the epoch under way")
+                self.save()
+                self.say(f"a checkpoint has what was learned up to step {self.step()}")
+            raise
 
     # -- the end -------------------------------------------------------------------------------
 

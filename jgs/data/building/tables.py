@@ -1,0 +1,163 @@
+"""Tables of edges or of features, read piece by piece: Parquet and CSV."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from jgs.errors import InputError, refusing
+from jgs.graph.formats.tables import read_columns, require
+
+TABLES = (".parquet", ".csv", ".csv.gz")
+_BLOCK = 1 << 24  # bytes of text that are parsed at once
+
+
+class Columns(NamedTuple):
+    """What the columns of tables of edges are called.
+
+    Fields:
+      src, dst: the ends of the edges.
+      weight: the weights; None: `edge_weight`, if there is one.
+      time: the times; None: `edge_time` or `time`, if there is one.
+      columns: those that become edge columns; None: all others.
+    """
+
+    src: str = "src"
+    dst: str = "dst"
+    weight: str | None = None
+    time: str | None = None
+    columns: tuple[str, ...] | None = None
+
+    def roles(self, what: str, found: list[str]) -> dict[str, str]:
+        """What each column that is read becomes, by its name in a table that has the columns
+        `found`. Raises `InputError` where one is missing."""
+        weight = self.weight or ("edge_weight" if "edge_weight" in found else None)
+        times = [name for name in ("edge_time", "time") if name in found]
+        time = self.time or (times[0] if times else None)
+        special = {self.src: "src", self.dst: "dst"}
+        special |= {} if weight is None else {weight: "edge_weight"}
+        special |= {} if time is None else {time: "edge_time"}
+        others = (
+            [n for n in found if n not in special] if self.columns is None else self.columns
+        )
+        require(what, found, [*special, *others])
+        return special | {name: name for name in others if name not in special}
+
+
+class TableFile:
+    """A Parquet or CSV file. `rows` is their number, None for text. Raises `InputError`."""
+
+    def __init__(self, path: Path, columns: Columns | None):
+        self._path, self.rows = path, None
+        self._arrow = _pyarrow(path)
+        kind = "Parquet" if path.suffix == ".parquet" else "CSV"
+        self._rule = f"{path} must be a whole {kind} file"
+        if kind == "Parquet":
+            with self._refusing():
+                file = self._arrow.parquet.ParquetFile(path)
+                self.rows, names = file.metadata.num_rows, file.schema_arrow.names
+        else:
+            with self._refusing(), self._open_csv({}) as file:
+                names = file.schema.names
+        if len(set(names)) < len(names):
+            raise InputError(f"{path} must have columns of different names", names, "Rename.")
+        self.names = names
+        plain = {name: name for name in names}
+        self._roles = plain if columns is None else columns.roles(str(path), names)
+
+    def _refusing(self) -> Any:
+        errors = (self._arrow.ArrowException, OSError, ValueError)
+        return refusing(errors, self._rule, "Write it again.")
+
+    def _open_csv(self, types: dict[str, Any]) -> Any:
+        csv = self._arrow.csv
+        return csv.open_csv(
+            self._path,
+            csv.ReadOptions(block_size=_BLOCK, use_threads=False),
+            convert_options=csv.ConvertOptions(column_types=types),
+        )
+
+    def chunks(self, first: int, most: int) -> Iterator[dict[str, np.ndarray]]:
+        """The rows from number `first` on, at most `most` a chunk, with their columns by what
+        they become."""
+        for batch in self._batches(first, most):
+            table = self._arrow.Table.from_batches([batch]).select(list(self._roles))
+            found = read_columns(table)
+            for at in range(0, len(table), most):
+                yield {self._roles[n]: array[at : at + most] for n, array in found.items()}
+
+    def _batches(self, first: int, most: int) -> Iterator[Any]:
+        if self.rows is None:
+            types = {"src": "int64", "dst": "int64", "edge_weight": "double"}
+            kinds = {n: types[role] for n, role in self._roles.items() if role in types}
+            with self._refusing():
+                source = self._open_csv(
+                    {n: self._arrow.type_for_alias(k) for n, k in kinds.items()}
+                )
+            skip = first
+        else:
+            with self._refusing():
+                file = self._arrow.parquet.ParquetFile(self._path)
+                groups, skip = _groups_from(file.metadata, first)
+                source = file.iter_batches(most, groups, list(self._roles), use_threads=False)
+        batches = iter(source)
+        while True:
+            with self._refusing():
+                batch = next(batches, None)
+            if batch is None:
+                return
+            if skip >= batch.num_rows:
+                skip -= batch.num_rows
+                continue
+            yield batch.slice(skip)
+            skip = 0
+
+    def largest_id(self) -> int | None:
+        """The largest id of a node, as a Parquet file's statistics have it; None where none
+        are there."""
+        if self.rows is None:
+            return None
+        with self._refusing():
+            found = self._arrow.parquet.ParquetFile(self._path).metadata
+        ends = [name for name, role in self._roles.items() if role in ("src", "dst")]
+        most = -1
+        for group in range(found.num_row_groups):
+            columns = [found.row_group(group).column(i) for i in range(found.num_columns)]
+            for column in (c for c in columns if c.path_in_schema in ends):
+                known = column.statistics
+                if column.num_values == 0:
+                    continue
+                if known is None or not known.has_min_max or not isinstance(known.max, int):
+                    return None
+                most = max(most, known.max)
+        return most
+
+
+def _groups_from(metadata: Any, first: int) -> tuple[list[int], int]:
+    """The row groups of a Parquet file from that of row `first` on, and how many of their rows
+    come before it."""
+    begin = 0
+    for group in range(metadata.num_row_groups):
+        size = metadata.row_group(group).num_rows
+        if first < begin + size:
+            return list(range(group, metadata.num_row_groups)), first - begin
+        begin += size
+    return [], 0
+
+
+def _pyarrow(path: Path) -> Any:
+    try:
+        # Optional, and a slow import.
+        import pyarrow
+        import pyarrow.csv
+        import pyarrow.parquet
+    except ImportError:
+        raise InputError(
+            f"pyarrow must be installed to read {path}",
+            "no such module",
+            "Install it with pip install 'jgs[tables]'.",
+        ) from None
+    return pyarrow

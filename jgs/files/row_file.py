@@ -1,0 +1,245 @@
+"""`RowFiles`: rows of a matrix that lies in files, read past the page cache."""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import os
+import weakref
+from bisect import bisect_right
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from jgs import kernels
+from jgs.errors import InputError
+from jgs.files.npy import npy_layout
+
+THREADS = 32
+_GAP = 16 << 10  # bytes between rows that are rather read than passed over
+_MOST = 256 << 10  # bytes of a request
+_PAGE = 4096
+_SHORT, _NO_MEMORY = -1, -2  # what the kernel returns beside numbers of errors
+
+
+class DiskError(InputError):
+    """A file can no longer be read, or written."""
+
+
+class FilePart(NamedTuple):
+    """`rows` rows of a matrix, in a file from the byte `begin` on."""
+
+    path: Path
+    begin: int
+    rows: int
+
+
+class _Files(ctypes.Structure):
+    """See `jgs/kernels/read_rows.h`."""
+
+    _fields_ = (
+        ("num_files", ctypes.c_int64),
+        ("row_bytes", ctypes.c_int64),
+        ("file", ctypes.c_void_p),
+        ("begin", ctypes.c_void_p),
+        ("first", ctypes.c_void_p),
+        ("align", ctypes.c_int64),
+        ("gap", ctypes.c_int64),
+        ("most", ctypes.c_int64),
+        ("threads", ctypes.c_int64),
+    )
+
+
+class RowFiles:
+    """A matrix `[N, F]` whose rows lie in files, in order.
+
+    Files are opened with O_DIRECT where the file system has it, so that reading takes no memory
+    for pages and the rates are the disk's. Rows that lie close together are read in one
+    request, and `threads` requests are under way at once.
+
+    Args:
+      parts: the files, of which each has some of the rows.
+      width: `F`.
+      dtype: of the numbers, as they lie in the files.
+      threads: int, at least 1.
+
+    Attributes:
+      shape, dtype: `(N, F)`, and that of the numbers.
+      row_bytes: those of a row.
+      direct: whether files are read past the page cache.
+      requests, bytes: how many requests were made so far, and the bytes that they read.
+
+    Raises `InputError` where a file cannot be opened.
+    """
+
+    def __init__(
+        self, parts: Sequence[FilePart], width: int, dtype: Any, threads: int = THREADS
+    ):
+        self._parts, self.dtype = tuple(parts), np.dtype(dtype)
+        self._first = np.cumsum([0, *(part.rows for part in parts)], dtype=np.int64)
+        self.shape = int(self._first[-1]), width
+        self.requests = self.bytes = 0
+        self.row_bytes = width * self.dtype.itemsize
+        opened = {path: _opened(path) for path in {part.path for part in parts}}
+        self._close = weakref.finalize(self, _close, [file for file, _ in opened.values()])
+        self._align = max((align for _, align in opened.values()), default=1)
+        self.direct = self._align > 1
+        # Kept, for the kernel has their addresses.
+        self._file = np.array([opened[part.path][0] for part in parts], np.int32)
+        self._begin = np.array([part.begin for part in parts], np.int64)
+        addresses = (each.ctypes.data for each in (self._file, self._begin, self._first))
+        most = max(_MOST, self.row_bytes + 2 * _PAGE)
+        self._files = _Files(
+            len(self._parts), self.row_bytes, *addresses, self._align, _GAP, most, threads
+        )
+
+    @classmethod
+    def of_npy(cls, paths: Sequence[str | os.PathLike], dtype: Any = None, **options: Any):
+        """The matrix of `.npy` files `[n_i, F]` of one dtype, one below the other. `dtype`: how
+        their numbers are read, where NumPy has no name for it, such as `jax.numpy.bfloat16`.
+        Raises `InputError`."""
+        parts, kinds = [], set()
+        for path in map(Path, paths):
+            shape, kind, begin = npy_layout(path)
+            if len(shape) != 2:
+                raise InputError(
+                    f"{path} must be a matrix, a row for each node", list(shape), "Reshape it."
+                )
+            parts.append(FilePart(path, begin, shape[0]))
+            kinds.add((shape[1], kind))
+        if len(kinds) != 1:
+            raise InputError(
+                "files of one table must have the same width and dtype",
+                ", ".join(f"{kind}[n, {width}]" for width, kind in sorted(kinds, key=str)),
+                "Give the parts of one matrix, in order.",
+            )
+        ((width, kind),) = kinds
+        if dtype is not None and np.dtype(dtype).itemsize != kind.itemsize:
+            raise InputError(
+                f"dtype must be one of {kind.itemsize} bytes, as the files have",
+                np.dtype(dtype),
+                "Give that of the numbers in the files.",
+            )
+        return cls(parts, width, dtype or kind, **options)
+
+    def read(self, rows: np.ndarray, out: np.ndarray) -> None:
+        """Reads `rows`, int32 `[n]`, ascending, each once, to the first `n` rows of `out`
+        `[>= n, F]`, contiguous. Raises `DiskError` where a file cannot be read, or ends."""
+        assert out.flags.c_contiguous
+        assert out.dtype == self.dtype
+        assert len(out) >= len(rows)
+        assert not len(rows) or (rows[0] >= 0 and rows[-1] < self.shape[0])
+        read = self._read_kernel if kernels.available() else self._read_plain
+        error, file = read(np.ascontiguousarray(rows, np.int32), out)
+        if error == _NO_MEMORY:
+            raise MemoryError("reading rows")
+        if error:
+            raise DiskError(
+                f"{self._parts[file].path} must stay readable, with all of its rows",
+                "a file that ends before" if error == _SHORT else os.strerror(error),
+                "Restore the file, or its disk.",
+            )
+
+    def _read_kernel(self, rows: np.ndarray, out: np.ndarray) -> tuple[int, int]:
+        found = np.zeros(3, np.int64)
+        error = kernels.function("JgsReadRows", ctypes.c_int64)(
+            ctypes.byref(self._files), ctypes.c_void_p(rows.ctypes.data),
+            ctypes.c_int64(rows.size), ctypes.c_void_p(out.ctypes.data),
+            ctypes.c_void_p(found.ctypes.data),
+        )  # fmt: skip
+        self.requests, self.bytes = self.requests + int(found[1]), self.bytes + int(found[2])
+        return error, int(found[0])
+
+    def _read_plain(self, rows: np.ndarray, out: np.ndarray) -> tuple[int, int]:
+        """`_read_kernel` in Python: a request for each row."""
+        size, align, first = self.row_bytes, self._align, self._first.tolist()
+
+        def read(which: int) -> tuple[int, int, int]:
+            row = int(rows[which])
+            file = bisect_right(first, row) - 1
+            begin = self._parts[file].begin + (row - first[file]) * size
+            start = begin // align * align
+            want = -(-(begin + size - start) // align) * align
+            with mmap.mmap(-1, max(want, 1)) as buffer:  # as aligned as O_DIRECT asks for
+                try:
+                    got = os.preadv(self._file[file], [buffer], start)
+                except OSError as error:
+                    return error.errno or _SHORT, file, 0
+                if start + got < begin + size:
+                    return _SHORT, file, 0
+                row_bytes = buffer[begin - start : begin - start + size]
+            out[which] = np.frombuffer(row_bytes, self.dtype)
+            return 0, file, want
+
+        if size == 0:
+            return 0, 0
+        with ThreadPoolExecutor(self._files.threads) as pool:
+            found = list(pool.map(read, range(rows.size)))
+        self.requests += len(found)
+        self.bytes += sum(want for _, _, want in found)
+        return next(((error, file) for error, file, _ in found if error), (0, 0))
+
+
+def copy_rows(rows: np.ndarray, source: np.ndarray, target: np.ndarray, table: np.ndarray):
+    """Copies `rows[source]` to `table[target]`; both int32 `[n]`, and no target is twice."""
+    if not kernels.available():
+        table[target] = rows[source]
+        return
+    assert rows.flags.c_contiguous
+    assert table.flags.c_contiguous
+    pointers = (ctypes.c_void_p(each.ctypes.data) for each in (rows, source, target))
+    sizes = ctypes.c_int64(source.size), ctypes.c_int64(rows[:1].nbytes)
+    kernels.function("JgsCopyRows", None)(*pointers, *sizes, ctypes.c_void_p(table.ctypes.data))
+
+
+def part_of_mapped(array: Any) -> FilePart | None:
+    """Where the rows of a matrix lie whose memory is a mapping of a file: a NumPy memory map,
+    or a JAX array of one on the CPU. None for others."""
+    view = np.asarray(array)
+    if view.ndim != 2 or view.nbytes == 0 or not view.flags.c_contiguous:
+        return None
+    begin, end = view.ctypes.data, view.ctypes.data + view.nbytes
+    try:
+        lines = Path("/proc/self/maps").read_text("utf-8", "replace").splitlines()
+    except OSError:  # not Linux
+        return None
+    for line in lines:
+        fields = line.split(maxsplit=5)
+        first, last = (int(text, 16) for text in fields[0].split("-"))
+        if first <= begin and end <= last and len(fields) == 6 and fields[5][0] == "/":
+            path = Path(fields[5])
+            here = path.is_file() and path.stat().st_ino == int(fields[4])
+            place = int(fields[2], 16) + begin - first
+            return FilePart(path, place, len(view)) if here else None
+    return None
+
+
+def _opened(path: Path) -> tuple[int, int]:
+    """A descriptor of the file, and of what its requests must be multiples."""
+    try:
+        if hasattr(os, "O_DIRECT"):
+            for align in (512, _PAGE):
+                try:
+                    file = os.open(path, os.O_RDONLY | os.O_DIRECT | os.O_CLOEXEC)
+                except OSError:
+                    break  # this file system has none; or a fault, which is met below
+                with mmap.mmap(-1, _PAGE) as buffer, memoryview(buffer) as view:
+                    try:
+                        with view[:align] as part:
+                            os.preadv(file, [part], align)
+                        return file, align
+                    except OSError:
+                        os.close(file)
+        return os.open(path, os.O_RDONLY | os.O_CLOEXEC), 1
+    except OSError as error:
+        raise InputError(
+            f"{path} must be a file that can be read", error.strerror, "Check the path."
+        ) from None
+
+
+def _close(files: Sequence[int]) -> None:
+    for file in files:
+        os.close(file)

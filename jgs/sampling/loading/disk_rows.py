@@ -1,0 +1,353 @@
+"""`DiskRows`: features on disk, of which the rows that the next steps need are in memory.
+
+A sample is a function of its key, so the next batches can be drawn before their rows are read.
+It is then known what each row is needed for next, and those that are needed first stay. This is
+Belady's rule, without traces of earlier epochs (Ginex, VLDB 2022) or a choice of hot rows.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jgs.errors import InputError
+from jgs.files.packed_rows import PackedRows
+from jgs.files.row_file import THREADS, RowFiles, copy_rows, part_of_mapped
+from jgs.graph import MiniBatch, TypedFeatures, TypedRows, as_device
+from jgs.graph.device import aligned_empty
+from jgs.ops import gather
+from jgs.sampling.capacity import round_up
+from jgs.sampling.checks import require_int
+from jgs.sampling.loading.row_pool import MOST_STEPS, Taken, row_pool
+from jgs.sampling.loading.rows_together import RowsTogether
+
+WINDOW = 31  # as good as knowing all steps on RMAT graphs: python -m benchmarks.disk
+BLOCK = 256
+_REMEDY = "Save them: numpy.save, Dataset.save, or jgs data build."
+
+
+class DiskTable:
+    """A matrix `[N, F]` in files, of which some rows are in memory.
+
+    Args:
+      files: the matrix.
+      memory: bytes for rows.
+      pinned: int32 `[K]`, rows that stay in memory for ever.
+
+    Attributes:
+      capacity: how many rows may stay in memory.
+      nbytes: the memory that is in use: of the rows that stay, those that were read for the
+        latest step, and the plan.
+      rows_read: how many rows were read so far.
+    """
+
+    def __init__(self, files: RowFiles, memory: int, pinned: np.ndarray):
+        self.files = files
+        num_rows, width = files.shape
+        self.capacity = min(num_rows, memory // max(width * files.dtype.itemsize, 1))
+        if pinned.size > self.capacity:
+            raise InputError(
+                "the pinned rows must fit the memory for rows",
+                f"{pinned.size:,} rows, and memory for {self.capacity:,}",
+                "Pin fewer, or give more memory.",
+            )
+        self._pinned = np.sort(pinned)
+        self._kept, self._kept_on_host = self._room(self.capacity)
+        self._read, self._read_on_host = self._room(0)
+        files.read(self._pinned, self._kept_on_host)
+        self.rows_read = pinned.size
+        self.forget()
+
+    @property
+    def nbytes(self) -> int:
+        return self._kept_on_host.nbytes + self._read_on_host.nbytes + self._pool.nbytes
+
+    def forget(self) -> None:
+        """Has no row in memory any more but the pinned ones."""
+        self._pool = row_pool(self.files.shape[0], self.capacity, self._pinned)
+        self.reset, self.see, self.take = self._pool.reset, self._pool.see, self._pool.take
+
+    def fetched(
+        self, taken: Taken, read: Callable[[np.ndarray], None]
+    ) -> tuple[jax.Array, jax.Array]:
+        """Has `read` read the missing rows. Returns the tables, numbered as one, in which the
+        step has its places. They hold until `keep` is called."""
+        size = taken.missing.size
+        if size > len(self._read_on_host):
+            self._read, self._read_on_host = self._room(round_up(size + size // 8))
+        read(self._read_on_host)
+        self.rows_read += size
+        return self._kept, self._read
+
+    def keep(self, taken: Taken) -> None:
+        """Moves those of the rows that were read to where they stay."""
+        copy_rows(self._read_on_host, taken.source, taken.target, self._kept_on_host)
+
+    def _room(self, size: int) -> tuple[jax.Array, np.ndarray]:
+        """Room for so many rows as JAX and NumPy see it, the same memory."""
+        width = self.files.shape[1]
+        memory = aligned_empty(size * width, self.files.dtype).reshape(size, width)
+        table = as_device(memory)
+        if memory.nbytes and table.unsafe_buffer_pointer() != memory.ctypes.data:
+            raise RuntimeError("JAX copied an aligned array of the host")
+        return table, memory
+
+
+class DiskRows:
+    """Features on disk for a `Loader`, which has the rows of its batches read ahead.
+
+    `Loader(..., read=DiskRows("features.npy", memory=1 << 30))` yields pairs of a batch and the
+    rows of its nodes, float32 `[S, F]` with zeros in padding: the bits of `jgs.ops.gather`. The
+    next `window` batches are drawn first. The rows that a batch lacks are read past the page
+    cache, in order of their place in the file, and stay while known batches need them sooner
+    than others (Belady, IBM Systems Journal 1966). What is in memory changes no result.
+
+    A batch alone needs rows that lie far apart, so `threads` requests are under way at once.
+    With a `scratch` folder the rows that the batches of a `block` lack are read in one pass
+    over the file, and written to a scratch file, batch by batch, where they are read in turn.
+    Most disks give rows in order many times faster, although each is then read twice and
+    written once. The batches of a block are drawn twice.
+
+    Args:
+      features: the path of a `.npy` file `[N, F]`; several paths, the parts of one table in
+        order; or a matrix that is a memory map of a file, like the features of a saved
+        `Dataset`; or a tuple of such, numbered as one; or `TypedFeatures` of these, for which
+        the loader yields `TypedRows`.
+      memory: bytes of the rows that stay in memory. Beside them there are 8 bytes for each of
+        the `N` rows, 12 bytes for each that stays, the rows that one step lacks, and the
+        batches of the window, or their nodes and 64 MiB where there is a `scratch`.
+      scratch: an existing folder on a disk, which then has the missing rows of two blocks, in
+        files without names; None: each batch's rows are read from `features`, as always for
+        samplers that learn.
+      block: how many batches a block has, from 1 to 4096. A loop's first one has fewer.
+      window: how many batches are known ahead, from 0 to 31.
+      pinned: int `[K]`, distinct nodes whose rows stay in memory for ever.
+      then: a jittable function of tables, places and the batch, called in place of
+        `gather(tables, places)`. Its result is what the loader yields beside the batch. Not for
+        `TypedFeatures`.
+      dtype: of the numbers in `.npy` files for which NumPy has no name: `jax.numpy.bfloat16`.
+      scale: number or float32 `[F]` by which the rows are multiplied, as int8 features need.
+      threads: how many requests are under way at once.
+
+    Attributes:
+      shape: `(N, F)`; of `TypedFeatures` with the sum of the widths.
+      capacity: how many rows may stay in memory.
+      direct: whether files are read past the page cache.
+      nbytes: the memory in use, without batches.
+      counts: the `disk_rows` that batches lacked so far, the `disk_requests` by which they were
+        read from `features`, their `disk_bytes`, and the `scratch_bytes` written.
+
+    One loop at a time may use it. Raises `InputError`; in the loop too, where a file can no
+    longer be read.
+    """
+
+    def __init__(
+        self,
+        features: Any,
+        memory: int,
+        *,
+        scratch: str | os.PathLike | None = None,
+        block: int = BLOCK,
+        window: int = WINDOW,
+        pinned: Any = (),
+        then: Callable[[Any, Any, MiniBatch], Any] | None = None,
+        dtype: Any = None,
+        scale: Any = None,
+        threads: int = THREADS,
+    ):
+        memory, threads = require_int("memory", memory, 0), require_int("threads", threads, 1)
+        self.window = require_int("window", window, 0)
+        if self.window > MOST_STEPS:
+            raise InputError(f"window must be at most {MOST_STEPS}", window, "Lower it.")
+        self.block = require_int("block", block, 1)
+        if self.block > 4096:
+            raise InputError("block must be at most 4096", block, "Lower it.")
+        self.scratch = None if scratch is None else Path(scratch)
+        if self.scratch is not None and not self.scratch.is_dir():
+            raise InputError("scratch must be a folder", scratch, "Make it, or name another.")
+        self.scratch_bytes = self._planned = self._made = 0
+        self._typed = features if isinstance(features, TypedFeatures) else None
+        if self._typed is not None and (then is not None or scale is not None):
+            raise InputError(
+                "then and scale must be for one table", "TypedFeatures", "Leave them out."
+            )
+        tables = (features,) if self._typed is None else self._typed.tables
+        files = [None if t is None else _files_of(t, dtype, threads) for t in tables]
+        there = [each for each in files if each is not None]
+        num_rows = there[0].shape[0] if self._typed is None else self._typed.num_nodes
+        self.shape = num_rows, sum(each.shape[1] for each in there)
+        self.direct = all(each.direct for each in there)
+        own = self._of_tables(_checked(pinned, num_rows))
+        sizes = [0 if f is None else f.shape[0] * f.row_bytes for f in files]
+        self._tables = [
+            None
+            if f is None
+            else DiskTable(f, memory * size // max(sum(sizes), 1), rows[rows >= 0])
+            for f, size, rows in zip(files, sizes, own, strict=True)
+        ]
+        self._there = [table for table in self._tables if table is not None]
+        self.files = [table.files for table in self._there]
+        self._then, self._together = jax.jit(then or _then(scale)), RowsTogether()
+
+    @property
+    def capacity(self) -> int:
+        return sum(table.capacity for table in self._there)
+
+    @property
+    def nbytes(self) -> int:
+        return sum(table.nbytes for table in self._there)
+
+    @property
+    def counts(self) -> dict[str, int]:
+        return {
+            "disk_rows": sum(table.rows_read for table in self._there),
+            "disk_requests": sum(table.files.requests for table in self._there),
+            "disk_bytes": sum(table.files.bytes for table in self._there),
+            "scratch_bytes": self.scratch_bytes,
+        }
+
+    def begin(self) -> None:
+        """Forgets the batches that were seen. Rows stay in memory, unless a batch was planned
+        whose rows were never read."""
+        for table in self._there:
+            if self._planned == self._made:
+                table.reset()
+            else:
+                table.forget()
+        self._planned = self._made = 0
+
+    def rows_of(self, batch: MiniBatch) -> list[np.ndarray]:
+        """For each table int32 `[S]`, the rows that the batch reads, -1 for none."""
+        self._check(batch)
+        every = zip(self._tables, self._of_tables(batch.nodes), strict=True)
+        return [rows for table, rows in every if table is not None]
+
+    def see(self, rows: Sequence[np.ndarray], number: int) -> None:
+        """Makes known a batch, used after all that are, by its `rows_of`."""
+        for table, own in zip(self._there, rows, strict=True):
+            table.see(own, number)
+
+    def plan(self, rows: Sequence[np.ndarray], number: int) -> list[Taken]:
+        """Passes over the first known batch, whose rows these are: what each table does."""
+        self._planned += 1
+        return [t.take(own, number) for t, own in zip(self._there, rows, strict=True)]
+
+    def make(
+        self,
+        batch: MiniBatch,
+        plan: list[Taken],
+        packed: Sequence[PackedRows] = (),
+        number: int = 0,
+    ) -> Any:
+        """What goes with the batch, of which `plan` was made, the next one in order. Its rows
+        are read as those of the step `number` of `packed`, by table, or where they lie."""
+        tables = []
+        for i, (table, taken) in enumerate(zip(self._there, plan, strict=True)):
+            if packed:
+                tables.append(table.fetched(taken, partial(packed[i].read, number)))
+            else:
+                tables.append(table.fetched(taken, partial(table.files.read, taken.missing)))
+        if self._typed is None:
+            made = self._then(tables[0], as_device(plan[0].place), batch)
+        else:
+            made = self._together(self._typed_rows(batch, tables, plan))
+        made = jax.block_until_ready(made)
+        for table, taken in zip(self._there, plan, strict=True):
+            table.keep(taken)
+        self._made += 1
+        return made
+
+    def _typed_rows(
+        self, batch: MiniBatch, tables: Sequence[Any], plan: Sequence[Taken]
+    ) -> TypedRows:
+        assert self._typed is not None
+        own = iter(zip(tables, plan, strict=True))
+        kind, place = self._typed.schema.type_and_place(batch.nodes)
+        every, places = [], np.array(place)
+        for number, table in enumerate(self._tables):
+            found, taken = (None, None) if table is None else next(own)
+            every.append(found)
+            if taken is not None:
+                mine = np.asarray(kind) == number
+                places[mine] = taken.place[mine]
+        return TypedRows(tuple(every), kind, as_device(places))
+
+    def _of_tables(self, nodes: Any) -> list[np.ndarray]:
+        """For each table int32 `[S]`, the row of each of `nodes`, -1 for none."""
+        if self._typed is None:
+            return [np.asarray(nodes, np.int32)]
+        kind, place = map(np.asarray, self._typed.schema.type_and_place(nodes))
+        num = len(self._typed.tables)
+        return [np.where(kind == i, place, np.int32(-1)) for i in range(num)]
+
+    def _check(self, batch: MiniBatch) -> None:
+        if not isinstance(batch, MiniBatch):
+            raise InputError(
+                "what rows are read for must be a MiniBatch",
+                f"a {type(batch).__name__} of `after`",
+                "Read rows by a function of yours, or leave `after` out.",
+            )
+        if batch.num_nodes != self.shape[0]:
+            raise InputError(
+                "features must have a row for each node of the graph",
+                f"{self.shape[0]:,} rows for {batch.num_nodes:,} nodes",
+                "Give those of the loader's graph.",
+            )
+        if batch.direct_inputs:
+            raise InputError(
+                "features on disk must be read for batches that list their input nodes",
+                "relabel_inputs=False",
+                "Leave it out.",
+            )
+
+
+def _then(scale: Any) -> Callable[[Any, Any, MiniBatch], jax.Array]:
+    factor = None if scale is None else jnp.asarray(scale, jnp.float32)
+
+    def rows(tables: Any, place: jax.Array, batch: MiniBatch) -> jax.Array:
+        found = gather(tables, place)
+        return found if factor is None else found * factor
+
+    return rows
+
+
+def _checked(pinned: Any, num_rows: int) -> np.ndarray:
+    nodes = np.asarray(pinned if np.size(pinned) else np.zeros(0, np.int32))
+    good = nodes.ndim == 1 and nodes.dtype.kind in "iu" and np.unique(nodes).size == nodes.size
+    if not good or ((nodes < 0) | (nodes >= num_rows)).any():
+        raise InputError(
+            f"pinned nodes must be distinct ids in [0, {num_rows}), an array [K]",
+            f"{nodes.dtype}{list(nodes.shape)}",
+            "Give those that batches read most, or leave them out.",
+        )
+    return nodes.astype(np.int32)
+
+
+def _files_of(table: Any, dtype: Any, threads: int) -> RowFiles:
+    """The files of a table, given as `DiskRows` takes it. Raises `InputError`."""
+    if isinstance(table, RowFiles):
+        return table
+    if isinstance(table, str | os.PathLike):
+        return RowFiles.of_npy([table], dtype, threads=threads)
+    several = isinstance(table, Sequence)
+    if several and table and all(isinstance(each, str | os.PathLike) for each in table):
+        return RowFiles.of_npy(table, dtype, threads=threads)
+    parts = []
+    for one in table if several else [table]:
+        part = part_of_mapped(one)
+        if part is None:
+            raise InputError(
+                "features that are read from disk must be dense matrices that lie in files",
+                f"a {type(one).__name__} in memory",
+                _REMEDY,
+            )
+        parts.append(part)
+    first = table[0] if several else table
+    return RowFiles(parts, first.shape[1], first.dtype, threads)
