@@ -15,7 +15,7 @@ from flax import nnx
 import jgs
 from benchmarks import worker
 from benchmarks.disk import BATCH, CLASSES
-from jgs.graph import as_device
+from jgs.graph import as_device, read_ahead
 from jgs.models import GraphSAGE, read_inputs
 from jgs.models.inputs import Placed
 from jgs.sampling import DiskRows, Loader, Neighbors
@@ -31,6 +31,11 @@ def main() -> None:
     mapped, labels = (worker.array(task["features"], n) for n in ("features", "labels"))
     way, steps = task["way"], task["steps"]
     seeds = np.load(task["seeds"], mmap_mode="r")[: steps * BATCH]
+    if way.startswith("drawn"):
+        if way == "drawn ahead":
+            graph = read_ahead(graph)
+        print(json.dumps({"seconds": [drawn(graph, seeds[: steps * BATCH])]}))
+        return
     loader, rows = make_loader(way, graph, mapped, seeds, task)
     model = GraphSAGE(mapped.shape[1], HIDDEN, CLASSES, len(FANOUTS), rngs=nnx.Rngs(0))
     graphdef, params = nnx.split(model)
@@ -82,6 +87,16 @@ def make_loader(way, graph, mapped, seeds, task):
     return Loader(
         graph, seeds, BATCH, sampler, read=lambda batch: read(features, batch), **make
     ), None
+
+
+def drawn(graph, seeds) -> float:
+    """Seconds of an epoch that is only drawn, with no page in memory from an earlier one."""
+    loader = Loader(graph, seeds, BATCH, Neighbors(FANOUTS), key=jax.random.key(0))
+    loader.peek()  # compiles
+    began = time.perf_counter()
+    for batch in loader:
+        jax.block_until_ready(batch)
+    return time.perf_counter() - began
 
 
 def trace(graph, seeds) -> str:

@@ -98,7 +98,12 @@ class PackedRows:
         `DiskError`."""
         parts = self._pieces[step]
         files = RowFiles(parts, self._files.shape[1], self._files.dtype)
-        files.read(np.arange(files.shape[0], dtype=np.int32), out)
+        try:
+            files.read(np.arange(files.shape[0], dtype=np.int32), out)
+        except DiskError as error:
+            rule = f"the scratch file in {self._folder} must stay readable"
+            remedy = "Mend its disk, or name another folder."
+            raise DiskError(rule, error.value, remedy) from None
 
 
 class Spool:

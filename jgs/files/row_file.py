@@ -196,10 +196,10 @@ def copy_rows(rows: np.ndarray, source: np.ndarray, target: np.ndarray, table: n
 
 
 def part_of_mapped(array: Any) -> FilePart | None:
-    """Where the rows of a matrix lie whose memory is a mapping of a file: a NumPy memory map,
+    """Where the rows of an array lie whose memory is a mapping of a file: a NumPy memory map,
     or a JAX array of one on the CPU. None for others."""
     view = np.asarray(array)
-    if view.ndim != 2 or view.nbytes == 0 or not view.flags.c_contiguous:
+    if view.ndim == 0 or view.nbytes == 0 or not view.flags.c_contiguous:
         return None
     begin, end = view.ctypes.data, view.ctypes.data + view.nbytes
     try:

@@ -6,6 +6,7 @@ from jgs.graph.device import as_device
 from jgs.graph.features import SparseFeatures
 from jgs.graph.graph import Graph
 from jgs.graph.node_ids import NodeIds
+from jgs.graph.reading import read_ahead
 from jgs.graph.schema import Schema
 from jgs.graph.typed_features import TypedFeatures, TypedRows
 
@@ -21,6 +22,7 @@ __all__ = [
     "TypedFeatures",
     "TypedRows",
     "as_device",
+    "read_ahead",
 ]
 
 

@@ -48,6 +48,7 @@ FUNCTIONS = (
     "JgsInsert",
     "JgsSetFeatureParts",
     *("JgsPoolReset", "JgsPoolSee", "JgsPoolTake", "JgsReadRows", "JgsCopyRows"),
+    "JgsReadAhead",
 )
 
 _MOST_THREADS = _MOST_PARTS = 4096

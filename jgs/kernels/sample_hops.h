@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "read_ahead.h"
 #include "sample.h"
 #include "sample_stream.h"
 #include "time_search.h"
@@ -164,6 +165,9 @@ class HopSampler {
     hop.edges_needed =
         static_cast<int32_t>(std::min<int64_t>(bound, std::numeric_limits<int32_t>::max()));
     if (bound > hop.edge_capacity) return false;
+    if constexpr (!Rows::kByRelation) {
+      ReadAhead(graph_.indices, w_.row_start.data(), w_.degree.data(), targets_.num);
+    }
     // The number is known once they are numbered. This value is for the case that they do not
     // fit.
     if (relabel_) hop.sources_needed = static_cast<int32_t>(hop.source_capacity + 1);

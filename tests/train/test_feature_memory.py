@@ -9,8 +9,10 @@ import pytest
 from small_runs import metrics, same_run
 
 import jgs.data
+from jgs.partition.memory import Machine
 from jgs.sampling.loading import disk_rows
 from jgs.train.__main__ import main
+from jgs.train.loop import data
 
 RUN = """--fanouts 3 3 --hidden 8 --batch-size 10 --epochs 3 --no-progress --checkpoint-every 3
     --norm layer --dropout 0.2"""
@@ -19,11 +21,11 @@ WIDTH = 2048  # 400 rows are 3 MiB
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    data = jgs.data.load(
+    made = jgs.data.load(
         "synthetic", num_nodes=400, num_edges=3000, num_features=WIDTH, num_classes=3
     )
     where = tmp_path_factory.mktemp("data") / "graph"
-    data.save(where)
+    made.save(where)
     return where
 
 
@@ -83,6 +85,19 @@ def test_a_file_that_fails_loses_nothing(folder, tmp_path, capsys, monkeypatch):
     assert len(metrics(tmp_path / "run")) == 3
 
 
+def test_a_graph_larger_than_memory_is_read_ahead(folder, tmp_path, capsys, monkeypatch):
+    digests, ahead = [], []
+    read_ahead = data.read_ahead
+    monkeypatch.setattr(data, "read_ahead", lambda graph: ahead.append(0) or read_ahead(graph))
+    for free in (1 << 40, 0):
+        monkeypatch.setattr(data, "machine", lambda free=free: Machine(1 << 40, free))
+        assert train(folder, tmp_path / str(free), "--epochs", 1) == 0
+        digests.append(result(capsys)[0]["params_sha256"])
+    assert len(set(digests)) == 1
+    assert len(ahead) == 1
+    read_ahead(jgs.data.load(str(folder)).graph, threads=0)  # for the tests that follow
+
+
 def test_what_is_refused(folder, tmp_path, capsys):
     assert main(["--run-dir", str(tmp_path / "a"), "--feature-memory", "5"]) == 2
     assert "must be dense matrices that lie in files" in result(capsys)[1]
@@ -106,8 +121,7 @@ def test_typed_features_and_links(tmp_path, capsys):
     features = {"user": rng.random((200, 40)), "item": rng.random((100, 9))}
     labels = {"user": rng.integers(0, 2, 200)}
     split = {"train": np.arange(80), "val": np.arange(80, 120), "test": np.arange(120, 200)}
-    data = jgs.data.Dataset.from_arrays(graph, features, labels, split)
-    data.save(tmp_path / "typed")
+    jgs.data.Dataset.from_arrays(graph, features, labels, split).save(tmp_path / "typed")
     runs = {
         "rgcn": "--model rgcn",
         "links": "--task links --model rgcn --relation buys --eval-negatives 5",

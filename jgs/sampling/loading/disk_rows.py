@@ -341,7 +341,7 @@ def _files_of(table: Any, dtype: Any, threads: int) -> RowFiles:
         return RowFiles.of_npy(table, dtype, threads=threads)
     parts = []
     for one in table if several else [table]:
-        part = part_of_mapped(one)
+        part = part_of_mapped(one) if getattr(one, "ndim", 0) == 2 else None
         if part is None:
             raise InputError(
                 "features that are read from disk must be dense matrices that lie in files",

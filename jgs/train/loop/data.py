@@ -35,9 +35,11 @@ from jgs.graph import (
     TypedFeatures,
     as_device,
 )
+from jgs.graph.reading import is_mapped, read_ahead
 from jgs.graph.typed_features import scales_of, shown_tables, split_by_type
 from jgs.models import read_inputs
 from jgs.models.inputs import Placed
+from jgs.partition.memory import machine
 from jgs.sampling import DiskRows, HotRows, Loader, Sampler, SamplerSchedule
 from jgs.sampling.base import State
 from jgs.sampling.loading.items import num_items
@@ -207,7 +209,9 @@ class WholeData(Data):
 
     def __init__(self, config: Config, pairs: bool = False):
         super().__init__(config, Alone(), data := _load(config, pairs))
-        graph = data.graph
+        graph, has = data.graph, machine()
+        if has is not None and graph.indices.nbytes > has.free // 2 and is_mapped(graph):
+            graph = read_ahead(graph)
         features = features_for(config, data.name, graph.schema, data.features)
         if features is None:
             features = jnp.zeros((graph.num_nodes, 0))

@@ -1,0 +1,74 @@
+#include "read_ahead.h"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <memory>
+#include <new>
+#include <system_error>
+#include <thread>
+#include <vector>
+
+namespace jgs {
+namespace {
+
+constexpr int64_t kPage = 4096, kMostPages = 8, kChunk = 64;
+
+struct Mapping {
+  const char* base;  // the mapping of others
+  const char* twin;  // ours
+  int64_t bytes, threads;
+
+  ~Mapping() { munmap(const_cast<char*>(twin), static_cast<size_t>(bytes)); }
+};
+
+std::shared_ptr<Mapping> named;  // read and written atomically
+
+}  // namespace
+
+void ReadAhead(const int32_t* indices, const int64_t* start, const int32_t* degree, int64_t num) {
+  const std::shared_ptr<Mapping> mapping = std::atomic_load(&named);
+  if (mapping == nullptr) return;
+  const int64_t first = reinterpret_cast<const char*>(indices) - mapping->base;
+  if (first < 0 || first >= mapping->bytes) return;
+  std::atomic<int64_t> next{0};
+  const auto work = [&] {
+    for (int64_t begin; (begin = next.fetch_add(kChunk)) < num;) {
+      const int64_t end = std::min(begin + kChunk, num);
+      for (int64_t row = begin; row < end; ++row) {
+        const int64_t from = first + 4 * start[row], to = from + 4 * int64_t{degree[row]};
+        if (from == to || to > mapping->bytes || to - from > kMostPages * kPage) continue;
+        for (int64_t page = from / kPage; page <= (to - 1) / kPage; ++page) {
+          static_cast<void>(*static_cast<const volatile char*>(mapping->twin + page * kPage));
+        }
+      }
+    }
+  };
+  const int64_t most = std::min(mapping->threads, (num + kChunk - 1) / kChunk);
+  std::vector<std::thread> threads;
+  try {
+    threads.reserve(most);
+    while (static_cast<int64_t>(threads.size()) + 1 < most) threads.emplace_back(work);
+  } catch (const std::system_error&) {  // fewer threads read as well
+  } catch (const std::bad_alloc&) {
+  }
+  work();
+  for (std::thread& thread : threads) thread.join();
+}
+
+}  // namespace jgs
+
+int64_t JgsReadAhead(const char* base, int64_t bytes, int32_t file, int64_t offset,
+                     int64_t threads) {
+  std::shared_ptr<jgs::Mapping> mapping;
+  if (threads > 0 && bytes > 0) {
+    void* twin = mmap(nullptr, static_cast<size_t>(bytes), PROT_READ, MAP_SHARED, file, offset);
+    if (twin == MAP_FAILED) return errno;
+    madvise(twin, static_cast<size_t>(bytes), MADV_RANDOM);
+    mapping.reset(new jgs::Mapping{base, static_cast<const char*>(twin), bytes, threads});
+  }
+  std::atomic_store(&jgs::named, mapping);
+  return 0;
+}

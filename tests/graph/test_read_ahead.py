@@ -1,0 +1,66 @@
+"""A graph whose rows are read ahead: the same samples, by whatever draws them."""
+
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+
+import jgs
+from jgs import kernels
+from jgs.errors import InputError
+from jgs.graph import read_ahead
+from jgs.sampling import Labor, Loader, Neighbors
+
+N = 300
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    rng = np.random.default_rng(0)
+    src, dst = rng.integers(0, N, (2, 60_000))
+    dst[:20_000] = 7  # a row of 20 pages
+    where = tmp_path_factory.mktemp("graph") / "g"
+    times = rng.integers(0, 100, src.size)
+    jgs.Graph.from_edges(src, dst, N, rng.random(src.size), edge_time=times).save(where)
+    return where
+
+
+@pytest.fixture(autouse=True)
+def ended(folder):
+    yield
+    read_ahead(jgs.Graph.open(folder), threads=0)
+
+
+@pytest.mark.parametrize("threads", [1, 32])
+@pytest.mark.parametrize(
+    "sampler", [Neighbors((4, 3)), Neighbors((3, 3), weighted=True), Labor((4, 3))], ids=repr
+)
+def test_samples_are_the_same(folder, sampler, threads, same_bits):
+    graph = jgs.Graph.open(folder)
+    items = {"nodes": np.arange(N), "time": np.full(N, 60)}
+    for seeds in (np.arange(N), items)[: 1 if "weighted=True" in repr(sampler) else 2]:
+        every = [
+            list(Loader(each, seeds, 50, sampler, key=jax.random.key(0)))
+            for each in (graph, read_ahead(graph, threads))
+        ]
+        same_bits(*every)
+
+
+def test_other_graphs(folder):
+    graph = jgs.Graph.open(folder)
+    ahead = read_ahead(graph)
+    assert ahead.num_edges == graph.num_edges
+    assert ahead.indptr.dtype == np.int64
+    rng = np.random.default_rng(1)
+    other = jgs.Graph.from_edges(*rng.integers(0, N, (2, 900)), N)  # in memory
+    for each in (other, graph, ahead):
+        batch = next(iter(Loader(each, np.arange(N), 20, (3,), key=jax.random.key(0))))
+        assert batch.num_nodes == N
+    if kernels.available():  # a second mapping of the file, for the touches, until it ends
+        mapped = Path("/proc/self/maps").read_text().count(f"{folder}/indices.npy")
+        read_ahead(graph, threads=0)
+        left = Path("/proc/self/maps").read_text().count(f"{folder}/indices.npy")
+        assert mapped == left + 1
+    with pytest.raises(InputError, match="must be memory-mapped"):
+        read_ahead(other)
