@@ -1,4 +1,5 @@
-"""`python -m benchmarks.plan` estimates memory, bytes and time of training on many machines.
+"""`python -m benchmarks.plan` estimates memory, bytes and time of training on many machines, or
+with `--this-machine` on this one, with features on disk.
 
 It writes a table to standard error and one JSON line to standard output.
 """
@@ -22,6 +23,7 @@ from jgs.errors import InputError
 
 if TYPE_CHECKING:
     from benchmarks.plan.cost import Constants, Cost, Draw, Workload
+    from jgs.data import Dataset
     from jgs.graph import Graph
 
 
@@ -49,6 +51,8 @@ def _plan(argv: Sequence[str] | None) -> dict[str, Any]:
 
     command.configure_jax()
     keep_freed_memory()  # as in training, whose steps are timed here
+    if options.get("this_machine", False):
+        return _this_machine(options)
     open_work = _published if _is_shape(options) else _at_hand
     with kernels.this_host_only():
         work, draw_of, graph, seeds = open_work(options)
@@ -76,6 +80,31 @@ def _plan(argv: Sequence[str] | None) -> dict[str, Any]:
         "partitioning_bytes": partitioning,
         "results": results,
     }
+
+
+def _this_machine(options: dict[str, Any]) -> dict[str, Any]:
+    from benchmarks.plan import this_machine  # slow imports, of JAX
+    from benchmarks.plan.shapes import SHAPES
+    from jgs import kernels
+    from jgs.files.row_file import part_of_mapped
+
+    graph, seeds, path, labels = None, None, None, 0
+    if published := _is_shape(options):
+        work = _as_asked(options, SHAPES[options["dataset"]])
+        found = this_machine.plan_of_shape(work, options)
+    else:
+        data, work = _open_dataset(options)
+        graph, seeds, part = data.graph, data.train_idx, part_of_mapped(data.features)
+        path = None if part is None else part.path
+        labels = 0 if isinstance(data.labels, np.memmap) else data.labels.nbytes
+        found = this_machine.plan_at_hand(work, graph, seeds, options)
+    speed = this_machine.disk_speed(path)
+    with kernels.this_host_only():
+        constants = _constants(options, work, graph, seeds)
+    result = this_machine.result(work, *found, constants, speed, options, labels)
+    for line in this_machine.show(result, published):
+        command.say(line)
+    return result
 
 
 # -- the graph ---------------------------------------------------------------------------------
@@ -173,6 +202,12 @@ def _check_machines(
 
 
 def _dataset(options: dict[str, Any]) -> tuple[Graph, Workload, Callable]:
+    data, work = _open_dataset(options)
+    _check_machines(options, work.num_seeds)
+    return data.graph, work, lambda ranks: _random_parts(work, data.train_idx, ranks)
+
+
+def _open_dataset(options: dict[str, Any]) -> tuple[Dataset, Workload]:
     import jgs.data  # a slow import
     from benchmarks.plan.cost import Workload
     from jgs.graph.features import SparseFeatures
@@ -195,9 +230,7 @@ def _dataset(options: dict[str, Any]) -> tuple[Graph, Workload, Callable]:
         num_seeds=data.train_idx.size,
         weighted=data.graph.edge_weight is not None,
     )
-    work = _as_asked(options, work)
-    _check_machines(options, work.num_seeds)
-    return data.graph, work, lambda ranks: _random_parts(work, data.train_idx, ranks)
+    return data, _as_asked(options, work)
 
 
 def _parts(options: dict[str, Any]) -> tuple[Graph, Workload, Callable]:

@@ -27,6 +27,8 @@ _BOUNDS = {
     "features": (1, 1 << 20),
     "cache_memory": (1, 1 << 24),
     "most_batches": (1, 2**31 - 1),
+    "feature_memory": (0, 1 << 24),
+    "feature_block": (0, 1 << 12),
     "cut": (1e-9, 1),
 }
 DEFAULTS: dict[str, Any] = {
@@ -40,6 +42,8 @@ DEFAULTS: dict[str, Any] = {
     "comm": "mpi",
     "cache_memory": 4096,
     "most_batches": 200,
+    "feature_memory": 0,
+    "feature_block": 256,
 }
 
 
@@ -112,8 +116,26 @@ def parser() -> command.Parser:
     add(
         "--most-batches",
         type=int,
-        help="for a graph that is read: batches to draw at most, to plan the cache (default: "
-        "200)",
+        help="batches to draw at most: of a graph that is read, to plan the cache, or with "
+        "--this-machine (default: 200)",
+    )
+    add(
+        "--this-machine",
+        action="store_true",
+        help="of training on this machine alone, with features on disk: memory, bytes, and "
+        "which binds, the disk or the processor; both are measured",
+    )
+    add(
+        "--feature-memory",
+        type=int,
+        help="with --this-machine: MiB of feature rows that stay in memory, as for "
+        "jgs.train (default: 0)",
+    )
+    add(
+        "--feature-block",
+        type=int,
+        help="with --this-machine: steps whose rows are packed together, as for jgs.train "
+        "(default: 256)",
     )
     for name in CONSTANTS:
         add(
@@ -130,6 +152,10 @@ def _check(options: dict[str, Any]) -> None:
             "one of --dataset and --partition must be given",
             "both" if "dataset" in options else "neither",
             "Name the graph.",
+        )
+    if options.get("this_machine", False) and "partition" in options:
+        raise InputError(
+            "--this-machine must be used with --dataset", "--partition", "Name the data set."
         )
     if "partition" in options:
         for name in ("root", "data_options"):

@@ -229,7 +229,7 @@ def _opened(path: Path) -> tuple[int, int]:
                 with mmap.mmap(-1, _PAGE) as buffer, memoryview(buffer) as view:
                     try:
                         with view[:align] as part:
-                            os.preadv(file, [part], align)
+                            os.preadv(file, [part], 0)
                         return file, align
                     except OSError:
                         os.close(file)

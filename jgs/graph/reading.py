@@ -37,6 +37,8 @@ def read_ahead(graph: Graph, threads: int = 32) -> Graph:
     read ahead at a time, the last one. Without the compiled kernels nothing is. Raises
     `InputError` for a graph that is no memory map.
     """
+    if isinstance(threads, bool) or not isinstance(threads, int) or not 0 <= threads <= 4096:
+        raise InputError("threads must be an int from 0 to 4096", threads, "Give 32.")
     part = part_of_mapped(graph.indices)
     if part is None:
         raise InputError(

@@ -38,7 +38,9 @@ def ldg_partition(
             free = 1 - (load / np.maximum(limit, 1)).max(axis=1)
             targets = _best(near, free)
             placed = _placed(counts, targets, limit - load)
-            if not placed.any():  # no part has room for the first of them
+            if free.max() <= 0:  # no part has room for any; they are evened out later
+                placed[:] = True
+            elif not placed.any():  # no part has room for the first of them
                 targets[0], placed[0] = np.argmax(free), True
             parts[some[placed]] = targets[placed]
             np.add.at(load, targets[placed], counts[placed])

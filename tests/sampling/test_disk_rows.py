@@ -273,6 +273,47 @@ def test_what_is_refused(file, tmp_path):
         next(iter(loader(DiskRows(file, 100), after=lambda batch: batch.nodes)))
 
 
+@pytest.mark.parametrize("prefetch", [0, 2])
+@pytest.mark.parametrize("block", [0, 3])
+def test_one_loop_at_a_time(file, prefetch, block):
+    disk = DiskRows(file, 80 * ROW, **packing(file, block))
+    whole = list(loader(in_memory))
+    first, second = (loader(disk, prefetch=prefetch) for _ in range(2))
+    steps = iter(first)
+    next(steps)
+    with pytest.raises(InputError, match="must be used by one loop at a time"):
+        list(second)
+    assert same(next(steps), whole[1])  # the first loop has lost nothing
+    assert same(first.peek(), whole[2])  # which ends it
+    assert same(list(second), whole)
+    assert same(list(first), whole[2:])
+
+
+def test_files_that_are_no_features(tmp_path, monkeypatch):
+    wrong = {
+        "bool": np.zeros((N, 3), bool),
+        "complex": np.zeros((N, 3), complex),
+        "text": np.zeros((N, 3), "U2"),
+        "swapped": np.zeros((N, 3), ">f4"),
+        "bytes": np.zeros((N, 3), "V2"),
+        "long": np.zeros((N, 3), np.longdouble),
+    }
+    for name, table in wrong.items():
+        np.save(tmp_path / f"{name}.npy", table)
+        with pytest.raises(InputError, match="must be real numbers"):
+            DiskRows(tmp_path / f"{name}.npy", 100)
+    with pytest.raises(InputError, match="must be files"):
+        DiskRows([], 100)
+    np.save(tmp_path / "good.npy", TABLE)
+    for scale in ("a", [1.0, 2.0]):
+        with pytest.raises(InputError, match="scale must be"):
+            DiskRows(tmp_path / "good.npy", 100, scale=scale)
+    monkeypatch.chdir(tmp_path)
+    disk = DiskRows("good.npy", 100, scratch=".")
+    monkeypatch.chdir("/")
+    assert disk.scratch == tmp_path
+
+
 def test_no_program_is_compiled_after_the_first_epoch(file):
     disk = DiskRows(file, 60 * ROW)
     mine = loader(disk)

@@ -14,7 +14,7 @@ from jgs.sampling.loading import disk_rows
 from jgs.train.__main__ import main
 from jgs.train.loop import data
 
-RUN = """--fanouts 3 3 --hidden 8 --batch-size 10 --epochs 3 --no-progress --checkpoint-every 3
+RUN = """--hidden 8 --batch-size 10 --epochs 3 --no-progress --checkpoint-every 3
     --norm layer --dropout 0.2"""
 WIDTH = 2048  # 400 rows are 3 MiB
 
@@ -30,7 +30,8 @@ def folder(tmp_path_factory):
 
 
 def train(folder, run_dir, *more):
-    flags = [*RUN.split(), "--dataset", str(folder), "--run-dir", str(run_dir)]
+    fanouts = [] if set(more) & {"saint", "ladies", "frontier"} else ["--fanouts", "3", "3"]
+    flags = [*RUN.split(), *fanouts, "--dataset", str(folder), "--run-dir", str(run_dir)]
     return main([*flags, *map(str, more)])
 
 
@@ -52,6 +53,22 @@ def test_the_same_parameters(folder, tmp_path, capsys):
     lines = (tmp_path / "sage13" / "metrics.jsonl").read_text().splitlines()
     read = list(map(json.loads, lines))
     assert all(row["disk_rows"] > 0 and row["disk_bytes"] > row["disk_rows"] for row in read)
+
+
+@pytest.mark.parametrize(
+    "sampler", ["labor", "shadow", "saint", "ladies", "frontier", "thanos"]
+)
+def test_every_kind_of_sampler(folder, tmp_path, capsys, sampler):
+    """Those that list their inputs anyway, and one that learns."""
+    digests = []
+    own = {"ladies": "--sizes 20 20", "frontier": "--budget 60 --frontier-size 7"}
+    for memory in (0, 1):
+        flags = f"--sampler {sampler} --epochs 1 {own.get(sampler, '')}".split()
+        done = train(folder, tmp_path / str(memory), *flags, "--feature-memory", memory)
+        out, err = result(capsys)
+        assert done == 0, err
+        digests.append(out["params_sha256"])
+    assert len(set(digests)) == 1
 
 
 def test_a_file_that_fails_loses_nothing(folder, tmp_path, capsys, monkeypatch):

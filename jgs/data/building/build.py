@@ -96,6 +96,8 @@ def build(
     Raises `InputError`.
     """
     memory = plan.checked_memory(memory)
+    if name is not None and not isinstance(name, str):
+        raise InputError("the name of a data set must be text", repr(name), "Give text.")
     out = Path(os.path.realpath(out))
     given = None if columns is None else tuple(columns)
     relations, schema = plan.relations_of(
@@ -123,6 +125,10 @@ def build(
         try:
             _begin(work, key, out)
             count = _count_nodes(work, relations, schema, num_nodes, parts, memory)
+            if count == 0:
+                raise InputError(
+                    "a data set must have nodes", "none", "Give edges, or --nodes."
+                )
             wanted = _rows_of(parts, schema, count)
             times = _node_time(node_time, schema, count)
             if schema is None:

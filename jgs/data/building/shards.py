@@ -249,7 +249,14 @@ def _as_chunk(given: Any) -> Chunk:
             ", ".join(map(repr, given)) if isinstance(given, Mapping) else type(given).__name__,
             "Give arrays, one row an edge.",
         )
-    return {name: as_numpy(array) for name, array in given.items()}
+    arrays = {name: as_numpy(array) for name, array in given.items()}
+    if scalars := [name for name, array in arrays.items() if np.ndim(array) == 0]:
+        raise InputError(
+            "a chunk of edges must have arrays, one row an edge",
+            f"a single value for {', '.join(scalars)}",
+            "Give a list of chunks: [(sources, targets)].",
+        )
+    return arrays
 
 
 def largest_of(what: str, chunk: Chunk) -> int:

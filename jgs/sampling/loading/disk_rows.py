@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jgs.errors import InputError
+from jgs.errors import InputError, refusing
 from jgs.files.packed_rows import PackedRows
 from jgs.files.row_file import THREADS, RowFiles, copy_rows, part_of_mapped
 from jgs.graph import MiniBatch, TypedFeatures, TypedRows, as_device
@@ -144,8 +144,9 @@ class DiskRows:
       counts: the `disk_rows` that batches lacked so far, the `disk_requests` by which they were
         read from `features`, their `disk_bytes`, and the `scratch_bytes` written.
 
-    One loop at a time may use it. Raises `InputError`; in the loop too, where a file can no
-    longer be read.
+    One loop at a time may use it. With `scratch` the loader draws each batch twice: functions
+    given as `after` are called twice, and `Loader.redraws` counts both. Raises `InputError`; in
+    the loop too, where a file can no longer be read.
     """
 
     def __init__(
@@ -169,7 +170,7 @@ class DiskRows:
         self.block = require_int("block", block, 1)
         if self.block > 4096:
             raise InputError("block must be at most 4096", block, "Lower it.")
-        self.scratch = None if scratch is None else Path(scratch)
+        self.scratch = None if scratch is None else Path(scratch).absolute()
         if self.scratch is not None and not self.scratch.is_dir():
             raise InputError("scratch must be a folder", scratch, "Make it, or name another.")
         self.scratch_bytes = self._planned = self._made = 0
@@ -181,6 +182,7 @@ class DiskRows:
         tables = (features,) if self._typed is None else self._typed.tables
         files = [None if t is None else _files_of(t, dtype, threads) for t in tables]
         there = [each for each in files if each is not None]
+        _check_files(there)
         num_rows = there[0].shape[0] if self._typed is None else self._typed.num_nodes
         self.shape = num_rows, sum(each.shape[1] for each in there)
         self.direct = all(each.direct for each in there)
@@ -194,7 +196,8 @@ class DiskRows:
         ]
         self._there = [table for table in self._tables if table is not None]
         self.files = [table.files for table in self._there]
-        self._then, self._together = jax.jit(then or _then(scale)), RowsTogether()
+        self._then = jax.jit(then or _then(_factor(scale, self.shape[1])))
+        self._together, self._in_use = RowsTogether(), False
 
     @property
     def capacity(self) -> int:
@@ -214,14 +217,25 @@ class DiskRows:
         }
 
     def begin(self) -> None:
-        """Forgets the batches that were seen. Rows stay in memory, unless a batch was planned
-        whose rows were never read."""
+        """Begins a loop, which `end` ends. Forgets the batches that were seen. Rows stay in
+        memory, unless a batch was planned whose rows were never read."""
+        if self._in_use:
+            raise InputError(
+                "DiskRows must be used by one loop at a time",
+                "another loop under way",
+                "Close its loader first, or make DiskRows for each.",
+            )
+        self._in_use = True
         for table in self._there:
             if self._planned == self._made:
                 table.reset()
             else:
                 table.forget()
         self._planned = self._made = 0
+
+    def end(self) -> None:
+        """Ends the loop that began."""
+        self._in_use = False
 
     def rows_of(self, batch: MiniBatch) -> list[np.ndarray]:
         """For each table int32 `[S]`, the rows that the batch reads, -1 for none."""
@@ -308,9 +322,40 @@ class DiskRows:
             )
 
 
-def _then(scale: Any) -> Callable[[Any, Any, MiniBatch], jax.Array]:
-    factor = None if scale is None else jnp.asarray(scale, jnp.float32)
+def _factor(scale: Any, width: int) -> jax.Array | None:
+    """The `scale`, checked."""
+    if scale is None:
+        return None
+    with refusing(
+        (TypeError, ValueError), "scale must be a number, or one a column", "Mend it."
+    ):
+        factor = jnp.asarray(np.asarray(scale, np.float32))
+    if factor.shape not in ((), (width,)):
+        raise InputError(
+            f"scale must be a number, or one for each of the {width} columns",
+            f"shape {list(factor.shape)}",
+            "Give the missing ones, or remove those too many.",
+        )
+    return factor
 
+
+def _check_files(files: Sequence[RowFiles]) -> None:
+    """Raises `InputError` unless JAX reads the numbers of the files."""
+    if not files:
+        raise InputError("features that are read from disk must be files", "none", _REMEDY)
+    for each in files:
+        kind = each.dtype
+        real = kind.kind in "iuf" and kind.itemsize <= 8 and kind.isnative
+        if not real and not kind.name.startswith(("bfloat16", "float8")):
+            raise InputError(
+                "features that are read from disk must be real numbers of at most 8 bytes, in "
+                "this machine's order of bytes",
+                kind,
+                "Convert them; files of bfloat16 need dtype=jax.numpy.bfloat16.",
+            )
+
+
+def _then(factor: jax.Array | None) -> Callable[[Any, Any, MiniBatch], jax.Array]:
     def rows(tables: Any, place: jax.Array, batch: MiniBatch) -> jax.Array:
         found = gather(tables, place)
         return found if factor is None else found * factor
@@ -339,7 +384,9 @@ def _files_of(table: Any, dtype: Any, threads: int) -> RowFiles:
     several = isinstance(table, Sequence)
     if several and table and all(isinstance(each, str | os.PathLike) for each in table):
         return RowFiles.of_npy(table, dtype, threads=threads)
-    parts = []
+    parts: list[Any] = []
+    if several and not table:
+        raise InputError("features that are read from disk must be files", "none", _REMEDY)
     for one in table if several else [table]:
         part = part_of_mapped(one) if getattr(one, "ndim", 0) == 2 else None
         if part is None:

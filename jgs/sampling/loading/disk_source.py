@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterator
+from contextlib import closing
 from itertools import chain
 from typing import Any
 
@@ -97,16 +98,17 @@ class DiskSource:
 
     def drawn(self, epoch: int, first: int) -> Iterator[list[Any]]:
         self._disk.begin()
-        packs = self._disk.scratch is not None and self.source.learning is None
-        steps = self._packed(epoch, first) if packs else self._in_place(epoch, first)
         try:
-            for step, make in steps:
-                began = time.perf_counter()
-                made = [(batch, make(batch, i)) for i, batch in enumerate(_listed(step))]
-                self._seconds += time.perf_counter() - began
-                yield [made if isinstance(step, list) else made[0]]
+            packs = self._disk.scratch is not None and self.source.learning is None
+            steps = self._packed(epoch, first) if packs else self._in_place(epoch, first)
+            with closing(steps):
+                for step, make in steps:
+                    began = time.perf_counter()
+                    made = [(batch, make(batch, i)) for i, batch in enumerate(_listed(step))]
+                    self._seconds += time.perf_counter() - began
+                    yield [made if isinstance(step, list) else made[0]]
         finally:
-            steps.close()
+            self._disk.end()
 
     def _in_place(self, epoch: int, first: int) -> Generator[tuple[Any, Callable[..., Any]]]:
         """Each step, and what makes the rows of its `i`-th batch, where they lie."""

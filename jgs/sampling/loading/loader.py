@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from typing import Any, NoReturn, Self
 
 from jgs.devices import computes_on_cpu, host_device, on_host
@@ -454,7 +454,9 @@ class Loader(Shown):
     def close(self) -> None:
         """Stops drawing ahead. The position stays, and a new loop continues from it. Ranks that
         draw together first finish what they are drawing, so that all stop at one position."""
-        self._loop = self._items = None
+        items, self._items, self._loop = self._items, None, None
+        if isinstance(items, Generator):
+            items.close()
         self._early.clear()
         ahead, self._ahead = self._ahead, None
         if ahead is not None:

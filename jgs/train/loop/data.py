@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
+from dataclasses import fields, is_dataclass
 from functools import cached_property, partial
 from itertools import pairwise
 from pathlib import Path
@@ -270,7 +271,12 @@ class WholeData(Data):
             device=device or host_device(),
         )
         if config.feature_memory and not judged:
-            return make(read=self._on_disk(reduce))
+            # As in memory: only such samplers leave the reading of inputs to the first layer.
+            direct = all(
+                is_dataclass(each) and "relabel_inputs" in {f.name for f in fields(each)}
+                for each in samplers_of(sampler)
+            )
+            return make(read=self._on_disk(reduce if direct else None))
         if device is None or not config.device_memory:
             return make(read=read)
         memory = config.device_memory << 20
