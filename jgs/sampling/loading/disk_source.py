@@ -18,7 +18,7 @@ from jgs.sampling.loading.disk_rows import DiskRows
 from jgs.sampling.loading.row_pool import Taken
 from jgs.sampling.loading.source import Source
 
-_FIRST_BLOCK = 8  # a loop waits for its first block; each later one is twice as long, up to all
+_FIRST_BLOCK, _GROWTH = 8, 4  # a loop waits for its first block; later ones are longer
 
 
 class Block:
@@ -151,7 +151,7 @@ class DiskSource:
                     block.add(plan)
                 if len(block) >= min(size, self._disk.block):
                     yield block.pack()
-                    size, block = 2 * size, Block(self._disk)
+                    size, block = _GROWTH * size, Block(self._disk)
             if len(block):
                 yield block.pack()
         finally:
