@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from jgs.errors import InputError, refusing
-from jgs.graph.formats.tables import read_columns, require
+from jgs.graph.formats.tables import pyarrow_for, read_columns, require
 
 TABLES = (".parquet", ".csv", ".csv.gz")
 _BLOCK = 1 << 24  # bytes of text that are parsed at once
@@ -52,7 +52,7 @@ class TableFile:
 
     def __init__(self, path: Path, columns: Columns | None):
         self._path, self.rows = path, None
-        self._arrow = _pyarrow(path)
+        self._arrow = pyarrow_for(path)
         kind = "Parquet" if path.suffix == ".parquet" else "CSV"
         self._rule = f"{path} must be a whole {kind} file"
         if kind == "Parquet":
@@ -146,18 +146,3 @@ def _groups_from(metadata: Any, first: int) -> tuple[list[int], int]:
             return list(range(group, metadata.num_row_groups)), first - begin
         begin += size
     return [], 0
-
-
-def _pyarrow(path: Path) -> Any:
-    try:
-        # Optional, and a slow import.
-        import pyarrow
-        import pyarrow.csv
-        import pyarrow.parquet
-    except ImportError:
-        raise InputError(
-            f"pyarrow must be installed to read {path}",
-            "no such module",
-            "Install it with pip install 'jgs[tables]'.",
-        ) from None
-    return pyarrow

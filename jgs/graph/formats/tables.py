@@ -138,17 +138,7 @@ def read_arrow(
 
     Raises `InputError`.
     """
-    try:
-        # Optional, and a slow import.
-        import pyarrow
-        import pyarrow.csv
-        import pyarrow.parquet
-    except ImportError:
-        raise InputError(
-            f"pyarrow must be installed to read {path}",
-            "no such module",
-            "Install it with pip install 'jgs[tables]'.",
-        ) from None
+    pyarrow = pyarrow_for(path)
     if not plain_file(path).exists():
         raise InputError(f"{path} must exist", "no such file", "Correct the path.")
     kind = "Parquet" if path.suffix == ".parquet" else "CSV"
@@ -178,3 +168,19 @@ def read_arrow(
             except pyarrow.ArrowInvalid:
                 if not threads:
                     raise
+
+
+def pyarrow_for(path: Any) -> Any:
+    """The package that reads the table at `path`. Raises `InputError` where it is missing."""
+    try:
+        # Optional, and a slow import.
+        import pyarrow
+        import pyarrow.csv
+        import pyarrow.parquet
+    except ImportError:
+        raise InputError(
+            f"pyarrow must be installed to read {path}",
+            "no such module",
+            "Install it with pip install 'jgs[tables]'.",
+        ) from None
+    return pyarrow

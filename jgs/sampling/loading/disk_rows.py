@@ -28,7 +28,7 @@ from jgs.sampling.checks import require_int
 from jgs.sampling.loading.row_pool import MOST_STEPS, Taken, row_pool
 from jgs.sampling.loading.rows_together import RowsTogether
 
-WINDOW = 31  # as good as knowing all steps on RMAT graphs: python -m benchmarks.disk
+WINDOW = 31  # reads within 3 % of the fewest on RMAT graphs: python -m benchmarks.disk
 BLOCK = 256
 _REMEDY = "Save them: numpy.save, Dataset.save, or jgs data build."
 
@@ -112,8 +112,8 @@ class DiskRows:
     A batch alone needs rows that lie far apart, so `threads` requests are under way at once.
     With a `scratch` folder the rows that the batches of a `block` lack are read in one pass
     over the file, and written to a scratch file, batch by batch, where they are read in turn.
-    Most disks give rows in order many times faster, although each is then read twice and
-    written once. The batches of a block are drawn twice.
+    Each is then read twice and written once, in order, which many disks do faster. The batches
+    of a block are drawn twice.
 
     Args:
       features: the path of a `.npy` file `[N, F]`; several paths, the parts of one table in
@@ -122,7 +122,8 @@ class DiskRows:
         the loader yields `TypedRows`.
       memory: bytes of the rows that stay in memory. Beside them there are 8 bytes for each of
         the `N` rows, 12 bytes for each that stays, the rows that one step lacks, and the
-        batches of the window, or their nodes and 64 MiB where there is a `scratch`.
+        batches of the window; or, where there is a `scratch`, their nodes, 64 MiB, and 26 bytes
+        for each row that a block lacks.
       scratch: an existing folder on a disk, which then has the missing rows of two blocks, in
         files without names; None: each batch's rows are read from `features`, as always for
         samplers that learn.
