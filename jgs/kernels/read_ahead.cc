@@ -6,10 +6,8 @@
 #include <atomic>
 #include <cerrno>
 #include <memory>
-#include <new>
-#include <system_error>
-#include <thread>
-#include <vector>
+
+#include "own_threads.h"
 
 namespace jgs {
 namespace {
@@ -46,16 +44,7 @@ void ReadAhead(const int32_t* indices, const int64_t* start, const int32_t* degr
       }
     }
   };
-  const int64_t most = std::min(mapping->threads, (num + kChunk - 1) / kChunk);
-  std::vector<std::thread> threads;
-  try {
-    threads.reserve(most);
-    while (static_cast<int64_t>(threads.size()) + 1 < most) threads.emplace_back(work);
-  } catch (const std::system_error&) {  // fewer threads read as well
-  } catch (const std::bad_alloc&) {
-  }
-  work();
-  for (std::thread& thread : threads) thread.join();
+  InOwnThreads(std::min(mapping->threads, (num + kChunk - 1) / kChunk), work);
 }
 
 }  // namespace jgs

@@ -9,9 +9,9 @@
 #include <cstring>
 #include <memory>
 #include <new>
-#include <system_error>
-#include <thread>
 #include <vector>
+
+#include "own_threads.h"
 
 namespace jgs {
 namespace {
@@ -100,16 +100,7 @@ int64_t JgsReadRows(const JgsRowFiles* files, const int32_t* rows, int64_t num, 
     }
     if (error != 0) failed = error;
   };
-  std::vector<std::thread> threads;
-  try {
-    const int64_t most = std::min(files->threads, size);
-    threads.reserve(most);
-    while (static_cast<int64_t>(threads.size()) + 1 < most) threads.emplace_back(work);
-  } catch (const std::system_error&) {  // fewer threads read as well
-  } catch (const std::bad_alloc&) {
-  }
-  work();
-  for (std::thread& thread : threads) thread.join();
+  jgs::InOwnThreads(std::min(files->threads, size), work);
   result[0] = failed_file;
   result[1] = size;
   for (const jgs::Request& request : requests) result[2] += request.bytes;

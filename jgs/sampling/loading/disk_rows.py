@@ -393,7 +393,7 @@ def _files_of(table: Any, dtype: Any, threads: int) -> RowFiles:
         if part is None:
             raise InputError(
                 "features that are read from disk must be dense matrices that lie in files",
-                f"a {type(one).__name__} in memory",
+                "a matrix in memory" if getattr(one, "ndim", 0) == 2 else type(one).__name__,
                 _REMEDY,
             )
         parts.append(part)

@@ -16,7 +16,7 @@ from jgs.graph import MiniBatch
 from jgs.sampling.loading.ahead import Ahead, each
 from jgs.sampling.loading.disk_rows import DiskRows
 from jgs.sampling.loading.row_pool import Taken
-from jgs.sampling.loading.source import Source
+from jgs.sampling.loading.source import OverSource, Source
 
 _FIRST_BLOCK, _GROWTH = 8, 4  # a loop waits for its first block; later ones are longer
 
@@ -63,34 +63,22 @@ class Block:
         return found
 
 
-class DiskSource:
-    """See `jgs.sampling.loading.source.Source`: pairs of a batch that another source draws, or
-    of each in a list of such, and what `DiskRows` has for it.
+class DiskSource(OverSource):
+    """Pairs of a batch that another source draws, or of each in a list of such, and what
+    `DiskRows` has for it.
 
     Args:
-      source: draws the batches.
-      rows: has their rows.
-      ahead: whether the next batches are drawn in a thread of their own, while rows are read.
-
-    Attributes:
-      source: as given.
+      rows: has the rows of the batches.
+      source, ahead: as in `OverSource`.
     """
 
     at_once = 1  # else the batches of a call would all wait with their rows
 
     def __init__(self, source: Source, rows: DiskRows, ahead: bool):
-        self.source, self._disk, self._ahead = source, rows, ahead
+        super().__init__(source, ahead)
+        self._disk = rows
         # A sampler that learns draws a batch when the step before it has been made.
         self._window = 0 if source.learning is not None else rows.window
-        self._seconds = 0.0
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.source, name)
-
-    @property
-    def seconds(self) -> dict[str, float]:
-        own = self.source.seconds
-        return own | {"features": own.get("features", 0.0) + self._seconds}
 
     @property
     def counts(self) -> dict[str, int]:

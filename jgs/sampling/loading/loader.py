@@ -20,7 +20,7 @@ from jgs.sampling.loading.disk_source import DiskSource
 from jgs.sampling.loading.items import Stage, check_asked, check_functions, prepared
 from jgs.sampling.loading.schedule import Schedule, SeedParts, graph_digest
 from jgs.sampling.loading.sending import Destination, SentSource
-from jgs.sampling.loading.source import LocalSource, Source
+from jgs.sampling.loading.source import LocalSource, OverSource, Source
 from jgs.sampling.loading.stages import (
     StagedSource,
     check_samplers,
@@ -366,7 +366,7 @@ class Loader(Shown):
             source = self.source
             if not sent and isinstance(source, StagedSource):
                 source = source.of_epoch(epoch)
-            while not sent and isinstance(source, SentSource | DiskSource):
+            while not sent and isinstance(source, OverSource):
                 source = source.source
             calls = source.drawn(epoch, first)
         return calls if computes_on_cpu() else on_host_each(calls)

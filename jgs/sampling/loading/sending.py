@@ -18,7 +18,7 @@ from jgs.devices import default_device, host_device
 from jgs.errors import InputError
 from jgs.sampling.loading.ahead import Ahead
 from jgs.sampling.loading.rows_together import RowsTogether
-from jgs.sampling.loading.source import Source
+from jgs.sampling.loading.source import OverSource, Source
 from jgs.settings import exact_integers
 
 _LARGE = 1 << 20  # bytes of an array that is sent by itself
@@ -181,19 +181,15 @@ def shapes(tree: Any) -> tuple[tuple[int, ...], ...]:
     return tuple(np.shape(leaf) for leaf in jax.tree.leaves(tree))
 
 
-class SentSource:
-    """See `jgs.sampling.loading.source.Source`: sends what another source draws.
+class SentSource(OverSource):
+    """Sends what another source draws.
 
     Args:
-      source: draws the batches; with `destination.shares` lists of so many a step. `RankSource`
-        draws lists in any case, of pairs of a batch and its rows.
+      source: draws the batches; with `destination.shares` lists of so many a step.
+        `RankSource` draws lists in any case, of pairs of a batch and its rows.
       destination: where they go.
       read: as in `Loader`; it is called on the host.
-      ahead: whether the next batches are drawn, in a thread of their own, while others are read
-        and sent.
-
-    Attributes:
-      source: as given.
+      ahead: as in `OverSource`.
     """
 
     def __init__(
@@ -203,18 +199,8 @@ class SentSource:
         read: Callable[[Any], Any] | None = None,
         ahead: bool = False,
     ):
-        self.source, self._destination, self._read = source, destination, read
-        self._ahead, self._together = ahead, RowsTogether()
-        self.schedules, self.together = source.schedules, source.together
-        self._seconds = 0.0  # of reading and sending
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.source, name)
-
-    @property
-    def seconds(self) -> dict[str, float]:
-        own = self.source.seconds
-        return own | {"features": own.get("features", 0.0) + self._seconds}
+        super().__init__(source, ahead)
+        self._destination, self._read, self._rows_together = destination, read, RowsTogether()
 
     def drawn(self, epoch: int, first: int) -> Iterator[list[Any]]:
         """As of the source, one step at a time: so a loader can bound what waits there."""
@@ -243,4 +229,4 @@ class SentSource:
 
     def _rows(self, batch: Any) -> Any:
         assert self._read is not None
-        return jax.block_until_ready(self._together(self._read(batch)))
+        return jax.block_until_ready(self._rows_together(self._read(batch)))

@@ -65,6 +65,30 @@ class Source(Protocol):
         background thread iterates over the result."""
 
 
+class OverSource:
+    """A `Source` of what is made of another one's batches. It has all else from that one.
+
+    Args:
+      source: draws the batches.
+      ahead: whether the next batches are drawn in a thread of their own meanwhile.
+
+    Attributes:
+      source: as given.
+    """
+
+    def __init__(self, source: Source, ahead: bool):
+        self.source, self._ahead = source, ahead
+        self._seconds = 0.0  # of what is made of batches, which counts as features
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.source, name)
+
+    @property
+    def seconds(self) -> dict[str, float]:
+        own = self.source.seconds
+        return own | {"features": own.get("features", 0.0) + self._seconds}
+
+
 class LocalSource:
     """A `Source` of `MiniBatch`es on one machine.
 
