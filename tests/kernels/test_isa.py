@@ -51,8 +51,8 @@ def compiled(name, *command):
 @pytest.mark.parametrize(
     ("sampler", "with_", "limits"),
     [
-        ("sample", "relabel", "2"),
-        ("labor", "relabel", "2"),
+        ("sample", "relabel read_ahead", "2"),
+        ("labor", "relabel read_ahead", "2"),
         ("walk", "walk_second", "012"),
         ("visits", "relabel", "012"),
         ("frontier", "relabel", "012"),
@@ -64,7 +64,7 @@ def test_every_instruction_set_draws_as_plain_loops_do(sampler, with_, limits):
     code = [
         f"tests/kernels/{sampler}_test.cc",
         SOURCES / f"{sampler}.cc",
-        SOURCES / f"{with_}.cc",
+        *(SOURCES / f"{name}.cc" for name in with_.split()),
     ]
     program = compiled(f"{sampler}_test", "-O2", *code)
     for limit in limits:  # the samplers' programs try all instruction sets by themselves

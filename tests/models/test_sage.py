@@ -297,6 +297,8 @@ def test_inputs_refuse_what_they_cannot_be(graph):
         model(input_dropout=0.5)(direct, inputs, key=jax.random.key(0))
     assert np.isfinite(model(input_dropout=0.5)(direct, inputs)).all()  # no key: no dropout
     with pytest.raises(InputError, match="Inputs must have one row"):
-        model()(full, inputs)
+        model()(direct, jax.tree.map(lambda rows: rows[1:], inputs))
+    # A batch that lists its sources too takes the inputs of its targets as they are.
+    np.testing.assert_array_equal(model()(full, inputs), model()(direct, inputs))
     with pytest.raises(InputError, match="7 input features"):
         model()(direct, jax.tree.map(lambda rows: rows[:, 1:], inputs))
