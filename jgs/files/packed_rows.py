@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import math
 import mmap
 import os
 import tempfile
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
 from jgs.files.row_file import DiskError, FilePart, RowFiles, copy_rows
 
-_CHUNK = 32 << 20  # bytes of rows that are read before some are written
+_CHUNK = 64 << 20  # bytes of rows that are read before some are written
+_MOST_SPOOLED = 256 << 20  # bytes, after which a spool begins another file
 _ALIGN = 4096
 
 
@@ -33,6 +35,7 @@ class PackedRows:
       files: the matrix.
       steps: for each step int32 `[m]`, the rows that it needs, ascending, each once.
       folder: an existing folder, for the scratch file.
+      between: called after each of the pieces in which the matrix is read; it may raise.
 
     Attributes:
       nbytes: the bytes of the scratch file.
@@ -40,7 +43,13 @@ class PackedRows:
     Raises `DiskError` where the matrix cannot be read, or there is no room.
     """
 
-    def __init__(self, files: RowFiles, steps: Sequence[np.ndarray], folder: Path):
+    def __init__(
+        self,
+        files: RowFiles,
+        steps: Sequence[np.ndarray],
+        folder: Path,
+        between: Callable[[], object] = lambda: None,
+    ):
         self._files, self.nbytes = files, 0
         self._pieces: list[list[FilePart]] = [[] for _ in steps]
         self._folder = folder
@@ -62,6 +71,7 @@ class PackedRows:
             for begin in range(0, rows.size if files.row_bytes else 0, size):
                 chunk = slice(begin, begin + size)
                 self._pack(rows[chunk], step[chunk], room, buffer)
+                between()
 
     def _pack(
         self, rows: np.ndarray, step: np.ndarray, room: np.ndarray, buffer: mmap.mmap
@@ -101,42 +111,67 @@ class PackedRows:
         try:
             files.read(np.arange(files.shape[0], dtype=np.int32), out)
         except DiskError as error:
-            rule = f"the scratch file in {self._folder} must stay readable"
-            remedy = "Mend its disk, or name another folder."
-            raise DiskError(rule, error.value, remedy) from None
+            raise _unreadable(self._folder, error.value) from None
 
 
 class Spool:
-    """Arrays of int32 on disk, in a file without a name in `folder`: appended, and read back.
-    Raises `DiskError`."""
+    """Puts arrays on disk, in files without names in `folder`. A file is gone when no array of
+    it is known any more. Raises `DiskError`."""
 
     def __init__(self, folder: Path):
         self._folder, self._end = folder, 0
-        with self._refusing():
-            name = ".jgs-plans-"
-            self._file = tempfile.TemporaryFile(prefix=name, dir=folder)  # noqa: SIM115
+        self._file = self._fresh()
 
-    def append(self, array: np.ndarray) -> tuple[int, int]:
-        """Where the array is, for `read`."""
-        begin = self._end
-        with self._refusing():
-            self._file.write(np.ascontiguousarray(array, np.int32).data)
-            self._file.flush()
+    def append(self, array: np.ndarray) -> Spooled:
+        if self._end >= _MOST_SPOOLED:
+            self._file, self._end = self._fresh(), 0
+        begin, data = (
+            self._end,
+            np.ascontiguousarray(array).reshape(-1).view(np.uint8).data,
+        )
+        with _refusing(self._folder):
+            while len(data):
+                data = data[self._file.write(data) :]
         self._end += array.nbytes
-        return begin, array.size
+        return Spooled(self._file, begin, array.shape, array.dtype, self._folder)
 
-    def read(self, place: tuple[int, int]) -> np.ndarray:
-        begin, size = place
-        with self._refusing():
-            data = os.pread(self._file.fileno(), 4 * size, begin)
-        return np.frombuffer(data, np.int32)
+    def _fresh(self) -> Any:
+        with _refusing(self._folder):
+            folder, name = self._folder, ".jgs-plans-"
+            return tempfile.TemporaryFile(prefix=name, dir=folder, buffering=0)
 
-    @contextmanager
-    def _refusing(self) -> Iterator[None]:
-        try:
-            yield
-        except OSError as error:
-            _no_room(self._folder, error)
+
+class Spooled(NamedTuple):
+    """An array that a `Spool` has put on disk."""
+
+    file: Any
+    begin: int
+    shape: tuple[int, ...]
+    dtype: np.dtype
+    folder: Path
+
+    def read(self, empty: Callable[[int, np.dtype], np.ndarray] = np.empty) -> np.ndarray:
+        """The array, in memory that `empty` makes for a number of elements. Raises
+        `DiskError`."""
+        found = empty(math.prod(self.shape), self.dtype)
+        left, begin = found.view(np.uint8).data, self.begin
+        while len(left):
+            try:
+                size = os.preadv(self.file.fileno(), [left], begin)
+            except OSError as error:
+                raise _unreadable(self.folder, error.strerror) from None
+            if not size:
+                raise _unreadable(self.folder, "it has become shorter")
+            left, begin = left[size:], begin + size
+        return found.reshape(self.shape)
+
+
+@contextmanager
+def _refusing(folder: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        _no_room(folder, error)
 
 
 def _no_room(folder: Path, error: OSError) -> NoReturn:
@@ -145,6 +180,11 @@ def _no_room(folder: Path, error: OSError) -> NoReturn:
         error.strerror,
         "Free space, or name another folder.",
     ) from None
+
+
+def _unreadable(folder: Path, value: object) -> DiskError:
+    rule = f"the scratch file in {folder} must stay readable"
+    return DiskError(rule, value, "Mend its disk, or name another folder.")
 
 
 def _scratch_file(folder: Path) -> int:

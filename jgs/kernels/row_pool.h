@@ -15,18 +15,25 @@
 
 extern "C" {
 
-// Step `t` has the number t % 32. A row's list is that of the next known step that needs it, or
-// the list 32, of none. A list is a circle of slots that begins and ends at `capacity + list`.
+struct JgsRow {
+  uint32_t steps;  // a bit for each known step that needs the row; step `t` has the number t % 32
+  int32_t slot;    // -1: none
+};
+
+// A row's list is that of the next known step that needs it, or the list 32, of none. A list is a
+// circle of slots that begins and ends at `capacity + list`.
+struct JgsLinks {
+  int32_t before, after;
+};
+
 struct JgsRowPool {
   int64_t num_rows;
   int64_t capacity;
-  int64_t pinned;    // the first slots, whose rows never leave
-  int64_t used;      // how many slots have a row, the first ones
-  uint32_t* steps;   // [num_rows], a bit for each known step that needs the row
-  int32_t* slot;     // [num_rows], -1: none
-  int32_t* row;      // [capacity], the row in a slot
-  int32_t* before;   // [capacity + 33]
-  int32_t* after;    // [capacity + 33]
+  int64_t pinned;   // the first slots, whose rows never leave
+  int64_t used;     // how many slots have a row, the first ones
+  JgsRow* rows;     // [num_rows]
+  int32_t* row;     // [capacity], the row in a slot
+  JgsLinks* links;  // [capacity + 33]
 };
 
 // Puts the rows that have slots, but for the pinned ones, on the list of none, and forgets what

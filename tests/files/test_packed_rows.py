@@ -1,6 +1,7 @@
 """Rows packed by step: those of each step; one line where there is no room or a disk fails."""
 
 import os
+import sys
 
 import numpy as np
 import pytest
@@ -49,13 +50,22 @@ def test_more_steps_than_a_byte_counts(tmp_path, table):
         np.testing.assert_array_equal(out[0], table[number])
 
 
-def test_arrays_come_back(tmp_path):
-    spool = Spool(tmp_path)
-    arrays = [np.arange(n, dtype=np.int32) + n for n in (0, 5, 1000)]
-    places = [spool.append(array) for array in arrays]
-    for place, array in zip(reversed(places), reversed(arrays), strict=True):
-        np.testing.assert_array_equal(spool.read(place), array)
+def test_arrays_come_back(tmp_path, monkeypatch):
+    monkeypatch.setattr(packed_rows, "_MOST_SPOOLED", 500)
+    spool, kinds = Spool(tmp_path), ("i4", "f2", "?", "u1")
+    arrays = [np.arange(n).reshape(-1, 5).astype(k) for n in (0, 5, 1000) for k in kinds]
+    spooled = [spool.append(array) for array in arrays]
+    for each, array in zip(reversed(spooled), reversed(arrays), strict=True):
+        assert each.read().dtype == array.dtype
+        np.testing.assert_array_equal(each.read(), array)
     assert os.listdir(tmp_path) == []
+    os.ftruncate(spooled[-1].file.fileno(), 10)
+    with pytest.raises(DiskError, match="has become shorter"):
+        spooled[-1].read()
+    files = {each.file for each in spooled}
+    assert len(files) > 3
+    del spooled, each, spool
+    assert all(sys.getrefcount(file) <= 3 for file in files)  # `files`, `file`, the argument
 
 
 def test_no_room_and_no_disk(tmp_path, table, monkeypatch):

@@ -1,7 +1,9 @@
 """`DiskRows`: a loader yields the bits of `gather`, whatever is in memory; what it reads is
 what Belady's rule reads; where a file fails, the loop ends with a line, and goes on later."""
 
+import gc
 import os
+import threading
 
 import jax
 import jax.numpy as jnp
@@ -286,6 +288,40 @@ def test_one_loop_at_a_time(file, prefetch, block):
     assert same(first.peek(), whole[2])  # which ends it
     assert same(list(second), whole)
     assert same(list(first), whole[2:])
+
+
+def threads():
+    gc.collect()
+    return sum(thread.name == "jgs-loader" for thread in threading.enumerate())
+
+
+@pytest.mark.parametrize("sampler", [(4, 3), ByEpoch({0: (2, 2), 1: (3, 3)})], ids=repr)
+def test_an_epoch_begins_while_the_last_one_ends(file, sampler):
+    none, plan = threads(), sampler if isinstance(sampler, ByEpoch) else Neighbors(sampler)
+    disk = DiskRows(file, 80 * ROW, scratch=file.parent, block=4)
+    mine, theirs = loader(disk, plan), loader(in_memory, plan)
+    start = mine.state_dict()
+    whole = [list(theirs) for _ in range(3)]
+    for epoch in whole:
+        assert same(list(mine), epoch)
+        assert threads() > none  # they wait with the next epoch's first block
+    other = loader(disk)  # begins another loop: they stop
+    assert same(list(other), list(loader(in_memory)))
+    mine.load_state_dict(start)
+    assert same(list(mine), whole[0])
+    steps = iter(mine)
+    assert same([next(steps) for _ in range(len(mine))], whole[1])  # and no further
+    assert same(list(mine), whole[2])
+    assert threads() > none
+    mine.close()
+    other.close()
+    assert threads() == none
+    assert same(mine.peek(), next(iter(theirs)))
+    list(mine)
+    assert threads() > none
+    del mine, other, theirs, steps
+    assert threads() == none
+    assert os.listdir(file.parent) == [file.name]
 
 
 def test_files_that_are_no_features(tmp_path, monkeypatch):

@@ -13,7 +13,19 @@ from jgs import kernels
 from jgs.devices import on_host
 from jgs.settings import as_in, of_this_thread
 
-_own = threading.local()  # `draws`: whether this thread is one of an `Ahead`
+# Of a thread of an `Ahead`: `draws`, True; `stopping`, whether it has been told to stop.
+_own = threading.local()
+
+
+class Stopped(Exception):
+    """Ends an iterator whose `Ahead` has been told to stop."""
+
+
+def go_on() -> None:
+    """Raises `Stopped` in a thread of an `Ahead` that has been told to stop. An iterator that
+    takes long between two items calls it now and then."""
+    if getattr(_own, "draws", False) and _own.stopping.is_set():
+        raise Stopped
 
 
 class Ahead:
@@ -30,12 +42,14 @@ class Ahead:
         settings, host_only = of_this_thread(), kernels.host_only()
 
         def fill() -> None:
-            _own.draws = True
+            _own.draws, _own.stopping = True, stopping
             with as_in(settings), kernels.this_host_only(host_only):
                 try:
                     while free.acquire() and not stopping.is_set():
                         ready.put((next(items), None))
                     ready.put((None, StopIteration()))  # for who still waits
+                except Stopped:
+                    ready.put((None, StopIteration()))
                 except BaseException as error:  # StopIteration too
                     ready.put((None, error))
                 finally:

@@ -8,6 +8,7 @@ Belady's rule, without traces of earlier epochs (Ginex, VLDB 2022) or a choice o
 from __future__ import annotations
 
 import os
+import weakref
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -25,6 +26,7 @@ from jgs.graph.device import aligned_empty
 from jgs.ops import gather
 from jgs.sampling.capacity import round_up
 from jgs.sampling.checks import require_int
+from jgs.sampling.loading.ahead import Ahead
 from jgs.sampling.loading.row_pool import MOST_STEPS, Taken, row_pool
 from jgs.sampling.loading.rows_together import RowsTogether
 
@@ -125,8 +127,9 @@ class DiskRows:
         batches of the window; or, where there is a `scratch`, their nodes, 64 MiB, and 26 bytes
         for each row that a block lacks.
       scratch: an existing folder on a disk, which then has the missing rows of two blocks, in
-        files without names; None: each batch's rows are read from `features`, as always for
-        samplers that learn.
+        files without names. While an epoch's last block is in use, the first one of the next
+        epoch is packed; closing the loader ends that. None: each batch's rows are read from
+        `features`, as always for samplers that learn.
       block: how many batches a block has, from 1 to 4096. A loop's first one has fewer.
       window: how many batches are known ahead, from 0 to 31.
       pinned: int `[K]`, distinct nodes whose rows stay in memory for ever.
@@ -199,6 +202,7 @@ class DiskRows:
         self.files = [table.files for table in self._there]
         self._then = jax.jit(then or _then(_factor(scale, self.shape[1])))
         self._together, self._in_use = RowsTogether(), False
+        self._planning: Callable[[], Ahead | None] = _nothing
 
     @property
     def capacity(self) -> int:
@@ -217,9 +221,10 @@ class DiskRows:
             "scratch_bytes": self.scratch_bytes,
         }
 
-    def begin(self) -> None:
-        """Begins a loop, which `end` ends. Forgets the batches that were seen. Rows stay in
-        memory, unless a batch was planned whose rows were never read."""
+    def begin(self, planning: Ahead | None = None) -> bool:
+        """Begins a loop, which `end` ends. Returns whether it goes on with what `planning` has
+        planned since the last one ended. If not, no batch is known any more. Rows stay in
+        memory then, unless a batch was planned whose rows were never read."""
         if self._in_use:
             raise InputError(
                 "DiskRows must be used by one loop at a time",
@@ -227,16 +232,23 @@ class DiskRows:
                 "Close its loader first, or make DiskRows for each.",
             )
         self._in_use = True
+        earlier, self._planning = self._planning(), _nothing
+        if earlier is not None and earlier is planning:
+            return True
+        if earlier is not None:
+            earlier.end()
         for table in self._there:
             if self._planned == self._made:
                 table.reset()
             else:
                 table.forget()
         self._planned = self._made = 0
+        return False
 
-    def end(self) -> None:
-        """Ends the loop that began."""
+    def end(self, planning: Ahead | None = None) -> None:
+        """Ends the loop that began. `planning` goes on with plans for the next one."""
         self._in_use = False
+        self._planning = _nothing if planning is None else weakref.ref(planning)
 
     def rows_of(self, batch: MiniBatch) -> list[np.ndarray]:
         """For each table int32 `[S]`, the rows that the batch reads, -1 for none."""
@@ -321,6 +333,10 @@ class DiskRows:
                 "relabel_inputs=False",
                 "Leave it out.",
             )
+
+
+def _nothing() -> None:
+    """A reference to nothing."""
 
 
 def _factor(scale: Any, width: int) -> jax.Array | None:

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import closing
-from itertools import chain
+from dataclasses import dataclass
+from itertools import chain, count
 from typing import Any
 
+import jax
 import numpy as np
 
-from jgs.files.packed_rows import PackedRows, Spool
-from jgs.graph import MiniBatch
-from jgs.sampling.loading.ahead import Ahead, each
+from jgs.files.packed_rows import PackedRows, Spool, Spooled
+from jgs.graph import MiniBatch, as_device
+from jgs.graph.device import aligned_empty
+from jgs.sampling.loading.ahead import Ahead, each, go_on
 from jgs.sampling.loading.disk_rows import DiskRows
 from jgs.sampling.loading.row_pool import Taken
 from jgs.sampling.loading.source import OverSource, Source
@@ -21,46 +24,159 @@ from jgs.sampling.loading.source import OverSource, Source
 _FIRST_BLOCK, _GROWTH = 8, 4  # a loop waits for its first block; later ones are longer
 
 
-class Block:
-    """Batches that are planned, and the rows that they lack, on disk.
+class Stored:
+    """A step, of which the long arrays are on disk.
 
     Attributes:
+      num_batches: how many batches the step has.
+    """
+
+    def __init__(self, step: Any, spool: Spool):
+        leaves, self._tree = jax.tree.flatten(step)
+        self._leaves = [
+            spool.append(np.asarray(leaf)) if _is_long(leaf) else leaf for leaf in leaves
+        ]
+        self.num_batches = len(_listed(step))
+
+    def load(self) -> Any:
+        def loaded(leaf: Any) -> Any:
+            return as_device(leaf.read(aligned_empty)) if isinstance(leaf, Spooled) else leaf
+
+        return jax.tree.unflatten(self._tree, map(loaded, self._leaves))
+
+
+class Block:
+    """Steps that are planned, and the rows that they lack, on disk.
+
+    Attributes:
+      steps: the steps.
       packed: the rows, of each table, once `pack` has been called.
     """
 
     packed: list[PackedRows]
 
     def __init__(self, disk: DiskRows):
-        assert disk.scratch is not None
-        self._disk, self._folder, self._spool = disk, disk.scratch, Spool(disk.scratch)
-        self._places: list[list[tuple[Any, ...]]] = []
+        self._disk, self.steps = disk, list[Stored]()
+        self._places: list[list[tuple[int, list[Spooled]]]] = []
         self._missing: list[list[np.ndarray]] = []
 
     def __len__(self) -> int:
+        """How many batches there are."""
         return len(self._places)
 
-    def add(self, plan: list[Taken]) -> None:
-        self._missing.append([taken.missing.copy() for taken in plan])
-        places = []
-        for place, missing, source, target in plan:
-            arrays = (place, source, target)
-            places.append((missing.size, *map(self._spool.append, arrays)))
-        self._places.append(places)
+    def add(self, step: Stored, plans: list[list[Taken]], spool: Spool) -> None:
+        """Adds a step, with the plan of each of its batches."""
+        self.steps.append(step)
+        for plan in plans:
+            self._missing.append([taken.missing.copy() for taken in plan])
+            places = []
+            for place, missing, source, target in plan:
+                places.append((missing.size, list(map(spool.append, (place, source, target)))))
+            self._places.append(places)
 
     def pack(self) -> Block:
+        assert self._disk.scratch is not None
         by_table = zip(self._disk.files, zip(*self._missing, strict=True), strict=True)
-        self.packed = [PackedRows(files, rows, self._folder) for files, rows in by_table]
+        folder = self._disk.scratch
+        self.packed = [PackedRows(files, rows, folder, go_on) for files, rows in by_table]
         self._missing.clear()
         self._disk.scratch_bytes += sum(packed.nbytes for packed in self.packed)
         return self
 
     def plan(self, number: int) -> list[Taken]:
-        """What was added as the `number`-th; of the missing rows only how many there are."""
+        """The plan of a batch; of its missing rows only how many there are."""
         found = []
-        for size, *places in self._places[number]:
-            place, source, target = map(self._spool.read, places)
+        for size, spooled in self._places[number]:
+            place, source, target = (each.read(aligned_empty) for each in spooled)
             found.append(Taken(place, np.empty(size, np.int32), source, target))
         return found
+
+
+@dataclass
+class Plans:
+    """The steps of a source, with what `DiskRows` does for each.
+
+    Attributes:
+      source: draws the batches.
+      rows: has the rows of the batches.
+      ahead: whether batches are drawn in a thread of their own.
+    """
+
+    source: Source
+    rows: DiskRows
+    ahead: bool
+
+    def batches_from(self, step: int) -> int:
+        """How many batches an epoch has from that step on."""
+        (schedule,) = self.source.schedules
+        return (len(schedule) - step) * schedule.devices
+
+    def steps(self, epoch: int, first: int) -> Generator[Any]:
+        """What the source draws, step by step."""
+        calls = self.source.drawn(epoch, first)
+        ahead = Ahead(calls, 1) if self.ahead else None
+        try:
+            yield from each(calls if ahead is None else ahead)
+        finally:
+            if ahead is not None:
+                ahead.end()
+
+    def planned(self, steps: Iterable[Any]) -> Generator[tuple[Any, list[list[Taken]]]]:
+        """Each step with the plans of its batches, made with the next steps known."""
+        return self._with_next((step, _listed(step)) for step in steps)
+
+    def blocks(self, epoch: int, first: int) -> Generator[Block]:
+        """Blocks of the steps from that one on, epoch after epoch without end; none has steps
+        of two epochs. The first ones are short."""
+        assert self.rows.scratch is not None
+        size, left, block = _FIRST_BLOCK, self.batches_from(first), Block(self.rows)
+        spool = Spool(self.rows.scratch)
+        with (
+            closing(self._stored(epoch, first, spool)) as steps,
+            closing(self._with_next(steps)) as planned,
+        ):
+            for step, plans in planned:
+                go_on()
+                block.add(step, plans, spool)
+                blocks_left = -(-left // min(size, self.rows.block))
+                if len(block) >= -(-left // blocks_left):  # the last one is as long as others
+                    left -= len(block)
+                    yield block.pack()
+                    size, block = _GROWTH * size, Block(self.rows)
+                    if not left:
+                        size, left = self.rows.block, self.batches_from(0)
+
+    def _stored(
+        self, epoch: int, first: int, spool: Spool
+    ) -> Generator[tuple[Stored, list[Any]]]:
+        """The steps from that one on, epoch after epoch, each with its batches."""
+        for number in count(epoch):
+            with closing(self.steps(number, first if number == epoch else 0)) as steps:
+                for step in steps:
+                    yield Stored(step, spool), _listed(step)
+
+    def _with_next(
+        self, steps: Iterable[tuple[Any, list[Any]]]
+    ) -> Generator[tuple[Any, list[list[Taken]]]]:
+        """Of each step what came with its batches, and the plans of these."""
+        # A sampler that learns draws a batch when the step before it has been made.
+        window = 0 if self.source.learning is not None else self.rows.window
+        known, seen, passed = deque[tuple[Any, list[Any]]](), 0, 0
+        for step in chain(steps, [None]):
+            batches = [] if step is None else step[1]
+            rows = [self.rows.rows_of(batch) for batch in batches]
+            for own in rows:
+                self.rows.see(own, seen)
+                seen += 1
+            if step is not None:
+                known.append((step[0], rows))
+            most = passed + window + 1
+            while known and (step is None or seen + len(rows) > most):
+                earlier, rows_of_it = known.popleft()
+                plans = [self.rows.plan(r, passed + i) for i, r in enumerate(rows_of_it)]
+                passed += len(plans)
+                most += len(plans)
+                yield earlier, plans
 
 
 class DiskSource(OverSource):
@@ -77,110 +193,88 @@ class DiskSource(OverSource):
     def __init__(self, source: Source, rows: DiskRows, ahead: bool):
         super().__init__(source, ahead)
         self._disk = rows
-        # A sampler that learns draws a batch when the step before it has been made.
-        self._window = 0 if source.learning is not None else rows.window
+        # A thread has its own reference to what plans, and none to this object, so that this
+        # can be collected as garbage, and stops the thread.
+        self._plans = Plans(source, rows, ahead)
+        self._blocks: Ahead | None = None  # of the epoch that follows one that has ended
+        self._blocks_of = -1
 
     @property
     def counts(self) -> dict[str, int]:
         return self.source.counts | self._disk.counts
 
+    def close(self) -> None:
+        blocks, self._blocks = self._blocks, None
+        if blocks is not None:
+            blocks.end()
+        super().close()
+
     def drawn(self, epoch: int, first: int) -> Iterator[list[Any]]:
-        self._disk.begin()
+        left = self._plans.batches_from(first)
+        packs = self._disk.scratch is not None and self.source.learning is None and left > 0
+        blocks = None
+        if (first, epoch) == (0, self._blocks_of):
+            blocks, self._blocks = self._blocks, None
+        self.close()
+        goes_on = self._disk.begin(blocks)
         try:
-            packs = self._disk.scratch is not None and self.source.learning is None
-            steps = self._packed(epoch, first) if packs else self._in_place(epoch, first)
-            with closing(steps):
+            if packs and self._ahead and not goes_on:
+                blocks = Ahead(self._plans.blocks(epoch, first), 1)
+            made = self._packed(epoch, first, blocks) if packs else self._in_place(epoch, first)
+            with closing(made) as steps:
                 for step, make in steps:
                     began = time.perf_counter()
-                    made = [(batch, make(batch, i)) for i, batch in enumerate(_listed(step))]
+                    batches = _listed(step)
+                    left -= len(batches)
+                    own = [(batch, make(batch, i)) for i, batch in enumerate(batches)]
                     self._seconds += time.perf_counter() - began
-                    yield [made if isinstance(step, list) else made[0]]
+                    if blocks is not None and not left:  # they go on with the next epoch
+                        self._blocks, self._blocks_of, blocks = blocks, epoch + 1, None
+                    yield [own if isinstance(step, list) else own[0]]
         finally:
-            self._disk.end()
+            if blocks is not None:
+                blocks.end()
+            self._disk.end(self._blocks)
 
     def _in_place(self, epoch: int, first: int) -> Generator[tuple[Any, Callable[..., Any]]]:
         """Each step, and what makes the rows of its `i`-th batch, where they lie."""
-        planned = self._planned(epoch, first)
-        try:
+        with (
+            closing(self._plans.steps(epoch, first)) as steps,
+            closing(self._plans.planned(steps)) as planned,
+        ):
             for step, plans in planned:
                 yield step, lambda batch, i, plans=plans: self._disk.make(batch, plans[i])
-        finally:
-            planned.close()
 
-    def _packed(self, epoch: int, first: int) -> Generator[tuple[Any, Callable[..., Any]]]:
-        """As `_in_place`, of rows that were packed in blocks."""
-        blocks, steps = self._blocks(epoch, first), self._steps(epoch, first)
-        calls = Ahead(blocks, 1) if self._ahead else blocks
-        try:
-            for block in calls:
-                at = 0
-                while at < len(block):
-                    step = next(steps)
+    def _packed(
+        self, epoch: int, first: int, blocks: Iterator[Block] | None
+    ) -> Generator[tuple[Any, Callable[..., Any]]]:
+        """As `_in_place`, of rows that were packed in `blocks`, or are packed now."""
+        left = self._plans.batches_from(first)
+        with closing(self._plans.blocks(epoch, first)) as own:
+            while left:
+                block, number = next(own if blocks is None else blocks), 0
+                for stored in block.steps:
 
                     def make(
-                        batch: MiniBatch, i: int, block: Block = block, at: int = at
+                        batch: MiniBatch, i: int, block: Block = block, number: int = number
                     ) -> Any:
-                        return self._disk.make(batch, block.plan(at + i), block.packed, at + i)
+                        plan = block.plan(number + i)
+                        return self._disk.make(batch, plan, block.packed, number + i)
 
-                    yield step, make
-                    at += len(_listed(step))
-        finally:
-            if isinstance(calls, Ahead):
-                calls.end()
-            blocks.close()
-            steps.close()
-
-    def _blocks(self, epoch: int, first: int) -> Generator[Block]:
-        size, block = _FIRST_BLOCK, Block(self._disk)
-        planned = self._planned(epoch, first, only_rows=True)
-        try:
-            for _, plans in planned:
-                for plan in plans:
-                    block.add(plan)
-                if len(block) >= min(size, self._disk.block):
-                    yield block.pack()
-                    size, block = _GROWTH * size, Block(self._disk)
-            if len(block):
-                yield block.pack()
-        finally:
-            planned.close()
-
-    def _planned(
-        self, epoch: int, first: int, only_rows: bool = False
-    ) -> Generator[tuple[Any, list[list[Taken]]]]:
-        """Each step with the plans of its batches, made with the next steps known. With
-        `only_rows` None is in its place: then it need not be in memory."""
-        known, seen, passed = deque[tuple[Any, list[Any]]](), 0, 0
-        steps = self._steps(epoch, first)
-        try:
-            for step in chain(steps, [None]):
-                rows = [self._disk.rows_of(batch) for batch in _listed(step)]
-                for own in rows:
-                    self._disk.see(own, seen)
-                    seen += 1
-                if step is not None:
-                    known.append((None if only_rows else step, rows))
-                most = passed + self._window + 1
-                while known and (step is None or seen + len(rows) > most):
-                    earlier, rows_of_it = known.popleft()
-                    plans = [self._disk.plan(r, passed + i) for i, r in enumerate(rows_of_it)]
-                    passed += len(plans)
-                    most += len(plans)
-                    yield earlier, plans
-        finally:
-            steps.close()
-
-    def _steps(self, epoch: int, first: int) -> Generator[Any]:
-        """What the source draws, step by step."""
-        calls = self.source.drawn(epoch, first)
-        ahead = Ahead(calls, 1) if self._ahead else None
-        try:
-            yield from each(calls if ahead is None else ahead)
-        finally:
-            if ahead is not None:
-                ahead.end()
+                    yield stored.load(), make
+                    number += stored.num_batches
+                left -= number
 
 
 def _listed(step: Any) -> list[Any]:
     """The batches of a step."""
-    return step if isinstance(step, list) else [] if step is None else [step]
+    return step if isinstance(step, list) else [step]
+
+
+def _is_long(leaf: Any) -> bool:
+    """Whether it is an array that is worth a file, and that `as_device` leaves as it is."""
+    if not isinstance(leaf, jax.Array) or jax.dtypes.issubdtype(
+        leaf.dtype, jax.dtypes.extended
+    ):
+        return False
+    return leaf.nbytes >= 4096 and leaf.dtype.itemsize <= 4

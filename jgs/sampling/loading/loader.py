@@ -290,7 +290,7 @@ class Loader(Shown):
     def __iter__(self) -> Iterator[Any]:
         refuse_forked()
         if self._loop is not None or self._ahead_of != self._next():
-            self.close()
+            self._stop()
         self._move(*self._next())
         self.start_prefetch()
         loop, first = object(), self.step
@@ -312,6 +312,7 @@ class Loader(Shown):
                 if self._loop is not loop or self.step != step + 1:
                     raise RuntimeError("the loader was closed or moved inside its loop")
             self.finish_epoch()
+            self._stop()
         finally:
             if self._loop is loop:
                 self.close()
@@ -341,7 +342,7 @@ class Loader(Shown):
         loop would end the loop. The batch is drawn for this call alone, by all ranks together
         if there are several, and a planned cache is planned for it too."""
         refuse_forked()
-        self.close()
+        self._stop()
         items = self._drawn(*self._next())
         item = self._finished(next(items)[0])
         items.close()  # type: ignore[attr-defined]
@@ -454,6 +455,12 @@ class Loader(Shown):
     def close(self) -> None:
         """Stops drawing ahead. The position stays, and a new loop continues from it. Ranks that
         draw together first finish what they are drawing, so that all stop at one position."""
+        self._stop()
+        if isinstance(self.source, OverSource | StagedSource):
+            self.source.close()
+
+    def _stop(self) -> None:
+        """Ends the loop. What a source does for the next epoch goes on."""
         items, self._items, self._loop = self._items, None, None
         if isinstance(items, Generator):
             items.close()

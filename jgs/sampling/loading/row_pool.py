@@ -65,7 +65,7 @@ class _Pool(ctypes.Structure):
 
     _fields_ = (
         *((name, ctypes.c_int64) for name in ("num_rows", "capacity", "pinned", "used")),
-        *((name, ctypes.c_void_p) for name in ("steps", "slot", "row", "before", "after")),
+        *((name, ctypes.c_void_p) for name in ("rows", "row", "links")),
     )
 
 
@@ -73,11 +73,12 @@ class _Kernel:
     """A `RowPool` in C++."""
 
     def __init__(self, num_rows: int, capacity: int, pinned: np.ndarray):
-        self._steps, self._slot = np.zeros(num_rows, np.uint32), np.full(num_rows, -1, np.int32)
+        self._rows = np.zeros((num_rows, 2), np.int32)  # steps, and slot
+        self._rows[:, 1] = -1
         self._row = np.full(capacity, -1, np.int32)
-        self._lists = np.zeros((2, capacity + _LISTS), np.int32)
-        self._slot[pinned], self._row[: pinned.size] = np.arange(pinned.size), pinned
-        arrays = (self._steps, self._slot, self._row, *self._lists)
+        self._links = np.zeros((capacity + _LISTS, 2), np.int32)
+        self._rows[pinned, 1], self._row[: pinned.size] = np.arange(pinned.size), pinned
+        arrays = (self._rows, self._row, self._links)
         self.nbytes = sum(array.nbytes for array in arrays)
         addresses = (array.ctypes.data for array in arrays)
         self._pool = _Pool(num_rows, capacity, pinned.size, pinned.size, *addresses)

@@ -83,6 +83,11 @@ class OverSource:
     def __getattr__(self, name: str) -> Any:
         return getattr(self.source, name)
 
+    def close(self) -> None:
+        """Stops what is done for the next epoch."""
+        if isinstance(self.source, OverSource):
+            self.source.close()
+
     @property
     def seconds(self) -> dict[str, float]:
         own = self.source.seconds

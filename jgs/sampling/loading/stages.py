@@ -22,7 +22,7 @@ from jgs.sampling.checks import require_int
 from jgs.sampling.learning import Learning
 from jgs.sampling.loading.items import Stage, name_of
 from jgs.sampling.loading.schedule import Schedule
-from jgs.sampling.loading.source import Source
+from jgs.sampling.loading.source import OverSource, Source
 from jgs.sampling.shorthand import as_sampler
 
 
@@ -242,6 +242,12 @@ class StagedSource:
         if sampler not in self._made:
             self._made[sampler] = self._make(sampler)
         return self._made[sampler]
+
+    def close(self) -> None:
+        """Stops what is done for the next epoch."""
+        for source in self._made.values():
+            if isinstance(source, OverSource):
+                source.close()
 
     @property
     def at_once(self) -> int:
