@@ -1,4 +1,5 @@
-# make train   set up, and train on the generated data set
+# make train   set up what training needs, and train on the generated data set
+# make first-minute  time `make train` in a fresh clone with an empty home
 # make test    set up, and run the tests
 # make check   check linting, formatting and types
 # make docs    make a site of the pages of docs/, in build/site
@@ -15,14 +16,27 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 KERNELS := $(wildcard jgs/kernels/*.cc jgs/kernels/*.h jgs/kernels/*.inc) jgs/kernels/CMakeLists.txt
 
-.PHONY: train test check docs sanitize bench versions wheel newcomer clean
+.PHONY: train first-minute test check docs sanitize bench versions wheel newcomer clean
 
+# Without ARGS the run is kept, and what to do with it is said.
+RUN := build/first-run
 train: $(VENV)/kernels
+ifdef ARGS
 	$(BIN)/python -m jgs.train $(ARGS)
+else
+	@rm -rf $(RUN)
+	$(BIN)/python -m jgs.train --run-dir $(RUN)
+	@echo 'What it learned, as a page:  $(BIN)/jgs report --run-dir $(RUN)'
+	@echo 'Predictions as a table:      $(BIN)/jgs predict --run-dir $(RUN) --split test --out predictions.csv'
+	@echo 'Your own graph:              $(BIN)/jgs train --dataset FOLDER   (docs/guides/data.md)'
+endif
+
+first-minute:
+	$(PYTHON) tools/first_minute.py
 
 # Test files run in processes side by side. With any ARGS they run in one process, in order.
 test: ARGS ?= -n logical --maxprocesses 4
-test: $(VENV)/kernels
+test: $(VENV)/kernels $(VENV)/installed
 	$(BIN)/python -m pytest --durations=20 $(ARGS)
 
 check: $(VENV)/installed
@@ -33,10 +47,10 @@ check: $(VENV)/installed
 docs: $(VENV)/installed
 	$(BIN)/python -m sphinx --builder html --fail-on-warning -q docs build/site
 
-sanitize: $(VENV)/kernels
+sanitize: $(VENV)/kernels $(VENV)/installed
 	PYTHON=$(BIN)/python tests/kernels/sanitize
 
-bench: $(VENV)/kernels
+bench: $(VENV)/kernels $(VENV)/installed
 	$(BIN)/python -m benchmarks $(ARGS)
 
 wheel: | $(VENV)/bin/pip
@@ -51,18 +65,23 @@ versions:
 	PIP_CONSTRAINT=$(CURDIR)/build/lowest.txt $(MAKE) test VENV=build/lowest PYTHON=$(LOWEST)
 	$(MAKE) test VENV=build/newest PYTHON=$(NEWEST)
 
-# The installation is editable: the Python files are used where they lie. What builds the
-# kernels is installed too. Thus only changed kernels are compiled again, and nothing is
-# fetched for it.
-# mpi4jax is compiled against the MPICH of the environment, so MPICH is installed before it.
-$(VENV)/installed: pyproject.toml | $(VENV)/bin/pip
-	$(BIN)/pip install --quiet cmake ninja 'scikit-build-core>=0.10' 'jaxlib>=0.10.2'
-	$(BIN)/pip install --quiet --no-build-isolation --editable '.[test,viz]'
-	$(BIN)/python tools/install_mpi.py || echo 'warning: without MPI (--comm mpi), all else works' >&2
+# The installation is editable: the Python files are used where they lie. Only changed kernels
+# are compiled again.
+$(VENV)/base: pyproject.toml | $(VENV)/bin/pip
+	@$(BIN)/python tools/set_up.py
+	@touch $@ $(VENV)/kernels
+
+$(VENV)/kernels: $(KERNELS) | $(VENV)/base
+	@[ -z "$$(find $(KERNELS) -newer $@)" ] || ($(BIN)/pip install --quiet cmake && \
+	  $(BIN)/pip install --quiet --no-build-isolation --no-deps --editable .)
 	@touch $@
 
-$(VENV)/kernels: $(KERNELS) | $(VENV)/installed
-	$(BIN)/pip install --quiet --no-build-isolation --no-deps --editable .
+# What tests, benchmarks, checks and the site need beside.
+# mpi4jax is compiled against the MPICH of the environment, so MPICH is installed before it.
+$(VENV)/installed: $(VENV)/base
+	$(BIN)/python tools/needed.py test viz > $(VENV)/needed.txt
+	$(BIN)/pip install --quiet cmake --requirement $(VENV)/needed.txt
+	$(BIN)/python tools/install_mpi.py || echo 'warning: without MPI (--comm mpi), all else works' >&2
 	@touch $@
 
 $(VENV)/bin/pip:

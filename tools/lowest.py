@@ -5,18 +5,9 @@
 
 import re
 import sys
-import tomllib
-from pathlib import Path
 
+from needed import needed
 
-def main() -> None:
-    text = (Path(__file__).parents[1] / "pyproject.toml").read_text()
-    project = tomllib.loads(text)["project"]
-    needed = project["dependencies"]
-    for extra in sys.argv[1:]:
-        needed = needed + project["optional-dependencies"][extra]
-    for name, version in re.findall(r"^([\w-]+)>=([\w.]+)$", "\n".join(needed), re.MULTILINE):
-        print(f"{name}=={version}")
-
-
-main()
+text = "\n".join(needed(sys.argv[1:]))
+for name, version in re.findall(r"^([\w-]+)>=([\w.]+)$", text, re.MULTILINE):
+    print(f"{name}=={version}")

@@ -30,7 +30,7 @@ from jgs.graph import Graph
 from jgs.sampling import Loader
 from jgs.sampling.capacity import round_up
 from jgs.sampling.loading.disk_rows import WINDOW
-from jgs.sampling.loading.disk_source import _FIRST_BLOCK
+from jgs.sampling.loading.disk_source import _FIRST_BLOCK, _GROWTH
 from jgs.sampling.loading.row_pool import row_pool
 
 _PROCESS = 350e6  # bytes of Python, JAX, Orbax and programs: what runs took beside the rest
@@ -138,7 +138,7 @@ def simulated(
         held.append(lacking)
         if len(held) == size:
             pack()
-            size = min(2 * size, block)
+            size = min(_GROWTH * size, block)
     if held:
         pack()
     steps = len(missing)
@@ -254,8 +254,7 @@ def seconds(
     return {
         "disk": reading,
         "planning": reads.planning,
-        # With blocks each batch is drawn twice.
-        "sampling": (2 if block else 1) * sum(draw.edges) * constants.edge_seconds,
+        "sampling": sum(draw.edges) * constants.edge_seconds,
         "features": moved / constants.row_bandwidth,
         "computing": cost.step_flops(work, draw) / constants.flops,
     }

@@ -114,8 +114,8 @@ class DiskRows:
     A batch alone needs rows that lie far apart, so `threads` requests are under way at once.
     With a `scratch` folder the rows that the batches of a `block` lack are read in one pass
     over the file, and written to a scratch file, batch by batch, where they are read in turn.
-    Each is then read twice and written once, in order, which many disks do faster. The batches
-    of a block are drawn twice.
+    Each is then read twice and written once, in order, which many disks do faster. The drawn
+    batches of a block wait in that folder too.
 
     Args:
       features: the path of a `.npy` file `[N, F]`; several paths, the parts of one table in
@@ -124,10 +124,10 @@ class DiskRows:
         the loader yields `TypedRows`.
       memory: bytes of the rows that stay in memory. Beside them there are 8 bytes for each of
         the `N` rows, 12 bytes for each that stays, the rows that one step lacks, and the
-        batches of the window; or, where there is a `scratch`, their nodes, 64 MiB, and 26 bytes
+        batches of the window; or, where there is a `scratch`, their nodes, 128 MiB, and 26 bytes
         for each row that a block lacks.
-      scratch: an existing folder on a disk, which then has the missing rows of two blocks, in
-        files without names. While an epoch's last block is in use, the first one of the next
+      scratch: an existing folder on a disk, which then has the batches and the missing rows of
+        two blocks, in files without names. While an epoch's last block is in use, the first one of the next
         epoch is packed; closing the loader ends that. None: each batch's rows are read from
         `features`, as always for samplers that learn.
       block: how many batches a block has, from 1 to 4096. A loop's first one has fewer.
@@ -146,11 +146,10 @@ class DiskRows:
       direct: whether files are read past the page cache.
       nbytes: the memory in use, without batches.
       counts: the `disk_rows` that batches lacked so far, the `disk_requests` by which they were
-        read from `features`, their `disk_bytes`, and the `scratch_bytes` written.
+        read from `features`, their `disk_bytes`, and the `scratch_bytes` of rows written.
 
-    One loop at a time may use it. With `scratch` the loader draws each batch twice: functions
-    given as `after` are called twice, and `Loader.redraws` counts both. Raises `InputError`; in
-    the loop too, where a file can no longer be read.
+    One loop at a time may use it. Raises `InputError`; in the loop too, where a file can no
+    longer be read.
     """
 
     def __init__(
