@@ -70,7 +70,8 @@ def main() -> int:
         first = given.shares[0]
         ways = ["memory", f"disk {first}"]
         if not round_number:
-            ways += [f"random {first}", *(f"disk {share}" for share in given.shares[1:])]
+            ways += [f"random {first}"] * given.random
+            ways += [f"disk {share}" for share in given.shares[1:]]
         for way in ways:
             found.setdefault(way, []).append(measured(task | {"way": way}))
             print(f"{way}: {found[way][-1]['seconds']}", file=sys.stderr, flush=True)
@@ -101,6 +102,7 @@ def _arguments() -> argparse.Namespace:
     add("--steps", type=int, default=400, help="in an epoch")
     add("--rounds", type=int, default=3, help="of the first two ways")
     add("--shares", type=float, nargs="+", default=SHARES, help="of the rows, in memory")
+    add("--random", action=argparse.BooleanOptionalAction, default=True, help="that way too")
     add("--mapped", type=int, default=20, help="steps with memory-mapped rows; 0: none")
     return parser.parse_args()
 

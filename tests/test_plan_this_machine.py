@@ -48,7 +48,13 @@ def test_reads_are_those_of_a_run(folder, tmp_path, monkeypatch, capsys, block):
     )
     before = rows.counts
     loader = Loader(
-        data.graph, data.train_idx, BATCH, Neighbors(FANOUTS), key=jax.random.key(5), read=rows
+        data.graph,
+        data.train_idx,
+        BATCH,
+        Neighbors(FANOUTS),
+        key=jax.random.key(5),
+        read=rows,
+        prefetch=0,
     )
     steps = len(list(loader))
     counts = {name: (rows.counts[name] - before[name]) / steps for name in before}

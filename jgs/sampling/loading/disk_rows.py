@@ -124,12 +124,12 @@ class DiskRows:
         the loader yields `TypedRows`.
       memory: bytes of the rows that stay in memory. Beside them there are 8 bytes for each of
         the `N` rows, 12 bytes for each that stays, the rows that one step lacks, and the
-        batches of the window; or, where there is a `scratch`, their nodes, 128 MiB, and 26 bytes
-        for each row that a block lacks.
+        batches of the window; or, where there is a `scratch`, their nodes, 128 MiB, and 26
+        bytes for each row that a block lacks.
       scratch: an existing folder on a disk, which then has the batches and the missing rows of
-        two blocks, in files without names. While an epoch's last block is in use, the first one of the next
-        epoch is packed; closing the loader ends that. None: each batch's rows are read from
-        `features`, as always for samplers that learn.
+        two blocks, in files without names. While an epoch's last block is in use, the first one
+        of the next epoch is packed; closing the loader ends that. None: each batch's rows are
+        read from `features`, as always for samplers that learn.
       block: how many batches a block has, from 1 to 4096. A loop's first one has fewer.
       window: how many batches are known ahead, from 0 to 31.
       pinned: int `[K]`, distinct nodes whose rows stay in memory for ever.

@@ -125,6 +125,18 @@ class Plans:
         """Each step with the plans of its batches, made with the next steps known."""
         return self._with_next((step, _listed(step)) for step in steps)
 
+    def packed(self, epoch: int, first: int) -> Generator[Block]:
+        """As `blocks`, each with its rows. The next one is planned while one is packed."""
+        blocks = self.blocks(epoch, first)
+        ahead = Ahead(blocks, 1) if self.ahead else None
+        try:
+            for block in blocks if ahead is None else ahead:
+                yield block.pack()
+        finally:
+            if ahead is not None:
+                ahead.end()
+            blocks.close()
+
     def blocks(self, epoch: int, first: int) -> Generator[Block]:
         """Blocks of the steps from that one on, epoch after epoch without end; none has steps
         of two epochs. The first ones are short."""
@@ -141,7 +153,7 @@ class Plans:
                 blocks_left = -(-left // min(size, self.rows.block))
                 if len(block) >= -(-left // blocks_left):  # the last one is as long as others
                     left -= len(block)
-                    yield block.pack()
+                    yield block
                     size, block = _GROWTH * size, Block(self.rows)
                     if not left:
                         size, left = self.rows.block, self.batches_from(0)
@@ -219,7 +231,7 @@ class DiskSource(OverSource):
         goes_on = self._disk.begin(blocks)
         try:
             if packs and self._ahead and not goes_on:
-                blocks = Ahead(self._plans.blocks(epoch, first), 1)
+                blocks = Ahead(self._plans.packed(epoch, first), 1)
             made = self._packed(epoch, first, blocks) if packs else self._in_place(epoch, first)
             with closing(made) as steps:
                 for step, make in steps:
@@ -250,7 +262,7 @@ class DiskSource(OverSource):
     ) -> Generator[tuple[Any, Callable[..., Any]]]:
         """As `_in_place`, of rows that were packed in `blocks`, or are packed now."""
         left = self._plans.batches_from(first)
-        with closing(self._plans.blocks(epoch, first)) as own:
+        with closing(self._plans.packed(epoch, first)) as own:
             while left:
                 block, number = next(own if blocks is None else blocks), 0
                 for stored in block.steps:
