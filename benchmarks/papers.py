@@ -118,7 +118,7 @@ FIGURES = (
         "distdgl",
         "two-levels",
         "The graph is split over machines, and a machine's part over its trainers; ranges of "
-        "seeds are dealt (section 5.6.1).",
+        "seeds are dealt (section III-E).",
         "Edges between machines and seeds that leave theirs, by how parts are grouped.",
         ("benchmarks.two_levels", "--ranks-per-machine", "2"),
         ("benchmarks.two_levels", "--ranks-per-machine", "2", "--only", "synthetic"),

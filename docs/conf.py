@@ -28,6 +28,7 @@ python_display_short_literal_types = True
 myst_heading_anchors = 3
 myst_enable_extensions = ["colon_fence"]
 
+_PIECE = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|.""", re.DOTALL)
 _ENTRY = re.compile(r"  (?! )([^`:]+?): (.*)")
 
 
@@ -104,8 +105,26 @@ def _plain(text: str) -> str:
     return "".join(pieces).strip()
 
 
+def without_options(signature: str) -> str:
+    """A signature in which `Annotated[T, Option(...)]` is `T`."""
+    while found := re.search(r"~?\w+\.Annotated\[", signature):
+        kept, depth, at = None, 1, found.end()
+        while depth:
+            piece = _PIECE.match(signature, at)[0]
+            if depth == 1 and piece == "," and kept is None:
+                kept = signature[found.end() : at]
+            depth += (piece in "([{") - (piece in ")]}")
+            at += len(piece)
+        signature = signature[: found.start()] + kept + signature[at:]
+    return signature
+
+
 def setup(app):
     def process(app, what, name, thing, options, lines):
         lines[:] = to_rst(list(lines))
 
+    def shorten(app, what, name, thing, options, signature, returned):
+        return (without_options(signature), returned) if signature else None
+
     app.connect("autodoc-process-docstring", process)
+    app.connect("autodoc-process-signature", shorten)

@@ -8,6 +8,8 @@ from jgs.errors import InputError
 
 if TYPE_CHECKING:
     from jgs.devices import to_device
+    from jgs.export.load import load_exported
+    from jgs.export.write import export_run
     from jgs.graph import Block, Graph, MiniBatch, NodeIds, Schema, SparseFeatures
     from jgs.predict.open import open_run
     from jgs.sampling import Loader, Neighbors
@@ -24,7 +26,9 @@ __all__ = [
     "NodeIds",
     "Schema",
     "SparseFeatures",
+    "export_run",
     "keep_freed_memory",
+    "load_exported",
     "open_run",
     "to_device",
 ]
@@ -32,6 +36,8 @@ __all__ = [
 _GRAPHS = ("Block", "Graph", "MiniBatch", "NodeIds", "Schema", "SparseFeatures")
 _PLACES = {name: "jgs.graph" for name in _GRAPHS} | {
     "Loader": "jgs.sampling",
+    "export_run": "jgs.export.write",
+    "load_exported": "jgs.export.load",
     "Neighbors": "jgs.sampling",
     "open_run": "jgs.predict.open",
     "to_device": "jgs.devices",
@@ -39,10 +45,13 @@ _PLACES = {name: "jgs.graph" for name in _GRAPHS} | {
 _SUBMODULES = (
     "data",
     "dist",
+    "export",
+    "losses",
     "models",
     "ops",
     "partition",
     "predict",
+    "report",
     "sampling",
     "train",
     "viz",

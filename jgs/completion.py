@@ -52,16 +52,20 @@ def _everything(shtab: Any) -> argparse.ArgumentParser:
     # Slow imports.
     from jgs import doctor
     from jgs.data.__main__ import parser as data
+    from jgs.export.__main__ import parser as export
     from jgs.launch.__main__ import parser as launch
     from jgs.partition.__main__ import parser as partition
     from jgs.predict.__main__ import parser as predict
+    from jgs.report.__main__ import parser as report
     from jgs.train.config import OWNERS, PAGES
+    from jgs.train.flags import ALL
     from jgs.train.flags import parser as train
 
     parsers = {"train": train, "predict": predict, "partition": partition, "launch": launch}
+    parsers |= {"export": export, "report": report}
     parsers |= {"data": data, "doctor": doctor.parser, "completion": parser}
     topics = {owner: list(table) for owner, table in OWNERS.items()}
-    topics["help"] = [*PAGES, *(name for names in topics.values() for name in names)]
+    topics["help"] = [ALL, *PAGES, *(name for names in topics.values() for name in names)]
     whole = argparse.ArgumentParser("jgs")
     commands = whole.add_subparsers()
     for name, text in COMMANDS.items():

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import difflib
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 
@@ -20,6 +21,22 @@ class InputError(ValueError):
     def __init__(self, rule: str, value: object, remedy: str):
         self.rule, self.value, self.remedy = rule, value, remedy
         super().__init__(f"{rule}; got {value}. {remedy}")
+
+
+def check_choice(what: str, value: object, choices: Iterable[str]) -> None:
+    """Raises `InputError` unless `value` is one of `choices`."""
+    if value not in (known := tuple(choices)):
+        rule = f"{what} must be one of {', '.join(known)}"
+        raise InputError(rule, repr(value), nearest(value, known))
+
+
+def nearest(value: object, choices: Iterable[str]) -> str:
+    """The remedy for a `value` that is none of `choices`: that which is spelled most like it,
+    or else the first."""
+    known = tuple(choices)
+    if found := difflib.get_close_matches(str(value), known, 1):
+        return f"Did you mean {found[0]}?"
+    return f"Give e.g. {known[0]}."
 
 
 def one_line(error: BaseException) -> str:

@@ -17,12 +17,12 @@ import importlib
 import inspect
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, Any, NamedTuple, get_args, get_origin, get_type_hints
 
-from jgs.errors import InputError
+from jgs.errors import InputError, nearest
 
 INT32 = 2**31 - 1
 LONGEST = 2**63 - 1  # of a time, in the unit of a graph's times
@@ -41,6 +41,7 @@ class Option(NamedTuple):
       above, below: bounds that it may not reach.
       never: a number that it may not be.
       choices: the values that there are.
+      own: whether `package.module:function`, for one of the user's, is a value too.
       metavar: what stands for the value in `--help`.
       tasks: the tasks of `jgs train` that take the option; (): all.
       identity: whether it decides what a run learns. A run may be resumed with other values of
@@ -65,6 +66,7 @@ class Option(NamedTuple):
     flag: bool = True
     never: float | None = None
     first: bool = True
+    own: bool = False
 
 
 class Known(NamedTuple):
@@ -113,15 +115,19 @@ class Known(NamedTuple):
         if value is None:
             return None
         for one in value if self.many else (value,):
-            if self.option.choices and one not in self.option.choices:
+            named = self.option.own and ":" in str(one)
+            if self.option.choices and one not in self.option.choices and not named:
+                own = ", or package.module:function" if self.option.own else ""
                 raise InputError(
-                    f"{flag(name)} must be one of {', '.join(self.option.choices)}",
+                    f"{flag(name)} must be one of {', '.join(self.option.choices)}{own}",
                     repr(one),
-                    "Choose one of them.",
+                    nearest(one, self.option.choices),
                 )
             number = self.item in (int, float) and not isinstance(one, str)
             if number and (rule := self._broken(one)):
-                raise InputError(f"{flag(name)} must be {rule}", one, "See --help.")
+                usual = "" if self.default in (None, _NONE, ()) else as_typed(self.default)
+                remedy = f"The default is {usual}." if usual else "See --help."
+                raise InputError(f"{flag(name)} must be {rule}", one, remedy)
         return value
 
     def _broken(self, number: float) -> str | None:
@@ -239,6 +245,12 @@ def make(
     return getattr(maker, "from_options", maker)(**arguments, **others)
 
 
+def own_function(name: str, place: str) -> Callable[..., Any]:
+    """The user's function at `package.module:function`, the value of the option `name`. Raises
+    `InputError`."""
+    return _imported(name, place, "function", ())
+
+
 def arguments_of(maker: Any) -> list[str]:
     """The names of the arguments that a class or a function is called with."""
     return list(_arguments(maker)[1])
@@ -299,12 +311,18 @@ def _typed(name: str, value: Any, kind: Any) -> Any:
 
 def _of_user(table: Table, name: str) -> Callable[..., Any]:
     """The user's class at `package.module:Class`."""
+    return _imported(table.what, name, "class", table)
+
+
+def _imported(option: str, name: str, kind: str, known: Iterable[str]) -> Callable[..., Any]:
+    """What a module of the user's has by this name, for an option that may also be one of
+    `known`. Its `kind`, class or function, is for messages."""
     module, colon, attribute = name.partition(":")
     if not (colon and module and attribute):
+        place = f"package.module:{'Class' if kind == 'class' else kind}"
+        choices = ", ".join([*known, f"or {place}"]) if known else place
         raise InputError(
-            f"{flag(table.what)} must be {', '.join(table)}, or package.module:Class",
-            repr(name),
-            "Choose one of them.",
+            f"{flag(option)} must be {choices}", repr(name), nearest(name, [*known, place])
         )
     if "" not in sys.path and os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
@@ -312,14 +330,14 @@ def _of_user(table: Table, name: str) -> Callable[..., Any]:
         found = getattr(importlib.import_module(module), attribute, None)
     except Exception as error:  # the module is the user's: anything may happen in it
         raise InputError(
-            f"{flag(table.what)} must name a module that can be imported",
+            f"{flag(option)} must name a module that can be imported",
             f"{name} ({type(error).__name__}: {error})",
             "Start in the folder with the module, or set PYTHONPATH.",
         ) from None
     if not callable(found):
         raise InputError(
-            f"{flag(table.what)} must name a class of its module",
-            f"{name}, which is {'no class' if found is not None else 'not there'}",
+            f"{flag(option)} must name a {kind} of its module",
+            f"{name}, which is {f'no {kind}' if found is not None else 'not there'}",
             f"Correct the name behind {module}:",
         )
     return found

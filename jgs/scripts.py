@@ -13,6 +13,8 @@ from jgs import interrupts
 COMMANDS = {
     "train": "train a graph network or embeddings",
     "predict": "write the classes or embeddings that a trained run predicts",
+    "report": "write a page about a run: curves, mistakes, calibration, examples",
+    "export": "write a trained model as one artifact, to serve it",
     "partition": "split a data set into parts, one for each rank",
     "launch": "train on several hosts, reached by ssh",
     "data": "list, fetch, describe or build data sets",

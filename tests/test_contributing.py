@@ -58,10 +58,10 @@ def weights_of_classes():
     batch = jgs.sampling.sample_neighbors(jax.random.key(0), graph, np.arange(5)[:4], (1,))
     outputs = jax.numpy.array([[4.0, 0.0]] * 4)
     own = np.log1p(np.exp(-4.0)), np.log1p(np.exp(4.0))  # of a node of each class
-    found = TASKS["balanced"]().loss(outputs, batch, labels)
+    found = TASKS["balanced"]().weighed(outputs, batch, labels)
     np.testing.assert_allclose(found, (own[0] + own[1]) / 2, rtol=1e-5)
     assert found != node_loss(outputs, batch, labels)
-    plain = TASKS["balanced"](power=0.0).loss(outputs, batch, labels)
+    plain = TASKS["balanced"](power=0.0).weighed(outputs, batch, labels)
     np.testing.assert_allclose(plain, node_loss(outputs, batch, labels), rtol=1e-6)
 
 

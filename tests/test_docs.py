@@ -19,8 +19,18 @@ PACKAGES = [
     *(
         f"jgs.{name}"
         for name in (
-            *("data", "dist", "graph", "models", "ops", "partition", "predict"),
-            *("sampling", "sampling.matrix", "train", "viz"),
+            *(
+                "data",
+                "dist",
+                "export",
+                "graph",
+                "losses",
+                "models",
+                "ops",
+                "partition",
+                "predict",
+            ),
+            *("report", "sampling", "sampling.matrix", "train", "viz"),
         )
     ),
 ]

@@ -19,6 +19,7 @@ from jgs.train.flags import help_page
 REPOSITORY = Path(__file__).parents[1]
 KINDS = {".py", ".ipynb"}
 EXAMPLES = sorted(p for p in (REPOSITORY / "examples").iterdir() if p.suffix in KINDS)
+EXAMPLES.remove(REPOSITORY / "examples" / "serve.py")  # tests/export/test_serve.py runs it
 PAGES = [REPOSITORY / "README.md", *sorted((REPOSITORY / "docs").rglob("*.md"))]
 BLOCKS = [
     block

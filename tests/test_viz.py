@@ -1,5 +1,7 @@
 """Pictures have every node and edge, and errors say what a picture cannot show."""
 
+import dataclasses
+
 import jax
 import matplotlib
 import numpy as np
@@ -110,4 +112,10 @@ def test_types_have_markers_colors_and_line_styles():
     ax = jgs.viz.neighborhood(found)
     texts = [text.get_text() for text in ax.get_legend().get_texts()]
     assert texts == ["author", "paper", "writes", "extends"]
+    colors = ax.collections[-1].get_array()
+    matplotlib.pyplot.close(ax.figure)
+    # Features of each type, as of a model of typed graphs, are summed alike.
+    of_types = {"author": one[:2], "paper": 2 * one[:2, :1]}
+    ax = jgs.viz.neighborhood(dataclasses.replace(found, features=of_types))
+    np.testing.assert_array_equal(ax.collections[-1].get_array(), colors)
     matplotlib.pyplot.close(ax.figure)

@@ -13,6 +13,7 @@ from typing import Any, get_args
 import numpy as np
 
 from jgs.data.building.build import build
+from jgs.data.columns import FeatureColumn, FeatureColumns
 from jgs.data.dataset import Dataset, Plain
 from jgs.data.formats import (
     dgl_reddit,
@@ -33,10 +34,20 @@ from jgs.data.formats import (
     typed_tables,
 )
 from jgs.data.label_table import LabelTable, label_files
+from jgs.data.random_split import split_nodes
 from jgs.errors import InputError
 from jgs.files.storage import MANIFEST
 
-__all__ = ["LOADERS", "Dataset", "LabelTable", "build", "load"]
+__all__ = [
+    "LOADERS",
+    "Dataset",
+    "FeatureColumn",
+    "FeatureColumns",
+    "LabelTable",
+    "build",
+    "load",
+    "split_nodes",
+]
 
 # Each loader takes (name, root, **options). Its docstring says where it looks, and what the
 # options mean.

@@ -39,6 +39,9 @@ ABOUT = {
 """What each name in `jgs.data.LOADERS` is."""
 
 
+_MOST_CLASSES = 50  # in the table; the JSON line has all
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command; returns its exit status (see `jgs.command.run`)."""
     argv = sys.argv[1:] if argv is None else argv
@@ -127,6 +130,8 @@ def _describe(data: Plain, root: str) -> dict[str, Any]:
     facts = dict(found)
     relations = facts.pop("edges_of_relations", None)
     types = facts.pop("features_of_types", None)
+    columns, counts_of = facts.pop("columns", ()), facts.pop("label_counts", {})
+    warned = facts.pop("warnings")
     if relations:
         del facts["relations"]
     counts = facts.pop("node_types") if types else {}
@@ -136,8 +141,18 @@ def _describe(data: Plain, root: str) -> dict[str, Any]:
         own = [(n, _text(counts[n]), _text(f["width"]), f["kind"]) for n, f in types.items()]
         _show("node types", ("node type", "nodes", "features", "kind"), own)
     if relations:
-        columns = ("relation", "edges", "mean in-degree", "max in-degree")
-        _show("relations", columns, [tuple(map(_text, each.values())) for each in relations])
+        heads = ("relation", "edges", "mean in-degree", "max in-degree")
+        _show("relations", heads, [tuple(map(_text, each.values())) for each in relations])
+    if columns:
+        of_columns = ("column", "becomes", "features", "missing", "different texts")
+        _show("columns", of_columns, [tuple(map(_text, each.values())) for each in columns])
+    if counts_of:
+        classes = [(n, *map(_text, c.values())) for n, c in counts_of.items()][:_MOST_CLASSES]
+        if (more := len(counts_of) - len(classes)) > 0:
+            classes.append((f"and {more:,} more", *[""] * 4))
+        _show("labels", ("class", "train", "val", "test", "all"), classes)
+    for each in warned:
+        command.say(f"warning: {each['says']}")
     return found
 
 

@@ -13,14 +13,14 @@ import jax
 import numpy as np
 
 from jgs.data import stored, typed_values
+from jgs.data.columns import FeatureColumns
 from jgs.data.label_table import LabelTable
+from jgs.data.label_values import are_numbers, as_labels, check_labels, count_classes
 from jgs.data.times import check_unit
 from jgs.data.values import (
     SPLITS,
     as_features,
     as_ids,
-    as_labels,
-    check_labels,
     check_splits,
     class_labels,
     normalized,
@@ -40,7 +40,8 @@ _log = logging.getLogger("jgs")
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Dataset(Shown):
-    """A node-classification data set of `N` nodes, `F` features and `num_classes` classes.
+    """A data set of `N` nodes with `F` features, to learn their labels from: `num_classes`
+    classes, or numbers.
 
     Fields:
       name: the name in messages and run folders.
@@ -49,9 +50,12 @@ class Dataset(Shown):
         `jgs.SparseFeatures` of shape `[N, F]`; or `jgs.graph.TypedFeatures`, a table of its own
         for each node type of the graph. Finite.
       labels: NumPy int32 `[N]` in `[0, num_classes)`, or -1 for a node without a label, which
-        must not be in a split. For several labels a node float32 `[N, num_classes]` of 0 and 1.
+        must not be in a split. For several labels a node float32 `[N, num_classes]` of 0 and 1,
+        or NaN where it is not known whether a node has one: neither a loss nor a metric counts
+        it. Where labels are numbers (regression) float32 `[N]`, NaN for a node without one,
+        which must not be in a split.
       num_classes: int, at least 1, and at most the number of nodes or 65,536, whichever is
-        larger.
+        larger. It is 1 where labels are numbers.
       train_idx, val_idx, test_idx: NumPy int32, one-dimensional, distinct node ids in `[0, N)`.
         A node may be in one split only. The training split must not be empty.
       node_ids: `jgs.NodeIds` of `N` nodes, their names in the user's tables; or None.
@@ -61,6 +65,8 @@ class Dataset(Shown):
         are those of the table.
       time_unit: the unit of all times, "D", "s", "ms", "us" or "ns", counted from 1970 (UTC);
         or None where it is not known.
+      feature_columns: `jgs.data.FeatureColumns`, what each column of the user's table became,
+        which encodes other rows alike; by node type where features are typed; or None.
 
     The constructor stores its arguments unchecked; `check()` checks these rules.
     `Dataset.from_arrays` makes a data set of a user's own arrays, `save` writes it to a folder,
@@ -79,6 +85,7 @@ class Dataset(Shown):
     class_names: tuple[str, ...] | None = None
     label_table: LabelTable | None = None
     time_unit: str | None = None
+    feature_columns: FeatureColumns | dict[str, FeatureColumns] | None = None
 
     @classmethod
     def from_arrays(
@@ -96,6 +103,7 @@ class Dataset(Shown):
         label_table: LabelTable | None = None,
         time_unit: str | None = None,
         check_values: bool = True,
+        label_kind: str | None = None,
     ) -> Dataset:
         """A data set of a user's own arrays: NumPy's, or any that have `__array__` or DLPack.
 
@@ -109,8 +117,9 @@ class Dataset(Shown):
             graph also a dict of these by node type, each with the rows of the nodes of its
             type, or `TypedFeatures`. Types that are not in the dict have no features.
           labels: integers `[N]`, -1 for none (floats: NaN); text `[N]`, "" for none, whose
-            classes are then in alphabetical order; or 0 and 1 `[N, C]` for several labels a
-            node. For a typed graph also a dict with one node type, `{"paper": labels}`, whose
+            classes are then in alphabetical order; 0 and 1 `[N, C]` for several labels a node,
+            NaN for those not known; or numbers `[N]` that are not all whole, NaN for none.
+            For a typed graph also a dict with one node type, `{"paper": labels}`, whose
             `N` is the number of nodes of that type. Nodes of other types have no label. None,
             beside a `label_table`: no node has one.
           splits: a dict with the node ids, or masks `[N]`, of "train", "val" and "test"; the
@@ -122,6 +131,7 @@ class Dataset(Shown):
           node_ids, class_names, label_table, time_unit: see `Dataset`.
           normalize_features: whether to divide every row of the features by its sum.
           check_values: False skips the scan of the features for NaN and infinity.
+          label_kind: "class" or "number", whatever labels `[N]` look like.
 
         Raises `InputError` for arguments that break the rules of `Dataset`.
         """
@@ -135,10 +145,19 @@ class Dataset(Shown):
             nodes = typed_values.nodes_of(schema, node_type)
             labels = labels[node_type]
         numbers, found = class_labels(name, labels)
+        if found and label_kind == "number":
+            raise InputError(
+                f"the labels of {name} must be numbers for label_kind=number",
+                repr(found[0]),
+                "Correct them, or leave the option out.",
+            )
+        numbers = as_labels(name, numbers, label_kind)
+        label_kind = "number" if are_numbers(numbers) else "class"
         if nodes is None:
             numbers, ids = np.array(numbers), split_ids(name, splits, graph.num_nodes)
         else:
-            numbers = typed_values.labels_of_type(name, numbers, schema, node_type)
+            of_type = schema, node_type, label_kind
+            numbers = typed_values.labels_of_type(name, numbers, *of_type)
             ids = typed_values.splits_of_type(name, splits, nodes)
         named = class_names if found is None else found
         if num_classes is None and named is not None:
@@ -154,6 +173,7 @@ class Dataset(Shown):
             check_values=check_values,
             label_table=label_table,
             time_unit=time_unit,
+            label_kind=label_kind,
         )
         names = None if named is None else tuple(map(str, named))
         return replace(data, node_ids=node_ids, class_names=names)._check_names()
@@ -177,6 +197,8 @@ class Dataset(Shown):
         about["class_names"] = None if self.class_names is None else list(self.class_names)
         about["num_features"] = stored.widths(self.features)
         about["time_unit"] = self.time_unit
+        if self.feature_columns is not None:
+            about["feature_columns"] = stored.columns(self.feature_columns)
         return arrays | stored.about(about)
 
     @classmethod
@@ -200,6 +222,7 @@ class Dataset(Shown):
             class_names=None if names is None else tuple(names),
             label_table=stored.read_label_table(owner, arrays),
             time_unit=about.get("time_unit"),
+            feature_columns=stored.read_columns(about.get("feature_columns")),
             **{name: arrays[name] for name in _ARRAYS},
         )
         return data.check(values=False)
@@ -211,9 +234,19 @@ class Dataset(Shown):
             "nodes": f"{self.graph.num_nodes:,}",
             "edges": f"{self.graph.num_edges:,}",
             "features": typed_values.shown_features(self.features),
-            "labels" if self.multilabel else "classes": f"{self.num_classes:,}",
+            **self._shown_labels(),
             "train/val/test": "/".join(f"{ids.size:,}" for ids in splits),
         }
+
+    def _shown_labels(self) -> dict[str, str]:
+        if self.numbers:
+            return {"labels": "numbers"}
+        return {"labels" if self.multilabel else "classes": f"{self.num_classes:,}"}
+
+    @property
+    def numbers(self) -> bool:
+        """Whether labels are numbers, and what is learned is a regression."""
+        return are_numbers(self.labels)
 
     @property
     def multilabel(self) -> bool:
@@ -266,6 +299,7 @@ def assemble(
     check_values: bool = True,
     label_table: LabelTable | None = None,
     time_unit: str | None = None,
+    label_kind: str | None = None,
 ) -> Dataset:
     """The checked `Dataset` of what a loader has read; every loader ends with this.
 
@@ -273,17 +307,20 @@ def assemble(
       features: array `[N, F]` of numbers, a SciPy sparse matrix or `SparseFeatures`; a dict of
         these by node type, or `TypedFeatures`. A float16 or float32 memory map is not copied.
       labels: integers `[N]`; floats `[N]` or `[N, 1]` that are whole numbers or NaN (no label:
-        -1); or `[N, C]` of 0 and 1 for several labels a node.
+        -1); other floats, which are numbers; or `[N, C]` of 0 and 1 for several labels a node,
+        NaN for those not known.
       train_idx, val_idx, test_idx: integers.
-      num_classes: int. None: the largest label + 1, or `C` for several labels a node.
+      num_classes: int. None: the largest label + 1, or `C` for several labels a node. It must
+        be None or 1 for numbers.
       normalize_features: whether to divide every row by its sum; rows of zeros are kept.
         Features must not be negative then.
       check_values: False skips the scan for NaN and infinity.
       label_table, time_unit: see `Dataset`.
+      label_kind: "class" or "number", whatever labels `[N]` look like.
     """
-    labels = as_labels(name, labels)
+    labels = as_labels(name, labels, label_kind)
     if num_classes is None:
-        num_classes = labels.shape[1] if labels.ndim == 2 else int(labels.max(initial=-1)) + 1
+        num_classes = count_classes(labels)
     rows: jax.Array | SparseFeatures | TypedFeatures
     if isinstance(features, Mapping | TypedFeatures):
         schema = typed_values.schema_of(name, graph)
@@ -332,7 +369,7 @@ class Plain(NamedTuple):
         a float32 number (NaN: none); `split`, int8: 0 train, 1 val, 2 test, and -1 for an edge
         in no split. Where reverse edges were added to a graph without relations, the column
         `reverse`, bool, is True for them.
-      labels: NumPy int32 `[N]`, -1 for none, or float32 `[N, C]` of 0 and 1; or None.
+      labels: NumPy int32 `[N]`, float32 `[N, C]` or float32 `[N]`, as in a `Dataset`; or None.
       train_idx, test_idx: NumPy int32, disjoint sets of nodes with labels; or None.
       features: as those of a `Dataset`, or None.
       node_ids: the names of the nodes, as in a `Dataset`, or None.
@@ -341,7 +378,7 @@ class Plain(NamedTuple):
         links. The links are then the edges with this split that are no reverses, in the order
         of `graph.edge_order`. None: the data have no negatives.
       label_names: the names of the classes of the edges' labels, where these are text; or None.
-      val_idx, class_names, label_table, time_unit: as in a `Dataset`, or None.
+      val_idx, class_names, label_table, time_unit, feature_columns: as in a `Dataset`, or None.
       filled: how many missing values of the users' tables were filled, by the name of the
         column, such as `user.age`; or None.
     """
@@ -360,6 +397,7 @@ class Plain(NamedTuple):
     filled: dict[str, int] | None = None
     label_table: LabelTable | None = None
     time_unit: str | None = None
+    feature_columns: FeatureColumns | dict[str, FeatureColumns] | None = None
 
     @classmethod
     def of(cls, data: Dataset) -> Plain:
@@ -376,6 +414,7 @@ class Plain(NamedTuple):
             class_names=data.class_names,
             label_table=data.label_table,
             time_unit=data.time_unit,
+            feature_columns=data.feature_columns,
         )
 
     def dataset(self) -> Dataset:
@@ -404,5 +443,6 @@ class Plain(NamedTuple):
             class_names=names,
             label_table=self.label_table,
             time_unit=self.time_unit,
+            label_kind="number" if are_numbers(labels) else "class",
         )
-        return replace(data, node_ids=self.node_ids)
+        return replace(data, node_ids=self.node_ids, feature_columns=self.feature_columns)

@@ -7,7 +7,10 @@ from typing import Any
 import numpy as np
 
 from jgs.data.dataset import Plain
+from jgs.data.edge_facts import edge_facts, rows_alike
+from jgs.data.label_values import are_numbers, count_classes, labelled
 from jgs.data.values import SPLITS
+from jgs.data.warned import label_counts, warnings
 from jgs.graph import Graph, SparseFeatures, TypedFeatures
 
 
@@ -18,7 +21,9 @@ def facts(data: Plain) -> dict[str, Any]:
     where the unit is known, `first_date` and `last_date` too. Of a typed graph,
     `features_of_types` has for each node type the `width` of its features and their `kind`: a
     dtype, "sparse", or "none". `edges_of_relations` has for each relation its edges, and the
-    mean and the largest in-degree of the nodes of its target type.
+    mean and the largest in-degree of the nodes of its target type. `columns` says what each
+    column of the users' tables of nodes became, `label_counts` how many nodes of each class are
+    in each split, and `warnings` what usually is a mistake (`jgs.data.warned`).
     """
     graph, labels = data.graph, data.labels
     found: dict[str, Any] = {"nodes": graph.num_nodes, "edges": graph.num_edges}
@@ -48,7 +53,32 @@ def facts(data: Plain) -> dict[str, Any]:
         found["missing_values_filled"] = data.filled
     if graph.schema is not None and graph.edge_type is not None:
         found["edges_of_relations"] = _relations(graph)
-    return found
+    edges = edge_facts(graph)
+    found |= {"in_degree": edges.in_degree, "out_degree": edges.out_degree}
+    found |= {"isolated_nodes": edges.isolated, "self_loops": edges.self_loops}
+    found |= {"duplicate_edges": edges.duplicates, "edges_without_reverse": edges.one_way}
+    if (alike := rows_alike(data.features)) is not None:
+        found["rows_like_an_earlier_one"] = alike
+    if counts := label_counts(data):
+        found["label_counts"] = counts
+    if data.feature_columns is not None:
+        found["columns"] = _columns(data.feature_columns)
+    return found | {"warnings": warnings(data, edges)}
+
+
+def _columns(became: Any) -> list[dict[str, Any]]:
+    tables = became if isinstance(became, dict) else {"": became}
+    return [
+        {
+            "column": f"{node_type}.{column.name}" if node_type else column.name,
+            "becomes": column.becomes,
+            "features": len(column.names),
+            "missing": column.missing,
+            "different_texts": column.distinct,
+        }
+        for node_type, table in tables.items()
+        for column in table.columns
+    ]
 
 
 def _times(times: np.ndarray, unit: str | None) -> dict[str, Any]:
@@ -100,11 +130,14 @@ def _kind(table: Any) -> str:
 
 def _labels(data: Plain, labels: np.ndarray) -> dict[str, Any]:
     several = labels.ndim == 2
-    num_classes = labels.shape[1] if several else int(labels.max(initial=-1)) + 1
-    found: dict[str, Any] = {"classes": num_classes}
-    found["labels_of_a_node"] = "several" if several else "one"
+    found: dict[str, Any] = {"labels": "numbers"}
+    if not are_numbers(labels):
+        found = {"classes": count_classes(labels)}
+        found["labels_of_a_node"] = "several" if several else "one"
+    if missing := int(np.isnan(labels).sum()) if several else 0:
+        found["labels_not_known"] = missing
     if (schema := data.graph.schema) is not None:
-        nodes = np.flatnonzero(labels.any(axis=1) if several else labels >= 0)
+        nodes = np.flatnonzero(labels.any(axis=1) if several else labelled(labels))
         types = np.unique(schema.numbers(nodes)).tolist()
         found["labelled_types"] = [schema.node_types[number][0] for number in types]
         found["labelled_nodes"] = len(nodes)

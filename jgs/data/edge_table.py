@@ -6,7 +6,8 @@
   `time`: optional. Whole numbers, in any unit; or dates (`jgs.data.times`).
   `split`: optional. `train`, `val` or `test`; empty: the edge is only a message.
   `edge_weight`: optional; finite and not negative.
-  all other columns: edge columns of the graph.
+  all other columns: edge columns of the graph, which are numbers. The option `encode` makes
+    numbers of text and dates, as `jgs.data.columns` says, where it names `edges.kind`.
 
 The file is Parquet (`.parquet`), or text with commas (`.csv`, `.csv.gz`) or tabs (all others)
 between the columns, whose first line names them. In RecBole's `.inter` files a name has its
@@ -23,6 +24,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from jgs.data.column_rule import ColumnRule
+from jgs.data.columns import encoded
 from jgs.data.edge_values import SPLIT_NUMBERS, edge_labels, edge_splits
 from jgs.data.text import first_line
 from jgs.data.times import Clock
@@ -139,6 +142,7 @@ def read_edges(
     text: Iterable[str] = (),
     clock: Clock = Clock(),  # noqa: B008
     leave_out: str | None = None,
+    encode: ColumnRule = ColumnRule(),  # noqa: B008
 ) -> EdgeTable:
     """The table of edges in one file, `{"": path}`, or in a file for each split.
 
@@ -153,12 +157,14 @@ def read_edges(
       text: those of `src` and `dst` that are text in any case.
       clock: how times are counted.
       leave_out: the names, as in the files, of columns that are not read, with commas between.
+      encode: what the edge columns become that it names. The edges of the split `train`
+        are the rows for training, or all, if none is.
 
     Raises `InputError`.
     """
     what = ", ".join(str(path) for path in files.values())
     header = None if columns is None else _names(columns)
-    as_text, without = list(text), _names(leave_out)
+    as_text, without = [*text, *encode.text()], _names(leave_out)
     tables = [_read(path, names, header, as_text, without) for path in files.values()]
     groups = (("src",), ("dst",)) if apart else (("src", "dst"),)
     if mixed := [end for group in groups if _is_mixed(tables, group) for end in group]:
@@ -188,6 +194,7 @@ def read_edges(
         found["split"] = np.repeat(np.array(numbers, np.int8), [t.num_rows for t in tables])
     elif "split" in found:
         found["split"] = edge_splits(what, found["split"])
+    found = encoded(what, found, encode, (*ROLES, "split"))
     given = found.pop("time", None)
     time = None if given is None else clock.whole(what, given)
     unit = None if given is None else clock.unit_of(given)
@@ -219,7 +226,7 @@ def _read(
     table = read_arrow(path, types, header, skip)
     called = _called(path, table.column_names, names)
     if text:
-        types |= {called[end]: "string" for end in text}
+        types |= {called.get(name, name): "string" for name in text}
         table = read_arrow(path, types, header, skip)
     require(str(path), table.column_names, without)
     table = table.drop_columns(without)

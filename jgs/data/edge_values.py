@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from jgs.data.label_values import check_kind
 from jgs.data.values import SPLITS, class_labels, is_missing
 from jgs.errors import InputError
 from jgs.graph.checks import refuse_where
@@ -23,10 +24,7 @@ def edge_labels(
     `kind` is "class" or "number". None: text and integers are classes, floats are numbers.
     `row` is what messages call what has a label. Raises `InputError`.
     """
-    if kind not in (None, "class", "number"):
-        raise InputError(
-            "the option label_kind must be class or number", repr(kind), "Choose one."
-        )
+    check_kind(kind)
     values, names = class_labels(f"the {row}s in {what}", labels)
     if names is None and (values.dtype.kind not in "fiub" or values.ndim != 1):
         raise InputError(

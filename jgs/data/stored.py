@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from jgs.data.columns import FeatureColumns
 from jgs.data.label_table import LabelTable
 from jgs.errors import InputError, refusing
 from jgs.graph import NodeIds, Schema, SparseFeatures, TypedFeatures, as_device
@@ -143,3 +144,19 @@ def read_label_table(owner: str, arrays: Mapping[str, np.ndarray]) -> LabelTable
         return None
     require(owner, arrays, names)
     return LabelTable(*(arrays[name] for name in names))
+
+
+def columns(became: FeatureColumns | Mapping[str, FeatureColumns]) -> dict[str, Any]:
+    """What columns of tables became, as JSON can hold it."""
+    if isinstance(became, FeatureColumns):
+        return became.to_json()
+    return {"types": {name: each.to_json() for name, each in became.items()}}
+
+
+def read_columns(fields: Any) -> FeatureColumns | dict[str, FeatureColumns] | None:
+    """What `columns` returned, or None; raises `InputError`."""
+    if fields is None:
+        return None
+    if isinstance(fields, dict) and isinstance(types := fields.get("types"), dict):
+        return {name: FeatureColumns.from_json(each) for name, each in types.items()}
+    return FeatureColumns.from_json(fields)

@@ -49,7 +49,7 @@ class Clock(NamedTuple):
         time. Raises `InputError`."""
         rule = f"the time of every {row} in {what} must be a whole number or a date"
         if times.ndim == 1 and _dates(times):
-            return self._of_dates(what, _of_text(rule, times, row), row, rule)
+            return self._of_dates(what, dates_of_text(rule, times, row), row, rule)
         if times.ndim != 1 or times.dtype.kind not in "iuf":
             first = " ".join(str(times[0]).split())[:60] if len(times) else times.dtype
             raise InputError(rule, f"{first} at {row} 0", "Convert the column.")
@@ -117,7 +117,7 @@ def _dates(times: np.ndarray) -> bool:
     return times.dtype.kind in "MOUT"
 
 
-def _of_text(rule: str, times: np.ndarray, row: str) -> np.ndarray:
+def dates_of_text(rule: str, times: np.ndarray, row: str) -> np.ndarray:
     """The dates of a column that has dates as text, in NumPy's form; others as they are."""
     if times.dtype.kind == "M":
         return times

@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from jgs.data.values import as_ids, as_labels, check_finite, normalized, split_ids
+from jgs.data.label_values import are_numbers, as_labels
+from jgs.data.values import as_ids, check_finite, normalized, split_ids
 from jgs.errors import InputError
 from jgs.graph import Graph, Schema, SparseFeatures, TypedFeatures, as_device
 from jgs.graph.device import as_numpy
@@ -44,17 +45,19 @@ def nodes_of(schema: Schema, node_type: str) -> np.ndarray:
     return np.concatenate([np.arange(r.start, r.stop, dtype=np.int32) for r in ranges])
 
 
-def labels_of_type(name: str, labels: Any, schema: Schema, node_type: str) -> np.ndarray:
-    """The labels of all nodes, of those of the nodes of a type. Other nodes have -1, or zeros
-    where a node can have several labels. Raises `InputError`."""
-    labels, nodes = as_labels(name, labels), nodes_of(schema, node_type)
+def labels_of_type(
+    name: str, labels: Any, schema: Schema, node_type: str, kind: str | None = None
+) -> np.ndarray:
+    """The labels of all nodes, of those of the nodes of a type. Other nodes have -1, NaN among
+    numbers, or zeros where a node can have several labels. Raises `InputError`."""
+    labels, nodes = as_labels(name, labels, kind), nodes_of(schema, node_type)
     if len(labels) != nodes.size:
         raise InputError(
             f"the labels of {name} must be one for every node of their type",
             f"{len(labels)} for {nodes.size} nodes",
             "Give a label for every node, -1 where there is none.",
         )
-    none = -1 if labels.ndim == 1 else 0
+    none = 0 if labels.ndim == 2 else np.nan if are_numbers(labels) else -1
     every = np.full((schema.num_nodes, *labels.shape[1:]), none, labels.dtype)
     every[nodes] = labels
     return every

@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 import scipy
 
+from jgs.data.label_values import are_numbers, labelled
 from jgs.errors import InputError
-from jgs.graph.checks import check_range, refuse_where
+from jgs.graph.checks import check_range
 from jgs.graph.device import as_numpy
 from jgs.graph.features import not_finite
 
 SPLITS = ("train", "val", "test")
-_FEW_CLASSES = 1 << 16  # a graph with fewer nodes may have this number of classes too
 _VALUES_AT_ONCE = 1 << 24  # bounds the temporaries of a scan over features
 
 
@@ -30,29 +30,6 @@ def training_nodes(split: str, stored: Any, labelled: Any, val_idx: Any, test_id
     raise InputError(
         "the option split must be public or full", repr(split), "Choose one of them."
     )
-
-
-def as_labels(name: str, labels: Any) -> np.ndarray:
-    """`labels` as int32 `[N]` (-1 for NaN) or float32 `[N, C]`; see `assemble`. Raises
-    `InputError`."""
-    labels = as_numpy(labels)
-    if labels.dtype.kind not in "fiub" or labels.ndim not in (1, 2):
-        raise InputError(
-            f"the labels of {name} must be an array of numbers, [N] or [N, C]",
-            f"{labels.dtype}{list(labels.shape)}",
-            "Number the classes from 0.",
-        )
-    if labels.ndim == 2 and labels.shape[1] != 1:
-        return labels.astype(np.float32)
-    labels = labels.reshape(-1)
-    if labels.dtype == np.int32:
-        return labels
-    if labels.dtype.kind == "f":
-        labels = np.where(np.isnan(labels), -1, labels)
-    whole = (labels == np.floor(labels)) & (labels >= -(2**31)) & (labels < 2**31)
-    rule = f"the labels of {name} must be whole numbers"
-    refuse_where(~whole, labels, "node", rule, "Number the classes from 0.")
-    return labels.astype(np.int32)
 
 
 def as_features(name: str, features: Any) -> np.ndarray:
@@ -193,50 +170,6 @@ def class_labels(name: str, labels: Any) -> tuple[Any, tuple[str, ...] | None]:
     return np.array([number[each] for each in texts], np.int32), names
 
 
-def check_labels(name: str, labels: np.ndarray, num_classes: int, num_nodes: int) -> None:
-    """Raises `InputError` unless `labels` fit `num_nodes` nodes (see `Dataset`)."""
-    if labels.ndim not in (1, 2) or labels.shape[0] != num_nodes:
-        raise InputError(
-            f"the labels of {name} must be one for every node",
-            f"shape {list(labels.shape)} for {num_nodes} nodes",
-            "Give a label for every node, -1 where there is none.",
-        )
-    _check_num_classes(name, labels, num_classes, num_nodes)
-    if labels.ndim == 2:
-        if labels.shape[1] != num_classes or labels.dtype != np.float32:
-            raise InputError(
-                f"multi-label labels of {name} must be float32 [N, num_classes]",
-                f"{labels.dtype}{list(labels.shape)} for {num_classes} classes",
-                "Give one column of 0 and 1 for every class.",
-            )
-        wrong = ~((labels == 0) | (labels == 1)).all(axis=1)
-        rule = f"multi-label labels of {name} must be 0 or 1"
-    else:
-        if labels.dtype != np.int32:
-            raise InputError(
-                f"the labels of {name} must be int32",
-                labels.dtype,
-                "Convert them with .astype(numpy.int32).",
-            )
-        wrong = (labels < -1) | (labels >= num_classes)
-        rule = f"the labels of {name} must be in [0, {num_classes}), or -1 for none"
-    refuse_where(wrong, labels, "node", rule, "Correct it, or the number of classes.")
-
-
-def _check_num_classes(name: str, labels: np.ndarray, num_classes: int, num_nodes: int) -> None:
-    most = max(num_nodes, _FEW_CLASSES)
-    if 1 <= num_classes <= most:
-        return
-    value = str(num_classes)
-    if labels.ndim == 1 and labels.max(initial=-1) + 1 == num_classes > 0:
-        value += f", one more than the label of node {int(np.argmax(labels))}"
-    raise InputError(
-        f"the number of classes of {name} must be in [1, {most}]",
-        value,
-        "Number the classes from 0 without gaps.",
-    )
-
-
 def check_splits(
     name: str,
     splits: dict[str, np.ndarray],
@@ -291,9 +224,10 @@ def _check_split(
             raise InputError(f"{rule} not be empty", "no node", "Name the nodes to train on.")
         return
     check_range(f"{rule} hold node ids", ids, num_nodes, "Correct the split.")
-    if labels.ndim == 1 and (labels[ids] < 0).any():
+    if not (known := labelled(labels[ids])).all():
         raise InputError(
             f"{rule} hold nodes with a label only",
-            f"node {int(ids[np.argmin(labels[ids])])}, which has none (-1)",
+            f"node {int(ids[np.argmin(known)])}, which has none "
+            f"({'NaN' if are_numbers(labels) else -1})",
             "Remove it from the split, or give it a label.",
         )

@@ -1,10 +1,11 @@
-"""`with_room`: an array with zeros appended, whose own bytes are not copied."""
+"""`with_room` and `with_rows`: an array with rows appended, whose own bytes are not copied."""
 
 from __future__ import annotations
 
 import ctypes
 import mmap
 import os
+import sys
 from typing import Any
 
 import numpy as np
@@ -27,23 +28,46 @@ def with_room(array: Any, length: int) -> np.ndarray:
     array = np.asarray(array)
     if len(array) >= length:
         return array
-    mapped = _mapped(array, length)
-    if mapped is not None:
-        return mapped
+    out = _with_room(array, length) if _is_shared(array) else _padded(array, length)
+    out.flags.writeable = False
+    return out
+
+
+def shared(array: Any) -> np.ndarray:
+    """`array` itself where it is in pages that can be mapped once more, as those of a
+    memory-mapped file are; or else a copy in such pages. `with_rows` takes the result."""
+    array = np.asarray(array)
+    if array.nbytes == 0 or _is_shared(array):
+        return array
+    out = np.frombuffer(mmap.mmap(-1, array.nbytes), array.dtype).reshape(array.shape)
+    out[...] = array
+    return out
+
+
+def with_rows(array: np.ndarray, rows: np.ndarray, length: int) -> np.ndarray:
+    """`array` `[n, ...]`, which `shared` returned, then `rows` `[m, ...]`, then zeros up to
+    `length` rows. It takes time and memory for `rows` alone, on Linux. Nothing of `array` is
+    read; `array` must not change while the result is in use."""
+    if len(array) + len(rows) > length:
+        raise ValueError(f"{len(array)} and {len(rows)} rows for {length}")
+    out = _with_room(array, length)
+    out[len(array) : len(array) + len(rows)] = rows
+    out.flags.writeable = False
+    return out
+
+
+def _padded(array: np.ndarray, length: int) -> np.ndarray:
     return np.pad(array, [(0, length - len(array)), *[(0, 0)] * (array.ndim - 1)])
 
 
-def _mapped(array: np.ndarray, length: int) -> np.ndarray | None:
+def _with_room(array: np.ndarray, length: int) -> np.ndarray:
+    """`array`, in shared pages, with zeros up to `length` rows."""
     address = array.ctypes.data
     before = address % mmap.PAGESIZE
     # The last page may hold other bytes after the array: its part of the array is copied.
     full_pages = (before + array.nbytes) // mmap.PAGESIZE * mmap.PAGESIZE
-    if (
-        full_pages == 0
-        or not array.flags.c_contiguous
-        or not _is_shared(address, full_pages - before)
-    ):
-        return None
+    if full_pages == 0 or not sys.platform.startswith("linux"):
+        return _padded(array, length)
     shape = (length, *array.shape[1:])
     count = int(np.prod(shape, dtype=np.int64))
     flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _NORESERVE
@@ -59,13 +83,16 @@ def _mapped(array: np.ndarray, length: int) -> np.ndarray | None:
         raise OSError(number, f"mremap: {os.strerror(number)}")
     done = full_pages - before
     out.view(np.uint8)[done : array.nbytes] = array.reshape(-1).view(np.uint8)[done:]
-    out.flags.writeable = False
     return out.reshape(shape)
 
 
-def _is_shared(address: int, size: int) -> bool:
-    """Whether these bytes lie in one shared map. Files that NumPy maps read-only are such
+def _is_shared(array: np.ndarray) -> bool:
+    """Whether the array's bytes lie in one shared map. Files that NumPy maps read-only are such
     maps."""
+    address = array.ctypes.data
+    size = array.nbytes
+    if not array.flags.c_contiguous:
+        return False
     try:
         with open("/proc/self/maps") as maps:
             for line in maps:

@@ -282,7 +282,9 @@ def _times(name: str, value: Any) -> np.ndarray:
     if times.size and times.max() == np.iinfo(np.int64).max:
         at = int(np.argmax(times))
         raise InputError(
-            f"{name} must be below 2**63 - 1", f"{times[at]} at position {at}", "Lower it."
+            f"{name} must be below 2**63 - 1",
+            f"{times[at]} at position {at}",
+            "Give times in a coarser unit.",
         )
     return times
 

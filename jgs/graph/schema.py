@@ -66,7 +66,7 @@ class Schema:
         for name in (*names, *(word for relation in relations for word in relation)):
             if not isinstance(name, str) or not name:
                 raise InputError(
-                    "names of node types and relations must be text", repr(name), "Name it."
+                    "names of node types and relations must be text", repr(name), "Give a str."
                 )
         for what, given in (("node types", names), ("relations", relations)):
             if twice := [one for one, times in Counter(given).items() if times > 1]:
@@ -134,7 +134,7 @@ class Schema:
             raise InputError(
                 f"a node type must be one of {', '.join(names) or 'none'}",
                 repr(node_type),
-                "Correct the name.",
+                "Give a name of this list." if names else "The graph has no types.",
             )
         return names.index(node_type)
 
@@ -151,7 +151,7 @@ class Schema:
             raise InputError(
                 f"a relation must be one of {known or 'none'}, or the name of only one",
                 repr(relation),
-                "Name it by its triple." if found else "Correct the name.",
+                "Name it by its triple." if found else "Give a name of this list.",
             )
         return found[0]
 

@@ -174,6 +174,7 @@ def instruction_set() -> str:
 
 # JAX traces a function anew where this value differs, also inside of another function.
 _HOST_ONLY = jax.make_user_context(False)
+_PLAIN = jax.make_user_context(False)
 
 
 def this_host_only(wanted: bool = True) -> AbstractContextManager[None]:
@@ -191,6 +192,12 @@ def host_only() -> bool:
     return _HOST_ONLY.value and computes_on_cpu()
 
 
+def plain(wanted: bool = True) -> AbstractContextManager[None]:
+    """A block in which this thread traces the plain forms, as if there were no kernels. Such a
+    trace is not reused outside of such a block."""
+    return _PLAIN(wanted)
+
+
 def function(symbol: str, result: Any) -> Any:
     """One of `FUNCTIONS`, called through `ctypes`, which lets other threads run meanwhile.
     `result` is the `ctypes` type of its result, or None. The kernels must be `available()`."""
@@ -201,4 +208,4 @@ def function(symbol: str, result: Any) -> Any:
 
 def available() -> bool:
     """Whether the compiled kernels are in use on CPU devices."""
-    return _AVAILABLE
+    return _AVAILABLE and not _PLAIN.value

@@ -91,7 +91,7 @@ def _parse(argv: list[str]) -> tuple[dict[str, Any], list[str]]:
     at = argv.index("--") if "--" in argv else len(argv)
     options = vars(parser().parse_args(argv[:at]))
     if wrong := [text for text in options["env"] if not text.partition("=")[0].isidentifier()]:
-        raise InputError("--env must be NAME=VALUE", repr(wrong[0]), "Correct it.")
+        raise InputError("--env must be NAME=VALUE", repr(wrong[0]), "Give e.g. A=1.")
     return options, argv[at + 1 :]
 
 

@@ -83,7 +83,7 @@ def _numbered(words: list[str], where: str) -> list[Host]:
             )
         hosts.append(Host(name, size(hosts), int(ranks or 1)))
     if not hosts:
-        raise InputError("there must be a host", f"none in {where}", "Name the hosts.")
+        raise InputError("there must be a host", f"none in {where}", "Give e.g. a,b.")
     return hosts
 
 

@@ -124,7 +124,9 @@ class MLPDecoder(Decoder):
         rngs: nnx.Rngs,
     ):  # fmt: skip
         if combine not in ("product", "concat"):
-            raise InputError("combine must be product or concat", repr(combine), "Choose one.")
+            raise InputError(
+                "combine must be product or concat", repr(combine), "Give product."
+            )
         hidden, self.combine = hidden or width, combine
         self.first = nnx.Linear(width * (1 + (combine == "concat")), hidden, rngs=rngs)
         self.one, self.last = not out_features, nnx.Linear(hidden, out_features or 1, rngs=rngs)

@@ -62,7 +62,9 @@ class DGCNN(nnx.Module):
         check_rates(dropout=dropout)
         for name, value, least in ("in_features", in_features, 0), ("pool_rows", pool_rows, 10):
             if value < least:
-                raise InputError(f"{name} must be at least {least}", value, "Give more.")
+                raise InputError(
+                    f"{name} must be at least {least}", value, f"Give {least} or more."
+                )
         self.in_features, self.pool_rows = in_features, pool_rows
         self.max_label, self.dropout = max_label, dropout
         widths = (1 + max_label + in_features, *(hidden,) * num_layers, 1)

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 
-from jgs.errors import InputError
+from jgs.errors import InputError, check_choice
 from jgs.graph import MiniBatch
 from jgs.kernels.call import floats
 from jgs.models.dense import check_rates, check_width, zero_unless
@@ -74,12 +74,10 @@ class GNN(nnx.Module):
     ):
         _check_layers(layers)
         if norm not in NORMS:
-            raise InputError(f"norm must be one of {NORMS}", repr(norm), "Choose one.")
-        if activation not in ACTIVATIONS:
-            known = ", ".join(ACTIVATIONS)
             raise InputError(
-                f"activation must be one of {known}", repr(activation), "Choose one."
+                f"norm must be one of {NORMS}", repr(norm), "Give None for no norm."
             )
+        check_choice("activation", activation, ACTIVATIONS)
         check_rates(dropout=dropout, input_dropout=input_dropout)
         check_rates(attention_dropout=attention_dropout)
         self.dropout, self.input_dropout = dropout, input_dropout

@@ -48,7 +48,7 @@ def top_k(
     -1, of score `-inf`. About 4 million scores are held at a time. Raises `InputError`.
     """
     if end not in ("src", "dst"):
-        raise InputError("end must be src or dst", repr(end), "Choose one.")
+        raise InputError("end must be src or dst", repr(end), "Give dst for the best targets.")
     k, num_nodes = require_int("k", k, 1), len(rows)
     nodes, candidates = (_ids(a, num_nodes) for a in (nodes, candidates))
     if candidates.size == 0 or len(np.unique(candidates)) < candidates.size:

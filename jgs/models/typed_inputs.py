@@ -84,7 +84,7 @@ class TypedInputs(nnx.Module):
             )
         if activation not in ACTIVATIONS:
             raise InputError(
-                "activation must be None, 'relu' or 'gelu'", repr(activation), "Choose one."
+                "activation must be None, 'relu' or 'gelu'", repr(activation), "Give 'relu'."
             )
         self.in_features, self.out_features, self.activation = widths, out_features, activation
         self.scales = _scales(widths, scales)

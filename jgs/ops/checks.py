@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jgs import kernels
-from jgs.errors import InputError
+from jgs.errors import InputError, check_choice
 from jgs.graph import Block
 from jgs.graph.features import SparseFeatures
 from jgs.kernels.call import REDUCTIONS
@@ -45,10 +45,7 @@ def described(array: Any) -> str:
 
 def check_reduce(reduce: Any) -> None:
     """Raises `InputError` unless `reduce` is one of `REDUCTIONS`."""
-    if reduce not in REDUCTIONS:
-        raise InputError(
-            f"reduce must be one of {', '.join(REDUCTIONS)}", repr(reduce), "Choose one."
-        )
+    check_choice("reduce", reduce, REDUCTIONS)
 
 
 def check_block(block: Block) -> tuple[jax.Array | np.ndarray, ...]:

@@ -102,7 +102,7 @@ def runs_of(block: Block, num_relations: int) -> Runs:
         raise InputError(
             "a block's runs must be reduced without control variates",
             "a block with control",
-            "Choose another sampler.",
+            "Take a sampler without control variates: any but VRGCN.",
         )
     num_rows, capacity = block.target_capacity, block.edge_capacity
     num_runs = max(1, min(capacity, num_rows * num_relations))

@@ -136,7 +136,7 @@ def _check_flags(options: dict[str, Any]) -> None:
             "--threads must be used with --method kaminpar", threads, "Leave it out."
         )
     if threads < 1:
-        raise InputError("--threads must be at least 1", threads, "Correct it.")
+        raise InputError("--threads must be at least 1", threads, "Give 1 or more.")
 
 
 def parser() -> command.Parser:

@@ -327,7 +327,7 @@ def deal_seeds(owner: np.ndarray, num_parts: int, ranks_per_machine: int = 1) ->
     """int32 `[T]`: the part that trains on each seed. The numbers of the parts' seeds differ by
     at most 1.
 
-    This is DistDGL's two-level split (section 5.6.1), which deals ranges of ids. A part keeps
+    This is DistDGL's two-level split (section III-E), which deals ranges of ids. A part keeps
     its own seeds, those whose `owner` int `[T]` it is. If it has too many, its last ones go to
     parts that lack some, in order: first to parts of its own machine, then to others. So as few
     seeds as can be leave their part, and of such ways this is one in which the fewest leave

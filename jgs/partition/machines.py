@@ -1,7 +1,7 @@
 """The second level of a split: which parts' ranks share a machine.
 
 DistDGL splits a graph over machines, and what a machine has over its trainers (Zheng et al.
-2020, section 5.6.1). Here the parts are made first, one for each rank. Then those that share
+2020, section III-E). Here the parts are made first, one for each rank. Then those that share
 the most edges become neighbours: machine `m` has the parts from `m T` to `(m + 1) T - 1`. So
 ranks that are started in order, `T` on each machine, send most of what they exchange within a
 machine.

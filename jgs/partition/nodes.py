@@ -2,7 +2,7 @@
 
 A partition is good when few edges have their ends in different parts. It is even when all parts
 have equally many nodes, edges, and training, validation and test nodes (DistDGL, Zheng et al.
-2020, section 5.3).
+2020, section III-B).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from jgs.errors import InputError
+from jgs.errors import InputError, check_choice
 from jgs.files.npy import map_npy
 from jgs.graph import Graph
 from jgs.graph.adjacency import Adjacency, connected, in_neighbors, subgraph, symmetric
@@ -164,16 +164,13 @@ def used_and_size(
 def check_partition(num_parts: int, method: str, seed: int, graph: Graph | None = None) -> None:
     """Raises `InputError` for arguments with which `graph`, or without one any graph, could not
     be partitioned, and for a method whose package is not installed."""
-    if method not in METHODS:
-        raise InputError(
-            f"the method must be one of {', '.join(METHODS)}", repr(method), "Choose one."
-        )
+    check_choice("the method", method, METHODS)
     if type(num_parts) is not int or num_parts < 1:
         raise InputError(
             "the number of parts must be a positive int", repr(num_parts), "Give one a rank."
         )
     if type(seed) is not int or not 0 <= seed < 2**31:
-        raise InputError("the seed must be an int in [0, 2**31)", repr(seed), "Choose another.")
+        raise InputError("the seed must be an int in [0, 2**31)", repr(seed), "Give e.g. 0.")
     if method == "metis":
         check_metis(2 * graph.num_edges if graph is not None else 0)
     elif method == "kaminpar":

@@ -23,7 +23,7 @@ class NodeWeights:
     """The weights of nodes. Indexing by a slice or by node ids gives int64 `[n, C]`, with a
     column for each of the `constraints`: `CONSTRAINTS`; and where a graph has several node
     types, the nodes of each type, and the training nodes of each type that has some if several
-    have. This is what DistDGL's `balance_ntypes` does (Zheng et al. 2020, section 5.3).
+    have. This is what DistDGL's `balance_ntypes` does (Zheng et al. 2020, section III-B).
 
     Fields:
       indptr: int64 `[N+1]`, may be memory-mapped. A node's weight in edges is the length of its

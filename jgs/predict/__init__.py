@@ -10,7 +10,7 @@ _PLACES = {
     "Explanation": "jgs.predict.explain",
     "LinkRun": "jgs.predict.pairs",
     "PairRun": "jgs.predict.pairs",
-    "Predictions": "jgs.predict.run",
+    "Predictions": "jgs.predict.classes",
     "Run": "jgs.predict.run",
     "SealRun": "jgs.predict.seal",
     "open_run": "jgs.predict.open",

@@ -136,6 +136,8 @@ def _of_nodes(run: Any, comm: Communicator, given: dict[str, Any]) -> dict[str, 
     if given.get("embed") or isinstance(run, EmbedRun):
         return columns | {"embedding": run.embed(nodes)}
     if (found := run.predict(nodes, fanouts=given.get("fanouts"))) is not None:
+        if run.numbers:
+            return columns | {"value": found}
         columns |= found._asdict()
         if run.class_names is not None and not run.multilabel:
             columns["class_name"] = run.class_names[found.prediction]

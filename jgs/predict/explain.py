@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
-from jgs.errors import InputError
+from jgs.errors import InputError, check_choice
 from jgs.graph import MiniBatch, Schema, TypedRows
 from jgs.graph.drawn import drawn_edges
 from jgs.graph.shown import Shown
@@ -136,10 +136,7 @@ def explain(
 
     Raises `InputError`.
     """
-    if method not in METHODS:
-        raise InputError(
-            f"method must be one of {', '.join(METHODS)}", repr(method), "Choose one."
-        )
+    check_choice("method", method, METHODS)
     if steps < 1:
         raise InputError("steps must be at least 1", steps, "50 is usual.")
     if isinstance(x, TypedRows):
@@ -156,7 +153,9 @@ def explain(
         target = int(np.argmax(outputs))
     if not 0 <= target < outputs.size:
         raise InputError(
-            f"target must be a class from 0 to {outputs.size - 1}", target, "Choose one."
+            f"target must be a class from 0 to {outputs.size - 1}",
+            target,
+            "Leave it out for the predicted one.",
         )
     pieces = 0 if method == "gradient" else steps
     of_x, of_masks = _gradients(graphdef, params, batch, x, target, pieces)

@@ -8,15 +8,13 @@ from typing import Any
 import numpy as np
 
 from jgs.data.values import SPLITS
-from jgs.dist.communicators.comm import Communicator
 from jgs.errors import InputError
 from jgs.graph import Graph
 from jgs.predict.by_time import cutoffs, judged_at
 from jgs.predict.run import Predictions, Run, best_class
 from jgs.predict.source import check_digests
 from jgs.sampling.checks import check_seed_ids
-from jgs.train.config import Config
-from jgs.train.loop.data import open_data
+from jgs.train.loop.open_data import open_data
 from jgs.train.tasks.moments import judges_key, outputs_of
 
 
@@ -25,17 +23,6 @@ class MomentRun(Run):
     opens in one process. Its fields are those of `Run`."""
 
     ranks = False
-
-    def __init__(
-        self,
-        config: Config,
-        model: Any,
-        record: dict[str, Any],
-        comm: Communicator,
-        **about: Any,
-    ):
-        super().__init__(config, model, record, comm, **about)
-        self._shape = record["shape"]
 
     def predict(  # type: ignore[override]
         self, nodes: Any = None, *, time: Any = None, graph: Graph | None = None
@@ -60,10 +47,8 @@ class MomentRun(Run):
         own = ids if data.own_ids is None else data.own_ids[ids]
         key, items = judges_key(self.config), {"nodes": own, "time": times}
         outputs = judged_at(self, data, items, graph, key, outputs_of)
-        if self._shape["numbers"]:
-            return outputs[:, 0] * np.float32(self._shape["deviation"]) + np.float32(
-                self._shape["mean"]
-            )
+        if self.numbers:
+            return self.in_units(outputs)
         rows = best_class(outputs)
         return Predictions(rows[:, 0].copy(), rows[:, 1].copy().view(np.float32))
 

@@ -15,9 +15,11 @@ each row of a matrix is a list of fixed size. The columns are:
                   multi-label data
     embedding     float32 `[W]`, in CSV W columns `embedding_0`, `embedding_1`, ...; with
                   `--embed`, in place of the other columns after `node`
+    value         float32, where labels are numbers, in their unit; in place of the other
+                  columns after `node`
 
 For a run on labels at moments a row is a node at a time. Without `--at` it has the column
-`time`, int64, after `node`. Where labels are numbers it has `value`, float32, and no class.
+`time`, int64, after `node`.
 
 For a run of `--task links` or `--task edges` a row with `--pairs` is a pair: `source` and
 `target`, ids as in `node`, the pair's own `time` if the file of pairs has it, int64, and
@@ -57,7 +59,7 @@ def check_out(path: Path) -> None:
         )
     if path.is_dir() or not path.parent.is_dir() or not os.access(path.parent, os.W_OK):
         raise InputError(
-            "--out must name a file in a folder that can be written", path, "Choose another."
+            "--out must name a file in a folder that can be written", path, "Make the folder."
         )
 
 

@@ -158,7 +158,7 @@ class PairRun(OpenedModel):
             assert schema is not None
             names = ", ".join(schema.relations[n][1] for n in numbers)
             raise InputError(
-                "the relation of the pairs must be named", f"none of {names}", "Name one."
+                "the relation of the pairs must be named", f"none of {names}", "Give relation=."
             )
         return int(numbers[0])
 

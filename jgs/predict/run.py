@@ -5,17 +5,19 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from flax import nnx
 
+from jgs.data.stored import read_columns
 from jgs.dist.communicators.broadcast import everywhere
 from jgs.dist.communicators.collect import rows_of_all
 from jgs.dist.communicators.comm import Communicator
 from jgs.errors import InputError
 from jgs.graph import Graph, NodeIds, Schema
 from jgs.ops import gather
+from jgs.predict.classes import Predictions, best_class, sigmoid
 from jgs.predict.explain import Explanation, explain
 from jgs.predict.progress import Advance, bar
 from jgs.predict.sampled import batches, neighbor_sampler, sampled_logits
@@ -27,20 +29,6 @@ from jgs.train.config import Config
 from jgs.train.evaluation.exact import exact_inference
 from jgs.train.evaluation.rows import empty
 from jgs.train.loop.model import types_of
-
-
-class Predictions(NamedTuple):
-    """The predictions of a run for `n` nodes.
-
-    Fields:
-      prediction: int32 `[n]`, the class of the largest output. For multi-label data bool
-        `[n, C]`, whether each label's output is above 0.
-      probability: float32 `[n]`, the probability of that class (softmax). For multi-label data
-        `[n, C]`, the probability of each label (sigmoid).
-    """
-
-    prediction: np.ndarray
-    probability: np.ndarray
 
 
 class Run(OpenedModel):
@@ -78,9 +66,13 @@ class Run(OpenedModel):
       metrics: dict of NumPy arrays `[epochs]`, the columns of `metrics.jsonl`: `"epoch"`,
         `"train_loss"`, `"val_accuracy"`, seconds and more.
       run_dir: str, the path as it was given.
-      num_features, num_classes, multilabel: properties of the data that it was trained on.
+      num_features, num_classes, multilabel, numbers: properties of the data that it was trained
+        on; `numbers` says whether labels are numbers.
+      scale: two floats, the mean and the deviation of the training labels that are numbers.
       class_names: NumPy text `[num_classes]`, so that `class_names[prediction]` names the
         predicted classes; None where the data set names no classes.
+      feature_columns: `jgs.data.FeatureColumns`, whose `encode` makes features of new rows of
+        the user's table; a dict of them by node type; None for other data.
     """
 
     ranks = True
@@ -97,7 +89,10 @@ class Run(OpenedModel):
         shape = record["shape"]
         self.num_features, self.num_classes = shape["num_features"], shape["num_classes"]
         self.multilabel, names = shape["multilabel"], shape.get("class_names")
+        self.numbers = shape.get("numbers", False)
+        self.scale = shape.get("mean", 0.0), shape.get("deviation", 1.0)
         self.class_names = None if names is None else np.array(names)
+        self.feature_columns = read_columns(shape.get("feature_columns"))
         self._comm, self._types = comm, types_of(shape)
         self._advance: Advance = lambda done, total: None
 
@@ -111,14 +106,17 @@ class Run(OpenedModel):
         fanouts: Any = None,
         key: Any = None,
     ) -> Any:
-        """The `Predictions` for nodes: their classes and probabilities."""
-        if self.multilabel or fanouts is not None:
+        """The `Predictions` for nodes: their classes and probabilities. Where labels are
+        numbers float32 `[n]`, in the unit of the labels."""
+        if self.multilabel or self.numbers or fanouts is not None:
             of = {"graph": graph, "features": features, "fanouts": fanouts, "key": key}
             logits = self.logits(nodes, node_type=node_type, **of)
             if logits is None:
                 return None
+            if self.numbers:
+                return self.in_units(logits)
             if self.multilabel:
-                return Predictions(logits > 0, _sigmoid(logits))
+                return Predictions(logits > 0, sigmoid(logits))
             rows = best_class(logits)
         else:
             last = len(self.model.layers)
@@ -138,7 +136,8 @@ class Run(OpenedModel):
         fanouts: Any = None,
         key: Any = None,
     ) -> Any:
-        """float32 `[n, C]`: the model's outputs."""
+        """float32 `[n, C]`: the model's outputs. Where labels are numbers these are deviations
+        from the mean of the training labels; `predict` has them in the labels' unit."""
         if fanouts is None:
             return self._rows(nodes, node_type, graph, features, len(self.model.layers))
         sampler = neighbor_sampler(self.config, self.model, fanouts)
@@ -146,6 +145,11 @@ class Run(OpenedModel):
         of = (source.graphs[0], source.table, ids, sampler, self._key(key))
         with bar("predicting", self.config.progress) as advance:
             return sampled_logits(self.model, *of, self.config.batch_size, advance)
+
+    def in_units(self, outputs: np.ndarray) -> np.ndarray:
+        """float32 `[n]`: the outputs `[n, 1]` of a model of numbers, in the labels' unit."""
+        mean, deviation = self.scale
+        return outputs[:, 0] * np.float32(deviation) + np.float32(mean)
 
     def embed(
         self,
@@ -268,13 +272,9 @@ class Run(OpenedModel):
         rows_of_all(source.comm, [at for at, _ in owned], rows, out, self._memory)
         return out
 
-    def _key(self, key: Any) -> Any:
-        return threefry(self.config.seed) if key is None else key
-
-    def _on_one_machine(
-        self, nodes: Any, node_type: str | None, graph: Graph | None, features: Any
-    ) -> tuple[RunData, np.ndarray]:
-        """The data, and the ids int32 of `nodes` in their graph."""
+    def source(self, graph: Graph | None = None, features: Any = None) -> RunData:
+        """The graph and the features that sampled predictions read. Raises `InputError` on
+        several ranks."""
         source, _ = self._data if graph is None else self._other(graph, features)
         if source.comm.size > 1:
             raise InputError(
@@ -282,6 +282,16 @@ class Run(OpenedModel):
                 f"{source.comm.size} ranks",
                 "Open the run without comm, or leave fanouts out.",
             )
+        return source
+
+    def _key(self, key: Any) -> Any:
+        return threefry(self.config.seed) if key is None else key
+
+    def _on_one_machine(
+        self, nodes: Any, node_type: str | None, graph: Graph | None, features: Any
+    ) -> tuple[RunData, np.ndarray]:
+        """The data, and the ids int32 of `nodes` in their graph."""
+        source = self.source(graph, features)
         ids = ids_of(source.schema, source.num_nodes, nodes, node_type)
         return source, ids if source.own_ids is None else source.own_ids[ids]
 
@@ -310,23 +320,3 @@ class Run(OpenedModel):
             offsets=source.offsets,
             advance=lambda done, total: self._advance(done, total),
         )
-
-
-def best_class(logits: np.ndarray) -> np.ndarray:
-    """int32 `[n, 2]`: the class of the largest output, and its float32 probability's bits."""
-    found = np.empty((len(logits), 2), np.int32)
-    step = max(1, (1 << 22) // logits.shape[1])  # bounds the temporaries
-    for begin in range(0, len(logits), step):
-        some = logits[begin : begin + step]
-        best = np.argmax(some, axis=1)  # as in `jgs.train.evaluation.metrics.confusion`
-        top = np.take_along_axis(some, best[:, None], axis=1)
-        probability = 1 / np.exp(some - top).sum(axis=1)
-        found[begin : begin + step, 0] = best
-        found[begin : begin + step, 1] = probability.astype(np.float32).view(np.int32)
-    return found
-
-
-def _sigmoid(logits: np.ndarray) -> np.ndarray:
-    """The logistic function, computed without overflow."""
-    small = np.exp(-np.abs(logits))
-    return np.where(logits >= 0, 1, small) / (1 + small)

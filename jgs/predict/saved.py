@@ -37,7 +37,8 @@ def read_run(
             error,
             "Give the --run-dir of python -m jgs.train.",
         ) from None
-    embeds = Config.from_json(text).task == "embed"
+    config = Config.from_json(text)
+    embeds = config.task == "embed"
     found = checkpoint.read(run_dir / folder.CHECKPOINTS)
     if found is None or found[1].get("best_epoch", int(embeds)) < 1:
         raise InputError(
@@ -50,7 +51,10 @@ def read_run(
         if embeds:
             kept = {"rows": arrays["rows"]}
         else:
-            kept = {"best": arrays["best_params"], "last": arrays["state"]["params"]}
+            state = arrays["state"]
+            averages = config.average != "none"
+            last = state["opt_state"]["average"] if averages else state["params"]
+            kept = {"best": arrays["best_params"], "last": last}
             if "learned" in arrays:
                 _put_rows(kept["best"], record["shape"], arrays["best_learned"])
                 _put_rows(kept["last"], record["shape"], arrays["learned"]["rows"])

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from jgs.errors import InputError
+from jgs.errors import InputError, check_choice
 from jgs.graph.checks import MAX_ID, check_range
 from jgs.sampling.checks import require_int
 from jgs.sampling.edges.random import as_key_data
@@ -50,8 +50,7 @@ def event_negatives(
     event and its past alone: not on the other events, their order and what came later. Raises
     `InputError`.
     """
-    if kind not in KINDS:
-        raise InputError(f"kind must be one of {', '.join(KINDS)}", repr(kind), "Choose one.")
+    check_choice("kind", kind, KINDS)
     if kind == "inductive" and begin is None:
         raise InputError("inductive negatives need a begin", None, "Give begin=time.")
     num = require_int("num", num, 1)

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jgs.errors import InputError
+from jgs.errors import InputError, check_choice
 from jgs.graph import Graph
 from jgs.kernels.call import vary_alike
 from jgs.sampling.checks import require_int
@@ -105,12 +105,7 @@ class Links:
         for name, least in (("num_negatives", 0), ("tries", 1), ("copies", 1)):
             object.__setattr__(self, name, require_int(name, getattr(self, name), least))
         for name, known in (("negatives", ("uniform", "degree")), ("sides", tuple(_SIDES))):
-            if getattr(self, name) not in known:
-                raise InputError(
-                    f"{name} must be one of {', '.join(known)}",
-                    repr(getattr(self, name)),
-                    "Choose one.",
-                )
+            check_choice(name, getattr(self, name), known)
         if not 0 <= self.power <= 1:
             raise InputError("power must be from 0 to 1", repr(self.power), "Try 0.75.")
 

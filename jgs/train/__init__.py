@@ -1,5 +1,5 @@
-"""Training: the command `python -m jgs.train`, `run`, exact evaluation of any model, and
-metrics of links and of recommended lists."""
+"""Training: the command `python -m jgs.train`, `run`, exact evaluation of any model, averages
+of parameters, and metrics of numbers, of links and of recommended lists."""
 
 import importlib
 from typing import Any
@@ -9,7 +9,8 @@ _RANKING = ("average_precision", "hits", "hits_of_all", "mrr", "ndcg", "ranks", 
 _PLACES = dict.fromkeys(_RANKING, "jgs.train.evaluation.ranking") | {
     "Config": "jgs.train.config",
     "Interrupted": "jgs.train.loop.training",
-    "auc": "jgs.train.evaluation.metrics",
+    **dict.fromkeys(("auc", "mae", "r2", "rmse"), "jgs.train.evaluation.metrics"),
+    "averaged": "jgs.train.loop.averaging",
     "exact_inference": "jgs.train.evaluation.exact",
     "run": "jgs.train.loop.start",
 }

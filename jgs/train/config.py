@@ -126,7 +126,7 @@ class Config(
             raise InputError(
                 f"the class of --{owner} must be made of its options",
                 f"{name} ({type(error).__name__}: {error})",
-                "Mend the class.",
+                "Correct its __init__, or its method from_options.",
             ) from error
 
     def _takes(self, name: str) -> bool:
@@ -159,7 +159,9 @@ class Config(
         for option in self.data_options:
             if "=" not in option:
                 raise InputError(
-                    "--data-options must be of the form NAME=VALUE", repr(option), "See --help."
+                    "--data-options must be of the form NAME=VALUE",
+                    repr(option),
+                    "Give e.g. noise=0.5.",
                 )
 
     def _refuse(self, name: str, value: Any) -> None:

@@ -19,7 +19,12 @@ _ABOUT = "Train a graph neural network, or embeddings, from samples."
 _NAMING_DATA = ("dataset", "data_options")
 _WIDTH = 80
 # What most runs need: the pages that --help begins with, and the options of a sampler.
-_FIRST, _SAMPLER = ("data", "task", "run", "model"), "neighbors"
+_FIRST, _SAMPLER, ALL = ("data", "task", "model", "run"), "neighbors", "all"
+EXAMPLES = (
+    "--dataset cora --hidden 64 --epochs 50 --run-dir runs/cora",
+    "--task links --dataset cora --sampler labor --decoder mlp",
+    "--dataset FOLDER_WITH_TABLES --model gat --fanouts 15 10",
+)
 
 
 def parse(argv: Sequence[str] | None = None) -> dict[str, Any]:
@@ -74,21 +79,10 @@ def help_page(topic: str = "") -> str:
     """The first page of `--help`, or that of a topic. Raises `InputError` for no topic."""
     prog = Parser("python -m jgs.train", "").prog
     if not topic:
-        pages = {page: options_of(PAGES[page]) for page in _FIRST}
-        sampler = OWNERS["sampler"].options(_SAMPLER)
-        sampler = {name: one for name, one in sampler.items() if one.option.first}
-        groups = {**pages, f"sampler {_SAMPLER}": sampler}
-        more = {"pages": [p for p in PAGES if p not in _FIRST]}
-        more |= {f"{owner}s": list(table) for owner, table in OWNERS.items()}
-        lines = [f"{what}: {', '.join(names)}" for what, names in more.items()]
-        lines = [line for text in lines for line in _wrapped(text)]
-        return "\n".join(
-            [
-                f"usage: {prog} [--help [NAME]] [flags]",
-                *("", _ABOUT, *_groups(groups), ""),
-                *(f"{prog} --help NAME tells more. It knows", *lines),
-            ]
-        )
+        return _first_page(prog)
+    if topic == ALL:
+        names = [*PAGES, *(name for table in OWNERS.values() for name in table)]
+        return "\n\n".join([_ABOUT, *map(help_page, names)])
     if topic in PAGES:
         about, known = inspect.getdoc(PAGES[topic]) or "", options_of(PAGES[topic])
         return "\n".join([about, *_groups({topic: known})])
@@ -99,7 +93,31 @@ def help_page(topic: str = "") -> str:
             known = table.options(topic)
             shown = _groups({f"--{owner} {topic}": known}) if known else ["", "No flags."]
             return "\n".join([*_wrapped(about), *shown])
-    raise InputError("--help must name a topic that it has", topic, f"See {prog} --help.")
+    raise InputError(
+        "--help must name a topic that it has", topic, f"{prog} --help lists the topics."
+    )
+
+
+def _first_page(prog: str) -> str:
+    groups = {page: options_of(PAGES[page]) for page in _FIRST}
+    groups[f"sampler {_SAMPLER}"] = OWNERS["sampler"].options(_SAMPLER)
+    groups["run"] = groups.pop("run")  # the last
+    shown = {
+        title: {name: one for name, one in known.items() if one.option.first}
+        for title, known in groups.items()
+    }
+    more = {"pages": [ALL, *PAGES]}
+    more |= {f"{owner}s": list(table) for owner, table in OWNERS.items()}
+    lines = [f"{what}: {', '.join(names)}" for what, names in more.items()]
+    return "\n".join(
+        [
+            *(f"usage: {prog} [--help [NAME]] [flags]", "", _ABOUT, "", "examples:"),
+            *(f"  {prog} {example}" for example in EXAMPLES),
+            *_groups(shown),
+            *("", f"{prog} --help NAME tells more, --help {ALL} everything. NAME:"),
+            *(line for text in lines for line in _wrapped(text)),
+        ]
+    )
 
 
 def _groups(groups: Mapping[str, Mapping[str, Known]]) -> list[str]:
@@ -117,7 +135,7 @@ def _groups(groups: Mapping[str, Mapping[str, Known]]) -> list[str]:
 
 class _Formatter(argparse.HelpFormatter):
     def __init__(self, prog: str):
-        super().__init__(prog, max_help_position=26, width=_WIDTH)
+        super().__init__(prog, max_help_position=24, width=_WIDTH)
 
 
 def _wrapped(text: str) -> list[str]:
@@ -134,7 +152,7 @@ def add_flag(found: Any, name: str, known: Known) -> None:
         options |= {"type": known.parser, "metavar": option.metavar or kind.__name__.upper()}
         if known.many:
             options["nargs"] = "+"
-        if option.choices:
+        if option.choices and not option.own:
             options |= {"choices": option.choices, "metavar": None}
         if known.default not in (None, (), inspect.Parameter.empty):
             options["help"] += f" (default: {as_typed(known.default)})"

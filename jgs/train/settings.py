@@ -25,15 +25,15 @@ class Data:
 
     dataset: Annotated[str, Option(
         "a name (jgs data list), or a path: an edge list, an archive, a folder with a data set "
-        "or with tables edges and nodes"
+        "or with tables edges and nodes", metavar="NAME|PATH"
     )] = "synthetic"
-    root: Annotated[str, Option("folder of public data sets")] = "data"
+    root: Annotated[str, Option("folder of public data sets", metavar="FOLDER")] = "data"
     data_options: Annotated[tuple[str, ...], Option(
         "the data set's own, e.g. num_nodes=10000", metavar="NAME=VALUE"
     )] = ()
     partition: Annotated[str | None, Option(
         "in place of --dataset: the parts that jgs partition wrote",
-        tasks=BLOCKS, identity=False
+        metavar="FOLDER", tasks=BLOCKS, identity=False
     )] = None
 
 
@@ -41,15 +41,15 @@ class Data:
 class Learned:
     """What is learned, and by what."""
 
-    task: Annotated[str, Option("what is learned, see below")] = "nodes"
+    task: Annotated[str, Option("what is learned, see below", metavar="NAME")] = "nodes"
     sampler: Annotated[str, Option(
-        "what a batch has: a name below, or your own package.module:Class"
+        "what a batch has: a name below, or your own package.module:Class", metavar="NAME"
     )] = "neighbors"
     model: Annotated[str, Option(
-        "the layers: a name below, or package.module:Class", tasks=BLOCKS
+        "the layers: a name below, or package.module:Class", metavar="NAME", tasks=BLOCKS
     )] = "sage"
     decoder: Annotated[str, Option(
-        "the score of pairs: a name below", tasks=PAIRS
+        "the score of pairs: a name below", metavar="NAME", tasks=PAIRS
     )] = "dot"
 
 
@@ -72,7 +72,7 @@ class Layers:
     )] = 0.5
     input_dropout: Annotated[float | None, Option(
         "dropout rate of the input features (default: --dropout's if sparse, 0 if dense)",
-        least=0, below=1, tasks=BLOCKS
+        least=0, below=1, tasks=BLOCKS, first=False
     )] = None
 
 
@@ -81,7 +81,8 @@ class Run:
     """One run."""
 
     run_dir: Annotated[str | None, Option(
-        "folder of the run (default: runs/DATASET-TIME)", identity=False, saved=False
+        "folder of the run (default: runs/DATASET-TIME)",
+        metavar="FOLDER", identity=False, saved=False
     )] = None
     resume: Annotated[bool, Option(
         "go on with the run in --run-dir", identity=False, saved=False
@@ -100,7 +101,7 @@ class Run:
         metavar="EPOCHS", least=0, most=INT32, tasks=JUDGED
     )] = 0
     progress: Annotated[bool, Option(
-        "show a progress bar on a terminal", identity=False
+        "show a progress bar on a terminal", identity=False, first=False
     )] = True
 
 
@@ -130,10 +131,36 @@ class Learning:
         "classes: accuracy; auc (mean over classes of each against the others, without classes "
         "that nothing or everything has); f1_micro; f1_macro (over classes that are labels or "
         "predictions) (default: accuracy, for multi-label data f1_micro). Of numbers: rmse "
-        "(default), mae. Of links: auc (default), ap, hits, mrr, recall, ndcg",
-        choices=("accuracy", "auc", "f1_macro", "f1_micro", "rmse", "mae", "ap", "hits", "mrr",
-                 "recall", "ndcg"), tasks=BLOCKS
+        "(default), mae, r2. Of links: auc (default), ap, hits, mrr, recall, ndcg. Your own, "
+        "package.module:function, of classes and numbers gets (outputs [n, C], labels)",
+        choices=("accuracy", "auc", "f1_macro", "f1_micro", "rmse", "mae", "r2", "ap", "hits",
+                 "mrr", "recall", "ndcg"), own=True, metavar="NAME", tasks=BLOCKS
     )] = None
+    precision: Annotated[str, Option(
+        "the dtype in which a training step computes; parameters, optimiser and losses are "
+        "float32, and so is what is judged and predicted",
+        choices=("float32", "bfloat16"), tasks=JUDGED
+    )] = "float32"
+    accumulate: Annotated[int, Option(
+        "Adam takes the mean gradient of so many batches, as if a batch were as many times as "
+        "large", metavar="BATCHES", least=1, most=1 << 20, tasks=JUDGED
+    )] = 1
+    clip_norm: Annotated[float | None, Option(
+        "scale down a gradient whose norm, over all parameters, is larger", above=0,
+        tasks=JUDGED
+    )] = None
+    average: Annotated[str, Option(
+        "judge, keep and predict with an average of the parameters: ema, exponential over the "
+        "steps (at first their mean); or swa, the mean of those at the ends of epochs",
+        choices=("none", "ema", "swa"), tasks=JUDGED
+    )] = "none"
+    average_decay: Annotated[float, Option(
+        "for ema: what the average keeps in a step", above=0, below=1, tasks=JUDGED
+    )] = 0.999
+    average_from: Annotated[int, Option(
+        "for ema and swa: after so many epochs the average begins",
+        metavar="EPOCHS", least=0, most=INT32, tasks=JUDGED
+    )] = 0
     fanout_schedule: Annotated[tuple[str, ...], Option(
         "other fanouts (or sizes) for later epochs: 10:15,15 after 10 epochs; plateau:15,15 "
         "once the training loss no longer falls", metavar="WHEN:FANOUTS", tasks=BLOCKS

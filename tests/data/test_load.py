@@ -47,7 +47,7 @@ def test_unknown_options_list_the_known(arrays, tmp_path):
     np.savez(tmp_path / "ring.npz", **arrays)
     for name, message in [
         ("synthetic", "num_nodes, num_edges.*got nois"),
-        (tmp_path / "ring.npz", "are normalize_features, symmetric, split; got nois"),
+        (tmp_path / "ring.npz", "normalize_features, symmetric, split, label_kind; got nois"),
     ]:
         with pytest.raises(InputError, match=message):
             load(name, nois=1)

@@ -4,6 +4,7 @@ import pytest
 from pyarrow import parquet
 
 from jgs import InputError
+from jgs.data.column_rule import ColumnRule
 from jgs.data.node_table import read_nodes
 
 
@@ -11,7 +12,7 @@ from jgs.data.node_table import read_nodes
 def write(tmp_path):
     def write(**columns):
         parquet.write_table(pa.table(columns), tmp_path / "nodes.parquet")
-        return read_nodes(tmp_path / "nodes.parquet", 3)
+        return read_nodes(tmp_path / "nodes.parquet", ColumnRule(max_categories=3))
 
     return write
 
@@ -35,7 +36,7 @@ def test_columns_of_parquet(write):
         [3, 4, 0, 1, 0, 1, 0, 0, 1, 1, 0],
         [5, 6, 3, 0, 0, 0, 1, 0, 0, 1, 0],
     ]
-    assert table.filled == {"big": 1, "flag": 1, "word": 1, "empty_text": 1}
+    assert table.columns.filled == {"big": 1, "flag": 1, "word": 1, "empty_text": 1}
     assert table.label.tolist() == ["p", None, "q"]
     assert write(id=[3, 1]).features is None
 
@@ -49,7 +50,10 @@ def test_columns_of_parquet(write):
         ({"id": [1, 2], "x": [[1.0], [1.0, 2.0]]}, "long lists of numbers; got lists of uneq"),
         ({"id": [1, 2], "x": [[1.0], [np.nan]]}, "must have whole lists; got [nan] at row 1"),
         ({"id": [1, 2], "x": [1e300, 1.0]}, "must be finite; got 1e+300 at row 0"),
-        ({"id": [1, 2, 3, 4], "x": list("abcd")}, "text of at most 3 different categories"),
+        (
+            {"id": [1, 2], "x": [None, ""]},
+            "have a value somewhere; got none. Delete the column, o",
+        ),
         ({"id": [1, 2], "x": [{"a": 1}, {"a": 2}]}, "long lists of numbers; got lists of uneq"),
     ],
 )

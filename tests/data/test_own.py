@@ -12,6 +12,8 @@ import scipy.sparse
 import jgs
 from jgs import Graph, InputError, NodeIds, SparseFeatures
 from jgs.data import Dataset, load
+from jgs.data.described import facts
+from jgs.data.plain import load_plain
 from jgs.train.__main__ import main
 
 SPLIT = ["train", "train", "val", "val", "test", None]
@@ -96,7 +98,8 @@ def test_tables_of_nodes_and_edges(tmp_path):
         (".parquet", {"nodes": {"x": [[i, 1.0] for i in range(6)], "y": None}}),
     ):
         other = load(write_tables(tmp_path / "other", ending, **changes))
-        same(dataclasses.replace(other, name="csv"), first)
+        alike = {"name": "csv", "feature_columns": first.feature_columns}
+        same(dataclasses.replace(other, **alike), first)
     assert first.node_ids[[0, 5]].tolist() == ["f", "a"]
     pairs = first.node_ids[first.graph.edge_index()].T.tolist()
     assert sorted(map("".join, pairs)) == ["ab", "bc", "cd", "de", "ef", "fa"]
@@ -130,6 +133,35 @@ def test_ids_that_are_numbers_in_one_table_and_text_in_the_other(tmp_path):
         load(write_tables(tmp_path / "odd", ".parquet", **odd))
 
 
+def test_numbers_and_labels_that_are_not_known(tmp_path):
+    """Columns `label:NAME`, with empty cells; and numbers, by their look or by the option."""
+    own = {"label": None, "label:red": [1, 0, None, 1, 0, 0], "label:blue": [True] * 5 + [None]}
+    for ending in (".csv", ".parquet"):
+        data = load(write_tables(tmp_path / f"many{ending}", ending, nodes=own))
+        assert data.class_names == ("red", "blue")
+        want = [[1, 1], [0, 1], [np.nan, 1], [1, 1], [0, 1], [0, np.nan]]
+        np.testing.assert_array_equal(data.labels, want)
+        assert data.features.shape == (6, 2)
+    told = facts(load_plain(tmp_path / "many.csv", tmp_path))
+    assert (told["classes"], told["labels_not_known"]) == (2, 2)
+    both = write_tables(tmp_path / "both", nodes=own | {"label": range(6)})
+    with pytest.raises(InputError, match="'label', or columns of labels"):
+        load(both)
+    half = {"label": [0.5, 1, 2, -3, 4, None], "split": [*SPLIT[:5], None]}
+    for folder, options, last in (
+        (write_tables(tmp_path / "half", nodes=half), {}, np.nan),
+        (write_tables(tmp_path / "whole"), {"label_kind": "number"}, 1),
+    ):
+        data = load(folder, **options)
+        assert (data.numbers, data.num_classes, data.labels.dtype) == (True, 1, np.float32)
+        np.testing.assert_array_equal(data.labels[-1], last)
+        data.save(tmp_path / "saved")
+        again = load(tmp_path / "saved")
+        assert again.numbers
+        np.testing.assert_array_equal(again.labels, data.labels)
+    assert facts(load_plain(tmp_path / "half", tmp_path))["labels"] == "numbers"
+
+
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
@@ -144,15 +176,11 @@ def test_ids_that_are_numbers_in_one_table_and_text_in_the_other(tmp_path):
         ({"nodes": {"split": ["training"] * 6}}, "val and test; got 'training' at node 0"),
         ({"nodes": {"split": None}}, "nodes.csv must have a column 'split'"),
         ({"nodes": {"id": list("aacdef")}}, "must have an id of its own"),
-        (
-            {"nodes": {"x": list("abcdef")}},
-            "nodes.csv must be numbers; got 'a' in row 0. Delete it, or write numbers in",
-        ),
-        ({"nodes": {"x": [0, 1, 2, None, 4, 5]}}, "NaN or infinity in row 3"),
+        ({"nodes": {"x": [0, 1, 2, float("inf"), 4, 5]}}, "must be finite; got inf at row 3"),
         ({"nodes": {"x": None, "y": None}}, "must have columns of features"),
         (
-            {"nodes": {"label": [0, 1, 0, 1, 0, 0.5]}},
-            "must be whole numbers; got 0.5 at node 5",
+            {"nodes": {"label": [0.5, 1, 0, 1, 0, float("inf")]}},
+            "must be finite as float32, or NaN for none; got inf at node 5",
         ),
         ({"nodes": {"split": [None] * 6}}, "the train split of csv must not be empty"),
     ],

@@ -22,6 +22,9 @@ COMMANDS = """
     --seed 9 --eval-memory 7 --scratch e --run-dir d --resume --checkpoint-every 3 --keep 2
     --prefetch 1 --no-keep-memory --no-progress --lr-schedule warmup_cosine --lr-end 0.5
     --warmup-steps 5 --patience 6 --metric f1_macro --log tensorboard
+    --precision bfloat16 --accumulate 2 --clip-norm 1 --average ema --average-decay 0.5
+    --average-from 1 --loss focal --focal-gamma 3 --label-smoothing 0.1 --class-weights 1 2
+    --balanced --huber-delta 2
     --fanout-schedule 3:9,9 --plateau-fraction 0.5 --plateau-epochs 2
 
     --partition p --comm mpi --coordinator a:1 --num-processes 2 --process-id 1 --interface lo
@@ -119,7 +122,11 @@ def test_help_fits_a_screen_and_each_name_has_a_page(capsys):
     first = capsys.readouterr().out.splitlines()
     assert len(first) <= 60
     heads = [line for line in first if line.endswith(":") and line[0] != " "]
-    assert heads[:3] == ["data:", "task:", "run:"]
+    assert heads[:4] == ["examples:", "data:", "task:", "model:"]
+    examples = [line.split()[3:] for line in first if line.startswith("  python -m jgs.train ")]
+    assert len(examples) == 3
+    for example in examples:
+        Config(**parse(example))
     pages = {
         name: help_page(name) for name in (*PAGES, *(n for t in OWNERS.values() for n in t))
     }
@@ -136,6 +143,8 @@ def test_help_fits_a_screen_and_each_name_has_a_page(capsys):
     for page, group in PAGES.items():
         for name, known in options_of(group).items():
             assert not known.option.flag or (flag(name) in pages[page] and known.option.help)
+    everything = help_page("all")
+    assert all(page in everything for page in pages.values())
     with pytest.raises(InputError, match="--help must name a topic"):
         help_page("labour")
 
@@ -172,7 +181,7 @@ def test_configurations_of_earlier_versions_are_read():
     ("argv", "word"),
     [
         ("--fanouts 0", "--fanouts must be other than 0"),
-        ("--sampler labour", "^--sampler must be neighbors, labor"),
+        ("--sampler labour", r"^--sampler must be neighbors, labor.*Did you mean labor\?$"),
         ("--fanouts 5 -2", "fanout"),
         ("--fanouts five", "--fanouts"),
         ("--fanouts", "--fanouts"),

@@ -12,7 +12,7 @@ import jgs.data
 from jgs.partition.memory import Machine
 from jgs.sampling.loading import disk_rows
 from jgs.train.__main__ import main
-from jgs.train.loop import data
+from jgs.train.loop import whole_data
 
 RUN = """--hidden 8 --batch-size 10 --epochs 3 --no-progress --checkpoint-every 3
     --norm layer --dropout 0.2"""
@@ -104,10 +104,12 @@ def test_a_file_that_fails_loses_nothing(folder, tmp_path, capsys, monkeypatch):
 
 def test_a_graph_larger_than_memory_is_read_ahead(folder, tmp_path, capsys, monkeypatch):
     digests, ahead = [], []
-    read_ahead = data.read_ahead
-    monkeypatch.setattr(data, "read_ahead", lambda graph: ahead.append(0) or read_ahead(graph))
+    read_ahead = whole_data.read_ahead
+    monkeypatch.setattr(
+        whole_data, "read_ahead", lambda graph: ahead.append(0) or read_ahead(graph)
+    )
     for free in (1 << 40, 0):
-        monkeypatch.setattr(data, "machine", lambda free=free: Machine(1 << 40, free))
+        monkeypatch.setattr(whole_data, "machine", lambda free=free: Machine(1 << 40, free))
         assert train(folder, tmp_path / str(free), "--epochs", 1) == 0
         digests.append(result(capsys)[0]["params_sha256"])
     assert len(set(digests)) == 1

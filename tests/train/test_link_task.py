@@ -225,7 +225,7 @@ def test_what_edges_are(data, tmp_path):
         ("--task edges --decoder dot", "--task edges must have a decoder with several outputs"),
         ("--task edges --metric rmse", "--metric rmse must be for labels that are numbers"),
         ("--task edges --negatives-by degree", "--negatives-by must be for --task links"),
-        ("--loss bpr", "--loss must be for --task links"),
+        ("--loss bpr", "--loss must be one of cross_entropy, focal"),
     ],
 )
 def test_what_is_refused(data, tmp_path, capsys, flags, words):

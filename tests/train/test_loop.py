@@ -23,9 +23,9 @@ from jgs.train.config import Config
 from jgs.train.loop import checkpoint, folder, learner
 from jgs.train.loop import job as job_module
 from jgs.train.loop import training as loop
-from jgs.train.loop.data import open_data
 from jgs.train.loop.job import Job
 from jgs.train.loop.model import make_model
+from jgs.train.loop.open_data import open_data
 
 
 def test_the_run_folder_and_the_result_line(tmp_path, capsys):

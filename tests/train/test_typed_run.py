@@ -14,13 +14,13 @@ from jgs.ops import aggregate, gather
 from jgs.partition.folder import write_parts
 from jgs.train.__main__ import main
 from jgs.train.config import Config
-from jgs.train.loop.data import open_data
 from jgs.train.loop.model import (
     make_model,
     make_sampler,
     shape_of_types,
     types_of,
 )
+from jgs.train.loop.open_data import open_data
 from jgs.train.loop.step import init_state, make_optimizer, make_train_step
 
 OWN_MODEL = "test_typed_run:Small"

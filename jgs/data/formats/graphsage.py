@@ -95,6 +95,7 @@ def load_folder(
         val,
         test,
         normalize_features=normalize_features,
+        label_kind="class",
     )
     ids = [ids[at] for at in order.tolist()]
     if ids == list(range(len(ids))):

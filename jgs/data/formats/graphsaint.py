@@ -76,6 +76,7 @@ def load_folder(
         labels,
         *ids,
         normalize_features=normalize_features,
+        label_kind="class",
     )
 
 

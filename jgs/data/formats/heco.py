@@ -29,17 +29,12 @@ import numpy as np
 
 from jgs.data.dataset import Dataset, assemble
 from jgs.data.formats.npz import open_npy
+from jgs.data.label_values import as_labels
 from jgs.data.padded import as_chosen
 from jgs.data.scipy_file import sparse_matrix
 from jgs.data.text import read_rows
 from jgs.data.typed_values import labels_of_type
-from jgs.data.values import (
-    SPLITS,
-    as_features,
-    as_ids,
-    as_labels,
-    normalized,
-)
+from jgs.data.values import SPLITS, as_features, as_ids, normalized
 from jgs.errors import InputError
 from jgs.files import storage
 from jgs.graph import Graph, TypedFeatures
@@ -83,7 +78,7 @@ def load_folder(
     letters = sorted({end for a, _, b in edges for end in (a, b)})
     tables = {kind: _features(folder / f"{kind}_feat.npz", name) for kind in letters}
     tables = {kind: rows for kind, rows in tables.items() if rows is not None}
-    own = as_labels(name, open_npy(folder / "labels.npy"))
+    own = as_labels(name, open_npy(folder / "labels.npy"), "class")
     if own.ndim != 1:
         raise InputError(
             f"{folder}/labels.npy must be [n], one class a node", list(own.shape), _AGAIN

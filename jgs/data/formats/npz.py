@@ -8,7 +8,8 @@ The archive's arrays (`N` nodes, `E` edges, `F` features):
     `jgs.Graph.symmetrized`).
   the features: `features` `[N, F]`, or a CSR matrix as `feature_indptr` `[N+1]`,
     `feature_indices`, `feature_values` `[nnz]` and `feature_shape` `[2]`.
-  `labels` `[N]` (-1: none), or `[N, C]` of 0 and 1.
+  `labels` `[N]` (-1: none), or `[N, C]` of 0 and 1 (NaN: not known); or floats `[N]` that are
+    not all whole, numbers (NaN: none).
   `train_idx`, `val_idx`, `test_idx`: node ids.
   optional: `num_nodes`, `num_classes`, and `class_names`, text `[C]`.
 """
@@ -23,7 +24,8 @@ import numpy as np
 import scipy
 
 from jgs.data.dataset import Dataset, Plain, assemble
-from jgs.data.values import as_labels, training_nodes
+from jgs.data.label_values import are_numbers, as_labels, check_labels, count_classes, labelled
+from jgs.data.values import training_nodes
 from jgs.errors import InputError, refusing
 from jgs.files import storage
 from jgs.files.npy import map_npy
@@ -56,13 +58,14 @@ def load(
     normalize_features: bool | None = None,
     symmetric: bool = False,
     split: str = "public",
+    label_kind: str | None = None,
 ) -> Dataset:
     """The data set in `<root>/<name>.npz`, in the layout described above.
 
     `normalize_features` None normalises the rows of cora, citeseer, pubmed and facebook and no
     others. `symmetric` adds the reverse of every edge that lacks one. `split="public"` trains
     on `train_idx`, and "full" on every labelled node that is in neither of the other splits.
-    Raises `InputError`.
+    `label_kind` is "class" or "number", whatever labels `[N]` look like. Raises `InputError`.
     """
     path = archive_path(name, root, "jgs.data.formats.npz")
     if normalize_features is None:
@@ -76,11 +79,11 @@ def load(
                 "Add them to the archive.",
             )
         arrays = {k: archive[k] for k in needed}
-        labels = arrays["labels"] = as_labels(name, arrays["labels"])
+        labels = arrays["labels"] = as_labels(name, arrays["labels"], label_kind)
         arrays["train_idx"] = training_nodes(
             split,
             arrays["train_idx"],
-            np.flatnonzero(labels >= 0) if labels.ndim == 1 else np.arange(len(labels)),
+            np.flatnonzero(labelled(labels)),
             arrays["val_idx"],
             arrays["test_idx"],
         )
@@ -112,6 +115,7 @@ def load(
         num_classes=None if num_classes is None else int(num_classes),
         class_names=None if names is None else tuple(names.tolist()),
         normalize_features=normalize_features,
+        label_kind="number" if are_numbers(labels) else "class",
     )
 
 
@@ -140,10 +144,7 @@ def _labels(path: Path, labels: np.ndarray | None, graph: Graph) -> np.ndarray |
             f"{len(labels)} labels for {graph.num_nodes} nodes",
             "Correct it, or leave the labels out.",
         )
-    if labels.ndim == 2 and not ((labels == 0) | (labels == 1)).all():
-        raise InputError(
-            f"labels [N, C] in {path} must be 0 or 1", "another value", "Correct them."
-        )
+    check_labels(path.stem, labels, max(1, count_classes(labels)), graph.num_nodes)
     return labels
 
 

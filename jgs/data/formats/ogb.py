@@ -33,8 +33,9 @@ from jgs.data.cache import parsed
 from jgs.data.dataset import Dataset, assemble
 from jgs.data.edges import save_graph
 from jgs.data.formats.npz import open_npy
+from jgs.data.label_values import as_labels
 from jgs.data.text import read_rows, read_table
-from jgs.data.values import as_features, as_labels, check_finite
+from jgs.data.values import as_features, check_finite
 from jgs.errors import InputError, refusing
 from jgs.files import storage
 from jgs.files.npy import NOT_ZIP

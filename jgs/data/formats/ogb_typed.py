@@ -36,10 +36,11 @@ from jgs.data.formats.ogb import (
     save_text_features,
     split_folder,
 )
+from jgs.data.label_values import as_labels
 from jgs.data.padded import as_chosen
 from jgs.data.text import read_lines, read_rows, read_table
 from jgs.data.typed_values import labels_of_type
-from jgs.data.values import as_features, as_ids, as_labels, check_finite
+from jgs.data.values import as_features, as_ids, check_finite
 from jgs.errors import InputError
 from jgs.graph import Graph, TypedFeatures
 from jgs.graph.checks import MAX_ID, check_range

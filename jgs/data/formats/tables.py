@@ -9,11 +9,13 @@
 `nodes` has one node a row:
   `id`: distinct integers or text, as in `src` and `dst`. Row `i` is node `i` of the graph.
       Where one table has text and the other integers, they are compared as text (`NodeIds`).
-  `label`: integers from 0, or text; -1 or empty for none.
+  `label`: integers from 0, or text; -1 or empty for none. Or numbers that are not all whole, of
+      a regression; empty for none. Where a node can have several labels, a column `label:NAME`
+      of 0 and 1 for each, empty where it is not known; or lists of them.
   `split`: `train`, `val` or `test`; empty for none.
   `time`: optional; the node exists from then on (`node_time` of the graph). Whole numbers in
       the unit of the edges' times, or dates (`jgs.data.times`).
-  all other columns, in order: the features; numbers, or equally long lists of them.
+  all other columns, in order: the features, by the rule of `jgs.data.columns`.
 A `Dataset` needs all others. For `load_plain`, only `id` must be there. Without `nodes` the
 nodes are those that edges name, in ascending order.
 
@@ -23,30 +25,29 @@ A folder may also have the table `labels`, of labels at moments (`jgs.data.label
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
+from jgs.data.column_rule import MAX_CATEGORIES, ColumnRule
+from jgs.data.columns import is_feature
 from jgs.data.dataset import Dataset, Plain
 from jgs.data.edge_table import read_edges
+from jgs.data.label_columns import with_label
 from jgs.data.label_table import label_files, read_label_table
+from jgs.data.label_values import as_labels, check_labels, count_classes
+from jgs.data.node_table import features_of
+from jgs.data.random_split import SplitRule
 from jgs.data.text import first_line
 from jgs.data.times import Clock
-from jgs.data.values import (
-    as_features,
-    as_labels,
-    check_finite,
-    check_labels,
-    class_labels,
-    normalized,
-)
+from jgs.data.values import class_labels
 from jgs.errors import InputError
 from jgs.graph import NodeIds, as_device
-from jgs.graph.checks import refuse_words
 from jgs.graph.formats.tables import ENDINGS, read_columns, require
 
 _NEEDED = ("id", "label", "split")
-_SPECIAL = (*_NEEDED, "time")  # columns of `nodes` that are not features
 _FILES = (*ENDINGS, ".tsv", ".tsv.gz", ".inter")
 _TAB = (".tsv", ".tsv.gz")  # may be an edge list of SNAP, which has no line of names
 _SPLITS = {"train": ("train",), "val": ("val", "valid"), "test": ("test",)}
@@ -72,34 +73,56 @@ def load_folder(
     folder: Path,
     *,
     symmetric: bool = False,
+    encode: str | Mapping | None = None,
+    max_categories: int = MAX_CATEGORIES,
+    standardize: bool = False,
     normalize_features: bool = False,
+    split: str | None = None,
+    stratify: bool = False,
+    split_seed: int = 0,
+    label_kind: str | None = None,
     time_unit: str | None = None,
     time_scale: int = 1,
 ) -> Dataset:
     """The data set of the tables `nodes` and `edges` in `folder`. It has `node_ids`, and
-    `class_names` if labels are text.
+    `class_names` if labels are text or columns `label:NAME`.
 
-    `symmetric` adds every edge's reverse and keeps each edge once. `normalize_features` makes
-    the rows of the features sum to 1. `time_unit` and `time_scale` are those of
-    `jgs.data.times.Clock`. Raises `InputError`.
+    `label_kind` is "class" or "number", whatever the labels look like. `symmetric` adds every
+    edge's reverse and keeps each edge once. `encode`, `max_categories`, `standardize` and
+    `normalize_features` are the fields of `jgs.data.column_rule.ColumnRule`.
+    `split="0.6,0.2,0.2"` draws a split in place of the column `split`, as
+    `jgs.data.split_nodes` does with the key of `split_seed` and with `stratify`. `time_unit`
+    and `time_scale` are those of `jgs.data.times.Clock`. Raises `InputError`.
     """
     clock = Clock(time_unit, time_scale).check()
     path, edges = _table(folder, "nodes"), _table(folder, "edges")
-    nodes = read_columns(path)
+    rule = ColumnRule(encode, max_categories, standardize, normalize_features)
+    rule, of_edges = rule.of_edges()
+    drawn = SplitRule(split, stratify, split_seed)
+    nodes, class_names = _read_nodes(path, rule, drawn)
     require(str(path), nodes, _NEEDED)
+    if not any(map(is_feature, nodes)):
+        raise InputError(
+            f"{path} must have columns of features beside {', '.join(_NEEDED)} and time",
+            "none",
+            "Add them; a column of ones will do.",
+        )
     ids = NodeIds(nodes["id"])
-    table = read_edges({"": edges}, {}, text=_text_ends(ids), clock=clock)
+    table = read_edges({"": edges}, {}, text=_text_ends(ids), clock=clock, encode=of_edges)
     node_time = _node_time(path, nodes, clock)
-    return Dataset.from_arrays(
+    rows, became = features_of(path, nodes, nodes["split"], rule)
+    data = Dataset.from_arrays(
         table.graph(ids, symmetric, both_ways=False, node_time=node_time),
-        _features(path, nodes, needed=True),
+        rows,
         nodes["label"],
         nodes["split"],
         name=folder.resolve().name,
         node_ids=ids,
-        normalize_features=normalize_features,
+        class_names=class_names,
+        label_kind=label_kind,
         time_unit=table.time_unit or clock.unit_of(nodes.get("time")),
     )
+    return replace(data, feature_columns=became)
 
 
 def load_plain(
@@ -117,7 +140,13 @@ def load_plain(
     relation: str = "to",
     symmetric: bool = False,
     both_ways: bool | None = None,
+    encode: str | Mapping | None = None,
+    max_categories: int = MAX_CATEGORIES,
+    standardize: bool = False,
     normalize_features: bool = False,
+    split: str | None = None,
+    stratify: bool = False,
+    split_seed: int = 0,
     time_unit: str | None = None,
     time_scale: int = 1,
     leave_out: str | None = None,
@@ -138,17 +167,25 @@ def load_plain(
         `Graph.symmetrized` does.
       both_ways: whether to add every edge's reverse, with its label, time, split and all other
         columns, and to keep parallel edges. None: only where there are two types.
-      normalize_features: whether to make the rows of the features sum to 1.
+      encode, max_categories, standardize, normalize_features: what the columns of the table of
+        nodes become; see `jgs.data.column_rule.ColumnRule`.
+      split, stratify, split_seed: as of `load_folder`.
       time_unit, time_scale: how times are counted; see `jgs.data.times.Clock`.
       leave_out: the names of columns of edges that are not read, with commas between.
 
     Raises `InputError`.
     """
     clock = Clock(time_unit, time_scale).check()
+    rule = ColumnRule(encode, max_categories, standardize, normalize_features)
+    rule, of_edges = rule.of_edges()
+    drawn = SplitRule(split, stratify, split_seed)
     typed = src_type is not None or dst_type is not None
     both_ways = typed if both_ways is None else both_ways
     nodes_path, files = _files(path)
-    nodes = {} if nodes_path is None else read_columns(nodes_path)
+    nodes: dict[str, np.ndarray] = {}
+    class_names = None
+    if nodes_path is not None:
+        nodes, class_names = _read_nodes(nodes_path, rule, drawn)
     if (src_type is None) != (dst_type is None) or (typed and (nodes or symmetric)):
         raise InputError(
             "src_type and dst_type must be given together, without a table of nodes and "
@@ -176,6 +213,7 @@ def load_plain(
         text=() if ids is None else _text_ends(ids),
         clock=clock,
         leave_out=leave_out,
+        encode=of_edges,
     )
     if src_type is not None and dst_type is not None:
         graph, ids = table.bipartite(src_type, dst_type, relation, both_ways)
@@ -190,18 +228,23 @@ def load_plain(
     unit = table.time_unit or clock.unit_of(nodes.get("time"))
     plain = plain._replace(time_unit=unit)
     if labels_path is not None:
-        found, class_names = read_label_table(labels_path, ids, clock, label_kind)
-        plain = plain._replace(label_table=found, class_names=class_names)
+        found, names_of = read_label_table(labels_path, ids, clock, label_kind)
+        plain = plain._replace(label_table=found, class_names=names_of)
     if nodes_path is None:
         return plain
-    return _with_nodes(plain, nodes_path, nodes, normalize_features)
+    return _with_nodes(plain, nodes_path, nodes, class_names, rule)
 
 
 def _with_nodes(
-    plain: Plain, path: Path, nodes: dict[str, np.ndarray], normalize_features: bool
+    plain: Plain,
+    path: Path,
+    nodes: dict[str, np.ndarray],
+    class_names: tuple[str, ...] | None,
+    rule: ColumnRule,
 ) -> Plain:
     """The graph with what the table `nodes` has of features, labels and splits."""
-    name, rows = plain.name, _features(path, nodes, needed=False)
+    name = plain.name
+    rows, became = features_of(path, nodes, nodes.get("split"), rule)
     if "label" in nodes and "split" in nodes:
         data = Dataset.from_arrays(
             plain.graph,
@@ -210,23 +253,31 @@ def _with_nodes(
             nodes["split"],
             name=name,
             node_ids=plain.node_ids,
-            normalize_features=normalize_features,
+            class_names=class_names,
         )
         found = Plain.of(data)._replace(
             label_names=plain.label_names, time_unit=plain.time_unit
         )
     else:
-        rows = as_features(name, rows)
-        check_finite(name, rows)
-        found = plain._replace(
-            features=as_device(normalized(name, rows) if normalize_features else rows)
-        )
+        found = plain._replace(features=as_device(rows))
     if "label" in nodes and "split" not in nodes:
-        numbers, class_names = class_labels(name, nodes["label"])
+        numbers, texts = class_labels(name, nodes["label"])
         labels = as_labels(name, numbers)
-        check_labels(name, labels, max(1, int(labels.max(initial=0)) + 1), len(labels))
-        found = found._replace(labels=labels, class_names=class_names)
-    return found if rows.shape[1] else found._replace(features=None)
+        check_labels(name, labels, max(1, count_classes(labels)), len(labels))
+        found = found._replace(labels=labels, class_names=class_names or texts)
+    if not rows.shape[1]:
+        return found._replace(features=None)
+    return found._replace(feature_columns=became, filled=became.filled or None)
+
+
+def _read_nodes(
+    path: Path, rule: ColumnRule, drawn: SplitRule
+) -> tuple[dict[str, np.ndarray], tuple[str, ...] | None]:
+    """The columns of the table of nodes, with a split as `drawn` asks; and the names of the
+    classes where a node can have several, or None."""
+    nodes, names = with_label(str(path), read_columns(path, rule.text()))
+    split = drawn.column(nodes.get("label"), nodes.get("split"))
+    return (nodes if split is None else nodes | {"split": split}), names
 
 
 def _node_time(path: Path, nodes: dict[str, np.ndarray], clock: Clock) -> np.ndarray | None:
@@ -293,29 +344,3 @@ def _table(folder: Path, name: str) -> Path:
             "Put it there, or remove those too many.",
         )
     return found[0]
-
-
-def _features(path: Path, nodes: dict[str, np.ndarray], needed: bool) -> np.ndarray:
-    """The features in the table `nodes`, float32 `[N, F]`; none, if none are `needed`."""
-    columns = {name: nodes[name] for name in nodes if name not in _SPECIAL}
-    if needed and not columns:
-        raise InputError(
-            f"{path} must have columns of features beside {', '.join(_SPECIAL)}",
-            "none",
-            "Add them; a column of ones will do.",
-        )
-    for name, column in columns.items():
-        refuse_words(
-            f"the feature column {name!r} in {path}",
-            column,
-            "Delete it, or write numbers in its place: for words a column of 0 and 1 for each, "
-            "as pandas.get_dummies does.",
-        )
-        if column.dtype.kind not in "fiub" or column.ndim > 2:
-            raise InputError(
-                f"the feature column {name!r} in {path} must be numbers",
-                f"{column.dtype}{list(column.shape)}",
-                "Convert or remove it.",
-            )
-    empty = np.empty((len(nodes["id"]), 0), np.float32)
-    return np.column_stack([empty, *(each.astype(np.float32) for each in columns.values())])

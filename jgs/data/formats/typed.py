@@ -7,7 +7,7 @@ The archive's arrays, for node types named `a` and `b`:
   for each type that has features, `<a>_features` `[n, F]`, or a CSR matrix as
     `<a>_feature_indptr`, `<a>_feature_indices`, `<a>_feature_values` and `<a>_feature_shape`
     `[2]`, whose two numbers may be in either order.
-  for one type, `<a>_labels` `[n]` (-1: none).
+  for one type, `<a>_labels` `[n]`, as `labels` in `jgs.data.formats.npz`.
   `train_idx`, `val_idx`, `test_idx`: ids of that type.
 
 The graph has the relation `(a, "a_b", b)` for each array of edges and, with `both_ways`,
@@ -25,15 +25,10 @@ import numpy as np
 
 from jgs.data.dataset import Dataset, assemble
 from jgs.data.formats.npz import FEATURES, archive_path, read_features
+from jgs.data.label_values import labelled
 from jgs.data.padded import as_chosen
 from jgs.data.typed_values import labels_of_type
-from jgs.data.values import (
-    SPLITS,
-    as_features,
-    as_ids,
-    normalized,
-    training_nodes,
-)
+from jgs.data.values import SPLITS, as_features, as_ids, normalized, training_nodes
 from jgs.errors import InputError
 from jgs.files import storage
 from jgs.graph import Graph, TypedFeatures
@@ -68,14 +63,14 @@ def load(
     with storage.open_npz(path) as archive:
         edges = {(a, f"{a}_{b}", b): archive[f"{a}_{b}"] for a, b in _pairs(archive)}
         counts = {kind: archive[_COUNT + kind] for kind in _types(archive)}
-        labelled = [kind for kind in counts if f"{kind}_labels" in archive]
-        if len(labelled) != 1 or any(split not in archive for split in _SPLITS):
+        having = [kind for kind in counts if f"{kind}_labels" in archive]
+        if len(having) != 1 or any(split not in archive for split in _SPLITS):
             raise InputError(
                 f"{path} must hold the labels of one type, and {', '.join(_SPLITS)}",
-                f"labels of {', '.join(labelled) or 'none'} and arrays {sorted(archive)}",
+                f"labels of {', '.join(having) or 'none'} and arrays {sorted(archive)}",
                 "Add what is missing to the archive.",
             )
-        (target,) = labelled
+        (target,) = having
         target_labels = archive[f"{target}_labels"]
         splits = [archive[split] for split in _SPLITS]
         tables = {
@@ -101,7 +96,7 @@ def load(
     labels = labels_of_type(what, target_labels, graph.schema, target)
     named = zip(SPLITS, splits, strict=True)
     splits = [as_ids(name, one, ids, len(nodes)) + nodes.start for one, ids in named]
-    splits[0] = training_nodes(split, splits[0], np.flatnonzero(labels >= 0), *splits[1:])
+    splits[0] = training_nodes(split, splits[0], np.flatnonzero(labelled(labels)), *splits[1:])
     if normalize_features:
         tables = {
             kind: normalized(name, rows if hasattr(rows, "tocsr") else as_features(name, rows))

@@ -9,10 +9,11 @@ from typing import Any
 
 from jgs.data.dataset import Plain, assemble
 from jgs.data.label_table import LABEL_ENDINGS, read_label_table
+from jgs.data.label_values import are_numbers, as_labels, check_labels, count_classes
 from jgs.data.node_table import NodeTable
 from jgs.data.times import Clock
 from jgs.data.typed_values import labels_of_type
-from jgs.data.values import as_labels, check_labels, class_labels, split_ids
+from jgs.data.values import class_labels, split_ids
 from jgs.errors import InputError
 from jgs.graph import NodeIds
 
@@ -60,7 +61,7 @@ def with_labels(
     if kind is None:
         return plain
     if not timed:
-        return _with_labels(plain, kind, nodes[kind])
+        return _with_labels(plain, kind, nodes[kind], label_kind)
     schema = plain.graph.schema
     assert schema is not None
     if kind not in ids:
@@ -88,17 +89,19 @@ def _target(folder: Path, labelled: list[str], target: str | None) -> str | None
     return target
 
 
-def _with_labels(plain: Plain, kind: str, table: NodeTable) -> Plain:
+def _with_labels(plain: Plain, kind: str, table: NodeTable, label_kind: str | None) -> Plain:
     """The graph with the labels, and the split if there is one, of the nodes of a type."""
     assert plain.graph.schema is not None
     assert table.label is not None
     nodes = plain.graph.schema.nodes(kind)
     what = str(table.path)
     numbers, class_names = class_labels(what, table.label)
-    own = as_labels(what, numbers)
-    labels = labels_of_type(what, own, plain.graph.schema, kind)
-    number = int(own.max(initial=-1)) + 1 if own.ndim == 1 else own.shape[1]
-    check_labels(what, own, len(class_names or ()) or max(1, number), len(nodes))
+    class_names = table.label_names or class_names
+    own = as_labels(what, numbers, None if class_names else label_kind)
+    label_kind = "number" if are_numbers(own) else "class"
+    labels = labels_of_type(what, own, plain.graph.schema, kind, label_kind)
+    number = len(class_names or ()) or max(1, count_classes(own))
+    check_labels(what, own, number, len(nodes))
     plain = plain._replace(labels=labels, class_names=class_names)
     if table.split is None:
         return plain
@@ -114,7 +117,8 @@ def _with_labels(plain: Plain, kind: str, table: NodeTable) -> Plain:
         test,
         num_classes=len(class_names) if class_names else None,
         class_names=class_names,
+        label_kind=label_kind,
     )
     own_fields: dict[str, Any] = Plain.of(data)._asdict()
-    kept = ("node_ids", "label_names", "filled", "time_unit")
+    kept = ("node_ids", "label_names", "filled", "time_unit", "feature_columns")
     return Plain(**own_fields | {name: getattr(plain, name) for name in kept})

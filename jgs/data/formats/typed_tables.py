@@ -34,15 +34,16 @@ from pathlib import Path
 
 import numpy as np
 
+from jgs.data.column_rule import MAX_CATEGORIES, ColumnRule
 from jgs.data.dataset import Dataset, Plain
 from jgs.data.edge_table import EdgeTable, read_edges
 from jgs.data.formats import tables
 from jgs.data.formats.typed_labels import label_tables, with_labels
 from jgs.data.node_table import NodeTable, read_nodes
 from jgs.data.padded import as_chosen
+from jgs.data.random_split import SplitRule
 from jgs.data.text import first_line
 from jgs.data.times import Clock
-from jgs.data.values import normalized
 from jgs.errors import InputError, refusing
 from jgs.graph import Graph, NodeIds, TypedFeatures
 from jgs.graph.checks import refuse_words
@@ -67,8 +68,13 @@ def load_folder(
     types: str | None = None,
     target: str | None = None,
     both_ways: bool = True,
-    max_categories: int = 64,
+    encode: str | Mapping | None = None,
+    max_categories: int = MAX_CATEGORIES,
+    standardize: bool = False,
     normalize_features: bool = False,
+    split: str | None = None,
+    stratify: bool = False,
+    split_seed: int = 0,
     features: str = "typed",
     label_kind: str | None = None,
     time_unit: str | None = None,
@@ -82,8 +88,13 @@ def load_folder(
         types=types,
         target=target,
         both_ways=both_ways,
+        encode=encode,
         max_categories=max_categories,
+        standardize=standardize,
         normalize_features=normalize_features,
+        split=split,
+        stratify=stratify,
+        split_seed=split_seed,
         features=features,
         label_kind=label_kind,
         time_unit=time_unit,
@@ -105,8 +116,13 @@ def load_plain(
     target: str | None = None,
     label_kind: str | None = None,
     both_ways: bool = True,
-    max_categories: int = 64,
+    encode: str | Mapping | None = None,
+    max_categories: int = MAX_CATEGORIES,
+    standardize: bool = False,
     normalize_features: bool = False,
+    split: str | None = None,
+    stratify: bool = False,
+    split_seed: int = 0,
     features: str = "typed",
     time_unit: str | None = None,
     time_scale: int = 1,
@@ -116,11 +132,12 @@ def load_plain(
     Args:
       types: the names of node types without a table, with commas between.
       target: the node type whose labels and split are meant; None: the only one with labels.
-      label_kind: "class" or "number", whatever the labels of edges look like; or those of a
-        table of labels at moments, if there is one.
+      label_kind: "class" or "number", whatever the labels of edges and of nodes look like; or
+        those of a table of labels at moments, if there is one.
       both_ways: whether to add each relation's reverse.
-      max_categories: the most different texts in a feature column that has text.
-      normalize_features: whether to make the rows of the features of each type sum to 1.
+      encode, max_categories, standardize, normalize_features: what the columns of the tables of
+        nodes become; see `jgs.data.column_rule.ColumnRule`. `encode` names them as `user.age`.
+      split, stratify, split_seed: as of `jgs.data.formats.tables.load_folder`.
       features: "typed", or "padded" for one matrix (`jgs.data.padded`).
       time_unit, time_scale: how times are counted; see `jgs.data.times.Clock`.
 
@@ -131,7 +148,12 @@ def load_plain(
     kind_of_edges = None if timed else label_kind
     files = _files(folder)
     declared = [] if types is None else [each.strip() for each in types.split(",")]
-    nodes = {name: read_nodes(path, max_categories) for name, path in files["nodes"].items()}
+    rule = ColumnRule(encode, max_categories, standardize, normalize_features)
+    drawn = SplitRule(split, stratify, split_seed)
+    nodes = {
+        name: read_nodes(path, rule.of_type(name, files["nodes"]), drawn)
+        for name, path in files["nodes"].items()
+    }
     relations = _relations(folder, files["edges"], {*nodes, *declared})
     if unused := {*nodes, *declared} - {end for a, _, b in relations for end in (a, b)}:
         raise InputError(
@@ -155,8 +177,6 @@ def load_plain(
     graph = _graph(edges, ids, nodes, both_ways, clock)
     assert graph.schema is not None
     given = {name: t.features for name, t in nodes.items() if t.features is not None}
-    if normalize_features:
-        given = {name: normalized(name, rows) for name, rows in given.items()}
     name = folder.resolve().name
     made = TypedFeatures.from_dict(graph.schema, given)
     plain = Plain(
@@ -168,7 +188,8 @@ def load_plain(
         as_chosen(name, made, features),
         typed_ids(ids),
         label_names=label_names,
-        filled={f"{n}.{c}": k for n, table in nodes.items() for c, k in table.filled.items()},
+        filled={f"{n}.{c}": k for n, t in nodes.items() for c, k in t.columns.filled.items()},
+        feature_columns={n: t.columns for n, t in nodes.items() if t.features is not None},
     )
     if plain.filled:
         shown = ", ".join(f"{column} {count}" for column, count in plain.filled.items())

@@ -27,7 +27,7 @@ from jgs.dist.communicators.collect import all_degrees, all_out_degrees
 from jgs.dist.communicators.comm import Communicator, all_gather_rows
 from jgs.dist.rows.exchange import FeatureExchange
 from jgs.dist.rows.typed import TypedExchange
-from jgs.errors import InputError
+from jgs.errors import InputError, check_choice
 from jgs.graph import Graph
 from jgs.graph.typed_features import TypedFeatures
 from jgs.sampling.base import Adaptive, Sampler, State
@@ -125,10 +125,7 @@ def rank_loader(
     Raises `InputError`.
     """
     for name, value, choices in (("mode", mode, MODES), ("cache", cache, POLICIES)):
-        if value not in choices:
-            raise InputError(
-                f"{name} must be one of {', '.join(choices)}", repr(value), "Choose one."
-            )
+        check_choice(name, value, choices)
     graphs = ranks.graphs(mode) if graphs is None else graphs
     sampler, samplers, states = check_samplers(sampler, states, **options)
     stages: tuple[Stage, ...] = ()

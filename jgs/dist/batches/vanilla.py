@@ -1,7 +1,7 @@
 """Vanilla mode: topology is split over ranks, and a node's owner draws its neighbours.
 
 The sample is that of `sample_neighbors` on the whole graph, bit for bit. Every hop after the
-seeds' own takes two rounds, as in DistDGL (Zheng et al. 2020, section 5.5): a rank asks for
+seeds' own takes two rounds, as in DistDGL (Zheng et al. 2020, section III-D): a rank asks for
 nodes, and their neighbours come back. Seeds that may be any nodes are asked for too.
 
 Of seeds with times a node with its cutoff is one, and who asks for a node says its cutoff.

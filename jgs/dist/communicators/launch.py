@@ -31,7 +31,7 @@ from jgs.dist.communicators.start import (
     launched,
 )
 from jgs.dist.supervision.lost import CONNECTING
-from jgs.errors import InputError
+from jgs.errors import InputError, check_choice
 from jgs.interrupts import WORDS
 
 KINDS = ("auto", "mpi", "jax", "none")
@@ -89,8 +89,7 @@ def connect(
       InputError: something is missing or wrong. It says what to do.
       FailedElsewhere: the ranks do not agree, and rank 0 says so.
     """
-    if kind not in KINDS:
-        raise InputError("comm must be one of " + ", ".join(KINDS), repr(kind), "Choose one.")
+    check_choice("comm", kind, KINDS)
     by_hand = (coordinator, num_ranks, rank) != (None, None, None)
     if kind in ("mpi", "none") and (by_hand or interface):
         raise InputError(

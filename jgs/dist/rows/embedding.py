@@ -2,7 +2,7 @@
 
 Rows are fetched like features. The gradients of the fetched rows go back to the rows' owners,
 where a sparse optimiser updates these rows alone. These are DistDGL's distributed embeddings
-(Zheng et al. 2020, section 5.4).
+(Zheng et al. 2020, section III-C).
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """`FeatureExchange`: the feature rows of a batch's nodes, wherever they lie.
 
 Every rank holds the rows of its own nodes. A rank gets the other rows by one request and one
-reply, each an all_to_all of equal parts (DistDGL, Zheng et al. 2020, section 5.4; FastSample
-2023, section 4: the 2 rounds of hybrid partitioning).
+reply, each an all_to_all of equal parts (DistDGL, Zheng et al. 2020, section III-C; FastSample
+2023, section 3.3: the 2 rounds of hybrid partitioning).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """`SplitRows`: a table whose rows are read and changed by id, on the ranks that own them.
 
-It is what DistDGL's KVStore is (Zheng et al. 2020, section 5.2).
+It is what DistDGL's KVStore is (Zheng et al. 2020, section III-C).
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 A loop may keep something for every node: a memory, a history of activations, counters. It reads
 and changes that by id, wherever it lies. DistDGL has DistTensor and its KVStore for this (Zheng
-et al. 2020, sections 5.2 and 5.4).
+et al. 2020, section III-C).
 """
 
 from __future__ import annotations
@@ -186,7 +186,7 @@ class TensorStore:
                     "Choose one; a store of edges needs edge_offsets.",
                 )
         if name in self._tensors:
-            raise InputError("a tensor's name must be new", name, "Choose another.")
+            raise InputError("a tensor's name must be new", name, "Give it another name.")
         owners = self._owners[of]
         shapes = [(stop - begin, *shape) for begin, stop in owners.local_ranges()]
         if rows is None:

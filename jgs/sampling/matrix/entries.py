@@ -365,5 +365,5 @@ def num_slots(ids: jax.Array | None, graph: Graph) -> int:
 def check_axis(axis: Any) -> int:
     """`axis` as an int, 0 or 1; raises `InputError`."""
     if axis not in (0, 1):
-        raise InputError("the axis must be 0 (columns) or 1 (rows)", repr(axis), "Choose one.")
+        raise InputError("the axis must be 0 (columns) or 1 (rows)", repr(axis), "Give 0 or 1.")
     return int(axis)

@@ -1,6 +1,6 @@
 """Fusion of programs that are just neighbour sampling: one kernel draws all their layers.
 
-Extract-select fusion (gSampler, SOSP 2023, section 4.1) makes one call of a slice and a
+Extract-select fusion (gSampler, SOSP 2023, section 4.2) makes one call of a slice and a
 selection from it. If every layer of a program is just that, all layers become one call too,
 which keeps its table of known nodes from layer to layer.
 """

@@ -38,7 +38,7 @@ def choose_layout(
 ) -> T:
     """`sampler` with the faster `compact`, measured on this machine; its samples do not change.
 
-    This is gSampler's layout selection (SOSP 2023, section 4.2). Row vectors of a slice have an
+    This is gSampler's layout selection (SOSP 2023, section 4.3). Row vectors of a slice have an
     entry for each node of the graph or, with `compact`, only for each distinct row of the
     slice. The first layout needs no search, and the second no memory for nodes that a batch
     does not touch. The format of a slice's edges is not chosen: it has each edge's row and

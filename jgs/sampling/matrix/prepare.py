@@ -1,6 +1,6 @@
 """Pre-processing: everything that a program computes of the graph alone is computed once.
 
-gSampler (SOSP 2023, section 4.1). The program is traced to a jaxpr, and its equations are
+gSampler (SOSP 2023, section 4.2). The program is traced to a jaxpr, and its equations are
 divided in two. Those that depend on the graph alone run once, in the sampler's `init`; their
 results are the sampler's state. The others run for every batch. The user marks nothing.
 """

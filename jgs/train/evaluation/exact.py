@@ -244,7 +244,7 @@ class _Evaluation:
             raise InputError(
                 f"num_layers must be one of 1 to {len(self.stages)}, the model's layers",
                 depth,
-                "Choose one.",
+                "Give None for all layers, or a number of this range.",
             )
         ranks = self.edges.ranks
         return [check_nodes(n, *rank[:2]) for n, rank in zip(nodes, ranks, strict=True)]

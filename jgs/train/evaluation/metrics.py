@@ -7,8 +7,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from jgs.dist.communicators.collect import rows_on_all
 from jgs.dist.communicators.comm import Communicator, all_gather_rows
-from jgs.errors import InputError
+from jgs.errors import InputError, nearest
+from jgs.options import own_function
 from jgs.train.evaluation.rows import padded
 
 Arrays = Sequence[np.ndarray]
@@ -23,11 +25,15 @@ class Metric(NamedTuple):
       name: the name that is shown.
       measure: computes the metric of all ranks' rows together. Its arguments are a communicator
         and two lists with an item for each local rank: outputs, float `[n, C]`, and labels, int
-        `[n]` or `[n, C]` of 0 and 1. All ranks call it alike, and each gets the same number.
+        `[n]`, `[n, C]` of 0 and 1, NaN for those not known, which do not count; or float `[n]`,
+        of which outputs are `[n, 1]` in the same units. All ranks call it alike, and each gets
+        the same number.
+      sign: 1 where a larger value is better, -1 where a smaller one is.
     """
 
     name: str
     measure: Measure
+    sign: int = 1
 
 
 def confusion(outputs: np.ndarray, labels: np.ndarray) -> np.ndarray:
@@ -36,7 +42,7 @@ def confusion(outputs: np.ndarray, labels: np.ndarray) -> np.ndarray:
     the counts of all rows. With labels `[n]` the class of the largest output is predicted, with
     labels `[n, C]` every class whose output is above 0."""
     if labels.ndim == 2:
-        given, true = outputs > 0, labels > 0.5
+        given, true = (outputs > 0) & ~np.isnan(labels), labels > 0.5
         return np.stack([np.count_nonzero(a, axis=0) for a in (given & true, given, true)])
     num_classes, given = outputs.shape[1], np.argmax(outputs, axis=1)
     parts = (labels[given == labels], given, labels)
@@ -96,11 +102,13 @@ def _mean_auc(comm: Communicator, outputs: Arrays, labels: Arrays) -> float:
     num_classes, found = outputs[0].shape[1], []
     classes = [1] if num_classes == 2 and not several else range(num_classes)
     for c in classes:
-        column = of_all([own[:, c] for own in scores], 0, np.float32)[single != _PAD]
-        true = single == c
+        column, true = of_all([own[:, c] for own in scores], 0, np.float32), single == c
+        counts = single != _PAD
         if several:
-            true = of_all([own[:, c] > 0.5 for own in labels], 0, np.int32) > 0
-        true = true[single != _PAD]
+            own = [np.nan_to_num(each[:, c], nan=_PAD) for each in labels]
+            of_class = of_all(own, _PAD, np.int32)
+            true, counts = of_class > 0, of_class != _PAD
+        column, true = column[counts], true[counts]
         if true.any() and not true.all():
             found.append(auc(column, true))
     return float(np.mean(found)) if found else 0.5
@@ -122,26 +130,100 @@ METRICS = {
 }
 
 
-# Of numbers, with the names that are shown.
-ERRORS: dict[str, tuple[str, Callable[[np.ndarray], float]]] = {
-    "rmse": ("RMSE", lambda error: float(np.sqrt(np.mean(error**2)))),
-    "mae": ("MAE", lambda error: float(np.mean(np.abs(error)))),
+def rmse(outputs: np.ndarray, labels: np.ndarray) -> float:
+    """The root of the mean squared error of numbers `[n]` for labels `[n]`."""
+    return float(np.sqrt(_sum((outputs - labels) ** 2) / max(len(labels), 1)))
+
+
+def mae(outputs: np.ndarray, labels: np.ndarray) -> float:
+    """The mean absolute error of numbers `[n]` for labels `[n]`."""
+    return float(_sum(np.abs(outputs - labels)) / max(len(labels), 1))
+
+
+def r2(outputs: np.ndarray, labels: np.ndarray) -> float:
+    """The coefficient of determination of numbers `[n]` for labels `[n]`: 1 less the squared
+    error over that of the labels' own mean. It is 1 at best, 0 for that mean, and may be below.
+    Where all labels are equal it is 1 without an error, and 0 with one."""
+    error = _sum((outputs - labels) ** 2)
+    spread = _sum((labels - _sum(labels) / max(len(labels), 1)) ** 2)
+    return float(1 - error / spread) if spread else float(error == 0)
+
+
+def _sum(values: np.ndarray) -> np.float64:
+    """The sum, of the same bits in whatever order the values are."""
+    return np.sort(values.astype(np.float64)).sum()
+
+
+def _of_all(comm: Communicator, rows: Arrays) -> np.ndarray:
+    """The rows `[n, ...]` of all ranks, on every rank."""
+    if comm.size == 1:
+        return rows[0]
+    sent = [np.ascontiguousarray(own).reshape(-1).view(np.int32) for own in rows]
+    return rows_on_all(comm, sent).view(rows[0].dtype).reshape(-1, *rows[0].shape[1:])
+
+
+def _of_numbers(error: Callable[[np.ndarray, np.ndarray], float]) -> Measure:
+    def measure(comm: Communicator, outputs: Arrays, labels: Arrays) -> float:
+        found = _of_all(comm, [own[:, 0].astype(np.float64) for own in outputs])
+        return error(found, _of_all(comm, [own.astype(np.float64) for own in labels]))
+
+    return measure
+
+
+# Of numbers.
+ERRORS = {
+    "rmse": Metric("RMSE", _of_numbers(rmse), -1),
+    "mae": Metric("MAE", _of_numbers(mae), -1),
+    "r2": Metric("R2", _of_numbers(r2)),
 }
 
 
-def make_metric(name: str | None, multilabel: bool) -> Metric:
-    """The metric `name`. None is the default: f1_micro for multi-label data, else accuracy.
-    Raises `InputError`."""
+def own_metric(place: str) -> Metric:
+    """The user's metric at `package.module:function`, a function of NumPy outputs `[n, C]` and
+    labels, those of all ranks, which returns a number. A larger one is better, unless the
+    function has the attribute `higher_is_better = False`. Raises `InputError`."""
+    function = own_function("metric", place)
+
+    def measure(comm: Communicator, outputs: Arrays, labels: Arrays) -> float:
+        given = _of_all(comm, outputs), _of_all(comm, labels)
+        rule = (
+            "the function of --metric must take (outputs [n, C], labels), and return a number"
+        )
+        try:
+            found = float(function(*given))
+        except Exception as error:  # it is the user's: anything may happen in it
+            shown = " ".join(str(error).split())[:200]
+            seen = f"{place} ({type(error).__name__}: {shown})"
+            raise InputError(rule, seen, "Correct it, and try it on arrays.") from error
+        if not np.isfinite(found):
+            raise InputError(
+                f"{rule} that is finite", f"{found} of {place}", "Return such a number."
+            )
+        return found
+
+    higher = getattr(function, "higher_is_better", True)
+    return Metric(getattr(function, "__name__", place), measure, 1 if higher else -1)
+
+
+def make_metric(name: str | None, multilabel: bool, numbers: bool = False) -> Metric:
+    """The metric `name`, or the user's at `package.module:function`, for labels of this kind.
+    None is the default: rmse for numbers, f1_micro for multi-label data, else accuracy. Raises
+    `InputError`."""
+    if name is not None and ":" in name:
+        return own_metric(name)
     if name == "accuracy" and multilabel:
         raise InputError(
             "--metric accuracy must be for data of one label a node",
             "several labels",
             "Choose f1_micro, f1_macro or auc.",
         )
-    if name is not None and name not in METRICS:
+    known = ERRORS if numbers else METRICS
+    if name is not None and name not in known:
         raise InputError(
-            f"--metric of --task nodes must be one of {', '.join(METRICS)}",
+            f"--metric for labels that are {'numbers' if numbers else 'classes'} must be one "
+            f"of {', '.join(known)}, or package.module:function",
             name,
-            "Choose one.",
+            nearest(name, known),
         )
-    return METRICS[name or ("f1_micro" if multilabel else "accuracy")]
+    default = "rmse" if numbers else "f1_micro" if multilabel else "accuracy"
+    return known[name or default]

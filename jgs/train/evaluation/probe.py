@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from jgs.data.label_values import are_numbers
+
 _SPLITS, _PENALTY = 5, 1.0
 
 
@@ -22,13 +24,15 @@ def probe(
     `k` most likely ones, as DeepWalk's authors do (Perozzi et al. 2014, section 5.1). The
     regression is trained on `train_idx` and scored on `test_idx`. Without a split the scores
     are means over 5 random halves of the labelled nodes. The result is `{}` where there are no
-    labels.
+    labels, and where labels are numbers, float32 `[N]`. A label that is not known counts as one
+    that a node lacks.
 
     The objective is the sum of the logistic losses plus half the squared weights, without the
     intercept, as in scikit-learn's `LogisticRegression` by default.
     """
-    if labels is None:
+    if labels is None or are_numbers(labels):
         return {}
+    labels = np.nan_to_num(labels)  # integers stay as they are
     known = np.flatnonzero(labels >= 0 if labels.ndim == 1 else labels.any(axis=1))
     if known.size < 2:
         return {}

@@ -142,5 +142,7 @@ def scratch_folder(folder: str) -> Path:
             return Path(folder)
     except OSError as error:
         raise InputError(
-            "--scratch must be a folder that takes files", error, "Choose another."
+            "--scratch must be a folder that takes files",
+            error,
+            "Name one with room that you may write.",
         ) from None

@@ -54,7 +54,7 @@ def configure(given: dict[str, Any]) -> Config:
         return _of_its_data(Config(**given))
     folder = Path(run_dir)
     if folder.exists() and not folder.is_dir():
-        raise InputError("--run-dir must be a folder", folder, "Choose another.")
+        raise InputError("--run-dir must be a folder", folder, "Choose another --run-dir.")
     # Names with a dot are the temporary files of a run that was killed.
     try:
         held = sorted(p.name for p in folder.iterdir() if p.name[0] != ".")

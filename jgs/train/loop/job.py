@@ -11,6 +11,7 @@ import jax
 import numpy as np
 from flax import nnx
 
+from jgs.data.stored import columns
 from jgs.dist.communicators.broadcast import everywhere
 from jgs.dist.communicators.collect import all_degrees
 from jgs.dist.communicators.comm import OWN, SAME
@@ -23,12 +24,12 @@ from jgs.sampling.edges.random import threefry
 from jgs.sampling.loading.stages import samplers_of
 from jgs.train.config import Config
 from jgs.train.evaluation.exact import exact_inference
-from jgs.train.evaluation.metrics import make_metric
 from jgs.train.evaluation.rows import scratch_folder
 from jgs.train.loop.data import Data
 from jgs.train.loop.learned import LearnedRows, learned_rows
-from jgs.train.loop.losses import Count, Loss, count_seeds, node_loss
+from jgs.train.loop.losses import own_labels
 from jgs.train.loop.model import make_model, make_sampler, shape_of_types
+from jgs.train.loop.objective import Objective
 from jgs.train.loop.place import Place
 from jgs.train.loop.progress import Meter, timed
 from jgs.train.loop.schedules import check_schedule
@@ -49,8 +50,7 @@ class Job:
     Fields:
       data: the `Data`.
       comm: the communicator of the ranks for the training step, which nothing else uses.
-      loss: the `jgs.train.loop.losses.Loss`.
-      count: what the loss is a mean over, see `make_train_step`.
+      objective: the loss and the metric, an `Objective`, where labels are classes or numbers.
       metric_name: the name of the metric that `metric` computes.
       sign: 1 where a larger value of the metric is better, -1 where a smaller one is.
       batch_size: seeds in a step, of all ranks together.
@@ -61,8 +61,7 @@ class Job:
 
     data: Any
     loader: Loader
-    loss: Loss = staticmethod(node_loss)
-    count: Count = staticmethod(count_seeds)
+    objective: Objective
     sign = 1
     sent = False
     _hot: Any = None  # the feature rows that lie on the devices
@@ -103,8 +102,25 @@ class Job:
 
     def _make_metric(self) -> str:
         """Makes what `metric` computes, and returns its name."""
-        self._metric = make_metric(self.config.metric, self.data.host_labels.ndim == 2)
-        return self._metric.name
+        labels = np.asarray(self.data.host_labels)
+        train = labels[self.data.train_nodes()]
+        missing = labels.ndim == 2 and bool(np.isnan(labels).any())
+        return self._judge_by(train, self.data.num_classes, missing=missing)
+
+    def _judge_by(self, train: np.ndarray, num_classes: int, **kind: Any) -> str:
+        """Makes the objective of an `Objective`'s arguments; returns the name of its metric."""
+        self.objective = Objective(self.config, train, num_classes, **kind)
+        self.sign = self.objective.metric.sign
+        return self.objective.metric.name
+
+    def loss(self, outputs: Any, batch: MiniBatch, labels: Any) -> jax.Array:
+        """The `jgs.train.loop.losses.Loss` of the job."""
+        own = own_labels(batch, labels)
+        return self.objective.loss(outputs, own, batch.seed_mask, batch.seed_weight)
+
+    def count(self, batch: MiniBatch, labels: Any) -> jax.Array:
+        """What the loss is a mean over, see `make_train_step`."""
+        return self.objective.count(own_labels(batch, labels), batch.seed_mask)
 
     def model(self, key: jax.Array) -> Any:
         """The model; `key` decides its first parameters. The learned rows of a typed graph are
@@ -128,6 +144,9 @@ class Job:
         names = ("num_features", "num_classes", "sparse", "class_names")
         found = {name: getattr(self.data, name) for name in names}
         found |= shape_of_types(self.data.types)
+        found |= self.objective.record()
+        if self.data.feature_columns is not None:
+            found["feature_columns"] = columns(self.data.feature_columns)
         return found | {"multilabel": self.data.host_labels.ndim == 2}
 
     def start(self, model: Any, key: jax.Array, scratch: Path | None) -> None:
@@ -218,7 +237,7 @@ class Job:
         nodes, labels = self.data.split(split), self.data.host_labels
         own = [np.asarray(labels[asked]) for asked in nodes]
         outputs = self._infer(params, nodes, features=given)
-        return self._metric.measure(self.comm, outputs, own)
+        return self.objective.measure(self.comm, outputs, own)
 
     def close(self) -> None:
         """Stops the loader's background work."""

@@ -12,6 +12,8 @@ import numpy as np
 from flax import nnx
 
 from jgs.dist.communicators.broadcast import everywhere
+from jgs.errors import InputError
+from jgs.train.loop.averaging import averaged, judged
 from jgs.train.loop.learned import LearnedRows, learned_rows
 from jgs.train.loop.schedules import Rate, learning_rate
 from jgs.train.loop.step import init_state, make_optimizer, make_train_step, start_epoch
@@ -76,7 +78,7 @@ class ModelLearner:
         graphdef, params = nnx.split(model)
         self.best: dict[str, Any] = {"best_epoch": 0, "val_accuracy": -1.0}
         self.best_params = _on_host(params)
-        optimizer = make_optimizer(rate, config.weight_decay)
+        optimizer = self._optimizer(rate)
         self.state = comm.same(jax.block_until_ready(init_state(params, optimizer)))
         self.key = comm.same(jax.random.key_data(dropout_key))
         self.labels = job.data.labels
@@ -86,7 +88,34 @@ class ModelLearner:
         self.learned = self._learned_rows(model, params_key, rate)
         self.best_learned = self._own_rows()
         how = (job.loss, job.loader.learns, job.count, self.learned is not None)
-        self._step = make_train_step(graphdef, optimizer, comm, *how)
+        self._step = make_train_step(graphdef, optimizer, comm, *how, config.precision)
+        everywhere(job.comm, self._refuse_rows)
+
+    def _optimizer(self, rate: Rate) -> Any:
+        """The optimiser of the configuration, for batches of this learning rate."""
+        config, steps = self.job.config, len(self.job.loader)
+        of_step = config.weight_decay, config.clip_norm, config.accumulate
+        optimizer = make_optimizer(rate, *of_step)
+        begin = config.average_from * steps
+        if config.average == "ema":
+            return averaged(optimizer, config.average_decay, config.accumulate, begin)
+        return averaged(optimizer, None, steps, begin) if config.average == "swa" else optimizer
+
+    def _refuse_rows(self) -> None:
+        """Raises `InputError` for what is done to parameters and not to learned rows."""
+        config = self.job.config
+        given = {
+            "--accumulate": config.accumulate > 1,
+            "--clip-norm": config.clip_norm is not None,
+            "--average": config.average != "none",
+        }
+        asked = [name for name, there in given.items() if there]
+        if self.learned is not None and asked:
+            raise InputError(
+                f"{asked[0]} must be for a model that learns no rows of nodes",
+                "node types without features, whose rows are learned",
+                "Leave it out, or give these types features.",
+            )
 
     def _own_rows(self) -> list[np.ndarray]:
         """Copies of each local rank's learned rows, where there are such."""
@@ -138,7 +167,7 @@ class ModelLearner:
         self.state = self.place.comm.same(start_epoch(self.state))
 
     def evaluate(self, epoch: int) -> dict[str, Any]:
-        params = _on_host(self.state.params)
+        params = _on_host(judged(self.state.params, self.state.opt_state))
         learned = self._own_rows()
         value = self._metric(params, learned, "val")
         best, sign = self.best["val_accuracy"], self.job.sign
@@ -179,7 +208,10 @@ class ModelLearner:
     def result(self, run_dir: Path | None) -> dict[str, Any]:
         test = self._metric(self.best_params, self.best_learned, "test")
         own = {"test_accuracy": test, **self.best, "metric": self.metric}
+        # With an average, its own bits too.
         params = [self.state.params]
+        if self.job.config.average != "none":
+            params.append(judged(self.state.params, self.state.opt_state))
         if self.learned is not None:
             params.append(self.learned.table.rows())
         return own | {"params_sha256": digest(params)}

@@ -15,24 +15,34 @@ from jgs.graph import MiniBatch
 # seeds. `outputs` `[B, C]` are the model's, and `labels` are those of all nodes. Padding may
 # hold anything, even NaN.
 Loss: TypeAlias = Callable[[Any, MiniBatch, jax.Array], jax.Array]
-# `count(batch)`: what the loss is a mean over, float32.
-Count: TypeAlias = Callable[[MiniBatch], jax.Array]
+# `count(batch, labels)`: what the loss is a mean over, float32: the sum of the weights.
+Count: TypeAlias = Callable[[MiniBatch, Any], jax.Array]
 
 
-def count_seeds(batch: MiniBatch) -> jax.Array:
+def count_seeds(batch: MiniBatch, labels: Any = None) -> jax.Array:
     """The `Count` of the batch's real seeds."""
     return jnp.sum(batch.seed_mask, dtype=jnp.float32)
 
 
-def count_pairs(batch: MiniBatch) -> jax.Array:
+def count_pairs(batch: MiniBatch, labels: Any = None) -> jax.Array:
     """The `Count` of the real items of a batch from the stage `jgs.sampling.Links`."""
-    return jnp.sum(batch.items["rows"][:, 0] < batch.seeds.shape[0], dtype=jnp.float32)
+    return jnp.sum(real_pairs(batch), dtype=jnp.float32)
+
+
+def real_pairs(batch: MiniBatch) -> jax.Array:
+    """bool `[B]`: which items of a batch from the stage `jgs.sampling.Links` are no padding."""
+    return batch.items["rows"][:, 0] < batch.seeds.shape[0]
+
+
+def own_labels(batch: MiniBatch, labels: jax.Array) -> jax.Array:
+    """The labels `[B]` or `[B, C]` of a batch's seeds, of those of all nodes."""
+    return jnp.take(labels, batch.seeds, axis=0, mode="fill", fill_value=0)
 
 
 def node_loss(outputs: jax.Array, batch: MiniBatch, labels: jax.Array) -> jax.Array:
     """The `Loss` of classes of nodes. Labels are int `[N]`, one class each, or `[N, C]` of 0
     and 1, any number of classes each."""
-    own = jnp.take(labels, batch.seeds, axis=0, mode="fill", fill_value=0)
+    own = own_labels(batch, labels)
     return masked_loss(outputs, own, batch.seed_mask, batch.seed_weight)
 
 

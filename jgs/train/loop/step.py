@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -40,11 +41,25 @@ class TrainState(NamedTuple):
 
 
 def make_optimizer(
-    lr: float | optax.Schedule, weight_decay: float = 0.0
+    lr: float | optax.Schedule,
+    weight_decay: float = 0.0,
+    clip_norm: float | None = None,
+    accumulate: int = 1,
 ) -> optax.GradientTransformation:
     """Adam, with weight decay as an L2 penalty: it is added to the gradient before the moments.
-    With a schedule the optimiser's state counts the steps."""
-    return optax.chain(optax.add_decayed_weights(weight_decay), optax.adam(lr))
+    With a schedule the optimiser's state counts the steps.
+
+    A gradient whose norm over all parameters exceeds `clip_norm` is scaled to it, before the
+    penalty. With `accumulate` the parameters change in every so-manieth step, by the mean of
+    the gradients since the last change; each batch weighs the same (`optax.MultiSteps`).
+    """
+    parts = [optax.add_decayed_weights(weight_decay), optax.adam(lr)]
+    if clip_norm is not None:
+        parts.insert(0, optax.clip_by_global_norm(clip_norm))
+    optimizer = optax.chain(*parts)
+    if accumulate == 1:
+        return optimizer
+    return optax.MultiSteps(optimizer, accumulate).gradient_transformation()
 
 
 def init_state(params: Any, optimizer: optax.GradientTransformation) -> TrainState:
@@ -73,6 +88,7 @@ def make_train_step(
     feedback: bool = False,
     count: Count = count_seeds,
     learned: bool = False,
+    precision: str = "float32",
 ) -> Callable[..., Any]:
     """Returns `train_step(state, key, batch, x, labels, stop=0.0) -> state`, jitted, with its
     state donated.
@@ -97,7 +113,14 @@ def make_train_step(
     With `learned` the function returns the state and the gradient of the loss, over all ranks'
     seeds, with respect to `x.learned`, float32 `[S, W]` (`OWN`), which a `ShardedEmbedding`
     takes. Then `x` is `TypedRows` with these rows. It excludes `feedback`.
+
+    With the `precision` "bfloat16" the model computes in it: copies of the float32 parameters
+    and of the features are rounded. Parameters, outputs, losses, gradients and the optimiser
+    remain float32.
     """
+    rounded, whole = _identity, _identity
+    if precision != "float32":
+        rounded, whole = partial(_as, jnp.dtype(precision)), partial(_as, jnp.float32)
     ranks = comm if comm is not None and comm.size > 1 else None
 
     def train_step(state, key, batch, x, labels, stop=0.0):
@@ -106,13 +129,15 @@ def make_train_step(
         dropout_key = jax.random.fold_in(key, state.step)
 
         def loss_of(params, rows):
-            model = nnx.merge(graphdef, params)
-            inputs = x._replace(learned=rows) if learned else x
-            return loss(model(batch, inputs, key=dropout_key), batch, labels)
+            model = nnx.merge(graphdef, rounded(params))
+            inputs = rounded(x._replace(learned=rows) if learned else x)
+            outputs = whole(model(batch, inputs, key=dropout_key))
+            return loss(outputs, batch, labels)
 
         def observed_loss_of(params, probes):
-            model = nnx.merge(graphdef, params)
-            outputs, messages = model.observed(batch, x, probes, key=dropout_key)
+            model = nnx.merge(graphdef, rounded(params))
+            found = model.observed(batch, *rounded((x, probes)), key=dropout_key)
+            outputs, messages = whole(found)
             return loss(outputs, batch, labels), messages
 
         reported: Any = None
@@ -127,12 +152,12 @@ def make_train_step(
         else:
             both = jax.value_and_grad(loss_of, argnums=(0, 1))
             value, (gradients, of_inputs) = both(state.params, x.learned if learned else None)
-        mine = total = count(batch)
+        mine = total = count(batch, labels)
         stop = jnp.asarray(stop, jnp.float32)
         if ranks is not None:
             value, gradients, total, stop = _over_ranks(ranks, value, gradients, total, stop)
         if learned:
-            reported = of_inputs * (mine / jnp.maximum(total, 1))
+            reported = of_inputs * (mine / _at_least_one(total))
         with usual_promotion():  # Optax needs it
             updates, opt_state = optimizer.update(gradients, state.opt_state, state.params)
         new = TrainState(
@@ -155,9 +180,28 @@ def make_train_step(
 def _over_ranks(
     comm: Communicator, loss: jax.Array, gradients: Any, count: jax.Array, stop: jax.Array
 ) -> tuple[jax.Array, Any, jax.Array, jax.Array]:
-    """The mean loss and gradients over all ranks' seeds, their number, and `stop`'s sum."""
+    """The mean loss and gradients over all ranks' seeds, their count, and `stop`'s sum."""
     mine = jax.tree.map(lambda a: a * count, (loss, gradients))
     buffer, unravel = ravel_pytree((*mine, count, stop))
     loss, gradients, count, stop = unravel(comm.all_reduce(buffer))
-    mean = jax.tree.map(lambda a: a / jnp.maximum(count, 1), (loss, gradients))
+    mean = jax.tree.map(lambda a: a / _at_least_one(count), (loss, gradients))
     return (*mean, count, stop)
+
+
+def _at_least_one(count: jax.Array) -> jax.Array:
+    """`count`, or 1 where it is 0. Weights may add up to less than 1."""
+    return jnp.where(count > 0, count, 1)
+
+
+def _identity(tree: Any) -> Any:
+    return tree
+
+
+def _as(dtype: Any, tree: Any) -> Any:
+    """The tree with its arrays of floats in `dtype`."""
+
+    def cast(leaf: Any) -> Any:
+        floats = jnp.issubdtype(getattr(leaf, "dtype", np.int32), jnp.floating)
+        return leaf.astype(dtype) if floats else leaf
+
+    return jax.tree.map(cast, tree)

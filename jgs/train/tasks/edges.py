@@ -6,24 +6,24 @@ from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from jgs.dist.communicators.comm import Alone, Communicator
-from jgs.errors import InputError
+from jgs.errors import InputError, check_choice
 from jgs.graph import MiniBatch
 from jgs.models import LinkScores
 from jgs.options import Option
 from jgs.train.config import Config
 from jgs.train.evaluation.metrics import ERRORS, METRICS
-from jgs.train.loop.losses import masked_loss
+from jgs.train.loop.losses import real_pairs
+from jgs.train.loop.objective import Compared
 from jgs.train.tasks.pairs import PairJob, PairTask
 
 _MOST_CLASSES = 1 << 16
 
 
 @dataclass(frozen=True)
-class Edges(PairTask):
+class Edges(PairTask, Compared):
     """What an edge is: the class, or the number, in a column of the edges. Edges to learn from
     are never messages to their own ends."""
 
@@ -45,12 +45,8 @@ class Edges(PairTask):
 
     def check(self, config: Config) -> None:
         super().check(config)
-        if config.metric is not None and config.metric not in (*METRICS, *ERRORS):
-            raise InputError(
-                f"--metric of --task edges must be one of {', '.join((*METRICS, *ERRORS))}",
-                config.metric,
-                "Choose one.",
-            )
+        if config.metric is not None and ":" not in config.metric:
+            check_choice("--metric of --task edges", config.metric, (*METRICS, *ERRORS))
 
     def open(self, config: Config, comm: Communicator | None = None) -> Any:
         return EdgeJob(config, self, comm)
@@ -65,19 +61,17 @@ class EdgeJob(PairJob):
     def _make_metric(self) -> str:
         train = self.targets.train["label"]
         self.numbers = self.task.numbers or train.dtype.kind == "f"
-        name = self.config.metric or ("rmse" if self.numbers else "accuracy")
-        if (name in ERRORS) != self.numbers:
+        name = self.config.metric
+        if name in (*METRICS, *ERRORS) and (name in ERRORS) != self.numbers:
             raise InputError(
                 f"--metric {name} must be for labels that are "
                 + ("numbers" if name in ERRORS else "classes"),
                 "numbers" if self.numbers else "classes",
                 "Choose another, or give --numbers for integers that are numbers.",
             )
-        self.mean, self.deviation, self.num_classes = 0.0, 1.0, 1
+        self.num_classes = 1
         if self.numbers:
-            self.sign, self._error = -1, ERRORS[name][1]
-            self.mean, self.deviation = float(train.mean()), max(float(train.std()), 1e-12)
-            return ERRORS[name][0]
+            return self._judge_by(train, 1, numbers=True)
         every = [getattr(self.targets, split)["label"] for split in ("train", "val", "test")]
         self.num_classes = 1 + max(int(labels.max()) for labels in every)
         if not 2 <= self.num_classes <= _MOST_CLASSES:
@@ -86,25 +80,18 @@ class EdgeJob(PairJob):
                 self.num_classes,
                 "Correct the labels, or give --numbers.",
             )
-        self._metric = METRICS[name]
-        return self._metric.name
+        return self._judge_by(train.astype(np.int32), self.num_classes)
 
     def decoder_shape(self) -> dict[str, Any]:
-        own: dict[str, Any] = {
-            "numbers": self.numbers,
-            "mean": self.mean,
-            "deviation": self.deviation,
-        }
+        own = self.objective.record()
         own["class_names"] = self.data.label_names if self.task.label == "label" else None
         return super().decoder_shape() | own | {"out_features": self.num_classes}
 
     def loss(self, outputs: LinkScores, batch: MiniBatch, labels: Any) -> jax.Array:
-        own, mask = batch.items["label"], outputs.mask
-        if not self.numbers:
-            return masked_loss(outputs.positive, own.astype(jnp.int32), mask)
-        wanted = (own.astype(jnp.float32) - self.mean) / self.deviation
-        error = jnp.where(mask, outputs.positive[:, 0] - wanted, 0)
-        return jnp.sum(error**2) / jnp.maximum(jnp.sum(mask), 1)
+        return self.objective.loss(outputs.positive, batch.items["label"], outputs.mask)
+
+    def count(self, batch: MiniBatch, labels: Any) -> jax.Array:
+        return self.objective.count(batch.items["label"], real_pairs(batch))
 
     def metric(self, params: Any, split: str, features: Any = None) -> float:
         """The metric of a split, from exact rows."""
@@ -113,6 +100,4 @@ class EdgeJob(PairJob):
         rows = self.rows_of(params, split, nodes, features)
         src, dst = (np.searchsorted(nodes, edges[end]) for end in ("src", "dst"))
         outputs = self.decode(params, rows, src, dst, edges.get("relation"))
-        if self.numbers:
-            return self._error(outputs[:, 0] * self.deviation + self.mean - edges["label"])
-        return self._metric.measure(Alone(), [outputs], [edges["label"]])
+        return self.objective.measure(Alone(), [outputs], [edges["label"]])

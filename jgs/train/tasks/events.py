@@ -39,7 +39,7 @@ def check_events(config: Config, task: Any) -> None:
          "--val-messages", "Leave it out."),
         (config.metric not in (None, *EVENT_METRICS),
          f"--metric of --temporal must be one of {', '.join(EVENT_METRICS)}", config.metric,
-         "Choose one."),
+         f"Give one of them, e.g. {next(iter(EVENT_METRICS))}."),
         (config.metric == "hits" and task.metric_k > task.eval_negatives,
          f"--metric hits must have at least --metric-k negatives, {task.metric_k}",
          f"--eval-negatives {task.eval_negatives}", "Lower --metric-k."),
@@ -93,7 +93,7 @@ class EventJob(PairJob):
         return 1  # no edge is left out: the cutoff does it
 
     def loss(self, outputs: LinkScores, batch: Any, labels: Any) -> jax.Array:
-        return self.task.losses[self.task.loss](outputs)
+        return self.task.mean_loss(outputs)
 
     def _make_metric(self) -> str:
         self._kind = EVENT_METRICS[self.config.metric or "mrr"]

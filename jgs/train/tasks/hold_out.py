@@ -45,13 +45,13 @@ def hold_out(graph: Graph, key: Any, test_share: float, val_share: float) -> Hel
     links = np.unique(code[src != dst])
     if links.size < 3:
         raise InputError(
-            "a graph to learn links from must have at least 3", links.size, "Give another."
+            "a graph to learn links from must have at least 3", links.size, "Add edges."
         )
     if (others := num_nodes * (num_nodes - 1) // 2 - links.size) < links.size:
         raise InputError(
             "a graph to learn links from must have as many pairs without an edge as links",
             f"{others} for {links.size} links",
-            "Give a sparser one.",
+            "Give a graph with fewer edges.",
         )
     chance = np.random.default_rng(np.asarray(as_key_data(key)).tolist())
     chosen = chance.permutation(links)

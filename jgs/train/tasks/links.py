@@ -10,7 +10,7 @@ import jax
 import numpy as np
 
 from jgs.dist.communicators.comm import Communicator
-from jgs.errors import InputError
+from jgs.errors import InputError, check_choice
 from jgs.graph import Graph, MiniBatch
 from jgs.models import (
     LinkScores,
@@ -28,6 +28,7 @@ from jgs.sampling.pairs import has_edge
 from jgs.train.config import Config
 from jgs.train.evaluation import ranking
 from jgs.train.evaluation.pairs import LINK_METRICS, Joined, Judged, joined_parts, judged
+from jgs.train.loop.objective import own_link_loss
 from jgs.train.tasks.events import EventJob, check_events
 from jgs.train.tasks.nodes import refuse_timed
 from jgs.train.tasks.pairs import PairJob, PairTask
@@ -57,7 +58,9 @@ class Links(PairTask):
 
     loss: Annotated[str, Option(
         "bce: cross-entropy of links and negatives; margin; bpr; or softmax of a link among "
-        "its negatives, corrected for how they were drawn", choices=tuple(LOSSES)
+        "its negatives, corrected for how they were drawn; or your own, "
+        "package.module:function, of jgs.models.LinkScores, which returns their mean loss",
+        choices=tuple(LOSSES), own=True, metavar="NAME"
     )] = "bce"
     num_negatives: Annotated[int, Option(
         "negatives of a link, or with --shared of a batch", least=1, most=1 << 20
@@ -94,7 +97,6 @@ class Links(PairTask):
         "subgraphs does not exceed", above=0, below=1
     )] = 0.6
 
-    losses = LOSSES
     like = "links"
     defaults: ClassVar[dict[str, Any]] = {
         "sampler": "neighbors", "batch_size": 512, "epochs": 20, "dropout": 0.0, "lr": 5e-3
@@ -105,6 +107,10 @@ class Links(PairTask):
     def defaults_of(cls, sampler: str | None) -> dict[str, Any]:
         seal = sampler is not None and cls.kind(sampler) == "seal"
         return SEAL_DEFAULTS if seal else cls.defaults
+
+    def mean_loss(self, scores: LinkScores) -> jax.Array:
+        """The mean loss of a batch's links, by `--loss`."""
+        return (LOSSES.get(self.loss) or own_link_loss(self.loss))(scores)
 
     def check(self, config: Config) -> None:
         if self.kind(config.sampler) == "seal":
@@ -123,12 +129,8 @@ class Links(PairTask):
         if self.temporal:
             return check_events(config, self)
         refuse_timed(config)
-        if config.metric is not None and config.metric not in LINK_METRICS:
-            raise InputError(
-                f"--metric of --task links must be one of {', '.join(LINK_METRICS)}",
-                config.metric,
-                "Choose one.",
-            )
+        if config.metric is not None:
+            check_choice("--metric of --task links", config.metric, LINK_METRICS)
 
     def open(self, config: Config, comm: Communicator | None = None) -> Any:
         if self.kind(config.sampler) == "seal":
@@ -164,7 +166,7 @@ class LinkJob(PairJob):
         )
 
     def loss(self, outputs: LinkScores, batch: MiniBatch, labels: Any) -> jax.Array:
-        return LOSSES[self.task.loss](outputs)
+        return self.task.mean_loss(outputs)
 
     def _make_metric(self) -> str:
         self._kind = kind = LINK_METRICS[self.config.metric or "auc"]
@@ -207,7 +209,7 @@ class LinkJob(PairJob):
             raise InputError(
                 f"--metric {self.config.metric} must be of one relation",
                 f"{np.unique(relations).size} relations",
-                "Name it, --relation.",
+                "Name one of them: --relation.",
             )
         if self.config.mode == "vanilla" and self.comm.size > 1:
             raise InputError(

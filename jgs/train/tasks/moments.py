@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from jgs.dist.communicators.comm import Alone
@@ -17,10 +16,8 @@ from jgs.sampling.edges.random import threefry
 from jgs.sampling.loading.stages import samplers_of
 from jgs.train.config import Config
 from jgs.train.evaluation.by_time import ByTime, numbered
-from jgs.train.evaluation.metrics import ERRORS, METRICS
 from jgs.train.loop.job import Job
 from jgs.train.loop.learned import LearnedRows
-from jgs.train.loop.losses import masked_loss
 from jgs.train.loop.model import make_sampler
 
 SPLITS = ("train", "val", "test")
@@ -64,10 +61,10 @@ class MomentJob(Job):
                     "Add some.",
                 )
             self.rows[split] = {name: np.asarray(a)[some] for name, a in columns.items()}
-        self.numbers = table.labels.dtype.kind == "f"
+        numbers = table.labels.dtype.kind == "f"
         labelled = data.host_labels.max(initial=-1) >= 0  # then those are the nodes' classes
         known = 0 if labelled else data.num_classes
-        data.num_classes = 1 if self.numbers else max(table.num_classes, known)
+        data.num_classes = 1 if numbers else max(table.num_classes, known)
         if data.num_classes != known:
             data.class_names = None
         data.ask(self.rows["train"], None, data.graphs, by_time)
@@ -75,34 +72,16 @@ class MomentJob(Job):
         self.refuse_degrees("labels at moments")
 
     def _make_metric(self) -> str:
-        name = self.config.metric or ("rmse" if self.numbers else "accuracy")
-        if name not in (ERRORS if self.numbers else METRICS):
-            raise InputError(
-                f"--metric for labels that are {'numbers' if self.numbers else 'classes'} must "
-                f"be one of {', '.join(ERRORS if self.numbers else METRICS)}",
-                name,
-                "Choose one.",
-            )
-        self.mean, self.deviation = 0.0, 1.0
-        if self.numbers:
-            train = self.rows["train"]["label"].astype(np.float64)  # of which squares fit
-            self.mean, self.deviation = float(train.mean()), max(float(train.std()), 1e-12)
-            self.sign, self._error = -1, ERRORS[name][1]
-            return ERRORS[name][0]
-        self._metric = METRICS[name]
-        return self._metric.name
+        return self._judge_by(self.rows["train"]["label"], self.data.num_classes)
 
     def shape(self) -> dict[str, Any]:
-        own = {"moments": True, "mean": self.mean, "deviation": self.deviation}
-        return super().shape() | own | {"numbers": self.numbers, "multilabel": False}
+        return super().shape() | {"moments": True, "multilabel": False}
 
     def loss(self, outputs: jax.Array, batch: MiniBatch, labels: Any) -> jax.Array:
-        own, mask = batch.items["label"], batch.seed_mask
-        if not self.numbers:
-            return masked_loss(outputs, own.astype(jnp.int32), mask)
-        wanted = (own.astype(jnp.float32) - self.mean) / self.deviation
-        error = jnp.where(mask, outputs[:, 0] - wanted, 0)
-        return jnp.sum(error**2) / jnp.maximum(jnp.sum(mask), 1)
+        return self.objective.loss(outputs, batch.items["label"], batch.seed_mask)
+
+    def count(self, batch: MiniBatch, labels: Any) -> jax.Array:
+        return self.objective.count(batch.items["label"], batch.seed_mask)
 
     def _prepare_metric(self, model: Any, scratch: Path | None) -> None:
         sampler = samplers_of(make_sampler(self.config, widths=lambda: model.message_widths))[0]
@@ -120,10 +99,7 @@ class MomentJob(Job):
     def metric(self, params: Any, split: str, given: Any = None) -> float:
         """The metric of a split, see the class."""
         (outputs,), labels = self._judges[split](params, given), self.rows[split]["label"]
-        if self.numbers:
-            found = outputs[:, 0].astype(np.float64) * self.deviation + self.mean
-            return self._error(found - labels)
-        return self._metric.measure(Alone(), [outputs], [labels])
+        return self.objective.measure(Alone(), [outputs], [labels])
 
     def close(self) -> None:
         super().close()

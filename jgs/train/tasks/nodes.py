@@ -11,16 +11,18 @@ from jgs.options import INT32, Option, flag
 from jgs.sampling.base import Adaptive, Sampler
 from jgs.sampling.loading.stages import samplers_of
 from jgs.train.config import OWNERS, Config
-from jgs.train.loop.data import open_data
 from jgs.train.loop.job import Job
 from jgs.train.loop.model import make_sampler, num_layers
+from jgs.train.loop.objective import Compared
+from jgs.train.loop.open_data import open_data
 from jgs.train.tasks.moments import MomentJob
 from jgs.train.tasks.task import Task
 
 
 @dataclass(frozen=True)
-class Nodes(Task):
-    """Classes of nodes, one each or any number each; or labels of nodes at moments."""
+class Nodes(Task, Compared):
+    """Classes of nodes, one each or any number each, or numbers (regression); or labels of
+    nodes at moments."""
 
     # fmt: off
     by_time: Annotated[int | None, Option(

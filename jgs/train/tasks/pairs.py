@@ -25,11 +25,13 @@ from jgs.sampling.pairs import count_edges, has_edge
 from jgs.train.config import Config
 from jgs.train.evaluation.pairs import AT_ONCE, Ends, Joined
 from jgs.train.evaluation.scores import Decoded, Encoded
-from jgs.train.loop.data import PartedData, WholeData, open_data
 from jgs.train.loop.fingerprint import digest_of
 from jgs.train.loop.job import Job
 from jgs.train.loop.losses import count_pairs
 from jgs.train.loop.model import make_pair_model, make_sampler, shape_of_types
+from jgs.train.loop.open_data import open_data
+from jgs.train.loop.parted_data import PartedData
+from jgs.train.loop.whole_data import WholeData
 from jgs.train.tasks.nodes import check_layers
 from jgs.train.tasks.targets import HOW, Targets, split_targets
 from jgs.train.tasks.task import Task
@@ -118,7 +120,6 @@ class PairJob(Job):
     A subclass has `loss` and `metric`, and may have its own `stage` and `decoder_shape`.
     """
 
-    count = staticmethod(count_pairs)
     temporal = False  # whether every pair is seen at its own time
 
     def __init__(self, config: Config, task: PairTask, comm: Communicator | None = None):
@@ -185,6 +186,9 @@ class PairJob(Job):
             **shape_of_types(self.data.types),
             **self.decoder_shape(),
         }
+
+    def count(self, batch: Any, labels: Any) -> jax.Array:
+        return count_pairs(batch)
 
     # -- evaluation ----------------------------------------------------------------------------
 

@@ -25,7 +25,7 @@ from jgs.train.config import Config
 from jgs.train.evaluation.metrics import auc
 from jgs.train.loop.fingerprint import digest_of, fingerprint_features, fingerprint_plain
 from jgs.train.loop.job import Job
-from jgs.train.loop.losses import masked_loss
+from jgs.train.loop.losses import count_seeds, masked_loss
 from jgs.train.loop.schedules import check_schedule
 from jgs.train.tasks.hold_out import HeldOut, hold_out, is_link
 
@@ -84,7 +84,6 @@ class SealJob(Job):
 
     def __init__(self, config: Config, data: SealData):
         self.config, self.data, self.comm = config, data, data.comm
-        self.loss = pair_loss
         self.batch_size = config.batch_size * self.comm.size
         self.num_seeds = len(data.held.train)
         self.sampler = config.made("sampler")
@@ -104,6 +103,12 @@ class SealJob(Job):
                 "Choose another sampler, e.g. neighbors, and a model of typed graphs.",
             )
         self.num_features = 0 if features is None else features.shape[1]
+
+    def loss(self, outputs: Any, batch: MiniBatch, labels: Any) -> jax.Array:
+        return pair_loss(outputs, batch, labels)
+
+    def count(self, batch: MiniBatch, labels: Any) -> jax.Array:
+        return count_seeds(batch)
 
     def model(self, key: jax.Array) -> DGCNN:
         """The model; `key` decides its first parameters."""

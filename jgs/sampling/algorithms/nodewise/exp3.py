@@ -23,7 +23,7 @@ def check(sampler: MatrixSampler, rates: tuple[str, ...]) -> None:
         value = float(vars(sampler)[name])
         object.__setattr__(sampler, name, value)
         if not 0 < value <= 1:
-            raise InputError(f"{name} must be in (0, 1]", value, "See the docstring.")
+            raise InputError(f"{name} must be in (0, 1]", value, "Give e.g. 0.1.")
     if sampler.weighted or min(sampler.sizes) < 1:
         raise InputError(
             f"{type(sampler).__name__} must draw some of each node's neighbours, all of equal "

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jgs.errors import InputError
+from jgs.errors import InputError, check_choice
 from jgs.graph import Graph
 from jgs.graph.device import as_device
 from jgs.graph.rows import row_chunks, row_of_edges
@@ -87,10 +87,7 @@ class Saint(SubgraphSampler):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.mode not in MODES:
-            raise InputError(
-                f"mode must be one of {', '.join(MODES)}", repr(self.mode), "Choose one."
-            )
+        check_choice("mode", self.mode, MODES)
         object.__setattr__(self, "budget", require_int("budget", self.budget, 1))
         if self.mode == "walk":
             object.__setattr__(self, "length", require_int("length", self.length, 1))

@@ -1,0 +1,294 @@
+"""The columns of a table of nodes as features: one rule, which options can change.
+
+The rule: numbers stay as they are, true is 1 and false 0, text becomes a column of 0 and 1 for
+each category, dates become seconds since 1970, standardised over the training rows, and
+what is missing (empty, null or NaN) becomes 0, with one more column that is 1 there.
+
+A column's kind says what it becomes:
+
+  `number`: itself, or all numbers of equally long lists. Something missing is 0.
+  `standard`: the same, shifted and scaled to the mean 0 and the deviation 1 over the rows for
+    training (all rows, if none is). Something missing is 0, which is the mean.
+  `category`: a column of 0 and 1 for each different text in it, in alphabetical order.
+  `hash:K`: `K` columns, with a 1 in the one that the text's BLAKE2b digest modulo `K` names,
+    the same on every machine (feature hashing, Weinberger et al., 2009, without signs).
+  `date`: dates, or text in the form of ISO 8601; seconds since 1970 (UTC), as `standard`.
+  `drop`: nothing.
+
+Where nothing says the kind, dates are `date`, text of at most `max_categories` different ones
+is `category`, other text is `hash:<max_categories>`, and all else is `number`. The column of
+what is missing stands behind those of the column itself, and only where something was missing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from jgs.data import column_values
+from jgs.data.column_rule import MAX_CATEGORIES, TEXT, ColumnRule
+from jgs.data.values import normalized
+from jgs.errors import InputError, refusing
+from jgs.graph.checks import refuse_where
+from jgs.graph.formats.tables import read_columns, require, table_name
+
+SPECIAL = ("id", "label", "split", "time")
+"""The columns of a table of nodes that are no features."""
+
+
+class FeatureColumn(NamedTuple):
+    """What one column of a table became.
+
+    Fields:
+      name: the column's name.
+      kind: its kind, without the width of `hash`.
+      width: the number of features, without that of what is missing.
+      categories: of `category`, the texts in order.
+      mean, deviation: of `standard` and `date`, float64 `[width]`, over the rows for training.
+      missing: the number of rows without a value when the rule was fitted. Where it is not 0,
+        one more feature says which rows of a table have none.
+      rows, distinct: the number of rows when the rule was fitted, and of text how many
+        different ones.
+    """
+
+    name: str
+    kind: str
+    width: int
+    categories: tuple[str, ...] = ()
+    mean: tuple[float, ...] = ()
+    deviation: tuple[float, ...] = ()
+    missing: int = 0
+    rows: int = 0
+    distinct: int = 0
+
+    @property
+    def becomes(self) -> str:
+        """The kind, with the width of `hash`, and whether missing values are marked."""
+        shown = f"hash:{self.width}" if self.kind == "hash" else self.kind
+        return f"{shown} + missing" if self.missing else shown
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What each of its features is called, such as `city=Rome` and `city missing`."""
+        if self.kind == "drop":
+            return ()
+        if self.kind == "category":
+            own = [f"{self.name}={text}" for text in self.categories]
+        elif self.kind == "hash" or self.width > 1:
+            own = [f"{self.name}[{i}]" for i in range(self.width)]
+        else:
+            own = [self.name]
+        return (*own, *[f"{self.name} missing"] * bool(self.missing))
+
+    def encode(self, what: str, values: np.ndarray) -> np.ndarray:
+        """float32 `[n, len(names)]`: the features of the column `values` of the table `what`.
+        A category that was not there when the rule was fitted has zeros. Raises
+        `InputError`."""
+        found, missing = _read(what, values, self.kind)
+        if missing.any() and not self.missing:
+            rule = f"{what} must have a value in every row, as when its kind was fitted"
+            refuse_where(missing, np.full(missing.size, "none"), "row", rule, "Fill it.")
+        if self.kind in TEXT:
+            rows = self._of_text(found, missing)
+        else:
+            if found.shape[1] != self.width:
+                raise InputError(
+                    f"{what} must have {self.width} numbers a row",
+                    found.shape[1],
+                    "Correct it.",
+                )
+            if self.mean:
+                found = (found - np.array(self.mean)) / np.array(self.deviation)
+            with np.errstate(over="ignore"):  # the check below names the row
+                rows = np.where(missing[:, None], np.float32(0), found.astype(np.float32))
+            wrong = ~np.isfinite(rows).all(axis=1)
+            refuse_where(wrong, values, "row", f"{what} must be finite", "Correct it.")
+        marks = missing[:, None].astype(np.float32)
+        return np.concatenate([rows, marks], axis=1) if self.missing else rows
+
+    def _of_text(self, texts: np.ndarray, missing: np.ndarray) -> np.ndarray:
+        at = np.flatnonzero(~missing)
+        if self.kind == "category":
+            place = {text: i for i, text in enumerate(self.categories)}
+        else:
+            place = {text: _bucket(text, self.width) for text in set(texts[at].tolist())}
+        column = np.array([place.get(text, -1) for text in texts[at].tolist()], np.int64)
+        rows = np.zeros((texts.size, self.width), np.float32)
+        rows[at[column >= 0], column[column >= 0]] = 1
+        return rows
+
+
+@dataclass(frozen=True)
+class FeatureColumns:
+    """What each column of a table of nodes became, so that other rows can be encoded alike.
+
+    Fields:
+      columns: `FeatureColumn` for each column of the table that is a feature, in order.
+      normalize_features: whether each row of all features is divided by its sum at last.
+    """
+
+    columns: tuple[FeatureColumn, ...]
+    normalize_features: bool = False
+
+    @classmethod
+    def fit(
+        cls,
+        table: Any,
+        encode: Any = None,
+        *,
+        train: Any = None,
+        max_categories: int = MAX_CATEGORIES,
+        standardize: bool = False,
+        normalize_features: bool = False,
+        name: str | None = None,
+    ) -> FeatureColumns:
+        """The rule of `jgs.data.columns`, fitted to a table.
+
+        Args:
+          table: the path of a Parquet or CSV file, a data frame, an Arrow table, or a dict of
+            arrays, as of `Graph.from_table`. The columns `id`, `label`, `split`, `time` and
+            `label:NAME` are no features.
+          encode: kinds by the names of columns, `{"city": "hash:64", "joined": "date"}`.
+          train: bool `[n]`, or integers, the rows for training, over which `standard` and
+            `date` have the mean 0 and the deviation 1. None: all rows.
+          max_categories, standardize, normalize_features: see `ColumnRule`.
+          name: what messages call the table.
+
+        Raises `InputError` for columns that have no such kind, with the first row that is
+        wrong.
+        """
+        rule = ColumnRule(encode, max_categories, standardize, normalize_features)
+        kinds, name = rule.kinds(), name or table_name(table)
+        found = {k: v for k, v in read_columns(table, rule.text()).items() if is_feature(k)}
+        require(name, found, kinds)
+        made = []
+        for column, values in found.items():
+            kind, width = kinds.get(column, (None, max_categories))
+            what = f"the feature column {column!r} in {name}"
+            made.append(_fitted(what, column, values, kind, width, rule, train))
+        return cls(tuple(made), normalize_features)
+
+    def encode(self, table: Any, name: str | None = None) -> np.ndarray:
+        """float32 `[n, F]`: the features of a table's rows, encoded as those that the rule was
+        fitted to. Columns of other names are left out; `table` and `name` as in `fit`. Raises
+        `InputError`."""
+        name, used = name or table_name(table), [c for c in self.columns if c.kind != "drop"]
+        found = read_columns(table, [c.name for c in used if c.kind in TEXT])
+        require(name, found, [c.name for c in used])
+        count = len(next(iter(found.values()), ()))
+        parts = [
+            c.encode(f"the feature column {c.name!r} in {name}", found[c.name]) for c in used
+        ]
+        rows = np.concatenate([np.empty((count, 0), np.float32), *parts], axis=1)
+        return normalized(name, rows) if self.normalize_features else rows
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """`F` texts: what each feature is called."""
+        return tuple(name for column in self.columns for name in column.names)
+
+    @property
+    def filled(self) -> dict[str, int]:
+        """How many values were missing, by the name of the column that lacked some."""
+        return {c.name: c.missing for c in self.columns if c.missing}
+
+    def to_json(self) -> dict[str, Any]:
+        """The fields, as JSON can hold them."""
+        own = [column._asdict() for column in self.columns]
+        return {"columns": own, "normalize_features": self.normalize_features}
+
+    @classmethod
+    def from_json(cls, fields: Any) -> FeatureColumns:
+        """What `to_json` wrote. Raises `InputError`."""
+        rule = "feature columns must be as FeatureColumns.to_json wrote them"
+        with refusing((TypeError, KeyError, ValueError), rule, "Write them again."):
+            lists = ("categories", "mean", "deviation")
+            own = [
+                FeatureColumn(**c | {k: tuple(c[k]) for k in lists}) for c in fields["columns"]
+            ]
+            return cls(tuple(own), bool(fields["normalize_features"]))
+
+
+def is_feature(name: str) -> bool:
+    """Whether a column of a table of nodes, by its name, is a feature."""
+    return name not in SPECIAL and not name.startswith("label:")
+
+
+def encoded(
+    what: str, columns: dict[str, np.ndarray], rule: ColumnRule, special: Iterable[str]
+) -> dict[str, np.ndarray]:
+    """The columns of the table of edges `what`, with those that the rule's `encode` names,
+    which must not be `special`, as float32 `[E]` or `[E, k]`. The edges whose `split` is 0 are
+    the rows for training, or all, if none is. Raises `InputError`."""
+    kinds = rule.kinds()
+    require(what, columns.keys() - {*special}, kinds)
+    train = columns["split"] == 0 if "split" in columns else None
+    found = dict(columns)
+    for name in kinds:
+        given, kind = {name: found.pop(name)}, {name: rule.shown(name)}
+        fitted = FeatureColumns.fit(given, kind, train=train, name=what)
+        if fitted.names:
+            rows = fitted.encode(given, what)
+            found[name] = rows[:, 0] if rows.shape[1] == 1 else rows
+    return found
+
+
+def _fitted(
+    what: str,
+    name: str,
+    values: np.ndarray,
+    kind: str | None,
+    width: int,
+    rule: ColumnRule,
+    train: Any,
+) -> FeatureColumn:
+    if kind == "drop":
+        return FeatureColumn(name, "drop", 0, rows=len(values))
+    if kind is None:
+        kind = column_values.kind_of(what, values)
+        if kind == "truth":
+            kind = "number"
+        elif kind == "number" and rule.standardize:
+            kind = "standard"
+    found, missing = _read(what, values, kind)
+    if missing.all():
+        remedy = f"Delete the column, or leave it out by encode={name}:drop."
+        raise InputError(f"{what} must have a value somewhere", "none", remedy)
+    made = FeatureColumn(name, kind, 1, missing=int(missing.sum()), rows=missing.size)
+    if kind in (*TEXT, "text"):
+        texts = tuple(sorted(set(found[~missing].tolist())))
+        made = made._replace(distinct=len(texts))
+        if kind == "category" or (kind == "text" and len(texts) <= width):
+            return made._replace(kind="category", width=len(texts), categories=texts)
+        return made._replace(kind="hash", width=width)
+    made = made._replace(width=found.shape[1])
+    if kind == "number":
+        return made
+    wrong = ~np.isfinite(found).all(axis=1) & ~missing
+    refuse_where(wrong, values, "row", f"{what} must be finite", "Correct it.")
+    chosen = np.zeros(missing.size, bool)
+    chosen[slice(None) if train is None else train] = True
+    chosen &= ~missing
+    rows = found[chosen if chosen.any() else ~missing]
+    deviation = np.where(rows.max(axis=0) == rows.min(axis=0), 1.0, rows.std(axis=0))
+    return made._replace(
+        mean=tuple(rows.mean(axis=0).tolist()), deviation=tuple(deviation.tolist())
+    )
+
+
+def _read(what: str, values: np.ndarray, kind: str) -> tuple[np.ndarray, np.ndarray]:
+    """The values of a column as its kind has them, and which of its rows `[n]` have none."""
+    if kind in (*TEXT, "text"):
+        return column_values.texts(what, values)
+    if kind == "date":
+        return column_values.seconds(what, values)
+    return column_values.numbers(what, values, np.float32 if kind == "number" else np.float64)
+
+
+def _bucket(text: str, width: int) -> int:
+    digest = hashlib.blake2b(text.encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "little") % width

@@ -1,0 +1,129 @@
+"""Conversions and checks of the labels of a data set's nodes; `Dataset` states the rules."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from jgs.errors import InputError
+from jgs.graph.checks import refuse_where
+from jgs.graph.device import as_numpy
+
+_FEW_CLASSES = 1 << 16  # a graph with fewer nodes may have this number of classes too
+
+
+def as_labels(name: str, labels: Any, kind: str | None = None) -> np.ndarray:
+    """`labels` as int32 `[N]`, classes (-1 for NaN), float32 `[N]`, numbers, or float32
+    `[N, C]`; `kind` and the rest as in `assemble`. Raises `InputError`."""
+    labels = as_numpy(labels)
+    check_kind(kind)
+    if labels.dtype.kind not in "fiub" or labels.ndim not in (1, 2):
+        raise InputError(
+            f"the labels of {name} must be an array of numbers, [N] or [N, C]",
+            f"{labels.dtype}{list(labels.shape)}",
+            "Number the classes from 0.",
+        )
+    if labels.ndim == 2 and labels.shape[1] != 1:
+        return labels.astype(np.float32)
+    labels = labels.reshape(-1)
+    if kind == "number" or (kind is None and _have_fractions(labels)):
+        with np.errstate(over="ignore"):  # the check for infinity names the node
+            return labels.astype(np.float32)
+    if labels.dtype == np.int32:
+        return labels
+    if labels.dtype.kind == "f":
+        labels = np.where(np.isnan(labels), -1, labels)
+    whole = (labels == np.floor(labels)) & (labels >= -(2**31)) & (labels < 2**31)
+    rule = f"the labels of {name} must be whole numbers"
+    remedy = "Number the classes from 0; label_kind=number takes numbers."
+    refuse_where(~whole, labels, "node", rule, remedy)
+    return labels.astype(np.int32)
+
+
+def check_kind(kind: str | None) -> None:
+    """Raises `InputError` for an option `label_kind` that there is not."""
+    if kind not in (None, "class", "number"):
+        raise InputError(
+            "the option label_kind must be class or number", repr(kind), "Choose one."
+        )
+
+
+def _have_fractions(labels: np.ndarray) -> bool:
+    """Whether one of the labels is a finite number that is not whole."""
+    if labels.dtype.kind != "f":
+        return False
+    some = labels[np.isfinite(labels)]
+    return bool((some != np.floor(some)).any())
+
+
+def are_numbers(labels: np.ndarray) -> bool:
+    """Whether the labels of a data set are numbers, float32 `[N]`, and no classes."""
+    return labels.ndim == 1 and labels.dtype.kind == "f"
+
+
+def labelled(labels: np.ndarray) -> np.ndarray:
+    """bool `[N]`: which nodes have a label. Of labels `[N, C]` all of them do."""
+    if labels.ndim == 2:
+        return np.ones(len(labels), bool)
+    return ~np.isnan(labels) if are_numbers(labels) else labels >= 0
+
+
+def count_classes(labels: np.ndarray) -> int:
+    """The outputs that labels need: the largest class + 1, `C` for `[N, C]`, 1 for numbers."""
+    if labels.ndim == 2:
+        return labels.shape[1]
+    return 1 if are_numbers(labels) else int(labels.max(initial=-1)) + 1
+
+
+def check_labels(name: str, labels: np.ndarray, num_classes: int, num_nodes: int) -> None:
+    """Raises `InputError` unless `labels` fit `num_nodes` nodes (see `Dataset`)."""
+    if labels.ndim not in (1, 2) or labels.shape[0] != num_nodes:
+        raise InputError(
+            f"the labels of {name} must be one for every node",
+            f"shape {list(labels.shape)} for {num_nodes} nodes",
+            "Give a label for every node, -1 where there is none.",
+        )
+    _check_num_classes(name, labels, num_classes, num_nodes)
+    if labels.ndim == 2:
+        if labels.shape[1] != num_classes or labels.dtype != np.float32:
+            raise InputError(
+                f"multi-label labels of {name} must be float32 [N, num_classes]",
+                f"{labels.dtype}{list(labels.shape)} for {num_classes} classes",
+                "Give one column of 0 and 1 for every class.",
+            )
+        wrong = ~((labels == 0) | (labels == 1) | np.isnan(labels)).all(axis=1)
+        rule = f"multi-label labels of {name} that are no NaN must be 0 or 1"
+    elif are_numbers(labels):
+        if labels.dtype != np.float32 or num_classes != 1:
+            raise InputError(
+                f"labels of {name} that are numbers must be float32, with num_classes 1",
+                f"{labels.dtype} and {num_classes}",
+                "Convert them, or number the classes from 0.",
+            )
+        wrong = np.isinf(labels)
+        rule = f"the labels of {name} must be finite as float32, or NaN for none"
+    else:
+        if labels.dtype != np.int32:
+            raise InputError(
+                f"the labels of {name} must be int32",
+                labels.dtype,
+                "Convert them with .astype(numpy.int32).",
+            )
+        wrong = (labels < -1) | (labels >= num_classes)
+        rule = f"the labels of {name} must be in [0, {num_classes}), or -1 for none"
+    refuse_where(wrong, labels, "node", rule, "Correct it, or the number of classes.")
+
+
+def _check_num_classes(name: str, labels: np.ndarray, num_classes: int, num_nodes: int) -> None:
+    most = max(num_nodes, _FEW_CLASSES)
+    if 1 <= num_classes <= most:
+        return
+    value = str(num_classes)
+    if labels.dtype.kind != "f" and labels.max(initial=-1) + 1 == num_classes > 0:
+        value += f", one more than the label of node {int(np.argmax(labels))}"
+    raise InputError(
+        f"the number of classes of {name} must be in [1, {most}]",
+        value,
+        "Number the classes from 0 without gaps; label_kind=number takes numbers.",
+    )

@@ -1,0 +1,121 @@
+"""Splits of nodes that are drawn, and can keep the shares of the classes."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Any
+
+import jax
+import numpy as np
+
+from jgs.data.label_values import as_labels, labelled
+from jgs.data.values import SPLITS, class_labels
+from jgs.errors import InputError
+
+
+def split_nodes(
+    key: jax.Array,
+    labels: Any,
+    *,
+    train: float = 0.6,
+    val: float = 0.2,
+    test: float = 0.2,
+    stratify: bool = False,
+) -> dict[str, np.ndarray]:
+    """A split of the nodes that have a label, drawn from `key`: the same on every machine.
+
+    The sizes are the shares of all nodes with a label, rounded by the largest remainder (of
+    equal ones the earlier split's first), so that they are exact wherever they can be. What is
+    left where the shares make less than 1 is in no split.
+
+    Args:
+      key: a key of `jax.random`.
+      labels: `[N]`, as of `Dataset.from_arrays`; or `[N, C]` or numbers without `stratify`.
+      train, val, test: the shares, not negative, `train` above 0, at most 1 together.
+      stratify: whether each class has these shares, instead of all nodes together.
+
+    Returns:
+      int32 node ids, ascending, by "train", "val" and "test": `splits` of
+      `Dataset.from_arrays`.
+
+    Raises `InputError` for shares that are not possible, and where `stratify` meets labels that
+    are no classes.
+    """
+    # As they are written: 0.1 is a tenth.
+    shares = [Fraction(str(share)) for share in (train, val, test)]
+    if min(shares) < 0 or sum(shares) > 1 or not shares[0]:
+        raise InputError(
+            "the shares of train, val and test must be at most 1 together, and train above 0",
+            f"{train}, {val} and {test}",
+            "E.g. train=0.6, val=0.2, test=0.2.",
+        )
+    numbers = as_labels("the split", class_labels("the split", labels)[0])
+    nodes = np.flatnonzero(labelled(numbers))
+    if stratify and numbers.dtype.kind == "f":
+        raise InputError(
+            "a stratified split must be of nodes with one class each",
+            "several labels a node" if numbers.ndim == 2 else "labels that are numbers",
+            "Leave stratify out.",
+        )
+    strata = numbers[nodes] if stratify else np.zeros(nodes.size, np.int32)
+    with jax.threefry_partitionable(True):  # the same bits whatever the configuration says
+        bits = np.asarray(jax.random.bits(key, (len(numbers),), np.uint32))[nodes]
+    order = np.lexsort((nodes, bits, strata))
+    starts = np.flatnonzero(np.diff(strata[order], prepend=-1))
+    parts: list[list[np.ndarray]] = [[] for _ in SPLITS]
+    for of_class in np.split(nodes[order], starts[1:]):
+        ends = np.cumsum(_sizes(of_class.size, shares))
+        for part, some in zip(parts, np.split(of_class, ends), strict=False):
+            part.append(some)
+    ids = (np.sort(np.concatenate(part)).astype(np.int32) for part in parts)
+    return dict(zip(SPLITS, ids, strict=True))
+
+
+def _sizes(count: int, shares: list[Fraction]) -> list[int]:
+    """The sizes of the splits of `count` nodes, by the largest remainder."""
+    quotas = [count * share for share in (*shares, 1 - sum(shares))]
+    sizes = [int(quota) for quota in quotas]
+    by_rest = sorted(range(len(quotas)), key=lambda i: sizes[i] - quotas[i])
+    for i in by_rest[: count - sum(sizes)]:
+        sizes[i] += 1
+    return sizes[: len(shares)]
+
+
+class SplitRule:
+    """What the options `split`, `stratify` and `split_seed` of a data set say."""
+
+    def __init__(self, split: str | None, stratify: bool, split_seed: int):
+        self._shares = None if split is None else _shares(split)
+        self._stratify, self._seed = stratify, split_seed
+        if stratify and split is None:
+            raise InputError(
+                "the option stratify must be beside the option split",
+                "none",
+                "E.g. " + _EXAMPLE,
+            )
+
+    def column(self, label: Any, split: Any) -> Any:
+        """The column `split` of a table of nodes with the column `label`, drawn anew where the
+        options ask for it; else `split` as it is."""
+        if self._shares is None or label is None:
+            return split
+        key = jax.random.key(self._seed, impl="threefry2x32")
+        found = split_nodes(key, label, **self._shares, stratify=self._stratify)
+        names = np.full(len(label), "", object)
+        for name, ids in found.items():
+            names[ids] = name
+        return names
+
+
+_EXAMPLE = "split=0.6,0.2,0.2 of train, val and test."
+
+
+def _shares(split: str) -> dict[str, float]:
+    try:
+        return dict(zip(SPLITS, map(float, split.split(",")), strict=True))
+    except ValueError:
+        raise InputError(
+            "the option split must be three shares with commas between",
+            repr(split),
+            "E.g. " + _EXAMPLE,
+        ) from None

@@ -1,0 +1,93 @@
+"""`Spec`: what an artifact says of itself, in `spec.json`."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from dataclasses import dataclass
+from typing import Any, Self
+
+from jgs.errors import InputError, refusing
+
+FORMAT = 1
+KIND, FILE, DIGEST = "jgs.exported", "spec.json", "spec_sha256"
+NONE, ROWS, COLUMNS = "none", "rows sum to 1", "columns standardized"
+_AGAIN = "Export the run again: jgs export --run-dir RUN --out FOLDER."
+
+
+@dataclass(frozen=True)
+class Spec:
+    """What an artifact holds, and what it takes and returns: the fields of its `spec.json`.
+
+    Fields:
+      format: the version of the artifact's form.
+      jgs, jax: the versions that wrote it.
+      dataset, model, best_epoch, val_accuracy: of the run that it was made of.
+      fanouts: how many neighbours it draws in each layer, the seeds' hop first.
+      replace, weighted: how it draws, as in `jgs.Neighbors`.
+      batch_sizes: the numbers of seeds that it has a program for, ascending.
+      platforms: those that its plain programs are lowered for, as JAX names them.
+      kernel: whether it also has programs that call the compiled kernels of jgs on a CPU.
+      direct: whether the first layer reads the feature store directly.
+      inputs, outputs: dtype and shape of each array, by name. `n` is the number of nodes and
+        `e` that of edges; both may have room to spare.
+      num_features, feature_dtype, sparse: width and form of the features.
+      normalization: what the run's features went through: `"none"`, `"rows sum to 1"` or
+        `"columns standardized"`.
+      num_classes: the number of the model's outputs.
+      multilabel: whether a node may have several labels.
+      class_names: list of text, or None.
+      numbers: None for classes. Where labels are numbers, their `[mean, deviation]`.
+      seed: the seed of the key that is used where none is given.
+      least_edges: the graph is padded to at least so many edges.
+      has_graph: whether the artifact holds a graph and features.
+    """
+
+    format: int
+    jgs: str
+    jax: str
+    dataset: str
+    model: str
+    best_epoch: int
+    val_accuracy: float
+    fanouts: list[int]
+    replace: bool
+    weighted: bool
+    batch_sizes: list[int]
+    platforms: list[str]
+    kernel: bool
+    direct: bool
+    inputs: dict[str, str]
+    outputs: dict[str, str]
+    num_features: int
+    feature_dtype: str
+    sparse: bool
+    normalization: str
+    num_classes: int
+    multilabel: bool
+    class_names: list[str] | None
+    numbers: list[float] | None
+    seed: int
+    least_edges: int
+    has_graph: bool
+
+    def text(self) -> str:
+        """The fields as JSON text."""
+        return json.dumps(dataclasses.asdict(self), indent=2, allow_nan=False) + "\n"
+
+    @classmethod
+    def from_text(cls, place: Any, text: str) -> Self:
+        """The fields in the text of the file `place`. Raises `InputError`, also for an artifact
+        of a newer format."""
+        with refusing((ValueError, TypeError), f"{place} must be whole", _AGAIN):
+            fields = json.loads(text)
+            if not isinstance(fields, dict) or type(fields.get("format")) is not int:
+                raise ValueError("no format in it")
+        if fields["format"] != FORMAT:
+            raise InputError(
+                f"an exported model must be of format {FORMAT}, which this jgs reads",
+                f"format {fields['format']}, written by jgs {fields.get('jgs')}",
+                "Install that version of jgs, or export the run again with this one.",
+            )
+        with refusing((ValueError, TypeError), f"{place} must be whole", _AGAIN):
+            return cls(**fields)

@@ -1,0 +1,235 @@
+"""`Store`: the graph and the features that an exported model reads, with room for new nodes."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+import scipy
+
+from jgs.data.values import normalized
+from jgs.errors import InputError
+from jgs.export.spec import COLUMNS, ROWS, Spec
+from jgs.files.room import shared, with_room, with_rows
+from jgs.graph import Graph, SparseFeatures
+from jgs.graph.appended import inserted
+from jgs.graph.checks import check_paired, check_range, id_array, node_ids
+from jgs.graph.device import as_device
+from jgs.graph.rows import row_offsets
+from jgs.graph.weights import check_weights, weight_prefix_sums
+
+_SPARSE = ("indptr", "indices", "values")
+
+
+class NewNodes(NamedTuple):
+    """Nodes that are in a request alone, with their features and edges.
+
+    Fields (`n` new nodes, after the `N` of the graph):
+      features: `[n, F]`, an array or a SciPy sparse matrix; row `i` is that of node `N + i`.
+      src, dst: int `[m]`, edges `src[j] -> dst[j]` between any nodes, new ones too. A node
+        reads the sources of its edges. An edge that counts both ways is given both ways. Edges
+        into nodes of the graph come after the ones that these have.
+      edge_weight: float `[m]`, for a model that reads weights, or None.
+      raw: whether the features are still to be normalised as the run's were (see `Spec`).
+
+    Edges into new nodes alone cost time for themselves. An edge into a node of the graph costs
+    a copy of all edges.
+    """
+
+    features: Any
+    src: Any
+    dst: Any
+    edge_weight: Any = None
+    raw: bool = False
+
+
+class Store:
+    """The arrays that a program reads, of one graph. They are not changed: new nodes have
+    arrays of their own, whose pages are those of the graph.
+
+    Fields:
+      num_nodes, num_edges: of the graph.
+      arrays: by name, as the program takes them, without new nodes.
+    """
+
+    def __init__(
+        self,
+        spec: Spec,
+        graph: Graph,
+        features: Any,
+        new_nodes: int,
+        new_edges: int,
+        device: Any,
+    ):
+        _check(spec, graph, features)
+        self._spec, self._device, self._most = spec, device, (new_nodes, new_edges)
+        self.num_nodes, self.num_edges = graph.num_nodes, graph.num_edges
+        self._nodes = graph.num_nodes + new_nodes
+        self._edges = max(spec.least_edges, graph.num_edges + new_edges)
+        names = ["indices"]
+        names += ["edge_weight", "edge_weight_prefix"] if "edge_weight" in spec.inputs else []
+        self._of_edges = {name: shared(getattr(graph, name)) for name in names}
+        self._indptr = shared(graph.indptr)
+        if spec.sparse:
+            # A new row may have twice as many entries as the longest one.
+            self._row = max(1, min(2 * features.max_row, spec.num_features))
+            self._features = {n: shared(getattr(features, n)) for n in _SPARSE}
+        else:
+            self._features = {"": shared(features)}
+        self.arrays = self._put(self._graph_arrays(None) | self._feature_arrays(None))
+
+    def with_new(self, new: NewNodes) -> tuple[int, dict[str, jax.Array]]:
+        """The number of new nodes, and the arrays with these. Raises `InputError`."""
+        rows = self._rows(new)
+        num, total = rows.shape[0], self.num_nodes + rows.shape[0]
+        src, dst = ids_below("src", new.src, total), ids_below("dst", new.dst, total)
+        check_paired("src and dst", src, dst)
+        if dst.size > self._most[1]:
+            raise _too_many("edges", dst.size, self._most[1])
+        order = np.argsort(dst, kind="stable")
+        edges = {"indices": src[order]}
+        if "edge_weight" in self._of_edges:
+            weight = np.ones(dst.size) if new.edge_weight is None else new.edge_weight
+            edges["edge_weight"] = check_weights(weight, dst.size)[order]
+        graph = self._graph_arrays((dst[order], edges))
+        return num, self._put(graph | self._feature_arrays(rows))
+
+    def _graph_arrays(self, new: tuple[np.ndarray, dict[str, Any]] | None) -> dict[str, Any]:
+        """The graph's arrays with new edges, whose targets ascend."""
+        num_nodes, num_edges = self.num_nodes, self.num_edges
+        ends = np.full(self._nodes - num_nodes, num_edges, np.int64)
+        if new is None:
+            arrays = {n: with_room(array, self._edges) for n, array in self._of_edges.items()}
+            return {"indptr": with_rows(self._indptr, ends, self._nodes + 1), **arrays}
+        dst, edges = new
+        if dst.size == 0 or dst[0] >= num_nodes:  # the rows of new nodes come last
+            counts = np.bincount(dst - num_nodes, minlength=ends.size)
+            ends += np.cumsum(counts)
+            if "edge_weight" in edges:
+                sums = weight_prefix_sums(row_offsets(counts), edges["edge_weight"])
+                edges = edges | {"edge_weight_prefix": sums}
+            arrays = {n: with_rows(a, edges[n], self._edges) for n, a in self._of_edges.items()}
+            return {"indptr": with_rows(self._indptr, ends, self._nodes + 1), **arrays}
+        indptr = np.concatenate([self._indptr, ends])
+        at = indptr[dst + 1]
+        indptr = indptr + row_offsets(np.bincount(dst, minlength=self._nodes))
+        arrays = {n: inserted(self._of_edges[n], at, added) for n, added in edges.items()}
+        if "edge_weight" in arrays:
+            arrays["edge_weight_prefix"] = weight_prefix_sums(indptr, arrays["edge_weight"])
+        return {"indptr": indptr, **{n: with_room(a, self._edges) for n, a in arrays.items()}}
+
+    def _feature_arrays(self, rows: Any) -> dict[str, Any]:
+        """The features' arrays with new rows, a CSR matrix for sparse features."""
+        own, size = self._features, self._nodes
+        if not self._spec.sparse:
+            rows = (
+                np.empty((0, self._spec.num_features), own[""].dtype) if rows is None else rows
+            )
+            return {"features": with_rows(own[""], rows, size)}
+        entries = own["indices"].size
+        ends = np.full(size - self.num_nodes, entries, np.int64)
+        given: dict[str, Any] = {"indices": [], "values": []}
+        if rows is not None:
+            counts = np.diff(rows.indptr)
+            ends += np.cumsum(np.pad(counts, (0, ends.size - counts.size)))
+            given = {"indices": rows.indices, "values": rows.data}
+        room = max(1, entries + self._most[0] * self._row)
+        arrays = {n: with_rows(own[n], np.asarray(given[n]), room) for n in given}
+        arrays["indptr"] = with_rows(own["indptr"], ends, size + 1)
+        row = {"features.row": np.zeros(self._row, bool)}
+        return row | {f"features.{name}": array for name, array in arrays.items()}
+
+    def _rows(self, new: NewNodes) -> Any:
+        """The features of new nodes in the form of the graph's, checked."""
+        spec, rows = self._spec, new.features
+        if isinstance(rows, SparseFeatures):
+            rows = rows.to_scipy()
+        if not hasattr(rows, "tocsr"):
+            rows = np.asarray(rows)
+        if (
+            len(rows.shape) != 2
+            or rows.shape[1] != spec.num_features
+            or rows.dtype.kind not in "fiub"
+        ):
+            raise InputError(
+                f"the features of new nodes must be numbers [n, {spec.num_features}]",
+                f"{rows.dtype}{list(rows.shape)}",
+                "Give the columns that the model was trained with.",
+            )
+        if rows.shape[0] > self._most[0]:
+            raise _too_many("nodes", rows.shape[0], self._most[0])
+        values = rows.data if hasattr(rows, "tocsr") else rows
+        if not np.isfinite(values).all():
+            raise InputError(
+                "the features of new nodes must be finite", "NaN or infinity", "Clean them."
+            )
+        if new.raw:
+            rows = self._normalized(rows)
+        if not spec.sparse:
+            dense = rows.toarray() if hasattr(rows, "tocsr") else rows
+            return dense.astype(spec.feature_dtype)
+        csr = scipy.sparse.csr_matrix(rows, dtype=np.float32)
+        csr.sum_duplicates()
+        if (longest := int(np.diff(csr.indptr).max(initial=0))) > self._row:
+            raise InputError(
+                f"a new node must have at most {self._row} features that are not 0",
+                longest,
+                "Load the model with a graph and features that hold the node.",
+            )
+        return csr
+
+    def _normalized(self, rows: Any) -> Any:
+        if self._spec.normalization == COLUMNS:
+            raise InputError(
+                "raw features must be of a run whose columns were not standardized",
+                self._spec.normalization,
+                "Shift and scale them by the training nodes' means and deviations.",
+            )
+        if self._spec.normalization != ROWS:
+            return rows
+        rows = rows.tocsr() if hasattr(rows, "tocsr") else rows
+        return normalized("new nodes", rows.astype(np.float32))
+
+    def _put(self, arrays: dict[str, Any]) -> dict[str, jax.Array]:
+        """The arrays where the program runs, 64-bit ones too."""
+        if self._device.platform == "cpu":
+            return {name: as_device(array) for name, array in arrays.items()}
+        with jax.enable_x64(True):
+            return jax.device_put(arrays, self._device)
+
+
+def ids_below(name: str, value: Any, total: int) -> np.ndarray:
+    """`value`, which is called `name`, as int32 `[n]`, ids of the `total` nodes of a request.
+    Raises `InputError`."""
+    value = np.empty(0, np.int32) if isinstance(value, list) and not value else value
+    ids, remedy = id_array(name, value, total), "Give ids of the graph's nodes, or of new ones."
+    check_range(f"{name} must be ids of the {total} nodes,", ids, total, remedy)
+    return node_ids(name, ids, total)
+
+
+def _check(spec: Spec, graph: Graph, features: Any) -> None:
+    """Raises `InputError` unless the graph and the features are such as the program reads."""
+    if not isinstance(graph, Graph):
+        raise InputError("graph must be a jgs.Graph", type(graph).__name__, "Make or open one.")
+    if "edge_weight" in spec.inputs and graph.edge_weight is None:
+        raise InputError("the graph must have edge weights", "none", "Give edge_weight to it.")
+    form = "SparseFeatures" if spec.sparse else f"a matrix of {spec.feature_dtype}"
+    shape = tuple(getattr(features, "shape", ()))
+    good = isinstance(features, SparseFeatures) == spec.sparse
+    if good and not spec.sparse:
+        good = getattr(features, "dtype", None) == np.dtype(spec.feature_dtype)
+    if not good or shape != (graph.num_nodes, spec.num_features):
+        raise InputError(
+            f"features must be {form} [{graph.num_nodes}, {spec.num_features}]",
+            f"a {type(features).__name__} {list(shape)}",
+            "Give those of the graph's nodes, as in training.",
+        )
+
+
+def _too_many(what: str, number: int, most: int) -> InputError:
+    return InputError(
+        f"a request must have at most {most} new {what}",
+        number,
+        f"Ask for fewer at a time, or load the model with new_{what}={number}.",
+    )

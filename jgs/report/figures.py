@@ -1,0 +1,129 @@
+"""The figures of a report, in NumPy: counts by class, by degree, and of probabilities."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from jgs.train.evaluation.metrics import confusion
+
+_Z = 1.96  # standard deviations on each side of an interval of 95 %
+
+
+class ByClass(NamedTuple):
+    """Figures of each of `C` classes or labels.
+
+    Fields:
+      right, given, true: int64 `[C]`; the rows for which it is predicted and right, for which
+        it is predicted, and whose label it is.
+      precision, recall, f1: float64 `[C]`; `right / given`, `right / true`, and their harmonic
+        mean `2 right / (given + true)`; NaN where that is 0 / 0.
+    """
+
+    right: np.ndarray
+    given: np.ndarray
+    true: np.ndarray
+    precision: np.ndarray
+    recall: np.ndarray
+    f1: np.ndarray
+
+
+def by_class(given: np.ndarray, true: np.ndarray, num_classes: int) -> ByClass:
+    """The figures of predictions `given` and labels `true`, int `[n]`, or `[n, C]` of which
+    NaN labels do not count."""
+    if true.ndim == 2:
+        counts = list(confusion(given, true).astype(np.int64))
+    else:
+        classes = true[given == true], given, true
+        counts = [np.bincount(part, minlength=num_classes) for part in classes]
+    right, given, true = counts
+    ways = (right, given), (right, true), (2 * right, given + true)
+    return ByClass(*counts, *(_ratio(a, b) for a, b in ways))
+
+
+def confusion_matrix(given: np.ndarray, true: np.ndarray, num_classes: int) -> np.ndarray:
+    """int64 `[C, C]`: in row `i` and column `j` the number of rows of class `i` for which `j`
+    is predicted."""
+    counts = np.bincount(true.astype(np.int64) * num_classes + given, minlength=num_classes**2)
+    return counts.reshape(num_classes, num_classes)
+
+
+def confused_pairs(
+    given: np.ndarray, true: np.ndarray, most: int
+) -> list[tuple[int, int, int]]:
+    """The most frequent mistakes, at most `most`: the class, the predicted class, and the
+    number of rows. Equal numbers are in order of the classes."""
+    wrong = given != true
+    pairs, count = np.unique(np.stack([true, given])[:, wrong], axis=1, return_counts=True)
+    first = np.argsort(-count, kind="stable")[:most]
+    return [
+        (int(a), int(b), int(n)) for (a, b), n in zip(pairs.T[first], count[first], strict=True)
+    ]
+
+
+class Bin(NamedTuple):
+    """A bin: its name, the number of rows, its figure, and an interval of 95 % or None."""
+
+    name: str
+    rows: int
+    value: float
+    interval: tuple[float, float] | None = None
+
+
+def degree_bins(degree: np.ndarray) -> list[tuple[str, np.ndarray]]:
+    """The rows of each range of degrees: 0, 1, 2-3, 4-7, 8-15, ...; without empty ranges."""
+    level = np.frexp(degree.astype(np.float64))[1]  # 0 for 0, 1 for 1, 2 for 2-3, ...
+    found = []
+    for k in np.unique(level).tolist():
+        low, high = (1 << k) >> 1, max((1 << k) - 1, 0)
+        name = str(low) if low == high else f"{low:,}–{high:,}"
+        found.append((name, np.flatnonzero(level == k)))
+    return found
+
+
+def share(right: np.ndarray) -> tuple[float, tuple[float, float]]:
+    """The share of true values, and its interval of 95 % (Wilson, "Probable inference, the law
+    of succession, and statistical inference", 1927)."""
+    n, p = right.size, float(np.mean(right))
+    middle, spread = p + _Z**2 / (2 * n), _Z * np.sqrt(p * (1 - p) / n + _Z**2 / (4 * n * n))
+    scale = 1 + _Z**2 / n
+    low, high = float((middle - spread) / scale), float((middle + spread) / scale)
+    return p, (max(low, 0.0), min(high, 1.0))
+
+
+class Calibration(NamedTuple):
+    """How far probabilities hold, in `B` bins of equal width; empty ones are left out.
+
+    Fields:
+      low, high: float64 `[B]`, the bounds of each bin.
+      number: int64 `[B]`, how many probabilities it has.
+      mean: float64 `[B]`, their mean.
+      share: float64 `[B]`, the share of events.
+      error: the expected calibration error (Guo et al., "On calibration of modern neural
+        networks", 2017, equation 3): the mean of `|share - mean|`, weighted by `number`.
+    """
+
+    low: np.ndarray
+    high: np.ndarray
+    number: np.ndarray
+    mean: np.ndarray
+    share: np.ndarray
+    error: float
+
+
+def calibration(probability: np.ndarray, event: np.ndarray, num_bins: int = 10) -> Calibration:
+    """The `Calibration` of probabilities `[n]` of events, bool `[n]`."""
+    place = np.clip((probability * num_bins).astype(int), 0, num_bins - 1)
+    count = np.bincount(place, minlength=num_bins)
+    some = np.flatnonzero(count)
+    mean, hits = (
+        np.bincount(place, of.astype(np.float64), num_bins)[some] / count[some]
+        for of in (probability, event)
+    )
+    error = float(np.sum(count[some] * np.abs(hits - mean)) / max(count.sum(), 1))
+    return Calibration(some / num_bins, (some + 1) / num_bins, count[some], mean, hits, error)
+
+
+def _ratio(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    return np.divide(a, b, out=np.full(len(a), np.nan), where=b > 0)

@@ -1,0 +1,121 @@
+"""`Judged`: what a run predicts for a split, beside the labels."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from jgs.data.values import SPLITS
+from jgs.errors import InputError
+from jgs.predict import Predictions, Run
+from jgs.predict.moments import MomentRun
+from jgs.predict.types import named
+from jgs.train.loop.open_data import open_data
+
+MOST = 100_000  # rows that are judged; of more rows a sample is
+_VALUES = 1 << 26  # of several labels a row: labels that are judged
+CLASSES, LABELS, NUMBERS = "classes", "labels", "numbers"
+
+
+@dataclass(frozen=True, eq=False)
+class Judged:
+    """The predictions of a run for `n` rows of a split, which are nodes, or nodes at moments.
+
+    Fields:
+      kind: `CLASSES`, one of `C` classes a row; `LABELS`, any of `C` labels; or `NUMBERS`.
+      split: its name.
+      total: the rows of the split that have a label. `n` is smaller where that is too many.
+      nodes: int32 `[n]`, ids of the data set.
+      time: int64 `[n]`, the moments; or None.
+      truth: int32 `[n]`, or float32 `[n, C]` of 0, 1 and NaN for none, or float32 `[n]`.
+      prediction: int32 `[n]`, bool `[n, C]`, or float32 `[n]`.
+      probability: of the predicted class float32 `[n]`, of each label `[n, C]`; or None.
+      degree: int64 `[n]`, the nodes' in-edges; None at moments, for which it changes.
+      names: the names of the `C` classes or labels.
+      run, data: the opened run, and its `jgs.train.loop.data.Data`.
+    """
+
+    kind: str
+    split: str
+    total: int
+    nodes: np.ndarray
+    time: np.ndarray | None
+    truth: np.ndarray
+    prediction: np.ndarray
+    probability: np.ndarray | None
+    degree: np.ndarray | None
+    names: list[str]
+    run: Run
+    data: Any
+
+    @property
+    def right(self) -> np.ndarray:
+        """bool `[n]` or `[n, C]`: where the prediction is the truth."""
+        return self.prediction == (self.truth > 0.5 if self.kind == LABELS else self.truth)
+
+    @property
+    def known(self) -> np.ndarray:
+        """bool, as `truth`: where there is a label."""
+        return ~np.isnan(self.truth)
+
+    def in_graph(self, nodes: Any) -> Any:
+        """The ids in `data.graphs` of nodes of the data set."""
+        return _in_graph(self.data, nodes)
+
+    def node_name(self, node: int) -> str:
+        """The node's id in the user's tables, or its type and the id in it, or its id."""
+        if self.run.node_ids is not None:
+            return str(self.run.node_ids[node])
+        if self.run.schema is not None:
+            ((kind,), (place,)) = named(self.run.schema, np.array([node], np.int32))
+            return f"{kind} {place}"
+        return f"node {node}"
+
+
+def judge(run: Run, split: str) -> Judged:
+    """The predictions of a run of `--task nodes` for a split, of at most `MOST` rows. Raises
+    `InputError` for a split without labels."""
+    data, time = open_data(run.config), None
+    if isinstance(run, MomentRun):
+        assert data.table is not None
+        nodes, time = run.rows(split)
+        truth = np.asarray(data.table.labels)[data.table.split == SPLITS.index(split)]
+    else:
+        nodes = run.split(split)
+        truth = np.asarray(data.host_labels[_in_graph(data, nodes)])
+    some = _labelled(truth)
+    if not some.size:
+        raise InputError(f"the {split} split must have labels", "none", "Choose another.")
+    most, total = max(1, min(MOST, _VALUES // max(truth[0].size, 1))), some.size
+    if total > most:
+        rng = np.random.default_rng(run.config.seed)
+        some = np.sort(rng.choice(some, most, replace=False))
+    nodes, truth, degree = nodes[some], truth[some], None
+    if time is None:
+        found = run.predict(nodes)
+        own, indptr = _in_graph(data, nodes), np.asarray(data.graphs[0].indptr)
+        degree = indptr[own + 1] - indptr[own]
+    else:
+        time = time[some]
+        found = run.predict(nodes, time=time)
+    prediction, probability = found if isinstance(found, Predictions) else (found, None)
+    kind = LABELS if run.multilabel else NUMBERS if run.numbers else CLASSES
+    names = range(run.num_classes) if run.class_names is None else run.class_names
+    return Judged(
+        *(kind, split, total, nodes, time, truth, prediction, probability, degree),
+        *([str(name) for name in names], run, data),
+    )
+
+
+def _in_graph(data: Any, nodes: Any) -> Any:
+    return nodes if data.own_ids is None else data.own_ids[nodes]
+
+
+def _labelled(truth: np.ndarray) -> np.ndarray:
+    """The rows that have a label: a class, a number, or any of several labels."""
+    if truth.dtype.kind in "iu":
+        return np.flatnonzero(truth >= 0)
+    given = ~np.isnan(truth)
+    return np.flatnonzero(given.any(axis=1) if truth.ndim == 2 else given)

@@ -1,0 +1,102 @@
+"""`PartedData`: the parts of a data set, on ranks."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from jgs.data.parts import open_parts
+from jgs.dist.batches.rank_parts import RankParts
+from jgs.dist.batches.ranks import rank_loader
+from jgs.dist.communicators.collect import rows_on_all
+from jgs.dist.communicators.comm import Communicator
+from jgs.sampling import Loader, Sampler
+from jgs.sampling.base import State
+from jgs.sampling.loading.items import num_items
+from jgs.train.config import Config
+from jgs.train.loop.data import Data, Samplers, States, check_types, refuse_empty
+from jgs.train.loop.model import takes_types
+
+
+class PartedData(Data):
+    """The `P` parts of a data set, `P / R` on each of `R` ranks; see `Data`.
+
+    Every batch has `batch_size * R` seeds, equally many from each part. Runs with equal
+    `batch_size * R` have the same batches, up to the order of nodes.
+    """
+
+    direct = False
+
+    def __init__(self, config: Config, comm: Communicator, pairs: bool = False):
+        assert config.partition is not None
+        parts = open_parts(config.partition, config.verification())
+        # That every part has training nodes is checked with the seeds.
+        if not pairs and parts.label_table is None:
+            refuse_empty(parts, "val", "test")
+        super().__init__(config, comm, parts)
+        self._parts, self.own_ids = parts, parts.new_ids
+        self._ranks = RankParts(comm, parts, takes_types(config))
+        check_types(config, parts.name, parts.schema, self._ranks.features[0])
+        self._describe(self._ranks.features, parts.schema)
+        seeds = [part["seeds"] for part in parts.manifest["parts"]]
+        self.num_seeds = sum(seeds)
+        self.num_steps = -(-max(seeds) * self._ranks.per_rank // config.batch_size)
+        self.digests = {"parts": parts.parts_id}
+        self.graphs = self._ranks.graphs(config.mode)
+        self.offsets, self.features = self._ranks.offsets, self._ranks.features
+
+    def state_of(self, sampler: Sampler, folder: Path | None) -> State:
+        if self._items is None:
+            self._ranks.check(self._config.batch_size, sampler, self._config.mode)
+        return super().state_of(sampler, folder)
+
+    def loader(
+        self,
+        sampler: Samplers,
+        key: jax.Array,
+        reduce: str | None,
+        states: States,
+        judged: tuple[Any, Any] | None = None,
+        size: int | None = None,
+        device: Any = None,
+    ) -> Loader:
+        config = self._config
+        items, before = judged or (self._items, self._before)
+        size = size or config.batch_size
+        in_place = True if reduce is not None else None  # None: rows of types alone
+        if judged:  # every rank has a share of each batch
+            size = max(1, min(size, num_items(items) // self.comm.size))
+        return rank_loader(
+            self.comm,
+            self._ranks,
+            size,
+            sampler,
+            key=key,
+            shuffle=judged is None,
+            by_time=None if judged else self._by_time,
+            one_key=judged is not None,
+            mode=config.mode,
+            graphs=self._graphs(sampler),
+            cache=config.cache,
+            cache_memory=config.cache_memory << 20,
+            wire=config.wire,
+            prefetch=config.prefetch,
+            age=config.state_age,
+            in_place=in_place if self.in_place else False,
+            states=states,
+            items=items,
+            before=before,
+            device=device,
+        )
+
+    def train_nodes(self) -> np.ndarray:
+        return rows_on_all(self.comm, self._ranks.own_seeds())
+
+    def split(self, name: str) -> list[np.ndarray]:
+        ids = getattr(self._parts, f"{name}_idx")
+        bounds = self.offsets[self.comm.rank :][: self.comm.num_local + 1]
+        return [np.asarray(ids[a:b]) for a, b in pairwise(np.searchsorted(ids, bounds))]

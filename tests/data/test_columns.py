@@ -1,0 +1,204 @@
+"""What the columns of a user's table become, kept with the data set; and drawn splits."""
+
+import json
+
+import jax
+import numpy as np
+import pandas
+import pytest
+
+import jgs
+from jgs import InputError
+from jgs.data import FeatureColumns, load, split_nodes
+from jgs.data.plain import load_plain
+from jgs.train.__main__ import main as train
+
+DAYS = ["2020-01-01", "2020-01-02", None, "2020-01-03", "2020-01-05", "2020-01-05"]
+NODES = {
+    "id": range(6),
+    "label": list("ababab"),
+    "split": ["train", "train", "train", "val", "test", "test"],
+    "age": [10, 20, None, 40, 50, 60],
+    "zip": ["01", "1", "01", "02", "02", ""],
+    "joined": DAYS,
+    "member": [True, False, None, True, True, True],
+    "name": [f"n{i}" for i in range(6)],
+    "serial": range(6),
+}
+ENCODE = {"age": "standard", "zip": "category", "name": "hash:4", "serial": "drop"}
+SPLITS = ("train", "val", "test")
+
+
+@pytest.fixture
+def folder(tmp_path):
+    pandas.DataFrame(NODES).to_csv(tmp_path / "nodes.csv", index=False)
+    pandas.DataFrame({"src": range(6), "dst": [1, 2, 3, 4, 5, 0]}).to_csv(
+        tmp_path / "edges.csv", index=False
+    )
+    return tmp_path
+
+
+def test_each_kind_is_fitted_on_training_rows_and_kept(folder, tmp_path):
+    text = ",".join(f"{name}:{kind}" for name, kind in ENCODE.items())
+    data, same = load(folder, encode=ENCODE), load(folder, encode=text)
+    rows, names = np.asarray(data.features), data.feature_columns.names
+    assert np.array_equal(rows, same.features)
+    assert names == (
+        *("age", "age missing", "zip=01", "zip=02", "zip=1", "zip missing"),
+        *("joined", "joined missing", "member", "member missing"),
+        *(f"name[{i}]" for i in range(4)),
+    )
+    column = dict(zip(names, rows.T.tolist(), strict=True))
+    # Of the training rows 10 and 20 are known: mean 15, deviation 5. The same of the days.
+    assert column["age"] == [-1, 1, 0, 5, 7, 9]
+    assert column["age missing"] == [0, 0, 1, 0, 0, 0]
+    assert column["joined"] == [-1, 1, 0, 3, 7, 7]
+    assert column["zip=01"] == [1, 0, 1, 0, 0, 0]
+    assert column["zip missing"] == [0, 0, 0, 0, 0, 1]
+    assert column["member"] == [1, 0, 0, 1, 1, 1]
+    # `printf n0 | b2sum -l 64` begins with 29, n1's with d9 and so on: modulo 4.
+    assert rows[:, -4:].argmax(axis=1).tolist() == HASHED
+    assert rows[:, -4:].sum() == 6
+
+    data.save(tmp_path / "saved")
+    kept = load(tmp_path / "saved").feature_columns
+    assert kept == data.feature_columns
+    assert kept == FeatureColumns.from_json(json.loads(json.dumps(kept.to_json())))
+    assert np.array_equal(kept.encode(folder / "nodes.csv"), rows)
+    new = {"age": [25], "zip": ["77"], "joined": ["2020-01-04"], "member": [False], "name": "x"}
+    got = kept.encode({name: np.array([v[0]], object) for name, v in new.items()})
+    assert got[0, :10].tolist() == [2, 0, 0, 0, 0, 0, 5, 0, 0, 0]
+
+    flags = f"--fanouts 2 --batch-size 2 --epochs 1 --no-progress --run-dir {tmp_path}/run"
+    argv = ["--dataset", str(folder), "--data-options", f"encode={text}", *flags.split()]
+    assert train(argv) == 0
+    run = jgs.open_run(tmp_path / "run", progress=False)  # it has them too, for new rows
+    assert run.feature_columns == kept
+
+
+HASHED = [1, 1, 2, 0, 0, 1]
+
+
+def test_what_nothing_is_said_of(folder):
+    """Numbers stay, so that runs of earlier versions go on."""
+    data = load(folder, max_categories=5)
+    kinds = {c.name: c.becomes for c in data.feature_columns.columns}
+    assert kinds == {
+        "age": "number + missing",
+        "zip": "number + missing",
+        "joined": "date + missing",
+        "member": "number + missing",
+        "name": "hash:5",
+        "serial": "number",
+    }
+    assert np.asarray(data.features)[:, 0].tolist() == [10, 20, 0, 40, 50, 60]
+    became = load(folder, standardize=True).feature_columns
+    assert [c.kind for c in became.columns][:5] == [
+        *("standard", "standard", "date", "number", "category")
+    ]
+    halves = load(folder, encode="joined:drop,name:drop", normalize_features=True)
+    table = pandas.read_csv(folder / "nodes.csv")
+    np.testing.assert_allclose(np.asarray(halves.features).sum(axis=1), 1, rtol=1e-6)
+    assert np.array_equal(halves.feature_columns.encode(table), halves.features)
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"encode": "age:onehot"}, "must be NAME:KIND, with a kind of number, standard"),
+        ({"encode": "age:number:3"}, "or hash:K of K columns; got 'age:number:3'"),
+        ({"encode": {"aeg": "drop"}}, "nodes.csv must have a column 'aeg'"),
+        ({"encode": "label:drop"}, "nodes.csv must have a column 'label'"),
+        ({"encode": "name:number"}, "must be numbers; got 'n0' in row 0. Give it the kind cat"),
+        ({"encode": "name:date"}, "must be dates; got n0 at row with one 0"),
+        ({"encode": "serial:date"}, "must be dates; got numbers. Give it the kind number"),
+        ({"max_categories": 0}, "max_categories must be 1 or more"),
+        ({"split": "0.5,0.5"}, "must be three shares with commas between; got '0.5,0.5'"),
+        ({"split": "0.5,0.5,0.5"}, "must be at most 1 together, and train above 0"),
+        ({"stratify": True}, "stratify must be beside the option split"),
+    ],
+)
+def test_wrong_options_are_refused_in_one_line(folder, options, says):
+    with pytest.raises(InputError) as caught:
+        load(folder, **options)
+    assert says in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_other_rows_must_fit():
+    fitted = FeatureColumns.fit({"x": np.array([1.0, 2.0]), "v": np.eye(2)}, {"x": "standard"})
+    for table, says in (
+        ({"v": np.eye(2)}, "must have a column 'x'"),
+        (
+            {"x": np.array([np.nan, 1]), "v": np.eye(2)},
+            "a value in every row*got none at row 0",
+        ),
+        ({"x": np.ones(2), "v": np.eye(3)[:2]}, "must have 2 numbers a row; got 3"),
+    ):
+        with pytest.raises(InputError) as caught:
+            fitted.encode(table, "new")
+        for piece in says.split("*"):
+            assert piece in str(caught.value)
+    with pytest.raises(InputError, match="feature columns must be as"):
+        FeatureColumns.from_json({"columns": [{"name": "x"}]})
+
+
+def test_a_stratified_split_has_each_class_in_its_share(folder):
+    labels = np.repeat([0, 1, 2, 3, -1], [100, 7, 3, 1, 5])
+    found = split_nodes(jax.random.key(1), labels, stratify=True)
+    counts = [np.bincount(labels[found[name]], minlength=4).tolist() for name in SPLITS]
+    # By the largest remainder: 7 has 4.2, 1.4 and 1.4; 3 has 1.8, 0.6 and 0.6; 1 has 0.6.
+    assert counts == [[60, 4, 2, 1], [20, 2, 1, 0], [20, 1, 0, 0]]
+    ids = np.concatenate(list(found.values()))
+    assert sorted(ids.tolist()) == list(range(111))
+    again = split_nodes(jax.random.key(1), labels, stratify=True)
+    other = split_nodes(jax.random.key(2), labels, stratify=True)
+    assert all(np.array_equal(found[name], again[name]) for name in SPLITS)
+    assert not np.array_equal(found["train"], other["train"])
+    for partitionable in (True, False):
+        with jax.threefry_partitionable(partitionable):
+            ten = split_nodes(jax.random.key(1), np.zeros(10, int))
+        assert (ten["val"].tolist(), ten["test"].tolist()) == ([7, 9], [4, 6])
+    names = np.array(["d", "c", "b", "a", ""])[np.where(labels < 0, 4, labels)]
+    by_name = split_nodes(jax.random.key(1), names)
+    assert [by_name[name].size for name in SPLITS] == [67, 22, 22]
+    some = split_nodes(jax.random.key(1), labels, train=0.1, val=0, test=0.1, stratify=True)
+    assert [some[name].size for name in SPLITS] == [11, 0, 11]
+    with pytest.raises(InputError, match="one class each; got several labels a node"):
+        split_nodes(jax.random.key(0), np.eye(4), stratify=True)
+
+    data = load(folder, split="0.5,0.25,0.25", stratify=True, split_seed=3, encode="age:drop")
+    drawn = split_nodes(
+        jax.random.key(3), data.labels, train=0.5, val=0.25, test=0.25, stratify=True
+    )
+    assert data.train_idx.tolist() == drawn["train"].tolist() != [0, 1, 2]
+    assert sorted(data.labels[data.train_idx].tolist()) == [0, 1]  # 1.5, 0.75 and 0.75 of 3
+    direct = jgs.data.Dataset.from_arrays(data.graph, data.features, data.labels, drawn)
+    assert np.array_equal(direct.test_idx, data.test_idx)
+
+
+def test_columns_of_edges(folder):
+    edges = {
+        "src": range(6),
+        "dst": [1, 2, 3, 4, 5, 0],
+        "kind": ["a", "b", "a", None, "b", "b"],
+        "since": [*DAYS[:2], "2020-01-02", *DAYS[3:]],
+        "code": list("uvwxyz"),
+        "split": ["train"] * 2 + ["test"] * 4,
+    }
+    pandas.DataFrame(edges).to_csv(folder / "edges.csv", index=False)
+    with pytest.raises(InputError, match="'kind' must be numbers"):
+        load(folder)
+    options = {"encode": "edges.kind:category,edges.since:date,edges.code:drop,serial:drop"}
+    for graph in (load(folder, **options).graph, load_plain(folder, "", **options).graph):
+        at = np.asarray(graph.edge_order)
+        columns = {name: np.empty_like(c) for name, c in graph.edge_columns.items()}
+        for name, column in graph.edge_columns.items():
+            columns[name][at] = column
+        assert sorted(columns) == ["kind", "since", "split"]
+        assert columns["since"].tolist() == [-1, 1, 1, 3, 7, 7]
+        assert columns["kind"].tolist() == [
+            *([1, 0, 0], [0, 1, 0], [1, 0, 0], [0, 0, 1], [0, 1, 0], [0, 1, 0])
+        ]
+    with pytest.raises(InputError, match="must have a column 'colour'"):
+        load(folder, encode="edges.colour:drop")

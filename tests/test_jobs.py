@@ -1,0 +1,71 @@
+"""The pages of docs/jobs run from files to predictions, and show what their commands write."""
+
+import csv
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+PAGES = Path(__file__).parents[1] / "docs" / "jobs"
+BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.DOTALL | re.MULTILINE)
+# The last file of each page.
+LAST = {
+    "classify_nodes": "predictions.csv",
+    "predict_links": "lists.csv",
+    "own_tables": "jobs.csv",
+    "many_hosts": "predictions.csv",
+}
+
+
+def rows_of(path):
+    with open(path, newline="") as file:
+        return list(csv.reader(file))
+
+
+def right(page, rows, folder):
+    """The share of the predictions that are right."""
+    if page == "predict_links":  # the items of a user's taste
+        taste = np.random.default_rng(0).integers(0, 10, 500)
+        pairs = [(row[0].split(":"), row[1].split(":")) for row in rows]
+        assert {(a[0], b[0]) for a, b in pairs} == {("user", "item")}
+        return np.mean([int(b[1]) % 10 == taste[int(a[1])] for a, b in pairs])
+    if page == "own_tables":
+        known = {row[0]: row[4] for row in rows_of(folder / "town" / "nodes.csv")}
+        return np.mean([known[node] == name for node, _, _, name in rows if known[node]])
+    data = np.load(folder / "papers.npz")
+    assert {int(row[0]) for row in rows} == set(data["test_idx"])
+    return np.mean([data["labels"][int(node)] == int(found) for node, found, _ in rows])
+
+
+@pytest.mark.parametrize("page", [path.stem for path in sorted(PAGES.glob("*.md"))])
+def test_a_job_ends_with_predictions(page, tmp_path):
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    written, shown = "", []
+    for language, text in BLOCK.findall((PAGES / f"{page}.md").read_text()):
+        if language == "text":
+            shown = text.splitlines()
+            # Probabilities may differ between machines; heads and rows of files do not.
+            same = [
+                line for line in shown if re.fullmatch(r"[a-z]\S+", line) and "." not in line
+            ]
+            assert all(line in written for line in same), written
+            continue
+        command = [sys.executable, "-c"] if language == "python" else ["bash", "-ec"]
+        done = subprocess.run(
+            [*command, text],
+            cwd=tmp_path,
+            env=os.environ | {"PATH": path},
+            capture_output=True,
+            text=True,
+            timeout=240,
+        )
+        assert done.returncode == 0, done.stderr
+        written = done.stdout + done.stderr
+    head, *rows = rows_of(tmp_path / LAST[page])
+    assert shown[1] == ",".join(head)
+    assert [line.split(",")[0] for line in shown[2:]] == [r[0] for r in rows[: len(shown) - 2]]
+    assert right(page, rows, tmp_path) > 0.7
