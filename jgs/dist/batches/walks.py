@@ -12,7 +12,7 @@ import numpy as np
 
 from jgs.dist.communicators.comm import OWN, SAME, Communicator
 from jgs.graph import Graph
-from jgs.models.skipgram import WalkBatch, draw_pairs, noise_prefix
+from jgs.models.skipgram import WalkBatch, count_visits, draw_pairs, noise_prefix
 from jgs.sampling import Loader, Seeds, Walker
 from jgs.sampling.loading.schedule import Schedule, SeedParts, graph_digest
 from jgs.settings import exact_integers
@@ -32,7 +32,7 @@ class WalkSource:
       walker: walks from the roots of `schedule`, which are distinct in a batch.
       state: what `walker.init(graph)` returned.
       schedule: that of all ranks' roots. Its batch size is a multiple of the number of ranks.
-      window, num_negatives: as for `jgs.models.skipgram.draw_pairs`.
+      prefix, window, num_negatives: as for `jgs.models.skipgram.draw_pairs`.
       cutoff: the cutoff of every root, or None.
     """
 
@@ -45,6 +45,7 @@ class WalkSource:
         walker: Walker,
         state: Any,
         schedule: Schedule,
+        prefix: np.ndarray,
         window: int,
         num_negatives: int,
         cutoff: int | None = None,
@@ -52,7 +53,7 @@ class WalkSource:
         self._comm, self._walker, self.schedules = comm, walker, [schedule]
         self._pairs, self._cutoff = (window, num_negatives), cutoff
         self._graph, self._state = comm.same(graph), comm.same(state)
-        self._prefix = comm.same(noise_prefix(graph, walker.length))
+        self._prefix = comm.same(prefix)
         self._own = schedule.batch_size // comm.size
         self.at_once = min(max(_WALKS_AT_ONCE // self._own, 1), len(schedule))
         self._sample = comm.program(self._draw, (SAME, SAME, SAME, SAME, OWN), OWN)
@@ -114,7 +115,8 @@ def walk_loader(
     together what one rank draws with as many walks a step. The loader yields an `OWN`
     `WalkBatch` a step. All ranks call it and iterate alike. `state` is what
     `walker.init(graph)` returned. With a `cutoff` walks follow edges before it alone
-    (`Seeds.time`). Raises `InputError`.
+    (`Seeds.time`). Negatives are drawn by how often walks visit a node
+    (`jgs.models.skipgram.count_visits`). Raises `InputError`.
     """
     nodes = np.arange(graph.num_nodes, dtype=np.int32)
     settings = repr((walker, num_walks, window, num_negatives))
@@ -127,7 +129,8 @@ def walk_loader(
         settings=settings,
         passes=num_walks,
     )
+    prefix = noise_prefix(count_visits(key, graph, walker, state, cutoff))
     source = WalkSource(
-        comm.clone(), graph, walker, state, schedule, window, num_negatives, cutoff
+        comm.clone(), graph, walker, state, schedule, prefix, window, num_negatives, cutoff
     )
     return Loader.over(source, prefetch if comm.concurrent else 0)

@@ -75,7 +75,7 @@ class Embed(Task):
         "sampler": "walk",
         "epochs": 3,
         "batch_size": 32,
-        "lr": 0.025,
+        "lr": 0.05,  # steps as word2vec's 0.025, see `damped_sgd`
     }
 
     def open(self, config: Config, comm: Communicator | None = None) -> EmbedJob:
