@@ -179,8 +179,8 @@ class Data:
         batches stay on the host."""
 
     @abstractmethod
-    def train_nodes(self) -> np.ndarray:
-        """int32, in any order: the training nodes of all ranks. All ranks call it alike."""
+    def train_nodes(self) -> list[np.ndarray]:
+        """For each local rank training nodes, int32; together those of all ranks are all."""
 
     @abstractmethod
     def split(self, name: str) -> list[np.ndarray]:

@@ -13,7 +13,7 @@ from flax import nnx
 
 from jgs.data.stored import columns
 from jgs.dist.communicators.broadcast import everywhere
-from jgs.dist.communicators.collect import all_degrees
+from jgs.dist.communicators.collect import all_degrees, rows_on_all
 from jgs.dist.communicators.comm import OWN, SAME
 from jgs.errors import InputError
 from jgs.graph import MiniBatch
@@ -64,6 +64,7 @@ class Job:
     objective: Objective
     sign = 1
     sent = False
+    _judged_by_own = False  # whether the objective is of this process's nodes, until `start`
     _hot: Any = None  # the feature rows that lie on the devices
     _degrees: Any = None  # for a model that reads degrees
 
@@ -102,10 +103,15 @@ class Job:
 
     def _make_metric(self) -> str:
         """Makes what `metric` computes, and returns its name."""
+        # One of the ranks may have refused its data, so none waits for the others here.
+        self._judged_by_own = self.comm.size > 1
+        return self._judge_by_nodes(np.concatenate(self.data.train_nodes()))
+
+    def _judge_by_nodes(self, train: np.ndarray) -> str:
+        """As `_judge_by`, of the training nodes."""
         labels = np.asarray(self.data.host_labels)
-        train = labels[self.data.train_nodes()]
         missing = labels.ndim == 2 and bool(np.isnan(labels).any())
-        return self._judge_by(train, self.data.num_classes, missing=missing)
+        return self._judge_by(labels[train], self.data.num_classes, missing=missing)
 
     def _judge_by(self, train: np.ndarray, num_classes: int, **kind: Any) -> str:
         """Makes the objective of an `Objective`'s arguments; returns the name of its metric."""
@@ -153,6 +159,8 @@ class Job:
         """Makes the loader and what `metric` needs; `key` decides the draws. `scratch` is the
         run folder or None; what samplers have computed of the graph is kept there."""
         config, data = self.config, self.data
+        if self._judged_by_own:  # means and weights are of all ranks' training nodes
+            self._judge_by_nodes(rows_on_all(self.comm, data.train_nodes()))
         listed = config.device_memory or config.feature_memory  # rows are read by node
         direct = data.direct and model.input_reduce is not None and not listed
         sampler = make_sampler(config, direct, lambda: model.message_widths)

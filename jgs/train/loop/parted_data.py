@@ -12,7 +12,6 @@ import numpy as np
 from jgs.data.parts import open_parts
 from jgs.dist.batches.rank_parts import RankParts
 from jgs.dist.batches.ranks import rank_loader
-from jgs.dist.communicators.collect import rows_on_all
 from jgs.dist.communicators.comm import Communicator
 from jgs.sampling import Loader, Sampler
 from jgs.sampling.base import State
@@ -93,8 +92,8 @@ class PartedData(Data):
             device=device,
         )
 
-    def train_nodes(self) -> np.ndarray:
-        return rows_on_all(self.comm, self._ranks.own_seeds())
+    def train_nodes(self) -> list[np.ndarray]:
+        return self._ranks.own_seeds()
 
     def split(self, name: str) -> list[np.ndarray]:
         ids = getattr(self._parts, f"{name}_idx")

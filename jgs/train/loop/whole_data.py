@@ -143,10 +143,10 @@ class WholeData(Data):
             then=inputs if reduce is not None else None,
         )
 
-    def train_nodes(self) -> np.ndarray:
+    def train_nodes(self) -> list[np.ndarray]:
         nodes = self.plain.train_idx
         assert nodes is not None  # which a task of nodes has
-        return nodes
+        return [nodes]
 
     def split(self, name: str) -> list[np.ndarray]:
         return [getattr(self.plain, f"{name}_idx")]
