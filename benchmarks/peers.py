@@ -84,7 +84,7 @@ _TGL_FROM_ARRAYS = """
                                        prop_time, history, window);
         }))"""
 RECBOLE = "recbole==1.2.1"
-GENSIM = ("gensim==4.4.0", "numpy==2.3.5", "scipy==1.16.3")
+GENSIM = ("gensim==4.4.0", "numpy==2.3.5", "scipy==1.16.3", "textblob==0.20.1")
 _MAKE_VENV = Path(__file__).parents[1] / "tools" / "make_venv.py"
 
 

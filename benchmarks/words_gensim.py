@@ -1,8 +1,8 @@
-"""One process of `benchmarks.words`: gensim's Word2Vec on given walks.
+"""One process of `benchmarks.words` and `.embeddings_gensim`: gensim's Word2Vec on given walks.
 
-The JSON argument has `walks`, a file of int32 `[n, T]`; `vectors`, the file to write, float32
-`[N, D]`; `num_nodes`; `width`, `window`, `negatives`, `epochs` and `workers`. It runs in
-gensim's environment.
+The JSON argument has `walks`, a file of int32 `[n, T]`, `num_nodes` after a walk's end;
+`vectors`, the file to write, float32 `[N, D]`; `num_nodes`; `width`, `window`, `negatives`,
+`epochs` and `workers`. It runs in gensim's environment.
 """
 
 import json
@@ -17,7 +17,8 @@ def main() -> None:
     task = json.loads(sys.argv[1])
     walks = np.load(task["walks"])
     order = np.random.default_rng(0).permutation(len(walks))
-    sentences = [[str(node) for node in walk] for walk in walks[order].tolist()]
+    num_nodes = task["num_nodes"]
+    sentences = [[str(v) for v in walk if v < num_nodes] for walk in walks[order].tolist()]
     model = Word2Vec(
         vector_size=task["width"],
         window=task["window"],
@@ -32,7 +33,7 @@ def main() -> None:
     began = time.perf_counter()
     model.train(sentences, total_examples=len(sentences), epochs=task["epochs"])
     seconds = time.perf_counter() - began
-    vectors = np.zeros((task["num_nodes"], task["width"]), np.float32)
+    vectors = np.zeros((num_nodes, task["width"]), np.float32)
     for node in map(int, model.wv.index_to_key):
         vectors[node] = model.wv[str(node)]
     np.save(task["vectors"], vectors)

@@ -35,6 +35,7 @@ _PAIRS = 0x70616972  # folded into the step's key, with which the walks are draw
 _VISITS = 0x76697374  # folded into the key of `count_visits`
 _VISIT_WALKS = (1 << 14, 1 << 20)  # the walks of one call, and the most of all calls
 _CURVATURE = 0.25  # the largest second derivative of the logistic loss
+_NEGATIVES_A_PLACE = 2  # with fewer, a step rests on too few nodes: labels are told less well
 _UNITS = 1 << 10  # of the noise weights, which are integers so that every device draws alike
 
 
@@ -131,7 +132,7 @@ def draw_pairs(
       prefix: int64 `[N]`, from `noise_prefix`.
       window: the widest window.
       num_negatives: the number `K` of negatives that a run of centers shares. A run has about
-        `K` places, so a walk reads about `T` negatives.
+        `K / 2` places, so a walk reads about `2 T` negatives.
     """
     num_runs = count_runs(nodes.shape[1], num_negatives)
     roots = nodes[:, 0]
@@ -148,9 +149,10 @@ def draw_pairs(
 
 
 def count_runs(num_places: int, num_negatives: int) -> int:
-    """The number `C` of a `WalkBatch`'s runs. A run has at least `num_negatives` places; a walk
-    of fewer places is one run."""
-    size = -(-num_places // max(num_places // num_negatives, 1))
+    """The number `C` of a `WalkBatch`'s runs. A run has at least half of `num_negatives`
+    places; a walk of fewer places is one run."""
+    least = max(num_negatives // _NEGATIVES_A_PLACE, 1)
+    size = -(-num_places // max(num_places // least, 1))
     return -(-num_places // size)
 
 

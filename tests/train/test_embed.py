@@ -101,6 +101,60 @@ def test_one_command_begins_the_run_and_goes_on_with_it(data, whole, tmp_path, m
     np.testing.assert_array_equal(mine, theirs)
 
 
+def word2vec(walks, num_nodes, width, window=10, negatives=5, rate=0.025):
+    """Word2vec's vectors float64 `[N, D]`: a step after each center, and negatives of its own
+    for each pair."""
+    rng = np.random.default_rng(0)
+    noise = np.cumsum(np.bincount(walks.ravel(), minlength=num_nodes) ** 0.75)
+    centers = (rng.random((num_nodes, width)) - 0.5) / width
+    contexts = np.zeros_like(centers)
+    for at, walk in enumerate(walks):
+        now = rate * (1 - at / len(walks))
+        for i, center in enumerate(walk):
+            reach = rng.integers(1, window + 1)
+            near = np.r_[walk[max(i - reach, 0) : i], walk[i + 1 : i + reach + 1]]
+            points = noise[-1] * rng.random(negatives * near.size)
+            others = np.r_[near, np.searchsorted(noise, points, side="right")]
+            label = np.arange(others.size) < near.size
+            slope = now * (1 / (1 + np.exp(-contexts[others] @ centers[center])) - label)
+            step = slope @ contexts[others]
+            np.add.at(contexts, others, -slope[:, None] * centers[center])
+            centers[center] -= step
+    return centers
+
+
+def test_the_defaults_learn_from_few_walks_what_word2vec_does(tmp_path):
+    """Ten groups, with edges of weight inside them and to a few hubs. With a rate or a noise
+    that is not word2vec's, five walks of each node do not yet tell the groups."""
+    rng, size, num_groups = np.random.default_rng(0), 400, 10
+    group = np.arange(size) % num_groups
+    src, inside = np.repeat(np.arange(size), 16), np.tile(np.arange(16) < 6, size)
+    hub = (size * rng.random(src.size) ** 2).astype(int)
+    own = (hub // num_groups * num_groups + group[src]) % size
+    dst, weight = np.where(inside, own, hub), rng.integers(1, 4, src.size)
+    path = tmp_path / "groups.npz"
+    np.savez(
+        path,
+        edge_index=np.stack([np.r_[src, dst], np.r_[dst, src]]),
+        edge_weight=np.tile(np.float32(weight * np.where(inside, 3, 1)), 2),
+        num_nodes=size,
+        labels=group,
+    )
+    options = {"weighted": True, "epochs": 1, "num_walks": 5, "dim": 32, "walk_length": 40}
+    job = embed.Embed().open(Config(dataset=path, task="embed", **options))
+    learner, walks = embed.EmbedLearner(job, jax.random.key(0), None), []
+    for batch in job.loader:
+        walks.append(np.asarray(batch.nodes))
+        learner.step(batch, None, False)
+    job.close()
+    nodes = np.concatenate(walks)
+    theirs = word2vec(nodes[nodes[:, 0] < size], size, 32)
+    mine = learner.arrays()["rows"][::2, :-1]
+    ours, wanted = (probe(rows, group)["macro_f1"] for rows in (mine, theirs))
+    assert wanted > 0.99
+    assert ours > wanted - 0.01
+
+
 @pytest.mark.parametrize(
     ("flags", "words"),
     [

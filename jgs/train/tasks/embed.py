@@ -66,9 +66,11 @@ class Embed(Task):
     shared_negatives: Annotated[
         int,
         Option(
-            "so many centers in a row share equally many drawn negatives", least=1, most=1 << 16
+            "so many drawn negatives are shared by half as many centers in a row",
+            least=1,
+            most=1 << 16,
         ),
-    ] = 16
+    ] = 32
 
     like = "embed"
     defaults: ClassVar[dict[str, Any]] = {
