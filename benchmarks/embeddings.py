@@ -58,9 +58,12 @@ ROOTS = {"blogcatalog": 10_312, "cora": 2_708, "acm": 7_167}  # how many nodes w
 def beside_features(data: str, root: str, embeddings: np.ndarray) -> dict[str, float]:
     """The probe's macro-F1 on features, on embeddings, and on both, all as unit rows."""
     found = jgs.data.load(data, root)
-    rows = found.features
+    rows = found.features.table("paper")
     matrix = scipy.sparse.csr_array((rows.values, rows.indices, rows.indptr), rows.shape)
-    both = [_unit(np.asarray(matrix.todense())), _unit(embeddings)]
+    own = np.zeros((len(embeddings), rows.shape[1]), np.float32)
+    (papers,) = found.graph.schema.ranges("paper")
+    own[papers.start : papers.stop] = matrix.todense()
+    both = [_unit(own), _unit(embeddings)]
     parts = {"features": both[0], "embeddings": both[1], "both": np.concatenate(both, axis=1)}
     split = found.labels, found.train_idx, found.test_idx
     return {f"{k} macro_f1": probe(part, *split)["macro_f1"] for k, part in parts.items()}
