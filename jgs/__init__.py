@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from jgs.allocator import keep_freed_memory
 from jgs.errors import InputError
+from jgs.lazy import lazily
 
 if TYPE_CHECKING:
     from jgs.devices import to_device
@@ -42,6 +43,7 @@ _PLACES = {name: "jgs.graph" for name in _GRAPHS} | {
     "open_run": "jgs.predict.open",
     "to_device": "jgs.devices",
 }
+_public = lazily("jgs", _PLACES)
 _SUBMODULES = (
     "data",
     "dist",
@@ -59,16 +61,10 @@ _SUBMODULES = (
 
 
 def __getattr__(name: str) -> Any:
-    """Imports the classes, the subpackages and `jgs.open_run` when they are first used.
-
-    Importing JAX takes most of a second, and Flax another. A command that has not yet imported
-    them answers `--help` and Ctrl-C at once.
-    """
-    if name in _PLACES:
-        return getattr(importlib.import_module(_PLACES[name]), name)
+    """Imports the classes, the subpackages and `jgs.open_run` when they are first used."""
     if name in _SUBMODULES:
         return importlib.import_module(f"jgs.{name}")
-    raise AttributeError(f"module 'jgs' has no attribute {name!r}")
+    return _public(name)
 
 
 def __dir__() -> list[str]:

@@ -11,7 +11,7 @@ import jgs
 JGS = Path(jgs.__file__).parent
 # From the bottom up; packages on one line may not import each other.
 LAYERS = (
-    ("errors", "allocator", "interrupts", "settings"),
+    ("errors", "allocator", "interrupts", "lazy", "settings"),
     ("devices",),
     ("command", "options"),
     ("tables",),

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from jgs.errors import InputError
+from jgs.errors import InputError, nearest
 from jgs.graph.checks import refuse_where
 from jgs.graph.device import as_numpy
 
@@ -45,7 +45,9 @@ def check_kind(kind: str | None) -> None:
     """Raises `InputError` for an option `label_kind` that there is not."""
     if kind not in (None, "class", "number"):
         raise InputError(
-            "the option label_kind must be class or number", repr(kind), "Choose one."
+            "the option label_kind must be class or number",
+            repr(kind),
+            nearest(kind, ("class", "number")),
         )
 
 

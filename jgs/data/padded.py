@@ -9,7 +9,7 @@ import numpy as np
 import scipy
 
 from jgs.data.dataset import Dataset, Plain
-from jgs.errors import InputError
+from jgs.errors import InputError, nearest
 from jgs.graph import SparseFeatures, TypedFeatures, as_device
 
 CHOICES = ("typed", "padded")
@@ -36,7 +36,7 @@ def as_chosen(name: str, features: TypedFeatures, choice: str) -> Any:
         raise InputError(
             f"the option features of {name} must be {' or '.join(CHOICES)}",
             repr(choice),
-            "Choose one of them.",
+            nearest(choice, CHOICES),
         )
     return features if choice == "typed" else padded(name, features)
 

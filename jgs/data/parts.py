@@ -228,7 +228,9 @@ class Parts(Shown):
     def _arrays(self, index: int) -> dict[str, np.ndarray]:
         if not 0 <= index < self.num_parts:
             raise InputError(
-                f"{self.folder} holds the parts 0 to {self.num_parts - 1}", index, "Choose one."
+                f"{self.folder} holds the parts 0 to {self.num_parts - 1}",
+                index,
+                "Count parts from 0.",
             )
         return _open(self.folder, part_name(index), PART_KIND, self.manifest, self.verify)
 

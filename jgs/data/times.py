@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from jgs.errors import InputError
+from jgs.errors import InputError, nearest
 from jgs.graph.checks import refuse_where
 
 UNITS = ("D", "s", "ms", "us", "ns")
@@ -100,7 +100,7 @@ def check_unit(name: str, unit: str | None) -> None:
         raise InputError(
             f"the time_unit of {name} must be one of {', '.join(UNITS)}",
             repr(unit),
-            "Choose one, or leave it out.",
+            f"{nearest(unit, UNITS)} Or leave it out.",
         )
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import scipy
 
 from jgs.data.label_values import are_numbers, labelled
-from jgs.errors import InputError
+from jgs.errors import InputError, nearest
 from jgs.graph.checks import check_range
 from jgs.graph.device import as_numpy
 from jgs.graph.features import not_finite
@@ -28,7 +28,9 @@ def training_nodes(split: str, stored: Any, labelled: Any, val_idx: Any, test_id
     if split == "full":
         return np.setdiff1d(labelled, np.union1d(val_idx, test_idx))
     raise InputError(
-        "the option split must be public or full", repr(split), "Choose one of them."
+        "the option split must be public or full",
+        repr(split),
+        nearest(split, ("public", "full")),
     )
 
 

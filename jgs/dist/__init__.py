@@ -11,8 +11,7 @@ is one, and a `ShardedEmbedding` has one. Labels are not split: every rank maps 
 nodes.
 """
 
-import importlib
-from typing import Any
+from jgs.lazy import lazily
 
 # Where each public name is. It is imported when first used, because MPI need not be installed.
 _PLACES = {
@@ -43,12 +42,7 @@ _PLACES = {
     "broadcast_arrays": "jgs.dist.communicators.broadcast",
 }
 __all__ = sorted(_PLACES)
-
-
-def __getattr__(name: str) -> Any:
-    if name in _PLACES:
-        return getattr(importlib.import_module(_PLACES[name]), name)
-    raise AttributeError(f"module 'jgs.dist' has no attribute {name!r}")
+__getattr__ = lazily(__name__, _PLACES)
 
 
 def __dir__() -> list[str]:

@@ -1,8 +1,7 @@
 """A trained model as one artifact, to answer requests without training code: `jgs.export_run`,
 `jgs.load_exported`, and the command `python -m jgs.export`."""
 
-import importlib
-from typing import Any
+from jgs.lazy import lazily
 
 # Where each public name is. It is imported when first used: serving imports no training code.
 _PLACES = {
@@ -13,12 +12,7 @@ _PLACES = {
     "load_exported": "jgs.export.load",
 }
 __all__ = sorted(_PLACES)
-
-
-def __getattr__(name: str) -> Any:
-    if name in _PLACES:
-        return getattr(importlib.import_module(_PLACES[name]), name)
-    raise AttributeError(f"module 'jgs.export' has no attribute {name!r}")
+__getattr__ = lazily(__name__, _PLACES)
 
 
 def __dir__() -> list[str]:

@@ -1,7 +1,6 @@
 """Predictions of a trained run: `jgs.open_run`, and the command `python -m jgs.predict`."""
 
-import importlib
-from typing import Any
+from jgs.lazy import lazily
 
 # Where each public name is. It is imported when first used, so the command starts without JAX.
 _PLACES = {
@@ -16,12 +15,7 @@ _PLACES = {
     "open_run": "jgs.predict.open",
 }
 __all__ = sorted(_PLACES)
-
-
-def __getattr__(name: str) -> Any:
-    if name in _PLACES:
-        return getattr(importlib.import_module(_PLACES[name]), name)
-    raise AttributeError(f"module 'jgs.predict' has no attribute {name!r}")
+__getattr__ = lazily(__name__, _PLACES)
 
 
 def __dir__() -> list[str]:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from jgs.data.values import SPLITS
-from jgs.errors import InputError
+from jgs.errors import InputError, check_choice
 from jgs.graph import Graph
 from jgs.predict.by_time import cutoffs, judged_at
 from jgs.predict.run import Predictions, Run, best_class
@@ -55,10 +55,7 @@ class MomentRun(Run):
     def rows(self, split: str) -> tuple[np.ndarray, np.ndarray]:
         """The nodes int32 `[n]` and times int64 `[n]` of the label table's rows in a split,
         "train", "val" or "test", in the table's order. Raises `InputError`."""
-        if split not in SPLITS:
-            raise InputError(
-                f"a split must be one of {', '.join(SPLITS)}", repr(split), "Choose."
-            )
+        check_choice("a split", split, SPLITS)
         table, ids = self._opened.table, self._opened.own_ids
         some = table.split == SPLITS.index(split)
         nodes = table.nodes[some]

@@ -12,7 +12,7 @@ from flax import nnx
 
 from jgs.dist.communicators.broadcast import broadcast_arrays, broadcast_text, everywhere
 from jgs.dist.communicators.comm import Alone, Communicator
-from jgs.errors import InputError
+from jgs.errors import check_choice
 from jgs.models import DGCNN, GNN, PairModel
 from jgs.predict.embeddings import EmbedRun
 from jgs.predict.events import EventRun
@@ -54,8 +54,7 @@ def open_run(
     Raises `InputError` where the folder holds no run, or a run that has finished no epoch.
     """
     comm = Alone() if comm is None else comm
-    if params not in PARAMS:
-        raise InputError(f"params must be one of {', '.join(PARAMS)}", repr(params), "Choose.")
+    check_choice("params", params, PARAMS)
     arrays: dict[str, Any] = {}
 
     def read() -> str:

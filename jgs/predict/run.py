@@ -14,7 +14,7 @@ from jgs.data.stored import read_columns
 from jgs.dist.communicators.broadcast import everywhere
 from jgs.dist.communicators.collect import rows_of_all
 from jgs.dist.communicators.comm import Communicator
-from jgs.errors import InputError
+from jgs.errors import InputError, check_choice
 from jgs.graph import Graph, NodeIds, Schema
 from jgs.ops import gather
 from jgs.predict.classes import Predictions, best_class, sigmoid
@@ -222,10 +222,7 @@ class Run(OpenedModel):
 
     def split(self, name: str) -> np.ndarray:
         """int32, ascending: the nodes of the run's split `name`, "train", "val" or "test"."""
-        if name not in SPLITS:
-            raise InputError(
-                f"a split must be one of {', '.join(SPLITS)}", repr(name), "Choose."
-            )
+        check_choice("a split", name, SPLITS)
         return self._data[0].splits[name]
 
     def num_nodes(self) -> int:

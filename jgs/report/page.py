@@ -12,7 +12,7 @@ import numpy as np
 
 import jgs
 from jgs.data.values import SPLITS
-from jgs.errors import InputError
+from jgs.errors import InputError, check_choice
 from jgs.files.writing import whole_file
 from jgs.options import as_typed, flag
 from jgs.predict import Run, open_run
@@ -62,8 +62,7 @@ def write_report(
     that holds no run, for data that are missing or differ, for a split without labels, and for
     a file that cannot be written.
     """
-    if split not in SPLITS:
-        raise InputError(f"split must be one of {', '.join(SPLITS)}", repr(split), "Choose.")
+    check_choice("split", split, SPLITS)
     if examples < 0:
         raise InputError("examples must be at least 0", examples, "0 shows none.")
     path = Path(run_dir) / _NAME if out is None else Path(out)

@@ -1,8 +1,7 @@
 """Training: the command `python -m jgs.train`, `run`, exact evaluation of any model, averages
 of parameters, and metrics of numbers, of links and of recommended lists."""
 
-import importlib
-from typing import Any
+from jgs.lazy import lazily
 
 _RANKING = ("average_precision", "hits", "hits_of_all", "mrr", "ndcg", "ranks", "recall")
 # Where each public name is. It is imported when first used, so the command starts without JAX.
@@ -15,12 +14,7 @@ _PLACES = dict.fromkeys(_RANKING, "jgs.train.evaluation.ranking") | {
     "run": "jgs.train.loop.start",
 }
 __all__ = sorted(_PLACES)
-
-
-def __getattr__(name: str) -> Any:
-    if name in _PLACES:
-        return getattr(importlib.import_module(_PLACES[name]), name)
-    raise AttributeError(f"module 'jgs.train' has no attribute {name!r}")
+__getattr__ = lazily(__name__, _PLACES)
 
 
 def __dir__() -> list[str]:

@@ -19,7 +19,7 @@ from jgs.dist.communicators.comm import OWN, SAME, Communicator, all_gather_rows
 from jgs.dist.rows.demand import Demand, rounded
 from jgs.dist.rows.owners import VOID, Owners
 from jgs.dist.rows.tables import DenseWire, SparseWire, num_rows, own_rows, place_own
-from jgs.errors import InputError
+from jgs.errors import check_choice
 from jgs.graph import as_device
 from jgs.graph.features import SparseFeatures
 from jgs.models.inputs import Placed
@@ -85,8 +85,7 @@ class FeatureExchange:
         wire: str = "float32",
         in_place: bool = False,
     ):
-        if wire not in WIRE:
-            raise InputError(f"wire must be one of {', '.join(WIRE)}", repr(wire), "Choose.")
+        check_choice("wire", wire, WIRE)
         self.owners = Owners(comm, offsets)
         self.comm, self.extra_rounds, self._wire_dtype = comm, 0, wire
         self._asking = dict[int, Any]()
