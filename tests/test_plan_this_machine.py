@@ -5,6 +5,7 @@ import json
 import jax
 import numpy as np
 import pytest
+import scipy.sparse
 
 import benchmarks.plan.__main__ as plan
 from benchmarks.plan import this_machine
@@ -29,6 +30,17 @@ def folder(tmp_path_factory, make_graph):
     path = tmp_path_factory.mktemp("plan") / "data"
     data.save(path)
     return path
+
+
+def test_other_features_are_refused(tmp_path, capsys, data_folder):
+    graph = Graph.from_edges([0, 1, 2], [1, 2, 3], 4)
+    split = {name: [i] for i, name in enumerate(("train", "val", "test"))}
+    data = Dataset.from_arrays(graph, scipy.sparse.eye(4), np.zeros(4, int), split)
+    data.save(tmp_path / "words")
+    assert plan.main(["--dataset", str(tmp_path / "words"), "--this-machine"]) == 2
+    assert "must plan for dense features; got the sparse ones" in capsys.readouterr().err
+    assert plan.main(["--dataset", "acm", "--root", str(data_folder)]) == 2
+    assert "a graph with one table of features; got acm" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("block", [0, 16])

@@ -87,6 +87,7 @@ def _this_machine(options: dict[str, Any]) -> dict[str, Any]:
     from benchmarks.plan.shapes import SHAPES
     from jgs import kernels
     from jgs.files.row_file import part_of_mapped
+    from jgs.graph import SparseFeatures
 
     graph, seeds, path, labels = None, None, None, 0
     if published := _is_shape(options):
@@ -94,6 +95,12 @@ def _this_machine(options: dict[str, Any]) -> dict[str, Any]:
         found = this_machine.plan_of_shape(work, options)
     else:
         data, work = _open_dataset(options)
+        if isinstance(data.features, SparseFeatures):
+            raise InputError(
+                "--this-machine must plan for dense features",
+                f"the sparse ones of {data.name}",
+                "Leave --this-machine out.",
+            )
         graph, seeds, part = data.graph, data.train_idx, part_of_mapped(data.features)
         path = None if part is None else part.path
         labels = 0 if isinstance(data.labels, np.memmap) else data.labels.nbytes
@@ -210,7 +217,7 @@ def _dataset(options: dict[str, Any]) -> tuple[Graph, Workload, Callable]:
 def _open_dataset(options: dict[str, Any]) -> tuple[Dataset, Workload]:
     import jgs.data  # a slow import
     from benchmarks.plan.cost import Workload
-    from jgs.graph.features import SparseFeatures
+    from jgs.graph import SparseFeatures, TypedFeatures
 
     with command.loading():
         data = jgs.data.load(
@@ -219,6 +226,12 @@ def _open_dataset(options: dict[str, Any]) -> tuple[Dataset, Workload]:
             **command.option_values(options.get("data_options", ())),
         )
     features = data.features
+    if isinstance(features, TypedFeatures):
+        raise InputError(
+            "a plan must be for a graph with one table of features",
+            f"{data.name}, with one for each node type",
+            "Give another data set.",
+        )
     itemsize = 4 if isinstance(features, SparseFeatures) else features.dtype.itemsize
     work = Workload(
         name=data.name,

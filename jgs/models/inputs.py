@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import NamedTuple
 
 import jax
+import jax.numpy as jnp
 
 from jgs.errors import InputError
 from jgs.graph import MiniBatch
@@ -30,11 +32,11 @@ class Placed(NamedTuple):
     Fields:
       tables: tuple of matrices `[N_i, F]`, numbered as one table: the rows of the first, then
         those of the second and so on. On a rank they are its own rows, its cache, and the rows
-        that other ranks sent.
+        that other ranks sent. Or `SparseFeatures` of the nodes, in order.
       place: int32 `[S]`, for each of `batch.nodes` its row in the tables; -1 in padding.
     """
 
-    tables: tuple[jax.Array, ...]
+    tables: tuple[jax.Array, ...] | SparseFeatures
     place: jax.Array
 
     def rows(self) -> jax.Array:
@@ -46,6 +48,9 @@ class Placed(NamedTuple):
         `reduce` is the first layer's."""
         block = batch.block(0)
         own = gather(self.tables, self.place[: block.target_capacity])
+        if isinstance(self.tables, SparseFeatures):
+            every = replace(block, num_sources=jnp.int32(self.tables.shape[0]))
+            return Inputs(own, gather_aggregate(self.tables, every, reduce))
         return Inputs(own, gather_aggregate(self.tables, block, reduce, self.place))
 
 

@@ -1,6 +1,7 @@
 """`DiskRows`: a loader yields the bits of `gather`, whatever is in memory; what it reads is
 what Belady's rule reads; where a file fails, the loop ends with a line, and goes on later."""
 
+import dataclasses
 import gc
 import os
 import threading
@@ -177,7 +178,8 @@ def test_mapped_features_and_what_is_made_of_them(file):
         np.testing.assert_array_equal(inputs.aggregated, jgs.ops.aggregate(block, x, "mean"))
 
 
-def test_typed_features(tmp_path):
+@pytest.mark.parametrize("with_sparse", [False, True])
+def test_typed_features(tmp_path, with_sparse):
     links = {
         ("user", "buys", "item"): RNG.integers(0, (30, 50), (200, 2)).T,
         ("item", "of", "kind"): RNG.integers(0, (50, 5), (60, 2)).T,
@@ -189,9 +191,12 @@ def test_typed_features(tmp_path):
     for name, table in tables.items():
         np.save(tmp_path / f"{name}.npy", table)
         mapped[name] = np.load(tmp_path / f"{name}.npy", mmap_mode="r")
+    if with_sparse:
+        tables["kind"] = sparse(5, 100)
+        mapped["kind"] = in_files(tmp_path, tables["kind"])
     whole = TypedFeatures.from_dict(graph.schema, tables)
     disk = DiskRows(TypedFeatures.from_dict(graph.schema, mapped), 300)
-    assert disk.shape == (85, 9)
+    assert disk.shape == (85, 109 if with_sparse else 9)
     assert 0 < disk.capacity < 80
     options = {"key": KEY, "batch_size": 8, "sampler": Neighbors((3, 3))}
     for batch, x in Loader(graph, np.arange(30), read=disk, **options):
@@ -204,6 +209,81 @@ def test_typed_features(tmp_path):
                 continue
             rows = [jgs.ops.gather(one.tables[number], one.place[mine]) for one in (x, wanted)]
             np.testing.assert_array_equal(*rows)
+
+
+def in_files(tmp_path, features):
+    """Sparse features of which the entries lie in files."""
+    mapped = {}
+    for name in ("indices", "values"):
+        path = tmp_path / f"{name}{features.shape[0]}.npy"
+        np.save(path, getattr(features, name))
+        mapped[name] = jgs.graph.as_device(np.load(path, mmap_mode="r"))
+    return dataclasses.replace(features, **mapped)
+
+
+def sparse(num_rows, width):
+    """Sparse features. Some rows have none, and some have several blocks of entries."""
+    counts = RNG.integers(0, 90, num_rows) * RNG.integers(0, 2, num_rows)
+    rows = np.repeat(np.arange(num_rows), counts)
+    columns = np.concatenate([RNG.permutation(width)[:count] for count in counts])
+    values = RNG.random(rows.size, np.float32)
+    return SparseFeatures.from_scipy(
+        scipy.sparse.csr_array((values, (rows, columns)), (num_rows, width))
+    )
+
+
+@pytest.mark.parametrize("kernel", [True, False])
+def test_sparse_features(tmp_path, kernel, implemented):
+    """Rows, and sums over neighbours, with none, some and all of the blocks in memory, packed
+    and read where they lie."""
+    implemented(kernel)
+    whole = sparse(N, 120)
+    mapped = in_files(tmp_path, whole)
+    size = whole.values.nbytes * 2
+    sizes = (0, size // 7, 2 * size) if kernel else (size // 7,)
+    theirs = list(loader(lambda batch: jgs.ops.gather(whole, batch.nodes)))
+    for memory in sizes:
+        for block in (0, 3):
+            disk = DiskRows(mapped, memory, window=3, **packing(tmp_path / "x", block))
+            assert disk.shape == (N, 120)
+            mine = loader(disk)
+            assert same(list(mine), theirs)
+            assert len(list(mine)) == len(theirs)
+            if memory > size:
+                assert disk.counts["disk_rows"] <= whole.values.size // 32 * 2
+    some = DiskRows(
+        mapped, size // 7, then=lambda *found: Placed(*found[:2]).inputs(found[2], "mean")
+    )
+    for (batch, inputs), (_, x) in zip(loader(some), theirs, strict=True):
+        block = batch.block(0)
+        assert same(inputs.own, x[: block.target_capacity])
+        np.testing.assert_allclose(
+            inputs.aggregated, jgs.ops.aggregate(block, x, "mean"), 1e-6, 1e-6
+        )
+
+
+def test_sparse_features_of_few_entries_pinned_and_cut(tmp_path):
+    few = SparseFeatures.from_scipy(scipy.sparse.random(N, 9, 0.004, rng=RNG))
+    assert 0 < few.values.size < 32
+    none = SparseFeatures.from_scipy(scipy.sparse.csr_array((N, 9)))
+    for features, read in ((few, in_files(tmp_path, few)), (none, none)):
+        disk = DiskRows(read, 100)  # all entries are in memory
+        both = loader(disk), loader(lambda batch, f=features: jgs.ops.gather(f, batch.nodes))
+        for mine, theirs in zip(*both, strict=True):
+            assert same(mine, theirs)
+        assert disk.counts["disk_rows"] == 0
+    whole = sparse(N, 120)
+    mapped = in_files(tmp_path, whole)
+    disk = DiskRows(mapped, whole.values.nbytes, pinned=np.arange(50, 100))
+    pinned = disk.counts["disk_rows"]
+    assert 0 < pinned < whole.values.size // 32
+    theirs = list(loader(lambda batch: jgs.ops.gather(whole, batch.nodes)))
+    assert same(list(loader(disk)), theirs)
+    with pytest.raises(InputError, match="pinned rows must fit"):
+        DiskRows(mapped, 1000, pinned=np.arange(N))
+    os.truncate(tmp_path / f"values{N}.npy", 1000)
+    with pytest.raises(DiskError, match=r"values500\.npy must stay readable"):
+        list(loader(DiskRows(mapped, 0)))
 
 
 @pytest.mark.skipif(len(jax.devices()) < 3, reason="there are no other devices")
@@ -262,8 +342,8 @@ def test_what_is_refused(file, tmp_path):
     for path, memory, options, message in wrong:
         with pytest.raises(InputError, match=message):
             DiskRows(path, memory, **options)
-    for features in (TABLE, SparseFeatures.from_scipy(scipy.sparse.eye(4))):
-        with pytest.raises(InputError, match="dense matrices that lie in files"):
+    for features in (TABLE, SparseFeatures.from_scipy(scipy.sparse.eye(40))):
+        with pytest.raises(InputError, match="must be matrices that lie in files"):
             DiskRows(features, 100)
     np.save(tmp_path / "few.npy", TABLE[:9])
     with pytest.raises(InputError, match="a row for each node of the graph"):

@@ -6,6 +6,7 @@ import os
 
 import numpy as np
 import pytest
+import scipy.sparse
 from small_runs import metrics, same_run
 
 import jgs.data
@@ -117,9 +118,27 @@ def test_a_graph_larger_than_memory_is_read_ahead(folder, tmp_path, capsys, monk
     read_ahead(jgs.data.load(str(folder)).graph, threads=0)  # for the tests that follow
 
 
+def test_sparse_features(tmp_path, capsys):
+    """Sums and attention: the bits of the run in memory."""
+    rng = np.random.default_rng(0)
+    graph = jgs.Graph.from_edges(*rng.integers(0, 300, (2, 2000)), 300)
+    words = scipy.sparse.random(300, 3000, 0.05, format="csr", rng=rng)
+    split = dict(zip(("train", "val", "test"), np.arange(300).reshape(3, 100), strict=True))
+    data = jgs.data.Dataset.from_arrays(graph, words, rng.integers(0, 3, 300), split)
+    data.save(tmp_path / "words")
+    for model in ("sage", "gat"):
+        digests = []
+        for memory, block in ((0, 64), (1, 0), (1, 3)):
+            flags = ("--feature-memory", memory, "--feature-block", block)
+            run_dir = tmp_path / f"{model}{memory}{block}"
+            assert train(tmp_path / "words", run_dir, "--model", model, *flags) == 0
+            digests.append(result(capsys)[0]["params_sha256"])
+        assert len(set(digests)) == 1, model
+
+
 def test_what_is_refused(folder, tmp_path, capsys):
     assert main(["--run-dir", str(tmp_path / "a"), "--feature-memory", "5"]) == 2
-    assert "must be dense matrices that lie in files" in result(capsys)[1]
+    assert "must be matrices that lie in files" in result(capsys)[1]
     others = ("--feature-memory", 5, "--device-memory", 5, "--device", "cpu:1")
     assert train(folder, tmp_path / "b", *others) == 2
     assert "--feature-memory must be without" in result(capsys)[1]

@@ -20,86 +20,17 @@ import numpy as np
 
 from jgs.errors import InputError, refusing
 from jgs.files.packed_rows import PackedRows
-from jgs.files.row_file import THREADS, RowFiles, copy_rows, part_of_mapped
+from jgs.files.row_file import THREADS
 from jgs.graph import MiniBatch, TypedFeatures, TypedRows, as_device
-from jgs.graph.device import aligned_empty
 from jgs.ops import gather
-from jgs.sampling.capacity import round_up
 from jgs.sampling.checks import require_int
 from jgs.sampling.loading.ahead import Ahead
-from jgs.sampling.loading.row_pool import MOST_STEPS, Taken, row_pool
+from jgs.sampling.loading.disk_table import REMEDY, RowsOnDisk, rows_on_disk
+from jgs.sampling.loading.row_pool import MOST_STEPS, Taken
 from jgs.sampling.loading.rows_together import RowsTogether
 
 WINDOW = 31  # reads within 3 % of the fewest on RMAT graphs: python -m benchmarks.disk
 BLOCK = 256
-_REMEDY = "Save them: numpy.save, Dataset.save, or jgs data build."
-
-
-class DiskTable:
-    """A matrix `[N, F]` in files, of which some rows are in memory.
-
-    Args:
-      files: the matrix.
-      memory: bytes for rows.
-      pinned: int32 `[K]`, rows that stay in memory for ever.
-
-    Attributes:
-      capacity: how many rows may stay in memory.
-      nbytes: the memory that is in use: of the rows that stay, those that were read for the
-        latest step, and the plan.
-      rows_read: how many rows were read so far.
-    """
-
-    def __init__(self, files: RowFiles, memory: int, pinned: np.ndarray):
-        self.files = files
-        num_rows, width = files.shape
-        self.capacity = min(num_rows, memory // max(width * files.dtype.itemsize, 1))
-        if pinned.size > self.capacity:
-            raise InputError(
-                "the pinned rows must fit the memory for rows",
-                f"{pinned.size:,} rows, and memory for {self.capacity:,}",
-                "Pin fewer, or give more memory.",
-            )
-        self._pinned = np.sort(pinned)
-        self._kept, self._kept_on_host = self._room(self.capacity)
-        self._read, self._read_on_host = self._room(0)
-        files.read(self._pinned, self._kept_on_host)
-        self.rows_read = pinned.size
-        self.forget()
-
-    @property
-    def nbytes(self) -> int:
-        return self._kept_on_host.nbytes + self._read_on_host.nbytes + self._pool.nbytes
-
-    def forget(self) -> None:
-        """Has no row in memory any more but the pinned ones."""
-        self._pool = row_pool(self.files.shape[0], self.capacity, self._pinned)
-        self.reset, self.see, self.take = self._pool.reset, self._pool.see, self._pool.take
-
-    def fetched(
-        self, taken: Taken, read: Callable[[np.ndarray], None]
-    ) -> tuple[jax.Array, jax.Array]:
-        """Has `read` read the missing rows. Returns the tables, numbered as one, in which the
-        step has its places. They hold until `keep` is called."""
-        size = taken.missing.size
-        if size > len(self._read_on_host):
-            self._read, self._read_on_host = self._room(round_up(size + size // 8))
-        read(self._read_on_host)
-        self.rows_read += size
-        return self._kept, self._read
-
-    def keep(self, taken: Taken) -> None:
-        """Moves those of the rows that were read to where they stay."""
-        copy_rows(self._read_on_host, taken.source, taken.target, self._kept_on_host)
-
-    def _room(self, size: int) -> tuple[jax.Array, np.ndarray]:
-        """Room for so many rows as JAX and NumPy see it, the same memory."""
-        width = self.files.shape[1]
-        memory = aligned_empty(size * width, self.files.dtype).reshape(size, width)
-        table = as_device(memory)
-        if memory.nbytes and table.unsafe_buffer_pointer() != memory.ctypes.data:
-            raise RuntimeError("JAX copied an aligned array of the host")
-        return table, memory
 
 
 class DiskRows:
@@ -120,8 +51,9 @@ class DiskRows:
     Args:
       features: the path of a `.npy` file `[N, F]`; several paths, the parts of one table in
         order; or a matrix that is a memory map of a file, like the features of a saved
-        `Dataset`; or a tuple of such, numbered as one; or `TypedFeatures` of these, for which
-        the loader yields `TypedRows`.
+        `Dataset`; or a tuple of such, numbered as one; or `SparseFeatures` of which `indices`
+        and `values` are such maps; or `TypedFeatures` of these, for which the loader yields
+        `TypedRows`.
       memory: bytes of the rows that stay in memory. Beside them there are 8 bytes for each of
         the `N` rows, 12 bytes for each that stays, the rows that one step lacks, and the
         batches of the window; or, where there is a `scratch`, their nodes, 128 MiB, and 26
@@ -135,10 +67,14 @@ class DiskRows:
       pinned: int `[K]`, distinct nodes whose rows stay in memory for ever.
       then: a jittable function of tables, places and the batch, called in place of
         `gather(tables, places)`. Its result is what the loader yields beside the batch. Not for
-        `TypedFeatures`.
+        `TypedFeatures`. Of sparse features the tables are `SparseFeatures` `[S, F]` of the
+        batch's nodes in order.
       dtype: of the numbers in `.npy` files for which NumPy has no name: `jax.numpy.bfloat16`.
       scale: number or float32 `[F]` by which the rows are multiplied, as int8 features need.
       threads: how many requests are under way at once.
+
+    Sparse features are read in blocks of 32 entries of `indices` and as many of `values`. These
+    are then the rows that stay, are lacked and are counted, and `indptr` is in memory.
 
     Attributes:
       shape: `(N, F)`; of `TypedFeatures` with the sum of the widths.
@@ -183,22 +119,21 @@ class DiskRows:
                 "then and scale must be for one table", "TypedFeatures", "Leave them out."
             )
         tables = (features,) if self._typed is None else self._typed.tables
-        files = [None if t is None else _files_of(t, dtype, threads) for t in tables]
-        there = [each for each in files if each is not None]
-        _check_files(there)
+        opened = [None if t is None else rows_on_disk(t, dtype, threads) for t in tables]
+        there = [each for each in opened if each is not None]
+        if not there:
+            raise InputError("features that are read from disk must be files", "none", REMEDY)
         num_rows = there[0].shape[0] if self._typed is None else self._typed.num_nodes
         self.shape = num_rows, sum(each.shape[1] for each in there)
-        self.direct = all(each.direct for each in there)
         own = self._of_tables(_checked(pinned, num_rows))
-        sizes = [0 if f is None else f.shape[0] * f.row_bytes for f in files]
-        self._tables = [
-            None
-            if f is None
-            else DiskTable(f, memory * size // max(sum(sizes), 1), rows[rows >= 0])
-            for f, size, rows in zip(files, sizes, own, strict=True)
+        size = max(sum(each.nbytes for each in there), 1)
+        self._tables: list[RowsOnDisk | None] = [
+            None if each is None else each.open(memory * each.nbytes // size, rows[rows >= 0])
+            for each, rows in zip(opened, own, strict=True)
         ]
-        self._there = [table for table in self._tables if table is not None]
+        self._there = [one for rows in self._tables if rows is not None for one in rows.tables]
         self.files = [table.files for table in self._there]
+        self.direct = all(each.direct for each in self.files)
         self._then = jax.jit(then or _then(_factor(scale, self.shape[1])))
         self._together, self._in_use = RowsTogether(), False
         self._planning: Callable[[], Ahead | None] = _nothing
@@ -250,10 +185,10 @@ class DiskRows:
         self._planning = _nothing if planning is None else weakref.ref(planning)
 
     def rows_of(self, batch: MiniBatch) -> list[np.ndarray]:
-        """For each table int32 `[S]`, the rows that the batch reads, -1 for none."""
+        """For each of `files` int32 `[n]`, the rows that the batch reads, -1 for none."""
         self._check(batch)
         every = zip(self._tables, self._of_tables(batch.nodes), strict=True)
-        return [rows for table, rows in every if table is not None]
+        return [rows for one, ids in every if one is not None for rows in one.rows_of(ids)]
 
     def see(self, rows: Sequence[np.ndarray], number: int) -> None:
         """Makes known a batch, used after all that are, by its `rows_of`."""
@@ -273,37 +208,42 @@ class DiskRows:
         number: int = 0,
     ) -> Any:
         """What goes with the batch, of which `plan` was made, the next one in order. Its rows
-        are read as those of the step `number` of `packed`, by table, or where they lie."""
-        tables = []
+        are read as those of the step `number` of `packed`, by file, or where they lie."""
+        fetched = []
         for i, (table, taken) in enumerate(zip(self._there, plan, strict=True)):
             if packed:
-                tables.append(table.fetched(taken, partial(packed[i].read, number)))
+                fetched.append(table.fetched(taken, partial(packed[i].read, number)))
             else:
-                tables.append(table.fetched(taken, partial(table.files.read, taken.missing)))
+                fetched.append(table.fetched(taken, partial(table.files.read, taken.missing)))
+        every, first = [], 0
+        for rows, ids in zip(self._tables, self._of_tables(batch.nodes), strict=True):
+            last = first + (0 if rows is None else len(rows.tables))
+            own = slice(first, last)
+            every.append(None if rows is None else rows.found(ids, fetched[own], plan[own]))
+            first = last
         if self._typed is None:
-            made = self._then(tables[0], as_device(plan[0].place), batch)
+            (found,) = every
+            assert found is not None
+            made = self._then(found[0], as_device(found[1]), batch)
         else:
-            made = self._together(self._typed_rows(batch, tables, plan))
+            made = self._together(self._typed_rows(batch, every))
         made = jax.block_until_ready(made)
         for table, taken in zip(self._there, plan, strict=True):
             table.keep(taken)
         self._made += 1
         return made
 
-    def _typed_rows(
-        self, batch: MiniBatch, tables: Sequence[Any], plan: Sequence[Taken]
-    ) -> TypedRows:
+    def _typed_rows(self, batch: MiniBatch, every: Sequence[Any]) -> TypedRows:
+        """The rows of the batch's nodes; `every`: what was found of each type, or None."""
         assert self._typed is not None
-        own = iter(zip(tables, plan, strict=True))
         kind, place = self._typed.schema.type_and_place(batch.nodes)
-        every, places = [], np.array(place)
-        for number, table in enumerate(self._tables):
-            found, taken = (None, None) if table is None else next(own)
-            every.append(found)
-            if taken is not None:
+        places = np.array(place)
+        for number, found in enumerate(every):
+            if found is not None:
                 mine = np.asarray(kind) == number
-                places[mine] = taken.place[mine]
-        return TypedRows(tuple(every), kind, as_device(places))
+                places[mine] = found[1][mine]
+        tables = tuple(None if found is None else found[0] for found in every)
+        return TypedRows(tables, kind, as_device(places))
 
     def _of_tables(self, nodes: Any) -> list[np.ndarray]:
         """For each table int32 `[S]`, the row of each of `nodes`, -1 for none."""
@@ -355,22 +295,6 @@ def _factor(scale: Any, width: int) -> jax.Array | None:
     return factor
 
 
-def _check_files(files: Sequence[RowFiles]) -> None:
-    """Raises `InputError` unless JAX reads the numbers of the files."""
-    if not files:
-        raise InputError("features that are read from disk must be files", "none", _REMEDY)
-    for each in files:
-        kind = each.dtype
-        real = kind.kind in "iuf" and kind.itemsize <= 8 and kind.isnative
-        if not real and not kind.name.startswith(("bfloat16", "float8")):
-            raise InputError(
-                "features that are read from disk must be real numbers of at most 8 bytes, in "
-                "this machine's order of bytes",
-                kind,
-                "Convert them; files of bfloat16 need dtype=jax.numpy.bfloat16.",
-            )
-
-
 def _then(factor: jax.Array | None) -> Callable[[Any, Any, MiniBatch], jax.Array]:
     def rows(tables: Any, place: jax.Array, batch: MiniBatch) -> jax.Array:
         found = gather(tables, place)
@@ -389,28 +313,3 @@ def _checked(pinned: Any, num_rows: int) -> np.ndarray:
             "Give those that batches read most, or leave them out.",
         )
     return nodes.astype(np.int32)
-
-
-def _files_of(table: Any, dtype: Any, threads: int) -> RowFiles:
-    """The files of a table, given as `DiskRows` takes it. Raises `InputError`."""
-    if isinstance(table, RowFiles):
-        return table
-    if isinstance(table, str | os.PathLike):
-        return RowFiles.of_npy([table], dtype, threads=threads)
-    several = isinstance(table, Sequence)
-    if several and table and all(isinstance(each, str | os.PathLike) for each in table):
-        return RowFiles.of_npy(table, dtype, threads=threads)
-    parts: list[Any] = []
-    if several and not table:
-        raise InputError("features that are read from disk must be files", "none", _REMEDY)
-    for one in table if several else [table]:
-        part = part_of_mapped(one) if getattr(one, "ndim", 0) == 2 else None
-        if part is None:
-            raise InputError(
-                "features that are read from disk must be dense matrices that lie in files",
-                "a matrix in memory" if getattr(one, "ndim", 0) == 2 else type(one).__name__,
-                _REMEDY,
-            )
-        parts.append(part)
-    first = table[0] if several else table
-    return RowFiles(parts, first.shape[1], first.dtype, threads)

@@ -130,9 +130,9 @@ class WholeData(Data):
         """The features in their files, some rows in memory; `reduce` as in `loader`."""
 
         def inputs(tables: Any, place: jax.Array, batch: MiniBatch) -> Any:
-            placed = Placed(tables, place)
-            controlled = batch.block(0).control is not None
-            return placed.rows() if controlled else placed.inputs(batch, reduce or "")
+            if batch.block(0).control is not None:
+                return jgs.ops.gather(tables, place)
+            return Placed(tables, place).inputs(batch, reduce or "")
 
         block = self._config.feature_block
         return DiskRows(

@@ -1,0 +1,286 @@
+"""Tables of features on disk, dense and sparse, of which some rows are in memory."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, NamedTuple, Protocol
+
+import jax
+import numpy as np
+
+from jgs.errors import InputError
+from jgs.files.row_file import FilePart, RowFiles, copy_rows, part_of_mapped
+from jgs.graph import SparseFeatures, as_device
+from jgs.graph.device import aligned_empty
+from jgs.sampling.capacity import round_up
+from jgs.sampling.loading.row_pool import Taken, row_pool
+
+ENTRIES = 32  # of sparse features, in a block
+REMEDY = "Save them: numpy.save, Dataset.save, or jgs data build."
+
+
+class DiskTable:
+    """A matrix `[N, F]` in files, of which some rows are in memory.
+
+    Args:
+      files: the matrix.
+      memory: bytes for rows.
+      pinned: int32 `[K]`, rows that stay in memory for ever.
+
+    Attributes:
+      capacity: how many rows may stay in memory.
+      nbytes: the memory that is in use: of the rows that stay, those that were read for the
+        latest step, and the plan.
+      rows_read: how many rows were read so far.
+    """
+
+    def __init__(self, files: RowFiles, memory: int, pinned: np.ndarray):
+        self.files = files
+        num_rows, width = files.shape
+        self.capacity = min(num_rows, memory // max(width * files.dtype.itemsize, 1))
+        if pinned.size > self.capacity:
+            raise InputError(
+                "the pinned rows must fit the memory for rows",
+                f"{pinned.size:,} rows, and memory for {self.capacity:,}",
+                "Pin fewer, or give more memory.",
+            )
+        self._pinned = np.sort(pinned)
+        self._kept, self._kept_on_host = self._room(self.capacity)
+        self._read, self._read_on_host = self._room(0)
+        files.read(self._pinned, self._kept_on_host)
+        self.rows_read = pinned.size
+        self.forget()
+
+    @property
+    def nbytes(self) -> int:
+        return self._kept_on_host.nbytes + self._read_on_host.nbytes + self._pool.nbytes
+
+    def forget(self) -> None:
+        """Has no row in memory any more but the pinned ones."""
+        self._pool = row_pool(self.files.shape[0], self.capacity, self._pinned)
+        self.reset, self.see, self.take = self._pool.reset, self._pool.see, self._pool.take
+
+    def fetched(
+        self, taken: Taken, read: Callable[[np.ndarray], None]
+    ) -> tuple[jax.Array, jax.Array]:
+        """Has `read` read the missing rows. Returns the tables, numbered as one, in which the
+        step has its places. They hold until `keep` is called."""
+        size = taken.missing.size
+        if size > len(self._read_on_host):
+            self._read, self._read_on_host = self._room(round_up(size + size // 8))
+        read(self._read_on_host)
+        self.rows_read += size
+        return self._kept, self._read
+
+    def keep(self, taken: Taken) -> None:
+        """Moves those of the rows that were read to where they stay."""
+        copy_rows(self._read_on_host, taken.source, taken.target, self._kept_on_host)
+
+    def _room(self, size: int) -> tuple[jax.Array, np.ndarray]:
+        """Room for so many rows as JAX and NumPy see it, the same memory."""
+        width = self.files.shape[1]
+        memory = aligned_empty(size * width, self.files.dtype).reshape(size, width)
+        table = as_device(memory)
+        if memory.nbytes and table.unsafe_buffer_pointer() != memory.ctypes.data:
+            raise RuntimeError("JAX copied an aligned array of the host")
+        return table, memory
+
+
+class RowsOnDisk(Protocol):
+    """The features of all nodes, or of those of one type, `N` rows.
+
+    Attributes:
+      tables: the matrices on disk from which they are made.
+      shape: `(N, F)`.
+    """
+
+    tables: list[DiskTable]
+    shape: tuple[int, int]
+
+    def rows_of(self, ids: np.ndarray) -> list[np.ndarray]:
+        """For each of `tables` int32 `[n]`, the rows of it that the features of `ids`, int32
+        `[S]`, need. An id outside `[0, N)` needs none. A row may be named twice."""
+
+    def found(
+        self, ids: np.ndarray, tables: Sequence[tuple[jax.Array, jax.Array]], plan: list[Taken]
+    ) -> tuple[Any, np.ndarray]:
+        """What `jgs.ops.gather` takes: features, and int32 `[S]`, the row in them of each of
+        `ids`. Of each of `tables` the rows of `rows_of(ids)` were fetched, by this plan."""
+
+
+class DenseRows:
+    """`RowsOnDisk` of a matrix in files; `memory` bytes of it stay in memory."""
+
+    def __init__(self, files: RowFiles, memory: int, pinned: np.ndarray):
+        self.shape, self.tables = files.shape, [DiskTable(files, memory, pinned)]
+
+    def rows_of(self, ids: np.ndarray) -> list[np.ndarray]:
+        return [ids]
+
+    def found(
+        self, ids: np.ndarray, tables: Sequence[tuple[jax.Array, jax.Array]], plan: list[Taken]
+    ) -> tuple[Any, np.ndarray]:
+        return tables[0], plan[0].place
+
+
+class SparseRows:
+    """`RowsOnDisk` of `SparseFeatures` whose `indices` and `values` lie in files.
+
+    The two arrays are read as matrices of blocks of 32 entries. A row of features needs the
+    blocks in which its entries lie. `indptr` is in memory. So are the entries after the last
+    whole block.
+    """
+
+    def __init__(
+        self,
+        features: SparseFeatures,
+        files: Sequence[RowFiles],
+        tails: Sequence[np.ndarray],
+        memory: int,
+        pinned: np.ndarray,
+    ):
+        self.shape, self._max_row = features.shape, features.max_row
+        self._indptr, self._tails = np.array(features.indptr), tails
+        blocks = np.unique(self._blocks(pinned)[0])
+        blocks = blocks[blocks < files[0].shape[0]]
+        self.tables = [DiskTable(each, memory // 2, blocks) for each in files]
+        self._room = 0
+
+    def rows_of(self, ids: np.ndarray) -> list[np.ndarray]:
+        return [self._blocks(ids)[0]] * 2
+
+    def found(
+        self, ids: np.ndarray, tables: Sequence[tuple[jax.Array, jax.Array]], plan: list[Taken]
+    ) -> tuple[Any, np.ndarray]:
+        _, start, length = self._blocks(ids)
+        turns = np.zeros(plan[0].place.size * ENTRIES + 1, np.int8)
+        filled = length > 0
+        turns[start[filled]] += 1
+        turns[(start + length)[filled]] -= 1
+        own = np.cumsum(turns[:-1], dtype=np.int8).view(bool)
+        indptr = np.concatenate([[0], np.cumsum(length)])
+        if indptr[-1] > self._room:
+            self._room = round_up(int(indptr[-1] + indptr[-1] // 8))
+        arrays = []
+        for table, taken, tail in zip(tables, plan, self._tails, strict=True):
+            entries = aligned_empty(self._room, tail.dtype)
+            entries[: indptr[-1]] = _rows_at(taken.place, table, tail).reshape(-1)[own]
+            entries[indptr[-1] :] = 0
+            arrays.append(as_device(entries))
+        width = self.shape[1]
+        rows = SparseFeatures(as_device(indptr), arrays[0], arrays[1], width, self._max_row)
+        return rows, np.arange(ids.size, dtype=np.int32)
+
+    def _blocks(self, ids: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """The blocks of each of `ids` one after the other, int32 `[n]`; where in their entries
+        each one's own begin, and how many these are, int64 `[S]`."""
+        real = (ids >= 0) & (ids < self.shape[0])
+        safe = np.where(real, ids, 0)
+        begin = self._indptr[safe]
+        length = np.where(real, self._indptr[safe + 1] - begin, 0)
+        first = begin // ENTRIES
+        num = np.where(length > 0, (begin + length - 1) // ENTRIES - first + 1, 0)
+        before = np.cumsum(num) - num
+        blocks = np.repeat(first - before, num) + np.arange(num.sum())
+        return blocks.astype(np.int32), (before - first) * ENTRIES + begin, length
+
+
+def _rows_at(
+    place: np.ndarray, tables: tuple[jax.Array, jax.Array], last: np.ndarray
+) -> np.ndarray:
+    """`[n, F]`, the rows of the tables, numbered as one, and `last` where the place is -1."""
+    kept, read = map(np.asarray, tables)
+    rows = np.empty((place.size, last.size), last.dtype)
+    if len(kept):
+        np.take(kept, place, axis=0, out=rows, mode="clip")
+    missing = np.flatnonzero(place >= len(kept))
+    rows[missing] = read[place[missing] - len(kept)]
+    rows[place < 0] = last
+    return rows
+
+
+class Opened(NamedTuple):
+    """Features whose files are open.
+
+    Fields:
+      shape: `(N, F)`.
+      nbytes: of the files.
+      open: makes their `RowsOnDisk`, of the bytes that may stay in memory and of the pinned
+        rows, int32 `[K]`.
+    """
+
+    shape: tuple[int, int]
+    nbytes: int
+    open: Callable[[int, np.ndarray], RowsOnDisk]
+
+
+def rows_on_disk(features: Any, dtype: Any, threads: int) -> Opened:
+    """Opens features, given as `DiskRows` takes those of one table. Raises `InputError`."""
+    if isinstance(features, SparseFeatures):
+        arrays = features.indices, features.values
+        files, tails = zip(*(_blocks_of(array, threads) for array in arrays), strict=True)
+        size = sum(each.nbytes for each in arrays)
+        return Opened(features.shape, size, partial(SparseRows, features, files, tails))
+    dense = _files_of(features, dtype, threads)
+    _check_numbers(dense.dtype)
+    return Opened(dense.shape, dense.shape[0] * dense.row_bytes, partial(DenseRows, dense))
+
+
+def _blocks_of(array: Any, threads: int) -> tuple[RowFiles, np.ndarray]:
+    """The blocks of 32 entries of an array in a file, and what comes after the last whole one,
+    filled up with zeros. Raises `InputError`."""
+    num, left = divmod(array.size, ENTRIES)
+    tail = np.zeros((1, ENTRIES), array.dtype)
+    if not array.size:
+        return RowFiles([], ENTRIES, array.dtype), tail[0]
+    part = part_of_mapped(array)
+    if part is None:
+        raise _not_in_files("SparseFeatures in memory")
+    files = RowFiles([part._replace(rows=num)], ENTRIES, array.dtype, threads)
+    if left:  # by a request too: a file that has become shorter must not end the process
+        last = part._replace(begin=part.begin + num * files.row_bytes, rows=1)
+        entries = np.empty((1, left), array.dtype)
+        RowFiles([last], left, array.dtype).read(np.zeros(1, np.int32), entries)
+        tail[:, :left] = entries
+    return files, tail[0]
+
+
+def _files_of(table: Any, dtype: Any, threads: int) -> RowFiles:
+    """The files of a dense matrix, given as `DiskRows` takes it. Raises `InputError`."""
+    if isinstance(table, RowFiles):
+        return table
+    if isinstance(table, str | os.PathLike):
+        return RowFiles.of_npy([table], dtype, threads=threads)
+    several = isinstance(table, Sequence)
+    if several and table and all(isinstance(each, str | os.PathLike) for each in table):
+        return RowFiles.of_npy(table, dtype, threads=threads)
+    if several and not table:
+        raise InputError("features that are read from disk must be files", "none", REMEDY)
+    parts = list[FilePart]()
+    for one in table if several else [table]:
+        matrix = getattr(one, "ndim", 0) == 2
+        part = part_of_mapped(one) if matrix else None
+        if part is None:
+            raise _not_in_files("a matrix in memory" if matrix else type(one).__name__)
+        parts.append(part)
+    first = table[0] if several else table
+    return RowFiles(parts, first.shape[1], first.dtype, threads)
+
+
+def _not_in_files(value: str) -> InputError:
+    rule = "features that are read from disk must be matrices that lie in files"
+    return InputError(rule, value, REMEDY)
+
+
+def _check_numbers(kind: np.dtype) -> None:
+    """Raises `InputError` unless JAX reads numbers of this kind from files."""
+    real = kind.kind in "iuf" and kind.itemsize <= 8 and kind.isnative
+    if not real and not kind.name.startswith(("bfloat16", "float8")):
+        raise InputError(
+            "features that are read from disk must be real numbers of at most 8 bytes, in "
+            "this machine's order of bytes",
+            kind,
+            "Convert them; files of bfloat16 need dtype=jax.numpy.bfloat16.",
+        )
