@@ -31,6 +31,7 @@ from jgs.data.text import first_line
 from jgs.data.times import Clock
 from jgs.errors import InputError, refusing
 from jgs.graph import Graph, NodeIds
+from jgs.graph.checks import refuse_words
 from jgs.graph.formats.tables import read_arrow, read_columns, require
 from jgs.graph.node_ids import id_column
 
@@ -142,7 +143,7 @@ def read_edges(
     text: Iterable[str] = (),
     clock: Clock = Clock(),  # noqa: B008
     leave_out: str | None = None,
-    encode: ColumnRule = ColumnRule(),  # noqa: B008
+    encode: ColumnRule | None = None,
 ) -> EdgeTable:
     """The table of edges in one file, `{"": path}`, or in a file for each split.
 
@@ -157,14 +158,16 @@ def read_edges(
       text: those of `src` and `dst` that are text in any case.
       clock: how times are counted.
       leave_out: the names, as in the files, of columns that are not read, with commas between.
-      encode: what the edge columns become that it names. The edges of the split `train`
-        are the rows for training, or all, if none is.
+      encode: what the edge columns become that it names; text and dates without an entry are
+        refused. The edges of the split `train` are the rows for training, or all, if none is.
+        None: columns stay as they are.
 
     Raises `InputError`.
     """
     what = ", ".join(str(path) for path in files.values())
     header = None if columns is None else _names(columns)
-    as_text, without = [*text, *encode.text()], _names(leave_out)
+    as_text = [*text, *(encode.text() if encode is not None else ())]
+    without = _names(leave_out)
     tables = [_read(path, names, header, as_text, without) for path in files.values()]
     groups = (("src",), ("dst",)) if apart else (("src", "dst"),)
     if mixed := [end for group in groups if _is_mixed(tables, group) for end in group]:
@@ -194,7 +197,14 @@ def read_edges(
         found["split"] = np.repeat(np.array(numbers, np.int8), [t.num_rows for t in tables])
     elif "split" in found:
         found["split"] = edge_splits(what, found["split"])
-    found = encoded(what, found, encode, (*ROLES, "split"))
+    special = *ROLES, "split"
+    if encode is not None:
+        found = encoded(what, found, encode, special)
+    for name in () if encode is None else found.keys() - {*special}:
+        kind = "date" if found[name].dtype.kind == "M" else "category"
+        option = f"--data-options encode=edges.{name}"
+        remedy = f"Say what it becomes, {option}:{kind}, or leave it out, {option}:drop."
+        refuse_words(f"in {what} the edge column {name!r}", found[name], remedy)
     given = found.pop("time", None)
     time = None if given is None else clock.whole(what, given)
     unit = None if given is None else clock.unit_of(given)

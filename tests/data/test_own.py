@@ -240,7 +240,7 @@ def test_the_command_trains_on_a_folder_of_tables(tmp_path, capsys):
     assert json.loads(capsys.readouterr().out)["epochs"] == 1
     for text, says in (
         ("from,dst\na,b\n", "edges.csv must have a column 'src'"),
-        ("src,dst,kind\na,b,likes\n", "'kind' must be numbers; got 'likes' in row 0. Leave it"),
+        ("src,dst,kind\na,b,likes\n", "'kind' must be numbers; got 'likes' in row 0. Say what"),
     ):
         (folder / "edges.csv").write_text(text)
         assert main([*train, str(tmp_path / "other")]) == 2
