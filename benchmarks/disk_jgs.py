@@ -21,7 +21,7 @@ from jgs.models.inputs import Placed
 from jgs.sampling import DiskRows, Loader, Neighbors
 from jgs.train.loop.step import init_state, make_optimizer, make_train_step
 
-FANOUTS, HIDDEN = (5, 10, 15), 256
+FANOUTS, HIDDEN, SMALL = (5, 10, 15), 256, 32
 
 
 def main() -> None:
@@ -34,7 +34,7 @@ def main() -> None:
     if way.startswith("drawn"):
         if way == "drawn ahead":
             graph = read_ahead(graph)
-        print(json.dumps({"seconds": [drawn(graph, seeds[: steps * BATCH])]}))
+        print(json.dumps({"seconds": [drawn(graph, seeds[: steps * SMALL])]}))
         return
     loader, rows = make_loader(way, graph, mapped, seeds, task)
     model = GraphSAGE(mapped.shape[1], HIDDEN, CLASSES, len(FANOUTS), rngs=nnx.Rngs(0))
@@ -91,7 +91,7 @@ def make_loader(way, graph, mapped, seeds, task):
 
 def drawn(graph, seeds) -> float:
     """Seconds of an epoch that is only drawn, with no page in memory from an earlier one."""
-    loader = Loader(graph, seeds, BATCH, Neighbors(FANOUTS), key=jax.random.key(0))
+    loader = Loader(graph, seeds, SMALL, Neighbors(FANOUTS), key=jax.random.key(0))
     loader.peek()  # compiles
     began = time.perf_counter()
     for batch in loader:

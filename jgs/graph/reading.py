@@ -22,11 +22,13 @@ def is_mapped(graph: Graph) -> bool:
 
 
 def read_ahead(graph: Graph, threads: int = 32) -> Graph:
-    """The graph, of whose edges a sampler reads the rows of each hop by many threads at once.
+    """The graph, whose edges are read by many threads at once before a sampler reads them.
 
     For a memory-mapped graph whose `indices` do not fit in memory. A sampler's own threads, one
     for each core, wait for every page that is not there, so a disk that serves 32 requests at
-    once gets two. Samples have the same bits. `Neighbors` and `Labor` read ahead, but not by
+    once gets two; and the system reads 128 KB around a page. Samples have the same bits.
+    `Neighbors` draws twice: first to know the edges, whose pages alone are then read, 65,536
+    edges at a time. `Labor`, which scans rows, has those of up to 8 pages read, but not by
     relation.
 
     Args:

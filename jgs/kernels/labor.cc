@@ -23,7 +23,7 @@ namespace {
 template <bool limited, bool timed, bool by_relation, typename IdOfRows = int32_t>
 class LaborRows {
  public:
-  static constexpr bool kTimed = timed, kByRelation = by_relation;
+  static constexpr bool kTimed = timed, kByRelation = by_relation, kScans = true;
   using Id = IdOfRows;
   using Rows = HopRows<limited, timed, by_relation>;
 

@@ -24,27 +24,56 @@ struct Mapping {
 
 std::shared_ptr<Mapping> named;  // read and written atomically
 
+// The mapping of `indices` and where in it they begin; or null.
+std::shared_ptr<Mapping> MappingOf(const int32_t* indices, int64_t* first) {
+  std::shared_ptr<Mapping> mapping = std::atomic_load(&named);
+  if (mapping == nullptr) return nullptr;
+  *first = reinterpret_cast<const char*>(indices) - mapping->base;
+  return *first >= 0 && *first < mapping->bytes ? mapping : nullptr;
+}
+
+// Calls touch(i) for each i below `num`, in the mapping's threads.
+template <typename Touch>
+void InThreads(const Mapping& mapping, int64_t num, const Touch& touch) {
+  std::atomic<int64_t> next{0};
+  InOwnThreads(std::min(mapping.threads, (num + kChunk - 1) / kChunk), [&] {
+    for (int64_t begin; (begin = next.fetch_add(kChunk)) < num;) {
+      for (int64_t i = begin; i < std::min(begin + kChunk, num); ++i) touch(i);
+    }
+  });
+}
+
+void TouchPage(const Mapping& mapping, int64_t page) {
+  static_cast<void>(*static_cast<const volatile char*>(mapping.twin + page * kPage));
+}
+
 }  // namespace
 
-void ReadAhead(const int32_t* indices, const int64_t* start, const int32_t* degree, int64_t num) {
-  const std::shared_ptr<Mapping> mapping = std::atomic_load(&named);
+bool IsReadAhead(const int32_t* indices) {
+  int64_t first;
+  return MappingOf(indices, &first) != nullptr;
+}
+
+void ReadEdgesAhead(const int32_t* indices, const std::vector<int64_t>& edges) {
+  int64_t first;
+  const std::shared_ptr<Mapping> mapping = MappingOf(indices, &first);
   if (mapping == nullptr) return;
-  const int64_t first = reinterpret_cast<const char*>(indices) - mapping->base;
-  if (first < 0 || first >= mapping->bytes) return;
-  std::atomic<int64_t> next{0};
-  const auto work = [&] {
-    for (int64_t begin; (begin = next.fetch_add(kChunk)) < num;) {
-      const int64_t end = std::min(begin + kChunk, num);
-      for (int64_t row = begin; row < end; ++row) {
-        const int64_t from = first + 4 * start[row], to = from + 4 * int64_t{degree[row]};
-        if (from == to || to > mapping->bytes || to - from > kMostPages * kPage) continue;
-        for (int64_t page = from / kPage; page <= (to - 1) / kPage; ++page) {
-          static_cast<void>(*static_cast<const volatile char*>(mapping->twin + page * kPage));
-        }
-      }
-    }
-  };
-  InOwnThreads(std::min(mapping->threads, (num + kChunk - 1) / kChunk), work);
+  InThreads(*mapping, static_cast<int64_t>(edges.size()), [&](int64_t i) {
+    const int64_t at = first + 4 * edges[i];
+    if (at < mapping->bytes) TouchPage(*mapping, at / kPage);
+  });
+}
+
+void ReadRowsAhead(const int32_t* indices, const int64_t* start, const int32_t* degree,
+                   int64_t num) {
+  int64_t first;
+  const std::shared_ptr<Mapping> mapping = MappingOf(indices, &first);
+  if (mapping == nullptr) return;
+  InThreads(*mapping, num, [&](int64_t row) {
+    const int64_t from = first + 4 * start[row], to = from + 4 * int64_t{degree[row]};
+    if (from == to || to > mapping->bytes || to - from > kMostPages * kPage) return;
+    for (int64_t page = from / kPage; page <= (to - 1) / kPage; ++page) TouchPage(*mapping, page);
+  });
 }
 
 }  // namespace jgs

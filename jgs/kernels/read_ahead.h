@@ -1,20 +1,28 @@
 // Rows of a graph that lies in a file larger than memory, read by many threads at once.
 //
 // A thread of a kernel that reads a mapped page which is not in memory waits for the disk, so a
-// disk that serves 32 requests at once gets one a thread. `ReadAhead` touches the rows of a hop
-// in threads of its own, before they are drawn from. It does so in a second mapping of the file,
-// of which the system reads no more than the touched pages; the first one keeps its read-ahead
-// for whoever reads all edges in order.
+// disk that serves 32 requests at once gets one a thread. Here threads of the library's own touch
+// what a hop reads, before it is read. They do so in a second mapping of the file, of which the
+// system reads no more than the touched pages; the first one keeps its read-ahead for whoever
+// reads all edges in order.
 #ifndef JGS_KERNELS_READ_AHEAD_H_
 #define JGS_KERNELS_READ_AHEAD_H_
 
 #include <cstdint>
+#include <vector>
 
 namespace jgs {
 
-// Touches the pages of the rows [start, start + degree) [num] of `indices`, if JgsReadAhead has
-// named them. Rows of more than 8 pages are passed over: few of their pages are drawn from.
-void ReadAhead(const int32_t* indices, const int64_t* start, const int32_t* degree, int64_t num);
+// Whether JgsReadAhead has named the file of `indices`.
+bool IsReadAhead(const int32_t* indices);
+
+// Touches the pages of these edges of `indices`, if they are read ahead.
+void ReadEdgesAhead(const int32_t* indices, const std::vector<int64_t>& edges);
+
+// Touches the pages of the rows [start, start + degree) [num] of `indices`, if they are read
+// ahead. Rows of more than 8 pages are passed over: the system reads ahead within them.
+void ReadRowsAhead(const int32_t* indices, const int64_t* start, const int32_t* degree,
+                   int64_t num);
 
 }  // namespace jgs
 

@@ -19,7 +19,7 @@ static_assert(kRowLanes == kLanes, "rows are drawn so many at a time");
 template <bool limited, bool timed, typename IdOfRows = int32_t>
 class NeighborRows {
  public:
-  static constexpr bool kTimed = timed, kByRelation = false;
+  static constexpr bool kTimed = timed, kByRelation = false, kScans = false;
   using Id = IdOfRows;
   using Stream = StreamOf<timed, Id>;
 

@@ -21,6 +21,7 @@ namespace jgs {
 
 constexpr int kRowLanes = 64;       // the number of rows in a chunk is a multiple of this
 constexpr int64_t kMostRows = 512;  // the most targets that a thread takes at a time
+constexpr int64_t kMostAhead = 1 << 16;  // edges whose pages are read ahead together, 256 MB
 constexpr int64_t kAhead = 16;      // how many rows ahead offsets are prefetched
 
 // The targets of a hop, divided into chunks. Their rows are in the Workspace.
@@ -40,6 +41,7 @@ struct Targets {
 //   void Draw(const Hop&, const Targets&, int64_t chunk, StreamOf<kTimed, Id>&): adds the chunk's
 //     edges, row by row, and writes where each row begins to the hop's `indptr`. Any thread may
 //     call it.
+//   bool kScans: whether Bound reads the rows; otherwise Draw reads the edges that it draws.
 //   bool kTimed: whether nodes have cutoffs.
 //   Id: the type that holds a node and the number of its cutoff, see RelabelerOf.
 //   bool kByRelation: whether they draw from runs, the edges of one relation. They then have
@@ -159,15 +161,15 @@ class HopSampler {
   // hops follow, it finds the rows of the new nodes.
   bool RunHop(Hop& hop, bool more) {
     Cut();
+    if constexpr (Rows::kScans && !Rows::kByRelation) {
+      ReadRowsAhead(graph_.indices, w_.row_start.data(), w_.degree.data(), targets_.num);
+    }
     if (!rows_.Bound(hop, targets_)) bad_.store(true);
     if (bad_.load()) return false;
     const int64_t bound = w_.bound[targets_.num_chunks];
     hop.edges_needed =
         static_cast<int32_t>(std::min<int64_t>(bound, std::numeric_limits<int32_t>::max()));
     if (bound > hop.edge_capacity) return false;
-    if constexpr (!Rows::kByRelation) {
-      ReadAhead(graph_.indices, w_.row_start.data(), w_.degree.data(), targets_.num);
-    }
     // The number is known once they are numbered. This value is for the case that they do not
     // fit.
     if (relabel_) hop.sources_needed = static_cast<int32_t>(hop.source_capacity + 1);
@@ -175,9 +177,10 @@ class HopSampler {
     if (relabel_) relabeler_.Begin(w_.bound, hop.source_capacity);
     // The hop before is resolved in the same loop: its small tasks come last, and fill the time
     // in which a thread would wait for another.
-    team_.For(targets_.num_chunks + unresolved_.num_chunks(), [&](int64_t task) {
-      if (task < targets_.num_chunks) return DrawChunk(hop, task);
-      Resolve(unresolved_, task - targets_.num_chunks);
+    const int64_t first = DrawAhead(hop), left = targets_.num_chunks - first;
+    team_.For(left + unresolved_.num_chunks(), [&](int64_t task) {
+      if (task < left) return DrawChunk(hop, first + task);
+      Resolve(unresolved_, task - left);
     });
     unresolved_.indices = nullptr;
     if (bad_.load() || full_.load()) return false;
@@ -223,6 +226,25 @@ class HopSampler {
     w_.begin[chunk + 1] = stream.num_edges();
     if (!stream.good()) bad_.store(true);
     if (!stream.fits()) full_.store(true);
+  }
+
+  // Where edges are read ahead: draws for some chunks at a time, first to know the edges, then
+  // with their pages in memory. Returns the first chunk that is left.
+  int64_t DrawAhead(const Hop& hop) {
+    if (Rows::kScans || !IsReadAhead(graph_.indices)) return 0;
+    std::vector<int64_t> edges;
+    for (int64_t begin = 0, end = 0; begin < targets_.num_chunks; begin = end) {
+      edges.clear();
+      for (; end < targets_.num_chunks; ++end) {
+        if (end > begin && w_.bound[end + 1] - w_.bound[begin] > kMostAhead) break;
+        StreamOf<kTimed, Id> stream(graph_, hop, relabel_, w_, end);
+        stream.OnlyList(&edges);
+        rows_.Draw(hop, targets_, end, stream);
+      }
+      ReadEdgesAhead(graph_.indices, edges);
+      team_.For(end - begin, [&](int64_t task) { DrawChunk(hop, begin + task); });
+    }
+    return targets_.num_chunks;
   }
 
   // Turns the chunks' numbers of edges into their beginnings. Moves the edges together where

@@ -24,7 +24,7 @@ constexpr int kRelationBits = 15;  // of an entry of RelationIndex::runs
 template <bool timed, bool simple>
 class RunRows {
  public:
-  static constexpr bool kTimed = timed, kByRelation = true;
+  static constexpr bool kTimed = timed, kByRelation = true, kScans = false;
   using Id = std::conditional_t<timed, int64_t, int32_t>;
 
   RunRows(const GraphView& graph, const Limits& limits, const NeighborOptions& options, Team& team,

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <type_traits>
+#include <vector>
 
 #include "relabel.h"
 #include "sample.h"
@@ -37,9 +38,16 @@ class StreamOf {
         chunk_(chunk),
         next_(work.bound[chunk]) {}
 
+  // Adds edges to `edges` from now on, and reads nothing.
+  void OnlyList(std::vector<int64_t>* edges) { list_ = edges; }
+
   // Adds the edges edge_of(0), ..., edge_of(count - 1) of a row of this era.
   template <typename EdgeOf>
   void Add(int64_t count, const EdgeOf& edge_of, int32_t era = 0) {
+    if (list_ != nullptr) {
+      for (int64_t i = 0; i < count; ++i) list_->push_back(edge_of(i));
+      return;
+    }
     for (int64_t i = 0; i < count;) {
       int64_t* free = &batch_[now_][filled_];
       const int some = static_cast<int>(std::min<int64_t>(count - i, kFlight - filled_));
@@ -104,6 +112,7 @@ class StreamOf {
   const bool relabel_, weights_;
   RelabelerOf<Id>& relabeler_;
   const int64_t chunk_;
+  std::vector<int64_t>* list_ = nullptr;
   int64_t batch_[2][kFlight];
   int32_t era_[2][timed ? kFlight : 1], inserting_era_[timed ? kFlight : 1];
   int now_ = 0, filled_ = 0, read_ = 0, inserting_ = 0;

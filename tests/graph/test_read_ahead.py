@@ -34,17 +34,41 @@ def ended(folder):
 
 @pytest.mark.parametrize("threads", [1, 32])
 @pytest.mark.parametrize(
-    "sampler", [Neighbors((4, 3)), Neighbors((3, 3), weighted=True), Labor((4, 3))], ids=repr
+    "sampler",
+    [
+        Neighbors((4, 3)),
+        Neighbors((3, 3), weighted=True),
+        Neighbors((400, 2), replace=True),  # of more edges than are read ahead together
+        Labor((4, 3)),
+    ],
+    ids=repr,
 )
 def test_samples_are_the_same(folder, sampler, threads, same_bits):
     graph = jgs.Graph.open(folder)
     items = {"nodes": np.arange(N), "time": np.full(N, 60)}
     for seeds in (np.arange(N), items)[: 1 if "weighted=True" in repr(sampler) else 2]:
         every = [
-            list(Loader(each, seeds, 50, sampler, key=jax.random.key(0)))
+            list(Loader(each, seeds, 200, sampler, key=jax.random.key(0)))
             for each in (graph, read_ahead(graph, threads))
         ]
         same_bits(*every)
+
+
+def test_draws_by_relation_are_the_same(tmp_path, same_bits):
+    rng = np.random.default_rng(0)
+    relations = {
+        ("user", "buys", "item"): rng.integers(0, (200, 90), (9000, 2)).T,
+        ("item", "of", "user"): rng.integers(0, (90, 200), (9000, 2)).T,
+    }
+    jgs.Graph.from_relations({"user": 200, "item": 90}, relations).save(tmp_path / "g")
+    graph = jgs.Graph.open(tmp_path / "g")
+    fanouts = {("user", "buys", "item"): 9, ("item", "of", "user"): 5}
+    every = [
+        list(Loader(each, np.arange(200), 50, Neighbors((fanouts,) * 2), key=jax.random.key(0)))
+        for each in (graph, read_ahead(graph))
+    ]
+    same_bits(*every)
+    read_ahead(graph, threads=0)
 
 
 def test_other_graphs(folder):
