@@ -11,331 +11,207 @@
 namespace jgs {
 namespace {
 
-namespace ffi = xla::ffi;
-using Words = ffi::Buffer<ffi::U32, 1>;
-using Ints = ffi::Buffer<ffi::S32, 1>;
-using Longs = ffi::Buffer<ffi::S64, 1>;
-using Floats = ffi::Buffer<ffi::F32, 1>;
-using Long = ffi::BufferR0<ffi::S64>;
-using Double = ffi::BufferR0<ffi::F64>;
-
-constexpr char kShapes[] = "jgs: the buffers of a kernel must have matching shapes";
-
-template <typename Buffer>
-int64_t Size(const Buffer& buffer) {
-  return static_cast<int64_t>(buffer.element_count());
-}
-
 // What leaves the edges `excluded` out of slices; sets `error` if they are invalid.
 Limits Without(const Longs& excluded, int64_t num_edges, std::string& error) {
   const Seeds seeds{nullptr, 0, nullptr, excluded.typed_data(), Size(excluded)};
   return LimitsOf(seeds, nullptr, num_edges, nullptr, -1, error);
 }
 
-ffi::Error Ranks(ffi::ThreadPool pool, Words words, Ints nodes, Floats weight, Ints logarithms,
-                 ffi::Result<Ints> slot, ffi::Result<Double> least, int64_t num_threads) {
-  return Guarded([&]() -> std::string {
-    if (Size(words) != 2 || Size(nodes) != Size(weight) || Size(logarithms) != 1026) {
-      return kShapes;
-    }
-    const uint32_t* word = words.typed_data();
-    const Candidates candidates{{{word[0], word[1]}}, nodes.typed_data(), weight.typed_data(),
-                                Size(nodes), logarithms.typed_data()};
-    *least->typed_data() = SmallestRanks(candidates, Size(*slot), slot->typed_data(),
-                                         PoolExecutor(pool, num_threads));
-    return "";
-  });
+std::string Ranks(ffi::ThreadPool pool, Words words, Ints nodes, Floats weight, Ints logarithms,
+                  ffi::Result<Ints> slot, ffi::Result<Double> least, int64_t num_threads) {
+  if (Size(words) != 2 || Size(nodes) != Size(weight) || Size(logarithms) != 1026) {
+    return kShapes;
+  }
+  const uint32_t* word = words.typed_data();
+  const Candidates candidates{{{word[0], word[1]}}, nodes.typed_data(), weight.typed_data(),
+                              Size(nodes), logarithms.typed_data()};
+  *least->typed_data() = SmallestRanks(candidates, Size(*slot), slot->typed_data(),
+                                       PoolExecutor(pool, num_threads));
+  return "";
 }
 
-ffi::Error ExpandColumns(ffi::ThreadPool pool, ffi::AnyBuffer indptr, Ints columns,
-                         Longs excluded, ffi::Result<Ints> offsets, ffi::Result<Ints> column,
-                         ffi::Result<Longs> at, ffi::Result<Long> needed, int64_t num_threads) {
-  return Guarded([&]() -> std::string {
-    const int64_t num_columns = Size(columns), num_all = Size(indptr) - 1;
-    if (num_all < 0 || Size(*offsets) != num_columns + 1 || Size(*column) != Size(*at)) {
-      return kShapes;
-    }
-    const int32_t* ids = columns.typed_data();
-    const bool wide = indptr.element_type() == ffi::S64;
-    if (!wide && indptr.element_type() != ffi::S32) return kShapes;
-    const int64_t num_edges = wide ? indptr.typed_data<int64_t>()[num_all]
-                                   : indptr.typed_data<int32_t>()[num_all];
-    std::string error;
-    const Limits limits = Without(excluded, num_edges, error);
-    if (!error.empty()) return error;
-    const Slice slice =
-        wide ? Slice(indptr.typed_data<int64_t>(), num_all, ids, num_columns, limits)
-             : Slice(indptr.typed_data<int32_t>(), num_all, ids, num_columns, limits);
-    AdviseHugePages(column);
-    AdviseHugePages(at);
-    *needed->typed_data() = slice.num_edges();
-    Expand(slice, {Size(*at), offsets->typed_data(), column->typed_data(), at->typed_data()},
-           PoolExecutor(pool, num_threads));
-    return "";
-  });
+std::string ExpandColumns(ffi::ThreadPool pool, ffi::AnyBuffer indptr, Ints columns,
+                          Longs excluded, ffi::Result<Ints> offsets, ffi::Result<Ints> column,
+                          ffi::Result<Longs> at, ffi::Result<Long> needed,
+                          int64_t num_threads) {
+  const int64_t num_columns = Size(columns), num_all = Size(indptr) - 1;
+  if (num_all < 0 || Size(*offsets) != num_columns + 1 || Size(*column) != Size(*at)) {
+    return kShapes;
+  }
+  const int32_t* ids = columns.typed_data();
+  const bool wide = indptr.element_type() == ffi::S64;
+  if (!wide && indptr.element_type() != ffi::S32) return kShapes;
+  const int64_t num_edges = wide ? indptr.typed_data<int64_t>()[num_all]
+                                 : indptr.typed_data<int32_t>()[num_all];
+  std::string error;
+  const Limits limits = Without(excluded, num_edges, error);
+  if (!error.empty()) return error;
+  const Slice slice =
+      wide ? Slice(indptr.typed_data<int64_t>(), num_all, ids, num_columns, limits)
+           : Slice(indptr.typed_data<int32_t>(), num_all, ids, num_columns, limits);
+  AdviseHugePages(column);
+  AdviseHugePages(at);
+  *needed->typed_data() = slice.num_edges();
+  Expand(slice, {Size(*at), offsets->typed_data(), column->typed_data(), at->typed_data()},
+         PoolExecutor(pool, num_threads));
+  return "";
 }
 
-ffi::Error Extract(ffi::ThreadPool pool, Longs indptr, Ints indices, Ints columns,
-                   Longs excluded, Ints rows, ffi::Result<Ints> offsets,
-                   ffi::Result<Ints> column, ffi::Result<Ints> row, ffi::Result<Longs> edge_id,
-                   ffi::Result<Long> looked, ffi::Result<Long> selected, int64_t looked_room,
-                   int64_t num_threads) {
-  return Guarded([&]() -> std::string {
-    const int64_t num_columns = Size(columns), num_nodes = Size(indptr) - 1;
-    if (num_nodes < 0 || Size(*offsets) != num_columns + 1 || Size(*column) != Size(*row) ||
-        Size(*row) != Size(*edge_id)) {
-      return kShapes;
-    }
-    std::string error;
-    const Limits limits = Without(excluded, Size(indices), error);
-    if (!error.empty()) return error;
-    const Slice slice(indptr.typed_data(), num_nodes, columns.typed_data(), num_columns, limits);
-    AdviseHugePages(column);
-    AdviseHugePages(row);
-    AdviseHugePages(edge_id);
-    Extracted result{looked_room,
-                     Size(*row),
-                     Size(rows),
-                     Size(indices),
-                     offsets->typed_data(),
-                     column->typed_data(),
-                     row->typed_data(),
-                     edge_id->typed_data(),
-                     0};
-    ExtractRows(slice, indices.typed_data(), rows.typed_data(), num_nodes, result,
-                PoolExecutor(pool, num_threads));
-    *looked->typed_data() = slice.num_edges();
-    *selected->typed_data() = result.selected;
-    return "";
-  });
-}
-
-ffi::Error RearrangeEdges(ffi::ThreadPool pool, Ints indptr, Ints row, Longs edge_id, Ints rows,
-                          Ints slots, ffi::Result<Ints> offsets, ffi::Result<Ints> at,
-                          ffi::Result<Ints> node, ffi::Result<Longs> ids,
-                          ffi::Result<Long> needed, bool mapped, int64_t num_nodes,
-                          int64_t num_edges, int64_t num_threads) {
-  return Guarded([&]() -> std::string {
-    const int64_t room = Size(row), num_all = Size(indptr) - 1;
-    if (num_all < 0 || Size(edge_id) != room || Size(*offsets) != Size(slots) + 1 ||
-        Size(*at) != room || Size(*node) != room || Size(*ids) != room) {
-      return kShapes;
-    }
-    const Slice slice(indptr.typed_data(), num_all, slots.typed_data(), Size(slots));
-    AdviseHugePages(ids);
-    *needed->typed_data() = slice.num_edges();
-    Rearrange(slice, row.typed_data(), edge_id.typed_data(),
-              mapped ? rows.typed_data() : nullptr, Size(rows),
-              {room, static_cast<int32_t>(num_nodes), num_edges, offsets->typed_data(),
-               at->typed_data(), node->typed_data(), ids->typed_data()},
+std::string Extract(ffi::ThreadPool pool, Longs indptr, Ints indices, Ints columns,
+                    Longs excluded, Ints rows, ffi::Result<Ints> offsets,
+                    ffi::Result<Ints> column, ffi::Result<Ints> row, ffi::Result<Longs> edge_id,
+                    ffi::Result<Long> looked, ffi::Result<Long> selected, int64_t looked_room,
+                    int64_t num_threads) {
+  const int64_t num_columns = Size(columns), num_nodes = Size(indptr) - 1;
+  if (num_nodes < 0 || Size(*offsets) != num_columns + 1 || Size(*column) != Size(*row) ||
+      Size(*row) != Size(*edge_id)) {
+    return kShapes;
+  }
+  std::string error;
+  const Limits limits = Without(excluded, Size(indices), error);
+  if (!error.empty()) return error;
+  const Slice slice(indptr.typed_data(), num_nodes, columns.typed_data(), num_columns, limits);
+  AdviseHugePages(column);
+  AdviseHugePages(row);
+  AdviseHugePages(edge_id);
+  Extracted result{looked_room,
+                   Size(*row),
+                   Size(rows),
+                   Size(indices),
+                   offsets->typed_data(),
+                   column->typed_data(),
+                   row->typed_data(),
+                   edge_id->typed_data(),
+                   0};
+  ExtractRows(slice, indices.typed_data(), rows.typed_data(), num_nodes, result,
               PoolExecutor(pool, num_threads));
-    return "";
-  });
+  *looked->typed_data() = slice.num_edges();
+  *selected->typed_data() = result.selected;
+  return "";
 }
 
-ffi::Error FindPlaces(ffi::ThreadPool pool, Ints nodes, Ints ids, ffi::Result<Ints> place,
-                      int64_t num_nodes, int64_t num_threads) {
-  return Guarded([&]() -> std::string {
-    if (Size(ids) != Size(*place)) return kShapes;
-    Places(nodes.typed_data(), Size(nodes), ids.typed_data(), Size(ids), num_nodes,
-           place->typed_data(), PoolExecutor(pool, num_threads));
-    return "";
-  });
+std::string RearrangeEdges(ffi::ThreadPool pool, Ints indptr, Ints row, Longs edge_id,
+                           Ints rows, Ints slots, ffi::Result<Ints> offsets,
+                           ffi::Result<Ints> at, ffi::Result<Ints> node, ffi::Result<Longs> ids,
+                           ffi::Result<Long> needed, bool mapped, int64_t num_nodes,
+                           int64_t num_edges, int64_t num_threads) {
+  const int64_t room = Size(row), num_all = Size(indptr) - 1;
+  if (num_all < 0 || Size(edge_id) != room || Size(*offsets) != Size(slots) + 1 ||
+      Size(*at) != room || Size(*node) != room || Size(*ids) != room) {
+    return kShapes;
+  }
+  const Slice slice(indptr.typed_data(), num_all, slots.typed_data(), Size(slots));
+  AdviseHugePages(ids);
+  *needed->typed_data() = slice.num_edges();
+  Rearrange(slice, row.typed_data(), edge_id.typed_data(),
+            mapped ? rows.typed_data() : nullptr, Size(rows),
+            {room, static_cast<int32_t>(num_nodes), num_edges, offsets->typed_data(),
+             at->typed_data(), node->typed_data(), ids->typed_data()},
+            PoolExecutor(pool, num_threads));
+  return "";
 }
 
-ffi::Error DistinctNodes(Ints nodes, ffi::Result<Ints> distinct, int64_t padding) {
-  return Guarded([&]() -> std::string {
-    Distinct(nodes.typed_data(), Size(nodes), Size(*distinct), static_cast<int32_t>(padding),
-             distinct->typed_data());
-    return "";
-  });
+std::string FindPlaces(ffi::ThreadPool pool, Ints nodes, Ints ids, ffi::Result<Ints> place,
+                       int64_t num_nodes, int64_t num_threads) {
+  if (Size(ids) != Size(*place)) return kShapes;
+  Places(nodes.typed_data(), Size(nodes), ids.typed_data(), Size(ids), num_nodes,
+         place->typed_data(), PoolExecutor(pool, num_threads));
+  return "";
 }
 
-ffi::Error Sum(ffi::ThreadPool pool, ffi::AnyBuffer values, Ints slot,
-               ffi::Result<ffi::AnyBuffer> sums, int64_t num_threads) {
-  return Guarded([&]() -> std::string {
-    const auto shape = values.dimensions(), out = sums->dimensions();
-    const bool good = values.element_type() == ffi::F32 && sums->element_type() == ffi::F32 &&
-                      shape.size() >= 1 && out.size() == shape.size() && shape[0] == Size(slot);
-    if (!good) return kShapes;
-    int64_t width = 1;
-    for (size_t i = 1; i < shape.size(); ++i) width *= shape[i];
-    if (Size(*sums) != out[0] * width) return kShapes;
-    ExactSums(values.typed_data<float>(), slot.typed_data(), Size(slot), width, out[0],
-              sums->typed_data<float>(), PoolExecutor(pool, num_threads));
-    return "";
-  });
+std::string DistinctNodes(Ints nodes, ffi::Result<Ints> distinct, int64_t padding) {
+  Distinct(nodes.typed_data(), Size(nodes), Size(*distinct), static_cast<int32_t>(padding),
+           distinct->typed_data());
+  return "";
+}
+
+std::string Sum(ffi::ThreadPool pool, ffi::AnyBuffer values, Ints slot,
+                ffi::Result<ffi::AnyBuffer> sums, int64_t num_threads) {
+  const auto shape = values.dimensions(), out = sums->dimensions();
+  const bool good = values.element_type() == ffi::F32 && sums->element_type() == ffi::F32 &&
+                    shape.size() >= 1 && out.size() == shape.size() && shape[0] == Size(slot);
+  if (!good) return kShapes;
+  int64_t width = 1;
+  for (size_t i = 1; i < shape.size(); ++i) width *= shape[i];
+  if (Size(*sums) != out[0] * width) return kShapes;
+  ExactSums(values.typed_data<float>(), slot.typed_data(), Size(slot), width, out[0],
+            sums->typed_data<float>(), PoolExecutor(pool, num_threads));
+  return "";
 }
 
 // `steps` has for each step the operation, the kind and whether it is reflected.
-ffi::Error SumChain(ffi::ThreadPool pool, Longs indptr, Ints indices, Ints columns,
-                    Longs excluded, Floats weight, ffi::RemainingArgs vectors,
-                    ffi::Result<Floats> sums, ffi::Result<Long> needed,
-                    ffi::Span<const int64_t> steps, ffi::Span<const float> numbers,
-                    int64_t room, int64_t axis, int64_t num_threads) {
-  return Guarded([&]() -> std::string {
-    const int64_t num_nodes = Size(indptr) - 1, num_columns = Size(columns);
-    const bool weighted = Size(weight) > 0;
-    if (num_nodes < 0 || (weighted && Size(weight) != Size(indices)) ||
-        Size(*sums) != (axis == 0 ? num_columns : num_nodes) ||
-        steps.size() != 3 * numbers.size()) {
-      return kShapes;
-    }
-    std::string error;
-    const Limits limits = Without(excluded, Size(indices), error);
-    if (!error.empty()) return error;
-    const Slice slice(indptr.typed_data(), num_nodes, columns.typed_data(), num_columns, limits);
-    *needed->typed_data() = slice.num_edges();
-    if (slice.num_edges() > room) {
-      std::fill_n(sums->typed_data(), Size(*sums), 0.0f);
-      return "";
-    }
-    EdgeChain chain{slice, indices.typed_data(), weighted ? weight.typed_data() : nullptr, {}};
-    size_t next = 0;
-    for (size_t s = 0; s < numbers.size(); ++s) {
-      const auto kind = static_cast<EdgeStep::Kind>(steps.begin()[3 * s + 1]);
-      EdgeStep step{static_cast<Operation>(steps.begin()[3 * s]), kind,
-                    steps.begin()[3 * s + 2] != 0, numbers.begin()[s], nullptr};
-      if (kind != EdgeStep::kNumber) {
-        const auto vector = vectors.get<Floats>(next++);
-        if (!vector.has_value()) return kShapes;
-        if (Size(*vector) != (kind == EdgeStep::kRow ? num_nodes : num_columns)) return kShapes;
-        step.vector = vector->typed_data();
-      }
-      chain.steps.push_back(step);
-    }
-    const Executor executor = PoolExecutor(pool, num_threads);
-    if (axis == 0) {
-      SumByColumn(chain, sums->typed_data(), executor);
-    } else {
-      SumByRow(chain, num_nodes, sums->typed_data(), executor);
-    }
+std::string SumChain(ffi::ThreadPool pool, Longs indptr, Ints indices, Ints columns,
+                     Longs excluded, Floats weight, ffi::RemainingArgs vectors,
+                     ffi::Result<Floats> sums, ffi::Result<Long> needed,
+                     ffi::Span<const int64_t> steps, ffi::Span<const float> numbers,
+                     int64_t room, int64_t axis, int64_t num_threads) {
+  const int64_t num_nodes = Size(indptr) - 1, num_columns = Size(columns);
+  const bool weighted = Size(weight) > 0;
+  if (num_nodes < 0 || (weighted && Size(weight) != Size(indices)) ||
+      Size(*sums) != (axis == 0 ? num_columns : num_nodes) ||
+      steps.size() != 3 * numbers.size()) {
+    return kShapes;
+  }
+  std::string error;
+  const Limits limits = Without(excluded, Size(indices), error);
+  if (!error.empty()) return error;
+  const Slice slice(indptr.typed_data(), num_nodes, columns.typed_data(), num_columns, limits);
+  *needed->typed_data() = slice.num_edges();
+  if (slice.num_edges() > room) {
+    std::fill_n(sums->typed_data(), Size(*sums), 0.0f);
     return "";
-  });
+  }
+  EdgeChain chain{slice, indices.typed_data(), weighted ? weight.typed_data() : nullptr, {}};
+  size_t next = 0;
+  for (size_t s = 0; s < numbers.size(); ++s) {
+    const auto kind = static_cast<EdgeStep::Kind>(steps.begin()[3 * s + 1]);
+    EdgeStep step{static_cast<Operation>(steps.begin()[3 * s]), kind,
+                  steps.begin()[3 * s + 2] != 0, numbers.begin()[s], nullptr};
+    if (kind != EdgeStep::kNumber) {
+      const auto vector = vectors.get<Floats>(next++);
+      if (!vector.has_value()) return kShapes;
+      if (Size(*vector) != (kind == EdgeStep::kRow ? num_nodes : num_columns)) return kShapes;
+      step.vector = vector->typed_data();
+    }
+    chain.steps.push_back(step);
+  }
+  const Executor executor = PoolExecutor(pool, num_threads);
+  if (axis == 0) {
+    SumByColumn(chain, sums->typed_data(), executor);
+  } else {
+    SumByRow(chain, num_nodes, sums->typed_data(), executor);
+  }
+  return "";
 }
 
-ffi::Error Count(ffi::ThreadPool pool, Longs indptr, Ints indices, Ints columns,
-                 Longs excluded, ffi::Result<Ints> count, int64_t room, int64_t num_threads) {
-  return Guarded([&]() -> std::string {
-    const int64_t num_nodes = Size(indptr) - 1;
-    if (num_nodes < 0 || Size(*count) != num_nodes) return kShapes;
-    std::string error;
-    const Limits limits = Without(excluded, Size(indices), error);
-    if (!error.empty()) return error;
-    const Slice slice(indptr.typed_data(), num_nodes, columns.typed_data(), Size(columns),
-                      limits);
-    if (slice.num_edges() > room) {
-      std::fill_n(count->typed_data(), num_nodes, 0);
-    } else {
-      CountByRow(slice, indices.typed_data(), num_nodes, count->typed_data(),
-                 PoolExecutor(pool, num_threads));
-    }
-    return "";
-  });
+std::string Count(ffi::ThreadPool pool, Longs indptr, Ints indices, Ints columns,
+                  Longs excluded, ffi::Result<Ints> count, int64_t room, int64_t num_threads) {
+  const int64_t num_nodes = Size(indptr) - 1;
+  if (num_nodes < 0 || Size(*count) != num_nodes) return kShapes;
+  std::string error;
+  const Limits limits = Without(excluded, Size(indices), error);
+  if (!error.empty()) return error;
+  const Slice slice(indptr.typed_data(), num_nodes, columns.typed_data(), Size(columns),
+                    limits);
+  if (slice.num_edges() > room) {
+    std::fill_n(count->typed_data(), num_nodes, 0);
+  } else {
+    CountByRow(slice, indices.typed_data(), num_nodes, count->typed_data(),
+               PoolExecutor(pool, num_threads));
+  }
+  return "";
 }
 
 }  // namespace
+
+JGS_HANDLER(JgsSmallestRanks, Ranks, "num_threads");
+JGS_HANDLER(JgsExpand, ExpandColumns, "num_threads");
+JGS_HANDLER(JgsExtract, Extract, "looked_room", "num_threads");
+JGS_HANDLER(JgsRearrange, RearrangeEdges, "mapped", "num_nodes", "num_edges", "num_threads");
+JGS_HANDLER(JgsPlaces, FindPlaces, "num_nodes", "num_threads");
+JGS_HANDLER(JgsDistinctNodes, DistinctNodes, "padding");
+JGS_HANDLER(JgsExactSum, Sum, "num_threads");
+JGS_HANDLER(JgsSumChain, SumChain, "steps", "numbers", "room", "axis", "num_threads");
+JGS_HANDLER(JgsCountRows, Count, "room", "num_threads");
+
 }  // namespace jgs
-
-namespace ffi = xla::ffi;
-
-XLA_FFI_DEFINE_HANDLER_SYMBOL(JgsSmallestRanks, jgs::Ranks,
-                              ffi::Ffi::Bind()
-                                  .Ctx<ffi::ThreadPool>()
-                                  .Arg<jgs::Words>()   // words
-                                  .Arg<jgs::Ints>()    // nodes
-                                  .Arg<jgs::Floats>()  // weight
-                                  .Arg<jgs::Ints>()    // logarithms
-                                  .Ret<jgs::Ints>()    // slot
-                                  .Ret<jgs::Double>()  // least
-                                  .Attr<int64_t>("num_threads"));
-XLA_FFI_DEFINE_HANDLER_SYMBOL(JgsExpand, jgs::ExpandColumns,
-                              ffi::Ffi::Bind()
-                                  .Ctx<ffi::ThreadPool>()
-                                  .Arg<ffi::AnyBuffer>()  // indptr
-                                  .Arg<jgs::Ints>()       // columns
-                                  .Arg<jgs::Longs>()      // excluded
-                                  .Ret<jgs::Ints>()       // offsets
-                                  .Ret<jgs::Ints>()       // column
-                                  .Ret<jgs::Longs>()      // at
-                                  .Ret<jgs::Long>()       // needed
-                                  .Attr<int64_t>("num_threads"));
-XLA_FFI_DEFINE_HANDLER_SYMBOL(JgsExtract, jgs::Extract,
-                              ffi::Ffi::Bind()
-                                  .Ctx<ffi::ThreadPool>()
-                                  .Arg<jgs::Longs>()  // indptr
-                                  .Arg<jgs::Ints>()   // indices
-                                  .Arg<jgs::Ints>()   // columns
-                                  .Arg<jgs::Longs>()  // excluded
-                                  .Arg<jgs::Ints>()   // rows
-                                  .Ret<jgs::Ints>()   // offsets
-                                  .Ret<jgs::Ints>()   // column
-                                  .Ret<jgs::Ints>()   // row
-                                  .Ret<jgs::Longs>()  // edge_id
-                                  .Ret<jgs::Long>()   // looked
-                                  .Ret<jgs::Long>()   // selected
-                                  .Attr<int64_t>("looked_room")
-                                  .Attr<int64_t>("num_threads"));
-XLA_FFI_DEFINE_HANDLER_SYMBOL(JgsRearrange, jgs::RearrangeEdges,
-                              ffi::Ffi::Bind()
-                                  .Ctx<ffi::ThreadPool>()
-                                  .Arg<jgs::Ints>()   // indptr
-                                  .Arg<jgs::Ints>()   // row
-                                  .Arg<jgs::Longs>()  // edge_id
-                                  .Arg<jgs::Ints>()   // rows
-                                  .Arg<jgs::Ints>()   // slots
-                                  .Ret<jgs::Ints>()   // offsets
-                                  .Ret<jgs::Ints>()   // at
-                                  .Ret<jgs::Ints>()   // node
-                                  .Ret<jgs::Longs>()  // edge_id
-                                  .Ret<jgs::Long>()   // needed
-                                  .Attr<bool>("mapped")
-                                  .Attr<int64_t>("num_nodes")
-                                  .Attr<int64_t>("num_edges")
-                                  .Attr<int64_t>("num_threads"));
-XLA_FFI_DEFINE_HANDLER_SYMBOL(JgsPlaces, jgs::FindPlaces,
-                              ffi::Ffi::Bind()
-                                  .Ctx<ffi::ThreadPool>()
-                                  .Arg<jgs::Ints>()  // nodes
-                                  .Arg<jgs::Ints>()  // ids
-                                  .Ret<jgs::Ints>()  // place
-                                  .Attr<int64_t>("num_nodes")
-                                  .Attr<int64_t>("num_threads"));
-XLA_FFI_DEFINE_HANDLER_SYMBOL(JgsDistinctNodes, jgs::DistinctNodes,
-                              ffi::Ffi::Bind()
-                                  .Arg<jgs::Ints>()  // nodes
-                                  .Ret<jgs::Ints>()  // distinct
-                                  .Attr<int64_t>("padding"));
-XLA_FFI_DEFINE_HANDLER_SYMBOL(JgsExactSum, jgs::Sum,
-                              ffi::Ffi::Bind()
-                                  .Ctx<ffi::ThreadPool>()
-                                  .Arg<ffi::AnyBuffer>()  // values
-                                  .Arg<jgs::Ints>()       // slot
-                                  .Ret<ffi::AnyBuffer>()  // sums
-                                  .Attr<int64_t>("num_threads"));
-XLA_FFI_DEFINE_HANDLER_SYMBOL(JgsSumChain, jgs::SumChain,
-                              ffi::Ffi::Bind()
-                                  .Ctx<ffi::ThreadPool>()
-                                  .Arg<jgs::Longs>()   // indptr
-                                  .Arg<jgs::Ints>()    // indices
-                                  .Arg<jgs::Ints>()    // columns
-                                  .Arg<jgs::Longs>()   // excluded
-                                  .Arg<jgs::Floats>()  // weight
-                                  .RemainingArgs()     // vectors
-                                  .Ret<jgs::Floats>()  // sums
-                                  .Ret<jgs::Long>()    // needed
-                                  .Attr<ffi::Span<const int64_t>>("steps")
-                                  .Attr<ffi::Span<const float>>("numbers")
-                                  .Attr<int64_t>("room")
-                                  .Attr<int64_t>("axis")
-                                  .Attr<int64_t>("num_threads"));
-XLA_FFI_DEFINE_HANDLER_SYMBOL(JgsCountRows, jgs::Count,
-                              ffi::Ffi::Bind()
-                                  .Ctx<ffi::ThreadPool>()
-                                  .Arg<jgs::Longs>()  // indptr
-                                  .Arg<jgs::Ints>()   // indices
-                                  .Arg<jgs::Ints>()   // columns
-                                  .Arg<jgs::Longs>()  // excluded
-                                  .Ret<jgs::Ints>()   // count
-                                  .Attr<int64_t>("room")
-                                  .Attr<int64_t>("num_threads"));

@@ -8,11 +8,10 @@
 namespace jgs {
 namespace {
 
-namespace ffi = xla::ffi;
 using Weights = ffi::Buffer<ffi::F32, 4>;  // [relations, blocks, in, out]
 
 // False if the buffers have no tiles of one size, or do not fit the matrices.
-bool Describe(const Count& num_rows, const Ints& relation, const Matrix& x, const Matrix& y,
+bool Describe(const Int& num_rows, const Ints& relation, const Matrix& x, const Matrix& y,
               const Weights& w, Tiles& tiles) {
   const int64_t capacity = x.dimensions()[0], num = relation.element_count();
   tiles.relation = relation.typed_data();
@@ -28,53 +27,31 @@ bool Describe(const Count& num_rows, const Ints& relation, const Matrix& x, cons
          HasShape(y, capacity, tiles.num_blocks * tiles.out);
 }
 
-ffi::Error RelationLinearFfi(ffi::ThreadPool pool, Count num_rows, Ints relation, Matrix x,
-                             Weights w, ffi::Result<Matrix> y, int64_t num_threads) {
-  return Guarded([&]() -> std::string {
-    Tiles tiles;
-    if (!Describe(num_rows, relation, x, *y, w, tiles)) return kShapes;
-    if (std::string error = CheckTiles(tiles); !error.empty()) return error;
-    AdviseHugePages(y);
-    RelationLinear(PoolExecutor(pool, num_threads), tiles, x.typed_data(), w.typed_data(),
-                   y->typed_data());
-    return "";
-  });
+std::string RelationLinearFfi(ffi::ThreadPool pool, Int num_rows, Ints relation, Matrix x,
+                              Weights w, ffi::Result<Matrix> y, int64_t num_threads) {
+  Tiles tiles;
+  if (!Describe(num_rows, relation, x, *y, w, tiles)) return kShapes;
+  if (std::string error = CheckTiles(tiles); !error.empty()) return error;
+  AdviseHugePages(y);
+  RelationLinear(PoolExecutor(pool, num_threads), tiles, x.typed_data(), w.typed_data(),
+                 y->typed_data());
+  return "";
 }
 
-ffi::Error RelationLinearGradFfi(ffi::ThreadPool pool, Count num_rows, Ints relation, Matrix x,
-                                 Matrix grad, ffi::Result<Weights> grad_w,
-                                 int64_t num_threads) {
-  return Guarded([&]() -> std::string {
-    Tiles tiles;
-    if (!Describe(num_rows, relation, x, grad, *grad_w, tiles)) return kShapes;
-    if (std::string error = CheckTiles(tiles); !error.empty()) return error;
-    RelationLinearGrad(PoolExecutor(pool, num_threads), tiles, x.typed_data(),
-                       grad.typed_data(), grad_w->typed_data());
-    return "";
-  });
+std::string RelationLinearGradFfi(ffi::ThreadPool pool, Int num_rows, Ints relation, Matrix x,
+                                  Matrix grad, ffi::Result<Weights> grad_w,
+                                  int64_t num_threads) {
+  Tiles tiles;
+  if (!Describe(num_rows, relation, x, grad, *grad_w, tiles)) return kShapes;
+  if (std::string error = CheckTiles(tiles); !error.empty()) return error;
+  RelationLinearGrad(PoolExecutor(pool, num_threads), tiles, x.typed_data(),
+                     grad.typed_data(), grad_w->typed_data());
+  return "";
 }
 
 }  // namespace
+
+JGS_HANDLER(JgsRelationLinear, RelationLinearFfi, "num_threads");
+JGS_HANDLER(JgsRelationLinearGrad, RelationLinearGradFfi, "num_threads");
+
 }  // namespace jgs
-
-namespace ffi = xla::ffi;
-
-XLA_FFI_DEFINE_HANDLER_SYMBOL(JgsRelationLinear, jgs::RelationLinearFfi,
-                              ffi::Ffi::Bind()
-                                  .Ctx<ffi::ThreadPool>()
-                                  .Arg<jgs::Count>()    // the number of real rows
-                                  .Arg<jgs::Ints>()     // the relation of each tile
-                                  .Arg<jgs::Matrix>()   // x
-                                  .Arg<jgs::Weights>()  // w
-                                  .Ret<jgs::Matrix>()   // y
-                                  .Attr<int64_t>("num_threads"));
-
-XLA_FFI_DEFINE_HANDLER_SYMBOL(JgsRelationLinearGrad, jgs::RelationLinearGradFfi,
-                              ffi::Ffi::Bind()
-                                  .Ctx<ffi::ThreadPool>()
-                                  .Arg<jgs::Count>()     // the number of real rows
-                                  .Arg<jgs::Ints>()      // the relation of each tile
-                                  .Arg<jgs::Matrix>()    // x
-                                  .Arg<jgs::Matrix>()    // the gradient of y
-                                  .Ret<jgs::Weights>()   // the gradient of w
-                                  .Attr<int64_t>("num_threads"));

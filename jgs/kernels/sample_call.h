@@ -12,7 +12,43 @@
 
 namespace jgs {
 
-namespace ffi = xla::ffi;
+// Buffers with any number of axes, and numbers that are static.
+using AnyFloats = ffi::Buffer<ffi::F32>;
+using AnyInts = ffi::Buffer<ffi::S32>;
+using AnyLongs = ffi::Buffer<ffi::S64>;
+using AnyShorts = ffi::Buffer<ffi::S16>;
+using AnyWords = ffi::Buffer<ffi::U32>;
+using Numbers = ffi::Span<const int64_t>;
+
+// The graph of these arrays, without weights.
+template <typename Indptr, typename Indices>
+GraphView ViewGraph(const Indptr& indptr, const Indices& indices) {
+  GraphView graph{};
+  graph.indptr = indptr.typed_data();
+  graph.num_nodes = Size(indptr) - 1;
+  graph.indices = indices.typed_data();
+  graph.num_edges = Size(indices);
+  return graph;
+}
+
+// Runs `one(batch, executor)` for each batch, which returns what is wrong or "". Returns the
+// error of the first batch that has one, with the batch's number where there are several.
+template <typename One>
+std::string ForBatches(const Executor& executor, int64_t num_batches, const One& one) {
+  std::vector<std::string> errors(num_batches);
+  if (num_batches >= executor.num_threads) {  // a thread for each batch: none waits
+    ParallelFor(executor, num_batches,
+                [&](int64_t batch) { errors[batch] = one(batch, Executor{}); });
+  } else {
+    for (int64_t batch = 0; batch < num_batches; ++batch) errors[batch] = one(batch, executor);
+  }
+  for (int64_t batch = 0; batch < num_batches; ++batch) {
+    if (errors[batch].empty()) continue;
+    return num_batches > 1 ? "batch " + std::to_string(batch) + ": " + errors[batch]
+                           : errors[batch];
+  }
+  return "";
+}
 
 // Gives the results of one batch, one after the other. If batches share their results, each has
 // an equal part of every one.
@@ -52,48 +88,46 @@ inline Key HopKey(const uint32_t* key, int64_t h) {
 
 // A call's operands, and what is static about its hops. The first hop has the number first_hop.
 struct SampleCall {
-  ffi::Buffer<ffi::U32>& keys;  // [..., key_words]
+  AnyWords& keys;  // [..., key_words]
   size_t key_words;
-  ffi::Buffer<ffi::S64>& indptr;
-  ffi::Buffer<ffi::S32>& indices;
-  ffi::Buffer<ffi::S32>& seeds;     // [..., B]
-  ffi::Buffer<ffi::S64>& time;      // [..., B] cutoffs, or empty
-  ffi::Buffer<ffi::S64>& excluded;  // [..., X], or empty
-  ffi::Span<const int64_t>&draws, &edge_capacity, &source_capacity;
+  AnyLongs& indptr;
+  AnyInts& indices;
+  AnyInts& seeds;           // [..., B]
+  AnyLongs& time;           // [..., B] cutoffs, or empty
+  AnyLongs& excluded;       // [..., X], or empty
+  Numbers& draws;           // of each hop; where 0, the hop draws by relation if it can
+  Numbers& relation_draws;  // of each hop and relation, or empty
+  Numbers &edge_capacity, &source_capacity;
   int64_t first_hop;
   bool same_key;  // whether every hop has the key of hop 0
   int64_t num_threads;
 };
 
 // Samples each batch of the seeds [..., B] with its key [..., W] by
-// `sample(graph, seeds, hops, sampled, executor)`, which returns what is wrong or "". `graph` has
-// no weights.
+// `sample(graph, seeds, hops, sampled, executor)`, which returns what is wrong or "". `graph`
+// has no weights.
 //
-// The results are the fields of jgs.Block for every hop, then the nodes, the overflow flag, what
-// the hops needed, and the nodes' cutoffs (empty if seeds have none), all with the leading axes of the seeds. There may be S times as many
-// results, for seeds [..., S, B]: then those of the first of S batches come first, then those
-// of the second, and so on.
+// The results are the fields of jgs.Block for every hop, then the nodes, the overflow flag,
+// what the hops needed, and the nodes' cutoffs (empty if seeds have none), all with the leading axes
+// of the seeds. There may be S times as many results, for seeds [..., S, B]: then those of the
+// first of S batches come first, then those of the second, and so on.
 template <typename Sample>
 std::string SampleBatches(ffi::ThreadPool& pool, SampleCall& call, ffi::RemainingRets& rets,
                           const Sample& sample) {
   const size_t num_hops = call.draws.size();
-  const int64_t num_seeds = static_cast<int64_t>(call.seeds.element_count());
+  const int64_t num_seeds = Size(call.seeds);
   if (num_seeds == 0) return "a sampler's kernel: there are no seeds";
   const int64_t batch_size = call.seeds.dimensions().back();
   const int64_t num_batches = num_seeds / batch_size;
-  GraphView graph{};
-  graph.indptr = call.indptr.typed_data();
-  graph.num_nodes = static_cast<int64_t>(call.indptr.element_count()) - 1;
-  graph.indices = call.indices.typed_data();
-  graph.num_edges = static_cast<int64_t>(call.indices.element_count());
+  const GraphView graph = ViewGraph(call.indptr, call.indices);
+  const bool timed = Size(call.time) != 0;
   if (graph.num_nodes < 0 ||
       call.keys.element_count() != call.key_words * static_cast<size_t>(num_batches) ||
       call.edge_capacity.size() != num_hops || call.source_capacity.size() != num_hops ||
-      (call.time.element_count() != 0 && call.time.element_count() != call.seeds.element_count()) ||
-      call.excluded.element_count() % static_cast<size_t>(num_batches) != 0) {
+      (timed && Size(call.time) != num_seeds) || Size(call.excluded) % num_batches != 0) {
     return "a sampler's kernel: arguments do not have the expected sizes";
   }
-  const int64_t num_excluded = static_cast<int64_t>(call.excluded.element_count()) / num_batches;
+  const int64_t num_excluded = Size(call.excluded) / num_batches;
   const size_t num_results = 8 * num_hops + 4;
   const int64_t groups = std::max<int64_t>(1, static_cast<int64_t>(rets.size() / num_results));
   const auto one = [&](int64_t batch, const Executor& executor) -> std::string {
@@ -110,6 +144,9 @@ std::string SampleBatches(ffi::ThreadPool& pool, SampleCall& call, ffi::Remainin
         hop.phase = key[4];
       }
       hop.fanout = call.draws[h];
+      if (hop.fanout == 0 && call.relation_draws.size() > 0) {
+        hop.relation_fanout = &call.relation_draws[h * (call.relation_draws.size() / num_hops)];
+      }
       hop.edge_capacity = call.edge_capacity[h];
       hop.source_capacity = call.source_capacity[h];
       hop.indptr = results.Next<ffi::S32>(&hop.target_capacity);
@@ -125,14 +162,11 @@ std::string SampleBatches(ffi::ThreadPool& pool, SampleCall& call, ffi::Remainin
     int32_t* needed = results.Next<ffi::S32>();  // [2, num_hops]
     int64_t* cutoff = results.Next<ffi::S64>();
     if (!results.good()) return "a sampler's kernel: results do not have the expected types";
-    const bool timed = call.time.element_count() != 0;
     const Seeds seeds{call.seeds.typed_data() + batch * batch_size, batch_size,
                       timed ? call.time.typed_data() + batch * batch_size : nullptr,
                       call.excluded.typed_data() + batch * num_excluded, num_excluded};
     const std::string error = sample(graph, seeds, hops, {nodes, cutoff, overflow}, executor);
-    if (!error.empty()) {
-      return num_batches > 1 ? "batch " + std::to_string(batch) + ": " + error : error;
-    }
+    if (!error.empty()) return error;
     for (size_t h = 0; h < num_hops; ++h) {
       *counts[3 * h] = hops[h].num_targets;
       *counts[3 * h + 1] = hops[h].num_sources;
@@ -142,17 +176,7 @@ std::string SampleBatches(ffi::ThreadPool& pool, SampleCall& call, ffi::Remainin
     }
     return "";
   };
-  const Executor executor = PoolExecutor(pool, call.num_threads);
-  std::vector<std::string> errors(num_batches);
-  if (num_batches >= executor.num_threads) {  // a thread for each batch: none waits
-    ParallelFor(executor, num_batches,
-                [&](int64_t batch) { errors[batch] = one(batch, Executor{}); });
-  } else {
-    for (int64_t batch = 0; batch < num_batches; ++batch) errors[batch] = one(batch, executor);
-  }
-  const auto is_error = [](const std::string& error) { return !error.empty(); };
-  const auto first = std::find_if(errors.begin(), errors.end(), is_error);
-  return first == errors.end() ? "" : *first;
+  return ForBatches(PoolExecutor(pool, call.num_threads), num_batches, one);
 }
 
 }  // namespace jgs
