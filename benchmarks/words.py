@@ -64,7 +64,8 @@ def main() -> None:
         flags = f"--task embed --dataset cora --root {arguments.root} --epochs {EPOCHS}"
         for number in range(arguments.rounds):
             script = Path(__file__).with_name("words_gensim.py")
-            said = json.loads(run([gensim, script, json.dumps(task)]).splitlines()[-1])
+            given = json.dumps(task | {"seed": number})
+            said = json.loads(run([gensim, script, given]).splitlines()[-1])
             speeds["gensim"].append(said["words"])
             vectors = np.load(task["vectors"])
             scores["gensim"].append(

@@ -2,7 +2,7 @@
 
 The JSON argument has `walks`, a file of int32 `[n, T]`, `num_nodes` after a walk's end;
 `vectors`, the file to write, float32 `[N, D]`; `num_nodes`; `width`, `window`, `negatives`,
-`epochs` and `workers`. It runs in gensim's environment.
+`epochs`, `workers` and `seed`. It runs in gensim's environment.
 """
 
 import json
@@ -16,7 +16,7 @@ from gensim.models import Word2Vec
 def main() -> None:
     task = json.loads(sys.argv[1])
     walks = np.load(task["walks"])
-    order = np.random.default_rng(0).permutation(len(walks))
+    order = np.random.default_rng(task["seed"]).permutation(len(walks))
     num_nodes = task["num_nodes"]
     sentences = [[str(v) for v in walk if v < num_nodes] for walk in walks[order].tolist()]
     model = Word2Vec(
@@ -24,6 +24,7 @@ def main() -> None:
         window=task["window"],
         negative=task["negatives"],
         workers=task["workers"],
+        seed=task["seed"],
         min_count=0,
         sg=1,
         hs=0,

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks import graph, typed, typed_graph, typed_quality, typed_quality_jgs
+from benchmarks import embeddings, graph, typed, typed_graph, typed_quality, typed_quality_jgs
 from benchmarks import typed_quality_data as quality
 
 SIZE = graph.Size(10, 9_001)
@@ -82,6 +82,17 @@ def acm(folder: Path) -> Path:
         test_idx=np.arange(60, 90, dtype=np.int32),
     )
     return folder
+
+
+def test_embeddings_beside_features(tmp_path):
+    """Embeddings and features tell papers' classes, on the public and on random splits."""
+    flags = "--epochs 2 --dim 8 --walk-length 20 --window 3 --lr 0.5"
+    run = embeddings.Run("acm", "metapath", flags, "random embeddings macro_f1", 0)
+    found = embeddings.trained(run, str(acm(tmp_path)), 0)
+    assert found["speed"] > 0
+    for split in ("public", "random"):
+        for part in ("features", "embeddings", "both"):
+            assert found[f"{split} {part} macro_f1"] > 0.8, (split, part)
 
 
 def test_held_out_links(tmp_path):
