@@ -12,7 +12,7 @@ from jgs.errors import InputError, check_choice
 from jgs.graph import Graph
 from jgs.predict.by_time import cutoffs, judged_at
 from jgs.predict.run import Predictions, Run, best_class
-from jgs.predict.source import check_digests
+from jgs.predict.source import RunData, check_digests
 from jgs.sampling.checks import check_seed_ids
 from jgs.train.loop.open_data import open_data
 from jgs.train.tasks.moments import judges_key, outputs_of
@@ -85,8 +85,13 @@ class MomentRun(Run):
         """Raises `InputError`, as `logits` does."""
         return self.logits()
 
-    def _inference(self, source: Any) -> Any:
-        return self.logits  # there is none over all neighbours
+    @cached_property
+    def _data(self) -> tuple[RunData, Any]:
+        data = self._opened
+        found = (data.comm, data.graphs, data.offsets, data.features, data.own_ids)
+        about = {"labels": data.host_labels, "label_table": data.table}
+        # There is no inference over all neighbours.
+        return RunData(*found, {}, data.node_ids, **about), self.logits
 
     @cached_property
     def _opened(self) -> Any:

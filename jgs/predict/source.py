@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 import jgs.data
+from jgs.data.label_table import LabelTable
 from jgs.data.padded import without_types
 from jgs.data.parts import open_parts
 from jgs.dist.batches.rank_parts import RankParts
@@ -39,6 +40,9 @@ class RunData:
       splits: for each of `SPLITS` its nodes, ascending ids of the data set; `{}` for a graph
         without splits.
       node_ids: the ids of the user's tables for the nodes of the data set, or None.
+      labels: NumPy, those of `jgs.data.Dataset`, by the nodes' ids in `graphs`; None for a
+        graph without labels.
+      label_table: the `jgs.data.LabelTable`, with ids of `graphs`, or None.
     """
 
     comm: Communicator
@@ -48,6 +52,8 @@ class RunData:
     own_ids: np.ndarray | None
     splits: dict[str, np.ndarray]
     node_ids: NodeIds | None = None
+    labels: np.ndarray | None = None
+    label_table: LabelTable | None = None
 
     @property
     def num_nodes(self) -> int:
@@ -163,7 +169,8 @@ def _whole(config: Config, comm: Communicator, digests: dict[str, str]) -> RunDa
     splits = {name: np.sort(getattr(data, f"{name}_idx")) for name in SPLITS}
     every = np.array([0, data.graph.num_nodes])
     features = features_for(config, data.name, data.graph.schema, data.features)
-    return RunData(comm, [data.graph], every, [features], None, splits, data.node_ids)
+    found = (comm, [data.graph], every, [features], None, splits)
+    return RunData(*found, data.node_ids, data.labels, data.label_table)
 
 
 def _of_parts(config: Config, comm: Communicator, digests: dict[str, str]) -> RunData:
@@ -181,7 +188,7 @@ def _of_parts(config: Config, comm: Communicator, digests: dict[str, str]) -> Ru
     ids = {"train": rows_on_all(comm, own_seeds), "val": parts.val_idx, "test": parts.test_idx}
     splits = {name: np.sort(original[some]) for name, some in ids.items()}
     found = (comm, graphs, ranks.offsets, ranks.features, parts.new_ids, splits)
-    return RunData(*found, parts.node_ids)
+    return RunData(*found, parts.node_ids, parts.labels, parts.label_table)
 
 
 def check_digests(name: str, saved: dict[str, str], found: dict[str, str]) -> None:

@@ -112,7 +112,8 @@ def _kinds(judged: Judged, row: int, target: int, own: np.ndarray) -> list[str]:
     """The mark of each of the nodes with the ids `own` in the graph."""
     if judged.kind == NUMBERS:
         return ["other"] * own.size
-    labels, truth = judged.data.host_labels[own], judged.truth[row]
+    assert judged.data.labels is not None
+    labels, truth = judged.data.labels[own], judged.truth[row]
     if judged.kind == LABELS:
         has, unknown = labels[:, target] > 0.5, np.isnan(labels[:, target])
         same = has == (truth[target] > 0.5)

@@ -11,8 +11,8 @@ from jgs.data.values import SPLITS
 from jgs.errors import InputError
 from jgs.predict import Predictions, Run
 from jgs.predict.moments import MomentRun
+from jgs.predict.source import RunData
 from jgs.predict.types import named
-from jgs.train.loop.open_data import open_data
 
 MOST = 100_000  # rows that are judged; of more rows a sample is
 _VALUES = 1 << 26  # of several labels a row: labels that are judged
@@ -34,7 +34,7 @@ class Judged:
       probability: of the predicted class float32 `[n]`, of each label `[n, C]`; or None.
       degree: int64 `[n]`, the nodes' in-edges; None at moments, for which it changes.
       names: the names of the `C` classes or labels.
-      run, data: the opened run, and its `jgs.train.loop.data.Data`.
+      run, data: the opened run, and the `jgs.predict.source.RunData` that it predicts on.
     """
 
     kind: str
@@ -48,7 +48,7 @@ class Judged:
     degree: np.ndarray | None
     names: list[str]
     run: Run
-    data: Any
+    data: RunData
 
     @property
     def right(self) -> np.ndarray:
@@ -77,14 +77,16 @@ class Judged:
 def judge(run: Run, split: str) -> Judged:
     """The predictions of a run of `--task nodes` for a split, of at most `MOST` rows. Raises
     `InputError` for a split without labels."""
-    data, time = open_data(run.config), None
+    data, time = run.source(), None
     if isinstance(run, MomentRun):
-        assert data.table is not None
+        assert data.label_table is not None
         nodes, time = run.rows(split)
-        truth = np.asarray(data.table.labels)[data.table.split == SPLITS.index(split)]
+        table = data.label_table
+        truth = np.asarray(table.labels)[np.asarray(table.split) == SPLITS.index(split)]
     else:
+        assert data.labels is not None
         nodes = run.split(split)
-        truth = np.asarray(data.host_labels[_in_graph(data, nodes)])
+        truth = np.asarray(data.labels[_in_graph(data, nodes)])
     some = _labelled(truth)
     if not some.size:
         raise InputError(f"the {split} split must have labels", "none", "Choose another.")
@@ -109,7 +111,7 @@ def judge(run: Run, split: str) -> Judged:
     )
 
 
-def _in_graph(data: Any, nodes: Any) -> Any:
+def _in_graph(data: RunData, nodes: Any) -> Any:
     return nodes if data.own_ids is None else data.own_ids[nodes]
 
 

@@ -13,11 +13,13 @@ import jgs
 import jgs.data
 from jgs import InputError
 from jgs.partition.__main__ import main as partition
+from jgs.predict import source
 from jgs.report import figures, judged, page, write_report
 from jgs.report.__main__ import main as report
 from jgs.train.__main__ import main as train
 from jgs.train.config import Config
 from jgs.train.flags import parse
+from jgs.train.loop import open_data
 
 NAMES = ("<script>alert(1)</script>", "a & b", '"blue"', "über")
 FLAGS = ["--fanouts", "3", "3", "--hidden", "8", "--batch-size", "30", "--epochs", "3"]
@@ -114,6 +116,17 @@ def test_the_page_is_one_whole_file_and_always_the_same(trained, tmp_path, capsy
     assert found.texts["h1"][0].startswith("run <b>: sage on ")
     if kind in ("classes", "parts"):
         assert NAMES[0] in [row[0] for row in found.tables["Figures of each class"]]
+
+
+def test_the_data_are_opened_once(trained, tmp_path, monkeypatch):
+    kind, run_dir, *_ = trained
+    place, name = (source, "open_parts") if kind == "parts" else (jgs.data, "load")
+    opened, own = [], getattr(place, name)
+    monkeypatch.setattr(place, name, lambda *a, **o: opened.append(a) or own(*a, **o))
+    monkeypatch.delattr(open_data, "PartedData")  # how training would open them
+    monkeypatch.delattr(open_data, "WholeData")
+    write_report(run_dir, tmp_path / "a.html")
+    assert len(opened) == 1
 
 
 def test_the_command_trains_the_same_run(trained):

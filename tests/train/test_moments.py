@@ -16,6 +16,7 @@ from jgs.data import Dataset, LabelTable
 from jgs.dist.communicators.mesh import Mesh
 from jgs.partition.folder import write_parts
 from jgs.predict.__main__ import main as predict
+from jgs.report import write_report
 from jgs.train.__main__ import main
 from jgs.train.config import Config
 from jgs.train.loop import learner
@@ -121,6 +122,15 @@ def test_the_past_is_learned_and_the_future_is_not(past, tmp_path, capsys):
     capsys.readouterr()
     assert predict([*argv, "--at", "7"]) == 2
     assert "--at must be for other rows than a split's" in capsys.readouterr().err
+
+
+def test_a_page_opens_the_data_once(past, tmp_path, monkeypatch):
+    assert train(past, tmp_path / "run", "--fanouts", 1, "--epochs", 1) == 0
+    opened, own = [], jgs.data.load
+    monkeypatch.setattr(jgs.data, "load", lambda *a, **o: opened.append(a) or own(*a, **o))
+    found = write_report(tmp_path / "run", split="val")
+    assert found["nodes"] == (moments().label_table.split == 1).sum()
+    assert len(opened) == 1
 
 
 def test_numbers_by_the_command(tmp_path, capsys):
