@@ -124,7 +124,7 @@ class FeatureColumn(NamedTuple):
 
 @dataclass(frozen=True)
 class FeatureColumns:
-    """What each column of a table of nodes became, so that other rows can be encoded alike.
+    """What each column of a table became, so that other rows can be encoded alike.
 
     Fields:
       columns: `FeatureColumn` for each column of the table that is a feature, in order.
@@ -162,29 +162,33 @@ class FeatureColumns:
         wrong.
         """
         rule = ColumnRule(encode, max_categories, standardize, normalize_features)
-        kinds, name = rule.kinds(), name or table_name(table)
         found = {k: v for k, v in read_columns(table, rule.text()).items() if is_feature(k)}
-        require(name, found, kinds)
-        made = []
-        for column, values in found.items():
-            kind, width = kinds.get(column, (None, max_categories))
-            what = f"the feature column {column!r} in {name}"
-            made.append(_fitted(what, column, values, kind, width, rule, train))
-        return cls(tuple(made), normalize_features)
+        return _fit(found, rule, train, name or table_name(table))
 
     def encode(self, table: Any, name: str | None = None) -> np.ndarray:
         """float32 `[n, F]`: the features of a table's rows, encoded as those that the rule was
         fitted to. Columns of other names are left out; `table` and `name` as in `fit`. Raises
         `InputError`."""
-        name, used = name or table_name(table), [c for c in self.columns if c.kind != "drop"]
+        name = name or table_name(table)
+        found, count = self._encoded(table, name)
+        rows = np.concatenate([np.empty((count, 0), np.float32), *found.values()], axis=1)
+        return normalized(name, rows) if self.normalize_features else rows
+
+    def encode_each(self, table: Any, name: str | None = None) -> dict[str, np.ndarray]:
+        """float32 `[n]`, or `[n, k]` where it became several: each column of a table's rows by
+        its name, encoded as those that the rule was fitted to, as `edge_columns` of
+        `Graph.from_edges`. No row is divided by its sum. Columns that were dropped or have
+        other names are left out; `table` and `name` as in `fit`. Raises `InputError`."""
+        found, _ = self._encoded(table, name or table_name(table))
+        return {k: rows[:, 0] if rows.shape[1] == 1 else rows for k, rows in found.items()}
+
+    def _encoded(self, table: Any, name: str) -> tuple[dict[str, np.ndarray], int]:
+        """The features `[n, k]` of each column by its name, and `n`."""
+        used = [c for c in self.columns if c.kind != "drop"]
         found = read_columns(table, [c.name for c in used if c.kind in TEXT])
         require(name, found, [c.name for c in used])
-        count = len(next(iter(found.values()), ()))
-        parts = [
-            c.encode(f"the feature column {c.name!r} in {name}", found[c.name]) for c in used
-        ]
-        rows = np.concatenate([np.empty((count, 0), np.float32), *parts], axis=1)
-        return normalized(name, rows) if self.normalize_features else rows
+        rows = {c.name: c.encode(_what(c.name, name), found[c.name]) for c in used}
+        return rows, len(next(iter(found.values()), ()))
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -220,21 +224,37 @@ def is_feature(name: str) -> bool:
 
 def encoded(
     what: str, columns: dict[str, np.ndarray], rule: ColumnRule, special: Iterable[str]
-) -> dict[str, np.ndarray]:
+) -> tuple[dict[str, np.ndarray], FeatureColumns | None]:
     """The columns of the table of edges `what`, with those that the rule's `encode` names,
-    which must not be `special`, as float32 `[E]` or `[E, k]`. The edges whose `split` is 0 are
-    the rows for training, or all, if none is. Raises `InputError`."""
+    which must not be `special`, as float32 `[E]` or `[E, k]`; and what these became, or None
+    where it names none. The edges whose `split` is 0 are the rows for training, or all, if
+    none is. Raises `InputError`."""
     kinds = rule.kinds()
     require(what, columns.keys() - {*special}, kinds)
+    if not kinds:
+        return columns, None
     train = columns["split"] == 0 if "split" in columns else None
-    found = dict(columns)
-    for name in kinds:
-        given, kind = {name: found.pop(name)}, {name: rule.shown(name)}
-        fitted = FeatureColumns.fit(given, kind, train=train, name=what)
-        if fitted.names:
-            rows = fitted.encode(given, what)
-            found[name] = rows[:, 0] if rows.shape[1] == 1 else rows
-    return found
+    chosen = {name: columns[name] for name in kinds}
+    became = _fit(chosen, rule._replace(normalize_features=False), train, what)
+    others = {name: values for name, values in columns.items() if name not in kinds}
+    return others | became.encode_each(columns, what), became
+
+
+def _fit(
+    found: dict[str, np.ndarray], rule: ColumnRule, train: Any, name: str
+) -> FeatureColumns:
+    """The rule, fitted to the columns `found` of the table `name`."""
+    kinds = rule.kinds()
+    require(name, found, kinds)
+    made = []
+    for column, values in found.items():
+        kind, width = kinds.get(column, (None, rule.max_categories))
+        made.append(_fitted(_what(column, name), column, values, kind, width, rule, train))
+    return FeatureColumns(tuple(made), rule.normalize_features)
+
+
+def _what(column: str, table: str) -> str:
+    return f"the feature column {column!r} in {table}"
 
 
 def _fitted(

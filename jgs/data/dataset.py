@@ -67,6 +67,9 @@ class Dataset(Shown):
         or None where it is not known.
       feature_columns: `jgs.data.FeatureColumns`, what each column of the user's table became,
         which encodes other rows alike; by node type where features are typed; or None.
+      edge_feature_columns: `jgs.data.FeatureColumns`, what those columns of the user's table of
+        edges became that the option `encode` names; or None. Its `encode_each` makes the edge
+        columns of other edges alike.
 
     The constructor stores its arguments unchecked; `check()` checks these rules.
     `Dataset.from_arrays` makes a data set of a user's own arrays, `save` writes it to a folder,
@@ -86,6 +89,7 @@ class Dataset(Shown):
     label_table: LabelTable | None = None
     time_unit: str | None = None
     feature_columns: FeatureColumns | dict[str, FeatureColumns] | None = None
+    edge_feature_columns: FeatureColumns | None = None
 
     @classmethod
     def from_arrays(
@@ -197,9 +201,7 @@ class Dataset(Shown):
         about["class_names"] = None if self.class_names is None else list(self.class_names)
         about["num_features"] = stored.widths(self.features)
         about["time_unit"] = self.time_unit
-        if self.feature_columns is not None:
-            about["feature_columns"] = stored.columns(self.feature_columns)
-        return arrays | stored.about(about)
+        return arrays | stored.about(about | stored.columns_of(self))
 
     @classmethod
     def open(cls, folder: str | os.PathLike, verify: Verify = True) -> Dataset:
@@ -223,6 +225,7 @@ class Dataset(Shown):
             label_table=stored.read_label_table(owner, arrays),
             time_unit=about.get("time_unit"),
             feature_columns=stored.read_columns(about.get("feature_columns")),
+            edge_feature_columns=stored.read_columns(about.get("edge_feature_columns")),
             **{name: arrays[name] for name in _ARRAYS},
         )
         return data.check(values=False)
@@ -378,7 +381,8 @@ class Plain(NamedTuple):
         links. The links are then the edges with this split that are no reverses, in the order
         of `graph.edge_order`. None: the data have no negatives.
       label_names: the names of the classes of the edges' labels, where these are text; or None.
-      val_idx, class_names, label_table, time_unit, feature_columns: as in a `Dataset`, or None.
+      val_idx, class_names, label_table, time_unit, feature_columns, edge_feature_columns: as in
+        a `Dataset`, or None.
       filled: how many missing values of the users' tables were filled, by the name of the
         column, such as `user.age`; or None.
     """
@@ -398,6 +402,7 @@ class Plain(NamedTuple):
     label_table: LabelTable | None = None
     time_unit: str | None = None
     feature_columns: FeatureColumns | dict[str, FeatureColumns] | None = None
+    edge_feature_columns: FeatureColumns | None = None
 
     @classmethod
     def of(cls, data: Dataset) -> Plain:
@@ -415,6 +420,7 @@ class Plain(NamedTuple):
             label_table=data.label_table,
             time_unit=data.time_unit,
             feature_columns=data.feature_columns,
+            edge_feature_columns=data.edge_feature_columns,
         )
 
     def dataset(self) -> Dataset:
@@ -445,4 +451,5 @@ class Plain(NamedTuple):
             time_unit=self.time_unit,
             label_kind="number" if are_numbers(labels) else "class",
         )
-        return replace(data, node_ids=self.node_ids, feature_columns=self.feature_columns)
+        kept = ("node_ids", "feature_columns", "edge_feature_columns")
+        return replace(data, **{name: getattr(self, name) for name in kept})

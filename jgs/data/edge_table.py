@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from jgs.data.column_rule import ColumnRule
-from jgs.data.columns import encoded
+from jgs.data.columns import FeatureColumns, encoded
 from jgs.data.edge_values import SPLIT_NUMBERS, edge_labels, edge_splits
 from jgs.data.text import first_line
 from jgs.data.times import Clock
@@ -57,6 +57,7 @@ class EdgeTable(NamedTuple):
         none), and `split` int8: 0 train, 1 val, 2 test, -1 none.
       label_names: the names of the classes of `label`, or None unless they are text.
       time_unit: as in `jgs.data.Dataset`.
+      became: what the columns became that `encode` names, or None.
     """
 
     what: str
@@ -67,6 +68,7 @@ class EdgeTable(NamedTuple):
     columns: dict[str, np.ndarray]
     label_names: tuple[str, ...] | None
     time_unit: str | None = None
+    became: FeatureColumns | None = None
 
     def graph(
         self,
@@ -197,9 +199,9 @@ def read_edges(
         found["split"] = np.repeat(np.array(numbers, np.int8), [t.num_rows for t in tables])
     elif "split" in found:
         found["split"] = edge_splits(what, found["split"])
-    special = *ROLES, "split"
+    special, became = (*ROLES, "split"), None
     if encode is not None:
-        found = encoded(what, found, encode, special)
+        found, became = encoded(what, found, encode, special)
     for name in () if encode is None else found.keys() - {*special}:
         kind = "date" if found[name].dtype.kind == "M" else "category"
         option = f"--data-options encode=edges.{name}"
@@ -209,7 +211,7 @@ def read_edges(
     time = None if given is None else clock.whole(what, given)
     unit = None if given is None else clock.unit_of(given)
     src, dst, weight = found.pop("src"), found.pop("dst"), found.pop("edge_weight", None)
-    return EdgeTable(what, src, dst, weight, time, found, label_names, unit)
+    return EdgeTable(what, src, dst, weight, time, found, label_names, unit, became)
 
 
 def _names(listed: str | None) -> list[str]:

@@ -34,6 +34,7 @@ import jax
 import numpy as np
 
 from jgs.data import stored
+from jgs.data.columns import FeatureColumns
 from jgs.data.label_table import LabelTable
 from jgs.errors import InputError
 from jgs.files import storage
@@ -139,6 +140,16 @@ class Parts(Shown):
     def time_unit(self) -> str | None:
         """As in `jgs.data.Dataset`."""
         return self.manifest.get("time_unit")
+
+    @property
+    def feature_columns(self) -> FeatureColumns | dict[str, FeatureColumns] | None:
+        """As in `jgs.data.Dataset`. Parts of earlier versions have none."""
+        return stored.read_columns(self.manifest.get("feature_columns"))
+
+    @property
+    def edge_feature_columns(self) -> FeatureColumns | None:
+        """As in `jgs.data.Dataset`. Parts of earlier versions have none."""
+        return stored.read_columns(self.manifest.get("edge_feature_columns"))
 
     @cached_property
     def label_table(self) -> LabelTable | None:

@@ -22,6 +22,7 @@ _ABOUT = {
     "num_features": int | list,
     "class_names": list | None,
 }
+_COLUMNS = ("feature_columns", "edge_feature_columns")
 _SPARSE = ("indptr", "indices", "values")
 
 
@@ -146,15 +147,22 @@ def read_label_table(owner: str, arrays: Mapping[str, np.ndarray]) -> LabelTable
     return LabelTable(*(arrays[name] for name in names))
 
 
-def columns(became: FeatureColumns | Mapping[str, FeatureColumns]) -> dict[str, Any]:
-    """What columns of tables became, as JSON can hold it."""
+def columns_of(data: Any) -> dict[str, Any]:
+    """What columns of the tables of a data set became, as JSON can hold it: its fields
+    `feature_columns` and `edge_feature_columns`, if it has them."""
+    found = {name: getattr(data, name, None) for name in _COLUMNS}
+    return {name: _columns(became) for name, became in found.items() if became is not None}
+
+
+def _columns(became: FeatureColumns | Mapping[str, FeatureColumns]) -> dict[str, Any]:
     if isinstance(became, FeatureColumns):
         return became.to_json()
     return {"types": {name: each.to_json() for name, each in became.items()}}
 
 
-def read_columns(fields: Any) -> FeatureColumns | dict[str, FeatureColumns] | None:
-    """What `columns` returned, or None; raises `InputError`."""
+def read_columns(fields: Any) -> Any:
+    """The `FeatureColumns`, or the dict of them by node type, or None, of one entry of
+    `columns_of`; raises `InputError`."""
     if fields is None:
         return None
     if isinstance(fields, dict) and isinstance(types := fields.get("types"), dict):

@@ -122,6 +122,7 @@ def write_parts(
         manifest["label_names"] = list(label_names)
     if data.time_unit is not None:
         manifest["time_unit"] = data.time_unit
+    manifest |= stored.columns_of(data)
     table = data.label_table
     if table is not None:
         table = table._replace(nodes=new_id[table.nodes])

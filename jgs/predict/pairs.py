@@ -43,7 +43,8 @@ class PairRun(OpenedModel):
       config: the run's `Config`.
       model: the `jgs.models.PairModel`, with the parameters of the best epoch, or of the newest
         checkpoint after `open_run(..., params="last")`.
-      best_epoch, val_accuracy, best_params, last_params, epochs, metrics, run_dir: as in `Run`.
+      best_epoch, val_accuracy, best_params, last_params, epochs, metrics, run_dir,
+        feature_columns, edge_feature_columns: as in `Run`.
 
     Methods raise `InputError` for ids or features that do not fit.
     """

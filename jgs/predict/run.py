@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 from flax import nnx
 
-from jgs.data.stored import read_columns
 from jgs.dist.communicators.broadcast import everywhere
 from jgs.dist.communicators.collect import rows_of_all
 from jgs.dist.communicators.comm import Communicator
@@ -73,6 +72,7 @@ class Run(OpenedModel):
         predicted classes; None where the data set names no classes.
       feature_columns: `jgs.data.FeatureColumns`, whose `encode` makes features of new rows of
         the user's table; a dict of them by node type; None for other data.
+      edge_feature_columns: as in `jgs.data.Dataset`.
     """
 
     ranks = True
@@ -92,7 +92,6 @@ class Run(OpenedModel):
         self.numbers = shape.get("numbers", False)
         self.scale = shape.get("mean", 0.0), shape.get("deviation", 1.0)
         self.class_names = None if names is None else np.array(names)
-        self.feature_columns = read_columns(shape.get("feature_columns"))
         self._comm, self._types = comm, types_of(shape)
         self._advance: Advance = lambda done, total: None
 

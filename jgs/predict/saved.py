@@ -9,6 +9,7 @@ import jax
 import numpy as np
 from flax import nnx
 
+from jgs.data.stored import read_columns
 from jgs.dist.communicators.comm import Communicator
 from jgs.errors import InputError
 from jgs.graph.shown import Shown
@@ -134,6 +135,9 @@ class OpenedModel(Opened):
         params = params or dict.fromkeys(PARAMS, nnx.state(model))
         self.model, (self.best_params, self.last_params) = model, (params[n] for n in PARAMS)
         self.best_epoch, self.val_accuracy = record["best_epoch"], record["val_accuracy"]
+        shape = record["shape"]
+        self.feature_columns = read_columns(shape.get("feature_columns"))
+        self.edge_feature_columns = read_columns(shape.get("edge_feature_columns"))
 
     def _facts(self) -> dict[str, str]:
         best = {"best_epoch": str(self.best_epoch), "val": f"{self.val_accuracy:.4f}"}

@@ -11,6 +11,7 @@ import jgs
 from jgs import InputError
 from jgs.data import FeatureColumns, load, split_nodes
 from jgs.data.plain import load_plain
+from jgs.partition.__main__ import main as partition
 from jgs.train.__main__ import main as train
 
 DAYS = ["2020-01-01", "2020-01-02", None, "2020-01-03", "2020-01-05", "2020-01-05"]
@@ -202,3 +203,54 @@ def test_columns_of_edges(folder):
         ]
     with pytest.raises(InputError, match="must have a column 'colour'"):
         load(folder, encode="edges.colour:drop")
+
+
+@pytest.fixture
+def town(tmp_path):
+    """40 people with ages and towns, who know each other in several ways."""
+    (folder := tmp_path / "town").mkdir()
+    rng = np.random.default_rng(0)
+    people = {"id": range(40), "label": list("ab") * 20, "age": rng.integers(9, 90, 40)}
+    people |= {"split": ["train", "train", "val", "test"] * 10, "town": list("xyzuv") * 8}
+    pandas.DataFrame(people).to_csv(folder / "nodes.csv", index=False)
+    src, step = np.tile(np.arange(40), 4), np.repeat([1, 3, 7, 11], 40)
+    knows = {"src": src, "dst": (src + step) % 40, "km": rng.random(160)}
+    knows |= {"id": [f"e{i}" for i in range(160)], "way": rng.choice(["a", "b", None], 160)}
+    pandas.DataFrame(knows).to_csv(folder / "edges.csv", index=False)
+    return folder
+
+
+def test_what_columns_of_edges_became_is_kept(town, tmp_path):
+    encode = "town:hash:3,age:standard,edges.km:standard,edges.way:category,edges.id:drop"
+    data, table = load(town, encode=encode), pandas.read_csv(town / "edges.csv")
+    became = data.edge_feature_columns
+    assert became.names == ("km", "way=a", "way=b", "way missing")
+    assert {c.name: c.becomes for c in became.columns}["id"] == "drop"
+    own = became.encode_each(table)
+    for name, column in data.graph.edge_columns.items():
+        assert np.array_equal(own[name][np.asarray(data.graph.edge_order)], column)
+    assert sorted(own) == sorted(data.graph.edge_columns) == ["km", "way"]
+    assert np.array_equal(became.encode(table), np.column_stack([own["km"], own["way"]]))
+    new = became.encode_each({"km": np.array([table.km.mean()]), "way": np.array(["c"])})
+    np.testing.assert_allclose(new["km"], [0], atol=1e-6)
+    assert new["way"].tolist() == [[0, 0, 0]]  # a way that was not there, and none missing
+
+    data.save(tmp_path / "saved")
+    assert load(tmp_path / "saved").edge_feature_columns == became
+    assert load(town, encode="edges.way:drop,edges.id:drop").edge_feature_columns.names == ()
+    plain = load_plain(town, "", encode=encode)
+    assert plain.edge_feature_columns == plain.dataset().edge_feature_columns == became
+
+    # A run has both, on the whole data set and on its parts, of nodes and of pairs.
+    given = ["--dataset", str(town), "--data-options", f"encode={encode}"]
+    parts = ["--partition", str(tmp_path / "parts")]
+    assert partition([*given, "--parts", "2", "--method", "ldg", "--out", parts[1]]) == 0
+    flags = ["--fanouts", "2", "--batch-size", "4", "--epochs", "1", "--no-progress"]
+    for task in ("nodes", "links"):
+        for of in (given, parts):
+            run_dir = tmp_path / f"{task}_{of[0]}"
+            argv = [*of, "--task", task, *flags, "--run-dir", str(run_dir)]
+            assert train(argv) == 0
+            run = jgs.open_run(run_dir, progress=False)
+            assert run.feature_columns == data.feature_columns
+            assert run.edge_feature_columns == became

@@ -122,7 +122,7 @@ def load_folder(
         label_kind=label_kind,
         time_unit=table.time_unit or clock.unit_of(nodes.get("time")),
     )
-    return replace(data, feature_columns=became)
+    return replace(data, feature_columns=became, edge_feature_columns=table.became)
 
 
 def load_plain(
@@ -226,7 +226,7 @@ def load_plain(
         name = name.removesuffix(ending)
     plain = Plain(name, graph, None, None, None, None, ids, label_names=table.label_names)
     unit = table.time_unit or clock.unit_of(nodes.get("time"))
-    plain = plain._replace(time_unit=unit)
+    plain = plain._replace(time_unit=unit, edge_feature_columns=table.became)
     if labels_path is not None:
         found, names_of = read_label_table(labels_path, ids, clock, label_kind)
         plain = plain._replace(label_table=found, class_names=names_of)
@@ -255,9 +255,8 @@ def _with_nodes(
             node_ids=plain.node_ids,
             class_names=class_names,
         )
-        found = Plain.of(data)._replace(
-            label_names=plain.label_names, time_unit=plain.time_unit
-        )
+        kept = ("label_names", "time_unit", "edge_feature_columns")
+        found = Plain.of(data)._replace(**{name: getattr(plain, name) for name in kept})
     else:
         found = plain._replace(features=as_device(rows))
     if "label" in nodes and "split" not in nodes:

@@ -44,7 +44,8 @@ class Data:
 
     Fields:
       comm: the communicator of the ranks.
-      name, num_classes, class_names, feature_columns: as in `jgs.data.Dataset`.
+      name, num_classes, class_names, feature_columns, edge_feature_columns: as in
+        `jgs.data.Dataset`.
       num_features, sparse: the width of the features, and whether they are sparse. Of
         `TypedFeatures` the sum of the widths, and whether a type has sparse ones.
       types: the `Types` for which a model of typed graphs is made; None for other models.
@@ -95,7 +96,8 @@ class Data:
         self.table: LabelTable | None = data.label_table
         self.num_classes = getattr(data, "num_classes", 0)
         self.class_names = getattr(data, "class_names", None)
-        self.feature_columns = getattr(data, "feature_columns", None)
+        self.feature_columns = data.feature_columns
+        self.edge_feature_columns = data.edge_feature_columns
         self.host_labels = np.zeros(0, np.int32) if labels is None else labels
         self.labels = comm.same(as_device(self.host_labels))
 

@@ -11,7 +11,7 @@ import jax
 import numpy as np
 from flax import nnx
 
-from jgs.data.stored import columns
+from jgs.data.stored import columns_of
 from jgs.dist.communicators.broadcast import everywhere
 from jgs.dist.communicators.collect import all_degrees, rows_on_all
 from jgs.dist.communicators.comm import OWN, SAME
@@ -150,9 +150,7 @@ class Job:
         names = ("num_features", "num_classes", "sparse", "class_names")
         found = {name: getattr(self.data, name) for name in names}
         found |= shape_of_types(self.data.types)
-        found |= self.objective.record()
-        if self.data.feature_columns is not None:
-            found["feature_columns"] = columns(self.data.feature_columns)
+        found |= self.objective.record() | columns_of(self.data)
         return found | {"multilabel": self.data.host_labels.ndim == 2}
 
     def start(self, model: Any, key: jax.Array, scratch: Path | None) -> None:

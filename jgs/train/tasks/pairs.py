@@ -12,6 +12,7 @@ import jax
 import numpy as np
 from flax import nnx
 
+from jgs.data.stored import columns_of
 from jgs.dist.communicators.collect import rows_on_all
 from jgs.dist.communicators.comm import Communicator, all_gather_rows
 from jgs.errors import InputError
@@ -184,6 +185,7 @@ class PairJob(Job):
             "num_nodes": self.num_nodes,
             "learned": self.learned,
             **shape_of_types(self.data.types),
+            **columns_of(self.data),
             **self.decoder_shape(),
         }
 
