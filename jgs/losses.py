@@ -4,7 +4,8 @@ All take `outputs` float32 `[B, C]`, as a model returns them, and `labels`:
 
   classes, int `[B]`, one each: the loss is `[B]`, of the softmax of the outputs;
   several labels, float32 `[B, C]` of 0 and 1: the loss is `[B, C]`, of the sigmoid of each;
-  numbers, float32 `[B]`, with outputs `[B, 1]`: the loss is `[B]`.
+  numbers, float32 `[B]`, with outputs `[B, 1]`: the loss is `[B]`;
+  several numbers, float32 `[B, C]`: the loss is `[B, C]`.
 
 A loss of your own, `--loss package.module:function`, is a function of the same two arguments.
 `masked_mean` is their mean over what is known.
@@ -66,15 +67,16 @@ def focal(
 
 
 def mse(outputs: jax.Array, labels: jax.Array) -> jax.Array:
-    """The squared error `[B]` of numbers."""
-    return optax.squared_error(_number(outputs), labels)
+    """The squared error `[B]` of numbers, or `[B, C]` of several."""
+    return optax.squared_error(_number(outputs, labels), labels)
 
 
 def huber(outputs: jax.Array, labels: jax.Array, *, delta: float = 1.0) -> jax.Array:
-    """Huber's loss `[B]` of numbers: half the squared error up to an error of `delta`, and from
-    there on linear (Huber 1964), so that outliers count less than by `mse`."""
+    """Huber's loss `[B]` of numbers, or `[B, C]` of several: half the squared error up to an
+    error of `delta`, and from there on linear (Huber 1964), so that outliers count less than by
+    `mse`."""
     with usual_promotion():
-        return optax.huber_loss(_number(outputs), labels, delta=delta)
+        return optax.huber_loss(_number(outputs, labels), labels, delta=delta)
 
 
 def balanced_weights(labels: np.ndarray, num_classes: int) -> np.ndarray:
@@ -120,5 +122,5 @@ def _softened(labels: jax.Array, smoothing: float) -> jax.Array:
     return labels * (1 - smoothing) + smoothing / 2 if smoothing else labels
 
 
-def _number(outputs: jax.Array) -> jax.Array:
-    return outputs[:, 0] if outputs.ndim == 2 else outputs
+def _number(outputs: jax.Array, labels: jax.Array) -> jax.Array:
+    return outputs[:, 0] if outputs.ndim > labels.ndim else outputs

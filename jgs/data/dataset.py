@@ -7,6 +7,7 @@ import logging
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, NamedTuple, Self
 
 import jax
@@ -53,9 +54,10 @@ class Dataset(Shown):
         must not be in a split. For several labels a node float32 `[N, num_classes]` of 0 and 1,
         or NaN where it is not known whether a node has one: neither a loss nor a metric counts
         it. Where labels are numbers (regression) float32 `[N]`, NaN for a node without one,
-        which must not be in a split.
+        which must not be in a split. For several numbers a node float32 `[N, num_classes]`, of
+        which one is not 0 or 1, and NaN for those not known; a node in a split has one.
       num_classes: int, at least 1, and at most the number of nodes or 65,536, whichever is
-        larger. It is 1 where labels are numbers.
+        larger. It is 1 where labels are numbers `[N]`.
       train_idx, val_idx, test_idx: NumPy int32, one-dimensional, distinct node ids in `[0, N)`.
         A node may be in one split only. The training split must not be empty.
       node_ids: `jgs.NodeIds` of `N` nodes, their names in the user's tables; or None.
@@ -122,7 +124,8 @@ class Dataset(Shown):
             type, or `TypedFeatures`. Types that are not in the dict have no features.
           labels: integers `[N]`, -1 for none (floats: NaN); text `[N]`, "" for none, whose
             classes are then in alphabetical order; 0 and 1 `[N, C]` for several labels a node,
-            NaN for those not known; or numbers `[N]` that are not all whole, NaN for none.
+            NaN for those not known; or numbers `[N]` or `[N, T]` that are not all whole, NaN
+            for none.
             For a typed graph also a dict with one node type, `{"paper": labels}`, whose
             `N` is the number of nodes of that type. Nodes of other types have no label. None,
             beside a `label_table`: no node has one.
@@ -135,7 +138,7 @@ class Dataset(Shown):
           node_ids, class_names, label_table, time_unit: see `Dataset`.
           normalize_features: whether to divide every row of the features by its sum.
           check_values: False skips the scan of the features for NaN and infinity.
-          label_kind: "class" or "number", whatever labels `[N]` look like.
+          label_kind: "class" or "number", whatever labels look like.
 
         Raises `InputError` for arguments that break the rules of `Dataset`.
         """
@@ -243,10 +246,10 @@ class Dataset(Shown):
 
     def _shown_labels(self) -> dict[str, str]:
         if self.numbers:
-            return {"labels": "numbers"}
+            return {"labels": f"{self.num_classes:,} numbers" if self._several else "numbers"}
         return {"labels" if self.multilabel else "classes": f"{self.num_classes:,}"}
 
-    @property
+    @cached_property
     def numbers(self) -> bool:
         """Whether labels are numbers, and what is learned is a regression."""
         return are_numbers(self.labels)
@@ -254,6 +257,10 @@ class Dataset(Shown):
     @property
     def multilabel(self) -> bool:
         """Whether a node can have several labels (`labels` is a matrix of 0 and 1)."""
+        return self._several and not self.numbers
+
+    @property
+    def _several(self) -> bool:
         return self.labels.ndim == 2
 
     def check(self, values: bool = True) -> Self:
@@ -311,15 +318,15 @@ def assemble(
         these by node type, or `TypedFeatures`. A float16 or float32 memory map is not copied.
       labels: integers `[N]`; floats `[N]` or `[N, 1]` that are whole numbers or NaN (no label:
         -1); other floats, which are numbers; or `[N, C]` of 0 and 1 for several labels a node,
-        NaN for those not known.
+        or of numbers that are not all whole, NaN for those not known.
       train_idx, val_idx, test_idx: integers.
       num_classes: int. None: the largest label + 1, or `C` for several labels a node. It must
-        be None or 1 for numbers.
+        be None or 1 for numbers `[N]`.
       normalize_features: whether to divide every row by its sum; rows of zeros are kept.
         Features must not be negative then.
       check_values: False skips the scan for NaN and infinity.
       label_table, time_unit: see `Dataset`.
-      label_kind: "class" or "number", whatever labels `[N]` look like.
+      label_kind: "class" or "number", whatever labels look like.
     """
     labels = as_labels(name, labels, label_kind)
     if num_classes is None:

@@ -131,13 +131,16 @@ def _kind(table: Any) -> str:
 def _labels(data: Plain, labels: np.ndarray) -> dict[str, Any]:
     several = labels.ndim == 2
     found: dict[str, Any] = {"labels": "numbers"}
+    if several:
+        found["numbers_of_a_node"] = labels.shape[1]
     if not are_numbers(labels):
         found = {"classes": count_classes(labels)}
         found["labels_of_a_node"] = "several" if several else "one"
     if missing := int(np.isnan(labels).sum()) if several else 0:
         found["labels_not_known"] = missing
     if (schema := data.graph.schema) is not None:
-        nodes = np.flatnonzero(labels.any(axis=1) if several else labelled(labels))
+        some = several and not are_numbers(labels)
+        nodes = np.flatnonzero(labels.any(axis=1) if some else labelled(labels))
         types = np.unique(schema.numbers(nodes)).tolist()
         found["labelled_types"] = [schema.node_types[number][0] for number in types]
         found["labelled_nodes"] = len(nodes)

@@ -1,6 +1,7 @@
 """Columns `label:NAME` of a table of nodes: labels of which a node can have several.
 
-Each is 0 or 1, or empty where it is not known whether a node has the label NAME.
+Each is 0 or 1, or empty where it is not known whether a node has the label NAME. Or they are
+numbers, of which one is not whole: targets of a regression, empty where one is not known.
 """
 
 from __future__ import annotations

@@ -11,11 +11,13 @@ from jgs.graph.checks import refuse_where
 from jgs.graph.device import as_numpy
 
 _FEW_CLASSES = 1 << 16  # a graph with fewer nodes may have this number of classes too
+_AT_ONCE = 1 << 22  # labels of a matrix that are looked at
 
 
 def as_labels(name: str, labels: Any, kind: str | None = None) -> np.ndarray:
     """`labels` as int32 `[N]`, classes (-1 for NaN), float32 `[N]`, numbers, or float32
-    `[N, C]`; `kind` and the rest as in `assemble`. Raises `InputError`."""
+    `[N, C]`, several classes or several numbers; `kind` and the rest as in `assemble`. Raises
+    `InputError`."""
     labels = as_numpy(labels)
     check_kind(kind)
     if labels.dtype.kind not in "fiub" or labels.ndim not in (1, 2):
@@ -25,7 +27,17 @@ def as_labels(name: str, labels: Any, kind: str | None = None) -> np.ndarray:
             "Number the classes from 0.",
         )
     if labels.ndim == 2 and labels.shape[1] != 1:
-        return labels.astype(np.float32)
+        with np.errstate(over="ignore"):  # the check for infinity names the node
+            found = labels.astype(np.float32)
+        if (
+            kind != "number"
+            and are_numbers(found)
+            and not (kind is None and _have_fractions(labels))
+        ):
+            rule = f"multi-label labels of {name} that are no NaN must be 0 or 1"
+            remedy = "Correct it; label_kind=number takes numbers."
+            refuse_where(~_are_marks(found).all(axis=1), found, "node", rule, remedy)
+        return found
     labels = labels.reshape(-1)
     if kind == "number" or (kind is None and _have_fractions(labels)):
         with np.errstate(over="ignore"):  # the check for infinity names the node
@@ -60,19 +72,32 @@ def _have_fractions(labels: np.ndarray) -> bool:
 
 
 def are_numbers(labels: np.ndarray) -> bool:
-    """Whether the labels of a data set are numbers, float32 `[N]`, and no classes."""
-    return labels.ndim == 1 and labels.dtype.kind == "f"
+    """Whether the labels of a data set are numbers, and no classes: float32 `[N]`; or float32
+    `[N, T]`, of which one is neither 0, 1 nor NaN."""
+    if labels.ndim == 1 or labels.dtype.kind != "f":
+        return labels.dtype.kind == "f"
+    step = max(1, _AT_ONCE // max(1, labels.shape[1]))
+    pieces = (labels[at : at + step] for at in range(0, len(labels), step))
+    return not all(_are_marks(np.asarray(piece)).all() for piece in pieces)
+
+
+def _are_marks(labels: np.ndarray) -> Any:
+    """Which labels say that a node has a class, that it has it not, or that it is not known."""
+    return (labels == 0) | (labels == 1) | np.isnan(labels)
 
 
 def labelled(labels: np.ndarray) -> np.ndarray:
-    """bool `[N]`: which nodes have a label. Of labels `[N, C]` all of them do."""
+    """bool `[N]`: which nodes have a label; of several numbers, any of them. Of several classes
+    `[N, C]` all nodes do."""
     if labels.ndim == 2:
-        return np.ones(len(labels), bool)
+        numbers = are_numbers(labels)
+        return ~np.isnan(labels).all(axis=1) if numbers else np.ones(len(labels), bool)
     return ~np.isnan(labels) if are_numbers(labels) else labels >= 0
 
 
 def count_classes(labels: np.ndarray) -> int:
-    """The outputs that labels need: the largest class + 1, `C` for `[N, C]`, 1 for numbers."""
+    """The outputs that labels need: the largest class + 1; `C` for `[N, C]`, also of numbers; 1
+    for numbers `[N]`."""
     if labels.ndim == 2:
         return labels.shape[1]
     return 1 if are_numbers(labels) else int(labels.max(initial=-1)) + 1
@@ -92,10 +117,10 @@ def check_labels(name: str, labels: np.ndarray, num_classes: int, num_nodes: int
             raise InputError(
                 f"multi-label labels of {name} must be float32 [N, num_classes]",
                 f"{labels.dtype}{list(labels.shape)} for {num_classes} classes",
-                "Give one column of 0 and 1 for every class.",
+                "Give one column of 0 and 1 for every class, or of numbers for every target.",
             )
-        wrong = ~((labels == 0) | (labels == 1) | np.isnan(labels)).all(axis=1)
-        rule = f"multi-label labels of {name} that are no NaN must be 0 or 1"
+        wrong = np.isinf(labels).any(axis=1)
+        rule = f"the labels of {name} must be finite as float32, or NaN for none"
     elif are_numbers(labels):
         if labels.dtype != np.float32 or num_classes != 1:
             raise InputError(

@@ -49,7 +49,8 @@ def split_nodes(
             f"{train}, {val} and {test}",
             "E.g. train=0.6, val=0.2, test=0.2.",
         )
-    numbers = as_labels("the split", class_labels("the split", labels)[0])
+    given = class_labels("the split", labels)[0]
+    numbers = as_labels("the split", given, "number" if np.ndim(given) == 2 else None)
     nodes = np.flatnonzero(labelled(numbers))
     if stratify and numbers.dtype.kind == "f":
         raise InputError(

@@ -57,7 +57,7 @@ def labels_of_type(
             f"{len(labels)} for {nodes.size} nodes",
             "Give a label for every node, -1 where there is none.",
         )
-    none = 0 if labels.ndim == 2 else np.nan if are_numbers(labels) else -1
+    none = np.nan if are_numbers(labels) else 0 if labels.ndim == 2 else -1
     every = np.full((schema.num_nodes, *labels.shape[1:]), none, labels.dtype)
     every[nodes] = labels
     return every

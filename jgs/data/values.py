@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import scipy
 
-from jgs.data.label_values import are_numbers, labelled
+from jgs.data.label_values import labelled
 from jgs.errors import InputError, nearest
 from jgs.graph.checks import check_range
 from jgs.graph.device import as_numpy
@@ -183,8 +183,9 @@ def check_splits(
     and each node is in at most one split, and only once. The training split `may_be_empty`."""
     rule = f"each node of {name} must be in one split at most, and once"
     earlier: dict[str, np.ndarray] = {}
+    known, none = labelled(labels), "NaN" if labels.dtype.kind == "f" else "-1"
     for split, ids in splits.items():
-        _check_split(name, split, ids, labels, num_nodes, may_be_empty)
+        _check_split(name, split, ids, known, none, may_be_empty)
         members: np.ndarray = np.zeros(num_nodes, bool)
         members[ids] = True
         if np.count_nonzero(members) < ids.size:
@@ -209,11 +210,12 @@ def _check_split(
     name: str,
     split: str,
     ids: np.ndarray,
-    labels: np.ndarray,
-    num_nodes: int,
+    known: np.ndarray,
+    none: str,
     may_be_empty: bool,
 ) -> None:
-    """Raises `InputError` unless `ids` are nodes of the graph that have labels."""
+    """Raises `InputError` unless `ids` are nodes of the graph that have labels: `known` `[N]`
+    says which do, and `none` is what the others have."""
     rule = f"the {split} split of {name} must"
     if ids.ndim != 1 or ids.dtype != np.int32:
         raise InputError(
@@ -225,11 +227,10 @@ def _check_split(
         if split == "train" and not may_be_empty:
             raise InputError(f"{rule} not be empty", "no node", "Name the nodes to train on.")
         return
-    check_range(f"{rule} hold node ids", ids, num_nodes, "Correct the split.")
-    if not (known := labelled(labels[ids])).all():
+    check_range(f"{rule} hold node ids", ids, known.size, "Correct the split.")
+    if not known[ids].all():
         raise InputError(
             f"{rule} hold nodes with a label only",
-            f"node {int(ids[np.argmin(known)])}, which has none "
-            f"({'NaN' if are_numbers(labels) else -1})",
+            f"node {int(ids[np.argmin(known[ids])])}, which has none ({none})",
             "Remove it from the split, or give it a label.",
         )

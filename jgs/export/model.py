@@ -68,11 +68,11 @@ class ExportedModel(Shown):
         self, nodes: Any = None, *, new: NewNodes | None = None, key: Any = None
     ) -> Any:
         """The `jgs.predict.Predictions` for nodes: their classes and probabilities. Where
-        labels are numbers float32 `[n]`, in the unit of the labels."""
+        labels are numbers float32 `[n]`, or `[n, C]` of several, in the unit of the labels."""
         logits = self.logits(nodes, new=new, key=key)
         if self.spec.numbers is not None:
-            mean, deviation = map(np.float32, self.spec.numbers)
-            return logits[:, 0] * deviation + mean
+            mean, deviation = np.asarray(self.spec.numbers, np.float32)
+            return (logits if mean.ndim else logits[:, 0]) * deviation + mean
         if self.spec.multilabel:
             return Predictions(logits > 0, sigmoid(logits))
         rows = best_class(logits)

@@ -37,7 +37,8 @@ class Spec:
       num_classes: the number of the model's outputs.
       multilabel: whether a node may have several labels.
       class_names: list of text, or None.
-      numbers: None for classes. Where labels are numbers, their `[mean, deviation]`.
+      numbers: None for classes. Where labels are numbers, their `[mean, deviation]`; of several
+        numbers a node a list of each.
       seed: the seed of the key that is used where none is given.
       least_edges: the graph is padded to at least so many edges.
       has_graph: whether the artifact holds a graph and features.
@@ -66,7 +67,7 @@ class Spec:
     num_classes: int
     multilabel: bool
     class_names: list[str] | None
-    numbers: list[float] | None
+    numbers: list[Any] | None
     seed: int
     least_edges: int
     has_graph: bool

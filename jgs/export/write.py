@@ -193,7 +193,7 @@ def _spec(
         num_classes=run.num_classes,
         multilabel=bool(run.multilabel),
         class_names=None if names is None else names.tolist(),
-        numbers=[float(each) for each in run.scale] if run.numbers else None,
+        numbers=list(run.scale) if run.numbers else None,
         seed=run.config.seed,
         least_edges=form.least_edges,
         has_graph=with_graph,

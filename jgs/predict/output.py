@@ -15,8 +15,9 @@ each row of a matrix is a list of fixed size. The columns are:
                   multi-label data
     embedding     float32 `[W]`, in CSV W columns `embedding_0`, `embedding_1`, ...; with
                   `--embed`, in place of the other columns after `node`
-    value         float32, where labels are numbers, in their unit; in place of the other
-                  columns after `node`
+    value         float32, where labels are numbers, in their unit; of several numbers `[T]`,
+                  in CSV T columns `value_0`, `value_1`, ...; in place of the other columns
+                  after `node`
 
 For a run on labels at moments a row is a node at a time. Without `--at` it has the column
 `time`, int64, after `node`.
@@ -110,7 +111,7 @@ def _texts(columns: dict[str, np.ndarray]) -> dict[str, Iterable[str]]:
     """The texts of each column of a CSV file, by the column's name there."""
     texts: dict[str, Iterable[str]] = {}
     for name, rows in columns.items():
-        if name == "embedding":
+        if name == "embedding" or (name == "value" and rows.ndim == 2):
             texts |= {f"{name}_{unit}": map(str, own) for unit, own in enumerate(rows.T)}
         elif rows.dtype.kind in "UO":
             texts[name] = map(_quoted, rows)

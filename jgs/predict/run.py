@@ -67,7 +67,8 @@ class Run(OpenedModel):
       run_dir: str, the path as it was given.
       num_features, num_classes, multilabel, numbers: properties of the data that it was trained
         on; `numbers` says whether labels are numbers.
-      scale: two floats, the mean and the deviation of the training labels that are numbers.
+      scale: two floats, the mean and the deviation of the training labels that are numbers; of
+        several numbers a node two lists of them.
       class_names: NumPy text `[num_classes]`, so that `class_names[prediction]` names the
         predicted classes; None where the data set names no classes.
       feature_columns: `jgs.data.FeatureColumns`, whose `encode` makes features of new rows of
@@ -106,7 +107,7 @@ class Run(OpenedModel):
         key: Any = None,
     ) -> Any:
         """The `Predictions` for nodes: their classes and probabilities. Where labels are
-        numbers float32 `[n]`, in the unit of the labels."""
+        numbers float32 `[n]`, or `[n, C]` of several, in the unit of the labels."""
         if self.multilabel or self.numbers or fanouts is not None:
             of = {"graph": graph, "features": features, "fanouts": fanouts, "key": key}
             logits = self.logits(nodes, node_type=node_type, **of)
@@ -146,9 +147,10 @@ class Run(OpenedModel):
             return sampled_logits(self.model, *of, self.config.batch_size, advance)
 
     def in_units(self, outputs: np.ndarray) -> np.ndarray:
-        """float32 `[n]`: the outputs `[n, 1]` of a model of numbers, in the labels' unit."""
-        mean, deviation = self.scale
-        return outputs[:, 0] * np.float32(deviation) + np.float32(mean)
+        """float32 `[n]`, or `[n, C]` of several numbers: the outputs `[n, C]` of a model of
+        numbers, in the labels' unit."""
+        mean, deviation = (np.asarray(each, np.float32) for each in self.scale)
+        return (outputs if mean.ndim else outputs[:, 0]) * deviation + mean
 
     def embed(
         self,

@@ -48,7 +48,8 @@ def write_report(
     rows: the confusion matrix, or of more than 30 classes the most confused pairs; precision,
     recall and F1 by class; the metric by degree; calibration; and the wrong predictions of the
     highest probability, each with the neighbourhood that the model has read. Where labels are
-    numbers it has residuals in place of what is about classes.
+    numbers it has residuals in place of what is about classes; of several numbers a node it
+    has curves alone.
 
     Args:
       run_dir: the run folder of `python -m jgs.train`.
@@ -71,7 +72,8 @@ def write_report(
         raise InputError(
             "out must name a file in a folder that can be written", path, "Choose another."
         )
-    judged = judge(run, split) if isinstance(run, Run) else None
+    several = isinstance(run, Run) and run.numbers and run.num_classes > 1
+    judged = judge(run, split) if isinstance(run, Run) and not several else None
     page = "<!DOCTYPE html>\n" + as_html(_page(run, judged, examples)) + "\n"
     try:
         with whole_file(path) as file:
@@ -120,7 +122,9 @@ def _page(run: Any, judged: Judged | None, examples: int) -> Element:
     parts = [_made_by(run.run_dir), _curves(run)]
     if judged is None:
         said = f"This page shows curves and the last figures of a run of --task {config.task}. "
-        said += "It judges predictions of --task nodes alone."
+        said += (
+            "It judges predictions of --task nodes alone, of classes or of one number a node."
+        )
         parts.append(section("Predictions", tag("p", said)))
     else:
         parts += sections(judged, examples)

@@ -30,6 +30,7 @@ from jgs.train.config import Config
 from jgs.train.loop.model import make_model
 
 N, NEW, F = 300, 5, 12
+SEVERAL = {"numbers": True, "mean": [2.5, 0.0, 9.0], "deviation": [3.0, 1.0, 0.5]}
 NAMES = ["red", "green", "blue"]
 
 
@@ -72,7 +73,7 @@ def untrained(model, features, fanouts=(4, 3), **options):
     [
         ("sage", True, {}),
         ("sage", False, {"weighted": True, "multilabel": True}),
-        ("gcn", False, {"replace": True}),
+        ("gcn", False, {"replace": True, **SEVERAL}),
         ("gatv2", True, {}),
         ("gine", True, {}),
         ("gin", False, {"numbers": True, "mean": 2.5, "deviation": 3.0}),

@@ -248,6 +248,100 @@ def test_errors_are_what_they_are_called_on_any_number_of_ranks(name):
     assert found.pop() == pytest.approx(want[name], rel=1e-6)
 
 
+@pytest.mark.parametrize("name", ["rmse", "mae", "r2"])
+def test_errors_of_several_numbers_are_means_over_columns(name):
+    rng = np.random.default_rng(0)
+    outputs, labels = rng.standard_normal((2, 60, 3)).astype(np.float32).astype(float)
+    labels[rng.random(60) < 0.5, 1] = np.nan
+    labels[:, 2] = np.nan  # nothing is known of it
+    one, error = getattr(jgs.train, name), ERRORS[name].measure
+    known = ~np.isnan(labels[:, 1])
+    first = one(outputs[:, 0], labels[:, 0])
+    want = (first + one(outputs[known, 1], labels[known, 1])) / 2
+    assert error(Alone(), [outputs], [labels]) == pytest.approx(want, rel=1e-12)
+    pieces = [(outputs[:20], labels[:20]), (outputs[20:], labels[20:])]
+    found = error(Mesh(jax.devices()[:2]), *map(list, zip(*pieces, strict=True)))
+    assert found == error(Alone(), [outputs], [labels])
+    # Two equal columns are as one, and what is missing of one changes nothing of another.
+    twice = [np.stack([each[:, 0]] * 2, axis=1) for each in (outputs, labels)]
+    alone = error(Alone(), [outputs[:, :1]], [labels[:, 0]])
+    assert error(Alone(), twice[:1], twice[1:]) == alone == first
+    twice[1][:, 1] = np.nan
+    assert error(Alone(), twice[:1], twice[1:]) == alone
+
+
+@pytest.mark.parametrize("loss", ["mse", "huber"])
+def test_losses_of_several_numbers(loss):
+    rng = np.random.default_rng(0)
+    outputs = jnp.asarray(rng.standard_normal((10, 2)), jnp.float32)
+    y = (rng.standard_normal((10, 2)) * [1, 50] + [3, 500]).astype(np.float32)
+    mask, options = np.arange(10) < 8, {"loss": loss}
+    one = objective(y[:8, 0], 1, **options)
+    alone = one.loss(outputs[:, :1], y[:, 0], mask)
+    twice = [np.stack([each[:, 0]] * 2, axis=1) for each in (outputs, y)]
+    for missing in (False, True):  # two programs
+        both = Objective(Config(**options), twice[1][:8], 2, missing=missing)
+        assert both.numbers
+        np.testing.assert_allclose(both.loss(twice[0], twice[1], mask), alone, rtol=1e-6)
+    # Each column has its own scale and derivative, and what is missing has none.
+    lacking = y.copy()
+    lacking[2:5, 1] = np.nan
+    made = objective(lacking[:8], 2, **options)
+    assert made.scale.mean[0] == one.scale.mean
+    assert made.scale.mean[1] == pytest.approx(np.nanmean(lacking[:8, 1].astype(float)))
+    slope = jax.grad(made.loss)(outputs, lacking, mask)
+    of_one = jax.grad(one.loss)(outputs[:, :1], y[:, 0], mask)
+    np.testing.assert_allclose(slope[:, 0] * 13, of_one[:, 0] * 8, rtol=1e-5)  # entries known
+    assert not slope[2:5, 1].any()
+    assert slope[:2, 1].all()
+    assert made.count(lacking, mask) == 13
+    units = made.scale.units(np.asarray(made.scale.standard(y)))
+    np.testing.assert_allclose(units, y, rtol=1e-5)
+    # Of 0 and 1 the loss decides what is learned.
+    marks = (y > np.median(y, axis=0)).astype(np.float32)
+    assert objective(marks, 2, **options).metric.name == "RMSE"
+    assert objective(marks, 2).metric.name == "micro-F1"
+
+
+def test_a_regression_of_several_numbers(tmp_path, capsys):
+    """By the command, from columns of a table; predictions have the labels' units."""
+    src, dst, x, y, split = planted()
+    other = np.where(np.arange(N) % 3 == 0, np.nan, -3 * y + 7 * x[:, 2])
+    nodes = {"id": np.arange(N), "split": split, "label:price": y, "label:loss": other}
+    nodes |= {f"x{column}": x[:, column] for column in range(4)}
+    pd.DataFrame(nodes).to_csv(tmp_path / "nodes.csv", index=False)
+    pd.DataFrame({"src": src, "dst": dst}).to_csv(tmp_path / "edges.csv", index=False)
+    data = jgs.data.load(tmp_path)
+    assert data.numbers
+    assert not data.multilabel
+    assert data.class_names == ("price", "loss")
+    assert "labels=2 numbers" in repr(data)
+    data.save(tmp_path / "saved")
+    assert train(tmp_path / "saved", tmp_path / "run", "--metric", "r2") == 0
+    found = result(tmp_path / "run")
+    assert found["metric"] == "R2"
+    test = np.flatnonzero(split == "test")
+    argv = ["--run-dir", tmp_path / "run", "--split", "test", "--no-progress", "--out"]
+    assert predict([*map(str, argv), str(tmp_path / "out.csv")]) == 0
+    table = pd.read_csv(tmp_path / "out.csv")
+    assert list(table.columns) == ["node", "value_0", "value_1"]
+    given = table[["value_0", "value_1"]].to_numpy()
+    known = ~np.isnan(other[test])
+    each = jgs.train.r2(given[:, 0], y[test])
+    each = each, jgs.train.r2(given[known, 1], other[test][known])
+    assert min(each) > 0.2
+    assert np.mean(each) == pytest.approx(found["test_accuracy"], abs=1e-4)
+    run = jgs.open_run(tmp_path / "run", progress=False)
+    assert not run.multilabel
+    np.testing.assert_allclose(run.predict(test), given, rtol=1e-4)
+    assert predict([*map(str, argv), str(tmp_path / "out.npy")]) == 0
+    assert np.load(tmp_path / "out.npy")["value"].shape == (test.size, 2)
+    assert "nodes" not in jgs.report.write_report(tmp_path / "run")  # curves alone
+    capsys.readouterr()
+    assert train(tmp_path / "saved", tmp_path / "no", "--loss", "focal") == 2
+    assert "labels that are numbers must be mse, huber" in capsys.readouterr().err
+
+
 def test_missing_labels_do_not_count_and_change_nothing_where_none_is(tmp_path):
     whole = several()
     whole.save(tmp_path / "whole")

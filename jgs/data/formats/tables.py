@@ -11,7 +11,8 @@
       Where one table has text and the other integers, they are compared as text (`NodeIds`).
   `label`: integers from 0, or text; -1 or empty for none. Or numbers that are not all whole, of
       a regression; empty for none. Where a node can have several labels, a column `label:NAME`
-      of 0 and 1 for each, empty where it is not known; or lists of them.
+      of 0 and 1 for each, empty where it is not known; or lists of them. They may also be
+      numbers that are not all whole, of a regression of several.
   `split`: `train`, `val` or `test`; empty for none.
   `time`: optional; the node exists from then on (`node_time` of the graph). Whole numbers in
       the unit of the edges' times, or dates (`jgs.data.times`).

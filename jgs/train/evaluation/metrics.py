@@ -25,9 +25,10 @@ class Metric(NamedTuple):
       name: the name that is shown.
       measure: computes the metric of all ranks' rows together. Its arguments are a communicator
         and two lists with an item for each local rank: outputs, float `[n, C]`, and labels, int
-        `[n]`, `[n, C]` of 0 and 1, NaN for those not known, which do not count; or float `[n]`,
-        of which outputs are `[n, 1]` in the same units. All ranks call it alike, and each gets
-        the same number.
+        `[n]`, `[n, C]` of 0 and 1, NaN for those not known, which do not count; or numbers,
+        float `[n]` or `[n, C]`, with outputs `[n, C]` in the same units. Of several numbers it
+        is the mean over the columns, of each over its rows that are no NaN. All ranks call it
+        alike, and each gets the same number.
       sign: 1 where a larger value is better, -1 where a smaller one is.
     """
 
@@ -164,8 +165,13 @@ def _of_all(comm: Communicator, rows: Arrays) -> np.ndarray:
 
 def _of_numbers(error: Callable[[np.ndarray, np.ndarray], float]) -> Measure:
     def measure(comm: Communicator, outputs: Arrays, labels: Arrays) -> float:
-        found = _of_all(comm, [own[:, 0].astype(np.float64) for own in outputs])
-        return error(found, _of_all(comm, [own.astype(np.float64) for own in labels]))
+        found = _of_all(comm, [own.astype(np.float64) for own in outputs])
+        wanted = _of_all(comm, [own.astype(np.float64) for own in labels])
+        wanted = wanted.reshape(len(wanted), -1)
+        known = ~np.isnan(wanted)
+        columns = [c for c in range(wanted.shape[1]) if known[:, c].any()] or [0]
+        rows = ((known[:, c], c) for c in columns)
+        return float(np.mean([error(found[at], wanted[at]) for at in rows]))
 
     return measure
 
@@ -211,7 +217,7 @@ def make_metric(name: str | None, multilabel: bool, numbers: bool = False) -> Me
     `InputError`."""
     if name is not None and ":" in name:
         return own_metric(name)
-    if name == "accuracy" and multilabel:
+    if name == "accuracy" and multilabel and not numbers:
         raise InputError(
             "--metric accuracy must be for data of one label a node",
             "several labels",

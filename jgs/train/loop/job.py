@@ -11,6 +11,7 @@ import jax
 import numpy as np
 from flax import nnx
 
+from jgs.data.label_values import are_numbers
 from jgs.data.stored import columns_of
 from jgs.dist.communicators.broadcast import everywhere
 from jgs.dist.communicators.collect import all_degrees, rows_on_all
@@ -111,7 +112,8 @@ class Job:
         """As `_judge_by`, of the training nodes."""
         labels = np.asarray(self.data.host_labels)
         missing = labels.ndim == 2 and bool(np.isnan(labels).any())
-        return self._judge_by(labels[train], self.data.num_classes, missing=missing)
+        of = {"numbers": are_numbers(labels), "missing": missing}
+        return self._judge_by(labels[train], self.data.num_classes, **of)
 
     def _judge_by(self, train: np.ndarray, num_classes: int, **kind: Any) -> str:
         """Makes the objective of an `Objective`'s arguments; returns the name of its metric."""
@@ -151,7 +153,8 @@ class Job:
         found = {name: getattr(self.data, name) for name in names}
         found |= shape_of_types(self.data.types)
         found |= self.objective.record() | columns_of(self.data)
-        return found | {"multilabel": self.data.host_labels.ndim == 2}
+        several = self.data.host_labels.ndim == 2
+        return found | {"multilabel": several and not self.objective.numbers}
 
     def start(self, model: Any, key: jax.Array, scratch: Path | None) -> None:
         """Makes the loader and what `metric` needs; `key` decides the draws. `scratch` is the

@@ -64,23 +64,35 @@ class Scale:
     stay as they are.
 
     Fields:
-      mean, deviation: float.
+      mean, deviation: float; or float64 `[T]` where `train` is `[n, T]`, each of its column.
     """
 
     def __init__(self, train: np.ndarray | None = None):
-        self.mean, self.deviation = 0.0, 1.0
-        if train is not None:
-            known = np.sort(train[np.isfinite(train)].astype(np.float64))  # in any order
-            self.mean = float(known.mean())
-            self.deviation = max(float(known.std()), 1e-12)
+        self.mean: Any = 0.0
+        self.deviation: Any = 1.0
+        if train is not None and train.ndim == 1:
+            self.mean, self.deviation = _moments(train)
+        elif train is not None:
+            self.mean, self.deviation = np.array([_moments(own) for own in train.T]).T
 
     def standard(self, numbers: jax.Array) -> jax.Array:
         """float32: what the outputs of a model are compared with."""
-        return (numbers.astype(jnp.float32) - self.mean) / self.deviation
+        mean, deviation = (
+            jnp.asarray(each, jnp.float32) for each in (self.mean, self.deviation)
+        )
+        return (numbers.astype(jnp.float32) - mean) / deviation
 
     def units(self, outputs: np.ndarray) -> np.ndarray:
-        """float64 `[n, 1]`: the outputs of a model in the units of the labels."""
+        """float64 `[n, T]`: the outputs of a model in the units of the labels."""
         return outputs.astype(np.float64) * self.deviation + self.mean
+
+
+def _moments(numbers: np.ndarray) -> tuple[float, float]:
+    """The mean and the deviation of those of the numbers `[n]` that are known."""
+    known = np.sort(numbers[np.isfinite(numbers)].astype(np.float64))  # in any order
+    if not known.size:
+        return 0.0, 1.0
+    return float(known.mean()), max(float(known.std()), 1e-12)
 
 
 class Objective:
@@ -91,7 +103,8 @@ class Objective:
       train: NumPy, the labels of all training rows, in any order: int `[n]`, float32 `[n]` or
         `[n, C]`.
       num_classes: `C`, the number of outputs.
-      numbers: whether labels `[n]` are numbers; None: if they are floats.
+      numbers: whether labels are numbers; None: if they look so. Labels `[n, C]` are numbers
+        too where the configuration's loss is one of numbers.
       missing: whether some of all labels `[n, C]` are not known.
 
     Fields:
@@ -112,6 +125,7 @@ class Objective:
     ):
         self.numbers = are_numbers(train) if numbers is None else numbers
         self._several, self._missing = train.ndim == 2, missing
+        self.numbers |= self._several and config.options["loss"] in _OF_NUMBERS
         self.metric: Metric = make_metric(config.metric, self._several, self.numbers)
         self.scale = Scale(train if self.numbers else None)
         self._own = config.options["loss"] or ""
@@ -163,8 +177,8 @@ class Objective:
 
     def record(self) -> dict[str, Any]:
         """What a checkpoint says of the outputs."""
-        scale = self.scale
-        return {"numbers": self.numbers, "mean": scale.mean, "deviation": scale.deviation}
+        of = {name: np.asarray(each).tolist() for name, each in vars(self.scale).items()}
+        return {"numbers": self.numbers, **of}
 
     @property
     def _by_entry(self) -> bool:
@@ -174,8 +188,7 @@ class Objective:
     def _known(self, labels: jax.Array, mask: jax.Array) -> tuple[jax.Array, jax.Array]:
         """bool: what is known, of the rows `[B]` or of each label `[B, C]`; and the labels as
         the loss takes them, 0 where they are not known."""
-        if self.numbers:
-            return mask, jnp.where(mask, self.scale.standard(labels), 0)
+        labels = self.scale.standard(labels) if self.numbers else labels
         if not self._several:
             return mask, jnp.where(mask, labels, 0)
         real = jnp.broadcast_to(mask[:, None], labels.shape)
