@@ -34,7 +34,7 @@ from jgs.data.formats import (
     typed_tables,
 )
 from jgs.data.label_table import LabelTable, label_files
-from jgs.data.random_split import split_nodes
+from jgs.data.random_split import SplitRule, split_nodes
 from jgs.errors import InputError
 from jgs.files.storage import MANIFEST
 
@@ -86,7 +86,8 @@ def load(name: str | os.PathLike, root: str | os.PathLike = "data", **options: A
       options: options of the loader, for instance `num_nodes`, `seed` and `noise` of
         `synthetic`, `symmetric` of an archive (adds each edge's reverse), `normalize_features`
         of `cora`, and `split` of both ("full": all nodes outside the validation and test splits
-        train).
+        train). Of tables and of folders that `Dataset.save` or `build` wrote, `split`,
+        `stratify` and `split_seed` draw splits ("0.6,0.2,0.2", as `split_nodes` does).
 
     Raises `InputError` for an option that the loader lacks or whose value is not of the
     declared type, and for data that is missing, damaged or against the rules of `Dataset`.
@@ -245,8 +246,15 @@ def _of_plain(load_plain: Callable[..., Plain]) -> Callable[..., Dataset]:
     return loader
 
 
-def _load_saved(folder: Path, *, verify: bool = True) -> Dataset:
-    return Dataset.open(folder, verify)
+def _load_saved(
+    folder: Path,
+    *,
+    verify: bool = True,
+    split: str | None = None,
+    stratify: bool = False,
+    split_seed: int = 0,
+) -> Dataset:
+    return SplitRule(split, stratify, split_seed).of(Dataset.open(folder, verify))
 
 
 def __dir__() -> list[str]:

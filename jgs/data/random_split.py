@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
@@ -41,16 +42,23 @@ def split_nodes(
     Raises `InputError` for shares that are not possible, and where `stratify` meets labels that
     are no classes.
     """
+    given = class_labels("the split", labels)[0]
+    numbers = as_labels("the split", given, "number" if np.ndim(given) == 2 else None)
+    return _drawn(key, numbers, (train, val, test), stratify)
+
+
+def _drawn(
+    key: jax.Array, numbers: np.ndarray, of: tuple[float, float, float], stratify: bool
+) -> dict[str, np.ndarray]:
+    """What `split_nodes` returns, for labels as `as_labels` returns them."""
     # As they are written: 0.1 is a tenth.
-    shares = [Fraction(str(share)) for share in (train, val, test)]
+    shares = [Fraction(str(share)) for share in of]
     if min(shares) < 0 or sum(shares) > 1 or not shares[0]:
         raise InputError(
             "the shares of train, val and test must be at most 1 together, and train above 0",
-            f"{train}, {val} and {test}",
+            "{}, {} and {}".format(*of),
             "E.g. train=0.6, val=0.2, test=0.2.",
         )
-    given = class_labels("the split", labels)[0]
-    numbers = as_labels("the split", given, "number" if np.ndim(given) == 2 else None)
     nodes = np.flatnonzero(labelled(numbers))
     if stratify and numbers.dtype.kind == "f":
         raise InputError(
@@ -100,12 +108,30 @@ class SplitRule:
         options ask for it; else `split` as it is."""
         if self._shares is None or label is None:
             return split
-        key = jax.random.key(self._seed, impl="threefry2x32")
-        found = split_nodes(key, label, **self._shares, stratify=self._stratify)
+        found = split_nodes(self._key, label, **self._shares, stratify=self._stratify)
         names = np.full(len(label), "", object)
         for name, ids in found.items():
             names[ids] = name
         return names
+
+    def of(self, data: Any) -> Any:
+        """The `Dataset` with splits drawn anew where the options ask for it; else as it is.
+        Raises `InputError`."""
+        if self._shares is None:
+            return data
+        if data.label_table is not None:
+            raise InputError(
+                "the option split must be for labels of nodes",
+                f"{data.name}, with labels at moments",
+                "Leave it out, or write the column split of the table labels.",
+            )
+        shares = (self._shares["train"], self._shares["val"], self._shares["test"])
+        found = _drawn(self._key, np.asarray(data.labels), shares, self._stratify)
+        return replace(data, **{f"{k}_idx": ids for k, ids in found.items()}).check(False)
+
+    @property
+    def _key(self) -> jax.Array:
+        return jax.random.key(self._seed, impl="threefry2x32")
 
 
 _EXAMPLE = "split=0.6,0.2,0.2 of train, val and test."

@@ -1,5 +1,6 @@
 """What the columns of a user's table become, kept with the data set; and drawn splits."""
 
+import dataclasses
 import json
 
 import jax
@@ -203,6 +204,36 @@ def test_columns_of_edges(folder):
         ]
     with pytest.raises(InputError, match="must have a column 'colour'"):
         load(folder, encode="edges.colour:drop")
+
+
+def test_splits_of_a_saved_data_set_are_drawn(folder, tmp_path):
+    data = load(folder, encode="name:drop")
+    data.save(tmp_path / "saved")
+    key = jax.random.key(3, impl="threefry2x32")
+    want = split_nodes(key, data.labels, train=0.4, val=0.3, test=0.3, stratify=True)
+    options = {"split": "0.4,0.3,0.3", "stratify": True, "split_seed": 3}
+    drawn, other = load(tmp_path / "saved", **options), load(tmp_path / "saved", split="1,0,0")
+    for name in SPLITS:
+        assert np.array_equal(getattr(drawn, f"{name}_idx"), want[name])
+        assert np.array_equal(
+            getattr(load_plain(tmp_path / "saved", "", **options), f"{name}_idx"), want[name]
+        )
+    assert [len(getattr(other, f"{name}_idx")) for name in SPLITS] == [6, 0, 0]
+    assert np.array_equal(drawn.labels, data.labels)
+    # Whole numbers are no classes here, so those below 0 are in a split too.
+    arrays = (data.graph, np.asarray(data.features), np.arange(6.0) - 3)
+    splits = {"train": np.arange(6)}
+    numbers = jgs.data.Dataset.from_arrays(*arrays, splits, label_kind="number")
+    numbers.save(tmp_path / "numbers")
+    found = load(tmp_path / "numbers", split="0.5,0.5,0")
+    assert [len(getattr(found, f"{name}_idx")) for name in SPLITS] == [3, 3, 0]
+    with pytest.raises(InputError, match="stratified split must be of nodes with one class"):
+        load(tmp_path / "numbers", split="0.5,0.5,0", stratify=True)
+    at = np.arange(20)
+    table = jgs.data.LabelTable.from_arrays(at % 6, at, at % 2)
+    dataclasses.replace(data, label_table=table).save(tmp_path / "moments")
+    with pytest.raises(InputError, match=r"for labels of nodes; got .* moments"):
+        load(tmp_path / "moments", split="0.5,0.5,0")
 
 
 @pytest.fixture

@@ -40,7 +40,9 @@ def finish(
     labels, splits = told.labels, told.splits
     if (labels is None) != (splits is None):
         raise InputError(
-            "labels and splits must be given together", "one of the two", "Give both or none."
+            "labels and splits must be given together",
+            "one of the two",
+            "Give both or none; jgs.data.split_nodes(key, labels) draws splits.",
         )
     if labels is None:
         labels, splits = np.zeros(graph.num_nodes, np.int32), {"train": _all(graph)}
