@@ -51,31 +51,19 @@ FUNCTIONS = (
     "JgsReadAhead",
 )
 
-_MOST_THREADS = _MOST_PARTS = 4096
+_MOST = 4096  # threads, and parts
 _REGISTERED: dict[str, set[str]] = {}  # the targets by platform
 _INSTRUCTION_SETS = ("baseline", "AVX2", "AVX-512")  # in the order of isa.h
 
 
-def _num_threads() -> int:
-    text = os.environ.get("JGS_NUM_THREADS", "")
+def _from_environment(name: str, least: int) -> int:
+    """The number that the variable `name` says; 0 where it is not set."""
+    text = os.environ.get(name, "")
     if not text:
-        return 0  # as many as are in XLA's pool
-    if not text.isdecimal() or not 1 <= int(text) <= _MOST_THREADS:
+        return 0
+    if not text.isdecimal() or not least <= int(text) <= _MOST:
         raise InputError(
-            f"JGS_NUM_THREADS must be an integer from 1 to {_MOST_THREADS}",
-            repr(text),
-            "Unset it?",
-        )
-    return int(text)
-
-
-def _feature_parts() -> int:
-    text = os.environ.get("JGS_FEATURE_PARTS", "0")
-    if not text.isdecimal() or int(text) > _MOST_PARTS:
-        raise InputError(
-            f"JGS_FEATURE_PARTS must be an integer from 0 to {_MOST_PARTS}",
-            repr(text),
-            "Unset it?",
+            f"{name} must be an integer from {least} to {_MOST}", repr(text), "Unset it?"
         )
     return int(text)
 
@@ -128,7 +116,7 @@ def _register() -> ctypes.CDLL | None:
         ) from None
     for target, symbol in HANDLERS.items():
         register(target, jax.ffi.pycapsule(symbols[symbol]), "cpu")
-    symbols["JgsSetFeatureParts"](ctypes.c_int64(_feature_parts()))
+    symbols["JgsSetFeatureParts"](ctypes.c_int64(_from_environment("JGS_FEATURE_PARTS", 0)))
     return library
 
 
@@ -153,7 +141,7 @@ def other_platforms() -> list[str]:
     return [platform for platform in _REGISTERED if platform != "cpu"]
 
 
-NUM_THREADS = _num_threads()
+NUM_THREADS = _from_environment("JGS_NUM_THREADS", 1)  # 0: as many as are in XLA's pool
 _check_isa()
 _WANTED = os.environ.get("JGS_KERNELS", "")
 _PATH = _find()

@@ -17,6 +17,7 @@ from jgs.models.relation import (
     check_heads,
     check_relations,
     matrices,
+    relations_of,
     runs_from,
 )
 from jgs.ops import aggregate, edge_dot, edge_mask, edge_softmax, linear
@@ -70,13 +71,7 @@ class HGTConv(RelationConv):
         rngs: nnx.Rngs,
     ):
         width = in_features if width is None else width
-        num_types, num_relations = len(schema.node_types), len(schema.relations)
-        if num_relations == 0:
-            raise InputError(
-                "the schema of HGT must have relations",
-                "none",
-                "Pass the schema of a typed graph, graph.schema.",
-            )
+        num_types, num_relations = len(schema.node_types), relations_of(schema)
         check_relations(in_features, out_features, num_relations)
         check_widths(width=width)
         check_heads(width, num_heads)

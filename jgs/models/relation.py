@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from flax import nnx
 
 from jgs.errors import InputError
-from jgs.graph import Block
+from jgs.graph import Block, Schema
 from jgs.models.dense import check_width, check_widths, zero_unless
 from jgs.models.edges import on_edges
 from jgs.ops import aggregate
@@ -30,6 +30,17 @@ def check_relations(in_features: int, out_features: int, num_relations: int) -> 
     check_widths(
         in_features=in_features, out_features=out_features, num_relations=num_relations
     )
+
+
+def relations_of(schema: Schema) -> int:
+    """The number of relations; raises `InputError` where there are none."""
+    if not schema.relations:
+        raise InputError(
+            "the schema of a model of relations must have some",
+            "none",
+            "Pass the schema of a typed graph, graph.schema.",
+        )
+    return len(schema.relations)
 
 
 def check_heads(width: int, num_heads: int) -> None:

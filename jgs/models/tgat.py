@@ -183,17 +183,9 @@ class TGAT(GNN):
         rngs: nnx.Rngs,
         **options: Any,
     ):
-        layers = [
-            TGATConv(
-                *width,
-                heads,
-                attention_features=hidden_features,
-                time_width=time_width,
-                time_unit=time_unit,
-                edge_columns=edge_columns,
-                edge_width=edge_width,
-                rngs=rngs,
-            )
-            for width in widths_of(in_features, hidden_features, out_features, num_layers)
-        ]
+        widths = widths_of(in_features, hidden_features, out_features, num_layers)
+        own: dict[str, Any] = {"attention_features": hidden_features, "rngs": rngs}
+        own |= {"time_width": time_width, "time_unit": time_unit}
+        own |= {"edge_columns": edge_columns, "edge_width": edge_width}
+        layers = [TGATConv(*width, heads, **own) for width in widths]
         super().__init__(layers, rngs=rngs, **{"activation": "none", **options})

@@ -25,6 +25,7 @@ from jgs.graph.typed_features import TypedRows
 from jgs.models.gnn import GNN, widths_of
 from jgs.models.hgt import HGTConv
 from jgs.models.inputs import Inputs, Placed
+from jgs.models.relation import relations_of
 from jgs.models.rgat import RGATConv
 from jgs.models.rgcn import RGCNConv
 from jgs.models.rsage import RSAGEConv
@@ -106,7 +107,7 @@ class RGCN(TypedGNN):
         layers = []
         for i, width in enumerate(widths):
             hidden = blocks if i < num_layers - 1 else None
-            conv = RGCNConv(*width, _relations(schema), blocks=hidden, **own, rngs=rngs)
+            conv = RGCNConv(*width, relations_of(schema), blocks=hidden, **own, rngs=rngs)
             layers.append(conv)
         super().__init__(inputs, layers, rngs=rngs, **options)
 
@@ -130,7 +131,7 @@ class RSAGE(TypedGNN):
     ):
         inputs = _inputs(in_features, hidden_features, schema, embedding, scales, rngs)
         widths = widths_of(hidden_features, hidden_features, out_features, num_layers)
-        relations = _relations(schema)
+        relations = relations_of(schema)
         layers = [RSAGEConv(*width, relations, reduce=reduce, rngs=rngs) for width in widths]
         super().__init__(inputs, layers, rngs=rngs, **options)
 
@@ -161,7 +162,7 @@ class TemporalRSAGE(TypedGNN):
         widths = widths_of(hidden_features, hidden_features, out_features, num_layers)
         own: dict[str, Any] = {"reduce": reduce, "time_width": time_width}
         own |= {"time_unit": time_unit, "rngs": rngs}
-        layers = [TemporalRSAGEConv(*width, _relations(schema), **own) for width in widths]
+        layers = [TemporalRSAGEConv(*width, relations_of(schema), **own) for width in widths]
         super().__init__(inputs, layers, rngs=rngs, **options)
 
 
@@ -196,7 +197,7 @@ class RGAT(TypedGNN):
         inputs = _inputs(in_features, hidden_features, schema, embedding, scales, rngs)
         *hidden, last = widths_of(hidden_features, hidden_features, out_features, num_layers)
         own: dict[str, Any] = {"self_loop": self_loop, "rngs": rngs}
-        relations = _relations(schema)
+        relations = relations_of(schema)
         layers = [RGATConv(*width, relations, heads, **own) for width in hidden]
         layers.append(RGATConv(*last, relations, out_heads, concat=False, **own))
         rate = dropout if attention_dropout is None else attention_dropout
@@ -245,14 +246,3 @@ def _inputs(
 ) -> TypedInputs:
     own: dict[str, Any] = {"embedding": embedding, "scales": scales, "activation": activation}
     return TypedInputs(in_features, width, schema=schema, **own, rngs=rngs)
-
-
-def _relations(schema: Schema) -> int:
-    """The number of relations; raises `InputError` where there are none."""
-    if not schema.relations:
-        raise InputError(
-            "the schema of a model of relations must have some",
-            "none",
-            "Pass the schema of a typed graph, graph.schema.",
-        )
-    return len(schema.relations)

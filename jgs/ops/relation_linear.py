@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from jgs.errors import InputError
 from jgs.kernels.call import call, floats, kernel_or_plain, vary_alike
 from jgs.ops.checks import check_rows, threads_for
+from jgs.ops.linear import finish
 from jgs.ops.relations import TILE, Slots, groups_of, permuted
 
 
@@ -71,7 +72,7 @@ def group_linear(
         return y
     # A product, whose derivative is one too.
     of_row = jax.nn.one_hot(jnp.maximum(kind, 0), num_groups) @ bias
-    return jnp.where((jnp.arange(num) < num_rows)[:, None], y + of_row, 0)
+    return finish(y + of_row, num_rows)
 
 
 # The passes are jitted, so that eager calls compile once too. `num_threads` None means that no
@@ -105,7 +106,7 @@ def _forward(num_threads, *operands):
     def plain(num_rows, relation, x, kernel):
         tiles = _tiles(num_rows, x, kernel.shape[1])
         y = jnp.einsum("ntbi,nbio->ntbo", tiles, kernel[relation])
-        return _real(num_rows, y.reshape(x.shape[0], -1))
+        return finish(y.reshape(x.shape[0], -1), num_rows)
 
     return kernel_or_plain(num_threads, run, plain, *operands)
 
@@ -126,8 +127,4 @@ def _grad_kernel(num_threads, num_rows, relation, x, grad, kernel):
 
 def _tiles(num_rows, x, num_blocks):
     """`x` `[K, F]` as `[K / TILE, TILE, B, F / B]`, with zeros in padding."""
-    return _real(num_rows, x).reshape(-1, TILE, num_blocks, x.shape[1] // num_blocks)
-
-
-def _real(num_rows, x):
-    return jnp.where((jnp.arange(x.shape[0]) < num_rows)[:, None], x, 0)
+    return finish(x, num_rows).reshape(-1, TILE, num_blocks, x.shape[1] // num_blocks)
