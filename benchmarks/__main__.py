@@ -17,7 +17,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from benchmarks import graph, inputs, machine, peers, random_reads, table
@@ -40,7 +40,7 @@ _NOT_PASSED_ON = {"LD_PRELOAD", "GLIBC_TUNABLES", "XLA_FLAGS"}
 
 def main() -> int:
     keys = [benchmark.key for benchmark in BENCHMARKS]
-    arguments = parsed(parser_of("python -m benchmarks", __doc__, keys))
+    arguments = parsed(parser_of("", __doc__, keys))
     cache, size = arguments.cache.resolve(), graph.QUICK if arguments.quick else graph.FULL
     cache.mkdir(parents=True, exist_ok=True)
     chosen = [b for b in BENCHMARKS if b.key in arguments.only]
@@ -104,10 +104,16 @@ def main() -> int:
     return 1 if results["failures"] else 0
 
 
-def parser_of(prog: str, about: str | None, keys: Sequence[str]) -> argparse.ArgumentParser:
-    """The flags that benchmarks of contenders share; `keys` name what `--only` chooses from."""
+def command_line(name: str, about: str | None) -> argparse.ArgumentParser:
+    """A parser of `python -m benchmarks.<name>`, which shows `about` line by line."""
+    prog = "python -m benchmarks" + (f".{name}" if name else "")
     form = argparse.RawDescriptionHelpFormatter
-    parser = argparse.ArgumentParser(prog=prog, description=about, formatter_class=form)
+    return argparse.ArgumentParser(prog=prog, description=about, formatter_class=form)
+
+
+def parser_of(name: str, about: str | None, keys: Sequence[str]) -> argparse.ArgumentParser:
+    """The flags that benchmarks of contenders share; `keys` name what `--only` chooses from."""
+    parser = command_line(name, about)
     add = parser.add_argument
     add("--quick", action="store_true", help="a smaller graph, one round, few iterations")
     add("--only", nargs="+", choices=keys, default=list(keys), help="some of the benchmarks")
@@ -138,7 +144,7 @@ def _turns(
                     yield benchmark, contender, tuned
 
 
-class Failed(Exception):
+class Failed(RuntimeError):
     """A contender's process failed; the message says why."""
 
 
@@ -152,7 +158,7 @@ class Runner:
         """The contender's result for each of its settings; raises `Failed`."""
         iterations, names = self.iterations, contender.settings
         fewer = max(2, iterations // 4)
-        base = {"seeds": self.common["seeds"]}
+        base = {name: self.common[name] for name in ("graph", "seeds")}
         todo = [
             base | {"iterations": fewer if setting.get("slow") else iterations} | setting
             for setting in settings
@@ -161,22 +167,33 @@ class Runner:
         threads = contender.threads or self.common["threads"]
         task = self.common | dict(contender.task) | {"threads": threads, "settings": todo}
         interpreter = self.interpreters[contender.peer]
-        command = [interpreter, "-m", f"benchmarks.{contender.module}", json.dumps(task)]
-        try:
-            done = subprocess.run(
-                command,
-                cwd=_REPOSITORY,
-                env=environment(threads, tuned),
-                capture_output=True,
-                text=True,
-                timeout=_LIMIT,
-            )
-        except subprocess.TimeoutExpired:
-            raise Failed(f"took more than {_LIMIT} s") from None
-        if done.returncode != 0:
-            said = done.stderr.strip().splitlines() or ["nothing"]
-            raise Failed(f"exit status {done.returncode}: {said[-1]}")
-        return json.loads(done.stdout.splitlines()[-1])
+        variables = environment(threads, tuned, contender.peer)
+        return run(interpreter, contender.module, task, variables, _LIMIT)
+
+
+def run(
+    interpreter: Path | str,
+    module: str,
+    task: dict,
+    variables: Mapping[str, str],
+    limit: float | None = None,
+) -> list[dict]:
+    """What a process of the module `benchmarks.<module>` reports; raises `Failed`."""
+    try:
+        done = subprocess.run(
+            [interpreter, "-m", f"benchmarks.{module}", json.dumps(task)],
+            cwd=_REPOSITORY,
+            env=variables,
+            capture_output=True,
+            text=True,
+            timeout=limit,
+        )
+    except subprocess.TimeoutExpired:
+        raise Failed(f"took more than {limit} s") from None
+    if done.returncode != 0:
+        said = done.stderr.strip().splitlines() or ["nothing"]
+        raise Failed(f"exit status {done.returncode}: {said[-1]}")
+    return json.loads(done.stdout.splitlines()[-1])
 
 
 def environment(threads: int, tuned: bool, peer: bool = False) -> dict[str, str]:

@@ -31,7 +31,6 @@ Each slice computes its own, or reads what `init` has stored. LADIES draws 512 r
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import statistics
 import sys
@@ -44,7 +43,7 @@ import numpy as np
 
 import jgs
 from benchmarks import graph, inputs
-from benchmarks.__main__ import CACHE, say
+from benchmarks.__main__ import CACHE, command_line, say
 from jgs.sampling import plan_capacity
 from jgs.sampling.matrix import Matrix, MatrixSampler, choose_layout, choose_stored, stack
 
@@ -133,11 +132,7 @@ NAMES = "extract-select", "pre-processing", "layout"
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.ablation",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = command_line("ablation", __doc__)
     parser.add_argument("--stored", action="store_true", help="only what is stored")
     parser.add_argument("--full", action="store_true", help="the larger graph")
     parser.add_argument("--device", choices=sorted(SUPER_BATCHES), default="cpu")

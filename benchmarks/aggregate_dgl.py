@@ -1,5 +1,8 @@
 """One process of the aggregation benchmark: DGL's `copy_u_mean` on the same block."""
 
+from collections.abc import Callable, Sequence
+from functools import partial
+
 import dgl
 import numpy as np
 import torch
@@ -25,17 +28,24 @@ def measure(block: dgl.DGLGraph, setting: dict) -> dict:
         (block.num_src_nodes(), setting["features"]),
         (block.num_dst_nodes(), setting["features"]),
     )
-    x, grad_out = (torch.from_numpy(rng.standard_normal(s, np.float32)) for s in shapes)
+    arrays = [torch.from_numpy(rng.standard_normal(s, np.float32)) for s in shapes]
+    return timed(setting, partial(dgl.ops.copy_u_mean, block), arrays)
+
+
+def timed(setting: dict, function: Callable, arrays: Sequence[torch.Tensor]) -> dict:
+    """A setting's result, of a function of all arrays but the last, which is the gradient of
+    what it returns."""
+    *given, grad_out = arrays
 
     def forward():
         with torch.no_grad():
-            return (dgl.ops.copy_u_mean(block, x),)
+            return (function(*given),)
 
     def with_derivative():
-        leaf = x.detach().requires_grad_()
-        out = dgl.ops.copy_u_mean(block, leaf)
+        leaves = [a.detach().requires_grad_() for a in given]
+        out = function(*leaves)
         out.backward(grad_out)
-        return out.detach(), leaf.grad
+        return out.detach(), *(leaf.grad for leaf in leaves)
 
     run = with_derivative if setting["derivative"] else forward
     check = [float(a.abs().mean()) for a in run()]
@@ -43,12 +53,5 @@ def measure(block: dgl.DGLGraph, setting: dict) -> dict:
     return {"name": setting["name"], "ms": times, "check": check}
 
 
-def main() -> None:
-    task = worker.task()
-    torch.set_num_threads(task["threads"])
-    block = load(task["block"])
-    worker.report([measure(block, setting) for setting in task["settings"]])
-
-
 if __name__ == "__main__":
-    main()
+    worker.main(lambda task: partial(measure, load(task["block"])), torch.set_num_threads)

@@ -4,6 +4,9 @@
 table padded to the largest degree, where each row is divided by its own degree.
 """
 
+from collections.abc import Callable, Sequence
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -50,36 +53,36 @@ def load(path: str) -> tuple[dict, int]:
     return jax.device_put(block), num_sources
 
 
-def measure(block: dict, num_sources: int, setting: dict, mean) -> dict:
+def measure(mean: Callable, block: dict, num_sources: int, setting: dict) -> dict:
     rng = np.random.default_rng(0)
     shapes = ((num_sources, setting["features"]), (len(block["degree"]), setting["features"]))
-    x, grad_out = (jnp.asarray(rng.standard_normal(s, np.float32)) for s in shapes)
+    arrays = [jnp.asarray(rng.standard_normal(s, np.float32)) for s in shapes]
+    return timed(setting, mean, block, arrays)
+
+
+def timed(setting: dict, function: Callable, block: dict, arrays: Sequence[jax.Array]) -> dict:
+    """A setting's result, of `function(block, ...)` of all arrays but the last, which is the
+    gradient of what it returns."""
 
     @jax.jit
-    def forward(block, x, grad_out):
-        return mean(block, x)
+    def forward(block, grad_out, *given):
+        return function(block, *given)
 
     @jax.jit
-    def with_derivative(block, x, grad_out):
-        out, pull = jax.vjp(lambda x: mean(block, x), x)
-        return out, pull(grad_out)
+    def with_derivative(block, grad_out, *given):
+        out, pull = jax.vjp(partial(function, block), *given)
+        return out, *pull(grad_out)
 
     run = with_derivative if setting["derivative"] else forward
+    *given, grad_out = arrays
 
     def call(_):
-        return jax.block_until_ready(run(block, x, grad_out))
+        return jax.block_until_ready(run(block, grad_out, *given))
 
     check = [float(jnp.abs(a).mean()) for a in jax.tree.leaves(call(None))]
     times = worker.milliseconds(call, range(setting["iterations"]))
     return {"name": setting["name"], "ms": times, "check": check}
 
 
-def main() -> None:
-    task = worker.task()
-    block, num_sources = load(task["block"])
-    mean = PATHS[task["path"]]
-    worker.report([measure(block, num_sources, s, mean) for s in task["settings"]])
-
-
 if __name__ == "__main__":
-    main()
+    worker.main(lambda task: partial(measure, PATHS[task["path"]], *load(task["block"])))

@@ -5,6 +5,9 @@ and the derivative by the logits and the rows. `task["path"]` is `kernel`
 (`jgs.ops.edge_softmax` and `aggregate`) or `segment_sum` (XLA's own operations).
 """
 
+from collections.abc import Callable
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 
@@ -29,37 +32,14 @@ def segment_sum(block: dict, logits: jax.Array, x: jax.Array) -> jax.Array:
 PATHS = {"kernel": kernel, "segment_sum": segment_sum}
 
 
-def measure(block: dict, num_sources: int, setting: dict, attention) -> dict:
-    arrays = worker.attention_arrays(
-        setting, len(block["indices"]), num_sources, len(block["degree"])
-    )
-    logits, x, grad_out = (jnp.asarray(a).reshape(len(a), -1) for a in arrays)
-
-    @jax.jit
-    def forward(block, logits, x, grad_out):
-        return attention(block, logits, x)
-
-    @jax.jit
-    def with_derivative(block, logits, x, grad_out):
-        out, pull = jax.vjp(lambda logits, x: attention(block, logits, x), logits, x)
-        return out, *pull(grad_out)
-
-    run = with_derivative if setting["derivative"] else forward
-
-    def call(_):
-        return jax.block_until_ready(run(block, logits, x, grad_out))
-
-    check = [float(jnp.abs(a).mean()) for a in jax.tree.leaves(call(None))]
-    times = worker.milliseconds(call, range(setting["iterations"]))
-    return {"name": setting["name"], "ms": times, "check": check}
-
-
-def main() -> None:
-    task = worker.task()
-    block, num_sources = aggregate_jgs.load(task["block"])
-    attention = PATHS[task["path"]]
-    worker.report([measure(block, num_sources, s, attention) for s in task["settings"]])
+def measure(attention: Callable, block: dict, num_sources: int, setting: dict) -> dict:
+    sizes = len(block["indices"]), num_sources, len(block["degree"])
+    arrays = worker.attention_arrays(setting, *sizes)
+    flat = [jnp.asarray(a).reshape(len(a), -1) for a in arrays]
+    return aggregate_jgs.timed(setting, attention, block, flat)
 
 
 if __name__ == "__main__":
-    main()
+    worker.main(
+        lambda task: partial(measure, PATHS[task["path"]], *aggregate_jgs.load(task["block"]))
+    )

@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks import machine, papers_graph, peers
-from benchmarks.__main__ import CACHE, Failed, Runner, say
+from benchmarks.__main__ import CACHE, Failed, Runner, command_line, say
 from benchmarks.contenders import Contender
 
 FANOUTS = (15, 10, 5)
@@ -90,11 +90,7 @@ def main() -> int:
 
 
 def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.batch_sizes",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = command_line("batch_sizes", __doc__)
     add = parser.add_argument
     add("--quick", action="store_true", help="a small graph, three batch sizes, jgs alone")
     add("--threads", type=int, default=2, help="of every contender (default: 2)")

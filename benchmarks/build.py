@@ -30,6 +30,8 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.__main__ import command_line, say
+
 CHUNK, BLOCK = 1 << 22, 1 << 24
 _REPOSITORY = Path(__file__).parents[1]
 
@@ -55,11 +57,7 @@ def main() -> int:
 
 
 def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.build",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = command_line("build", __doc__)
     add = parser.add_argument
     add("--edges", type=_count, default=1_000_000_000)
     add("--nodes", type=_count, default=50_000_000)
@@ -112,10 +110,6 @@ def measure(folder: Path, given: argparse.Namespace) -> dict[str, Any]:
         "least": least,
         "ratio": seconds / least,
     }
-
-
-def say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
 
 
 # -- the shards --------------------------------------------------------------------------------

@@ -13,14 +13,13 @@ of whole rows asks for fewer. Padding and ids are not counted.
 
 from __future__ import annotations
 
-import argparse
 import sys
 
 import jax
 import numpy as np
 
 from benchmarks import distributed_inputs as given
-from benchmarks.__main__ import CACHE
+from benchmarks.__main__ import CACHE, command_line
 from jgs.data.parts import open_parts
 from jgs.sampling import plan_capacity, sample_neighbors
 
@@ -30,11 +29,7 @@ _NEVER = np.iinfo(np.int64).max
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.cache_bound",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = command_line("cache_bound", __doc__)
     parser.add_argument("--quick", action="store_true", help="a smaller graph")
     parser.add_argument("--epochs", type=int, default=4, help="2 or more (default: 4)")
     arguments = parser.parse_args()

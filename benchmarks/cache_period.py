@@ -18,7 +18,6 @@ the batches of the first period read.
 
 from __future__ import annotations
 
-import argparse
 import subprocess
 import sys
 from pathlib import Path
@@ -28,7 +27,7 @@ import numpy as np
 
 import jgs
 from benchmarks import graph, inputs, programs
-from benchmarks.__main__ import CACHE, say
+from benchmarks.__main__ import CACHE, command_line, say
 from benchmarks.cache_bound import planned
 from jgs.sampling import Labor, Loader
 
@@ -40,11 +39,7 @@ SOURCE = Path(__file__).with_name("cache_policy.cc")
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.cache_period",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = command_line("cache_period", __doc__)
     parser.add_argument("--quick", action="store_true", help="a smaller graph and batches")
     parser.add_argument("--steps", type=int, default=1024, help="of the epoch (default: 1024)")
     parser.add_argument("--periods", type=int, nargs="+", default=[1, 8, 64, 512])

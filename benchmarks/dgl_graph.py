@@ -16,3 +16,9 @@ def load(folder: str, dtype: torch.dtype, weighted: bool) -> dgl.DGLGraph:
     if weighted:
         graph.edata["weight"] = torch.from_numpy(worker.array(folder, "edge_weight"))
     return graph
+
+
+def size(found: tuple) -> tuple[int, int]:
+    """The numbers of nodes and edges of what `sample_blocks` returns."""
+    nodes, _, blocks = found
+    return len(nodes), sum(block.num_edges() for block in blocks)

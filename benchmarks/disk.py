@@ -42,6 +42,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks import graph, inputs, machine
+from benchmarks.__main__ import command_line
 from benchmarks.cache_bound import optimum
 
 FULL, QUICK = graph.Size(23, 125_829_120), graph.Size(20, 15_728_640)
@@ -92,11 +93,7 @@ def main() -> int:
 
 
 def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.disk",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = command_line("disk", __doc__)
     add = parser.add_argument
     add("--quick", action="store_true", help="a smaller graph")
     add("--folder", type=Path, default=Path(tempfile.gettempdir()) / "jgs-disk")

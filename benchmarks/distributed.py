@@ -32,7 +32,7 @@ from benchmarks import distributed_inputs as given
 from benchmarks import distributed_runs as start
 from benchmarks import distributed_table as table
 from benchmarks import inputs, machine, network, peers
-from benchmarks.__main__ import CACHE, say
+from benchmarks.__main__ import CACHE, command_line, say
 from benchmarks.distributed_contenders import KEYS, PLANNED_MIB, Contender, contenders
 
 
@@ -78,11 +78,7 @@ def main() -> int:
 
 
 def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.distributed",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = command_line("distributed", __doc__)
     add = parser.add_argument
     add("--quick", action="store_true", help="smaller graphs, fewer contenders, one round")
     add("--only", nargs="+", choices=KEYS, default=KEYS, help="some of the benchmarks")

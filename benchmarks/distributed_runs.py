@@ -13,15 +13,11 @@ from importlib.metadata import files
 from pathlib import Path
 from typing import IO, Any
 
-from benchmarks.__main__ import environment
+from benchmarks.__main__ import Failed, environment
 from benchmarks.network import MPICH, Host, mpiexec
 
 _REPOSITORY = Path(__file__).parents[1]
 _LIMIT = 300  # seconds a contender may take
-
-
-class Failed(Exception):
-    """A contender's process failed; the message says why."""
 
 
 def distdgl(python: Path, hosts: list[Host], task: dict, tuned: bool) -> list[dict]:

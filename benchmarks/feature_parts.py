@@ -14,11 +14,8 @@ forward pass with it.
 
 from __future__ import annotations
 
-import argparse
 import ctypes
-import json
 import statistics
-import subprocess
 import tempfile
 import time
 from collections.abc import Callable
@@ -32,7 +29,7 @@ import numpy as np
 
 import jgs
 from benchmarks import peers
-from benchmarks.__main__ import CACHE, environment
+from benchmarks.__main__ import CACHE, command_line, environment, run
 from jgs import kernels
 from jgs.ops import aggregate
 
@@ -99,15 +96,7 @@ def of_dgl(
         num = int(block.num_sources)
         np.savez(path, indptr=block.indptr, indices=block.indices, num_sources=num)
         task = {"threads": threads, "block": str(path), "settings": settings}
-        done = subprocess.run(
-            [str(python), "-m", "benchmarks.aggregate_dgl", json.dumps(task)],
-            cwd=Path(__file__).parents[1],
-            env=environment(threads, False, peer=True),
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-    found = json.loads(done.stdout.splitlines()[-1])
+        found = run(python, "aggregate_dgl", task, environment(threads, False, peer=True))
     return {int(each["name"]): statistics.median(each["ms"]) for each in found}
 
 
@@ -125,11 +114,7 @@ def medians(calls: dict[str, Callable[[], object]], rounds: int) -> dict[str, fl
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.feature_parts",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = command_line("feature_parts", __doc__)
     parser.add_argument("--quick", action="store_true", help="the largest and smallest alone")
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--no-peers", action="store_true", help="leave DGL out")

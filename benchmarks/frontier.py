@@ -12,9 +12,6 @@ edges and their ids, and for its nodes alone. The figures are medians over all r
 
 from __future__ import annotations
 
-import argparse
-import json
-import subprocess
 import sys
 from pathlib import Path
 from statistics import median
@@ -23,9 +20,8 @@ import numpy as np
 
 import jgs
 from benchmarks import graph, peers
-from benchmarks.__main__ import CACHE, environment, say
+from benchmarks.__main__ import CACHE, command_line, environment, run, say
 
-_REPOSITORY = Path(__file__).parents[1]
 _THREADS = (1, 2)
 
 
@@ -49,19 +45,6 @@ def connected(cache: Path, size: graph.Size) -> Path:
     return folder
 
 
-def run(command: list, threads: int, peer: bool) -> list[dict]:
-    done = subprocess.run(
-        command,
-        cwd=_REPOSITORY,
-        env=environment(threads, True, peer),
-        capture_output=True,
-        text=True,
-    )
-    if done.returncode != 0:
-        raise SystemExit(done.stderr)
-    return json.loads(done.stdout.splitlines()[-1])
-
-
 def rows(results: dict[tuple[str, int], list[dict]], names: list[str]) -> list[str]:
     """The table's rows; `results[name, threads]` has one entry for each round and setting."""
     lines = []
@@ -80,11 +63,7 @@ def rows(results: dict[tuple[str, int], list[dict]], names: list[str]) -> list[s
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.frontier",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = command_line("frontier", __doc__)
     parser.add_argument("--quick", action="store_true", help="a smaller graph")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--iterations", type=int, default=10, help="timed in each process")
@@ -99,12 +78,11 @@ def main() -> None:
     results: dict[tuple[str, int], list[dict]] = {}
     for number in range(arguments.rounds):
         for threads in _THREADS:
-            argument = json.dumps(task | {"threads": threads})
             for who, interpreter in (("GraphSAINT", python), ("jgs", Path(sys.executable))):
                 say(f"round {number + 1}: {who}, threads: {threads}")
-                module = f"benchmarks.frontier_{who.lower()}"
-                command = [interpreter, "-m", module, argument]
-                found = run(command, threads, who != "jgs")
+                variables = environment(threads, True, who != "jgs")
+                of = task | {"threads": threads}
+                found = run(interpreter, f"frontier_{who.lower()}", of, variables)
                 results.setdefault((who, threads), []).extend(found)
     described = graph.describe(folder)
     print(f"{described['nodes']:,} nodes, {described['edges']:,} edges\n")

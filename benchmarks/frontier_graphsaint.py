@@ -4,13 +4,14 @@ It runs in GraphSAINT's own environment. The task's `source` is the folder where
 """
 
 import sys
+from functools import partial
 
 import numpy as np
 
 from benchmarks import worker
 
 
-def measure(indptr: np.ndarray, indices: np.ndarray, setting: dict, threads: int) -> dict:
+def measure(indptr: np.ndarray, indices: np.ndarray, threads: int, setting: dict) -> dict:
     from graphsaint.cython_sampler import MRW
 
     nodes = np.arange(indptr.size - 1, dtype=np.int32)
@@ -30,14 +31,12 @@ def measure(indptr: np.ndarray, indices: np.ndarray, setting: dict, threads: int
     }
 
 
-def main() -> None:
-    task = worker.task()
+def prepare(task: dict):
     sys.path.insert(0, task["source"])
     indptr = worker.array(task["graph"], "indptr").astype(np.int32)
     indices = np.ascontiguousarray(worker.array(task["graph"], "indices"))
-    every = (measure(indptr, indices, s, task["threads"]) for s in task["settings"])
-    worker.report(list(every))
+    return partial(measure, indptr, indices, task["threads"])
 
 
 if __name__ == "__main__":
-    main()
+    worker.main(prepare)

@@ -15,7 +15,7 @@ from jgs.sampling import Frontier, plan_capacity
 SEEDS = 1024
 
 
-def measure(graph: jgs.Graph, setting: dict, threads: int) -> dict:
+def measure(graph: jgs.Graph, threads: int, setting: dict) -> dict:
     budget, cap = setting["budget"] + setting["more"], setting["degree_cap"]
     sampler = Frontier(setting["m"], budget, degree_cap=cap, edge_ids=True)
     state, seeds = sampler.init(graph), np.arange(SEEDS, dtype=np.int32)
@@ -51,11 +51,10 @@ def measure(graph: jgs.Graph, setting: dict, threads: int) -> dict:
     }
 
 
-def main() -> None:
-    task = worker.task()
+def prepare(task: dict):
     graph = jgs.Graph.open(task["graph"], verify=False).unweighted()
-    worker.report(list(map(partial(measure, graph, threads=task["threads"]), task["settings"])))
+    return partial(measure, graph, task["threads"])
 
 
 if __name__ == "__main__":
-    main()
+    worker.main(prepare)

@@ -11,24 +11,19 @@ subgraph, medians, and how many times faster each is than without AVX.
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import sys
 from statistics import median
 
 from benchmarks import frontier, graph
-from benchmarks.__main__ import CACHE
+from benchmarks.__main__ import CACHE, command_line
 
 ISAS = ("none", "AVX2", "AVX-512")
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.frontier_lanes",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = command_line("frontier_lanes", __doc__)
     parser.add_argument("--full", action="store_true", help="the larger graph")
     parser.add_argument("--rounds", type=int, default=5)
     arguments = parser.parse_args()

@@ -15,7 +15,6 @@ without and with the pairs' own edges excluded in both directions.
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import subprocess
 import tempfile
@@ -32,7 +31,7 @@ import numpy as np
 
 import jgs
 from benchmarks import graph, inputs, revision
-from benchmarks.__main__ import CACHE, say
+from benchmarks.__main__ import CACHE, command_line, say
 from jgs import kernels
 from jgs.sampling import plan_capacity
 from jgs.sampling.capacity import Capacity, round_up
@@ -192,11 +191,7 @@ def _row(label: str, threads: int, times: Sequence[list[float]], same: str) -> s
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.kernels_in_turn",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = command_line("kernels_in_turn", __doc__)
     parser.add_argument("--before", required=True, metavar="REV", help="a git revision")
     parser.add_argument("--what", nargs="+", choices=ROWS, default=ROWS)
     parser.add_argument("--nodes", type=int, default=1 << graph.FULL.scale, help="a power of 2")

@@ -5,6 +5,8 @@ rows instead. Both sides sample the matrix of means, `1 / d_v` for an edge into 
 self-loops. The example adds the frontier's nodes to the rows, and jgs's blocks have them too.
 """
 
+from functools import partial
+
 import dgl.sparse as dglsp
 import torch
 
@@ -42,12 +44,5 @@ def measure(matrix: dglsp.SparseMatrix, setting: dict) -> dict:
     return worker.measured(setting, sample, seeds)
 
 
-def main() -> None:
-    task = worker.task()
-    torch.set_num_threads(task["threads"])
-    matrix = load(task["graph"])
-    worker.report([measure(matrix, setting) for setting in task["settings"]])
-
-
 if __name__ == "__main__":
-    main()
+    worker.main(lambda task: partial(measure, load(task["graph"])), torch.set_num_threads)

@@ -6,6 +6,8 @@ is computed for every batch, because the parameters change from batch to batch i
 for the sources of the frontier's edges alone.
 """
 
+from functools import partial
+
 import dgl.sparse as dglsp
 import torch
 
@@ -65,7 +67,10 @@ class Pass:
 SAMPLERS = {"asgcn": AsGcn, "pass": Pass}
 
 
-def measure(sampler: AsGcn | Pass, setting: dict) -> dict:
+def measure(task: dict, setting: dict) -> dict:
+    features = torch.from_numpy(worker.array(task["features"], "features"))
+    sampler = SAMPLERS[setting["sampler"]](task["graph"], features)
+
     def sample(seeds):
         frontier, edges = seeds.sort().values, 0
         for size in setting["sizes"]:
@@ -77,16 +82,5 @@ def measure(sampler: AsGcn | Pass, setting: dict) -> dict:
     return worker.measured(setting, sample, seeds)
 
 
-def main() -> None:
-    task = worker.task()
-    torch.set_num_threads(task["threads"])
-    features = torch.from_numpy(worker.array(task["features"], "features"))
-    results = []
-    for setting in task["settings"]:
-        sampler = SAMPLERS[setting["sampler"]](task["graph"], features)
-        results.append(measure(sampler, setting))
-    worker.report(results)
-
-
 if __name__ == "__main__":
-    main()
+    worker.main(lambda task: partial(measure, task), torch.set_num_threads)

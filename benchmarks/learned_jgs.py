@@ -6,6 +6,7 @@ All is as in `layerwise_jgs.py`; the state has the parameters of `learned.py`.
 from __future__ import annotations
 
 import dataclasses
+from functools import partial
 from typing import Any
 
 import jax.numpy as jnp
@@ -37,14 +38,11 @@ class Pass(PASS):
 SAMPLERS = {"asgcn": Asgcn, "pass": Pass}
 
 
-def main() -> None:
-    task = worker.task()
+def prepare(task: dict):
     graph = jgs.Graph.open(task["graph"], verify=False).unweighted()
     graph = graph.with_node_columns(features=worker.array(task["features"], "features"))
-    worker.report(
-        [layerwise_jgs.measure(graph, setting, True, SAMPLERS) for setting in task["settings"]]
-    )
+    return partial(layerwise_jgs.measure, graph, samplers=SAMPLERS)
 
 
 if __name__ == "__main__":
-    main()
+    worker.main(prepare)

@@ -15,18 +15,18 @@ from __future__ import annotations
 
 import argparse
 import json
-import subprocess
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from statistics import mean, median, stdev
+from statistics import median
 from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse
 
 from benchmarks import peers
-from benchmarks.__main__ import CACHE, environment, say
+from benchmarks.__main__ import CACHE, environment, run, say
+from benchmarks.typed_quality import cell
 from jgs.allocator import keep_freed_memory
 from jgs.command import configure_jax
 from jgs.graph import SparseFeatures
@@ -35,7 +35,6 @@ from jgs.train.evaluation.pairs import LINK_METRICS, Judged
 from jgs.train.loop import training as loop
 from jgs.train.tasks.links import LinkJob, Links
 
-_REPOSITORY = Path(__file__).parents[1]
 THREADS = 2
 COMMON: dict[str, Any] = {"fanouts": (10, 10), "hidden": 64, "dropout": 0.0, "lr": 5e-3}
 
@@ -107,18 +106,11 @@ def of_dgl(python: Path, job: RecordedJob, data: Data, folder: Path, scaled: boo
     setting |= {name: getattr(config, name) for name in ("fanouts", "hidden")}
     setting |= {"name": config.dataset, "learned": data.learned, "scaled": scaled}
     setting |= {"folder": str(folder)}
-    task = json.dumps({"threads": THREADS, "settings": [setting]})
-    command = [python, "-m", "benchmarks.link_quality_dgl", task]
-    done = subprocess.run(
-        command,
-        cwd=_REPOSITORY,
-        # Threads that wait for others' work in a loop starve those on a machine in use.
-        env=environment(THREADS, False, peer=True) | {"OMP_WAIT_POLICY": "passive"},
-        stdout=subprocess.PIPE,
-        text=True,
-        check=True,
-    )
-    parts = json.loads(done.stdout.splitlines()[-1])[0]["parts"]
+    task = {"threads": THREADS, "settings": [setting]}
+    # Threads that wait for others' work in a loop starve those on a machine in use.
+    variables = environment(THREADS, False, peer=True) | {"OMP_WAIT_POLICY": "passive"}
+    (found,) = run(python, "link_quality_dgl", task, variables)
+    parts = found["parts"]
     num_steps = -(-len(job.targets.train["src"]) // config.batch_size)
     seconds = {part: each[1:] for part, each in parts.items()}
     return Trained(
@@ -158,11 +150,6 @@ def write_split(job: RecordedJob, folder: Path) -> None:
     whole = (0, messages.num_nodes)
     arrays["bounds"] = np.asarray(whole if schema is None else schema.offsets, np.int64)
     np.savez(folder / "split.npz", **arrays)
-
-
-def cell(values: list[float]) -> str:
-    spread = f" ± {stdev(values):.4f}" if len(values) > 1 else ""
-    return f"{mean(values):.4f}{spread}"
 
 
 def quality(trained: dict[tuple[str, str], list[Trained]]) -> list[str]:

@@ -3,6 +3,8 @@
 Both leave the edges and their reverses out after drawing, so their fanouts fall short.
 """
 
+from functools import partial
+
 import dgl
 import dgl.graphbolt as gb
 import numpy as np
@@ -61,22 +63,15 @@ def of_graphbolt(folder: str, setting: dict):
     return sample, range(setting["iterations"])
 
 
-def main() -> None:
-    task = worker.task()
-    torch.set_num_threads(task["threads"])
-    results = []
-    for setting in task["settings"]:
-        sample, batches = (of_dgl if task["dgl"] else of_graphbolt)(task["graph"], setting)
-        nodes, blocks = (found := sample(next(iter(batches))))[0], found[-1]
-        edges = sum(
-            block.num_edges() if task["dgl"] else len(block.sampled_csc.indices)
-            for block in blocks
-        )
-        times = worker.milliseconds(sample, batches)
-        counts = {"nodes": len(nodes), "edges": edges}
-        results.append({"name": setting["name"], "ms": times, **counts})
-    worker.report(results)
+def measure(task: dict, setting: dict) -> dict:
+    sample, batches = (of_dgl if task["dgl"] else of_graphbolt)(task["graph"], setting)
+    nodes, blocks = (found := sample(next(iter(batches))))[0], found[-1]
+    edges = sum(
+        block.num_edges() if task["dgl"] else len(block.sampled_csc.indices) for block in blocks
+    )
+    times = worker.milliseconds(sample, batches)
+    return {"name": setting["name"], "ms": times, "nodes": len(nodes), "edges": edges}
 
 
 if __name__ == "__main__":
-    main()
+    worker.main(lambda task: partial(measure, task), torch.set_num_threads)

@@ -3,15 +3,17 @@
 With `excluded` False in the task the same seeds are drawn without leaving edges out.
 """
 
+from functools import partial
+
 import jax
 import numpy as np
 
 import jgs
-from benchmarks import worker
+from benchmarks import draws, worker
 from jgs.sampling import Links, Neighbors, plan_capacity
 
 
-def measure(graph: jgs.Graph, setting: dict, excluded: bool) -> dict:
+def measure(graph: jgs.Graph, excluded: bool, setting: dict) -> dict:
     src, dst = worker.links(graph.indptr, graph.indices, setting)
     sampler, links = Neighbors(tuple(setting["fanouts"])), Links(exclude=excluded)
     nodes = np.concatenate([src.ravel(), dst.ravel()])
@@ -29,24 +31,15 @@ def measure(graph: jgs.Graph, setting: dict, excluded: bool) -> dict:
         with jax.enable_x64(True):  # as the loader calls a program with a stage
             batch, items = draw(key, step, graph, src[step], dst[step])
             assert not batch.overflow
-            return jax.block_until_ready((batch, items))
+            return jax.block_until_ready((batch, items))[0]
 
-    def counted(step):
-        batch, _ = sample(step)
-        edges = sum(int(block.num_edges) for block in batch.blocks)
-        return int(batch.blocks[0].num_sources), edges
-
-    steps = [np.int32(i) for i in range(setting["iterations"])]
-    nodes, edges = np.mean([counted(step) for step in steps], axis=0)
-    times = worker.milliseconds(sample, steps)
-    return {"name": setting["name"], "ms": times, "nodes": nodes, "edges": edges}
+    return draws.measured(setting, sample)
 
 
-def main() -> None:
-    task = worker.task()
+def prepare(task: dict):
     graph = jgs.Graph.open(task["graph"], verify=False).sorted()
-    worker.report([measure(graph, s, task["excluded"]) for s in task["settings"]])
+    return partial(measure, graph, task["excluded"])
 
 
 if __name__ == "__main__":
-    main()
+    worker.main(prepare)

@@ -26,6 +26,7 @@ import tempfile
 import time
 from pathlib import Path
 
+from benchmarks.__main__ import command_line
 from benchmarks.scaling import environment
 
 RUNS = {  # whether there is that network, and the batches drawn ahead
@@ -69,11 +70,7 @@ def table(seconds: dict[str, list[float]]) -> str:
 
 
 def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.overlap",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = command_line("overlap", __doc__)
     add = parser.add_argument
     add("--rounds", type=int, default=3, help="epochs of each, after one to compile")
     add("--latency", type=float, default=5e-4, help="seconds a round (default: 0.0005)")

@@ -13,14 +13,13 @@ What the papers claim is quoted from their abstracts and texts, not read off the
 
 from __future__ import annotations
 
-import argparse
 import subprocess
 import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.__main__ import say
+from benchmarks.__main__ import command_line, say
 
 
 @dataclass(frozen=True)
@@ -193,11 +192,7 @@ FIGURES = (
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.papers",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = command_line("papers", __doc__)
     parser.add_argument("--quick", action="store_true", help="the smaller form of each")
     parser.add_argument("--paper", choices=sorted({each.paper for each in FIGURES}))
     parser.add_argument("--figure", choices=sorted({each.figure for each in FIGURES}))

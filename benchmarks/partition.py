@@ -51,11 +51,9 @@ def main() -> int:
 
 
 def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.partition",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    from benchmarks.__main__ import command_line
+
+    parser = command_line("partition", __doc__)
     add = parser.add_argument
     add("--parts", type=int, nargs="+", default=[2, 4, 8])
     add("--no-peers", action="store_true", help="jgs alone")

@@ -25,6 +25,7 @@ from pathlib import Path
 
 import numpy as np
 
+from benchmarks.__main__ import command_line
 from benchmarks.graph import rmat_edges
 
 COLUMNS, CLASSES, CHUNK = 8, 16, 1 << 20
@@ -53,11 +54,7 @@ def main() -> int:
 
 
 def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.partition_large",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = command_line("partition_large", __doc__)
     add = parser.add_argument
     add("--folder", type=Path, required=True)
     add("--nodes", type=int, default=100_000_000)

@@ -12,7 +12,6 @@ neighbour say enough. It is written as GraphSAINT's files (`jgs.data.formats.gra
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 from pathlib import Path
@@ -20,6 +19,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse
+
+from benchmarks.__main__ import command_line
 
 LABELS, MOST = 20, 4  # labels in all, and the most of a node
 FEATURES, LENGTH = 50, 2.0  # the width, and the length of a label's direction; the noise has 1
@@ -158,11 +159,7 @@ def beside_table(found: dict[str, F1]) -> list[str]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.planted_labels",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = command_line("planted_labels", __doc__)
     parser.add_argument("--folder", type=Path, required=True, help="where it is written")
     parser.add_argument("--nodes", type=int, default=10_000)
     args = parser.parse_args()

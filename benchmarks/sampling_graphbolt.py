@@ -3,8 +3,9 @@
 It samples and compacts hop by hop, as its `NeighborSampler` and `LayerNeighborSampler` do.
 """
 
+from functools import partial
+
 import dgl.graphbolt as gb
-import numpy as np
 import torch
 
 from benchmarks import worker
@@ -34,21 +35,17 @@ def measure(graph: gb.FusedCSCSamplingGraph, setting: dict) -> dict:
             blocks.insert(0, block)
         return nodes, blocks
 
-    def counted(batch):
-        nodes, blocks = sample(batch)
+    def size(found):
+        nodes, blocks = found
         return len(nodes), sum(len(block.indices) for block in blocks)
 
-    nodes, edges = np.mean([counted(batch) for batch in seeds], axis=0)
-    times = worker.milliseconds(sample, seeds)
-    return {"name": setting["name"], "ms": times, "nodes": nodes, "edges": edges}
+    return worker.measured(setting, sample, seeds, size)
 
 
-def main() -> None:
-    task = worker.task()
-    torch.set_num_threads(task["threads"])
+def prepare(task: dict):
     graph = load(task["graph"], any(setting["weighted"] for setting in task["settings"]))
-    worker.report([measure(graph, setting) for setting in task["settings"]])
+    return partial(measure, graph)
 
 
 if __name__ == "__main__":
-    main()
+    worker.main(prepare, torch.set_num_threads)

@@ -1,73 +1,49 @@
 """One process of the sampling benchmarks: `Neighbors` or `Labor` of `jgs.sampling`, jitted.
 
-Its capacity is planned. After every call the host reads whether the draw overflowed, as the
-loader does.
+The task's way is `typed` for fanouts of each relation, and `untyped` for those of all edges of
+the same setting together.
 """
 
 import jax
 import numpy as np
 
 import jgs
-from benchmarks import worker
-from jgs.sampling import Labor, Neighbors, plan_capacity
-from jgs.sampling.capacity import Capacity, round_up
+from benchmarks import draws, worker
+from jgs.sampling import Labor, Neighbors
 
 
-def measure(graph: jgs.Graph, setting: dict) -> dict:
-    batches = worker.batches(setting)
+def sampler_of(way: str | None, setting: dict) -> Labor | Neighbors:
+    if way == "typed":
+        fanouts = tuple({"*": k} for k in setting["typed_fanouts"])
+        return Neighbors(fanouts, edges=("type",))
+    if way == "untyped":
+        return Neighbors(tuple(setting["untyped_fanouts"]))
     fanouts = tuple(setting["fanouts"])
-    sampler = (
+    return (
         Labor(fanouts) if setting["labor"] else Neighbors(fanouts, False, setting["weighted"])
     )
-    capacity = plan_capacity(graph, setting["batch"], sampler, seeds=batches.ravel())
-    state = sampler.init(graph)
 
-    def draw(key, step, graph, state, seeds, capacity):
-        key = jax.random.fold_in(key, step)
-        return sampler.sample(key, graph, state, seeds, capacity)
 
-    draw = jax.jit(draw, static_argnums=5)
-    key = jax.random.key(0)
-
-    def sample(step):
-        batch = draw(key, step, graph, state, batches[step], capacity)
-        return batch, bool(batch.overflow)
-
-    def timed(step):
-        jax.block_until_ready(sample(step))
-
-    def counted(step):
-        batch, _ = sample(step)
-        edges = sum(int(block.num_edges) for block in batch.blocks)
-        size = sum(array.nbytes for array in jax.tree.leaves(batch))
-        return int(batch.blocks[0].num_sources), edges, size
-
-    steps = [np.int32(i) for i in range(setting["iterations"])]
-    while any(sample(step)[1] for step in steps):  # rare: a batch exceeds the plan
-        edges, sources = ([round_up(size * 9 // 8) for size in field] for field in capacity)
-        capacity = Capacity(tuple(edges), tuple(sources))
-    nodes, edges, size = np.mean([counted(step) for step in steps], axis=0)
-    return {
-        "name": setting["name"],
-        "ms": worker.milliseconds(timed, steps),
-        "nodes": nodes,
-        "edges": edges,
-        "sample_bytes": size,
-        "padding": sum(capacity.edges) / max(1.0, edges) - 1,
+def measure(graph: jgs.Graph, way: str | None, setting: dict) -> dict:
+    sample, capacity = draws.planned(graph, sampler_of(way, setting), setting)
+    found = draws.measured(setting, sample)
+    return found | {
+        "sample_bytes": sum(array.nbytes for array in jax.tree.leaves(sample(np.int32(0)))),
+        "padding": sum(capacity.edges) / max(1.0, found["edges"]) - 1,
     }
 
 
-def main() -> None:
-    task = worker.task()
+def prepare(task: dict):
     jax.block_until_ready(jax.jit(lambda x: x + 1)(np.ones(8)))
-    before = worker.peak_bytes()
+    before, way = worker.peak_bytes(), task.get("way")
     graph = jgs.Graph.open(task["graph"], verify=False)
-    results = []
-    for setting in task["settings"]:
-        results.append(measure(graph, setting))
-        results[-1] |= {"peak_bytes": worker.peak_bytes(), "before_bytes": before}
-    worker.report(results)
+
+    def of(setting):
+        found = measure(graph, way, setting)
+        return found | {"peak_bytes": worker.peak_bytes(), "before_bytes": before}
+
+    return of
 
 
 if __name__ == "__main__":
-    main()
+    worker.main(prepare)

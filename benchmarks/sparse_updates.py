@@ -10,7 +10,6 @@ buffers donated. Both get the same rows and gradients, in turn; milliseconds a s
 
 from __future__ import annotations
 
-import argparse
 import statistics
 import time
 from functools import partial
@@ -20,6 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
+from benchmarks.__main__ import command_line
 from jgs.dist import ShardedEmbedding
 from jgs.dist.communicators.comm import Alone
 
@@ -27,11 +27,7 @@ BATCHES = (1_000, 10_000, 100_000)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.sparse_updates",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = command_line("sparse_updates", __doc__)
     parser.add_argument("--nodes", type=int, default=1_000_000)
     parser.add_argument("--width", type=int, default=64)
     parser.add_argument("--rounds", type=int, default=9)

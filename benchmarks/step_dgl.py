@@ -6,6 +6,8 @@ the time.
 """
 
 import time
+from collections.abc import Callable
+from functools import partial
 from itertools import pairwise
 
 import dgl
@@ -34,23 +36,31 @@ class SAGE(nn.Module):
 
 def measure(task: dict, setting: dict) -> dict:
     graph = dgl_graph.load(task["graph"], torch.int64, weighted=False)
+    hidden = [setting["hidden"]] * (len(setting["fanouts"]) - 1)
+
+    def made(width: int) -> SAGE:
+        return SAGE([width, *hidden, setting["classes"]], setting["dropout"])
+
+    sampler = dgl.dataloading.NeighborSampler(setting["fanouts"][::-1])
+    return trained(task, setting, made, partial(sampler.sample_blocks, graph))
+
+
+def trained(task: dict, setting: dict, made: Callable, sample: Callable) -> dict:
+    """A setting's result: the times of its steps. `made(width)` is the model of features of
+    that width, which takes blocks and rows, and `sample` returns what `sample_blocks` does."""
     features, labels = (
         torch.from_numpy(worker.array(task["features"], name))
         for name in ("features", "labels")
     )
-    labels = labels.long()
-    hidden = [setting["hidden"]] * (len(setting["fanouts"]) - 1)
-    model = SAGE([features.shape[1], *hidden, setting["classes"]], setting["dropout"])
+    labels, model = labels.long(), made(features.shape[1])
     optimizer = torch.optim.Adam(model.parameters(), lr=setting["lr"])
-    sampler = dgl.dataloading.NeighborSampler(setting["fanouts"][::-1])
-    batches = torch.from_numpy(worker.batches(setting)).to(graph.idtype)
     parts = {"sampling": [], "features": [], "computing": []}
     for timed in (False, True):
-        for seeds in batches:
+        for seeds in torch.from_numpy(worker.batches(setting)).to(torch.int64):
             clock = [time.perf_counter()]
-            input_nodes, output_nodes, blocks = sampler.sample_blocks(graph, seeds)
+            input_nodes, _, blocks = sample(seeds)
             clock.append(time.perf_counter())
-            x, y = features[input_nodes], labels[output_nodes]
+            x, y = features[input_nodes], labels[seeds]
             clock.append(time.perf_counter())
             loss = F.cross_entropy(model(blocks, x), y)
             optimizer.zero_grad()
@@ -65,11 +75,5 @@ def measure(task: dict, setting: dict) -> dict:
     return {"name": setting["name"], "ms": total.tolist(), "parts": parts}
 
 
-def main() -> None:
-    task = worker.task()
-    torch.set_num_threads(task["threads"])
-    worker.report([measure(task, setting) for setting in task["settings"]])
-
-
 if __name__ == "__main__":
-    main()
+    worker.main(lambda task: partial(measure, task), torch.set_num_threads)

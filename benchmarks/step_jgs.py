@@ -1,9 +1,12 @@
-"""One process of the training benchmark: jgs's loader, the first layer's inputs, and the step.
+"""One process of the training benchmarks: jgs's loader, the first layer's inputs, and the step.
 
-The loader samples in this thread (`prefetch=0`), so that the parts add up to the iteration.
+A setting with fanouts of each relation is of the typed benchmark: its model is one of `MODELS`,
+and its input rows are gathered. The loader samples in this thread (`prefetch=0`), so that the
+parts add up to the iteration.
 """
 
 import time
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -12,42 +15,60 @@ from flax import nnx
 
 import jgs
 from benchmarks import worker
-from jgs.models import GraphSAGE, read_inputs
-from jgs.sampling import Loader
+from jgs.models import HGT, RGCN, RSAGE, GraphSAGE, read_inputs
+from jgs.ops import gather
+from jgs.sampling import Loader, Neighbors
 from jgs.train.loop.step import init_state, make_optimizer, make_train_step
+
+MODELS = {"rgcn": RGCN, "rsage": RSAGE, "hgt": HGT}
+
+
+def untyped(width: int, setting: dict):
+    """The model, the sampler and the function that reads a batch's inputs."""
+    hidden, classes, fanouts = setting["hidden"], setting["classes"], tuple(setting["fanouts"])
+    more = {"dropout": setting["dropout"], "rngs": nnx.Rngs(0)}
+    model = GraphSAGE(width, hidden, classes, len(fanouts), **more)
+    return model, Neighbors(fanouts, relabel_inputs=False), jax.jit(read_inputs)
+
+
+def typed(width: int, setting: dict, schema: jgs.Schema):
+    """The same for a typed graph."""
+    model = MODELS[setting["model"]](
+        in_features=(width,),
+        hidden_features=setting["hidden"],
+        out_features=setting["classes"],
+        num_layers=len(setting["typed_fanouts"]),
+        schema=schema,
+        rngs=nnx.Rngs(0),
+        **({"heads": setting["heads"]} if setting["model"] == "hgt" else {}),
+    )
+    sampler = Neighbors(tuple({"*": k} for k in setting["typed_fanouts"]), edges=("type",))
+    rows = jax.jit(lambda features, nodes: gather(features, nodes))
+    return model, sampler, lambda features, batch: rows(features, batch.nodes)
 
 
 def measure(task: dict, setting: dict) -> dict:
-    graph = jgs.Graph.open(task["graph"], verify=False)
+    graph = jgs.Graph.open(setting["graph"], verify=False)
     features, labels = (
         jax.device_put(worker.array(task["features"], name), may_alias=True)
         for name in ("features", "labels")
     )
-    fanouts, batch_size = tuple(setting["fanouts"]), setting["batch"]
-    model = GraphSAGE(
-        features.shape[1],
-        setting["hidden"],
-        setting["classes"],
-        len(fanouts),
-        dropout=setting["dropout"],
-        rngs=nnx.Rngs(0),
-    )
+    of = features.shape[1], setting
+    made = typed(*of, graph.schema) if "typed_fanouts" in setting else untyped(*of)
+    model, sampler, read = made
     graphdef, params = nnx.split(model)
     optimizer = make_optimizer(setting["lr"])
     state, step = init_state(params, optimizer), make_train_step(graphdef, optimizer)
-    read = jax.jit(read_inputs)
-    seeds = worker.batches(setting).ravel()
     parts = {"sampling": [], "features": [], "computing": []}
     key = jax.random.key(1)
     loader = Loader(
         graph,
-        seeds,
-        batch_size,
-        fanouts,
+        worker.batches(setting).ravel(),
+        setting["batch"],
+        sampler,
         key=jax.random.key(0),
         shuffle=False,
         prefetch=0,
-        relabel_inputs=False,
     )
     for timed in (False, True):  # one epoch to warm up, one measured
         batches = iter(loader)
@@ -72,12 +93,11 @@ def measure(task: dict, setting: dict) -> dict:
     return {"name": setting["name"], "ms": total.tolist(), "parts": parts}
 
 
-def main() -> None:
-    task = worker.task()
+def prepare(task: dict):
     if task.get("keep_memory"):
         jgs.keep_freed_memory()
-    worker.report([measure(task, setting) for setting in task["settings"]])
+    return partial(measure, task)
 
 
 if __name__ == "__main__":
-    main()
+    worker.main(prepare)

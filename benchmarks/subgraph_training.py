@@ -40,6 +40,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from benchmarks import subgraph_tables as tables
+from benchmarks.__main__ import command_line, say
 from benchmarks.planted_labels import planted, write
 from benchmarks.subgraph_tables import METHODS
 
@@ -280,11 +281,7 @@ SMALL = ("planted", "simple", "depth", "deeper", "picture")
 
 
 def arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.subgraph_training",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = command_line("subgraph_training", __doc__)
     add = parser.add_argument
     add("--folder", type=Path, required=True, help="of the figures, one file a part and seed")
     add("--root", default="../shared/data", help="folder of the .npz archives")
@@ -339,10 +336,6 @@ def measure(args: argparse.Namespace) -> None:
     found = PARTS[args.part][0](args.part, args)
     path = args.folder / f"{args.part}-{args.seed}.json"
     path.write_text(json.dumps(found, indent=1) + "\n")
-
-
-def say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
 
 
 def _environment(threads: int) -> dict[str, str]:

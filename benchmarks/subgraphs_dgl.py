@@ -4,8 +4,9 @@ The graph has all of DGL's formats, made before, so that each sampler takes its 
 draws SAINT's nodes by degree. It keeps its weights of nodes and edges from call to call.
 """
 
+from functools import partial
+
 import dgl
-import numpy as np
 import torch
 
 from benchmarks import worker
@@ -37,21 +38,13 @@ def measure(graph: dgl.DGLGraph, setting: dict) -> dict:
         def sample(batch):
             return saint.sample(graph, batch)
 
-    times = worker.milliseconds(sample, seeds)
-    sizes = [(found.num_nodes(), found.num_edges()) for found in map(sample, seeds)]
-    nodes, edges = np.mean(sizes, axis=0)
+    result = worker.measured(
+        setting, sample, seeds, lambda found: (found.num_nodes(), found.num_edges())
+    )
     first = sample(seeds[0])
     arrays = (array.numpy() for array in (first.ndata[dgl.NID], *first.edges()))
-    result = {"name": setting["name"], "ms": times, "nodes": nodes, "edges": edges}
     return result | {"digest": worker.digest(*arrays)}
 
 
-def main() -> None:
-    task = worker.task()
-    torch.set_num_threads(task["threads"])
-    graph = load(task["graph"])
-    worker.report([measure(graph, setting) for setting in task["settings"]])
-
-
 if __name__ == "__main__":
-    main()
+    worker.main(lambda task: partial(measure, load(task["graph"])), torch.set_num_threads)

@@ -4,11 +4,13 @@ After every call the host reads whether the draw overflowed, as the loader does.
 overflowed is repeated with a larger capacity, and both draws are timed.
 """
 
+from functools import partial
+
 import jax
 import numpy as np
 
 import jgs
-from benchmarks import worker
+from benchmarks import draws, worker
 from jgs.sampling import SAMPLERS, plan_capacity, worst_case
 
 
@@ -28,13 +30,8 @@ def measure(graph: jgs.Graph, setting: dict) -> dict:
                 return batch
             capacity = capacity.enlarge(worst)
 
-    steps = [np.int32(i) for i in range(setting["iterations"])]
-    times = worker.milliseconds(sample, steps)
-    blocks = (sample(step).blocks[0] for step in steps)
-    sizes = [(int(block.num_sources), int(block.num_edges)) for block in blocks]
-    nodes, edges = np.mean(sizes, axis=0)
-    result = {"name": setting["name"], "ms": times, "nodes": nodes, "edges": edges}
-    return result | {"digest": worker.digest(*graph_of(sample(steps[0])))}
+    digest = worker.digest(*graph_of(sample(np.int32(0))))
+    return draws.measured(setting, sample) | {"digest": digest}
 
 
 def graph_of(batch: jgs.MiniBatch) -> tuple[np.ndarray, ...]:
@@ -49,11 +46,7 @@ def _hashable(field):
     return tuple(field) if isinstance(field, list) else field
 
 
-def main() -> None:
-    task = worker.task()
-    graph = jgs.Graph.open(task["graph"], verify=False).unweighted()
-    worker.report([measure(graph, setting) for setting in task["settings"]])
-
-
 if __name__ == "__main__":
-    main()
+    worker.main(
+        lambda task: partial(measure, jgs.Graph.open(task["graph"], verify=False).unweighted())
+    )

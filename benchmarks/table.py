@@ -19,12 +19,9 @@ def render(results: dict) -> str:
     parts = [_header(results)]
     sections = (
         _sampling,
-        _links,
-        _labor,
-        _layerwise,
-        _learned,
+        *[_described] * 4,
         _walks,
-        _visits,
+        _described,
         _subgraphs,
         partial(_over_block, "Mean"),
         partial(_over_block, "Softmax over edges and the sum weighted by it"),
@@ -147,31 +144,22 @@ def _drawn(benchmark: Benchmark, runs: _Runs, what: str = "distinct source nodes
     return _table(benchmark, runs, f"{what} / edges", size)
 
 
-def _links(benchmark: Benchmark, runs: _Runs, results: dict) -> str:
-    intro = (
-        "Links with a uniform negative each; the links and their reverses are left out. DGL "
-        "and GraphBolt drop them after drawing, so their fanouts fall short."
-    )
-    return "\n".join([intro, "", *_drawn(benchmark, runs)])
+_ABOUT = {
+    "links": "Links with a uniform negative each; the links and their reverses are left out. "
+    "DGL and GraphBolt drop them after drawing, so their fanouts fall short.",
+    "labor": "LABOR-0. GraphBolt draws exactly the fanout for each node, jgs as many on "
+    "average.",
+    "layerwise": "DGL is its example of LADIES, written with its sparse matrices.",
+    "learned": "The probabilities are learned: both sides compute them for every batch, of "
+    "equal parameters and features. DGL has neither sampler: its side is written with its "
+    "sparse matrices.",
+    "visits": "The 10 nodes that 200 walks of at most 10 steps visit most, of each seed, in "
+    "one hop; a walk ends with 0.5 before each later step. DGL counts visits of the seed too.",
+}
 
 
-def _labor(benchmark: Benchmark, runs: _Runs, results: dict) -> str:
-    intro = "LABOR-0. GraphBolt draws exactly the fanout for each node, jgs as many on average."
-    return "\n".join([intro, "", *_drawn(benchmark, runs)])
-
-
-def _layerwise(benchmark: Benchmark, runs: _Runs, results: dict) -> str:
-    intro = "DGL is its example of LADIES, written with its sparse matrices."
-    return "\n".join([intro, "", *_drawn(benchmark, runs)])
-
-
-def _learned(benchmark: Benchmark, runs: _Runs, results: dict) -> str:
-    intro = (
-        "The probabilities are learned: both sides compute them for every batch, of equal "
-        "parameters and features. DGL has neither sampler: its side is written with its "
-        "sparse matrices."
-    )
-    return "\n".join([intro, "", *_drawn(benchmark, runs)])
+def _described(benchmark: Benchmark, runs: _Runs, results: dict) -> str:
+    return "\n".join([_ABOUT[benchmark.key], "", *_drawn(benchmark, runs)])
 
 
 def _walks(benchmark: Benchmark, runs: _Runs, results: dict) -> str:
@@ -196,14 +184,6 @@ def _walks(benchmark: Benchmark, runs: _Runs, results: dict) -> str:
     )
     last = "steps, as installed: time, over a read"
     return "\n".join([intro, "", *_table(benchmark, runs, last, steps)])
-
-
-def _visits(benchmark: Benchmark, runs: _Runs, results: dict) -> str:
-    intro = (
-        "The 10 nodes that 200 walks of at most 10 steps visit most, of each seed, in one hop; "
-        "a walk ends with 0.5 before each later step. DGL counts visits of the seed too."
-    )
-    return "\n".join([intro, "", *_drawn(benchmark, runs)])
 
 
 def _subgraphs(benchmark: Benchmark, runs: _Runs, results: dict) -> str:

@@ -82,7 +82,7 @@ Runs = dict[tuple[str, str], list[dict]]
 
 def main() -> None:
     keys = [benchmark.key for benchmark in BENCHMARKS]
-    parser = parser_of("python -m benchmarks.time", __doc__, keys)
+    parser = parser_of("time", __doc__, keys)
     parser.add_argument("--tuned", action="store_true", help="all allocators keep their memory")
     parser.add_argument("--source", default=peers.TGL_SOURCE, help="of TGL, what git clones")
     arguments = parsed(parser)

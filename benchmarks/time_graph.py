@@ -85,3 +85,16 @@ def late(
     row = (indptr[target] <= edges) & (edges < indptr[target + 1])
     kept = (times[edges] < until) & (times[edges] >= until - since)
     return int((~(row & kept)).sum())
+
+
+def result(setting: dict, ms: list[float], found: list[tuple[list[int], int, int]]) -> dict:
+    """A setting's result. `found` has of each draw the edges of its hops, its nodes, and how
+    many of its edges are late."""
+    hops, nodes, late = zip(*found, strict=True)
+    return {
+        "name": setting["name"],
+        "ms": ms,
+        "hops": np.mean(hops, axis=0).tolist(),
+        "nodes": float(np.mean(nodes)),
+        "late": sum(late),
+    }

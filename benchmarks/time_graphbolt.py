@@ -54,21 +54,9 @@ def measure(setting: dict) -> dict:
     counted = [found(step, whole) for step in steps]
     del whole
     graph = load(setting["graph"])
-    return {
-        "name": setting["name"],
-        "ms": worker.milliseconds(lambda step: sample(step, graph), steps),
-        "hops": np.mean([hops for hops, _, _ in counted], axis=0).tolist(),
-        "nodes": float(np.mean([count for _, count, _ in counted])),
-        "late": sum(late for _, _, late in counted),
-    }
-
-
-def main() -> None:
-    task = worker.task()
-    torch.set_num_threads(task["threads"])
-    settings = [setting | {"graph": task["graph"]} for setting in task["settings"]]
-    worker.report([measure(setting) for setting in settings])
+    ms = worker.milliseconds(lambda step: sample(step, graph), steps)
+    return time_graph.result(setting, ms, counted)
 
 
 if __name__ == "__main__":
-    main()
+    worker.main(lambda task: measure, torch.set_num_threads)

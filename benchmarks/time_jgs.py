@@ -2,19 +2,19 @@
 
 `untimed` draws without cutoffs; `uniform` among the edges before them; `latest` takes the
 latest ones; `window` draws among those of the last `WINDOW`; `half_life` in proportion to
-2**(-age / HALF_LIFE). As in `sampling_jgs.py` the capacity is planned, and the host reads
+2**(-age / HALF_LIFE). As in `draws.py` the capacity is planned, and the host reads
 whether a draw overflowed.
 """
 
 from dataclasses import replace
+from functools import partial
 
 import jax
 import numpy as np
 
 import jgs
 from benchmarks import time_graph, worker
-from jgs.sampling import Neighbors, Seeds, plan_capacity
-from jgs.sampling.capacity import Capacity, round_up
+from jgs.sampling import Neighbors, Seeds, plan_capacity, worst_case
 
 WINDOW = HALF_LIFE = time_graph.SPAN // 16
 WAYS = {
@@ -57,18 +57,11 @@ def measure(graph: jgs.Graph, way: str, setting: dict) -> dict:
         jax.block_until_ready(sample(step))
 
     while any(sample(step)[1] for step in steps):  # rare: a batch exceeds the plan
-        edges, sources = ([round_up(size * 9 // 8) for size in field] for field in capacity)
-        capacity = Capacity(tuple(edges), tuple(sources))
+        capacity = capacity.enlarge(worst_case(graph, setting["batch"], sampler))
     shown = replace(sampler, edges=("id",))
     window = WINDOW if way == "window" else time_graph.SPAN
     found = [_found(setting, sample(step, shown)[0], window) for step in steps]
-    return {
-        "name": setting["name"],
-        "ms": worker.milliseconds(timed_call, steps),
-        "hops": np.mean([hops for hops, _, _ in found], axis=0).tolist(),
-        "nodes": float(np.mean([count for _, count, _ in found])),
-        "late": sum(late for _, _, late in found),
-    }
+    return time_graph.result(setting, worker.milliseconds(timed_call, steps), found)
 
 
 def _seeds(key, graph, items):
@@ -89,12 +82,7 @@ def _found(setting: dict, batch: jgs.MiniBatch, window: int) -> tuple[list[int],
     return hops, int(batch.blocks[0].num_sources), late
 
 
-def main() -> None:
-    task = worker.task()
-    graph = jgs.Graph.open(task["graph"], verify=False)
-    settings = [setting | {"graph": task["graph"]} for setting in task["settings"]]
-    worker.report([measure(graph, task["way"], setting) for setting in settings])
-
-
 if __name__ == "__main__":
-    main()
+    worker.main(
+        lambda task: partial(measure, jgs.Graph.open(task["graph"], verify=False), task["way"])
+    )

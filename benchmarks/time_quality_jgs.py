@@ -139,11 +139,10 @@ def _loss(outputs: Any, batch: Any, labels: Any) -> jax.Array:
     return binary_cross_entropy(outputs)
 
 
-def main() -> None:
+def prepare(task: dict):
     keep_freed_memory()
-    task = worker.task()
-    worker.report([train(setting) for setting in task["settings"]])
+    return train
 
 
 if __name__ == "__main__":
-    main()
+    worker.main(prepare)

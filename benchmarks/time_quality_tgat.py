@@ -125,11 +125,5 @@ def train(setting: dict) -> dict:
     return {"name": setting["name"], "step_ms": 1e3 * float(np.median(spent))} | found
 
 
-def main() -> None:
-    task = worker.task()
-    torch.set_num_threads(task["threads"])
-    worker.report([train(setting) for setting in task["settings"]])
-
-
 if __name__ == "__main__":
-    main()
+    worker.main(lambda task: train, torch.set_num_threads)

@@ -14,6 +14,7 @@ cutoffs are not seen by the earlier seed. It joins no nodes.
 """
 
 import sys
+from functools import partial
 
 import numpy as np
 
@@ -22,15 +23,25 @@ from benchmarks import time_graph, worker
 _ARRAYS = ("row", "col", "eid", "ts", "dts", "nodes")
 
 
-def measure(source: str, folder: str, way: str, threads: int, setting: dict) -> dict:
-    sys.path.insert(0, source)
+def measure(task: dict, setting: dict) -> dict:
+    sys.path.insert(0, task["source"])
     from sampler_core import ParallelSampler
 
+    folder, way = task["graph"], task["way"]
     indptr = worker.array(folder, "indptr").astype(np.int32)
     indices = worker.array(folder, "indices")
     times = worker.array(folder, "edge_time").astype(np.float32)
     ids, fanouts = np.arange(indices.size, dtype=np.int32), list(setting["fanouts"])
-    options = (threads, 1, len(fanouts), fanouts, way == "latest", way != "tgat", 1, 0.0)
+    options = (
+        task["threads"],
+        1,
+        len(fanouts),
+        fanouts,
+        way == "latest",
+        way != "tgat",
+        1,
+        0.0,
+    )
     sampler = ParallelSampler(indptr, indices, ids, times, *options)
     del ids
     nodes, cutoffs = worker.batches(setting), time_graph.cutoffs(setting)
@@ -57,22 +68,9 @@ def measure(source: str, folder: str, way: str, threads: int, setting: dict) -> 
     steps = range(setting["iterations"])
     ms = worker.milliseconds(sample, steps)
     counted = [found(step) for step in steps]
-    return {
-        "name": setting["name"],
-        "ms": ms,
-        "arrays": worker.milliseconds(arrays, steps),
-        "hops": np.mean([hops for hops, _, _ in counted], axis=0).tolist(),
-        "nodes": float(np.mean([count for _, count, _ in counted])),
-        "late": sum(late for _, _, late in counted),
-    }
-
-
-def main() -> None:
-    task = worker.task()
-    common = (task["source"], task["graph"], task["way"], task["threads"])
-    settings = [setting | {"graph": task["graph"]} for setting in task["settings"]]
-    worker.report([measure(*common, setting) for setting in settings])
+    copies = {"arrays": worker.milliseconds(arrays, steps)}
+    return time_graph.result(setting, ms, counted) | copies
 
 
 if __name__ == "__main__":
-    main()
+    worker.main(lambda task: partial(measure, task))

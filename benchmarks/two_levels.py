@@ -13,7 +13,6 @@ are those of the data set, or those of one class, which lie in few parts.
 
 from __future__ import annotations
 
-import argparse
 import sys
 from pathlib import Path
 
@@ -21,7 +20,7 @@ import numpy as np
 
 import jgs
 import jgs.data
-from benchmarks.__main__ import say
+from benchmarks.__main__ import command_line, say
 from jgs.graph.adjacency import edge_cut, in_neighbors
 from jgs.partition.folder import deal_seeds
 from jgs.partition.nodes import METHODS, partition_nodes
@@ -50,11 +49,7 @@ def measure(
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.two_levels",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = command_line("two_levels", __doc__)
     parser.add_argument("--parts", type=int, default=8)
     parser.add_argument("--ranks-per-machine", type=int, default=4)
     parser.add_argument("--method", choices=METHODS, default="metis")

@@ -1,16 +1,17 @@
 """One process of `benchmarks.batch_sizes`: `Neighbors` in two steps (`two_steps.py`).
 
-As in `sampling_jgs.py` the capacity is planned, and after every call the host reads whether the
+As in `draws.py` the capacity is planned, and after every call the host reads whether the
 draw overflowed. The task also has `programs`, the folder in which `two_steps.cc` is compiled.
 """
 
+from functools import partial
 from pathlib import Path
 
 import jax
 import numpy as np
 
 import jgs
-from benchmarks import two_steps, worker
+from benchmarks import draws, two_steps, worker
 from jgs.sampling import Neighbors, plan_capacity
 
 
@@ -25,28 +26,19 @@ def measure(graph: jgs.Graph, setting: dict) -> dict:
     while any(draw(key_data[i], seeds[i], level).overflow for i in steps):  # rare
         level += 1
 
-    def timed(step):
+    def sample(step):
         batch = draw(key_data[step], seeds[step], level)
         assert not bool(batch.overflow)
         return jax.block_until_ready(batch)
 
-    def counted(step):
-        batch = timed(step)
-        edges = sum(int(block.num_edges) for block in batch.blocks)
-        return int(batch.blocks[0].num_sources), edges
-
-    nodes, edges = np.mean([counted(step) for step in steps], axis=0)
-    times = worker.milliseconds(timed, steps)
-    return {"name": setting["name"], "ms": times, "nodes": nodes, "edges": edges}
+    return draws.measured(setting, sample)
 
 
-def main() -> None:
-    task = worker.task()
+def prepare(task: dict):
     if not two_steps.register(Path(task["programs"])):
         raise SystemExit("two steps need a C++ compiler and jgs's kernels")
-    graph = jgs.Graph.open(task["graph"], verify=False)
-    worker.report([measure(graph, setting) for setting in task["settings"]])
+    return partial(measure, jgs.Graph.open(task["graph"], verify=False))
 
 
 if __name__ == "__main__":
-    main()
+    worker.main(prepare)

@@ -14,18 +14,16 @@ from __future__ import annotations
 
 import argparse
 import json
-import subprocess
+import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 from statistics import mean, median
 
 from benchmarks import graph, inputs, peers, typed_graph
-from benchmarks.__main__ import environment, parsed, parser_of, say
+from benchmarks.__main__ import Failed, Runner, parsed, parser_of, say
 from benchmarks.contenders import Contender
 
-_REPOSITORY = Path(__file__).parents[1]
-_LIMIT = 1200  # seconds a process may take
 _TOLERANCE = 0.02  # how far the edges of typed draws may differ
 NUM_FEATURES, NUM_CLASSES = 128, 47
 
@@ -68,8 +66,8 @@ _HOMOGENEOUS = tuple(s["name"] for s in SETTINGS["step"] if s["model"] != "rsage
 _HETERO = tuple(s["name"] for s in SETTINGS["step"] if s["model"] != "hgt")
 CONTENDERS = {
     "sampling": (
-        Contender("jgs, typed", "typed_jgs"),
-        Contender("jgs, untyped", "typed_jgs", task={"way": "untyped"}),
+        Contender("jgs, typed", "sampling_jgs", task={"way": "typed"}),
+        Contender("jgs, untyped", "sampling_jgs", task={"way": "untyped"}),
         Contender("DGL, hetero", "typed_dgl", True, {"way": "hetero"}),
         Contender("DGL, hetero, fused", "typed_dgl", True, {"way": "hetero, fused"}),
         Contender("DGL, homogeneous", "typed_dgl", True, {"way": "homogeneous"}),
@@ -77,8 +75,8 @@ CONTENDERS = {
         Contender("GraphBolt, not split", "typed_graphbolt", True, {"way": "fused"}),
     ),
     "step": (
-        Contender("jgs", "typed_step_jgs"),
-        Contender("jgs, as jgs.train runs", "typed_step_jgs", task={"keep_memory": True}),
+        Contender("jgs", "step_jgs"),
+        Contender("jgs, as jgs.train runs", "step_jgs", task={"keep_memory": True}),
         Contender("DGL, hetero", "typed_step_dgl", True, {"way": "hetero"}, _HETERO),
         Contender(
             "DGL, hetero, fused", "typed_step_dgl", True, {"way": "hetero, fused"}, _HETERO
@@ -91,7 +89,7 @@ CONTENDERS = {
 
 
 def main() -> None:
-    parser = parser_of("python -m benchmarks.typed", __doc__, list(SETTINGS))
+    parser = parser_of("typed", __doc__, list(SETTINGS))
     add = parser.add_argument
     add("--tuned", action="store_true", help="all allocators keep their memory")
     add("--busy", action="store_true", help="the machine has other work: OpenMP waits asleep")
@@ -106,21 +104,22 @@ def main() -> None:
     if "step" in arguments.only:
         folder = inputs.features(cache, size, NUM_FEATURES, NUM_CLASSES, "features-128")
         common["features"] = str(folder)
+    if arguments.busy:
+        os.environ["OMP_WAIT_POLICY"] = "passive"
     for key in arguments.only:
         runs: dict[tuple[str, str], list[dict]] = {}
         for contender, setting in _turns(key, arguments):
             if contender.peer not in interpreters:
                 continue
             say(f"{key}: {setting['name']}: {contender.name}")
-            made = setting | {
-                "graph": str(typed_graph.cached(cache, size, setting["relations"])),
-                "iterations": arguments.iterations,
-                "seeds": common["seeds"],
-            }
-            task = common | dict(contender.task) | {"settings": [made]}
-            result = run(interpreters[contender.peer], contender, task, arguments)
-            if result is not None:
-                runs.setdefault((setting["name"], contender.name), []).append(result)
+            folder = str(typed_graph.cached(cache, size, setting["relations"]))
+            runner = Runner(interpreters, common | {"graph": folder}, arguments.iterations)
+            try:
+                (result,) = runner.run(contender, [setting], arguments.tuned)
+            except Failed as error:
+                say(f"{contender.name}: {error}")
+                continue
+            runs.setdefault((setting["name"], contender.name), []).append(result)
         print("\n".join(table(key, runs)), flush=True)
         if arguments.json:
             path = arguments.json.with_suffix(f".{key}.json")
@@ -134,33 +133,6 @@ def _turns(key: str, arguments: argparse.Namespace) -> Iterator[tuple[Contender,
             for contender in CONTENDERS[key]:
                 if contender.settings is None or setting["name"] in contender.settings:
                     yield contender, setting
-
-
-def run(
-    interpreter: Path, contender: Contender, task: dict, arguments: argparse.Namespace
-) -> dict | None:
-    """The result of one setting; None, which is said, where the process failed."""
-    command = [interpreter, "-m", f"benchmarks.{contender.module}", json.dumps(task)]
-    variables = environment(task["threads"], arguments.tuned, contender.peer)
-    if arguments.busy:
-        variables["OMP_WAIT_POLICY"] = "passive"
-    try:
-        done = subprocess.run(
-            command,
-            cwd=_REPOSITORY,
-            env=variables,
-            capture_output=True,
-            text=True,
-            timeout=_LIMIT,
-        )
-    except subprocess.TimeoutExpired:
-        say(f"{contender.name} took more than {_LIMIT} s")
-        return None
-    if done.returncode != 0:
-        said = done.stderr.strip().splitlines() or ["nothing"]
-        say(f"{contender.name}: exit status {done.returncode}: {said[-1]}")
-        return None
-    return json.loads(done.stdout.splitlines()[-1])[0]
 
 
 def table(key: str, runs: dict[tuple[str, str], list[dict]]) -> list[str]:

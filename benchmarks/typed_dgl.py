@@ -4,14 +4,16 @@
 `sample_etype_neighbors`. Fused sampling has int64 ids: with int32 it returns a fraction.
 """
 
+from functools import partial
+
 import dgl
-import numpy as np
 import torch
 
-from benchmarks import typed_graph_dgl, worker
+from benchmarks import dgl_graph, typed_graph_dgl, worker
 
 
-def measure(folder: str, way: str, setting: dict) -> dict:
+def measure(task: dict, setting: dict) -> dict:
+    folder, way = setting["graph"], task["way"]
     dtype = torch.int64 if way == "hetero, fused" else torch.int32
     relations, fanouts = setting["relations"], setting["typed_fanouts"]
     if way == "homogeneous":
@@ -26,21 +28,8 @@ def measure(folder: str, way: str, setting: dict) -> dict:
             return sampler.sample_blocks(graph, {"node": batch})
 
     seeds = torch.from_numpy(worker.batches(setting)).to(dtype)
-
-    def counted(batch):
-        nodes, _, blocks = sample(batch)
-        return len(nodes), sum(block.num_edges() for block in blocks)
-
-    nodes, edges = np.mean([counted(batch) for batch in seeds], axis=0)
-    times = worker.milliseconds(sample, seeds)
-    return {"name": setting["name"], "ms": times, "nodes": nodes, "edges": edges}
-
-
-def main() -> None:
-    task = worker.task()
-    torch.set_num_threads(task["threads"])
-    worker.report([measure(s["graph"], task["way"], s) for s in task["settings"]])
+    return worker.measured(setting, sample, seeds, dgl_graph.size)
 
 
 if __name__ == "__main__":
-    main()
+    worker.main(lambda task: partial(measure, task), torch.set_num_threads)

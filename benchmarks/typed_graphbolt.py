@@ -5,8 +5,9 @@ metadata, whose blocks GraphBolt splits by relation. `fused` has the edges' type
 are by relation too, and the block stays one. It keeps the types of its edges.
 """
 
+from functools import partial
+
 import dgl.graphbolt as gb
-import numpy as np
 import torch
 
 from benchmarks import worker
@@ -28,9 +29,9 @@ def load(folder: str, relations: int) -> gb.FusedCSCSamplingGraph:
     )
 
 
-def measure(folder: str, way: str, setting: dict) -> dict:
-    relations, hetero = setting["relations"], way == "hetero"
-    graph = load(folder, relations)
+def measure(task: dict, setting: dict) -> dict:
+    relations, hetero = setting["relations"], task["way"] == "hetero"
+    graph = load(setting["graph"], relations)
     seeds = torch.from_numpy(worker.batches(setting))
     fanouts = [torch.tensor([k] * relations) for k in setting["typed_fanouts"]]
 
@@ -51,23 +52,13 @@ def measure(folder: str, way: str, setting: dict) -> dict:
             blocks.insert(0, block)
         return {"node": nodes}, [{"all": block} for block in blocks]
 
-    sample = hetero_sample if hetero else fused_sample
-
-    def counted(batch):
-        nodes, blocks = sample(batch)
+    def size(found):
+        nodes, blocks = found
         edges = sum(len(one.indices) for block in blocks for one in block.values())
         return len(nodes["node"]), edges
 
-    nodes, edges = np.mean([counted(batch) for batch in seeds], axis=0)
-    times = worker.milliseconds(sample, seeds)
-    return {"name": setting["name"], "ms": times, "nodes": nodes, "edges": edges}
-
-
-def main() -> None:
-    task = worker.task()
-    torch.set_num_threads(task["threads"])
-    worker.report([measure(s["graph"], task["way"], s) for s in task["settings"]])
+    return worker.measured(setting, hetero_sample if hetero else fused_sample, seeds, size)
 
 
 if __name__ == "__main__":
-    main()
+    worker.main(lambda task: partial(measure, task), torch.set_num_threads)

@@ -15,8 +15,6 @@ trainings take turns. Prints a Markdown table.
 from __future__ import annotations
 
 import argparse
-import json
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -26,9 +24,8 @@ import numpy as np
 
 from benchmarks import peers
 from benchmarks import typed_quality_data as quality
-from benchmarks.__main__ import CACHE, environment, say
+from benchmarks.__main__ import CACHE, Failed, environment, run, say
 
-_REPOSITORY = Path(__file__).parents[1]
 THREADS = 2
 OTHERS, SPLIT_SEED = 100, 0
 _NODES = {
@@ -68,20 +65,15 @@ SIDES = {
 
 def trained(interpreter: Path, module: str, setting: dict) -> dict | None:
     """What a side reaches with a setting; None, which is said, where its process failed."""
-    task = json.dumps({"threads": THREADS, "settings": [setting]})
-    done = subprocess.run(
-        [interpreter, "-m", f"benchmarks.{module}", task],
-        cwd=_REPOSITORY,
-        # Threads that wait for others' work in a loop starve those on a machine in use.
-        env=environment(THREADS, False, peer=True) | {"OMP_WAIT_POLICY": "passive"},
-        capture_output=True,
-        text=True,
-    )
-    if done.returncode != 0:
-        said = done.stderr.strip().splitlines() or ["nothing"]
-        say(f"{module}: exit status {done.returncode}: {said[-1]}")
+    task = {"threads": THREADS, "settings": [setting]}
+    # Threads that wait for others' work in a loop starve those on a machine in use.
+    variables = environment(THREADS, False, peer=True) | {"OMP_WAIT_POLICY": "passive"}
+    try:
+        (found,) = run(interpreter, module, task, variables)
+    except Failed as error:
+        say(f"{module}: {error}")
         return None
-    return json.loads(done.stdout.splitlines()[-1])[0]
+    return found
 
 
 def table(runs: dict[tuple[str, str, str], list[dict]]) -> list[str]:

@@ -188,12 +188,9 @@ def link(setting: dict) -> dict:
     return {"name": setting["name"], "step_ms": 1e3 * float(np.median(spent))} | found
 
 
-def main() -> None:
-    task = worker.task()
-    torch.set_num_threads(task["threads"])
-    of = {"nodes": classify, "links": link}
-    worker.report([of[setting["part"]](setting) for setting in task["settings"]])
+def measure(setting: dict) -> dict:
+    return {"nodes": classify, "links": link}[setting["part"]](setting)
 
 
 if __name__ == "__main__":
-    main()
+    worker.main(lambda task: measure, torch.set_num_threads)

@@ -165,12 +165,10 @@ def _link_loss(outputs: Any, batch: MiniBatch, labels: Any) -> jax.Array:
     return binary_cross_entropy(outputs)
 
 
-def main() -> None:
+def prepare(task: dict):
     keep_freed_memory()
-    task = worker.task()
-    of = {"nodes": classify, "links": link}
-    worker.report([of[setting["part"]](setting) for setting in task["settings"]])
+    return lambda setting: {"nodes": classify, "links": link}[setting["part"]](setting)
 
 
 if __name__ == "__main__":
-    main()
+    worker.main(prepare)

@@ -60,16 +60,16 @@ def measure(graph: dgl.DGLGraph, setting: dict) -> dict:
     return {"name": setting["name"], "ms": times, "steps": float(taken)}
 
 
-def main() -> None:
-    task = worker.task()
-    torch.set_num_threads(task["threads"])
-    plain, results = load(task["graph"]), []
-    for setting in task["settings"]:
-        if setting["walker"] == "metapath":
-            plain = load_typed(task["graph"], task["edge_types"])
-        results.append(measure(plain, setting))
-    worker.report(results)
+def prepare(task: dict):
+    plain = load(task["graph"])
+
+    def of(setting):
+        typed = setting["walker"] == "metapath"
+        graph = load_typed(task["graph"], task["edge_types"]) if typed else plain
+        return measure(graph, setting)
+
+    return of
 
 
 if __name__ == "__main__":
-    main()
+    worker.main(prepare, torch.set_num_threads)

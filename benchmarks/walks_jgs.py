@@ -4,6 +4,8 @@ Metapaths go over the graph with types. Its nodes in the lower half of the ids a
 the others `high`. An edge's relation is named by both types.
 """
 
+from functools import partial
+
 import jax
 import numpy as np
 
@@ -40,12 +42,10 @@ def measure(graph: jgs.Graph, setting: dict) -> dict:
     return {"name": setting["name"], "ms": times, "steps": float(taken)}
 
 
-def main() -> None:
-    task = worker.task()
+def prepare(task: dict):
     graph = jgs.Graph.open(task["graph"], verify=False).unweighted()
-    graph = typed(graph, np.load(task["edge_types"], mmap_mode="r"))
-    worker.report([measure(graph, setting) for setting in task["settings"]])
+    return partial(measure, typed(graph, np.load(task["edge_types"], mmap_mode="r")))
 
 
 if __name__ == "__main__":
-    main()
+    worker.main(prepare)

@@ -4,7 +4,8 @@ A task is the JSON argument. It holds what `contenders.py` and `__main__.py` put
 always:
   graph: the folder of the graph.
   threads: how many.
-  settings: a list, measured in turn. Each setting has a `name`, which its result carries.
+  settings: a list, measured in turn. Each setting has a `name`, which its result carries, and
+    the `graph` and `seeds` of the task.
 The result is the last line on standard output: a JSON list with one entry for each setting.
 """
 
@@ -28,6 +29,18 @@ def report(results: list[dict]) -> None:
     print(json.dumps(results), flush=True)
 
 
+def main(
+    prepare: Callable[[dict], Callable[[dict], dict]],
+    set_threads: Callable[[int], None] | None = None,
+) -> None:
+    """Runs a process whose task has settings: `prepare(task)` returns what measures one."""
+    of = task()
+    if set_threads is not None:
+        set_threads(of["threads"])
+    measure = prepare(of)
+    report([measure(setting) for setting in of["settings"]])
+
+
 def milliseconds(call: Callable[[Any], Any], arguments: Iterable[Any]) -> list[float]:
     """The times of `call(a)` for each `a`, after an untimed pass over all of them.
 
@@ -44,9 +57,14 @@ def milliseconds(call: Callable[[Any], Any], arguments: Iterable[Any]) -> list[f
     return times
 
 
-def measured(setting: dict, sample: Callable[[Any], Any], seeds: Iterable[Any]) -> dict:
-    """A setting's result, of a `sample` that returns the numbers of nodes and of edges."""
-    nodes, edges = np.mean([sample(batch) for batch in seeds], axis=0)
+def measured(
+    setting: dict,
+    sample: Callable[[Any], Any],
+    seeds: Iterable[Any],
+    size: Callable[[Any], tuple[int, int]] = lambda found: found,
+) -> dict:
+    """A setting's result. `size` of what `sample` returns: how many nodes and edges it has."""
+    nodes, edges = np.mean([size(sample(batch)) for batch in seeds], axis=0)
     times = milliseconds(sample, seeds)
     return {"name": setting["name"], "ms": times, "nodes": nodes, "edges": edges}
 
