@@ -14,7 +14,7 @@ from jgs.export.spec import Spec
 from jgs.export.store import NewNodes, Store, ids_below
 from jgs.graph import NodeIds
 from jgs.graph.shown import Shown
-from jgs.predict.classes import Predictions, best_class, sigmoid
+from jgs.predict.classes import Predictions, best_class, of_classes, sigmoid
 
 Program = Callable[[Any, Any, Any, Any], Any]
 
@@ -75,8 +75,7 @@ class ExportedModel(Shown):
             return (logits if mean.ndim else logits[:, 0]) * deviation + mean
         if self.spec.multilabel:
             return Predictions(logits > 0, sigmoid(logits))
-        rows = best_class(logits)
-        return Predictions(rows[:, 0].copy(), rows[:, 1].copy().view(np.float32))
+        return of_classes(best_class(logits))
 
     def logits(
         self, nodes: Any = None, *, new: NewNodes | None = None, key: Any = None

@@ -21,6 +21,11 @@ class Predictions(NamedTuple):
     probability: np.ndarray
 
 
+def of_classes(rows: np.ndarray) -> Predictions:
+    """The predictions that `best_class` found."""
+    return Predictions(rows[:, 0].copy(), rows[:, 1].copy().view(np.float32))
+
+
 def best_class(logits: np.ndarray) -> np.ndarray:
     """int32 `[n, 2]`: the class of the largest output, and its float32 probability's bits."""
     found = np.empty((len(logits), 2), np.int32)

@@ -136,11 +136,7 @@ def _of_nodes(run: Any, comm: Communicator, given: dict[str, Any]) -> dict[str, 
     if given.get("embed") or isinstance(run, EmbedRun):
         return columns | {"embedding": run.embed(nodes)}
     if (found := run.predict(nodes, fanouts=given.get("fanouts"))) is not None:
-        if run.numbers:
-            return columns | {"value": found}
-        columns |= found._asdict()
-        if run.class_names is not None and not run.multilabel:
-            columns["class_name"] = run.class_names[found.prediction]
+        columns |= _predicted(run, found, "value")
     return columns
 
 
@@ -162,11 +158,7 @@ def _at_moments(
     columns = {"node": _named(run, nodes, given)}
     columns |= {"time": time} if np.ndim(time) else {}
     found = run.predict(nodes, time=time)
-    if not isinstance(found, Predictions):
-        return columns | {"value": found}
-    names = run.class_names
-    named = {} if names is None else {"class_name": names[found.prediction]}
-    return columns | found._asdict() | named
+    return columns | _predicted(run, found, "value")
 
 
 def _of_pairs(run: Any, given: dict[str, Any]) -> dict[str, np.ndarray]:
@@ -181,11 +173,18 @@ def _of_pairs(run: Any, given: dict[str, Any]) -> dict[str, np.ndarray]:
     columns |= {"time": of["time"]} if np.ndim(of.get("time", 0)) else {}
     of |= {"relation": given["relation"]} if given.get("relation") else {}
     found = run.predict(pairs, **of)
-    if isinstance(found, Predictions):
-        names = run.class_names
-        named = {} if names is None else {"class_name": names[found.prediction]}
-        return columns | found._asdict() | named
-    return columns | {"value" if isinstance(run, EdgeRun) else "probability": found}
+    number = "value" if isinstance(run, EdgeRun) else "probability"
+    return columns | _predicted(run, found, number)
+
+
+def _predicted(run: Any, found: Any, name: str) -> dict[str, np.ndarray]:
+    """The columns of predictions: of classes, or numbers with this name."""
+    if not isinstance(found, Predictions):
+        return {name: found}
+    columns = found._asdict()
+    if run.class_names is not None and not getattr(run, "multilabel", False):
+        columns["class_name"] = run.class_names[found.prediction]
+    return columns
 
 
 def _of_lists(run: LinkRun, comm: Communicator, given: dict[str, Any]) -> dict[str, np.ndarray]:

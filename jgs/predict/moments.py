@@ -11,7 +11,8 @@ from jgs.data.values import SPLITS
 from jgs.errors import InputError, check_choice
 from jgs.graph import Graph
 from jgs.predict.by_time import cutoffs, judged_at
-from jgs.predict.run import Predictions, Run, best_class
+from jgs.predict.classes import best_class, of_classes
+from jgs.predict.run import Run
 from jgs.predict.source import RunData, check_digests
 from jgs.sampling.checks import check_seed_ids
 from jgs.train.loop.open_data import open_data
@@ -49,8 +50,7 @@ class MomentRun(Run):
         outputs = judged_at(self, data, items, graph, key, outputs_of)
         if self.numbers:
             return self.in_units(outputs)
-        rows = best_class(outputs)
-        return Predictions(rows[:, 0].copy(), rows[:, 1].copy().view(np.float32))
+        return of_classes(best_class(outputs))
 
     def rows(self, split: str) -> tuple[np.ndarray, np.ndarray]:
         """The nodes int32 `[n]` and times int64 `[n]` of the label table's rows in a split,

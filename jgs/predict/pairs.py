@@ -13,8 +13,8 @@ from jgs.dist.communicators.comm import Alone
 from jgs.errors import InputError
 from jgs.graph import Graph, NodeIds, Schema
 from jgs.models import top_k
+from jgs.predict.classes import best_class, of_classes
 from jgs.predict.progress import bar
-from jgs.predict.run import Predictions, best_class
 from jgs.predict.saved import OpenedModel
 from jgs.predict.source import check_digests, of_graph
 from jgs.predict.types import ids_of, schema_of
@@ -254,5 +254,4 @@ class EdgeRun(PairRun):
         outputs, shape = self.scores(pairs, **options), self._shape
         if shape["numbers"]:
             return outputs[:, 0] * np.float32(shape["deviation"]) + np.float32(shape["mean"])
-        rows = best_class(outputs)
-        return Predictions(rows[:, 0].copy(), rows[:, 1].copy().view(np.float32))
+        return of_classes(best_class(outputs))

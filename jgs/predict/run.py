@@ -16,7 +16,7 @@ from jgs.dist.communicators.comm import Communicator
 from jgs.errors import InputError, check_choice
 from jgs.graph import Graph, NodeIds, Schema
 from jgs.ops import gather
-from jgs.predict.classes import Predictions, best_class, sigmoid
+from jgs.predict.classes import Predictions, best_class, of_classes, sigmoid
 from jgs.predict.explain import Explanation, explain
 from jgs.predict.progress import Advance, bar
 from jgs.predict.sampled import batches, neighbor_sampler, sampled_logits
@@ -122,9 +122,7 @@ class Run(OpenedModel):
             last = len(self.model.layers)
             of_nodes = nodes, node_type, graph, features
             rows = self._rows(*of_nodes, last, best_class, np.int32)
-        if rows is None:
-            return None
-        return Predictions(rows[:, 0].copy(), rows[:, 1].copy().view(np.float32))
+        return None if rows is None else of_classes(rows)
 
     def logits(
         self,

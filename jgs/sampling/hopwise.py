@@ -9,12 +9,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jgs.errors import InputError
 from jgs.graph import Graph, MiniBatch
 from jgs.sampling.base import ByNode, HopRows
 from jgs.sampling.capacity import Capacity, GraphShape
 from jgs.sampling.checks import check_call, check_graph, checked_seeds
 from jgs.sampling.edges.columns import column_at, column_of, with_columns
 from jgs.sampling.edges.random import as_key_data
+from jgs.sampling.edges.relations import drawn_relations
+from jgs.sampling.fanouts import ByRelation
 from jgs.sampling.seeds import Seeds
 from jgs.settings import exact_integers
 
@@ -44,6 +47,18 @@ class Hopwise(ByNode):
 
     def _key_data(self, key: Any, shape: tuple[int, ...]) -> jax.Array:
         return as_key_data(key, shape)
+
+    @property
+    def by_relation(self) -> bool:
+        """Whether every hop draws from each relation by itself."""
+        return all(isinstance(k, ByRelation) for k in self.fanouts)
+
+    def _fanouts(self, graph: Graph) -> tuple[Any, ...]:
+        """The fanouts as a call's static arguments have them."""
+        return tuple(
+            drawn_relations(k.numbers(graph.schema)) if isinstance(k, ByRelation) else int(k)
+            for k in self.fanouts
+        )
 
     @property
     def num_hops(self) -> int:
@@ -119,3 +134,13 @@ class Hopwise(ByNode):
             if timed:
                 times = column_at(column_of(graph, "time"), block.edge_id)
         return HopRows(block.indptr, block.indices, batch.needed[..., 0, 0], types, times)
+
+
+def check_indptr(indptr: jax.Array, graph: Graph) -> None:
+    """Raises `InputError` unless a state with this `indptr` may be one of the graph."""
+    if indptr.shape != graph.indptr.shape:
+        raise InputError(
+            "the state must be what init returned for this graph",
+            f"one of {indptr.shape[-1] - 1:,} nodes, and a graph of {graph.num_nodes:,}",
+            "Call sampler.init(graph).",
+        )

@@ -14,7 +14,9 @@ name nodes; `node_ids` has them, in ascending order.
 
 from __future__ import annotations
 
+from functools import wraps
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -79,25 +81,11 @@ def load_plain(
     return Plain(name, graph, None, None, None, node_ids=ids, time_unit=table.time_unit)
 
 
-def load_trust(
-    path: Path,
-    *,
-    symmetric: bool = False,
-    both_ways: bool = False,
-    time_unit: str | None = None,
-    time_scale: int = 1,
-) -> Plain:
+@wraps(load_plain, assigned=(), updated=())  # its options alone
+def load_trust(path: Path, **options: Any) -> Plain:
     """The graph of the network of trust at `path`. The options are those of `load_plain`.
     Raises `InputError`."""
-    return tables.load_plain(
-        path,
-        columns=_TRUST,
-        label_kind="number",
-        symmetric=symmetric,
-        both_ways=both_ways,
-        time_unit=time_unit,
-        time_scale=time_scale,
-    )
+    return tables.load_plain(path, columns=_TRUST, label_kind="number", **options)
 
 
 def _ids(path: Path, column: np.ndarray) -> np.ndarray:

@@ -30,7 +30,9 @@ import csv
 import logging
 import re
 from collections.abc import Mapping
+from functools import wraps
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -60,53 +62,6 @@ def is_typed_tables(folder: Path) -> bool:
     return not tables.is_tables(folder) and any(
         _FILE.fullmatch(path.name) for path in folder.iterdir() if path.is_file()
     )
-
-
-def load_folder(
-    folder: Path,
-    *,
-    types: str | None = None,
-    target: str | None = None,
-    both_ways: bool = True,
-    encode: str | Mapping | None = None,
-    max_categories: int = MAX_CATEGORIES,
-    standardize: bool = False,
-    normalize_features: bool = False,
-    split: str | None = None,
-    stratify: bool = False,
-    split_seed: int = 0,
-    features: str = "typed",
-    label_kind: str | None = None,
-    time_unit: str | None = None,
-    time_scale: int = 1,
-) -> Dataset:
-    """The data set of the tables in `folder`, one of which must have the columns `label` and
-    `split`, or be one of labels at moments. The options are those of `load_plain`. Raises
-    `InputError`."""
-    plain = load_plain(
-        folder,
-        types=types,
-        target=target,
-        both_ways=both_ways,
-        encode=encode,
-        max_categories=max_categories,
-        standardize=standardize,
-        normalize_features=normalize_features,
-        split=split,
-        stratify=stratify,
-        split_seed=split_seed,
-        features=features,
-        label_kind=label_kind,
-        time_unit=time_unit,
-        time_scale=time_scale,
-    )
-    if plain.label_table is None and (plain.labels is None or plain.train_idx is None):
-        raise InputError(
-            f"a table of nodes in {folder} must have the columns label and split",
-            "none that has both",
-            "Add them, or train a task of edges, or embed.",
-        )
-    return plain.dataset()
 
 
 def load_plain(
@@ -198,6 +153,21 @@ def load_plain(
     units |= {clock.unit_of(table.time) for table in nodes.values() if table.time is not None}
     plain = plain._replace(time_unit=units.pop() if len(units) == 1 else None)
     return with_labels(plain, folder, ids, nodes, timed, target, label_kind, clock)
+
+
+@wraps(load_plain, assigned=(), updated=())  # its options alone
+def load_folder(folder: Path, **options: Any) -> Dataset:
+    """The data set of the tables in `folder`, one of which must have the columns `label` and
+    `split`, or be one of labels at moments. The options are those of `load_plain`. Raises
+    `InputError`."""
+    plain = load_plain(folder, **options)
+    if plain.label_table is None and (plain.labels is None or plain.train_idx is None):
+        raise InputError(
+            f"a table of nodes in {folder} must have the columns label and split",
+            "none that has both",
+            "Add them, or train a task of edges, or embed.",
+        )
+    return plain.dataset()
 
 
 def typed_ids(ids: Mapping[str, NodeIds]) -> NodeIds:

@@ -30,9 +30,8 @@ from jgs.sampling.checks import check_duration, check_graph, check_timed, requir
 from jgs.sampling.edges.columns import check_edges, ids_needed
 from jgs.sampling.edges.hops import draw_batches
 from jgs.sampling.edges.random import step_key_data
-from jgs.sampling.edges.relations import drawn_relations
 from jgs.sampling.fanouts import ByRelation, Fanout, check_fanouts
-from jgs.sampling.hopwise import Hopwise
+from jgs.sampling.hopwise import Hopwise, check_indptr
 from jgs.sampling.seeds import Seeds
 
 _batches = partial(draw_batches, sample_kernel, sample_plain)
@@ -166,11 +165,6 @@ class Labor(Hopwise):
     def by_node(self) -> bool:
         return self.importance == 0
 
-    @property
-    def by_relation(self) -> bool:
-        """Whether every hop draws from each relation by itself."""
-        return all(isinstance(k, ByRelation) for k in self.fanouts)
-
     def init(self, graph: Graph) -> Hubs:
         """See `Sampler`. For LABOR-0 the state of a graph with nodes of many neighbours is an
         index of their edges, `jgs.sampling.algorithms.nodewise.labor_kernel.HubEdges`. With ()
@@ -202,13 +196,8 @@ class Labor(Hopwise):
         self, key_data: jax.Array, graph: Graph, state: Any, seeds: Seeds, spec: Spec
     ) -> list[MiniBatch]:
         check_timed(self, seeds)
-        if isinstance(state, HubEdges) and state.indptr.shape != graph.indptr.shape:
-            raise InputError(
-                "the state must be what init returned for this graph",
-                f"one of {state.indptr.shape[-1] - 1:,} nodes, and a graph of "
-                f"{graph.num_nodes:,}",
-                "Call sampler.init(graph).",
-            )
+        if isinstance(state, HubEdges):
+            check_indptr(state.indptr, graph)
         by_relation = any(isinstance(k, ByRelation) for k in self.fanouts)
         hubs = state if isinstance(state, HubEdges) and self.by_node and not by_relation else ()
         return _batches(key_data, LaborGraph(graph, hubs), seeds, spec)
@@ -223,12 +212,7 @@ class Labor(Hopwise):
 
     def _spec(self, capacity: Capacity, graph: Graph) -> Spec:
         return Spec(
-            tuple(
-                drawn_relations(k.numbers(graph.schema))
-                if isinstance(k, ByRelation)
-                else int(k)
-                for k in self.fanouts
-            ),
+            self._fanouts(graph),
             capacity,
             self.importance,
             self.layer_dependency,

@@ -29,9 +29,9 @@ from jgs.sampling.checks import check_duration, check_graph, check_has_times, ch
 from jgs.sampling.edges.columns import check_edges, ids_needed
 from jgs.sampling.edges.hops import draw_batches
 from jgs.sampling.edges.recency import Recency, decayed_sums
-from jgs.sampling.edges.relations import RelationIndex, drawn_relations, index_of
+from jgs.sampling.edges.relations import RelationIndex, index_of
 from jgs.sampling.fanouts import ByRelation, Fanout, check_fanouts
-from jgs.sampling.hopwise import Hopwise
+from jgs.sampling.hopwise import Hopwise, check_indptr
 from jgs.sampling.seeds import Seeds
 
 sample_batches = partial(draw_batches, sample_kernel, sample_plain)
@@ -146,11 +146,6 @@ class Neighbors(Hopwise):
                 "Leave one of them out.",
             )
 
-    @property
-    def by_relation(self) -> bool:
-        """Whether every hop draws from each relation by itself."""
-        return all(isinstance(k, ByRelation) for k in self.fanouts)
-
     def init(self, graph: Graph) -> RelationIndex | Recency | tuple[()]:
         """See `Sampler`; the state is described above."""
         self._check_graph(graph)
@@ -177,13 +172,8 @@ class Neighbors(Hopwise):
         sums: Any = ()
         if self.half_life is not None:
             sums, state = self._recency(graph, state)
-        if isinstance(state, RelationIndex) and state.indptr.shape != graph.indptr.shape:
-            raise InputError(
-                "the state must be what init returned for this graph",
-                f"one of {state.indptr.shape[-1] - 1:,} nodes, and a graph of "
-                f"{graph.num_nodes:,}",
-                "Call sampler.init(graph).",
-            )
+        if isinstance(state, RelationIndex):
+            check_indptr(state.indptr, graph)
         index = state if isinstance(state, RelationIndex) else ()
         return sample_batches(key_data, Indexed(graph, index, sums), seeds, spec)
 
@@ -206,12 +196,7 @@ class Neighbors(Hopwise):
 
     def _spec(self, capacity: Capacity, graph: Graph) -> Spec:
         return Spec(
-            tuple(
-                drawn_relations(k.numbers(graph.schema))
-                if isinstance(k, ByRelation)
-                else int(k)
-                for k in self.fanouts
-            ),
+            self._fanouts(graph),
             capacity,
             self.replace,
             self.weighted,
