@@ -53,15 +53,16 @@ def export_run(
 
     Args:
       run: what `jgs.open_run` returned, or the run's folder. Its model is exported with the
-        parameters that it has. It must be a run of `--task nodes` on one graph without types
-        and times.
+        parameters that it has. It must be a run of `--task nodes` on a graph without types and
+        times, whole or in parts.
       out: the folder. An earlier artifact there is replaced.
       fanouts: positive ints, how many neighbours are drawn in each layer, the seeds' hop first.
         None: the run's own.
       batch_sizes: the numbers of seeds that there is a program for.
       platforms: of `"cpu"`, `"cuda"`, `"rocm"` and `"tpu"`.
       with_graph: whether the artifact holds the graph and the features too. Otherwise they are
-        given to `jgs.load_exported`.
+        given to `jgs.load_exported`. A run on parts, which number nodes their own way, needs
+        `graph` and `features` for it.
       direct: whether the first layer is to sum the rows of neighbours while it reads them, also
         where that changes the outputs' last bits. It is faster for features that are wider than
         the layer. Where no bit changes it is done anyway.
@@ -72,6 +73,12 @@ def export_run(
     """
     path = isinstance(run, str | os.PathLike)
     run = _checked(open_run(run, progress=False) if path else run)  # type: ignore[arg-type]
+    if with_graph and graph is None and run.config.partition is not None:
+        raise InputError(
+            "with_graph must be for a whole graph",
+            f"a run on the parts in {run.config.partition}",
+            "Leave it out, or give graph and features, in the order of the data set.",
+        )
     source = run.source(graph, features)
     form = _form(run, source, fanouts, direct)
     sizes, where = _check_sizes(batch_sizes), _check_platforms(platforms)
@@ -117,13 +124,12 @@ def _checked(run: Any) -> Run:
     columns = set(run.model.edge_columns) - {"weight"}
     for bad, value in (
         (getattr(run.model, "typed", False), f"--model {run.config.model}, which reads types"),
-        (run.config.partition is not None, f"--partition {run.config.partition}"),
         (columns, f"a model that reads the edges' {', '.join(sorted(columns))}"),
     ):
         if bad:
             raise InputError(
-                "an exported run must be on one whole graph, of which it reads neither types "
-                "nor columns of edges but their weight",
+                "an exported run must be on a graph of which it reads neither types nor "
+                "columns of edges but their weight",
                 value,
                 "Predict with jgs.open_run there.",
             )
@@ -154,7 +160,7 @@ def _form(run: Run, source: RunData, fanouts: Any, direct: bool) -> Form:
         )
     sparse = isinstance(table, SparseFeatures)
     same_bits = first.takes_inputs and not first.projects_first
-    dtype = np.float32 if sparse else table.dtype
+    dtype = np.float32 if sparse else _parts_of(table)[0].dtype
     return Form(sampler, run.model, fanouts, sparse, dtype, direct or same_bits)
 
 
@@ -205,14 +211,20 @@ def _normalization(features: Any, options: dict[str, Any]) -> str:
     `Spec.normalization`. That rows were divided by their sums is known by their sums."""
     if options.get("standardize"):
         return COLUMNS
-    rows = features.to_scipy() if isinstance(features, SparseFeatures) else np.asarray(features)
-    step = max(1, (1 << 22) // max(1, rows.shape[1]))  # bounds the temporaries
-    for begin in range(0, rows.shape[0], step):
-        some = rows[begin : begin + step]
-        sums = np.asarray(some.sum(axis=1, dtype=np.float64))
-        if some.size and (some.min() < 0 or not np.all((sums == 0) | (abs(sums - 1) < 1e-4))):
-            return NONE
+    for part in _parts_of(features):
+        rows = part.to_scipy() if isinstance(part, SparseFeatures) else np.asarray(part)
+        step = max(1, (1 << 22) // max(1, rows.shape[1]))  # bounds the temporaries
+        for begin in range(0, rows.shape[0], step):
+            some = rows[begin : begin + step]
+            sums = np.asarray(some.sum(axis=1, dtype=np.float64))
+            share = (sums == 0) | (abs(sums - 1) < 1e-4)
+            if some.size and (some.min() < 0 or not share.all()):
+                return NONE
     return ROWS
+
+
+def _parts_of(features: Any) -> tuple[Any, ...]:
+    return features if isinstance(features, tuple) else (features,)
 
 
 def _check_sizes(batch_sizes: Sequence[int]) -> tuple[int, ...]:

@@ -23,6 +23,7 @@ from jgs.dist.communicators.comm import Alone
 from jgs.export import NewNodes
 from jgs.export.__main__ import main as export
 from jgs.models import GNN, GINEConv
+from jgs.partition.__main__ import main as partition
 from jgs.predict import Run
 from jgs.sampling.edges.random import threefry
 from jgs.train.__main__ import main as train
@@ -227,6 +228,31 @@ def test_many_threads_get_the_same_bits_and_compile_nothing(artifact, caplog):
         np.testing.assert_array_equal(rows, expected)
 
 
+@pytest.mark.parametrize("sparse", [False, True])
+def test_a_run_on_parts_serves_the_whole_graph(tmp_path, sparse):
+    """Parts number nodes their own way; an artifact takes the graph in the user's."""
+    rng = np.random.default_rng(1)
+    graph = jgs.Graph.from_edges(*rng.integers(0, N, (2, 2500)), N)
+    raw = features_of(rng, N, sparse)
+    split = dict(zip(("train", "val", "test"), np.arange(N).reshape(3, -1), strict=True))
+    features = scipy.sparse.csr_matrix(raw) if sparse else raw
+    data = jgs.data.Dataset.from_arrays(graph, features, rng.integers(0, 3, N), split)
+    data.save(tmp_path / "data")
+    parts, out = str(tmp_path / "parts"), io.StringIO()
+    flags = "--fanouts 3 3 --hidden 8 --batch-size 20 --epochs 1 --no-progress"
+    run_dir = ["--run-dir", str(tmp_path / "run")]
+    with redirect_stdout(out):
+        asked = ["--dataset", str(tmp_path / "data"), "--parts", "2", "--method", "random"]
+        assert partition([*asked, "--out", parts]) == 0
+        assert train(["--partition", parts, *flags.split(), *run_dir]) == 0
+    jgs.export_run(tmp_path / "run", tmp_path / "model")
+    of = {"graph": graph, "features": data.features}
+    model = jgs.load_exported(tmp_path / "model", **of)
+    run, key = jgs.open_run(tmp_path / "run"), threefry(5)
+    want = run.logits(np.arange(0, N, 7), fanouts=(3, 3), key=key, **of)
+    np.testing.assert_array_equal(model.logits(np.arange(0, N, 7), key=key), want)
+
+
 def test_what_cannot_be_served_is_refused_in_one_line(artifact, tmp_path, capsys):
     folder, _, raw = artifact
     out = folder / "model"
@@ -243,8 +269,8 @@ def test_what_cannot_be_served_is_refused_in_one_line(artifact, tmp_path, capsys
         f"got {N + 1}": lambda: model.predict(new=NewNodes(one, [0], [N + 1])),
         "the exported model's: cpu": lambda: jgs.load_exported(out, platform="rocm"),
         "concurrency must be": lambda: jgs.load_exported(out, concurrency=0),
-        f"got --partition {os.path.abspath('parts')}": lambda: jgs.export_run(
-            in_parts, tmp_path / "no"
+        f"on the parts in {os.path.abspath('parts')}": lambda: jgs.export_run(
+            in_parts, tmp_path / "no", with_graph=True
         ),
         "one of them": lambda: jgs.load_exported(out, features=raw),
         f"[{N}, {F}]": lambda: jgs.load_exported(
