@@ -173,6 +173,6 @@ def _load(config: Config, pairs: bool) -> jgs.data.Dataset | Plain:
         raise InputError(
             "--batch-size must not exceed the number of training nodes",
             f"{config.batch_size} for {len(data.train_idx)}",
-            "Lower it.",
+            f"Give --batch-size {len(data.train_idx)} or less.",
         )
     return data
