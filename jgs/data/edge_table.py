@@ -202,7 +202,7 @@ def read_edges(
     special, became = (*ROLES, "split"), None
     if encode is not None:
         found, became = encoded(what, found, encode, special)
-    for name in () if encode is None else found.keys() - {*special}:
+    for name in [] if encode is None else [n for n in found if n not in special]:
         kind = "date" if found[name].dtype.kind == "M" else "category"
         option = f"--data-options encode=edges.{name}"
         remedy = f"Say what it becomes, {option}:{kind}, or leave it out, {option}:drop."
