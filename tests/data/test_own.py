@@ -174,7 +174,7 @@ def test_numbers_and_labels_that_are_not_known(tmp_path):
             "edges.csv must be a whole number or a date; got a at edge 0",
         ),
         ({"nodes": {"split": ["training"] * 6}}, "val and test; got 'training' at node 0"),
-        ({"nodes": {"split": None}}, "nodes.csv must have a column 'split'"),
+        ({"nodes": {"split": None}}, "Add it; --data-options split=0.6,0.2,0.2 draws"),
         ({"nodes": {"id": list("aacdef")}}, "must have an id of its own"),
         ({"nodes": {"x": [0, 1, 2, float("inf"), 4, 5]}}, "must be finite; got inf at row 3"),
         ({"nodes": {"x": None, "y": None}}, "must have columns of features"),

@@ -49,6 +49,7 @@ from jgs.graph import NodeIds, as_device
 from jgs.graph.formats.tables import ENDINGS, read_columns, require
 
 _NEEDED = ("id", "label", "split")
+DRAW = "--data-options split=0.6,0.2,0.2 draws train, val and test."
 _FILES = (*ENDINGS, ".tsv", ".tsv.gz", ".inter")
 _TAB = (".tsv", ".tsv.gz")  # may be an edge list of SNAP, which has no line of names
 _SPLITS = {"train": ("train",), "val": ("val", "valid"), "test": ("test",)}
@@ -101,7 +102,8 @@ def load_folder(
     rule, of_edges = rule.of_edges()
     drawn = SplitRule(split, stratify, split_seed)
     nodes, class_names = _read_nodes(path, rule, drawn)
-    require(str(path), nodes, _NEEDED)
+    require(str(path), nodes, _NEEDED[:2])
+    require(str(path), nodes, _NEEDED[2:], f"Add it; {DRAW}")
     if not any(map(is_feature, nodes)):
         raise InputError(
             f"{path} must have columns of features beside {', '.join(_NEEDED)} and time",

@@ -165,7 +165,7 @@ def load_folder(folder: Path, **options: Any) -> Dataset:
         raise InputError(
             f"a table of nodes in {folder} must have the columns label and split",
             "none that has both",
-            "Add them, or train a task of edges, or embed.",
+            f"Add them, or train a task of edges, or embed; {tables.DRAW}",
         )
     return plain.dataset()
 

@@ -58,13 +58,18 @@ def table_edges(
     return edges, {column: found[column] for column in others}
 
 
-def require(name: str, found: Collection[str], needed: Iterable[str]) -> None:
+def require(
+    name: str,
+    found: Collection[str],
+    needed: Iterable[str],
+    remedy: str = "Rename the right one, or say which it is.",
+) -> None:
     """Raises `InputError` unless the table `name` has the columns `needed`."""
     if missing := [column for column in needed if column not in found]:
         raise InputError(
             f"{name} must have a column {' and a column '.join(map(repr, missing))}",
             f"columns {', '.join(map(repr, found)) or 'none'}",
-            "Rename the right one, or say which it is.",
+            remedy,
         )
 
 
