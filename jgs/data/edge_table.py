@@ -202,16 +202,21 @@ def read_edges(
     special, became = (*ROLES, "split"), None
     if encode is not None:
         found, became = encoded(what, found, encode, special)
-    for name in [] if encode is None else [n for n in found if n not in special]:
-        kind = "date" if found[name].dtype.kind == "M" else "category"
-        option = f"--data-options encode=edges.{name}"
-        remedy = f"Say what it becomes, {option}:{kind}, or leave it out, {option}:drop."
-        refuse_words(f"in {what} the edge column {name!r}", found[name], remedy)
+        _refuse_words(what, {n: column for n, column in found.items() if n not in special})
     given = found.pop("time", None)
     time = None if given is None else clock.whole(what, given)
     unit = None if given is None else clock.unit_of(given)
     src, dst, weight = found.pop("src"), found.pop("dst"), found.pop("edge_weight", None)
     return EdgeTable(what, src, dst, weight, time, found, label_names, unit, became)
+
+
+def _refuse_words(what: str, columns: dict[str, np.ndarray]) -> None:
+    """Raises `InputError` for a column of text or dates, which says how to encode it."""
+    for name, column in columns.items():
+        kind = "date" if column.dtype.kind == "M" else "category"
+        option = f"--data-options encode=edges.{name}"
+        remedy = f"Say what it becomes, {option}:{kind}, or leave it out, {option}:drop."
+        refuse_words(f"in {what} the edge column {name!r}", column, remedy)
 
 
 def _names(listed: str | None) -> list[str]:

@@ -1,5 +1,7 @@
 """A graph whose rows are read ahead: the same samples, by whatever draws them."""
 
+import re
+from itertools import pairwise
 from pathlib import Path
 
 import jax
@@ -52,6 +54,24 @@ def test_samples_are_the_same(folder, sampler, threads, same_bits):
             for each in (graph, read_ahead(graph, threads))
         ]
         same_bits(*every)
+
+
+@pytest.mark.skipif(not kernels.available(), reason="only the kernels read ahead")
+@pytest.mark.parametrize("sampler", [Neighbors((4,)), Labor((4,))], ids=repr)
+def test_what_is_drawn_is_read_in_a_mapping_of_its_own(folder, sampler):
+    def in_memory():
+        """Bytes of the edges' pages that the mapping for reading ahead has in memory."""
+        mappings = Path("/proc/self/smaps").read_text().split("VmFlags:")
+        texts = pairwise(mappings)
+        own = [text for text, flags in texts if " rr " in flags.partition("\n")[0] + " "]
+        sizes = [re.search(r"Rss: +(\d+)", each)[1] for each in own if str(folder) in each]
+        return sum(map(int, sizes)) << 10
+
+    ahead = read_ahead(jgs.Graph.open(folder))
+    assert in_memory() == 0
+    seeds = np.arange(8, 20)  # of short rows
+    next(iter(Loader(ahead, seeds, 12, sampler, key=jax.random.key(0), prefetch=0)))
+    assert 0 < in_memory() <= 4 * 60_000
 
 
 def test_draws_by_relation_are_the_same(tmp_path, same_bits):
