@@ -10,7 +10,7 @@ _SAMPLING, _MODELS = "jgs.sampling.algorithms", "jgs.models.stacked"
 _OF_SAMPLERS = ("edge_ids", "edge_weights", "edges", "relabel_inputs", "widths", "compact")
 _OF_MODELS = (
     *("in_features", "hidden_features", "out_features", "num_layers", "schema", "rngs"),
-    *("dropout", "input_dropout", "norm", "schema"),
+    *("dropout", "input_dropout", "norm", "embedding"),
     *("edge_columns", "edge_width"),
 )
 _OF_DECODERS = ("width", "num_relations", "out_features", "rngs")
