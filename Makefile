@@ -1,7 +1,9 @@
 # make train   set up what training needs, and train on the generated data set
 # make first-minute  time `make train` in a fresh clone with an empty home
 # make test    set up, and run the tests
+# make test-all  the slow tests too, and programs compiled as users' are
 # make check   check linting, formatting and types
+# make mutants  whether the tests catch faults that are put into jgs on purpose
 # make docs    make a site of the pages of docs/, in build/site
 # make bench    measure jgs against DGL and GraphBolt (ARGS=--quick for two minutes)
 # make sanitize  run the kernels under AddressSanitizer, UBSan and ThreadSanitizer
@@ -16,7 +18,8 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 KERNELS := $(wildcard jgs/kernels/*.cc jgs/kernels/*.h jgs/kernels/*.inc) jgs/kernels/CMakeLists.txt
 
-.PHONY: train first-minute test check docs sanitize bench versions wheel newcomer clean
+.PHONY: train first-minute test test-all mutants check docs sanitize bench versions wheel newcomer
+.PHONY: clean
 
 # Without ARGS the run is kept, and what to do with it is said.
 RUN := build/first-run
@@ -38,6 +41,12 @@ first-minute:
 test: ARGS ?= -n logical --maxprocesses 4
 test: $(VENV)/kernels $(VENV)/installed
 	$(BIN)/python -m pytest --durations=20 $(ARGS)
+
+test-all:
+	JGS_TEST_OPTIMISED=1 $(MAKE) test ARGS="-n logical --maxprocesses 4 -m ''"
+
+mutants: $(VENV)/kernels $(VENV)/installed
+	$(BIN)/python tools/mutants $(ARGS)
 
 check: $(VENV)/installed
 	$(BIN)/ruff check .

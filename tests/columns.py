@@ -5,7 +5,7 @@ from dataclasses import replace
 import jax
 import jax.numpy as jnp
 import numpy as np
-from flax import nnx
+from modules import exact, module
 
 from jgs import Graph
 from jgs.models import GNN, GATConv, GINEConv
@@ -22,10 +22,13 @@ def with_columns(graph, block, fill=np.nan):
 
     def of_edges(array):
         fill_with = fill if jnp.issubdtype(array.dtype, jnp.floating) else -9
-        return array.at[block.edge_id].get(mode="fill", fill_value=fill_with)
+        if isinstance(block.edge_id, jax.core.Tracer):
+            return jnp.asarray(array).at[block.edge_id].get(mode="fill", fill_value=fill_with)
+        rows = np.concatenate([array, np.full_like(array[:1], fill_with)])
+        return jnp.asarray(rows[np.minimum(block.edge_id, len(array))])
 
     with jax.enable_x64(True):
-        found = {name: of_edges(jnp.asarray(array)) for name, array in arrays.items()}
+        found = {name: of_edges(array) for name, array in arrays.items()}
     return block.with_edge_arrays({"id": block.edge_id} | found)
 
 
@@ -66,10 +69,7 @@ class Near(Conv):
     def dense(self, graph, x):
         """The output for all nodes, in float64 NumPy."""
         src, dst = graph.edge_index()
-        source, edge_row, kernel = (
-            np.asarray(k[...], np.float64)
-            for k in (self.source_kernel, self.edge_row, self.kernel)
-        )
+        source, edge_row, kernel = map(exact, (self.source_kernel, self.edge_row, self.kernel))
         of_dist, of_time = np.split(x[src] @ source, 2, axis=1)
         times = (np.asarray(graph.edge_time) - TIME)[:, None]
         message = np.log(np.asarray(graph.edge_columns["dist"], np.float64)) * of_dist
@@ -94,20 +94,28 @@ def edge_graph(num_nodes=50, seed=0):
 
 def edge_model(reduce, widths=(6, 8, 4), **options):
     """A layer of each kind, `Near` and a `GINEConv`. Both read the weights."""
-    rngs = nnx.Rngs(0)
-    near = Near(*widths[:2], reduce, rngs)
-    gine = GINEConv(*widths[1:], 5, edge_columns=("dist", "weight"), edge_width=2, rngs=rngs)
-    gine.edge_bias[...] = jnp.linspace(-1, 1, widths[1])
-    return GNN([near, gine], rngs=rngs, **options)
+    edges = {"edge_columns": ("dist", "weight"), "edge_width": 2}
+
+    def make(rngs):
+        near, gine = (
+            Near(*widths[:2], reduce, rngs),
+            GINEConv(*widths[1:], 5, **edges, rngs=rngs),
+        )
+        return GNN([near, gine], rngs=rngs, **options)
+
+    return module(make)
 
 
 def attention_model(version, widths=(6, 8, 4), **options):
     """Layers of attention that read edges, with self-loops and without."""
-    rngs = nnx.Rngs(0)
     edges = {"edge_columns": ("dist", "weight"), "edge_width": 2, "version": version}
-    first = GATConv(*widths[:2], 2, **edges, rngs=rngs)
-    last = GATConv(*widths[1:], 3, concat=False, self_loops=False, **edges, rngs=rngs)
-    return GNN([first, last], rngs=rngs, **options)
+
+    def make(rngs):
+        first = GATConv(*widths[:2], 2, **edges, rngs=rngs)
+        last = GATConv(*widths[1:], 3, concat=False, self_loops=False, **edges, rngs=rngs)
+        return GNN([first, last], rngs=rngs, **options)
+
+    return module(make)
 
 
 def dense_model(model, graph, x):
@@ -115,10 +123,8 @@ def dense_model(model, graph, x):
     near, gine = model.layers
     h = np.maximum(near.dense(graph, np.asarray(x, np.float64)), 0)
     src, dst = graph.edge_index()
-    kernels = (gine.edge_kernel, gine.edge_bias, gine.hidden_kernel, gine.kernel)
-    of_edge, bias, first, second = (np.asarray(k[...], np.float64) for k in kernels)
-    total = h.copy()
-    edge = np.hstack([graph.edge_columns["dist"], graph.edge_weight[:, None]])
-    message = h[src] + edge @ of_edge + bias
+    edge, total = np.hstack([graph.edge_columns["dist"], graph.edge_weight[:, None]]), h.copy()
+    message = h[src] + edge @ exact(gine.edge_kernel) + exact(gine.edge_bias)
     np.add.at(total, dst, np.maximum(message, 0))
-    return np.maximum(total @ first, 0) @ second
+    hidden = np.maximum(total @ exact(gine.hidden_kernel) + exact(gine.hidden_bias), 0)
+    return hidden @ exact(gine.kernel) + exact(gine.bias)

@@ -1,9 +1,11 @@
-"""Keeps what XLA has compiled, for all test processes and for the next run."""
+"""What XLA compiles in tests: quickly, and once for all test processes and for the next run."""
 
 import hashlib
 import os
 import time
 from pathlib import Path
+
+import jaxlib.version
 
 DAYS = 7
 # A process that is killed may leave half a program, and another process may read a program that
@@ -35,3 +37,20 @@ def kept(folder: Path) -> dict[str, str]:
         "JAX_PERSISTENT_CACHE_ENABLE_XLA_CACHES": "none",
         "PYTHONWARNINGS": ",".join(filter(None, [os.environ.get("PYTHONWARNINGS"), HALF])),
     }
+
+
+def quickly(devices: int = 1) -> str:
+    """XLA_FLAGS by which programs compile in a third of the time and run slower, on so many
+    devices of the host. `JGS_TEST_OPTIMISED=1` compiles as users do."""
+    flags = [f"--xla_force_host_platform_device_count={devices}"] if devices > 1 else []
+    if os.environ.get("JGS_TEST_OPTIMISED", "0") == "0":
+        flags.append("--xla_backend_optimization_level=0")
+        # A flag that XLA does not know ends the process; 0.11.2 does not know this one.
+        if jaxlib.version.__version_info__ < (0, 11):
+            flags.append("--xla_cpu_use_fusion_emitters=false")
+    return " ".join(flags)
+
+
+# `jax.jit(f, compiler_options=OPTIMISED)`: where a kernel's bits are compared with those of
+# floats in plain JAX, which an optimised program might round otherwise.
+OPTIMISED = {"xla_backend_optimization_level": 3}

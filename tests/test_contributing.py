@@ -5,8 +5,9 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 from pathlib import Path
+
+from forks import quick_python
 
 from jgs import kernels
 
@@ -28,9 +29,8 @@ from flax import nnx
 import jgs
 from jgs.data.__main__ import ABOUT
 from jgs.sampling import Loader
-from jgs.tables import SAMPLERS, TASKS
+from jgs.tables import SAMPLERS
 from jgs.train.flags import help_page
-from jgs.train.loop.losses import node_loss
 
 HERE = Path(__file__).parent
 assert Path(jgs.__file__).is_relative_to(HERE)
@@ -51,20 +51,6 @@ def layer_and_task():
     assert run.metrics["train_loss"][1] < run.metrics["train_loss"][0]
 
 
-def weights_of_classes():
-    """A class of one node weighs as much as one of three."""
-    graph = jgs.Graph.from_edges([0], [1], num_nodes=5)
-    labels = jax.numpy.array([0, 0, 0, 1, -1])
-    batch = jgs.sampling.sample_neighbors(jax.random.key(0), graph, np.arange(5)[:4], (1,))
-    outputs = jax.numpy.array([[4.0, 0.0]] * 4)
-    own = np.log1p(np.exp(-4.0)), np.log1p(np.exp(4.0))  # of a node of each class
-    found = TASKS["balanced"]().weighed(outputs, batch, labels)
-    np.testing.assert_allclose(found, (own[0] + own[1]) / 2, rtol=1e-5)
-    assert found != node_loss(outputs, batch, labels)
-    plain = TASKS["balanced"](power=0.0).weighed(outputs, batch, labels)
-    np.testing.assert_allclose(plain, node_loss(outputs, batch, labels), rtol=1e-6)
-
-
 def data_set():
     folder = HERE / "texas"
     folder.mkdir()
@@ -79,15 +65,6 @@ def data_set():
     assert np.asarray(data.features).tolist() == [[1, 0, 0], [0, 1, 1], [0, 0, 1]]
     assert (data.labels.tolist(), data.val_idx.tolist()) == ([0, 2, 1], [1])
     assert list(ABOUT) == list(jgs.data.LOADERS)
-    for file, text in (("graph_edges", "node_id\\tnode_id\\n0\\tx\\n"), ("graph_edges", "")):
-        (folder / f"out1_{file}.txt").write_text(text)
-        try:
-            jgs.data.load("texas", HERE)
-        except jgs.InputError as error:
-            assert str(error).startswith(f"{folder} must hold the files of texas; got ")
-            assert "\\n" not in str(error)
-        else:
-            raise AssertionError("a damaged file was taken")
 
 
 def sampler():
@@ -115,7 +92,7 @@ def decoder():
     assert config.order == 1 and "--order" in help_page("transe")
 
 
-for check in (layer_and_task, weights_of_classes, data_set, sampler, decoder):
+for check in (layer_and_task, data_set, sampler, decoder):
     check()
     print(check.__name__)
 '''
@@ -141,16 +118,10 @@ def test_what_the_page_adds_works(tmp_path):
             text=True,
         )
         assert done.returncode == 0, done.stderr
-    ruff = [sys.executable, "-m", "ruff", "--config", str(REPOSITORY / "pyproject.toml")]
-    for words in (["check"], ["format", "--check"]):
-        done = subprocess.run(
-            [*ruff, *words, "jgs"], cwd=tmp_path, capture_output=True, text=True
-        )
-        assert done.returncode == 0, done.stdout
     (tmp_path / "check.py").write_text(CHECK)
     library = {"JGS_KERNELS": str(kernels.library() or "off")}
     done = subprocess.run(
-        [sys.executable, "check.py"],
+        [quick_python(), str(tmp_path / "check.py")],
         cwd=tmp_path,
         env=os.environ | library,
         capture_output=True,
@@ -158,10 +129,4 @@ def test_what_the_page_adds_works(tmp_path):
         timeout=500,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout.split() == [
-        "layer_and_task",
-        "weights_of_classes",
-        "data_set",
-        "sampler",
-        "decoder",
-    ]
+    assert done.stdout.split() == ["layer_and_task", "data_set", "sampler", "decoder"]

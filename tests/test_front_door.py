@@ -6,8 +6,9 @@ import subprocess
 import sys
 
 import pytest
+from forks import quick_python
 
-from jgs import completion, data
+from jgs import completion, data, doctor
 from jgs.data.__main__ import ABOUT
 from jgs.data.__main__ import main as data_command
 from jgs.scripts import COMMANDS, main
@@ -15,13 +16,14 @@ from jgs.scripts import COMMANDS, main
 CODE = "import sys; from jgs.scripts import main; status = main(); "
 
 
-def jgs(*words, code="", **variables):
-    argv = [sys.executable, "-c", CODE + code + "sys.exit(status)", *words]
+def jgs(*words, code="", python=None, **variables):
+    argv = [python or quick_python(), "-c", CODE + code + "sys.exit(status)", *words]
     return subprocess.run(argv, capture_output=True, text=True, env=variables or None)
 
 
 def test_help_fits_a_screen_and_does_not_wait_for_jax():
-    shown = jgs("--help", code="assert 'jax' not in sys.modules; ")
+    check = "assert 'jax' not in sys.modules; "
+    shown = jgs("--help", code=check, python=sys.executable)
     assert (shown.returncode, shown.stderr) == (0, "")
     lines = shown.stdout.splitlines()
     assert len(lines) <= 24
@@ -87,24 +89,28 @@ def test_data_sets_are_listed_and_described(capsys, tmp_path):
         assert line in capsys.readouterr().err
 
 
-def test_the_doctor_finds_this_installation_well_and_a_bad_library():
-    well = subprocess.run([sys.executable, "-m", "jgs.doctor"], capture_output=True, text=True)
-    assert well.returncode == 0, well.stdout
-    assert well.stdout.startswith("ok  jgs ")
-    assert all(line[:3] in ("ok ", "-- ") for line in well.stdout.splitlines())
-    assert "draw the same and compute the same" in well.stdout or "not in use" in well.stdout
-    ill = jgs("doctor", JGS_KERNELS="/etc/passwd")
-    assert ill.returncode == 1
-    last = ill.stdout.splitlines()[-1]
-    assert last.startswith("no  /etc/passwd must be the kernel library")
-    assert last.endswith("Correct or unset JGS_KERNELS.")
+def test_the_doctor_finds_this_installation_well_and_bad_libraries(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "executable", quick_python())
+    status, said = doctor.main([]), capsys.readouterr().out
+    assert status == 0, said
+    assert said.startswith("ok  jgs ")
+    assert all(line[:3] in ("ok ", "-- ") for line in said.splitlines())
+    assert "draw the same and compute the same" in said or "not in use" in said
+    with open("/proc/self/maps") as maps:  # a library that is not jgs's own
+        libc = next(line.split()[-1] for line in maps if "/libc.so" in line)
+    for file in ("/etc/passwd", libc):
+        ill = jgs("doctor", JGS_KERNELS=file)
+        assert ill.returncode == 1
+        last = ill.stdout.splitlines()[-1]
+        assert last.startswith(f"no  {file} must be the kernel library")
+        assert last.endswith("Correct or unset JGS_KERNELS.")
 
 
 def test_the_doctor_says_in_one_line_that_nobody_reads_on():
     """As with `jgs doctor | head -1`."""
     reader, writer = os.pipe()
     os.close(reader)
-    argv = [sys.executable, "-m", "jgs.doctor"]
+    argv = [quick_python(), "-m", "jgs.doctor"]
     cut = subprocess.run(argv, stdout=writer, stderr=subprocess.PIPE, text=True)
     os.close(writer)
     assert cut.returncode == 2

@@ -43,47 +43,45 @@ MODULES = {
 def _imports(tree: ast.AST):
     """The jgs modules that a file imports, each with its line and the function that imports
     it."""
-    inside = {
-        id(node): function
-        for function in ast.walk(tree)
-        if isinstance(function, ast.FunctionDef)
-        for node in ast.walk(function)
-    }
+    functions = [each for each in ast.walk(tree) if isinstance(each, ast.FunctionDef)]
+    inside = {id(node): function for function in functions for node in ast.walk(function)}
     for node in ast.walk(tree):
         names = []
-        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "jgs":
-            names = [
-                f"{node.module}.{a.name}"
-                if f"{node.module}.{a.name}" in MODULES
-                else node.module
-                for a in node.names
-            ]
+        if isinstance(node, ast.ImportFrom):
+            of = [f"{node.module}.{alias.name}" for alias in node.names]
+            names = [name if name in MODULES else node.module for name in of]
         elif isinstance(node, ast.Import):
-            names = [a.name for a in node.names if a.name.split(".")[0] == "jgs"]
+            names = [alias.name for alias in node.names]
         for name in names:
-            yield name, node.lineno, inside.get(id(node))
+            if name and name.split(".")[0] == "jgs":
+                yield name, node.lineno, inside.get(id(node))
 
 
-@pytest.mark.parametrize("file", FILES, ids=str)
-def test_imports_go_downwards(file):
-    own, text = file.parts[0].removesuffix(".py"), (JGS / file).read_text()
-    lines = text.splitlines()
-    for name, line, function in _imports(ast.parse(text)):
-        package = ([*name.split("."), ""])[1]
-        if package in LEVEL and package != own:
-            assert LEVEL[package] < LEVEL[own], f"{file}:{line} imports {name}, which is above"
-        if function is not None:
-            # Only for start-up time, and the function says so where it does it.
-            said = " ".join(lines[function.lineno - 1 : function.end_lineno]).lower()
-            assert "slow import" in said or "only now" in said, f"{file}:{line}: a late import"
+@pytest.fixture(scope="module")
+def imported():
+    """The imports of each module."""
+    texts = {module: (JGS / file).read_text() for module, file in MODULES.items()}
+    return {module: list(_imports(ast.parse(text))) for module, text in texts.items()}
 
 
-def test_no_circle():
+def test_imports_go_downwards(imported):
+    for module, file in MODULES.items():
+        own, lines = module.split(".")[1], (JGS / file).read_text().splitlines()
+        for name, line, function in imported[module]:
+            package = ([*name.split("."), ""])[1]
+            if package in LEVEL and package != own:
+                assert LEVEL[package] < LEVEL[own], f"{file}:{line}: {name} is above"
+            if function is not None:
+                # Only for start-up time, and the function says so where it does it.
+                said = " ".join(lines[function.lineno - 1 : function.end_lineno]).lower()
+                assert "slow import" in said or "only now" in said, f"{file}:{line}: is late"
+
+
+def test_no_circle(imported):
     """No two modules import each other while they are loaded, directly or by way of others."""
     edges = {}
-    for module, file in MODULES.items():
-        imported = _imports(ast.parse((JGS / file).read_text()))
-        targets = {name for name, _, function in imported if function is None}
+    for module, names in imported.items():
+        targets = {name for name, _, function in names if function is None}
         edges[module] = sorted((targets & set(MODULES)) - {module})
     done, path = set(), []
 

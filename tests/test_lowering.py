@@ -1,7 +1,6 @@
 """Programs for GPU and TPU lower on this machine, without host callbacks or CPU kernels."""
 
 import subprocess
-import sys
 from functools import partial
 
 import jax
@@ -10,6 +9,7 @@ import numpy as np
 import pytest
 from columns import batch_with_columns, edge_graph, edge_model
 from flax import nnx
+from forks import quick_python
 
 from jgs import kernels, ops
 from jgs.dist.rows.picked import route_rows
@@ -84,12 +84,6 @@ def training(model, graph):
     return train, (state, KEY, graph, features, labels, jnp.arange(8))
 
 
-@pytest.mark.parametrize("model", ["sage", "sage, direct", "gcn", "gat", "edges"])
-def test_sampling_features_and_a_training_step(model, graph):
-    train, arguments = training(model, graph)
-    list(lowered(train, *arguments))
-
-
 def sampling(sampler, graph):
     """The jitted functions of samplers have jitted functions inside."""
     seeds = jnp.arange(8).reshape((4, 2) if isinstance(sampler, Seal) else 8)
@@ -120,33 +114,29 @@ PROGRAMS = {
     "ladies": partial(sampling, Ladies((9,))),
     "shadow": partial(sampling, Shadow((2,))),
     "seal": partial(sampling, Seal((2,))),
-    "training": partial(training, "gat"),
-    "training, direct": partial(training, "sage, direct"),
+    **{f"training, {m}": partial(training, m) for m in ("gat", "sage, direct", "gcn", "edges")},
     "ranks": asking,
 }
 
 
 _CASE = jax.make_user_context()  # JAX reuses no function that was traced with another value
+CASES = [(name, True) for name in PROGRAMS] + [("neighbors", False), ("ranks", False)]
 
 
-@pytest.mark.parametrize("first", [True, False], ids=["host first", "host second"])
-@pytest.mark.parametrize("name", PROGRAMS)
-def test_a_trace_for_this_host_is_only_used_there(name, first, graph):
+@pytest.mark.parametrize(("name", "host_first"), CASES)
+def test_a_trace_for_this_host_is_only_used_there(name, host_first, graph):
     """Neither that of the program itself, nor those of the functions inside."""
-    with _CASE((name, first)):
-        check_that_a_trace_is_only_used_there(*PROGRAMS[name](graph), first)
-
-
-def check_that_a_trace_is_only_used_there(function, arguments, first):
-    program = jax.jit(function)
-    for host_only in (first, not first):
-        with kernels.this_host_only(host_only):
-            traced = program.trace(*arguments)
-        everywhere = "platform_index" in str(traced.jaxpr)
-        assert everywhere == (kernels.available() and not host_only)
-        if first and not host_only:  # other tests lower what comes first
-            list(lowered(program, *arguments))
-        assert ("jgs_" in traced.lower().as_text()) == kernels.available()
+    with _CASE((name, host_first)):
+        function, arguments = PROGRAMS[name](graph)
+        program = jax.jit(function)
+        for host_only in (host_first, not host_first):
+            with kernels.this_host_only(host_only):
+                traced = program.trace(*arguments)
+            everywhere = "platform_index" in str(traced.jaxpr)
+            assert everywhere == (kernels.available() and not host_only)
+            if host_first and not host_only:
+                list(lowered(program, *arguments))
+            assert ("jgs_" in traced.lower().as_text()) == kernels.available()
 
 
 def test_a_handler_of_another_platform_is_one_line(graph):
@@ -173,7 +163,7 @@ for platform, has in (("cuda", ["jgs_gather"]), ("tpu", []), ("cpu", None)):
     found = [name for name in kernels.HANDLERS if f"@{name}(" in text]
     assert found == has or (has is None and len(found) > 1), (platform, found)
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    done = subprocess.run([quick_python(), "-c", code], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
 
 

@@ -2,7 +2,6 @@
 
 import json
 import math
-import shutil
 
 import jax
 import numpy as np
@@ -13,7 +12,7 @@ import benchmarks.plan.__main__ as plan
 import jgs
 from benchmarks.plan import cost
 from benchmarks.plan.cost import Constants, Draw, Network, Workload
-from benchmarks.plan.shapes import Degrees, expected_draw, lognormal_degrees
+from benchmarks.plan.shapes import Degrees, expected_draw
 from benchmarks.plan.trial import measured_draw
 from jgs.data import Dataset
 from jgs.dist.communicators.mesh import Mesh
@@ -27,7 +26,6 @@ from jgs.train.loop.step import init_state, make_optimizer, make_train_step
 from jgs.train.tasks.task import open_job
 
 N, F, C, SEEDS, BATCH, FANOUTS, HIDDEN = 4000, 16, 5, 1200, 100, (4, 3, 3), 8
-SPLITS = ("train", "val", "test")
 FAST = Constants(1e-8, 2e-8, 4e9, 5e10)
 NET = Network(25e9 / 8, 50e-6)
 
@@ -78,7 +76,12 @@ def counted(parts, mode, cache):
 
 
 @pytest.mark.parametrize(
-    ("mode", "run"), [("hybrid", "none"), ("vanilla", "none"), ("cached", "planned")]
+    ("mode", "run"),
+    [
+        ("hybrid", "none"),
+        ("vanilla", "none"),
+        pytest.param("cached", "planned", marks=pytest.mark.slow),
+    ],
 )
 def test_bytes_and_rounds_of_a_run(parts, mode, run, capsys):
     rounds, num_bytes = counted(parts, "vanilla" if mode == "vanilla" else "hybrid", run)
@@ -103,34 +106,22 @@ def test_bytes_by_hand():
     assert cost.request_rows(1000) == 1024
 
 
-def test_one_rank_sends_nothing():
-    draw = Draw((50.0, 100.0), (60.0, 150.0), (0.0,), (0.0,), 0, 0, 0.0, 1.0)
+def test_memory_and_traffic_by_mode():
     work = Workload("w", 1000, 9000, 16, 4, 5, 100, 10, Neighbors((5, 5)), 8)
-    for mode in cost.MODES:
-        result = cost.cost(work, draw, FAST, NET, 1, mode)
+    draw = Draw((50.0, 100.0), (60.0, 150.0), (0.0,), (0.0,), 30, 0, 0.0, 0.25)
+    for mode in cost.MODES:  # one rank sends nothing
+        result = cost.cost(work, draw._replace(share=1.0), FAST, NET, 1, mode)
         assert (result.rounds, result.bytes, result.network_seconds) == (0, 0, 0)
         assert result.memory["features"] == 1000 * 16 * 4
-        assert result.memory["topology"] == 8 * 1001 + 4 * 9000
-    assert result.memory["cache"] == 4 * 1000  # the counts of a planned cache, without a row
-
-
-def test_the_trial_cache_is_bounded():
-    work = Workload("w", 1000, 9000, 16, 4, 5, 100, 10, Neighbors((5, 5)), 8)
-    draw = Draw((50.0, 100.0), (60.0, 150.0), (0.0,), (0.0,), 30, 0, 0.0, 0.5)
+        topology = cost.cost(work, draw, FAST, NET, 4, mode).memory["topology"]
+        assert topology == 8 * 1001 + (9000 if mode == "vanilla" else 4 * 9000)
     hybrid = cost.cost(work, draw, FAST, NET, 4, "hybrid").memory["cache"]
     assert hybrid == 3 * 64 * 16 * 4 + 4 * 1000  # 64 rows of each other rank, and 1000 places
     wide = work._replace(num_features=1 << 20)
     assert cost.cost(wide, draw, FAST, NET, 4, "vanilla").memory["cache"] == (64 << 20) + 4000
 
 
-def test_topology_is_split_in_vanilla_mode_only():
-    work = Workload("w", 1000, 9000, 16, 4, 5, 100, 10, Neighbors((5, 5)), 8)
-    draw = expected_draw(work, lognormal_degrees(1000, 9000), 4)
-    sizes = {m: cost.cost(work, draw, FAST, NET, 4, m).memory["topology"] for m in cost.MODES}
-    assert sizes["hybrid"] == sizes["cached"] == 8 * 1001 + 4 * 9000
-    assert sizes["vanilla"] == 8 * 1001 + 9000
-
-
+@pytest.mark.slow
 def test_expected_draw_of_a_random_graph():
     """Where the approximation's assumptions hold, sampling finds the same number."""
     rng = np.random.default_rng(0)
@@ -147,47 +138,18 @@ def test_expected_draw_of_a_random_graph():
         np.testing.assert_allclose(
             getattr(expected, name), getattr(measured, name), rtol=0.1, err_msg=name
         )
-    assert measured.cache_rows == 5000
-    assert expected.cache_rows == pytest.approx(5000, abs=1)
-
-
-def test_a_cache_of_everything_serves_everything():
-    work = Workload("w", 1000, 9000, 16, 4, 5, 500, 10, Neighbors((5, 5)), 8)
-    degrees = lognormal_degrees(1000, 9000)
-    assert degrees.nodes.sum() == pytest.approx(1000)
-    assert degrees.nodes @ degrees.degree == pytest.approx(9000)
-    hits = [expected_draw(work, degrees, 2, rows).hit for rows in (0, 50, 200, 1000)]
-    assert hits[0] == 0
-    assert hits[-1] == pytest.approx(1)
-    assert all(math.isfinite(h) for h in hits)
-    assert hits == sorted(hits)
+    assert expected.cache_rows == pytest.approx(measured.cache_rows, abs=1)
 
 
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
         ([], "--dataset and --partition"),
-        (["--dataset", "cora", "--shape-only"], "--shape-only"),
-        (["--dataset", "MAG240M", "--machines", "0"], "--machines"),
-        (["--dataset", "MAG240M", "--fanouts", "0"], "fanout"),
-        (["--dataset", "MAG240M", "--wire", "int8"], "--wire"),
-        (["--dataset", "synthetic", "--machines", "999999"], "training nodes for a batch"),
-        (["--dataset", "MAG240M", "--machines", "1", "--batch-size", "1200000"], "for a batch"),
         (["--dataset", "MAG240M", "--machines", "9" * 300], "--machines must be from 1 to"),
-        (["--dataset", "MAG240M", "--hidden", "9" * 300], "--hidden must be from 1 to"),
-        (["--dataset", "MAG240M", "--gbits", "1e-320"], "--gbits must be from 1e-09 to"),
-        (["--dataset", "MAG240M", "--gbits", "nan"], "--gbits must be from 1e-09 to"),
-        (["--dataset", "MAG240M", "--latency-us", "inf"], "--latency-us must be from 0 to"),
-        (["--dataset", "MAG240M", "--cut", "1e300"], "--cut must be from 1e-09 to 1"),
-        (["--dataset", "MAG240M", "--ns-per-edge", "0"], "--ns-per-edge must be from"),
-        (["--dataset", "MAG240M", "--machines", "1048576"], "nodes for a batch"),
+        (["--dataset", "synthetic", "--machines", "999999"], "training nodes for a batch"),
         (["--dataset", "synthetic", "--cut", "0.5"], "--cut must be used with a published"),
-        (["--partition", "PARTS", "--cut", "0.5"], "--cut must be used with a published"),
-        (["--partition", "PARTS", "--root", "data"], "--root must be used with --dataset"),
-        (["--partition", "PARTS", "--data-options", "seed=1"], "--data-options must be used"),
         # 600 seeds in each part, 1,200 in all.
         (["--partition", "PARTS", "--machines", "2", "--batch-size", "601"], "of at least 600"),
-        (["--partition", "PARTS", "--machines", "1", "--batch-size", "51"], "batches of 51"),
         (["--partition", "PARTS", "--machines", "3", "--batch-size", "401"], "of 401"),
     ],
 )
@@ -199,58 +161,16 @@ def test_bad_input(parts, arguments, words, capsys):
     assert words in line
 
 
-def test_damaged_parts_are_one_line(parts, tmp_path, capsys):
-    copy = tmp_path / "parts"
-    shutil.copytree(parts, copy)
-    path = copy / "part-00000" / "train_idx.npy"
-    path.write_bytes(path.read_bytes()[:-4] + b"\xff" * 4)
-    assert plan.main(["--partition", str(copy), "--machines", "2", "--batch-size", "10"]) == 2
-    (line,) = capsys.readouterr().err.splitlines()
-    assert "train_idx.npy must have the manifest's checksum" in line
-
-
-def test_of_the_default_machines_those_that_can_train(parts, capsys):
-    arguments = ["--partition", str(parts), "--batch-size", "100", "--fanouts", "2", "2"]
-    arguments += ["--hidden", "8", "--gbits", "25", "--ns-per-edge", "10"]
-    arguments += ["--ns-per-edge-vanilla", "20", "--row-gbytes", "4", "--gflops", "50"]
-    assert plan.main(arguments) == 0
-    results = json.loads(capsys.readouterr().out)["results"]
-    assert {r["machines"] for r in results} == {2, 4, 8}  # 12 batches in all
-
-
-def test_a_graph_without_edges_costs_something(tmp_path, capsys):
-    arrays = {f"{k}_idx": np.arange(10, dtype=np.int32) + 10 * i for i, k in enumerate(SPLITS)}
-    np.savez(
-        tmp_path / "data.npz",
-        edge_index=np.zeros((2, 0), np.int32),
-        features=np.ones((30, 4), np.float32),
-        labels=np.arange(30, dtype=np.int32) % 3,
-        num_nodes=np.int64(30),
-        num_classes=np.int64(3),
-        **arrays,
-    )
-    arguments = ["--dataset", str(tmp_path / "data.npz"), "--machines", "1", "--gbits", "25"]
-    assert plan.main([*arguments, "--batch-size", "5", "--fanouts", "3", "--hidden", "4"]) == 0
-    result = json.loads(capsys.readouterr().out)
-    assert result["workload"]["num_edges"] == 0
-    assert all(row["cpu_seconds"]["sampling"] == 0 for row in result["results"])
-    assert all(row["epoch_seconds"] > 0 for row in result["results"])
-
-
+@pytest.mark.slow
 def test_a_data_set_is_sampled_and_this_machine_measured(capsys):
     arguments = ["--dataset", "synthetic", "--data-options", "num_nodes=500", "num_edges=3000"]
     arguments += ["--machines", "1", "3", "--batch-size", "20", "--fanouts", "3", "-1"]
     arguments += ["--hidden", "8"]
     assert plan.main([*arguments, "--gbits", "25", "100"]) == 0
-    out, err = capsys.readouterr()
-    result = json.loads(out)
+    result = json.loads(capsys.readouterr().out)
     assert len(result["results"]) == 2 * 2 * len(cost.MODES)
     assert all(0 < value < math.inf for value in result["constants"].values())
     rows = {(r["machines"], r["gbits"], r["mode"]): r for r in result["results"]}
     slow, fast = rows[3, 25.0, "hybrid"], rows[3, 100.0, "hybrid"]
     assert slow["bytes"] == fast["bytes"] > 0
     assert slow["epoch_seconds"] > fast["epoch_seconds"]
-    assert rows[1, 25.0, "hybrid"]["bytes"] == 0
-    assert "synthetic" in err
-    assert result["partitioning_bytes"]["metis"] > result["partitioning_bytes"]["ldg"] > 0
-    assert "python -m jgs.partition takes, by --method: metis 0." in err

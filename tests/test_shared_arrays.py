@@ -5,7 +5,7 @@ import jax
 import numpy as np
 import pytest
 
-from jgs import Graph, NodeIds, ops
+from jgs import NodeIds, ops
 from jgs.data import Dataset
 from jgs.graph.device import aligned_empty
 from jgs.sampling import FastGCN, Labor, Neighbors, PinSage, Seal, Shadow, Subgraph, Walk
@@ -27,24 +27,15 @@ def graph(make_graph):
     return make_graph(N, 200)
 
 
-@pytest.mark.parametrize("dtype", [np.int32, np.int64])
-@pytest.mark.parametrize(
-    "sampler",
-    [
-        Neighbors((2,)),
-        Labor((2,)),
-        PinSage((2,), 2, 2),
-        FastGCN((4,)),
-        Subgraph(9),
-        Shadow((2,)),
-        Seal((2,)),
-        Walk(2),
-    ],
-    ids=lambda sampler: type(sampler).__name__,
-)
-def test_a_batch_keeps_its_seeds(sampler, dtype, graph):
+SAMPLERS = [Neighbors((2,)), Labor((2,)), PinSage((2,), 2, 2), FastGCN((4,)), Subgraph(9)]
+SAMPLERS += [Shadow((2,)), Seal((2,)), Walk(2)]
+
+
+@pytest.mark.parametrize("sampler", SAMPLERS, ids=lambda sampler: type(sampler).__name__)
+def test_a_batch_keeps_its_seeds(sampler, graph):
+    """int64 seeds are copied anyway, since JAX has int32."""
     given = np.arange(16).reshape((8, 2) if isinstance(sampler, Seal) else 16)
-    buffer = aligned(given, dtype)
+    buffer = aligned(given)
     room = () if isinstance(sampler, Walk) else (None,)
     drawn = sampler.sample(KEY, graph, sampler.init(graph), buffer, *room)
     roots = drawn.nodes[:, 0] if isinstance(sampler, Walk) else drawn.seeds
@@ -86,7 +77,3 @@ def test_large_arrays_are_read_in_place_and_only_read(graph):
         assert np.shares_memory(array, features)
         assert not np.asarray(array).flags.writeable
     assert features.flags.writeable
-    for documented in (Dataset.from_arrays, Graph.with_node_columns, Graph):
-        text = " ".join(documented.__doc__.split())
-        assert "used in place" in text
-        assert "do not change them afterwards" in text

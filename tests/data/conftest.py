@@ -1,13 +1,8 @@
 """Nothing here may touch the real network: every address points at a closed local port."""
 
-import contextlib
-import os
-from pathlib import Path
-
 import numpy as np
 import pytest
 
-from jgs import InputError
 from jgs.data.formats import ogb, planetoid
 
 
@@ -16,31 +11,6 @@ def _no_network(monkeypatch):
     monkeypatch.setenv("no_proxy", "127.0.0.1")
     monkeypatch.setattr(ogb, "ADDRESS", "http://127.0.0.1:9/ogb")
     monkeypatch.setattr(planetoid, "ADDRESS", "http://127.0.0.1:9/planetoid")
-
-
-@pytest.fixture
-def may_refuse():
-    """`with may_refuse():` lets an `InputError` pass, if its message is one line."""
-
-    @contextlib.contextmanager
-    def context():
-        message = ""
-        try:
-            yield
-        except InputError as error:
-            message = str(error)
-        assert "\n" not in message
-
-    return context
-
-
-@pytest.fixture
-def real_data() -> Path:
-    default = Path(__file__).parents[3] / "shared" / "data"
-    folder = Path(os.environ.get("JGS_TEST_DATA", default))
-    if not (folder / "cora.npz").is_file():
-        pytest.skip(f"no real data sets in {folder}; set JGS_TEST_DATA")
-    return folder
 
 
 @pytest.fixture

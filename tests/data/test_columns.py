@@ -6,10 +6,9 @@ import json
 import jax
 import numpy as np
 import pandas
-import pytest
+from folders import cases, in_order, made, refused, splits, write
 
 import jgs
-from jgs import InputError
 from jgs.data import FeatureColumns, load, split_nodes
 from jgs.data.plain import load_plain
 from jgs.partition.__main__ import main as partition
@@ -27,17 +26,10 @@ NODES = {
     "name": [f"n{i}" for i in range(6)],
     "serial": range(6),
 }
+EDGES = {"src": range(6), "dst": [1, 2, 3, 4, 5, 0]}
 ENCODE = {"age": "standard", "zip": "category", "name": "hash:4", "serial": "drop"}
 SPLITS = ("train", "val", "test")
-
-
-@pytest.fixture
-def folder(tmp_path):
-    pandas.DataFrame(NODES).to_csv(tmp_path / "nodes.csv", index=False)
-    pandas.DataFrame({"src": range(6), "dst": [1, 2, 3, 4, 5, 0]}).to_csv(
-        tmp_path / "edges.csv", index=False
-    )
-    return tmp_path
+folder = made(".", {"nodes.csv": NODES, "edges.csv": EDGES})
 
 
 def test_each_kind_is_fitted_on_training_rows_and_kept(folder, tmp_path):
@@ -59,7 +51,7 @@ def test_each_kind_is_fitted_on_training_rows_and_kept(folder, tmp_path):
     assert column["zip missing"] == [0, 0, 0, 0, 0, 1]
     assert column["member"] == [1, 0, 0, 1, 1, 1]
     # `printf n0 | b2sum -l 64` begins with 29, n1's with d9 and so on: modulo 4.
-    assert rows[:, -4:].argmax(axis=1).tolist() == HASHED
+    assert rows[:, -4:].argmax(axis=1).tolist() == [1, 1, 2, 0, 0, 1]
     assert rows[:, -4:].sum() == 6
 
     data.save(tmp_path / "saved")
@@ -70,15 +62,6 @@ def test_each_kind_is_fitted_on_training_rows_and_kept(folder, tmp_path):
     new = {"age": [25], "zip": ["77"], "joined": ["2020-01-04"], "member": [False], "name": "x"}
     got = kept.encode({name: np.array([v[0]], object) for name, v in new.items()})
     assert got[0, :10].tolist() == [2, 0, 0, 0, 0, 0, 5, 0, 0, 0]
-
-    flags = f"--fanouts 2 --batch-size 2 --epochs 1 --no-progress --run-dir {tmp_path}/run"
-    argv = ["--dataset", str(folder), "--data-options", f"encode={text}", *flags.split()]
-    assert train(argv) == 0
-    run = jgs.open_run(tmp_path / "run", progress=False)  # it has them too, for new rows
-    assert run.feature_columns == kept
-
-
-HASHED = [1, 1, 2, 0, 0, 1]
 
 
 def test_what_nothing_is_said_of(folder):
@@ -104,45 +87,33 @@ def test_what_nothing_is_said_of(folder):
     assert np.array_equal(halves.feature_columns.encode(table), halves.features)
 
 
-@pytest.mark.parametrize(
-    ("options", "says"),
-    [
-        ({"encode": "age:onehot"}, "must be NAME:KIND, with a kind of number, standard"),
-        ({"encode": "age:number:3"}, "or hash:K of K columns; got 'age:number:3'"),
-        ({"encode": {"aeg": "drop"}}, "nodes.csv must have a column 'aeg'"),
-        ({"encode": "label:drop"}, "nodes.csv must have a column 'label'"),
-        ({"encode": "name:number"}, "must be numbers; got 'n0' in row 0. Give it the kind cat"),
-        ({"encode": "name:date"}, "must be dates; got n0 at row with one 0"),
-        ({"encode": "serial:date"}, "must be dates; got numbers. Give it the kind number"),
-        ({"max_categories": 0}, "max_categories must be 1 or more"),
-        ({"split": "0.5,0.5"}, "must be three shares with commas between; got '0.5,0.5'"),
-        ({"split": "0.5,0.5,0.5"}, "must be at most 1 together, and train above 0"),
-        ({"stratify": True}, "stratify must be beside the option split"),
-    ],
+@cases(
+    "options, says",
+    ({"encode": "age:onehot"}, "must be NAME:KIND, with a kind of number, standard"),
+    ({"encode": "age:number:3"}, "or hash:K of K columns; got 'age:number:3'"),
+    ({"encode": {"aeg": "drop"}}, "nodes.csv must have a column 'aeg'"),
+    ({"encode": "label:drop"}, "nodes.csv must have a column 'label'"),
+    ({"encode": "name:number"}, "must be numbers; got 'n0' in row 0. Give it the kind cat"),
+    ({"encode": "name:date"}, "must be dates; got n0 at row with one 0"),
+    ({"encode": "serial:date"}, "must be dates; got numbers. Give it the kind number"),
+    ({"max_categories": 0}, "max_categories must be 1 or more"),
+    ({"split": "0.5,0.5"}, "must be three shares with commas between; got '0.5,0.5'"),
+    ({"split": "0.5,0.5,0.5"}, "must be at most 1 together, and train above 0"),
+    ({"stratify": True}, "stratify must be beside the option split"),
 )
 def test_wrong_options_are_refused_in_one_line(folder, options, says):
-    with pytest.raises(InputError) as caught:
-        load(folder, **options)
-    assert says in str(caught.value)
-    assert "\n" not in str(caught.value)
+    refused(says, load, folder, **options)
 
 
 def test_other_rows_must_fit():
     fitted = FeatureColumns.fit({"x": np.array([1.0, 2.0]), "v": np.eye(2)}, {"x": "standard"})
-    for table, says in (
-        ({"v": np.eye(2)}, "must have a column 'x'"),
-        (
-            {"x": np.array([np.nan, 1]), "v": np.eye(2)},
-            "a value in every row*got none at row 0",
-        ),
-        ({"x": np.ones(2), "v": np.eye(3)[:2]}, "must have 2 numbers a row; got 3"),
-    ):
-        with pytest.raises(InputError) as caught:
-            fitted.encode(table, "new")
-        for piece in says.split("*"):
-            assert piece in str(caught.value)
-    with pytest.raises(InputError, match="feature columns must be as"):
-        FeatureColumns.from_json({"columns": [{"name": "x"}]})
+    none = {"x": np.array([np.nan, 1]), "v": np.eye(2)}
+    refused("must have a column 'x'", fitted.encode, {"v": np.eye(2)}, "new")
+    refused("a value in every row*got none at row 0", fitted.encode, none, "new")
+    other = {"x": np.ones(2), "v": np.eye(3)[:2]}
+    refused("must have 2 numbers a row; got 3", fitted.encode, other, "new")
+    columns = {"columns": [{"name": "x"}]}
+    refused("feature columns must be as", FeatureColumns.from_json, columns)
 
 
 def test_a_stratified_split_has_each_class_in_its_share(folder):
@@ -166,44 +137,35 @@ def test_a_stratified_split_has_each_class_in_its_share(folder):
     assert [by_name[name].size for name in SPLITS] == [67, 22, 22]
     some = split_nodes(jax.random.key(1), labels, train=0.1, val=0, test=0.1, stratify=True)
     assert [some[name].size for name in SPLITS] == [11, 0, 11]
-    with pytest.raises(InputError, match="one class each; got several labels a node"):
-        split_nodes(jax.random.key(0), np.eye(4), stratify=True)
+    key, says = jax.random.key(0), "one class each; got several labels a node"
+    refused(says, split_nodes, key, np.eye(4), stratify=True)
 
     data = load(folder, split="0.5,0.25,0.25", stratify=True, split_seed=3, encode="age:drop")
     drawn = split_nodes(
         jax.random.key(3), data.labels, train=0.5, val=0.25, test=0.25, stratify=True
     )
-    assert data.train_idx.tolist() == drawn["train"].tolist() != [0, 1, 2]
+    assert splits(data) == [drawn[name].tolist() for name in SPLITS]
     assert sorted(data.labels[data.train_idx].tolist()) == [0, 1]  # 1.5, 0.75 and 0.75 of 3
-    direct = jgs.data.Dataset.from_arrays(data.graph, data.features, data.labels, drawn)
-    assert np.array_equal(direct.test_idx, data.test_idx)
 
 
 def test_columns_of_edges(folder):
-    edges = {
-        "src": range(6),
-        "dst": [1, 2, 3, 4, 5, 0],
+    edges = EDGES | {
         "kind": ["a", "b", "a", None, "b", "b"],
         "since": [*DAYS[:2], "2020-01-02", *DAYS[3:]],
         "code": list("uvwxyz"),
         "split": ["train"] * 2 + ["test"] * 4,
     }
-    pandas.DataFrame(edges).to_csv(folder / "edges.csv", index=False)
-    with pytest.raises(InputError, match=r"'kind' must be numbers; .*edges\.kind:category, or"):
-        load(folder)
+    write(folder, {"edges.csv": edges})
+    refused("'kind' must be numbers; *edges.kind:category, or", load, folder)
     options = {"encode": "edges.kind:category,edges.since:date,edges.code:drop,serial:drop"}
     for graph in (load(folder, **options).graph, load_plain(folder, "", **options).graph):
-        at = np.asarray(graph.edge_order)
-        columns = {name: np.empty_like(c) for name, c in graph.edge_columns.items()}
-        for name, column in graph.edge_columns.items():
-            columns[name][at] = column
+        columns = {name: in_order(graph, c) for name, c in graph.edge_columns.items()}
         assert sorted(columns) == ["kind", "since", "split"]
         assert columns["since"].tolist() == [-1, 1, 1, 3, 7, 7]
         assert columns["kind"].tolist() == [
             *([1, 0, 0], [0, 1, 0], [1, 0, 0], [0, 0, 1], [0, 1, 0], [0, 1, 0])
         ]
-    with pytest.raises(InputError, match="must have a column 'colour'"):
-        load(folder, encode="edges.colour:drop")
+    refused("must have a column 'colour'", load, folder, encode="edges.colour:drop")
 
 
 def test_splits_of_a_saved_data_set_are_drawn(folder, tmp_path):
@@ -212,46 +174,35 @@ def test_splits_of_a_saved_data_set_are_drawn(folder, tmp_path):
     key = jax.random.key(3, impl="threefry2x32")
     want = split_nodes(key, data.labels, train=0.4, val=0.3, test=0.3, stratify=True)
     options = {"split": "0.4,0.3,0.3", "stratify": True, "split_seed": 3}
-    drawn, other = load(tmp_path / "saved", **options), load(tmp_path / "saved", split="1,0,0")
-    for name in SPLITS:
-        assert np.array_equal(getattr(drawn, f"{name}_idx"), want[name])
-        assert np.array_equal(
-            getattr(load_plain(tmp_path / "saved", "", **options), f"{name}_idx"), want[name]
-        )
-    assert [len(getattr(other, f"{name}_idx")) for name in SPLITS] == [6, 0, 0]
+    drawn = load(tmp_path / "saved", **options)
+    for found in (drawn, load_plain(tmp_path / "saved", "", **options)):
+        assert splits(found) == [want[name].tolist() for name in SPLITS]
     assert np.array_equal(drawn.labels, data.labels)
+    assert [*map(len, splits(load(tmp_path / "saved", split="1,0,0")))] == [6, 0, 0]
     # Whole numbers are no classes here, so those below 0 are in a split too.
     arrays = (data.graph, np.asarray(data.features), np.arange(6.0) - 3)
-    splits = {"train": np.arange(6)}
-    numbers = jgs.data.Dataset.from_arrays(*arrays, splits, label_kind="number")
+    train = {"train": np.arange(6)}
+    numbers = jgs.data.Dataset.from_arrays(*arrays, train, label_kind="number")
     numbers.save(tmp_path / "numbers")
-    found = load(tmp_path / "numbers", split="0.5,0.5,0")
-    assert [len(getattr(found, f"{name}_idx")) for name in SPLITS] == [3, 3, 0]
-    with pytest.raises(InputError, match="stratified split must be of nodes with one class"):
-        load(tmp_path / "numbers", split="0.5,0.5,0", stratify=True)
+    options = {"split": "0.5,0.5,0"}
+    assert [*map(len, splits(load(tmp_path / "numbers", **options)))] == [3, 3, 0]
+    says = "stratified split must be of nodes with one class"
+    refused(says, load, tmp_path / "numbers", **options, stratify=True)
     at = np.arange(20)
     table = jgs.data.LabelTable.from_arrays(at % 6, at, at % 2)
     dataclasses.replace(data, label_table=table).save(tmp_path / "moments")
-    with pytest.raises(InputError, match=r"for labels of nodes; got .* moments"):
-        load(tmp_path / "moments", split="0.5,0.5,0")
+    refused("for labels of nodes; got * moments", load, tmp_path / "moments", **options)
 
 
-@pytest.fixture
-def town(tmp_path):
+def test_what_columns_of_edges_became_is_kept(tmp_path):
     """40 people with ages and towns, who know each other in several ways."""
-    (folder := tmp_path / "town").mkdir()
     rng = np.random.default_rng(0)
     people = {"id": range(40), "label": list("ab") * 20, "age": rng.integers(9, 90, 40)}
     people |= {"split": ["train", "train", "val", "test"] * 10, "town": list("xyzuv") * 8}
-    pandas.DataFrame(people).to_csv(folder / "nodes.csv", index=False)
     src, step = np.tile(np.arange(40), 4), np.repeat([1, 3, 7, 11], 40)
     knows = {"src": src, "dst": (src + step) % 40, "km": rng.random(160)}
     knows |= {"id": [f"e{i}" for i in range(160)], "way": rng.choice(["a", "b", None], 160)}
-    pandas.DataFrame(knows).to_csv(folder / "edges.csv", index=False)
-    return folder
-
-
-def test_what_columns_of_edges_became_is_kept(town, tmp_path):
+    town = write(tmp_path / "town", {"nodes.csv": people, "edges.csv": knows})
     encode = "town:hash:3,age:standard,edges.km:standard,edges.way:category,edges.id:drop"
     data, table = load(town, encode=encode), pandas.read_csv(town / "edges.csv")
     became = data.edge_feature_columns
@@ -259,7 +210,7 @@ def test_what_columns_of_edges_became_is_kept(town, tmp_path):
     assert {c.name: c.becomes for c in became.columns}["id"] == "drop"
     own = became.encode_each(table)
     for name, column in data.graph.edge_columns.items():
-        assert np.array_equal(own[name][np.asarray(data.graph.edge_order)], column)
+        assert np.array_equal(own[name], in_order(data.graph, column))
     assert sorted(own) == sorted(data.graph.edge_columns) == ["km", "way"]
     assert np.array_equal(became.encode(table), np.column_stack([own["km"], own["way"]]))
     new = became.encode_each({"km": np.array([table.km.mean()]), "way": np.array(["c"])})
@@ -276,12 +227,10 @@ def test_what_columns_of_edges_became_is_kept(town, tmp_path):
     given = ["--dataset", str(town), "--data-options", f"encode={encode}"]
     parts = ["--partition", str(tmp_path / "parts")]
     assert partition([*given, "--parts", "2", "--method", "ldg", "--out", parts[1]]) == 0
-    flags = ["--fanouts", "2", "--batch-size", "4", "--epochs", "1", "--no-progress"]
-    for task in ("nodes", "links"):
-        for of in (given, parts):
-            run_dir = tmp_path / f"{task}_{of[0]}"
-            argv = [*of, "--task", task, *flags, "--run-dir", str(run_dir)]
-            assert train(argv) == 0
-            run = jgs.open_run(run_dir, progress=False)
-            assert run.feature_columns == data.feature_columns
-            assert run.edge_feature_columns == became
+    flags = ["--fanouts", "2", "--hidden", "4", "--batch-size", "16", "--epochs", "1"]
+    for task, of in (("nodes", given), ("links", parts)):
+        run_dir = ["--no-progress", "--run-dir", str(tmp_path / task)]
+        assert train([*of, "--task", task, *flags, *run_dir]) == 0
+        run = jgs.open_run(tmp_path / task, progress=False)
+        assert run.feature_columns == data.feature_columns
+        assert run.edge_feature_columns == became

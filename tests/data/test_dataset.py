@@ -1,12 +1,20 @@
+"""The rules of a data set's arrays. Typed graphs have features of another width, dtype and
+sparsity for each node type, and labels of one type; or one matrix, padded by zeros."""
+
 import dataclasses
 
+import jax
 import numpy as np
 import pytest
 import scipy.sparse
+from folders import cases, is_mapped, refused
 
-from jgs import Graph, InputError, SparseFeatures
-from jgs.data.dataset import Dataset, assemble
-from jgs.graph import as_device
+from jgs import Graph, Schema, SparseFeatures
+from jgs.data import load
+from jgs.data.dataset import Dataset, Plain, assemble
+from jgs.data.padded import padded
+from jgs.graph import TypedFeatures, as_device
+from jgs.train.loop.fingerprint import fingerprint
 
 
 def build(arrays, **changes):
@@ -16,89 +24,69 @@ def build(arrays, **changes):
     return assemble("ring", graph, *kept.values(), **options)
 
 
-def test_a_sound_data_set_keeps_its_arrays(arrays):
-    dataset = build(arrays)
-    np.testing.assert_array_equal(dataset.features, arrays["features"])
-    np.testing.assert_array_equal(dataset.labels, arrays["labels"])
-    assert dataset.num_classes == 3
-    assert not dataset.multilabel
-    assert (dataset.labels.dtype, dataset.train_idx.dtype) == (np.int32, np.int32)
+NUMBERS = np.array([0, 1, 0.5, 0, 1, 2])
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"features": np.ones((5, 3))}, r"one row for every node; got shape \[5, 3\]"),
-        ({"features": np.ones((7, 3))}, r"one row for every node; got shape \[7, 3\]"),
-        ({"features": np.ones(6)}, "matrix of numbers"),
-        ({"features": np.full((6, 3), "x")}, "matrix of numbers"),
-        ({"features": np.where(np.arange(18) == 7, np.nan, 1).reshape(6, 3)}, "in row 2"),
-        ({"features": np.where(np.arange(18) == 16, np.inf, 1).reshape(6, 3)}, "in row 5"),
-        ({"features": np.full((6, 3), 1e300)}, "in row 0"),
-        ({"labels": np.array([0, 1, 2])}, "one for every node"),
-        ({"labels": np.array([0, 1, 2, 0, 1, 9]), "num_classes": 3}, "got 9 at node 5"),
-        ({"labels": np.array([0, 1, -2, 0, 1, 2])}, "got -2 at node 2"),
-        (
-            {"labels": np.array([0, 1, 0.5, 0, 1, 2]), "label_kind": "class"},
-            "whole numbers; got 0.5 at node 2",
-        ),
-        ({"labels": np.array([0, 1, 0.5, 0, 1, 2]), "num_classes": 3}, "with num_classes 1"),
-        ({"labels": np.array([0.5, np.nan, 2, 0, 1, 2])}, r"node 1, which has none \(NaN\)"),
-        ({"labels": np.arange(6), "label_kind": "rank"}, "must be class or number"),
-        ({"labels": np.array([0, 1, 2**40, 0, 1, 2])}, "whole numbers"),
-        ({"labels": np.array([0, -1, 2, 0, 1, 2])}, "node 1, which has none"),
-        ({"labels": np.full((6, 2), 2)}, "must be 0 or 1.* label_kind=number"),
-        ({"labels": np.full((6, 2), 0.5), "label_kind": "class"}, "must be 0 or 1"),
-        ({"labels": np.array([[0.5, np.inf]] * 6)}, "must be finite"),
-        ({"labels": np.array([[0.5, 1]] + [[np.nan] * 2] * 5)}, r"which has none \(NaN\)"),
-        ({"labels": np.ones((6, 2)), "num_classes": 3}, "3 classes"),
-        ({"train_idx": np.array([], np.int32)}, "train split of ring must not be empty"),
-        ({"val_idx": np.array([6])}, "got 6 at position 0"),
-        ({"test_idx": np.array([0, -1])}, "got -1 at position 1"),
-        ({"test_idx": np.array([0, 2**40])}, "test split.* got 1099511627776 at position 1"),
-        ({"val_idx": np.array([2**64 - 1], np.uint64)}, "val split.* got 18446744073709551615"),
-        ({"test_idx": np.array([0.0])}, "test split .* one-dimensional array of node ids"),
-        ({"train_idx": np.ones(6, bool)}, "flatnonzero"),
-        ({"val_idx": np.array([3, 2, 3])}, "each node of ring .* got node 3 2 times in val"),
-        ({"train_idx": np.array([1, 5, 1, 0, 0, 0])}, "got node 0 3 times in train"),
-        ({"test_idx": np.array([4, 3, 2])}, r"node 2 in val and in test \(2 such nodes\)"),
-        ({"test_idx": np.array([5, 1])}, r"node 1 in train and in test \(1 such nodes\)"),
-        ({"labels": np.array([0, 1, 2, 0, 2e9, 2])}, "got 2000000001, .* label of node 4"),
-        ({"num_classes": 2**63}, r"number of classes of ring must be in \[1, 65536\]"),
-        ({"num_classes": 2_000_000_000}, "got 2000000000"),
-        ({"num_classes": 0}, "got 0"),
-        ({"labels": np.ones((6, 0))}, "got 0"),
-    ],
+def at(place, value, dtype=int):
+    """Labels of which one is this."""
+    labels = np.array([0, 1, 2, 0, 1, 2], dtype)
+    labels[place] = value
+    return labels
+
+
+@cases(
+    "changes, says",
+    ({"features": np.ones((5, 3))}, "one row for every node; got shape [5, 3]"),
+    ({"features": np.ones(6)}, "matrix of numbers"),
+    ({"features": np.where(np.arange(18) == 7, np.nan, 1).reshape(6, 3)}, "in row 2"),
+    ({"features": np.full((6, 3), 1e300)}, "in row 0"),
+    ({"labels": np.array([0, 1, 2])}, "one for every node"),
+    ({"labels": at(5, 9), "num_classes": 3}, "got 9 at node 5"),
+    ({"labels": at(2, -2)}, "got -2 at node 2"),
+    ({"labels": NUMBERS, "label_kind": "class"}, "whole numbers; got 0.5 at node 2"),
+    ({"labels": NUMBERS, "num_classes": 3}, "with num_classes 1"),
+    ({"labels": np.array([0.5, np.nan, 2, 0, 1, 2])}, "node 1, which has none (NaN)"),
+    ({"labels": np.arange(6), "label_kind": "rank"}, "must be class or number"),
+    ({"labels": at(2, 2**40)}, "whole numbers"),
+    ({"labels": at(1, -1)}, "node 1, which has none"),
+    ({"labels": np.full((6, 2), 0.5), "label_kind": "class"}, "must be 0 or 1"),
+    ({"labels": np.array([[0.5, np.inf]] * 6)}, "must be finite"),
+    ({"labels": np.array([[0.5, 1]] + [[np.nan] * 2] * 5)}, "which has none (NaN)"),
+    ({"labels": np.ones((6, 2)), "num_classes": 3}, "3 classes"),
+    ({"train_idx": np.array([], np.int32)}, "train split of ring must not be empty"),
+    ({"test_idx": np.array([0, -1])}, "got -1 at position 1"),
+    ({"val_idx": np.array([2**64 - 1], np.uint64)}, "val split* got 18446744073709551615"),
+    ({"train_idx": np.ones(6, bool)}, "flatnonzero"),
+    ({"train_idx": np.array([1, 5, 0, 0])}, "each node of ring * node 0 2 times in train"),
+    ({"test_idx": np.array([4, 3, 2])}, "node 2 in val and in test (2 such nodes)"),
+    ({"labels": at(4, 2e9, float)}, "got 2000000001, * label of node 4"),
+    ({"num_classes": 2**63}, "number of classes of ring must be in [1, 65536]"),
+    ({"labels": np.ones((6, 0))}, "got 0"),
 )
-def test_broken_rules_are_named_in_one_line(arrays, changes, message):
-    with pytest.raises(InputError, match=message) as caught:
-        build(arrays, **changes)
-    assert "\n" not in str(caught.value)
+def test_broken_rules_are_named_in_one_line(arrays, changes, says):
+    refused(says, build, arrays, **changes)
 
 
 def test_a_graph_without_edges_is_taken_with_a_word(arrays, caplog):
     arrays["edge_index"] = np.empty((2, 0), int)
     assert build(arrays).graph.num_edges == 0
-    assert [r.getMessage() for r in caplog.records] == [
-        "ring has no edges: every node is by itself"
-    ]
+    (record,) = caplog.records
+    assert record.getMessage() == "ring has no edges: every node is by itself"
 
 
 def test_check_guards_data_sets_made_by_hand(arrays):
     dataset = build(arrays)
-    for change, message in [
+    for change, says in [
         ({"labels": dataset.labels.astype(np.int64)}, "int32"),
         ({"train_idx": np.array([0])}, "int32"),
         ({"features": as_device(np.ones((6, 3), np.int32))}, "float32 or float16"),
     ]:
-        with pytest.raises(InputError, match=message):
-            dataclasses.replace(dataset, **change).check()
+        refused(says, dataclasses.replace(dataset, **change).check)
     nan = np.ones((6, 3), np.float32)
     nan[4, 1] = np.nan
     broken = dataclasses.replace(dataset, features=as_device(nan))
     assert isinstance(broken.check(values=False), Dataset)
-    with pytest.raises(InputError, match="row 4"):
-        broken.check()
+    refused("row 4", broken.check)
 
 
 def test_sparse_features_stay_sparse_and_are_checked(arrays):
@@ -110,11 +98,9 @@ def test_sparse_features_stay_sparse_and_are_checked(arrays):
     values[-1] = np.nan
     last = int(np.flatnonzero(np.diff(matrix.indptr))[-1])
     broken = dataclasses.replace(dataset.features, values=as_device(values))
-    with pytest.raises(InputError, match=f"row {last}"):
-        dataclasses.replace(dataset, features=broken).check()
+    refused(f"row {last}", dataclasses.replace(dataset, features=broken).check)
     matrix.data[0] = np.inf
-    with pytest.raises(InputError, match="finite"):
-        build(arrays, features=matrix)
+    refused("finite", build, arrays, features=matrix)
 
 
 def test_row_normalisation(arrays):
@@ -122,31 +108,136 @@ def test_row_normalisation(arrays):
     expected = [[0.25, 0.75], [0, 0], [0.5, 0.5], [1, 0], [0, 1], [0.5, 0.5]]
     dense = build(arrays, features=x, normalize_features=True)
     np.testing.assert_allclose(dense.features, expected, rtol=1e-6)
-    sparse = build(
-        arrays, features=scipy.sparse.csr_matrix(x), normalize_features=True
-    ).features
-    parts = tuple(np.asarray(a) for a in (sparse.values, sparse.indices, sparse.indptr))
-    rebuilt = scipy.sparse.csr_matrix(parts, shape=sparse.shape)
-    np.testing.assert_allclose(rebuilt.toarray(), expected, rtol=1e-6)
-    with pytest.raises(InputError, match="must not be negative"):
-        build(arrays, features=-x, normalize_features=True)
+    sparse = build(arrays, features=scipy.sparse.csr_matrix(x), normalize_features=True)
+    found = sparse.features.to_scipy().toarray()
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
+    refused("must not be negative", build, arrays, features=-x, normalize_features=True)
 
 
-def test_labels_in_their_other_forms(arrays):
-    floats = np.array([[0.0], [1], [np.nan], [0], [1], [2]])
-    dataset = build(arrays, labels=floats, val_idx=np.array([3]))
-    np.testing.assert_array_equal(dataset.labels, [0, 1, -1, 0, 1, 2])
-    multi = np.eye(6, 4, dtype=np.int64)
-    dataset = build(arrays, labels=multi)
-    assert dataset.multilabel
-    assert dataset.num_classes == 4
-    assert dataset.labels.dtype == np.float32
+# -- typed graphs ------------------------------------------------------------------------------
+
+COUNTS = {"user": 50, "item": 1200, "shop": 3}
+RNG = np.random.default_rng(0)
+USERS = RNG.standard_normal((50, 3)).astype(np.float32)
+ITEMS = scipy.sparse.random(1200, 30, 0.2, "csr", np.float32, np.random.default_rng(1))
+LABELS = np.arange(1200) % 4
+BUYS = (np.arange(50), np.arange(50) * 7)
+EDGES = {("user", "buys", "item"): BUYS, ("shop", "sells", "item"): ([0, 1, 2], [0, 0, 3])}
 
 
-def test_memory_mapped_features_are_used_where_they_lie(arrays, tmp_path):
-    for dtype in (np.float32, np.float16):
-        np.save(tmp_path / "x.npy", arrays["features"].astype(dtype))
-        mapped = np.load(tmp_path / "x.npy", mmap_mode="r")
-        features = build(arrays, features=mapped).features
-        assert features.dtype == dtype
-        assert features.unsafe_buffer_pointer() == mapped.ctypes.data
+def make(**changes):
+    given = {
+        "graph": Graph.from_relations(COUNTS, EDGES),
+        "features": {"user": USERS.astype(np.float16), "item": ITEMS},
+        "labels": {"item": LABELS},
+        "splits": {"train": np.arange(100), "test": np.arange(1200) >= 1190},
+    }
+    return Dataset.from_arrays(**(given | changes))
+
+
+def test_labels_and_splits_are_those_of_one_type():
+    data = make()
+    nodes = data.graph.schema.nodes("item")
+    assert (data.labels[nodes.start : nodes.stop] == LABELS).all()
+    assert (np.delete(data.labels, nodes) == -1).all()
+    assert data.train_idx.tolist() == [*range(nodes.start, nodes.start + 100)]
+    assert data.test_idx.tolist() == [*range(nodes.stop - 10, nodes.stop)]
+    assert "features=user 3, item 30 sparse, shop none" in repr(data)
+    assert data.features.table("user").dtype == np.float16
+    split = np.array(["train", "val", None], object)
+    names = make(labels={"shop": ["b", "a", None]}, splits=split)
+    assert (names.train_idx.tolist(), names.val_idx.tolist()) == ([1250], [1251])
+    assert (names.labels[-3:].tolist(), names.class_names) == ([1, 0, -1], ("a", "b"))
+    several = make(labels={"shop": np.eye(3, 4)}, splits={"train": [2]})
+    assert several.labels.sum() == 3
+    assert several.labels[1252].tolist() == [0, 0, 1, 0]
+    assert Plain.of(data).dataset().features is data.features
+
+
+def test_a_saved_folder_opens_as_memory_maps(tmp_path, same_bits):
+    for change in ({}, {"features": {"item": USERS[:1].repeat(1200, 0)}}, {"features": {}}):
+        data = make(**change)
+        data.save(tmp_path / "mine")
+        opened = load(tmp_path / "mine")
+        same_bits(opened.features, data.features)
+        np.testing.assert_array_equal(opened.labels, data.labels)
+        np.testing.assert_array_equal(opened.train_idx, data.train_idx)
+        assert fingerprint(opened) == fingerprint(data)
+        for leaf in jax.tree.leaves(opened.features):
+            assert leaf.nbytes < 4096 or is_mapped(leaf, tmp_path)
+
+
+def test_fingerprints_tell_types_apart():
+    whole = fingerprint(make())["features"]
+    other = {"user": USERS.astype(np.float16), "item": ITEMS, "shop": np.ones((3, 2))}
+    changed = ITEMS.copy()
+    changed.data[0] += 1
+    for features in (other, other | {"item": changed}, {"item": ITEMS}, {"user": USERS}):
+        assert fingerprint(make(features=features))["features"] != whole
+
+
+def test_rows_are_normalised_within_their_type():
+    positive = {"user": np.abs(USERS), "item": abs(ITEMS)}
+    data = make(features=positive, normalize_features=True)
+    user, item = (data.features.table(each) for each in ("user", "item"))
+    for sums in (np.asarray(user).sum(1), item.to_scipy().sum(1)):
+        np.testing.assert_allclose(sums[sums > 0], 1, rtol=1e-5)
+
+
+@cases(
+    "change, says",
+    ({"features": {"buyer": USERS}}, "must be one of user, item, shop"),
+    ({"features": {"user": USERS[:7]}}, "one row for each of its 50 nodes"),
+    ({"labels": {"item": LABELS, "user": LABELS}}, "must be for one type"),
+    ({"labels": {"item": LABELS[1:]}}, "one for every node of their type"),
+    ({"labels": {"user": LABELS[:50]}, "splits": {"train": [50]}}, "must hold node ids"),
+    ({"splits": {"train": np.ones(1253, bool)}}, "an entry for every node"),
+)
+def test_what_does_not_fit_the_types_is_refused(change, says):
+    refused(says, make, **change)
+
+
+def test_types_need_a_schema():
+    typed = make()
+    plain = Graph(typed.graph.indptr, typed.graph.indices)
+    for change in ({"features": np.ones((1253, 2))}, {"labels": np.zeros(1253, int)}):
+        given = {"graph": plain, "splits": {"train": [0]}} | change
+        refused("a graph with a schema", make, **given)
+    features = typed.features
+    other = Graph.from_relations({"a": 1253}, {("a", "to", "a"): ([0], [1])})
+    given = {"labels": {"a": np.zeros(1253)}, "splits": {"train": [0]}, "features": features}
+    refused("the node types of its graph", make, graph=other, **given)
+    bad = TypedFeatures((features.tables[0][:9], *features.tables[1:]), features.schema)
+    refused("user in custom must have one row", make, features=bad)
+
+
+# -- one matrix of all types -------------------------------------------------------------------
+
+A = np.arange(6, dtype=np.float32).reshape(3, 2) + 1
+B = -A[:2]
+
+
+@pytest.mark.parametrize("sparse", [(), ("a",), ("b",), ("a", "b")])
+@pytest.mark.parametrize("parts", [(), ((1, 1, 0), (0, 1, 2), (2, 0, 0))])
+def test_padded_rows_are_in_the_order_of_ids(sparse, parts):
+    schema = Schema((("a", 3), ("none", 2), ("b", 2)), parts=parts)
+    tables = {"a": A, "b": B}
+    given = {k: scipy.sparse.csr_array(t) if k in sparse else t for k, t in tables.items()}
+    found = padded("it", TypedFeatures.from_dict(schema, given))
+    assert isinstance(found, SparseFeatures) == bool(sparse)
+    assert found.shape == (7, 2)
+    expected = np.zeros((7, 2), np.float32)
+    for name, table in tables.items():
+        ids = np.concatenate([np.arange(r.start, r.stop) for r in schema.ranges(name)])
+        expected[ids] = table
+    dense = found.to_scipy().toarray() if sparse else np.asarray(found)
+    np.testing.assert_array_equal(dense, expected)
+
+
+def test_dtypes_of_padded_rows():
+    schema = Schema((("a", 3), ("b", 2)))
+    half = TypedFeatures.from_dict(schema, {"a": A.astype(np.float16)})
+    assert padded("it", half).dtype == np.float16
+    mixed = TypedFeatures.from_dict(schema, {"a": A.astype(np.float16), "b": B})
+    assert padded("it", mixed).dtype == np.float32
+    assert padded("it", TypedFeatures.from_dict(schema, {})).shape == (5, 0)

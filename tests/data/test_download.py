@@ -4,11 +4,12 @@ import hashlib
 import http.server
 import shutil
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
+from folders import cases, refused
 
-from jgs import InputError
 from jgs.data.download import fetch, verified
 
 BODY = np.random.default_rng(0).bytes(3 * 2**20 + 12345)
@@ -71,11 +72,8 @@ def test_a_whole_download(server, tmp_path, capsys):
     assert path.read_bytes() == BODY
     kept = (tmp_path / "new" / "data.zip.sha256").read_text()
     assert kept == f"{hashlib.sha256(BODY).hexdigest()}  data.zip\n"
-    assert {p.name for p in path.parent.iterdir()} == {
-        "data.zip",
-        "data.zip.sha256",
-        ".data.zip.lock",
-    }
+    names = {"data.zip", "data.zip.sha256", ".data.zip.lock"}
+    assert {p.name for p in path.parent.iterdir()} == names
     shown = capsys.readouterr()
     assert "3.2 MB" in shown.err
     assert server.url in shown.err
@@ -93,55 +91,38 @@ def test_a_cut_connection_goes_on_where_it_was(server, tmp_path):
 
 def test_a_later_run_goes_on_where_the_first_was(server, tmp_path):
     server.cuts = [2**20, 0]
-    with pytest.raises(InputError, match=r"cut at 1,048,576 of .* after 1\.0 MB") as caught:
-        fetch(server.url, tmp_path / "data.zip")
-    assert "\n" not in str(caught.value)
+    says = "cut at 1,048,576 of * after 1.0 MB"
+    refused(says, fetch, server.url, tmp_path / "data.zip")
     assert not (tmp_path / "data.zip").exists()
     assert fetch(server.url, tmp_path / "data.zip").read_bytes() == BODY
     assert server.requests == [None, f"bytes={2**20}-", f"bytes={2**20}-"]
 
 
-def test_a_server_that_ignores_ranges_starts_again(server, tmp_path):
-    server.ranges, server.cuts = False, [2**20]
+@cases(
+    "settings, requests",
+    ({"ranges": False, "cuts": [2**20]}, [None, f"bytes={2**20}-"]),
+    ({"tag": None, "cuts": [2**20]}, [None, None]),  # without a validator nothing is joined
+    ({"length": False}, [None]),
+)
+def test_a_server_that_says_less_sends_the_file_again(server, tmp_path, settings, requests):
+    vars(server).update(settings)
     assert fetch(server.url, tmp_path / "data.zip").read_bytes() == BODY
-    assert server.requests == [None, f"bytes={2**20}-"]
+    assert server.requests == requests
 
 
-@pytest.mark.parametrize("length", [len(BODY), 100])
-def test_a_file_that_changed_starts_again(server, tmp_path, length):
+@cases(
+    "tag, body",
+    ('"two"', BODY[::-1]),
+    ('"two"', BODY[:100]),
+    ('"one"', BODY[: 2**19]),  # shorter than what is there
+    ('"one"', BODY[::-1][: 2**21]),  # of another length
+    ids=range(4),
+)
+def test_a_file_that_changed_starts_again(server, tmp_path, tag, body):
     server.cuts = [2**20, 0]
-    with pytest.raises(InputError):
-        fetch(server.url, tmp_path / "data.zip")
-    server.body, server.tag = BODY[::-1][:length], '"two"'
-    assert fetch(server.url, tmp_path / "data.zip").read_bytes() == server.body
-
-
-def test_a_shorter_file_under_the_same_tag_starts_again(server, tmp_path):
-    server.cuts = [2**20, 0]
-    with pytest.raises(InputError):
-        fetch(server.url, tmp_path / "data.zip")
-    server.body = BODY[: 2**19]
-    assert fetch(server.url, tmp_path / "data.zip").read_bytes() == server.body
-    server.body = BODY[: 2**21]
-
-
-def test_another_length_under_the_same_tag_starts_again(server, tmp_path):
-    server.cuts = [2**20, 0]
-    with pytest.raises(InputError):
-        fetch(server.url, tmp_path / "data.zip")
-    server.body = BODY[::-1][: 2**21]
-    assert fetch(server.url, tmp_path / "data.zip").read_bytes() == server.body
-
-
-def test_without_a_validator_nothing_is_joined(server, tmp_path):
-    server.tag, server.cuts = None, [2**20]
-    assert fetch(server.url, tmp_path / "data.zip").read_bytes() == BODY
-    assert server.requests == [None, None]
-
-
-def test_without_a_length(server, tmp_path):
-    server.length = False
-    assert fetch(server.url, tmp_path / "data.zip").read_bytes() == BODY
+    refused("", fetch, server.url, tmp_path / "data.zip")
+    server.tag, server.body = tag, body
+    assert fetch(server.url, tmp_path / "data.zip").read_bytes() == body
 
 
 def test_rubbish_left_in_part_is_not_used(server, tmp_path):
@@ -152,49 +133,30 @@ def test_rubbish_left_in_part_is_not_used(server, tmp_path):
     assert fetch(server.url, tmp_path / "b.zip").read_bytes() == BODY
 
 
-@pytest.mark.parametrize("status", [403, 404, 500])
-def test_an_answer_that_is_an_error(server, tmp_path, status):
-    server.status = status
-    with pytest.raises(InputError, match=f"the answer {status}"):
-        fetch(server.url, tmp_path / "data.zip")
-
-
-def test_offline_names_the_address_and_the_folder(tmp_path):
-    url = "http://127.0.0.1:9/data.zip"
-    with pytest.raises(InputError) as caught:
-        fetch(url, tmp_path / "data.zip")
-    message = str(caught.value)
-    assert url in message
-    assert f"into the folder {tmp_path}." in message
-    assert "\n" not in message
+def test_what_cannot_be_fetched(server, tmp_path, monkeypatch):
+    path = tmp_path / "data.zip"
+    for status in (403, 404, 500):
+        server.status = status
+        refused(f"the answer {status}", fetch, server.url, path)
+    closed = "http://127.0.0.1:9/data.zip"
+    refused(f"{closed}*into the folder {tmp_path}.", fetch, closed, path)
+    server.status = 200
+    usage = shutil.disk_usage(tmp_path)._replace(free=1000)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
+    refused("needs 3.2 MB *1.0 kB free", fetch, server.url, path)
 
 
 def test_the_checksum_is_checked_on_reuse(server, tmp_path):
     path = fetch(server.url, tmp_path / "data.zip")
     path.write_bytes(BODY[:-1])
-    with pytest.raises(InputError, match="checksum"):
-        fetch(server.url, path)
+    refused("checksum", fetch, server.url, path)
     (tmp_path / "own.zip").write_bytes(b"placed here by hand")
     verified(tmp_path / "own.zip")
     assert (tmp_path / "own.zip.sha256").is_file()
 
 
-def test_no_room(server, tmp_path, monkeypatch):
-    usage = shutil.disk_usage(tmp_path)._replace(free=1000)
-    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
-    with pytest.raises(InputError, match=r"needs 3\.2 MB .*1\.0 kB free"):
-        fetch(server.url, tmp_path / "data.zip")
-
-
 def test_two_at_once_download_once(server, tmp_path):
-    paths = []
-    threads = [
-        threading.Thread(target=lambda: paths.append(fetch(server.url, tmp_path / "data.zip")))
-        for _ in range(3)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(3) as pool:
+        paths = [*pool.map(fetch, [server.url] * 3, [tmp_path / "data.zip"] * 3)]
     assert [p.read_bytes() == BODY for p in paths] == [True] * 3
     assert len(server.requests) == 1

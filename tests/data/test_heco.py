@@ -1,8 +1,7 @@
 import numpy as np
-import pytest
 import scipy.sparse
+from folders import cases, edges, made, refused, splits, write
 
-from jgs import InputError
 from jgs.data import load
 
 PA = np.array([[0, 1], [4, 0], [2, 1]])
@@ -11,22 +10,20 @@ P = np.eye(5, 3)
 A = np.array([[1.0, 0, 2, 0], [0, 3, 0, 0]])
 
 
-@pytest.fixture
-def folder(tmp_path):
-    """Five papers with features, two authors with others, three subjects without."""
-    place = tmp_path / "acm"
-    place.mkdir()
-    np.savetxt(place / "pa.txt", PA, "%d", delimiter="\t")
-    np.savetxt(place / "ps.txt", PS, "%d", delimiter=" ")
-    scipy.sparse.save_npz(place / "p_feat.npz", scipy.sparse.csr_matrix(P))
-    scipy.sparse.save_npz(place / "a_feat.npz", scipy.sparse.coo_matrix(A))
-    scipy.sparse.save_npz(place / "pap.npz", scipy.sparse.coo_matrix(np.eye(5)))
-    np.save(place / "nei_a.npy", np.array([[1], [0, 1]], object), allow_pickle=True)  # unread
-    np.save(place / "labels.npy", np.array([0.0, 1, 1, 0, -1]))
-    for number, ids in ((20, ([0], [1], [2, 3])), (40, ([0, 1], [2], [3]))):
-        for split, own in zip(("train", "val", "test"), ids, strict=True):
-            np.save(place / f"{split}_{number}.npy", np.array(own))
-    return place
+# Five papers with features, two authors with others, three subjects without.
+FILES = {
+    "pa.txt": "0\t1\n4\t0\n2\t1\n",
+    "ps.txt": "0 2\n1 0\n",
+    "p_feat.npz": scipy.sparse.csr_matrix(P),
+    "a_feat.npz": scipy.sparse.coo_matrix(A),
+    "pap.npz": scipy.sparse.coo_matrix(np.eye(5)),
+    "nei_a.npy": np.array([[1], [0, 1]], object),  # unread
+    "labels.npy": np.array([0.0, 1, 1, 0, -1]),
+}
+for number, ids in ((20, ([0], [1], [2, 3])), (40, ([0, 1], [2], [3]))):
+    names = (f"{split}_{number}.npy" for split in ("train", "val", "test"))
+    FILES |= zip(names, map(np.array, ids), strict=True)
+folder = made("acm", FILES)
 
 
 def test_letters_are_types(folder):
@@ -35,23 +32,17 @@ def test_letters_are_types(folder):
     assert schema.node_types == (("a", 2), ("p", 5), ("s", 3))
     forward = (("p", "pa", "a"), ("p", "ps", "s"))
     assert schema.relations == (*forward, ("a", "rev_pa", "p"), ("s", "rev_ps", "p"))
-    row = np.repeat(np.arange(10), np.asarray(data.graph.degrees()))
-    for name, edges, shift in (("pa", PA, [2, 0]), ("ps", PS, [2, 7])):
-        at = np.asarray(data.graph.edge_type) == schema.relation(name)
-        found = np.stack([np.asarray(data.graph.indices)[at], row[at]], axis=1)
-        assert sorted(found.tolist()) == sorted((edges + shift).tolist())
+    given = [(p + 2, a, 0) for p, a in PA.tolist()]
+    given += [(p + 2, s + 7, 1) for p, s in PS.tolist()]
+    back = [(b, a, kind + 2) for a, b, kind in given]
+    assert edges(data, "edge_type") == sorted(given + back)
     assert data.features.widths == (4, 3, 0)
-    for name, matrix in (("a", A), ("p", P)):
-        table = data.features.table(name)
-        arrays = (np.asarray(a) for a in (table.values, table.indices, table.indptr))
-        dense = scipy.sparse.csr_matrix(tuple(arrays), shape=table.shape).toarray()
-        np.testing.assert_array_equal(dense, matrix)
+    np.testing.assert_array_equal(data.features.table("a").to_scipy().toarray(), A)
+    np.testing.assert_array_equal(data.features.table("p").to_scipy().toarray(), P)
     assert data.labels.tolist() == [-1, -1, 0, 1, 1, 0, -1, -1, -1, -1]
-    splits = data.train_idx, data.val_idx, data.test_idx
-    assert [ids.tolist() for ids in splits] == [[2, 3], [4], [5]]
+    assert splits(data) == [[2, 3], [4], [5]]
     assert load(folder, split=20, both_ways=False).graph.num_edges == 5
-    with pytest.raises(InputError, match="the option split name one; got None, and splits 20"):
-        load(folder)
+    refused("the option split name one; got None, and splits 20", load, folder)
 
 
 def test_dense_and_csc_features_and_a_type_without(folder):
@@ -62,51 +53,27 @@ def test_dense_and_csc_features_and_a_type_without(folder):
     with open(folder / "a_feat.npz", "wb") as file:  # as the published t_feat.npz of dblp
         np.save(file, A)
     np.testing.assert_array_equal(load(folder, split="20").features.table("a"), A)
-    with pytest.raises(InputError, match="with as many nodes, which"):
-        load(folder, split="20", target="a")
-    (folder / "p_feat.npz").unlink()
-    (folder / "a_feat.npz").unlink()
+    refused("with as many nodes, which", load, folder, split="20", target="a")
+    write(folder, {"p_feat.npz": None, "a_feat.npz": None})
     data = load(folder, split="20")
     assert data.features.widths == (0, 0, 0)
     assert dict(data.graph.schema.node_types)["p"] == 5
     np.save(folder / "labels.npy", np.array([0, 1, 1, 0, 1, 1]))  # one more, without an edge
-    with pytest.raises(
-        InputError, match=r"the option target names .* got target None and a 2,"
-    ):
-        load(folder, split="20")
-    with pytest.raises(InputError, match="with as many nodes, which"):
-        load(folder, split="20", target="x")
+    refused("the option target names * got target None and a 2,", load, folder, split="20")
+    refused("with as many nodes, which", load, folder, split="20", target="x")
     counts = load(folder, split="20", target="p").graph.schema.node_types
     assert dict(counts) == {"a": 2, "p": 6, "s": 3}
 
 
-@pytest.mark.parametrize(
-    ("file", "content", "says"),
-    [
-        ("pa.txt", "0 1\n4 0 3\n", "pa.txt must be a table of int64 numbers"),
-        ("pa.txt", "0 x\n", "pa.txt must be a table of int64 numbers"),
-        ("pa.txt", "", "pa.txt must have edges; got none"),
-        ("pa.txt", "0 2\n", "must name nodes of a in [0, 2); got 2"),
-        ("pa.txt", "-1 1\n", "must have ids that count from 0; got -1 to 1"),
-        ("a_feat.npz", {"format": b"dia", "data": A}, "in the format csr, csc or coo; got dia"),
-        (
-            "a_feat.npz",
-            {"format": b"coo", "data": [1], "row": [2], "col": [0], "shape": [2, 4]},
-            "must hold a sound coo matrix",
-        ),
-        ("train_20.npy", [5], "the train split of acm must hold node ids in [0, 5); got 5"),
-        ("labels.npy", [0, 1], "must hold node ids in [0, 2); got 2"),  # of authors, then
-        ("labels.npy", [0, 1, 0, 1], "the 4 labels in"),
-    ],
+@cases(
+    "file, content, says",
+    ("pa.txt", "0 1\n4 0 3\n", "pa.txt must be a table of int64 numbers"),
+    ("pa.txt", "", "pa.txt must have edges; got none"),
+    ("pa.txt", "0 2\n", "must name nodes of a in [0, 2); got 2"),
+    ("pa.txt", "-1 1\n", "must have ids that count from 0; got -1 to 1"),
+    ("train_20.npy", [5], "the train split of acm must hold node ids in [0, 5); got 5"),
+    ("labels.npy", [0, 1], "must hold node ids in [0, 2); got 2"),  # of authors, then
+    ("labels.npy", [0, 1, 0, 1], "the 4 labels in"),
 )
 def test_unsound_folders_are_refused(file, content, says, folder):
-    if isinstance(content, str):
-        (folder / file).write_text(content)
-    elif isinstance(content, dict):
-        np.savez(folder / file, **content)
-    else:
-        np.save(folder / file, np.array(content))
-    with pytest.raises(InputError) as caught:
-        load(folder, split="20")
-    assert says in str(caught.value)
-    assert "\n" not in str(caught.value)
+    refused(says, load, write(folder, {file: content}), split="20")

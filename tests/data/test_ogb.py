@@ -1,13 +1,10 @@
-import gzip
-import http.server
-import threading
-import zipfile
-from functools import partial
+import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
+from folders import cases, edges, is_mapped, made, refused, rows, rows_of_edges, splits, write
 
-from jgs import InputError
 from jgs.data import load
 from jgs.data.formats import ogb
 
@@ -17,321 +14,253 @@ RNG = np.random.default_rng(0)
 EDGES = np.c_[RNG.integers(0, NODES, (2, 60)), [[0, 1, 1], [1, 0, 1]]]
 X = RNG.standard_normal((NODES, FEATURES)).astype(np.float32)
 Y = RNG.integers(0, 40, NODES)
-SPLIT = {"train": np.arange(10), "valid": np.arange(10, 20), "test": np.arange(20, 30)}
-
-
-def write_csv(path, table, fmt):
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with gzip.open(path, "wt") as file:
-        np.savetxt(file, table, fmt, delimiter=",")
-
-
-def write_splits(folder, kind="time"):
-    for name, ids in SPLIT.items():
-        write_csv(folder / "split" / kind / f"{name}.csv.gz", ids, "%d")
-
-
-def write_text(folder):
-    write_csv(folder / "raw" / "edge.csv.gz", EDGES.T, "%d")
-    write_csv(folder / "raw" / "node-feat.csv.gz", X, "%.9g")
-    write_csv(folder / "raw" / "node-label.csv.gz", Y, "%d")
-    write_csv(folder / "raw" / "num-node-list.csv.gz", [NODES], "%d")
-    write_csv(folder / "raw" / "num-edge-list.csv.gz", [EDGES.shape[1]], "%d")
-    write_splits(folder)
-    return folder
-
-
-def write_binary(folder, save=np.savez, x=X):
-    (folder / "raw").mkdir(parents=True)
-    save(
-        folder / "raw" / "data.npz",
-        edge_index=EDGES,
-        node_feat=x,
-        node_year=np.zeros((NODES, 1), int),
-        num_nodes_list=np.array([NODES]),
-        num_edges_list=np.array([EDGES.shape[1]]),
-    )
-    np.savez(folder / "raw" / "node-label.npz", node_label=Y[:, None].astype(np.float32))
-    write_splits(folder)
-    return folder
-
-
-def rows(graph):
-    return [
-        r.tolist() for r in np.split(np.asarray(graph.indices), np.asarray(graph.indptr)[1:-1])
-    ]
-
-
-def expected_rows(symmetric):
-    pairs = list(zip(*EDGES.tolist(), strict=True))
-    if symmetric:
-        pairs = {(u, v) for u, v in pairs if u != v}
-        pairs |= {(v, u) for u, v in pairs}
-    return [sorted(u for u, v in pairs if v == node) for node in range(NODES)]
+SPLITS = {
+    "split/time/train.csv.gz": range(10),
+    "split/time/valid.csv.gz": range(10, 20),
+    "split/time/test.csv.gz": range(20, 30),
+}
+TEXT = SPLITS | {
+    "raw/edge.csv.gz": EDGES.T,
+    "raw/node-feat.csv.gz": X,
+    "raw/node-label.csv.gz": Y,
+    "raw/num-node-list.csv.gz": [NODES],
+    "raw/num-edge-list.csv.gz": [EDGES.shape[1]],
+}
+DATA = {
+    "edge_index": EDGES,
+    "node_feat": X,
+    "node_year": np.zeros((NODES, 1), int),
+    "num_nodes_list": np.array([NODES]),
+    "num_edges_list": np.array([EDGES.shape[1]]),
+}
+BINARY = SPLITS | {
+    "raw/data.npz": DATA,
+    "raw/node-label.npz": {"node_label": Y[:, None].astype(np.float32)},
+}
+arxiv = made("ogbn_arxiv", TEXT)
 
 
 def check(dataset, symmetric=True):
     np.testing.assert_array_equal(dataset.features, X)
     np.testing.assert_array_equal(dataset.labels, Y)
-    np.testing.assert_array_equal(dataset.train_idx, SPLIT["train"])
-    np.testing.assert_array_equal(dataset.val_idx, SPLIT["valid"])
-    np.testing.assert_array_equal(dataset.test_idx, SPLIT["test"])
-    assert rows(dataset.graph) == expected_rows(symmetric)
+    assert splits(dataset) == [[*ids] for ids in SPLITS.values()]
+    assert rows(dataset.graph) == rows_of_edges(*EDGES, NODES, symmetric)
 
 
 @pytest.mark.parametrize("symmetric", [True, False])
-def test_text_layout(tmp_path, symmetric):
-    write_text(tmp_path / "ogbn_arxiv")
-    dataset = load("ogbn-arxiv", tmp_path, symmetric=symmetric)
-    check(dataset, symmetric)
-    assert (dataset.name, dataset.num_classes) == ("ogbn-arxiv", 40)
-
-
-@pytest.mark.parametrize("symmetric", [True, False])
-@pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
-def test_binary_layout(tmp_path, symmetric, save):
-    write_binary(tmp_path / "papers100M-bin", save)
-    dataset = load("ogbn-papers100M", tmp_path, symmetric=symmetric)
-    check(dataset, symmetric)
-    assert dataset.num_classes == 172
+def test_text_and_binary_layout(arxiv, tmp_path, symmetric):
+    text = load("ogbn-arxiv", tmp_path, symmetric=symmetric)
+    folder = write(tmp_path / "papers100M-bin", BINARY)
+    (np.savez_compressed if symmetric else np.savez)(folder / "raw" / "data.npz", **DATA)
+    binary = load("ogbn-papers100M", tmp_path, symmetric=symmetric)
+    for dataset in (text, binary):
+        check(dataset, symmetric)
+    assert (text.name, text.num_classes, binary.num_classes) == ("ogbn-arxiv", 40, 172)
 
 
 def test_binary_layout_in_other_types(tmp_path):
-    folder = write_binary(tmp_path / "ogbn_papers100M", x=X.astype(np.float16))
     labels = Y.astype(np.float64)
     labels[:5] = np.nan  # unlabelled nodes belong to no split
-    np.savez(folder / "raw" / "node-label.npz", node_label=labels)
-    write_csv(folder / "split" / "time" / "train.csv.gz", np.arange(5, 10), "%d")
+    changes = {
+        "raw/data.npz": DATA | {"node_feat": X.astype(np.float16)},
+        "raw/node-label.npz": {"node_label": labels},
+        "split/time/train.csv.gz": range(5, 10),
+    }
+    write(tmp_path / "ogbn_papers100M", BINARY | changes)
     dataset = load("ogbn-papers100M", tmp_path)
     assert dataset.features.dtype == np.float16
+    np.testing.assert_array_equal(dataset.features, X.astype(np.float16))
     np.testing.assert_array_equal(dataset.labels[:6], [-1, -1, -1, -1, -1, Y[5]])
-    for i, x in enumerate([np.asfortranarray(X), X.astype(np.float64)]):
-        write_binary(tmp_path / str(i) / "ogbn_papers100M", x=x)
-        check(load("ogbn-papers100M", tmp_path / str(i)))
+    for x in (np.asfortranarray(X), X.astype(np.float64)):
+        write(tmp_path / "ogbn_papers100M", BINARY | {"raw/data.npz": DATA | {"node_feat": x}})
+        check(load("ogbn-papers100M", tmp_path))
 
 
-def test_products_is_undirected(tmp_path):
-    write_text(tmp_path / "ogbn_products")
-    check(load("ogbn-products", tmp_path))
-    with pytest.raises(InputError, match="undirected"):
-        load("ogbn-products", tmp_path, symmetric=False)
-
-
-@pytest.mark.parametrize("place", ["ogbn_arxiv", "ogbn-arxiv", "arxiv", "."])
-def test_places(tmp_path, place):
-    write_text(tmp_path / place)
-    check(load("ogbn-arxiv", tmp_path))
-
-
-def test_any_folder_by_path(tmp_path):
-    write_text(tmp_path / "mine")
-    dataset = load(tmp_path / "mine")
+def test_places_and_names(tmp_path):
+    for root, place in (("a", "a/ogbn-arxiv"), ("b", "b/arxiv"), ("c", "c")):
+        write(tmp_path / place, TEXT)
+        check(load("ogbn-arxiv", tmp_path / root))
+    dataset = load(tmp_path / "c")
     check(dataset)
-    assert (dataset.name, dataset.num_classes) == ("mine", Y.max() + 1)
+    assert (dataset.name, dataset.num_classes) == ("c", Y.max() + 1)
+    write(tmp_path / "ogbn_products", TEXT)
+    check(load("ogbn-products", tmp_path))
+    refused("undirected", load, "ogbn-products", tmp_path, symmetric=False)
 
 
-def test_the_second_load_parses_nothing_and_maps(tmp_path, monkeypatch):
-    folder = write_text(tmp_path / "ogbn_arxiv")
+def test_the_second_load_parses_nothing_and_maps(arxiv, tmp_path, monkeypatch):
     load("ogbn-arxiv", tmp_path)
     monkeypatch.setattr(ogb, "_parse_text", None)
     dataset = load("ogbn-arxiv", tmp_path)
     check(dataset)
-    pointer = dataset.features.unsafe_buffer_pointer()
-    with open("/proc/self/maps") as maps:
-        spans = [line.split() for line in maps if str(folder / "jgs" / "features.npy") in line]
-    assert any(
-        int(span[0].split("-")[0], 16) <= pointer < int(span[0].split("-")[1], 16)
-        for span in spans
-    )
+    assert is_mapped(dataset.features, arxiv / "jgs" / "features.npy")
 
 
-def test_the_cache_follows_its_sources(tmp_path):
-    folder = write_text(tmp_path / "ogbn_arxiv")
+def test_the_cache_follows_its_sources(arxiv, tmp_path):
     load("ogbn-arxiv", tmp_path)
-    write_csv(folder / "raw" / "node-label.csv.gz", (Y + 1) % 40, "%d")
+    write(arxiv, {"raw/node-label.csv.gz": (Y + 1) % 40})
     np.testing.assert_array_equal(load("ogbn-arxiv", tmp_path).labels, (Y + 1) % 40)
-    assert rows(load("ogbn-arxiv", tmp_path, symmetric=False).graph) == expected_rows(False)
-    features = folder / "jgs" / "features.npy"
-    features.write_bytes(features.read_bytes()[:-8])  # cut short, so it is parsed again
+    graph = load("ogbn-arxiv", tmp_path, symmetric=False).graph
+    assert rows(graph) == rows_of_edges(*EDGES, NODES, False)
+    features = arxiv / "jgs" / "features.npy"
+    data = features.read_bytes()
+    features.write_bytes(data[:-1] + bytes([data[-1] ^ 1]))  # so it is parsed again
     np.testing.assert_array_equal(load("ogbn-arxiv", tmp_path).features, X)
     load("ogbn-arxiv", tmp_path, cache=str(tmp_path / "elsewhere"))
     assert (tmp_path / "elsewhere" / "graph" / "manifest.json").is_file()
 
 
-def test_a_foreign_folder_is_not_replaced(tmp_path):
-    folder = write_text(tmp_path / "ogbn_arxiv")
-    (folder / "jgs").mkdir()
-    (folder / "jgs" / "mine").write_text("keep")
-    with pytest.raises(InputError, match="folder that jgs wrote"):
-        load("ogbn-arxiv", tmp_path)
-    assert (folder / "jgs" / "mine").read_text() == "keep"
-
-
-@pytest.mark.parametrize("key", [None, "{}", "[" * 100_000])
-def test_a_cache_with_something_of_the_users_is_not_replaced(key, tmp_path):
-    folder = write_text(tmp_path / "ogbn_arxiv")
-    load("ogbn-arxiv", tmp_path, cache=tmp_path / "kept")
-    (tmp_path / "kept" / "mine").write_text("keep")
-    if key is not None:
-        (tmp_path / "kept" / "source.json").write_text(key)
-    write_csv(folder / "raw" / "node-label.csv.gz", (Y + 1) % 40, "%d")
-    with pytest.raises(InputError, match="nothing was added to"):
-        load("ogbn-arxiv", tmp_path, cache=tmp_path / "kept")
-    assert (tmp_path / "kept" / "mine").read_text() == "keep"
-
-
-def test_a_flipped_bit_in_the_cache_does_not_change_the_data(tmp_path, caplog):
-    folder = write_text(tmp_path / "ogbn_arxiv")
-    load("ogbn-arxiv", tmp_path)
-    files = ("graph/indices.npy", "graph/indptr.npy", "features.npy", "labels.npy")
-    for file in (*files, "train_idx.npy"):
-        path = folder / "jgs" / file
-        data = bytearray(path.read_bytes())
-        data[-8] ^= 1
-        path.write_bytes(data)
-        caplog.clear()
-        check(load("ogbn-arxiv", tmp_path))
-        assert f"another checksum in {file}" in caplog.text
-
-
-def csv(file, table, fmt="%d"):
-    return lambda f: write_csv(f / file, table, fmt)
-
-
 NAN = np.where(np.arange(NODES * FEATURES) == 42, np.nan, 1).reshape(NODES, FEATURES)
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (lambda f: (f / "raw" / "node-feat.csv.gz").unlink(), "no raw/node-feat"),
-        (lambda f: (f / "raw" / "edge.csv.gz").unlink(), "neither"),
-        (lambda f: (f / "raw" / "data.npz").touch(), "both"),
-        (lambda f: (f / "split" / "time" / "test.csv.gz").unlink(), "no split/time/test"),
-        (lambda f: write_splits(f, "other"), "must hold one folder"),
-        (
-            csv("raw/edge.csv.gz", [[0, NODES]]),
-            rf"edge\.csv\.gz must name nodes in \[0, {NODES}\)",
-        ),
-        (csv("raw/edge.csv.gz", [[0, 1, 2]]), "2 columns"),
-        (csv("raw/edge.csv.gz", [[0.5, 1]], "%.1f"), "int64"),
-        (csv("raw/node-feat.csv.gz", X[:-1], "%g"), f"{NODES - 1} rows for {NODES} nodes"),
-        (csv("raw/node-feat.csv.gz", np.r_[X, X], "%g"), f"{2 * NODES} rows for {NODES} nodes"),
-        (csv("raw/node-feat.csv.gz", NAN, "%g"), "NaN or infinity in row 10"),
-        (csv("raw/node-label.csv.gz", Y[:-1]), "one for every node"),
-        (csv("raw/node-label.csv.gz", Y + 40), r"\[0, 40\)"),
-        (csv("raw/num-node-list.csv.gz", [15, 15]), "one graph"),
-        (csv("raw/num-node-list.csv.gz", [2**62]), "at most 2147483646 nodes"),
-        (csv("split/time/train.csv.gz", []), "train split of ogbn-arxiv must not be empty"),
-        (csv("split/time/valid.csv.gz", [NODES]), "val split"),
-    ],
+@cases(
+    "changes, says",
+    ({"raw/node-feat.csv.gz": None}, "no raw/node-feat"),
+    ({"raw/edge.csv.gz": None}, "neither"),
+    ({"raw/data.npz": b""}, "both"),
+    ({"split/time/test.csv.gz": None}, "no split/time/test"),
+    ({"split/other/test.csv.gz": [1]}, "must hold one folder"),
+    ({"raw/edge.csv.gz": [[0, NODES]]}, f"edge.csv.gz must name nodes in [0, {NODES})"),
+    ({"raw/edge.csv.gz": [[0, 1, 2]]}, "2 columns"),
+    ({"raw/node-feat.csv.gz": X[:-1]}, f"{NODES - 1} rows for {NODES} nodes"),
+    ({"raw/node-feat.csv.gz": np.r_[X, X]}, f"{2 * NODES} rows for {NODES} nodes"),
+    ({"raw/node-feat.csv.gz": ""}, f"0 rows for {NODES} nodes"),
+    ({"raw/node-feat.csv.gz": NAN}, "NaN or infinity in row 10"),
+    ({"raw/node-label.csv.gz": Y[:-1]}, "one for every node"),
+    ({"raw/node-label.csv.gz": Y + 40}, "[0, 40)"),
+    ({"raw/num-node-list.csv.gz": [15, 15]}, "one graph"),
+    ({"raw/num-node-list.csv.gz": [2**62]}, "at most 2147483646 nodes"),
+    ({"split/time/valid.csv.gz": [NODES]}, "val split"),
 )
-def test_broken_text_layout(tmp_path, change, message):
-    folder = write_text(tmp_path / "ogbn_arxiv")
-    change(folder)
-    with pytest.raises(InputError, match=message) as caught:
-        load("ogbn-arxiv", tmp_path)
-    assert "\n" not in str(caught.value)
-    assert not (folder / "jgs").exists()  # no half-made folder is kept
-    assert not (folder / ".jgs.new").exists()
+def test_broken_text_layout(arxiv, tmp_path, changes, says):
+    refused(says, load, "ogbn-arxiv", write(arxiv, changes).parent)
+    # No half-made folder is kept.
+    assert {path.name for path in arxiv.iterdir()} <= {"raw", "split", ".jgs.lock"}
 
 
-@pytest.mark.parametrize(
-    "file", ["raw/edge.csv.gz", "raw/node-feat.csv.gz", "raw/node-label.csv.gz"]
+@cases(
+    "changes, says",
+    ({"edge_index": EDGES[0]}, "integers [2, E]"),
+    ({"edge_index": EDGES + 25}, "must name nodes"),
+    ({"node_feat": X[1:]}, "one row for every node"),
+    ({"node_feat": NAN}, "row 10"),
+    ({"node_feat": np.array([{}], dtype=object)}, "without pickles"),
+    ({"node_feat": None}, "node_feat"),
+    ({}, "node_label"),
 )
-def test_cut_text_files(tmp_path, file):
-    folder = write_text(tmp_path / "ogbn_arxiv")
-    whole = (folder / file).read_bytes()
-    for cut in (0, 15, len(whole) - 1):
-        (folder / file).write_bytes(whole[:cut])
-        if cut == 0 and file == "raw/edge.csv.gz":
-            continue  # a graph without edges is still a graph
-        with pytest.raises(InputError):
-            load("ogbn-arxiv", tmp_path)
+def test_broken_binary_layout(tmp_path, changes, says):
+    files = BINARY | {"raw/data.npz": DATA | changes}
+    if not changes:
+        files["raw/node-label.npz"] = {"other": Y}
+    refused(says, load, "ogbn-papers100M", write(tmp_path / "ogbn_papers100M", files).parent)
 
 
-def test_broken_binary_layout(tmp_path, may_refuse):
-    folder = write_binary(tmp_path / "ogbn_papers100M")
-    data, good = folder / "raw" / "data.npz", dict(np.load(folder / "raw" / "data.npz"))
-    for change, message in [
-        ({"edge_index": EDGES[0]}, r"integers \[2, E\]"),
-        ({"edge_index": EDGES * 1.0}, r"integers \[2, E\]"),
-        ({"edge_index": EDGES + 25}, "must name nodes"),
-        ({"node_feat": X[1:]}, "one row for every node"),
-        ({"node_feat": NAN}, "row 10"),
-        ({"node_feat": np.array([{}], dtype=object)}, "without pickles"),
-        ({"num_nodes_list": np.array([15, 15])}, "one graph"),
-        ({"num_nodes_list": np.array([1.5])}, "one graph"),
-    ]:
-        np.savez(data, **(good | change))
-        with pytest.raises(InputError, match=message) as caught:
-            load("ogbn-papers100M", tmp_path)
-        assert "\n" not in str(caught.value)
-    np.savez(data, **{k: v for k, v in good.items() if k != "node_feat"})
-    with pytest.raises(InputError, match="node_feat"):
-        load("ogbn-papers100M", tmp_path)
-    np.savez_compressed(data, **good)
-    whole = data.read_bytes()
-    for position in np.random.default_rng(0).integers(0, len(whole), 60):
-        damaged = bytearray(whole)
-        damaged[position] ^= 0xFF
-        data.write_bytes(damaged)
-        with may_refuse():
-            load("ogbn-papers100M", tmp_path)
-    np.savez(data, **good)
-    np.savez(folder / "raw" / "node-label.npz", other=Y)
-    with pytest.raises(InputError, match="node_label"):
-        load("ogbn-papers100M", tmp_path)
+@pytest.fixture
+def zipped(tmp_path):
+    """The archive as it is published."""
+    source = write(tmp_path / "source" / "arxiv", TEXT)
+    return Path(shutil.make_archive(tmp_path / "arxiv", "zip", source.parent, source.name))
 
 
-def zipped(tmp_path, target):
-    write_text(tmp_path / "source" / "arxiv")
-    with zipfile.ZipFile(target, "w") as file:
-        for path in (tmp_path / "source").rglob("*"):
-            file.write(path, path.relative_to(tmp_path / "source"))
+def test_an_archive_is_unpacked_and_downloaded_if_missing(zipped, tmp_path, monkeypatch):
+    (site := tmp_path / "site").mkdir()
+    shutil.copy(zipped, site)
+    with monkeypatch.context() as patch:
+        patch.setattr(ogb, "ADDRESS", site.as_uri())
+        check(load("ogbn-arxiv", tmp_path / "root"))
+    check(load("ogbn-arxiv", tmp_path, download=False))  # the archive was placed by hand
+    for root in (tmp_path, tmp_path / "root"):
+        assert (root / "ogbn_arxiv" / "raw" / "edge.csv.gz").is_file()
+        assert (root / "arxiv.zip.sha256").is_file()
 
 
-def test_an_archive_placed_by_hand_is_unpacked(tmp_path):
-    root = tmp_path / "root"
-    root.mkdir()
-    zipped(tmp_path, root / "arxiv.zip")
-    check(load("ogbn-arxiv", root, download=False))
-    assert (root / "ogbn_arxiv" / "raw" / "edge.csv.gz").is_file()
-    assert (root / "arxiv.zip.sha256").is_file()
-
-
-def test_a_missing_data_set_is_downloaded(tmp_path, monkeypatch):
-    (tmp_path / "site").mkdir()
-    zipped(tmp_path, tmp_path / "site" / "arxiv.zip")
-    handler = partial(http.server.SimpleHTTPRequestHandler, directory=tmp_path / "site")
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-        thread.start()
-        monkeypatch.setattr(ogb, "ADDRESS", f"http://127.0.0.1:{server.server_port}")
-        try:
-            check(load("ogbn-arxiv", tmp_path / "root"))
-        finally:
-            server.shutdown()
-            thread.join()
-
-
-def test_offline_and_unpacked_wrongly(tmp_path):
-    with pytest.raises(
-        InputError, match=rf"127\.0\.0\.1:9/ogb/arxiv\.zip.*{tmp_path}"
-    ) as caught:
-        load("ogbn-arxiv", tmp_path)
-    assert "\n" not in str(caught.value)
-    with pytest.raises(InputError, match=r"products\.zip into"):
-        load("ogbn-products", tmp_path, download=False)
-    zipped(tmp_path, tmp_path / "arxiv.zip")
+def test_offline_and_unpacked_wrongly(zipped, tmp_path):
+    (root := tmp_path / "root").mkdir()
+    refused(f"127.0.0.1:9/ogb/arxiv.zip*{root}", load, "ogbn-arxiv", root)
+    refused("products.zip into", load, "ogbn-products", root, download=False)
     (tmp_path / "ogbn_arxiv").mkdir()
-    with pytest.raises(InputError, match="a folder without raw/"):
-        load("ogbn-arxiv", tmp_path)
+    refused("a folder without raw/", load, "ogbn-arxiv", tmp_path)
 
 
-def test_the_real_addresses():
-    assert {k: v.zip_name for k, v in ogb.PUBLISHED.items()} == {
-        "ogbn-arxiv": "arxiv.zip",
-        "ogbn-products": "products.zip",
-        "ogbn-papers100M": "papers100M-bin.zip",
-    }
+# -- node types --------------------------------------------------------------------------------
+
+AUTHORS, PAPERS = 4, 6
+WRITES = np.array([[0, 5], [1, 0], [3, 2], [0, 2]])
+CITES = np.array([[1, 0], [5, 4]])
+ROWS = RNG.standard_normal((PAPERS, 3)).astype(np.float32)
+LABELS = [2, 0, 1, 1, 0, 348]
+WRITING, CITING = "raw/relations/author___writes___paper", "raw/relations/paper___cites___paper"
+MAG = {
+    "raw/num-node-dict.csv.gz": f"author,field,paper\n{AUTHORS},2,{PAPERS}\n",
+    "raw/triplet-type-list.csv.gz": "author,writes,paper\npaper,cites,paper\n",
+    f"{WRITING}/edge.csv.gz": WRITES,
+    f"{WRITING}/num-edge-list.csv.gz": [4],
+    f"{WRITING}/edge_reltype.csv.gz": [0, 0, 0, 0],
+    f"{CITING}/edge.csv.gz": CITES,
+    f"{CITING}/num-edge-list.csv.gz": [2],
+    "raw/node-feat/paper/node-feat.csv.gz": ROWS,
+    "raw/node-feat/paper/node_year.csv.gz": "2019\n" * PAPERS,
+    "raw/nodetype-has-label.csv.gz": "author,field,paper\nFalse,False,True\n",
+    "raw/node-label/paper/node-label.csv.gz": LABELS,
+    "split/time/nodetype-has-split.csv.gz": "author,field,paper\nFalse,False,True\n",
+    "split/time/paper/train.csv.gz": [3, 0],
+    "split/time/paper/valid.csv.gz": [5],
+    "split/time/paper/test.csv.gz": [1, 4],
+}
+
+
+def test_the_raw_files_of_mag(tmp_path):
+    write(tmp_path / "ogbn_mag", MAG)
+    (tmp_path / "mag.zip").touch()  # unread: the folder is there
+    for data in (load("ogbn-mag", tmp_path), load("ogbn-mag", tmp_path)):  # parsed, then opened
+        schema = data.graph.schema
+        assert dict(schema.node_types) == {"author": AUTHORS, "field": 2, "paper": PAPERS}
+        forward = (("author", "writes", "paper"), ("paper", "cites", "paper"))
+        assert schema.relations[:2] == forward
+        assert schema.relations[2:] == tuple((b, f"rev_{n}", a) for a, n, b in forward)
+        paper = schema.nodes("paper").start
+        given = [(a, b + paper, 0) for a, b in WRITES.tolist()]
+        given += [(a + paper, b + paper, 1) for a, b in CITES.tolist()]
+        back = [(b, a, kind + 2) for a, b, kind in given]
+        assert edges(data, "edge_type") == sorted(given + back)
+        assert data.features.widths == (0, 0, 3)
+        np.testing.assert_array_equal(data.features.table("paper"), ROWS)
+        assert data.labels.tolist() == [-1] * paper + LABELS
+        assert data.num_classes == 349
+        assert splits(data) == [[paper + 3, paper], [paper + 5], [paper + 1, paper + 4]]
+    padded = load(tmp_path / "ogbn_mag", features="padded", both_ways=False)
+    assert padded.graph.num_edges == 6
+    assert np.abs(np.asarray(padded.features[:paper])).max() == 0
+    np.testing.assert_array_equal(padded.features[paper:], ROWS)
+
+
+def test_features_in_a_npy_file_and_a_changed_source(tmp_path):
+    load(write(tmp_path, MAG))
+    half, feat = 2 * ROWS.astype(np.float16), "raw/node-feat/paper/node-feat"
+    data = load(write(tmp_path, {f"{feat}.csv.gz": None, f"{feat}.npy": half}))  # parsed again
+    assert data.features.table("paper").dtype == np.float16
+    np.testing.assert_array_equal(data.features.table("paper"), half)
+    write(tmp_path, {f"{CITING}/edge.csv.gz": CITES[:, ::-1]})
+    found = edges(load(tmp_path, both_ways=False), "edge_type")
+    assert [edge[0] for edge in found if edge[2] == 1] == [6 + 0, 6 + 4]
+
+
+@cases(
+    "file, text, says",
+    ("raw/num-node-dict.csv.gz", "author,paper\n4,0\n", "one node of each type"),
+    ("raw/num-node-dict.csv.gz", "author,paper\n4\n", "a line of their counts"),
+    ("raw/triplet-type-list.csv.gz", "author,writes,book\n", "'author,writes,book' in"),
+    ("raw/triplet-type-list.csv.gz", "author,writes\n", "'author,writes' in line 1"),
+    ("raw/triplet-type-list.csv.gz", "author,has,paper\n", "no raw/relations/author___has"),
+    (f"{WRITING}/edge.csv.gz", "4,0\n", "name nodes of author in [0, 4); got 4 at"),
+    (f"{WRITING}/edge.csv.gz", "1,0\n", "edges as num-edge-list.csv.gz says; got 1"),
+    (f"{CITING}/edge.csv.gz", "1,2\n3\n", "row 2"),
+    ("raw/node-feat/paper/node-feat.csv.gz", "1,2\n", "one row for every node; got 1 rows"),
+    ("raw/node-label/paper/node-label.csv.gz", "1\n", "of their type; got 1 for 6 nodes"),
+    ("split/time/paper/train.csv.gz", "6\n", "train split of mag must hold node ids in"),
+    ("split/time/nodetype-has-split.csv.gz", "author,paper\nTrue,False\n", "one node type"),
+)
+def test_unsound_folders_are_refused(file, text, says, tmp_path):
+    folder = write(tmp_path / "mag", MAG | {file: text})
+    refused(says, load, folder)
+    assert not (folder / "jgs").exists()

@@ -5,30 +5,23 @@ import json
 
 import jax
 import numpy as np
-import pandas
 import pytest
 import scipy.sparse
+from folders import cases, edges, refused, splits, write
 
-import jgs
-from jgs import Graph, InputError, NodeIds, SparseFeatures
+from jgs import Graph, NodeIds, SparseFeatures
 from jgs.data import Dataset, load
 from jgs.data.described import facts
 from jgs.data.plain import load_plain
-from jgs.train.__main__ import main
 
 SPLIT = ["train", "train", "val", "val", "test", None]
 
 
 @pytest.fixture
-def graph(arrays):
-    return Graph.from_edge_index(arrays["edge_index"], 6, np.arange(12.0))
-
-
-@pytest.fixture
-def make(arrays, graph):
+def make(arrays):
     def make(**changes):
         given = {
-            "graph": graph,
+            "graph": Graph.from_edge_index(arrays["edge_index"], 6, np.arange(12.0)),
             "features": arrays["features"],
             "labels": arrays["labels"],
             "splits": {"train": [0, 1], "val": np.arange(6) // 2 == 1, "test": [4, 5]},
@@ -49,7 +42,8 @@ def same(one: Dataset, two: Dataset):
             assert getattr(a, "dtype", None) == getattr(b, "dtype", None), field.name
 
 
-def test_one_call_saves_and_opens_by_name_or_path(make, graph, arrays, tmp_path):
+def test_one_call_saves_and_opens_by_name_or_path(make, arrays, tmp_path):
+    graph = make().graph
     for change in (
         {},
         {"name": "own", "node_ids": NodeIds(list("aüßd€f")), "class_names": "xyz"},
@@ -71,86 +65,65 @@ def test_one_call_saves_and_opens_by_name_or_path(make, graph, arrays, tmp_path)
     assert (text.labels.tolist(), text.class_names) == ([1, 0, 1, 2, 0, -1], ("a", "b", "c"))
 
 
-def write_tables(folder, ending=".csv", **changes):
-    edges = {"src": list("abcdef"), "dst": list("bcdefa"), "time": np.arange(6)}
-    nodes = {
-        "id": list("fedcba"),
-        "label": [0, 1, 0, 1, 0, 1],
-        "split": SPLIT,
-        "x": np.arange(6.0),
-        "y": np.ones(6, int),
-    }
-    folder.mkdir(exist_ok=True)
-    for name, table in (("edges", edges), ("nodes", nodes)):
-        table = {k: v for k, v in (table | changes.get(name, {})).items() if v is not None}
-        frame = pandas.DataFrame(table)
-        if ending == ".csv":
-            frame.to_csv(folder / f"{name}.csv", index=False)
-        else:
-            frame.to_parquet(folder / f"{name}.parquet")
-    return folder
+EDGES = {"src": list("abcdef"), "dst": list("bcdefa"), "time": np.arange(6)}
+NODES = {
+    "id": list("fedcba"),
+    "label": [0, 1, 0, 1, 0, 1],
+    "split": SPLIT,
+    "x": np.arange(6.0),
+    "y": np.ones(6, int),
+}
+
+
+def tables(folder, ending=".csv", edges=None, nodes=None):
+    """The folder of tables with changed columns; None leaves one out."""
+    files = {"edges": EDGES | (edges or {}), "nodes": NODES | (nodes or {})}
+    return write(folder, {f"{name}{ending}": table for name, table in files.items()})
 
 
 def test_tables_of_nodes_and_edges(tmp_path):
-    first = load(write_tables(tmp_path / "csv"))
-    for ending, changes in (
-        (".parquet", {}),
-        (".parquet", {"nodes": {"x": [[i, 1.0] for i in range(6)], "y": None}}),
-    ):
-        other = load(write_tables(tmp_path / "other", ending, **changes))
+    first = load(tables(tmp_path / "csv"))
+    for nodes in ({}, {"x": [[i, 1.0] for i in range(6)], "y": None}):
+        other = load(tables(tmp_path / "other", ".parquet", nodes=nodes))
         alike = {"name": "csv", "feature_columns": first.feature_columns}
         same(dataclasses.replace(other, **alike), first)
     assert first.node_ids[[0, 5]].tolist() == ["f", "a"]
-    pairs = first.node_ids[first.graph.edge_index()].T.tolist()
-    assert sorted(map("".join, pairs)) == ["ab", "bc", "cd", "de", "ef", "fa"]
-    order = np.asarray(first.graph.edge_order)
-    assert np.array_equal(first.graph.edge_time, order)
-    assert first.train_idx.tolist() == [0, 1]
+    given = zip(EDGES["src"], EDGES["dst"], range(6), strict=True)
+    assert edges(first, "edge_time") == [*given]
+    assert splits(first) == [[0, 1], [2, 3], [4]]
     assert load(tmp_path / "csv", symmetric=True).graph.num_edges == 12
 
 
 def test_ids_that_are_numbers_in_one_table_and_text_in_the_other(tmp_path):
     """A table's column is of numbers if all its entries are. As text they are as written."""
     ends = {"src": ["07", "8", "7", "07", "8", "7"], "dst": ["7"] * 6}
-    tables = {"edges": ends, "nodes": {"id": ["x", "7", "07", "8", "9", "10"]}}
-    data = load(write_tables(tmp_path / "csv", **tables))
-    assert data.graph.edge_index().tolist() == [[2, 3, 1, 2, 3, 1], [1] * 6]
-    data = load(write_tables(tmp_path / "parquet", ".parquet", **tables))
-    assert data.graph.edge_index().tolist() == [[2, 3, 1, 2, 3, 1], [1] * 6]
+    nodes = {"id": ["x", "7", "07", "8", "9", "10"]}
+    for ending in (".csv", ".parquet"):
+        data = load(tables(tmp_path / ending, ending, ends, nodes))
+        assert data.graph.edge_index().tolist() == [[2, 3, 1, 2, 3, 1], [1] * 6]
 
     numbers = {"src": [3, 2, 1, 3, 2, 1], "dst": [0] * 6}
-    for ending, ids, edges in (
-        (".csv", ["00", "01", "02", "03", "4", "5"], numbers),
-        (".parquet", list("012345"), numbers),
-        (".parquet", range(6), {"src": list("321321"), "dst": [0] * 6}),
-    ):
-        folder = write_tables(tmp_path / "other", ending, nodes={"id": ids}, edges=edges)
-        assert load(folder).graph.edge_index().tolist() == list(numbers.values())
-        for table in folder.iterdir():
-            table.unlink()
-    odd = {"nodes": {"id": ["0", "01", "2", "3", "4", "5"]}, "edges": numbers}
-    with pytest.raises(InputError, match="written alike; got '01' among the text"):
-        load(write_tables(tmp_path / "odd", ".parquet", **odd))
+    zeros = tables(tmp_path / "0", ".csv", numbers, {"id": ["00", "01", "02", "03", "4", "5"]})
+    assert load(zeros).graph.edge_index().tolist() == list(numbers.values())
 
 
 def test_numbers_and_labels_that_are_not_known(tmp_path):
     """Columns `label:NAME`, with empty cells; and numbers, by their look or by the option."""
     own = {"label": None, "label:red": [1, 0, None, 1, 0, 0], "label:blue": [True] * 5 + [None]}
     for ending in (".csv", ".parquet"):
-        data = load(write_tables(tmp_path / f"many{ending}", ending, nodes=own))
+        data = load(tables(tmp_path / f"many{ending}", ending, nodes=own))
         assert data.class_names == ("red", "blue")
         want = [[1, 1], [0, 1], [np.nan, 1], [1, 1], [0, 1], [0, np.nan]]
         np.testing.assert_array_equal(data.labels, want)
         assert data.features.shape == (6, 2)
     told = facts(load_plain(tmp_path / "many.csv", tmp_path))
     assert (told["classes"], told["labels_not_known"]) == (2, 2)
-    both = write_tables(tmp_path / "both", nodes=own | {"label": range(6)})
-    with pytest.raises(InputError, match="'label', or columns of labels"):
-        load(both)
+    both = tables(tmp_path / "both", nodes=own | {"label": range(6)})
+    refused("'label', or columns of labels", load, both)
     half = {"label": [0.5, 1, 2, -3, 4, None], "split": [*SPLIT[:5], None]}
     for folder, options, last in (
-        (write_tables(tmp_path / "half", nodes=half), {}, np.nan),
-        (write_tables(tmp_path / "whole"), {"label_kind": "number"}, 1),
+        (tables(tmp_path / "half", nodes=half), {}, np.nan),
+        (tables(tmp_path / "whole"), {"label_kind": "number"}, 1),
     ):
         data = load(folder, **options)
         assert (data.numbers, data.num_classes, data.labels.dtype) == (True, 1, np.float32)
@@ -162,88 +135,42 @@ def test_numbers_and_labels_that_are_not_known(tmp_path):
     assert facts(load_plain(tmp_path / "half", tmp_path))["labels"] == "numbers"
 
 
-@pytest.mark.parametrize(
-    ("changes", "says"),
-    [
-        ({"edges": {"src": None}}, "edges.csv must have a column 'src'; got columns 'dst', 't"),
-        ({"edges": {"src": list("abcdeZ")}}, "one of the 6 nodes'; got 'Z' at position 5"),
-        ({"edges": {"src": range(6)}}, "one of the 6 nodes'; got '0' at position 0"),
-        ({"nodes": {"id": range(6)}}, "6 nodes', which are integers; got 'a' at position 0"),
-        (
-            {"edges": {"time": [*"abcde", None]}},
-            "edges.csv must be a whole number or a date; got a at edge 0",
-        ),
-        ({"nodes": {"split": ["training"] * 6}}, "val and test; got 'training' at node 0"),
-        ({"nodes": {"split": None}}, "Add it; --data-options split=0.6,0.2,0.2 draws"),
-        ({"nodes": {"id": list("aacdef")}}, "must have an id of its own"),
-        ({"nodes": {"x": [0, 1, 2, float("inf"), 4, 5]}}, "must be finite; got inf at row 3"),
-        ({"nodes": {"x": None, "y": None}}, "must have columns of features"),
-        (
-            {"nodes": {"label": [0.5, 1, 0, 1, 0, float("inf")]}},
-            "must be finite as float32, or NaN for none; got inf at node 5",
-        ),
-        ({"nodes": {"split": [None] * 6}}, "the train split of csv must not be empty"),
-    ],
+@cases(
+    "changes, says",
+    ({"edges": {"src": None}}, "edges.csv must have a column 'src'; got columns 'dst', 't"),
+    ({"edges": {"kind": "likes"}}, "'kind' must be numbers; got 'likes' in row 0. Say"),
+    ({"edges": {"src": list("abcdeZ")}}, "one of the 6 nodes'; got 'Z' at position 5"),
+    ({"edges": {"src": range(6)}}, "one of the 6 nodes'; got '0' at position 0"),
+    ({"nodes": {"id": range(6)}}, "6 nodes', which are integers; got 'a' at position 0"),
+    ({"nodes": {"split": "training"}}, "val and test; got 'training' at node 0"),
+    ({"nodes": {"split": None}}, "Add it; --data-options split=0.6,0.2,0.2 draws"),
+    ({"nodes": {"id": list("aacdef")}}, "must have an id of its own"),
+    ({"nodes": {"x": [0, 1, 2, np.inf, 4, 5]}}, "must be finite; got inf at row 3"),
+    ({"nodes": {"x": None, "y": None}}, "must have columns of features"),
+    ({"nodes": {"label": [0.5, 1, 0, 1, 0, np.inf]}}, "or NaN for none; got inf at node 5"),
 )
 def test_bad_tables_are_refused_in_one_line(changes, says, tmp_path):
-    with pytest.raises(InputError) as error:
-        load(write_tables(tmp_path / "csv", **changes))
-    assert says in str(error.value)
-    assert "\n" not in str(error.value)
+    refused(says, load, tables(tmp_path / "csv", **changes))
 
 
 def test_bad_folders_and_arrays_are_refused_in_one_line(make, tmp_path):
-    folder = write_tables(tmp_path / "csv")
-    (folder / "edges.parquet").write_bytes(b"PAR1 cut short")
     make().save(tmp_path / "saved")
+    make().graph.save(tmp_path / "graph")
+    write(folder := tables(tmp_path / "csv"), {"edges.parquet": b"PAR1 cut short"})
+    refused("one table edges.parquet or edges.csv; got 2", load, folder)
+    refused("must be a whole Parquet file", Graph.from_table, folder / "edges.parquet")
+    refused("must be a jgs.dataset folder", load, tmp_path / "graph")
+    refused("jgs.dataset", make().save, tmp_path / "graph")
     manifest = json.loads((tmp_path / "saved" / "manifest.json").read_text())
     del manifest["arrays"]["labels"]
-    (tmp_path / "less").mkdir()
-    for file in (tmp_path / "saved").iterdir():
-        (tmp_path / "less" / file.name).write_bytes(file.read_bytes())
-    (tmp_path / "less" / "manifest.json").write_text(json.dumps(manifest))
-    make().graph.save(tmp_path / "graph")
-    for call, says in (
-        (lambda: load(folder), "one table edges.parquet or edges.csv; got 2"),
-        (
-            lambda: jgs.Graph.from_table(folder / "edges.parquet"),
-            "must be a whole Parquet file",
-        ),
-        (lambda: load(tmp_path / "less"), "the arrays of a data set; got no labels"),
-        (lambda: load(tmp_path / "graph"), "must be a jgs.dataset folder"),
-        (lambda: make().save(tmp_path / "graph"), "jgs.dataset"),
-        (lambda: make(splits={"training": [0]}), "train, val and test; got 'training'"),
-        (
-            lambda: make(splits={"train": np.ones(5, bool)}),
-            "an entry for every node; got shape [5",
-        ),
-        (lambda: make(splits=[0, 1]), "a dict of node ids or masks, or a name a node"),
-        (lambda: make(splits={"train": [9]}), "node ids in [0, 6); got 9 at position 0"),
-        (lambda: make(class_names=["a"]), "must be in [0, 1)"),
-        (lambda: make(node_ids=NodeIds([1, 2])), "node_ids of custom must be one for each"),
-        (
-            lambda: make(labels=np.array(["a", 1, *"bcde"], object)),
-            "all numbers, or all text; got int",
-        ),
+    write(tmp_path / "saved", {"manifest.json": manifest})
+    refused("the arrays of a data set; got no labels", load, tmp_path / "saved")
+    for says, changes in (
+        ("train, val and test; got 'training'", {"splits": {"training": [0]}}),
+        ("an entry for every node; got shape [5", {"splits": {"train": np.ones(5, bool)}}),
+        ("a dict of node ids or masks, or a name a node", {"splits": [0, 1]}),
+        ("must be in [0, 1)", {"class_names": ["a"]}),
+        ("node_ids of custom must be one for each", {"node_ids": NodeIds([1, 2])}),
+        ("all numbers, or all text; got int", {"labels": np.array(["a", 1, *"bcde"], object)}),
     ):
-        with pytest.raises(InputError) as error:
-            call()
-        assert says in str(error.value)
-        assert "\n" not in str(error.value)
-
-
-def test_the_command_trains_on_a_folder_of_tables(tmp_path, capsys):
-    folder = write_tables(tmp_path / "csv")
-    common = ["--fanouts", "2", "--hidden", "4", "--batch-size", "2", "--epochs", "1"]
-    train = ["--dataset", str(folder), *common, "--no-progress", "--run-dir"]
-    assert main([*train, str(tmp_path / "run")]) == 0
-    assert json.loads(capsys.readouterr().out)["epochs"] == 1
-    for text, says in (
-        ("from,dst\na,b\n", "edges.csv must have a column 'src'"),
-        ("src,dst,kind\na,b,likes\n", "'kind' must be numbers; got 'likes' in row 0. Say what"),
-    ):
-        (folder / "edges.csv").write_text(text)
-        assert main([*train, str(tmp_path / "other")]) == 2
-        told = capsys.readouterr().err.strip()
-        assert says in told
-        assert "\n" not in told
+        refused(says, make, **changes)

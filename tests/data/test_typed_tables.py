@@ -1,10 +1,8 @@
-import gzip
 import json
 
 import numpy as np
-import pytest
+from folders import cases, made, refused, splits, write
 
-from jgs import InputError
 from jgs.data import Dataset, load
 from jgs.data.__main__ import main
 from jgs.data.plain import load_plain
@@ -18,33 +16,19 @@ u4,60,Rome,3.5,iron,test
 """
 ITEMS = "id,price\n7,1.0\n3,2.0\n"
 BUYS = "src,dst,time,stars\nu1,7,5,1\nu3,7,3,2\nu4,3,9,3\nu1,3,1,4\n"
-KNOWS = "who,whom,time,label\nu2,u1,4,1.5\nu4,u2,8,\n"
-
-
-@pytest.fixture
-def folder(tmp_path):
-    files = {
-        "nodes_user.csv": USERS,
-        "nodes_item.csv": ITEMS,
-        "edges_user_buys_item.csv": BUYS,
-        "edges_user_knows_well_user.csv": KNOWS,
-        "edges_item_shop.tsv": "item\tshop\ttime\n3\t20\t1\n3\t100\t2\n7\t20\t3\n",
-    }
-    place = tmp_path / "shop"
-    place.mkdir()
-    for name, text in files.items():
-        (place / name).write_text(text)
-    return place
+BOUGHT, KNOWN = "edges_user_buys_item.csv", "edges_user_knows_well_user.parquet"
+KNOWS = {"who": ["u2", "u4"], "whom": ["u1", "u2"], "time": [4, 8], "label": [1.5, None]}
+SHOPS = "item\tshop\ttime\n3\t20\t1\n3\t100\t2\n7\t20\t3\n"
+FILES = {"nodes_user.csv": USERS, "nodes_item.csv": ITEMS, BOUGHT: BUYS, KNOWN: KNOWS}
+folder = made("shop", FILES | {"edges_item_shop.tsv.gz": SHOPS})
 
 
 def edges_of(data, relation):
     """The (source, target) names of a relation's edges, in the order of the table."""
     graph = data.graph
     at = np.flatnonzero(np.asarray(graph.edge_type) == graph.schema.relation(relation))
-    row = np.repeat(np.arange(graph.num_nodes), np.asarray(graph.degrees()))[at]
-    order = np.argsort(np.asarray(graph.edge_order)[at])
-    ends = np.asarray(graph.indices)[at][order], row[order]
-    return list(zip(*(data.node_ids[end].tolist() for end in ends), strict=True)), at[order]
+    at = at[np.argsort(np.asarray(graph.edge_order)[at])]
+    return list(zip(*data.node_ids[graph.edge_index()[:, at]].tolist(), strict=True)), at
 
 
 def test_types_names_and_relations(folder):
@@ -53,11 +37,8 @@ def test_types_names_and_relations(folder):
     assert data.name == "shop"
     schema = data.graph.schema
     assert schema.node_types == (("item", 2), ("shop", 2), ("user", 4))
-    forward = (
-        ("item", "item_shop", "shop"),
-        ("user", "buys", "item"),
-        ("user", "knows_well", "user"),
-    )
+    forward = (("item", "item_shop", "shop"), ("user", "buys", "item"))
+    forward += (("user", "knows_well", "user"),)
     back = tuple((b, f"rev_{name}", a) for a, name, b in forward)
     assert schema.relations == forward + back
     # Names are those of the tables, with the type; without a table they ascend as numbers.
@@ -97,42 +78,20 @@ def test_features_labels_and_what_is_missing(folder):
     assert data.class_names == ("gold", "iron")
     assert data.num_classes == 2
     assert data.labels.tolist() == [-1] * 4 + [0, -1, 1, 1]
-    split = data.train_idx, data.val_idx, data.test_idx
-    assert [ids.tolist() for ids in split] == [[4], [6], [7]]
+    assert splits(data) == [[4], [6], [7]]
     plain = load_plain(folder, "")
     assert plain.filled == {"user.age": 1, "user.town": 1, "user.score": 1}
     assert plain.class_names == data.class_names
     assert plain.val_idx.tolist() == [6]
-    with pytest.raises(InputError, match=r"got item 1, user 7\. Choose a model of"):
-        load(folder, features="padded")
-
-
-def test_parquet_and_gzip_say_the_same_as_csv(folder, tmp_path):
-    from pyarrow import csv, parquet
-
-    data = load(folder)
-    for name in ("nodes_user", "nodes_item", "edges_user_buys_item"):
-        parquet.write_table(csv.read_csv(folder / f"{name}.csv"), folder / f"{name}.parquet")
-        (folder / f"{name}.csv").unlink()
-    text = (folder / "edges_item_shop.tsv").read_bytes()
-    (folder / "edges_item_shop.tsv.gz").write_bytes(gzip.compress(text))
-    (folder / "edges_item_shop.tsv").unlink()
-    other = load(folder)
-    assert other.graph.schema == data.graph.schema
-    assert other.node_ids.values.tolist() == data.node_ids.values.tolist()
-    for name in ("indices", "edge_type", "edge_time"):
-        np.testing.assert_array_equal(getattr(other.graph, name), getattr(data.graph, name))
-    for one, two in zip(other.features.tables, data.features.tables, strict=True):
-        np.testing.assert_array_equal(np.asarray(one), np.asarray(two))
+    refused("got item 1, user 7. Choose a model of", load, folder, features="padded")
 
 
 def test_names_with_underscores(tmp_path):
-    for kind in ("a", "a_b", "c_d"):
-        (tmp_path / f"nodes_{kind}.csv").write_text("id\n0\n1\n")
     edges = "src,dst\n0,1\n"
-    (tmp_path / "edges_a_b_of_c_d.csv").write_text(edges)
-    with pytest.raises(InputError, match=r"one way; .* got \(a, b_of, c_d\) or \(a_b, of, c_d"):
-        load_plain(tmp_path, "")
+    nodes = {f"nodes_{kind}.csv": "id\n0\n1\n" for kind in ("a", "a_b", "c_d")}
+    refused("must hold tables edges_* got none", load, write(tmp_path, nodes))
+    write(tmp_path, {"edges_a_b_of_c_d.csv": edges})
+    refused("one way; * got (a, b_of, c_d) or (a_b, of, c_d", load_plain, tmp_path, "")
     (tmp_path / "nodes_a.csv").unlink()
     assert load_plain(tmp_path, "").graph.schema.relations[0] == ("a_b", "of", "c_d")
     (tmp_path / "edges_c_d_in_big_shop.csv").write_text(edges)
@@ -147,72 +106,31 @@ def test_a_graph_without_labels_is_plain(folder):
     plain = load_plain(folder, "")
     assert plain.labels is None
     assert plain.features.widths == (1, 0, 0)
-    with pytest.raises(InputError, match=r"must have the columns label and split; .* split=0"):
-        load(folder)
+    refused("must have the columns label and split; * split=0", load, folder)
 
 
-BOUGHT = "edges_user_buys_item.csv"
-
-
-@pytest.mark.parametrize(
-    ("file", "text", "says"),
-    [
-        ("edges_usr.csv", BUYS, "edges_usr.csv in * must name two node types"),
-        (
-            BOUGHT,
-            "src,dst,time\nu1,7,1\nu9,7,1\n",
-            "nodes_user.csv) must*'u9' at position 1",
-        ),
-        (BOUGHT, "src,dst,time\n7,7,1\n", "src in * (a user of *7"),
-        (BOUGHT, "src,dst,time\nu1,7,1\nu1,7\n", "Row #3: Expected 3"),
-        (
-            BOUGHT,
-            "src,dst\nu1,7\n",
-            "all relations must have times*none in",
-        ),
-        (BOUGHT, "src,dst,time\n", "must have edges; got no row"),
-        (BOUGHT, "src\nu1\n", "must have a column for each end"),
-        (
-            BOUGHT,
-            "src,dst,time,label\nu1,7,1,new\n",
-            "must have all labels that are text",
-        ),
-        (
-            BOUGHT,
-            "src,dst,time,why\nu1,7,1,new\n",
-            "column 'why' in *'new'",
-        ),
-        ("edges_user_buys_item.tsv", BUYS, "must hold one table edges_user_buys_item"),
-        ("nodes_item.csv", "id,price\n7,1\n7,1\n", "nodes_item.csv: every node must have an"),
-        ("nodes_item.csv", "id,price\n7,1\n3,1,4\n", "nodes_item.csv*Row #3: Expected 2"),
-        ("nodes_item.csv", "id,price\n", "nodes_item.csv must have nodes; got no row"),
-        ("nodes_item.csv", "key,price\n1,1\n", "must have a column 'id'"),
-        ("nodes_item.csv", "id,price\n7,\n3,\n", "'price' in * must have a value somewhere"),
-        ("nodes_item.csv", "id,price\n7,inf\n3,1\n", "'price' in * must be finite; got inf"),
-        (
-            "nodes_item.csv",
-            "id,hour\n7,10:00:00\n3,11:00:00\n",
-            "must be numbers; got 10:00:00",
-        ),
-        ("nodes_item.csv", "id,label\n7,1\n3,0\n", "target None and labels of item, user"),
-        (
-            "nodes_user.csv",
-            USERS.replace("val", "vla"),
-            "must be train, val and test; got 'vla'",
-        ),
-        ("nodes_town.csv", "id\n1\n", "must be an end of a relation; got 'town'"),
-    ],
+@cases(
+    "file, text, says",
+    ("edges_usr.csv", BUYS, "edges_usr.csv in * must name two node types"),
+    (BOUGHT, "src,dst,time\nu1,7,1\nu9,7,1\n", "nodes_user.csv) must*'u9' at position 1"),
+    (BOUGHT, "src,dst,time\n7,7,1\n", "src in * (a user of *7"),
+    (BOUGHT, "src,dst,time\nu1,7,1\nu1,7\n", "Row #3: Expected 3"),
+    (BOUGHT, "src,dst\nu1,7\n", "all relations must have times*none in"),
+    (BOUGHT, "src,dst,time\n", "must have edges; got no row"),
+    (BOUGHT, "src\nu1\n", "must have a column for each end"),
+    (BOUGHT, "src,dst,time,label\nu1,7,1,new\n", "must have all labels that are text"),
+    (BOUGHT, "src,dst,time,why\nu1,7,1,new\n", "column 'why' in *'new'"),
+    ("edges_user_buys_item.tsv", BUYS, "must hold one table edges_user_buys_item"),
+    ("nodes_item.csv", "id,price\n7,1\n7,1\n", "nodes_item.csv: every node must have an"),
+    ("nodes_item.csv", "id,price\n", "nodes_item.csv must have nodes; got no row"),
+    ("nodes_item.csv", "key,price\n1,1\n", "must have a column 'id'"),
+    ("nodes_item.csv", "id,hour\n7,10:00:00\n3,11:00:00\n", "numbers; got 10:00:00"),
+    ("nodes_item.csv", "id,label\n7,1\n3,0\n", "target None and labels of item, user"),
+    ("nodes_user.csv", USERS.replace("val", "vla"), "train, val and test; got 'vla'"),
+    ("nodes_town.csv", "id\n1\n", "must be an end of a relation; got 'town'"),
 )
 def test_bad_tables_are_refused_in_one_line(file, text, says, folder):
-    (folder / file).write_text(text)
-    with pytest.raises(InputError) as caught:
-        load_plain(folder, "")
-    message = str(caught.value)
-    assert "\n" not in message
-    rest = message
-    for piece in says.split("*"):
-        assert piece in rest, message
-        rest = rest.partition(piece)[2]
+    refused(says, load_plain, write(folder, {file: text}), "")
 
 
 def test_too_many_categories_and_the_target(folder):
@@ -227,25 +145,15 @@ def test_too_many_categories_and_the_target(folder):
     assert data.train_idx.tolist() == [0]
 
 
-def test_an_empty_folder(tmp_path):
-    with pytest.raises(InputError, match="nodes_<type> and edges_<type>_<relation>_<type"):
-        load(tmp_path)
-    (tmp_path / "nodes_a.csv").write_text("id\n1\n")
-    with pytest.raises(InputError, match=r"must hold tables edges_.* got none"):
-        load(tmp_path)
-
-
 def test_the_command_describes_types_and_relations(folder, capsys):
     assert main(["describe", str(folder)]) == 0
     out, table = capsys.readouterr()
     found = json.loads(out)
-    assert found["node_types"] == {"item": 2, "shop": 2, "user": 4}
-    dense = {"width": 7, "kind": "float32"}
-    assert found["features_of_types"]["user"] == dense
-    assert found["types_without_features"] == ["shop"]
-    assert found["missing_values_filled"] == {"user.age": 1, "user.town": 1, "user.score": 1}
-    assert (found["labelled_types"], found["labelled_nodes"]) == (["user"], 3)
-    assert (found["classes"], found["train"], found["val"], found["test"]) == (2, 1, 1, 1)
+    told = {"node_types": {"item": 2, "shop": 2, "user": 4}, "types_without_features": ["shop"]}
+    told |= {"missing_values_filled": {"user.age": 1, "user.town": 1, "user.score": 1}}
+    told |= {"labelled_types": ["user"], "labelled_nodes": 3, "classes": 2}
+    assert found.items() >= (told | {"train": 1, "val": 1, "test": 1}).items()
+    assert found["features_of_types"]["user"] == {"width": 7, "kind": "float32"}
     degrees = {one["relation"]: one for one in found["edges_of_relations"]}
     assert len(degrees) == 6
     for relation, edges, mean, most in (
@@ -254,20 +162,16 @@ def test_the_command_describes_types_and_relations(folder, capsys):
         ("user knows_well user", 2, 0.5, 1),
         ("item item_shop shop", 3, 1.5, 2),
     ):
-        one = degrees[relation]
-        assert (one["edges"], one["mean_in_degree"], one["max_in_degree"]) == (
-            edges,
-            mean,
-            most,
-        )
+        one = {"edges": edges, "mean_in_degree": mean, "max_in_degree": most}
+        assert degrees[relation].items() >= one.items()
     assert "user knows_well user" in table
     assert "mean in-degree" in table
 
 
 def test_what_a_relation_lacks(folder):
     rows = "u1,7,5,good,train,2\nu3,7,3,,,0.5\n"
-    (folder / BOUGHT).write_text("src,dst,time,label,split,edge_weight\n" + rows)
-    (folder / "edges_user_knows_well_user.csv").write_text("a,b,time\nu2,u1,4\n")
+    write(folder, {BOUGHT: "src,dst,time,label,split,edge_weight\n" + rows})
+    write(folder, {KNOWN: {"a": ["u2"], "b": ["u1"], "time": [4]}})
     data = load_plain(folder, "", both_ways=False)
     assert data.label_names == ("good",)
     found = {}
@@ -280,11 +184,10 @@ def test_what_a_relation_lacks(folder):
 
 
 def test_times_and_ends_by_other_names(folder):
-    ends = "timestamp,source,destination,label\n2020-01-02,u2,u1,1.5\n2020-01-03,u4,u2,\n"
-    (folder / "edges_user_knows_well_user.csv").write_text(ends)
-    for name in ("edges_user_buys_item.csv", "edges_item_shop.tsv"):
-        (folder / name).unlink()
-    (folder / "nodes_item.csv").unlink()
+    ends = {"timestamp": ["2020-01-02", "2020-01-03"], "source": ["u2", "u4"]}
+    ends |= {"destination": ["u1", "u2"], "label": [1.5, None]}
+    without = dict.fromkeys((BOUGHT, "edges_item_shop.tsv.gz", "nodes_item.csv"))
+    write(folder, without | {KNOWN: ends})
     data = load(folder, both_ways=False, time_unit="D")
     names, _ = edges_of(data, ("user", "knows_well", "user"))
     assert names == [("user:u2", "user:u1"), ("user:u4", "user:u2")]

@@ -19,6 +19,16 @@ class Named:
         self.module, self.name = module, name
 
 
+class Call:
+    """Pickled as a call of this function."""
+
+    def __init__(self, function, *arguments):
+        self.reduced = (function, arguments)
+
+    def __reduce__(self):
+        return self.reduced
+
+
 class Tensor:
     """A tensor to write: an array, and perhaps another stride or storage."""
 

@@ -135,10 +135,8 @@ if comm.concurrent:
             x = c.all_to_all(jnp.tanh(x @ jnp.ones((64, 64))) * 0 + x + i)
             return c.all_to_all(x), c.all_reduce(x.sum(1)), c.all_gather(i)
 
-        step, sleep = (
-            c.program(step, (OWN, OWN), (OWN, SAME, SAME)),
-            np.random.default_rng(c.rank),
-        )
+        step = c.program(step, (OWN, OWN), (OWN, SAME, SAME))
+        sleep = np.random.default_rng(c.rank)
         x = jnp.arange(size * 64, dtype=jnp.float32).reshape(size, 64) + seed
         for i in range(num):
             rows, _, numbers = step(x, jnp.float32(i))

@@ -1,4 +1,4 @@
-"""Run by each rank, or alone: 20 steps in each mode. Draws and parameters are written to files.
+"""Run by each rank, or alone: 12 steps in each mode. Draws and parameters are written to files.
 
 Arguments: the folder of parts, the folder to write to, then modes as MODE-CACHE.
 """
@@ -20,38 +20,23 @@ from jgs.train.loop.progress import Meter
 from jgs.train.loop.step import init_state, make_optimizer, make_train_step
 from jgs.train.tasks.task import open_job
 
-STEPS, SEEDS, FANOUTS = 20, 12, (3, 2)
+STEPS, SEEDS, FANOUTS = 12, 12, (3, 2)  # ten steps are an epoch
 
 
-def train(comm, parts: str, mode: str, cache: str, per_rank: int, **more):
+def train(comm, parts: str, mode: str, cache: str):
     """The parameters after `STEPS` steps, and what each node drew in the first of them."""
-    config = Config(
-        partition=parts,
-        mode=mode,
-        cache=cache,
-        cache_memory=1,
-        batch_size=per_rank,
-        fanouts=FANOUTS,
-        ranks=comm.size,
-        eval_memory=1,
-        **more,
-    )
-    job = open_job(config, comm)
-    model = GraphSAGE(
-        job.data.num_features,
-        8,
-        job.data.num_classes,
-        2,
-        dropout=0.5,
-        rngs=nnx.Rngs(jax.random.key(1)),
-    )
+    of_ranks = {"mode": mode, "cache": cache, "cache_memory": 1, "ranks": comm.size}
+    of_run = {"batch_size": SEEDS // comm.size, "fanouts": FANOUTS, "eval_memory": 1}
+    job = open_job(Config(partition=parts, **of_ranks, **of_run), comm)
+    widths, rngs = (job.data.num_features, 8, job.data.num_classes), nnx.Rngs(jax.random.key(1))
+    model = GraphSAGE(*widths, 2, dropout=0.5, rngs=rngs)
     graphdef, params = nnx.split(model)
     optimizer = make_optimizer(0.01)
     step = make_train_step(graphdef, optimizer, comm)
     state = comm.same(init_state(params, optimizer))
     key = comm.same(jax.random.key_data(jax.random.key(2)))
     job.start(model, jax.random.key(3), None)
-    drawn, done, rounds, hlo = [], 0, [], ""
+    drawn, done, rounds = [], 0, []
     zero = comm.own([np.float32(0)] * comm.num_local)
     while done < STEPS:
         for batch, x in job.batches(Meter()):
@@ -64,9 +49,6 @@ def train(comm, parts: str, mode: str, cache: str, per_rank: int, **more):
                     outside += [] if any(in_file(indices, parts)) else [indices.shape]
             if done < 3:
                 drawn.append([draws(b) for b in comm.local(batch)])
-            if comm.uniform and not done:
-                program = step.lower(state, key, batch, x, job.data.labels, zero).compile()
-                hlo = program.as_text()
             before = comm.counters.rounds
             state = step(state, key, batch, x, job.data.labels, zero)
             rounds.append(comm.counters.rounds - before)
@@ -79,7 +61,7 @@ def train(comm, parts: str, mode: str, cache: str, per_rank: int, **more):
     job.close()
     leaves = [np.array(leaf) for leaf in jax.tree.leaves(state.params)]
     result = {"params": leaves, "drawn": drawn, "reductions": rounds, "accuracy": accuracy}
-    return result | {"hlo": hlo, "rounds": drawing, "outside": outside, "memory": memory}
+    return result | {"rounds": drawing, "outside": outside, "memory": memory}
 
 
 def in_file(array, folder: str) -> list[bool]:
@@ -133,9 +115,8 @@ def main() -> None:
     comm = connect_here()
     for each in modes:
         mode, cache = each.split("-")
-        # The first is traced for every platform, as users' own loops are; others as commands.
-        with kernels.this_host_only(each != modes[0]):
-            result = train(comm, parts, mode, cache, SEEDS // comm.size)
+        with kernels.this_host_only():  # as in the command
+            result = train(comm, parts, mode, cache)
         Path(out, f"{each}-{comm.rank}.pickle").write_bytes(pickle.dumps(result))
     barrier(comm)
 

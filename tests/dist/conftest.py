@@ -1,13 +1,19 @@
 """What the tests of launched training share."""
 
-import socket
+import os
 import subprocess
-import sys
 
 import pytest
-from launched import make_parts
-from ranks import MPIEXEC, environment_of_ranks, needs_mpi
-from two_hosts import MPICH
+from forks import quick_python
+from ranks import MPIEXEC, environment_of_ranks, free_port, kill, needs_mpi
+from small_ranks import make_parts
+
+
+@pytest.fixture
+def no_launcher(monkeypatch):
+    """No variable of a launcher is set."""
+    for name in [n for n in os.environ if n.startswith(("PMI_", "OMPI_", "MV2_", "SLURM_"))]:
+        monkeypatch.delenv(name)
 
 
 @pytest.fixture(scope="session")
@@ -15,50 +21,48 @@ def environment():
     return environment_of_ranks()
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def parts(tmp_path_factory):
     return make_parts(tmp_path_factory.mktemp("parts") / "parts")
 
 
 @pytest.fixture
-def start(environment):
-    """`start(kind, n, flags...)` starts `n` processes, which all end with the test. `kind` is
-    "mpi", "jax", or the start of a command. `each` is a list of each rank's own flags, and
-    `variables` one of its environment variables ("jax" alone)."""
+def begin(environment):
+    """`begin(command, variables)` starts a process, which ends with the test."""
     started = []
 
-    def start(kind, n, *flags, each=None, variables=None):
-        command = [sys.executable, "-m", "jgs.train", *map(str, flags)]
-        env = environment | (MPICH if kind not in ("mpi", "jax") and n > 1 else {})
-        if kind == "jax":
-            with socket.create_server(("localhost", 0)) as free:
-                port = free.getsockname()[1]
-            by_hand = ["--comm", "jax", "--coordinator", f"localhost:{port}"]
-            by_hand += ["--num-processes", str(n), "--process-id"]
-            each = each or [[]] * n
-            commands = [[*command, *by_hand, str(r), *each[r]] for r in range(n)]
-        elif n == 1:
-            commands = [command]
-        else:
-            needs_mpi()
-            before = [str(MPIEXEC), "-n", str(n)] if kind == "mpi" else kind
-            commands = [[*before, *command]]
-        pipe = subprocess.PIPE
-        processes = [
-            subprocess.Popen(
-                c, env=env | own, stdout=pipe, stderr=pipe, text=True, start_new_session=True
-            )
-            for c, own in zip(commands, variables or [{}] * len(commands), strict=True)
-        ]
-        started.extend(processes)
-        return processes
+    def begin(command, variables=None):
+        process = subprocess.Popen(
+            command,
+            env=environment | (variables or {}),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+        started.append(process)
+        return process
 
-    yield start
+    yield begin
     for process in started:
-        if process.poll() is None:
-            process.terminate()  # mpiexec then ends its ranks
-            try:
-                process.wait(5)
-            except subprocess.TimeoutExpired:
-                process.kill()
+        kill(process)
         process.communicate()
+
+
+@pytest.fixture
+def start(begin):
+    """`start(kind, n, flags...)` starts `n` processes of training. `kind` is "mpi" or "jax".
+    `each` is a list of each rank's own flags, and `variables` one of its environment variables
+    ("jax" alone)."""
+
+    def start(kind, n, *flags, each=None, variables=None):
+        command = [quick_python(), "-m", "jgs.train", *map(str, flags)]
+        if kind == "mpi":
+            needs_mpi()
+            return [begin([str(MPIEXEC), "-n", str(n), *command])]
+        by_hand = ["--comm", "jax", "--coordinator", f"localhost:{free_port()}"]
+        by_hand += ["--num-processes", str(n), "--process-id"]
+        own = zip(each or [[]] * n, variables or [{}] * n, strict=True)
+        return [begin([*command, *by_hand, str(r), *e], v) for r, (e, v) in enumerate(own)]
+
+    return start

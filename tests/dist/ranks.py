@@ -1,4 +1,5 @@
-"""`run_ranks` has several ranks run a Python file; `connect_here` connects inside that file.
+"""`run_ranks` has several ranks run a Python file; `connect_here` connects inside that file;
+`finish` waits for commands.
 
 Kinds: `"mpi"`, processes under mpiexec; `"jax"`, processes under jax.distributed with gloo;
 `"devices"`, devices of one process. A process takes about 2 s to start on 2 cores, so one file
@@ -6,6 +7,7 @@ should check much.
 """
 
 import importlib.util
+import json
 import os
 import signal
 import socket
@@ -16,15 +18,16 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 
+import programs
 import pytest
+from forks import quick_python
 
-REPOSITORY = Path(__file__).parents[2]
-PYTHON = sys.executable
 MPIEXEC = Path(sys.prefix, "bin", "mpiexec")
+LIMIT = 240  # seconds; enough on a machine that is busy with other work
 
 
 def run_ranks(
-    script, kind: str, n: int, *args, timeout: float = 240, env=None, status: int | None = 0
+    script, kind: str, n: int, *args, timeout: float = LIMIT, env=None, status: int | None = 0
 ) -> str:
     """What `n` ranks that run `script args...` print, with standard error.
 
@@ -33,29 +36,28 @@ def run_ranks(
     accepts all.
     """
     environment = environment_of_ranks() | (env or {})
-    command = [PYTHON, str(script), *map(str, args)]
+    command = [quick_python(), str(script), *map(str, args)]
     if kind == "mpi":
         needs_mpi()
-        commands = [[str(MPIEXEC), "-n", str(n), *command]]
-        environments = [environment | {"JGS_TEST_COMM": "mpi"}]
+        commands, places = [[str(MPIEXEC), "-n", str(n), *command]], ["mpi"]
     elif kind == "jax":
-        with socket.create_server(("localhost", 0)) as free:
-            port = free.getsockname()[1]
-        commands = [command] * n
-        environments = [
-            environment | {"JGS_TEST_COMM": f"jax localhost:{port} {n} {r}"} for r in range(n)
-        ]
+        port, commands = free_port(), [command] * n
+        places = [f"jax localhost:{port} {n} {rank}" for rank in range(n)]
     else:
-        commands = [command]
-        environments = [environment | {"JGS_TEST_COMM": "jax", "JAX_NUM_CPU_DEVICES": str(n)}]
+        commands, places = [command], ["jax"]
+        environment["JAX_NUM_CPU_DEVICES"] = str(n)
     # Guards outlive their ranks for a moment, and speak then. The pipe ends with the last one.
     reading, writing = os.pipe()
     with open(reading, errors="replace") as output, ThreadPoolExecutor(1) as reader:
         processes = [
             subprocess.Popen(
-                c, env=e, stdout=writing, stderr=subprocess.STDOUT, start_new_session=True
+                each,
+                env=environment | {"JGS_TEST_COMM": place},
+                stdout=writing,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
             )
-            for c, e in zip(commands, environments, strict=True)
+            for each, place in zip(commands, places, strict=True)
         ]
         os.close(writing)
         said = reader.submit(output.read)
@@ -66,7 +68,7 @@ def run_ranks(
             except subprocess.TimeoutExpired:
                 hung = True
         for process in processes:
-            _kill(process)
+            kill(process)
         text = said.result()
     statuses = [p.returncode for p in processes]
     got = next((s for s in reversed(statuses) if s), 0)
@@ -76,13 +78,32 @@ def run_ranks(
     return text
 
 
+def finish(processes):
+    """Exit statuses, and what all processes wrote to standard output and to standard error."""
+    end = time.monotonic() + LIMIT
+    said = [p.communicate(timeout=max(end - time.monotonic(), 1)) for p in processes]
+    outs, errs = zip(*said, strict=True)
+    err = "".join(line for line in "".join(errs).splitlines(True) if "[Gloo]" not in line)
+    return [p.returncode for p in processes], "".join(outs), err
+
+
+def result(processes):
+    statuses, out, err = finish(processes)
+    assert set(statuses) == {0}, err
+    assert out.count("\n") == 1, out
+    assert "Traceback" not in err
+    return json.loads(out), err
+
+
 def environment_of_ranks() -> dict[str, str]:
     """The environment of a rank, in which `every_rank/sitecustomize.py` runs first."""
-    paths = [str(Path(__file__).with_name("every_rank")), os.environ.get("PYTHONPATH")]
+    here = Path(__file__)
+    paths = [str(here.with_name("every_rank")), str(here.parents[1])]
+    paths.append(os.environ.get("PYTHONPATH"))
     return os.environ | {
         "JAX_PLATFORMS": "cpu",
         "JGS_NUM_THREADS": "1",
-        "XLA_FLAGS": "",  # without pytest's own devices
+        "XLA_FLAGS": programs.quickly(),  # without pytest's own devices
         "PYTHONPATH": os.pathsep.join(filter(None, paths)),
         # MPICH's ranks sleep while they wait. They would keep the CPUs from the others.
         "MPIR_CVAR_ENABLE_HEAVY_YIELD": "1",
@@ -115,7 +136,12 @@ def barrier(comm) -> None:
     all_gather_rows(comm, [np.zeros(1, np.int32)] * comm.num_local)
 
 
-def _kill(process: subprocess.Popen) -> None:
+def free_port() -> int:
+    with socket.create_server(("localhost", 0)) as free:
+        return free.getsockname()[1]
+
+
+def kill(process: subprocess.Popen) -> None:
     """Ends the process and its children, also where these are stopped or hang."""
     if process.poll() is None:
         process.terminate()  # mpiexec ends its ranks, which are in another process group

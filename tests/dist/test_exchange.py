@@ -1,48 +1,40 @@
 """`FeatureExchange`: rows, rounds and bytes against the whole matrix, on a mesh of 1 to 4."""
 
 import itertools
-from pathlib import Path
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.sparse
+from check_training import in_file
+from small_ranks import OFFSETS, ranks_of
 
 from jgs import InputError, kernels
 from jgs.dist.communicators.comm import Alone
-from jgs.dist.communicators.mesh import Mesh
+from jgs.dist.rows import route as routing
 from jgs.dist.rows import tables as module
 from jgs.dist.rows.exchange import FeatureExchange
-from jgs.dist.rows.route import route
 from jgs.graph.features import SparseFeatures
 from jgs.models import Placed
 
 N = 50
-OFFSETS = {1: [0, 50], 2: [0, 29, 50], 3: [0, 10, 10, 50], 4: [0, 1, 20, 37, 50]}
 RNG = np.random.default_rng(0)
 DENSE = RNG.standard_normal((N, 6)).astype(np.float32)
 SPARSE = scipy.sparse.random(N, 40, 0.1, "csr", np.float32, np.random.default_rng(1))
 
 
-@pytest.fixture(params=["plain", "kernel"], autouse=True)
-def implementation(request, monkeypatch):
-    if request.param == "kernel" and not kernels.available():
-        pytest.skip("kernels are not in use")
-    monkeypatch.setattr(kernels, "available", lambda: request.param == "kernel")
-
-
-def make_comm(size):
-    return Mesh(jax.devices()[:size]) if size > 1 else Alone()
-
-
-def dense(offsets, dtype=np.float32):
-    return [[DENSE[a:b].astype(dtype)] for a, b in itertools.pairwise(offsets)]
+def dense(offsets):
+    return [[DENSE[a:b]] for a, b in itertools.pairwise(offsets)]
 
 
 def sparse(offsets):
     pieces = itertools.pairwise(offsets)
     return [SparseFeatures.from_scipy(SPARSE[a:b]) for a, b in pieces]
+
+
+def matrix_of(make):
+    return DENSE if make is dense else SPARSE.toarray()
 
 
 def batches(size, seed=0):
@@ -54,6 +46,16 @@ def batches(size, seed=0):
     if size > 1:
         nodes[-1][:] = N
     return nodes
+
+
+def most_asked(nodes, offsets):
+    """The most rows that one rank asks another one for."""
+    return max(
+        sum(a <= n < b for n in ids)
+        for r, ids in enumerate(nodes)
+        for p, (a, b) in enumerate(itertools.pairwise(offsets))
+        if p != r
+    )
 
 
 def counted(comm):
@@ -69,77 +71,45 @@ def check(exchange, comm, matrix, nodes):
         np.testing.assert_array_equal(rows, matrix[ids])
 
 
-@pytest.mark.parametrize("size", [1, 2, 3, 4])
-@pytest.mark.parametrize("make", [dense, sparse])
-def test_rows_are_those_of_the_whole_matrix(size, make):
-    comm, offsets = make_comm(size), OFFSETS[size]
-    matrix = DENSE if make is dense else SPARSE.toarray()
-    nodes = batches(size)
+@pytest.mark.parametrize(
+    ("size", "make", "use_kernels"),
+    [(1, sparse, True), (2, dense, True), (3, dense, True), (3, sparse, False)],
+)
+def test_rows_are_those_of_the_whole_matrix(size, make, use_kernels, monkeypatch):
+    """In one exchange, and in several where the capacity is too small."""
+    if use_kernels and not kernels.available():
+        pytest.skip("kernels are not in use")
+    monkeypatch.setattr(kernels, "available", lambda: use_kernels)
+    comm, offsets, nodes = ranks_of(size), OFFSETS[size], batches(size)
     exchange, before = FeatureExchange(comm, offsets, make(offsets), 40), counted(comm)
-    assert before[0] == (0 if size == 1 else 2)
-    check(exchange, comm, matrix, nodes)
+    check(exchange, comm, matrix_of(make), nodes)
     row = 6 if make is dense else 2 * int(np.diff(SPARSE.indptr).max())
+    two = 0 if size == 1 else 2
     sent = (size - 1) * 4 * (41 + 40 * row)
-    np.testing.assert_array_equal(counted(comm) - before, (0 if size == 1 else 2, sent))
-
-
-@pytest.mark.parametrize("size", [2, 3])
-def test_what_exceeds_the_capacity_comes_in_further_rounds(size):
-    comm, offsets, nodes = make_comm(size), OFFSETS[size], batches(size)
-    exchange = FeatureExchange(comm, offsets, dense(offsets), 4)
-    before = comm.counters.rounds
-    check(exchange, comm, DENSE, nodes)
-    asked = [
-        sum(a <= n < b for n in ids)
-        for r, ids in enumerate(nodes)
-        for p, (a, b) in enumerate(itertools.pairwise(offsets))
-        if p != r
-    ]
-    assert comm.counters.rounds - before == 2 * -(-max(asked) // 4)
-    assert exchange.extra_rounds == comm.counters.rounds - before - 2
-
-
-@pytest.mark.parametrize("make", [dense, sparse])
-def test_a_cache_changes_no_bit_and_asks_for_less(make):
-    comm, offsets, nodes = make_comm(2), OFFSETS[2], batches(2)
-    matrix = DENSE if make is dense else SPARSE.toarray()
-    exchange = FeatureExchange(comm, offsets, make(offsets), 3)
-    check(exchange, comm, matrix, nodes)
-    without = exchange.extra_rounds
-    remote = [[n for n in nodes[0] if 29 <= n < N], []]
-    cached = [np.array((r + [N] * 7)[:7], np.int32) for r in remote]
-    exchange.cache(cached)
-    before = exchange.extra_rounds
-    check(exchange, comm, matrix, nodes)
-    assert exchange.extra_rounds - before < without
-    exchange.cache([np.zeros(0, np.int32)] * 2)  # and then none again
-    exchange.resize(50)
-    check(exchange, comm, matrix, nodes)
-
-
-@pytest.mark.parametrize("size", [1, 3])
-def test_one_ranks_overflow_is_told_to_all(size):
-    comm, offsets, nodes = make_comm(size), OFFSETS[size], batches(size)
-    exchange = FeatureExchange(comm, offsets, dense(offsets), 3)
+    np.testing.assert_array_equal(counted(comm) - before, (two, sent))
+    if make is dense:  # of sparse rows a small capacity is tried below
+        exchange = FeatureExchange(comm, offsets, make(offsets), 4)
+        before = comm.counters.rounds
+        check(exchange, comm, DENSE, nodes)
+        assert comm.counters.rounds - before == 2 * -(-most_asked(nodes, offsets) // 4)
+        assert exchange.extra_rounds == comm.counters.rounds - before - 2
     before = comm.counters.rounds
     flags = comm.own([np.array(r == size - 1) for r in range(size)])
-    _, overflow = exchange(comm.own([jnp.asarray(n) for n in nodes]), flags)
-    assert overflow
-    assert comm.counters.rounds - before == (0 if size == 1 else 2)
+    assert exchange(comm.own([jnp.asarray(n) for n in nodes]), flags)[1]
+    assert comm.counters.rounds - before == two  # one rank's overflow is told to all at once
 
 
-@pytest.mark.parametrize("make", [dense, sparse])
-@pytest.mark.parametrize("wire", ["float16", "bfloat16"])
+@pytest.mark.parametrize(("wire", "make"), [("float16", dense), ("bfloat16", sparse)])
 def test_all_rows_are_rounded_to_the_wire_whoever_owns_them(wire, make):
-    matrix = DENSE if make is dense else SPARSE.toarray()
+    matrix = matrix_of(make)
     nodes, rounded = batches(2), matrix.astype(jnp.dtype(wire)).astype(np.float32)
     assert not np.array_equal(rounded, matrix)
     entries = -(-int(np.diff(SPARSE.indptr).max()) // 2) * 2
     row = 2 * 6 if make is dense else (4 + 2) * entries
     for size in (1, 2):
-        comm, offsets = make_comm(size), OFFSETS[size]
+        comm, offsets = ranks_of(size), OFFSETS[size]
         exchange = FeatureExchange(comm, offsets, make(offsets), 40, wire)
-        for cached in ([], [30, 31, 40, 49], []):
+        for cached in ([30, 31, 40, 49], []):
             exchange.cache([np.array(cached, np.int32)] * size)
             before = comm.counters.bytes
             check(exchange, comm, rounded, nodes[:size])
@@ -147,11 +117,10 @@ def test_all_rows_are_rounded_to_the_wire_whoever_owns_them(wire, make):
             assert sent == (0 if size == 1 else 41 * 4 + 40 * row)
 
 
-@pytest.mark.parametrize("kind", ["one", "two"])
-def test_rows_stay_where_they_lie_and_are_read_there(kind, tmp_path):
-    """Files with matrices of 1100 and 1400 rows, or two matrices for each rank."""
+def test_rows_stay_where_they_lie_and_are_read_there(tmp_path):
+    """Two files with matrices for each rank."""
     rng = np.random.default_rng(4)
-    sizes = {"one": [[1100], [1400]], "two": [[300, 800], [700, 700]]}[kind]
+    sizes = [[300, 800], [700, 700]]
     features, matrices = [], []
     for r, of_rank in enumerate(sizes):
         for i, num in enumerate(of_rank):
@@ -159,7 +128,7 @@ def test_rows_stay_where_they_lie_and_are_read_there(kind, tmp_path):
             np.save(tmp_path / f"{r}{i}.npy", matrices[-1])
         files = [tmp_path / f"{r}{i}.npy" for i in range(len(of_rank))]
         features.append([np.load(file, mmap_mode="r") for file in files])
-    comm, whole = make_comm(2), np.vstack([*matrices, np.zeros((1, 6))])
+    comm, whole = ranks_of(2), np.vstack([*matrices, np.zeros((1, 6))])
     nodes = [rng.permutation(2500)[:400].astype(np.int32) for _ in range(2)]
     for capacity in (300, 40):  # 300 is enough; with 40 the rows are put together
         exchange = FeatureExchange(comm, [0, 1100, 2500], features, capacity, in_place=True)
@@ -169,17 +138,12 @@ def test_rows_stay_where_they_lie_and_are_read_there(kind, tmp_path):
             rows = local.rows() if capacity == 300 else local
             np.testing.assert_array_equal(rows, whole[ids])
         if capacity == 300:
-            maps = Path("/proc/self/maps").read_text().splitlines()
-            bounds = [line.split()[0].split("-") for line in maps if str(tmp_path) in line]
-            ranges = [[int(bound, 16) for bound in each] for each in bounds]
             for table in x.tables[: len(sizes[0])]:
-                for shard in table.addressable_shards:
-                    at = shard.data.unsafe_buffer_pointer()
-                    assert any(a <= at < b for a, b in ranges)
+                assert all(in_file(table, tmp_path))
 
 
 def test_a_capacity_that_was_too_small_is_enlarged_once():
-    comm, offsets = make_comm(2), OFFSETS[2]
+    comm, offsets = ranks_of(2), OFFSETS[2]
     exchange, extra = FeatureExchange(comm, offsets, dense(offsets), 9), []
     for epoch in range(2):
         exchange.fit_to_demand()
@@ -198,39 +162,90 @@ def test_several_tables_and_float16_rows_are_read_where_they_lie():
     check(FeatureExchange(comm, [0, N], tables, 1), comm, matrix, batches(1))
 
 
-def test_the_mesh_program_has_two_collectives():
-    comm, offsets = make_comm(4), OFFSETS[4]
-    exchange = FeatureExchange(comm, offsets, dense(offsets), 8)
-    nodes = comm.own([jnp.asarray(n) for n in batches(4)])
-    flags = comm.own([np.zeros((), bool)] * 4)
-    owners = exchange.owners
-    operands = (exchange.store, nodes, flags, owners.offsets, owners.first)
-    text = exchange._fetch.lower(*operands).compile().as_text()
-    assert text.count(" all-to-all(") == 2
-    assert not any(f" {other}(" in text for other in ("all-reduce", "all-gather"))
+@pytest.mark.parametrize("make", [dense, sparse])
+def test_rows_kept_before_are_not_asked_for_again(make):
+    comm, offsets, matrix = ranks_of(4), OFFSETS[4], matrix_of(make)
+    exchange = FeatureExchange(comm, offsets, make(offsets), 5)
+    everything = [np.arange(N, dtype=np.int32)] * 4
+    check(exchange, comm, matrix, everything)
+    without = exchange.extra_rounds
 
+    def rounds(*nodes):
+        """The rounds that filling took: the owner with most new rows sends 5 at a time."""
+        before = comm.counters.rounds
+        exchange.cache([np.array(nodes, np.int32)] * 4)
+        took, before = comm.counters.rounds - before, exchange.extra_rounds
+        check(exchange, comm, matrix, everything)
+        assert exchange.extra_rounds - before <= without
+        return (took - 1) // 2
 
-def test_hostile_requests_read_nothing_outside():
-    nodes = jnp.array([-1, 2**31 - 1, 50, 49, 0], jnp.int32)
-    slot = jnp.zeros(3, jnp.int32)  # shorter than the graph
-    offsets = jnp.array([0, 10, 50], jnp.int32)
-    requests, place = route(
-        nodes, offsets, slot, jnp.int32(0), jnp.int32(0), capacity=2, num_own=10, num_cached=0
+    assert rounds(*range(1, 11), *range(20, 29), N) == 2  # of two owners at once
+    assert rounds(*range(1, 11), *[N] * 10) == 0
+    assert rounds(*range(10, 0, -1), *[N] * 10) == 0  # the same rows at other places
+    assert rounds(N, *range(5, 17), *[N] * 7) == 2  # 11 to 16 are new
+    assert rounds(*range(1, 11), *[N] * 10) == 1  # 1 to 4 had been dropped
+    assert rounds(*range(1, 9), *range(20, 32)) == 3
+    before = exchange.extra_rounds
+    check(exchange, comm, matrix, everything)
+    assert exchange.extra_rounds - before < without  # fewer are asked for
+    exchange.replace(
+        [[2 * t for t in own] for own in make(offsets)] if make is dense else make(offsets)
     )
-    assert place.tolist()[:3] == [-1, -1, -1]
-    assert requests.shape == (2, 3)
+    matrix = matrix * (2 if make is dense else 1)
+    assert rounds(*range(1, 11), *[N] * 10) == 2  # the rows themselves are new
+    exchange.cache([np.zeros(0, np.int32)] * 4)  # and then none again
+    exchange.resize(50)
+    check(exchange, comm, matrix, everything)
 
 
-@pytest.mark.parametrize("size", [1, 2])
-def test_a_rank_may_have_more_than_2_to_the_31_sparse_entries(size, monkeypatch):
+def test_few_rows_are_asked_for_in_a_small_round():
+    comm, offsets = ranks_of(2), OFFSETS[2]
+    exchange = FeatureExchange(comm, offsets, dense(offsets), 40)
+    everything = [np.arange(N, dtype=np.int32)] * 2
+    for first, new, room in ((0, 0, 0), (0, 1, 1), (3, 3, 4), (0, 29, 32)):
+        nodes = np.append(np.arange(first, first + new), [N] * (30 - new)).astype(np.int32)
+        before = comm.counters.bytes
+        exchange.cache([nodes] * 2)
+        sent = comm.counters.bytes - before
+        assert sent == 256 + (room > 0) * 4 * (1 + room) + 4 * 6 * room
+        check(exchange, comm, DENSE, everything)
+
+
+def test_route_is_its_plain_twin():
+    if not kernels.available():
+        pytest.skip("kernels are not in use")
+    static = ("capacity", "num_own", "num_cached")
+    fast, plain = (jax.jit(f, static_argnames=static) for f in (routing.route, routing._plain))
+    rng = np.random.default_rng(3)
+    for number in range(40):
+        size = (2, 4)[number % 2]
+        offsets = np.sort(np.r_[0, rng.integers(0, 41, size - 1), 40]).astype(np.int32)
+        nodes = rng.integers(-2, 44, 60).astype(np.int32)
+        nodes[:2] = -(2**31), 2**31 - 1  # hostile requests read nothing outside
+        slot = np.where(rng.random(40) < 0.3, rng.integers(0, 9, 40), -1).astype(np.int32)
+        rank, nth = rng.integers(size), rng.integers(3)
+        operands = (nodes, offsets, slot, np.int32(rank), np.int32(nth))
+        sizes = {"capacity": int(rng.choice([1, 19])), "num_own": 41, "num_cached": 9}
+        found = fast(*map(jnp.asarray, operands), **sizes)
+        want = plain(*map(jnp.asarray, operands), **sizes)
+        for a, b in zip(found, want, strict=True):
+            np.testing.assert_array_equal(a, b)
+        assert found[1].tolist()[:2] == [-1, -1]
+    short = slot[:3]  # than the graph
+    _, place = fast(
+        jnp.asarray(nodes), jnp.asarray(offsets), jnp.asarray(short), *operands[3:], **sizes
+    )
+    assert place.tolist()[:2] == [-1, -1]
+
+
+def test_a_rank_may_have_more_than_2_to_the_31_sparse_entries(monkeypatch):
     num = 2**31 + 5
     # 4 bytes for each array.
     huge = [np.broadcast_to(x, num) for x in (np.int32(0), np.float32(1))]
     own = SparseFeatures(np.array([0, 3, num]), *huge, 40, 9)
     monkeypatch.setattr(module, "as_device", lambda array: array)
-    bounds = np.arange(size + 1) * 2
-    tables, _, _, longest = module.own_rows(make_comm(size), [own] * size, bounds)
-    assert [(t.indices.size, longest) for t in tables] == [(num, 9)] * size
+    tables, _, _, longest = module.own_rows(ranks_of(2), [own] * 2, np.arange(3) * 2)
+    assert [(t.indices.size, longest) for t in tables] == [(num, 9)] * 2
 
 
 def test_bad_input_is_refused():
@@ -238,7 +253,7 @@ def test_bad_input_is_refused():
         FeatureExchange(Alone(), [0, N], dense([0, N]), 3, "int8")
     with pytest.raises(InputError, match="offsets must be 2 ints"):
         FeatureExchange(Alone(), [0, 10, N], dense([0, N]), 3)
-    comm, parts = make_comm(2), OFFSETS[2]
+    comm, parts = ranks_of(2), OFFSETS[2]
     for offsets in ([0, N, 29], [1, 29, N], [0, 28.7, N], [0, 29, 2**31]):
         with pytest.raises(InputError, match="offsets must be 3 ints"):
             FeatureExchange(comm, offsets, dense(parts), 3)
@@ -249,86 +264,4 @@ def test_bad_input_is_refused():
         exchange = FeatureExchange(comm, parts, make(parts), 3)
         with pytest.raises(InputError, match="got 5 rows"):
             exchange.replace(few)
-        check(exchange, comm, DENSE if make is dense else SPARSE.toarray(), batches(2))
-
-
-@pytest.mark.parametrize("implementation", ["kernel"], indirect=True)
-def test_route_is_its_plain_twin():
-    from jgs.dist.rows import route as module
-
-    static = ("capacity", "num_own", "num_cached")
-    fast, plain = (jax.jit(f, static_argnames=static) for f in (route, module._plain))
-    rng = np.random.default_rng(3)
-    for _ in range(40):
-        size = int(rng.integers(1, 5))
-        offsets = np.sort(np.r_[0, rng.integers(0, 41, size - 1), 40]).astype(np.int32)
-        nodes = rng.integers(-2, 44, 60).astype(np.int32)
-        slot = np.where(rng.random(40) < 0.3, rng.integers(0, 9, 40), -1).astype(np.int32)
-        operands = (
-            nodes,
-            offsets,
-            slot,
-            np.int32(rng.integers(size)),
-            np.int32(rng.integers(3)),
-        )
-        sizes = {"capacity": int(rng.choice([1, 5, 19])), "num_own": 41, "num_cached": 9}
-        found = fast(*map(jnp.asarray, operands), **sizes)
-        want = plain(*map(jnp.asarray, operands), **sizes)
-        for a, b in zip(found, want, strict=True):
-            np.testing.assert_array_equal(a, b)
-
-
-def test_a_cache_asks_as_many_of_every_owner_in_a_round():
-    comm, offsets = make_comm(4), OFFSETS[4]
-    exchange = FeatureExchange(comm, offsets, dense(offsets), 5)
-    before = comm.counters.rounds
-    exchange.cache([np.r_[np.arange(1, 11), np.arange(20, 29), N].astype(np.int32)] * 4)
-    assert comm.counters.rounds - before == 1 + 2 * 2  # 10 rows of one owner, 5 at a time
-    nodes = [np.r_[N, 1:11, 20:29].astype(np.int32)] * 4
-    check(exchange, comm, DENSE, nodes)
-
-
-@pytest.mark.parametrize("make", [dense, sparse])
-def test_rows_kept_before_are_not_asked_for_again(make):
-    comm, offsets = make_comm(4), OFFSETS[4]
-    matrix = DENSE if make is dense else SPARSE.toarray()
-    exchange = FeatureExchange(comm, offsets, make(offsets), 5)
-    everything = [np.arange(N, dtype=np.int32)] * 4
-
-    def rounds(*nodes):
-        """The rounds that filling took: the owner with most new rows sends 5 at a time."""
-        before = comm.counters.rounds
-        exchange.cache([np.array(nodes, np.int32)] * 4)
-        took = comm.counters.rounds - before
-        check(exchange, comm, matrix, everything)
-        return (took - 1) // 2
-
-    assert rounds(*range(1, 11), N) == 2
-    assert rounds(*range(10, 0, -1), N, N) == 0  # the same rows at other places
-    assert rounds(N, *range(5, 17)) == 2  # 11 to 16 are new
-    assert rounds(*range(1, 11)) == 1  # 1 to 4 had been dropped
-    exchange.replace(
-        [[2 * t for t in own] for own in make(offsets)] if make is dense else make(offsets)
-    )
-    matrix = matrix * (2 if make is dense else 1)
-    assert rounds(*range(1, 11)) == 2  # the rows themselves are new
-
-
-def test_few_rows_are_asked_for_in_a_small_round():
-    comm, offsets = make_comm(2), OFFSETS[2]
-    exchange = FeatureExchange(comm, offsets, dense(offsets), 40)
-    everything = [np.arange(N, dtype=np.int32)] * 2
-    for first, new, room in (
-        (0, 0, 0),
-        (0, 1, 1),
-        (1, 2, 2),
-        (3, 3, 4),
-        (6, 5, 8),
-        (0, 29, 32),
-    ):
-        nodes = np.arange(first, first + new, dtype=np.int32)
-        before = comm.counters.bytes
-        exchange.cache([np.append(nodes, np.int32(N))] * 2)
-        sent = comm.counters.bytes - before
-        assert sent == 256 + (room > 0) * 4 * (1 + room) + 4 * 6 * room
-        check(exchange, comm, DENSE, everything)
+        check(exchange, comm, matrix_of(make), batches(2))

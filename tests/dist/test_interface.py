@@ -1,11 +1,11 @@
 """gloo's ranks connect to an address that other hosts can reach, whatever their names say."""
 
 import socket
-import subprocess
 import sys
 
 import pytest
-from two_hosts import INTERFACE, NotPermitted, hosts
+from ranks import LIMIT
+from two_hosts import INTERFACE, NotPermitted, two_hosts
 
 import jgs
 from jgs.dist.communicators import interface, launch
@@ -27,31 +27,21 @@ print(all_gather_rows(comm, [np.array([comm.rank + 1], np.int32)])[:, 0].tolist(
 """
 
 
-def run(there, environment):
-    """What each rank prints; `there` lists a host and its arguments for each rank."""
-    processes = [
-        subprocess.Popen(
-            host.on(sys.executable, "-c", RANK, repr({"rank": rank, **kwargs})),
-            env=environment,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        for rank, (host, kwargs) in enumerate(there)
-    ]
-    lines = [p.communicate(timeout=240)[0].splitlines() for p in processes]
-    return [[line for line in said if "[Gloo]" not in line] for said in lines]
-
-
-@pytest.mark.parametrize("loopback", [False, True], ids=["good-names", "loopback-names"])
-def test_two_hosts(tmp_path, environment, loopback):
-    """Rank 0, and rank 1 on its host, reach the coordinator by loopback if names lead there."""
+def test_two_hosts(tmp_path, begin):
+    """Each host's own name stands for 127.0.1.1, as Debian writes it. Rank 0, and rank 1 on its
+    host, reach the coordinator by loopback."""
     try:
-        with hosts(2, tmp_path, loopback) as (a, b):
+        with two_hosts(tmp_path) as (a, b):
             meet = {"coordinator": "host-a:29500", "num_ranks": 3}
             there = [(a, meet), (a, meet), (b, meet | {"interface": INTERFACE})]
-            said = run(there, environment)
+            ranks = [
+                begin(host.on(sys.executable, "-c", RANK, repr({"rank": rank, **kwargs})))
+                for rank, (host, kwargs) in enumerate(there)
+            ]
+            lines = [rank.communicate(timeout=LIMIT)[0].splitlines() for rank in ranks]
     except NotPermitted as reason:
         pytest.skip(f"two hosts need network namespaces, as root: {reason}")
+    said = [[line for line in of_rank if "[Gloo]" not in line] for of_rank in lines]
     assert said == [[host.address, "[1, 2, 3]"] for host in (a, a, b)]
 
 

@@ -1,24 +1,19 @@
 """How `connect` reads the environment, and what it says when ranks are missing."""
 
-import os
 import signal
-import subprocess
 import sys
 
 import jax
 import pytest
-from ranks import MPIEXEC, needs_mpi
+from forks import quick_python
+from ranks import LIMIT, MPIEXEC, free_port, needs_mpi
 
 import jgs
 from jgs.dist.communicators import launch
 from jgs.dist.communicators.comm import Alone
 from jgs.dist.communicators.mesh import Mesh
 
-
-@pytest.fixture(autouse=True)
-def _no_launcher(monkeypatch):
-    for name in [n for n in os.environ if n.startswith(("PMI_", "OMPI_", "MV2_", "SLURM_"))]:
-        monkeypatch.delenv(name)
+pytestmark = pytest.mark.usefixtures("no_launcher")
 
 
 def test_one_process_is_alone():
@@ -28,21 +23,29 @@ def test_one_process_is_alone():
     assert isinstance(launch.connect("jax"), Alone if single else Mesh)
 
 
-@pytest.mark.parametrize(
-    ("kwargs", "message"),
-    [
-        ({"kind": "tcp"}, "comm must be one of auto, mpi, jax, none"),
-        ({"kind": "mpi", "coordinator": "a:1"}, "are for JAX's own runtime"),
-        ({"kind": "jax", "coordinator": "a:1"}, "no number of ranks, no rank"),
-        ({"kind": "auto", "num_ranks": 2, "rank": 0}, "no coordinator"),
-        ({"kind": "jax", "coordinator": "a:1", "num_ranks": 2, "rank": 2}, "rank 2 of 2"),
-        ({"kind": "jax", "coordinator": "a", "num_ranks": 2, "rank": 1}, "must be host:port"),
-        ({"kind": "jax", "coordinator": "a:99999", "num_ranks": 2, "rank": 0}, "to 65535"),
-        ({"kind": "jax", "coordinator": "a:\u00b2", "num_ranks": 2, "rank": 0}, "to 65535"),
-        ({"coordinator": "..:1", "num_ranks": 2, "rank": 1, "timeout": 0.1}, "did not find"),
-    ],
-)
-def test_wrong_arguments(kwargs, message):
+BY_HAND = {"kind": "jax", "coordinator": "a:1", "num_ranks": 2, "rank": 1}
+WRONG = [
+    ({}, {"kind": "tcp"}, "comm must be one of auto, mpi, jax, none"),
+    ({}, {"kind": "mpi", "coordinator": "a:1"}, "are for JAX's own runtime"),
+    ({}, {"kind": "jax", "coordinator": "a:1"}, "no number of ranks, no rank"),
+    ({}, {"kind": "auto", "num_ranks": 2, "rank": 0}, "no coordinator"),
+    ({}, BY_HAND | {"rank": 2}, "rank 2 of 2"),
+    ({}, BY_HAND | {"coordinator": "a"}, "must be host:port"),
+    ({}, BY_HAND | {"coordinator": "a:99999"}, "to 65535"),
+    ({}, BY_HAND | {"coordinator": "a:\u00b2"}, "to 65535"),
+    ({}, BY_HAND | {"coordinator": "..:1", "timeout": 0.1}, "did not find"),
+    # What no launcher sets.
+    ({"PMI_SIZE": "abc"}, {}, "PMI_SIZE must be a number, .* got 'abc'"),
+    ({"PMI_SIZE": "2"}, {}, "PMI_RANK must be a number, .* got none"),
+    ({"OMPI_COMM_WORLD_SIZE": "2", "OMPI_COMM_WORLD_RANK": "-1"}, {}, "_RANK .* got '-1'"),
+    ({"SLURM_NTASKS": ""}, {}, "SLURM_NTASKS must be a number, .* got ''"),
+]
+
+
+@pytest.mark.parametrize(("environment", "kwargs", "message"), WRONG)
+def test_what_is_wrong(environment, kwargs, message, monkeypatch):
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
     with pytest.raises(jgs.InputError, match=message):
         launch.connect(**kwargs)
 
@@ -74,22 +77,6 @@ def test_launchers(environment, kind, monkeypatch):
         assert launch.connect("mpi") == "mpi"
 
 
-@pytest.mark.parametrize(
-    ("environment", "message"),
-    [
-        ({"PMI_SIZE": "abc"}, "PMI_SIZE must be a number, .* got 'abc'"),
-        ({"PMI_SIZE": "2"}, "PMI_RANK must be a number, .* got none"),
-        ({"OMPI_COMM_WORLD_SIZE": "2", "OMPI_COMM_WORLD_RANK": "-1"}, "_RANK .* got '-1'"),
-        ({"SLURM_NTASKS": ""}, "SLURM_NTASKS must be a number, .* got ''"),
-    ],
-)
-def test_what_no_launcher_sets(environment, message, monkeypatch):
-    for name, value in environment.items():
-        monkeypatch.setenv(name, value)
-    with pytest.raises(jgs.InputError, match=message):
-        launch.connect()
-
-
 def test_an_mpi4jax_that_this_jax_breaks(tmp_path, monkeypatch):
     (tmp_path / "mpi4jax.py").write_text("import jax\njax.core.of_another_version\n")
     monkeypatch.syspath_prepend(tmp_path)
@@ -111,49 +98,39 @@ except InputError as error:
 """
 
 
-def start(kind, kwargs, *before, **environment):
-    return subprocess.Popen(
-        [*before, sys.executable, "-c", CONNECT, kind, repr(kwargs)],
-        # XLA_FLAGS: pytest's own devices
-        env=os.environ | {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": ""} | environment,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
+def connecting(kind, **kwargs):
+    return [quick_python(), "-c", CONNECT, kind, repr(kwargs)]
 
 
-def test_missing_ranks_are_named_on_every_rank(unused_port):
-    where = {"coordinator": f"localhost:{unused_port}", "num_ranks": 4, "timeout": 3}
-    ranks = [start("jax", where | {"rank": r}) for r in (0, 2)]
+def said(process):
+    return process.communicate(timeout=LIMIT)[0]
+
+
+def test_missing_ranks_are_named_on_every_rank(begin):
+    where = {"coordinator": f"localhost:{free_port()}", "num_ranks": 4}
+    ranks = [begin(connecting("jax", **where, timeout=3, rank=rank)) for rank in (0, 2)]
     for process in ranks:
-        assert "ranks 1, 3 did not connect within 3 s" in process.communicate(timeout=240)[0]
-    alone = start("jax", where | {"rank": 2, "timeout": 1})
-    assert "rank 2 did not find rank 0 within 1 s" in alone.communicate(timeout=240)[0]
+        assert "ranks 1, 3 did not connect within 3 s" in said(process)
+    alone = begin(connecting("jax", **where, timeout=1, rank=2))
+    assert "rank 2 did not find rank 0 within 1 s" in said(alone)
 
 
-@pytest.fixture
-def unused_port():
-    import socket
-
-    with socket.create_server(("localhost", 0)) as free:
-        return free.getsockname()[1]
-
-
-def test_jax_under_mpiexec():
+def test_jax_under_mpiexec(begin):
     needs_mpi()
-    output, _ = start("jax", {}, str(MPIEXEC), "-n", "2").communicate(timeout=240)
+    output = said(begin([str(MPIEXEC), "-n", "2", *connecting("jax")]))
     assert {"Mesh 0 2", "Mesh 1 2"} <= set(output.splitlines())
 
 
-def test_an_mpiexec_of_another_mpi_is_noticed():
+def test_an_mpiexec_of_another_mpi_is_noticed(begin):
     needs_mpi()
-    output, _ = start(
-        "auto", {}, OMPI_COMM_WORLD_SIZE="2", OMPI_COMM_WORLD_RANK="0"
-    ).communicate(timeout=240)
-    assert "2 processes by the launcher, 1 by MPI" in output
+    variables = {"OMPI_COMM_WORLD_SIZE": "2", "OMPI_COMM_WORLD_RANK": "0"}
+    process = begin(connecting("auto"), variables)
+    assert "2 processes by the launcher, 1 by MPI" in said(process)
 
 
 UNMET = """
 import os, signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)
 from jgs.dist.communicators.broadcast import FailedElsewhere
 from jgs.dist.communicators.launch import unmet
 
@@ -180,27 +157,10 @@ for function in harm, fail, told, leave:
 """
 
 
-def test_a_rank_that_ends_before_it_meets_the_others_ends_by_a_signal():
+def test_a_rank_that_ends_before_it_meets_the_others_ends_by_a_signal(begin):
     """Hydra ends the other ranks after a signal, but not after an exit."""
-    done = subprocess.run(
-        [
-            sys.executable,
-            "-c",
-            f"import signal\nsignal.signal(2, signal.default_int_handler){UNMET}",
-        ],
-        env=os.environ | {"PMI_SIZE": "2", "PMI_RANK": "1"},
-        capture_output=True,
-        text=True,
-        timeout=240,
-    )
-    assert done.stdout.split("\n") == [
-        "unharmed", "True", f"harm {-signal.SIGINT}", f"fail {-signal.SIGKILL}", "told 1",
-        "leave 7", "",
-    ]  # fmt: skip
-    assert "ValueError: said first" in done.stderr
-
-
-def test_a_process_alone_ends_as_ever():
-    before = signal.getsignal(signal.SIGINT)
-    with launch.unmet():
-        assert signal.getsignal(signal.SIGINT) is before
+    process = begin([quick_python(), "-c", UNMET], {"PMI_SIZE": "2", "PMI_RANK": "1"})
+    out, err = process.communicate(timeout=LIMIT)
+    ends = [f"harm {-signal.SIGINT}", f"fail {-signal.SIGKILL}", "told 1", "leave 7"]
+    assert out.splitlines() == ["unharmed", "True", *ends]
+    assert "ValueError: said first" in err

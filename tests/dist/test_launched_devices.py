@@ -1,22 +1,20 @@
 """`python -m jgs.train` as two processes that draw on their hosts and train on devices."""
 
-import os
-from unittest import mock
-
+import jax
 import numpy as np
-from launched import FLAGS, finish, result
+import orbax.checkpoint as ocp
+import programs
+from ranks import finish, result
+from small_ranks import FLAGS
 
 from jgs.train.__main__ import main
 from jgs.train.loop import checkpoint, folder
 
-FOUR = {"XLA_FLAGS": "--xla_force_host_platform_device_count=4"}
+FOUR = {"XLA_FLAGS": programs.quickly(devices=4)}
 EPOCHS = 2
 
 
 def parameters(run_dir):
-    import jax
-    import orbax.checkpoint as ocp
-
     last = checkpoint.checkpoints(run_dir / folder.CHECKPOINTS)[-1]
     with ocp.PyTreeCheckpointer() as reader:
         every = reader.restore(last.resolve() / checkpoint.ARRAYS)
@@ -24,34 +22,22 @@ def parameters(run_dir):
 
 
 def test_processes_with_devices_end_as_one_process(start, parts, tmp_path):
-    """Two processes train on a device each, or on two; one process goes on."""
+    """Two processes train on devices; one process goes on, in vanilla mode."""
     more = ["--batch-size", 16, "--epochs", EPOCHS, "--comm", "none"]
-
-    def flags(name):
-        return ["--partition", parts, *FLAGS, "--run-dir", tmp_path / name]
-
-    assert main(list(map(str, [*flags("whole"), *more]))) == 0
-    for name, here, there, said, then in (
-        ("one", "cpu:1", "cpu:2", "training on cpu\n", ()),
-        ("two", "cpu:1,2", "cpu:3,1", "training on 2 x cpu\n", ("--device", "cpu:1,2")),
-    ):
-        devices = {"each": [["--device", here], ["--device", there]], "variables": [FOUR] * 2}
-        two = start("jax", 2, *flags(name), "--batch-size", 8, "--epochs", 1, **devices)
-        ended, printed = result(two)
-        assert ended["epochs"] == 1
-        # A share that were lost or drawn twice would show in the first epoch's loss.
-        losses = [
-            folder.read_metrics(tmp_path / run, 1)[0]["train_loss"] for run in (name, "whole")
-        ]
-        assert abs(losses[0] - losses[1]) < 1e-4
-        assert said in printed
-        # The topology is split, too.
-        rest = [*flags(name), *more, *then, "--mode", "vanilla", "--resume"]
-        assert main(list(map(str, rest))) == 0
-        for a, b in zip(
-            parameters(tmp_path / name), parameters(tmp_path / "whole"), strict=True
-        ):
-            np.testing.assert_allclose(a, b, atol=2e-3)
+    whole, two = ([*FLAGS, "--partition", parts, "--run-dir", tmp_path / n] for n in "ab")
+    assert main(list(map(str, [*whole, *more]))) == 0
+    devices = [["--device", each] for each in ("cpu:1,2", "cpu:3,1")]
+    own = {"each": devices, "variables": [FOUR] * 2}
+    ended, printed = result(start("jax", 2, *two, "--batch-size", 8, "--epochs", 1, **own))
+    assert ended["epochs"] == 1
+    # A share that were lost or drawn twice would show in the first epoch's loss.
+    losses = [folder.read_metrics(tmp_path / run, 1)[0]["train_loss"] for run in "ab"]
+    assert abs(losses[0] - losses[1]) < 1e-4
+    assert "training on 2 x cpu\n" in printed
+    rest = [*two, *more, "--device", "cpu:1,2", "--mode", "vanilla", "--resume"]
+    assert main(list(map(str, rest))) == 0
+    for a, b in zip(parameters(tmp_path / "b"), parameters(tmp_path / "a"), strict=True):
+        np.testing.assert_allclose(a, b, atol=2e-3)
 
 
 def test_what_two_processes_cannot_do_is_said_at_once(start, parts, tmp_path):
@@ -61,11 +47,3 @@ def test_what_two_processes_cannot_do_is_said_at_once(start, parts, tmp_path):
     assert statuses == [2, 2]
     assert out == ""
     assert "train on as many devices, of one kind, or all where they draw" in err
-
-
-def test_ranks_under_mpi_train_on_their_hosts(start, parts, tmp_path):
-    flags = ["--partition", parts, *FLAGS, "--run-dir", tmp_path / "run", "--batch-size", 8]
-    with mock.patch.dict(os.environ, FOUR):
-        statuses, _, err = finish(start("mpi", 2, *flags, "--device", "cpu:1"))
-    assert set(statuses) == {2}
-    assert "a device's number must be one of 0" in err or "must meet by --comm jax" in err

@@ -112,9 +112,8 @@ def test_stages_and_evaluation():
         return sampler.sample(key_data, graph, (), seeds, None), items
 
     with jax.enable_x64(True):
-        assert (
-            collectives(jax.jit(draw), jnp.asarray(KEY_DATA), stage.prepare(GRAPH), items) == {}
-        )
+        given = (jnp.asarray(KEY_DATA), stage.prepare(GRAPH), items)
+        assert collectives(jax.jit(draw), *given) == {}
     batch = jgs.sampling.sample_neighbors(jax.random.key(0), GRAPH, np.arange(SIZE), (3,))
     block = batch.blocks[0]
     table = jnp.ones((block.source_capacity, WIDTH))

@@ -1,32 +1,21 @@
 """`rank_loader`: what it plans, compiles and draws again, on a mesh and alone."""
 
 import collections
+import functools
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 from orbax.checkpoint.experimental import v1 as ocp
+from small_ranks import ranks_of, write_graph
 
 from jgs import Graph, InputError
-from jgs.data import Dataset
 from jgs.dist import RankParts, open_parts, rank_loader
 from jgs.dist.batches.source import HybridSampler
 from jgs.dist.communicators.comm import Alone
 from jgs.dist.communicators.mesh import Mesh
 from jgs.dist.rows.exchange import FeatureExchange
-from jgs.partition.folder import write_parts
-from jgs.sampling import (
-    Labor,
-    Ladies,
-    Links,
-    Loader,
-    Neighbors,
-    Saint,
-    Subgraph,
-    Thanos,
-    grain_iterator,
-)
+from jgs.sampling import Labor, Ladies, Links, Loader, Neighbors, Saint, Thanos, grain_iterator
 
 N = 3000
 
@@ -36,23 +25,13 @@ def parts(tmp_path_factory):
     """Two random parts of a graph of so many random edges; with 0 edges no node has any. With a
     `skew` above 1 nodes of low ids have most of the out-edges."""
 
+    @functools.cache
     def make(num_edges, skew=1):
-        rng = np.random.default_rng(0)
-        ends = rng.random((2, num_edges)) ** [[skew], [1]] * N
+        ends = np.random.default_rng(0).random((2, num_edges)) ** [[skew], [1]] * N
         graph = Graph.from_edges(*ends.astype(int), num_nodes=N)
-        data = Dataset(
-            name="random",
-            graph=graph,
-            features=jnp.asarray(rng.standard_normal((N, 8)), jnp.float32),
-            labels=np.zeros(N, np.int32),
-            num_classes=2,
-            train_idx=np.arange(0, N, 30, dtype=np.int32),
-            val_idx=np.arange(1, 4, dtype=np.int32),
-            test_idx=np.arange(5, 9, dtype=np.int32),
+        return open_parts(
+            write_graph(tmp_path_factory.mktemp("ranks") / "parts", graph, 8, 2, 30)
         )
-        folder = tmp_path_factory.mktemp("ranks") / "parts"
-        write_parts(folder, data, rng.integers(0, 2, N).astype(np.int32), 2, method="random")
-        return open_parts(folder)
 
     return make
 
@@ -68,7 +47,7 @@ def test_devices_share_the_batch_of_a_rank(parts):
     there = Mesh(devices[:2]).sharding
     with loader(Alone(), made) as host:
         whole = list(host)
-    for options in ({}, {"mode": "vanilla"}, {"device": devices[2]}):
+    for options in ({"mode": "vanilla"}, {"device": devices[2]}):
         options = {"device": there} | options
         with loader(Alone(), made, prefetch=2, **options) as batches:
             assert len(batches) == len(whole)
@@ -101,18 +80,6 @@ def test_devices_share_the_batch_of_a_rank(parts):
             one.load_state_dict(batches.state_dict())
 
 
-def test_wrong_devices_are_refused(parts):
-    made, two = parts(20_000), Mesh(jax.devices()[:2])
-    for comm, size, sampler, said in (
-        (two, 10, (3, 3), "where a process is one rank"),
-        (Alone(), 10, Thanos((3, 3)), "the sampler does not learn"),
-        (Alone(), 6, (3, 3), "must be a multiple of 4, the number of devices"),
-    ):
-        device = Mesh(jax.devices()[:4]).sharding
-        with pytest.raises(InputError, match=said):
-            loader(comm, made, size, sampler, device=device)
-
-
 def counted(monkeypatch, owner, name, counts):
     method = getattr(owner, name)
 
@@ -123,14 +90,13 @@ def counted(monkeypatch, owner, name, counts):
     monkeypatch.setattr(owner, name, call)
 
 
-@pytest.mark.parametrize("cache_memory", [1 << 20, 1 << 12])
-def test_a_planned_cache_compiles_few_programs(parts, monkeypatch, cache_memory):
+def test_a_planned_cache_compiles_few_programs(parts, monkeypatch):
     """One program for a step, in the first epoch. Two fill: for all rows, and for a few."""
     traces = collections.Counter()
     counted(monkeypatch, FeatureExchange, "_one_round", traces)
     counted(monkeypatch, FeatureExchange, "_raw_rows", traces)
-    comm = Mesh(jax.devices()[:2])
-    with loader(comm, parts(20000), cache="planned", cache_memory=cache_memory) as batches:
+    comm = ranks_of(2)
+    with loader(comm, parts(20000), cache="planned", cache_memory=1 << 12) as batches:
         for epoch in range(4):
             assert sum(1 for _ in batches) == 5
             assert traces["_one_round"] == 1, epoch
@@ -139,7 +105,7 @@ def test_a_planned_cache_compiles_few_programs(parts, monkeypatch, cache_memory)
 
 def test_a_trial_cache_has_what_batches_read_most(parts):
     """It has a batch's size, is filled at the start, and changes no row."""
-    comm, skewed = Mesh(jax.devices()[:2]), parts(20000, skew=6)
+    comm, skewed = ranks_of(2), parts(20000, skew=6)
     counts, sizes, rows, sent = np.zeros((2, N), int), [0], [], []
     for cache in ("none", "trial"):
         with loader(comm, skewed, cache=cache) as batches:
@@ -174,39 +140,32 @@ def test_one_rank_plans_no_exchange(parts, monkeypatch):
     assert draws["__call__"] == num + batches.redraws == 5
 
 
-@pytest.mark.parametrize("mode", ["hybrid", "vanilla"])
-def test_a_graph_without_edges(parts, mode):
-    comm = Mesh(jax.devices()[:2])
-    with loader(comm, parts(0), mode=mode, cache="planned") as batches:
+def test_a_graph_without_edges(parts):
+    comm = ranks_of(2)
+    with loader(comm, parts(0), mode="vanilla", cache="planned") as batches:
         for batch, x in batches:
             for each, rows in zip(comm.local(batch), comm.local(x), strict=True):
                 assert each.blocks[0].num_edges == 0
                 assert np.any(rows[: each.blocks[0].num_sources])
 
 
-def test_a_state_of_another_order_is_refused(parts):
-    parts = parts(20000)
-    state = loader(Alone(), parts, 20).state_dict()
-    with pytest.raises(InputError, match="digest"):
-        loader(Alone(), parts, 20, shuffle=False).load_state_dict(state)
-
-
-@pytest.mark.parametrize("sampler", [Labor((3, 3)), Labor((3, 3), importance=1), Subgraph(9)])
-def test_only_by_node_samplers_go_on_with_other_ranks(parts, sampler):
-    parts = parts(20000)
-    two = loader(Mesh(jax.devices()[:2]), parts, sampler=sampler).state_dict()
+def test_states_of_other_orders_and_draws_are_refused(parts):
+    """Where draws belong to no node, the number of ranks must be the same."""
+    parts, sampler = parts(20000), Labor((3, 3), importance=1)
+    two = loader(ranks_of(2), parts, sampler=sampler).state_dict()
     with loader(Alone(), parts, 20, sampler) as one:
-        assert one.state_dict().keys() == two.keys()
-        if sampler.by_node:
+        state = one.state_dict()
+        assert state.keys() == two.keys()
+        with pytest.raises(InputError, match="unless that is by-node, as many ranks"):
             one.load_state_dict(two)
-        else:
-            with pytest.raises(InputError, match="unless that is by-node, as many ranks"):
-                one.load_state_dict(two)
+    other = loader(Alone(), parts, 20, sampler, shuffle=False)
+    with other, pytest.raises(InputError, match="digest"):
+        other.load_state_dict(state)
 
 
 def test_orbax_restores_on_another_number_of_ranks(parts, tmp_path):
     """The seeds left to two ranks are those on which one rank then trains, and back."""
-    parts, two = parts(20000), Mesh(jax.devices()[:2])
+    parts, two = parts(20000), ranks_of(2)
 
     def rest(comm, iterator):
         batches = [comm.local(batch) for batch, _ in iterator]
@@ -234,7 +193,7 @@ def test_ranks_draw_subgraphs_of_their_own_whose_seeds_are_of_all_parts(parts):
     parts, sampler = parts(20000), Saint("degree", 400, norm_error=0.5)
     every = np.concatenate([parts.part(i).train_idx for i in range(2)])
     features = np.concatenate([np.asarray(parts.part(i).features) for i in range(2)])
-    comm, steps = Mesh(jax.devices()[:2]), []
+    comm, steps = ranks_of(2), []
     with loader(comm, parts, sampler=sampler) as batches:
         assert len(batches) == 5
         for batch, x in batches:
@@ -258,7 +217,8 @@ def test_ranks_draw_subgraphs_of_their_own_whose_seeds_are_of_all_parts(parts):
         jax.tree.map(np.testing.assert_array_equal, one, other)
 
 
-links = Links(2, "degree", filtered=True, copies=8)  # reads degrees, which loaders compute
+# It reads degrees, which loaders compute.
+links = Links(2, "degree", filtered=True, tries=2, copies=8)
 
 
 def negatives(batch):
@@ -267,47 +227,37 @@ def negatives(batch):
     return np.stack([seeds[np.minimum(rows, len(seeds) - 1)], batch.items["negative_mask"]])
 
 
+def edges(batch):
+    """{(hop, node, edge)} of all that the batch's nodes drew."""
+    found, nodes = set(), np.asarray(batch.nodes)
+    for hop, block in enumerate(batch.blocks):
+        ids = np.asarray(block.edge_id)[: int(block.num_edges)]
+        ends = np.repeat(np.arange(block.target_capacity), np.diff(np.asarray(block.indptr)))
+        found |= {(hop, int(nodes[t]), int(e)) for t, e in zip(ends, ids, strict=False)}
+    return found
+
+
 def test_ranks_draw_for_items_what_a_loader_does(parts):
-    """Each cache; two ranks, and one that takes over the state of two."""
-    whole, comm = parts(20000), Mesh(jax.devices()[:2])
+    """Two ranks with a cache."""
+    whole, comm = parts(20000), ranks_of(2)
     dst = np.repeat(np.arange(N), np.diff(np.asarray(whole.graph.indptr)))
     events = {"src": np.asarray(whole.graph.indices)[:105], "dst": dst[:105]}
     of_items = {"items": events, "before": links}
     sampler = Neighbors((3, 3), edge_ids=True)
     want = list(Loader(whole.graph, events, 20, sampler, before=links, key=jax.random.key(3)))
+    with loader(comm, whole, sampler=sampler, cache="trial", **of_items) as batches:
+        assert len(batches) == len(want) == 6
+        for drawn, one in zip(batches, want, strict=True):
+            local = comm.local(drawn.batch)
+            src = np.concatenate([batch.items["src"] for batch in local])
+            np.testing.assert_array_equal(src, one.items["src"])
+            drawn_by = np.concatenate([negatives(batch) for batch in local], axis=1)
+            np.testing.assert_array_equal(drawn_by, negatives(one))
+            assert edges(local[0]) | edges(local[1]) == edges(one)
 
-    def edges(batch):
-        found, nodes = set(), np.asarray(batch.nodes)
-        for hop, block in enumerate(batch.blocks):
-            ids = np.asarray(block.edge_id)[: int(block.num_edges)]
-            ends = np.repeat(
-                np.arange(block.target_capacity), np.diff(np.asarray(block.indptr))
-            )
-            found |= {(hop, int(nodes[t]), int(e)) for t, e in zip(ends, ids, strict=False)}
-        return found
 
-    for cache in ("none", "trial", "planned"):
-        with loader(comm, whole, sampler=sampler, cache=cache, **of_items) as batches:
-            assert len(batches) == len(want) == 6
-            for i, (drawn, one) in enumerate(zip(batches, want, strict=True)):
-                local = comm.local(drawn.batch)
-                src = np.concatenate([batch.items["src"] for batch in local])
-                np.testing.assert_array_equal(src, one.items["src"])
-                drawn_by = np.concatenate([negatives(batch) for batch in local], axis=1)
-                np.testing.assert_array_equal(drawn_by, negatives(one))
-                assert edges(local[0]) | edges(local[1]) == edges(one)
-                if i == 1:
-                    state = batches.state_dict()
-    with loader(Alone(), whole, 20, sampler, **of_items) as alone:
-        alone.load_state_dict(state)
-        for drawn, one in zip(alone, want[2:], strict=True):
-            assert edges(drawn.batch) == edges(one)
-    named = {"nodes": events["dst"], "label": np.arange(105)}
-    with loader(comm, whole, items=named) as batches:
-        for drawn in batches:
-            for batch in comm.local(drawn.batch):
-                np.testing.assert_array_equal(batch.items["nodes"], batch.seeds[:10])
-    ids, saint = np.arange(100), Saint("node", 50)
+def test_items_of_samplers_that_draw_their_seeds(parts):
+    whole, ids, saint = parts(20000), np.arange(100), Saint("node", 50)
     drawn = [
         [np.asarray(batch.seeds) for batch in one]
         for one in (
@@ -318,12 +268,18 @@ def test_ranks_draw_for_items_what_a_loader_does(parts):
     np.testing.assert_array_equal(*drawn)
 
 
-def test_items_of_ranks_that_are_refused(parts):
-    whole, comm = parts(20000), Mesh(jax.devices()[:2])
-    for options, said in (
-        ({"before": links}, "must be given the items"),
-        ({"items": np.arange(50), "before": links, "sampler": Saint("node", 9)}, "no stage"),
-        ({"states": {Neighbors((4,)): ()}}, "states must be by sampler"),
-    ):
-        with pytest.raises(InputError, match=said):
-            loader(comm, whole, **options)
+DEVICES = {"device": Mesh(jax.devices()[:4]).sharding}
+REFUSED = [
+    (2, {"before": links}, "must be given the items"),
+    (2, {"items": np.arange(50), "before": links, "sampler": Saint("node", 9)}, "no stage"),
+    (2, {"states": {Neighbors((4,)): ()}}, "states must be by sampler"),
+    (2, DEVICES, "where a process is one rank"),
+    (1, DEVICES | {"sampler": Thanos((3, 3))}, "the sampler does not learn"),
+    (1, DEVICES | {"batch_size": 6}, "must be a multiple of 4, the number of devices"),
+]
+
+
+@pytest.mark.parametrize(("size", "options", "said"), REFUSED)
+def test_what_is_refused(parts, size, options, said):
+    with pytest.raises(InputError, match=said):
+        loader(ranks_of(size), parts(20000), **options)

@@ -1,15 +1,10 @@
 """A rank that is lost before the ranks have met ends the others in one line that names it."""
 
-import os
-import socket
-import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
-from launched import finish
-from ranks import MPIEXEC, needs_mpi
+from ranks import MPIEXEC, finish, free_port, needs_mpi
 
 from jgs.dist.communicators import start
 from jgs.dist.supervision import lost
@@ -38,68 +33,39 @@ def slurm(port, number):
 
 
 @pytest.fixture
-def ends(environment, parts, tmp_path):
+def ends(begin, parts, tmp_path):
     """`ends(kind, other, limit)`: the status of a healthy rank 0, or of mpiexec, and what ranks
     0 and 1 say. The command `other` starts rank 1; with None rank 1 never comes."""
-    started = []
 
     def ends(kind, other, limit):
         flags = ["--partition", str(parts), "--run-dir", str(tmp_path / "run")]
         flags += ["--start-timeout", str(limit), "--watchdog", str(limit), "--batch-size", "12"]
-        with socket.create_server(("localhost", 0)) as free:
-            port = free.getsockname()[1]
         if kind == "mpi":
             needs_mpi()
-            ranks = [[*HEALTHY, *flags], [*other, *flags] if other else ["sleep", "60"]]
-            commands = [[str(MPIEXEC), "-n", "1", *ranks[0], ":", "-n", "1", *ranks[1]]]
-            variables = [{}]
+            ranks = ["-n", "1", *HEALTHY, *flags, ":", "-n", "1", *other, *flags]
+            started = [begin([str(MPIEXEC), *ranks])]
         else:
-            each = [kind(port, number) for number in range(2 if other else 1)]
-            starts = (HEALTHY, other)[: len(each)]
-            commands = [
-                [*command, *flags, *own] for command, (own, _) in zip(starts, each, strict=True)
-            ]
-            variables = [v for _, v in each]
-        for command, more in zip(commands, variables, strict=True):
-            started.append(
-                subprocess.Popen(
-                    command, env=environment | more, stdout=subprocess.PIPE,
-                    stderr=subprocess.PIPE, text=True, start_new_session=True,
-                )
-            )  # fmt: skip
-        began = time.monotonic()
+            started, port = [], free_port()
+            for number, command in enumerate((HEALTHY, other) if other else (HEALTHY,)):
+                own, variables = kind(port, number)
+                started.append(begin([*command, *flags, *own], variables))
         statuses, _, err = finish(started)
-        print(kind, other, statuses, f"{time.monotonic() - began:.1f} s", err)
         return statuses[0], err
 
-    yield ends
-    for process in started:
-        if process.poll() is None:
-            process.terminate()
-            process.kill()
-        process.communicate()
+    return ends
 
 
-@pytest.mark.parametrize(
-    ("kind", "command", "limit", "said"),
-    [
-        (
-            "mpi",
-            harmed("stop", "import"),
-            4,
-            "nothing heard of rank 1 for ",
-        ),
-        ("mpi", harmed("kill", "import"), 9, "rank 1 is gone (killed, or crashed) in starting"),
-        (by_hand, harmed("exit", "import"), 9, "rank 1 failed: SystemExit: no such library"),
-        (
-            by_hand,
-            harmed("kill", "connected"),
-            99,
-            "rank 1 is gone (killed, or crashed) in conn",
-        ),
-        (slurm, None, 4, "rank 1 did not connect within 4 s"),
-    ],
-)
+GONE = "rank 1 is gone (killed, or crashed) in "
+CASES = [
+    ("mpi", harmed("stop", "import"), 4, "nothing heard of rank 1 for "),
+    ("mpi", harmed("kill", "import"), 9, f"{GONE}starting"),
+    (by_hand, harmed("exit", "import"), 9, "rank 1 failed: SystemExit: no such library"),
+    (by_hand, harmed("kill", "connected"), 99, f"{GONE}conn"),
+    (slurm, None, 4, "rank 1 did not connect within 4 s"),
+]
+
+
+@pytest.mark.parametrize(("kind", "command", "limit", "said"), CASES)
 def test_a_rank_lost_before_it_has_met_the_others(ends, kind, command, limit, said):
     status, err = ends(kind, command, limit)
     # mpiexec may end rank 0 before anything speaks for it. Then rank 1's guard speaks.
@@ -111,9 +77,8 @@ def test_a_rank_lost_before_it_has_met_the_others(ends, kind, command, limit, sa
     assert "Traceback" not in err
 
 
+@pytest.mark.usefixtures("no_launcher")
 def test_where_guards_meet(monkeypatch):
-    for name in [n for n in os.environ if n.startswith(("PMI_", "OMPI_", "MV2_", "SLURM_"))]:
-        monkeypatch.delenv(name)
     assert start.meeting() is None
     assert start.meeting("jax", "a:1", 1, 0) is None
     assert start.meeting("jax", "a:1", 4, 3)[:2] == (3, 4)
@@ -140,25 +105,24 @@ def seen(phase, main, drawing=0, step=3, limit=9):
     return {"phase": phase, "far": [main, drawing], "step": step, "limit": limit, "silence": 5}
 
 
-@pytest.mark.parametrize(
-    ("said", "expected"),
-    [
-        (
-            {0: seen("exchange", 7, 5), 1: seen("sampling", 7, 4), 2: seen("exchange", 7, 5)},
-            "ranks 1 has been in sampling of step 3 for 10 s "
-            "(ranks 0, 2: in exchange of step 3)",
-        ),
-        (
-            {0: seen("evaluation", 6, 5, None), 1: seen("computing", 5, 9)},
-            "ranks 1 has been in computing of step 3 for 10 s (ranks 0: in evaluation)",
-        ),
-        (
-            {0: seen("computing", 7), 1: seen("computing", 7)},
-            "every rank has been in computing of step 3 for 10 s",
-        ),
-        ({0: seen("computing", 7), 1: seen("checkpoint", 7, limit=11)}, None),
-    ],
-)
+BEHIND = [
+    (
+        {0: seen("exchange", 7, 5), 1: seen("sampling", 7, 4), 2: seen("exchange", 7, 5)},
+        "ranks 1 has been in sampling of step 3 for 10 s (ranks 0, 2: in exchange of step 3)",
+    ),
+    (
+        {0: seen("evaluation", 6, 5, None), 1: seen("computing", 5, 9)},
+        "ranks 1 has been in computing of step 3 for 10 s (ranks 0: in evaluation)",
+    ),
+    (
+        dict.fromkeys((0, 1), seen("computing", 7)),
+        "every rank has been in computing of step 3 for 10 s",
+    ),
+    ({0: seen("computing", 7), 1: seen("checkpoint", 7, limit=11)}, None),
+]
+
+
+@pytest.mark.parametrize(("said", "expected"), BEHIND)
 def test_the_rank_that_is_behind_is_named(said, expected):
     def names(ranks):
         return f"ranks {', '.join(map(str, ranks))}"

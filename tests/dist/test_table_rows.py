@@ -8,15 +8,7 @@ import pytest
 from jgs import kernels
 from jgs.dist.rows.table_rows import add_equal, put_rows
 
-pytestmark = pytest.mark.parametrize(
-    "with_kernels",
-    [
-        False,
-        pytest.param(
-            True, marks=pytest.mark.skipif(not kernels.available(), reason="no kernels")
-        ),
-    ],
-)
+pytestmark = pytest.mark.parametrize("with_kernels", sorted({False, kernels.available()}))
 
 
 def test_rows_of_one_row_are_added_in_their_order(with_kernels, implemented):

@@ -4,6 +4,8 @@ import jax
 import numpy as np
 import pytest
 import scipy.sparse
+from check_training import draws
+from small_ranks import dense_rows, ranks_of
 
 from jgs import Graph
 from jgs.data import Dataset
@@ -11,9 +13,8 @@ from jgs.dist import RankParts, open_parts, rank_loader
 from jgs.dist.batches.typed_plan import _Chooser
 from jgs.dist.communicators.comm import Alone
 from jgs.dist.communicators.mesh import Mesh
-from jgs.ops import gather
 from jgs.partition.folder import write_parts
-from jgs.sampling import Neighbors
+from jgs.sampling import HetGNN, Neighbors
 
 COUNTS = {"author": 400, "paper": 200, "tag": 300, "venue": 20}
 
@@ -23,9 +24,8 @@ def parts(tmp_path_factory):
     rng = np.random.default_rng(0)
 
     def ends(src, dst, num):
-        return (COUNTS[src] * rng.random(num) ** 3).astype(int), rng.integers(
-            0, COUNTS[dst], num
-        )
+        skewed = (COUNTS[src] * rng.random(num) ** 3).astype(int)
+        return skewed, rng.integers(0, COUNTS[dst], num)
 
     edges = {
         ("author", "writes", "paper"): ends("author", "paper", 1500),
@@ -66,22 +66,23 @@ def run(comm, parts, batch_size, devices=None, **options):
                     kinds, places = np.asarray(rows.kind), np.asarray(rows.place)
                     for number, table in enumerate(rows.tables):
                         at = np.flatnonzero(kinds == number)
-                        found = (
-                            gather(table, places[at]) if table is not None else at[:, None] * 0
-                        )
-                        step |= dict(
-                            zip(nodes[at].tolist(), np.asarray(found).tolist(), strict=True)
-                        )
+                        found = dense_rows(table, places[at]).tolist()
+                        step |= dict(zip(nodes[at].tolist(), found, strict=True))
                 seen.append(step)
             sent.append(source.counters.bytes - before)
         return seen, source.rounds, source.extra_rounds, sent[1]
 
 
-def test_ranks_read_the_rows_that_one_reads(parts):
-    """Also with each cache, which asks for less."""
-    alone, rounds, *_ = run(Alone(), parts, 20)
+@pytest.fixture(scope="module")
+def alone(parts):
+    seen, rounds, *_ = run(Alone(), parts, 20)
     assert rounds == 0
-    comm, sent = Mesh(jax.devices()[:2]), {}
+    return seen
+
+
+def test_ranks_read_the_rows_that_one_reads(parts, alone):
+    """Also with each cache, which asks for less."""
+    comm, sent = ranks_of(2), {}
     for cache in ("none", "trial", "degree", "planned"):
         seen, rounds, extra, sent[cache] = run(comm, parts, 10, cache=cache)
         assert seen == alone, cache
@@ -89,12 +90,31 @@ def test_ranks_read_the_rows_that_one_reads(parts):
     assert max(sent["trial"], sent["degree"]) < sent["none"]
 
 
-def test_devices_that_share_a_batch_read_the_rows_that_one_reads(parts):
+def test_devices_that_share_a_batch_read_the_rows_that_one_reads(parts, alone):
     """Without the tables that they lie in."""
-    alone, *_ = run(Alone(), parts, 20)
     two = Mesh(jax.devices()[1:3])
     seen, *_ = run(Alone(), parts, 20, devices=two, device=two.sharding)
     assert seen == alone
+
+
+def test_ranks_draw_neighbors_of_each_type_as_one_does(parts):
+    """A node draws the same on whichever rank it is drawn."""
+    drawn, sampler = [], HetGNN((3, 2), 30, 4)
+    for size in (1, 2):
+        comm, found = ranks_of(size), {}
+        options = {"key": jax.random.key(3), "prefetch": 0}
+        with rank_loader(
+            comm, RankParts(comm, parts), 20 // size, sampler, **options
+        ) as batches:
+            for step, (batch, _) in enumerate(batches):
+                for own in comm.local(batch):
+                    for at, row in draws(own).items():
+                        assert found.setdefault((step, *at), row) == row
+        drawn.append(found)
+    assert drawn[0] == drawn[1]
+    for (_, hop, _), row in drawn[0].items():
+        types = parts.schema.numbers(np.array(row, int))
+        assert np.bincount(types, minlength=4).max() <= sampler.sizes[hop]
 
 
 def test_the_memory_of_a_cache_is_shared_by_reads_for_each_byte(parts):

@@ -1,36 +1,78 @@
 """Items in vanilla mode: what ranks that split the topology draw, and what they leave out."""
 
 import functools
-import pickle
 from itertools import chain, pairwise
-from pathlib import Path
+from typing import Any, NamedTuple
 
-import check_items
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from check_items import BATCH, ITEMS, LINKS, SAMPLER, N, drawn, links_of, loader
-from ranks import run_ranks
+from small_ranks import ranks_of, write_graph
 
-from jgs import InputError
-from jgs.dist import RankParts, open_parts
-from jgs.dist.communicators.collect import all_out_degrees
-from jgs.dist.communicators.comm import Alone
-from jgs.dist.communicators.mesh import Mesh
+from jgs import Graph, InputError
+from jgs.dist import RankParts, open_parts, rank_loader
 from jgs.sampling import Labor, Links, Neighbors, Saint, join_nodes
 
-SCRIPT = Path(check_items.__file__)
-EVERY = Neighbors((-1, -1))
+N, PARTS, BATCH, ITEMS = 240, 6, 12, 50
+LINKS = Links(3, "degree", copies=8)
+SAMPLER = Neighbors((3, -1))
+
+
+def write(folder, timed=False):
+    """Parts of a random graph with hubs, where most edges have copies and reverses, and some
+    nodes have no edges; with times of edges if it is `timed`."""
+    rng = np.random.default_rng(0)
+    src, dst = (rng.random((2, 700)) ** [[1], [2]] * (N - 20)).astype(int)
+    ends = np.stack([np.append(src, dst[:400]), np.append(dst, src[:400])])
+    ends = np.repeat(ends, rng.integers(1, 4, ends.shape[1]), axis=1)
+    weight = rng.random(ends.shape[1]) * (rng.random(ends.shape[1]) > 0.2)
+    time = rng.integers(-50, 50, ends.shape[1]) if timed else None
+    graph = Graph.from_edges(*ends, N, weight.astype(np.float32), edge_time=time)
+    return write_graph(folder, graph, 4, PARTS, 5)
+
+
+def links_of(graph):
+    """Edges to predict, of all parts: every so many of the graph."""
+    dst = np.repeat(np.arange(N), np.diff(np.asarray(graph.indptr)))
+    some = np.linspace(0, graph.num_edges - 1, ITEMS).astype(int)
+    items = {"src": np.asarray(graph.indices)[some], "dst": dst[some], "label": some % 7}
+    if graph.edge_time is not None:
+        items["time"] = np.asarray(graph.edge_time)[some]
+    return items
+
+
+def loader(comm, folder, mode, sampler=SAMPLER, before=LINKS, items=None, **options):
+    parts = open_parts(folder)
+    items = links_of(parts.graph) if items is None else items
+    options |= {"key": jax.random.key(3), "mode": mode, "items": items, "before": before}
+    return rank_loader(comm, RankParts(comm, parts), BATCH // comm.size, sampler, **options)
+
+
+def drawn(comm, batches):
+    """For each step what each local rank drew, without padding, and the rows of features."""
+    for batch, x in batches:
+        ranks = zip(comm.local(batch), comm.local(x), strict=True)
+        yield [_real(one, rows) for one, rows in ranks]
+
+
+def _real(batch, rows):
+    blocks = []
+    for block in batch.blocks:
+        targets, edges = int(block.num_targets), int(block.num_edges)
+        arrays = np.asarray(block.indptr)[: targets + 1], np.asarray(block.indices)[:edges]
+        blocks.append((*arrays, int(block.num_sources)))
+    nodes = np.asarray(batch.nodes)
+    real = nodes < N
+    found = {"nodes": nodes[real], "rows": np.asarray(rows)[real], "blocks": blocks}
+    if batch.cutoff is not None:
+        found["cutoff"] = np.asarray(batch.cutoff)[real]
+    return jax.device_get(found | {"seeds": batch.seeds, "items": batch.items})
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    return check_items.write(tmp_path_factory.mktemp("items") / "parts")
-
-
-def ranks_of(size):
-    return Mesh(jax.devices()[:size]) if size > 1 else Alone()
+    return write(tmp_path_factory.mktemp("items") / "parts")
 
 
 def of_all(steps, name):
@@ -57,104 +99,85 @@ def negative_nodes(step):
     )
 
 
+class Epoch(NamedTuple):
+    """What was drawn in an epoch, its rounds, and the loader's state after two steps."""
+
+    steps: list
+    rounds: int
+    state: Any
+
+
 @functools.cache
-def drawn_by(folder, size, mode, sampler=SAMPLER, before=LINKS, **options):
-    comm = ranks_of(size)
-    with loader(comm, folder, mode, sampler, before, **options) as batches:
-        return drawn(comm, batches)
+def epoch_of(folder, size, mode, sampler=SAMPLER, before=LINKS, cache="none"):
+    comm, steps, state = ranks_of(size), [], None
+    with loader(comm, folder, mode, sampler, before, cache=cache) as batches:
+        for step in drawn(comm, batches):
+            steps.append(step)
+            state = batches.state_dict() if len(steps) == 2 else state
+        return Epoch(steps, batches.source.rounds - batches.source.extra_rounds, state)
 
 
 CASES = [
-    (1, SAMPLER, LINKS),
-    (2, SAMPLER, LINKS),
-    (3, SAMPLER, LINKS),
-    (3, Neighbors((3, 2), weighted=True), Links(4, "degree", copies=8, shared=True)),
-    (3, Neighbors((3, 2), replace=True, relabel_inputs=False), Links(2, copies=8, sides="dst")),
-    (3, Labor((3, 2)), LINKS),
-    (2, Labor((3, 2), layer_dependency=True, period=3), Links(exclude=False)),
+    (2, SAMPLER, LINKS, "none"),
+    (3, Neighbors((3, 2), weighted=True), Links(4, "degree", copies=8, shared=True), "planned"),
+    (3, Labor((3, 2), layer_dependency=True, period=3), Links(exclude=False), "trial"),
 ]
 
 
-@pytest.mark.parametrize(("size", "sampler", "links"), CASES, ids=str)
-def test_the_batches_are_those_of_hybrid_mode_and_of_one_rank(folder, size, sampler, links):
-    vanilla, hybrid, whole = (
-        drawn_by(folder, num, mode, sampler, links)
-        for num, mode in ((size, "vanilla"), (size, "hybrid"), (1, "hybrid"))
-    )
-    jax.tree.map(np.testing.assert_array_equal, vanilla, hybrid)
+@pytest.mark.parametrize(("size", "sampler", "links", "cache"), CASES, ids=str)
+def test_the_batches_are_those_of_one_rank(folder, size, sampler, links, cache):
+    vanilla = epoch_of(folder, size, "vanilla", sampler, links, cache).steps
+    whole = epoch_of(folder, 1, "hybrid", sampler, links).steps
     assert len(vanilla) == len(whole) == -(-ITEMS // BATCH)
     np.testing.assert_array_equal(of_all(vanilla, "label"), of_all(whole, "label"))
     for ranks, one in zip(vanilla, whole, strict=True):
         ranks = ranks[:1] if links.shared else ranks  # each has the one set of negatives
         np.testing.assert_array_equal(negative_nodes(ranks), negative_nodes(one))
-    if sampler.relabel_inputs:
-        assert list(map(neighbors, vanilla)) == list(map(neighbors, whole))
+    assert list(map(neighbors, vanilla)) == list(map(neighbors, whole))
+    features = np.concatenate(
+        [np.asarray(p.features) for p in map(open_parts(folder).part, range(6))]
+    )
+    for one in chain(*vanilla):
+        np.testing.assert_array_equal(one["rows"], features[one["nodes"]])
 
 
-@pytest.mark.parametrize("sampler", [Neighbors((4, 3), latest=True), Labor((3, 2), window=30)])
-def test_links_at_their_times(tmp_path, sampler):
-    """All nodes of a link have its cutoff on all ranks, however the topology is split."""
-    folder, found = check_items.write(tmp_path / "parts", timed=True), []
-    for size, mode in ((3, "vanilla"), (3, "hybrid")):
-        comm = ranks_of(size)
-        with loader(comm, folder, mode, sampler, Links(3, copies=8)) as batches:
-            found.append(drawn(comm, batches))
-    jax.tree.map(np.testing.assert_array_equal, *found)
-    assert all(len({*one["cutoff"].tolist()}) > 1 for one in found[0][0])
-    assert sum(one["blocks"][0][1].size for step in found[0] for one in step) > 500
+DIRECT = Neighbors((3, 2), replace=True, relabel_inputs=False)
+HYBRID = [(SAMPLER, LINKS, "none"), (DIRECT, Links(2, copies=8, sides="dst"), "degree")]
 
 
-@pytest.mark.parametrize("size", [1, 2, 3])
-def test_no_hop_has_an_edge_of_the_whole_batch(folder, size):
-    """All other edges are there, each copy once."""
-    graph = open_parts(folder).graph
-    indptr, indices = np.asarray(graph.indptr), np.asarray(graph.indices)
-    left_out = [0, 0]
-    for step in drawn_by(folder, size, "vanilla", EVERY):
-        (src,), (dst,) = of_all([step], "src"), of_all([step], "dst")
-        gone = {*zip(src, dst, strict=True), *zip(dst, src, strict=True)}
-        for (hop, node), row in neighbors(step).items():
-            whole = indices[indptr[node] : indptr[node + 1]].tolist()
-            assert row == [v for v in whole if (v, node) not in gone]
-            left_out[hop] += len(whole) - len(row)
-    assert min(left_out) > 100
-
-
-@pytest.mark.parametrize(("kind", "n"), [("mpi", 3), ("jax", 2)])
-def test_every_communicator_draws_them(folder, tmp_path, kind, n):
-    run_ranks(SCRIPT, kind, n, folder, tmp_path)
-    ranks = [pickle.loads(Path(tmp_path, f"{r}.pickle").read_bytes()) for r in range(n)]
-    steps = [list(chain(*step)) for step in zip(*ranks, strict=True)]
-    want = drawn_by(folder, n, "hybrid")
-    jax.tree.map(np.testing.assert_array_equal, steps, want)
-
-
-@pytest.mark.parametrize("cache", ["trial", "degree", "planned"])
-def test_a_cache_changes_nothing(folder, cache):
-    want = drawn_by(folder, 3, "hybrid")
-    found = drawn_by(folder, 3, "vanilla", cache=cache)
-    jax.tree.map(np.testing.assert_array_equal, found, want)
-
-
-def test_rounds_of_a_step(folder):
-    """Two for each hop, and two for the features."""
-    for sampler in (SAMPLER, Neighbors((4,))):
-        with loader(ranks_of(2), folder, "vanilla", sampler, prefetch=0) as batches:
-            num, source = sum(1 for _ in batches), batches.source
-            assert source.rounds - source.extra_rounds == num * 2 * (sampler.num_hops + 1)
+@pytest.mark.parametrize(("sampler", "links", "cache"), HYBRID, ids=str)
+def test_the_batches_are_those_of_hybrid_mode(folder, sampler, links, cache):
+    vanilla = epoch_of(folder, 2, "vanilla", sampler, links, cache)
+    hybrid = epoch_of(folder, 2, "hybrid", sampler, links)
+    jax.tree.map(np.testing.assert_array_equal, vanilla.steps, hybrid.steps)
+    if cache == "none":  # two rounds for each hop, and two for the features
+        assert vanilla.rounds == len(vanilla.steps) * 2 * (sampler.num_hops + 1)
 
 
 def test_another_number_of_ranks_and_mode_resume(folder):
-    want = list(map(neighbors, drawn_by(folder, 1, "hybrid")))
-    with loader(ranks_of(2), folder, "vanilla", prefetch=0) as batches:
-        for _ in range(2):
-            next(iter(batches))
-        state = batches.state_dict()
-    for size, mode in ((3, "vanilla"), (2, "hybrid")):
-        comm = ranks_of(size)
-        with loader(comm, folder, mode) as batches:
-            batches.load_state_dict(state)
-            assert list(map(neighbors, drawn(comm, batches))) == want[2:]
+    with loader(comm := ranks_of(1), folder, "hybrid") as batches:
+        whole = list(map(neighbors, drawn(comm, batches)))
+        batches.load_state_dict(epoch_of(folder, 2, "vanilla").state)
+        assert list(map(neighbors, drawn(comm, batches))) == whole[2:]
+
+
+def in_both_modes(folder, sampler, before, items=None):
+    """What two ranks draw in hybrid mode, after asserting that vanilla mode draws the same."""
+    found = []
+    for mode in ("vanilla", "hybrid"):
+        comm = ranks_of(2)
+        with loader(comm, folder, mode, sampler, before, items) as batches:
+            found.append(list(drawn(comm, batches)))
+    jax.tree.map(np.testing.assert_array_equal, *found)
+    return found[0]
+
+
+def test_links_at_their_times(tmp_path):
+    """All nodes of a link have its cutoff on all ranks, however the topology is split."""
+    folder = write(tmp_path / "parts", timed=True)
+    steps = in_both_modes(folder, Neighbors((9,), latest=True), Links(3, copies=8))
+    assert all(len({*one["cutoff"].tolist()}) > 1 for one in steps[0])
+    assert sum(one["blocks"][0][1].size for one in chain(*steps)) > 200
 
 
 def halved(key, graph, items):
@@ -163,25 +186,27 @@ def halved(key, graph, items):
     return seeds
 
 
-@pytest.mark.parametrize(("before", "named"), [(None, False), (None, True), (halved, True)])
+@pytest.mark.parametrize(("before", "named"), [(None, False), (halved, True)])
 def test_nodes_of_any_part(folder, before, named):
-    """Ids that repeat, named ones, and what a function makes of them."""
-    nodes = np.arange(100) // 2 * 3 % N
-    items, found = {"nodes": nodes, "label": nodes % 5} if named else nodes, []
-    for size, mode in ((3, "vanilla"), (3, "hybrid")):
-        comm = ranks_of(size)
-        with loader(comm, folder, mode, SAMPLER, before, items) as batches:
-            found.append(drawn(comm, batches))
-    jax.tree.map(np.testing.assert_array_equal, *found)
+    """Ids that repeat, and what a function makes of named ones."""
+    nodes = np.arange(ITEMS) // 2 * 7 % N
+    items = {"nodes": nodes, "label": nodes % 5} if named else nodes
+    in_both_modes(folder, Neighbors((3,)), before, items)
 
 
-def test_out_degrees_of_all_ranks(folder):
-    whole = np.bincount(open_parts(folder).graph.indices, minlength=N)
-    for size in (1, 2, 3):
-        ranks = RankParts(ranks_of(size), open_parts(folder))
-        graphs = ranks.graphs("vanilla")
-        got = all_out_degrees(ranks_of(size), graphs, ranks.offsets)
-        np.testing.assert_array_equal(got, whole)
+def test_no_hop_has_an_edge_of_the_whole_batch(folder):
+    """All other edges are there, each copy once."""
+    graph = open_parts(folder).graph
+    indptr, indices = np.asarray(graph.indptr), np.asarray(graph.indices)
+    left_out = [0, 0]
+    for step in epoch_of(folder, 2, "vanilla", Neighbors((-1, -1))).steps:
+        (src,), (dst,) = of_all([step], "src"), of_all([step], "dst")
+        gone = {*zip(src, dst, strict=True), *zip(dst, src, strict=True)}
+        for (hop, node), row in neighbors(step).items():
+            whole = indices[indptr[node] : indptr[node + 1]].tolist()
+            assert row == [v for v in whole if (v, node) not in gone]
+            left_out[hop] += len(whole) - len(row)
+    assert min(left_out) > 100
 
 
 class Prepared:
@@ -198,40 +223,21 @@ class Prepared:
 
 
 TIMED = {"nodes": np.arange(60), "time": np.arange(60)}
+REFUSED = [
+    ({"before": Links(filtered=True)}, "filtered negatives must be drawn .* whole topology"),
+    ({"before": Prepared()}, r"prepare_split too, .* got Prepared\(\)"),
+    ({"before": Links(copies=1)}, "give edges_between more room"),
+    ({"sampler": Labor((3,), importance=1)}, "whose draws belong to a node"),
+    ({"sampler": Saint("node", 9)}, "no stage"),
+    ({"sampler": Neighbors((3,), edge_ids=True)}, "no ids, weights or columns"),
+    ({"before": None, "items": TIMED}, "need a graph whose edges have times"),
+    ({"items": {"src": np.r_[-7, 1:18], "dst": np.arange(18)}}, "seeds must be nodes"),
+]
 
 
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
-        (
-            {"before": Links(filtered=True)},
-            "filtered negatives must be drawn .* whole topology",
-        ),
-        ({"before": Prepared()}, r"prepare_split too, .* got Prepared\(\)"),
-        ({"before": Links(copies=1)}, "give edges_between more room"),
-        ({"sampler": Labor((3,), importance=1)}, "whose draws belong to a node"),
-        ({"sampler": Saint("node", 9)}, "no stage"),
-        ({"sampler": Neighbors((3,), edge_ids=True)}, "no ids, weights or columns"),
-        ({"before": None, "items": TIMED}, "need a graph whose edges have times"),
-        (
-            {"items": {"src": np.r_[-7, 1:18], "dst": np.arange(18)}},
-            "seeds must be nodes",
-        ),
-    ],
-    ids=str,
-)
+@pytest.mark.parametrize(("options", "said"), REFUSED, ids=str)
 def test_what_is_refused_in_one_line(folder, options, said):
     """By all ranks alike: where one rank alone sees it, too."""
-    for size in (1, 2):
-        with pytest.raises(InputError, match=said) as caught:
-            loader(ranks_of(size), folder, "vanilla", **options)
-        assert "\n" not in str(caught.value)
-
-
-def test_links_are_left_out_of_rows_of_all_parts(folder):
-    """The tests above mean something: links have copies, and ends that two ranks own."""
-    parts = open_parts(folder)
-    items = links_of(parts.graph)
-    owners = parts.owner(np.stack([items["src"], items["dst"]])) // 2
-    assert (owners[0] != owners[1]).sum() > 20
-    assert set(owners.flat) == {0, 1, 2}
+    with pytest.raises(InputError, match=said) as caught:
+        loader(ranks_of(2), folder, "vanilla", **options)
+    assert "\n" not in str(caught.value)

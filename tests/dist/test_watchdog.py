@@ -16,30 +16,14 @@ SAID = {
     "raise": "rank {} failed: ValueError: no such feature",
     "hang": "rank {} has been in step 20 for 2 s ({}: in step 20)",
 }
+HARMS = [("mpi", 3, harm, rank) for harm, rank in zip(SAID, (1, 0, 2, 1), strict=True)]
+HARMS += [("jax", 2, "kill", 1), ("jax", 2, "raise", 0), ("jax", 2, "hang", 0)]
 
 
-@pytest.mark.parametrize(
-    ("kind", "n", "harm", "rank"),
-    [
-        ("mpi", 3, "kill", 1),
-        ("mpi", 3, "stop", 0),
-        ("mpi", 3, "raise", 2),
-        ("mpi", 3, "hang", 1),
-        ("jax", 2, "kill", 1),
-        ("jax", 2, "raise", 0),
-        ("jax", 2, "hang", 0),
-    ],
-)
+@pytest.mark.parametrize(("kind", "n", "harm", "rank"), HARMS)
 def test_lost_rank_is_named_by_all_others(kind, n, harm, rank):
-    output = run_ranks(
-        SCRIPT,
-        kind,
-        n,
-        harm,
-        rank,
-        timeout=120,
-        status=LOST if (kind, harm) == ("jax", "hang") else None,
-    )
+    status = LOST if (kind, harm) == ("jax", "hang") else None
+    output = run_ranks(SCRIPT, kind, n, harm, rank, timeout=120, status=status)
     others = [other for other in range(n) if other != rank]
     said = SAID[harm].format(rank, names(others))
     for other in others:  # this holds also where mpiexec ended them first
@@ -62,27 +46,15 @@ sys.path.insert(0, sys.argv[1])
 import ranks_loop
 
 make = ranks_loop.make_step
-
-def faulty(comm, *rest):
-    step, calls = make(comm, *rest), []
-
-    def crash(*inputs):
-        calls.append(1)
-        if comm.rank == 1 and len(calls) == 3:
-            raise KeyError("a fault of rank 1")
-        return step(*inputs)
-
-    return crash
-
-ranks_loop.make_step = faulty
-ranks_loop.main(2)
+ranks_loop.make_step = lambda comm, *rest: None if comm.rank else make(comm, *rest)
+ranks_loop.main(1)
 """
 
 
 def test_an_error_on_one_rank_ends_the_example():
     examples = SCRIPT.parents[2] / "examples"
     output = run_ranks("-c", "mpi", 2, EXAMPLE, examples, timeout=240, status=None)
-    assert "rank 0 ends: rank 1 failed: KeyError: 'a fault of rank 1'" in output
+    assert "rank 0 ends: rank 1 failed: TypeError: 'NoneType' object is not" in output
     assert "epoch 0" not in output
 
 
@@ -92,4 +64,3 @@ def test_one_process_has_nobody_to_watch():
         assert not watchdog.stop_requested()
         watchdog.request_stop()
         assert watchdog.stop_requested()
-    assert LOST not in (0, 1, 2, 130)  # statuses with other meanings on the command line

@@ -1,25 +1,18 @@
-"""Hosts on this machine: network namespaces joined by virtual Ethernet cables and a switch.
+"""Hosts on this machine: network namespaces joined by a virtual Ethernet cable.
 
 Each host has its own name and hosts file. The namespaces belong to processes that live as long
 as this process keeps their pipes open. So whatever ends this process ends the hosts, all that
-runs on them, and the cables.
+runs on them, and the cable.
 """
 
 import os
 import subprocess
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 INTERFACE = "eth0"  # the same on all hosts: MPICH's netmod is told one name
-# MPICH needs these settings to use the cable although all ranks are on one machine.
-MPICH = {
-    "MPIR_CVAR_NOLOCAL": "1",
-    "MPIR_CVAR_CH4_NETMOD": "ucx",
-    "UCX_TLS": "tcp,self",
-    "UCX_NET_DEVICES": INTERFACE,
-}
 
 
 class NotPermitted(Exception):
@@ -41,64 +34,25 @@ class Host:
 
 
 @contextmanager
-def hosts(
-    number: int, folder: Path, loopback: bool = True, rate: str = "100mbit"
-) -> Iterator[list[Host]]:
-    """`number` hosts, `host-a`, `host-b` and so on, that reach each other by name.
-
-    `folder` gets their hosts files. With `loopback` each host's own name stands for 127.0.1.1,
-    as Debian writes it, otherwise for its address. The cables are limited to `rate`; where `tc`
-    is missing or cannot limit them, they have the machine's own rate. Raises `NotPermitted`.
-    """
+def two_hosts(folder: Path) -> Iterator[list[Host]]:
+    """`host-a` and `host-b`, which reach each other by name. `folder` gets their hosts files.
+    Each host's own name stands for 127.0.1.1, as Debian writes it. Raises `NotPermitted`."""
+    addresses = {"host-a": "10.131.8.1", "host-b": "10.131.8.2"}
     with ExitStack() as stack:
-        switch = _start(stack)
-        within = f"nsenter -t {switch} -n"
-        _run(f"{within} ip link add switch type bridge")
-        _run(f"{within} ip link set switch up")
-        names = [f"host-{'abcdefgh'[i]}" for i in range(number)]
-        addresses = [f"10.131.8.{i + 1}" for i in range(number)]
-        made = []
-        for i, (name, address) in enumerate(zip(names, addresses, strict=True)):
-            known = dict(zip(names, addresses, strict=True))
-            known |= {"localhost": "127.0.0.1"} | ({name: "127.0.1.1"} if loopback else {})
+        hosts = []
+        for name, address in addresses.items():
+            known = addresses | {"localhost": "127.0.0.1", name: "127.0.1.1"}
             table = folder / f"hosts.{name}"
             table.write_text("".join(f"{a} {n}\n" for n, a in known.items()))
             pid = _start(stack, f"hostname {name}", f"mount --bind '{table}' /etc/hosts")
-            host, there = Host(name, address, pid), f"nsenter -t {pid} -n"
-            _run(f"ip link add {INTERFACE} netns {pid} type veth peer port{i} netns {switch}")
-            _run(f"{within} ip link set port{i} master switch up")
-            _run(f"{there} ip addr add {address}/24 dev {INTERFACE}")
-            _run(f"{there} ip link set {INTERFACE} up")
-            limit = f"rate {rate} burst 64kb latency 400ms"
-            with suppress(NotPermitted):
-                _run(f"{there} tc qdisc add dev {INTERFACE} root tbf {limit}")
-            made.append(host)
-        yield made
-
-
-@contextmanager
-def two_hosts(folder: Path, mpiexec: Path, rate: str = "100mbit") -> Iterator[list[str]]:
-    """The start of a command that runs a rank on each of two hosts, in the environment `MPICH`.
-    `folder` gets a script. Raises `NotPermitted`."""
-    with hosts(2, folder, rate=rate) as pair:
-        command = ["nsenter", "-t", str(pair[0].pid), "-n", str(mpiexec), "-iface", INTERFACE]
-        command += ["-launcher", "ssh", "-launcher-exec", str(remote_shell(folder, pair))]
-        yield [*command, "-hosts", ",".join(h.address for h in pair), "-n", "2", "-ppn", "1"]
-
-
-def remote_shell(folder: Path, hosts: list[Host]) -> Path:
-    """A script in place of ssh: it skips the options and runs the command on the host."""
-    cases = [
-        f'{host.name} | {host.address}) exec {" ".join(host.on())} sh -c "$*" ;;'
-        for host in hosts
-    ]
-    skip = 'while [ "${1#-}" != "$1" ]; do shift; done'
-    unknown = '*) echo "ssh: Could not resolve hostname $host" >&2; exit 255 ;;'
-    lines = ["#!/bin/sh", skip, "host=$1", "shift", 'case "$host" in', *cases, unknown, "esac"]
-    script = folder / "launcher.sh"
-    script.write_text("\n".join(lines) + "\n")
-    os.chmod(script, 0o755)
-    return script
+            hosts.append(Host(name, address, pid))
+        ends = [f"{INTERFACE} netns {host.pid}" for host in hosts]
+        _run(f"ip link add {ends[0]} type veth peer {ends[1]}")
+        for host in hosts:
+            there = f"nsenter -t {host.pid} -n ip"
+            _run(f"{there} addr add {host.address}/24 dev {INTERFACE}")
+            _run(f"{there} link set {INTERFACE} up")
+        yield hosts
 
 
 def _start(stack: ExitStack, *first: str) -> int:

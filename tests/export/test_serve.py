@@ -1,42 +1,29 @@
 """The example `serve.py`, with a real client and with 32 at once."""
 
-import io
 import socket
 import subprocess
-import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import redirect_stdout
 from pathlib import Path
 
 import httpx
 import numpy as np
 import pytest
+from forks import quick_python
 
 import jgs
-from jgs.export.__main__ import main as export
-from jgs.train.__main__ import main as train
 
 SERVE = Path(__file__).parents[2] / "examples" / "serve.py"
-DATA = "num_nodes=300 num_edges=2500 num_features=8 num_classes=3"
 
 
 @pytest.fixture(scope="module")
-def served(tmp_path_factory):
+def served(artifact):
     """The exported model, and a client of the server that answers with it."""
-    folder = tmp_path_factory.mktemp("served")
-    run, out = str(folder / "run"), str(folder / "model")
-    flags = (
-        f"--fanouts 3 3 --hidden 8 --batch-size 12 --epochs 1 --run-dir {run} --data-options"
-    )
-    with redirect_stdout(io.StringIO()):
-        assert train([*flags.split(), *DATA.split()]) == 0
-        asked = ["--run-dir", run, "--out", out, "--batch-sizes", "1", "8", "--with-graph"]
-        assert export(asked) == 0
+    out = artifact[0]
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    process = subprocess.Popen([sys.executable, str(SERVE), out, str(port)])
+    process = subprocess.Popen([quick_python(), str(SERVE), str(out), str(port)])
     try:
         with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=60) as client:
             for _ in range(600):
@@ -67,37 +54,28 @@ def test_clients_get_the_models_answers(served):
         want = model.predict(nodes)
         assert answer.status_code == 200
         found = answer.json()
-        assert found["prediction"] == want.prediction.tolist()
+        assert found["prediction"] == model.class_names[want.prediction].tolist()
         np.testing.assert_array_equal(np.float32(found["probability"]), want.probability)
     row, edges = rng.random((1, 8)), [[7, 42], [300, 300]]
     answer = client.post("/predict", json={"features": row.tolist(), "edges": edges})
     new = jgs.export.NewNodes(np.float32(row), *edges, raw=True)
-    assert answer.json()["prediction"] == model.predict(new=new).prediction.tolist()
+    want = model.class_names[model.predict(new=new).prediction]
+    assert answer.json()["prediction"] == want.tolist()
 
 
 @pytest.mark.parametrize(
     ("body", "words"),
     [
         (b'{"nodes": [300]}', "300"),
-        (b'{"nodes": [-1]}', "-1"),
         (b'{"nodes": ["x"]}', "nodes"),
-        (b'{"nodes": [0.5]}', "nodes"),
-        (b'{"nodes": [[1, 2]]}', "nodes"),
-        (b'{"nodes": [[1], [2, 3]]}', ""),
-        (b'{"nodes": {"a": 1}}', "nodes"),
         (b'{"nodes": 1e999}', "nodes"),
         (b'{"nodes": [1], "edges": [[1], [2]]}', "nodes or features"),
-        (b"{}", "nodes or features"),
         (b'{"colour": 3}', "colour"),
-        (b"[1, 2]", "mapping"),
         (b'{"nodes": [1', "delimiter"),
-        (b"\xff\xfe\x00", ""),
         (b"[" * 100_000, ""),
         (b'{"features": [[1, 2]]}', "[n, 8]"),
         (b'{"features": [[1, 2, 3, 4, 5, 6, 7, NaN]]}', "finite"),
         (b'{"features": [[1, 2, 3, 4, 5, 6, 7, 8]], "edges": [[0], [301]]}', "301"),
-        (b'{"features": [[1, 2, 3, 4, 5, 6, 7, 8]], "edges": [[0, 1, 2]]}', "2"),
-        (b'{"features": [[1, 2, 3, 4, 5, 6, 7, 8]], "edges": [0.5, 300]}', "src"),
     ],
 )
 def test_malformed_requests_are_refused(served, body, words):
@@ -106,8 +84,4 @@ def test_malformed_requests_are_refused(served, body, words):
     error = answer.json()["error"]
     assert words in error
     assert "\n" not in error
-
-
-def test_a_request_too_large_is_refused(served):
     assert served[1].post("/predict", content=b" " * (2 << 20)).status_code == 413
-    assert served[1].get("/predict").status_code == 405

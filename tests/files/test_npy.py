@@ -11,19 +11,16 @@ from jgs.files import storage
 from jgs.files.npy import map_npy
 
 GOOD = {"descr": "<f4", "fortran_order": False, "shape": (3,)}
+SHAPES = [*((2**power,) for power in (40, 62, 63, 70)), (-1,), (-(2**70),), (True,), (1.5,), 3]
+SHAPES += [(2**70, 0), (2**62, 0), (0,) * 70, "ab"]
+DESCRS = ["|O", "<f99", "x", "", "<U0", "|V99999999", 5, None, [], [()], [(1,)], [("a",)], {}]
+DESCRS += [(), ("<f4",), ("<f4", (2**40,)), ("<f4", -1), [("a", "<f4", 2**40)]]
 HEADERS = [
-    *(repr(GOOD | {"shape": shape}) for shape in [(2**70,), (2**63,), (2**62,), (2**40,)]),
-    *(repr(GOOD | {"shape": shape}) for shape in [(-1,), (-(2**70),), (True,), (1.5,), 3]),
-    *(repr(GOOD | {"shape": shape}) for shape in [(2**70, 0), (2**62, 0), (0,) * 70, "ab"]),
-    *(repr(GOOD | {"descr": descr}) for descr in ["|O", "<f99", "x", "", "<U0", "|V99999999"]),
-    *(repr(GOOD | {"descr": descr}) for descr in [5, None, [], [()], [(1,)], [("a",)], {}]),
-    *(
-        repr(GOOD | {"descr": descr})
-        for descr in [(), ("<f4",), ("<f4", (2**40,)), ("<f4", -1)]
-    ),
-    *(repr(GOOD | {"descr": [("a", "<f4", 2**40)]}), repr(GOOD | {"fortran_order": 1})),
-    *("{}", "[1]", "7", repr({**GOOD, 1: 2}), repr({(): 1, "a": 2}), "{[]: 1}", "(" * 9000),
-    *("1 +", "'\\", "\0", "{'descr':", "-" * 9000 + "1"),
+    *(repr(GOOD | {"shape": shape}) for shape in SHAPES),
+    *(repr(GOOD | {"descr": descr}) for descr in DESCRS),
+    *(repr(GOOD | {"fortran_order": 1}), repr(GOOD | {1: 2}), repr({(): 1, "a": 2})),
+    *("{}", "[1]", "7", "{[]: 1}", "(" * 9000, "1 +", "'\\", "\0", "{'descr':"),
+    "-" * 9000 + "1",
 ]
 
 
@@ -42,15 +39,12 @@ def test_absurd_headers(tmp_path, version):
         path.write_bytes(npy(header, version=version))
         (folder / "x.npy").write_bytes(path.read_bytes())
         with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as file:
-            file.write(path, "x.npy")
+            file.write(path, "test.npy")
         with pytest.raises((ValueError, OSError)):
             map_npy(path)
-        for read in (
-            lambda: storage.open_arrays(folder, "test"),
-            lambda: _read(archive, "x"),
-        ):
+        for read, place in ((storage.open_arrays, folder), (_read, archive)):
             with pytest.raises(InputError) as caught:
-                read()
+                read(place, "test")
             assert "\n" not in str(caught.value)
 
 
@@ -59,12 +53,7 @@ def test_sound_headers(tmp_path):
     for version in (1, 2):
         path.write_bytes(npy(repr(GOOD), version=version))
         np.testing.assert_array_equal(map_npy(path), np.zeros(3))
-    for array in (
-        np.asfortranarray(np.ones((2, 3))),
-        np.empty((5, 0)),
-        np.array(1),
-        np.ones(0),
-    ):
+    for array in (np.ones((2, 3), order="F"), np.empty((5, 0)), np.array(1), np.ones(0)):
         np.save(path, array)
         np.testing.assert_array_equal(map_npy(path), array)
 
@@ -89,9 +78,8 @@ def test_a_member_that_would_not_fit_its_archive_takes_no_memory(tmp_path, monke
             file.writestr("x.npy", header)
         with monkeypatch.context() as patch:
             patch.setattr(zipfile.ZipFile, "infolist", infolist)
-            with pytest.raises(
-                InputError, match=r"npz archive without pickles; got \S"
-            ) as caught:
+            says = r"npz archive without pickles; got \S"
+            with pytest.raises(InputError, match=says) as caught:
                 _read(tmp_path / "x.npz", "x")
             assert "\n" not in str(caught.value)
 

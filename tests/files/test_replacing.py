@@ -3,9 +3,9 @@
 import os
 import signal
 import subprocess
-import sys
 
 import pytest
+from forks import quick_python
 
 from jgs import InputError
 from jgs.files import replacing
@@ -46,25 +46,25 @@ def test_a_file_that_comes_while_it_is_written_is_not_lost(tmp_path, before):
     assert list(tmp_path.iterdir()) == [folder]
 
 
+_KILLED = """
+import os, signal, sys
+from pathlib import Path
+from jgs.files import replacing
+def die(*_): os.kill(os.getpid(), signal.SIGKILL)
+if sys.argv[2] == 'exchanging':
+    rename = Path.rename
+    Path.rename = lambda path, to: die() if path.name == 'new' else rename(path, to)
+    replacing.ctypes.CDLL = lambda *_, **__: object()
+with replacing.replacing(sys.argv[1], 'test', lambda _: {'one.txt'}) as fresh:
+    (fresh / 'one.txt').write_text('new')
+    if sys.argv[2] == 'writing':
+        die()
+"""
+
+
 def killed(folder, where):
     """A process that is killed while it writes, or between the two steps of an exchange."""
-    program = (
-        "import os, signal, sys\n"
-        "from pathlib import Path\n"
-        "from jgs.files import replacing\n"
-        "def die(*_): os.kill(os.getpid(), signal.SIGKILL)\n"
-        "if sys.argv[2] == 'exchanging':\n"
-        "    rename = Path.rename\n"
-        "    def two(path, to):\n"
-        "        die() if path.name == 'new' else rename(path, to)\n"
-        "    Path.rename = two\n"
-        "    replacing.ctypes.CDLL = lambda *_, **__: object()\n"
-        "with replacing.replacing(sys.argv[1], 'test', lambda _: {'one.txt'}) as fresh:\n"
-        "    (fresh / 'one.txt').write_text('new')\n"
-        "    if sys.argv[2] == 'writing':\n"
-        "        die()\n"
-    )
-    done = subprocess.run([sys.executable, "-c", program, str(folder), where])
+    done = subprocess.run([quick_python(), "-c", _KILLED, str(folder), where])
     assert done.returncode == -signal.SIGKILL
 
 

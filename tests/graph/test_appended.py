@@ -5,8 +5,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from refusals import refused
 
-from jgs import Graph, InputError, kernels
+from jgs import Graph, kernels
 from jgs.graph.appended import inserted
 from jgs.graph.weights import weight_prefix_sums
 
@@ -18,54 +19,12 @@ WEIGHT = RNG.choice([0, 1e-3, 1, 500.0], E).astype(np.float32)
 BORN = np.full(N, 99)
 np.minimum.at(BORN, np.r_[SRC, DST], np.r_[TIME, TIME])  # nodes exist from their first edge on
 COLUMNS = {"price": RNG.normal(size=(E, 2)), "code": RNG.integers(0, 9, E)}
-OPTIONS = {
-    "plain": {},
-    "weights": {"edge_weight": WEIGHT},
-    "columns": {"edge_columns": COLUMNS},
-    "nodes": {"node_time": BORN},
-}
-
-
-def part_of(value, some):
-    return {n: a[some] for n, a in value.items()} if isinstance(value, dict) else value[some]
 
 
 def assert_equal(one, other):
     assert jax.tree.structure(one) == jax.tree.structure(other)
     for a, b in zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True):
         np.testing.assert_array_equal(a, b, strict=True)
-
-
-@pytest.mark.parametrize("with_kernels", [True, False])
-@pytest.mark.parametrize("name", OPTIONS)
-def test_an_appended_graph_is_that_of_all_edges(name, with_kernels, monkeypatch):
-    """In several steps, one of them empty, with ties between steps and new nodes in two."""
-    monkeypatch.setattr(kernels, "available", lambda: with_kernels)
-    options = OPTIONS[name]
-    of_edges = {n: v for n, v in options.items() if n != "node_time"}
-    steps = [(0, 200, 20), (200, 200, 20), (200, 211, N), (211, 399, N), (399, E, N)]
-    known = np.maximum(SRC, DST)
-    first = known[:200] < 20
-    keep = np.r_[np.flatnonzero(first), np.arange(200, E)]
-    src, dst, time, born = SRC[keep], DST[keep], TIME[keep], BORN
-    shift = 200 - int(first.sum())
-    graph, at = None, 0
-    for begin, end, nodes in steps:
-        some = slice(max(begin - shift, 0), end - shift)
-        own = {n: part_of(part_of(v, keep), some) for n, v in of_edges.items()}
-        if "node_time" in options:
-            own["node_time"] = born[at:nodes] if graph is None or nodes > at else None
-        edges = (src[some], dst[some])
-        if graph is None:
-            graph = Graph.from_edges(*edges, nodes, edge_time=time[some], **own)
-        else:
-            graph = graph.with_edges(*edges, time[some], num_nodes=nodes, **own)
-        at = nodes
-    whole = {n: part_of(v, keep) for n, v in of_edges.items()}
-    if "node_time" in options:
-        whole["node_time"] = BORN
-    made = Graph.from_edges(src, dst, N, edge_time=time, **whole)
-    assert_equal(graph, made)
 
 
 @st.composite
@@ -80,10 +39,9 @@ def growing(draw):
         time = now + np.sort(rng.integers(0, 3, num))
         now = int(time.max(initial=now))
         weight = np.float32(2.0) ** rng.integers(-150, 127, num) * rng.integers(0, 2, num)
-        steps.append((
-            size, *rng.integers(0, max(size, 1), (2, num)), time,
-            weight.astype(np.float32), rng.normal(size=(num, 2)), rng.integers(-9, 12, new),
-        ))  # fmt: skip
+        ends, column = rng.integers(0, max(size, 1), (2, num)), rng.normal(size=(num, 2))
+        own = weight.astype(np.float32), column, rng.integers(-9, 12, new)
+        steps.append((size, *ends, time, *own))
         size += draw(st.integers(0, 3))
     return steps
 
@@ -128,9 +86,7 @@ def test_history_stays_and_orders_do_not_meet(tmp_path):
     assert_equal(jax.tree.map(np.asarray, opened), before)
     after = more.edge_subgraph(np.asarray(more.edge_time) < 60).subgraph(np.arange(N))
     assert_equal(jax.tree.map(np.asarray, after), before)
-    assert (
-        int(np.max(opened.edge_order)) > opened.num_edges
-    )  # so new edges must not begin there
+    assert int(np.max(opened.edge_order)) > opened.num_edges  # new edges must not begin there
     order = np.asarray(more.edge_order)
     assert np.unique(order).size == order.size
     new = np.flatnonzero(np.asarray(more.edge_time) == 60)
@@ -182,12 +138,11 @@ def test_relations_of_the_same_days_get_edges(weighted):
     made = built(90)
     assert_equal(graph._with(edge_order=None), made._with(edge_order=None))
     np.testing.assert_array_equal(graph.edge_index().T, given_ends[graph.edge_order])
-    with pytest.raises(InputError, match="the relation's latest, at"):
-        graph.with_edges([0], [0], [time[-1] - 1], relation="x")
+    early = [time[-1] - 1]
+    refused("the relation's latest, at", graph.with_edges, [0], [0], early, relation="x")
 
 
-@pytest.mark.parametrize("weighted", [False, True])
-def test_a_relation_gets_edges_amid_rows(weighted):
+def test_a_relation_gets_edges_amid_rows():
     """Rows have edges of other relations after those that are appended, of other weights."""
     relations = [("a", "x", "b"), ("b", "y", "b"), ("a", "z", "b")]
     edges = {r: tuple(RNG.integers(0, 4, (2, 90))) for r in relations}
@@ -196,86 +151,64 @@ def test_a_relation_gets_edges_amid_rows(weighted):
 
     def built(stop):
         part = {r: (s[:stop], d[:stop]) for r, (s, d) in edges.items()}
-        own = {r: w[:stop] for r, w in weights.items()} if weighted else None
+        own = {r: w[:stop] for r, w in weights.items()}
         time = {r: t[:stop] for r, t in times.items()}
         return Graph.from_relations({"a": 5, "b": 4}, part, own, edge_time=time)
 
     graph = built(86)
     for r in relations:
-        own = {"edge_weight": weights[r][86:]} if weighted else {}
-        ends = (end[86:] for end in edges[r])
-        graph = graph.with_edges(*ends, times[r][86:], relation=r, **own)
+        ends, own = (end[86:] for end in edges[r]), weights[r][86:]
+        graph = graph.with_edges(*ends, times[r][86:], relation=r, edge_weight=own)
     assert_equal(graph._with(edge_order=None), built(90)._with(edge_order=None))
 
 
-def test_many_chunks_of_insertions():
+def test_insertions_of_many_chunks_and_of_empty_rows():
     array = np.arange(300_000).reshape(-1, 2)
     at = np.sort(RNG.integers(0, len(array) + 1, 200_000))
     added = -np.arange(400_000).reshape(-1, 2)
-    np.testing.assert_array_equal(
-        inserted(array, at, added), np.insert(array, at, added, axis=0)
-    )
-
-
-def test_empty_rows_of_a_column_are_inserted():
+    found = inserted(array, at, added)
+    np.testing.assert_array_equal(found, np.insert(array, at, added, axis=0))
     assert inserted(np.zeros((3, 0)), np.array([1, 3]), np.zeros((2, 0))).shape == (5, 0)
 
 
 def test_what_is_refused_in_one_line():
-    graph = Graph.from_edges(SRC, DST, N, edge_time=TIME)
-    last = int(TIME[-1])
-    weighted = Graph.from_edges(SRC, DST, N, WEIGHT, edge_time=TIME)
-    born = Graph.from_edges(SRC, DST, N, edge_time=TIME, node_time=BORN)
-    columns = Graph.from_edges(SRC, DST, N, edge_time=TIME, edge_columns=COLUMNS)
-    numbers = Graph([0, 1, 2], [0, 1], edge_type=[0, 1], edge_time=[3, 4])
+    def made(**options):
+        return Graph.from_edges(SRC, DST, N, **({"edge_time": TIME} | options))
+
+    plain, weighted, born = made(), made(edge_weight=WEIGHT), made(node_time=BORN)
+    columns, last = made(edge_columns=COLUMNS), int(TIME[-1])
     small = Graph.from_edges([0], [0], 1, edge_columns={"c": np.int8([3])}, edge_time=[1])
+    numbers = Graph([0, 1, 2], [0, 1], edge_type=[0, 1], edge_time=[3, 4])
+    relation = ("a", "to", "a")
+    edges, times = {relation: ([0], [1])}, {"edge_time": {relation: [4]}}
+    typed = Graph.from_relations({"a": 3}, edges, **times)
+    none = np.array(["NaT"], "datetime64[s]")
 
     def priced(price):
-        return columns.with_edges([0], [1], [99], edge_columns={"price": price, "code": [1]})
+        return {"edge_columns": {"price": price, "code": [1]}}
 
-    def coded(code):
-        return small.with_edges([0], [0], [9], edge_columns={"c": code})
-
-    typed = Graph.from_relations(
-        {"a": 3}, {("a", "to", "a"): ([0], [1])}, edge_time={("a", "to", "a"): [4]}
-    )
-    for said, call in {
-        "must ascend; got 1 after 99 at position 1": lambda: graph.with_edges(
-            [0, 1], [1, 2], [99, 1]
-        ),
-        f"not be earlier than the graph's latest, at {last}": lambda: graph.with_edges(
-            [0], [1], [3]
-        ),
-        "must have times": lambda: Graph.from_edges(SRC, DST, N).with_edges([0], [1], [3]),
-        "src must be node ids": lambda: graph.with_edges([N], [1], [99]),
-        "at least the graph's 30": lambda: graph.with_edges([0], [1], [99], num_nodes=3),
-        "must have weights": lambda: weighted.with_edges([0], [1], [99]),
-        "graph's columns, code, price": lambda: columns.with_edges([0], [1], [99]),
-        "times of the new nodes": lambda: born.with_edges([0], [1], [99], num_nodes=N + 1),
-        "must have one; got none": lambda: typed.with_edges([0], [1], [99]),
-        "graph with edge_type must have a schema": lambda: numbers.with_edges([0], [1], [9]),
-        "'price' must be like the graph's, float64\\[1, 2\\]; got float64\\[1\\]": lambda: (
-            priced([3.5])
-        ),
-        "'price' must be like the graph's, float64\\[1, 2\\]; got float64\\[1, 3\\]": lambda: (
-            priced([[3.5, 4, 5]])
-        ),
-        "'price' must .*; got complex128": lambda: priced([[1j, 2]]),
-        "'c' must be like the graph's, int8\\[1\\]; got float64": lambda: coded([3.5]),
-        "which is int8; got 300 at edge 0": lambda: coded([300]),
-        "relation must be for a graph with relations": lambda: graph.with_edges(
-            [0], [1], [99], relation="x"
-        ),
-        "node_time must be for a graph whose nodes": lambda: graph.with_edges(
-            [0], [1], [99], node_time=[3]
-        ),
-        "time must be below": lambda: graph.with_edges([0], [1], [2**63 - 1]),
-        "none may be missing; got NaT at position 0": lambda: graph.with_edges(
-            [0], [1], np.array(["NaT"], "datetime64[s]")
-        ),
-        "^time must be integers": lambda: graph.with_edges([0], [1], [99.5]),
-        "one entry for every edge": lambda: graph.with_edges([0], [1], [99, 100]),
-    }.items():
-        with pytest.raises(InputError, match=said) as caught:
-            call()
-        assert "\n" not in str(caught.value)
+    like = "'price' must be like the graph's, float64[1, 2]; got float64"
+    for graph, edge, options, said in (
+        (plain, ([0, 1], [1, 2], [99, 1]), {}, "must ascend; got 1 after 99 at position 1"),
+        (plain, ([0], [1], [3]), {}, f"earlier than the graph's latest, at {last}"),
+        (made(edge_time=None), ([0], [1], [3]), {}, "must have times"),
+        (plain, ([N], [1], [99]), {}, "src must be node ids"),
+        (plain, ([0], [1], [99]), {"num_nodes": 3}, "at least the graph's 30"),
+        (weighted, ([0], [1], [99]), {}, "must have weights"),
+        (columns, ([0], [1], [99]), {}, "graph's columns, code, price"),
+        (born, ([0], [1], [99]), {"num_nodes": N + 1}, "times of the new nodes"),
+        (typed, ([0], [1], [99]), {}, "must have one; got none"),
+        (numbers, ([0], [1], [9]), {}, "graph with edge_type must have a schema"),
+        (columns, ([0], [1], [99]), priced([3.5]), like + "[1]"),
+        (columns, ([0], [1], [99]), priced([[3.5, 4, 5]]), like + "[1, 3]"),
+        (columns, ([0], [1], [99]), priced([[1j, 2]]), "'price' must *; got complex128"),
+        (small, ([0], [0], [9]), {"edge_columns": {"c": [3.5]}}, "int8*; got float64"),
+        (small, ([0], [0], [9]), {"edge_columns": {"c": [300]}}, "int8; got 300 at edge 0"),
+        (plain, ([0], [1], [99]), {"relation": "x"}, "must be for a graph with relations"),
+        (plain, ([0], [1], [99]), {"node_time": [3]}, "must be for a graph whose nodes"),
+        (plain, ([0], [1], [2**63 - 1]), {}, "time must be below"),
+        (plain, ([0], [1], none), {}, "none may be missing; got NaT at position 0"),
+        (plain, ([0], [1], [99.5]), {}, "time must be integers"),
+        (plain, ([0], [1], [99, 100]), {}, "one entry for every edge"),
+    ):
+        refused(said, graph.with_edges, *edge, **options)

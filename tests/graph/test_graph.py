@@ -3,21 +3,16 @@
 import itertools
 import json
 
-import jax
 import networkx
 import numpy as np
 import pytest
 import scipy.sparse
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from refusals import refused
 
-import jgs
-from jgs import Graph, InputError, SparseFeatures
+from jgs import Graph, SparseFeatures
 from jgs.files import storage
-
-
-def weighs(weight) -> networkx.Graph:
-    return networkx.Graph([(0, 1, {"w": weight})])
 
 
 def rows(graph: Graph) -> list[list[int]]:
@@ -33,24 +28,6 @@ def test_from_edges_keeps_every_edge_in_order(edges):
     assert rows(graph) == [[s for s, d in edges if d == v] for v in range(7)]
     order = [i for v in range(7) for i, (_, d) in enumerate(edges) if d == v]
     assert np.asarray(graph.edge_weight).tolist() == [i + 1 for i in order]
-
-
-def test_dtypes_hold_inside_jit_and_outside_x64():
-    graph = Graph.from_edges([0, 1], [1, 0], 2, [1.0, 2.0])
-    for g in (graph, jax.jit(lambda g: g)(graph), jax.tree.map(lambda x: x, graph)):
-        assert g.indptr.dtype == np.int64
-        assert g.indices.dtype == np.int32
-        assert g.edge_weight.dtype == np.float32
-        assert g.edge_weight_prefix.dtype == np.int64
-        assert (g.num_nodes, g.num_edges) == (2, 2)
-
-
-def test_aligned_arrays_are_not_copied(tmp_path):
-    np.save(tmp_path / "indices.npy", np.zeros(1000, np.int32))
-    indices = np.load(tmp_path / "indices.npy", mmap_mode="r")
-    graph = Graph(np.array([0, 1000]), indices)
-    if graph.indices.platform() == "cpu":
-        assert graph.indices.unsafe_buffer_pointer() == indices.ctypes.data
 
 
 def test_scipy_and_networkx_agree_with_edges():
@@ -71,70 +48,53 @@ def test_scipy_and_networkx_agree_with_edges():
     np.testing.assert_array_equal(graph.edge_weight, expected.edge_weight)
 
 
-def test_undirected_networkx_edges_go_both_ways_and_loops_once():
-    graph = Graph.from_networkx(networkx.Graph([(0, 1), (1, 2), (2, 2)]))
-    assert [sorted(r) for r in rows(graph)] == [[1], [0, 2], [1, 2]]
+def weighted(weight, name="w"):
+    return Graph.from_networkx(networkx.Graph([(0, 1, {"w": weight})]), name)
 
 
-def test_an_empty_graph_is_a_graph(tmp_path):
-    for graph in (Graph.from_edges([], [], 0), Graph.from_edges([], [], 3)):
-        graph.save(tmp_path / "g")
-        assert rows(Graph.open(tmp_path / "g")) == rows(graph)
+edges, eye, path = Graph.from_edges, scipy.sparse.eye, networkx.path_graph(3)
 
 
 @pytest.mark.parametrize(
     ("make", "says"),
     [
-        (lambda: Graph.from_edges([0], [3], 3), "dst must be node ids in [0, 3); got 3"),
-        (lambda: Graph.from_edges([-1], [0], 3), "src must be node ids in [0, 3); got -1"),
-        (lambda: Graph.from_edges([2**40], [0], 3), "got 1099511627776 at position 0"),
-        (lambda: Graph.from_edges([0, 1], [0], 3), "same length; got 2 and 1"),
-        (lambda: Graph.from_edges([0.5], [0], 3), "src must be a one-dimensional array of int"),
-        (lambda: Graph.from_edges([0], [0], -1), "number of nodes must be an int"),
-        (lambda: Graph.from_edges([0], [0], 2**31), "number of nodes must be an int"),
-        (lambda: Graph.from_edges([0], [0], 1, [np.nan]), "got nan at edge 0"),
-        (lambda: Graph.from_edges([0], [0], 1, [-1.0]), "got -1.0 at edge 0"),
-        (lambda: Graph.from_edges([0], [0], 1, [1e39]), "finite float32"),
-        (lambda: Graph.from_edges([0], [0], 1, [1.0, 2.0]), "shape [1]"),
+        (lambda: edges([0], [3], 3), "dst must be node ids in [0, 3); got 3"),
+        (lambda: edges([-1], [0], 3), "src must be node ids in [0, 3); got -1"),
+        (lambda: edges([2**40], [0], 3), "got 1099511627776 at position 0"),
+        (lambda: edges([0, 1], [0], 3), "same length; got 2 and 1"),
+        (lambda: edges([0.5], [0], 3), "src must be a one-dimensional array of int"),
+        (lambda: edges([0], [0], -1), "number of nodes must be an int"),
+        (lambda: edges([0], [0], 2**31), "number of nodes must be an int"),
+        (lambda: edges([0], [0], 1, [np.nan]), "got nan at edge 0"),
+        (lambda: edges([0], [0], 1, [-1.0]), "got -1.0 at edge 0"),
+        (lambda: edges([0], [0], 1, [1e39]), "finite float32"),
+        (lambda: edges([0], [0], 1, [1.0, 2.0]), "shape [1]"),
+        (lambda: edges([0, 1], [[0], [1, 2]], 3), "dst must be a one-dimensional"),
+        (lambda: edges([0, 1], [0, 1], 3, [[0], [1, 2]]), "of unequal lengths"),
         (lambda: Graph([1, 2], [0, 0]), "indptr must start at 0; got 1"),
         (lambda: Graph([0, 2, 1], [0]), "indptr must not decrease; got 2 then 1 at node 1"),
         (lambda: Graph([0, 2], [0]), "indptr must end at the number of edges; got 2 with 1"),
         (lambda: Graph([], []), "indptr must have one entry more than nodes"),
         (lambda: Graph([0, 1], [5]), "indices must be node ids in [0, 1); got 5 at position 0"),
-        (lambda: Graph([0.0, 1.0], [0]), "indptr must be a one-dimensional array of integers"),
         (lambda: Graph([[0, 1]], [0]), "indptr must be a one-dimensional array of integers"),
-        (lambda: Graph([[0], [1, 2]], [0]), "indptr must be a one-dimensional array of int"),
         (lambda: Graph([0, 1], [[0], [1, 2]]), "indices must be a one-dimensional array"),
-        (lambda: Graph.from_edges([[0], [1, 2]], [0, 1], 3), "src must be a one-dimensional"),
-        (lambda: Graph.from_edges([0, 1], [[0], [1, 2]], 3), "dst must be a one-dimensional"),
-        (lambda: Graph.from_edges([0, 1], [0, 1], 3, [[0], [1, 2]]), "of unequal lengths"),
-        (lambda: Graph.from_scipy(scipy.sparse.eye(2, 3)), "square; got shape (2, 3)"),
+        (lambda: Graph.from_scipy(eye(2, 3)), "square; got shape (2, 3)"),
         (lambda: Graph.from_scipy(np.eye(3)), "a SciPy sparse matrix or array; got a ndarray"),
         (lambda: Graph.from_networkx(None), "must be a NetworkX graph; got a NoneType"),
-        (lambda: Graph.from_networkx(weighs("1.5"), "w"), "'w' must be a float; got '1.5'"),
-        (lambda: Graph.from_networkx(weighs(None), "w"), "'w' must be a float; got None"),
-        (lambda: Graph.from_networkx(weighs(10**400), "w"), "'w' must be a float; got 1000"),
-        (
-            lambda: Graph.from_networkx(weighs(1), "weight"),
-            "some edge must have the attribute 'weight'; got edges with 'w'",
-        ),
-        (
-            lambda: Graph.from_networkx(networkx.path_graph(3), "weight"),
-            "some edge must have the attribute 'weight'; got edges with none",
-        ),
+        (lambda: weighted("1.5"), "'w' must be a float; got '1.5'"),
+        (lambda: weighted(10**400), "'w' must be a float; got 1000"),
+        (lambda: weighted(1, "v"), "must have the attribute 'v'; got edges with 'w'"),
+        (lambda: Graph.from_networkx(path, "v"), "the attribute 'v'; got edges with none"),
         (lambda: SparseFeatures.from_scipy(np.eye(3)), "a SciPy sparse matrix or array; got a"),
         (
-            lambda: SparseFeatures.from_scipy(scipy.sparse.eye(3, dtype=complex)),
+            lambda: SparseFeatures.from_scipy(eye(3, dtype=complex)),
             "matrix of numbers [N, F]; got complex128[3, 3]",
         ),
         (lambda: Graph.from_npz("nowhere.npz"), "must exist; got nowhere.npz"),
     ],
 )
 def test_bad_input_is_refused_in_one_line(make, says):
-    with pytest.raises(InputError) as error:
-        make()
-    assert says in str(error.value)
-    assert "\n" not in str(error.value)
+    refused(says, make)
 
 
 def test_from_npz(tmp_path):
@@ -145,15 +105,12 @@ def test_from_npz(tmp_path):
     for name in "ab":
         assert rows(Graph.from_npz(tmp_path / f"{name}.npz")) == rows(expected)
     np.savez(tmp_path / "c.npz", edge_index=edges)
-    with pytest.raises(InputError, match="Add `num_nodes`"):
-        Graph.from_npz(tmp_path / "c.npz")
+    refused("Add `num_nodes`", Graph.from_npz, tmp_path / "c.npz")
     whole = (tmp_path / "a.npz").read_bytes()
     (tmp_path / "cut.npz").write_bytes(whole[: len(whole) // 2])
-    with pytest.raises(InputError, match="must be a whole NumPy"):
-        Graph.from_npz(tmp_path / "cut.npz")
+    refused("must be a whole NumPy", Graph.from_npz, tmp_path / "cut.npz")
     np.savez(tmp_path / "pickle.npz", num_nodes=1, edge_index=np.array([{}], dtype=object))
-    with pytest.raises(InputError, match="without pickles"):
-        Graph.from_npz(tmp_path / "pickle.npz")
+    refused("without pickles", Graph.from_npz, tmp_path / "pickle.npz")
 
 
 @pytest.mark.parametrize(
@@ -163,20 +120,13 @@ def test_from_npz(tmp_path):
         ({"num_nodes": 2.7}, "must be an integer, to say how many nodes there are; got float"),
         ({"num_nodes": -1}, "number of nodes must be an int"),
         ({"labels": 3}, "must be an array [N] or [N, C]"),
-        ({"feature_shape": []}, "must be two integers [N, F]"),
-        (
-            {"feature_shape": np.zeros(0, int)},
-            "two integers [N, F], to say how many nodes there are; got int64[0]",
-        ),
+        ({"feature_shape": np.zeros(0, int)}, "to say how many nodes there are; got int64[0]"),
         ({"feature_shape": 3}, "must be two integers [N, F]"),
     ],
 )
 def test_from_npz_needs_a_sound_number_of_nodes(count, says, tmp_path):
     np.savez(tmp_path / "a.npz", edge_index=np.zeros((2, 1), int), **count)
-    with pytest.raises(InputError) as error:
-        Graph.from_npz(tmp_path / "a.npz")
-    assert says in str(error.value)
-    assert "\n" not in str(error.value)
+    refused(says, Graph.from_npz, tmp_path / "a.npz")
 
 
 def test_an_archive_that_says_it_is_encrypted_is_refused(tmp_path):
@@ -186,8 +136,7 @@ def test_an_archive_that_says_it_is_encrypted_is_refused(tmp_path):
     while (at := data.find(b"PK\x01\x02", at + 1)) >= 0:  # every entry of the directory
         data[at + 8] |= 1
     (tmp_path / "a.npz").write_bytes(data)
-    with pytest.raises(InputError, match=r"whole NumPy .*encrypted"):
-        Graph.from_npz(tmp_path / "a.npz")
+    refused("whole NumPy *encrypted", Graph.from_npz, tmp_path / "a.npz")
 
 
 @pytest.fixture
@@ -213,8 +162,7 @@ def damage_bit(folder):
     (folder / "indices.npy").write_bytes(data)
 
 
-def manifest_of(text: str | bytes):
-    data = text.encode() if isinstance(text, str) else text
+def manifest_of(data: bytes):
     return lambda folder: (folder / "manifest.json").write_bytes(data)
 
 
@@ -225,6 +173,14 @@ def edited(change):
         (folder / "manifest.json").write_text(json.dumps(manifest))
 
     return edit
+
+
+def entry(**changed):
+    return edited(lambda m: m["arrays"]["indices"].update(changed))
+
+
+def without(name, of="arrays"):
+    return edited(lambda m: (m["arrays"] if of == "arrays" else m["arrays"][of]).pop(name))
 
 
 def as_archive(folder):
@@ -244,28 +200,22 @@ def header_char(old: bytes, new: bytes):
     ("damage", "says"),
     [
         (lambda f: (f / "manifest.json").unlink(), "manifest.json; got no such file"),
-        (manifest_of("{"), "manifest.json must be whole"),
-        (manifest_of("[]"), "manifest.json must be whole"),
-        (manifest_of("null"), "manifest.json must be whole"),
-        (manifest_of("[" * 100_000), "manifest.json must be whole"),
+        (manifest_of(b"{"), "manifest.json must be whole"),
+        (manifest_of(b"null"), "manifest.json must be whole"),
+        (manifest_of(b"[" * 100_000), "manifest.json must be whole"),
         (manifest_of(b"\xff\xfe"), "manifest.json must be whole"),
         (edited(lambda m: m.update(arrays=[])), "manifest.json must be whole"),
-        (edited(lambda m: m.update(arrays=None)), "manifest.json must be whole"),
         (edited(lambda m: m.update(kind="other")), "got 'other' version 1"),
         (edited(lambda m: m.update(version=[[2]])), "got 'jgs.graph' version [[2]]"),
         (edited(lambda m: m["arrays"].update(indices=None)), "manifest.json must be whole"),
-        (edited(lambda m: m["arrays"]["indices"].update(shape=3)), "an entry that no array"),
-        (edited(lambda m: m["arrays"]["indices"].update(shape=["3"])), "an entry that no arr"),
-        (edited(lambda m: m["arrays"]["indices"].update(dtype=4)), "an entry that no array"),
-        (edited(lambda m: m["arrays"]["indices"].update(file="x.npy")), "an entry that no a"),
-        (edited(lambda m: m["arrays"]["indices"].update(sha256=None)), "an entry that no ar"),
-        *(
-            (edited(lambda m, k=key: m["arrays"]["indices"].pop(k)), f"got KeyError('{key}')")
-            for key in ("file", "shape", "dtype", "sha256")
-        ),
-        (edited(lambda m: m["arrays"].pop("indices")), "must hold a one-dimensional int32"),
-        (edited(lambda m: m["arrays"].pop("edge_weight")), "float32 array `edge_weight`"),
-        (edited(lambda m: m["arrays"].pop("edge_weight_prefix")), "array `edge_weight_prefix`"),
+        (entry(shape=["3"]), "an entry that no array"),
+        (entry(dtype=4), "an entry that no array"),
+        (entry(file="x.npy"), "an entry that no array"),
+        (entry(sha256=None), "an entry that no array"),
+        *((without(k, "indices"), f"KeyError('{k}')") for k in ("file", "shape", "dtype")),
+        (without("indices"), "must hold a one-dimensional int32"),
+        (without("edge_weight"), "float32 array `edge_weight`"),
+        (without("edge_weight_prefix"), "array `edge_weight_prefix`"),
         (as_archive, "must hold every array it lists"),
         (header_char(b"}", b" "), "must hold every array it lists"),
         (header_char(b"(200", b"(020"), "must hold every array it lists"),
@@ -277,10 +227,7 @@ def header_char(old: bytes, new: bytes):
 )
 def test_damaged_folders_are_refused(damage, says, saved):
     damage(saved)
-    with pytest.raises(InputError) as error:
-        Graph.open(saved)
-    assert says in str(error.value)
-    assert "\n" not in str(error.value)
+    refused(says, Graph.open, saved)
 
 
 @pytest.mark.parametrize(
@@ -289,7 +236,6 @@ def test_damaged_folders_are_refused(damage, says, saved):
         ("edge_weight", lambda a: a.astype(np.float64), "one-dimensional float32 array"),
         ("edge_weight", lambda a: a[:-1], "edge_weight must have one entry for every edge"),
         ("edge_weight", lambda a: a[:, None], "one-dimensional float32 array"),
-        ("edge_weight_prefix", lambda a: a.astype(np.int32), "one-dimensional int64 array"),
         ("edge_weight_prefix", lambda a: a[:1], "got 1 entries, 200 edges"),
         ("edge_weight_prefix", lambda a: a.astype(">i8"), "one-dimensional int64 array"),
     ],
@@ -297,16 +243,13 @@ def test_damaged_folders_are_refused(damage, says, saved):
 def test_saved_weights_must_fit_the_edges(name, change, says, saved):
     arrays = storage.open_arrays(saved, "jgs.graph")
     storage.save_arrays(saved, "jgs.graph", arrays | {name: change(arrays[name])})
-    with pytest.raises(InputError) as error:
-        Graph.open(saved)
-    assert says in str(error.value)
+    refused(says, Graph.open, saved)
 
 
 def test_truncated_file_is_refused_even_unverified(saved):
     path = saved / "indices.npy"
     path.write_bytes(path.read_bytes()[:-100])
-    with pytest.raises(InputError, match="must hold every array"):
-        Graph.open(saved, verify=False)
+    refused("must hold every array", Graph.open, saved, verify=False)
 
 
 def contents(folder):
@@ -318,7 +261,7 @@ def contents(folder):
     [
         (lambda f: (f / "thesis.txt").write_text("mine"), "got 'thesis.txt' in it"),
         (lambda f: (f / "thesis").mkdir(), "got 'thesis' in it"),
-        (manifest_of('{"name": "a web application"}'), "something else"),
+        (manifest_of(b'{"name": "a web application"}'), "something else"),
         (edited(lambda m: m.update(kind="other")), "something else ('other' version 1)"),
         (lambda f: (f / "manifest.json").unlink(), "something else (no such file)"),
     ],
@@ -326,46 +269,23 @@ def contents(folder):
 def test_save_replaces_nothing_of_the_users(spoil, says, saved, make_graph):
     spoil(saved)
     before = contents(saved.parent)
-    with pytest.raises(InputError) as error:
-        make_graph(9, 40).save(saved)
-    assert says in str(error.value)
-    assert "\n" not in str(error.value)
+    refused(says, make_graph(9, 40).save, saved)
     assert contents(saved.parent) == before
 
 
-def test_save_takes_an_empty_folder_and_an_incomplete_graph(saved, same_bits, make_graph):
-    (saved.parent / "empty").mkdir()
+def test_save_takes_other_folders(saved, monkeypatch, same_bits, make_graph):
+    """An empty one, an incomplete graph, a link, and the working folder."""
+    parent, graph = saved.parent, make_graph(9, 40)
+    (parent / "here").mkdir()
+    (parent / "link").symlink_to(parent / "here")
     (saved / "indices.npy").unlink()
-    for folder in (saved.parent / "empty", saved):
-        make_graph(9, 40).save(folder)
-        same_bits(Graph.open(folder), make_graph(9, 40))
-
-
-def test_save_through_a_link_and_into_the_working_folder(
-    tmp_path, monkeypatch, same_bits, make_graph
-):
-    (tmp_path / "here").mkdir()
-    (tmp_path / "link").symlink_to(tmp_path / "here")
-    make_graph(30, 200).save(tmp_path / "link")
-    assert (tmp_path / "link").is_symlink()
-    monkeypatch.chdir(tmp_path / "here")
-    make_graph(9, 40).save(".")
-    same_bits(Graph.open(tmp_path / "link"), make_graph(9, 40))
-
-
-def test_save_where_nothing_can_be_written(tmp_path, make_graph):
-    (tmp_path / "file").write_text("mine")
-    for folder in (tmp_path / "file" / "graph", "/proc/graph", tmp_path / ("x" * 300)):
-        with pytest.raises(InputError, match="must be a folder that can be written"):
-            make_graph(9, 40).save(folder)
-    with pytest.raises(InputError, match="got a file"):
-        make_graph(9, 40).save(tmp_path / "file")
-    assert {p.name for p in tmp_path.iterdir()} == {"file"}
-
-
-def test_public_names():
-    assert jgs.sampling.sample_neighbors
-    assert jgs.ops.aggregate
-    assert jgs.models.GraphSAGE
-    with pytest.raises(AttributeError):
-        _ = jgs.nothing
+    for folder in (parent / "empty", saved, parent / "link"):
+        folder.mkdir(exist_ok=True)
+        graph.save(folder)
+        same_bits(Graph.open(folder), graph)
+    assert (parent / "link").is_symlink()
+    (parent / "file").write_text("mine")
+    refused("got a file", graph.save, parent / "file")
+    monkeypatch.chdir(parent / "here")
+    make_graph(30, 200).save(".")
+    same_bits(Graph.open(parent / "link"), make_graph(30, 200))

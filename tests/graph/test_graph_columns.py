@@ -7,8 +7,9 @@ import jax
 import numpy as np
 import pytest
 import scipy.sparse
+from refusals import refused
 
-from jgs import Graph, InputError, SparseFeatures
+from jgs import Graph, SparseFeatures
 from jgs.sampling import sample_neighbors
 
 RNG = np.random.default_rng(3)
@@ -77,16 +78,10 @@ def test_saved_and_opened_and_padded(graph, tmp_path, same_bits):
         assert not kept[NUM_EDGES:].any()
 
 
-def test_sampling_knows_no_columns(graph, same_bits):
-    plain = Graph(graph.indptr, graph.indices, graph.edge_weight)
-    for key, g in ((k, g) for k in (1, 2) for g in (graph, plain)):
-        batch = sample_neighbors(jax.random.key(key), g, np.arange(4), (3, 2), weighted=True)
-        if g is graph:
-            expected = batch
-        same_bits(batch, expected)
-    nothing = Graph.from_edges([], [], 3, edge_columns={"feat": np.zeros((0, 2))})
-    batch = sample_neighbors(jax.random.key(0), nothing, np.arange(3), (2,))
-    assert int(batch.blocks[0].num_edges) == 0
+WORDS = (
+    "the edge column 'a' must be numbers; got 'x' in row 0. Leave it out (a table's by "
+    "columns=, or delete it there), or write a number for each word"
+)
 
 
 @pytest.mark.parametrize(
@@ -99,14 +94,10 @@ def test_sampling_knows_no_columns(graph, same_bits):
         ({"edge_columns": [1, 2]}, "got 'edge_columns'"),
         (
             {"a": [1]},
-            "'a' must be an array of numbers, 2 rows of them, one an edge; got int64[",
+            "'a' must be an array of numbers, 2 rows of them, one an edge; got int",
         ),
         ({"a": 1}, "got int64[]"),
-        (
-            {"a": ["x", "y"]},
-            "the edge column 'a' must be numbers; got 'x' in row 0. Leave it out (a table's by "
-            "columns=, or delete it there), or write a number for each word",
-        ),
+        ({"a": ["x", "y"]}, WORDS),
         ({"a": [[1], [1, 2]]}, "got sequences of unequal lengths"),
         ({"a": np.zeros(2, np.longdouble)}, "got float128[2]"),
         ({"a": np.zeros(2, "M8[s]")}, "got 1970-01-01T00:00:00 in row 0. Leave it out"),
@@ -120,27 +111,14 @@ def test_other_columns_are_refused(columns, says):
         lambda: Graph.from_edges([0, 1], [1, 0], 2, edge_columns=columns),
         lambda: Graph([0, 1, 2], [1, 0], None, columns),
     ):
-        with pytest.raises(InputError) as error:
-            make()
-        assert says in str(error.value)
-        assert "\n" not in str(error.value)
+        refused(says, make)
 
 
 def test_words_are_refused_as_columns_of_nodes_and_as_weights():
-    words = ["x", "y"]
-    for make, says in (
-        (
-            lambda: Graph.from_edges([0, 1], [1, 0], 2).with_node_columns(kind=words),
-            "the node column 'kind' must be numbers; got 'x' in row 0. Leave it out",
-        ),
-        (
-            lambda: Graph.from_edges([0, 1], [1, 0], 2, words),
-            "edge_weight must be numbers; got 'x' in row 0. Leave it out",
-        ),
-    ):
-        with pytest.raises(InputError) as error:
-            make()
-        assert str(error.value).startswith(says)
+    graph = Graph.from_edges([0, 1], [1, 0], 2)
+    said = "must be numbers; got 'x' in row 0. Leave"
+    refused(f"the node column 'kind' {said}", graph.with_node_columns, kind=["x", "y"])
+    refused(f"edge_weight {said}", Graph.from_edges, [0, 1], [1, 0], 2, ["x", "y"])
 
 
 def test_a_copy_keeps_every_bit(graph, tmp_path, same_bits):
@@ -159,11 +137,12 @@ def test_a_copy_keeps_every_bit(graph, tmp_path, same_bits):
             assert type(copied) is type(value)
             same_bits(copied, value)
     assert copy.copy(graph) is not graph
-    deep = copy.deepcopy(batch)
-    assert deep.blocks[0].edge_id.dtype == np.int64
+    shown = []  # within a program, and of what holds no arrays
+    jax.eval_shape(lambda batch: shown.append(repr(batch)), batch)
+    assert shown[0].startswith("MiniBatch(seeds=?/4, nodes=?/")
+    assert repr(jax.tree.map(lambda a: None, batch)) == "MiniBatch(...)"
     jax.jit(lambda g: copy.deepcopy(g).indices)(graph)
-    again = pickle.loads(pickle.dumps(graph))
-    again.save(tmp_path / "graph")
+    pickle.loads(pickle.dumps(graph)).save(tmp_path / "graph")
     same_bits(Graph.open(tmp_path / "graph"), graph)
 
 
@@ -180,8 +159,7 @@ def test_a_graph_whose_arrays_were_cut_destroys_no_folder(graph, tmp_path, same_
     ):
         cut = copy.copy(graph)
         vars(cut)[field] = change(jax.tree.map(np.asarray, vars(cut)[field]))
-        with pytest.raises(InputError, match=r"must (hold|have|run)"):
-            cut.save(tmp_path / "graph")
+        refused("must ", cut.save, tmp_path / "graph")
         same_bits(Graph.open(tmp_path / "graph"), graph)
 
 
@@ -200,5 +178,4 @@ def test_node_columns_travel_with_the_graph_and_are_arguments():
     assert total(both) == total(both.with_node_columns(x=x[::-1])) == x.sum()
     assert total._cache_size() == 1
     for bad in (x[:2], np.array(["a"] * 3), 1.0, sparse.from_scipy(scipy.sparse.eye(4))):
-        with pytest.raises(InputError, match="node column 'x'"):
-            graph.with_node_columns(x=bad)
+        refused("node column 'x'", graph.with_node_columns, x=bad)

@@ -2,8 +2,9 @@
 
 import numpy as np
 import pytest
+from refusals import refused
 
-from jgs import Graph, InputError
+from jgs import Graph
 
 COUNTS = {"user": 3, "item": 2}
 BUYS, SEES = ("user", "buys", "item"), ("user", "sees", "item")
@@ -44,10 +45,7 @@ def test_every_edge_and_its_reverse_have_the_columns_of_the_relation(times):
     ],
 )
 def test_columns_that_do_not_fit_are_refused(columns, says):
-    with pytest.raises(InputError) as caught:
-        Graph.from_relations(COUNTS, EDGES, edge_columns=columns)
-    assert says in str(caught.value)
-    assert "\n" not in str(caught.value)
+    refused(says, Graph.from_relations, COUNTS, EDGES, edge_columns=columns)
 
 
 def test_an_archive_s_times_are_those_of_its_edges(tmp_path):
@@ -61,5 +59,4 @@ def test_an_archive_s_times_are_those_of_its_edges(tmp_path):
     again = Graph.from_npz(tmp_path / "b.npz")
     assert np.asarray(again.edge_time).tolist() == [5, 6, 7, 2**40]
     np.savez(tmp_path / "b.npz", **rows, edge_time=times)
-    with pytest.raises(InputError, match="must be sorted by edge_time"):
-        Graph.from_npz(tmp_path / "b.npz")
+    refused("must be sorted by edge_time", Graph.from_npz, tmp_path / "b.npz")

@@ -6,8 +6,9 @@ import pickle
 import jax
 import numpy as np
 import pytest
+from refusals import refused
 
-from jgs import Graph, InputError, Schema
+from jgs import Graph, Schema
 from jgs.files import storage
 
 COUNTS = {"author": 3, "paper": 4}  # authors 0 to 2, papers 3 to 6
@@ -65,11 +66,8 @@ def test_the_schema_names_types_and_relations(graph):
     many = Schema((("a", 1), ("b", 2)), (("a", "x", "b"), ("b", "x", "a")))
     assert many.relation(("b", "x", "a")) == 1
     for which, says in (("x", "Name it by its triple"), ("y", "one of (a, x, b), (b, x, a)")):
-        with pytest.raises(InputError) as error:
-            many.relation(which)
-        assert says in str(error.value)
-    with pytest.raises(InputError, match="one of a, b; got 'c'"):
-        many.nodes("c")
+        refused(says, many.relation, which)
+    refused("one of a, b; got 'c'", many.nodes, "c")
 
 
 def test_types_pass_through_files_pickles_and_programs(graph, tmp_path, same_bits):
@@ -77,6 +75,7 @@ def test_types_pass_through_files_pickles_and_programs(graph, tmp_path, same_bit
     traces = []
     again = jax.jit(lambda g: traces.append(g.schema) or g)
     stacked = jax.vmap(lambda _, g: g, in_axes=(0, None), out_axes=None)(np.arange(2), graph)
+    own = {"edge_type": graph.edge_type, "schema": graph.schema}
     for other in (
         Graph.open(tmp_path / "graph"),
         pickle.loads(pickle.dumps(graph)),
@@ -84,13 +83,7 @@ def test_types_pass_through_files_pickles_and_programs(graph, tmp_path, same_bit
         stacked,
         graph.with_node_columns(x=np.zeros(7)).unweighted(),
         Graph.from_edge_arrays(graph.indptr, graph.edge_arrays(), 14, graph.schema),
-        Graph(
-            graph.indptr,
-            graph.indices,
-            graph.edge_weight,
-            edge_type=graph.edge_type,
-            schema=graph.schema,
-        ),
+        Graph(graph.indptr, graph.indices, graph.edge_weight, **own),
     ):
         assert other.schema == graph.schema
         assert rows(other) == rows(graph)
@@ -101,20 +94,17 @@ def test_types_pass_through_files_pickles_and_programs(graph, tmp_path, same_bit
     assert Schema.from_bytes("it", parted.as_bytes()) == parted
     arrays = storage.open_arrays(tmp_path / "graph", "jgs.graph")
     sound = arrays["schema"].tobytes()
-    for change in (
-        {"schema": np.frombuffer(sound[:-1], np.uint8)},
-        {"schema": np.frombuffer(sound.replace(b"4]]", b"5]]"), np.uint8)},
-        {"edge_type": arrays["edge_type"][1:]},
-        {"edge_type": arrays["edge_type"].astype(np.int32)},
+    for field, array in (
+        ("schema", np.frombuffer(sound[:-1], np.uint8)),
+        ("schema", np.frombuffer(sound.replace(b"4]]", b"5]]"), np.uint8)),
+        ("edge_type", arrays["edge_type"][1:]),
+        ("edge_type", arrays["edge_type"].astype(np.int32)),
     ):
-        storage.save_arrays(tmp_path / "other", "jgs.graph", {**arrays, **change})
-        with pytest.raises(InputError, match=r"schema|edge_type") as error:
-            Graph.open(tmp_path / "other")
-        assert "\n" not in str(error.value)
+        storage.save_arrays(tmp_path / "other", "jgs.graph", {**arrays, field: array})
+        refused(field, Graph.open, tmp_path / "other")
     arrays.pop("edge_type")
     storage.save_arrays(tmp_path / "other", "jgs.graph", arrays)
-    with pytest.raises(InputError, match="relations where edges have types"):
-        Graph.open(tmp_path / "other")
+    refused("relations where edges have types", Graph.open, tmp_path / "other")
 
 
 def test_edits_keep_the_types_that_remain_true(graph):
@@ -157,6 +147,10 @@ def typed(types, indptr=(0, 0, 2, 2), indices=(0, 1), schema=TWO):
     return Graph(indptr, indices, edge_type=types, schema=schema)
 
 
+def related(*args):
+    return Graph.from_relations(COUNTS, *args)
+
+
 @pytest.mark.parametrize(
     ("make", "says"),
     [
@@ -164,18 +158,9 @@ def typed(types, indptr=(0, 0, 2, 2), indices=(0, 1), schema=TWO):
         (lambda: typed([-1, 1]), "edge_type must be in [0, 2); got -1 at edge 0"),
         (lambda: typed([0]), "one entry for every edge; got 1 entries, 2 edges"),
         (lambda: typed([0.5, 1]), "one-dimensional array of integers"),
-        (
-            lambda: typed([1, 0], schema=None),
-            "sorted by edge_type; got 1 before a lower one at",
-        ),
-        (
-            lambda: typed([0, 0]),
-            "source of (a, x, b) must be a node in [0, 1); got 1 at edge 1",
-        ),
-        (
-            lambda: typed([0, 1], (0, 2, 2, 2)),
-            "target of (a, x, b) must be a node in [1, 3); got 0 at edge 0",
-        ),
+        (lambda: typed([1, 0], schema=None), "sorted by edge_type; got 1 before a lower one"),
+        (lambda: typed([0, 0]), "source of (a, x, b) must be a node in [0, 1); got 1 at"),
+        (lambda: typed([0, 1], (0, 2, 2, 2)), "a node in [1, 3); got 0 at edge 0"),
         (
             lambda: typed([0, 1], indices=(1, 1), schema=PARTED),
             "source of (b, y, b) must be a node in [0, 1) or [2, 3); got 1 at edge 1",
@@ -187,32 +172,19 @@ def typed(types, indptr=(0, 0, 2, 2), indices=(0, 1), schema=TWO):
         (lambda: Schema((("a", 1), ("a", 2))), "node types must be distinct; got 'a' twice"),
         (lambda: Schema((("a", 1),), (("a", "x", "b"),)), "one of a; got 'b'"),
         (lambda: Schema((("a", 1),), (("a", "x"),)), "pairs (node type, count) and triples"),
-        (lambda: Schema((("a", -1),)), "number of nodes must be an int"),
         (lambda: Schema((("a", 2**31 - 2), ("b", 1))), "number of nodes must be an int"),
-        (
-            lambda: Schema((("a", 3),), (), ((1,), (1,))),
-            "a count of each node type, and all nodes; got ((1,), (1,)) for (3,)",
-        ),
+        (lambda: Schema((("a", 3),), (), ((1,), (1,))), "and all nodes; got ((1,), (1,)) for"),
         (lambda: Schema((("a", 3),), (), ((1, 2),)), "a count of each node type, and all"),
         (lambda: Schema(((1, 2),)), "names of node types and relations must be text; got 1"),
         (lambda: Schema(3), "pairs (node type, count)"),
-        (
-            lambda: Graph.from_relations(COUNTS, {CITES: ([0], [4])}),
-            "dst of (paper, cites, paper) must be node ids in [0, 4); got 4 at position 0",
-        ),
-        (lambda: Graph.from_relations(COUNTS, {CITES: ([0, 1], [1])}), "got 2 and 1"),
-        (lambda: Graph.from_relations(COUNTS, {CITES: [1]}), "must be a pair (sources, targ"),
-        (lambda: Graph.from_relations(COUNTS, {"cites": ([0], [1])}), "triples"),
-        (lambda: Graph.from_relations(COUNTS, [CITES]), "edges must be a dict; got a list"),
-        (
-            lambda: Graph.from_relations(COUNTS, EDGES, {"x": [1]}),
-            "must be a dict by relations of the edges; got ['x']",
-        ),
-        (lambda: Graph.from_relations(COUNTS, EDGES, {CITES: [1]}), "of shape [3], one an"),
+        (lambda: related({CITES: ([0], [4])}), "dst of (paper, cites, paper) must be node ids"),
+        (lambda: related({CITES: ([0, 1], [1])}), "got 2 and 1"),
+        (lambda: related({CITES: [1]}), "must be a pair (sources, targ"),
+        (lambda: related({"cites": ([0], [1])}), "triples"),
+        (lambda: related([CITES]), "edges must be a dict; got a list"),
+        (lambda: related(EDGES, {"x": [1]}), "a dict by relations of the edges; got ['x']"),
+        (lambda: related(EDGES, {CITES: [1]}), "of shape [3], one an"),
     ],
 )
 def test_bad_types_are_refused_in_one_line(make, says):
-    with pytest.raises(InputError) as error:
-        make()
-    assert says in str(error.value)
-    assert "\n" not in str(error.value)
+    refused(says, make)

@@ -5,8 +5,9 @@ from itertools import pairwise
 import jax
 import numpy as np
 import pytest
+from refusals import refused
 
-from jgs import Graph, InputError
+from jgs import Graph
 
 SRC, DST = np.array([0, 1, 2, 0, 1]), np.array([2, 2, 2, 1, 2])
 TIME = np.array([2**40, 5, 5, 7, -3])
@@ -39,8 +40,7 @@ def test_edges_at_different_times_are_different_edges():
     assert rows(graph.symmetrized()) == [[(1, 3), (1, 4)], [(0, 3), (0, 4)]]
     same = Graph.from_edges([2, 1, 0], [3, 3, 3], 4, edge_time=[1, 1, 0])
     assert rows(same.sorted())[3] == [(0, 0), (1, 1), (2, 1)]
-    with pytest.raises(InputError, match="self-loops must have no edge times"):
-        graph.with_self_loops()
+    refused("self-loops must have no edge times", graph.with_self_loops)
 
 
 def test_a_typed_graph_is_sorted_by_relation_and_then_by_time():
@@ -52,19 +52,12 @@ def test_a_typed_graph_is_sorted_by_relation_and_then_by_time():
     np.testing.assert_array_equal(types[graph.indptr[2] : graph.indptr[3]], [0, 0, 1, 1, 3])
     every = np.r_[9, 2, 1, 4, 3, 9, 2, 1, 4, 3]
     np.testing.assert_array_equal(np.asarray(graph.edge_time), every[graph.edge_order])
-    with pytest.raises(InputError, match="all relations must have times or none"):
-        Graph.from_relations({"a": 2, "b": 2}, edges, edge_time={("a", "to", "b"): [9, 2, 1]})
-    with pytest.raises(InputError, match="dict by relations"):
-        Graph.from_relations({"a": 2, "b": 2}, edges, edge_time={"to": [9, 2, 1]})
-
-
-def test_bad_times_are_refused():
-    with pytest.raises(InputError, match="edge_time must have one entry for every edge"):
-        Graph.from_edges(SRC, DST, 3, edge_time=TIME[:4])
-    with pytest.raises(InputError, match="must be integers, in a unit"):
-        Graph.from_edges(SRC, DST, 3, edge_time=TIME * 0.5)
-    with pytest.raises(InputError, match="3 after 4 in the row of node 1"):
-        Graph([0, 1, 3], [0, 0, 1], edge_time=[9, 4, 3])
+    for relation, said in (
+        (("a", "to", "b"), "all relations must have times or none"),
+        ("to", "dict by relations"),
+    ):
+        own = {"edge_time": {relation: [9, 2, 1]}}
+        refused(said, Graph.from_relations, {"a": 2, "b": 2}, edges, **own)
 
 
 def test_no_edge_is_before_its_ends(tmp_path):
@@ -79,16 +72,10 @@ def test_no_edge_is_before_its_ends(tmp_path):
     saved = np.load(tmp_path / "g" / "node_time.npy")
     np.testing.assert_array_equal(saved, born)
     kept = np.asarray(graph.edge_time) < 2**40
-    for other in (
-        Graph.open(tmp_path / "g"),
-        graph.symmetrized(),
-        graph.sorted(),
-        graph.edge_subgraph(kept),
-        jax.jit(lambda g: g)(graph),
-        Graph(
-            graph.indptr, graph.indices, edge_time=np.asarray(graph.edge_time), node_time=born
-        ),
-    ):
+    times = {"edge_time": np.asarray(graph.edge_time), "node_time": born}
+    copies = [Graph.open(tmp_path / "g"), graph.symmetrized(), graph.sorted()]
+    copies += [graph.edge_subgraph(kept), Graph(graph.indptr, graph.indices, **times)]
+    for other in (*copies, jax.jit(lambda g: g)(graph)):
         np.testing.assert_array_equal(other.node_time, born)
     np.testing.assert_array_equal(graph.subgraph([2, 0]).node_time, [8, 0])
     edges = {("a", "to", "b"): ([0, 1, 0], [0, 0, 1])}
@@ -100,29 +87,23 @@ def test_no_edge_is_before_its_ends(tmp_path):
     np.testing.assert_array_equal(Graph.from_npz(tmp_path / "g.npz").node_time, born)
 
 
+SECONDS = np.arange(5).astype("datetime64[s]")
+NOT_A_TIME = np.array([0, 1, "NaT", 3, 4], "datetime64[s]")
+
+
 @pytest.mark.parametrize(
     ("times", "said"),
     [
-        (
-            {"edge_time": [1.0] * 5},
-            "edge_time must be integers, in a unit of your choice; got float64",
-        ),
-        (
-            {"edge_time": np.array([0, 1, "NaT", 3, 4], "datetime64[s]")},
-            "edge_time must be integers, and none may be missing; got NaT at position 2",
-        ),
-        (
-            {"edge_time": np.arange(5).astype("datetime64[s]")},
-            r"got datetime64\[s\]\[5\]. Conv",
-        ),
+        ({"edge_time": [1.0] * 5}, "integers, in a unit of your choice; got float64"),
+        ({"edge_time": NOT_A_TIME}, "none may be missing; got NaT at position 2"),
+        ({"edge_time": SECONDS}, "got datetime64[s][5]. Conv"),
         ({"edge_time": [1, 2, 3, 4, np.nan]}, "may be missing; got nan at position 4"),
         ({"edge_time": [1] * 4}, "edge_time must have one entry for every edge; got 4 entries"),
-        ({"edge_time": [1, 2, 3, 4, 2**63 - 1]}, "edge_time must be below 2\\*\\*63 - 1"),
+        ({"edge_time": [1, 2, 3, 4, 2**63 - 1]}, "edge_time must be below 2**63 - 1"),
         ({"node_time": [1, 2]}, "node_time must have one entry for every node; got 2 entries"),
         ({"node_time": [1.5, 2, 3]}, "node_time must be integers"),
     ],
 )
 def test_bad_times_are_refused_in_one_line(times, said):
-    with pytest.raises(InputError, match=said) as caught:
-        Graph.from_edges(SRC, DST, 3, **times)
-    assert "\n" not in str(caught.value)
+    refused(said, Graph.from_edges, SRC, DST, 3, **times)
+    refused("3 after 4 in the row of node 1", Graph, [0, 1, 3], [0, 0, 1], edge_time=[9, 4, 3])

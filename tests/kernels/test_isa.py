@@ -1,18 +1,33 @@
 """The kernels draw the same on a CPU with fewer instructions (JGS_MAX_ISA)."""
 
+import ctypes
 import hashlib
 import os
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from forks import quick_python
+
+from jgs import kernels
 
 ROOT = Path(__file__).parents[2]
-SOURCES = ROOT / "jgs/kernels"
-PROGRAMS = sorted(path.stem for path in (ROOT / "tests/kernels").glob("*_test.cc"))
+SOURCES, TESTS = ROOT / "jgs/kernels", ROOT / "tests/kernels"
 FLAGS = ["-std=c++17", "-ffp-contract=off", "-pthread", "-I", SOURCES]
+RUN = {  # what is linked with each program
+    "sample": "relabel read_ahead",
+    "labor": "relabel read_ahead",
+    "walk": "walk_second",
+    "visits": "relabel",
+    "frontier": "relabel",
+    "skipgram": "table_rows",
+    "induced": "relabel",
+}
+TRIES_ALL = {"sample", "labor"}  # all instruction sets, by themselves
+OTHERS = sorted(
+    {path.stem.removesuffix("_test") for path in TESTS.glob("*_test.cc")} - set(RUN)
+)
 
 pytestmark = pytest.mark.skipif(shutil.which("c++") is None, reason="no C++ compiler")
 
@@ -32,8 +47,8 @@ def run(*command, **environment):
 
 def compiled(name, *command):
     """The program `name`, kept for the next run as long as no source changes."""
-    sources = sorted([*SOURCES.glob("*.*"), *(ROOT / "tests/kernels").glob("*.*")])
-    sources = [s for s in sources if s.suffix in (".cc", ".h", ".inc", ".py")]
+    sources = sorted(s for of in (SOURCES, TESTS) for s in of.glob("*.*"))
+    sources = [s for s in sources if s.suffix in (".cc", ".h", ".inc")]
     text = b"".join(source.read_bytes() for source in sources)
     version = run("c++", "--version").encode()
     folder = ROOT / "build/self_tests" / hashlib.sha256(text + version).hexdigest()[:16]
@@ -48,32 +63,18 @@ def compiled(name, *command):
     return program
 
 
-@pytest.mark.parametrize(
-    ("sampler", "with_", "limits"),
-    [
-        ("sample", "relabel read_ahead", "2"),
-        ("labor", "relabel read_ahead", "2"),
-        ("walk", "walk_second", "012"),
-        ("visits", "relabel", "012"),
-        ("frontier", "relabel", "012"),
-        ("skipgram", "table_rows", "012"),
-        ("induced", "relabel", "012"),
-    ],
-)
-def test_every_instruction_set_draws_as_plain_loops_do(sampler, with_, limits):
-    code = [
-        f"tests/kernels/{sampler}_test.cc",
-        SOURCES / f"{sampler}.cc",
-        *(SOURCES / f"{name}.cc" for name in with_.split()),
-    ]
-    program = compiled(f"{sampler}_test", "-O2", *code)
-    for limit in limits:  # the samplers' programs try all instruction sets by themselves
-        assert "runs equal" in run(program, JGS_MAX_ISA=limit)
+@pytest.mark.parametrize("sampler", RUN)
+def test_every_instruction_set_draws_as_plain_loops_do(sampler):
+    code = [SOURCES / f"{name}.cc" for name in (sampler, *RUN[sampler].split())]
+    program = compiled(f"{sampler}_test", "-O1", "-Wall", TESTS / f"{sampler}_test.cc", *code)
+    best = kernels.function("JgsInstructionSet", ctypes.c_int)() if kernels.available() else 2
+    for limit in range(best if sampler in TRIES_ALL else 0, best + 1):
+        assert "runs equal" in run(program, "instruction sets", JGS_MAX_ISA=str(limit))
 
 
-@pytest.mark.parametrize("program", PROGRAMS)
-def test_the_programs_for_the_sanitizers_compile(program):
-    compiled(f"{program}.o", "-c", "-O0", "-Wall", f"tests/kernels/{program}.cc")
+@pytest.mark.parametrize("program", OTHERS)
+def test_the_other_programs_for_the_sanitizers_compile(program):
+    compiled(f"{program}.o", "-c", "-O0", "-Wall", TESTS / f"{program}_test.cc")
 
 
 def test_the_environment_limits_the_instructions(tmp_path):
@@ -87,16 +88,17 @@ def test_the_environment_limits_the_instructions(tmp_path):
     assert [int(run(program, JGS_MAX_ISA=str(i))) for i in (0, 1, 2)] == [0, min(1, best), best]
     for wrong in ("", "avx2", "3"):
         with pytest.raises(AssertionError, match="InputError: JGS_MAX_ISA must be 0, 1 or 2"):
-            run(sys.executable, "-c", "import jgs.kernels", JGS_MAX_ISA=wrong)
+            run(quick_python(), "-c", "import jgs.kernels", JGS_MAX_ISA=wrong)
     with pytest.raises(AssertionError, match="JGS_FEATURE_PARTS must be an integer from 0"):
-        run(sys.executable, "-c", "import jgs.kernels", JGS_FEATURE_PARTS="two")
+        run(quick_python(), "-c", "import jgs.kernels", JGS_FEATURE_PARTS="two")
 
 
 def test_kernels_limited_to_avx2_are_plain():
+    """Those that no program above tries: products, what they skip, and streamed sums."""
     tests = [
-        "tests/sampling/test_equality.py::test_kernel_is_plain_at_parallel_sizes",
-        "tests/ops/test_linear.py::test_add_relu_and_dropout",
-        "tests/ops/test_linear.py::test_inputs_and_gradients_that_are_mostly_zero",
+        "ops/test_linear.py::test_add_relu_and_dropout[193-reals1-0.3]",
+        "ops/test_linear.py::test_inputs_and_gradients_that_are_mostly_zero",
+        "kernels/test_aggregate_kernel.py::test_results_that_exceed_the_caches[mean]",
     ]
-    options = ["-q", "-p", "no:cacheprovider"]
-    run(sys.executable, "-m", "pytest", *options, *tests, JGS_MAX_ISA="1")
+    paths = [f"tests/{test}" for test in tests]
+    run(quick_python(), "-m", "pytest", "-q", "-p", "no:cacheprovider", *paths, JGS_MAX_ISA="1")

@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from derivatives import twins
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -16,14 +17,9 @@ pytestmark = pytest.mark.skipif(not kernels.available(), reason="kernels are not
 N, T, C, ROOM = 40, 30, 7, 64
 
 
-def both(function, static, arrays):
+def both(function, static):
     """The results of the kernel and of the plain twin."""
-    compiled = []
-    for available in (True, False):
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(kernels, "available", lambda available=available: available)
-            compiled.append(jax.jit(lambda *a: function(*a, *static)).lower(*arrays).compile())
-    return lambda *arrays: [run(*arrays) for run in compiled]
+    return twins(lambda *arrays: function(*arrays, *static))
 
 
 def examples(size=40):
@@ -32,19 +28,15 @@ def examples(size=40):
 
 @pytest.mark.parametrize("num_held", [0, N])
 def test_route(num_held, same_bits):
-    def inputs(seed, cuts, rank):
-        rng = np.random.default_rng(seed)
-        nodes = rng.integers(-2, N + 3, T).astype(np.int32)
-        offsets = np.array([0, *sorted(cuts), N], np.int32)
-        return nodes, offsets, rng.random(num_held) > 0.7, np.int32(rank)
-
-    run = both(route_rows, (C,), inputs(0, [3, 4, 5], 0))
+    run = both(route_rows, (C,))
 
     @examples()
     @given(st.integers(0, 2**32 - 1), st.tuples(*[st.integers(0, N)] * 3), st.integers(0, 3))
     def check(seed, cuts, rank):
-        kernel, plain = run(*inputs(seed, cuts, rank))
-        same_bits(kernel, plain)
+        rng = np.random.default_rng(seed)
+        nodes = rng.integers(-2, N + 3, T).astype(np.int32)
+        offsets = np.array([0, *sorted(cuts), N], np.int32)
+        same_bits(*run(nodes, offsets, rng.random(num_held) > 0.7, np.int32(rank)))
 
     check()
 
@@ -65,7 +57,7 @@ def replies_and_rows(seed, num_ranks=3, num_edges=20):
 
 @pytest.mark.parametrize("room", [400, ROOM])  # enough, and too little
 def test_merge(room, same_bits):
-    run = both(merge_rows, (C, room, N), replies_and_rows(0))
+    run = both(merge_rows, (C, room, N))
 
     @examples()
     @given(st.integers(0, 2**32 - 1))
@@ -102,36 +94,31 @@ def test_a_damaged_reply_is_refused(column, value):
 
 
 def test_relabel(same_bits):
-    def inputs(seed, num_targets, num_edges, num_ids):
-        rng = np.random.default_rng(seed)
-        targets = rng.integers(0, num_ids, T, dtype=np.int32)
-        neighbors = rng.integers(0, num_ids, 200, dtype=np.int32)
-        return targets, np.int32(num_targets), neighbors, np.int32(num_edges)
-
-    run = both(relabel_edges, (ROOM, N), inputs(0, 1, 1, N))
+    run = both(relabel_edges, (ROOM, N))
 
     @examples(80)
     @given(
         st.integers(0, 2**32 - 1), st.integers(0, T), st.integers(0, 200), st.integers(1, 2000)
     )
     def check(seed, num_targets, num_edges, num_ids):
-        kernel, plain = run(*inputs(seed, num_targets, num_edges, num_ids))
-        same_bits(kernel, plain)
+        rng = np.random.default_rng(seed)
+        targets = rng.integers(0, num_ids, T, dtype=np.int32)
+        neighbors = rng.integers(0, num_ids, 200, dtype=np.int32)
+        same_bits(*run(targets, np.int32(num_targets), neighbors, np.int32(num_edges)))
 
     check()
 
 
-@pytest.mark.parametrize("num_threads", [1, 2, 4])
 @pytest.mark.parametrize("capacity", [20_000, 9_000])  # enough, and too little
-def test_relabel_at_parallel_sizes(num_threads, capacity, same_bits, monkeypatch):
-    monkeypatch.setattr(kernels, "NUM_THREADS", num_threads)
+def test_relabel_at_parallel_sizes(capacity, same_bits):
     rng = np.random.default_rng(0)
     targets = rng.permutation(20_000)[:1000].astype(np.int32)
     neighbors = rng.integers(0, 20_000, 60_000, dtype=np.int32)
-    arrays = (targets, np.int32(1000), neighbors, np.int32(50_000))
-    kernel, plain = both(relabel_edges, (capacity, 20_000), arrays)(*arrays)
-    assert (kernel[1] > capacity) == (capacity == 9_000)
-    same_bits(kernel, plain)
+    run = twins(lambda *arrays: relabel_edges(*arrays, capacity, 20_000), (1, 2, 4))
+    *found, plain = run(targets, np.int32(1000), neighbors, np.int32(50_000))
+    for kernel in found:
+        assert (kernel[1] > capacity) == (capacity == 9_000)
+        same_bits(kernel, plain)
 
 
 def test_relabel_refuses_what_is_no_node():

@@ -1,10 +1,12 @@
 """`top_k` is the sort of all scores, in whatever blocks."""
 
+import jax
 import numpy as np
 import pytest
-from flax import nnx
+from modules import module
+from refusals import refused
 
-from jgs import Graph, InputError
+from jgs import Graph
 from jgs.models import BilinearDecoder, DistMult, DotDecoder, top_k
 
 RNG = np.random.default_rng(0)
@@ -16,17 +18,19 @@ GRAPH = Graph.from_edges(*RNG.integers(0, N, (2, 600)), N)
 def all_scores(decoder, nodes, candidates, end, relation=None):
     given = None if relation is None else np.full(len(nodes), relation)
     side = 0 if end == "src" else 1
-    return np.asarray(decoder.against(ROWS[nodes], ROWS[candidates], side, given))
+    run = jax.jit(lambda rows, others: decoder.against(rows, others, side, given))
+    return np.asarray(run(ROWS[nodes], ROWS[candidates]))
 
 
-@pytest.mark.parametrize("at_once", [1 << 22, 64, 7])
-@pytest.mark.parametrize("end", ["src", "dst"])
-@pytest.mark.parametrize("known", [None, GRAPH])
+@pytest.mark.parametrize(
+    ("at_once", "end", "known"),
+    [(1 << 22, "src", GRAPH), (64, "dst", GRAPH), (7, "src", None), (7, "dst", GRAPH)],
+)
 def test_it_is_the_sort_of_all_scores(at_once, end, known, monkeypatch):
     """It fails if known edges of the other direction are left out, and if a block's padding is
     a candidate."""
     monkeypatch.setattr("jgs.models.recommend.AT_ONCE", at_once)
-    decoder = BilinearDecoder(F, rngs=nnx.Rngs(1))
+    decoder = module(lambda rngs: BilinearDecoder(F, rngs=rngs))
     nodes, candidates = np.array([7, 3, 7, 49, 0]), RNG.permutation(np.arange(5, 42))
     found, scores = top_k(decoder, ROWS, nodes, candidates, 6, end=end, known=known)
     every = all_scores(decoder, nodes, candidates, end).copy()
@@ -53,17 +57,15 @@ def test_ties_keep_the_order_of_the_candidates_and_lists_may_be_short():
 
 
 def test_relations_and_refusals():
-    decoder = DistMult(F, 3, rngs=nnx.Rngs(0))
+    decoder = module(lambda rngs: DistMult(F, 3, rngs=rngs))
     nodes, candidates = np.arange(4), np.arange(20, 40)
     found, _ = top_k(decoder, ROWS, nodes, candidates, 3, relation=2)
     every = all_scores(decoder, nodes, candidates, "src", 2)
     np.testing.assert_array_equal(found, candidates[np.argsort(-every, axis=1)[:, :3]])
     for nodes, candidates, rule in (
-        ([50], [1], r"ids in \[0, 50\)"),
+        ([50], [1], "ids in [0, 50)"),
         ([1], [2, 2], "distinct"),
-        ([1], [], "distinct|one-dimensional"),
+        ([1], [], "one-dimensional"),
     ):
-        with pytest.raises(InputError, match=rule):
-            top_k(decoder, ROWS, nodes, candidates, 3, relation=0)
-    with pytest.raises(InputError, match="end must be"):
-        top_k(decoder, ROWS, [1], [2], 3, end="left")
+        refused(rule, top_k, decoder, ROWS, nodes, candidates, 3, relation=0)
+    refused("end must be", top_k, decoder, ROWS, [1], [2], 3, end="left")

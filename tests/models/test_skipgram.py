@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from modules import assert_slopes
 
 import jgs
 from jgs import kernels
@@ -33,19 +34,18 @@ def batch_of(rng, num_walks, places, negatives, window):
 
 
 def by_definition(table, batch):
-    """The loss, summed pair by pair; `table` is float32 `[2N, D]`."""
+    """The loss, summed pair by pair, and the number of pairs; `table` is float64 `[2N, D]`."""
     loss, pairs = 0.0, 0
-    size = -(-batch.nodes.shape[1] // batch.negatives.shape[1])
-    for b, walk in enumerate(np.asarray(batch.nodes)):
+    nodes, windows, negatives = map(np.asarray, batch)
+    size = -(-nodes.shape[1] // negatives.shape[1])
+    for b, walk in enumerate(nodes):
         for i, center in enumerate(walk):
-            window = int(batch.windows[b, i])
-            for j in range(max(i - window, 0), min(i + window + 1, len(walk))):
+            for j in range(max(i - windows[b, i], 0), min(i + windows[b, i] + 1, len(walk))):
                 if j == i or NUM_NODES in (center, walk[j]):
                     continue
-                vector = table[2 * center]
-                loss -= jax.nn.log_sigmoid(vector @ table[2 * walk[j] + 1])
-                far = table[2 * batch.negatives[b, i // size] + 1] @ vector
-                loss -= WEIGHT * jnp.mean(jax.nn.log_sigmoid(-far))
+                vector, far = table[2 * center], table[2 * negatives[b, i // size] + 1]
+                loss += np.log1p(np.exp(-vector @ table[2 * walk[j] + 1]))
+                loss += WEIGHT * np.log1p(np.exp(far @ vector)).mean()
                 pairs += 1
     return loss, pairs
 
@@ -54,22 +54,25 @@ def test_the_gradient_is_that_of_the_definition():
     rng = np.random.default_rng(0)
     batch = batch_of(rng, 3, 7, 6, 3)
     assert batch.negatives.shape[1] == 2  # runs of 4 and 3 places
-    # This walk came back.
-    batch = batch._replace(nodes=batch.nodes.at[0, 3].set(batch.nodes[0, 1]))
-    table = jnp.asarray(rng.normal(size=(2 * NUM_NODES, WIDTH)), jnp.float32)
-    at = batch.rows()
-    rows = jnp.pad(table.at[at].get(mode="fill", fill_value=0), ((0, 0), (0, 1)))
+    nodes = np.array(batch.nodes)
+    nodes[0, 3] = nodes[0, 1]  # this walk came back
+    batch = batch._replace(nodes=jnp.asarray(nodes))
+    table, at = rng.normal(size=(2 * NUM_NODES, WIDTH)), np.asarray(batch.rows())
+    real = at < 2 * NUM_NODES
+    rows = np.zeros((at.size, WIDTH + 1), np.float32)
+    rows[real, :-1] = table[at[real]]
     run = jax.jit(skipgram, static_argnums=(2, 3))
-    got = run(rows, batch, NUM_NODES, WEIGHT, 0.5)
-    (loss, pairs), wanted = jax.value_and_grad(by_definition, has_aux=True)(table, batch)
-    assert float(got.pairs) == pairs > 10
+    got = jax.device_get(run(rows, batch, NUM_NODES, WEIGHT, 0.5))
+    loss, pairs = by_definition(table, batch)
+    assert got.pairs == pairs > 10
     np.testing.assert_allclose(got.loss, loss, rtol=1e-5)
-    summed = jnp.zeros((2 * NUM_NODES, WIDTH + 1)).at[at].add(got.rows, mode="drop")
-    np.testing.assert_allclose(summed[:, :-1], 0.5 * wanted, atol=1e-5)
+    summed = np.zeros((2 * NUM_NODES, WIDTH + 1))
+    np.add.at(summed, at[real], got.rows[real])
+    assert_slopes(lambda table: by_definition(table, batch)[0], table, 2 * summed[:, :-1])
     counts = summed[::2, -1].sum(), summed[1::2, -1].sum()
     np.testing.assert_allclose(counts, [pairs * (1 + WEIGHT) / 2] * 2, rtol=1e-5)
-    assert not np.any(got.rows[np.asarray(at) >= 2 * NUM_NODES])
-    nobody = batch._replace(nodes=jnp.full_like(batch.nodes, NUM_NODES))
+    assert not got.rows[~real].any()
+    nobody = batch._replace(nodes=jnp.asarray(np.full_like(nodes, NUM_NODES)))
     assert not any(map(np.any, run(rows, nobody, NUM_NODES, WEIGHT, 0.5)))
 
 
@@ -123,9 +126,6 @@ def test_visits_follow_the_walks_law():
     expected = 1 + 40 * node.size * strength / strength.sum()
     np.testing.assert_allclose(visits[:-1], expected, rtol=0.03)
     assert visits[-1] == 1
-    np.testing.assert_array_equal(
-        visits, count_visits(jax.random.key(0), graph, walker, walker.init(graph))
-    )
 
 
 def test_draws_belong_to_the_walk(drawn):
@@ -146,12 +146,12 @@ def test_draws_belong_to_the_walk(drawn):
 def test_the_kernel_computes_what_plain_jax_does(places, negatives, width, window):
     rng = np.random.default_rng(places)
     batch = batch_of(rng, 9, places, negatives, window)
-    rows = jnp.asarray(rng.normal(size=(len(batch.rows()), width + 1)), jnp.float32)
-    rows = rows.at[:places].multiply(4)  # scores whose sigmoid is 0 or 1
+    rows = rng.normal(size=(batch.rows().size, width + 1)).astype(np.float32)
+    rows[:places] *= 4  # scores whose sigmoid is 0 or 1
     run = jax.jit(skipgram, static_argnums=(2, 3))
-    got, again = (run(rows, batch, NUM_NODES, WEIGHT, 0.1) for _ in range(2))
+    got, again = (jax.device_get(run(rows, batch, NUM_NODES, WEIGHT, 0.1)) for _ in range(2))
     plainly = jax.jit(skipgram_plain, static_argnums=(3, 4))
-    wanted = plainly(rows, batch, jnp.float32(0.1), NUM_NODES, WEIGHT)
+    wanted = jax.device_get(plainly(rows, batch, np.float32(0.1), NUM_NODES, WEIGHT))
     for mine, same, plain in zip(got, again, wanted, strict=True):
         np.testing.assert_array_equal(mine, same)
         np.testing.assert_allclose(mine, plain, rtol=1e-4, atol=1e-5 * np.abs(plain).max())

@@ -12,7 +12,6 @@ from benchmarks import graph as rmat
 from jgs import Graph, InputError
 from jgs.graph.adjacency import connected, edge_cut, in_neighbors, neighbors_per_part, symmetric
 from jgs.partition import metis
-from jgs.partition.folder import deal_seeds
 from jgs.partition.kaminpar import is_symmetric, undirected_rows
 from jgs.partition.nodes import METHODS, TOLERANCE, fill, max_over_mean, partition_nodes
 from jgs.partition.rebalance import rebalance
@@ -42,9 +41,10 @@ def clustered():
     return Graph.from_edges(shuffle[src], shuffle[dst], 1600)
 
 
-@pytest.mark.parametrize("num_parts", [2, 4, 8])
-@pytest.mark.parametrize("method", METHODS)
-def test_every_constraint_is_within_5_percent(skewed, method, num_parts):
+@pytest.mark.parametrize(
+    ("method", "num_parts"), [("metis", 2), *((method, 8) for method in METHODS)]
+)
+def test_every_constraint_is_within_5_percent(skewed, method, num_parts, caplog):
     graph, splits = skewed
     parts = partition_nodes(graph, num_parts, method, **splits)
     assert parts.dtype == np.int32
@@ -55,8 +55,12 @@ def test_every_constraint_is_within_5_percent(skewed, method, num_parts):
     # Nodes without edges even out what the other nodes left uneven.
     assert max_over_mean(np.bincount(parts, minlength=num_parts)) < 1.001
     assert max_over_mean(loads[:, CONSTRAINTS.index("train")]) < 1.02
-    again = partition_nodes(graph, num_parts, method, **splits)
-    np.testing.assert_array_equal(parts, again)
+    assert not caplog.records  # no warning
+    if num_parts == 8:
+        again = partition_nodes(graph, num_parts, method, **splits)
+        np.testing.assert_array_equal(parts, again)
+        other = partition_nodes(graph, num_parts, method, **splits, seed=1)
+        assert (other != parts).any() or method == "ldg"
 
 
 def test_metis_cuts_least_and_one_pass_less_than_chance(clustered):
@@ -70,25 +74,13 @@ def test_metis_cuts_least_and_one_pass_less_than_chance(clustered):
     assert 0.8 < cuts["random"] < 0.92, cuts
 
 
-def test_the_seed_changes_the_partition(skewed):
-    for method in ("metis", "kaminpar", "random"):
-        one, two = (partition_nodes(skewed[0], 4, method, seed=seed) for seed in (0, 1))
-        assert (one != two).any()
-
-
-@pytest.mark.parametrize("bits", [32, 64])
-def test_metis_of_either_integer_type(monkeypatch, clustered, bits):
-    """For the type that is not installed: what is passed on, and what is refused."""
+def test_a_metis_of_32_bits_refuses_what_it_cannot_count(monkeypatch):
     import pymetis._internal as extension
 
-    installed = extension._idx_type_width()
-    monkeypatch.setattr(extension, "_idx_type_width", lambda: bits)
-    if bits == installed:
-        assert np.unique(partition_nodes(clustered, 2)).size == 2
-    if bits == 32:
-        with pytest.raises(InputError, match=r"32-bit.*2,147,483,648.*--method ldg"):
-            metis.check_metis(2**31)
-    else:
+    monkeypatch.setattr(extension, "_idx_type_width", lambda: 64)
+    metis.check_metis(2**31)
+    monkeypatch.setattr(extension, "_idx_type_width", lambda: 32)
+    with pytest.raises(InputError, match=r"32-bit.*2,147,483,648.*--method ldg"):
         metis.check_metis(2**31)
 
 
@@ -99,18 +91,32 @@ def test_metis_missing_is_told_before_anything_else(monkeypatch, clustered):
     assert partition_nodes(clustered, 2, "ldg").max() == 1
 
 
-@pytest.mark.parametrize("status", [-3, -4])
-def test_what_metis_refuses_becomes_an_input_error(monkeypatch, clustered, status):
-    class Library:
-        def METIS_SetDefaultOptions(self, *_):
-            pass
+class Library:
+    """In METIS's place: it complains, and returns `status`."""
 
-        def METIS_PartGraphKway(self, *_):
-            return status
+    def __init__(self, status):
+        self.METIS_SetDefaultOptions = lambda *_: None
+        self.status = status
 
-    monkeypatch.setattr(metis, "_library", lambda largest: (Library(), np.int64))
-    with pytest.raises(InputError, match="--method ldg"):
+    def METIS_PartGraphKway(self, *_):
+        ctypes.CDLL(None).printf(b"***Cannot bisect a graph with 0 vertices!\n")
+        return self.status
+
+
+@pytest.mark.parametrize("status", [1, -3, -4])
+def test_what_metis_says_and_refuses(monkeypatch, clustered, status, capfd):
+    """What it prints does not spoil standard output."""
+    monkeypatch.setattr(metis, "_library", lambda largest: (Library(status), np.int64))
+    if status == 1:
         partition_nodes(clustered, 2)
+    else:
+        with pytest.raises(InputError, match="--method ldg"):
+            partition_nodes(clustered, 2)
+    print("{}", flush=True)
+    ctypes.CDLL(None).fflush(None)
+    said = capfd.readouterr()
+    assert said.out == "{}\n"
+    assert "***Cannot bisect" in said.err
 
 
 NONE = Graph.from_edges([], [], 0)
@@ -121,14 +127,9 @@ FIVE = Graph.from_edges([0, 1], [1, 2], 5)
     ("graph", "arguments", "message"),
     [
         (FIVE, {"num_parts": 0}, "positive int; got 0"),
-        (FIVE, {"num_parts": -1}, "positive int; got -1"),
         (FIVE, {"num_parts": 2.0}, "positive int; got 2.0"),
         (FIVE, {"num_parts": 6}, "no more parts than nodes, 5; got 6"),
-        (
-            FIVE,
-            {"num_parts": 2, "method": "scotch"},
-            "metis, kaminpar, ldg, random; got 'scotch'",
-        ),
+        (FIVE, {"num_parts": 2, "method": "scotch"}, "kaminpar, ldg, random; got 'scotch'"),
         (FIVE, {"num_parts": 2, "seed": -1}, "seed"),
         (FIVE, {"num_parts": 2, "train_idx": [5]}, "train_idx must be node ids"),
         (NONE, {"num_parts": 1}, "must have nodes"),
@@ -149,7 +150,7 @@ EDGES = st.integers(1, 12).flatmap(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(EDGES, st.sampled_from(METHODS))
 def test_small_graphs_of_any_shape(made, method):
     n, edges, num_parts, train = made
@@ -179,24 +180,6 @@ def test_metis_of_what_would_trouble_it(capfd):
     assert max_over_mean(np.bincount(parts, minlength=16)) <= TOLERANCE
     said = capfd.readouterr()
     assert "***" not in said.out + said.err  # METIS's complaints
-
-
-def test_what_metis_prints_does_not_spoil_standard_output(monkeypatch, clustered, capfd):
-    class Library:
-        def METIS_SetDefaultOptions(self, *_):
-            pass
-
-        def METIS_PartGraphKway(self, *_):
-            ctypes.CDLL(None).printf(b"***Cannot bisect a graph with 0 vertices!\n")
-            return 1
-
-    monkeypatch.setattr(metis, "_library", lambda largest: (Library(), np.int64))
-    partition_nodes(clustered, 2)
-    print("{}", flush=True)
-    ctypes.CDLL(None).fflush(None)
-    said = capfd.readouterr()
-    assert said.out == "{}\n"
-    assert "***Cannot bisect" in said.err
 
 
 def test_symmetric_counts_an_edge_as_often_as_it_is_there():
@@ -246,15 +229,6 @@ def test_neighbors_per_part_counts_weights_and_skips_those_without_a_part(make_g
     np.testing.assert_array_equal(neighbors_per_part(graph, rows, parts, 3), expected)
 
 
-def test_edge_cut_is_the_share_of_edges_between_parts(make_graph):
-    graph = make_graph(50, 400)
-    parts = np.random.default_rng(0).integers(0, 3, 50)
-    dst = np.repeat(np.arange(50), np.diff(np.asarray(graph.indptr)))
-    expected = np.mean(parts[np.asarray(graph.indices)] != parts[dst])
-    assert edge_cut(in_neighbors(graph), parts) == pytest.approx(expected)
-    assert edge_cut(in_neighbors(FIVE), np.zeros(5, int)) == 0
-
-
 @pytest.mark.parametrize("looked_at", [1 << 18, 64])
 def test_rebalance_mends_everything_in_one_part(monkeypatch, skewed, looked_at):
     """An even partition is left as it is. The edges are read a few times, not in each round."""
@@ -295,8 +269,9 @@ def test_a_node_heavier_than_a_limit_ends_the_moves():
     assert parts[3] not in np.delete(parts, 3)  # no more can be done
 
 
-@pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("num_parts", [2, 4])
+@pytest.mark.parametrize(
+    ("method", "num_parts"), [("metis", 2), *((method, 4) for method in METHODS)]
+)
 def test_a_hub_spoils_the_balance_of_edges_alone(caplog, method, num_parts):
     """Half of all edges end in one node. With 2 parts no node is heavier than a limit. Still,
     there are too few nodes without in-edges to join the hub."""
@@ -320,15 +295,8 @@ def test_two_hubs_do_not_share_a_part():
     dst = np.r_[np.repeat([5, 6], 3000), rng.integers(10, 2000, 4000)]
     graph = Graph.from_edges(rng.integers(10, 2000, dst.size), dst, 2000)
     for method in METHODS:
-        for seed in range(3):
-            parts = partition_nodes(graph, 8, method, seed=seed)
-            assert parts[5] != parts[6], (method, seed)
-
-
-def test_an_even_partition_is_not_warned_of(caplog, skewed):
-    graph, splits = skewed
-    partition_nodes(graph, 4, "random", **splits)
-    assert not caplog.records
+        parts = partition_nodes(graph, 8, method)
+        assert parts[5] != parts[6], method
 
 
 @settings(max_examples=200, deadline=None)
@@ -341,21 +309,3 @@ def test_fill_levels(load, count):
     raised = (load + added)[added > 0]
     if raised.size:  # each unit went to one of the lowest parts
         assert raised.max() - (load + added).min() <= 1
-
-
-@settings(max_examples=200, deadline=None)
-@given(st.integers(1, 6).flatmap(
-    lambda p: st.tuples(st.just(p), st.lists(st.integers(0, p - 1), max_size=40))
-))  # fmt: skip
-def test_seeds_are_dealt_evenly_and_mostly_to_their_owners(made):
-    num_parts, owner = made[0], np.array(made[1], int)
-    dealt = deal_seeds(owner, num_parts)
-    count, had = (np.bincount(x, minlength=num_parts) for x in (dealt, owner))
-    assert count.max() - count.min() <= 1
-    # The fewest possible move: a part that gave some away keeps as many as it may.
-    assert np.count_nonzero(dealt != owner) == np.maximum(had - count, 0).sum()
-    share = -(-owner.size // num_parts)
-    assert (
-        np.count_nonzero(dealt != owner) <= np.maximum(had - owner.size // num_parts, 0).sum()
-    )
-    assert (count[had >= share] >= owner.size // num_parts).all()

@@ -27,7 +27,8 @@ def edges(graph, names):
 
 def partition(tmp_path, capsys, path, *options):
     out = tmp_path / "parts"
-    arguments = ["--dataset", str(path), "--parts", "3", "--out", str(out), *options]
+    arguments = ["--dataset", str(path), "--parts", "3", "--out", str(out)]
+    arguments += ["--data-options", *options] if options else []
     assert main(arguments) == 0, capsys.readouterr().err
     assert json.loads(capsys.readouterr().out)["num_parts"] == 3
     return open_parts(out)
@@ -45,9 +46,7 @@ def test_the_columns_of_edges_survive(tmp_path, capsys, options):
     path.write_text("\n".join(["src,dst,label,split,time", *lines]))
     given = dict(option.split("=") for option in options)
     plain = load_plain(path, "data", **{k: v == "true" or v for k, v in given.items()})
-    parts = partition(
-        tmp_path, capsys, path, *(["--data-options", *options] if options else [])
-    )
+    parts = partition(tmp_path, capsys, path, *options)
     assert parts.label_names == plain.label_names == ("bad", "good")
     names = NodeIds(parts.node_ids[parts.original_ids])
     assert edges(parts.graph, names) == edges(plain.graph, plain.node_ids)
@@ -79,7 +78,7 @@ def test_ranks_take_parts_without_features(tmp_path):
         assert sorted(seeds) == list(range(60))
 
 
-def test_archives_and_edge_lists_without_labels(tmp_path, capsys):
+def test_an_archive_without_labels(tmp_path, capsys):
     times = np.arange(400)[::-1] * 10**10
     np.savez(tmp_path / "a.npz", edge_index=ENDS, num_nodes=70, edge_time=times)
     parts = partition(tmp_path, capsys, tmp_path / "a.npz")
@@ -88,13 +87,6 @@ def test_archives_and_edge_lists_without_labels(tmp_path, capsys):
     assert np.asarray(whole.edge_time).max() == times.max()
     assert edges(parts.graph, NodeIds(parts.original_ids)) == edges(whole, names)
     assert parts.node_ids is parts.negatives is parts.label_names is None
-    (tmp_path / "a.txt").write_text("\n".join(f"{a} {b}" for a, b in ENDS.T.tolist()))
-    parts = partition(tmp_path, capsys, tmp_path / "a.txt")
-    whole = load_plain(tmp_path / "a.txt", "data").graph
-    names = NodeIds(np.arange(whole.num_nodes))
-    assert edges(parts.graph, NodeIds(parts.original_ids)) == edges(whole, names)
-    again = load_plain(tmp_path / "a.npz", "data", symmetric=True).graph
-    assert again.num_edges > whole.num_edges
 
 
 def test_negatives_have_the_new_ids(tmp_path):

@@ -1,6 +1,7 @@
 """Opening a folder of parts names what is damaged, and reads no more than it must."""
 
 import shutil
+from pathlib import Path
 
 import pytest
 from made_parts import make_data, write
@@ -10,80 +11,71 @@ from jgs.data.parts import open_parts, part_name
 from jgs.files import verified
 
 
-def other_part(folder):
-    write(folder.parent / "other", make_data(50, 300, seed=1), 3)
-    shutil.rmtree(folder / part_name(1))
-    (folder.parent / "other" / part_name(1)).rename(folder / part_name(1))
+def of_others(path):
+    """The folder `path` of other parts takes its place."""
+    other = path.parents[1] / "other"
+    write(other, make_data(50, 300, seed=1), 3)
+    shutil.rmtree(path)
+    (other / path.name).rename(path)
 
 
-def other_graph(folder):
-    write(folder.parent / "other", make_data(50, 300, seed=1), 3)
-    shutil.rmtree(folder / "graph")
-    (folder.parent / "other" / "graph").rename(folder / "graph")
+def change(path, changed):
+    path.write_bytes(changed(path.read_bytes()))
 
 
-def flipped_byte(folder):
-    path = folder / part_name(1) / "features.npy"
-    content = bytearray(path.read_bytes())
-    content[-1] ^= 1
-    path.write_bytes(content)
+def flip(path):
+    change(path, lambda content: content[:-1] + bytes([content[-1] ^ 1]))
 
 
-def cut_short(folder):
-    path = folder / part_name(1) / "indices.npy"
-    path.write_bytes(path.read_bytes()[:-4])
+def cut(path):
+    change(path, lambda content: content[:-4])
 
 
-def edited_manifest(folder):
-    path = folder / "manifest.json"
-    path.write_text(path.read_text().replace('"num_nodes": 50', '"num_nodes": 51'))
+def edit(path):
+    change(path, lambda content: content.replace(b'"num_nodes": 50', b'"num_nodes": 51'))
 
 
-def half_a_manifest(folder):
-    path = folder / "manifest.json"
-    path.write_text(path.read_text()[:100])
+FEATURES, INDICES = f"{part_name(1)}/features.npy", f"{part_name(1)}/indices.npy"
+DAMAGE = [
+    (of_others, part_name(1), "part-00001 must belong to the parts"),
+    (of_others, "graph", "graph must belong to the parts"),
+    (flip, FEATURES, "features.npy must have the manifest's checksum"),
+    (cut, INDICES, "part-00001 must hold every array"),
+    (edit, "manifest.json", "manifest.json must be whole"),
+    (cut, "manifest.json", "manifest.json must be whole"),
+    (shutil.rmtree, "shared", "must hold the folder shared"),
+    (shutil.rmtree, part_name(1), "must hold the folder part-00001"),
+    (Path.unlink, "manifest.json", "must be a folder of parts"),
+    (shutil.rmtree, "", "must be a folder of parts"),
+]
 
 
-DAMAGE = {
-    other_part: "part-00001 must belong to the parts",
-    other_graph: "graph must belong to the parts",
-    flipped_byte: "features.npy must have the manifest's checksum",
-    cut_short: "part-00001 must hold every array",
-    edited_manifest: "manifest.json must be whole",
-    half_a_manifest: "manifest.json must be whole",
-    lambda folder: shutil.rmtree(folder / "shared"): "must hold the folder shared",
-    lambda folder: shutil.rmtree(folder / part_name(1)): "must hold the folder part-00001",
-    lambda folder: (folder / "manifest.json").unlink(): "must be a folder of parts",
-    lambda folder: shutil.rmtree(folder): "must be a folder of parts",
-}
+def open_all(folder):
+    parts = open_parts(folder)
+    assert parts.graph.num_nodes == 50
+    parts.part(1)
 
 
-@pytest.mark.parametrize("damage", DAMAGE)
-def test_damage_is_named(tmp_path, damage):
+@pytest.mark.parametrize(("damage", "name", "said"), DAMAGE)
+def test_damage_is_named(tmp_path, damage, name, said):
     folder = tmp_path / "parts"
     write(folder, make_data(50, 300), 3)
-    damage(folder)
-
-    def open_all():
-        parts = open_parts(folder)
-        assert parts.graph.num_nodes == 50
-        parts.part(1)
-
-    with pytest.raises(InputError, match=DAMAGE[damage]) as error:
-        open_all()
+    damage(folder / name)
+    with pytest.raises(InputError, match=said) as error:
+        open_all(folder)
     if folder.exists():  # a folder not marked as jgs's is never replaced
         assert f"after moving {folder}" in str(error.value)
         folder.rename(tmp_path / "away")
     write(folder, make_data(50, 300), 3)
-    open_all()
+    open_all(folder)
 
 
 def test_without_verify_sizes_are_checked_still(tmp_path):
     folder = tmp_path / "parts"
     write(folder, make_data(50, 300), 3)
-    flipped_byte(folder)
+    flip(folder / FEATURES)
     open_parts(folder, verify=False).part(1)
-    cut_short(folder)
+    cut(folder / INDICES)
     with pytest.raises(InputError, match="must hold every array"):
         open_parts(folder, verify=False).part(1)
 
@@ -104,7 +96,7 @@ def test_verified_once_files_are_read_again_only_where_they_changed(tmp_path, mo
     assert reads() > 10
     assert reads() == 0
     assert reads(2) > 0  # only the files of another part
-    flipped_byte(folder)
+    flip(folder / FEATURES)
     for _ in range(2):  # damaged files are not remembered
         with pytest.raises(InputError, match="checksum"):
             reads()

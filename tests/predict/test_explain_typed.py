@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 import scipy.sparse
 from flax import nnx
+from refusals import refused
+from trained import untrained
 
-from jgs import Graph, InputError
-from jgs.dist.communicators.comm import Alone
+from jgs import Graph
 from jgs.graph import TypedFeatures
 from jgs.models import MODELS
-from jgs.predict import Run
 from jgs.train.config import Config
 from jgs.train.loop.model import Types, shape_of_types
 
@@ -36,10 +36,8 @@ def run_of(name, **options):
     model = MODELS[name](FEATURES.widths, 8, 3, 2, schema=GRAPH.schema, rngs=nnx.Rngs(0), **own)
     biases = jax.random.normal(jax.random.key(1), model.inputs.bias.shape)
     model.inputs.bias[...] = biases  # which begin as zeros
-    shape = {"num_features": 8, "num_classes": 3, "sparse": True, "multilabel": False}
-    shape |= shape_of_types(Types(FEATURES.widths, GRAPH.schema))
-    record = {"best_epoch": 1, "val_accuracy": 0.5, "data": {}, "shape": shape}
-    return Run(Config(**options), model, record, Alone())
+    of_types = shape_of_types(Types(FEATURES.widths, GRAPH.schema))
+    return untrained(model, 8, 3, Config(**options), sparse=True, **of_types)
 
 
 def changed(run, by):
@@ -54,18 +52,15 @@ def changed(run, by):
     return found
 
 
-@pytest.mark.parametrize("name", ["rgcn", "rsage", "rgat", "hgt"])
+@pytest.mark.parametrize("name", ["rsage", "rgat"])
 def test_gradients_are_those_of_finite_differences(name):
     """What each feature adds: the slope of the output by it, times the feature."""
     run, step = run_of(name), 2e-2
     of = {"node_type": "item", "target": 1, "fanouts": ALL}
     found = run.explain(NODE, **of, **OF)
     assert found.output == pytest.approx(run.logits([12 + NODE], **OF)[0, 1], abs=1e-4)
-    assert {kind: rows.shape[1] for kind, rows in found.features.items()} == {
-        "user": 2,
-        "item": 6,
-        "shop": 8,
-    }
+    widths = {kind: rows.shape[1] for kind, rows in found.features.items()}
+    assert widths == {"user": 2, "item": 6, "shop": 8}
     table = found.node_table()
     learned = np.asarray(run.model.inputs.embedding[...])
     values = {"user": USERS, "item": ITEMS.toarray(), "shop": learned}
@@ -74,13 +69,12 @@ def test_gradients_are_those_of_finite_differences(name):
         assert rows.shape[0] == ids.size > 0
         np.testing.assert_allclose(table["value"][table["type"] == kind], rows.sum(1))
         assert np.abs(rows).max() > 0
-        for place in range(min(ids.size, 2)):
-            node, column = ids[place], int(np.abs(rows[place]).argmax())
-            one = np.zeros_like(values[kind])
-            one[node, column] = step
-            more, less = (changed(run, {kind: sign * one})[1] for sign in (1, -1))
-            want = (more - less) / (2 * step) * values[kind][node, column]
-            assert rows[place, column] == pytest.approx(want, abs=2e-2, rel=5e-2)
+        place, column = np.unravel_index(np.abs(rows).argmax(), rows.shape)
+        one = np.zeros_like(values[kind])
+        one[ids[place], column] = step
+        more, less = (changed(run, {kind: sign * one})[1] for sign in (1, -1))
+        want = (more - less) / (2 * step) * values[kind][ids[place], column]
+        assert rows[place, column] == pytest.approx(want, abs=2e-2, rel=5e-2)
 
 
 @pytest.mark.parametrize("name", ["rgcn", "hgt"])
@@ -104,20 +98,6 @@ def test_integrated_gradients_are_complete(name):
     assert np.abs(found.edges).max() > 0
 
 
-@pytest.mark.parametrize("name", ["rsage", "hgt"])
-def test_sampled_predictions_belong_to_key_and_node(name):
-    run, key = run_of(name, batch_size=4), jax.random.key(1)
-    nodes = np.array([23, 0, 12, 0, *range(14, 21)])  # of all types
-    exact = run.logits(nodes, **OF)
-    np.testing.assert_allclose(run.logits(nodes, fanouts=ALL, **OF), exact, atol=1e-4)
-    some = run.logits(nodes, fanouts=(2, 1), key=key, **OF)
-    assert np.abs(some - exact).max() > 1e-3
-    again = run.logits(nodes[::-1][3:9], fanouts=(2, 1), key=key, **OF)
-    np.testing.assert_allclose(again, some[::-1][3:9], rtol=1e-4, atol=1e-5)
-    told = run.predict([0, 2], node_type="item", fanouts=ALL, **OF)
-    np.testing.assert_array_equal(told.prediction, run.logits([12, 14], **OF).argmax(1))
-
-
 def test_features_that_do_not_fit_are_refused():
     run = run_of("rgcn")
     fewer = COUNTS | {"shop": 2}
@@ -133,12 +113,10 @@ def test_features_that_do_not_fit_are_refused():
         return {"graph": graph, "features": TypedFeatures.from_dict(graph.schema, tables)}
 
     for given, said in (
-        (of(GRAPH, {"user": USERS}), r"widths \[2, 6, 0\].*got user 2, item none"),
-        (of(small, own), r"as many nodes, \[3\].*and \[2\] nodes"),
+        (of(GRAPH, {"user": USERS}), "widths [2, 6, 0]*got user 2, item none"),
+        (of(small, own), "as many nodes, [3]*and [2] nodes"),
         (of(other, own), "the relations that the run was trained with"),
         (of(GRAPH, own) | {"graph": small}, "the node types of the graph"),
         ({"graph": GRAPH, "features": jnp.zeros((24, 5))}, "the 8 columns of the run's"),
     ):
-        with pytest.raises(InputError, match=said) as error:
-            run.explain(0, **given)
-        assert "\n" not in str(error.value)
+        refused(said, run.explain, 0, **given)

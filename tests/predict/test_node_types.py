@@ -4,16 +4,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax import nnx
+from refusals import refused
+from trained import predicted, untrained
 
 import jgs
-from jgs import InputError
-from jgs.dist.communicators.comm import Alone
 from jgs.models import MODELS
 from jgs.partition.__main__ import main as partition
-from jgs.predict import Run
 from jgs.predict.__main__ import main as predict
 from jgs.train.__main__ import main as train
-from jgs.train.config import Config
 
 COUNTS = {"author": 30, "paper": 50, "venue": 4}
 RNG = np.random.default_rng(0)
@@ -25,26 +23,12 @@ RELATIONS = {
 GRAPH = jgs.Graph.from_relations(COUNTS, RELATIONS, both_ways=True)
 FEATURES = RNG.normal(size=(84, 5)).astype(np.float32)
 
-SMALL = [
-    "--fanouts",
-    "3",
-    "3",
-    "--hidden",
-    "8",
-    "--batch-size",
-    "10",
-    "--epochs",
-    "1",
-    "--no-progress",
-]
+SMALL = "--fanouts 3 3 --hidden 8 --batch-size 10 --epochs 1 --no-progress"
 
 
 @pytest.fixture(scope="module")
 def run():
-    shape = {"num_features": 5, "num_classes": 3, "sparse": False, "multilabel": False}
-    record = {"best_epoch": 1, "val_accuracy": 0.5, "data": {}, "shape": shape}
-    model = MODELS["sage"](5, 8, 3, 2, rngs=nnx.Rngs(0))
-    return Run(Config(), model, record, Alone())
+    return untrained(MODELS["sage"](5, 8, 3, 2, rngs=nnx.Rngs(0)), 5, 3)
 
 
 def test_nodes_of_a_type_have_their_own_ids(run):
@@ -65,8 +49,7 @@ def test_nodes_of_a_type_have_their_own_ids(run):
         ([0], untyped, "graph with node types"),
         ([0], of | {"node_type": "editor"}, "author, paper, venue"),
     ):
-        with pytest.raises(InputError, match=says):
-            run.logits(asked, **({"node_type": "paper"} | more))
+        refused(says, run.logits, asked, **{"node_type": "paper"} | more)
 
 
 def test_explanations_name_types_and_relations(run):
@@ -109,32 +92,23 @@ def archive(tmp_path_factory):
     return folder / "typed.npz"
 
 
-def predicted(run, out, *flags):
-    argv = ["--run-dir", run.run_dir, "--out", out, "--no-progress", *flags]
-    assert predict(list(map(str, argv))) == 0
-    return np.load(out)
-
-
-@pytest.mark.parametrize("parts", [False, True])
-def test_the_command(parts, archive, tmp_path, capsys):
+def test_the_command(archive, tmp_path, capsys):
     """Files have ids in the type, also where parts have other ids of the graph."""
-    data = ["--dataset", str(archive)]
-    if parts:
-        argv = [*data, "--parts", "2", "--method", "ldg", "--out", str(tmp_path / "parts")]
-        assert partition(argv) == 0
-        data = ["--partition", str(tmp_path / "parts")]
-    assert train([*data, *SMALL, "--run-dir", str(tmp_path / "run")]) == 0
+    parts, run_dir = str(tmp_path / "parts"), str(tmp_path / "run")
+    argv = ["--dataset", str(archive), "--parts", "2", "--method", "ldg", "--out", parts]
+    assert partition(argv) == 0
+    assert train(["--partition", parts, *SMALL.split(), "--run-dir", run_dir]) == 0
     run, out = jgs.open_run(tmp_path / "run"), tmp_path / "out.npy"
     every = run.predict().prediction
     start = run.schema.nodes("paper").start
-    got = predicted(run, out, "--node-type", "paper")
+    got = predicted(run.run_dir, out, "--node-type", "paper")
     np.testing.assert_array_equal(got["node"], np.arange(50))
     np.testing.assert_array_equal(got["prediction"], every[start : start + 50])
-    got = predicted(run, out, "--node-type", "paper", "--split", "test")
+    got = predicted(run.run_dir, out, "--node-type", "paper", "--split", "test")
     np.testing.assert_array_equal(got["node"], np.arange(40, 50))
     (tmp_path / "ids.txt").write_text("3\n0\n")
     asked = "--nodes", tmp_path / "ids.txt"
-    got = predicted(run, out, "--node-type", "venue", "--embed", *asked)
+    got = predicted(run.run_dir, out, "--node-type", "venue", "--embed", *asked)
     assert got["node"].tolist() == [3, 0]
     venues = run.schema.nodes("venue").start + np.array([3, 0])
     np.testing.assert_array_equal(got["embedding"], run.embed(venues))
@@ -149,14 +123,14 @@ def test_the_command(parts, archive, tmp_path, capsys):
 
 def test_links_and_their_targets_by_type(archive, tmp_path):
     """`--top-k` for sources of a type gives targets by their ids in their own type."""
-    flags = [*SMALL, "--task", "links", "--relation", "author_paper", "--run-dir"]
+    flags = [*SMALL.split(), "--task", "links", "--relation", "author_paper", "--run-dir"]
     assert train(["--dataset", str(archive), *flags, str(tmp_path / "run")]) == 0
     run, out = jgs.open_run(tmp_path / "run"), tmp_path / "out.npy"
     authors = run.schema.nodes("author")
-    got = predicted(run, out, "--node-type", "author", "--top-k", 3)
+    got = predicted(run.run_dir, out, "--node-type", "author", "--top-k", 3)
     best, _ = run.recommend(np.array(authors), 3)
     assert got["source"].tolist() == np.repeat(np.arange(30), 3).tolist()
-    untold = predicted(run, out, "--top-k", 3)  # authors too, by ids of the graph
+    untold = predicted(run.run_dir, out, "--top-k", 3)  # authors too, by ids of the graph
     np.testing.assert_array_equal(untold["source"], got["source"] + authors.start)
     np.testing.assert_array_equal(untold["target"], best.reshape(-1))
     papers = run.schema.nodes("paper")

@@ -1,132 +1,57 @@
 """A run's predictions, as arrays and as files, give the accuracy that the run reported."""
 
-import csv
 import importlib.util
-import io
 import json
-import os
 import shutil
-from contextlib import redirect_stdout
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-import pyarrow.parquet
 import pytest
 from flax import nnx
+from refusals import refused
+from trained import CLASSES, N, arrays, columns, predicted, untrained
 
 import jgs
-import jgs.data
-from jgs import InputError
-from jgs.dist.communicators.comm import Alone
 from jgs.dist.communicators.mesh import Mesh
 from jgs.models import GraphSAGE
-from jgs.partition.__main__ import main as partition
-from jgs.predict import Run, progress
 from jgs.predict.__main__ import main as predict
 from jgs.predict.output import write
 from jgs.train import exact_inference
-from jgs.train.__main__ import main as train
 from jgs.train.config import Config
+from jgs.train.evaluation import exact
 from jgs.train.loop import checkpoint, folder
 from jgs.train.loop.learner import digest
 
-DATA = ["num_nodes=300", "num_edges=2500", "num_features=8", "num_classes=3"]
-FLAGS = [
-    "--fanouts",
-    "3",
-    "3",
-    "--hidden",
-    "8",
-    "--batch-size",
-    "12",
-    "--epochs",
-    "3",
-    "--no-progress",
-]
 
-
-def result_of(run_dir, *data):
-    """The run's folder, and the result that it printed."""
-    with redirect_stdout(io.StringIO()) as said:
-        assert train([*data, *FLAGS, "--no-progress", "--run-dir", str(run_dir)]) == 0
-    return run_dir, json.loads(said.getvalue())
-
-
-@pytest.fixture(scope="module")
-def whole(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("runs")
-    return result_of(folder / "whole", "--data-options", *DATA)
-
-
-NAMES = ("red", "green, or not", 'a "blue"')
-
-
-@pytest.fixture(scope="module")
-def in_parts(tmp_path_factory):
-    """Parts of an archive whose classes have names."""
-    folder, own = tmp_path_factory.mktemp("parts"), data()
-    splits = {name: getattr(own, name) for name in ("train_idx", "val_idx", "test_idx")}
-    graph = {name: np.asarray(getattr(own.graph, name)) for name in ("indptr", "indices")}
-    labels = {"labels": own.labels, "class_names": NAMES}
-    features = np.asarray(own.features)
-    np.savez(folder / "data.npz", features=features, **graph, **labels, **splits)
-    argv = ["--dataset", str(folder / "data.npz"), "--parts", "2"]
-    assert partition([*argv, "--method", "ldg", "--out", str(folder / "parts")]) == 0
-    return result_of(folder / "run", "--partition", str(folder / "parts"))
-
-
-def data():
-    return jgs.data.load(
-        "synthetic", **dict((k, int(v)) for k, v in (d.split("=") for d in DATA))
-    )
-
-
-def predicted(run_dir, out, *more):
-    assert predict(["--run-dir", str(run_dir), "--out", str(out), *map(str, more)]) == 0
-    if out.suffix == ".npy":
-        return np.load(out)
-    if out.suffix == ".parquet":
-        table = pyarrow.parquet.read_table(out)
-        columns = {name: table[name].to_numpy() for name in table.column_names}
-        return {name: np.stack(a) if a.dtype == object else a for name, a in columns.items()}
-    with open(out, newline="") as file:
-        names, *rows = csv.reader(file)
-    own = {"node": np.int32, "prediction": np.int32, "class_name": "U20"}
-    dtype = [(name, own.get(name, np.float32)) for name in names]
-    return np.array([tuple(row) for row in rows], dtype)
-
-
-@pytest.mark.parametrize("ending", ["csv", "npy"])
-@pytest.mark.parametrize("kind", ["whole", "in_parts"])
+@pytest.mark.parametrize(("kind", "ending"), [("whole", "csv"), ("in_parts", "npy")])
 def test_files_reproduce_the_reported_accuracy(kind, ending, request, tmp_path, capsys):
     """Ids are those of the data set, even where the parts have their own."""
-    run_dir, result = request.getfixturevalue(kind)
-    want = data()
+    run_dir, result, data, _ = request.getfixturevalue(kind)
     for split, key in (("test", "test_accuracy"), ("val", "val_accuracy")):
         table = predicted(run_dir, tmp_path / f"{split}.{ending}", "--split", split)
-        named = ("class_name",) * (kind == "in_parts")
-        assert table.dtype.names == ("node", "prediction", "probability", *named)
-        np.testing.assert_array_equal(table["node"], np.sort(getattr(want, f"{split}_idx")))
-        right = np.count_nonzero(table["prediction"] == want.labels[table["node"]])
-        assert right / len(table) == result[key]
-    if named:
-        np.testing.assert_array_equal(table["class_name"], np.take(NAMES, table["prediction"]))
+        assert list(table) == ["node", "prediction", "probability", "class_name"]
+        np.testing.assert_array_equal(table["node"], np.sort(getattr(data, f"{split}_idx")))
+        right = np.count_nonzero(table["prediction"] == data.labels[table["node"]])
+        assert right / len(table["node"]) == result[key]
+    assert result["test_accuracy"] > 0.5
+    np.testing.assert_array_equal(table["class_name"], np.take(CLASSES, table["prediction"]))
+    capsys.readouterr()
     everything = predicted(run_dir, tmp_path / f"all.{ending}")
-    np.testing.assert_array_equal(everything["node"], np.arange(300))
+    np.testing.assert_array_equal(everything["node"], np.arange(N))
     np.testing.assert_array_equal(everything["prediction"][table["node"]], table["prediction"])
-    said = json.loads(capsys.readouterr().out.splitlines()[-1])
-    assert said["nodes"] == 300
+    said = json.loads(capsys.readouterr().out)
+    assert said["nodes"] == N
     assert said["best_epoch"] == result["best_epoch"]
-    train_nodes = predicted(run_dir, tmp_path / f"train.{ending}", "--split", "train")["node"]
-    np.testing.assert_array_equal(train_nodes, np.sort(want.train_idx))
+    of_train = predicted(run_dir, tmp_path / f"train.{ending}", "--split", "train")["node"]
+    np.testing.assert_array_equal(of_train, np.sort(data.train_idx))
 
 
 def test_a_run_says_of_nodes_what_its_model_does(whole, tmp_path):
-    run, want = jgs.open_run(whole[0]), data()
+    run, data = jgs.open_run(whole.folder), whole.data
     nodes = np.array([7, 250, 7, 0])
     logits = run.logits(nodes)
-    infer = exact_inference(run.model, want.graph, want.features)
+    infer = exact_inference(run.model, data.graph, data.features)
     np.testing.assert_array_equal(logits, infer(nnx.state(run.model), nodes))
     softmax = np.asarray(jax.nn.softmax(logits))
     got = run.predict(nodes)
@@ -134,27 +59,25 @@ def test_a_run_says_of_nodes_what_its_model_does(whole, tmp_path):
     np.testing.assert_allclose(got.probability, softmax.max(1), rtol=1e-6)
     hidden = run.embed(nodes)
     assert hidden.shape == (4, 8)
-    assert (run.config.hidden, run.best_epoch) == (8, whole[1]["best_epoch"])
+    assert (run.config.hidden, run.best_epoch) == (8, whole.result["best_epoch"])
     # The same predictions on another graph, here a copy, and for ids from files.
-    again = run.predict(nodes, graph=want.graph, features=want.features)
+    again = run.predict(nodes, graph=data.graph, features=data.features)
     np.testing.assert_array_equal(again.probability, got.probability)
     (tmp_path / "ids.txt").write_text("7\n250\n\n7\n0\n")
     np.save(tmp_path / "ids.npy", nodes)
-    for ids in ("ids.txt", "ids.npy"):
-        more = ("--nodes", tmp_path / ids, "--embed")
-        table = predicted(whole[0], tmp_path / "out.npy", *more)
+    for ids, ending in (("ids.txt", "npy"), ("ids.npy", "parquet"), ("ids.npy", "csv")):
+        asked = "--nodes", tmp_path / ids, "--embed"
+        table = predicted(whole.folder, tmp_path / f"out.{ending}", *asked)
         np.testing.assert_array_equal(table["node"], nodes)
-        np.testing.assert_array_equal(table["embedding"], hidden)
-    table = predicted(whole[0], tmp_path / "out.parquet", *more)
-    np.testing.assert_array_equal(table["node"], nodes)
-    np.testing.assert_array_equal(table["embedding"], hidden)
-    table = predicted(whole[0], tmp_path / "out.csv", *more)
-    units = np.stack([table[f"embedding_{i}"] for i in range(8)], axis=1)
-    np.testing.assert_allclose(units, hidden, rtol=1e-6)
+        if ending == "csv":
+            units = np.stack([table[f"embedding_{i}"] for i in range(8)], axis=1)
+            np.testing.assert_allclose(units, hidden, rtol=1e-6)
+        else:
+            np.testing.assert_array_equal(table["embedding"], hidden)
 
 
 def test_a_run_has_its_metrics_and_both_epochs_parameters(whole, tmp_path):
-    run_dir, result = whole
+    run_dir, result, *_ = whole
     run, last = jgs.open_run(run_dir), jgs.open_run(run_dir, params="last")
     rows = folder.read_metrics(run_dir, 3)
     for name, dtype in (("epoch", np.int64), ("train_loss", float), ("metric", np.str_)):
@@ -164,41 +87,28 @@ def test_a_run_has_its_metrics_and_both_epochs_parameters(whole, tmp_path):
     assert digest(run.last_params) == result["params_sha256"]
     assert digest(nnx.state(run.model)) == digest(run.best_params)
     assert digest(nnx.state(last.model)) == result["params_sha256"]
-    assert repr(run).startswith(f"Run('{run_dir}', dataset=synthetic, model=sage")
-    assert (run.epochs, run.class_names) == (3, None)
+    assert repr(run).startswith(f"Run('{run_dir}', dataset={whole.file}, model=sage")
+    assert run.epochs == 3
     # Sampled neighbours: fanouts that take all predict the same as exact inference.
     more = ("--fanouts", -1, -1, "--split", "val", "--seed", 1)
     table = predicted(run_dir, tmp_path / "out.npy", *more)
     np.testing.assert_array_equal(table["prediction"], run.predict(table["node"]).prediction)
 
 
-def test_a_bar_is_shown_on_a_terminal_alone(monkeypatch, capsys):
-    monkeypatch.setattr(progress, "_PATIENCE", 0.0)
-    for terminal, enabled in ((False, True), (True, False), (True, True)):
-        monkeypatch.setenv("TTY_COMPATIBLE", str(int(terminal)))
-        with progress.bar("predicting", enabled) as advance:
-            for done in range(1, 4):
-                advance(done, 3)
-        printed, shown = capsys.readouterr()
-        assert printed == ""
-        assert ("predicting" in shown and "100%" in shown) == (terminal and enabled)
-
-
 def test_ranks_predict_what_one_does(in_parts):
-    alone = jgs.open_run(in_parts[0])
-    ranks = jgs.open_run(in_parts[0], comm=Mesh(jax.devices()[:2]))
+    alone = jgs.open_run(in_parts.folder)
+    ranks = jgs.open_run(in_parts.folder, comm=Mesh(jax.devices()[:2]))
     nodes = np.array([7, 250, 7, 0, 299, 120])
     np.testing.assert_array_equal(ranks.split("train"), alone.split("train"))
-    assert alone.class_names.tolist() == list(NAMES)
+    assert alone.class_names.tolist() == list(CLASSES)
     np.testing.assert_array_equal(ranks.class_names, alone.class_names)
-    why, ids = alone.explain(7, fanouts=(-1, -1)), data().graph
+    why, graph = alone.explain(7, fanouts=(-1, -1)), in_parts.data.graph
     assert why.node == why.nodes[0] == 7
-    indptr = np.asarray(ids.indptr)
-    neighbors = np.asarray(ids.indices)[indptr[7] : indptr[8]]
+    begin, end = np.asarray(graph.indptr)[7:9]
+    neighbors = np.asarray(graph.indices)[begin:end]
     assert sorted(why.src[why.hop == 0].tolist()) == sorted(neighbors.tolist())
     for call in (lambda: ranks.explain(7), lambda: ranks.predict([7], fanouts=(2, 2))):
-        with pytest.raises(InputError, match="one process must predict by sampled"):
-            call()
+        refused("one process must predict by sampled", call)
     for name in ("logits", "embed"):
         want, got = getattr(alone, name)(nodes), getattr(ranks, name)(nodes)
         np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5)
@@ -208,47 +118,55 @@ def test_ranks_predict_what_one_does(in_parts):
 def test_multi_label_predictions(tmp_path):
     """A label is predicted where its output is above 0, the rule by which the accuracy
     counts."""
-    shape = {"num_features": 4, "num_classes": 3, "sparse": False, "multilabel": True}
-    record = {"best_epoch": 1, "val_accuracy": 0.5, "data": {}, "shape": shape}
-    model = GraphSAGE(4, 5, 3, 2, rngs=nnx.Rngs(0))
-    run = Run(Config(), model, record, Alone())
+    run = untrained(GraphSAGE(4, 5, 3, 2, rngs=nnx.Rngs(0)), 4, 3, multilabel=True)
     rng = np.random.default_rng(0)
     graph = jgs.Graph.from_edges(*rng.integers(0, 20, (2, 60)), 20)
     given = {"graph": graph, "features": jnp.asarray(rng.normal(size=(20, 4)), jnp.float32)}
     logits, (prediction, probability) = run.logits(**given), run.predict(**given)
     np.testing.assert_array_equal(prediction, logits > 0)
     np.testing.assert_allclose(probability, jax.nn.sigmoid(logits), rtol=1e-5)
-    columns = {"node": np.arange(20), "prediction": prediction, "probability": probability}
-    write(tmp_path / "out.csv", columns)
-    write(tmp_path / "out.npy", columns)
-    write(tmp_path / "out.parquet", columns)
-    table = pyarrow.parquet.read_table(tmp_path / "out.parquet")
-    assert table["prediction"].to_pylist() == prediction.tolist()
-    np.testing.assert_array_equal(np.load(tmp_path / "out.npy")["prediction"], prediction)
-    for line, row, each in zip(
-        (tmp_path / "out.csv").read_text().splitlines()[1:],
-        prediction,
-        probability,
-        strict=True,
-    ):
+    table = {"node": np.arange(20), "prediction": prediction, "probability": probability}
+    for ending in ("npy", "parquet"):
+        write(tmp_path / f"out.{ending}", table)
+        found = columns(tmp_path / f"out.{ending}")
+        np.testing.assert_array_equal(found["prediction"], prediction)
+    write(tmp_path / "out.csv", table)
+    _, *lines = (tmp_path / "out.csv").read_text().splitlines()
+    for line, row, each in zip(lines, prediction, probability, strict=True):
         _, labels, numbers = line.split(",")
         assert labels == " ".join(map(str, np.flatnonzero(row)))
         np.testing.assert_array_equal(np.array(numbers.split(), np.float32), each[row])
 
 
+def test_from_disk_and_to_disk(tmp_path, monkeypatch):
+    """Each of the features, hidden rows and embeddings takes 1.5 MiB; the memory is 1 MiB."""
+    model, rng = GraphSAGE(128, 128, 7, 3, rngs=nnx.Rngs(0)), np.random.default_rng(0)
+    np.save(tmp_path / "x.npy", rng.random((3000, 128), np.float32))
+    graph = jgs.Graph.from_edges(*rng.integers(0, 3000, (2, 20_000)), 3000)
+    of = {"graph": graph, "features": np.load(tmp_path / "x.npy", mmap_mode="r")}
+    found = {}
+    for place, most in (("memory", 1 << 40), ("disk", 1 << 20)):
+        monkeypatch.setattr(exact, "mapped_at_most", lambda memory, most=most: most)
+        run = untrained(model, 128, 7, Config(eval_memory=1))
+        found[place] = run.embed(**of), run.logits(**of), *run.predict(**of)
+    assert isinstance(found["disk"][0], np.memmap)
+    for mine, theirs in zip(found["disk"], found["memory"], strict=True):
+        np.testing.assert_array_equal(mine, theirs)
+
+
 def test_what_a_run_cannot_predict(whole, in_parts, tmp_path, capsys, monkeypatch):
-    run_dir, _ = whole
-    capsys.readouterr()
-    (tmp_path / "far.txt").write_text("3\n300\n")
+    run_dir, _, data, file = whole
+    (tmp_path / "far.txt").write_text(f"3\n{N}\n")
     (tmp_path / "word.txt").write_text("3\nfour\n")
     np.save(tmp_path / "float.npy", np.zeros(3))
     (tmp_path / "empty").mkdir()
     (tmp_path / "young" / "checkpoints").mkdir(parents=True)
     shutil.copy(run_dir / "config.json", tmp_path / "young")
-    fresh = tmp_path / "other"
-    shutil.copytree(run_dir, fresh)
-    text = (fresh / "config.json").read_text()
-    (fresh / "config.json").write_text(text.replace("num_edges=2500", "num_edges=2600"))
+    other, own = tmp_path / "other", arrays()
+    shutil.copytree(run_dir, other)
+    np.savez(tmp_path / "other.npz", **own | {"edge_index": own["edge_index"][:, 1:]})
+    text = (other / "config.json").read_text()
+    (other / "config.json").write_text(text.replace(str(file), str(tmp_path / "other.npz")))
     out = ["--out", str(tmp_path / "out.csv")]
     for argv, said in (
         (["--run-dir", run_dir, *out, "--nodes", tmp_path / "far.txt"], "got 300 (number 2)"),
@@ -263,9 +181,10 @@ def test_what_a_run_cannot_predict(whole, in_parts, tmp_path, capsys, monkeypatc
         (["--run-dir", tmp_path / "none", *out], "must be the folder of a run"),
         (["--run-dir", tmp_path / "empty", *out], "must be the folder of a run"),
         (["--run-dir", tmp_path / "young", *out], "must have finished an epoch"),
-        (["--run-dir", fresh, *out], "other graph"),
-        (["--run-dir", in_parts[0], *out, "--partition", tmp_path], "folder of parts"),
+        (["--run-dir", other, *out], "other graph"),
+        (["--run-dir", in_parts.folder, *out, "--partition", tmp_path], "folder of parts"),
     ):
+        capsys.readouterr()
         assert predict(list(map(str, argv))) == 2, said
         printed, errors = capsys.readouterr()
         assert printed == ""
@@ -276,35 +195,19 @@ def test_what_a_run_cannot_predict(whole, in_parts, tmp_path, capsys, monkeypatc
         patch.setattr(importlib.util, "find_spec", lambda name: None)
         assert predict(["--run-dir", str(run_dir), "--out", "out.parquet"]) == 2
     assert "jgs[tables]" in capsys.readouterr().err
-    with pytest.raises(InputError, match="params must be one of best, last; got 'first'"):
-        jgs.open_run(run_dir, params="first")
-    run = jgs.open_run(run_dir)
-    with pytest.raises(InputError, match="the 8 columns of the run's; got 5"):
-        run.predict(graph=data().graph, features=jnp.zeros((300, 5)))
-    with pytest.raises(InputError, match="one row for each"):
-        run.predict(graph=data().graph, features=jnp.zeros((299, 8)))
-    with pytest.raises(InputError, match="ids from 0 to 299; got -1"):
-        run.predict([-1])
-
-
-def test_a_full_disk_leaves_the_old_file(whole, tmp_path, capsys, monkeypatch):
-    out = tmp_path / "out.csv"
-    out.write_text("before")
-
-    def refuse(file):
-        raise OSError(28, "No space left on device")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(os, "fsync", refuse)
-        assert predict(["--run-dir", str(whole[0]), "--out", str(out)]) == 2
-    assert "No space left" in capsys.readouterr().err
-    assert [p.name for p in tmp_path.iterdir()] == ["out.csv"]
-    assert out.read_text() == "before"
+    refused("one of best, last; got 'first'", jgs.open_run, run_dir, params="first")
+    run, graph = jgs.open_run(run_dir), data.graph
+    for says, given in (
+        ("the 8 columns of the run's; got 5", {"features": jnp.zeros((N, 5)), "graph": graph}),
+        ("one row for each", {"features": jnp.zeros((N - 1, 8)), "graph": graph}),
+        ("ids from 0 to 299; got -1", {"nodes": [-1]}),
+    ):
+        refused(says, run.predict, **given)
 
 
 def test_a_damaged_checkpoint_is_passed_over_and_left(whole, tmp_path, capsys):
     run_dir = tmp_path / "run"
-    shutil.copytree(whole[0], run_dir)
+    shutil.copytree(whole.folder, run_dir)
     last = checkpoint.checkpoints(run_dir / "checkpoints")[-1]
     (last / "record.json").write_text("{}")
     before = sorted(p.relative_to(run_dir) for p in run_dir.rglob("*"))

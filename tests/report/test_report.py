@@ -2,28 +2,20 @@
 
 import json
 import re
-import subprocess
-import sys
 from html.parser import HTMLParser
 
 import numpy as np
 import pytest
+from refusals import refused
+from trained import CLASSES, run_of
 
 import jgs
-import jgs.data
-from jgs import InputError
-from jgs.partition.__main__ import main as partition
-from jgs.predict import source
-from jgs.report import figures, judged, page, write_report
+from jgs.report import figures, judged, page, sections, write_report
 from jgs.report.__main__ import main as report
 from jgs.train.__main__ import main as train
 from jgs.train.config import Config
 from jgs.train.flags import parse
-from jgs.train.loop import open_data
 
-NAMES = ("<script>alert(1)</script>", "a & b", '"blue"', "über")
-FLAGS = ["--fanouts", "3", "3", "--hidden", "8", "--batch-size", "30", "--epochs", "3"]
-FLAGS += ["--lr", "0.02", "--no-progress"]
 VOID = {"meta", "link"}
 
 
@@ -63,44 +55,21 @@ class Page(HTMLParser):
         return next(text for text in self.texts["section"] if text.startswith(title))
 
 
-def dataset(folder, kind):
-    """An archive of 400 nodes, and its data set."""
-    options = {"num_nodes": 400, "num_edges": 3000, "num_features": 8, "num_classes": 4}
-    own = jgs.data.load("synthetic", folder, **options)
-    rng, labels = np.random.default_rng(0), {"labels": own.labels, "class_names": NAMES}
-    if kind == "labels":
-        several = np.stack([own.labels == c for c in range(4)], axis=1).astype(np.float32)
-        several[rng.random((400, 4)) < 0.1] = 1
-        labels = {"labels": several}
-    if kind == "numbers":
-        labels = {"labels": (own.labels + rng.random(400)).astype(np.float32)}
-    if kind == "many":
-        labels = {"labels": np.arange(400) % 40}
-    arrays = {name: getattr(own, name) for name in ("train_idx", "val_idx", "test_idx")}
-    arrays |= {name: np.asarray(getattr(own.graph, name)) for name in ("indptr", "indices")}
-    np.savez(folder / "own.npz", features=np.asarray(own.features), **arrays, **labels)
-    return jgs.data.load(str(folder / "own.npz"), folder)
-
-
-@pytest.fixture(scope="module", params=["classes", "parts", "labels", "numbers", "many"])
-def trained(request, tmp_path_factory):
+@pytest.fixture(scope="module", params=["classes", "parts", "labels", "numbers"])
+def reported(request, tmp_path_factory):
     """What the labels are, a run, its data set, and its page."""
-    folder = tmp_path_factory.mktemp(request.param)
-    data = dataset(folder, request.param)
-    run_dir = folder / "run <b>"
-    argv = ["--dataset", str(folder / "own.npz")]
-    if request.param == "parts":
-        parts = ["--partition", str(folder / "parts")]
-        more = ["--parts", "2", "--method", "ldg", "--out", parts[1]]
-        assert partition([*argv, *more]) == 0
-        argv = parts
-    assert train([*argv, "--run-dir", str(run_dir), *FLAGS]) == 0
-    assert report(["--run-dir", str(run_dir), "--no-progress"]) == 0
-    return request.param, run_dir, data, Page((run_dir / "report.html").read_text())
+    run = run_of(tmp_path_factory.getbasetemp(), request.param)
+    assert report(["--run-dir", str(run.folder), "--no-progress"]) == 0
+    text = (run.folder / "report.html").read_text()
+    return request.param, run.folder, run.data, Page(text)
 
 
-def test_the_page_is_one_whole_file_and_always_the_same(trained, tmp_path, capsys):
-    kind, run_dir, _, found = trained
+def of_kinds(*kinds):
+    return pytest.mark.parametrize("reported", kinds, indirect=True)
+
+
+def test_the_page_is_one_whole_file_and_always_the_same(reported, tmp_path, capsys):
+    kind, run_dir, _, found = reported
     text = (run_dir / "report.html").read_bytes()
     assert write_report(run_dir, tmp_path / "a.html")["out"] == str(tmp_path / "a.html")
     assert (tmp_path / "a.html").read_bytes() == text
@@ -115,22 +84,12 @@ def test_the_page_is_one_whole_file_and_always_the_same(trained, tmp_path, capsy
     assert all(found.texts["title"])
     assert found.texts["h1"][0].startswith("run <b>: sage on ")
     if kind in ("classes", "parts"):
-        assert NAMES[0] in [row[0] for row in found.tables["Figures of each class"]]
+        assert CLASSES[0] in [row[0] for row in found.tables["Figures of each class"]]
 
 
-def test_the_data_are_opened_once(trained, tmp_path, monkeypatch):
-    kind, run_dir, *_ = trained
-    place, name = (source, "open_parts") if kind == "parts" else (jgs.data, "load")
-    opened, own = [], getattr(place, name)
-    monkeypatch.setattr(place, name, lambda *a, **o: opened.append(a) or own(*a, **o))
-    monkeypatch.delattr(open_data, "PartedData")  # how training would open them
-    monkeypatch.delattr(open_data, "WholeData")
-    write_report(run_dir, tmp_path / "a.html")
-    assert len(opened) == 1
-
-
-def test_the_command_trains_the_same_run(trained):
-    _, run_dir, _, found = trained
+@of_kinds("classes", "parts")
+def test_the_command_trains_the_same_run(reported):
+    _, run_dir, _, found = reported
     config = jgs.open_run(run_dir).config
     words = page.command_of(config, str(run_dir))
     assert words[:2] == ["jgs", "train"]
@@ -144,8 +103,8 @@ def test_the_command_trains_the_same_run(trained):
     assert Config(**parse(words[2:])).differs_from(other) == {}
 
 
-def test_figures_are_those_of_numpy(trained):
-    kind, run_dir, data, found = trained
+def test_figures_are_those_of_numpy(reported):
+    kind, run_dir, data, found = reported
     run, test = jgs.open_run(run_dir), np.sort(data.test_idx)
     truth, given = data.labels[test], run.predict(test)
     result = json.loads((run_dir / "result.json").read_text())
@@ -201,17 +160,27 @@ def test_figures_are_those_of_numpy(trained):
             said += f": from {np.sum(kinds == given.prediction[row])} of the predicted class"
     assert said in found.section("Examples most wrong")
     assert sum("Neighbourhood of" in title for title in found.texts["title"]) == 6
-    matrix = found.tables.get("Rows are classes, columns predicted classes")
-    assert (matrix is None) == (kind not in ("classes", "parts"))
-    if matrix:
+    if kind in ("classes", "parts"):
+        _, *matrix = found.tables["Rows are classes, columns predicted classes"]
         wanted = np.zeros((4, 4), int)
         np.add.at(wanted, (truth, given.prediction), 1)
-        assert [row[1:] for row in matrix[1:]] == wanted.astype(str).tolist()
-        assert [row[0] for row in matrix[1:]] == list(NAMES)
+        assert [row[1:] for row in matrix] == wanted.astype(str).tolist()
+        assert [row[0] for row in matrix] == list(CLASSES)
 
 
-def test_what_is_sampled_is_said(trained, monkeypatch, tmp_path):
-    _, run_dir, data, _ = trained
+@of_kinds("classes")
+def test_a_matrix_of_many_classes_is_left_out(reported, monkeypatch, tmp_path):
+    monkeypatch.setattr(sections, "_SQUARE", 3)
+    write_report(reported[1], tmp_path / "a.html")
+    found = Page((tmp_path / "a.html").read_text())
+    assert "4 classes are too many for a matrix" in found.section("Mistakes")
+    assert "Rows are classes, columns predicted classes" not in found.tables
+    assert "The most frequent mistakes" in found.tables
+
+
+@of_kinds("labels")
+def test_what_is_sampled_is_said(reported, monkeypatch, tmp_path):
+    _, run_dir, data, _ = reported
     monkeypatch.setattr(judged, "MOST", 50)
     found = write_report(run_dir, tmp_path / "a.html", examples=0, split="val")
     assert (found["nodes"], found["split"]) == (50, "val")
@@ -234,24 +203,18 @@ def test_other_tasks_have_curves(tmp_path, capsys):
     assert "run of --task embed" in found.section("Predictions")
 
 
-def test_a_folder_without_a_run_is_one_line(tmp_path):
-    done = subprocess.run(
-        [sys.executable, "-m", "jgs.report", "--run-dir", str(tmp_path / "none")],
-        capture_output=True,
-        text=True,
-    )
-    assert (done.returncode, done.stdout) == (2, "")
-    assert re.fullmatch("error: .* must be the folder of a run, .*\n", done.stderr)
-
-
-def test_wrong_arguments(tmp_path, trained):
+@of_kinds("classes")
+def test_wrong_arguments(tmp_path, reported, capsys):
+    assert report(["--run-dir", str(tmp_path / "none")]) == 2
+    said, errors = capsys.readouterr()
+    assert said == ""
+    assert re.fullmatch("error: .* must be the folder of a run, .*\n", errors)
     for given, said in (
         ({"split": "tset"}, "split must be one of train, val, test; got 'tset'"),
         ({"examples": -1}, "examples must be at least 0"),
         ({"out": tmp_path / "none" / "a.html"}, "out must name a file"),
     ):
-        with pytest.raises(InputError, match=said):
-            write_report(trained[1], **given)
+        refused(said, write_report, reported[1], **given)
 
 
 def test_figures_at_their_bounds():

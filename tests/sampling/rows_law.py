@@ -1,7 +1,39 @@
-"""The law of rows drawn jointly, computed without drawing, and a test of draws against it."""
+"""Draws against their laws: with fixed keys, so that a right version always passes."""
 
 import jax
 import numpy as np
+from scipy import stats
+
+P_VALUE = 1e-4
+
+
+def assert_as_often(counts, weights, about=""):
+    """Asserts that things were drawn in proportion to their `weights`, by chi-square; one of
+    weight 0 never. Returns the statistic and its degrees of freedom."""
+    counts, weights = np.ravel(counts), np.ravel(np.asarray(weights, np.float64))
+    assert (counts[weights == 0] == 0).all(), (about, counts, weights)
+    some = weights > 0
+    expected = weights[some] / weights.sum() * counts.sum()
+    if some.sum() < 2:
+        return 0.0, 0
+    found = stats.chisquare(counts[some], expected)
+    wrong = f"{about}: p={found.pvalue}, expected {expected}, actual {counts[some]}"
+    assert found.pvalue > P_VALUE, wrong
+    return found.statistic, some.sum() - 1
+
+
+def assert_all_as_often(results):
+    """Asserts that what `assert_as_often` returned for independent draws is likely together."""
+    statistic, freedom = np.sum(results, axis=0)
+    assert freedom > 3
+    assert stats.chi2.sf(statistic, freedom) > P_VALUE
+
+
+def assert_independent(a, b):
+    """Asserts that two rows of small numbers are independent of each other, by chi-square."""
+    table = np.zeros((a.max() + 1, b.max() + 1))
+    np.add.at(table, (a, b), 1)
+    assert stats.chi2_contingency(table).pvalue > P_VALUE, table
 
 
 def inclusion(weight, k):
@@ -31,7 +63,7 @@ def inclusion(weight, k):
 
 def assert_included(draw, expected, draws=20_000):
     """Asserts that `draw(key)`, bool `[N]`, draws each row with the probability `expected`,
-    float `[N]`: a z-test of each row, with a fixed key."""
+    float `[N]`: a z-test of each row."""
     keys = jax.random.split(jax.random.key(7), draws)
     times = np.asarray(jax.jit(lambda keys: jax.vmap(draw)(keys).sum(axis=0))(keys))
     deviation = np.sqrt(draws * expected * (1 - expected).clip(0))

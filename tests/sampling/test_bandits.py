@@ -56,7 +56,7 @@ def test_gcnbs_goes_to_the_probabilities_of_least_variance():
 
     assert bound(best) <= bound(q) < 1.03 * bound(best) < 0.6 * bound(np.full(DEGREE, 0.1))
     late = np.asarray(estimates[1000:], np.float64)
-    mean = np.asarray(x)[np.asarray(graph.indices[:DEGREE])].mean(axis=0)
+    mean = np.asarray(x)[1:].mean(axis=0)
     deviation = late.std(axis=0) / np.sqrt(len(late))
     # Unbiased whatever the weights are.
     assert (np.abs(late.mean(axis=0) - mean) < 5 * deviation).all()
@@ -78,12 +78,9 @@ def test_thanos_goes_to_the_edges_nearest_to_the_mean():
     assert (weights[DEGREE:] == 0).all()
     np.testing.assert_allclose(state.sums[0], np.logaddexp.reduce(weights[:DEGREE]), rtol=1e-4)
     share = np.exp(weights[:DEGREE] - state.sums[0])
-    z = np.asarray(x)[np.asarray(graph.indices[:DEGREE])]
-    # The reward from the mean of all, times n**2.
-    reward = 2 * z @ z.mean(axis=0) - (z**2).sum(axis=1)
-    assert reward[outlier].max() < reward[~outlier].min()
     assert share[outlier].sum() < 1e-3
-    error = ((np.asarray(estimates) - z.mean(axis=0)) ** 2).sum(axis=1)
+    mean = np.asarray(x)[1:].mean(axis=0)
+    error = ((np.asarray(estimates) - mean) ** 2).sum(axis=1)
     assert error[-500:].mean() < 0.3 * error[:50].mean()
 
     again, _ = learned(Thanos((2,), eta=1.0, restart=1500), graph, x, 1500)
@@ -98,17 +95,12 @@ def test_thanos_counts_every_edges_reward_alike():
     graph, _, norms = star()
     k, keys = 3, jax.random.split(jax.random.key(2), 20000)
     sampler = Thanos((k,), eta=0.01)
-    x = (
-        jnp.zeros((DEGREE + 1, DEGREE))
-        .at[graph.indices[:DEGREE], jnp.arange(DEGREE)]
-        .set(norms)
-    )
-    weights = jnp.linspace(-1, 1, DEGREE)
-    state = sampler.init(graph)
-    state = state._replace(
-        edges=state.edges.at[:DEGREE].set(weights),
-        sums=state.sums.at[0].set(jax.nn.logsumexp(weights)),
-    )
+    x = np.zeros((DEGREE + 1, DEGREE), np.float32)
+    x[np.asarray(graph.indices[:DEGREE]), np.arange(DEGREE)] = norms
+    edges, sums = map(np.array, sampler.init(graph)[:2])
+    edges[:DEGREE] = np.linspace(-1, 1, DEGREE)
+    sums[0] = np.logaddexp.reduce(edges[:DEGREE])
+    state = sampler.init(graph)._replace(edges=jnp.asarray(edges), sums=jnp.asarray(sums))
     seeds = jnp.array([0, 0], jnp.int32)  # a repeated seed counts once
     capacity = worst_case(graph, 2, sampler)
 
@@ -126,15 +118,3 @@ def test_thanos_counts_every_edges_reward_alike():
     deviation = found.std(axis=0) / np.sqrt(len(keys))
     assert (np.abs(found.mean(axis=0) - expected) < 5 * deviation).all(), (found, expected)
     assert (5 * deviation < 0.2 * np.abs(expected)).all()
-
-
-def test_more_draws_than_edges_fit_the_bound():
-    graph = Graph.from_edges([0], [1], 3)
-    sampler = GCNBS((4, 3))
-    capacity = worst_case(graph, 3, sampler)
-    seeds = np.array([1, 1, 3], np.int32)  # a repeated seed, and padding
-    state = sampler.init(graph)
-    batch = sampler.sample(jax.random.key(0), graph, state, seeds, capacity)
-    assert not batch.overflow
-    assert int(batch.blocks[1].num_edges) == 8
-    np.testing.assert_array_equal(batch.blocks[1].edge_weight[:8], np.ones(8))

@@ -1,4 +1,8 @@
-"""Invariants 1 and 3: implementation, thread count, order and padding never change a sample."""
+"""Implementation, thread count, `jit`, `shard_map`, and how the inputs are named never change a
+sample. `test_protocol.py` tests that order and padding of the seeds do not."""
+
+import dataclasses
+import functools
 
 import jax
 import numpy as np
@@ -7,16 +11,28 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import jgs
-from jgs.sampling import Capacity, sample_neighbors
+from jgs.sampling import Capacity, Loader, sample_neighbors
 
-KERNELS = ("kernel, 1 thread", "kernel, 2 threads", "kernel, 4 threads")
+KEY = jax.random.key(4)
 MODES = [
     {"replace": replace, "weighted": weighted}
     for replace in (False, True)
     for weighted in (False, True)
 ]
-FANOUTS = [(3, 2), (-1, 1), (70,)]  # 70 is beyond the kernel's scan
+CASES = [(mode, (3, 2)) for mode in MODES]
+CASES += [(mode, fanouts) for mode in MODES[:2] for fanouts in ((-1, 1), (70,))]  # a long scan
 EXTRAS = {"return_edge_ids": True, "return_edge_weights": True}
+
+
+def both(fanouts, capacity=None, **mode):
+    """A program: a sample with local ids of its inputs, and with `relabel_inputs=False`."""
+
+    def program(key, graph, seeds):
+        args = key, graph, seeds, fanouts, capacity
+        draw = functools.partial(sample_neighbors, *args, **mode, **EXTRAS)
+        return draw(), draw(relabel_inputs=False)
+
+    return program
 
 
 def graph_from(num_nodes: int, degrees: list[int], seed: int, num_edges: int) -> jgs.Graph:
@@ -28,9 +44,36 @@ def graph_from(num_nodes: int, degrees: list[int], seed: int, num_edges: int) ->
     return jgs.Graph.from_edges(rng.integers(0, num_nodes, num_edges), dst, num_nodes, weight)
 
 
-@pytest.mark.parametrize("fanouts", FANOUTS, ids=str)
-@pytest.mark.parametrize("mode", MODES, ids=str)
-def test_kernel_is_plain(mode, fanouts, sample_with, same_bits):
+@pytest.fixture
+def assert_direct(same_bits):
+    """Asserts that `direct` is `full`, bit for bit, with its inputs named by node id."""
+
+    def check(direct, full):
+        block, padding, nodes = full.blocks[0], np.int32(full.num_nodes), np.asarray(full.nodes)
+        real = np.arange(block.edge_capacity) < block.num_edges
+        inputs = dataclasses.replace(
+            block,
+            indices=np.where(real, nodes[np.where(real, block.indices, 0)], padding),
+            num_sources=np.where(full.overflow, np.int32(0), padding),
+            source_capacity=full.num_nodes,
+        )
+        targets = np.arange(block.target_capacity)
+        own = np.where(targets < block.num_targets, nodes[targets], padding)
+        blocks, needed = (inputs, *full.blocks[1:]), direct.needed
+        changed = {"nodes": own, "blocks": blocks, "needed": needed, "direct_inputs": True}
+        same_bits(direct, dataclasses.replace(full, **changed))
+        for layer in range(len(blocks)):
+            np.testing.assert_array_equal(direct.target_nodes(layer), full.target_nodes(layer))
+
+    return check
+
+
+@pytest.mark.parametrize(("mode", "fanouts"), CASES, ids=str)
+def test_kernel_is_plain(mode, fanouts, alike, assert_direct):
+    # Room for all neighbours of repeated seeds, so that nothing overflows.
+    capacity = Capacity((1024, 2048)[: len(fanouts)], (1100, 3200)[: len(fanouts)])
+    program = both(fanouts, capacity, **mode)
+
     @settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
     @given(
         degrees=st.lists(st.integers(0, 90), max_size=9),
@@ -38,41 +81,76 @@ def test_kernel_is_plain(mode, fanouts, sample_with, same_bits):
         data=st.data(),
     )
     def check(degrees, seed, data):
-        num_nodes = 20
-        graph = graph_from(num_nodes, degrees, seed, num_edges=120)
-        seeds = data.draw(st.lists(st.integers(0, num_nodes), min_size=6, max_size=6))
-        args = (jax.random.key(seed), graph, np.array(seeds), fanouts)
-        # Room for all neighbours of repeated seeds, so that nothing overflows.
-        capacity = Capacity((1024, 2048)[: len(fanouts)], (1100, 3200)[: len(fanouts)])
-        plain = sample_with("plain", *args, capacity, **mode, **EXTRAS)
-        assert not plain.overflow
-        for name in KERNELS:
-            same_bits(sample_with(name, *args, capacity, **mode, **EXTRAS), plain)
+        graph = graph_from(20, degrees, seed, num_edges=120)
+        seeds = data.draw(st.lists(st.integers(0, 20), min_size=6, max_size=6))
+        args = jax.random.key(seed), graph, np.int32(seeds)
+        full, direct = alike(program, *args, threads=(2,), optimised=mode["weighted"])
+        assert not full.overflow
+        assert_direct(direct, full)
 
     check()
 
 
 @pytest.mark.parametrize("mode", MODES, ids=str)
-@pytest.mark.parametrize(("num_nodes", "num_edges"), [(1, 0), (1, 4), (2, 1)])
-def test_kernel_is_plain_on_tiny_graphs(num_nodes, num_edges, mode, sample_with, same_bits):
-    graph = graph_from(num_nodes, [], 0, num_edges)
-    args = (jax.random.key(0), graph, np.array([0, num_nodes, 0]), (2,))
-    plain = sample_with("plain", *args, **mode, **EXTRAS)
-    same_bits(sample_with("kernel", *args, **mode, **EXTRAS), plain)
+def test_tiny_graphs_and_batches_of_padding(mode, alike, assert_direct):
+    program, keys = both((2, 2), **mode), jax.random.split(KEY, 3)
+    for n, num_edges in ((1, 0), (1, 4), (2, 1)):
+        edges = np.zeros(num_edges, int)
+        graph = jgs.Graph.from_edges(edges, edges, n, np.arange(num_edges))
+        seeds = np.int32([[0, n - 1, n, n], [n, n, n, n], [n, 0, n, n]])
+        full, direct = alike(program, keys, graph, seeds, threads=(0,))
+        for i in range(3):
+            assert_direct(*(jax.tree.map(lambda a, i=i: a[i], of) for of in (direct, full)))
 
 
 @pytest.mark.parametrize("mode", MODES, ids=str)
-def test_kernel_is_plain_at_parallel_sizes(mode, sample_with, same_bits, make_graph):
-    graph = make_graph(20_000, 400_000)
-    seeds = np.random.default_rng(1).permutation(20_000)[:3000]
-    args = (jax.random.key(5), graph, seeds, (4, 6))
-    plain = sample_with("plain", *args, **mode, **EXTRAS)
-    assert plain.blocks[0].num_edges > 40_000  # enough for several chunks and threads
-    for name in KERNELS:
-        same_bits(sample_with(name, *args, **mode, **EXTRAS), plain)
+def test_parallel_sizes(mode, alike, assert_direct, make_graph):
+    seeds = np.random.default_rng(1).permutation(20_000)[:3000].astype(np.int32)
+    args = KEY, make_graph(20_000, 400_000), seeds
+    full, direct = alike(both((4, 6), **mode), *args, threads=(1, 2, 4), optimised=True)
+    assert full.blocks[0].num_edges > 40_000  # enough for several chunks and threads
+    assert_direct(direct, full)
 
 
-@pytest.mark.parametrize("mode", [MODES[0], MODES[1]], ids=str)
+def test_the_last_hops_direct_inputs_need_no_room(alike, assert_direct, make_graph):
+    """What does not fit elsewhere is flagged and empty."""
+    args = KEY, make_graph(300, 4000), np.arange(6, dtype=np.int32)
+
+    def drawn(edges, sources):
+        return alike(both((4, 3), Capacity(edges, sources)), *args)
+
+    few = int(sample_neighbors(*args, (4, 3)).blocks[1].num_sources)
+    (short, direct), (full, _) = (drawn((99, 99), (few, room)) for room in (few, 9999))
+    assert short.overflow
+    assert not direct.overflow
+    assert_direct(direct, full)
+    for sizes in (((99, 5), (99, 99)), ((99, 99), (8, 99))):
+        full, direct = drawn(*sizes)
+        assert direct.overflow
+        assert_direct(direct, full)
+
+
+def test_a_loader_of_direct_inputs(make_graph, assert_direct):
+    graph, seeds = make_graph(300, 4000), np.arange(100)
+
+    def loader(relabel, *sizes):
+        options = {"key": KEY, "capacity": Capacity(*sizes), "relabel_inputs": relabel}
+        return Loader(graph, seeds, 16, (3, 2), **options)
+
+    whole, direct = (loader(relabel, (60, 90), (70, 150)) for relabel in (True, False))
+    # Either loader can resume the other's state.
+    assert whole.state_dict() == direct.state_dict()
+    small = loader(False, (10, 10), (20, 25))  # draws again
+    for full, batch, other in zip(whole, direct, small, strict=True):
+        assert_direct(batch, full)
+        count = int(full.blocks[0].num_edges)
+        np.testing.assert_array_equal(
+            other.blocks[0].indices[:count], batch.blocks[0].indices[:count]
+        )
+    assert small.redraws >= 6
+
+
+@pytest.mark.parametrize("mode", MODES[:2], ids=str)
 def test_jit_changes_nothing(mode, sample_with, same_bits, make_graph):
     args = (jax.random.key(2), make_graph(30, 200), np.array([3, 0, 30, 3, 29, 7]), (2, 1))
     plain = sample_with("plain", *args, **mode, **EXTRAS)
@@ -85,53 +163,18 @@ def test_jit_changes_nothing(mode, sample_with, same_bits, make_graph):
         same_bits(jitted(*args[:3]), plain)
 
 
-@pytest.mark.parametrize("name", ["plain", "kernel"])
-def test_raw_and_typed_keys_agree(name, sample_with, same_bits, make_graph):
-    args = (make_graph(30, 200), np.arange(6), (3, 2))
-    typed = sample_with(name, jax.random.key(11), *args)
-    same_bits(typed, sample_with(name, jax.random.PRNGKey(11), *args))
-
-
-@pytest.mark.parametrize("mode", MODES, ids=str)
-def test_order_and_padding_change_no_draw(mode, neighbors_of, make_graph):
-    graph, key, fanouts = make_graph(300, 4000), jax.random.key(3), (4, 3)
-    rng = np.random.default_rng(0)
-    seeds = rng.permutation(300)[:20]
-    alone = neighbors_of(sample_neighbors(key, graph, seeds, fanouts, **mode))
-    shuffled = np.full(64, 300)
-    shuffled[rng.permutation(64)[:20]] = rng.permutation(seeds)  # padding anywhere
-    roomy = Capacity((2000, 3000), (2500, 5000))
-    again = neighbors_of(sample_neighbors(key, graph, shuffled, fanouts, roomy, **mode))
-    for rows, other in zip(alone, again, strict=True):
-        other.pop(300, None)  # the padding's empty row
-        assert rows == other
-
-
-@pytest.mark.parametrize("name", ["plain", "kernel"])
-def test_vmap_over_batches(name, sample_with, same_bits, make_graph):
-    graph = make_graph(300, 4000)
-    keys = jax.random.split(jax.random.key(0), 3)
-    seeds = np.random.default_rng(0).integers(0, 300, (3, 8)).astype(np.int32)
-    many = jax.vmap(lambda k, s: sample_with(name, k, graph, s, (3, 2)))(keys, seeds)
-    for i in range(3):
-        one = sample_with(name, keys[i], graph, seeds[i], (3, 2))
-        same_bits(jax.tree.map(lambda x, i=i: x[i], many), one)
-
-
 def test_the_sample_of_a_key_is_fixed_for_ever(sample_with):
     """A change of these values changes every published run, so it needs a new major version."""
     graph = jgs.Graph.from_edges(np.arange(20) * 7 % 10, np.arange(20) % 4, 10)
     batch = sample_with("plain", jax.random.key(2026), graph, np.array([0, 1, 2, 3]), (2, 2))
-    assert np.asarray(batch.blocks[-1].indices).tolist() == GOLDEN_INDICES
-    assert np.asarray(batch.nodes)[: int(batch.blocks[0].num_sources)].tolist() == GOLDEN_NODES
+    assert np.asarray(batch.blocks[-1].indices).tolist() == [4, 0, 3, 5, 0, 2, 6, 5]
+    nodes = np.asarray(batch.nodes)[: int(batch.blocks[0].num_sources)]
+    assert nodes.tolist() == [0, 1, 2, 3, 8, 5, 7, 4]
 
 
-GOLDEN_INDICES = [4, 0, 3, 5, 0, 2, 6, 5]
-GOLDEN_NODES = [0, 1, 2, 3, 8, 5, 7, 4]
-
-
-@pytest.mark.parametrize("mode", MODES, ids=str)
-@pytest.mark.parametrize("implementation", ["plain", "kernel"])
+@pytest.mark.parametrize(
+    ("implementation", "mode"), [("plain", MODES[0]), ("kernel", MODES[3])], ids=str
+)
 def test_shard_map_changes_nothing(sample_with, make_graph, same_bits, implementation, mode):
     graph, seeds = make_graph(50, 400), np.arange(8, dtype=np.int32)
     keys = jax.random.split(jax.random.key(0), 2)

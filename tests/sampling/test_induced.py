@@ -9,9 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jgs import Graph, InputError, kernels
+from jgs import Graph, InputError
 from jgs.ops import aggregate
-from jgs.sampling import Loader, SubgraphSampler, induced_subgraph, subgraphs
+from jgs.sampling import SubgraphSampler, induced_subgraph, subgraphs
 from jgs.sampling.edges.induced import induced_block, induced_blocks, rows_sorted
 from jgs.sampling.edges.random import node_bits
 
@@ -58,63 +58,38 @@ def test_the_edges_among_nodes(graph):
             assert (np.asarray(block.edge_id)[count:] == E).all()
 
 
-@pytest.mark.parametrize(
-    ("nodes", "match"), [([1, 1], "distinct"), ([N], "node ids"), ([], "not empty")]
-)
-def test_wrong_nodes(graph, nodes, match):
-    with pytest.raises(InputError, match=match):
-        induced_subgraph(graph, nodes)
-
-
-def test_nodes_that_are_not_known(graph):
+def test_wrong_nodes_and_no_edges(graph):
+    for nodes, says in (([1, 1], "distinct"), ([N], "node ids"), ([], "not empty")):
+        with pytest.raises(InputError, match=says):
+            induced_subgraph(graph, nodes)
     with pytest.raises(InputError, match="must be known"):
         jax.jit(lambda nodes: induced_subgraph(graph, nodes))(jnp.arange(3))
+    none = induced_subgraph(Graph.from_edges([], [], 3), [2, 0])
+    assert int(none.num_edges) == 0 < int(none.num_targets)
 
 
-def test_graphs_without_edges():
-    block = induced_subgraph(Graph.from_edges([], [], 3), [2, 0])
-    assert int(block.num_edges) == 0 < int(block.num_targets)
-
-
-@pytest.mark.skipif(not kernels.available(), reason="no kernels")
-def test_plain_and_kernel_are_equal(graph, same_bits, implemented):
+@pytest.mark.parametrize(("is_sorted", "room"), [(False, 4096), (True, 4096), (False, 20)])
+def test_plain_and_kernel_are_equal(graph, is_sorted, room, alike):
     """Several groups in one call, with repeated nodes and padding, and a block that overflows.
     Some rows are read whole, others are searched."""
-    rng = np.random.default_rng(2)
+    graph, rng = graph.sorted() if is_sorted else graph, np.random.default_rng(2)
     nodes = rng.integers(0, N + 1, (3, 50)).astype(np.int32)
     nodes[:, 1::9] = 0  # a long row
     groups = np.array([[0, 0, 30, 50], [3, 7, 7, 12], [0, 1, 2, 3]], np.int32)
     counts = np.array([50, 0, 12], np.int32)
-    for one, room in ((graph, 4096), (graph.sorted(), 4096), (graph, 20)):
-        options = {
-            "edge_ids": True,
-            "edge_weight": one.edge_weight,
-            "is_sorted": rows_sorted(one),
-        }
+    options = {"edge_weight": graph.edge_weight, "is_sorted": rows_sorted(graph)}
 
-        def single(one, nodes, groups, options, room=room):
-            options = {"max_edges": room, **options, "edge_ids": True}
-            with jax.enable_x64(True):
-                return induced_block(one, nodes, groups, **options)
+    def program(graph, nodes, groups, counts, options):
+        def one(nodes, groups):
+            return induced_block(graph, nodes, groups, max_edges=room, edge_ids=True, **options)
 
-        def several(one, nodes, groups, options, single=single):
-            return jax.vmap(lambda n, g: single(one, n, g, options))(nodes, groups)
+        by_row = {"by_row": True, "edge_ids": False, "max_edges": room, **options}
+        with jax.enable_x64(True):
+            separate = induced_blocks(graph, nodes, counts, **by_row)
+            return jax.vmap(one)(nodes, groups), separate
 
-        def separate(one, nodes, counts, options, room=room):
-            options = {"max_edges": room, "by_row": True, **options, "edge_ids": False}
-            with jax.enable_x64(True):
-                return induced_blocks(one, nodes, counts, **options)
-
-        implemented(False)
-        plain = jax.jit(several)(one, nodes, groups, options)
-        parts = jax.jit(separate)(one, nodes, counts, options)
-        assert len(set(np.asarray(plain[1]).tolist())) > 1
-        for threads in (1, 2, 4):
-            implemented(True, threads)
-            same_bits(jax.jit(several)(one, nodes, groups, options), plain)
-        same_bits(jax.jit(separate)(one, nodes, counts, options), parts)
-        first = jax.tree.map(lambda a: a[0], plain)
-        same_bits(jax.jit(single)(one, nodes[0], groups[0], options), first)
+    found, _ = alike(program, graph, nodes, groups, counts, options, threads=(2, 4))
+    assert len(set(found[1].tolist())) > 1
 
 
 @dataclass(frozen=True)
@@ -136,20 +111,9 @@ class Some(SubgraphSampler):
         return shape.num_nodes
 
 
-def test_the_seeds_of_a_subgraph(graph):
-    """The subgraph's seeds are its nodes that are among the given seeds, in any order."""
-    sampler, key = Some(), jax.random.key(5)
-    draw = jax.jit(partial(sampler.sample, capacity=None))
-    state = sampler.init(graph)
-    some = np.random.default_rng(3).permutation(N)[:80]
-    batch = draw(key, graph, state, np.r_[some, N, N])
-    nodes, seeds = np.asarray(batch.nodes), np.asarray(batch.seeds)
-    real = nodes[: int(batch.block(7).num_targets)]
-    assert (np.diff(real) > 0).all()
-    np.testing.assert_array_equal(seeds, np.where(np.isin(nodes, some), nodes, N))
-    again = draw(key, graph, state, np.r_[np.sort(some)[::-1], N, some[0]])
-    np.testing.assert_array_equal(again.seeds, seeds)
-    bad = draw(key, graph, state, jnp.full(82, -1))
+def test_bad_seeds_empty_a_subgraph(graph):
+    draw = jax.jit(partial(Some().sample, capacity=None))
+    bad = draw(jax.random.key(5), graph, Some().init(graph), jnp.full(82, -1))
     assert bad.overflow
     assert int(bad.needed.max()) == -1
 
@@ -212,28 +176,3 @@ def test_coefficients_are_kept_for_the_same_sampler_and_graph(graph, tmp_path, s
     assert recalled(sampler, graph.sorted()).coefficients is None
     (folder / "nodes.npy").write_bytes(b"")
     assert recalled(sampler, graph).coefficients is None
-
-
-@pytest.mark.parametrize("error", [1e-9, -1, "x", 2.0, True, False])
-def test_wrong_norm_errors(error):
-    with pytest.raises(InputError, match="norm_error"):
-        Some(norm_error=error)
-
-
-def test_a_loader_hands_subgraphs_out_in_order(graph, same_bits):
-    """The order holds however many subgraphs a call draws. The batch size sets how many an
-    epoch has."""
-    seeds, found = np.arange(0, N, 2), []
-    for at_once, prefetch in ((1, 0), (2, 2), (3, 5), (None, 4)):
-        options = {"key": jax.random.key(1), "super_batch": at_once, "prefetch": prefetch}
-        with Loader(graph, seeds, 15, Some(), **options) as loader:
-            assert len(loader) == 7
-            found.append(list(loader))
-            state = loader.state_dict()
-            assert loader.super_batch >= 2 or at_once == 1
-    for other in found[1:]:
-        same_bits(found[0], other)
-    assert len({int(batch.blocks[0].num_edges) for batch in found[0]}) > 1
-    loader = Loader(graph, seeds, 15, Some(), key=jax.random.key(1))
-    loader.load_state_dict({**state, "epoch": 0, "step": 4})
-    same_bits(list(loader), found[0][4:])

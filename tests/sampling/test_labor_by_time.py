@@ -1,11 +1,6 @@
-"""`Labor` under cutoffs: within each cutoff it is LABOR on the graph of the eligible edges.
+"""`Labor` under cutoffs: within each cutoff it is LABOR on the graph of the eligible edges."""
 
-These tests fail where a tie is let in, where two cutoffs share a number or an importance, and
-where the kernel is not plain JAX.
-"""
-
-import dataclasses
-import functools
+from dataclasses import replace
 
 import jax
 import jax.numpy as jnp
@@ -13,9 +8,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from test_causal import B, E, N, edges, graph_of, holes, padded, seeds
-from test_labor import KERNELS, PLAIN, assert_binomial, needs_kernels, sample_by
 
-from jgs import Graph, InputError, kernels
+from jgs import Graph, InputError
 from jgs.sampling import Capacity, Labor, Seeds, worst_case
 from jgs.sampling.algorithms.nodewise.labor_plain import NumberKeys
 
@@ -33,43 +27,32 @@ SAMPLERS = [
 
 
 def full(sampler):
-    return dataclasses.replace(
-        sampler, edge_ids=True, edge_weights=True, unbiased=sampler.importance == 0
-    )
-
-
-@functools.cache
-def drawn_by(threads, sampler):
-    """The sampler as a program that draws with so many threads; 0: plain JAX."""
-    implementation = KERNELS[threads] if threads else PLAIN
-    return functools.partial(sample_by, implementation, sampler)
+    return replace(sampler, edge_ids=True, edge_weights=True, unbiased=sampler.importance == 0)
 
 
 @pytest.mark.parametrize("sampler", SAMPLERS, ids=repr)
-def test_no_edge_at_or_after_its_cutoff(sampler, same_bits):
+def test_no_edge_at_or_after_its_cutoff(sampler, alike):
     """Random multigraphs with ties, equal and negative times, excluded edges and padding: a
     target has the eligible neighbours whose number is below its limit, in exact integers, or
     with importances some of them. Kernel and plain are one."""
-    sampler, implementations = full(sampler), KERNELS if kernels.available() else ()
+    sampler = full(sampler)
     words = np.arange(3, 5, dtype=np.uint32)
     if sampler.period > 1:
         words = np.arange(1, 6, dtype=np.uint32) << 28
+
+    def draw(words, graph, seeds):
+        return sampler.sample(words, graph, (), seeds, ROOM)
 
     @settings(max_examples=20, deadline=None, derandomize=True)
     @given(edges, seeds, holes)
     def run(edges, seeds, holes):
         graph, (nodes, cutoffs) = graph_of(edges, sampler.by_relation), zip(*seeds, strict=True)
         of = Seeds(np.array(nodes, np.int32), np.array(cutoffs), padded(holes))
-        batch = drawn_by(0, sampler)(jnp.asarray(words), graph, (), of, ROOM)
-        for threads in implementations:
-            found = drawn_by(threads, sampler)(jnp.asarray(words), graph, (), of, ROOM)
-            same_bits(found, batch)
+        batch = alike(draw, words, graph, of, threads=(2,))
         assert_eligible(graph, batch, holes, sampler, words)
         real = np.array(nodes) < N
-        np.testing.assert_array_equal(np.asarray(batch.nodes)[:B][real], np.array(nodes)[real])
-        np.testing.assert_array_equal(
-            np.asarray(batch.cutoff)[:B][real], np.array(cutoffs)[real]
-        )
+        np.testing.assert_array_equal(batch.nodes[:B][real], np.array(nodes)[real])
+        np.testing.assert_array_equal(batch.cutoff[:B][real], np.array(cutoffs)[real])
 
     run()
 
@@ -86,8 +69,7 @@ def assert_eligible(graph, batch, excluded, sampler, words):
     assert not batch.overflow
     times, sources = np.asarray(graph.edge_time), np.asarray(graph.indices)
     rows = np.repeat(np.arange(N), np.diff(graph.indptr))
-    nodes, cutoff = np.asarray(batch.nodes), np.asarray(batch.cutoff)
-    known = {}
+    nodes, cutoff, known = batch.nodes, batch.cutoff, {}
     for layer, block in enumerate(batch.blocks):
         hop = 0 if sampler.layer_dependency else len(batch.blocks) - 1 - layer
         fanout = sampler.fanouts[len(batch.blocks) - 1 - layer]
@@ -95,7 +77,7 @@ def assert_eligible(graph, batch, excluded, sampler, words):
             if nodes[t] == N:
                 continue
             at = slice(int(block.indptr[t]), int(block.indptr[t + 1]))
-            mine, source = np.asarray(block.edge_id)[at], np.asarray(block.indices)[at]
+            mine, source = block.edge_id[at], block.indices[at]
             np.testing.assert_array_equal(sources[mine], nodes[source])
             np.testing.assert_array_equal(cutoff[source], cutoff[t])
             may = (rows == nodes[t]) & (times < cutoff[t])
@@ -125,18 +107,14 @@ def assert_eligible(graph, batch, excluded, sampler, words):
             assert mine.tolist() == want
 
 
-@pytest.mark.parametrize("importance", [0, 1, -1])
-@pytest.mark.parametrize("period", [1, 3])
+@pytest.mark.parametrize(("importance", "period"), [(0, 3), (1, 1), (-1, 3)])
 def test_within_a_cutoff_it_is_labor_on_the_eligible_graph(importance, period):
     """Under the cutoff 0 and the key `k` it has the bits of `fold_in(k, 0)` on the graph of the
-    edges before 0. Rows of many cutoffs are those of batches of one. Both hold for edges and
-    weights, and fail where importances of one cutoff reach another."""
+    edges before 0, and so the laws of `test_labor.py`. Rows of many cutoffs are those of
+    batches of one. Both hold for edges and weights, and fail where importances of one cutoff
+    reach another."""
     rng, num_nodes = np.random.default_rng(1), 80
-    src, dst, time = (
-        rng.integers(0, 20, 1500),
-        rng.integers(0, 80, 1500),
-        rng.integers(-4, 4, 1500),
-    )
+    src, dst, time = (rng.integers(*of, 1500) for of in ((0, 20), (0, 80), (-4, 4)))
     whole = Graph.from_edges(src, dst, num_nodes, edge_time=time)
     past = np.flatnonzero(np.asarray(whole.edge_time) < 0)
     into = np.repeat(np.arange(num_nodes), np.diff(whole.indptr))[past]
@@ -172,13 +150,12 @@ def test_within_a_cutoff_it_is_labor_on_the_eligible_graph(importance, period):
     assert mixed[:30] != timed[:30] or importance == 0
 
 
-@needs_kernels
 @pytest.mark.parametrize(
     "sampler",
     [Labor((5, 3)), Labor((4, 3), 1, period=5, window=400), Labor((6,), -1)],
     ids=repr,
 )
-def test_kernel_is_plain_with_rows_of_hundreds(sampler, same_bits, make_graph):
+def test_kernel_is_plain_with_rows_of_hundreds(sampler, alike, make_graph):
     """Rows of many chunks of candidates. Seeds share cutoffs, and some cutoffs are extreme."""
     made, rng = make_graph(900, 20_000), np.random.default_rng(2)
     time = np.sort(rng.integers(-500, 500, 20_000))
@@ -189,55 +166,24 @@ def test_kernel_is_plain_with_rows_of_hundreds(sampler, same_bits, make_graph):
     cutoffs[0], cutoffs[1] = MOST, LEAST
     sampler = full(sampler)
     words = np.arange(2 if sampler.period == 1 else 5, dtype=np.uint32) << 29
-    args = (jnp.asarray(words), graph, (), Seeds(seeds, cutoffs))
     room = Capacity((8000, 20_000)[: sampler.num_hops], (2400, 3600)[: sampler.num_hops])
-    plain = sample_by(PLAIN, sampler, *args, room)
-    assert not plain.overflow
-    for implementation in KERNELS.values():
-        same_bits(sample_by(implementation, sampler, *args, room), plain)
+
+    def draw(words, graph, seeds):
+        return sampler.sample(words, graph, (), seeds, room)
+
+    assert not alike(draw, words, graph, Seeds(seeds, cutoffs), optimised=True).overflow
 
 
-@pytest.mark.parametrize("importance", [0, 1])
-def test_inclusion_probabilities_under_a_cutoff(importance):
-    """A hub has 40 of 400 edges before its cutoff, some with ties: each is drawn with
-    probability `k / 40`, and others never. Targets of one cutoff share their neighbours, and
-    those of another are independent of them."""
-    time = np.repeat(np.arange(200), 2)
-    src = np.random.default_rng(0).permutation(400)
-    targets = 400 + np.arange(3)
-    graph = Graph.from_edges(
-        np.tile(src, 3), np.repeat(targets, 400), 403, edge_time=np.tile(time, 3)
-    )
-    sampler, num = Labor((4,), importance, edge_ids=True), 4000
-    of = Seeds(np.tile(targets.astype(np.int32), (num, 1)), np.tile([20, 20, 21], (num, 1)))
-    keys = jax.random.split(jax.random.key(0), num)
-    block = sampler.sample(keys, graph, (), of, Capacity((200,), (200,))).blocks[0]
-    taken = np.zeros((num, 3, 401), bool)
-    for i in range(3):
-        begin, end = (np.asarray(block.indptr)[:, i + j, None] for j in (0, 1))
-        slot = np.arange(block.edge_capacity)
-        ids = np.where((slot >= begin) & (slot < end), np.asarray(block.edge_id), 1 << 40)
-        np.put_along_axis(taken[:, i], np.clip(ids - 400 * i, 0, 400), True, axis=1)
-    taken = taken[:, :, :400]
-    assert not taken[:, :2, 40:].any()
-    assert not taken[:, 2, 42:].any()
-    assert (taken[:, 0] == taken[:, 1]).all()
-    assert_binomial(taken[:, 0, :40].sum(0), num, 4 / 40)
-    assert_binomial(taken[:, 2, :42].sum(0), num, 4 / 42)
-    both = (taken[:, 0, :40] & taken[:, 2, :40]).sum(0)
-    assert_binomial(both, num, 4 / 40 * 4 / 42)
+def test_each_cutoff_has_numbers_of_its_own():
+    cutoffs = [LEAST, -(2**32), -1, 0, 1, 2**32, 2**32 + 1, MOST]
+    numbers = [numbers_of(np.arange(2, dtype=np.uint32), 0, cutoff) for cutoff in cutoffs]
+    assert np.unique(numbers).size == N * len(cutoffs)
 
 
 def test_what_is_refused_and_shown():
-    assert repr(Labor((2,))) == repr(Labor((2,), window=None))
     assert "window=3" in repr(Labor((2,), window=3))
     graph = graph_of([(0, 1, 2)] * E, False)
     timed = Seeds(np.array([1], np.int32), np.array([3]))
-    with pytest.raises(InputError, match="counted from the cutoffs of the seeds"):
-        Labor((2,), window=3).sample(jax.random.key(0), graph, (), timed.nodes, None)
-    for window in (0, 1.5, True):
-        with pytest.raises(InputError, match="the window must be an int of at least 1"):
-            Labor((2,), window=window)
     with pytest.raises(InputError, match="sorted by time"):
         Labor((2,)).sample(jax.random.key(0), graph_of([(0, 1, 2)] * E, True), (), timed, None)
     batch = Labor((-1,), edges=("elapsed",)).sample(jax.random.key(0), graph, (), timed, None)

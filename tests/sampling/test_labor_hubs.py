@@ -6,9 +6,7 @@ import numpy as np
 import pytest
 
 from jgs import Graph, InputError, kernels
-from jgs.dist.batches.source import HybridSampler
-from jgs.dist.communicators.mesh import Mesh
-from jgs.sampling import Capacity, Labor, Loader
+from jgs.sampling import Capacity, Labor
 from jgs.sampling.algorithms.nodewise import labor_kernel
 
 pytestmark = pytest.mark.skipif(not kernels.available(), reason="no compiled kernels")
@@ -33,21 +31,11 @@ def hub_rows(graph):
     return [slice(*indptr[[hub, hub + 1]]) for hub in IDS]
 
 
-def test_the_index_has_the_edges_of_hubs_by_source(graph):
-    hubs = Labor((3,)).init(graph)
-    assert [a.dtype for a in hubs] == [jnp.int32] * 3
-    assert np.asarray(hubs.nodes).tolist() == IDS.tolist()
-    sources = np.concatenate([np.asarray(graph.indices)[row] for row in hub_rows(graph)])
-    edges, indptr = np.asarray(hubs.edges), np.asarray(hubs.indptr)
-    assert sorted(edges.tolist()) == list(range(len(sources)))
-    assert sources[edges].tolist() == np.repeat(np.arange(N), np.diff(indptr)).tolist()
-    assert Labor((3,), importance=1).init(graph) == ()  # which draws otherwise
-
-
 def test_there_is_none_where_it_saves_nothing(graph, monkeypatch):
     monkeypatch.setattr(labor_kernel, "LEAST_DEGREE", DEGREE + 7 * (HUBS - 1))
     assert Labor((3,)).init(Graph(graph.indptr, graph.indices)) == ()  # 1,633 edges
     monkeypatch.setattr(labor_kernel, "LEAST_DEGREE", 1)
+    assert Labor((3,), importance=1).init(graph) == ()  # which draws otherwise
     hubs = Labor((3,)).init(Graph(graph.indptr, graph.indices))
     assert graph.num_edges // 4 - 1700 < len(hubs.edges) <= graph.num_edges // 4
     assert {*IDS.tolist()} < {*np.asarray(hubs.nodes).tolist()}  # the largest
@@ -74,24 +62,21 @@ def test_it_changes_no_draw(graph, period, same_bits, implemented):
     implemented(False)
     plain = sampler.sample(*arguments, (), seeds, capacity)
     assert not np.asarray(plain.overflow).any()
-    hubs = labor_kernel.HubEdges(*map(jnp.asarray, made(graph)))
+    hubs = labor_kernel.HubEdges(*map(jnp.asarray, index_of(graph)))
     same_bits(sampler.sample(*arguments, hubs, seeds, capacity), plain)  # which ignores it
-    for threads in (1, 2, 4):
+    for threads, states in ((1, ((), hubs)), (4, (hubs,))):
         implemented(True, threads)
         same_bits(jax.tree.leaves(sampler.init(graph)), jax.tree.leaves(hubs))
         draw = jax.jit(sampler.sample, static_argnums=4)
-        with kernels.this_host_only():
-            for state in ((), hubs)[threads > 1 :]:
-                same_bits(draw(*arguments, state, seeds, capacity), plain)
-            one = draw(arguments[0][1], graph, hubs, seeds[1], capacity)
-            same_bits(one, jax.tree.map(lambda a: a[1], plain))
-    with kernels.this_host_only():
-        each = sampler.sample_separately(*arguments, hubs, seeds, capacity)
-    for i, batch in enumerate(each):
-        same_bits(batch, jax.tree.map(lambda a, i=i: a[i], plain))
+        for state in states:
+            same_bits(draw(*arguments, state, seeds, capacity), plain)
+        one = draw(arguments[0][1], graph, hubs, seeds[1], capacity)
+        same_bits(one, jax.tree.map(lambda a: a[1], plain))
+    each = sampler.sample_separately(*arguments, hubs, seeds, capacity)
+    same_bits(each, [jax.tree.map(lambda a, i=i: a[i], plain) for i in range(3)])
 
 
-def made(graph):
+def index_of(graph):
     """The arrays of the index, sorted by NumPy."""
     sources = np.concatenate([np.asarray(graph.indices)[row] for row in hub_rows(graph)])
     indptr = np.append(0, np.cumsum(np.bincount(sources, minlength=N)))
@@ -110,42 +95,17 @@ def test_a_wrong_one_is_noticed(graph):
 
     with pytest.raises(InputError, match="what init returned for this graph"):
         sampler.sample(key, graph, hubs._replace(indptr=hubs.indptr[1:]), seeds, None)
-    for wrong in (
-        {"nodes": hubs.nodes[:-1]},
-        {"nodes": hubs.nodes + 1},
-        {"nodes": hubs.nodes.at[0].set(N)},
-        {"edges": hubs.edges[:-1]},
+    other, invalid = r"must be what Labor\.init returned", "arrays must be valid"
+    for name, wrong, says in (
+        ("nodes", hubs.nodes[:-1], other),
+        ("nodes", hubs.nodes + 1, other),
+        ("nodes", hubs.nodes.at[0].set(N), other),
+        ("edges", hubs.edges[:-1], other),
+        ("edges", jnp.full_like(hubs.edges, -1), invalid),
+        ("edges", jnp.full_like(hubs.edges, 2**31 - 1), invalid),
+        ("indptr", hubs.indptr - 2**20, invalid),
+        ("indptr", hubs.indptr * 2, invalid),
     ):
-        with pytest.raises(Exception, match=r"must be what Labor\.init returned"):
-            drawn(hubs._replace(**wrong))
-    for wrong in (
-        {"edges": jnp.full_like(hubs.edges, -1)},
-        {"edges": jnp.full_like(hubs.edges, 2**31 - 1)},
-        {"indptr": hubs.indptr - 2**20},
-        {"indptr": hubs.indptr * 2},
-    ):
-        with pytest.raises(Exception, match="arrays must be valid"):
-            drawn(hubs._replace(**wrong))
+        with pytest.raises(Exception, match=says):
+            drawn(hubs._replace(**{name: wrong}))
     assert (drawn(hubs) != drawn(hubs._replace(edges=hubs.edges // 2))).any()
-
-
-def test_ranks_draw_by_it(graph, same_bits):
-    """Each of two ranks draws the batch of its seeds, as a machine alone does without it."""
-    comm, sampler, key_data = Mesh(jax.devices()[:2]), Labor((12, 9)), np.uint32([5, 6])
-    seeds = np.resize(IDS, (2, 40)).astype(np.int32)
-    hybrid = HybridSampler(comm, graph, 40, sampler)
-    assert isinstance(hybrid.state, labor_kernel.HubEdges)
-    for batch, own in zip(
-        comm.local(hybrid(key_data, comm.own(list(seeds)))), seeds, strict=True
-    ):
-        alone = sampler.sample(jnp.asarray(key_data), graph, (), own, hybrid._worst)
-        same_bits(jax.tree.map(np.asarray, batch), jax.tree.map(np.asarray, alone))
-
-
-def test_a_loader_draws_by_it(graph, same_bits):
-    seeds = np.arange(N)
-    with_index = Loader(graph, seeds, 500, Labor((5, 5)), key=jax.random.key(1))
-    sampler = Labor((5, 5))
-    without = Loader(graph, seeds, 500, sampler, key=jax.random.key(1), states={sampler: ()})
-    for a, b in zip(with_index, without, strict=True):
-        same_bits(a, b)

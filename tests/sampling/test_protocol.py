@@ -10,7 +10,6 @@ import pkgutil
 from collections import Counter
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 from every_sampler import (
@@ -18,6 +17,8 @@ from every_sampler import (
     EVERY,
     HOLES,
     KEY,
+    OWN,
+    ROUNDED,
     SEEDS,
     SLOTS,
     B,
@@ -32,28 +33,22 @@ from every_sampler import (
     state_of,
     typed,
 )
+from test_walk_protocol import CASES as WALKS
 
 from jgs import Graph, InputError, kernels
 from jgs.dist.batches.source import HybridSampler
 from jgs.dist.communicators.mesh import Mesh
-from jgs.sampling import (
-    Capacity,
-    Feedback,
-    Ladies,
-    Loader,
-    Sampler,
-    algorithms,
-    plan_capacity,
-    worst_case,
-)
+from jgs.sampling import Capacity, Feedback, Loader, Sampler, algorithms, worst_case
 from jgs.sampling.algorithms.walks.visits import VisitSampler
 from jgs.sampling.base import Adaptive, update_of
-from jgs.sampling.matrix import MatrixSampler
 from jgs.sampling.seeds import Seeds
-from jgs.tables import SAMPLERS
+from jgs.tables import SAMPLERS, WALKERS
 
-KERNELS = kernels.available()
+KERNELS, ALL = kernels.available(), CASES | WALKS
 each = pytest.mark.parametrize(("sampler", "other"), EVERY, ids=repr)
+# `test_eligible.py`, `test_labor_by_time.py` and `test_ladies_by_type.py` compare the others.
+EXACT = [case for case in EVERY if case[0] not in ROUNDED]
+each_of_its_own = pytest.mark.parametrize(("sampler", "other"), OWN, ids=repr)
 
 
 @pytest.fixture
@@ -68,30 +63,23 @@ def check_seeds(sampler, batch, given):
     np.testing.assert_array_equal(batch.seeds, given)
 
 
-def test_every_sampler_is_in_the_tables():
+def test_every_sampler_and_walker_is_in_the_tables():
     prefix = f"{algorithms.__name__}."
-    names = [m.name for m in pkgutil.walk_packages(algorithms.__path__, prefix)]
-    found = set()
-    for name in names:
-        module = importlib.import_module(name)
-        for value in vars(module).values():
-            if (
-                inspect.isclass(value)
-                and hasattr(value, "bound")
-                and value.__module__ == module.__name__
-            ):
-                found.add(value)
-    assert found == {*SAMPLERS.values(), VisitSampler}  # the base of PinSage and HetGNN
-    assert set(CASES) == set(SAMPLERS)
-    for name, cases in CASES.items():
-        assert all(type(one) is SAMPLERS[name] for pair in cases for one in pair)
+    found = {
+        value
+        for name in (m.name for m in pkgutil.walk_packages(algorithms.__path__, prefix))
+        for value in vars(importlib.import_module(name)).values()
+        if inspect.isclass(value) and value.__module__ == name and hasattr(value, "sample")
+    }
+    # `VisitSampler` is the base of PinSage and HetGNN.
+    assert found == {*SAMPLERS.values(), *WALKERS.values(), VisitSampler}
+    tried = {name: {type(one) for pair in pairs for one in pair} for name, pairs in ALL.items()}
+    assert tried == {name: {kind} for name, kind in {**SAMPLERS, **WALKERS}.items()}
 
 
 @each
 def test_the_parts_of_the_contract(sampler, other, graph):
     assert isinstance(sampler, Sampler)
-    assert isinstance(sampler.by_node, bool)
-    assert dataclasses.is_dataclass(sampler)
     with pytest.raises(dataclasses.FrozenInstanceError):
         setattr(sampler, dataclasses.fields(sampler)[0].name, None)
     assert hash(sampler) == hash(dataclasses.replace(sampler))
@@ -135,26 +123,21 @@ def check_weighted_neighbors(graph, block, target, neighbor):
 @each
 def test_a_batch_is_a_part_of_the_graph(sampler, other, graph):
     seeds = np.array([*SEEDS[:4], N, *SEEDS[4:], N], np.int32)  # padding, also in the middle
-    seeds = seeds_for(sampler, seeds)
-    key = jax.random.key_data(KEY)  # the key as its key_data; the capacity is the bound
-    with kernels.this_host_only():
-        batch = program_of(sampler)[0](key, graph, state_of(sampler, graph), seeds, None)
-    nodes, num_edges = np.asarray(batch.nodes), graph.num_edges
+    batch, seeds = draw(sampler, graph, seeds), seeds_for(sampler, padded(seeds))
     indptr, indices = np.asarray(graph.indptr), np.asarray(graph.indices)
     assert not batch.overflow
     # A block has one entry or several. The last one is what the block itself needed.
     entries = batch.needed.shape[1] // len(batch.blocks)
     assert batch.needed.shape == (2, entries * len(batch.blocks))
     check_seeds(sampler, batch, seeds)
-    seeds = np.asarray(batch.seeds)
+    nodes, seeds = batch.nodes, batch.seeds
     rows = np.arange(seeds.size) if batch.seed_rows is None else np.asarray(batch.seed_rows)
     here = seeds < N
     np.testing.assert_array_equal(batch.seed_mask, here if here.ndim == 1 else here.all(1))
     np.testing.assert_array_equal(nodes[rows[here]], seeds[here])
     capacity = nodes.size
-    for block, need in zip(batch.blocks, np.asarray(batch.needed).T[::-entries], strict=True):
-        ptr, local = np.asarray(block.indptr), np.asarray(block.indices)
-        count = int(block.num_edges)
+    for block, need in zip(batch.blocks, batch.needed.T[::-entries], strict=True):
+        ptr, local, count = block.indptr, block.indices, int(block.num_edges)
         num_targets, num_sources = int(block.num_targets), int(block.num_sources)
         assert block.source_capacity == capacity  # room for the previous layer's rows
         capacity = block.target_capacity
@@ -168,32 +151,35 @@ def test_a_batch_is_a_part_of_the_graph(sampler, other, graph):
         if block.edge_id is None:
             check_weighted_neighbors(graph, block, target, nodes[local[:count]])
         else:
-            ids = np.asarray(block.edge_id)
+            ids = block.edge_id
             assert ids.dtype == np.int64
-            assert (ids[count:] == num_edges).all()
+            assert (ids[count:] == E).all()
             assert (indptr[target] <= ids[:count]).all()
             assert (ids[:count] < indptr[target + 1]).all()
             np.testing.assert_array_equal(nodes[local[:count]], indices[ids[:count]])
         assert count <= need[0] <= block.edge_capacity
         assert need[1] in (num_sources, 0)
     assert (nodes[int(batch.blocks[0].num_sources) :] == N).all()
-    # Neither the form of the key nor the capacity changes what is drawn.
-    assert edges_of(batch) == edges_of(draw(sampler, graph, SEEDS))
 
 
 @each
 def test_a_function_of_the_key_and_the_set_of_seeds(sampler, other, graph, same_bits):
-    one = draw(sampler, graph, SEEDS)
+    """The program is traced once for all keys and seeds."""
+    one, traces = draw(sampler, graph, SEEDS), program_of(sampler)[1]
+    before = len(traces)
     keys = jax.random.split(jax.random.key(9), 5)
     assert any(edges_of(draw(sampler, graph, SEEDS, k)) != edges_of(one) for k in keys)
     same_bits(draw(sampler, graph, SEEDS, KEY), one)
     order = np.r_[N, np.random.default_rng(0).permutation(SEEDS), N]
     assert edges_of(draw(sampler, graph, order)) == edges_of(one)
+    assert len(traces) == before
 
 
 @each
 def test_repeated_seeds(sampler, other, graph):
+    """A capacity has room for one seed in all slots, too."""
     batch = draw(sampler, graph, np.r_[SEEDS[:5], SEEDS[:2], SEEDS[:1]])
+    assert not draw(sampler, graph, np.repeat(SEEDS[0], SLOTS)).overflow
     assert not batch.overflow
     once = edges_of(draw(sampler, graph, SEEDS[:5]))
     if sampler.draws_seeds:  # the seeds are a set
@@ -207,243 +193,222 @@ def test_repeated_seeds(sampler, other, graph):
     else:
         sizes = np.diff(batch.groups)
         np.testing.assert_array_equal(sizes[5:8], sizes[[0, 1, 0]])
-    few = seeds_for(sampler, SEEDS[:3])
-    planned = plan_capacity(graph, SLOTS, sampler, seeds=few, distinct=False)
-    assert planned.sources[0] >= SLOTS
-    many = draw(sampler, graph, np.repeat(SEEDS[0], SLOTS), capacity=planned)
-    assert not many.overflow or np.asarray(many.needed).max() > 0
 
 
-@each
-def test_jit_traces_once_and_lowers_everywhere(sampler, other, graph):
-    program, traces = program_of(sampler)
-    for i in range(4):
-        draw(sampler, graph, (SEEDS + i) % N, jax.random.key(i))
-    assert traces.count(room_of(sampler, graph)) == 1
-    none = seeds_for(sampler, padded(()))
-    arguments = (KEY, graph, state_of(sampler, graph), none, room_of(sampler, graph))
-    text = program.trace(*arguments).lower(lowering_platforms=("cuda", "tpu")).as_text()
+@each_of_its_own
+def test_a_program_lowers_everywhere(sampler, other, graph):
+    program, _ = program_of(sampler)
+    seeds = Seeds(seeds_for(sampler, padded(())))
+    with kernels.this_host_only(False):
+        state, room = state_of(sampler, graph), room_of(sampler, graph)
+        traced = program.trace(KEY, graph, state, seeds, room)
+        text = traced.lower(lowering_platforms=("cuda", "tpu")).as_text()
     assert "callback" not in text
     assert "jgs_" not in text  # the program has no kernel of this host
 
 
 @each
 def test_overflow(sampler, other, graph):
-    """Each entry of a capacity overflows in turn. LADIES tries all entries for the matrix
-    programs, which share this code; the others try the first entry and the last."""
-    needed, worst = np.asarray(draw(sampler, graph, SEEDS).needed), room_of(sampler, graph)
-    last = len(worst.edges) - 1
-    places = [(field, entry) for field in (0, 1) for entry in range(last + 1)]
-    if isinstance(sampler, MatrixSampler) and not isinstance(sampler, Ladies):
-        places = [(0, 0), (1, last)]
+    """What a batch needed is enough for it, which one case of a sampler tries, and one less is
+    not: of the capacity's entries the last, and every one with three samplers."""
+    batch, least = draw(sampler, graph, SEEDS), 0 if sampler.draws_seeds else SLOTS
+    needed = batch.needed
+    sources = np.maximum.accumulate(np.maximum(needed[1], least))
+
+    def drawn(edges, sources):
+        room = Capacity(tuple(edges.tolist()), tuple(sources.tolist()))
+        return draw(sampler, graph, SEEDS, capacity=room)
+
+    last = needed.shape[1] - 1
+    places = [(1, last)]
+    if (sampler, other) in OWN:
+        assert edges_of(drawn(needed[0], sources)) == edges_of(batch)
+    if sampler in (CASES[name][0][0] for name in ("neighbors", "gcnbs", "shadow")):
+        places = [(field, entry) for field in (0, 1) for entry in range(last + 1)]
     for field, entry in places:
-        sizes = [list(worst.edges), list(worst.sources)]
-        sizes[field][entry] = int(needed[field, entry]) - 1
-        if field and sizes[field][entry] < SLOTS and not sampler.draws_seeds:
+        tight = np.stack([needed[0], sources])
+        tight[field, entry] = needed[field, entry] - 1
+        if field and tight[field, entry] < least:
             continue  # a capacity always has room for the seeds
-        if field:
-            sizes[1][:entry] = [min(s, sizes[1][entry]) for s in sizes[1][:entry]]
-        batch = draw(sampler, graph, SEEDS, capacity=Capacity(*map(tuple, sizes)))
-        assert batch.overflow
-        assert (np.asarray(batch.nodes) == N).all()
-        assert not any(int(b.num_edges) + int(b.num_targets) for b in batch.blocks)
-        assert np.isnan(batch.of_seeds(jnp.ones((batch.seeds.size, 3)))).all()
-        assert (np.asarray(batch.needed) <= needed).all()  # counted up to the overflow
+        tight[1, :entry] = np.minimum(tight[1, :entry], tight[1, entry] if field else E)
+        short = drawn(*tight)
+        assert short.overflow
+        assert (short.nodes == N).all()
+        assert not any(int(b.num_edges) + int(b.num_targets) for b in short.blocks)
+        assert np.isnan(short.of_seeds(np.ones((short.seeds.size, 3)))).all()
+        assert (short.needed <= needed).all()  # counted up to the overflow
 
 
 @each
-def test_the_loader_redraws_and_knows_a_sampler_by_its_repr(sampler, other, graph):
+def test_the_loader_knows_a_sampler_by_its_repr(sampler, other, graph):
     assert repr(sampler) != repr(other)
     option = next(f.name for f in dataclasses.fields(sampler) if not f.repr)
     returned = dataclasses.replace(sampler, **{option: not getattr(sampler, option)})
     assert repr(returned) == repr(sampler)  # an option of the output draws nothing else
-    batch_size, worst = 5, worst_case(graph, 5, sampler, distinct=True)
 
-    def loader(sampler, capacity=worst):  # a sampler that learns starts with its first state
-        options = {"key": KEY, "capacity": capacity, "prefetch": 0, "age": None}
-        return Loader(graph, seeds_for(sampler, SEEDS), batch_size, sampler, **options)
+    def loader(sampler):
+        room = worst_case(graph, 5, sampler, distinct=True)
+        return Loader(graph, seeds_for(sampler, SEEDS), 5, sampler, key=KEY, capacity=room)
 
-    begun, whole = loader(sampler), []
-    state = begun.state_dict()
+    state = loader(sampler).state_dict()
     loader(returned).load_state_dict(state)
     with pytest.raises(InputError, match="digest"):
         loader(other).load_state_dict(state)
-    with kernels.this_host_only():
-        for batch in begun:
-            whole.append(batch)
-            state = begun.state_dict() if len(whole) == 1 else state
-    assert len(whole) == 3
-    needed = 3 * np.max([b.needed for b in whole[1:]], axis=0) // 4  # one enlargement fits
-    sources = np.maximum.accumulate(np.maximum(needed[1], batch_size))
-    tight = Capacity(tuple(np.maximum(needed[0], 1).tolist()), tuple(sources.tolist()))
-    resumed = loader(sampler, tight)
-    resumed.load_state_dict(state)
-    with kernels.this_host_only():
-        assert [edges_of(b) for b in resumed] == [edges_of(b) for b in whole[1:]]
-    assert resumed.redraws > 0 == begun.redraws
 
 
-@each
+@each_of_its_own
+def test_a_loader_redraws(sampler, other, graph):
+    """A batch that does not fit is drawn again, by its key, in a larger program. A sampler that
+    learns has its first state."""
+    seeds, tight = seeds_for(sampler, SEEDS), draw(sampler, graph, SEEDS).needed * 2 // 3
+    sources = np.maximum.accumulate(np.maximum(tight[1], 0 if sampler.draws_seeds else 10))
+    room = Capacity(tuple(np.maximum(tight[0], 1).tolist()), tuple(sources.tolist()))
+    options = {"key": KEY, "capacity": room, "prefetch": 0, "age": None, "super_batch": 1}
+    loader = Loader(graph, seeds, 10, sampler, **options)
+    batches = [jax.device_get(batch) for batch in loader]
+    assert len(batches) == 2
+    assert loader.redraws > 0
+    keys, _ = loader.source.schedules[0].batches(0)
+    for batch, key in zip(batches, keys, strict=True):
+        own = seeds if sampler.draws_seeds else batch.seeds
+        own = own[:, 0] if sampler.pairs else own
+        assert edges_of(batch) == edges_of(draw(sampler, graph, own, key))
+
+
+@each_of_its_own
 def test_two_ranks_draw_what_one_does(sampler, other, graph):
-    comm, key_data = Mesh(jax.devices()[:2]), np.asarray(jax.random.key_data(KEY))
-    half, excluded = HybridSampler(comm, graph, B // 2, sampler), None
-    seeds = given = seeds_for(sampler, SEEDS.reshape(2, B // 2))
-    if sampler.takes_excluded:  # edges that are excluded from the global batch
-        excluded = HOLES[0]
-        given = [Seeds(own, excluded=excluded) for own in seeds]
-    with kernels.this_host_only():
-        batches = comm.local(half(key_data, comm.own(list(given))))
-    for batch, own in zip(batches, seeds, strict=True):
-        check_seeds(sampler, batch, own)
-    if sampler.by_node:
-        room = room_of(sampler, graph)
-        whole = edges_of(draw(sampler, graph, SEEDS, KEY, room, excluded))
-        for batch in batches:
+    """With the edges left out that the global batch excludes, if the sampler can. A sampler
+    that is not by node draws with a key for each rank."""
+    comm, excluded = Mesh(jax.devices()[:2]), HOLES[0] if sampler.takes_excluded else None
+    halves = SEEDS.reshape(2, B // 2)
+    given = [Seeds(seeds_for(sampler, own), excluded=excluded) for own in halves]
+    half = HybridSampler(comm, graph, B // 2, sampler)
+    batches = comm.local(half(np.asarray(jax.random.key_data(KEY)), comm.own(given)))
+    whole = edges_of(draw(sampler, graph, SEEDS, excluded=excluded))
+    for rank, (batch, own) in enumerate(zip(batches, halves, strict=True)):
+        check_seeds(sampler, batch, seeds_for(sampler, own))
+        if sampler.by_node:
             for rows, every in zip(edges_of(batch), whole, strict=True):
                 for node, drawn in rows.items():  # a node may have a row in many groups
                     assert Counter(map(tuple, drawn)) <= Counter(map(tuple, every[node]))
                     assert batch.groups is not None or drawn == every[node]
-    else:  # each rank draws with its own key
-        alone = HybridSampler(Mesh(jax.devices()[:1]), graph, B // 2, sampler)
-        first = alone._comm.own([given[0]])
-        with kernels.this_host_only():
-            (same,) = alone._comm.local(alone(key_data, first))
-        assert edges_of(same) != edges_of(batches[0])
+        else:
+            key = jax.random.fold_in(KEY, rank)
+            alone = draw(sampler, graph, own, key, excluded=excluded)
+            assert edges_of(batch) == edges_of(alone)
 
 
-@each
+@pytest.mark.parametrize(("sampler", "other"), EXACT, ids=repr)
 def test_plain_and_kernel_are_equal(sampler, other, graph, same_bits, implemented):
-    """Also one batch, `vmap` and super-batches, with 4, 2 and 1 threads, each compiled once. If
-    the sampler can, each batch excludes edges of its own, and the last one none."""
-    keys, nodes = jax.random.split(KEY, 3), np.stack([SEEDS, SEEDS[::-1], np.roll(SEEDS, 3)])
-    nodes[1, 4:] = N
+    """The kernels draw alone what plain JAX draws under `vmap`, and several batches in a call.
+    If the sampler can, each batch excludes edges of its own, and the last one none."""
+    keys, nodes = jax.random.split(KEY, 3), [SEEDS, SEEDS[:4], np.roll(SEEDS, 3)]
     excluded = HOLES if sampler.takes_excluded else None
-    seeds = Seeds(seeds_for(sampler, nodes), excluded=excluded)
-    inputs = (keys, graph, state_of(sampler, graph), seeds)
-    capacity = worst_case(graph, B, sampler)
-
-    def one(keys, graph, state, seeds):
-        return sampler.sample(keys[0], graph, state, seeds.batch(0), capacity)
+    seeds = Seeds(np.stack([seeds_for(sampler, padded(n)) for n in nodes]), excluded=excluded)
+    inputs = (jax.random.key_data(keys), graph, state_of(sampler, graph), seeds)
+    room = room_of(sampler, graph)
 
     def mapped(keys, graph, state, seeds):
-        return jax.vmap(lambda k, s: sampler.sample(k, graph, state, s, capacity))(keys, seeds)
+        return jax.vmap(lambda k, s: sampler.sample(k, graph, state, s, room))(keys, seeds)
 
-    def separate(keys, graph, state, seeds):
-        key_data = jax.random.key_data(keys)
-        return sampler.sample_separately(key_data, graph, state, seeds, capacity)
+    def both(keys, graph, state, seeds):
+        separate = sampler.sample_separately(keys, graph, state, seeds, room)
+        return separate, mapped(keys, graph, state, seeds)
 
-    implemented(False)
-    plain = jax.device_get(jax.jit(mapped)(*inputs))
-    first, _, last = [jax.tree.map(lambda a, i=i: a[i], plain) for i in range(3)]
+    with kernels.plain():
+        together = jax.device_get(jax.jit(mapped)(*inputs))
+    plain = [jax.tree.map(lambda a, i=i: a[i], together) for i in range(3)]
+    for i, batch in enumerate(plain):
+        holes = None if excluded is None else excluded[i]
+        same_bits(draw(sampler, graph, nodes[i], keys[i], excluded=holes), batch)
+    whole = [edges_of(draw(sampler, graph, nodes[i], keys[i])) for i in (0, 2)]
+    assert edges_of(plain[2]) == whole[1]
     if sampler.takes_excluded:
-        assert edges_of(last) == edges_of(draw(sampler, graph, nodes[2], keys[2]))
-        assert edges_of(first) != edges_of(draw(sampler, graph, nodes[0], keys[0]))
-        for block in plain.blocks:
+        assert edges_of(plain[0]) != whole[0]
+        for block in together.blocks:
             for i, holes in enumerate(HOLES if block.edge_id is not None else ()):
-                drawn = block.edge_id[i, : block.num_edges[i]]
-                assert not np.isin(drawn, holes).any()
-    if not isinstance(sampler, MatrixSampler):
-        same_bits(jax.jit(one)(*inputs), first)
-    with kernels.this_host_only():
-        implemented(KERNELS, 4)
-        same_bits(jax.jit(one)(*inputs), first)
-        implemented(KERNELS, 1)
-        for i, batch in enumerate(jax.jit(separate)(*inputs)):  # each batch in its own arrays
-            same_bits(batch, jax.tree.map(lambda a, i=i: a[i], plain))
-        if type(sampler).sample_separately is not Sampler.sample_separately:
-            implemented(KERNELS, 2)
-            same_bits(jax.jit(mapped)(*inputs), plain)
+                assert not np.isin(block.edge_id[i, : block.num_edges[i]], holes).any()
+    if type(sampler).sample_separately is not Sampler.sample_separately:
+        implemented(KERNELS, 2)
+        same_bits(jax.device_get(jax.jit(both)(*inputs)), (plain, together))
 
 
-TIMED = [case for case in EVERY if case[0].takes_time and not case[0].by_relation]
+TIMED = [
+    case
+    for cases in CASES.values()
+    for case in cases[:2]
+    if case[0].takes_time and not case[0].by_relation
+]
 
 
 @pytest.mark.parametrize(("sampler", "other"), TIMED, ids=repr)
-def test_cutoffs(sampler, other, make_graph, same_bits, implemented):
+def test_cutoffs(sampler, other, make_graph):
     """Every edge is before its target's cutoff, at every hop, also among equal times. What a
     node of a by-node sampler draws depends on its cutoff alone: a batch of all cutoffs has the
-    rows of batches of one. Plain and kernel are equal, with 4, 2 and 1 threads."""
+    rows of a batch of one. `test_eligible.py` and others compare plain JAX and kernels."""
     made = make_graph(N, E)
     indptr = np.asarray(made.indptr)
     # Every two edges of a row have the same time.
     time = (np.arange(E) - np.repeat(indptr[:-1], np.diff(indptr))) // 2 - 3
     timed = Graph(made.indptr, made.indices, made.edge_weight, edge_time=time)
-    keys, cutoffs = jax.random.split(KEY, 2), np.resize([-2, 0, 3, 40], (3, B))
-    cutoffs[2] = 3
-    at = np.array([0, 1, 0])  # the third batch has the first one's key, seeds and holes
-    seeds = Seeds(np.stack([SEEDS, SEEDS[0].repeat(B), SEEDS]), cutoffs, HOLES[at])
-    capacity = worst_case(timed, 4 * B, sampler)
-
-    def separate(keys, graph, seeds):
-        return sampler.sample_separately(keys, graph, (), seeds, capacity)
-
-    inputs = jax.random.key_data(keys)[at], timed, seeds
-    implemented(False)
-    plain = jax.device_get(jax.jit(separate)(*inputs))
-    with kernels.this_host_only():
-        for threads in (1, 2, 4) if KERNELS else ():
-            implemented(True, threads)
-            same_bits(jax.jit(separate)(*inputs), plain)
-    found = []
-    for batch, own, holes in zip(plain, cutoffs, HOLES[at], strict=True):
+    cutoffs = np.stack([np.resize([-2, 0, 3, 40], B), np.full(B, 3)])
+    seeds, keys = Seeds(np.stack([SEEDS, SEEDS]), cutoffs), jax.random.key_data(KEY)[None]
+    draw = jax.jit(sampler.sample_separately, static_argnums=4)
+    capacity, found = worst_case(timed, 4 * B, sampler), []
+    for batch in jax.device_get(draw(keys.repeat(2, 0), timed, (), seeds, capacity)):
         assert not batch.overflow
-        np.testing.assert_array_equal(batch.cutoff[:B], own)
         rows = {}
         for layer, block in enumerate(batch.blocks):
             for t in range(int(block.num_targets)):
                 row = slice(block.indptr[t], block.indptr[t + 1])
-                ids = block.edge_id[row]
-                assert (time[ids] < batch.cutoff[t]).all()
-                assert not np.isin(ids, holes).any()
+                assert (time[block.edge_id[row]] < batch.cutoff[t]).all()
                 assert (batch.cutoff[block.indices[row]] == batch.cutoff[t]).all()
                 of = layer, int(batch.nodes[t]), int(batch.cutoff[t])
-                assert rows.setdefault(of, ids.tolist()) == ids.tolist()
+                rows[of] = block.edge_id[row].tolist()
         found.append(rows)
-    assert {c for _, _, c in found[0]} == {c for _, _, c in found[1]} == {-2, 0, 3, 40}
-    common = found[0].keys() & found[2].keys()
+        np.testing.assert_array_equal(batch.cutoff[:B], cutoffs[len(found) - 1])
+    assert {cutoff for *_, cutoff in found[0]} == {-2, 0, 3, 40}
+    common = found[0].keys() & found[1].keys()
     assert len(common) > B // 4
     if sampler.by_node:
-        assert all(found[0][of] == found[2][of] for of in common)
+        assert all(found[0][of] == found[1][of] for of in common)
 
 
 LEARNS = [case for case in EVERY if isinstance(case[0], Adaptive)]
 
 
 @pytest.mark.parametrize(("sampler", "other"), LEARNS, ids=repr)
-def test_update(sampler, other, graph, same_bits, implemented):
+def test_update(sampler, other, graph, same_bits):
     """`update` is pure, is compiled once for all steps, and changes later batches."""
     begin, traces = sampler.init(graph), []
-    before = jax.tree.map(np.array, begin)
-    batch = draw(sampler, graph, SEEDS)
-    rows = jax.random.normal(KEY, (N, 4)) + 1
+    before, batch = jax.device_get(begin), draw(sampler, graph, SEEDS)
+    rows = np.random.default_rng(2).normal(1, size=(N + 1, 4)).astype(np.float32)
+    rows[N] = 0
     widths = getattr(sampler, "widths", (4,) * len(batch.blocks))
-    messages = [
-        rows.at[batch.source_nodes(i), :width].get(mode="fill", fill_value=0)
-        for i, width in enumerate(widths)
-    ]
-    of = zip(batch.blocks, widths, strict=True)
-    gradients = tuple(jnp.ones((b.target_capacity, width)) for b, width in of)
-    feedback, found = Feedback(tuple(messages), gradients), []
+    messages, gradients = [], []
+    for i, (block, width) in enumerate(zip(batch.blocks, widths, strict=True)):
+        messages.append(rows[np.asarray(batch.source_nodes(i)), :width])
+        gradients.append(np.ones((block.target_capacity, width), np.float32))
+    feedback, found = Feedback(tuple(messages), tuple(gradients)), []
+
+    def update(state, batch, feedback, graph):
+        traces.append(None)
+        return update_of(sampler)(state, batch, feedback, graph)
+
     for available in {False, KERNELS}:
-        implemented(available)
-
-        @jax.jit
-        def update(state, batch, feedback, graph):
-            traces.append(None)
-            return update_of(sampler)(state, batch, feedback, graph)
-
-        state = begin
-        for _ in range(3):
-            state = update(state, batch, feedback, graph)
-        found.append(state)
+        with kernels.plain(not available):
+            program, state = jax.jit(update), begin
+            for _ in range(3):
+                state = program(state, batch, feedback, graph)
+            found.append(jax.device_get(state))
     assert len(traces) == len(found)
-    same_bits(begin, before)
-    for mine, theirs in zip(*map(jax.tree.leaves, (found[0], found[-1])), strict=True):
+    same_bits(jax.device_get(begin), before)
+    changed = False
+    for mine, theirs, first in zip(
+        *map(jax.tree.leaves, (found[0], found[-1], before)), strict=True
+    ):
         np.testing.assert_allclose(mine, theirs, rtol=1e-5, atol=1e-5)  # rounding of sums
-    for mine, first in zip(*map(jax.tree.leaves, (state, before)), strict=True):
         assert np.isfinite(mine).all()
         assert (mine.shape, mine.dtype) == (first.shape, first.dtype)
-    assert any(
-        (np.asarray(a) != b).any()
-        for a, b in zip(*map(jax.tree.leaves, (state, before)), strict=True)
-    )
+        changed |= (mine != first).any()
+    assert changed

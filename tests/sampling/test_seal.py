@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from jgs import Graph, InputError
-from jgs.sampling import Capacity, Loader, Seal, plan_capacity
+from jgs.sampling import Capacity, Loader, Seal, worst_case
 
 KEY = jax.random.key(5)
 
@@ -61,62 +61,38 @@ def parts_of(batch):
         yield nodes[first:last].tolist(), labels[first:last].tolist(), sorted(edges)
 
 
-def test_labels_of_hand_made_graphs():
-    """Every label of the paper's equation, by hand: 0 and 1 are the ends.
-
-    2 and 3 are neighbours of both (d = 1, 1: label 2). 4 hangs on end 0 and on 2 (1, 2: label
-    3). 5 hangs on 4, which joins both sides, (2, 3: label 7). 6 hangs on end 1 alone: without
-    it, end 0 does not reach it (label 0). 8 joins 7 and 9, a path round the ends (2, 2: 5).
-    """
-    edges = [(0, 1), (0, 2), (1, 2), (0, 3), (1, 3), (0, 4), (4, 2), (4, 5), (1, 6)]
-    edges += [(0, 7), (7, 8), (8, 9), (9, 1)]
-    graph, _ = symmetric(edges, 11)
-    pairs = np.array([[0, 1], [1, 0], [11, 11], [10, 0], [0, 10]], np.int32)
-    batch = draw(Seal((-1, -1)), graph, pairs)
-    assert not batch.overflow
-    assert batch.pair_labels.tolist() == [1, 1, 0, 0, 0]
-    assert batch.seed_mask.tolist() == [True, True, False, True, True]
-    one, turned, nothing, isolated, other = parts_of(batch)
-    # 7 and 9: one step from one end, three from the other (d = 4: 1 + 1 + 2 * 1).
-    want = {0: 1, 1: 1, 2: 2, 3: 2, 4: 3, 5: 7, 6: 0, 7: 4, 8: 5, 9: 4}
-    assert dict(zip(*one[:2], strict=True)) == want
-    assert one[0] == [0, 1, 2, 3, 4, 5, 6, 7, 8, 9]
-    assert turned[0][:2] == [1, 0]
-    assert dict(zip(*turned[:2], strict=True)) == want
-    assert (0, 1) not in one[2]
-    assert turned[2] == one[2]
-    assert nothing == ([], [], [])
-    assert isolated[0][:2] == [10, 0]
-    assert isolated[1] == [1, 1] + [0] * (len(isolated[0]) - 2)
-    assert (0, 1) in other[2]  # an edge is left out only of its own pair's subgraph
-    rows = np.asarray(batch.seed_rows)
-    assert (np.asarray(batch.nodes)[rows[[0, 1, 3, 4]]] == pairs[[0, 1, 3, 4]]).all()
-
-
 def test_subgraphs_and_labels_are_networkx_ones():
+    """Also of pairs in both orders, of a node without edges, and of padding between them."""
     rng = np.random.default_rng(2)
-    num_nodes, edges = 40, []
+    num_nodes, edges = 41, []
     while len(edges) < 60:
         a, b = sorted(rng.integers(0, 40, 2).tolist())
         if a != b and (a, b) not in edges:
             edges.append((a, b))
     graph, network = symmetric(edges, num_nodes)
     others = [p for p in rng.integers(0, num_nodes, (40, 2)).tolist() if p[0] != p[1]][:20]
-    pairs = np.array([*edges[:20], *others], np.int32)
+    turned = [(b, a) for a, b in edges[:5]]
+    pairs = np.array([*edges[:20], (41, 41), *turned, (40, 3), (3, 40), *others], np.int32)
     for hops in (1, 2):
         sampler = Seal((-1,) * hops)
-        capacity = plan_capacity(graph, len(pairs), sampler, seeds=pairs, trials=1)
+        capacity = worst_case(graph, len(pairs), sampler)
         batch = jax.jit(sampler.sample, static_argnums=4)(
             KEY, graph, sampler.init(graph), pairs, capacity
         )
         assert not batch.overflow
         assert batch.pair_labels.tolist() == [network.has_edge(*p) for p in pairs.tolist()]
+        assert batch.seed_mask.tolist() == (pairs[:, 0] < 41).tolist()
         for pair, (nodes, labels, found) in zip(pairs.tolist(), parts_of(batch), strict=True):
+            if pair[0] == 41:
+                assert nodes == labels == found == []
+                continue
             inside, want = by_definition(network, pair, hops)
             assert nodes[:2] == pair
             assert nodes[2:] == sorted(set(inside) - set(pair))
             assert dict(zip(nodes, labels, strict=True)) == want
             assert found == sorted([*inside.edges, *((b, a) for a, b in inside.edges)])
+        real, rows = pairs < 41, np.asarray(batch.seed_rows)
+        np.testing.assert_array_equal(np.asarray(batch.nodes)[rows[real]], pairs[real])
 
 
 def test_drawn_neighbours_loops_and_repeated_edges():
@@ -154,20 +130,14 @@ def test_drawn_neighbours_loops_and_repeated_edges():
     assert 4 in sizes
 
 
-def test_the_loader_shuffles_whole_pairs_and_refuses_others():
+def test_wrong_pairs_are_refused():
     graph, _ = symmetric([(i, i + 1) for i in range(19)], 20)
-    pairs = np.stack([np.arange(19), np.arange(1, 20)], axis=1)
-    loader = Loader(graph, pairs, 4, Seal(), key=KEY, super_batch=3)
-    seen = [np.asarray(b.seeds)[np.asarray(b.seed_mask)] for b in loader]
-    assert [len(some) for some in seen] == [4, 4, 4, 4, 3]
-    seen = np.concatenate(seen)
-    assert sorted(seen.tolist()) == pairs.tolist() != seen.tolist()
     for wrong in (np.arange(4), np.zeros((3, 3), int), [[0, 20]]):
         with pytest.raises(InputError):
             Loader(graph, wrong, 2, Seal(), key=KEY)
     with pytest.raises(InputError, match="B, 2"):
         draw(Seal(), graph, np.arange(4))
-    for half in np.array([[[0, 20]], [[0, 21]]]):
+    for half in np.array([[[0, 20]], [[0, 21]]]):  # known only when the program runs
         state, room = Seal().init(graph), Capacity((8, 8), (8, 8))
         batch = jax.jit(Seal().sample, static_argnums=4)(KEY, graph, state, half, room)
         assert batch.overflow

@@ -18,11 +18,9 @@ from jgs import kernels, ops
 from jgs.devices import host_device
 from jgs.errors import InputError
 from jgs.graph import TypedFeatures
-from jgs.kernels import call
 from jgs.sampling import (
     ByEpoch,
     HotRows,
-    Labor,
     Ladies,
     Links,
     Loader,
@@ -50,20 +48,23 @@ def make_graph(**columns):
 GRAPH, SEEDS = make_graph(), np.arange(300)
 
 
-def leaves(tree):
-    return [np.asarray(leaf) for leaf in jax.tree.leaves(tree)]
-
-
 def same(a, b):
-    return len(leaves(a)) == len(leaves(b)) and all(
-        x.dtype == y.dtype and np.array_equal(x, y)
-        for x, y in zip(leaves(a), leaves(b), strict=True)
-    )
+    a, b = jax.tree.leaves(a), jax.tree.leaves(b)
+    alike = (x.dtype == y.dtype and np.array_equal(x, y) for x, y in zip(a, b, strict=False))
+    return len(a) == len(b) and all(alike)
 
 
 def over(devices):
     mesh = jax.sharding.Mesh(np.array(devices), ("data",))
     return NamedSharding(mesh, PartitionSpec("data"))
+
+
+def shares(tree, device):
+    """What each of the devices has of it, on the host."""
+    tree = jax.tree.map(np.asarray, tree)
+    if not isinstance(device, NamedSharding):
+        return [tree]
+    return [jax.tree.map(lambda a, i=i: a[i], tree) for i in range(device.mesh.size)]
 
 
 def rows_of(batch):
@@ -79,23 +80,18 @@ with jax.default_device(HOST):
 def test_batches_lie_where_asked_with_the_bits_of_the_host():
     timed = make_graph(edge_time=np.random.default_rng(2).integers(0, 2**40, 4000))
     items = {"nodes": SEEDS, "time": np.full(300, 2**40)}
-    cases = [
-        (GRAPH, SEEDS, Neighbors((4, 3), edge_ids=True)),
-        (GRAPH, SEEDS, Labor((4, 3))),
-        (GRAPH, SEEDS, Ladies((30, 30))),
-        (GRAPH, SEEDS, ByEpoch({0: (2, 2), 1: (3, 3)})),
-        (timed, items, Neighbors((4, 3), edges=("time", "elapsed"))),
-    ]
-    for graph, seeds, sampler in cases:
+    for graph, seeds, sampler, epochs in (
+        (GRAPH, SEEDS, Ladies((30,)), 1),
+        (GRAPH, SEEDS, ByEpoch({0: (2, 2), 1: (3, 3)}), 2),
+        (timed, items, Neighbors((4, 3), edges=("id", "time", "elapsed")), 1),
+    ):
         make = partial(Loader, graph, seeds, SIZE, sampler, key=KEY, read=rows_of)
         on_host, there = make(device=HOST), make(device=OTHERS[0])
-        for _ in range(2):
-            for (batch, x), (sent, sent_x) in zip(on_host, there, strict=True):
-                assert same((batch, x), (sent, sent_x)), sampler
-                every = jax.tree.leaves((sent, sent_x))
-                assert all(leaf.devices() == {OTHERS[0]} for leaf in every)
-        one = make(device=OTHERS[0], prefetch=0)
-        assert same(one.peek(), next(iter(make(device=HOST))))
+        for _ in range(epochs):
+            expected, sent = list(on_host), list(there)
+            assert same(expected, sent), sampler
+            assert all(leaf.devices() == {OTHERS[0]} for leaf in jax.tree.leaves(sent))
+    assert same(make(device=OTHERS[0], prefetch=0).peek(), expected[0])
 
 
 def test_the_next_batch_may_be_drawn_within_the_step():
@@ -114,18 +110,14 @@ def test_the_next_batch_may_be_drawn_within_the_step():
         found.append(batch)
         if loader.step % 2:
             loader.draw_next()
-    assert len(found) == len(whole)
-    assert all(map(same, found, whole))
+    assert same(found, whole)
     with make(device=HOST, prefetch=2) as ahead:
-        for batch, want in zip(ahead, whole, strict=True):
-            ahead.draw_next()
-            assert same(batch, want)
-    thanos = Loader(GRAPH, SEEDS, SIZE, Thanos((3, 2)), key=KEY, device=OTHERS[0])
-    for _ in thanos:
-        drawn = thanos.source.seconds["sampling"]
-        thanos.draw_next()
-        assert thanos.source.seconds["sampling"] == drawn
-        break
+        assert same([(batch, ahead.draw_next())[0] for batch in ahead], whole)
+    thanos = Loader(GRAPH, SEEDS, SIZE, Thanos((3,)), key=KEY, device=OTHERS[0])
+    next(iter(thanos))
+    drawn = thanos.source.seconds["sampling"]
+    thanos.draw_next()
+    assert thanos.source.seconds["sampling"] == drawn
 
 
 def test_rows_of_types_are_sent_without_their_tables():
@@ -139,59 +131,29 @@ def test_rows_of_types_are_sent_without_their_tables():
         "paper": scipy.sparse.random(200, 9, 0.3, "csr", np.float32, rng),
     }
     features = TypedFeatures.from_dict(graph.schema, tables)
-    width, size = graph.schema.number("venue"), 6
+    tables["paper"] = tables["paper"].toarray()
 
     def read(batch):
         return ops.gather(features, batch.nodes)
 
-    make = partial(Loader, graph, np.arange(360), size, (2, 2), key=KEY, read=read)
-    divided = [OTHERS[0], *([over(OTHERS[:2])] if len(OTHERS) > 1 else [])]
-    for device in divided:
-        devices, shapes = [device], set()
-        if isinstance(device, NamedSharding):
-            devices = list(device.mesh.devices)
-        for loader in (make(device=device), make(device=device, prefetch=0)):
-            for batch, rows in loader:
-                for i in range(len(devices)):
-                    own, x = batch, rows
-                    if len(devices) > 1:
-                        own, x = jax.tree.map(lambda a, i=i: np.asarray(a)[i], (batch, rows))
-                    assert x.tables[width] is None
-                    shapes |= {tuple(t.shape for t in x.tables if t is not None)}
-                    want = features.rows(np.asarray(own.nodes))
-                    np.testing.assert_array_equal(x.kind, want.kind)
-                    for number, table in enumerate(features.tables):
-                        mine = np.asarray(x.kind) == number
-                        if table is None:
-                            np.testing.assert_array_equal(x.place[mine], want.place[mine])
-                            continue
-                        found = np.asarray(x.tables[number])[np.asarray(x.place)[mine]]
-                        real = ops.gather(table, np.asarray(want.place)[mine])
-                        np.testing.assert_array_equal(found, real)
+    make = partial(Loader, graph, np.arange(150), 6, (2, 2), key=KEY, read=read)
+    for device in (OTHERS[0], over(OTHERS[:2])) if len(OTHERS) > 1 else OTHERS:
+        shapes = set()
+        for batch, rows in make(device=device, prefetch=0 if device is OTHERS[0] else 2):
+            for own, x in shares((batch, rows), device):
+                want = features.rows(own.nodes)
+                np.testing.assert_array_equal(x.kind, want.kind)
+                for number, name in enumerate(counts):
+                    mine = x.kind == number
+                    if name == "venue":
+                        assert x.tables[number] is None
+                        np.testing.assert_array_equal(x.place[mine], want.place[mine])
+                    else:
+                        found = x.tables[number][x.place[mine]]
+                        np.testing.assert_array_equal(found, tables[name][want.place[mine]])
+                shapes.add(tuple(t.shape for t in x.tables if t is not None))
         assert len(shapes) < 12  # steps are compiled for few shapes
         assert all(rows < 150 for of_batch in shapes for rows, _ in of_batch)
-
-
-def test_the_kernel_draws_them():
-    if not kernels.available():
-        pytest.skip("no kernels")
-    traced, before = [], call.call
-
-    def noted(target, *args, **kwargs):
-        traced.append(target)
-        return before(target, *args, **kwargs)
-
-    from jgs.sampling.edges import hops_kernel
-
-    hops_kernel.call = noted
-    try:
-        with kernels.this_host_only():  # the plain form is then not traced at all
-            loader = Loader(GRAPH, SEEDS, SIZE, Neighbors((5, 2)), key=KEY, device=OTHERS[0])
-            batches = list(loader)
-    finally:
-        hops_kernel.call = before
-    assert len(batches) == 13
-    assert "jgs_sample_neighbors" in traced
 
 
 def test_nothing_is_compiled_after_the_first_epoch_and_memory_is_bounded():
@@ -200,11 +162,9 @@ def test_nothing_is_compiled_after_the_first_epoch_and_memory_is_bounded():
         lambda name, *_, **__: compiled.append(name) if "backend_compile" in name else None
     )
     device = OTHERS[-1]
-    loader = Loader(
-        GRAPH, SEEDS, SIZE, Neighbors((4, 3)), key=KEY, read=rows_of, device=device, prefetch=3
-    )
-    for _ in loader:
-        pass
+    options = {"key": KEY, "read": rows_of, "device": device, "prefetch": 3}
+    loader = Loader(GRAPH, SEEDS, SIZE, Neighbors((4, 3)), **options)
+    list(loader)
     size = sum(leaf.nbytes for leaf in jax.tree.leaves(next(iter(loader))))
     compiled.clear()
 
@@ -225,31 +185,42 @@ def test_nothing_is_compiled_after_the_first_epoch_and_memory_is_bounded():
 
 @several
 def test_a_sharding_divides_each_batch():
-    for devices in [OTHERS[:2], OTHERS[:3], OTHERS[:1]]:
+    make = partial(Loader, GRAPH, SEEDS, SIZE, Neighbors((4, 3)), key=KEY, read=rows_of)
+    whole = list(make())
+    for devices in [OTHERS[:3], OTHERS[:1]]:
         sharding, number = over(devices), len(devices)
-        make = partial(Loader, GRAPH, SEEDS, SIZE, key=KEY, read=rows_of)
-        whole, parts = make(Neighbors((4, 3))), make(Neighbors((4, 3)), device=sharding)
-        for (batch, _), (share, x) in zip(whole, parts, strict=True):
+        for (batch, _), both in zip(whole, make(device=sharding), strict=True):
+            share, x = both
             assert share.seeds.shape == (number, SIZE // number)
             assert x.shape[:2] == share.nodes.shape
             assert np.array_equal(batch.seeds, share.seeds.reshape(-1))
-            # Each share is what a batch of its own seeds is, by the same key.
-            for leaf in jax.tree.leaves((share, x)):
+            for leaf in jax.tree.leaves(both):
                 assert leaf.sharding.device_set == set(devices)
                 pieces = {s.device: s.index[0] for s in leaf.addressable_shards}
                 own = [(slice(i, i + 1), slice(None))[number == 1] for i in range(number)]
-                assert [pieces[d] for d in devices] == own or number == 1
-            assert drawn_edges(batch) == set().union(
-                *(drawn_edges(jax.tree.map(lambda a, i=i: a[i], share)) for i in range(number))
-            )
+                assert [pieces[d] for d in devices] == own
+            # Each share is what a batch of its own seeds is, by the same key.
+            assert drawn_edges(batch) == drawn_by_all(share, sharding)
             place = np.asarray(share.nodes)
             assert same(x, np.where((place < N)[..., None], np.asarray(ROWS)[place % N], 0))
+    # Excluded edges are those of the whole batch.
+    src, dst = GRAPH.edge_index()[:, :240]
+    options = {"key": KEY, "before": Links(num_negatives=2)}
+    make = partial(Loader, GRAPH, {"src": src, "dst": dst}, SIZE, Neighbors((4,)), **options)
+    for batch, share in zip(make(), make(device=over(OTHERS[:2])), strict=True):
+        assert drawn_edges(batch) == drawn_by_all(share, over(OTHERS[:2]))
+    # Shares that overflow are drawn again, in one shape.
+    tight = jgs.sampling.plan_capacity(GRAPH, 12, Neighbors((4, 3)), trials=1, margin=0.0)
+    make = partial(Loader, GRAPH, SEEDS, SIZE, Neighbors((4, 3)), key=KEY, capacity=tight)
+    loader = make(device=over(OTHERS[:2]))
+    assert not any(batch.overflow.any() for batch in loader)
+    assert loader.redraws > 0
     # Others draw by a key of their own on each device, always the same one.
-    for sampler in (Ladies((30, 30)), Saint("node", 40)):
+    for sampler in (Ladies((30,)), Saint("node", 40)):
         make = partial(Loader, GRAPH, SEEDS, SIZE, sampler, key=KEY, device=over(OTHERS[:2]))
         first, again = list(make()), list(make())
         assert same(first, again)
-        assert not same(*(jax.tree.map(lambda a, i=i: a[i], first[0].nodes) for i in (0, 1)))
+        assert not same(*(own.nodes for own in shares(first[0], over(OTHERS[:2]))))
 
 
 def drawn_edges(batch):
@@ -266,30 +237,26 @@ def drawn_edges(batch):
     return found
 
 
+def drawn_by_all(batch, sharding):
+    return set().union(*map(drawn_edges, shares(batch, sharding)))
+
+
 def test_hot_rows_lie_on_the_device():
     """The rows are those of the features, whichever lie there; the most read ones do."""
-    rng = np.random.default_rng(5)
-    features = rng.normal(size=(N, 7)).astype(np.float32)
-    for device in (HOST, OTHERS[0], over(OTHERS[:2])):
-        if device is not HOST and device is not OTHERS[0] and len(OTHERS) < 2:
-            continue
+    features = np.random.default_rng(5).normal(size=(N, 7)).astype(np.float32)
+    for device in (HOST, OTHERS[0], *([over(OTHERS[:2])] if len(OTHERS) > 1 else [])):
         make = partial(Loader, GRAPH, SEEDS, SIZE, Neighbors((4, 3)), key=KEY, device=device)
         for memory in (0, 50 * 28, N * 28):
             hot = HotRows.planned(features, make(), memory, device)
             assert hot.table.shape == (memory // 28, 7)
             count, shapes = np.zeros(N + 1), set()
             for batch, cold in make(read=hot):
-                several = batch.nodes.ndim == 2
-                for d in range(batch.nodes.shape[0] if several else 1):
-                    nodes = batch.nodes[d] if several else batch.nodes
-                    own = jax.tree.map(lambda a, d=d: a[d], cold) if several else cold
-                    table = np.asarray(hot.table)
-                    x = ops.gather((jnp.asarray(table), jnp.asarray(own.rows)), own.place)
-                    ids = np.asarray(nodes)
-                    want = np.where((ids < N)[:, None], features[ids % N], 0)
-                    assert np.array_equal(x, want)
-                    count[ids] += 1
                 shapes.add(cold.rows.shape)
+                for own, rows in shares((batch, cold), device):
+                    known = np.concatenate([np.asarray(hot.table), rows.rows, np.zeros((1, 7))])
+                    want = np.concatenate([features, np.zeros((1, 7))])[own.nodes]
+                    assert np.array_equal(known[rows.place], want)
+                    count[own.nodes] += 1
             assert len(shapes) == 1, shapes
             held = np.flatnonzero(np.asarray(hot._slot)[:-1] >= 0)
             rest = np.setdiff1d(np.arange(N), held)
@@ -300,58 +267,16 @@ def test_hot_rows_lie_on_the_device():
     sparse = jgs.SparseFeatures.from_scipy(scipy.sparse.csr_matrix(features))
     for wrong in (features[0], sparse):
         refused("features must be a matrix", HotRows, wrong, [])
-    refused(
-        "a row for each node",
-        HotRows.planned,
-        features[:9],
-        Loader(GRAPH, SEEDS, 24, (2,), key=KEY),
-        99,
-    )
+    refused("a row for each node", HotRows.planned, features[:9], make(), 99)
     assert HotRows(features, []).table.shape == (0, 7)
-
-
-@several
-def test_stages_and_links_on_several_devices():
-    """Excluded edges are those of the whole batch."""
-    src, dst = (np.asarray(a) for a in GRAPH.edge_index())
-    items = {"src": src[:240], "dst": dst[:240]}
-    stage = Links(num_negatives=2)
-    make = partial(Loader, GRAPH, items, SIZE, Neighbors((4, 3)), key=KEY, before=stage)
-    whole, parts = make(device=HOST), make(device=over(OTHERS[:2]))
-    for batch, share in zip(whole, parts, strict=True):
-        assert drawn_edges(batch) == set().union(
-            *(drawn_edges(jax.tree.map(lambda a, i=i: a[i], share)) for i in (0, 1))
-        )
-
-
-@several
-def test_shares_that_overflow_are_drawn_again_in_one_shape():
-    tight = jgs.sampling.plan_capacity(GRAPH, 12, Neighbors((4, 3)), trials=1, margin=0.0)
-    make = partial(Loader, GRAPH, SEEDS, SIZE, Neighbors((4, 3)), key=KEY, capacity=tight)
-    loader = make(device=over(OTHERS[:2]))
-    batches = list(loader)
-    assert loader.redraws > 0
-    assert not any(batch.overflow.any() for batch in batches)
 
 
 def test_every_size_and_dtype_arrives():
     rng = np.random.default_rng(0)
-    kinds = (
-        "bool",
-        "int8",
-        "uint16",
-        "float16",
-        "int32",
-        "uint32",
-        "float32",
-        "int64",
-        "float64",
-    )
+    kinds = ("bool", "int8", "uint16", "float16", "int32", "uint32", "int64", "float64")
     shapes = ((), (0,), (5,), (3, 0), (7, 3), (300_007, 3), (1, 900_000))  # some go in parts
     tree = {
-        (kind, shape): rng.integers(0, 2, shape).astype(kind)
-        if kind == "bool"
-        else np.asarray(rng.integers(0, 100, shape), kind)
+        (kind, shape): rng.integers(0, 2 if kind == "bool" else 100, shape).astype(kind)
         for kind in kinds
         for shape in shapes
     }
@@ -403,33 +328,16 @@ def test_a_position_goes_on_elsewhere():
     refused("state's digest must be", mine.load_state_dict, other.state_dict())
 
 
-def test_an_adaptive_sampler_learns_on_the_host():
-    def run(device):
-        loader = Loader(GRAPH, SEEDS, SIZE, Thanos((3,)), key=KEY, device=device)
-        for batch in loader:
-            block = batch.blocks[0]
-            rows = jnp.ones((block.source_capacity, 2)) * batch.nodes[:, None]
-            slopes = jnp.ones((block.target_capacity, 2))
-            loader.update(batch, jgs.sampling.base.Feedback((rows,), (slopes,)))
-        return loader.sampler_state
-
-    assert same(run(HOST), run(OTHERS[0]))
-    make = partial(Loader, GRAPH, SEEDS, SIZE, Thanos((3,)), key=KEY)
-    refused("must have one device", make, device=over(OTHERS[:2]))
-    assert len(make(device=over(OTHERS[:2]), age=None)) == 13
-
-
 def test_a_graph_on_another_device_is_sampled_there_in_plain_jax():
-    for graph in (GRAPH, make_graph(edge_time=np.arange(4000) + 2**40)):
-        moved = jgs.to_device(graph, OTHERS[0])
-        assert same(moved, graph)
-        assert moved.indptr.dtype == np.int64
-        sample = partial(sample_neighbors, fanouts=(4, 3))
-        here = sample(KEY, graph, SEEDS[:SIZE])
-        with kernels.this_host_only(False):
-            there = jax.jit(sample)(KEY, moved, jnp.asarray(SEEDS[:SIZE]))
-        assert there.nodes.devices() == {OTHERS[0]}
-        assert same(here, there)
+    graph = make_graph(edge_time=np.arange(4000) + 2**40)
+    moved = jgs.to_device(graph, OTHERS[0])
+    assert same(moved, graph)
+    assert moved.indptr.dtype == np.int64
+    sample = partial(sample_neighbors, fanouts=(4, 3))
+    with kernels.this_host_only(False):
+        there = jax.jit(sample)(KEY, moved, jnp.asarray(SEEDS[:SIZE]))
+    assert there.nodes.devices() == {OTHERS[0]}
+    assert same(sample(KEY, graph, SEEDS[:SIZE]), there)
 
 
 @several
@@ -441,6 +349,9 @@ def test_wrong_devices_are_refused():
         wrong = make(read=lambda batch, leaf=leaf: {"a": leaf}, device=OTHERS[0])
         refused("must be arrays of real numbers", lambda wrong=wrong: next(iter(wrong)))
     refused("a sharding of a leading axis", make, device=unsplit)
+    learning = partial(Loader, GRAPH, SEEDS, SIZE, Thanos((3,)), key=KEY)
+    refused("must have one device", learning, device=over(OTHERS[:2]))
+    assert len(learning(device=over(OTHERS[:2]), age=None)) == 13
     odd = partial(Loader, GRAPH, SEEDS, 25, Neighbors((4, 3)), key=KEY)
     refused("a multiple of 2, the number of devices; got 25", odd, device=over(OTHERS[:2]))
 

@@ -1,4 +1,4 @@
-"""What stands in for sorting and searching in plain JAX: equal slots, and rows of slots."""
+"""What stands in for sorting in plain JAX: equal slots."""
 
 import jax
 import jax.numpy as jnp
@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 
 from jgs.sampling.edges.relabel import first_equal
-from jgs.sampling.edges.slots import offsets_of, row_of_slot
 from jgs.settings import exact_integers
 
 NUM = 819  # 1023 cells are asked for, so the table is as full as it can be
 
 
-@pytest.mark.parametrize("kinds", [1, 5, 400, 10**9])
-@pytest.mark.parametrize("timed", [False, True])
+@pytest.mark.parametrize(
+    ("kinds", "timed"), [(1, False), (5, True), (400, False), (400, True), (10**9, True)]
+)
 def test_the_first_of_equal_slots(kinds, timed):
     rng = np.random.default_rng(kinds % 97)
     ids = rng.integers(-(2**31), 2**31, kinds if kinds < NUM else NUM).astype(np.int32)
@@ -29,15 +29,3 @@ def test_the_first_of_equal_slots(kinds, timed):
         want = first.setdefault(own, slot) if real[slot] else slot
         assert found[slot] == want
     assert len(first) > min(kinds, NUM // 2) * 0.7
-
-
-@pytest.mark.parametrize("sizes", [[], [0], [3], [0, 2, 0, 0, 5, 1, 0]])
-@pytest.mark.parametrize("room", [1, 4, 12])
-def test_rows_of_slots(sizes, room):
-    with exact_integers():
-        row = row_of_slot(jnp.asarray(np.cumsum(sizes, dtype=np.int64)), room)
-        want = [*np.repeat(np.arange(len(sizes)), sizes), *[len(sizes)] * room][:room]
-        assert row.tolist() == want
-        real = row < len(sizes)
-        offsets = offsets_of(row, real, len(sizes))
-    assert offsets.tolist() == np.minimum(np.cumsum([0, *sizes]), room).tolist()

@@ -1,4 +1,5 @@
 import shutil
+from pathlib import Path
 
 import jax.numpy as jnp
 import numpy as np
@@ -22,7 +23,16 @@ def saved(folder, count, keep=3):
         checkpoint.save(folder, i // 2, i, arrays(i), {"at": i}, keep)
 
 
+def names(folder):
+    return sorted(path.name for path in folder.iterdir())
+
+
+FIRST, SECOND = "000000-000000001", "000001-000000002"
+
+
 def test_the_newest_is_restored_bit_for_bit(tmp_path):
+    assert checkpoint.restore(tmp_path / "none", arrays()) is None
+    assert checkpoint.restore(tmp_path, arrays()) is None
     saved(tmp_path, 2)
     found, record = checkpoint.restore(tmp_path, arrays())
     assert record == {"at": 2}
@@ -32,25 +42,13 @@ def test_the_newest_is_restored_bit_for_bit(tmp_path):
     assert found["step"].dtype == np.int32
 
 
-def test_nothing_to_restore(tmp_path):
-    assert checkpoint.restore(tmp_path / "none", arrays()) is None
-    assert checkpoint.restore(tmp_path, arrays()) is None
-
-
 def test_the_last_k_are_kept(tmp_path):
     saved(tmp_path, 5, keep=2)
-    assert [p.name for p in checkpoint.checkpoints(tmp_path)] == [
-        "000002-000000004",
-        "000002-000000005",
-    ]
+    assert names(tmp_path) == ["000002-000000004", "000002-000000005"]
 
 
 def cut(path):
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
-
-
-def lose(path):
-    path.unlink()
 
 
 def flip(path):
@@ -68,7 +66,7 @@ def test_any_file_missing_or_cut_short_falls_back_and_says_so(tmp_path, caplog):
     saved(tmp_path / "whole", 2)
     count = len(newest_files(tmp_path / "whole"))
     assert count >= 4
-    for harm in (cut, lose, flip):
+    for harm in (cut, Path.unlink, flip):
         for at in range(count):
             folder = tmp_path / f"{harm.__name__}{at}"
             shutil.copytree(tmp_path / "whole", folder)
@@ -83,7 +81,7 @@ def test_any_file_missing_or_cut_short_falls_back_and_says_so(tmp_path, caplog):
             # It no longer counts among the newest, so the checkpoint written next is kept.
             checkpoint.save(folder, 0, 1, arrays(1), {"at": "again"}, keep=1)
             assert checkpoint.restore(folder, arrays())[1] == {"at": "again"}
-    shutil.rmtree(tmp_path / "whole" / "000001-000000002")
+    shutil.rmtree(tmp_path / "whole" / SECOND)
     cut(newest_files(tmp_path / "whole")[0])
     assert checkpoint.restore(tmp_path / "whole", arrays()) is None
 
@@ -93,16 +91,7 @@ def test_a_save_that_was_killed_leaves_no_trace(tmp_path):
     (tmp_path / ".new-000009-000000009" / "arrays").mkdir(parents=True)
     assert checkpoint.restore(tmp_path, arrays())[1] == {"at": 1}
     saved(tmp_path, 2)
-    assert sorted(p.name for p in tmp_path.iterdir()) == [
-        "000000-000000001",
-        "000001-000000002",
-    ]
-
-
-def test_saving_again_under_a_name_replaces_it(tmp_path):
-    checkpoint.save(tmp_path, 1, 1, arrays(1), {"at": "first"}, 3)
-    checkpoint.save(tmp_path, 1, 1, arrays(2), {"at": "second"}, 3)
-    assert checkpoint.restore(tmp_path, arrays())[1] == {"at": "second"}
+    assert names(tmp_path) == [FIRST, SECOND]
 
 
 MOMENTS = {
@@ -162,7 +151,7 @@ def test_arrays_that_do_not_fit_are_refused(tmp_path, template):
         checkpoint.restore(tmp_path, template)
 
 
-@pytest.mark.parametrize("text", ["[]", "null", "1", "{}", "[" * 10**5])
+@pytest.mark.parametrize("text", ["[]", "{}", "[" * 10**5])
 def test_a_manifest_that_lists_nothing_falls_back(tmp_path, caplog, text):
     saved(tmp_path, 2)
     (checkpoint.checkpoints(tmp_path)[-1] / checkpoint.MANIFEST).write_text(text)
@@ -185,13 +174,4 @@ def test_a_disk_that_refuses_leaves_the_earlier_ones(tmp_path, monkeypatch, erro
         checkpoint.save(tmp_path, 9, 9, arrays(9), {"at": 9}, keep=1)
     assert str(tmp_path) in str(raised.value)
     assert str(error) in str(raised.value)
-    assert sorted(p.name for p in tmp_path.iterdir()) == [
-        "000000-000000001",
-        "000001-000000002",
-    ]
-
-
-def test_a_file_in_place_of_the_folder(tmp_path):
-    (tmp_path / "checkpoints").touch()
-    with pytest.raises(InputError, match="must lie in a folder"):
-        checkpoint.restore(tmp_path / "checkpoints", arrays())
+    assert names(tmp_path) == [FIRST, SECOND]

@@ -55,7 +55,7 @@ def read(monkeypatch):
     return asked
 
 
-def hub_graph(weighted=False):
+def hub_graph():
     """Node 7 has 400 in-edges, node 9 many out-edges, and the last five have none."""
     rng = np.random.default_rng(0)
     src, dst = rng.integers(0, N - 5, (2, 2000))
@@ -82,13 +82,16 @@ def model_of(name, layers=2):
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_equals_the_evaluation_in_memory(name, tmp_path, monkeypatch):
+def test_equals_the_evaluation_in_memory(name, tmp_path, monkeypatch, read):
+    """And each row is read a few times, and in order."""
     graph, model = hub_graph(), model_of(name)
     x, features = mapped(tmp_path)
-    some = np.array([7, N - 1, 3, 7, 0, 200])
-    params = nnx.state(model)
-    infer = exact_inference(model, graph, features, MEMORY, tmp_path)
-    got = infer(params, np.arange(N)), infer(params, some)
+    some, done = np.array([7, N - 1, 3, 7, 0, 200]), []  # after each chunk of the two layers
+    params, advance = nnx.state(model), {"advance": lambda *count: done.append(count)}
+    infer = exact_inference(model, graph, features, MEMORY, tmp_path, **advance)
+    got = infer(params, np.arange(N))
+    is_read_in_order(read, name, len(done) // 2)
+    got = got, infer(params, some)
     assert infer(params, some[:0]).shape == (0, 16)
     monkeypatch.setattr(exact, "mapped_at_most", lambda memory: 1 << 30)
     infer = exact_inference(model, graph, jnp.asarray(x), MEMORY, tmp_path)
@@ -100,26 +103,7 @@ def test_equals_the_evaluation_in_memory(name, tmp_path, monkeypatch):
     assert not [file for file in os.listdir(tmp_path) if file != "0.npy"]
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float16])
-def test_several_files_and_edges_that_are_left_out(dtype, tmp_path):
-    graph, model = hub_graph(), model_of("mean")
-    x, features = mapped(tmp_path, 3, dtype)
-    params, more = nnx.state(model), (tmp_path, True)
-    got = exact_inference(model, graph, features, MEMORY, *more)(params, np.arange(N))
-    want = exact_inference(model, graph, jnp.asarray(x), 1 << 30, *more)(params, np.arange(N))
-    np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5)
-
-
-@pytest.mark.parametrize("name", MODELS)
-def test_each_row_is_read_a_few_times_and_in_order(name, tmp_path, read):
-    graph, model = hub_graph(), model_of(name)
-    _, features = mapped(tmp_path)
-    done = []  # after each chunk of the two layers
-    more = {"advance": lambda *count: done.append(count)}
-    exact_inference(model, graph, features, MEMORY, tmp_path, **more)(
-        nnx.state(model), np.arange(N)
-    )
-    chunks = len(done) // 2
+def is_read_in_order(read, name, chunks):
     for file, calls in read.items():
         assert all((np.diff(rows) > 0).all() for rows in calls)
         # Once as messages, once as the targets' own rows. The sources of a chunk are read once,
@@ -136,17 +120,17 @@ def test_each_row_is_read_a_few_times_and_in_order(name, tmp_path, read):
     assert len(read) >= (5 if name in IN_ORDER else 2)
 
 
-def test_a_file_that_has_shrunk_is_an_error(tmp_path):
+def test_several_files_of_half_precision_and_edges_that_are_left_out(tmp_path):
     graph, model = hub_graph(), model_of("mean")
-    _, features = mapped(tmp_path)
-    infer = exact_inference(model, graph, features, MEMORY, tmp_path)
-    infer(nnx.state(model), np.arange(N))
-    os.truncate(tmp_path / "0.npy", N * WIDTH * 2)
-    with pytest.raises(InputError, match=r"0\.npy must stay readable.*ends before"):
-        infer(nnx.state(model), np.arange(N))
+    x, features = mapped(tmp_path, 3, np.float16)
+    params, more = nnx.state(model), (tmp_path, True)
+    got = exact_inference(model, graph, features, MEMORY, *more)(params, np.arange(N))
+    want = exact_inference(model, graph, jnp.asarray(x), 1 << 30, *more)(params, np.arange(N))
+    np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5)
 
 
-def test_a_disk_that_refuses_rows_is_an_error(tmp_path, monkeypatch):
+def test_a_disk_that_fails_is_an_error(tmp_path, monkeypatch):
+    """It refuses rows, or a file has shrunk."""
     graph, model = hub_graph(), model_of("mean")
     _, features = mapped(tmp_path)
     infer = exact_inference(model, graph, features, MEMORY, tmp_path)
@@ -154,8 +138,12 @@ def test_a_disk_that_refuses_rows_is_an_error(tmp_path, monkeypatch):
     def refuse(*_):
         raise OSError(5, os.strerror(5))
 
-    monkeypatch.setattr(os, "pwrite", refuse)
-    with pytest.raises(InputError, match=r"write its rows.*Input/output error.*--scratch"):
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "pwrite", refuse)
+        with pytest.raises(InputError, match=r"write its rows.*Input/output error.*--scratch"):
+            infer(nnx.state(model), np.arange(N))
+    os.truncate(tmp_path / "0.npy", N * WIDTH * 2)
+    with pytest.raises(InputError, match=r"0\.npy must stay readable.*ends before"):
         infer(nnx.state(model), np.arange(N))
 
 

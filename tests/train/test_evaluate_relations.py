@@ -8,13 +8,12 @@ import numpy as np
 import pytest
 import scipy.sparse
 from flax import nnx
+from small_runs import comm_of, on_all_neighbours
 
 from jgs import Graph, InputError
-from jgs.dist.communicators.mesh import Mesh
 from jgs.graph import TypedFeatures
 from jgs.models import HGT, RGAT, RGCN, RSAGE, GraphSAGE, RSAGEConv, TypedGNN, TypedInputs
 from jgs.ops import gather
-from jgs.sampling import sample_neighbors
 from jgs.train import exact_inference
 from jgs.train.evaluation import exact, reduction
 
@@ -46,13 +45,15 @@ def features_of(graph):
 
 
 class PricedConv(RSAGEConv):
-    """A layer of a user's, whose messages read another column beside the relation."""
+    """A layer of a user's, whose messages read other columns beside the relation."""
 
-    edge_columns, message_width = ("type", "price"), 12
+    edge_columns, message_width = ("type", "price", "id"), 12
 
     def edge_message(self, message, edge):
         priced = message * edge["price"].astype(jnp.float32)[:, None]
-        return jnp.hstack([priced, jnp.sin(message[:, :4]) + edge["type"][:, None]])
+        with jax.enable_x64(True):
+            number = (edge["id"] % 5).astype(jnp.float32)
+        return jnp.hstack([priced, jnp.sin(message[:, :4]) + (edge["type"] + number)[:, None]])
 
     def kernels(self):  # rows of 12 for the 4 units more
         return jnp.concatenate([super().kernels(), super().kernels()[:, :4]], axis=1)
@@ -81,23 +82,15 @@ def model_of(name, graph, widths, **options):
     return MODELS[name](widths, 8, 4, 2, schema=graph.schema, **options, rngs=nnx.Rngs(2))
 
 
-def sampled(model, graph, features, nodes):
-    """The model's outputs for `nodes`, by a batch with all their neighbours."""
-    batch = sample_neighbors(
-        jax.random.key(0), graph, nodes, (-1, -1), edges=model.edge_columns
-    )
-    return model(batch, gather(features, batch.nodes))
-
-
-@pytest.mark.parametrize("memory", [256 << 20, 6_000], ids=["one piece", "many"])
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize(
+    ("name", "memory"), [*((name, 6_000) for name in MODELS), ("rgcn", 256 << 20)]
+)
 def test_equals_the_model_on_all_neighbours(name, memory, tmp_path, monkeypatch):
     graph = hub_graph()
     features = features_of(graph)
     model = model_of(name, graph, features.widths)
     nodes = np.array([7, 0, 44, 36, 39, 75, 78, 44], np.int32)
-    unique = np.unique(nodes)
-    want = sampled(model, graph, features, unique)[np.searchsorted(unique, nodes)]
+    want = on_all_neighbours(model, graph, features, nodes)
     pieces, rows_by_relation = [], reduction.rows_by_relation
 
     def noting(row_starts, relations, num_relations):
@@ -131,23 +124,11 @@ def test_ranks_equal_one_machine(name, tmp_path):
             tables[kind] = np.asarray(rows)
         own.append(TypedFeatures.from_dict(graph.schema.of_nodes(ids), tables))
     parts = [nodes[(nodes >= a) & (nodes < b)] for a, b in pairwise(offsets)]
-    comm = Mesh(jax.devices()[:2])
-    infer = exact_inference(
-        model, [graph] * 2, own, 20_000, tmp_path, comm=comm, offsets=offsets
-    )
+    options = {"comm": comm_of(2), "offsets": offsets}
+    infer = exact_inference(model, [graph] * 2, own, 20_000, tmp_path, **options)
     for _ in range(2):
         got = np.concatenate(infer(nnx.state(model), parts))
         np.testing.assert_allclose(got, want, rtol=2e-4, atol=2e-5)
-
-
-def test_a_matrix_where_all_nodes_have_features_of_one_width():
-    graph = hub_graph()
-    x = jnp.asarray(np.random.default_rng(0).standard_normal((79, 6)), jnp.float32)
-    model = model_of("rsage max", graph, (6, 6, 6))
-    nodes = np.array([7, 40, 78], np.int32)
-    want = sampled(model, graph, x, nodes)
-    infer = exact_inference(model, graph, x)
-    np.testing.assert_allclose(infer(nnx.state(model), nodes), want, rtol=2e-4, atol=2e-5)
 
 
 def test_other_models_are_refused():

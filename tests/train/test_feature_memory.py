@@ -1,83 +1,89 @@
 """`--feature-memory`: the run in memory, bit for bit, whatever stays in memory; also when it is
 killed in the middle of a window, and when the file of the features fails."""
 
-import json
 import os
+import shutil
 
 import numpy as np
 import pytest
 import scipy.sparse
-from small_runs import metrics, same_run
+from small_data import papers, thirds
+from small_runs import command, result, same_run
 
 import jgs.data
+from jgs.data import Dataset
 from jgs.partition.memory import Machine
 from jgs.sampling.loading import disk_rows
-from jgs.train.__main__ import main
+from jgs.train.loop import folder as run_folder
 from jgs.train.loop import whole_data
 
-RUN = """--hidden 8 --batch-size 10 --epochs 3 --no-progress --checkpoint-every 3
-    --norm layer --dropout 0.2"""
-WIDTH = 2048  # 400 rows are 3 MiB
+RUN = "--hidden 8 --batch-size 10 --no-progress --norm layer --dropout 0.2"
+IN_MEMORY, SOME, MORE = "0", "1 --feature-block 0", "1 --feature-block 3"
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    made = jgs.data.load(
-        "synthetic", num_nodes=400, num_edges=3000, num_features=WIDTH, num_classes=3
+def wide():
+    """A graph of whose 400 rows of features a third fits into a MiB."""
+    return jgs.data.load(
+        "synthetic", num_nodes=400, num_edges=3000, num_features=2048, num_classes=3
     )
-    where = tmp_path_factory.mktemp("data") / "graph"
-    made.save(where)
-    return where
 
 
-def train(folder, run_dir, *more):
-    fanouts = [] if set(more) & {"saint", "ladies", "frontier"} else ["--fanouts", "3", "3"]
-    flags = [*RUN.split(), *fanouts, "--dataset", str(folder), "--run-dir", str(run_dir)]
-    return main([*flags, *map(str, more)])
+def words_of_nodes():
+    """Sparse features."""
+    rng = np.random.default_rng(0)
+    graph = jgs.Graph.from_edges(*rng.integers(0, 300, (2, 2000)), 300)
+    words = scipy.sparse.random(300, 3000, 0.05, format="csr", rng=rng)
+    return Dataset.from_arrays(graph, words, rng.integers(0, 3, 300), thirds(300))
 
 
-def result(capsys):
-    out, err = capsys.readouterr()
-    return json.loads(out) if out else None, err
+def train(data, run_dir, memory, *more):
+    flags = (RUN, "--dataset", data, "--run-dir", run_dir, "--feature-memory", memory)
+    return command(*flags, *more)
 
 
-def test_the_same_parameters(folder, tmp_path, capsys):
-    """2 %, a third and all of the rows; with sums of neighbours, maxima, and attention."""
-    for model in ("sage", "sage --reduce max", "gat", "sage --input-dropout 0.1"):
-        digests = []
-        for memory, block in ((0, 64), (1, 0), (1, 3), (9, 64)):
-            flags = ("--feature-memory", memory, "--feature-block", block)
-            run_dir = tmp_path / f"{model}{memory}{block}"
-            assert train(folder, run_dir, "--model", *model.split(), *flags) == 0
-            digests.append(result(capsys)[0]["params_sha256"])
-        assert len(set(digests)) == 1, model
-    lines = (tmp_path / "sage13" / "metrics.jsonl").read_text().splitlines()
-    read = list(map(json.loads, lines))
-    assert all(row["disk_rows"] > 0 and row["disk_bytes"] > row["disk_rows"] for row in read)
+def digest(run_dir):
+    return result(run_dir)["params_sha256"]
 
 
 @pytest.mark.parametrize(
-    "sampler", ["labor", "shadow", "saint", "ladies", "frontier", "thanos"]
+    ("make", "flags", "memories"),
+    [
+        # 2 %, a third and all of the rows.
+        (wide, "--fanouts 3 3 --epochs 2", (SOME, MORE, "9")),
+        (wide, "--fanouts 3 --reduce max --input-dropout 0.1", (SOME,)),
+        (wide, "--fanouts 3 --model gat", (MORE,)),
+        # Samplers that list their inputs anyway, and one that learns.
+        (wide, "--sampler shadow --fanouts 3 --layers 1", ("1",)),
+        (wide, "--sampler saint --layers 1", ("1",)),
+        (wide, "--sampler ladies --sizes 20", ("1",)),
+        (wide, "--sampler thanos --fanouts 3", ("1",)),
+        (words_of_nodes, "--fanouts 3", (SOME, MORE)),
+        (words_of_nodes, "--fanouts 3 --model gat", (MORE,)),
+        # Tables of several types.
+        (
+            papers,
+            "--fanouts 3 --model rgcn --task links --relation cites --eval-negatives 5",
+            ("1",),
+        ),
+    ],
 )
-def test_every_kind_of_sampler(folder, tmp_path, capsys, sampler):
-    """Those that list their inputs anyway, and one that learns."""
+def test_the_same_parameters(saved, tmp_path, make, flags, memories):
     digests = []
-    own = {"ladies": "--sizes 20 20", "frontier": "--budget 60 --frontier-size 7"}
-    for memory in (0, 1):
-        flags = f"--sampler {sampler} --epochs 1 {own.get(sampler, '')}".split()
-        done = train(folder, tmp_path / str(memory), *flags, "--feature-memory", memory)
-        out, err = result(capsys)
-        assert done == 0, err
-        digests.append(out["params_sha256"])
+    for number, memory in enumerate((IN_MEMORY, *memories)):
+        run_dir = tmp_path / f"{number}"
+        assert train(saved(make), run_dir, memory, "--epochs 1", flags) == 0
+        digests.append(digest(run_dir))
     assert len(set(digests)) == 1
+    rows = run_folder.read_metrics(run_dir, 9)
+    assert make is not wide or all(row["disk_bytes"] > row["disk_rows"] > 0 for row in rows)
 
 
-def test_a_file_that_fails_loses_nothing(folder, tmp_path, capsys, monkeypatch):
-    assert train(folder, tmp_path / "whole", "--feature-memory", 1) == 0
-    whole, _ = result(capsys)
-    file, steps = folder / "features.npy", []
-    content = file.read_bytes()
-    make = disk_rows.DiskRows.make
+def test_a_file_that_fails_loses_nothing(saved, tmp_path, capsys, monkeypatch):
+    data = shutil.copytree(saved(wide), tmp_path / "data")
+    flags = "--fanouts 3 --epochs 2 --checkpoint-every 3"
+    assert train(data, tmp_path / "whole", 1, flags) == 0
+    file, steps = data / "features.npy", []
+    content, make = file.read_bytes(), disk_rows.DiskRows.make
 
     def failing(self, *given):
         steps.append(given)
@@ -86,90 +92,28 @@ def test_a_file_that_fails_loses_nothing(folder, tmp_path, capsys, monkeypatch):
         return make(self, *given)
 
     monkeypatch.setattr(disk_rows.DiskRows, "make", failing)
-    flags = ("--feature-memory", 1, "--feature-block", 0)
-    assert train(folder, tmp_path / "run", *flags) == 2
-    out, err = result(capsys)
-    assert out is None
+    capsys.readouterr()
+    assert train(data, tmp_path / "run", SOME, flags) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
     assert "Traceback" not in err
     last = err.strip().splitlines()
     assert "features.npy must stay readable, with all of its rows" in last[-1]
     assert "a checkpoint has what was learned up to step 12" in last[-2]
     file.write_bytes(content)
-    assert train(folder, tmp_path / "run", "--feature-memory", 2, "--resume") == 0
-    found, err = result(capsys)
-    assert "resuming after 1 epochs and 4 steps" in err
-    assert found["params_sha256"] == whole["params_sha256"]
+    assert train(data, tmp_path / "run", 2, flags, "--resume") == 0
+    assert "resuming after 1 epochs and 4 steps" in capsys.readouterr().err
     same_run(tmp_path / "run", tmp_path / "whole")
-    assert len(metrics(tmp_path / "run")) == 3
 
 
-def test_a_graph_larger_than_memory_is_read_ahead(folder, tmp_path, capsys, monkeypatch):
-    digests, ahead = [], []
-    read_ahead = whole_data.read_ahead
+def test_a_graph_larger_than_memory_is_read_ahead(saved, tmp_path, monkeypatch):
+    ahead, read_ahead = [], whole_data.read_ahead
     monkeypatch.setattr(
         whole_data, "read_ahead", lambda graph: ahead.append(0) or read_ahead(graph)
     )
     for free in (1 << 40, 0):
         monkeypatch.setattr(whole_data, "machine", lambda free=free: Machine(1 << 40, free))
-        assert train(folder, tmp_path / str(free), "--epochs", 1) == 0
-        digests.append(result(capsys)[0]["params_sha256"])
-    assert len(set(digests)) == 1
+        assert train(saved(wide), tmp_path / f"{free}", 0, "--fanouts 3 --epochs 1") == 0
+    assert digest(tmp_path / "0") == digest(tmp_path / f"{1 << 40}")
     assert len(ahead) == 1
-    read_ahead(jgs.data.load(str(folder)).graph, threads=0)  # for the tests that follow
-
-
-def test_sparse_features(tmp_path, capsys):
-    """Sums and attention: the bits of the run in memory."""
-    rng = np.random.default_rng(0)
-    graph = jgs.Graph.from_edges(*rng.integers(0, 300, (2, 2000)), 300)
-    words = scipy.sparse.random(300, 3000, 0.05, format="csr", rng=rng)
-    split = dict(zip(("train", "val", "test"), np.arange(300).reshape(3, 100), strict=True))
-    data = jgs.data.Dataset.from_arrays(graph, words, rng.integers(0, 3, 300), split)
-    data.save(tmp_path / "words")
-    for model in ("sage", "gat"):
-        digests = []
-        for memory, block in ((0, 64), (1, 0), (1, 3)):
-            flags = ("--feature-memory", memory, "--feature-block", block)
-            run_dir = tmp_path / f"{model}{memory}{block}"
-            assert train(tmp_path / "words", run_dir, "--model", model, *flags) == 0
-            digests.append(result(capsys)[0]["params_sha256"])
-        assert len(set(digests)) == 1, model
-
-
-def test_what_is_refused(folder, tmp_path, capsys):
-    assert main(["--run-dir", str(tmp_path / "a"), "--feature-memory", "5"]) == 2
-    assert "must be matrices that lie in files" in result(capsys)[1]
-    others = ("--feature-memory", 5, "--device-memory", 5, "--device", "cpu:1")
-    assert train(folder, tmp_path / "b", *others) == 2
-    assert "--feature-memory must be without" in result(capsys)[1]
-    assert train(folder, tmp_path / "c", "--feature-memory", -1) == 2
-    capsys.readouterr()
-
-
-def test_typed_features_and_links(tmp_path, capsys):
-    """Tables of types, and batches of links."""
-    rng = np.random.default_rng(0)
-    graph = jgs.Graph.from_relations(
-        {"user": 200, "item": 100},
-        {
-            ("user", "buys", "item"): rng.integers(0, (200, 100), (1500, 2)).T,
-            ("item", "sold", "user"): rng.integers(0, (100, 200), (1500, 2)).T,
-        },
-    )
-    features = {"user": rng.random((200, 40)), "item": rng.random((100, 9))}
-    labels = {"user": rng.integers(0, 2, 200)}
-    split = {"train": np.arange(80), "val": np.arange(80, 120), "test": np.arange(120, 200)}
-    jgs.data.Dataset.from_arrays(graph, features, labels, split).save(tmp_path / "typed")
-    runs = {
-        "rgcn": "--model rgcn",
-        "links": "--task links --model rgcn --relation buys --eval-negatives 5",
-    }
-    for name, flags in runs.items():
-        digests = []
-        for memory in (0, 1):
-            done = train(tmp_path / "typed", tmp_path / f"{name}{memory}", *flags.split(),
-                         "--epochs", 1, "--feature-memory", memory)  # fmt: skip
-            out, err = result(capsys)
-            assert done == 0, err
-            digests.append(out["params_sha256"])
-        assert len(set(digests)) == 1, name
+    read_ahead(jgs.data.load(str(saved(wide))).graph, threads=0)  # for the tests that follow

@@ -8,8 +8,7 @@ import pytest
 from flax import nnx
 
 from jgs import Graph, Schema
-from jgs.dist.communicators.comm import OWN, Alone
-from jgs.dist.communicators.mesh import Mesh
+from jgs.dist.communicators.comm import Alone
 from jgs.graph import TypedFeatures
 from jgs.models import RGCN
 from jgs.ops import gather
@@ -45,16 +44,16 @@ def model_of(schema, embedding):
     return model
 
 
-def rows_of(comm, schema, offsets, rate=RATE):
+def rows_of(schema):
     inputs = model_of(typed_graph().schema, False).inputs
-    return LearnedRows(comm, inputs, schema, offsets, KEY, rate, DECAY)
+    return LearnedRows(Alone(), inputs, schema, [0, schema.num_nodes], KEY, RATE, DECAY)
 
 
 @pytest.mark.parametrize("name", SCHEMAS)
 def test_each_node_without_features_has_a_row_of_its_own(name):
     schema = SCHEMAS[name]
     nodes = np.arange(-1, schema.num_nodes + 2, dtype=np.int32)
-    rows = rows_of(Alone(), schema, [0, schema.num_nodes])
+    rows = rows_of(schema)
     ids = np.asarray(rows._place.of(jnp.asarray(nodes)))
     real = (nodes >= 0) & (nodes < schema.num_nodes)
     bare = np.zeros(nodes.size, bool)
@@ -100,7 +99,7 @@ def trained(schema_rows, seeds_of, steps):
 
 def test_where_every_batch_has_all_rows_training_is_that_of_dense_adam():
     """With a schedule of the rate, and weight decay."""
-    rows = rows_of(Alone(), typed_graph().schema, [0, 31])
+    rows = rows_of(typed_graph().schema)
     graph, features, (dense, sparse), states, first, found = trained(
         rows, lambda step: np.arange(12, 27), 5
     )
@@ -119,7 +118,7 @@ def test_where_every_batch_has_all_rows_training_is_that_of_dense_adam():
 
 
 def test_rows_that_no_batch_reads_stay():
-    rows = rows_of(Alone(), typed_graph().schema, [0, 31])
+    rows = rows_of(typed_graph().schema)
     graph, *_, first, found = trained(rows, lambda step: np.array([14 + step]), 2)
     batch = sample_neighbors(KEY, graph, np.array([14, 15], np.int32), (-1, -1))
     read = np.asarray(batch.nodes)
@@ -127,27 +126,3 @@ def test_rows_that_no_batch_reads_stay():
     assert 0 < read.sum() < 16
     np.testing.assert_array_equal(found[~read], first[~read])
     assert (np.abs(found - first).max(axis=1)[read] > 1e-3).all()
-
-
-def test_ranks_own_the_rows_of_their_nodes():
-    """The first rows and a step's are those of one rank, and the joined state is one's."""
-    schema, halves = SCHEMAS["parts"], [0, 14, 31]
-    one = rows_of(Alone(), schema, [0, 31])
-    two = rows_of(Mesh(jax.devices()[:2]), schema, halves)
-    np.testing.assert_array_equal(np.concatenate(two.own()), one.own()[0])
-    assert [len(own) for own in two.own()] == [6, 10]
-    before, asked = one.own()[0], [np.array([0, 13, 14, 29]), np.array([30, 0, 31, 9])]
-    gradients = np.random.default_rng(0).normal(size=(2, 4, 4)).astype(np.float32)
-    for rows, nodes, of_rows in (
-        (one, [np.concatenate(asked)], [gradients.reshape(8, 4)]),
-        (two, asked, list(gradients)),
-    ):
-        own = rows.comm.own([jnp.asarray(n, jnp.int32) for n in nodes])
-        _, token = rows.table.pull(rows.comm.program(rows._place.of, (OWN,), OWN)(own))
-        rows.push(token, rows.comm.own([jnp.asarray(g) for g in of_rows]), 0)
-    np.testing.assert_allclose(two.joined(two.own()), one.own()[0], rtol=1e-5)
-    assert (one.own()[0] != before).any(axis=1).sum() == 5
-    for mine, theirs in zip(*map(jax.tree.leaves, (two.state(), one.state())), strict=True):
-        np.testing.assert_allclose(mine, theirs, rtol=1e-5, atol=1e-8)
-    for mine, theirs in zip(two.parts_of(one.own()[0]), two.own(), strict=True):
-        np.testing.assert_allclose(mine, theirs, rtol=1e-5)

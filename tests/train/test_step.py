@@ -1,3 +1,6 @@
+"""The training step; and what comes between a gradient and the parameters that are judged:
+clipping, accumulation and averages."""
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -10,6 +13,7 @@ from jgs import Graph
 from jgs.models import GraphSAGE
 from jgs.sampling import Loader, sample_neighbors
 from jgs.train.loop import losses, step
+from jgs.train.loop.averaging import averaged, judged
 from jgs.train.loop.losses import masked_loss
 from jgs.train.loop.step import init_state, make_optimizer, make_train_step
 
@@ -26,19 +30,6 @@ def build(graph, features, labels, lr=0.01):
     graphdef, params = nnx.split(model)
     optimizer = make_optimizer(lr, 1e-2)
     return make_train_step(graphdef, optimizer), init_state(params, optimizer)
-
-
-def test_the_loss_is_the_mean_over_the_mask():
-    logits = jnp.array([[2.0, 0.0], [0.0, 1.0], [5.0, 5.0]])
-    labels = jnp.array([0, 0, 1])
-    loss = masked_loss(logits, labels, jnp.array([True, True, False]))
-    expected = np.mean([np.log(1 + np.exp(-2)), np.log(1 + np.exp(1))])
-    np.testing.assert_allclose(loss, expected, rtol=1e-6)
-    assert masked_loss(logits, labels, jnp.zeros(3, bool)) == 0
-    many = jnp.array([[1.0, 0.0], [1.0, 1.0], [0.0, 0.0]])
-    loss = masked_loss(logits, many, jnp.array([True, False, False]))
-    expected = np.mean([np.log(1 + np.exp(-2)), np.log(2)])
-    np.testing.assert_allclose(loss, expected, rtol=1e-6)
 
 
 @pytest.mark.parametrize("multilabel", [False, True])
@@ -73,19 +64,6 @@ def test_nan_in_the_batch_padding_changes_no_bit_of_the_state(small, multilabel)
     assert float(after[0].num_seeds) == 6
     assert np.isfinite(float(after[0].loss_sum))
     jax.tree.map(np.testing.assert_array_equal, after[1], after[0])
-
-
-def test_padding_more_changes_the_state_by_rounding_only(small):
-    graph, features = small
-    labels = jnp.arange(60, dtype=jnp.int32) % 3
-    after = []
-    for padding in (0, 5):
-        seeds = np.r_[np.array([3, 7, 9], np.int32), np.full(padding, 60, np.int32)]
-        batch = sample_neighbors(jax.random.key(1), graph, seeds, (3, 3))
-        train_step, state = build(graph, features, labels)
-        x = jgs.ops.gather(features, batch.nodes)
-        after.append(train_step(state, jax.random.key(2), batch, x, labels))
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-6), after[1], after[0])
 
 
 def test_weight_decay_is_an_l2_penalty_in_the_gradient():
@@ -129,3 +107,61 @@ def test_one_trace_in_three_shuffled_epochs(small, monkeypatch):
             state = step.start_epoch(state)
     assert batches == int(state.step) == 21
     assert len(traces) == 1
+
+
+PARAMS = {"a": jnp.array([1.0, -2.0]), "b": jnp.array([[3.0]])}
+
+
+def gradients(count):
+    rng = np.random.default_rng(0)
+    return [
+        jax.tree.map(lambda a: 5 * rng.standard_normal(a.shape).astype(np.float32), PARAMS)
+        for _ in range(count)
+    ]
+
+
+def stepped(optimizer, given):
+    """The parameters after each step, and what is judged then."""
+    params, state, found = PARAMS, optimizer.init(PARAMS), []
+    for gradient in given:
+        updates, state = jax.jit(optimizer.update)(gradient, state, params)
+        params = optax.apply_updates(params, updates)
+        found.append((params, judged(params, state)))
+    return found
+
+
+def close(one, other):
+    jax.tree.map(
+        lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6), one, other
+    )
+
+
+def test_accumulated_gradients_are_those_of_a_larger_batch():
+    given = gradients(6)
+    means = [jax.tree.map(lambda *g: sum(g) / 3, *given[at : at + 3]) for at in (0, 3)]
+    norms = [float(optax.global_norm(mean)) for mean in means]
+    limit = min(norms) * 0.7
+    clipped = [
+        jax.tree.map(lambda g, n=norm: g * min(1, limit / n), mean)
+        for mean, norm in zip(means, norms, strict=True)
+    ]
+    schedule = optax.cosine_decay_schedule(0.1, 2)
+    want = stepped(make_optimizer(schedule, 0.3), clipped)
+    found = stepped(make_optimizer(schedule, 0.3, limit, 3), given)
+    close([found[at][0] for at in (2, 5)], [params for params, _ in want])
+    close([found[at][0] for at in (1, 4)], [PARAMS, want[0][0]])
+
+
+@pytest.mark.parametrize("decay", [None, 0.6])
+def test_averages_by_definition(decay):
+    """Of the parameters after every second step from the third on."""
+    found = stepped(averaged(make_optimizer(0.1), decay, every=2, begin=3), gradients(9))
+    mean, number = None, 0
+    for at, (params, average) in enumerate(found, 1):
+        if at > 3 and at % 2 == 0:
+            number += 1
+            share = 1 / number if decay is None else max(1 / number, 1 - decay)
+            mean = params if number == 1 else jax.tree.map(
+                lambda old, new, s=share: old + s * (new - old), mean, params
+            )  # fmt: skip
+        close(average, params if mean is None else mean)

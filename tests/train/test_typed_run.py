@@ -1,186 +1,151 @@
-"""What a run gives a model of typed graphs: rows of each type's width, and edge types."""
+"""Runs of models of typed graphs: what they are given, and by the command on one machine, on
+devices, resumed."""
 
 import jax
 import numpy as np
 import pytest
-import scipy.sparse
-from flax import nnx
-
-from jgs import Graph, InputError
-from jgs.data import Dataset
-from jgs.dist.communicators.comm import Alone
-from jgs.dist.communicators.mesh import Mesh
-from jgs.ops import aggregate, gather
-from jgs.partition.folder import write_parts
-from jgs.train.__main__ import main
-from jgs.train.config import Config
-from jgs.train.loop.model import (
-    make_model,
-    make_sampler,
-    shape_of_types,
-    types_of,
+from small_data import papers, thirds
+from small_runs import (
+    close_arrays,
+    comm_of,
+    metrics,
+    result,
+    resumed,
+    same_run,
+    trainer,
+    words,
 )
+
+import jgs
+from jgs import InputError
+from jgs.data import Dataset
+from jgs.models import RSAGE
+from jgs.predict.__main__ import main as predict
+from jgs.train.config import Config
+from jgs.train.loop.model import make_sampler, shape_of_types, types_of
 from jgs.train.loop.open_data import open_data
-from jgs.train.loop.step import init_state, make_optimizer, make_train_step
 
-OWN_MODEL = "test_typed_run:Small"
+OWN_MODEL = "test_typed_run:Own"
+train = trainer("""
+    --model rgcn --fanouts *=3 4 --hidden 8 --batch-size 20 --epochs 3 --lr 0.03
+    --lr-schedule cosine --no-progress --checkpoint-every 2 --keep 9
+""")
 
 
-class Small(nnx.Module):
-    """A linear map for each node type, a learned row for types without features, and means."""
+class Own(RSAGE):
+    """With the arguments of `RSAGE`."""
 
-    typed, uses_degrees, input_reduce = True, False, None
-    message_widths, activate = (), None
 
-    def __init__(
-        self,
-        in_features: tuple[int, ...],
-        hidden_features: int,
-        out_features: int,
-        num_layers: int,
-        *,
-        schema,
-        dropout=0.0,
-        input_dropout=0.0,
-        norm=None,
-        rngs,
-    ):
-        assert len(schema.node_types) == len(in_features)
-        self.widths = in_features
-        self.inputs = nnx.List(
-            [nnx.Linear(max(w, 1), hidden_features, rngs=rngs) for w in in_features]
-        )
-        out = [hidden_features] * (num_layers - 1) + [out_features]
-        self.layers = nnx.List([nnx.Linear(hidden_features, each, rngs=rngs) for each in out])
+def papers_alone():
+    """Authors and venues without features."""
+    whole, paper = papers(), {"paper": np.arange(90) % 2}
+    features = {"paper": whole.features.table("paper")}
+    return Dataset.from_arrays(whole.graph, features, paper, thirds(90), name="papers")
 
-    def __call__(self, batch, x, *, key=None):
-        total = 0.0
-        for number, (table, layer) in enumerate(zip(x.tables, self.inputs, strict=True)):
-            mine = x.kind == number
-            rows = mine[:, None] * jax.numpy.ones((1, 1))
-            if table is not None:
-                rows = gather(table, jax.numpy.where(mine, x.place, -1))
-            total += jax.numpy.where(mine[:, None], layer(rows), 0)
-        for block, layer in zip(batch.blocks, self.layers, strict=True):
-            assert block.edge_type is not None
-            total = layer(total[: block.target_capacity] + aggregate(block, total, "mean"))
-        return total
+
+def config(**given):
+    return Config(**{"model": OWN_MODEL, "batch_size": 20, "fanouts": (4, 3), **given})
+
+
+def test_batches_have_the_rows_of_each_type(saved):
+    settings = config(dataset=str(saved(papers, 1, True)), prefetch=0)
+    data, sampler = open_data(settings), make_sampler(settings)
+    assert data.types.widths == (40, 3, 0)
+    assert data.sparse
+    states = {sampler: data.state_of(sampler, None)}
+    with data.loader(sampler, jax.random.key(0), None, states) as batches:
+        batch, x = next(iter(batches))
+    assert all(block.edge_type is not None for block in batch.blocks)
+    mine, table = x.tables[1], data.features[0].tables[1]
+    assert mine.unsafe_buffer_pointer() == table.unsafe_buffer_pointer()  # no copy
+    # A checkpoint remembers the types.
+    assert types_of(shape_of_types(data.types)) == data.types
+    assert types_of(shape_of_types(None)) is None
+    # A sampler that reads features knows no types.
+    settings = config(dataset=settings.dataset, sampler="asgcn", sizes=(9, 9), fanouts=(10, 10))
+    with pytest.raises(InputError, match=r"in one matrix for all nodes.*--sampler asgcn"):
+        open_data(settings).state_of(make_sampler(settings), None)
+
+
+def test_ranks_know_the_same_types(parted):
+    settings = config(partition=str(parted(2, papers, 1, True)), batch_size=10)
+    alone, ranks = open_data(settings), open_data(settings, comm_of(2))
+    assert ranks.types.widths == alone.types.widths == (40, 3, 0)
+    assert ranks.types.scales == alone.types.scales
+    assert ranks.types.scales[0] == (2.0,)
+
+
+def test_one_matrix_for_all_nodes_is_given_by_type(tmp_path):
+    """To a model of the user's own."""
+    matrix = np.random.default_rng(0).standard_normal((155, 4)).astype(np.float32)
+    labels = {"paper": np.arange(90) % 3}
+    Dataset.from_arrays(papers().graph, matrix, labels, thirds(90)).save(tmp_path / "one")
+    assert open_data(config(dataset=str(tmp_path / "one"))).types.widths == (4, 4, 4)
+    flags = ("--fanouts 3 --epochs 1 --model", OWN_MODEL)
+    train(tmp_path / "one", tmp_path / "run", *flags)
+
+
+def test_a_model_that_knows_no_types_reads_one_matrix(saved, parted, tmp_path):
+    """The features of papers alone: those of others are 0."""
+    train(saved(papers_alone), tmp_path / "run", "--model sage --fanouts 3 --epochs 1")
+    data = open_data(config(partition=str(parted(2, papers_alone)), model="sage"))
+    matrix = np.concatenate([np.asarray(part) for part in data.features[0]])
+    rows = np.asarray(papers_alone().features.table("paper"))
+    assert sorted(map(tuple, matrix[matrix.any(axis=1)])) == sorted(map(tuple, rows))
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    """A data set, its parts, and a data set with one matrix for all nodes."""
-    rng, counts = np.random.default_rng(0), {"author": 60, "paper": 90, "venue": 5}
-    edges = {
-        ("author", "writes", "paper"): (rng.integers(0, 60, 300), rng.integers(0, 90, 300)),
-        ("paper", "at", "venue"): (np.arange(90), rng.integers(0, 5, 90)),
-    }
-    graph = Graph.from_relations(counts, edges, both_ways=True)
-    labels = np.arange(90) % 3
-    features = {
-        "paper": np.eye(3)[labels] + rng.standard_normal((90, 3)) / 2,
-        "author": scipy.sparse.random(60, 40, 0.1, "csr", np.float32, rng),
-    }
-    splits = {"train": np.arange(60), "val": np.arange(60, 70), "test": np.arange(70, 90)}
-    root = tmp_path_factory.mktemp("typed")
-    data = Dataset.from_arrays(graph, features, {"paper": labels}, splits, name="typed")
-    data.save(root / "data")
-    assignment = rng.integers(0, 2, graph.num_nodes).astype(np.int32)
-    write_parts(root / "parts", data, assignment, 2, method="random")
-    one = rng.standard_normal((155, 4)).astype(np.float32)
-    Dataset.from_arrays(graph, one, {"paper": labels}, splits, name="one").save(root / "one")
-    plain = Graph(graph.indptr, graph.indices)
-    ids = {"train": data.train_idx, "val": data.val_idx, "test": data.test_idx}
-    Dataset.from_arrays(plain, one, data.labels, ids, name="untyped").save(root / "plain")
-    return root
+def whole(saved, tmp_path_factory):
+    """The folder of a run on the whole graph that was not interrupted."""
+    run_dir = tmp_path_factory.mktemp("whole") / "run"
+    train(saved(papers), run_dir)
+    return run_dir
 
 
-def config(folder, **changes):
-    given = {"dataset": str(folder / "data"), "model": OWN_MODEL, "batch_size": 20, "hidden": 8}
-    return Config(**given | {"fanouts": (4, 3), "prefetch": 0, "dropout": 0.0} | changes)
+def test_a_run_learns_and_answers_by_type(whole, tmp_path):
+    run, rows = jgs.open_run(whole), metrics(whole)
+    assert rows[-1]["train_loss"] < rows[0]["train_loss"] - 0.1
+    logits = run.logits(node_type="paper")
+    assert logits.shape == (90, 3)
+    right = np.mean(logits[70:].argmax(1) == np.arange(70, 90) % 3)
+    assert right == pytest.approx(result(whole)["test_accuracy"])
+    np.testing.assert_array_equal(run.logits([3, 1], node_type="paper"), logits[[3, 1]])
+    # Sampled evaluation over all neighbours reads the learned rows of venues too.
+    sampled = run.logits([7, 2], node_type="paper", fanouts=(-1, -1))
+    np.testing.assert_allclose(sampled, logits[[7, 2]], rtol=1e-4, atol=1e-5)
+    assert run.embed(node_type="venue").shape == (5, 8)
+    out = tmp_path / "out.npy"
+    argv = words("--node-type paper --no-progress --run-dir", whole, "--out", out)
+    assert predict(argv) == 0
+    np.testing.assert_array_equal(np.load(out)["prediction"], logits.argmax(1))
 
 
-def trained(config, comm=None, epochs=4):
-    """The losses of the epochs, the data and the last step's rows."""
-    data = open_data(config, comm)
-    comm, key = data.comm, jax.random.key(0)
-    widths = (data.num_features, data.num_classes, data.sparse)
-    graphdef, params = nnx.split(make_model(config, *widths, key, data.types))
-    optimizer = make_optimizer(0.05)
-    state = comm.same(init_state(params, optimizer))
-    step = make_train_step(graphdef, optimizer, comm)
-    key_data, losses = comm.same(jax.random.key_data(key)), []
-    sampler = make_sampler(config)
-    states = {sampler: data.state_of(sampler, None)}
-    with data.loader(sampler, key, None, states) as batches:
-        for _ in range(epochs):
-            for batch, x in batches:
-                stop = comm.own([np.float32(0)] * comm.num_local)
-                state = step(state, key_data, batch, x, data.labels, stop)
-            losses.append(float(state.loss_sum) / float(state.num_seeds))
-            state = comm.same(state._replace(loss_sum=np.float32(0), num_seeds=np.float32(0)))
-    return losses, data, x
+def test_features_of_another_unit_are_learned_alike(saved, whole, tmp_path):
+    """Small ones do not drown beside learned rows, and an opened run knows the unit."""
+    train(saved(papers, 128), tmp_path / "run")
+    for mine, theirs in zip(metrics(tmp_path / "run"), metrics(whole), strict=True):
+        assert mine["train_loss"] == pytest.approx(theirs["train_loss"], rel=1e-5)
+    run = jgs.open_run(tmp_path / "run")
+    np.testing.assert_allclose(run.logits(), jgs.open_run(whole).logits(), rtol=1e-3, atol=1e-4)
 
 
-def test_a_typed_model_trains_on_one_machine(folder):
-    losses, data, x = trained(config(folder))
-    assert losses[-1] < 0.8 * losses[0]
-    assert data.types.widths == (40, 3, 0)
-    assert data.sparse
-    for mine, table in zip(x.tables[1:2], data.features[0].tables[1:2], strict=True):
-        assert mine.unsafe_buffer_pointer() == table.unsafe_buffer_pointer()  # no copy
+@pytest.mark.parametrize("step", [2, 5])
+def test_a_run_is_resumed_to_the_same_bits(whole, tmp_path, step):
+    """Of three steps in an epoch. Learned rows have the rate of the step of the run."""
+    resumed(whole, tmp_path / "run", step)
 
 
-def test_ranks_learn_what_one_learns(folder):
-    parts = str(folder / "parts")
-    alone, of_one, _ = trained(config(folder, partition=parts, batch_size=20), Alone())
-    for options in ({"cache": "none"}, {"cache": "planned"}):
-        of_ranks = config(folder, partition=parts, batch_size=10, **options)
-        losses, data, _ = trained(of_ranks, Mesh(jax.devices()[:2]))
-        assert data.types.widths == (40, 3, 0)
-        assert data.types.scales == of_one.types.scales
-        assert data.types.scales[0] == (2.0,)
-        np.testing.assert_allclose(losses, alone, rtol=1e-4)
+def test_devices_train_as_the_host_does(saved, whole, tmp_path):
+    """With learned rows one device to the bit, and others by shares of the batch."""
+    train(saved(papers), tmp_path / "one", "--device cpu:1")
+    same_run(tmp_path / "one", whole)
+    for name, device in (("both", "cpu:1,2"), ("host", "cpu")):
+        flags = ("--lr 0.001 --epochs 1 --device", device)
+        train(saved(papers, 1, False, False), tmp_path / name, *flags)
+    close_arrays(tmp_path / "both", tmp_path / "host", rtol=1e-3, atol=1e-4)
 
 
-def test_one_matrix_for_all_nodes_is_given_by_type(folder):
-    losses, data, _ = trained(config(folder, dataset=str(folder / "one")), epochs=1)
-    assert data.types.widths == (4, 4, 4)
-    assert np.isfinite(losses).all()
-
-
-def test_a_checkpoint_remembers_the_types(folder):
-    types = open_data(config(folder)).types
-    assert types_of(shape_of_types(types)) == types
-    assert types_of(shape_of_types(None)) is None
-
-
-@pytest.mark.parametrize(
-    ("changes", "says"),
-    [
-        ({"model": "sage"}, "equally many.*author 40, paper 3.*Choose a model of typed"),
-        (
-            {"dataset": "plain"},
-            "must be for a graph with node types.*got untyped, which has none",
-        ),
-        ({"sampler": "pinsage"}, "says the type of an edge.*--sampler pinsage"),
-        ({"sampler": "asgcn", "sizes": (9, 9)}, "in one matrix for all nodes.*--sampler asgcn"),
-    ],
-)
-def test_models_and_data_that_do_not_fit_are_refused(folder, changes, says):
-    if "dataset" in changes:
-        changes = {"dataset": str(folder / changes["dataset"])}
-    given = {"dataset": str(folder / "data"), "model": OWN_MODEL, "batch_size": 20} | changes
-
-    def start():
-        settings = Config(**given)
-        open_data(settings).state_of(make_sampler(settings), None)
-
-    with pytest.raises(InputError, match=says):
-        start()
-
-
-def test_the_command_refuses_in_one_line(folder, tmp_path, capsys):
-    arguments = ["--dataset", str(folder / "data"), "--run-dir", str(tmp_path / "run")]
-    assert main([*arguments, "--batch-size", "20"]) == 2
-    assert "must have equally many for a model that knows no types" in capsys.readouterr().err
+def test_another_graph_of_the_same_nodes_is_evaluated(whole):
+    run, data = jgs.open_run(whole), papers()
+    found = run.logits([70, 3], graph=data.graph, features=data.features)
+    np.testing.assert_array_equal(found, run.logits([70, 3]))

@@ -1,5 +1,7 @@
-"""`Matrix` beside NumPy's dense matrices: slices, edge maps, reductions, blocks."""
+"""`Matrix` beside NumPy's dense matrices: slices, edge maps, reductions, blocks; and what XLA
+compiles from edge maps: one loop. A reduction keeps no array of edges in memory."""
 
+import re
 from functools import partial
 
 import jax
@@ -7,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jgs import Graph, InputError
+from jgs import Graph, InputError, kernels
 from jgs.ops import aggregate
 from jgs.sampling.matrix import Matrix, Room, stack
 
@@ -28,15 +30,19 @@ def graph():
     return Graph.from_edges(src, dst, N, rng.random(src.size).astype(np.float32) + 0.1)
 
 
-def dense_of(matrix):
-    """The values as `[N + 1, C]`: a row for each node, a column for each slot."""
+def raw(matrix):
+    """The arrays of a matrix that `dense_of` takes."""
     matrix = matrix.aligned().built()
-    rows, values, edges = np.asarray(matrix.row()), np.asarray(matrix.values), matrix.edges
-    found = np.zeros((N + 1, matrix.shape[1], *values.shape[1:]))
-    count = int(edges.indptr[-1])
-    row, column = (np.asarray(a)[:count] for a in (edges.row, edges.column))
-    found[rows[row], column] = values[:count]
-    return found
+    edges = matrix.edges
+    return matrix.row(), matrix.values, edges.indptr, edges.row, edges.column
+
+
+def dense_of(found):
+    """The values as `[N + 1, C]`: a row for each node, a column for each slot."""
+    rows, values, indptr, row, column = map(np.asarray, found)
+    dense = np.zeros((N + 1, indptr.size - 1, *values.shape[1:]))
+    dense[rows[row[: indptr[-1]]], column[: indptr[-1]]] = values[: indptr[-1]]
+    return dense
 
 
 def whole(graph):
@@ -57,118 +63,118 @@ def by_node(vector, ids):
 
 @both
 def test_slices(graph, compact):
-    dense, A = whole(graph), Matrix(graph, compact=compact)
-    rows = np.array([30, N, 2, 5, 12], np.int32)
-    np.testing.assert_array_equal(A.column(), np.arange(N))
-    np.testing.assert_allclose(dense_of(A)[:, :N], dense[:, :N])
-    only = np.zeros((N + 1, 1))
-    only[rows[rows < N]] = 1
-    for part, expected in (
-        (A[:, COLUMNS], dense[:, COLUMNS]),
-        (A[rows, :], (dense * only)[:, :N]),
-        (A[rows, COLUMNS], dense[:, COLUMNS] * only),
-        (A[:, COLUMNS][rows, :], dense[:, COLUMNS] * only),
-        (A[rows, :][:, COLUMNS], dense[:, COLUMNS] * only),
-        (A[:, [3, 7, 9]][:, COLUMNS], dense[:, COLUMNS] * np.isin(COLUMNS, [3, 7, 9])),
-        (A[rows, :][[2, 30], :], dense[:, :N] * np.isin(np.arange(N + 1), [2, 30])[:, None]),
-    ):
-        assert not part.overflow
+    rows, some, two = map(np.array, ([30, N, 2, 5, 12], [3, 7, 9], [2, 30]))
+
+    @jax.jit
+    def program(graph):
+        A = Matrix(graph, compact=compact)
+        parts = [A, A[:, COLUMNS], A[rows, :], A[rows, COLUMNS], A[:, COLUMNS][rows, :]]
+        parts += [A[rows, :][:, COLUMNS], A[:, some][:, COLUMNS], A[rows, :][two, :]]
+        slots = A.column(), A[rows, COLUMNS].row(), A[rows, COLUMNS].column()
+        return [(raw(part), part.overflow, part.num_edges) for part in parts], slots
+
+    dense = whole(graph)
+    of_rows, of_two = (np.isin(np.arange(N + 1), r)[:, None] for r in (rows[rows < N], two))
+    both_ways = dense[:, COLUMNS] * of_rows
+    wanted = [dense[:, :N], dense[:, COLUMNS], (dense * of_rows)[:, :N], *[both_ways] * 3]
+    wanted += [dense[:, COLUMNS] * np.isin(COLUMNS, some), dense[:, :N] * of_two]
+    parts, slots = program(graph)
+    for (part, overflow, count), expected in zip(parts, wanted, strict=True):
+        assert not overflow
         np.testing.assert_allclose(dense_of(part), expected, rtol=1e-6)
-        assert int(part.num_edges) == np.count_nonzero(expected)
-    np.testing.assert_array_equal(A[rows, COLUMNS].row(), rows)
-    np.testing.assert_array_equal(A[rows, COLUMNS].column(), COLUMNS)
-    for index in (3, (3, 4), (slice(1, 2), slice(None)), ([0.5], slice(None))):
-        with pytest.raises(InputError):
-            A[index]
+        assert int(count) == np.count_nonzero(expected)
+    for found, expected in zip(slots, (np.arange(N), rows, COLUMNS), strict=True):
+        np.testing.assert_array_equal(found, expected)
 
 
 @both
-def test_edge_maps_and_reductions(graph, compact):
-    dense, A = whole(graph)[:, COLUMNS], Matrix(graph, compact=compact)
-    sub, there = A[:, COLUMNS], dense > 0
-    rng = np.random.default_rng(1)
+def test_edge_maps(graph, compact):
+    dense, rng = whole(graph)[:, COLUMNS], np.random.default_rng(1)
+    there = dense > 0
     of_row = rng.random(N + 1).astype(np.float32) + 1
     of_column = rng.random(COLUMNS.size).astype(np.float32) + 1
-    row = of_row[np.asarray(sub.row())]
-    for found, expected in (
-        (sub**2, dense**2),
-        (2**sub, 2**dense),
-        (1 - sub, 1 - dense),
-        (sub * 3 + 1, dense * 3 + 1),
-        (jnp.float32(2) / sub, 2 / np.where(there, dense, 1)),
-        (sub.div(of_column, axis=0), dense / of_column),
-        (sub.add(of_column, axis=0), dense + of_column),
-        (sub.mul(row, axis=1), dense * of_row[:, None]),
-        (sub.sub(row, axis=1), dense - of_row[:, None]),
-        (sub * sub, dense**2),
-        (
-            (sub + 1).mul(row, axis=1) / sub,
-            (dense + 1) * of_row[:, None] / np.where(there, dense, 1),
-        ),
-        (sub.map(jnp.exp), np.exp(dense)),
-        (A.div(A.sum(axis=0), axis=0)[:, COLUMNS], dense / np.maximum(dense.sum(0), 1e-9)),
-        (sub.softmax(0), np.exp(dense) / np.where(there, np.exp(dense), 0).sum(0).clip(1e-9)),
-        (
-            sub.softmax(1),
-            np.exp(dense) / np.where(there, np.exp(dense), 0).sum(1, keepdims=True).clip(1e-9),
-        ),
-    ):
-        np.testing.assert_allclose(dense_of(found), np.where(there, expected, 0), rtol=1e-5)
-    two = stack([sub, sub**2])
+    x = rng.standard_normal((N, 19)).astype(np.float32)
+
+    @jax.jit
+    def program(graph, of_row, of_column, x):
+        A = Matrix(graph, compact=compact)
+        sub = A[:, COLUMNS]
+        row = of_row[sub.row()]
+        maps = [sub**2, 2**sub, 1 - sub, sub * 3 + 1, jnp.float32(2) / sub, sub * sub]
+        maps += [sub.div(of_column, axis=0), sub.add(of_column, axis=0)]
+        maps += [sub.mul(row, axis=1), sub.sub(row, axis=1), (sub + 1).mul(row, axis=1) / sub]
+        maps += [sub.map(jnp.exp), A.div(A.sum(axis=0), axis=0)[:, COLUMNS]]
+        maps += [sub.softmax(0), sub.softmax(1), sub * jnp.ones(sub.shape) * 2]
+        maps += [(A + 1).dot(x, x)[:, COLUMNS], A.map(lambda v: v / v.max())[:, COLUMNS]]
+        maps += [A.softmax()[:, COLUMNS]]
+        return [raw(part) for part in (*maps, stack([sub, sub**2]))]
+
+    *found, two = program(graph, of_row, of_column, x)
+    inverse, exp = 1 / np.where(there, dense, 1), np.where(there, np.exp(dense), 0)
+    wanted = [dense**2, 2**dense, 1 - dense, dense * 3 + 1, 2 * inverse, dense**2]
+    wanted += [dense / of_column, dense + of_column]
+    wanted += [dense * of_row[:, None], dense - of_row[:, None]]
+    wanted += [(dense + 1) * of_row[:, None] * inverse, exp]
+    wanted += [dense / dense.sum(0).clip(1e-9), exp / exp.sum(0).clip(1e-9)]
+    wanted += [exp / exp.sum(1, keepdims=True).clip(1e-9), dense * 2]
+    inner = np.pad(x @ x.T, ((0, 1), (0, 1)))[:, COLUMNS]
+    wanted += [(dense + 1) * inner, dense / whole(graph).max(), wanted[13]]
+    for one, expected in zip(found, wanted, strict=True):
+        np.testing.assert_allclose(
+            dense_of(one), np.where(there, expected, 0), rtol=1e-5, atol=1e-6
+        )
     np.testing.assert_allclose(dense_of(two), np.stack([dense, dense**2], -1), rtol=1e-6)
-    counts = there.sum(0), there.sum(1)
-    for axis in (0, 1):
-        ids = COLUMNS if axis == 0 else sub.row()
 
-        def same(vector, expected, axis=axis, ids=ids):
-            if axis == 0:
-                np.testing.assert_allclose(vector, expected, rtol=1e-5)
-            else:
-                np.testing.assert_allclose(by_node(vector, ids), expected, rtol=1e-5)
 
-        same(sub.sum(axis), dense.sum(axis))
-        same((sub**2).sum(axis), (dense**2).sum(axis))
-        same(sub.mean(axis), dense.sum(axis) / np.maximum(counts[axis], 1))
-        same(sub.max(axis), dense.max(axis))
-        same(sub.count(axis), counts[axis])
-        np.testing.assert_array_equal(two.sum(axis)[:, 0], sub.sum(axis))
-    np.testing.assert_allclose(
-        (sub * np.ones(sub.shape, np.float32) * 2).values, sub.values * 2, rtol=1e-6
-    )
-    for mistake in (
-        lambda: sub.div(of_column[:3], axis=0),
-        lambda: sub.sum(2),
-        lambda: sub + np.ones((2, 3), np.float32),
-        lambda: sub * A,
-        lambda: sub.with_values(jnp.ones(3)),
-        lambda: sub.dot(np.ones((3, 2), np.float32), np.ones((COLUMNS.size, 2), np.float32)),
-        lambda: sub @ np.ones((3, 3), np.float32),
-    ):
-        with pytest.raises(InputError):
-            mistake()
+@both
+def test_reductions(graph, compact):
+    @jax.jit
+    def program(graph):
+        sub = Matrix(graph, compact=compact)[:, COLUMNS]
+        two = stack([sub, sub**2])
+        return sub.row(), [
+            (sub.sum(i), (sub**2).sum(i), sub.mean(i), sub.max(i), sub.count(i), two.sum(i))
+            for i in (0, 1)
+        ]
+
+    dense = whole(graph)[:, COLUMNS]
+    rows, found = program(graph)
+    for axis, ids in ((0, None), (1, rows)):
+        count, total = (dense > 0).sum(axis), dense.sum(axis)
+        wanted = total, (dense**2).sum(axis), total / count.clip(1), dense.max(axis), count
+        *sums, two = found[axis]
+        for vector, expected in zip(sums, wanted, strict=True):
+            vector = vector if ids is None else by_node(vector, ids)
+            np.testing.assert_allclose(vector, expected, rtol=1e-5)
+        np.testing.assert_array_equal(two[:, 0], sums[0])
 
 
 @both
 def test_products_and_blocks(graph, compact):
-    dense, sub = whole(graph)[:, COLUMNS], Matrix(graph, compact=compact)[:, COLUMNS]
     rng = np.random.default_rng(2)
     x = rng.standard_normal((N + 1, 5)).astype(np.float32)
     y = rng.standard_normal((COLUMNS.size, 5)).astype(np.float32)
-    rows = np.asarray(sub.row())
-    here = rows < N
-    np.testing.assert_allclose((sub @ y)[here], (dense @ y)[rows[here]], rtol=1e-4, atol=1e-5)
-    np.testing.assert_allclose(sub.T @ x[rows], dense.T @ x, rtol=1e-4, atol=1e-5)
-    inner = dense * (x @ y.T)
-    np.testing.assert_allclose(dense_of(sub.dot(x[rows], y)), inner, rtol=1e-4, atol=1e-5)
-    block, nodes = sub.to_block()
-    own = jnp.take(x, nodes, axis=0, mode="fill", fill_value=0)
-    messages = aggregate(block, own, "sum")
-    real = np.flatnonzero(COLUMNS < N)
-    np.testing.assert_allclose(messages[real], (dense.T @ x)[real], rtol=1e-4, atol=1e-5)
+
+    @jax.jit
+    def program(graph, x, y):
+        sub = Matrix(graph, compact=compact)[:, COLUMNS]
+        own = x[sub.row()]
+        block, nodes = sub.to_block()
+        sources = jnp.take(x, nodes, axis=0, mode="fill", fill_value=0)
+        messages = aggregate(block, sources, "sum")
+        small, _ = sub.to_block(num_sources=COLUMNS.size)
+        counts = block.num_edges, small.num_sources
+        return sub.row(), sub @ y, sub.T @ own, raw(sub.dot(own, y)), nodes, messages, counts
+
+    dense, close = whole(graph)[:, COLUMNS], {"rtol": 1e-4, "atol": 1e-5}
+    rows, product, transposed, inner, nodes, messages, counts = program(graph, x, y)
+    here, real = np.asarray(rows) < N, np.flatnonzero(COLUMNS < N)
+    np.testing.assert_allclose(product[here], (dense @ y)[rows[here]], **close)
+    np.testing.assert_allclose(transposed, dense.T @ x, **close)
+    np.testing.assert_allclose(dense_of(inner), dense * (x @ y.T), **close)
+    np.testing.assert_allclose(messages[real], (dense.T @ x)[real], **close)
     np.testing.assert_array_equal(nodes[: COLUMNS.size], COLUMNS)
-    assert int(block.num_edges) == np.count_nonzero(dense)
-    small, _ = sub.to_block(num_sources=COLUMNS.size)
-    assert int(small.num_sources) == COLUMNS.size + 1
+    assert [int(c) for c in counts] == [np.count_nonzero(dense), COLUMNS.size + 1]
 
 
 def test_what_does_not_fit_is_said(graph):
@@ -194,15 +200,19 @@ def test_gradients_reach_the_edge_values(graph):
     dense = whole(graph)[:, COLUMNS]
 
     def loss(weight):
+        """Of given values, and of vectors in a chain of maps, whose sum is a kernel."""
         sub = Matrix(graph).with_values(weight)[:, COLUMNS]
-        return jnp.sum((sub**2).sum(axis=1) ** 2) + jnp.sum(sub.softmax().values ** 2)
+        chain = Matrix(graph.unweighted())[:, COLUMNS].mul(weight[:N], axis=1) ** 2
+        parts = (sub**2).sum(axis=1), sub.softmax().values, chain.sum(axis=0)
+        return sum(jnp.sum(part**2) for part in parts)
 
     def plain(weight):
         full = jnp.zeros((N + 1, N + 1)).at[graph.indices, target].set(weight)[:, COLUMNS]
         there = dense > 0
         soft = jnp.where(there, jnp.exp(full), 0)
         soft = soft / jnp.maximum(soft.sum(0), 1e-9)
-        return jnp.sum((full**2).sum(1) ** 2) + jnp.sum(soft**2)
+        chain = jnp.sum((there[:N] * weight[:N, None]) ** 2, 0)
+        return jnp.sum((full**2).sum(1) ** 2) + jnp.sum(soft**2) + jnp.sum(chain**2)
 
     target = np.repeat(np.arange(N), np.diff(np.asarray(graph.indptr)))
     weight = graph.edge_weight
@@ -213,18 +223,76 @@ def test_gradients_reach_the_edge_values(graph):
     np.testing.assert_allclose(slopes, wanted_slopes, rtol=1e-4, atol=1e-6)
 
 
-def test_sums_do_not_depend_on_the_order():
-    rng = np.random.default_rng(4)
-    values = (rng.standard_normal(5000) * 10.0 ** rng.integers(-6, 6, 5000)).astype(np.float32)
-    slot = rng.integers(0, 7, 5000).astype(np.int32)
-    from jgs.sampling.matrix.exact import exact_sum
+@both
+def test_what_is_refused(graph, compact):
+    A = Matrix(graph, key=KEY, compact=compact)
+    sub, ones = A[:, COLUMNS], partial(np.ones, dtype=np.float32)
+    for mistake in (
+        lambda: A[3],
+        lambda: A[3, 4],
+        lambda: A[1:2, :],
+        lambda: A[[0.5], :],
+        lambda: sub.div(ones(3), axis=0),
+        lambda: sub.sum(2),
+        lambda: sub + ones((2, 3)),
+        lambda: sub * A,
+        lambda: sub.with_values(jnp.ones(3)),
+        lambda: sub.dot(ones((3, 2)), ones((COLUMNS.size, 2))),
+        lambda: sub @ ones((3, 3)),
+        lambda: Matrix(graph)[:, COLUMNS].individual_sample(3),
+        lambda: sub.individual_sample(0),
+        lambda: sub.individual_sample(3, np.ones(3)),
+        lambda: sub.collective_sample(-1),
+        lambda: sub.collective_sample(3, np.ones(N + 1)),
+    ):
+        with pytest.raises(InputError):
+            mistake()
 
-    one = np.asarray(exact_sum(values, slot, 7))
-    order = rng.permutation(5000)
-    np.testing.assert_array_equal(exact_sum(values[order], slot[order], 7), one)
-    exact = np.bincount(slot, values.astype(np.float64), 7)
-    scale = np.array([np.abs(values[slot == s]).max() for s in range(7)])
-    assert (np.abs(one - exact) <= 5000 * 2.0**-30 * scale + np.abs(exact) * 2.0**-23).all()
-    values[3] = np.nan
-    assert np.isnan(exact_sum(values, slot, 7)[slot[3]])
-    assert np.isfinite(np.delete(exact_sum(values, slot, 7), slot[3])).all()
+
+ROOM = 4099  # edges; no other array has this size
+FIFTY = np.arange(50, dtype=np.int32)
+whole_arrays = re.compile(rf"= \(?(?:[^=]*, )?(\w+)\[{ROOM}[,\]].* ([\w-]+)\(")
+
+
+def arrays_of_edges(function, graph):
+    """`(dtype, operation)` of every array of edges that the compiled program keeps in memory.
+    Arrays inside a fusion are never in memory, so they are not counted."""
+    program = jax.jit(function).lower(graph, jnp.ones(50), jnp.ones(graph.num_nodes))
+    text = program.compile().as_text()
+    fused = set(re.findall(r"fusion\(.*calls=%?([\w.-]+)", text))
+    found, inside = [], False
+    for line in text.splitlines():
+        if header := re.match(r"(?:ENTRY )?%?([\w.-]+) .*\{$", line):
+            inside = header[1] in fused
+        elif not inside and (array := whole_arrays.search(line)):
+            found.append((array[1], array[2]))
+    return found, text
+
+
+def test_a_chain_of_edge_maps_is_one_loop(make_graph):
+    graph = make_graph(300, 4000).unweighted()
+
+    def chain(graph, by_column, by_row):
+        sub = Matrix(graph, room=Room(ROOM))[:, FIFTY].built()
+        return 2 * ((sub.div(by_column, axis=0) ** 2 + 1).mul(by_row, axis=1) - 3)
+
+    alone, _ = arrays_of_edges(lambda *args: chain(*args).edges.row, graph)
+    mapped, _ = arrays_of_edges(lambda *args: chain(*args).values, graph)
+    # The pattern does match such arrays where they exist.
+    assert sum(kind == "s32" for kind, _ in alone) > 0
+    assert [operation for kind, operation in mapped if kind == "f32"] == ["fusion"]
+
+
+@pytest.mark.skipif(not kernels.available(), reason="without the kernels XLA sums an array")
+def test_a_reduction_at_its_end_writes_no_array_of_edges(make_graph):
+    graph = make_graph(300, 4000).unweighted()
+
+    def summed(graph, by_column, by_row):
+        A = Matrix(graph, room=Room(ROOM)).mul(by_row, axis=1)
+        sub = A[:, FIFTY].div(by_column, axis=0)
+        return [(sub**2).sum(axis) for axis in (0, 1)]
+
+    arrays, text = arrays_of_edges(summed, graph)
+    assert arrays == []
+    assert text.count("custom-call(") >= 2
+    assert text.count('"jgs_sum_chain"') == 2

@@ -6,9 +6,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import scipy.stats
 
-from jgs import Graph, InputError
+from jgs import Graph
 from jgs.ops import gather
 from jgs.sampling import sample_neighbors
 from jgs.sampling.matrix import Matrix, Room
@@ -28,11 +27,11 @@ def graph():
     return Graph.from_edges(src, dst, N, weight)
 
 
-def edges_of(matrix):
-    """The ids of the edges of each column slot, in order."""
-    edges = matrix.built().edges
+def edges_of(part):
+    """The ids of the edges of each column slot of a matrix, or target of a block, in order."""
+    edges = getattr(part, "edges", part)
     indptr, ids = np.asarray(edges.indptr), np.asarray(edges.edge_id)
-    return [ids[indptr[c] : indptr[c + 1]].tolist() for c in range(indptr.size - 1)]
+    return [ids[begin:end].tolist() for begin, end in itertools.pairwise(indptr)]
 
 
 @pytest.mark.parametrize("replace", [False, True])
@@ -44,9 +43,11 @@ def test_a_slice_never_built_draws_as_one_that_is(graph, replace, weighted):
     def draw(key, graph):
         A = Matrix(graph, key=key)
         sub = A[:, COLUMNS]
-        fused = sub.individual_sample(3, sub if weighted else None, replace)
         built = sub.built()
-        separate = built.individual_sample(3, built if weighted else None, replace)
+        fused, separate = (
+            one.individual_sample(3, one if weighted else None, replace).built()
+            for one in (sub, built)
+        )
         batch = sample_neighbors(
             key, graph, COLUMNS, (3,), None, replace, weighted, return_edge_ids=True
         )
@@ -54,9 +55,7 @@ def test_a_slice_never_built_draws_as_one_that_is(graph, replace, weighted):
 
     for seed in range(5):
         fused, separate, block = draw(jax.random.key(seed), graph)
-        indptr, ids = np.asarray(block.indptr), np.asarray(block.edge_id)
-        whole = [ids[indptr[t] : indptr[t + 1]].tolist() for t in range(COLUMNS.size)]
-        assert edges_of(fused) == whole
+        assert edges_of(fused) == (whole := edges_of(block))
         assert [len(e) for e in edges_of(separate)] == [len(e) for e in whole]
         if not weighted:  # weighted draws round differently
             assert edges_of(separate) == whole
@@ -74,17 +73,16 @@ def test_selections_are_unbiased_by_their_probabilities(graph):
 
     def estimates(key):
         A = Matrix(graph, key=key)
-        sub = A.with_values(x)[:, COLUMNS]
-        bias = A[:, COLUMNS]
-        built = sub.built()
-        own = bias.values
+        sub, weights = A.with_values(x)[:, COLUMNS], A[:, COLUMNS]
+        built, own = sub.built(), weights.values
+        fused = weights.individual_sample(3, weights)
         nodes = jnp.arange(N, dtype=jnp.float32) ** 2 + 1
         drawn = [
             sub.individual_sample(3),
             sub.individual_sample(2, replace=True),
             built.individual_sample(3, own),
             built.individual_sample(2, own, replace=True),
-            _fused_weighted(A, x),
+            fused.with_values(gather(jnp.asarray(x)[:, None], fused.edges.edge_id)[:, 0]),
         ]
         sums = [m.with_values(m.values / m.edge_probs).sum(axis=0) for m in drawn]
         rows = [sub.collective_sample(4), sub.collective_sample(5, nodes[sub.row()])]
@@ -104,65 +102,37 @@ def test_selections_are_unbiased_by_their_probabilities(graph):
     assert np.std(found, axis=0)[:, 0].min() > 0  # the first column is sampled, not taken whole
 
 
-def _fused_weighted(A, x):
-    sub = A[:, COLUMNS]
-    drawn = sub.individual_sample(3, sub)
-    return drawn.with_values(gather(jnp.asarray(x)[:, None], drawn.edges.edge_id)[:, 0])
-
-
-def test_rows_are_drawn_successively(graph):
-    """All subsets of two rows appear as often as two draws in proportion to `node_probs`."""
-    weight = np.array([1.0, 2.0, 3.0, 4.0, 0.0], np.float32)
-    A = Matrix(Graph.from_edges([0, 1, 2, 3, 4], [0] * 5, 5), key=KEY)
-    draw = jax.jit(jax.vmap(lambda key: A.collective_sample(2, weight, key=key).row()))
-    rows = np.asarray(draw(jax.random.split(KEY, 40000)))
-    expected = {}
-    for a in range(4):
-        for b in range(a + 1, 4):
-            one, other = float(weight[a]), float(weight[b])
-            expected[a, b] = one * other / 10 * (1 / (10 - one) + 1 / (10 - other))
-    seen = {pair: 0 for pair in expected}
-    for pair in map(tuple, rows.tolist()):
-        seen[pair] += 1
-    counts, want = (np.array([d[p] for p in expected]) for d in (seen, expected))
-    _, p = scipy.stats.chisquare(counts, want / want.sum() * counts.sum())
-    assert p > 1e-4, (counts, want * len(rows))
-
-
-def test_all_where_there_are_no_more_and_what_is_refused(graph):
-    A = Matrix(graph, key=KEY)
-    sub = A[:, COLUMNS]
-    everything = sub.collective_sample(50)
-    assert int(everything.num_edges) == int(sub.num_edges)
-    np.testing.assert_array_equal(everything.row_probs, 1)
-    rows = np.asarray(everything.row())
-    assert rows.size == 50
-    assert (np.diff(rows[rows < N]) > 0).all()
-    all_of_them = sub.individual_sample(-1)
-    assert edges_of(all_of_them) == edges_of(sub)
-    tight = Matrix(graph, key=KEY, room=Room(100, 3))
-    for part in (
-        tight[:, COLUMNS].individual_sample(3),
-        tight[:, COLUMNS].collective_sample(8),
-    ):
-        assert part.built().overflow
-        assert int(part.built().needs.selected) > 3
-    firsts = [
-        edges_of(A[:, COLUMNS].individual_sample(3, key=k).individual_sample(1, key=k))[0]
-        == edges_of(A[:, COLUMNS].individual_sample(1, key=k))[0]
-        for k in jax.random.split(KEY, 8)
-    ]
-    assert not all(firsts)  # a second selection draws anew
-    for mistake in (
-        lambda: Matrix(graph)[:, COLUMNS].individual_sample(3),
-        lambda: sub.individual_sample(0),
-        lambda: sub.individual_sample(3, np.ones(3)),
-        lambda: sub.collective_sample(-1),
-        lambda: sub.collective_sample(3, np.ones(N + 1)),
-    ):
-        with pytest.raises(InputError):
-            mistake()
+def test_all_where_there_are_no_more_and_what_does_not_fit(graph):
     bad = np.ones(N, np.float32)
     bad[4] = np.nan
-    assert A.collective_sample(3, bad).overflow
-    assert sub.collective_sample(3, -jnp.ones(N)).overflow
+
+    @jax.jit
+    def program(graph, keys):
+        A = Matrix(graph, key=KEY)
+        sub = A[:, COLUMNS]
+        rows = sub.collective_sample(50)
+        all_of_them = sub.individual_sample(-1).built(), sub.built()
+        tight = Matrix(graph, key=KEY, room=Room(100, 3))[:, COLUMNS]
+        short = [tight.individual_sample(3).built(), tight.collective_sample(8).built()]
+        wrong = A.collective_sample(3, bad), sub.collective_sample(3, -jnp.ones(N))
+        first, again = [], []
+        for key in keys:
+            first.append(sub.individual_sample(1, key=key).built())
+            again.append(
+                sub.individual_sample(3, key=key).individual_sample(1, key=key).built()
+            )
+        rows = rows.row(), rows.row_probs, rows.num_edges, sub.num_edges
+        short = [(part.overflow, part.needs.selected) for part in short]
+        return rows, all_of_them, short, [part.overflow for part in wrong], first, again
+
+    rows, all_of_them, short, wrong, first, again = program(graph, jax.random.split(KEY, 8))
+    row, probs, drawn, there = map(np.asarray, rows)
+    assert drawn == there
+    np.testing.assert_array_equal(probs, 1)
+    assert row.size == 50
+    assert (np.diff(row[row < N]) > 0).all()
+    assert edges_of(all_of_them[0]) == edges_of(all_of_them[1])
+    assert all(overflow and selected > 3 for overflow, selected in short)
+    assert all(wrong)
+    # A second selection draws anew.
+    assert [edges_of(one)[0] for one in first] != [edges_of(one)[0] for one in again]

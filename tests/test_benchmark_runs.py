@@ -1,0 +1,175 @@
+"""Benchmarks run on small data, without their peers. Nothing is timed."""
+
+import json
+import subprocess
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+from forks import quick_python
+
+import jgs
+from benchmarks import (
+    embeddings,
+    graph,
+    learned_jgs,
+    link_quality,
+    planted_labels,
+    subgraph_runs,
+    superbatch,
+    time,
+    time_graph,
+    time_jgs,
+    time_quality,
+    time_quality_data,
+    time_quality_jgs,
+    typed_quality,
+    typed_quality_jgs,
+)
+from benchmarks import typed_quality_data as quality
+
+pytestmark = pytest.mark.slow
+SIZE = graph.Size(10, 9_001)
+
+
+def acm(folder: Path) -> Path:
+    """A small `acm.npz`: papers of 3 classes, told by words, authors and subjects."""
+    rng, papers = np.random.default_rng(0), 90
+    labels = np.arange(papers) % 3
+    author = rng.integers(0, 10, papers * 2) * 3 + np.repeat(labels, 2)
+    written = np.unique(np.stack([np.repeat(np.arange(papers), 2), author]), axis=1)
+    words = np.sort(rng.integers(0, 4, (papers, 1)) * 3 + labels[:, None], axis=1)
+    np.savez(
+        folder / "acm.npz",
+        num_paper=papers,
+        num_author=30,
+        num_subject=6,
+        paper_author=written.astype(np.int32),
+        paper_subject=np.stack([np.arange(papers), labels * 2]).astype(np.int32),
+        paper_feature_indptr=np.arange(papers + 1),
+        paper_feature_indices=words.ravel().astype(np.int32),
+        paper_feature_values=np.full(papers, 0.5, np.float32),
+        paper_feature_shape=np.array([papers, 12]),
+        paper_labels=labels.astype(np.int32),
+        train_idx=np.arange(30, dtype=np.int32),
+        val_idx=np.arange(30, 60, dtype=np.int32),
+        test_idx=np.arange(60, 90, dtype=np.int32),
+    )
+    return folder
+
+
+def test_embeddings_beside_features(tmp_path):
+    """Embeddings and features tell papers' classes, on the public and on random splits."""
+    flags = "--epochs 2 --dim 8 --walk-length 20 --window 3 --lr 0.5"
+    run = embeddings.Run("acm", "metapath", flags, "random embeddings macro_f1", 0)
+    found = embeddings.trained(run, str(acm(tmp_path)), 0)
+    assert found["speed"] > 0
+    for split in ("public", "random"):
+        for part in ("features", "embeddings", "both"):
+            assert found[f"{split} {part} macro_f1"] > 0.8, (split, part)
+
+
+@pytest.mark.parametrize("setting", typed_quality.SETTINGS["nodes"], ids=lambda s: s["name"])
+def test_jgs_classifies_papers(tmp_path, setting):
+    given = {"root": str(acm(tmp_path)), "seed": 0, "epochs": 25, "hidden": 16}
+    found = typed_quality_jgs.classify(setting | given)
+    assert found["macro"] > 0.8
+    assert found["micro"] > 0.8
+
+
+@pytest.mark.parametrize("setting", typed_quality.SETTINGS["links"], ids=lambda s: s["name"])
+def test_jgs_predicts_links(tmp_path, setting):
+    root = str(acm(tmp_path))
+    np.savez(tmp_path / "split.npz", **quality.hold_out(quality.read(root), 20, seed=0))
+    given = {"root": root, "seed": 0, "epochs": 15, "hidden": 16, "batch_size": 64}
+    found = typed_quality_jgs.link(setting | given | {"split": str(tmp_path / "split.npz")})
+    assert 0.25 < found["mrr"] <= 1  # by chance about 0.17: the mean of 1 / rank among 21
+
+
+def test_a_model_of_messages_trains_and_is_judged(tmp_path):
+    rng, path, model = np.random.default_rng(1), tmp_path / "data.npz", "tgat"
+    pairs, times = rng.integers(0, 300, (2, 400), np.int32), rng.integers(1000, 1100, 400)
+    np.savez(tmp_path / "log.npz", num_nodes=300, edge_index=pairs, edge_time=times)
+    time_quality_data.write(path, time_quality_data.messages(tmp_path / "log.npz"), 20)
+    small = {"hidden": 4, "time_width": 4, "fanouts": (2, 2), "epochs": 2, "eval_batch": 10}
+    setting = time_quality.SETTINGS["messages"] | small
+    setting |= {"data": str(path), "model": model, "seed": 0, "batch_size": 50}
+    found = time_quality_jgs.train(setting)
+    assert 0.01 < found["mrr"] < 0.5  # chance gives 0.05
+    assert found["epoch"] in (0, 1)
+    side = next(name for name, of in time_quality.SIDES.items() if of[1].get("model") == model)
+    (line,) = time_quality.table({("messages", side): [found]})[2:]
+    assert f"| messages | {side} | 1 | {found['mrr']:.4f} |" in line
+
+
+def test_a_run_learns_planted_labels(tmp_path):
+    planted_labels.write(tmp_path / "planted", planted_labels.planted(2000))
+    flags = f"--dataset {tmp_path / 'planted'} --hidden 32 --batch-size 50 --norm layer"
+    flags += " --dropout 0 --fanouts 10 10 --lr 2e-2 --epochs 4 --prefetch 0"
+    with subgraph_runs.begun(flags) as run:
+        before = subgraph_runs.test_f1(*run)
+        epochs = list(subgraph_runs.trained(*run, lambda: 0.0))
+        found = subgraph_runs.test_f1(*run)
+        assert 100 * run[1].result(None)["test_accuracy"] == pytest.approx(found.micro)
+    assert len(epochs) == 4
+    assert before.micro + 20 < found.micro
+    assert abs(max(epoch.accuracy for epoch in epochs) - found.micro) < 10
+
+
+def test_links_are_judged(tmp_path):
+    """80 nodes in a ring, each linked to the next 4."""
+    src = np.repeat(np.arange(80), 4)
+    dst = (src + np.tile(np.arange(1, 5), 80)) % 80
+    both = np.stack([np.concatenate([src, dst]), np.concatenate([dst, src])])
+    np.savez(tmp_path / "usair.npz", num_nodes=80, edge_index=both.astype(np.int32))
+    [(_, one)] = link_quality.turn("usair", 0, str(tmp_path), python=None, epochs=2)
+    assert 0 <= one.metrics["auc"] <= 1
+
+
+def test_all_phases_of_a_huge_graph(tmp_path):
+    result = tmp_path / "result.json"
+    flags = "--nodes 2e4 --edges 2e5 --features 16 --steps 6 --batch-size 64 --fanouts 4 3"
+    flags += f" --hidden 8 --feature-memory 1 --folder {tmp_path} --json {result}"
+    command = [quick_python(), "-m", "benchmarks.huge", *flags.split()]
+    root = Path(graph.__file__).parents[1]
+    done = subprocess.run(command, cwd=root, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    phases = json.loads(done.stdout)["phases"]
+    assert list(phases) == ["build", "partition", "features", "train", "plan"]
+    train, plan = phases["train"]["result"], phases["plan"]["result"]
+    assert train["steps"] == 6
+    assert train["disk_rows"] / 6 == pytest.approx(plan["disk_rows"], rel=0.1)
+
+
+def test_super_batches_and_training_on_subgraphs_are_measured():
+    data = jgs.Graph(*graph.rmat(SIZE))
+    rates, chosen = superbatch.measure(data, np.arange(200), 32, (3, 2), rounds=1)
+    assert min(rates.values()) > 0
+    assert chosen == 7  # an epoch has no more batches
+    flags = "--dataset synthetic --data-options num_nodes=500 num_edges=4000 --hidden 4"
+    flags += " --sampler frontier --frontier-size 5 --budget 50 --norm-error 0 --batch-size 50"
+    run = list(subgraph_runs.epochs(f"{flags} --epochs 2 --prefetch 0"))
+    assert [len(epoch.steps) for epoch in run] == [2, 2]
+
+
+@pytest.mark.parametrize("name", learned_jgs.SAMPLERS)
+def test_learned_samplers_draw_with_the_benchmarks_parameters(name):
+    indptr, indices = graph.rmat(SIZE)
+    x = np.random.default_rng(3).standard_normal((indptr.size - 1, 12), np.float32)
+    data, sampler = jgs.Graph(indptr, indices), learned_jgs.SAMPLERS[name]((5,))
+    data, nodes = data.with_node_columns(features=x), np.arange(40, dtype=np.int32)
+    batch = sampler.sample(jax.random.key(0), data, sampler.init(data), nodes, None)
+    assert int(batch.blocks[0].num_edges) > 0
+
+
+def test_every_way_to_draw_before_cutoffs_is_lawful(tmp_path):
+    np.save(tmp_path / "seeds.npy", np.random.default_rng(0).permutation(1 << SIZE.scale))
+    folder = str(time_graph.cached(tmp_path, SIZE))
+    made = jgs.Graph.open(folder)  # which checks that times ascend
+    setting = {"batch": 64, "iterations": 2, "fanouts": (3, 2), "order": "random"}
+    setting |= {"name": "s", "graph": folder, "seeds": str(tmp_path / "seeds.npy")}
+    runs = {
+        ("s", f"jgs, {way}"): [time_jgs.measure(made, way, setting)] for way in time_jgs.WAYS
+    }
+    assert time.unlawful(runs, {"s": time.first_hop(folder, setting)}) == []
