@@ -1,5 +1,6 @@
 """What every refusal is: an error of one line."""
 
+import contextlib
 import re
 
 import pytest
@@ -7,11 +8,18 @@ import pytest
 from jgs import InputError
 
 
-def refused(says, call, *args, **options):
-    """`call` raises an `InputError` of one line that has the parts of `says`, with stars
+@contextlib.contextmanager
+def refusal(says):
+    """The block raises an `InputError` of one line that has the parts of `says`, with stars
     between, in this order."""
     with pytest.raises(InputError) as caught:
-        call(*args, **options)
+        yield
     message = str(caught.value)
     assert re.search(".*".join(map(re.escape, says.split("*"))), message), message
     assert "\n" not in message
+
+
+def refused(says, call, *args, **options):
+    """`call` is refused with `says`."""
+    with refusal(says):
+        call(*args, **options)

@@ -2,6 +2,7 @@
 
 import ast
 import importlib
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -114,3 +115,13 @@ def test_packages_show_public_names_only():
             assert shown == set(module.__all__), package
         for name in shown:
             assert getattr(module, name) is not None
+
+
+def test_what_tests_import_from_each_other_has_one_name():
+    """All folders are on one path: a process that has one `helpers` has no other."""
+    helpers = Counter(
+        path.stem
+        for path in Path(__file__).parent.rglob("*.py")
+        if not path.stem.startswith(("test_", "conftest", "__"))
+    )
+    assert [name for name, count in helpers.items() if count > 1] == []

@@ -3,7 +3,7 @@
 import jax
 import numpy as np
 import pytest
-from refusals import refused
+from refusals import refusal
 from rows_law import P_VALUE, assert_independent
 from scipy import stats
 
@@ -164,10 +164,10 @@ def test_what_is_refused():
         ("cites=two", "written as writes=5,cites=10"),
         ("cites", "written as writes=5,cites=10"),
     ):
-        with refused(says):
+        with refusal(says):
             Neighbors((fanout,)).init(graph)
     bare, sampler = Graph.from_edges([0, 1], [1, 2], 3), Neighbors(({"cites": 3},))
     state, seeds = sampler.init(graph), np.array([1])
     for given, of, says in ((bare, (), "with relations"), (other, state, "what init returned")):
-        with refused(says):
+        with refusal(says):
             sampler.sample(KEY, given, of, seeds, None)

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from refusals import refused
+from refusals import refusal
 from rows_law import assert_as_often
 
 from jgs import Graph, InputError
@@ -284,7 +284,7 @@ SAINT = Saint("node", 9)
     ],
 )
 def test_bad_items_are_refused_in_one_line(change, words):
-    with refused(words):
+    with refusal(words):
         loader(**change)
 
 

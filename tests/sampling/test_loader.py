@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from forks import quick_python
-from refusals import refused
+from refusals import refusal
 from rows_law import assert_as_often
 
 import jgs
@@ -187,7 +187,7 @@ def test_a_script_that_stops_in_mid_epoch_exits(how):
 )
 def test_bad_arguments_are_refused(options, says, graph):
     good = {"seeds": SEEDS, "batch_size": 16, "fanouts": (3, 2), "key": KEY}
-    with refused(says):
+    with refusal(says):
         Loader(graph, **(good | options))
 
 
@@ -207,7 +207,7 @@ def test_bad_arguments_are_refused(options, says, graph):
 )
 def test_states_of_another_loader_are_refused(change, says, graph):
     batches = make(graph)
-    with refused(says):
+    with refusal(says):
         batches.load_state_dict(batches.state_dict() | change)
 
 
@@ -217,7 +217,7 @@ def test_states_of_other_batches_are_refused(graph):
         *((SEEDS[::-1], (3, 2), False), (SEEDS, (2, 2), False), (SEEDS, (3, 2), True)),
     ):
         other = Loader(graph, seeds, 16, fanouts, key=KEY, replace=replace)
-        with refused("the state's digest must be the loader's"):
+        with refusal("the state's digest must be the loader's"):
             other.load_state_dict(state)
 
 

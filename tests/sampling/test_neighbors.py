@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from refusals import refused
+from refusals import refusal
 
 import jgs
 from jgs import Graph, InputError, kernels
@@ -168,7 +168,7 @@ def test_offsets_beyond_32_bits(alike, tmp_path):
 def test_bad_arguments_are_refused(change, says):
     good = {"key": KEY, "graph": Graph.from_edges([0, 1], [1, 2], 30)}
     good |= {"seeds": np.array([1, 2]), "fanouts": (2, 2)}
-    with refused(says):
+    with refusal(says):
         sample_neighbors(**(good | change))
 
 

@@ -5,7 +5,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from refusals import refused
+from refusals import refusal
 
 from jgs import Graph, InputError, Schema, kernels
 from jgs.graph import as_device
@@ -60,7 +60,7 @@ TYPED = Graph(
 )  # fmt: skip
 def test_wrong_seeds_are_refused_in_one_line(graph, fields, says):
     for sampler in (Neighbors((2,)), Labor((2,)), Walk(2)):
-        with refused(says):
+        with refusal(says):
             seeds = Seeds(NODES, **{n: np.array(v) for n, v in fields.items()})
             sampler.sample(KEY, graph, sampler.init(graph), seeds, None)
 

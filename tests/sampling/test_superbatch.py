@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from refusals import refused
+from refusals import refusal
 
 import jgs
 from jgs import kernels
@@ -112,7 +112,7 @@ def test_bad_seeds_name_their_batch(make_graph):
     graph, seeds = make_graph(300, 4000), seeds_of(4, 8)
     seeds[2, 5] = seeds[3, 1] = 301
     rule = "batch 2: seeds must be node ids in [0, 300), or 300 for padding"
-    with refused(f"{rule}; got 301 at position 5"):
+    with refusal(f"{rule}; got 301 at position 5"):
         sample_neighbors(KEYS[:4], graph, seeds, (3, 2))
     if kernels.available():  # plain JAX cannot raise an error here
         sample = jax.jit(lambda s: sample_neighbors(KEYS[:4], graph, s, (3, 2)).nodes)

@@ -5,7 +5,7 @@ import math
 import jax
 import numpy as np
 import pytest
-from refusals import refused
+from refusals import refusal
 
 from jgs import Graph, Schema
 from jgs.sampling import (
@@ -138,5 +138,5 @@ REFUSED = [
 
 @pytest.mark.parametrize(("make", "says"), REFUSED)
 def test_it_is_refused_in_one_line(make, says):
-    with refused(says):
+    with refusal(says):
         make()
