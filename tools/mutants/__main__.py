@@ -15,6 +15,7 @@ A fault with `slow` is caught by `make test-all` alone; `slow` says why.
 from __future__ import annotations
 
 import argparse
+import fcntl
 import os
 import shutil
 import subprocess
@@ -167,6 +168,12 @@ def main() -> int:
     ]
     for fault in chosen:
         fault.applied((REPOSITORY / fault.file).read_text())
+    COPIES.mkdir(parents=True, exist_ok=True)
+    lock = open(COPIES / "lock", "w")  # noqa: SIM115  held until the end
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        parser.error(f"another run uses {COPIES}: wait until it has ended")
     copies: SimpleQueue[Copy] = SimpleQueue()
     for job in range(min(args.jobs, len(chosen))):
         copies.put(Copy(COPIES / str(job)))
