@@ -54,7 +54,7 @@ def test_a_signal_among_the_imports(tmp_path, by, argv, moment, number):
             for line in process.stderr:
                 if line.startswith("import time:") and line.split()[-1] == moment:
                     break
-            if moment == "jgs.interrupts":  # the next import begins once the handler is installed
+            if moment == "jgs.interrupts":  # what is imported next has the handler
                 next(process.stderr)
             process.send_signal(number)
             said, err = process.communicate(timeout=240)
