@@ -127,7 +127,8 @@ def test_a_lost_rank_and_ctrl_c_end_all_and_resume_is_exact(
             assert own == 1 or (kind == "mpi" and (own, other) == (0, 1)), lines
             assert 0 not in statuses
         elif harm == signal.SIGTERM:
-            assert set(statuses) == {143}
+            # mpiexec says 9 where it killed a rank, since another had ended already.
+            assert set(statuses) == {143} or (kind == "mpi" and statuses == [9]), statuses
             assert lines[-1].startswith(("terminated at epoch", "terminated at the end"))
             assert "continues there" in lines[-1]
         else:
