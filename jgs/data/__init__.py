@@ -169,7 +169,7 @@ def _loader_of_path(name: str, root: Path) -> Callable[..., Dataset]:
         return partial(_of_plain(jodie.load_plain), path)
     if temporal.is_trust(path):
         return partial(_of_plain(temporal.load_trust), path)
-    if temporal.is_temporal(path) and not (path.parent / "labels.npy").exists():
+    if temporal.is_list(path) and not (path.parent / "labels.npy").exists():
         return partial(_of_plain(temporal.load_plain), path)
     if snap.is_edge_list(path):
         return partial(snap.load, path.name, path.parent)

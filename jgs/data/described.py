@@ -102,6 +102,8 @@ def _label_table(data: Plain) -> dict[str, Any]:
     found = {"labels_at_moments": table.nodes.size, "label_kind": "numbers"}
     if not numbers:
         found |= {"label_kind": "classes", "classes": table.num_classes}
+    if (times := data.graph.edge_time) is not None and table.time.size:
+        found["edges_before_labels"] = int((np.asarray(times) < table.time.max()).sum())
     return found | {f"{name}_rows": n for name, n in zip(SPLITS, counts, strict=True)}
 
 

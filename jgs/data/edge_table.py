@@ -1,8 +1,9 @@
 """A table of edges, and the graph of one. One row is one edge; its columns:
 
   `src`, `dst`: its ends, integers or text (`jgs.NodeIds`).
-  `label`: optional. Text (empty: none) and integers (from 0; -1 or empty: none) are classes.
-      Numbers with a point are numbers (empty or NaN: none).
+  `label`: optional. Text (empty: none), booleans and whole numbers (from 0; -1 or empty: none)
+      are classes. Numbers, of which one has a fraction, are numbers (empty or NaN: none); so is
+      what a `.inter` file calls `float`.
   `time`: optional. Whole numbers, in any unit; or dates (`jgs.data.times`).
   `split`: optional. `train`, `val` or `test`; empty: the edge is only a message.
   `edge_weight`: optional; finite and not negative.
@@ -19,6 +20,7 @@ one is `user_id`, `rating` is the label.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -32,17 +34,20 @@ from jgs.data.times import Clock
 from jgs.errors import InputError, refusing
 from jgs.graph import Graph, NodeIds
 from jgs.graph.checks import refuse_words
-from jgs.graph.formats.tables import read_arrow, read_columns, require
+from jgs.graph.formats.arrow import Reading, column_names, read_arrow
+from jgs.graph.formats.tables import read_columns, require
 from jgs.graph.node_ids import id_column
+from jgs.graph.schema import REVERSE
 
 ROLES = ("src", "dst", "label", "time", "edge_weight")  # columns that may have other names
 ALIASES = {
     "src": ("user_id", "source", "user"),
     "dst": ("item_id", "destination", "target", "item"),
     "time": ("timestamp", "ts", "unix_time", "day"),
+    "edge_weight": ("weight",),
 }
 """Other names of columns, as RecBole, TGB and others have them."""
-_REVERSE = "reverse"
+_RECBOLE = {"token": "token", "token_seq": "string", "float": "double"}  # types of columns
 
 
 class EdgeTable(NamedTuple):
@@ -126,7 +131,7 @@ def with_reverses(
     back = np.flatnonzero(src != dst)
     order = np.concatenate([np.arange(src.size), back])
     columns = {name: array[order] for name, array in edges.columns.items()}
-    columns[_REVERSE] = np.arange(order.size) >= src.size
+    columns[REVERSE] = np.arange(order.size) >= src.size
     made = edges._replace(
         weight=None if edges.weight is None else edges.weight[order],
         time=None if edges.time is None else edges.time[order],
@@ -146,6 +151,7 @@ def read_edges(
     clock: Clock = Clock(),  # noqa: B008
     leave_out: str | None = None,
     encode: ColumnRule | None = None,
+    reading: Reading = Reading(),  # noqa: B008
 ) -> EdgeTable:
     """The table of edges in one file, `{"": path}`, or in a file for each split.
 
@@ -163,6 +169,7 @@ def read_edges(
       encode: what the edge columns become that it names; text and dates without an entry are
         refused. The edges of the split `train` are the rows for training, or all, if none is.
         None: columns stay as they are.
+      reading: how text is read.
 
     Raises `InputError`.
     """
@@ -170,11 +177,12 @@ def read_edges(
     header = None if columns is None else _names(columns)
     as_text = [*text, *(encode.text() if encode is not None else ())]
     without = _names(leave_out)
-    tables = [_read(path, names, header, as_text, without) for path in files.values()]
+    read = partial(_read, names=names, header=header, without=without, reading=reading)
+    tables = [read(path, text=as_text) for path in files.values()]
     groups = (("src",), ("dst",)) if apart else (("src", "dst"),)
     if mixed := [end for group in groups if _is_mixed(tables, group) for end in group]:
         as_text = sorted({*as_text, *mixed})
-        tables = [_read(path, names, header, as_text, without) for path in files.values()]
+        tables = [read(path, text=as_text) for path in files.values()]
     import pyarrow  # `read_arrow` has said what to do where it is not installed
 
     _check_alike(files, tables)
@@ -188,15 +196,35 @@ def read_edges(
                 table = table.set_column(at, "label", label.cast("int64").fill_null(-1))
     if table.num_rows == 0:
         raise InputError(f"{what} must have edges", "no row", "Write a row for each edge.")
-    found = read_columns(table)
+    if label_kind is None and all(path.name.endswith(".inter") for path in files.values()):
+        at = table.schema.get_field_index("label")
+        if at >= 0 and pyarrow.types.is_floating(table.schema.field(at).type):
+            label_kind = "number"  # the file calls it `float`
+    splits = None
+    if list(files) != [""]:
+        numbers = [SPLIT_NUMBERS[split] for split in files]
+        splits = np.repeat(np.array(numbers, np.int8), [t.num_rows for t in tables])
+    return edges_of(what, read_columns(table), label_kind, clock, encode, splits)
+
+
+def edges_of(
+    what: str,
+    found: dict[str, np.ndarray],
+    label_kind: str | None,
+    clock: Clock,
+    encode: ColumnRule | None = None,
+    splits: np.ndarray | None = None,
+) -> EdgeTable:
+    """The table `what` of these columns, each `[n]`, by their names as the module has them;
+    `splits` int8 `[n]` are numbers of splits, in place of a column. The other arguments are
+    those of `read_edges`. Raises `InputError`."""
     for end in ("src", "dst"):
         found[end] = end_names(f"{end} in {what}", found[end])
     label_names = None
     if "label" in found:
         found["label"], label_names = edge_labels(what, found["label"], label_kind)
-    if list(files) != [""]:
-        numbers = [SPLIT_NUMBERS[split] for split in files]
-        found["split"] = np.repeat(np.array(numbers, np.int8), [t.num_rows for t in tables])
+    if splits is not None:
+        found["split"] = splits
     elif "split" in found:
         found["split"] = edge_splits(what, found["split"])
     special, became = (*ROLES, "split"), None
@@ -225,10 +253,12 @@ def _names(listed: str | None) -> list[str]:
 
 def _read(
     path: Path,
+    *,
     names: Mapping[str, str | None],
     header: list[str] | None,
     text: Iterable[str],
     without: list[str],
+    reading: Reading,
 ) -> Any:
     """The Arrow table in a file, with the columns named as the module says; those named `text`
     are text in a text file, whatever they look like."""
@@ -238,29 +268,29 @@ def _read(
         fields = first_line(path).decode(errors="replace").strip().split("\t")
         pairs = [field.partition(":")[::2] for field in fields]
         header, skip = [name for name, _ in pairs], 1
-        types = {name: "double" for name, kind in pairs if kind == "float"}
-    # The file's own names of the columns are known only once it is open.
-    table = read_arrow(path, types, header, skip)
-    called = _called(path, table.column_names, names)
-    if text:
-        types |= {called.get(name, name): "string" for name in text}
-        table = read_arrow(path, types, header, skip)
+        types = {name: _RECBOLE[kind] for name, kind in pairs if kind in _RECBOLE}
+    found = header if header is not None else column_names(path)
+    own = called(path, found, names)
+    types |= {own.get(name, name): "string" for name in text}
+    ends = [own["src"], own["dst"]]
+    table = read_arrow(path, types, header, skip, ids=ends, reading=reading)
     require(str(path), table.column_names, without)
     table = table.drop_columns(without)
-    back = {name: role for role, name in called.items()}
+    back = {name: role for role, name in own.items()}
     renamed = [back.get(name, name) for name in table.column_names]
     twice = [name for name in renamed if renamed.count(name) > 1]
-    if twice or _REVERSE in renamed:
+    if twice or REVERSE in renamed:
         raise InputError(
-            f"{path} must have one column of each name, and none that means {_REVERSE!r}",
-            f"{(twice or [_REVERSE])[0]!r} among {', '.join(map(repr, table.column_names))}",
+            f"{path} must have one column of each name, and none that means {REVERSE!r}",
+            f"{(twice or [REVERSE])[0]!r} among {', '.join(map(repr, table.column_names))}",
             "Rename or remove the other one.",
         )
     return table.rename_columns(renamed)
 
 
-def _called(path: Path, found: list[str], names: Mapping[str, str | None]) -> dict[str, str]:
-    """What each of `ROLES` that a file has is called there."""
+def called(path: Path, found: list[str], names: Mapping[str, str | None]) -> dict[str, str]:
+    """What each of `ROLES` that a file with these columns has is called there. `names` are as
+    in `read_edges`. Raises `InputError`."""
     given = {role: name for role, name in names.items() if name is not None}
     usual = {}
     for role, others in ALIASES.items():
@@ -276,8 +306,8 @@ def _called(path: Path, found: list[str], names: Mapping[str, str | None]) -> di
         usual[role] = named[0]
     if usual.get("src") == "user_id" and "rating" in found and "label" not in found:
         usual["label"] = "rating"
-    called = {role: given.get(role) or usual.get(role, role) for role in ROLES}
-    require(str(path), found, [called["src"], called["dst"], *given.values()])
+    own = {role: given.get(role) or usual.get(role, role) for role in ROLES}
+    require(str(path), found, [own["src"], own["dst"], *given.values()])
     if len(set(given.values())) < len(given):
         raise InputError(
             "each option that names a column must name another one",
@@ -285,7 +315,7 @@ def _called(path: Path, found: list[str], names: Mapping[str, str | None]) -> di
             "Correct them.",
         )
     taken = set(given.values())
-    return {r: n for r, n in called.items() if n in found and (r in given or n not in taken)}
+    return {r: n for r, n in own.items() if n in found and (r in given or n not in taken)}
 
 
 def _is_mixed(tables: list[Any], ends: Iterable[str]) -> bool:

@@ -22,7 +22,8 @@ from jgs.errors import InputError
 from jgs.graph import NodeIds
 from jgs.graph.checks import MAX_ID, check_range, refuse_where
 from jgs.graph.device import as_numpy
-from jgs.graph.formats.tables import ENDINGS, read_arrow, read_columns, require
+from jgs.graph.formats.arrow import Reading, read_arrow
+from jgs.graph.formats.tables import ENDINGS, read_columns, require
 
 LABEL_ENDINGS = (*ENDINGS, ".tsv", ".tsv.gz")
 """How the names of files of labels end."""
@@ -50,19 +51,27 @@ class LabelTable(NamedTuple):
 
     @classmethod
     def from_arrays(
-        cls, nodes: Any, time: Any, labels: Any, split: Any = None, *, name: str = "labels"
+        cls,
+        nodes: Any,
+        time: Any,
+        labels: Any,
+        split: Any = None,
+        *,
+        name: str = "labels",
+        label_kind: str | None = None,
     ) -> Self:
         """The table of a user's own arrays `[n]`.
 
         Args:
           nodes: integers, nodes of the graph.
           time: integers.
-          labels: integers from 0 are classes, floats are numbers.
+          labels: classes, whole numbers from 0; or numbers, of which one has a fraction.
           split: "train", "val", "test" or "" for each row; or 0, 1, 2 or -1. None: by time. The
             test rows are those from a moment on, and the validation rows those before it from
             another moment on. These moments are the times of the rows at 85 and 70 % of all
             rows in order of time, so rows of equal times are in one split.
           name: the name in messages.
+          label_kind: "class" or "number", whatever the labels look like.
 
         Raises `InputError`.
         """
@@ -84,7 +93,7 @@ class LabelTable(NamedTuple):
                     "Convert them; dates by .astype('datetime64[s]').astype(numpy.int64).",
                 )
         check_range(f"nodes of {name} must be node ids", given["nodes"], MAX_ID + 1)
-        values, names = edge_labels(name, given["labels"], row="row")
+        values, names = edge_labels(name, given["labels"], label_kind, "row")
         if names is not None:
             raise InputError(
                 f"labels of {name} must be numbers", "text", "Number the classes from 0."
@@ -177,13 +186,13 @@ def split_numbers(split: Any, count: int, name: str) -> np.ndarray:
 
 
 def read_label_table(
-    path: Path, ids: NodeIds, clock: Clock, label_kind: str | None
+    path: Path, ids: NodeIds, clock: Clock, label_kind: str | None, reading: Reading
 ) -> tuple[LabelTable, tuple[str, ...] | None]:
     """The label table in a file, of the nodes `ids`; and the names of its classes, or None
     unless they are text. `label_kind` is "class", "number" or None, whatever the labels look
     like. Raises `InputError`."""
     types = {"node": "string"} if ids.values.dtype == object else {}
-    found = read_columns(read_arrow(path, types))
+    found = read_columns(read_arrow(path, types, ids=["node"], reading=reading))
     require(str(path), found, _COLUMNS[:3])
     if other := [name for name in found if name not in _COLUMNS]:
         raise InputError(
@@ -198,6 +207,7 @@ def read_label_table(
         labels,
         found.get("split"),
         name=str(path),
+        label_kind="number" if labels.dtype.kind == "f" else None,
     )
     return table, names
 

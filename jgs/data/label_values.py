@@ -32,14 +32,14 @@ def as_labels(name: str, labels: Any, kind: str | None = None) -> np.ndarray:
         if (
             kind != "number"
             and are_numbers(found)
-            and not (kind is None and _have_fractions(labels))
+            and not (kind is None and have_fractions(labels))
         ):
             rule = f"multi-label labels of {name} that are no NaN must be 0 or 1"
             remedy = "Correct it; label_kind=number takes numbers."
             refuse_where(~_are_marks(found).all(axis=1), found, "node", rule, remedy)
         return found
     labels = labels.reshape(-1)
-    if kind == "number" or (kind is None and _have_fractions(labels)):
+    if kind == "number" or (kind is None and have_fractions(labels)):
         with np.errstate(over="ignore"):  # the check for infinity names the node
             return labels.astype(np.float32)
     if labels.dtype == np.int32:
@@ -63,8 +63,9 @@ def check_kind(kind: str | None) -> None:
         )
 
 
-def _have_fractions(labels: np.ndarray) -> bool:
-    """Whether one of the labels is a finite number that is not whole."""
+def have_fractions(labels: np.ndarray) -> bool:
+    """Whether one of the labels is a finite number that is not whole. Labels of nodes, of edges
+    and of moments are then numbers, unless the user says what they are."""
     if labels.dtype.kind != "f":
         return False
     some = labels[np.isfinite(labels)]

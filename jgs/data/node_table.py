@@ -23,7 +23,8 @@ from jgs.data.values import is_missing
 from jgs.errors import InputError
 from jgs.graph import NodeIds
 from jgs.graph.checks import refuse_where
-from jgs.graph.formats.tables import read_arrow, read_columns, require
+from jgs.graph.formats.arrow import Reading, read_arrow
+from jgs.graph.formats.tables import read_columns, require
 
 
 class NodeTable(NamedTuple):
@@ -48,10 +49,16 @@ class NodeTable(NamedTuple):
     label_names: tuple[str, ...] | None = None
 
 
-def read_nodes(path: Path, rule: ColumnRule, drawn: SplitRule | None = None) -> NodeTable:
+def read_nodes(
+    path: Path,
+    rule: ColumnRule,
+    drawn: SplitRule | None = None,
+    reading: Reading = Reading(),  # noqa: B008
+) -> NodeTable:
     """The nodes of the table at `path`, with a split of labelled ones as `drawn` asks. Raises
     `InputError`."""
-    table = read_arrow(path, dict.fromkeys(rule.text(), "string"))
+    text = dict.fromkeys(rule.text(), "string")
+    table = read_arrow(path, text, ids=["id"], reading=reading)
     if len(set(table.column_names)) < len(table.column_names):
         raise InputError(
             f"{path} must have one column of each name",

@@ -89,11 +89,13 @@ def _loader(path: Path, has_columns: bool) -> Callable[..., Plain] | None:
             return partial(jodie.load_plain, path)
         if temporal.is_trust(path):
             return partial(temporal.load_trust, path)
+    alone = is_edge_list(path) and not (path.parent / "labels.npy").exists()
+    if alone and temporal.is_list(path, has_columns):
+        return partial(temporal.load_plain, path)
     if path.suffix != ".npz" and (has_columns or tables.is_edge_table(path)):
         return partial(tables.load_plain, path)
-    if is_edge_list(path) and not (path.parent / "labels.npy").exists():
-        timed = temporal.is_temporal(path)
-        return partial(temporal.load_plain if timed else _edge_list, path)
+    if alone:
+        return partial(_edge_list, path)
     return None
 
 

@@ -19,7 +19,7 @@ _LONGEST_LINE = 1 << 26
 
 def read_rows(
     path: Path,
-    dtype: type,
+    dtype: type | np.dtype,
     *,
     delimiter: str | None = ",",
     comments: str | None = None,
@@ -31,7 +31,8 @@ def read_rows(
 
     Args:
       path: the file. It is gzipped if its first bytes say so, whatever its name is.
-      dtype: the dtype of all numbers; `1.5` or `x` in a table of integers is an error.
+      dtype: the dtype of all numbers; `1.5` or `x` in a table of integers is an error. Of
+        several fields, one for each column: the arrays are then `[rows]`.
       delimiter: separates columns; None is any white space.
       comments: the beginning of a comment, or None. Blank lines are skipped.
       columns: the number of columns; None takes that of the first row.
@@ -45,6 +46,9 @@ def read_rows(
         rows = _parse(path, text, line, dtype, delimiter, comments, first)
         line += text.count(b"\n")
         if rows.shape[0] == 0:
+            continue
+        if rows.dtype.names is not None:
+            yield rows[:, 0]
             continue
         columns = rows.shape[1] if columns is None else columns
         if rows.shape[1] != columns:
@@ -71,6 +75,18 @@ def first_row(path: Path, comments: bytes = b"#") -> bytes:
     return b""
 
 
+def last_comment(path: Path) -> bytes:
+    """What the last comment before the first row says, behind `#`; b"" without one. Raises
+    `InputError` as `read_rows` does."""
+    found = b""
+    for text in line_chunks(path, 1 << 12):
+        for line in text.splitlines():
+            if line.strip() and not line.startswith(b"#"):
+                return found
+            found = line.lstrip(b"#").strip() or found
+    return found
+
+
 def read_lines(path: Path) -> list[str]:
     """All lines of a small text file but blank ones. Raises `InputError` as `read_rows`
     does."""
@@ -85,7 +101,9 @@ def read_table(path: Path, dtype: type, *, columns: int | None = None) -> np.nda
 
 
 def _parse(path, text, line, dtype, delimiter, comments, columns) -> np.ndarray:
-    rule = f"{path} must be a table of {np.dtype(dtype).name} numbers"
+    dtype = np.dtype(dtype)
+    kinds = [dtype[name].name for name in dtype.names or ()] or [dtype.name]
+    rule = f"{path} must be a table of {', '.join(kinds)} numbers"
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error")  # NumPy only warns of an integer read from "1.5"

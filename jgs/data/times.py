@@ -28,15 +28,18 @@ class Clock(NamedTuple):
 
     time_unit: str | None = None
     time_scale: int = 1
+    seen: dict[str, str] | None = None  # of one data set: the columns of dates, and of numbers
 
     def check(self) -> Clock:
-        """Returns the clock if its fields are right; raises `InputError` otherwise."""
+        """Returns a clock for the tables of one data set if the fields are right; raises
+        `InputError` otherwise. Its columns must then be comparable: dates beside numbers need
+        a `time_unit`."""
         check_unit("a data set", self.time_unit)
         if self.time_scale < 1:
             raise InputError(
                 "the option time_scale must be 1 or more", self.time_scale, "Raise it."
             )
-        return self
+        return self._replace(seen={})
 
     def unit_of(self, times: np.ndarray | None) -> str | None:
         """The unit of the column `times`, or None where it is not known."""
@@ -49,10 +52,13 @@ class Clock(NamedTuple):
         time. Raises `InputError`."""
         rule = f"the time of every {row} in {what} must be a whole number or a date"
         if times.ndim == 1 and _dates(times):
-            return self._of_dates(what, dates_of_text(rule, times, row), row, rule)
+            dates = dates_of_text(rule, times, row)
+            self._compare(what, "dates")
+            return self._of_dates(what, dates, row, rule)
         if times.ndim != 1 or times.dtype.kind not in "iuf":
             first = " ".join(str(times[0]).split())[:60] if len(times) else times.dtype
             raise InputError(rule, f"{first} at {row} 0", "Convert the column.")
+        self._compare(what, "whole numbers")
         if times.dtype.kind == "f":
             refuse_where(~np.isfinite(times), times, row, rule, "Let no time be missing.")
             return self._of_floats(times.astype(np.float64), row, rule)
@@ -60,6 +66,20 @@ class Clock(NamedTuple):
         wrong = (times > limit) | (times < -limit)
         refuse_where(wrong, times, row, f"{rule} of 64 bits", "Count from another moment.")
         return times.astype(np.int64) * self.time_scale
+
+    def _compare(self, what: str, kind: str) -> None:
+        """Raises `InputError` where another table has times of the other kind, and nobody says
+        what the numbers count."""
+        if self.seen is None or self.time_unit is not None:
+            return
+        self.seen.setdefault(kind, what)
+        if len(self.seen) > 1:
+            raise InputError(
+                "times of one data set must be counted alike",
+                " and ".join(f"{kind} in {where}" for kind, where in self.seen.items()),
+                "Say what the numbers count since 1970, --data-options time_unit=s or another "
+                f"of {', '.join(UNITS)}.",
+            )
 
     def _of_dates(self, what: str, dates: np.ndarray, row: str, rule: str) -> np.ndarray:
         refuse_where(np.isnat(dates), dates, row, rule, "Add those that are missing.")

@@ -159,6 +159,8 @@ def class_labels(name: str, labels: Any) -> tuple[Any, tuple[str, ...] | None]:
         return array, None
     texts = ["" if is_missing(each) else each for each in array.tolist()]
     kinds = {type(each) for each in texts if each != ""}
+    if kinds and all(issubclass(kind, int | np.integer | np.bool_) for kind in kinds):
+        return np.array([-1 if each == "" else int(each) for each in texts], np.int64), None
     if kinds and all(issubclass(kind, int | float | np.number) for kind in kinds):
         return np.array([np.nan if each == "" else each for each in texts], float), None
     if kinds - {str}:

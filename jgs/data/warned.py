@@ -131,6 +131,16 @@ def _of_times(data: Plain) -> Iterator[tuple[str, str]]:
                     f"{split} ({_moment(judged.min(), data.time_unit)}): training sees the "
                     "future",
                 )
+    if data.label_table is not None and graph.edge_time is not None:
+        first = np.asarray(graph.edge_time).min(initial=2**63 - 1)
+        last = data.label_table.time.max(initial=-(2**63))
+        if first >= last:
+            yield (
+                "no_edge_before_labels",
+                f"no edge is earlier than a label: edges begin at "
+                f"{_moment(first, data.time_unit)}, labels end at "
+                f"{_moment(last, data.time_unit)}: are both counted in one unit (time_unit=)?",
+            )
     if found := late_edges(data):
         count, end = found
         yield (

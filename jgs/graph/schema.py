@@ -24,6 +24,9 @@ from jgs.graph.rows import row_chunks
 
 Relation = tuple[str, str, str]
 _MAX_RELATIONS = 2**15  # edge types are int16
+REVERSE = "reverse"
+"""The edge column, bool, that marks edges which are not the data's own: a reader added them, so
+that messages pass both ways."""
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ from jgs.predict.saved import OpenedModel
 from jgs.predict.source import check_digests, of_graph
 from jgs.predict.types import ids_of, schema_of
 from jgs.sampling.checks import check_seed_ids
+from jgs.sampling.pairs import only_facts
 from jgs.train.evaluation.edges import check_nodes
 from jgs.train.evaluation.exact import exact_inference
 from jgs.train.evaluation.scores import Decoded, Encoded
@@ -202,7 +203,8 @@ class LinkRun(PairRun):
           k: int, at least 1.
           candidates: int `[C]`, distinct nodes to choose from; by default all, or in a typed
             graph those of the relation's target type. A node is none of its own.
-          new_only: whether those to which a node has an edge in the run's data are left out.
+          new_only: whether those are left out to which a node has an edge in the run's data:
+            an edge of this relation, and none that was added as another's reverse.
 
         Returns int32 `[n, k]`, the best first, and their scores float32 `[n, k]`. Where fewer
         candidates are left there is -1, of score `-inf`. The rows of all nodes are computed at
@@ -221,7 +223,7 @@ class LinkRun(PairRun):
             own = np.arange(self.num_nodes(), dtype=np.int32)
         ids = ids if data.own_ids is None else data.own_ids[ids]
         decoder = Decoded(self.model).decoder(nnx.state(self.model))
-        known = data.graphs[0] if new_only else None
+        known = only_facts(data.graphs[0], number) if new_only else None
         of = (decoder, self._every_row, ids, own, k)
         best, scores = top_k(*of, relation=number, known=known)
         if data.own_ids is not None:

@@ -17,7 +17,7 @@ from jgs.sampling.checks import require_int
 from jgs.sampling.edges.eligible import count_less, find
 from jgs.sampling.edges.random import as_key_data, below, node_bits
 from jgs.sampling.loading.items import Degrees
-from jgs.sampling.pairs import edges_between, has_edge, join_nodes, pair_keys
+from jgs.sampling.pairs import edges_between, has_fact, join_nodes, pair_keys
 from jgs.sampling.seeds import Seeds, as_long
 from jgs.settings import exact_integers
 
@@ -51,11 +51,12 @@ class Links:
         decides. With `shared`, `"both"` draws `K` nodes for either side.
       shared: one set of negatives for all edges of a batch, of all ranks together. Scoring them
         is a product of matrices, so many cost little.
-      filtered: no negative is an edge of the graph, or a node with itself. The test is exact. A
-        negative that is one is drawn again, at most `tries` times; `shared` ones are not. What
-        is still an edge is masked. Ranks that split the topology (vanilla mode) refuse it. For
-        items with a time only edges of exactly this time are no negatives: earlier ones are
-        history, and later ones are not known.
+      filtered: no negative is an edge of the data, or a node with itself. The test is exact.
+        For items with a `relation` only edges of that count, and edges that a reader added as
+        the reverses of others never do. A negative that is one is drawn again, at most `tries`
+        times; `shared` ones are not. What is still an edge is masked. Ranks that split the
+        topology (vanilla mode) refuse it. For items with a time only edges of exactly this time
+        are no negatives: earlier ones are history, and later ones are not known.
       tries: int, at least 1.
       copies: int, at least 1: there is room to leave out so many edges for each item, in each
         direction, all items together. Where they do not fit, the batch is refused with an error
@@ -164,9 +165,11 @@ class Links:
             if "negatives" in items:
                 nodes, side, log_prob, mask = _given(items["negatives"], real, graph.num_nodes)
             elif self.shared:
-                nodes, side, log_prob, mask = self._shared(key, graph, ends, real, cutoff)
+                of = (items.get("relation"), cutoff)
+                nodes, side, log_prob, mask = self._shared(key, graph, ends, real, *of)
             else:
-                nodes, side, log_prob, mask = self._own(key, graph, ends, real, cutoff)
+                of = (items.get("relation"), cutoff)
+                nodes, side, log_prob, mask = self._own(key, graph, ends, real, *of)
             every = jnp.concatenate([ends.reshape(-1), nodes.reshape(-1).astype(jnp.int64)])
             if cutoff is not None:
                 cutoff = jnp.concatenate([cutoff, cutoff, jnp.repeat(cutoff, nodes.shape[1])])
@@ -188,7 +191,9 @@ class Links:
 
     # -- draws -------------------------------------------------------------------------------
 
-    def _own(self, key: Any, graph: Graph, ends: Any, real: Any, cutoff: Any) -> tuple:
+    def _own(
+        self, key: Any, graph: Graph, ends: Any, real: Any, relation: Any, cutoff: Any
+    ) -> tuple:
         """The negatives of each pair: nodes, sides, log-probabilities and mask, `[B, K]`."""
         shape = (ends.shape[1], self.num_negatives)
         keys = pair_keys(key, ends[SRC], ends[DST], cutoff)
@@ -206,6 +211,7 @@ class Links:
 
         until = None if cutoff is None else jnp.broadcast_to(cutoff[:, None], shape)
         when = None if until is None else until.reshape(-1)
+        of = None if relation is None else jnp.repeat(jnp.asarray(relation), shape[1])
 
         def unborn(node: jax.Array) -> jax.Array:
             if until is None or graph.node_time is None:
@@ -214,7 +220,7 @@ class Links:
 
         def wrong(node: jax.Array) -> jax.Array:
             src, dst = (jnp.where(side == end, node, kept) for end in (SRC, DST))
-            joined = has_edge(graph, src.reshape(-1), dst.reshape(-1), when).reshape(shape)
+            joined = has_fact(graph, src.reshape(-1), dst.reshape(-1), of, when).reshape(shape)
             found = joined | (src == dst) | (node == replaced) | unborn(node)
             return found & real[:, None]
 
@@ -237,7 +243,9 @@ class Links:
         node = jnp.where(real[:, None], node, graph.num_nodes)
         return node, side, log_prob, mask
 
-    def _shared(self, key: Any, graph: Graph, ends: Any, real: Any, cutoff: Any) -> tuple:
+    def _shared(
+        self, key: Any, graph: Graph, ends: Any, real: Any, relation: Any, cutoff: Any
+    ) -> tuple:
         """The negatives of a batch: nodes `[S, K]`, sides `[S]`, log-probabilities `[S, K]`,
         and the mask `[S, B, K]`."""
         if cutoff is not None:
@@ -259,7 +267,11 @@ class Links:
         if self.filtered:
             src = jnp.where(is_src, node[:, None], ends[SRC, :, None])
             dst = jnp.where(is_src, ends[DST, :, None], node[:, None])
-            joined = has_edge(graph, src.reshape(-1), dst.reshape(-1)).reshape(src.shape)
+            if relation is not None:
+                relation = jnp.broadcast_to(jnp.asarray(relation)[:, None], src.shape)
+                relation = relation.reshape(-1)
+            joined = has_fact(graph, src.reshape(-1), dst.reshape(-1), relation)
+            joined = joined.reshape(src.shape)
             mask = mask & ~joined & (src != dst)
         return node.astype(jnp.int32), side, log_prob, mask
 

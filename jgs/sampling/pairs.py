@@ -10,9 +10,11 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from jgs.errors import InputError
 from jgs.graph import Graph
+from jgs.graph.schema import REVERSE
 from jgs.kernels.call import vary_alike
 from jgs.sampling.checks import require_int
 from jgs.sampling.edges.eligible import count_less, rows_of
@@ -104,6 +106,37 @@ def join_nodes(
         return found, cutoffs, rows.reshape(ids.shape)
 
 
+def has_fact(
+    graph: Graph, src: Any, dst: Any, relation: Any = None, time: Any = None
+) -> jax.Array:
+    """bool `[P]`: whether the data say `src[i] -> dst[i]`: as `has_edge`, but of the relations
+    number `relation` int `[P]` alone, and by an edge of the data's own. Edges that the column
+    `jgs.graph.schema.REVERSE` marks were added to them.
+
+    All that judges links asks this. None for `relation` is for graphs without relations; of a
+    graph with some, the edges of all count then.
+    """
+    if relation is None and added_edges(graph) is None:
+        return has_edge(graph, src, dst, time)
+    return count_edges(graph, src, dst, time, relation, own=True) > 0
+
+
+def added_edges(graph: Graph) -> Any:
+    """bool `[E]`: which edges are not the data's own; None where all are."""
+    column = graph.edge_columns.get(REVERSE)
+    return column if column is not None and column.dtype == bool else None
+
+
+def only_facts(graph: Graph, relation: int | None) -> Graph:
+    """The graph of the edges for which `has_fact` is true of their ends."""
+    kept = np.ones(graph.num_edges, bool)
+    if relation is not None and graph.edge_type is not None:
+        kept = np.asarray(graph.edge_type) == relation
+    if (added := added_edges(graph)) is not None:
+        kept &= ~np.asarray(added)
+    return graph if kept.all() else graph.edge_subgraph(kept)
+
+
 def has_edge(graph: Graph, src: Any, dst: Any, time: Any = None) -> jax.Array:
     """bool `[P]`: whether the graph has an edge `src[i] -> dst[i]`, for ends int `[P]`; False
     where an end is no node. With `time` int64 `[P]` only edges of exactly that time count.
@@ -122,19 +155,29 @@ def has_edge(graph: Graph, src: Any, dst: Any, time: Any = None) -> jax.Array:
     return count_edges(graph, src, dst, time) > 0
 
 
-def count_edges(graph: Graph, src: Any, dst: Any, time: Any = None) -> jax.Array:
+def count_edges(
+    graph: Graph, src: Any, dst: Any, time: Any = None, relation: Any = None, own: bool = False
+) -> jax.Array:
     """int64 `[P]`: the number of edges `src[i] -> dst[i]` of the graph, for ends int `[P]`; 0
     where an end is no node. Rows are searched or read, and edges of a `time` count, as by
-    `has_edge`. Raises `InputError` for a `time` in a graph without times."""
+    `has_edge`; `relation` and `own` are as of `has_fact`. Raises `InputError` for a `time` in a
+    graph without times."""
     with exact_integers():
         src, dst, start, degree = _rows_of(graph, src, dst)
         none = jnp.zeros(src.shape, jnp.int64)
         if graph.num_edges == 0 or src.shape[0] == 0:
             return none
+        added = added_edges(graph) if own else None
+        relations = () if graph.schema is None else graph.schema.relations
+        one = relation is not None or graph.edge_type is None or len(relations) == 1
+        if relation is not None and graph.edge_type is not None:
+            start, degree = _at_relation(graph.edge_type, start, degree, relation)
         if time is not None:
-            start, degree, time = _at_time(graph, start, degree, time)
+            start, degree, time = _at_time(graph, start, degree, time, one)
         elif graph.sorted_by_source:
-            return _copies(graph, src, start, degree)[1]
+            start, degree = _copies(graph, src, start, degree)
+            if added is None:
+                return degree
         ends = jnp.cumsum(degree)
 
         def read(state: tuple) -> tuple:
@@ -142,23 +185,34 @@ def count_edges(graph: Graph, src: Any, dst: Any, time: Any = None) -> jax.Array
             pair, edge, same = _edges_at(graph, src, start, degree, ends, slot, _AT_ONCE)
             if time is not None and graph.edge_time is not None:
                 same &= graph.edge_time.at[edge].get(mode="clip") == time[pair]
+            if added is not None:
+                same &= ~added.at[edge].get(mode="clip")
             return slot + _AT_ONCE, found.at[pair].add(same, mode="drop")
 
         begin = vary_alike(jnp.int64(0), none, src, dst, graph)[:2]
         return jax.lax.while_loop(lambda state: state[0] < ends[-1], read, begin)[1]
 
 
-def _at_time(graph: Graph, start: Any, degree: Any, time: Any) -> tuple[Any, Any, Any]:
+def _at_relation(edge_type: Any, start: Any, degree: Any, relation: Any) -> tuple[Any, Any]:
+    """The stretches of the rows from `start` on that have the edges of these relations."""
+    relation = jnp.asarray(relation).astype(jnp.int32).reshape(-1)
+    begin, end = (count_less(edge_type, start, degree, relation + i) for i in (0, 1))
+    return start + begin, end - begin
+
+
+def _at_time(
+    graph: Graph, start: Any, degree: Any, time: Any, one: bool
+) -> tuple[Any, Any, Any]:
     """The stretches of the rows from `start` on that have the edges of these times, and the
-    times by which these edges are told from others there: None where there are no others."""
+    times by which these edges are told from others there: None where there are no others.
+    `one`: the stretches are of one relation each, so they are sorted by time."""
     if graph.edge_time is None:
         raise InputError(
             "edges of a time must be looked for in a graph with edge_time",
             "one without",
             "Give edge_time, or Links(filtered=False).",
         )
-    relations = () if graph.schema is None else graph.schema.relations
-    if graph.edge_type is not None and len(relations) != 1:  # rows are sorted by type first
+    if not one:  # rows are sorted by type first
         return start, degree, jnp.asarray(time).astype(jnp.int64).reshape(-1)
     begin, end = (count_less(graph.edge_time, start, degree, time + i) for i in (0, 1))
     return start + begin, jnp.maximum(end - begin, 0), None  # 0 for the largest time of all

@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from jgs.errors import InputError, refusing
-from jgs.graph.formats.tables import pyarrow_for, read_columns, require
+from jgs.graph.formats.arrow import pyarrow_for
+from jgs.graph.formats.tables import read_columns, require
 
 TABLES = (".parquet", ".csv", ".csv.gz")
 _BLOCK = 1 << 24  # bytes of text that are parsed at once

@@ -24,7 +24,8 @@ from jgs.data.text import first_line, line_chunks
 from jgs.data.times import Clock
 from jgs.errors import InputError
 from jgs.graph.features import not_finite
-from jgs.graph.formats.tables import read_arrow, read_columns
+from jgs.graph.formats.arrow import read_arrow
+from jgs.graph.formats.tables import read_columns
 
 _HEADER = ("user_id", "item_id", "timestamp", "state_label")
 _REST = "comma_separated_list_of_features"
@@ -78,7 +79,7 @@ def _read(path: Path, label_kind: str | None, clock: Clock) -> EdgeTable:
         )
     names = [*_HEADER, *(f"feature_{number}" for number in range(width - len(_HEADER)))]
     types = {name: "float" for name in names[len(_HEADER) :]} | {"timestamp": "double"}
-    table = read_columns(read_arrow(path, types, names, skip=1))
+    table = read_columns(read_arrow(path, types, names, 1, ids=_HEADER[:2]))
     labels, label_names = edge_labels(str(path), table["state_label"], label_kind)
     features = np.empty((len(labels), width - len(_HEADER)), np.float32)
     for number, name in enumerate(names[len(_HEADER) :]):

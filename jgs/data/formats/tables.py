@@ -46,6 +46,7 @@ from jgs.data.times import Clock
 from jgs.data.values import class_labels
 from jgs.errors import InputError
 from jgs.graph import NodeIds, as_device
+from jgs.graph.formats.arrow import Reading, read_arrow
 from jgs.graph.formats.tables import ENDINGS, read_columns, require
 
 _NEEDED = ("id", "label", "split")
@@ -85,6 +86,8 @@ def load_folder(
     label_kind: str | None = None,
     time_unit: str | None = None,
     time_scale: int = 1,
+    ids: str | None = None,
+    encoding: str | None = None,
 ) -> Dataset:
     """The data set of the tables `nodes` and `edges` in `folder`. It has `node_ids`, and
     `class_names` if labels are text or columns `label:NAME`.
@@ -94,14 +97,16 @@ def load_folder(
     `normalize_features` are the fields of `jgs.data.column_rule.ColumnRule`.
     `split="0.6,0.2,0.2"` draws a split in place of the column `split`, as
     `jgs.data.split_nodes` does with the key of `split_seed` and with `stratify`. `time_unit`
-    and `time_scale` are those of `jgs.data.times.Clock`. Raises `InputError`.
+    and `time_scale` are those of `jgs.data.times.Clock`, `ids` and `encoding` those of
+    `jgs.graph.formats.arrow.Reading`. Raises `InputError`.
     """
     clock = Clock(time_unit, time_scale).check()
+    reading = Reading(ids, encoding).check()
     path, edges = _table(folder, "nodes"), _table(folder, "edges")
     rule = ColumnRule(encode, max_categories, standardize, normalize_features)
     rule, of_edges = rule.of_edges()
     drawn = SplitRule(split, stratify, split_seed)
-    nodes, class_names = _read_nodes(path, rule, drawn)
+    nodes, class_names = _read_nodes(path, rule, drawn, reading)
     require(str(path), nodes, _NEEDED[:2])
     require(str(path), nodes, _NEEDED[2:], f"Add it; {DRAW}")
     if not any(map(is_feature, nodes)):
@@ -110,17 +115,24 @@ def load_folder(
             "none",
             "Add them; a column of ones will do.",
         )
-    ids = NodeIds(nodes["id"])
-    table = read_edges({"": edges}, {}, text=_text_ends(ids), clock=clock, encode=of_edges)
+    names = NodeIds(nodes["id"])
+    table = read_edges(
+        {"": edges},
+        {},
+        text=_text_ends(names),
+        clock=clock,
+        encode=of_edges,
+        reading=reading,
+    )
     node_time = _node_time(path, nodes, clock)
     rows, became = features_of(path, nodes, nodes["split"], rule)
     data = Dataset.from_arrays(
-        table.graph(ids, symmetric, both_ways=False, node_time=node_time),
+        table.graph(names, symmetric, both_ways=False, node_time=node_time),
         rows,
         nodes["label"],
         nodes["split"],
         name=folder.resolve().name,
-        node_ids=ids,
+        node_ids=names,
         class_names=class_names,
         label_kind=label_kind,
         time_unit=table.time_unit or clock.unit_of(nodes.get("time")),
@@ -153,6 +165,8 @@ def load_plain(
     time_unit: str | None = None,
     time_scale: int = 1,
     leave_out: str | None = None,
+    ids: str | None = None,
+    encoding: str | None = None,
 ) -> Plain:
     """The data set of the table of edges, or of the folder, at `path`.
 
@@ -175,10 +189,12 @@ def load_plain(
       split, stratify, split_seed: as of `load_folder`.
       time_unit, time_scale: how times are counted; see `jgs.data.times.Clock`.
       leave_out: the names of columns of edges that are not read, with commas between.
+      ids, encoding: how text is read; see `jgs.graph.formats.arrow.Reading`.
 
     Raises `InputError`.
     """
     clock = Clock(time_unit, time_scale).check()
+    reading = Reading(ids, encoding).check()
     rule = ColumnRule(encode, max_categories, standardize, normalize_features)
     rule, of_edges = rule.of_edges()
     drawn = SplitRule(split, stratify, split_seed)
@@ -188,7 +204,7 @@ def load_plain(
     nodes: dict[str, np.ndarray] = {}
     class_names = None
     if nodes_path is not None:
-        nodes, class_names = _read_nodes(nodes_path, rule, drawn)
+        nodes, class_names = _read_nodes(nodes_path, rule, drawn, reading)
     if (src_type is None) != (dst_type is None) or (typed and (nodes or symmetric)):
         raise InputError(
             "src_type and dst_type must be given together, without a table of nodes and "
@@ -201,37 +217,38 @@ def load_plain(
         raise InputError(
             "one of symmetric and both_ways must be true at most", "both", "Leave one out."
         )
-    names = {"src": src, "dst": dst, "label": label, "time": time, "edge_weight": weight}
-    ids = None
+    called = {"src": src, "dst": dst, "label": label, "time": time, "edge_weight": weight}
+    names = None
     if nodes_path is not None:
         require(str(nodes_path), nodes, ["id"])
-        ids = NodeIds(nodes["id"])
+        names = NodeIds(nodes["id"])
     labels_path = _labels_path(path, nodes_path, nodes)
     table = read_edges(
         files,
-        names,
+        called,
         label_kind=label_kind if labels_path is None else None,
         columns=columns,
         apart=typed,
-        text=() if ids is None else _text_ends(ids),
+        text=() if names is None else _text_ends(names),
         clock=clock,
         leave_out=leave_out,
         encode=of_edges,
+        reading=reading,
     )
     if src_type is not None and dst_type is not None:
-        graph, ids = table.bipartite(src_type, dst_type, relation, both_ways)
+        graph, names = table.bipartite(src_type, dst_type, relation, both_ways)
     else:
-        ids = NodeIds.of_edges(table.src, table.dst) if ids is None else ids
+        names = NodeIds.of_edges(table.src, table.dst) if names is None else names
         node_time = None if nodes_path is None else _node_time(nodes_path, nodes, clock)
-        graph = table.graph(ids, symmetric, both_ways, node_time)
+        graph = table.graph(names, symmetric, both_ways, node_time)
     name = path.resolve().name
     for ending in () if path.is_dir() else _FILES:
         name = name.removesuffix(ending)
-    plain = Plain(name, graph, None, None, None, None, ids, label_names=table.label_names)
+    plain = Plain(name, graph, None, None, None, None, names, label_names=table.label_names)
     unit = table.time_unit or clock.unit_of(nodes.get("time"))
     plain = plain._replace(time_unit=unit, edge_feature_columns=table.became)
     if labels_path is not None:
-        found, names_of = read_label_table(labels_path, ids, clock, label_kind)
+        found, names_of = read_label_table(labels_path, names, clock, label_kind, reading)
         plain = plain._replace(label_table=found, class_names=names_of)
     if nodes_path is None:
         return plain
@@ -273,11 +290,13 @@ def _with_nodes(
 
 
 def _read_nodes(
-    path: Path, rule: ColumnRule, drawn: SplitRule
+    path: Path, rule: ColumnRule, drawn: SplitRule, reading: Reading
 ) -> tuple[dict[str, np.ndarray], tuple[str, ...] | None]:
     """The columns of the table of nodes, with a split as `drawn` asks; and the names of the
     classes where a node can have several, or None."""
-    nodes, names = with_label(str(path), read_columns(path, rule.text()))
+    text = dict.fromkeys(rule.text(), "string")
+    table = read_arrow(path, text, ids=["id"], reading=reading)
+    nodes, names = with_label(str(path), read_columns(table))
     split = drawn.column(nodes.get("label"), nodes.get("split"))
     return (nodes if split is None else nodes | {"split": split}), names
 

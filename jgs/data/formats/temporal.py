@@ -1,19 +1,32 @@
-"""Text lists of events, as SNAP has them: temporal networks, and signed networks of trust.
+"""Text lists of edges with more than two columns, as SNAP and others have them: events,
+weights, signs and trust.
 
-A temporal network (`CollegeMsg.txt`, `sx-mathoverflow.txt`) has one event a line: source,
-target and time, with white space between. `#` begins comments. The file may be gzipped. Its
-name ends as those of edge lists do (`jgs.data.formats.snap`).
+A list has one edge a line, source and target first, with white space between. `#` begins
+comments. The file may be gzipped, and its name ends as those of edge lists do
+(`jgs.data.formats.snap`). What the other columns are is said by, in this order:
+
+  1. the option `columns`, with a name for each, `src,dst,weight`;
+  2. the last comment before the first edge, if it has a name for each column, such as
+     `# FromNodeId ToNodeId Sign` of `soc-sign-epinions.txt`;
+  3. the format: in a temporal network (`CollegeMsg.txt`, `sx-mathoverflow.txt`) the third
+     column has moments of Unix time, in seconds or milliseconds. It is taken where all of its
+     numbers are such moments from 1990 to 2100, and a line of the log says so.
+
+A list of which none says it is refused. Names mean what they do in tables of edges
+(`jgs.data.edge_table`), in small letters.
 
 A network of trust (`soc-sign-bitcoinotc.csv`, also gzipped) has no line of names. Each line is
-`source,target,rating,time`. It is read as a table of edges (`jgs.data.formats.tables`) whose
-`label` is the rating, a number.
+`source,target,rating,time`, of which the time is a moment as above. It is read as a table of
+edges (`jgs.data.formats.tables`) whose `label` is the rating, a number.
 
-The graph has an edge for each event, as listed: directed, with parallel edges. Any numbers may
-name nodes; `node_ids` has them, in ascending order.
+The graph has an edge for each line: directed, with parallel edges. Any integers may name nodes;
+`node_ids` has them, in ascending order.
 """
 
 from __future__ import annotations
 
+import logging
+from datetime import UTC, datetime
 from functools import wraps
 from pathlib import Path
 from typing import Any
@@ -21,44 +34,54 @@ from typing import Any
 import numpy as np
 
 from jgs.data.dataset import Plain
-from jgs.data.edge_table import EdgeTable
+from jgs.data.edge_table import called, edges_of
 from jgs.data.formats import tables
 from jgs.data.formats.snap import is_edge_list
-from jgs.data.text import first_line, first_row, read_rows
+from jgs.data.text import first_line, first_row, last_comment, read_rows
 from jgs.data.times import Clock
 from jgs.errors import InputError
 from jgs.graph import NodeIds
 
+_log = logging.getLogger("jgs")
 _TRUST = "src,dst,label,time"
+_MOMENTS = (631_152_000, 4_102_444_800)  # seconds from 1970 to 1990, and to 2100
 
 
-def is_temporal(path: Path) -> bool:
-    """Whether it is an edge list whose lines have a third column, and not one of KONECT's."""
-    if not is_edge_list(path) or first_line(path).startswith(b"%"):
+def is_list(path: Path, named: bool = False) -> bool:
+    """Whether it is an edge list whose lines have more than two columns with white space
+    between, and not one of KONECT's. With `named`, where the user says what the columns are,
+    lines with tabs are those of a table."""
+    first = first_line(path) if is_edge_list(path) else b"%"
+    if first.startswith(b"%") or (named and b"\t" in first and not first.startswith(b"#")):
         return False
-    return len(first_row(path).split()) == 3
+    row = first_row(path).split()
+    return len(row) > 2 and all(map(_is_number, row))
 
 
 def is_trust(path: Path) -> bool:
-    """Whether it is a network of trust: a file without a line of names, of 4 columns."""
+    """Whether it is a network of trust: a file without a line of names, of 4 columns, of which
+    the last has moments."""
     if not path.name.endswith((".csv", ".csv.gz")) or not path.is_file():
         return False
     fields = first_line(path).split(b",")
-    return len(fields) == 4 and all(map(_is_number, fields))
+    return len(fields) == 4 and all(map(_is_number, fields)) and _scale(float(fields[3])) > 0
 
 
 def load_plain(
     path: Path,
     *,
+    columns: str | None = None,
     symmetric: bool = False,
     both_ways: bool = False,
+    label_kind: str | None = None,
     time_unit: str | None = None,
     time_scale: int = 1,
 ) -> Plain:
-    """The graph of the temporal network at `path`.
+    """The graph of the list at `path`.
 
     Args:
-      symmetric, both_ways: as in `jgs.data.formats.tables.load_plain`.
+      columns: the names of all columns, with commas between.
+      symmetric, both_ways, label_kind: as in `jgs.data.formats.tables.load_plain`.
       time_unit, time_scale: see `jgs.data.times.Clock`.
 
     Raises `InputError`.
@@ -68,40 +91,114 @@ def load_plain(
         raise InputError(
             "one of symmetric and both_ways must be true at most", "both", "Leave one out."
         )
-    last = first_row(path).split()[2]
-    dtype = np.int64 if last.lstrip(b"+-").isdigit() else np.float64
-    parts = [*read_rows(path, dtype, delimiter=None, comments="#", columns=3)]
-    rows = np.concatenate(parts)
-    src, dst = (_ids(path, rows[:, column]) for column in (0, 1))
-    time = clock.whole(str(path), rows[:, 2])
-    table = EdgeTable(str(path), src, dst, None, time, {}, None, clock.unit_of(time))
-    ids = NodeIds.of_edges(src, dst)
+    row = first_row(path).split()
+    names = _names(path, columns, len(row))
+    if names is None and len(row) != 3:
+        raise _unnamed(path, row)
+    found = _read(path, names or ["src", "dst", "time"], row)
+    if names is None:
+        _check_moments(path, found["time"], row)
+    back = {name: role for role, name in called(path, list(found), {}).items()}
+    table = edges_of(
+        str(path), {back.get(n, n): a for n, a in found.items()}, label_kind, clock
+    )
+    ids = NodeIds.of_edges(table.src, table.dst)
     graph = table.graph(ids, symmetric, both_ways)
     name = path.name.partition(".")[0]
-    return Plain(name, graph, None, None, None, node_ids=ids, time_unit=table.time_unit)
+    plain = Plain(name, graph, None, None, None, node_ids=ids, time_unit=table.time_unit)
+    return plain._replace(label_names=table.label_names)
 
 
 @wraps(load_plain, assigned=(), updated=())  # its options alone
 def load_trust(path: Path, **options: Any) -> Plain:
     """The graph of the network of trust at `path`. The options are those of `load_plain`.
     Raises `InputError`."""
-    return tables.load_plain(path, columns=_TRUST, label_kind="number", **options)
+    return tables.load_plain(path, **{"columns": _TRUST, "label_kind": "number"} | options)
 
 
-def _ids(path: Path, column: np.ndarray) -> np.ndarray:
-    """The names of nodes, int64: of a column of a list whose times are no integers."""
-    ids = column.astype(np.int64)
-    if (ids != column).any():
-        at = int(np.argmax(ids != column))
+def _names(path: Path, columns: str | None, width: int) -> list[str] | None:
+    """The names of a list's columns, or None where neither the user nor a comment says them."""
+    if columns is not None:
+        names = [name.strip() for name in columns.split(",")]
+    else:
+        comment = last_comment(path).decode(errors="replace").replace(",", " ").split()
+        if len(comment) != width or len(set(comment)) < width or any(map(_is_number, comment)):
+            return None
+        names = [name.lower() for name in comment]
+        names = [_OF_SNAP.get(name, name) for name in names]
+    if len(set(names)) != width or not {"src", "dst"} <= set(_ends(names)):
         raise InputError(
-            f"{path} must name nodes by whole numbers",
-            f"{column[at]} in row {at}",
-            "Write a table of edges, whose ids may be text.",
+            f"the columns of {path} must have a name each, of which two are src and dst",
+            f"{', '.join(names)} for {width} columns",
+            f"Give --data-options columns={','.join(['src', 'dst', 'weight'][:width])}.",
         )
-    return ids
+    return names
 
 
-def _is_number(field: bytes) -> bool:
+_OF_SNAP = {"fromnodeid": "src", "tonodeid": "dst"}
+
+
+def _ends(names: list[str]) -> list[str]:
+    back = {name: role for role, name in called(Path(), names, {}).items()}
+    return [back.get(name, name) for name in names]
+
+
+def _read(path: Path, names: list[str], row: list[bytes]) -> dict[str, np.ndarray]:
+    """The columns of a list, `[n]` each, by name: int64 where all of its numbers are whole, and
+    else float64; the ends are always int64."""
+    digits = [field.lstrip(b"+-").isdigit() for field in row]
+    whole = dict(zip(names, digits, strict=True))
+    ends = dict(zip(names, _ends(names), strict=True))
+    whole |= {name: True for name, end in ends.items() if end in ("src", "dst")}
+    try:
+        return _columns(path, whole)
+    except InputError:  # perhaps a number with a point comes after whole ones
+        whole |= {name: False for name, end in ends.items() if end not in ("src", "dst")}
+        return _columns(path, whole)
+
+
+def _columns(path: Path, whole: dict[str, bool]) -> dict[str, np.ndarray]:
+    dtype = np.dtype([(name, np.int64 if one else np.float64) for name, one in whole.items()])
+    rows = np.concatenate([*read_rows(path, dtype, delimiter=None, comments="#")])
+    return {name: np.ascontiguousarray(rows[name]) for name in whole}
+
+
+def _unnamed(path: Path, row: list[bytes]) -> InputError:
+    shown = " ".join(field.decode(errors="replace") for field in row)
+    rest = [f"column_{number}" for number in range(4, len(row) + 1)]
+    each = (",".join(["src", "dst", name, *rest]) for name in ("weight", "time"))
+    return InputError(
+        f"{path} must say what its columns are",
+        f"{shown!r} in its first row, and no names",
+        f"Give --data-options columns={' or columns='.join(each)}.",
+    )
+
+
+def _check_moments(path: Path, column: np.ndarray, row: list[bytes]) -> None:
+    """Raises `InputError` unless the third column can only be times."""
+    scale = _scale(float(column.min()))
+    if scale == 0 or _scale(float(column.max())) != scale:
+        raise _unnamed(path, row)
+    first, last = (
+        datetime.fromtimestamp(float(each) / scale, UTC).date()
+        for each in (column.min(), column.max())
+    )
+    _log.info(
+        "%s: the third column is read as times, from %s to %s; "
+        "--data-options columns=src,dst,weight would read weights",
+        path,
+        first,
+        last,
+    )
+
+
+def _scale(number: float) -> int:
+    """In how many parts of a second a moment of Unix time is counted; 0 for none."""
+    least, most = _MOMENTS
+    return next((each for each in (1, 1000) if least <= number / each < most), 0)
+
+
+def _is_number(field: bytes | str) -> bool:
     try:
         float(field)
     except ValueError:

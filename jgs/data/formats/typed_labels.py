@@ -16,6 +16,7 @@ from jgs.data.typed_values import labels_of_type
 from jgs.data.values import class_labels, split_ids
 from jgs.errors import InputError
 from jgs.graph import NodeIds
+from jgs.graph.formats.arrow import Reading
 
 _FILE = re.compile(rf"labels_(.+?)({'|'.join(map(re.escape, LABEL_ENDINGS))})")
 
@@ -46,6 +47,7 @@ def with_labels(
     target: str | None,
     label_kind: str | None,
     clock: Clock,
+    reading: Reading,
 ) -> Plain:
     """The graph with the labels of the type `target`, or of the only one with labels: those in
     the tables of `nodes`, or in the tables of labels at moments `timed`, whose nodes have the
@@ -70,7 +72,7 @@ def with_labels(
             f"{kind!r} and types {', '.join(ids)}",
             "Rename it.",
         )
-    table, names = read_label_table(timed[kind], ids[kind], clock, label_kind)
+    table, names = read_label_table(timed[kind], ids[kind], clock, label_kind, reading)
     table = table._replace(nodes=table.nodes + table.nodes.dtype.type(schema.nodes(kind).start))
     return plain._replace(label_table=table, class_names=names)
 

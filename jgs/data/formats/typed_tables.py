@@ -26,7 +26,6 @@ moments (`jgs.data.label_table`), and no table of nodes has a column `label` the
 
 from __future__ import annotations
 
-import csv
 import logging
 import re
 from collections.abc import Mapping
@@ -38,17 +37,17 @@ import numpy as np
 
 from jgs.data.column_rule import MAX_CATEGORIES, ColumnRule
 from jgs.data.dataset import Dataset, Plain
-from jgs.data.edge_table import EdgeTable, read_edges
+from jgs.data.edge_table import ALIASES, EdgeTable, read_edges
 from jgs.data.formats import tables
 from jgs.data.formats.typed_labels import label_tables, with_labels
 from jgs.data.node_table import NodeTable, read_nodes
 from jgs.data.padded import as_chosen
 from jgs.data.random_split import SplitRule
-from jgs.data.text import first_line
 from jgs.data.times import Clock
-from jgs.errors import InputError, refusing
+from jgs.errors import InputError
 from jgs.graph import Graph, NodeIds, TypedFeatures
 from jgs.graph.checks import refuse_words
+from jgs.graph.formats.arrow import Reading, column_names
 from jgs.graph.schema import Relation
 
 _FILE = re.compile(r"(nodes|edges)_(.+?)(\.parquet|\.csv|\.csv\.gz|\.tsv|\.tsv\.gz)")
@@ -81,6 +80,8 @@ def load_plain(
     features: str = "typed",
     time_unit: str | None = None,
     time_scale: int = 1,
+    ids: str | None = None,
+    encoding: str | None = None,
 ) -> Plain:
     """The graph of the tables in `folder`, with labels, a split and features if they have them.
 
@@ -95,10 +96,12 @@ def load_plain(
       split, stratify, split_seed: as of `jgs.data.formats.tables.load_folder`.
       features: "typed", or "padded" for one matrix (`jgs.data.padded`).
       time_unit, time_scale: how times are counted; see `jgs.data.times.Clock`.
+      ids, encoding: how text is read; see `jgs.graph.formats.arrow.Reading`.
 
     Raises `InputError`.
     """
     clock = Clock(time_unit, time_scale).check()
+    reading = Reading(ids, encoding).check()
     timed = label_tables(folder)
     kind_of_edges = None if timed else label_kind
     files = _files(folder)
@@ -106,7 +109,7 @@ def load_plain(
     rule = ColumnRule(encode, max_categories, standardize, normalize_features)
     drawn = SplitRule(split, stratify, split_seed)
     nodes = {
-        name: read_nodes(path, rule.of_type(name, files["nodes"]), drawn)
+        name: read_nodes(path, rule.of_type(name, files["nodes"]), drawn, reading)
         for name, path in files["nodes"].items()
     }
     relations = _relations(folder, files["edges"], {*nodes, *declared})
@@ -117,19 +120,19 @@ def load_plain(
             "Correct the name, or remove the type.",
         )
     edges = {
-        one: _edges(path, one, nodes, kind_of_edges, clock)
+        one: _edges(path, one, nodes, kind_of_edges, clock, reading)
         for one, path in sorted(relations.items())
     }
-    ids = {name: table.ids for name, table in nodes.items()} | _ids_of_edges(edges, nodes)
-    if new := sorted(ids.keys() - nodes.keys() - set(declared)):
+    names = {name: table.ids for name, table in nodes.items()} | _ids_of_edges(edges, nodes)
+    if new := sorted(names.keys() - nodes.keys() - set(declared)):
         _log.warning(
             "%s has no table of nodes of the type %s: its nodes are those that edges name",
             folder,
             ", ".join(new),
         )
-    ids = {name: ids[name] for name in sorted(ids)}
+    names = {name: names[name] for name in sorted(names)}
     label_names = _label_names(edges)
-    graph = _graph(edges, ids, nodes, both_ways, clock)
+    graph = _graph(edges, names, nodes, both_ways, clock)
     assert graph.schema is not None
     given = {name: t.features for name, t in nodes.items() if t.features is not None}
     name = folder.resolve().name
@@ -141,7 +144,7 @@ def load_plain(
         None,
         None,
         as_chosen(name, made, features),
-        typed_ids(ids),
+        typed_ids(names),
         label_names=label_names,
         filled={f"{n}.{c}": k for n, t in nodes.items() for c, k in t.columns.filled.items()},
         feature_columns={n: t.columns for n, t in nodes.items() if t.features is not None},
@@ -152,7 +155,7 @@ def load_plain(
     units = {table.time_unit for table in edges.values() if table.time is not None}
     units |= {clock.unit_of(table.time) for table in nodes.values() if table.time is not None}
     plain = plain._replace(time_unit=units.pop() if len(units) == 1 else None)
-    return with_labels(plain, folder, ids, nodes, timed, target, label_kind, clock)
+    return with_labels(plain, folder, names, nodes, timed, target, label_kind, clock, reading)
 
 
 @wraps(load_plain, assigned=(), updated=())  # its options alone
@@ -244,6 +247,7 @@ def _edges(
     nodes: Mapping[str, NodeTable],
     label_kind: str | None,
     clock: Clock,
+    reading: Reading,
 ) -> EdgeTable:
     ends = {"src": relation[0], "dst": relation[2]}
     text = [
@@ -259,28 +263,21 @@ def _edges(
         apart=apart,
         text=text,
         clock=clock,
+        reading=reading,
     )
 
 
 def _end_names(path: Path) -> dict[str, str | None]:
     """What the columns of the ends are called in a table of edges."""
-    if path.suffix == ".parquet":
-        import pyarrow.parquet  # optional, and a slow import
-
-        errors = (pyarrow.ArrowException, OSError)
-        with refusing(errors, f"{path} must be a whole Parquet file", "Write it again."):
-            names = pyarrow.parquet.read_schema(path).names
-    else:
-        tab = "," if path.name.endswith((".csv", ".csv.gz")) else "\t"
-        line = first_line(path).decode("utf-8-sig", errors="replace")
-        names = next(csv.reader([line.rstrip("\r\n")], delimiter=tab), [])
+    names = column_names(path)
     if len(names) < 2:
         raise InputError(
             f"{path} must have a column for each end of an edge",
             f"columns {', '.join(map(repr, names)) or 'none'}",
             "Write two, with a line of names.",
         )
-    if {"src", "dst", "source", "user_id"} & set(names):
+    known = [{end, *ALIASES[end]} & set(names) for end in ("src", "dst")]
+    if all(known) or {"src", "dst", "source", "user_id"} & set(names):
         return {}
     return {"src": names[0], "dst": names[1]}
 

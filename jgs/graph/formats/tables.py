@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from jgs.errors import InputError, refusing
-from jgs.files.npy import plain_file
+from jgs.errors import InputError
 from jgs.graph.device import as_numpy
+from jgs.graph.formats.arrow import read_arrow
 from jgs.graph.formats.convert import Edges, count_nodes
 from jgs.graph.node_ids import NodeIds, id_column
 
@@ -33,7 +33,7 @@ def table_edges(
     name = table_name(table)
     # A CSV file says of no column whether 07 is text, which it is beside ids that are text.
     text = ids is not None and ids.values.dtype == object
-    found = read_columns(table, [src, dst] if text else [])
+    found = read_columns(table, [src, dst] if text else [], [src, dst])
     weight = weight or (_WEIGHT if _WEIGHT in found else None)
     special = [src, dst, *([] if weight is None else [weight])]
     needed = special if columns is None else [*special, *columns]
@@ -80,7 +80,9 @@ def table_name(table: Any) -> str:
     return f"the {type(table).__name__}"
 
 
-def read_columns(table: Any, text: Iterable[str] = ()) -> dict[str, np.ndarray]:
+def read_columns(
+    table: Any, text: Iterable[str] = (), ids: Collection[str] = ()
+) -> dict[str, np.ndarray]:
     """The columns of a table by name, in order, each `[n]`; a column of equally long lists is
     `[n, k]`.
 
@@ -88,11 +90,12 @@ def read_columns(table: Any, text: Iterable[str] = ()) -> dict[str, np.ndarray]:
       table: the path of a Parquet or CSV file, for which pyarrow must be installed; a data
         frame of pandas or Polars; an Arrow table; or a dict of arrays.
       text: the columns that are text in a CSV file, whatever they look like.
+      ids: the columns of a file that name nodes; see `jgs.graph.formats.arrow.read_arrow`.
 
     Raises `InputError`.
     """
     if isinstance(table, str | os.PathLike):
-        table = _read_file(Path(table), text)
+        table = _read_file(Path(table), text, ids)
     names = getattr(table, "column_names", None)  # Arrow
     if names is None:
         names = list(table) if isinstance(table, Mapping) else getattr(table, "columns", None)
@@ -122,70 +125,9 @@ def _column(values: Any) -> np.ndarray:
     return array
 
 
-def _read_file(path: Path, text: Iterable[str]) -> Any:
+def _read_file(path: Path, text: Iterable[str], ids: Collection[str]) -> Any:
     if not path.name.endswith(ENDINGS):
         raise InputError(
             f"a table's file must end in {', '.join(ENDINGS)}", path, "Convert or rename it."
         )
-    return read_arrow(path, dict.fromkeys(text, "string"))
-
-
-def read_arrow(
-    path: Path, types: Mapping[str, str], names: Iterable[str] | None = None, skip: int = 0
-) -> Any:
-    """The Arrow table in a file, which is of Parquet if its name ends in `.parquet`, and else
-    text: with commas between the columns if it ends in `.csv` or `.csv.gz`, with tabs if not.
-
-    Args:
-      types: Arrow's types of columns of text files, by name; others are inferred.
-      names: the names of a text file's columns. None: its first line has them.
-      skip: the number of a text file's first lines that are not read.
-
-    Raises `InputError`.
-    """
-    pyarrow = pyarrow_for(path)
-    if not plain_file(path).exists():
-        raise InputError(f"{path} must exist", "no such file", "Correct the path.")
-    kind = "Parquet" if path.suffix == ".parquet" else "CSV"
-    if kind == "Parquet" and names is not None:
-        raise InputError(
-            "only the columns of a text file may need names", path, "Leave them out."
-        )
-    errors = (pyarrow.ArrowException, OSError, ValueError)
-    with refusing(errors, f"{path} must be a whole {kind} file", "Write it again."):
-        if kind == "Parquet":
-            with open(path, "rb") as file:
-                return pyarrow.parquet.read_table(file)
-        made = {name: pyarrow.type_for_alias(alias) for name, alias in types.items()}
-        tabs = not path.name.endswith((".csv", ".csv.gz"))
-        header = names and list(names)
-        # Only one thread alone knows the number of a row that it cannot read.
-        for threads in (True, False):
-            try:
-                return pyarrow.csv.read_csv(
-                    path,
-                    pyarrow.csv.ReadOptions(
-                        use_threads=threads, column_names=header, skip_rows=skip
-                    ),
-                    pyarrow.csv.ParseOptions(delimiter="\t" if tabs else ","),
-                    pyarrow.csv.ConvertOptions(column_types=made),
-                )
-            except pyarrow.ArrowInvalid:
-                if not threads:
-                    raise
-
-
-def pyarrow_for(path: Any) -> Any:
-    """The package that reads the table at `path`. Raises `InputError` where it is missing."""
-    try:
-        # Optional, and a slow import.
-        import pyarrow
-        import pyarrow.csv
-        import pyarrow.parquet
-    except ImportError:
-        raise InputError(
-            f"pyarrow must be installed to read {path}",
-            "no such module",
-            "Install it with pip install 'jgs[tables]'.",
-        ) from None
-    return pyarrow
+    return read_arrow(path, dict.fromkeys(text, "string"), ids=ids)

@@ -11,7 +11,8 @@ from jgs.errors import InputError
 from jgs.train.evaluation import ranking
 from jgs.train.evaluation.metrics import auc
 
-# `joined(src, dst)`: bool `[n]`, whether the whole graph has an edge `src[i] -> dst[i]`.
+# `joined(src, dst)`: bool `[n]`, whether the data have an edge `src[i] -> dst[i]`, of the
+# relation that is judged, in any split.
 Joined = Callable[[np.ndarray, np.ndarray], np.ndarray]
 AT_ONCE = 1 << 16  # pairs that are scored, or looked for, at a time
 _ALL_PAIRS = 1 << 22  # of at most so many pairs a list is made

@@ -24,10 +24,10 @@ from jgs.options import INT32, Option, flag
 from jgs.sampling import Links as LinkSeeds
 from jgs.sampling.edges.random import as_key_data, threefry
 from jgs.sampling.event_negatives import KINDS
-from jgs.sampling.pairs import has_edge
+from jgs.sampling.pairs import has_edge, only_facts
 from jgs.train.config import Config
 from jgs.train.evaluation import ranking
-from jgs.train.evaluation.pairs import LINK_METRICS, Joined, Judged, joined_parts, judged
+from jgs.train.evaluation.pairs import LINK_METRICS, Judged, joined_parts, judged
 from jgs.train.loop.objective import own_link_loss
 from jgs.train.tasks.events import EventJob, check_events
 from jgs.train.tasks.nodes import refuse_timed
@@ -170,10 +170,8 @@ class LinkJob(PairJob):
 
     def _make_metric(self) -> str:
         self._kind = kind = LINK_METRICS[self.config.metric or "auc"]
-        joined = self.joined()
         self.judged = {
-            split: self._judge(split, number, joined)
-            for number, split in enumerate(("val", "test"), 2)
+            split: self._judge(split, number) for number, split in enumerate(("val", "test"), 2)
         }
         k, drawn = self.task.metric_k, min(j.other_dst.size for j in self.judged.values())
         if kind.name.startswith("Hits") and drawn < k:
@@ -186,21 +184,21 @@ class LinkJob(PairJob):
             self._check_lists()
         return kind.name.format(k=k)
 
-    def _judge(self, split: str, number: int, joined: Joined) -> Judged:
+    def _judge(self, split: str, number: int) -> Judged:
         """What a split is judged by: each relation by nodes of its own types."""
         links, given = getattr(self.targets, split), None
         if self.data.negatives is not None and self.task.split in ("auto", "column"):
             given = self.data.negatives.get(split)  # of the data's own splits
         key = as_key_data(jax.random.fold_in(threefry(self.config.seed), number))
-        of = (joined, np.asarray(key), self._kind.against, self.task.eval_negatives)
+        of = (np.asarray(key), self._kind.against, self.task.eval_negatives)
         if "relation" not in links:
-            return judged(links, self.ends(None), *of, given)
+            return judged(links, self.ends(None), self.joined(None), *of, given)
         found = []
         for relation in np.unique(links["relation"]).tolist():
             some = links["relation"] == relation
             own = {name: array[some] for name, array in links.items()}
-            keys = np.append(of[1], np.uint32(relation))
-            found.append(judged(own, self.ends(relation), joined, keys, *of[2:], given))
+            keys, joined = np.append(of[0], np.uint32(relation)), self.joined(relation)
+            found.append(judged(own, self.ends(relation), joined, keys, *of[1:], given))
         return joined_parts(found)
 
     def _check_lists(self) -> None:
@@ -267,9 +265,12 @@ class LinkJob(PairJob):
         return score(best, relevant)
 
     def _known(self, split: str) -> Graph:
-        messages, val = self.targets.messages[0], self.targets.val
+        """The links of earlier splits: the data's own edges, of the judged relation."""
+        val, relation = self.targets.val, self.judged[split].relation
+        number = None if relation is None else int(relation[0])
+        messages = only_facts(self.targets.messages[0], number)
         if split == "val" or self.task.val_messages:
-            return messages if split == "val" else self.targets.at_test[0]
+            return messages if split == "val" else only_facts(self.targets.at_test[0], number)
         src, dst = messages.edge_index()
         both = [(val["src"], val["dst"])]
         both += [(val["dst"], val["src"])] * self.targets.undirected

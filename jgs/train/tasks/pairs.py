@@ -22,7 +22,7 @@ from jgs.options import Option
 from jgs.sampling import Links as LinkSeeds
 from jgs.sampling.edges.random import threefry
 from jgs.sampling.loading.stages import samplers_of
-from jgs.sampling.pairs import count_edges, has_edge
+from jgs.sampling.pairs import count_edges, has_fact
 from jgs.train.config import Config
 from jgs.train.evaluation.pairs import AT_ONCE, Ends, Joined
 from jgs.train.evaluation.scores import Decoded, Encoded
@@ -234,31 +234,38 @@ class PairJob(Job):
         )
         return Ends(src, dst, False)
 
-    def joined(self) -> Joined:
-        """Whether the graph before the split has an edge from one node to another; all ranks
-        call it alike."""
+    def joined(self, relation: int | None) -> Joined:
+        """Whether the data, before the split, say that a node is linked to another, by the
+        relation or, in a graph without, at all: see `has_fact`. All ranks call it alike."""
         graphs = self._full
 
         def here(src: np.ndarray, dst: np.ndarray) -> np.ndarray:
-            return self.counted(has_edge, graphs, src, dst) > 0
+            of = None if relation is None else np.full(src.size, relation, np.int32)
+            return self.counted(has_fact, graphs, src, dst, of) > 0
 
         return here
 
     def counted(
-        self, test: Any, graphs: Sequence[Graph], src: np.ndarray, dst: np.ndarray
+        self,
+        test: Any,
+        graphs: Sequence[Graph],
+        src: np.ndarray,
+        dst: np.ndarray,
+        relation: np.ndarray | None = None,
     ) -> np.ndarray:
-        """int64 `[n]`: what `test(graph, src, dst)` finds of pairs, in the graphs of all ranks;
-        all ranks call it alike."""
+        """int64 `[n]`: what `test(graph, src, dst)`, or with `relation` `test(graph, src, dst,
+        relation)`, finds of pairs, in the graphs of all ranks; all ranks call it alike."""
+        columns = [src, dst, *([] if relation is None else [relation])]
         whole = self.config.partition is None or self.config.mode == "hybrid"
         program, found = jax.jit(test), np.zeros(src.size, np.int64)
         size = min(AT_ONCE, src.size)
         for a in range(0, src.size, AT_ONCE):
             some = slice(a, a + AT_ONCE)
             pad = (0, size - src[some].size)
-            both = [np.pad(end[some], pad, constant_values=-1) for end in (src, dst)]
+            given = [np.pad(column[some], pad, constant_values=-1) for column in columns]
             with jax.enable_x64(True):
                 for graph in graphs[: 1 if whole else None]:
-                    found[some] += np.asarray(program(graph, *both))[: src[some].size]
+                    found[some] += np.asarray(program(graph, *given))[: src[some].size]
         if whole:
             return found
         own = [found] + [np.zeros_like(found)] * (self.comm.num_local - 1)

@@ -15,11 +15,11 @@ from jgs.graph import Graph
 from jgs.graph.rows import row_of_edges
 from jgs.sampling.edges.random import as_key_data
 from jgs.sampling.event_negatives import mixed
+from jgs.sampling.pairs import added_edges
 
 SPLITS = ("train", "val", "test")
 HOW = ("auto", "random", "time", "column")
 _NO_ITEMS = ("time", "split", "order")
-_REVERSE = "reverse"  # the edge column of a table whose edges go both ways, see its format
 Columns = dict[str, np.ndarray]
 
 
@@ -196,7 +196,7 @@ class _Split:
     def _undirected(self) -> bool:
         """Whether every edge has its reverse, at the same time if there are times: by sums of
         hashes, to which ranks add theirs."""
-        if self.numbers or _REVERSE in self.graphs[0].edge_columns:
+        if self.numbers or added_edges(self.graphs[0]) is not None:
             return False  # the data say which edges are others' reverses
         total = np.zeros(2, np.uint64)
         for graph, (src, dst), mine in zip(self.graphs, self.ends, self.mine, strict=True):
@@ -274,8 +274,8 @@ class _Split:
     def _may_be(self, graph: Graph, mine: slice, columns: Columns) -> np.ndarray:
         src, dst = columns["src"], columns["dst"]
         keep = np.ones(src.size, bool)
-        if _REVERSE in graph.edge_columns:
-            keep &= ~np.asarray(graph.edge_columns[_REVERSE])[mine]
+        if (added := added_edges(graph)) is not None:
+            keep &= ~np.asarray(added)[mine]
         if self.numbers:
             keep &= np.isin(np.asarray(graph.edge_type)[mine], self.numbers)
         if self.label is not None:

@@ -1,0 +1,241 @@
+"""Tables in files, Parquet and text, as Arrow reads them; and what it would read wrongly.
+
+Arrow decides by a column's text what it is. Where that would change a name without a word, the
+column is text here: `0x1A` is no number, and whole numbers of over 64 bits are no floats.
+"""
+
+from __future__ import annotations
+
+import codecs
+import csv
+from collections.abc import Collection, Iterable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from jgs.errors import InputError, one_line, refusing
+from jgs.files.npy import plain_file
+
+
+class Reading(NamedTuple):
+    """How text in tables is read; the options of a data set with these names.
+
+    Fields:
+      ids: "text": names of nodes are text whatever they look like, so that `01` is not `1`.
+        None: names that are all whole numbers of 64 bits are numbers.
+      encoding: that of text files, as Python names it; None is UTF-8.
+    """
+
+    ids: str | None = None
+    encoding: str | None = None
+
+    def check(self) -> Reading:
+        """Returns this if its fields are right; raises `InputError` otherwise."""
+        if self.ids not in (None, "text"):
+            raise InputError("the option ids must be text", repr(self.ids), "Or leave it out.")
+        try:
+            codecs.lookup(self.encoding or "utf-8")
+        except LookupError:
+            raise InputError(
+                "the option encoding must be one that Python knows, such as latin-1",
+                repr(self.encoding),
+                "Correct it.",
+            ) from None
+        return self
+
+
+def read_arrow(
+    path: Path,
+    types: Mapping[str, str],
+    names: Iterable[str] | None = None,
+    skip: int = 0,
+    *,
+    ids: Collection[str] = (),
+    reading: Reading = Reading(),  # noqa: B008
+) -> Any:
+    """The Arrow table in a file, which is of Parquet if its name ends in `.parquet`, and else
+    text: with commas between the columns if it ends in `.csv` or `.csv.gz`, with tabs if not.
+
+    Args:
+      types: Arrow's types of columns of text files, by name; others are inferred. What looks
+        like a hexadecimal number is text. A column of `"token"` has integers where all its
+        names are written as integers are, and else text.
+      names: the names of a text file's columns. None: its first line has them.
+      skip: the number of a text file's first lines that are not read.
+      ids: the columns that name nodes, of those that are there. Whole numbers of more than 64
+        bits are text in them.
+      reading: see `Reading`.
+
+    Raises `InputError`.
+    """
+    pyarrow = pyarrow_for(path)
+    if not plain_file(path).exists():
+        raise InputError(f"{path} must exist", "no such file", "Correct the path.")
+    kind = "Parquet" if path.suffix == ".parquet" else "CSV"
+    if kind == "Parquet" and names is not None:
+        raise InputError(
+            "only the columns of a text file may need names", path, "Leave them out."
+        )
+    errors = (pyarrow.ArrowException, OSError, ValueError)
+    with refusing(errors, f"{path} must be a whole {kind} file", "Write it again."):
+        if kind == "Parquet":
+            with open(path, "rb") as file:
+                table = pyarrow.parquet.read_table(file)
+            return _as_text(table, ids) if reading.ids else table
+        made = {name: pyarrow.type_for_alias(_ALIASES.get(t, t)) for name, t in types.items()}
+        header = None if names is None else list(names)
+        text = _TextFile(path, header, skip, reading)
+        if reading.ids:
+            return text.read(made | dict.fromkeys(ids, pyarrow.string()))
+        table = text.read(made)
+        if wrong := text.words(table, [name for name in ids if name not in types], types):
+            table = text.read(made | dict.fromkeys(wrong, pyarrow.string()))
+        return _as_integers(table, [name for name, t in types.items() if t == "token"])
+
+
+_LONGEST_LINE = 1 << 24
+_ALIASES = {"token": "string"}
+_HEXADECIMAL = r"^\s*[+-]?0[xX]"
+_WHOLE = r"^\s*[+-]?[0-9]+\s*$"
+_WRITTEN_WHOLE = "^(0|-?[1-9][0-9]{0,17})$"
+
+
+def column_names(path: Path) -> list[str]:
+    """The names of the columns of the table in a file, which has a line of names if it is text.
+    Raises `InputError`."""
+    pyarrow = pyarrow_for(path)
+    if not plain_file(path).exists():
+        raise InputError(f"{path} must exist", "no such file", "Correct the path.")
+    errors = (pyarrow.ArrowException, OSError)
+    with refusing(errors, f"{path} must be a whole table", "Write it again."):
+        if path.suffix == ".parquet":
+            return pyarrow.parquet.read_schema(path).names
+        with pyarrow.input_stream(path) as file:
+            line = b""
+            while b"\n" not in line and len(line) < _LONGEST_LINE:
+                if not (piece := file.read(1 << 16)):
+                    break
+                line += piece
+    text = line.partition(b"\n")[0].decode("utf-8-sig", errors="replace").rstrip("\r")
+    return next(csv.reader([text], delimiter=_delimiter(path)), [])
+
+
+def _delimiter(path: Path) -> str:
+    return "," if path.name.endswith((".csv", ".csv.gz")) else "\t"
+
+
+class _TextFile(NamedTuple):
+    """A table in a text file, its columns' names or None, and how many lines come before."""
+
+    path: Path
+    names: list[str] | None
+    skip: int
+    reading: Reading
+
+    def read(self, types: Mapping[str, Any]) -> Any:
+        """The table, of which some columns have these Arrow types."""
+        import pyarrow.csv
+
+        encoding = self.reading.encoding
+        # Only one thread alone knows the number of a row that it cannot read.
+        for threads in (True, False):
+            try:
+                table = pyarrow.csv.read_csv(
+                    self.path,
+                    pyarrow.csv.ReadOptions(
+                        use_threads=threads,
+                        column_names=self.names,
+                        skip_rows=self.skip,
+                        encoding=encoding or "utf8",
+                    ),
+                    pyarrow.csv.ParseOptions(delimiter=_delimiter(self.path)),
+                    pyarrow.csv.ConvertOptions(column_types=types),
+                )
+                break
+            except pyarrow.ArrowInvalid as error:
+                if "UTF8" in str(error):
+                    raise self._not_utf8(one_line(error)) from None
+                if not threads:
+                    raise
+        for name, column in zip(table.column_names, table.columns, strict=True):
+            if pyarrow.types.is_binary(column.type):
+                raise self._not_utf8(f"bytes that are none in the column {name!r}")
+        return table
+
+    def _not_utf8(self, found: str) -> InputError:
+        return InputError(
+            f"{self.path} must be text in UTF-8",
+            found,
+            "Say which encoding it is in, --data-options encoding=latin-1, or convert it: "
+            "iconv -f latin1 -t utf8.",
+        )
+
+    def words(self, table: Any, ids: Collection[str], types: Collection[str]) -> list[str]:
+        """The columns of `table` that Arrow takes for numbers and that are words: hexadecimal
+        ones, and among `ids` whole numbers that do not fit 64 bits."""
+        import pyarrow.compute as pc
+        from pyarrow import string
+        from pyarrow.types import is_floating, is_integer
+
+        kinds = {n: c.type for n, c in zip(table.column_names, table.columns, strict=True)}
+        integers = [n for n, kind in kinds.items() if is_integer(kind) and n not in types]
+        integers = integers if integers and self._has_hexadecimal() else []
+        floats = [n for n in ids if n in kinds and is_floating(kinds[n])]
+        if not integers and not floats:
+            return []
+        texts = self.read(dict.fromkeys([*integers, *floats], string()))
+        some, every = pc.any, pc.all
+        found = [n for n in integers if some(_matches(texts, n, _HEXADECIMAL)).as_py()]
+        return found + [n for n in floats if every(_matches(texts, n, _WHOLE)).as_py()]
+
+    def _has_hexadecimal(self) -> bool:
+        import pyarrow
+
+        last = b""
+        with pyarrow.input_stream(self.path) as file:  # it unpacks .gz
+            while piece := file.read(1 << 24):
+                if b"0x" in (text := last + piece) or b"0X" in text:
+                    return True
+                last = text[-1:]
+        return False
+
+
+def _matches(table: Any, name: str, pattern: str) -> Any:
+    import pyarrow.compute as pc
+
+    return pc.match_substring_regex(table.column(name), pattern)
+
+
+def _as_integers(table: Any, tokens: Iterable[str]) -> Any:
+    """The table, whose columns `tokens` are integers where all are written as integers are."""
+    import pyarrow.compute as pc
+
+    for name in tokens:
+        if name in table.column_names and pc.all(_matches(table, name, _WRITTEN_WHOLE)).as_py():
+            at = table.column_names.index(name)
+            table = table.set_column(at, name, table.column(name).cast("int64"))
+    return table
+
+
+def _as_text(table: Any, ids: Iterable[str]) -> Any:
+    """The table, whose columns `ids` are text."""
+    for name in ids:
+        if name in table.column_names:
+            at = table.column_names.index(name)
+            table = table.set_column(at, name, table.column(name).cast("string"))
+    return table
+
+
+def pyarrow_for(path: Any) -> Any:
+    """The package that reads the table at `path`. Raises `InputError` where it is missing."""
+    try:
+        # Optional, and a slow import.
+        import pyarrow
+        import pyarrow.csv
+        import pyarrow.parquet
+    except ImportError:
+        raise InputError(
+            f"pyarrow must be installed to read {path}",
+            "no such module",
+            "Install it with pip install 'jgs[tables]'.",
+        ) from None
+    return pyarrow

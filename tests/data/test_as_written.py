@@ -1,0 +1,186 @@
+"""What a table says is what is read: names, ends, weights, labels and gaps."""
+
+import numpy as np
+import pytest
+
+import jgs
+from jgs import InputError
+from jgs.data import Dataset
+from jgs.data.described import facts
+from jgs.data.edge_values import edge_labels
+from jgs.data.label_values import as_labels
+from jgs.data.plain import load_plain
+from jgs.data.values import class_labels
+from jgs.graph.device import as_numpy
+
+
+@pytest.fixture
+def read(tmp_path):
+    """`read(name, text, **options)`: the data in a file of this name."""
+
+    def from_file(name, text, **options):
+        path = tmp_path / name
+        path.write_bytes(text if isinstance(text, bytes) else text.encode())
+        return load_plain(path, tmp_path, **options)
+
+    return from_file
+
+
+def edges(plain):
+    src, dst = plain.graph.edge_index()
+    names = plain.node_ids.values.tolist()
+    return sorted((names[a], names[b]) for a, b in zip(src, dst, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "options", "expected"),
+    [
+        ("hex.csv", "src,dst\n0x1A,0x1B\n26,0x0C\n", {}, [("0x1A", "0x1B"), ("26", "0x0C")]),
+        ("Hex.tsv", "src\tdst\n0X1a\t26\n", {}, [("0X1a", "26")]),
+        ("plain.csv", "src,dst\n01,2\n1,2\n", {}, [(1, 2), (1, 2)]),
+        ("text.csv", "src,dst\n01,2\n1,2\n", {"ids": "text"}, [("01", "2"), ("1", "2")]),
+        (
+            "hashes.csv",
+            "src,dst\n18446744073709551615,1\n18446744073709551614,2\n",
+            {},
+            [("18446744073709551614", "2"), ("18446744073709551615", "1")],
+        ),
+        ("longer.csv", f"src,dst\n1{'0' * 20},a\n", {}, [(f"1{'0' * 20}", "a")]),
+        (
+            "a.inter",
+            "user_id:token\titem_id:token\n001\t4\n1\t4\n",
+            {},
+            [("001", "4"), ("1", "4")],
+        ),
+        ("b.inter", "user_id:token\titem_id:token\n7\t4\n1\t-4\n", {}, [(1, -4), (7, 4)]),
+        ("one.csv", "item,user\n5,0\n4,2\n", {}, [(0, 5), (2, 4)]),
+        (
+            "latin.csv",
+            "src,dst\nJosé,Ann\n".encode("latin-1"),
+            {"encoding": "latin-1"},
+            [("José", "Ann")],
+        ),
+    ],
+)
+def test_names_of_nodes(read, name, text, options, expected):
+    assert edges(read(name, text, **options)) == sorted(expected)
+
+
+def test_text_that_is_not_utf_8(read):
+    for text in ("src,dst\nJosé,Ann\n", "src,dst,city\n1,2,Köln\n"):
+        with pytest.raises(InputError, match=r"in UTF-8.*encoding=latin-1"):
+            read("latin.csv", text.encode("latin-1"))
+    with pytest.raises(InputError, match="encoding must be one that Python knows"):
+        read("e.csv", "src,dst\n1,2\n", encoding="latin-99")
+    with pytest.raises(InputError, match="ids must be text"):
+        read("e.csv", "src,dst\n1,2\n", ids="int")
+
+
+def test_ends_are_found_by_name_in_typed_tables_too(tmp_path):
+    """Of two columns `item,user` the second is the source, whatever the file is called."""
+    (tmp_path / "edges_user_buys_item.csv").write_text("item,user\n5,0\n5,1\n4,2\n")
+    own = [pair for pair in edges(load_plain(tmp_path, ".")) if pair[0].startswith("user")]
+    assert own == [("user:0", "item:5"), ("user:1", "item:5"), ("user:2", "item:4")]
+
+
+LISTS = [  # text, options, the name of the column and its values
+    ("1 2 3.5\n2 3 4\n", {"columns": "src,dst,weight"}, "weight", [3.5, 4]),
+    ("1 2 3\n2 3 4.5\n", {"columns": "src,dst,weight"}, "weight", [3, 4.5]),
+    ("1\t2\t7\n2\t3\t4\n", {"columns": "src,dst,time"}, "time", [7, 4]),
+    ("# Directed\n# FromNodeId\tToNodeId\tSign\n1\t2\t-1\n2\t3\t1\n", {}, "sign", [-1, 1]),
+    ("# src dst weight\n1 2 8\n2 3 9\n", {}, "weight", [8, 9]),
+    ("1 2 1082008561\n2 3 1082040961\n", {}, "time", [1082008561, 1082040961]),
+    ("1 2 1082008561000\n2 3 1082040961000\n", {}, "time", [1082008561000, 1082040961000]),
+]
+
+
+@pytest.mark.parametrize(("text", "options", "name", "values"), LISTS)
+def test_the_third_column_of_a_list(read, text, options, name, values):
+    plain = read("list.txt", text, **options)
+    graph, order = plain.graph, np.argsort(plain.graph.edge_index()[0])
+    column = {
+        "weight": graph.edge_weight,
+        "time": graph.edge_time,
+        "sign": graph.edge_columns.get("sign"),
+    }
+    assert np.asarray(column.pop(name))[order].tolist() == values
+    assert all(other is None for other in column.values())
+
+
+@pytest.mark.parametrize(
+    "text", ["1 2 3.5\n", "1 2 311\n2 3 4\n", "1\t2\t1082008561\n2\t3\t5\n", "1 2 3 4\n"]
+)
+def test_a_third_column_that_nothing_names_is_asked_for(read, text):
+    with pytest.raises(InputError, match=r"columns=src,dst,weight.* or columns=src,dst,time"):
+        read("list.txt", text)
+
+
+def test_names_in_lists_are_exact_whatever_other_columns_hold(read):
+    ids = [2**53 + 1, 2**53 + 2, 1234567890123456789, 1234567890123456790]
+    for times in (("15", "25"), ("1.5", "2.5")):
+        text = f"{ids[0]} {ids[1]} {times[0]}\n{ids[2]} {ids[3]} {times[1]}\n"
+        plain = read("list.txt", text, columns="src,dst,time", time_scale=10)
+        assert plain.node_ids.values.tolist() == ids
+
+
+GAPS = [True, False, True]
+
+
+@pytest.mark.parametrize(
+    ("labels", "expected"),
+    [
+        (np.array([True, False, True]), [1, 0, 1]),
+        (np.array([True, None, False], object), [1, -1, 0]),
+        (np.array([2, None, 0], object), [2, -1, 0]),
+        (np.ma.array([2, 7, 0], mask=[0, 1, 0]), [2, -1, 0]),
+        (np.array([2.0, np.nan, 0.0]), [2, -1, 0]),
+        (np.array([2.5, np.nan, 0.0]), [2.5, np.nan, 0.0]),
+        (np.array([4.0, 2.0, 5.0]), [4, 2, 5]),
+    ],
+)
+def test_one_rule_for_labels_of_nodes_edges_and_moments(labels, expected):
+    of_edges, names = edge_labels("a table", labels)
+    of_nodes = as_labels("a table", class_labels("a table", labels)[0])
+    assert names is None
+    for found in (of_edges, of_nodes):
+        assert found.dtype == (np.float32 if 2.5 in expected else np.int32)
+        np.testing.assert_array_equal(found, expected)
+
+
+def test_masked_entries_are_missing():
+    mask = [False, True, False]
+    for dtype, none in ((int, None), (float, np.nan), ("M8[s]", np.datetime64("NaT"))):
+        array = np.ma.array(np.arange(3).astype(dtype), mask=mask)
+        found = as_numpy(array).tolist()
+        assert found[::2] == np.arange(3).astype(dtype).tolist()[::2]
+        assert found[1] == none or none != none
+    assert as_numpy(np.ma.array([1, 2])).dtype == int
+    src = np.ma.array([0, 0, 1], mask=mask)
+    dst = np.array([1, 0, 0])
+    with pytest.raises(InputError, match="missing"):
+        jgs.Graph.from_table({"src": src, "dst": dst})
+    with pytest.raises(InputError, match="missing"):
+        jgs.NodeIds.of_edges(src, dst)
+    weight = np.ma.array([0.5, 0.0, 2.0], mask=mask)
+    with pytest.raises(InputError, match="weight"):
+        jgs.Graph.from_edges(dst, dst, 2, weight)
+    graph, splits = jgs.Graph.from_edges([0], [1], 3), {"train": [0], "val": [], "test": [2]}
+    labels = np.ma.array([0, 1, 1], mask=mask)
+    data = Dataset.from_arrays(graph, np.eye(3), labels, splits)
+    assert np.asarray(data.labels).tolist() == [0, -1, 1]
+
+
+def test_dates_beside_numbers_need_a_unit(tmp_path):
+    """Labels whose moments are dates, of edges that count milliseconds."""
+    (tmp_path / "edges.csv").write_text("src,dst,time\na,b,1577836800000\nb,a,1577923200000\n")
+    rows = "".join(f"{n},2020-01-0{day},{day % 2}\n" for day in range(1, 9) for n in "ab")
+    (tmp_path / "labels.csv").write_text("node,time,label\n" + rows)
+    with pytest.raises(InputError, match=r"whole numbers in .*edges.csv and dates in .*labels"):
+        load_plain(tmp_path, ".")
+    plain = load_plain(tmp_path, ".", time_unit="ms")
+    assert plain.time_unit == "ms"
+    assert plain.label_table.time.min() == np.asarray(plain.graph.edge_time).min()
+    assert facts(plain)["edges_before_labels"] == 2
+    wrong = load_plain(tmp_path, ".", time_unit="s")
+    kinds = [warning["kind"] for warning in facts(wrong)["warnings"]]
+    assert kinds.count("no_edge_before_labels") == 1
