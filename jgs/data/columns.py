@@ -31,7 +31,7 @@ import numpy as np
 
 from jgs.data import column_values
 from jgs.data.column_rule import MAX_CATEGORIES, TEXT, ColumnRule
-from jgs.data.values import normalized
+from jgs.data.values import check_digits, normalized
 from jgs.errors import InputError, refusing
 from jgs.graph.checks import refuse_where
 from jgs.graph.formats.tables import read_columns, require, table_name
@@ -287,6 +287,8 @@ def _fitted(
         return made._replace(kind="hash", width=width)
     made = made._replace(width=found.shape[1])
     if kind == "number":
+        remedy = f"Give the option encode={name}:standard, which takes the mean off first."
+        check_digits(what, found[~missing], remedy)
         return made
     wrong = ~np.isfinite(found).all(axis=1) & ~missing
     refuse_where(wrong, values, "row", f"{what} must be finite", "Correct it.")
@@ -306,7 +308,7 @@ def _read(what: str, values: np.ndarray, kind: str) -> tuple[np.ndarray, np.ndar
         return column_values.texts(what, values)
     if kind == "date":
         return column_values.seconds(what, values)
-    return column_values.numbers(what, values, np.float32 if kind == "number" else np.float64)
+    return column_values.numbers(what, values, np.float64)
 
 
 def _bucket(text: str, width: int) -> int:

@@ -53,8 +53,9 @@ class Dataset(Shown):
       labels: NumPy int32 `[N]` in `[0, num_classes)`, or -1 for a node without a label, which
         must not be in a split. For several labels a node float32 `[N, num_classes]` of 0 and 1,
         or NaN where it is not known whether a node has one: neither a loss nor a metric counts
-        it. Where labels are numbers (regression) float32 `[N]`, NaN for a node without one,
-        which must not be in a split. For several numbers a node float32 `[N, num_classes]`, of
+        it. Where labels are numbers (regression) float64 or, if they were given so, float32
+        `[N]`, NaN for a node without one,
+        which must not be in a split. For several numbers a node `[N, num_classes]`, of
         which one is not 0 or 1, and NaN for those not known; a node in a split has one.
       num_classes: int, at least 1, and at most the number of nodes or 65,536, whichever is
         larger. It is 1 where labels are numbers `[N]`.
@@ -376,10 +377,10 @@ class Plain(NamedTuple):
       name: the name in messages and run folders.
       graph: `Graph` of `N` nodes. It has `edge_time` if its edges have times. Two of its
         `edge_columns` have a meaning, if they are there: `label`, an int32 class (-1: none) or
-        a float32 number (NaN: none); `split`, int8: 0 train, 1 val, 2 test, and -1 for an edge
+        a float64 number (NaN: none); `split`, int8: 0 train, 1 val, 2 test, and -1 for an edge
         in no split. Where reverse edges were added to a graph without relations, the column
         `reverse`, bool, is True for them.
-      labels: NumPy int32 `[N]`, float32 `[N, C]` or float32 `[N]`, as in a `Dataset`; or None.
+      labels: NumPy int32 `[N]`, or float `[N, C]` or `[N]`, as in a `Dataset`; or None.
       train_idx, test_idx: NumPy int32, disjoint sets of nodes with labels; or None.
       features: as those of a `Dataset`, or None.
       node_ids: the names of the nodes, as in a `Dataset`, or None.

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from jgs.data.label_values import check_kind, have_fractions
+from jgs.data.label_values import as_numbers, check_kind, have_fractions
 from jgs.data.values import SPLITS, class_labels, is_missing
 from jgs.errors import InputError
 from jgs.graph.checks import refuse_where
@@ -19,7 +19,8 @@ def edge_labels(
     what: str, labels: Any, kind: str | None = None, row: str = "edge"
 ) -> tuple[np.ndarray, tuple[str, ...] | None]:
     """The labels of the edges in the table `what`: classes int32 `[E]`, -1 for none, or numbers
-    float32 `[E]`, NaN for none; and the names of the classes, or None unless they are text.
+    `[E]`, NaN for none (`as_numbers`); and the names of the classes, or None unless they
+    are text.
 
     `kind` is "class" or "number"; None as for labels of nodes: numbers where one has a
     fraction, else classes. `row` is what messages call what has a label. Raises `InputError`.
@@ -39,11 +40,10 @@ def edge_labels(
             "Correct them, or leave the option out.",
         )
     if kind == "number" or (kind is None and have_fractions(values)):
-        with np.errstate(over="ignore"):  # the check for infinity names the edge
-            numbers = values.astype(np.float32)
-        rule = f"the labels of the {row}s in {what} must be finite as float32, or NaN for none"
+        numbers = np.full(values.size, np.nan) if names == () else as_numbers(values)
+        rule = f"the labels of the {row}s in {what} must be finite, or NaN for none"
         refuse_where(np.isinf(numbers), values, row, rule, "Correct them.")
-        return (np.full(values.size, np.nan, np.float32) if names == () else numbers), None
+        return numbers, None
     values = values.astype(np.int8) if values.dtype == bool else values
     known = np.where(np.isnan(values), -1, values) if values.dtype.kind == "f" else values
     wrong = (known < -1) | (known >= _MOST_CLASSES) | (known != np.floor(known))

@@ -20,7 +20,7 @@ PREFIX = "label:"
 def with_label(
     what: str, nodes: dict[str, np.ndarray]
 ) -> tuple[dict[str, Any], tuple[str, ...] | None]:
-    """The columns of the table `what`, with one column `label`, float32 `[N, C]` with NaN for
+    """The columns of the table `what`, with one column `label`, float64 `[N, C]` with NaN for
     what is not known, in place of its columns `label:NAME`; and their names. A table without
     such columns is returned as it is, with None. Raises `InputError`."""
     own = [name for name in nodes if name.startswith(PREFIX)]
@@ -39,7 +39,7 @@ def with_label(
 
 
 def _known(what: str, column: np.ndarray) -> np.ndarray:
-    """float32 `[N]`: a column of 0 and 1, with NaN where it is empty."""
+    """float64 `[N]`: a column of 0 and 1, with NaN where it is empty."""
     if column.dtype == object:  # truth values of which some are missing
         column = np.array([np.nan if each is None else each for each in column], object)
         refuse_words(what, column, "Write 0, 1 or nothing.")
@@ -49,4 +49,4 @@ def _known(what: str, column: np.ndarray) -> np.ndarray:
             f"{column.dtype}{list(column.shape)}",
             "Correct it.",
         )
-    return column.astype(np.float32)
+    return column.astype(np.float64)

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 
 from jgs.data.edge_values import SPLIT_NUMBERS, edge_labels
+from jgs.data.label_values import NUMBERS
 from jgs.data.times import Clock
 from jgs.data.values import SPLITS, is_missing
 from jgs.errors import InputError
@@ -40,7 +41,7 @@ class LabelTable(NamedTuple):
     Fields (`n` rows, in any order; a node may have several rows):
       nodes: NumPy int32 `[n]`, nodes of the graph.
       time: NumPy int64 `[n]`, in the unit of the graph's `edge_time`.
-      labels: NumPy int32 `[n]`, classes from 0; or float32 `[n]`, finite numbers.
+      labels: NumPy int32 `[n]`, classes from 0; or float64 or float32 `[n]`, finite numbers.
       split: NumPy int8 `[n]`: 0 train, 1 val, 2 test, and -1 for a row in no split.
     """
 
@@ -117,7 +118,7 @@ class LabelTable(NamedTuple):
         dtypes = {"nodes": "int32", "time": "int64", "labels": "int32", "split": "int8"}
         for field, dtype in dtypes.items():
             array = getattr(self, field)
-            kinds = (dtype, "float32") if field == "labels" else (dtype,)
+            kinds = (dtype, *map(str, NUMBERS)) if field == "labels" else (dtype,)
             if array.dtype not in kinds or array.shape != (self.nodes.size,):
                 raise InputError(
                     f"{field} of the label table of {name} must be {' or '.join(kinds)} [n]",

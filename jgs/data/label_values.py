@@ -10,14 +10,17 @@ from jgs.errors import InputError, nearest
 from jgs.graph.checks import refuse_where
 from jgs.graph.device import as_numpy
 
+NUMBERS = (np.dtype(np.float64), np.dtype(np.float32))
+"""The dtypes of labels that are numbers."""
+
 _FEW_CLASSES = 1 << 16  # a graph with fewer nodes may have this number of classes too
 _AT_ONCE = 1 << 22  # labels of a matrix that are looked at
 
 
 def as_labels(name: str, labels: Any, kind: str | None = None) -> np.ndarray:
-    """`labels` as int32 `[N]`, classes (-1 for NaN), float32 `[N]`, numbers, or float32
-    `[N, C]`, several classes or several numbers; `kind` and the rest as in `assemble`. Raises
-    `InputError`."""
+    """`labels` as int32 `[N]`, classes (-1 for NaN), or `[N]`, numbers (see `as_numbers`), or
+    `[N, C]`, several classes, float32, or several numbers; `kind` and the rest as in
+    `assemble`. Raises `InputError`."""
     labels = as_numpy(labels)
     check_kind(kind)
     if labels.dtype.kind not in "fiub" or labels.ndim not in (1, 2):
@@ -27,21 +30,17 @@ def as_labels(name: str, labels: Any, kind: str | None = None) -> np.ndarray:
             "Number the classes from 0.",
         )
     if labels.ndim == 2 and labels.shape[1] != 1:
-        with np.errstate(over="ignore"):  # the check for infinity names the node
-            found = labels.astype(np.float32)
-        if (
-            kind != "number"
-            and are_numbers(found)
-            and not (kind is None and have_fractions(labels))
-        ):
-            rule = f"multi-label labels of {name} that are no NaN must be 0 or 1"
-            remedy = "Correct it; label_kind=number takes numbers."
+        found = as_numbers(labels)
+        if kind == "number" or (kind is None and have_fractions(labels)):
+            return found if are_numbers(found) else found.astype(np.float32)
+        rule = f"multi-label labels of {name} that are no NaN must be 0 or 1"
+        remedy = "Correct it; label_kind=number takes numbers."
+        if are_numbers(found):
             refuse_where(~_are_marks(found).all(axis=1), found, "node", rule, remedy)
-        return found
+        return found.astype(np.float32)
     labels = labels.reshape(-1)
     if kind == "number" or (kind is None and have_fractions(labels)):
-        with np.errstate(over="ignore"):  # the check for infinity names the node
-            return labels.astype(np.float32)
+        return as_numbers(labels)
     if labels.dtype == np.int32:
         return labels
     if labels.dtype.kind == "f":
@@ -51,6 +50,13 @@ def as_labels(name: str, labels: Any, kind: str | None = None) -> np.ndarray:
     remedy = "Number the classes from 0; label_kind=number takes numbers."
     refuse_where(~whole, labels, "node", rule, remedy)
     return labels.astype(np.int32)
+
+
+def as_numbers(labels: np.ndarray) -> np.ndarray:
+    """Labels that are numbers, float64; those that were given as float32 or float16, float32.
+    They become float32 of the model once their mean is taken off: see `Objective`."""
+    narrow = labels.dtype in (np.float16, np.float32)
+    return labels.astype(np.float32 if narrow else np.float64)
 
 
 def check_kind(kind: str | None) -> None:
@@ -73,7 +79,7 @@ def have_fractions(labels: np.ndarray) -> bool:
 
 
 def are_numbers(labels: np.ndarray) -> bool:
-    """Whether the labels of a data set are numbers, and no classes: float32 `[N]`; or float32
+    """Whether the labels of a data set are numbers, and no classes: float `[N]`; or float
     `[N, T]`, of which one is neither 0, 1 nor NaN."""
     if labels.ndim == 1 or labels.dtype.kind != "f":
         return labels.dtype.kind == "f"
@@ -114,23 +120,24 @@ def check_labels(name: str, labels: np.ndarray, num_classes: int, num_nodes: int
         )
     _check_num_classes(name, labels, num_classes, num_nodes)
     if labels.ndim == 2:
-        if labels.shape[1] != num_classes or labels.dtype != np.float32:
+        if labels.shape[1] != num_classes or labels.dtype not in _of_several(labels):
             raise InputError(
                 f"multi-label labels of {name} must be float32 [N, num_classes]",
                 f"{labels.dtype}{list(labels.shape)} for {num_classes} classes",
                 "Give one column of 0 and 1 for every class, or of numbers for every target.",
             )
         wrong = np.isinf(labels).any(axis=1)
-        rule = f"the labels of {name} must be finite as float32, or NaN for none"
+        rule = f"the labels of {name} must be finite, or NaN for none"
     elif are_numbers(labels):
-        if labels.dtype != np.float32 or num_classes != 1:
+        if labels.dtype not in NUMBERS or num_classes != 1:
             raise InputError(
-                f"labels of {name} that are numbers must be float32, with num_classes 1",
+                f"labels of {name} that are numbers must be float64 or float32, with "
+                "num_classes 1",
                 f"{labels.dtype} and {num_classes}",
                 "Convert them, or number the classes from 0.",
             )
         wrong = np.isinf(labels)
-        rule = f"the labels of {name} must be finite as float32, or NaN for none"
+        rule = f"the labels of {name} must be finite, or NaN for none"
     else:
         if labels.dtype != np.int32:
             raise InputError(
@@ -141,6 +148,10 @@ def check_labels(name: str, labels: np.ndarray, num_classes: int, num_nodes: int
         wrong = (labels < -1) | (labels >= num_classes)
         rule = f"the labels of {name} must be in [0, {num_classes}), or -1 for none"
     refuse_where(wrong, labels, "node", rule, "Correct it, or the number of classes.")
+
+
+def _of_several(labels: np.ndarray) -> tuple[np.dtype, ...]:
+    return NUMBERS if are_numbers(labels) else NUMBERS[1:]
 
 
 def _check_num_classes(name: str, labels: np.ndarray, num_classes: int, num_nodes: int) -> None:

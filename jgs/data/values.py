@@ -36,7 +36,7 @@ def training_nodes(split: str, stored: Any, labelled: Any, val_idx: Any, test_id
 
 def as_features(name: str, features: Any) -> np.ndarray:
     """`features` as a C-contiguous float16 or float32 array, not copied if it is one
-    already."""
+    already. Raises `InputError`, also where float32 would merge numbers: see `check_digits`."""
     features = as_numpy(features)
     if features.ndim != 2 or features.dtype.kind not in "fiub":
         raise InputError(
@@ -45,8 +45,37 @@ def as_features(name: str, features: Any) -> np.ndarray:
             "Give one row of numbers for every node.",
         )
     keep = features.dtype in (np.float16, np.float32)
+    if not keep:
+        check_digits(f"the features of {name}", features)
     with np.errstate(over="ignore"):  # the check for infinity names the row
         return np.ascontiguousarray(features, features.dtype if keep else np.float32)
+
+
+def check_digits(
+    what: str, rows: np.ndarray, remedy: str = "Subtract each column's mean first."
+) -> None:
+    """Raises `InputError` where float32 has fewer than 2**8 numbers in the range of a column of
+    `rows` `[n, F]`, as of the moments of a minute in seconds since 1970. Differences of less
+    than 2**-40 of the numbers are the rounding of float64."""
+    if not rows.size or rows.dtype.kind == "b":
+        return
+    step = max(1, _VALUES_AT_ONCE // max(1, rows.shape[1]))
+    pieces = [rows[start : start + step] for start in range(0, len(rows), step)]
+    low = np.fmin.reduce([np.fmin.reduce(piece) for piece in pieces]).astype(np.float64)
+    high = np.fmax.reduce([np.fmax.reduce(piece) for piece in pieces]).astype(np.float64)
+    largest = np.maximum(abs(low), abs(high))
+    largest[~(largest < np.finfo(np.float32).max)] = 0  # refused, or missing
+    gap = np.spacing(largest.astype(np.float32)).astype(np.float64)
+    for column in np.flatnonzero((high - low > gap / 2**16) & (high - low < gap * 2**8)):
+        own = [piece[:, column].astype(np.float64) for piece in pieces]
+        off = max(float(np.nanmax(abs(each - each.astype(np.float32)))) for each in own)
+        if off > (high - low)[column] / 2**9:
+            raise InputError(
+                f"the numbers of {what} must differ by what float32 shows",
+                f"{low[column]:.17g} to {high[column]:.17g} in column {column}, where float32 "
+                f"has steps of {gap[column]:.3g}",
+                remedy,
+            )
 
 
 def check_finite(name: str, features: np.ndarray, first: int = 0) -> None:
@@ -85,15 +114,21 @@ def standardized(name: str, features: Any, nodes: np.ndarray) -> np.ndarray:
     """`features` `[N, F]` as float32, shifted and scaled so that each column has the mean 0 and
     the deviation 1 over the rows of `nodes`, or over all rows if there are none. A column that
     is constant there is only shifted. Raises `InputError`."""
-    features = as_features(name, features)
+    features = as_numpy(features)
+    if features.ndim != 2 or features.dtype.kind not in "iuf" or not features.size:
+        return as_features(name, features)
     check_finite(name, features)
     rows = features[nodes] if nodes.size else features
-    if not rows.size:
-        return features
     deviation = rows.std(axis=0, dtype=np.float64)
     deviation[rows.max(axis=0) == rows.min(axis=0)] = 1
     made = np.empty(features.shape, np.float32)
-    np.subtract(features, rows.mean(axis=0, dtype=np.float64), out=made, casting="same_kind")
+    np.subtract(
+        features,
+        rows.mean(axis=0, dtype=np.float64),
+        out=made,
+        dtype=np.float64,
+        casting="unsafe",
+    )
     made /= deviation
     return made
 

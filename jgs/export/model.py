@@ -14,7 +14,7 @@ from jgs.export.spec import Spec
 from jgs.export.store import NewNodes, Store, ids_below
 from jgs.graph import NodeIds
 from jgs.graph.shown import Shown
-from jgs.predict.classes import Predictions, best_class, of_classes, sigmoid
+from jgs.predict.classes import Predictions, best_class, in_units, of_classes, sigmoid
 
 Program = Callable[[Any, Any, Any, Any], Any]
 
@@ -68,11 +68,10 @@ class ExportedModel(Shown):
         self, nodes: Any = None, *, new: NewNodes | None = None, key: Any = None
     ) -> Any:
         """The `jgs.predict.Predictions` for nodes: their classes and probabilities. Where
-        labels are numbers float32 `[n]`, or `[n, C]` of several, in the unit of the labels."""
+        labels are numbers float64 `[n]`, or `[n, C]` of several, in the unit of the labels."""
         logits = self.logits(nodes, new=new, key=key)
         if self.spec.numbers is not None:
-            mean, deviation = np.asarray(self.spec.numbers, np.float32)
-            return (logits if mean.ndim else logits[:, 0]) * deviation + mean
+            return in_units(logits, *self.spec.numbers)
         if self.spec.multilabel:
             return Predictions(logits > 0, sigmoid(logits))
         return of_classes(best_class(logits))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -24,6 +24,13 @@ class Predictions(NamedTuple):
 def of_classes(rows: np.ndarray) -> Predictions:
     """The predictions that `best_class` found."""
     return Predictions(rows[:, 0].copy(), rows[:, 1].copy().view(np.float32))
+
+
+def in_units(outputs: np.ndarray, mean: Any, deviation: Any) -> np.ndarray:
+    """float64 `[n]`, or `[n, C]` where `mean` and `deviation` are of several numbers `[C]`: the
+    outputs `[n, C]` of a model of numbers, in the unit of the labels."""
+    outputs = outputs if np.ndim(mean) else outputs[:, 0]
+    return outputs.astype(np.float64) * np.asarray(deviation) + np.asarray(mean)
 
 
 def best_class(logits: np.ndarray) -> np.ndarray:

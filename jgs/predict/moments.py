@@ -29,7 +29,7 @@ class MomentRun(Run):
         self, nodes: Any = None, *, time: Any = None, graph: Graph | None = None
     ) -> Any:
         """What nodes are at a time: the `Predictions` of their classes; or where labels are
-        numbers, float32 `[n]`.
+        numbers, float64 `[n]`.
 
         Args:
           nodes: int `[n]`, in any order; by default all nodes.

@@ -15,7 +15,7 @@ each row of a matrix is a list of fixed size. The columns are:
                   multi-label data
     embedding     float32 `[W]`, in CSV W columns `embedding_0`, `embedding_1`, ...; with
                   `--embed`, in place of the other columns after `node`
-    value         float32, where labels are numbers, in their unit; of several numbers `[T]`,
+    value         float64, where labels are numbers, in their unit; of several numbers `[T]`,
                   in CSV T columns `value_0`, `value_1`, ...; in place of the other columns
                   after `node`
 
@@ -24,7 +24,7 @@ For a run on labels at moments a row is a node at a time. Without `--at` it has 
 
 For a run of `--task links` or `--task edges` a row with `--pairs` is a pair: `source` and
 `target`, ids as in `node`, the pair's own `time` if the file of pairs has it, int64, and
-`probability`; of edges `prediction` and `probability`, or `value`, float32. With `--top-k` it
+`probability`; of edges `prediction` and `probability`, or `value`, float64. With `--top-k` it
 is one of a node's targets: `source`, `target`, `place`, int32 from 1 on, and `score`, float32.
 """
 

@@ -13,7 +13,7 @@ from jgs.dist.communicators.comm import Alone
 from jgs.errors import InputError
 from jgs.graph import Graph, NodeIds, Schema
 from jgs.models import top_k
-from jgs.predict.classes import best_class, of_classes
+from jgs.predict.classes import best_class, in_units, of_classes
 from jgs.predict.progress import bar
 from jgs.predict.saved import OpenedModel
 from jgs.predict.source import check_digests, of_graph
@@ -251,9 +251,9 @@ class EdgeRun(PairRun):
         return None if names is None else np.array(names)
 
     def predict(self, pairs: Any, **options: Any) -> Any:
-        """What edges between the pairs are: the `Predictions` of their classes, or float32
+        """What edges between the pairs are: the `Predictions` of their classes, or float64
         `[n]`, their numbers. `options` are those of `scores`."""
         outputs, shape = self.scores(pairs, **options), self._shape
         if shape["numbers"]:
-            return outputs[:, 0] * np.float32(shape["deviation"]) + np.float32(shape["mean"])
+            return in_units(outputs, shape["mean"], shape["deviation"])
         return of_classes(best_class(outputs))

@@ -16,7 +16,7 @@ from jgs.dist.communicators.comm import Communicator
 from jgs.errors import InputError, check_choice
 from jgs.graph import Graph, NodeIds, Schema
 from jgs.ops import gather
-from jgs.predict.classes import Predictions, best_class, of_classes, sigmoid
+from jgs.predict.classes import Predictions, best_class, in_units, of_classes, sigmoid
 from jgs.predict.explain import Explanation, explain
 from jgs.predict.progress import Advance, bar
 from jgs.predict.sampled import batches, neighbor_sampler, sampled_logits
@@ -107,7 +107,7 @@ class Run(OpenedModel):
         key: Any = None,
     ) -> Any:
         """The `Predictions` for nodes: their classes and probabilities. Where labels are
-        numbers float32 `[n]`, or `[n, C]` of several, in the unit of the labels."""
+        numbers float64 `[n]`, or `[n, C]` of several, in the unit of the labels."""
         if self.multilabel or self.numbers or fanouts is not None:
             of = {"graph": graph, "features": features, "fanouts": fanouts, "key": key}
             logits = self.logits(nodes, node_type=node_type, **of)
@@ -145,10 +145,9 @@ class Run(OpenedModel):
             return sampled_logits(self.model, *of, self.config.batch_size, advance)
 
     def in_units(self, outputs: np.ndarray) -> np.ndarray:
-        """float32 `[n]`, or `[n, C]` of several numbers: the outputs `[n, C]` of a model of
+        """float64 `[n]`, or `[n, C]` of several numbers: the outputs `[n, C]` of a model of
         numbers, in the labels' unit."""
-        mean, deviation = (np.asarray(each, np.float32) for each in self.scale)
-        return (outputs if mean.ndim else outputs[:, 0]) * deviation + mean
+        return in_units(outputs, *self.scale)
 
     def embed(
         self,

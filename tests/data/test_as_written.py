@@ -143,7 +143,7 @@ def test_one_rule_for_labels_of_nodes_edges_and_moments(labels, expected):
     of_nodes = as_labels("a table", class_labels("a table", labels)[0])
     assert names is None
     for found in (of_edges, of_nodes):
-        assert found.dtype == (np.float32 if 2.5 in expected else np.int32)
+        assert found.dtype == (np.float64 if 2.5 in expected else np.int32)
         np.testing.assert_array_equal(found, expected)
 
 

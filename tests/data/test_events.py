@@ -125,7 +125,7 @@ def test_networks_of_trust(tmp_path, ending):
         (6, 2, 1289241911728360, 4),
         (6, 5, 1289241941533780, -10),
     ]
-    assert plain.graph.edge_columns["label"].dtype == np.float32
+    assert plain.graph.edge_columns["label"].dtype == np.float64
     assert plain.time_unit == "us"
     assert load(path, time_scale=100_000).graph.num_edges == 3
     (tmp_path / "alpha.csv").write_bytes(b"6,2,4,5\n6,5,-10,9\n")

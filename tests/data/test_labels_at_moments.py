@@ -57,7 +57,7 @@ def test_a_table_of_labels_is_read_saved_and_described(tmp_path, name):
 def test_numbers_and_splits_by_time(tmp_path):
     folder = own(tmp_path, label=[1, 2, 3, 4], split=None)
     table = load(folder, label_kind="number").label_table
-    assert (table.labels.dtype, table.labels.tolist()) == (np.float32, [1, 2, 3, 4])
+    assert (table.labels.dtype, table.labels.tolist()) == (np.float64, [1, 2, 3, 4])
     assert table.split.tolist() == [0, 1, 0, 2]  # on the days 2, 4, 2 and 5
     assert table.num_classes == 1
     classes = load(folder)
@@ -100,7 +100,7 @@ def test_labels_of_one_type(tmp_path):
     names = ["user:9", "user:7", "user:9"]
     assert plain.node_ids[plain.label_table.nodes].tolist() == names
     assert data.node_ids[data.label_table.nodes].tolist() == names
-    assert (data.label_table.labels.dtype, data.label_table.nodes.dtype) == ("f4", "i4")
+    assert (data.label_table.labels.dtype, data.label_table.nodes.dtype) == ("f8", "i4")
     items = "node,time,label,split\n8,3,1,0\n"
     write(folder, {"labels_item.csv": items})
     assert load(folder, target="item").label_table.nodes.tolist() == [1]
@@ -154,7 +154,7 @@ def test_arrays_become_a_table(split):
     assert [str(each.dtype) for each in table] == ["int32", "int64", "int32", "int8"]
     assert table.num_classes == 3
     numbers = LabelTable.from_arrays(**ARRAYS | {"labels": [0.5, 1, 2, -3]}, split=split)
-    assert (numbers.labels.dtype, numbers.num_classes) == (np.float32, 1)
+    assert (numbers.labels.dtype, numbers.num_classes) == (np.float64, 1)
     assert numbers.labels.tolist() == [0.5, 1, 2, -3]
 
 

@@ -126,7 +126,7 @@ def test_numbers_and_labels_that_are_not_known(tmp_path):
         (tables(tmp_path / "whole"), {"label_kind": "number"}, 1),
     ):
         data = load(folder, **options)
-        assert (data.numbers, data.num_classes, data.labels.dtype) == (True, 1, np.float32)
+        assert (data.numbers, data.num_classes, data.labels.dtype) == (True, 1, np.float64)
         np.testing.assert_array_equal(data.labels[-1], last)
         data.save(tmp_path / "saved")
         again = load(tmp_path / "saved")

@@ -224,29 +224,32 @@ def test_losses_of_several_numbers(loss):
     y = (rng.standard_normal((10, 2)) * [1, 50] + [3, 500]).astype(np.float32)
     mask, options = np.arange(10) < 8, {"loss": loss}
     one = objective(y[:8, 0], 1, **options)
-    alone = one.loss(outputs[:, :1], y[:, 0], mask)
+    alone = one.loss(outputs[:, :1], one.compared(y[:, 0]), mask)
     twice = [np.stack([each[:, 0]] * 2, axis=1) for each in (outputs, y)]
     for missing in (False, True):  # two programs
         both = Objective(Config(**options), twice[1][:8], 2, missing=missing)
         assert both.numbers
-        np.testing.assert_allclose(both.loss(twice[0], twice[1], mask), alone, rtol=1e-6)
+        np.testing.assert_allclose(
+            both.loss(twice[0], both.compared(twice[1]), mask), alone, rtol=1e-6
+        )
     # Each column has its own scale and derivative, and what is missing has none.
     lacking = y.copy()
     lacking[2:5, 1] = np.nan
     made = objective(lacking[:8], 2, **options)
     assert made.scale.mean[0] == one.scale.mean
     assert made.scale.mean[1] == pytest.approx(np.nanmean(lacking[:8, 1].astype(float)))
-    slope = jax.grad(made.loss)(outputs, lacking, mask)
-    of_one = jax.grad(one.loss)(outputs[:, :1], y[:, 0], mask)
+    slope = jax.grad(made.loss)(outputs, made.compared(lacking), mask)
+    of_one = jax.grad(one.loss)(outputs[:, :1], one.compared(y[:, 0]), mask)
     np.testing.assert_allclose(slope[:, 0] * 13, of_one[:, 0] * 8, rtol=1e-5)  # entries known
     assert not slope[2:5, 1].any()
     assert slope[:2, 1].all()
-    assert made.count(lacking, mask) == 13
+    assert made.count(made.compared(lacking), mask) == 13
     units = made.scale.units(np.asarray(made.scale.standard(y)))
     np.testing.assert_allclose(units, y, rtol=1e-5)
     # Also where their squares are no float32.
-    large = objective(y[:8, 0] * np.float32(1e21), 1, **options)
-    same = large.loss(outputs[:, :1], y[:, 0] * np.float32(1e21), mask)
+    huge = y[:, 0] * np.float32(1e21)
+    large = objective(huge[:8], 1, **options)
+    same = large.loss(outputs[:, :1], large.compared(huge), mask)
     np.testing.assert_allclose(same, alone, rtol=1e-5)
     # Of 0 and 1 the loss decides what is learned.
     marks = (y > np.median(y, axis=0)).astype(np.float32)

@@ -34,6 +34,7 @@ from jgs.sampling.loading.items import num_items
 from jgs.sampling.loading.stages import samplers_of
 from jgs.train.config import Config
 from jgs.train.loop.model import Types, takes_types
+from jgs.train.loop.objective import Objective
 
 Samplers = Sampler | SamplerSchedule
 States = Mapping[Sampler, State]
@@ -99,7 +100,6 @@ class Data:
         self.feature_columns = data.feature_columns
         self.edge_feature_columns = data.edge_feature_columns
         self.host_labels = np.zeros(0, np.int32) if labels is None else labels
-        self.labels = comm.same(as_device(self.host_labels))
 
     def _describe(self, of_ranks: Sequence[Any], schema: Schema | None) -> None:
         """Sets the fields that say what the features are, `of_ranks` of each local rank."""
@@ -136,6 +136,14 @@ class Data:
                 f"{size} for {self.num_seeds}",
                 "Lower it.",
             )
+
+    def compare(self, objective: Objective | None) -> None:
+        """Has labels, of all nodes and in the column `label` of the items, be as the loss of
+        `objective` takes them; None: as they are."""
+        own = self.host_labels
+        self.labels = self.comm.same(as_device(objective.compared(own) if objective else own))
+        if objective and isinstance(self._items, dict) and "label" in self._items:
+            self._items = self._items | {"label": objective.compared(self._items["label"])}
 
     def state_of(self, sampler: Sampler, folder: Path | None) -> State:
         """The state of `sampler`, with the help of what its `save` wrote to `folder`. Raises

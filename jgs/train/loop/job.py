@@ -162,6 +162,7 @@ class Job:
         config, data = self.config, self.data
         if self._judged_by_own:  # means and weights are of all ranks' training nodes
             self._judge_by_nodes(rows_on_all(self.comm, data.train_nodes()))
+        data.compare(vars(self).get("objective"))
         listed = config.device_memory or config.feature_memory  # rows are read by node
         direct = data.direct and model.input_reduce is not None and not listed
         sampler = make_sampler(config, direct, lambda: model.message_widths)

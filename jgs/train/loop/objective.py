@@ -75,12 +75,11 @@ class Scale:
         elif train is not None:
             self.mean, self.deviation = np.array([_moments(own) for own in train.T]).T
 
-    def standard(self, numbers: jax.Array) -> jax.Array:
-        """float32: what the outputs of a model are compared with."""
-        mean, deviation = (
-            jnp.asarray(each, jnp.float32) for each in (self.mean, self.deviation)
-        )
-        return (numbers.astype(jnp.float32) - mean) / deviation
+    def standard(self, numbers: np.ndarray) -> np.ndarray:
+        """float32: what the outputs of a model are compared with. The mean is taken off in
+        float64: numbers of a large mean and a small deviation keep their digits."""
+        centred = (np.asarray(numbers, np.float64) - self.mean) / self.deviation
+        return centred.astype(np.float32)
 
     def units(self, outputs: np.ndarray) -> np.ndarray:
         """float64 `[n, T]`: the outputs of a model in the units of the labels."""
@@ -100,7 +99,7 @@ class Objective:
 
     Args:
       config: the configuration, whose task is `Compared`.
-      train: NumPy, the labels of all training rows, in any order: int `[n]`, float32 `[n]` or
+      train: NumPy, the labels of all training rows, in any order: int `[n]`, float `[n]` or
         `[n, C]`.
       num_classes: `C`, the number of outputs.
       numbers: whether labels are numbers; None: if they look so. Labels `[n, C]` are numbers
@@ -146,7 +145,7 @@ class Objective:
 
         Args:
           outputs: float `[B, C]`; rows where the mask is False may hold anything, even NaN.
-          labels: int `[B]`, float32 `[B]` or `[B, C]`.
+          labels: int `[B]`, float32 `[B]` or `[B, C]`, as `compared` returns them.
           mask: bool `[B]`, which rows are real.
           weight: float32 `[B]`, what each row's loss is multiplied by, or None: 1. The mean is
             over the rows, whatever these weights.
@@ -169,6 +168,10 @@ class Objective:
             known if weight is None else jnp.where(known, weight, 0), dtype=jnp.float32
         )
 
+    def compared(self, labels: Any) -> Any:
+        """The labels as `loss` and `count` take them: numbers are standardised, see `Scale`."""
+        return self.scale.standard(np.asarray(labels)) if self.numbers else labels
+
     def measure(self, comm: Communicator, outputs: Arrays, labels: Arrays) -> float:
         """The metric of all ranks' rows together; see `Metric`."""
         if self.numbers:
@@ -188,7 +191,6 @@ class Objective:
     def _known(self, labels: jax.Array, mask: jax.Array) -> tuple[jax.Array, jax.Array]:
         """bool: what is known, of the rows `[B]` or of each label `[B, C]`; and the labels as
         the loss takes them, 0 where they are not known."""
-        labels = self.scale.standard(labels) if self.numbers else labels
         if not self._several:
             return mask, jnp.where(mask, labels, 0)
         real = jnp.broadcast_to(mask[:, None], labels.shape)
