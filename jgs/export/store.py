@@ -8,14 +8,15 @@ import jax
 import numpy as np
 import scipy
 
-from jgs.data.values import normalized
+from jgs.data.values import check_finite, normalized
 from jgs.errors import InputError
 from jgs.export.spec import COLUMNS, ROWS, Spec
 from jgs.files.room import shared, with_room, with_rows
 from jgs.graph import Graph, SparseFeatures
 from jgs.graph.appended import inserted
 from jgs.graph.checks import check_paired, check_range, id_array, node_ids
-from jgs.graph.device import as_device
+from jgs.graph.device import as_device, as_numpy
+from jgs.graph.features import not_finite
 from jgs.graph.rows import row_offsets
 from jgs.graph.weights import check_weights, weight_prefix_sums
 
@@ -146,7 +147,7 @@ class Store:
         if isinstance(rows, SparseFeatures):
             rows = rows.to_scipy()
         if not hasattr(rows, "tocsr"):
-            rows = np.asarray(rows)
+            rows = as_numpy(rows)
         if (
             len(rows.shape) != 2
             or rows.shape[1] != spec.num_features
@@ -159,17 +160,19 @@ class Store:
             )
         if rows.shape[0] > self._most[0]:
             raise _too_many("nodes", rows.shape[0], self._most[0])
-        values = rows.data if hasattr(rows, "tocsr") else rows
-        if not np.isfinite(values).all():
-            raise InputError(
-                "the features of new nodes must be finite", "NaN or infinity", "Clean them."
-            )
         if new.raw:
             rows = self._normalized(rows)
-        if not spec.sparse:
-            dense = rows.toarray() if hasattr(rows, "tocsr") else rows
-            return dense.astype(spec.feature_dtype)
-        csr = scipy.sparse.csr_matrix(rows, dtype=np.float32)
+        with np.errstate(over="ignore", invalid="ignore"):
+            if not spec.sparse:
+                dense = rows.toarray() if hasattr(rows, "tocsr") else rows
+                made = dense.astype(spec.feature_dtype)
+                check_finite("new nodes", made)
+                return made
+            csr = scipy.sparse.csr_matrix(rows, dtype=np.float32)
+        finite = np.isfinite(csr.data)
+        if not finite.all():
+            row = np.searchsorted(csr.indptr, int(np.argmin(finite)), "right") - 1
+            raise not_finite("the features of new nodes", int(row))
         csr.sum_duplicates()
         if (longest := int(np.diff(csr.indptr).max(initial=0))) > self._row:
             raise InputError(
@@ -225,6 +228,8 @@ def _check(spec: Spec, graph: Graph, features: Any) -> None:
             f"a {type(features).__name__} {list(shape)}",
             "Give those of the graph's nodes, as in training.",
         )
+    if not spec.sparse:
+        check_finite("the graph", np.asarray(features))
 
 
 def _too_many(what: str, number: int, most: int) -> InputError:

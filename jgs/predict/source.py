@@ -13,12 +13,14 @@ import jgs.data
 from jgs.data.label_table import LabelTable
 from jgs.data.padded import without_types
 from jgs.data.parts import open_parts
+from jgs.data.values import check_finite
 from jgs.dist.batches.rank_parts import RankParts
 from jgs.dist.communicators.broadcast import everywhere
 from jgs.dist.communicators.collect import rows_on_all
 from jgs.dist.communicators.comm import Alone, Communicator
 from jgs.errors import InputError
-from jgs.graph import Graph, NodeIds, Schema, TypedFeatures
+from jgs.graph import Graph, NodeIds, Schema, SparseFeatures, TypedFeatures
+from jgs.graph.device import as_numpy
 from jgs.graph.typed_features import shown_tables
 from jgs.predict.types import schema_of
 from jgs.train.config import Config
@@ -104,6 +106,8 @@ def _check_matrix(graph: Graph, features: Any, width: int) -> None:
             f"{shape[1]} columns",
             "Give the features that it was trained with.",
         )
+    if not isinstance(features, SparseFeatures):  # those are checked where they are made
+        check_finite("the graph", as_numpy(features))
 
 
 def _check_typed(graph: Graph, features: TypedFeatures, types: Types) -> None:

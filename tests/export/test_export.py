@@ -215,7 +215,10 @@ def test_what_cannot_be_served_is_refused_in_one_line(whole, artifact, tmp_path,
         f"numbers [n, {F}]": lambda: model.predict(new=NewNodes(one[:, 1:], [], [])),
         "at most 2 new nodes": lambda: model.predict(new=NewNodes(raw[:3], [], [])),
         "at most 3 new edges": lambda: model.predict(new=NewNodes(one, [0] * 4, [N] * 4)),
-        "must be finite": lambda: model.predict(new=NewNodes(one * np.nan, [], [])),
+        "the features of the graph must be finite": lambda: jgs.load_exported(
+            out, graph=whole.data.graph, features=np.where(raw == raw[3], np.nan, raw)
+        ),
+        "the features of new nodes must be finite": lambda: model.predict(new=NewNodes(one * np.nan, [], [])),
         f"got {N + 1}": lambda: model.predict(new=NewNodes(one, [0], [N + 1])),
         "the exported model's: cpu": lambda: jgs.load_exported(out, platform="rocm"),
         "concurrency must be": lambda: jgs.load_exported(out, concurrency=0),

@@ -13,6 +13,7 @@ from refusals import refused
 from trained import CLASSES, N, arrays, columns, predicted, untrained
 
 import jgs
+from jgs import InputError
 from jgs.dist.communicators.mesh import Mesh
 from jgs.models import GraphSAGE
 from jgs.predict.__main__ import main as predict
@@ -63,6 +64,10 @@ def test_a_run_says_of_nodes_what_its_model_does(whole, tmp_path):
     # The same predictions on another graph, here a copy, and for ids from files.
     again = run.predict(nodes, graph=data.graph, features=data.features)
     np.testing.assert_array_equal(again.probability, got.probability)
+    lacking = np.array(data.features)
+    lacking[7, 0] = np.nan  # it would be class 0 with probability NaN
+    with pytest.raises(InputError, match="must be finite; got NaN or infinity in row 7"):
+        run.predict(nodes, graph=data.graph, features=lacking)
     (tmp_path / "ids.txt").write_text("7\n250\n\n7\n0\n")
     np.save(tmp_path / "ids.npy", nodes)
     for ids, ending in (("ids.txt", "npy"), ("ids.npy", "parquet"), ("ids.npy", "csv")):
