@@ -33,7 +33,7 @@ class Model(nnx.Module):
 @nnx.jit
 def train_step(model, optimizer, batch, features, labels):
     def loss_of(model):
-        logits = model(batch, jgs.ops.gather(features, batch.nodes))
+        logits = model(batch, batch.gather(features))
         targets = labels.at[batch.seeds].get(mode="fill", fill_value=0)
         losses = optax.softmax_cross_entropy_with_integer_labels(logits, targets)
         return jnp.sum(jnp.where(batch.seed_mask, losses, 0)) / jnp.sum(batch.seed_mask)

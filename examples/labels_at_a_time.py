@@ -68,9 +68,9 @@ def main(epochs: int = 4) -> float:
     with Loader(graph, train, by_time=1000, **own) as loader:
         for _ in range(epochs):
             for batch in loader:
-                train_step(model, optimizer, batch, jgs.ops.gather(features, batch.nodes))
+                train_step(model, optimizer, batch, batch.gather(features))
     with Loader(graph, test, shuffle=False, **own) as loader:
-        rows = [predict(model, b, jgs.ops.gather(features, b.nodes)) for b in loader]
+        rows = [predict(model, b, b.gather(features)) for b in loader]
     found = auc(np.concatenate(rows)[: test["label"].size], test["label"] == 1)
     print(f"AUC of {test['label'].size} rows, of the latest times: {found:.3f}")
     return found

@@ -59,7 +59,7 @@ def held_out_auc(pairs, num_nodes, seed, epochs):
     loader = Loader(graph, items, 512, Neighbors((15, 15)), before=stage, key=key)
     for epoch in range(epochs):
         for step, batch in enumerate(loader, epoch * len(loader)):
-            x = jgs.ops.gather(features, batch.nodes)
+            x = batch.gather(features)
             train_step(model, optimizer, batch, x, jax.random.fold_in(key, step))
     infer = exact_inference(encoder, graph, features)  # messages of training edges alone
     rows = jnp.asarray(infer(nnx.state(encoder), np.arange(num_nodes)))

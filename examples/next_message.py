@@ -61,12 +61,12 @@ def main(epochs):
     loader = Loader(graph, train, 50, before=Links(5, sides="dst"), **options)
     for _ in range(epochs):
         for batch in loader:
-            train_step(model, optimizer, batch, jgs.ops.gather(features, batch.nodes))
+            train_step(model, optimizer, batch, batch.gather(features))
     test["negatives"] = event_negatives(key, events, test, np.arange(N), 20)
     judged = Loader(graph, test, 100, before=Links(), shuffle=False, **options)
     found = []
     for batch in judged:
-        scores = scores_of(model, batch, jgs.ops.gather(features, batch.nodes))
+        scores = scores_of(model, batch, batch.gather(features))
         place = ranks(scores.positive, scores.negative, scores.negative_mask)
         found.append(place[np.asarray(scores.mask)])
     print(f"MRR of the next message among 21: {mrr(np.concatenate(found)):.4f}")

@@ -66,9 +66,9 @@ def main(epochs: int = 6) -> float:
     with Loader(graph, train, 200, by_time=1000, **options) as loader:
         for _ in range(epochs):
             for batch in loader:
-                train_step(model, optimizer, batch, jgs.ops.gather(features, batch.nodes))
+                train_step(model, optimizer, batch, batch.gather(features))
     with Loader(graph, test, 200, shuffle=False, **options) as loader:
-        rows = ((b, jgs.ops.gather(features, b.nodes)) for b in loader)
+        rows = ((b, b.gather(features)) for b in loader)
         told = np.concatenate([np.asarray(predict(model, *row)) for row in rows])
     rmse = float(np.sqrt(np.mean((told[: test["stars"].size] - test["stars"]) ** 2)))
     print(f"RMSE {rmse:.3f}; of the mean {test['stars'].std():.3f}")

@@ -22,7 +22,7 @@ SAMPLER = PinSage((10, 5), num_walks=50, length=3, relations=("buys", "rev_buys"
 
 def embed(model, key, graph, features, items, capacity=None):
     batch = SAMPLER.sample(key, graph, (), items, capacity)
-    rows = model(batch, jgs.ops.gather(features, batch.nodes))
+    rows = model(batch, batch.gather(features))
     return rows / jnp.linalg.norm(rows, axis=-1, keepdims=True)
 
 

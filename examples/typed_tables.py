@@ -43,7 +43,7 @@ def write_tables(folder: Path) -> None:
 def train_step(model, optimizer, batch, features, labels):
     def loss_of(model):
         own = labels.at[batch.seeds].get(mode="fill", fill_value=0)
-        logits = model(batch, jgs.ops.gather(features, batch.nodes))
+        logits = model(batch, batch.gather(features))
         losses = optax.softmax_cross_entropy_with_integer_labels(logits, own)
         return jnp.sum(jnp.where(batch.seed_mask, losses, 0)) / jnp.sum(batch.seed_mask)
 
@@ -70,7 +70,7 @@ def main(epochs: int = 10) -> float:
                 loss = train_step(model, optimizer, batch, features, labels)
     test = sampler.sample(key, data.graph, sampler.init(data.graph), data.test_idx, None)
     test = jgs.to_device(test)
-    found = np.argmax(model(test, jgs.ops.gather(features, test.nodes)), axis=-1)
+    found = np.argmax(model(test, test.gather(features)), axis=-1)
     accuracy = float(np.mean(found[: data.test_idx.size] == data.labels[data.test_idx]))
     print(f"loss {loss:.3f}; {accuracy:.0%} of the test users are classified rightly")
     return accuracy

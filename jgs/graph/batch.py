@@ -6,7 +6,7 @@ looks like. Both are JAX pytrees, so they pass through `jax.jit` as arguments.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -73,6 +73,8 @@ class Block(Shown):
         were asked for, 0 in padding. `{}` if there are none. `"weight"` is the graph's
         `edge_weight`, which layers read. It multiplies nothing. `"elapsed"` is float32 `[E]`:
         the time from each edge to the cutoff of its target, in the unit of the graph's times.
+      overflow: bool scalar or None; that of the batch. True: the block is empty, and what
+        `jgs.ops.aggregate` returns for it is NaN. None, in a block made by hand: False.
 
     A block has the columns that its sampler was asked for (`jgs.sampling.Sampler`, `edges`).
 
@@ -94,6 +96,7 @@ class Block(Shown):
     edge_type: jax.Array | None = None
     edge_time: jax.Array | None = None
     edge_columns: dict[str, jax.Array] = field(default_factory=dict)
+    overflow: jax.Array | None = None
 
     __reduce__ = reduce_arrays
 
@@ -208,8 +211,8 @@ class MiniBatch(Shown):
         side first, the seeds' own hop last. The targets of block `i` are the sources of block
         `i+1`. Or one square block, whose sources are its targets, for all layers: see `block`.
       overflow: bool scalar. True: a capacity was too small, and everything else is empty. The
-        batch must be drawn again with the same key and a larger capacity. A model's outputs
-        for it are NaN.
+        batch must be drawn again with the same key and a larger capacity. No seed is real
+        (`seed_mask`), and a model's outputs, and all that is aggregated, are NaN.
       num_nodes: int, static; the number of nodes of the sampled graph.
       needed: int32 `[2, L]` or None; the number of edges (row 0) and of sources (row 1) that
         each hop needs, the seeds' hop first. After an overflow it is known up to the hop that
@@ -250,6 +253,20 @@ class MiniBatch(Shown):
 
     __reduce__ = reduce_arrays
 
+    @classmethod
+    def drawn(
+        cls,
+        seeds: jax.Array,
+        nodes: jax.Array,
+        blocks: Iterable[Block],
+        overflow: jax.Array,
+        num_nodes: int,
+        **fields: Any,
+    ) -> MiniBatch:
+        """The batch of a sample, whose blocks get its `overflow`. A sampler returns it."""
+        marked = tuple(replace(block, overflow=overflow) for block in blocks)
+        return cls(seeds, nodes, marked, overflow, num_nodes, **fields)
+
     def _facts(self) -> dict[str, str]:
         first = self.blocks[0]
         read = first.num_targets if self.direct_inputs else first.num_sources
@@ -273,8 +290,17 @@ class MiniBatch(Shown):
 
     @property
     def seed_mask(self) -> jax.Array:
-        """bool `[B]`: False in padding. Losses and metrics count only where it is True."""
-        return (self.seeds[..., 0] if self.of_pairs else self.seeds) != self.num_nodes
+        """bool `[B]`: False in padding, and everywhere after an overflow. Losses and metrics
+        count only where it is True."""
+        first = self.seeds[..., 0] if self.of_pairs else self.seeds
+        return (first != self.num_nodes) & ~self.overflow[..., None]
+
+    def gather(self, features: Any) -> Any:
+        """The rows of `nodes`, as `jgs.ops.gather` returns them. Raises `InputError` unless
+        `features` have a row for each of the graph's `num_nodes` nodes."""
+        from jgs.ops import gather  # which imports this module
+
+        return gather(features, self)
 
     @property
     def seed_weight(self) -> jax.Array | None:

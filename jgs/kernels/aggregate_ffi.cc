@@ -20,6 +20,10 @@ std::string AggregateFfi(ffi::ThreadPool pool, Matrix x, Floats weight, Ints ind
                       HasShape(*out, block.target_capacity, width) &&
                       HasShape(*argmax, max ? block.target_capacity : 0, width);
   if (auto error = CheckShapes(block, weight, shapes); !error.empty()) return error;
+  if (IsLost(block)) {
+    std::fill_n(argmax->typed_data(), argmax->element_count(), -1);
+    return FillLost(out);
+  }
   if (auto error = CheckBlock(block, "x"); !error.empty()) return error;
   AdviseHugePages(out);
   AdviseHugePages(argmax);

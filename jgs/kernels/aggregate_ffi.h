@@ -2,6 +2,8 @@
 #ifndef JGS_KERNELS_AGGREGATE_FFI_H_
 #define JGS_KERNELS_AGGREGATE_FFI_H_
 
+#include <algorithm>
+#include <limits>
 #include <string>
 
 #include "aggregate.h"
@@ -39,6 +41,18 @@ inline BlockView View(const Floats& weight, const Ints& indptr, const Ints& indi
     block.num_heads = Size(weight) / block.edge_capacity;
   }
   return block;
+}
+
+// Instead of a number of edges: the sample of the block has overflowed (`LOST` in
+// jgs/ops/checks.py). What is aggregated over such a block is NaN.
+inline bool IsLost(const BlockView& block) {
+  return block.num_edges == std::numeric_limits<int32_t>::min();
+}
+
+inline std::string FillLost(ffi::Result<Matrix> out) {
+  std::fill_n(out->typed_data(), out->element_count(),
+              std::numeric_limits<float>::quiet_NaN());
+  return "";
 }
 
 inline std::string CheckShapes(const BlockView& block, const Floats& weight, bool others) {

@@ -72,6 +72,7 @@ std::string GatherAggregateFfi(ffi::ThreadPool pool, Matrix features, Floats wei
       View(weight, indptr, indices, num_targets, num_edges, features.dimensions()[0]);
   const bool shapes = block.num_heads == 1 && HasShape(*out, block.target_capacity, width);
   if (auto error = CheckShapes(block, weight, shapes); !error.empty()) return error;
+  if (IsLost(block)) return FillLost(out);
   if (auto error = CheckNodeBlock(block, num_sources); !error.empty()) return error;
   AdviseHugePages(out);
   Aggregate(PoolExecutor(pool, num_threads), block, static_cast<Reduce>(reduce),
@@ -90,6 +91,7 @@ std::string GatherAggregateTablesFfi(ffi::ThreadPool pool, Ints place, Floats we
   const bool shapes = block.num_heads == 1 && ViewTables(matrices, width, tables) &&
                       HasShape(*out, block.target_capacity, width);
   if (auto error = CheckShapes(block, weight, shapes); !error.empty()) return error;
+  if (IsLost(block)) return FillLost(out);
   if (auto error = CheckBlock(block, "place"); !error.empty()) return error;
   AdviseHugePages(out);
   GatherAggregate(PoolExecutor(pool, num_threads), tables, place.typed_data(), block,
@@ -107,6 +109,7 @@ std::string GatherAggregateSparseFfi(ffi::ThreadPool pool, Longs row_indptr, Int
       View(weight, indptr, indices, num_targets, num_edges, features.num_rows);
   const bool shapes = block.num_heads == 1 && out->dimensions()[0] == block.target_capacity;
   if (auto error = CheckShapes(block, weight, shapes); !error.empty()) return error;
+  if (IsLost(block)) return FillLost(out);
   if (auto error = CheckNodeBlock(block, num_sources); !error.empty()) return error;
   AdviseHugePages(out);
   return GatherAggregateSparse(PoolExecutor(pool, num_threads), features, block,

@@ -18,7 +18,9 @@ from jgs.ops.checks import (
     check_edge_weight,
     check_reduce,
     check_rows,
+    edges_or_lost,
     threads_for,
+    zeros_or_lost,
 )
 
 
@@ -44,7 +46,8 @@ def aggregate(
     `jgs.graph.Control`).
 
     Returns:
-      `[T, F]` of `x`'s dtype. Rows without edges, and those from `num_targets` on, are 0.
+      `[T, F]` of `x`'s dtype. Rows without edges, and those from `num_targets` on, are 0. All
+      are NaN where the sample of the block has overflowed.
       Half precision is summed in float32. Edges from `num_edges` on and rows of `x` that no
       edge reads contribute nothing, whatever they hold, NaN included.
 
@@ -89,8 +92,9 @@ def aggregate(
         plain = replace(block, control=None)
         return targets + aggregate(plain, x - sources, reduce, edge_weight)
     if block.target_capacity == 0 or block.edge_capacity == 0 or x.shape[1] == 0:
-        return jnp.zeros((block.target_capacity, x.shape[1]), x.dtype)
+        return zeros_or_lost(block, (block.target_capacity, x.shape[1]), x.dtype)
     num_threads = threads_for(block.target_capacity, x, weight)
+    num_edges = edges_or_lost(block, num_edges)
     edges = (block.indptr, block.indices, num_targets, num_edges)
     return _aggregate(reduce, num_threads, *vary_alike(x, weight, edges))
 
@@ -107,6 +111,8 @@ def _aggregate_fwd(reduce, num_threads, x, weight, edges):
 
 
 def _aggregate_bwd(reduce, num_threads, residuals, grad_out):
+    *residuals, num_edges = residuals
+    residuals = (*residuals, jnp.maximum(num_edges, 0))
     grad_x = passes.grad_x(reduce, num_threads, grad_out, *residuals)
     _, _, weight, *_ = residuals
     grad_weight = None

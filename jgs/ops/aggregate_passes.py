@@ -2,7 +2,8 @@
 Each pass is jitted, so that eager calls compile once too. Its plain form defines the result.
 
 `edges` is `(indptr, indices, num_targets, num_edges)`; `weight` is None, `[E]` or `[E, H]`;
-`num_threads` None means that no kernel runs.
+`num_threads` None means that no kernel runs. A `num_edges` of `jgs.ops.checks.LOST` makes all
+of a result NaN.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import jax.numpy as jnp
 
 from jgs.graph.formats.export import edge_targets
 from jgs.kernels.call import FILL, call, floats, kernel_or_plain, or_empty
+from jgs.ops.checks import LOST
 
 
 @partial(jax.jit, static_argnums=(0, 1))
@@ -105,11 +107,15 @@ def forward_plain(reduce, x, weight, indptr, indices, num_targets, num_edges):
         argmax = jnp.where(argmax == none, -1, argmax)
         # The derivative follows this read: it goes to that edge only, not to others that tie.
         out = values.at[argmax, jnp.arange(x.shape[1])].get(**FILL)
-        return out.astype(x.dtype), argmax
+        return _unless_lost(out.astype(x.dtype), num_edges), argmax
     out = jax.ops.segment_sum(values, row, num_rows)
     if reduce == "mean":
         out = out / degree[:, None]
-    return out.astype(x.dtype), x[:0].astype(jnp.int32)
+    return _unless_lost(out.astype(x.dtype), num_edges), x[:0].astype(jnp.int32)
+
+
+def _unless_lost(out, num_edges):
+    return jnp.where(num_edges == LOST, jnp.nan, out).astype(out.dtype)
 
 
 def _edge_grads(reduce, grad_out, argmax, row, degree):

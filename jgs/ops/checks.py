@@ -12,6 +12,7 @@ from jgs import kernels
 from jgs.errors import InputError, check_choice
 from jgs.graph import Block
 from jgs.graph.features import SparseFeatures
+from jgs.graph.typed_features import TypedFeatures
 from jgs.kernels.call import REDUCTIONS
 from jgs.settings import exact_integers
 
@@ -46,6 +47,24 @@ def described(array: Any) -> str:
 def check_reduce(reduce: Any) -> None:
     """Raises `InputError` unless `reduce` is one of `REDUCTIONS`."""
     check_choice("reduce", reduce, REDUCTIONS)
+
+
+LOST = -(2**31)
+"""In place of a number of edges: the sample has overflowed (`Block.overflow`), so that what is
+aggregated is NaN."""
+
+
+def edges_or_lost(block: Block, num_edges: Any) -> Any:
+    """`num_edges`, or `LOST` where the block's sample has overflowed."""
+    if block.overflow is None:
+        return num_edges
+    return jnp.where(block.overflow, jnp.int32(LOST), num_edges)
+
+
+def zeros_or_lost(block: Block, shape: tuple[int, ...], dtype: Any) -> jax.Array:
+    """What is aggregated over a block that has no room for edges."""
+    empty = jnp.zeros(shape, dtype)
+    return empty if block.overflow is None else jnp.where(block.overflow, jnp.nan, empty)
 
 
 def check_block(block: Block) -> tuple[jax.Array | np.ndarray, ...]:
@@ -140,6 +159,24 @@ def check_edge_weight(edge_weight: Any, num_slots: int, width: int, reduce: str)
         )
     edge_weight = jnp.asarray(edge_weight)
     return edge_weight if heads > 1 else edge_weight.reshape(num_slots)
+
+
+def check_num_nodes(features: Any, num_nodes: int) -> None:
+    """Raises `InputError` unless `features`, of any form that `gather` takes, have `num_nodes`
+    rows: nodes beyond the last row would read zeros, as padding does."""
+    if isinstance(features, TypedFeatures):
+        found = features.num_nodes
+    else:
+        tables = features if isinstance(features, tuple) else (features,)
+        for table in tables:
+            check_features(table)
+        found = sum(table.shape[0] for table in tables)
+    if found != num_nodes:
+        raise InputError(
+            "features must have a row for each node of the graph",
+            f"{found} rows for {num_nodes} nodes",
+            "Give the features of all nodes, in the order of their ids.",
+        )
 
 
 def check_features(features: Any) -> None:

@@ -9,10 +9,17 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jgs.graph import MiniBatch
 from jgs.graph.features import SparseFeatures
 from jgs.graph.typed_features import TypedFeatures
 from jgs.kernels.call import FILL, call, floats, kernel_or_plain, vary_alike
-from jgs.ops.checks import check_features, check_ids, check_tables, threads_for
+from jgs.ops.checks import (
+    check_features,
+    check_ids,
+    check_num_nodes,
+    check_tables,
+    threads_for,
+)
 from jgs.settings import exact_integers
 
 
@@ -24,7 +31,8 @@ def gather(features: Any, ids: Any) -> Any:
         arrays `[N_i, F]`, which are read as if they were concatenated to `[N, F]`, without a
         copy. Pass features to a jitted function as an argument, never as a constant in it. Of
         `TypedFeatures` the result is `TypedRows`: rows of different widths are not joined.
-      ids: int32 (or int64) `[K]`. Ids outside `[0, N)` are padding.
+      ids: int32 (or int64) `[K]`. Ids outside `[0, N)` are padding. Or a `jgs.MiniBatch`,
+        whose `nodes` are read: then `N` must be its `num_nodes`.
 
     Returns:
       float32 `[K, F]`, with rows of zeros for padding. Differentiable in dense `features` and
@@ -32,6 +40,9 @@ def gather(features: Any, ids: Any) -> Any:
 
     Raises `InputError` for other types and ranks.
     """
+    if isinstance(ids, MiniBatch):
+        check_num_nodes(features, ids.num_nodes)
+        ids = ids.nodes
     if isinstance(features, TypedFeatures):
         return features.rows(check_ids(ids, features.num_nodes))
     if isinstance(features, tuple):

@@ -19,7 +19,9 @@ from jgs.ops.checks import (
     check_ids,
     check_reduce,
     check_tables,
+    edges_or_lost,
     threads_for,
+    zeros_or_lost,
 )
 from jgs.ops.gather import filled_tables, gather_plain
 
@@ -48,7 +50,8 @@ def gather_aggregate(
         outside `[0, N)` reads zeros. `indices` are then sources, as in `aggregate`.
 
     Returns:
-      float32 `[T, F]`. Rows without edges, and those from `num_targets` on, are 0. Edges from
+      float32 `[T, F]`. Rows without edges, and those from `num_targets` on, are 0. All are NaN
+      where the sample of the block has overflowed. Edges from
       `num_edges` on contribute nothing, whatever they hold.
 
     The function has derivatives in both modes in dense `features`, in the `values` of sparse
@@ -87,8 +90,9 @@ def gather_aggregate(
             )
     num_rows, width = block.target_capacity, tables[0].shape[1]
     if 0 in (num_rows, block.edge_capacity, width) or (place is not None and place.size == 0):
-        return jnp.zeros((num_rows, width), jnp.float32)
+        return zeros_or_lost(block, (num_rows, width), jnp.float32)
     num_threads = threads_for(num_rows, *filled_tables(tables))
+    counts = (*counts[:2], edges_or_lost(block, counts[2]))
     edges = (block.edge_weight, block.indptr, block.indices, *counts)
     return _gather_aggregate(reduce, num_threads, *vary_alike(tables, place, *edges))
 

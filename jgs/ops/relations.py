@@ -125,6 +125,7 @@ def runs_of(block: Block, num_relations: int) -> Runs:
         num_edges,  # type: ignore[arg-type]
         edge_weight=weight,
         source_capacity=block.source_capacity,
+        overflow=block.overflow,
     )
     sums = Block(
         sum_indptr,
@@ -133,6 +134,7 @@ def runs_of(block: Block, num_relations: int) -> Runs:
         slots,
         runs,
         source_capacity=target.shape[0],
+        overflow=block.overflow,
     )
     return Runs(Slots(relation, target, sums), edges, order, place)
 

@@ -272,7 +272,7 @@ def _batches(
             weight = jnp.where(chosen, coefficient * share.astype(jnp.float32), 0)
         needed = jnp.stack([jnp.minimum(drawn.needed, 2**31 - 1), drawn.num_nodes])[:, None]
         batches.append(
-            MiniBatch(
+            MiniBatch.drawn(
                 jnp.where(chosen, nodes, num_nodes),
                 nodes,
                 (drawn.block,),

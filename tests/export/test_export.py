@@ -218,7 +218,9 @@ def test_what_cannot_be_served_is_refused_in_one_line(whole, artifact, tmp_path,
         "the features of the graph must be finite": lambda: jgs.load_exported(
             out, graph=whole.data.graph, features=np.where(raw == raw[3], np.nan, raw)
         ),
-        "the features of new nodes must be finite": lambda: model.predict(new=NewNodes(one * np.nan, [], [])),
+        "the features of new nodes must be finite": lambda: model.predict(
+            new=NewNodes(one * np.nan, [], [])
+        ),
         f"got {N + 1}": lambda: model.predict(new=NewNodes(one, [0], [N + 1])),
         "the exported model's: cpu": lambda: jgs.load_exported(out, platform="rocm"),
         "concurrency must be": lambda: jgs.load_exported(out, concurrency=0),

@@ -12,6 +12,7 @@ from derivatives import pulled_aggregate, twins
 from refusals import refused
 
 from jgs import Block, kernels, ops
+from jgs.ops.checks import LOST
 
 needs_kernels = pytest.mark.skipif(not kernels.available(), reason="kernels are not in use")
 
@@ -82,7 +83,7 @@ def test_padded_edges_do_nothing_when_every_row_is_real():
     [
         ({"reduce": "median"}, "sum, mean, max"),
         ({"x": np.ones(3)}, "matrix"),
-        ({"x": np.ones((3, 2, 1))}, "matrix"),
+        ({"x": np.ones((3, 2, 1, 1))}, "matrix"),
         ({"x": np.ones((3, 2), np.int32)}, "float"),
         ({"x": np.ones((2, 2))}, "2 rows for 3"),
         ({"indptr": np.array([0.0, 1.0])}, "indptr must be"),
@@ -144,6 +145,7 @@ def test_the_plain_path_takes_each_edge_of_a_broken_block_at_most_once():
     for _ in range(60):
         indptr, indices = (rng.choice(extreme, n).astype(np.int32) for n in (5, 6))
         num_targets, num_edges = rng.choice(extreme, 2).astype(np.int32)
+        num_edges = max(num_edges, np.int32(LOST + 1))  # which is no count
         block = Block(indptr, indices, num_targets, np.int32(3), num_edges)
         good = np.arange(6) < min(num_edges, indptr[-1])
         good &= (indices >= 0) & (indices < 4)

@@ -235,8 +235,10 @@ def test_overflow(sampler, other, graph):
         assert short.overflow
         assert (short.nodes == N).all()
         assert not any(int(b.num_edges) + int(b.num_targets) for b in short.blocks)
+        assert not short.seed_mask.any()
         assert np.isnan(short.of_seeds(np.ones((short.seeds.size, 3)))).all()
         assert (short.needed <= needed).all()  # counted up to the overflow
+        assert all(block.overflow for block in short.blocks)
 
 
 @each

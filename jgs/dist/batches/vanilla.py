@@ -321,7 +321,7 @@ def _sample_rows(
         blocks.append(replace(block, edge_type=drawn.types, edge_time=drawn.times))
     blocks = [empty_if(overflow, block, graph.num_edges) for block in blocks]
     blocks = [_with_times(block, cutoff, sampler.edges) for block in blocks]
-    batch = MiniBatch(
+    batch = MiniBatch.drawn(
         seeds.nodes,
         nodes,
         tuple(blocks[::-1]),

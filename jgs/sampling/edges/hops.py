@@ -60,7 +60,7 @@ def draw_batches(
         samples = _samples(kernel, plain, key_data, graph, seeds, spec)
     rows = [*seeds.nodes] if spec.separate else [seeds.nodes]
     return [
-        MiniBatch(
+        MiniBatch.drawn(
             row,
             nodes,
             tuple(hops[::-1]),

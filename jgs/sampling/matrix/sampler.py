@@ -186,7 +186,7 @@ class MatrixSampler(Sampler):
             blocks, nodes, overflow, needed, _ = _sample(*given, state, self, capacity)
         blocks = tuple(blocks[::-1])
         extras = Extras(excluded=checked.excluded if isinstance(self, Adaptive) else None)
-        batch = MiniBatch(
+        batch = MiniBatch.drawn(
             checked.nodes,
             nodes,
             blocks,

@@ -152,7 +152,7 @@ def _sample(
     block = empty_if(overflow, block, graph.num_edges)
     first = jnp.where(jnp.diff(groups) > 0, groups[:-1], num_rows)
     seed_rows = jnp.stack([first, jnp.where(two, first + 1, first)], axis=1)
-    return MiniBatch(
+    return MiniBatch.drawn(
         seeds=pairs,
         nodes=nodes,
         blocks=(block,),

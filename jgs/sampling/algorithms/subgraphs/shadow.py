@@ -225,4 +225,4 @@ def _induce(
     needed = jnp.concatenate([needed, last[:, None]], axis=1).astype(jnp.int32)
     nodes = jnp.where(overflow, num_nodes, nodes)
     made = (seeds.nodes, nodes, (block,), overflow, num_nodes)
-    return MiniBatch(*made, needed=needed, seed_rows=rows, square=True)
+    return MiniBatch.drawn(*made, needed=needed, seed_rows=rows, square=True)

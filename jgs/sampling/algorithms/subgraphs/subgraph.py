@@ -113,7 +113,7 @@ def _sample(
     overflow = ~fits | (edges_needed > most_edges)
     nodes = jnp.where(overflow, num_nodes, nodes)
     made = (seeds.nodes, nodes, (block,), overflow, num_nodes)
-    return MiniBatch(*made, needed=needed, square=True)
+    return MiniBatch.drawn(*made, needed=needed, square=True)
 
 
 def _nodes(
