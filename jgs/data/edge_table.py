@@ -152,6 +152,7 @@ def read_edges(
     leave_out: str | None = None,
     encode: ColumnRule | None = None,
     reading: Reading = Reading(),  # noqa: B008
+    may_be_empty: bool = False,
 ) -> EdgeTable:
     """The table of edges in one file, `{"": path}`, or in a file for each split.
 
@@ -170,6 +171,7 @@ def read_edges(
         refused. The edges of the split `train` are the rows for training, or all, if none is.
         None: columns stay as they are.
       reading: how text is read.
+      may_be_empty: whether the table may have no row. It then has no columns but the ends.
 
     Raises `InputError`.
     """
@@ -177,7 +179,7 @@ def read_edges(
     header = None if columns is None else _names(columns)
     as_text = [*text, *(encode.text() if encode is not None else ())]
     without = _names(leave_out)
-    read = partial(_read, names=names, header=header, without=without, reading=reading)
+    read = partial(read_table, names=names, header=header, without=without, reading=reading)
     tables = [read(path, text=as_text) for path in files.values()]
     groups = (("src",), ("dst",)) if apart else (("src", "dst"),)
     if mixed := [end for group in groups if _is_mixed(tables, group) for end in group]:
@@ -194,6 +196,9 @@ def read_edges(
             label = table.column(at)
             if pyarrow.types.is_integer(label.type):  # NumPy's integers have no NaN
                 table = table.set_column(at, "label", label.cast("int64").fill_null(-1))
+    if table.num_rows == 0 and may_be_empty:
+        none = np.empty(0, object)
+        return EdgeTable(what, none, none, None, None, {}, None)
     if table.num_rows == 0:
         raise InputError(f"{what} must have edges", "no row", "Write a row for each edge.")
     if label_kind is None and all(path.name.endswith(".inter") for path in files.values()):
@@ -251,7 +256,7 @@ def _names(listed: str | None) -> list[str]:
     return [] if listed is None else [name.strip() for name in listed.split(",")]
 
 
-def _read(
+def read_table(
     path: Path,
     *,
     names: Mapping[str, str | None],
@@ -259,11 +264,13 @@ def _read(
     text: Iterable[str],
     without: list[str],
     reading: Reading,
+    types: Mapping[str, str] | None = None,
+    skip: int = 0,
 ) -> Any:
     """The Arrow table in a file, with the columns named as the module says; those named `text`
-    are text in a text file, whatever they look like."""
-    types: dict[str, str] = {}
-    skip = 0
+    are text in a text file, whatever they look like. `types` and `skip` are those of
+    `jgs.graph.formats.arrow.read_arrow`. Raises `InputError`."""
+    types = dict(types or {})
     if header is None and path.name.endswith(".inter"):
         fields = first_line(path).decode(errors="replace").strip().split("\t")
         pairs = [field.partition(":")[::2] for field in fields]

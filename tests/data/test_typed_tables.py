@@ -31,6 +31,22 @@ def edges_of(data, relation):
     return list(zip(*data.node_ids[graph.edge_index()[:, at]].tolist(), strict=True)), at
 
 
+@cases("empty", (BOUGHT, "src,dst,time\n"), (KNOWN, {"who": [], "whom": []}))
+def test_a_relation_without_edges_and_a_type_without_relations(folder, empty, caplog):
+    write(folder, dict([empty]) | {"nodes_town.csv": "id\nRome\nOslo\n"})
+    data = load(folder)
+    schema = data.graph.schema
+    assert schema.node_types == (("item", 2), ("shop", 2), ("town", 2), ("user", 4))
+    sizes = {"buys": 4, "knows_well": 2}
+    sizes["buys" if empty[0] == BOUGHT else "knows_well"] = 0
+    for relation, size in sizes.items():
+        assert [len(edges_of(data, each)[0]) for each in (relation, f"rev_{relation}")] == [
+            *[size, size]
+        ]
+    assert list(data.node_ids[np.array(schema.nodes("town"))]) == ["town:Rome", "town:Oslo"]
+    assert "no edges of the node type town" in caplog.text
+
+
 def test_types_names_and_relations(folder):
     data = load(folder)
     assert isinstance(data, Dataset)
@@ -116,7 +132,6 @@ def test_a_graph_without_labels_is_plain(folder):
     (BOUGHT, "src,dst,time\n7,7,1\n", "src in * (a user of *7"),
     (BOUGHT, "src,dst,time\nu1,7,1\nu1,7\n", "Row #3: Expected 3"),
     (BOUGHT, "src,dst\nu1,7\n", "all relations must have times*none in"),
-    (BOUGHT, "src,dst,time\n", "must have edges; got no row"),
     (BOUGHT, "src\nu1\n", "must have a column for each end"),
     (BOUGHT, "src,dst,time,label\nu1,7,1,new\n", "must have all labels that are text"),
     (BOUGHT, "src,dst,time,why\nu1,7,1,new\n", "column 'why' in *'new'"),
@@ -127,7 +142,6 @@ def test_a_graph_without_labels_is_plain(folder):
     ("nodes_item.csv", "id,hour\n7,10:00:00\n3,11:00:00\n", "numbers; got 10:00:00"),
     ("nodes_item.csv", "id,label\n7,1\n3,0\n", "target None and labels of item, user"),
     ("nodes_user.csv", USERS.replace("val", "vla"), "train, val and test; got 'vla'"),
-    ("nodes_town.csv", "id\n1\n", "must be an end of a relation; got 'town'"),
 )
 def test_bad_tables_are_refused_in_one_line(file, text, says, folder):
     refused(says, load_plain, write(folder, {file: text}), "")

@@ -10,7 +10,7 @@ relations may have underscores. The types that have a table of nodes, or that th
 names, are known: the name of a table of edges is read with as many of them as it can be. A type
 may have no table of nodes. Its name is then a single word, or in `types`, and its nodes are
 those that edges name, in ascending order. A table's name that can be read in two ways is
-refused.
+refused. A type with a table may be an end of no relation, and a relation may have no edge.
 
 Every edge must name nodes of its relation's types that are in their tables. Types are in
 alphabetical order, and so are relations. With `both_ways` each relation has a reverse,
@@ -28,7 +28,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from functools import wraps
 from pathlib import Path
 from typing import Any
@@ -113,29 +113,49 @@ def load_plain(
         for name, path in files["nodes"].items()
     }
     relations = _relations(folder, files["edges"], {*nodes, *declared})
-    if unused := {*nodes, *declared} - {end for a, _, b in relations for end in (a, b)}:
+    unused = {*nodes, *declared} - {end for a, _, b in relations for end in (a, b)}
+    if wrong := unused - set(nodes):
         raise InputError(
-            f"every node type in {folder} must be an end of a relation",
-            f"{min(unused)!r}, which no table of edges names",
+            f"every node type without a table in {folder} must be an end of a relation",
+            f"{min(wrong)!r}, which no table of edges names",
             "Correct the name, or remove the type.",
         )
+    if unused:
+        _log.warning("%s has no edges of the node type %s", folder, ", ".join(sorted(unused)))
     edges = {
         one: _edges(path, one, nodes, kind_of_edges, clock, reading)
         for one, path in sorted(relations.items())
     }
+    label_names = _label_names(edges)
+    plain, names = plain_of_tables(folder, edges, nodes, both_ways, clock, features, declared)
+    plain = plain._replace(label_names=label_names)
+    return with_labels(plain, folder, names, nodes, timed, target, label_kind, clock, reading)
+
+
+def plain_of_tables(
+    where: Path,
+    edges: Mapping[Relation, EdgeTable],
+    nodes: Mapping[str, NodeTable],
+    both_ways: bool,
+    clock: Clock,
+    features: str = "typed",
+    declared: Collection[str] = (),
+) -> tuple[Plain, dict[str, NodeIds]]:
+    """The typed graph of these tables, which come from `where`, with features and without
+    labels; and the names of the nodes by type. A log says which types have no table and are
+    not `declared`. Raises `InputError`."""
     names = {name: table.ids for name, table in nodes.items()} | _ids_of_edges(edges, nodes)
     if new := sorted(names.keys() - nodes.keys() - set(declared)):
         _log.warning(
             "%s has no table of nodes of the type %s: its nodes are those that edges name",
-            folder,
+            where,
             ", ".join(new),
         )
     names = {name: names[name] for name in sorted(names)}
-    label_names = _label_names(edges)
     graph = _graph(edges, names, nodes, both_ways, clock)
     assert graph.schema is not None
     given = {name: t.features for name, t in nodes.items() if t.features is not None}
-    name = folder.resolve().name
+    name = where.resolve().name
     made = TypedFeatures.from_dict(graph.schema, given)
     plain = Plain(
         name,
@@ -145,17 +165,15 @@ def load_plain(
         None,
         as_chosen(name, made, features),
         typed_ids(names),
-        label_names=label_names,
         filled={f"{n}.{c}": k for n, t in nodes.items() for c, k in t.columns.filled.items()},
         feature_columns={n: t.columns for n, t in nodes.items() if t.features is not None},
     )
     if plain.filled:
         shown = ", ".join(f"{column} {count}" for column, count in plain.filled.items())
-        _log.info("%s: missing values were filled with 0: %s", folder, shown)
+        _log.info("%s: missing values were filled with 0: %s", where, shown)
     units = {table.time_unit for table in edges.values() if table.time is not None}
     units |= {clock.unit_of(table.time) for table in nodes.values() if table.time is not None}
-    plain = plain._replace(time_unit=units.pop() if len(units) == 1 else None)
-    return with_labels(plain, folder, names, nodes, timed, target, label_kind, clock, reading)
+    return plain._replace(time_unit=units.pop() if len(units) == 1 else None), names
 
 
 @wraps(load_plain, assigned=(), updated=())  # its options alone
@@ -264,6 +282,7 @@ def _edges(
         text=text,
         clock=clock,
         reading=reading,
+        may_be_empty=True,
     )
 
 
@@ -312,6 +331,8 @@ def _graph(
             weights[one] = table.weight
         if table.time is not None:
             times[one] = table.time
+    if times:
+        times |= {one: np.empty(0, np.int64) for one, t in edges.items() if not t.src.size}
     if times and len(times) < len(edges):
         timed, other = next(iter(times)), next(one for one in edges if one not in times)
         raise InputError(
