@@ -12,6 +12,7 @@ from typing import Any, get_args
 
 import numpy as np
 
+from jgs.data import layouts
 from jgs.data.building.build import build
 from jgs.data.columns import FeatureColumn, FeatureColumns
 from jgs.data.dataset import Dataset, Plain
@@ -29,7 +30,6 @@ from jgs.data.formats import (
     synthetic,
     tables,
     temporal,
-    triples,
     typed,
     typed_tables,
 )
@@ -77,13 +77,15 @@ def load(name: str | os.PathLike, root: str | os.PathLike = "data", **options: A
         (`jgs.data.formats.tables`; `jgs.data.formats.typed_tables` for node types), or one in
         the layout of SNAP, OGB, Planetoid, HeCo, GraphSAINT (`jgs.data.formats.graphsaint`),
         GraphSAGE (`graphsage`) or DGL's Reddit (`dgl_reddit`). Its files decide which one it
-        is; the file `<prefix>-G.json` names one of several in GraphSAGE's layout. Events are a
+        is; the file `<prefix>-G.json` names one of several in GraphSAGE's layout. The layouts
+        of `jgs.data.layouts` are read too, where they have labels. Events are a
         data set too: an archive with `edge_time`, or a file as SNAP
         (`jgs.data.formats.temporal`) and JODIE (`jgs.data.formats.jodie`) have them. Without
         labels all nodes are for training and have the label 0.
       root: the folder with data sets, to which they are also downloaded. `synthetic` needs
         none.
-      options: options of the loader, for instance `num_nodes`, `seed` and `noise` of
+      options: `layout`, a name in `jgs.data.layouts.LAYOUTS`, whatever a path looks like; and
+        options of the loader, for instance `num_nodes`, `seed` and `noise` of
         `synthetic`, `symmetric` of an archive (adds each edge's reverse), `normalize_features`
         of `cora`, and `split` of both ("full": all nodes outside the validation and test splits
         train). Of tables and of folders that `Dataset.save` or `build` wrote, `split`,
@@ -92,9 +94,11 @@ def load(name: str | os.PathLike, root: str | os.PathLike = "data", **options: A
     Raises `InputError` for an option that the loader lacks or whose value is not of the
     declared type, and for data that is missing, damaged or against the rules of `Dataset`.
     """
-    name, root = os.fspath(name), Path(root)
+    name, root, options = os.fspath(name), Path(root), dict(options)
     known = name in LOADERS
-    loader = partial(LOADERS[name], name, root) if known else _loader_of_path(name, root)
+    loader = (
+        partial(LOADERS[name], name, root) if known else _loader_of_path(name, root, options)
+    )
     return call_loader(name, loader, options)
 
 
@@ -147,7 +151,7 @@ def path_of(name: str, root: Path) -> Path | None:
     return next((place for place in places if place.exists()), None)
 
 
-def _loader_of_path(name: str, root: Path) -> Callable[..., Dataset]:
+def _loader_of_path(name: str, root: Path, options: dict[str, Any]) -> Callable[..., Dataset]:
     path = path_of(name, root)
     if path is None:
         raise InputError(
@@ -156,7 +160,9 @@ def _loader_of_path(name: str, root: Path) -> Callable[..., Dataset]:
             f"Correct the name; there is no such file or folder, here or in {root}.",
         )
     if path.is_dir():
-        return _loader_of_folder(path)
+        return _loader_of_folder(path, options)
+    if (read := layouts.reader_of(path, options)) is not None:
+        return layouts.labelled(read, path)
     if path.name.endswith(graphsage.GRAPH):
         prefix = path.name.removesuffix(graphsage.GRAPH)
         return partial(graphsage.load_folder, prefix, path.parent)
@@ -188,8 +194,8 @@ def _loader_of_path(name: str, root: Path) -> Callable[..., Dataset]:
     )
 
 
-def _loader_of_folder(folder: Path) -> Callable[..., Dataset]:
-    if (folder / MANIFEST).is_file():
+def _loader_of_folder(folder: Path, options: dict[str, Any]) -> Callable[..., Dataset]:
+    if (folder / MANIFEST).is_file() and "layout" not in options:
         return partial(_load_saved, folder)
     found: list[Callable[..., Dataset]] = []
     if any((folder / "raw" / file).is_file() for file in ("edge.csv.gz", "data.npz")):
@@ -217,12 +223,10 @@ def _loader_of_folder(folder: Path) -> Callable[..., Dataset]:
         found.append(partial(heco.load_folder, folder))
     if not found and typed_tables.is_typed_tables(folder):
         found.append(partial(typed_tables.load_folder, folder))
-    if not found and triples.is_triples(folder):
-        raise InputError(
-            "a data set of labelled nodes must have labels and a split of nodes",
-            f"{folder}, which has triples",
-            "Train a task of edges, or embed.",
-        )
+    if not found or "layout" in options:
+        read_layout = layouts.reader_of(folder, options)
+        if read_layout is not None:
+            return layouts.labelled(read_layout, folder)
     if len(found) != 1:
         raise InputError(
             f"{folder} must hold one data set: a saved one, tables of nodes and edges, tables "

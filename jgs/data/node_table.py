@@ -65,16 +65,23 @@ def read_nodes(
             ", ".join(map(repr, table.column_names)),
             "Rename or remove the other one.",
         )
-    found, label_names = with_label(str(path), read_columns(table))
+    return nodes_of(path, read_columns(table), rule, drawn)
+
+
+def nodes_of(
+    path: Path, columns: dict[str, np.ndarray], rule: ColumnRule, drawn: SplitRule | None
+) -> NodeTable:
+    """The nodes of the table at `path` with these columns; see `read_nodes`."""
+    found, label_names = with_label(str(path), columns)
     require(str(path), found, ["id"])
     if not len(found["id"]):
         raise InputError(f"{path} must have nodes", "no row", "Write a row for each node.")
     ids = _ids(path, found["id"])
     label, split, time = (found.get(name) for name in SPECIAL[1:])
     split = split if drawn is None else drawn.column(label, split)
-    rows, columns = features_of(path, found, split, rule)
-    own = rows if columns.columns else None
-    return NodeTable(path, ids, label, split, own, columns, time, label_names)
+    rows, became = features_of(path, found, split, rule)
+    own = rows if became.columns else None
+    return NodeTable(path, ids, label, split, own, became, time, label_names)
 
 
 def features_of(

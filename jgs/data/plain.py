@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from jgs.data import LOADERS, call_loader, load, path_of
+from jgs.data import LOADERS, call_loader, layouts, load, path_of
 from jgs.data.dataset import Dataset, Plain
 from jgs.data.edges import simple_symmetric_graph
-from jgs.data.formats import jodie, npz, ogb_links, tables, temporal, triples, typed_tables
+from jgs.data.formats import jodie, npz, ogb_links, tables, temporal, typed_tables
 from jgs.data.formats.snap import is_edge_list, read_edges
 from jgs.data.formats.typed import is_typed
 from jgs.errors import InputError
@@ -34,7 +34,7 @@ def load_plain(name: str | os.PathLike, root: str | os.PathLike, **options: Any)
         has them;
       a table of edges, or a folder of tables (`jgs.data.formats.tables`), also of node types
         (`jgs.data.formats.typed_tables`);
-      a folder of triples (`jgs.data.formats.triples`);
+      a file or a folder in one of the layouts of public files (`jgs.data.layouts`);
       a folder of OGB's link data sets (`jgs.data.formats.ogb_links`).
 
     Raises `InputError`.
@@ -59,15 +59,21 @@ def _load(
 ) -> Plain | Dataset:
     name = os.fspath(name)
     path = None if name in LOADERS else path_of(name, Path(root))
-    loader = None if path is None else _loader(path, "columns" in options)
+    given = dict(options)
+    loader = None if path is None else _loader(path, given)
     if loader is None:
         return load(name, root, **options)
+    options = given
     return call_loader(name, loader, options)
 
 
-def _loader(path: Path, has_columns: bool) -> Callable[..., Plain] | None:
-    """What loads data of which `jgs.data.load` needs more, or None. `has_columns`: whether the
-    user says what the columns of a text file are."""
+def _loader(path: Path, options: dict[str, Any]) -> Callable[..., Plain] | None:
+    """What loads data of which `jgs.data.load` needs more, or None. The option `layout` is
+    taken out of `options`."""
+    has_columns = "columns" in options  # the user says what the columns of a text file are
+    early = "layout" in options or not path.is_dir()
+    if early and (read := layouts.reader_of(path, options)) is not None:
+        return read
     if path.is_dir():
         if ogb_links.is_links(path):
             return partial(ogb_links.load_folder, path)
@@ -76,10 +82,9 @@ def _loader(path: Path, has_columns: bool) -> Callable[..., Plain] | None:
         formats = (
             (tables.is_edge_table, tables.load_plain),
             (typed_tables.is_typed_tables, typed_tables.load_plain),
-            (triples.is_triples, triples.load_plain),
         )
         own = [read for is_own, read in formats if is_own(path)]
-        return partial(own[0], path) if own else None
+        return partial(own[0], path) if own else layouts.reader_of(path, options)
     if path.suffix == ".npz" and not is_typed(path):
         with storage.open_npz(path) as archive:
             complete = {"train_idx", "test_idx", "val_idx", "labels"} <= set(archive)

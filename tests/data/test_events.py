@@ -169,7 +169,7 @@ def test_triples(folder, monkeypatch):
         back = [(b, a, kind + 2, split) for a, b, kind, split in given]
         assert edges(data, "edge_type", "split") == sorted(given + back)
     assert load_plain(folder, "", both_ways=False).graph.num_edges == 6
-    refused("which has triples", load, folder)
+    refused("which has no labels", load, folder)
 
 
 @cases(

@@ -32,12 +32,12 @@ _FILES = {"train": ("train",), "val": ("valid", "val"), "test": ("test",)}
 _TYPE = "entity"
 
 
-def is_triples(folder: Path) -> bool:
+def recognises(folder: Path) -> bool:
     """Whether `folder` has a file of triples to train on."""
     return bool(_found(folder, "train"))
 
 
-def load_plain(folder: Path, *, both_ways: bool = True) -> Plain:
+def read(folder: Path, *, both_ways: bool = True) -> Plain:
     """The graph of the triples in `folder`. `both_ways` adds each relation's reverse. Raises
     `InputError`."""
     entities: dict[str, int] = {}

@@ -28,7 +28,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from functools import wraps
 from pathlib import Path
 from typing import Any
@@ -126,9 +126,9 @@ def load_plain(
         one: _edges(path, one, nodes, kind_of_edges, clock, reading)
         for one, path in sorted(relations.items())
     }
-    label_names = _label_names(edges)
+    names_of_labels = label_names(edges.values())
     plain, names = plain_of_tables(folder, edges, nodes, both_ways, clock, features, declared)
-    plain = plain._replace(label_names=label_names)
+    plain = plain._replace(label_names=names_of_labels)
     return with_labels(plain, folder, names, nodes, timed, target, label_kind, clock, reading)
 
 
@@ -392,9 +392,9 @@ def _lacking(name: str, dtype: np.dtype) -> float:
     return -1 if name in ("label", "split") else 0
 
 
-def _label_names(edges: Mapping[Relation, EdgeTable]) -> tuple[str, ...] | None:
+def label_names(edges: Iterable[EdgeTable]) -> tuple[str, ...] | None:
     """The names of the classes of the edges' labels, or None unless these are text."""
-    labelled = [table for table in edges.values() if "label" in table.columns]
+    labelled = [table for table in edges if "label" in table.columns]
     named = [table for table in labelled if table.label_names is not None]
     if named and len(labelled) > 1:
         raise InputError(

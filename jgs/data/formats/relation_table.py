@@ -1,0 +1,444 @@
+"""Tables of edges with a column of relations: Neo4j's CSV, Hetionet, PrimeKG, and triples with
+a line of names.
+
+A file ends in `.csv`, `.tsv`, `.sif` (each also with `.gz`) or `.parquet`; `.csv` has commas
+between the columns, others have tabs. Its line of names has one of these sets of columns:
+
+  `:START_ID`, `:END_ID` and perhaps `:TYPE`: Neo4j's relationships. Other names may have a type
+    behind them, such as `since:int`. Columns of `:IGNORE` are not read. Without `:TYPE` the
+    file's name is the relation. `:START_ID(Person)` names nodes of the ID space Person.
+  `source`, `metaedge`, `target`: Hetionet's edges. The type of a node is in its name, before
+    `::`, as in `Gene::9021`.
+  `x_index`, `relation`, `y_index`, `x_type`, `y_type`: PrimeKG. It lists each edge in both
+    directions, so no reverse is added. Its columns of names and sources are not read.
+  `head`, `relation`, `tail`, perhaps `head_type` and `tail_type`; or `subject`, `predicate`,
+    `object`.
+
+All other columns are as in tables of edges (`jgs.data.edge_table`). Nodes without a type are of
+the type `entity`, or of the type that their ID space names. There is a relation for each triple
+of a source type, a name and a target type that has edges.
+
+A folder has Neo4j's relationships, in one file or several, and perhaps its nodes: tables with
+`:ID`, the name of a node, and perhaps `:LABEL`, its type. Or it has a table of Hetionet's edges
+and one of its nodes, `id`, `name`, `kind`. Other columns of nodes are features, as in
+`jgs.data.node_table`. Of several labels, `Movie;Sequel`, the first is the type, and a log says
+how many nodes have several. Without `:LABEL` the type is the ID space or the file's name.
+
+`node_ids` has the names `<type>:<id>`. Types, relations and reverses are those of
+`jgs.data.formats.typed_tables`.
+"""
+
+from __future__ import annotations
+
+import csv
+import logging
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from jgs.data.column_rule import ColumnRule
+from jgs.data.dataset import Plain
+from jgs.data.edge_table import EdgeTable, called, edges_of
+from jgs.data.formats.typed_labels import with_labels
+from jgs.data.formats.typed_tables import label_names, plain_of_tables
+from jgs.data.node_table import NodeTable, nodes_of
+from jgs.data.random_split import SplitRule
+from jgs.data.text import first_line
+from jgs.data.times import Clock
+from jgs.data.values import is_missing
+from jgs.errors import InputError
+from jgs.graph import NodeIds
+from jgs.graph.checks import refuse_where
+from jgs.graph.formats.arrow import Reading, column_names, read_arrow
+from jgs.graph.formats.tables import read_columns, require
+from jgs.graph.schema import Relation
+
+_log = logging.getLogger("jgs")
+
+_ENDINGS = (".csv", ".csv.gz", ".tsv", ".tsv.gz", ".sif", ".sif.gz", ".parquet")
+_TYPE = "entity"
+_ARROW = dict.fromkeys(("int", "long", "short", "byte"), "int64")
+_ARROW |= {"float": "double", "double": "double", "string": "string", "char": "string"}
+_FIELD = re.compile(r"([^:]*):([A-Za-z_]+)(?:\[\])?(?:\(([^)]*)\))?(?:\{.*\})?")
+_KINDS = {"START_ID": "src", "END_ID": "dst", "TYPE": "relation", "ID": "id", "LABEL": "kind"}
+
+
+@dataclass(frozen=True)
+class Columns:
+    """What the columns of a table are.
+
+    Fields:
+      names: what each column is called in the file, by its role: `src`, `dst`, `relation`,
+        `src_type` and `dst_type`; or `id` and `kind` of a table of nodes.
+      rename: what a property is called in the graph, by its name in the file.
+      types: Arrow's types of columns, by their names in the file.
+      unread: the columns that are not read.
+      spaces: the ID spaces of `src`, `dst` and `id`.
+      separator: what ends the type within the name of a node, or None.
+      twice: whether the table lists each edge in both directions.
+    """
+
+    names: dict[str, str]
+    rename: dict[str, str] = field(default_factory=dict)
+    types: dict[str, str] = field(default_factory=dict)
+    unread: tuple[str, ...] = ()
+    spaces: dict[str, str] = field(default_factory=dict)
+    separator: str | None = None
+    twice: bool = False
+
+
+_PRIMEKG = dict(src="x_index", relation="relation", dst="y_index")
+_KNOWN = (
+    Columns(dict(src="source", relation="metaedge", dst="target"), separator="::"),
+    Columns(
+        _PRIMEKG | dict(src_type="x_type", dst_type="y_type"),
+        unread=tuple(
+            ["display_relation", *(f"{e}_{c}" for e in "xy" for c in ("id", "name", "source"))]
+        ),
+        twice=True,
+    ),
+    Columns(
+        dict(src="head", relation="relation", dst="tail", src_type="head_type")
+        | dict(dst_type="tail_type")
+    ),
+    Columns(dict(src="head", relation="relation", dst="tail")),
+    Columns(dict(src="subject", relation="predicate", dst="object")),
+    Columns(dict(id="id", kind="kind"), unread=("name",)),
+)
+
+
+def recognises(path: Path) -> bool:
+    """Whether it is such a table of edges, or a folder with Neo4j's or Hetionet's."""
+    if not path.is_dir():
+        return _is_edges(_columns(path))
+    found = [columns for file in _files(path) if _is_edges(columns := _columns(file))]
+    return any(each.separator or "src" in each.spaces for each in found if each)
+
+
+def read(
+    path: Path,
+    *,
+    both_ways: bool | None = None,
+    target: str | None = None,
+    label_kind: str | None = None,
+    leave_out: str | None = None,
+    encode: str | Mapping | None = None,
+    standardize: bool = False,
+    split: str | None = None,
+    stratify: bool = False,
+    split_seed: int = 0,
+    time_unit: str | None = None,
+    time_scale: int = 1,
+    ids: str | None = None,
+    encoding: str | None = None,
+) -> Plain:
+    """The typed graph of the table or the folder at `path`.
+
+    `both_ways` adds each relation's reverse; None: unless the layout lists both directions.
+    `leave_out` is that of `jgs.data.formats.tables.load_plain`, and the other options are those
+    of `jgs.data.formats.typed_tables.load_plain`. Raises `InputError`.
+    """
+    clock = Clock(time_unit, time_scale).check()
+    reading = Reading(ids, encoding).check()
+    rule, of_edges = ColumnRule(encode, standardize=standardize).of_edges()
+    drawn = SplitRule(split, stratify, split_seed)
+    without = [] if leave_out is None else [name.strip() for name in leave_out.split(",")]
+    rows = {
+        file: _read(file, path, without, reading)
+        for file in (_files(path) if path.is_dir() else [path])
+    }
+    _as_written(rows.values())
+    nodes, spaces = _nodes({f: r for f, r in rows.items() if "id" in r.columns}, rule, drawn)
+    edges: dict[Relation, EdgeTable] = {}
+    wholes = []
+    for file, table in rows.items():
+        if "id" in table.columns:
+            continue
+        typed = _typed(file, table, spaces)
+        whole = edges_of(str(file), table.columns, label_kind, clock, of_edges)
+        wholes.append(whole)
+        for one, at in typed.items():
+            edges[one] = _joined(edges.get(one), _rows(whole, at))
+    if not edges:
+        raise InputError(f"{path} must have edges", "no row", "Write a row for each edge.")
+    if both_ways is None:
+        both_ways = not any(table.twice for table in rows.values())
+    declared = {end for a, _, b in edges for end in (a, b)} if not nodes else set()
+    names_of_labels = label_names(wholes)
+    plain, names = plain_of_tables(
+        path, dict(sorted(edges.items())), nodes, both_ways, clock, declared=declared
+    )
+    stem = plain.name if path.is_dir() else _stem(path)
+    plain = plain._replace(name=stem, label_names=names_of_labels)
+    return with_labels(plain, path, names, nodes, {}, target, label_kind, clock, reading)
+
+
+class Rows(NamedTuple):
+    """A table as it was read.
+
+    Fields:
+      columns: `[n]` each, by role or by name.
+      texts: of `relation`, `src_type`, `dst_type` and `kind`, which are there: a number `[n]`
+        for each row, and the texts that the numbers stand for.
+      spaces: the ID spaces of `src`, `dst` and `id`.
+      twice: as in `Columns`.
+    """
+
+    columns: dict[str, np.ndarray]
+    texts: dict[str, tuple[np.ndarray, list[str]]]
+    spaces: dict[str, str]
+    twice: bool
+
+
+class Space(NamedTuple):
+    """The nodes of an ID space: their ids, the number of each one's type, and the types."""
+
+    ids: NodeIds
+    numbers: np.ndarray
+    types: list[str]
+
+
+def _files(folder: Path) -> list[Path]:
+    return sorted(p for p in folder.iterdir() if p.is_file() and p.name.endswith(_ENDINGS))
+
+
+def _stem(path: Path) -> str:
+    return path.name[: -max(len(end) for end in _ENDINGS if path.name.endswith(end))]
+
+
+def _header(path: Path) -> list[str]:
+    if path.suffix == ".parquet":
+        return column_names(path)
+    line = first_line(path).decode("utf-8-sig", errors="replace").rstrip("\r")
+    comma = path.name.endswith((".csv", ".csv.gz"))
+    return next(csv.reader([line], delimiter="," if comma else "\t"), [])
+
+
+def _columns(path: Path) -> Columns | None:
+    """What the columns of the table at `path` are, or None where it is of no such layout."""
+    if not path.is_file() or not path.name.endswith(_ENDINGS):
+        return None
+    header = _header(path)
+    known = (each for each in _KNOWN if set(each.names.values()) <= set(header))
+    return _of_neo4j(header) or next(known, None)
+
+
+def _of_neo4j(header: list[str]) -> Columns | None:
+    found = Columns({})
+    for name in header:
+        match = _FIELD.fullmatch(name)
+        if match is None:
+            continue
+        own, kind, space = match.groups()
+        arrow = _ARROW.get(kind.lower())
+        if role := _KINDS.get(kind):
+            found.names[role] = name
+            found.spaces[role] = space or ""
+            arrow = None
+        elif kind == "IGNORE":
+            found = replace(found, unread=(*found.unread, name))
+        elif own:
+            found.rename[name] = own
+        if arrow is not None and kind != "IGNORE":
+            found.types[name] = arrow
+    ends = {"src", "dst"} <= set(found.names)
+    return found if ends or "id" in found.names else None
+
+
+def _is_edges(columns: Columns | None) -> bool:
+    return columns is not None and "src" in columns.names
+
+
+def _read(path: Path, where: Path, without: list[str], reading: Reading) -> Rows:
+    """The rows of a table in the folder `where`, or of that file."""
+    of = _columns(path)
+    if of is None:
+        raise InputError(
+            f"every table in {where} must have columns of edges or of nodes",
+            f"{path.name} with {', '.join(map(repr, _header(path)[:6]))}",
+            "Move it elsewhere, or name the table of edges as the data set.",
+        )
+    words = ("relation", "src_type", "dst_type", "kind")
+    types = {of.names[role]: "string" for role in words if role in of.names}
+    named = [of.names[role] for role in ("src", "dst", "id") if role in of.names]
+    types |= of.types | dict.fromkeys(named, "token")
+    table = read_arrow(path, types, ids=named, reading=reading)
+    if _is_edges(of):
+        require(str(path), table.column_names, without)
+        table = table.drop_columns(without)
+    table = table.drop_columns([name for name in of.unread if name in table.column_names])
+    require(str(path), table.column_names, of.names.values())
+    back = of.rename | {name: role for role, name in of.names.items()}
+    names = [back.get(name, name) for name in table.column_names]
+    if _is_edges(of):
+        again = {name: role for role, name in called(path, names, {}).items()}
+        names = [again.get(name, name) for name in names]
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise InputError(
+            f"{path} must have one column of each name", repr(twice[0]), "Rename one."
+        )
+    table = table.rename_columns(names)
+    texts = {role: _texts(path, role, table.column(role)) for role in words if role in names}
+    if of.separator:
+        for end in ("src", "dst"):
+            texts[f"{end}_type"] = _before(path, end, table.column(end), of.separator)
+    columns = read_columns(table.drop_columns([role for role in words if role in names]))
+    return Rows(columns, texts, of.spaces, of.twice)
+
+
+def _as_written(tables: Iterable[Rows]) -> None:
+    """Makes all names of nodes text if one is: `01` beside `1` is another node."""
+    columns = [(t.columns, n) for t in tables for n in ("src", "dst", "id") if n in t.columns]
+    if any(own[name].dtype == object for own, name in columns):
+        for own, name in columns:
+            if own[name].dtype != object:
+                own[name] = own[name].astype(str).astype(object)
+
+
+def _texts(path: Path, role: str, column: Any) -> tuple[np.ndarray, list[str]]:
+    """The texts of a column as numbers, and what they stand for. None may be missing, but for
+    the labels of nodes."""
+    column = column.cast("string")
+    if role == "kind":
+        column = column.fill_null("")
+    codes = column.combine_chunks().dictionary_encode()
+    numbers, found = codes.indices.fill_null(-1).to_numpy(), codes.dictionary.to_pylist()
+    none = (numbers < 0) | np.isin(numbers, [i for i, text in enumerate(found) if not text])
+    rule = f"every row of {path} must have a {role.replace('_', ' of ')}"
+    if role != "kind":
+        refuse_where(none, np.full(len(none), "nothing"), "row", rule, "Write it.")
+    return numbers, found
+
+
+def _before(path: Path, end: str, column: Any, separator: str) -> tuple[np.ndarray, list[str]]:
+    """The types within the names of nodes, before `separator`."""
+    import pyarrow.compute as pc
+
+    column = column.cast("string").fill_null("")
+    rule = f"{end} in {path} must be a type, {separator} and an id, as in Gene{separator}9021"
+    has = pc.match_substring(column, separator).to_numpy()
+    refuse_where(~has, column.to_numpy(), "row", rule, "Correct it.")
+    types = pc.replace_substring_regex(column, f"{separator}.*$", "")
+    return _texts(path, f"{end}_type", types)
+
+
+def _nodes(
+    tables: Mapping[Path, Rows], rule: ColumnRule, drawn: SplitRule
+) -> tuple[dict[str, NodeTable], dict[str, Space]]:
+    """The nodes of these tables by type, and by ID space."""
+    parts: dict[str, list[tuple[Path, dict[str, np.ndarray]]]] = {}
+    spaces: dict[str, list[tuple[np.ndarray, list[str]]]] = {}
+    for path, table in tables.items():
+        count, space = len(table.columns["id"]), table.spaces.get("id", "")
+        labels, found = table.texts.get("kind", (np.zeros(count, np.int32), [""]))
+        firsts = [text.partition(";")[0].strip() or space or _stem(path) for text in found]
+        several = np.isin(labels, [i for i, text in enumerate(found) if ";" in text])
+        if several.any():
+            _log.warning(
+                "%s: %s nodes have several labels; the first is their type", path, several.sum()
+            )
+        types = np.array(firsts, object)[labels] if count else np.empty(0, object)
+        spaces.setdefault(space, []).append((table.columns["id"], types.tolist()))
+        for kind in sorted(set(firsts)) if count else ():
+            own = {name: column[types == kind] for name, column in table.columns.items()}
+            if len(set(firsts)) > 1:  # what none of them has belongs to nodes of other types
+                own = {n: c for n, c in own.items() if not all(map(is_missing, c.tolist()))}
+            parts.setdefault(kind, []).append((path, own))
+    known = {
+        kind: nodes_of(few[0][0], _stacked(kind, few), rule.of_type(kind, parts), drawn)
+        for kind, few in parts.items()
+    }
+    made = {}
+    for space, some in spaces.items():
+        ids = np.concatenate([column for column, _ in some])
+        types = sorted({kind for _, kinds in some for kind in kinds})
+        number = {kind: i for i, kind in enumerate(types)}
+        numbers = [number[kind] for _, kinds in some for kind in kinds]
+        made[space] = Space(_ids(space, tables, ids), np.array(numbers, np.int64), types)
+    return known, made
+
+
+def _ids(space: str, tables: Mapping[Path, Rows], ids: np.ndarray) -> NodeIds:
+    try:
+        return NodeIds(ids)
+    except InputError as error:
+        where = next(iter(tables)).parent
+        raise InputError(f"{where}: {error.rule}", error.value, error.remedy) from None
+
+
+def _stacked(
+    kind: str, parts: list[tuple[Path, dict[str, np.ndarray]]]
+) -> dict[str, np.ndarray]:
+    """The columns of the nodes of a type, which may be in several files."""
+    first, columns = parts[0]
+    for path, others in parts[1:]:
+        if odd := sorted(set(columns) ^ set(others)):
+            raise InputError(
+                f"the tables of {kind} must have the same columns",
+                f"{odd[0]!r} in only one of {first} and {path}",
+                "Write it in both, or in none.",
+            )
+    return {name: np.concatenate([own[name] for _, own in parts]) for name in columns}
+
+
+def _typed(path: Path, table: Rows, spaces: Mapping[str, Space]) -> dict[Relation, np.ndarray]:
+    """The rows of each relation in a table of edges."""
+    count = len(table.columns["src"])
+    own = table.texts.get("relation", (np.zeros(count, np.int64), [_stem(path)]))
+    keys, texts = [own[0]], [own[1]]
+    for end in ("src", "dst"):
+        space = table.spaces.get(end, "")
+        one = np.zeros(count, np.int64), [space or _TYPE]
+        if space in spaces and f"{end}_type" not in table.texts:
+            of = spaces[space]
+            at = of.ids.nodes(table.columns[end], f"{end} in {path}")
+            one = of.numbers[at], of.types
+        numbers, names = table.texts.get(f"{end}_type", one)
+        keys.append(numbers)
+        texts.append(names)
+    shape = [max(1, len(names)) for names in texts]
+    groups = np.ravel_multi_index([key.astype(np.int64) for key in keys], shape)
+    order = np.argsort(groups, kind="stable")
+    present, starts = np.unique(groups[order], return_index=True)
+    found = {}
+    for group, rows in zip(present, np.split(order, starts[1:]), strict=False):
+        name, src, dst = np.unravel_index(group, shape)
+        found[texts[1][src], texts[0][name], texts[2][dst]] = rows
+    return found
+
+
+def _rows(table: EdgeTable, at: np.ndarray) -> EdgeTable:
+    return table._replace(
+        src=table.src[at],
+        dst=table.dst[at],
+        weight=None if table.weight is None else table.weight[at],
+        time=None if table.time is None else table.time[at],
+        columns={name: column[at] for name, column in table.columns.items()},
+    )
+
+
+def _joined(first: EdgeTable | None, other: EdgeTable) -> EdgeTable:
+    """The edges of two tables of one relation, which must have the same columns."""
+    if first is None:
+        return other
+    own, more = (
+        {"src": table.src, "dst": table.dst}
+        | ({} if table.weight is None else {"edge_weight": table.weight})
+        | ({} if table.time is None else {"time": table.time})
+        | table.columns
+        for table in (first, other)
+    )
+    if odd := sorted(own.keys() ^ more.keys()):
+        raise InputError(
+            "two tables of one relation must have the same columns",
+            f"{odd[0]!r} in only one of {first.what} and {other.what}",
+            "Write it in both, or in none.",
+        )
+    every = {name: np.concatenate([column, more[name]]) for name, column in own.items()}
+    src, dst = every.pop("src"), every.pop("dst")
+    weight, time = every.pop("edge_weight", None), every.pop("time", None)
+    return first._replace(src=src, dst=dst, weight=weight, time=time, columns=every)
