@@ -15,11 +15,30 @@ from pathlib import Path
 from typing import Any
 
 from jgs.data.dataset import Dataset, Plain
-from jgs.data.formats import relation_table, triples
+from jgs.data.formats import (
+    geom_gcn,
+    gnn_benchmark,
+    heterophilous,
+    igraph_files,
+    matlab,
+    matrix_market,
+    metis,
+    networkx_lists,
+    relation_table,
+    triples,
+)
 from jgs.errors import InputError, check_choice
 
 LAYOUTS: dict[str, Any] = {
     "relations": relation_table,
+    "geom-gcn": geom_gcn,
+    "heterophilous": heterophilous,
+    "gnn-benchmark": gnn_benchmark,
+    "metis": metis,
+    "matrix-market": matrix_market,
+    "matlab": matlab,
+    "networkx": networkx_lists,
+    "igraph": igraph_files,
     "triples": triples,
 }
 _COLUMNS = ("columns", "src", "dst")  # options with which a user says what columns are

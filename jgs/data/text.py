@@ -25,6 +25,7 @@ def read_rows(
     comments: str | None = None,
     columns: int | None = None,
     more: bool = False,
+    skip: int = 0,
     chunk_bytes: int = 1 << 24,
 ) -> Iterator[np.ndarray]:
     """The rows of a text table in order, as arrays `[rows, columns]` of `dtype`.
@@ -37,12 +38,15 @@ def read_rows(
       comments: the beginning of a comment, or None. Blank lines are skipped.
       columns: the number of columns; None takes that of the first row.
       more: whether a row may have further columns, with anything in them, which are not read.
+      skip: the number of the file's first lines that are not read, whatever is in them.
       chunk_bytes: the size of the text that is parsed at once, which bounds the memory.
 
     Raises `InputError` for a file that is missing, cut short or not such a table.
     """
     line, first = 1, range(columns) if more and columns else None
     for text in line_chunks(path, chunk_bytes):
+        while skip and text:
+            text, skip, line = text.partition(b"\n")[2], skip - 1, line + 1
         rows = _parse(path, text, line, dtype, delimiter, comments, first)
         line += text.count(b"\n")
         if rows.shape[0] == 0:

@@ -3,6 +3,8 @@ their known traps."""
 
 import numpy as np
 import pytest
+import scipy.io
+import scipy.sparse
 from folders import cases, edges, refused, splits, write
 
 from jgs.data import load
@@ -21,6 +23,22 @@ PRIME += "d_p,carrier,1,9,gene/protein,b,N,0,DB1,drug,a,D\n"
 PLAYED = [("Actor:k", "Movie:m1", 1999), ("Actor:l", "Movie:m2", 2003)]
 BINDS = ("Gene:Gene::9", f"Biological Process:{GO}")
 ONE_WAY = {"both_ways": False}
+MTX = "%%MatrixMarket matrix coordinate {}\n% by hand\n\n"
+WHOLE = MTX.format("integer general")
+METIS = "% c\n4 2 011\n7 2 5\n8 1 5 3 1\n9 2 1\n6\n"
+GRAPHML = """<graphml xmlns="http://graphml.graphdrawing.org/xmlns">
+<key id="w" for="edge" attr.name="weight" attr.type="double"/>
+<graph edgedefault="undirected"><node id="n0"/><node id="n1"/>
+<edge source="n0" target="n1"><data key="w">2.5</data></edge></graph></graphml>"""
+GML = """graph [ directed 1 node [ id 5 label "x" value 1 ] node [ id 7 label "x" value 0 ]
+edge [ source 5 target 7 value 3 ] edge [ source 5 target 7 value 4 ] ]"""
+LISTED = "# by networkx\nb 7 {'weight': np.float64(2.5), 'n': 1}\n7 a {'weight': 1, 'n': 2}\n"
+
+
+def both(*listed):
+    """The edges, and the reverse of each with its columns."""
+    return [*listed, *((b, a, *rest) for a, b, *rest in listed)]
+
 
 # For each: its files, the path of the data set, options, columns of edges, and the edges.
 READ = {
@@ -53,6 +71,45 @@ READ = {
         *({"t.csv": "head,relation,tail\na,r,b\na,q,c\n"}, "t.csv", ONE_WAY, ("edge_type",)),
         [("entity:a", "entity:b", 1), ("entity:a", "entity:c", 0)],
     ),
+    "matrix market, one triangle": (
+        *({"m.mtx.gz": MTX.format("real symmetric") + "3 3 2\n2 1 .5\n3 3 2\n"}, "m.mtx.gz"),
+        *({}, ("edge_weight",), [*both((1, 2, 0.5)), (3, 3, 2)]),
+    ),
+    "matrix market, general": (
+        *({"m.mtx": WHOLE + "3 3 2\n2 1 5\n2 1 7\n"}, "m.mtx", {}, ("edge_weight",)),
+        [(2, 1, 5), (2, 1, 7)],
+    ),
+    "matrix market, not square": (
+        *({"m.mtx": MTX.format("pattern general") + "2 3 1\n2 1\n"}, "m.mtx", ONE_WAY, ()),
+        [("row:2", "column:1")],
+    ),
+    "metis": (
+        *({"g.graph": METIS}, "g.graph", {}, ("edge_weight",)),
+        [*both((1, 2, 5)), *both((2, 3, 1))],
+    ),
+    "metis, nodes without neighbours": (
+        *({"g.graph": "4 1\n\n3\n2\n\n"}, "g.graph", {}, (), both((2, 3))),
+    ),
+    "edge list of networkx": (
+        *({"g.edgelist": LISTED}, "g.edgelist", {}, ("edge_weight", "n")),
+        both(("b", "7", 2.5, 1), ("7", "a", 1, 2)),
+    ),
+    "edge list, directed, with a column": (
+        *({"g.edgelist": "1 2 .5\n"}, "g.edgelist"),
+        *({"symmetric": False, "columns": "src,dst,weight"}, ("edge_weight",), [(1, 2, 0.5)]),
+    ),
+    "adjacency list": (
+        *({"g.adjlist": "#c\n1 2 3 # two\n4\n"}, "g.adjlist", {}, ()),
+        both((1, 2), (1, 3)),
+    ),
+    "graphml": (
+        *({"g.graphml": GRAPHML}, "g.graphml", {}, ("edge_weight",)),
+        both(("n0", "n1", 2.5)),
+    ),
+    "gml, directed, parallel edges, no distinct labels": (
+        *({"g.gml": GML}, "g.gml", {}, ("value",)),
+        [(5, 7, 3), (5, 7, 4)],
+    ),
 }
 
 
@@ -77,6 +134,42 @@ REFUSED = (
         {},
         "a type, ::*got G at row 1",
     ),
+    ({"m.mtx": WHOLE + "3 3 1\n2 1 1.5\n"}, "m.mtx", {}, "table of int64*1.5"),
+    ({"m.mtx": WHOLE + "3 3 1\n2 1 1 1\n"}, "m.mtx", {}, "m.mtx must be a table"),
+    ({"m.mtx": WHOLE + "3 3 2\n2 1 1\n"}, "m.mtx", {}, "the entries*got 1 of 2"),
+    ({"m.mtx": WHOLE + "3 3 1\n0 1 1\n"}, "m.mtx", {}, "rows*must be from 1 to 3"),
+    (
+        *({"m.mtx": MTX.format("pattern symmetric") + "3 3 2\n1 2\n2 1\n"}, "m.mtx", {}),
+        "must list one triangle; got both 2 1 and 1 2",
+    ),
+    (
+        {"m.mtx": MTX.format("complex general") + "1 1 0\n"},
+        "m.mtx",
+        {},
+        "pattern, real, integer",
+    ),
+    (
+        {"g.graph": METIS.replace("9 2 1", "9 2 4")},
+        "g.graph",
+        {},
+        "same weight; got node 2 and 3",
+    ),
+    ({"g.graph": METIS.replace("4 2", "4 4")}, "g.graph", {}, "count each edge once*Write 2"),
+    (
+        {"g.graph": METIS.replace("4 2", "5 2")},
+        "g.graph",
+        {},
+        "for each of 5 nodes; got 4 lines",
+    ),
+    ({"g.edgelist": "1 2 .5\n"}, "g.edgelist", {}, "columns=src,dst,weight or*src,dst,time"),
+    ({"g.edgelist": "1 2 {'w': f()}\n"}, "g.edgelist", {}, "a dict of them*in line 1"),
+    ({"g.edgelist": "1 2 {'w': 1}\n1 3 {}\n"}, "g.edgelist", {}, "must have 'w'*edge 1"),
+    ({"g.graphml": GRAPHML[:-60]}, "g.graphml", {}, "whole file of GraphML"),
+    (
+        *({"g.graphml": GRAPHML.replace("<edge ", '<edge directed="true" ')}, "g.graphml", {}),
+        "must be directed, or none",
+    ),
+    ({"g.gml": GML}, "g.gml", {"label": "kind"}, "must have a column 'kind'"),
     ({"t.csv": PRIME}, "t.csv", {"layout": "prime"}, "option layout must be one of*'prime'"),
 )
 
@@ -100,3 +193,105 @@ def test_nodes_of_neo4j_have_features_and_labels(tmp_path, caplog):
     assert (data.labels.tolist(), data.class_names) == ([1, 0, -1, -1], ("short", "tall"))
     assert [len(ids) for ids in splits(data)] == [1, 1, 0]
     assert "1 nodes have several labels; the first is their type" in caplog.text
+
+
+def test_nodes_of_metis_have_weights(tmp_path):
+    plain = load_plain(write(tmp_path, {"g.graph": METIS}) / "g.graph", "data")
+    assert np.asarray(plain.graph.node_columns["weight"]).tolist() == [7, 8, 9, 6]
+
+
+def test_labels_of_gml(tmp_path):
+    path = write(tmp_path, {"g.gml": GML}) / "g.gml"
+    data = load(path, label="value", features="value", split="0.5,0.5,0")
+    assert (data.labels.tolist(), np.asarray(data.features).tolist()) == ([1, 0], [[1], [0]])
+
+
+NODES = "node_id\tfeature\tlabel\n1\t{}\t1\n0\t{}\t0\n2\t{}\t1\n"
+MASKS = [np.eye(3, dtype=int)[i] for i in (1, 0, 2)]
+GEOM = {"out1_graph_edges.txt": "a\tb\n2\t1\n", "out1_node_feature_label.txt": NODES}
+HETERO = {"edges": np.array([[2, 1]]), "node_features": np.eye(3), "node_labels": [0, 1, 1]}
+PARTS = ("train", "val", "test")
+
+
+def csr(prefix, matrix):
+    parts = ("data", "indices", "indptr", "shape")
+    return {prefix + part: np.array(getattr(matrix, part)) for part in parts}
+
+
+def geom_gcn(folder, rows=("0,1,0", "1,0,0", "0,0,1")):
+    files = {"out1_node_feature_label.txt": NODES.format(*rows)}
+    for i in (0, 1):
+        masks = dict(zip(PARTS, np.roll(MASKS, i, 0), strict=True))
+        name = f"splits/x_split_0.6_0.2_{i}.npz"
+        files[name] = {f"{part}_mask": mask for part, mask in masks.items()}
+    return write(folder, GEOM | files)
+
+
+def heterophilous(folder):
+    masks = zip(PARTS, zip(MASKS, np.roll(MASKS, 1, 0), strict=True), strict=True)
+    arrays = HETERO | {f"{part}_masks": np.array(own) for part, own in masks}
+    return write(folder, {"x.npz": arrays}) / "x.npz"
+
+
+@cases("make", geom_gcn, heterophilous)
+def test_an_option_chooses_one_of_several_splits(make, tmp_path):
+    path = make(tmp_path)
+    assert splits(load(path)) == [[1], [0], [2]]
+    data = load(path, split=1, symmetric=True)
+    assert splits(data) == [[2], [1], [0]]
+    assert (data.labels.tolist(), np.asarray(data.features).tolist()) == (
+        *([0, 1, 1], np.eye(3).tolist()),
+    )
+    assert edges(data) == both((1, 2))
+    assert edges(load(path, symmetric=False)) == [(2, 1)]
+    assert len(edges(load(path))) == (1 if make is geom_gcn else 2)  # by the layout
+    assert [len(ids) for ids in splits(load(path, split="0.4,0.3,0.3"))] == [1, 1, 1]
+    refused("number of a split*2, and 2 splits", load, path, split=2)
+
+
+def test_features_of_geom_gcn_are_values_or_columns(tmp_path):
+    def features(rows, **options):
+        data = load(geom_gcn(tmp_path, rows), **options)
+        return np.asarray(data.features).tolist()
+
+    lists = ("1,2", "0", "3")
+    columns = [[1, 0, 0, 0], [0, 1, 1, 0], [0, 0, 0, 1]]
+    assert features(lists) == features(lists, features="columns") == columns
+    same = ("2,1", "0,2", "1,0")
+    refused("features=values or features=columns", features, same)
+    assert features(same, features="values") == [[0, 2], [2, 1], [1, 0]]
+    assert features(same, features="columns") == [[1, 0, 1], [0, 1, 1], [1, 1, 0]]
+
+
+@cases("dots", False, True)
+def test_archives_of_shchur_have_labels_and_no_split(dots, tmp_path):
+    links = scipy.sparse.csr_array(([1.0, 1.0], ([0, 2], [1, 2])), (3, 3))
+    names = ("adj_matrix.", "attr_matrix.") if dots else ("adj_", "attr_")
+    arrays = csr(names[0], links) | csr(names[1], scipy.sparse.csr_array(np.eye(3)))
+    path = write(tmp_path, {"x.npz": arrays | {"labels": [0, 1, 1]}}) / "x.npz"
+    refused("has no split*split=0.6,0.2,0.2 draws", load, path)
+    plain = load_plain(path, "data")
+    assert (plain.labels.tolist(), plain.train_idx) == ([0, 1, 1], None)
+    data = load(path, split="0.4,0.3,0.3")
+    assert edges(data) == [*both((0, 1)), (2, 2)]
+    assert np.asarray(data.features.to_scipy().toarray()).tolist() == np.eye(3).tolist()
+    assert edges(load_plain(path, "data", symmetric=False)) == [(0, 1), (2, 2)]
+
+
+def test_mat_files_of_deepwalk(tmp_path):
+    links = scipy.sparse.csc_array(([1.0, 2.0], ([0, 2], [1, 1])), (3, 3))
+    marks = scipy.sparse.csc_array(np.array([[1, 0], [1, 1], [0, 1]]))
+    path = tmp_path / "b.mat"
+    scipy.io.savemat(path, {"network": links, "group": marks, "A": links})
+    plain = load_plain(path, "data")
+    assert edges(plain, "edge_weight") == [(0, 1, 1), (2, 1, 2)]
+    assert plain.labels.tolist() == [[1, 0], [1, 1], [0, 1]]
+    assert load(path, split="0.4,0.3,0.3").multilabel
+    refused("0 or 1, a row for each node", load_plain, path, "data", group="A")
+    scipy.io.savemat(path, {"A": links})
+    refused("must have a column 'network'*network=NAME", load_plain, path, "data")
+    assert edges(load_plain(path, "data", network="A", symmetric=True)) == sorted(
+        both((0, 1), (2, 1))
+    )
+    path.write_bytes(path.read_bytes()[:-40])
+    refused("whole MATLAB file", load_plain, path, "data", network="A")

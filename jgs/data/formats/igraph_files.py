@@ -1,0 +1,129 @@
+"""GraphML (`.graphml`) and GML (`.gml`), read by igraph.
+
+A graph is directed if the file says so; an undirected edge goes both ways. Node `i` is the
+`i`-th in the file. `node_ids` has the `id` of GraphML; of GML the `label` where all are
+distinct and not empty, or else the `id`. What the file says of an edge in numbers are edge
+columns, and `weight` is its weight. The options name what is known of nodes; everything else
+that the file has is not read, and a log names it.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from jgs.data.dataset import Plain
+from jgs.data.labelled import labelled_plain
+from jgs.data.text import line_chunks
+from jgs.data.values import class_labels
+from jgs.errors import InputError, refusing
+from jgs.graph import Graph, NodeIds
+from jgs.graph.formats.convert import igraph_edges
+from jgs.graph.formats.tables import require
+
+_log = logging.getLogger("jgs")
+_DIRECTED = re.compile(rb"<edge\b[^>]*\bdirected\s*=\s*[\"'](true|false)")
+
+
+def recognises(path: Path) -> bool:
+    """Whether it is a file with such a name."""
+    return path.suffix in (".graphml", ".gml") and path.is_file()
+
+
+def read(
+    path: Path,
+    *,
+    label: str | None = None,
+    features: str | None = None,
+    symmetric: bool = False,
+    split: str | None = None,
+    stratify: bool = False,
+    split_seed: int = 0,
+) -> Plain:
+    """The graph of the file.
+
+    Args:
+      label: the attribute of nodes that is their class or number.
+      features: the attributes of nodes that are their features, with commas between.
+      symmetric: whether to add every edge's reverse and keep each edge once.
+      split, stratify, split_seed: as in `jgs.data.labelled.labelled_plain`.
+
+    Raises `InputError`.
+    """
+    found = _open(path)
+    of_nodes = found.vs.attributes()
+    wanted = [] if features is None else [name.strip() for name in features.split(",")]
+    require(f"the nodes of {path}", of_nodes, [*wanted, *([] if label is None else [label])])
+    columns = {n: np.array(found.es[n]) for n in found.es.attributes() if n not in ("id",)}
+    numbers = {n: c for n, c in columns.items() if n != "weight" and c.dtype.kind in "fib"}
+    edges, which = igraph_edges(found, "weight" if "weight" in columns else None)
+    of_edges = {name: column[which] for name, column in numbers.items()}
+    graph = Graph.from_edges(*edges, edge_columns=of_edges, symmetric=symmetric)
+    ids, named = _ids(path, found)
+    left = [f"{n} of nodes" for n in of_nodes if n not in (*wanted, label, *named)]
+    left += [f"{n} of edges" for n in columns if n not in numbers and n != "weight"]
+    if left:
+        _log.warning("%s: not read: %s", path, ", ".join(left))
+    rows = None
+    if wanted:
+        table = [np.array(found.vs[name]) for name in wanted]
+        if any(column.dtype.kind not in "fib" for column in table):
+            raise InputError(
+                f"the features of the nodes in {path} must be numbers", "text", "Leave it out."
+            )
+        rows = np.stack(table, axis=1).astype(np.float32)
+    if label is None:
+        plain = Plain(path.stem, graph, None, None, None, rows)
+        return plain._replace(node_ids=ids)
+    labels = np.array(found.vs[label])
+    plain = labelled_plain(
+        *(path.stem, graph, rows, labels),
+        split=0 if split is None else split,
+        stratify=stratify,
+        split_seed=split_seed,
+    )
+    return plain._replace(node_ids=ids, class_names=class_labels(path.stem, labels)[1])
+
+
+def _open(path: Path) -> Any:
+    try:
+        import igraph  # optional
+    except ImportError:
+        raise InputError(
+            f"igraph must be installed to read {path}", "no such module", "pip install igraph."
+        ) from None
+    kind = "GML" if path.suffix == ".gml" else "GraphML"
+    load = igraph.Graph.Read_GML if path.suffix == ".gml" else igraph.Graph.Read_GraphML
+    errors = (igraph.InternalError, OSError, ValueError, TypeError, SystemError)
+    rule = f"{path} must be a whole file of {kind}"
+    with refusing(errors, rule, "Write it again."), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of what igraph leaves out
+        found = load(str(path))
+    if kind == "GraphML":
+        for text in line_chunks(path):
+            for match in _DIRECTED.finditer(text):
+                if (match.group(1) == b"true") != found.is_directed():
+                    raise InputError(
+                        f"all edges in {path} must be directed, or none",
+                        f"directed={match.group(1).decode()} in a graph that is not so",
+                        "Write both directions of undirected edges in a directed graph.",
+                    )
+    return found
+
+
+def _ids(path: Path, found: Any) -> tuple[NodeIds | None, tuple[str, ...]]:
+    """The names of the nodes, and the attributes that they are."""
+    attributes = found.vs.attributes()
+    if path.suffix == ".gml" and "label" in attributes:
+        labels = [str(each) for each in found.vs["label"]]
+        if len(set(labels)) == len(labels) and all(labels):
+            return NodeIds(np.array(labels, object)), ("label", "id")
+    if "id" not in attributes:
+        return None, ()
+    ids = np.array(found.vs["id"])
+    return NodeIds(ids.astype(np.int64) if ids.dtype.kind == "f" else ids), ("id",)
