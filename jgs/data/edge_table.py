@@ -99,17 +99,24 @@ class EdgeTable(NamedTuple):
         )
 
     def bipartite(
-        self, src_type: str, dst_type: str, relation: str, both_ways: bool
+        self,
+        src_type: str,
+        dst_type: str,
+        relation: str,
+        both_ways: bool,
+        ids: tuple[NodeIds, NodeIds] | None = None,
     ) -> tuple[Graph, NodeIds]:
         """The graph of two types of nodes and of the relation between them, and the names of
-        the nodes, such as `user:17`. `both_ways` is that of `Graph.from_relations`."""
+        the nodes, such as `user:17`. `both_ways` is that of `Graph.from_relations`, and `ids`
+        are the names of both types; None: those of the ends."""
         if src_type == dst_type:
             raise InputError(
                 "src_type and dst_type must be two types of nodes",
                 repr(src_type),
                 "Leave both out where src and dst are nodes of one kind.",
             )
-        ends = {src_type: NodeIds.of_edges(self.src), dst_type: NodeIds.of_edges(self.dst)}
+        known = ids or (NodeIds.of_edges(self.src), NodeIds.of_edges(self.dst))
+        ends = dict(zip((src_type, dst_type), known, strict=True))
         one = (src_type, relation, dst_type)
         graph = Graph.from_relations(
             {name: len(ids) for name, ids in ends.items()},
@@ -119,7 +126,7 @@ class EdgeTable(NamedTuple):
             edge_time=None if self.time is None else {one: self.time},
             both_ways=both_ways,
         )
-        names = [f"{name}:{each}" for name, ids in ends.items() for each in ids.values.tolist()]
+        names = [f"{name}:{each}" for name, own in ends.items() for each in own.values.tolist()]
         return graph, NodeIds(np.array(names, object))
 
 

@@ -20,10 +20,14 @@ from jgs.data.formats import (
     gnn_benchmark,
     heterophilous,
     igraph_files,
+    konect,
+    lightgcn,
     matlab,
     matrix_market,
     metis,
+    movielens,
     networkx_lists,
+    openke,
     relation_table,
     triples,
 )
@@ -39,7 +43,11 @@ LAYOUTS: dict[str, Any] = {
     "matlab": matlab,
     "networkx": networkx_lists,
     "igraph": igraph_files,
+    "openke": openke,
     "triples": triples,
+    "lightgcn": lightgcn,
+    "movielens": movielens,
+    "konect": konect,
 }
 _COLUMNS = ("columns", "src", "dst")  # options with which a user says what columns are
 

@@ -34,7 +34,8 @@ def read_rows(
       path: the file. It is gzipped if its first bytes say so, whatever its name is.
       dtype: the dtype of all numbers; `1.5` or `x` in a table of integers is an error. Of
         several fields, one for each column: the arrays are then `[rows]`.
-      delimiter: separates columns; None is any white space.
+      delimiter: separates columns; None is any white space. It may have several characters,
+        such as `::`.
       comments: the beginning of a comment, or None. Blank lines are skipped.
       columns: the number of columns; None takes that of the first row.
       more: whether a row may have further columns, with anything in them, which are not read.
@@ -47,7 +48,10 @@ def read_rows(
     for text in line_chunks(path, chunk_bytes):
         while skip and text:
             text, skip, line = text.partition(b"\n")[2], skip - 1, line + 1
-        rows = _parse(path, text, line, dtype, delimiter, comments, first)
+        one = delimiter
+        if delimiter is not None and len(delimiter) > 1:  # NumPy takes one character
+            text, one = text.replace(delimiter.encode(), b"\t"), "\t"
+        rows = _parse(path, text, line, dtype, one, comments, first)
         line += text.count(b"\n")
         if rows.shape[0] == 0:
             continue
@@ -69,7 +73,7 @@ def first_line(path: Path) -> bytes:
     return next(line_chunks(path, 1 << 10), b"").partition(b"\n")[0]
 
 
-def first_row(path: Path, comments: bytes = b"#") -> bytes:
+def first_row(path: Path, comments: bytes | tuple[bytes, ...] = b"#") -> bytes:
     """The file's first line that is neither blank nor begins with `comments`, or b"". Raises
     `InputError` as `read_rows` does."""
     for text in line_chunks(path, 1 << 12):
@@ -77,6 +81,15 @@ def first_row(path: Path, comments: bytes = b"#") -> bytes:
             if line.strip() and not line.startswith(comments):
                 return line
     return b""
+
+
+def delimiter_of(path: Path) -> str | None:
+    """What separates the columns of an edge list: commas if the first row of a file `.edges`
+    has one, else white space. Raises `InputError` as `read_rows` does."""
+    comma = path.name.endswith((".edges", ".edges.gz")) and b"," in first_row(
+        path, (b"#", b"%")
+    )
+    return "," if comma else None
 
 
 def last_comment(path: Path) -> bytes:

@@ -33,6 +33,15 @@ GRAPHML = """<graphml xmlns="http://graphml.graphdrawing.org/xmlns">
 GML = """graph [ directed 1 node [ id 5 label "x" value 1 ] node [ id 7 label "x" value 0 ]
 edge [ source 5 target 7 value 3 ] edge [ source 5 target 7 value 4 ] ]"""
 LISTED = "# by networkx\nb 7 {'weight': np.float64(2.5), 'n': 1}\n7 a {'weight': 1, 'n': 2}\n"
+OPENKE = {"entity2id.txt": "3\n/m/a b\t1\nc\t0\nd\t2\n", "relation2id.txt": "2\nr\t0\nq\t1\n"}
+OPENKE |= {"train2id.txt": "2\n0 1 1\n1 2 0\n", "test2id.txt": "1\n2 0 0\n"}
+FACTS = [("c", "/m/a b", 1, 0), ("/m/a b", "d", 0, 0), ("d", "c", 0, 2)]
+KIND = ("edge_type", "split")
+ICEWS = {"train.txt": "0\t1\t2\t24\t-1\n", "test.txt": "2\t0\t0\t48\t-1\n"}
+DATED = {"train.txt": "A\tmeets\tB C\t2014-01-02\nB C\tmeets\tA\t2014-01-01\n"}
+LISTS = {"train.txt": "0 5 6\n1\n2 5\n", "test.txt": "0 7\n"}
+RATED = "1::1193::4.5::978300760\n2::1193::3::978302109\n"
+BIP = "% bip {}\n% 2 3 2\n1 1 {} 20\n2 1 {} 10\n"
 
 
 def both(*listed):
@@ -110,6 +119,49 @@ READ = {
         *({"g.gml": GML}, "g.gml", {}, ("value",)),
         [(5, 7, 3), (5, 7, 4)],
     ),
+    "openke": (OPENKE, "", ONE_WAY, KIND, FACTS),
+    "openke, another order": (
+        *(OPENKE | {"train2id.txt": "2\n0 1 1\n1 0 2\n", "test2id.txt": "1\n2 0 0\n"}, ""),
+        *(ONE_WAY | {"columns": "head,relation,tail"}, KIND, FACTS),
+    ),
+    "quadruples, the fifth column left out": (
+        *(ICEWS, "", ONE_WAY, ("edge_type", "edge_time", "split")),
+        [("0", "2", 1, 24, 0), ("2", "0", 0, 48, 2)],
+    ),
+    "quadruples with dates": (
+        *(DATED, "", {"time_unit": "D"}, ("edge_time",)),
+        both(("A", "B C", 16072), ("B C", "A", 16071)),
+    ),
+    "triples, another order": (
+        *({"train.txt": "a\tb\tr\n"}, "", ONE_WAY | {"columns": "head,tail,relation"}, ()),
+        [("a", "b")],
+    ),
+    "lightgcn": (
+        *(LISTS, "", ONE_WAY, ("split",)),
+        [
+            (f"user:{u}", f"item:{i}", s)
+            for u, i, s in ((0, 5, 0), (0, 6, 0), (2, 5, 0), (0, 7, 2))
+        ],
+    ),
+    "movielens": (
+        *({"ml/ratings.dat": RATED, "ml/users.dat": "1::F\n"}, "ml", ONE_WAY),
+        ("label", "edge_time"),
+        [("user:1", "item:1193", 4.5, 978300760), ("user:2", "item:1193", 3, 978302109)],
+    ),
+    "bipartite konect": (
+        *({"out.x": BIP.format("posweighted", 2, 1)}, "out.x", ONE_WAY),
+        ("edge_weight", "edge_time"),
+        [("left:1", "right:1", 2, 20), ("left:2", "right:1", 1, 10)],
+    ),
+    "bipartite konect of ratings": (
+        *({"out.x": BIP.format("weighted", -1, 4.5)}, "out.x", ONE_WAY, ("label",)),
+        [("left:1", "right:1", -1), ("left:2", "right:1", 4.5)],
+    ),
+    "commas between": ({"x.edges": "3,1\n1,2\n"}, "x.edges", {}, (), both((3, 1), (1, 2))),
+    "commas between, and times": (
+        *({"x.edges": "3,1,1082040961\n"}, "x.edges", {}, ("edge_time",)),
+        [(3, 1, 1082040961)],
+    ),
 }
 
 
@@ -170,6 +222,32 @@ REFUSED = (
         "must be directed, or none",
     ),
     ({"g.gml": GML}, "g.gml", {"label": "kind"}, "must have a column 'kind'"),
+    (OPENKE | {"train2id.txt": "3\n0 1 1\n"}, "", {}, "as its first line says; got 1, and 3"),
+    (
+        OPENKE | {"train2id.txt": "1\n0 1 2\n"},
+        "",
+        {},
+        "0 to 1; got 2 to 2 in column 3*columns=",
+    ),
+    (OPENKE | {"entity2id.txt": "1\na\t1\n"}, "", {}, "ids in*must be 0 to 0; got 1"),
+    (ICEWS | {"test.txt": "2\t0\t0\t48\t7\n"}, "", {}, "fifth column is*-1 and 7*time,_"),
+    (ICEWS | {"test.txt": "2\t0\t0\n"}, "", {}, "line of head, relation, tail, time and _"),
+    ({"train.txt": "0 1 2\n1 2 0\n"}, "", {}, "triples or lightgcn*layout=triples"),
+    (
+        LISTS | {"train.txt": "0 5 6\n1\n0 5\n"},
+        "",
+        {"layout": "lightgcn"},
+        "one line for each user",
+    ),
+    ({"ratings.dat": RATED + "x::1::2::3\n"}, "", {}, "ratings.dat must be a table"),
+    ({"out.x": BIP.format("signed", 1, 1) + "3 1 1 5\n"}, "out.x", {}, "counts; got 3 of 2"),
+    (
+        {"out.x": BIP.format("signed", 1, 1).replace("2 1", "4 1")},
+        "out.x",
+        {},
+        "left nodes*1 to 3",
+    ),
+    ({"x.edges": "3,1,0.5\n"}, "x.edges", {}, "columns=src,dst,weight"),
     ({"t.csv": PRIME}, "t.csv", {"layout": "prime"}, "option layout must be one of*'prime'"),
 )
 
@@ -295,3 +373,11 @@ def test_mat_files_of_deepwalk(tmp_path):
     )
     path.write_bytes(path.read_bytes()[:-40])
     refused("whole MATLAB file", load_plain, path, "data", network="A")
+
+
+def test_users_and_nodes_without_edges_are_there(tmp_path):
+    write(tmp_path, {f"l/{name}": text for name, text in LISTS.items()})
+    schema = load_plain(tmp_path / "l", "data").graph.schema
+    assert schema.node_types == (("user", 3), ("item", 3))
+    path = write(tmp_path, {"out.x": BIP.format("signed", 1, 1)}) / "out.x"
+    assert load_plain(path, "data").graph.schema.node_types == (("left", 3), ("right", 2))

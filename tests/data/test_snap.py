@@ -56,8 +56,8 @@ def test_konect_s_lists_have_weights_and_times_beside_the_edges(folder):
     alone = (folder / "out.mine-own").rename(folder.parent / "out.mine-own")
     plain = load_plain(alone, "data")
     assert (plain.name, rows(plain.graph)) == ("mine-own", [[1], [0, 2], [1], []])
-    alone.write_text("% bip unweighted\n1 1\n2 1\n")
-    refused("must join nodes of one kind* bipartite", load_plain, alone, "data")
+    (folder / "edges.txt").write_text("% bip unweighted\n1 1\n2 1\n")
+    refused("must join nodes of one kind* bipartite", load, folder)
 
 
 def test_features_are_mapped_not_copied(folder, arrays):

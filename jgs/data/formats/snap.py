@@ -2,6 +2,7 @@
 them.
 
 The edge list has one edge a line, source and target separated by white space, and `#` comments.
+In a file that ends in `.edges` commas may be between them, as Network Repository has it.
 It may be gzipped. A list that begins with `%` is one of KONECT's: `%` begins comments, and
 weights and times may follow the two ids. They are not read. In the same folder there are:
   `features.npy` `[N, F]`; float32 and float16 are used without a copy (memory-mapped);
@@ -25,7 +26,7 @@ from jgs.data.cache import parsed
 from jgs.data.dataset import Dataset, assemble
 from jgs.data.edges import save_graph
 from jgs.data.formats.npz import open_npy
-from jgs.data.text import first_line, read_rows
+from jgs.data.text import delimiter_of, first_line, read_rows
 from jgs.errors import InputError
 from jgs.graph import Graph
 
@@ -103,11 +104,14 @@ def read_edges(path: Path) -> Iterator[np.ndarray]:
         raise InputError(
             "an edge list must join nodes of one kind",
             f"{path}, which its first line calls bipartite",
-            "Its columns count their nodes separately: write a typed archive "
-            "(jgs.data.formats.typed).",
+            "Its columns count their nodes separately: name the file itself, for a task of "
+            "edges, or write a typed archive (jgs.data.formats.typed).",
         )
     comments = "%" if konect else "#"
-    return read_rows(path, np.int64, delimiter=None, comments=comments, columns=2, more=konect)
+    between = delimiter_of(path)
+    return read_rows(
+        path, np.int64, delimiter=between, comments=comments, columns=2, more=konect
+    )
 
 
 def find_edges(folder: Path) -> Path:

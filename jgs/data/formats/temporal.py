@@ -1,9 +1,10 @@
 """Text lists of edges with more than two columns, as SNAP and others have them: events,
 weights, signs and trust.
 
-A list has one edge a line, source and target first, with white space between. `#` begins
-comments. The file may be gzipped, and its name ends as those of edge lists do
-(`jgs.data.formats.snap`). What the other columns are is said by, in this order:
+A list has one edge a line, source and target first, with white space between, or commas in a
+file that ends in `.edges`. `#` begins comments. The file may be gzipped, and its name ends as
+those of edge lists do (`jgs.data.formats.snap`). What the other columns are is said by, in this
+order:
 
   1. the option `columns`, with a name for each, `src,dst,weight`;
   2. the last comment before the first edge, if it has a name for each column, such as
@@ -37,7 +38,7 @@ from jgs.data.dataset import Plain
 from jgs.data.edge_table import called, edges_of
 from jgs.data.formats import tables
 from jgs.data.formats.snap import is_edge_list
-from jgs.data.text import first_line, first_row, last_comment, read_rows
+from jgs.data.text import delimiter_of, first_line, first_row, last_comment, read_rows
 from jgs.data.times import Clock
 from jgs.errors import InputError
 from jgs.graph import NodeIds
@@ -54,7 +55,7 @@ def is_list(path: Path, named: bool = False) -> bool:
     first = first_line(path) if is_edge_list(path) else b"%"
     if first.startswith(b"%") or (named and b"\t" in first and not first.startswith(b"#")):
         return False
-    row = first_row(path).split()
+    row = first_row(path).split(_between(path))
     return len(row) > 2 and all(map(_is_number, row))
 
 
@@ -91,7 +92,7 @@ def load_plain(
         raise InputError(
             "one of symmetric and both_ways must be true at most", "both", "Leave one out."
         )
-    row = first_row(path).split()
+    row = first_row(path).split(_between(path))
     names = _names(path, columns, len(row))
     if names is None and len(row) != 3:
         raise _unnamed(path, row)
@@ -138,6 +139,11 @@ def _names(path: Path, columns: str | None, width: int) -> list[str] | None:
 _OF_SNAP = {"fromnodeid": "src", "tonodeid": "dst"}
 
 
+def _between(path: Path) -> bytes | None:
+    delimiter = delimiter_of(path)
+    return None if delimiter is None else delimiter.encode()
+
+
 def _ends(names: list[str]) -> list[str]:
     back = {name: role for role, name in called(Path(), names, {}).items()}
     return [back.get(name, name) for name in names]
@@ -146,7 +152,7 @@ def _ends(names: list[str]) -> list[str]:
 def _read(path: Path, names: list[str], row: list[bytes]) -> dict[str, np.ndarray]:
     """The columns of a list, `[n]` each, by name: int64 where all of its numbers are whole, and
     else float64; the ends are always int64."""
-    digits = [field.lstrip(b"+-").isdigit() for field in row]
+    digits = [field.strip().lstrip(b"+-").isdigit() for field in row]
     whole = dict(zip(names, digits, strict=True))
     ends = dict(zip(names, _ends(names), strict=True))
     whole |= {name: True for name, end in ends.items() if end in ("src", "dst")}
@@ -159,7 +165,7 @@ def _read(path: Path, names: list[str], row: list[bytes]) -> dict[str, np.ndarra
 
 def _columns(path: Path, whole: dict[str, bool]) -> dict[str, np.ndarray]:
     dtype = np.dtype([(name, np.int64 if one else np.float64) for name, one in whole.items()])
-    rows = np.concatenate([*read_rows(path, dtype, delimiter=None, comments="#")])
+    rows = np.concatenate([*read_rows(path, dtype, delimiter=delimiter_of(path), comments="#")])
     return {name: np.ascontiguousarray(rows[name]) for name in whole}
 
 

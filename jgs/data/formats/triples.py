@@ -1,9 +1,12 @@
-"""Triples `head relation tail` of a knowledge graph, such as FB15k-237, umls and kinships.
+"""Triples `head relation tail` of a knowledge graph, such as FB15k-237, umls and kinships; and
+quadruples `head relation tail time`, such as ICEWS, GDELT, WIKI and YAGO.
 
 A folder has `train.txt` and, if there are some, `valid.txt` (or `val.txt`) and `test.txt`, each
 of which may be gzipped, with `.gz` behind its name. A line is a triple: three names, with tabs
 between them if the file's first line has a tab, and else with white space. Blank lines are
-skipped.
+skipped. Of four columns the last is the time, a whole number or a date. A fifth column that is
+the same in all lines is left out, as all who use these files do; another one is refused. The
+option `columns` says otherwise what the columns are.
 
 The graph has one node type, `entity`, whose nodes are all names of heads and tails in
 alphabetical order; `node_ids` has them. Names of relations become relations, likewise in
@@ -11,40 +14,71 @@ alphabetical order. With `both_ways` each has a reverse, `rev_<name>`. The edge 
 (int8: 0 train, 1 val, 2 test) says which file an edge is of, as in tables of edges. There are
 no features and no labels: such data are for tasks of links.
 
-Files are read a piece at a time: what is held in memory are the names and 12 bytes an edge, and
-then the graph.
+Files are read a piece at a time: what is held in memory are the names, 12 bytes an edge, the
+texts of times, and then the graph.
 """
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import numpy as np
 
 from jgs.data.dataset import Plain
 from jgs.data.edge_values import SPLIT_NUMBERS
-from jgs.data.text import line_chunks
+from jgs.data.text import first_row, line_chunks
+from jgs.data.times import Clock
 from jgs.errors import InputError
 from jgs.graph import Graph, NodeIds
 from jgs.graph.checks import MAX_ID
 
-_FILES = {"train": ("train",), "val": ("valid", "val"), "test": ("test",)}
-_TYPE = "entity"
+FILES = {"train": ("train",), "val": ("valid", "val"), "test": ("test",)}
+_TYPE, _ROLES = "entity", ("head", "relation", "tail")
+_INTEGER = re.compile(r"[+-]?[0-9]{1,18}")
 
 
 def recognises(folder: Path) -> bool:
-    """Whether `folder` has a file of triples to train on."""
-    return bool(_found(folder, "train"))
+    """Whether `folder` has a file of triples to train on, whose first lines have equally many
+    columns if they are whole numbers with blanks between."""
+    rows = first_rows(folder)
+    widths = {len(row) for row in rows}
+    numbers = all(word.isdigit() for row in rows for word in row)
+    lists = numbers and (len(widths) > 1 or not widths <= {3, 4, 5})  # of LightGCN
+    return bool(found_in(folder, "train")) and not lists
 
 
-def read(folder: Path, *, both_ways: bool = True) -> Plain:
-    """The graph of the triples in `folder`. `both_ways` adds each relation's reverse. Raises
-    `InputError`."""
+def read(
+    folder: Path,
+    *,
+    columns: str | None = None,
+    both_ways: bool = True,
+    time_unit: str | None = None,
+    time_scale: int = 1,
+) -> Plain:
+    """The graph of the triples in `folder`.
+
+    Args:
+      columns: the names of all columns, of which three are `head`, `relation` and `tail`, and
+        one may be `time`; others are not read. None: as above.
+      both_ways: whether to add each relation's reverse.
+      time_unit, time_scale: see `jgs.data.times.Clock`.
+
+    Raises `InputError`.
+    """
+    clock = Clock(time_unit, time_scale).check()
+    names = None if columns is None else [name.strip() for name in columns.split(",")]
+    if names is not None and any(names.count(role) != 1 for role in _ROLES):
+        raise InputError(
+            f"the columns of {folder} must be {', '.join(_ROLES)}, each once, and others",
+            columns,
+            "E.g. columns=head,tail,relation.",
+        )
     entities: dict[str, int] = {}
     relations: dict[str, int] = {}
-    triples, splits = [], []
-    for split, called in _FILES.items():
-        files = [path for name in called for path in _found(folder, name)]
+    triples, splits, times = [], [], []
+    for split, called in FILES.items():
+        files = [path for name in called for path in found_in(folder, name)]
         if len(files) > 1:
             raise InputError(
                 f"{folder} must hold one file of the {split} split",
@@ -52,34 +86,92 @@ def read(folder: Path, *, both_ways: bool = True) -> Plain:
                 "Remove those too many.",
             )
         for path in files:
-            own = _read(path, entities, relations)
+            rest: list[tuple[bytes, ...]] = []
+            names = names or _usual(path)
+            own = _read(path, entities, relations, names, rest)
             triples.append(own)
+            times += rest
             splits.append(np.full(len(own), SPLIT_NUMBERS[split], np.int8))
+    assert names is not None
+    time, unit = _times(folder, names, times, clock, columns is None)
     if len(entities) > MAX_ID:
         raise InputError(
             f"{folder} must name at most {MAX_ID} entities", len(entities), "Read a part of it."
         )
     heads, kinds, tails = np.concatenate(triples).T
-    names, rank = _ranked(entities)
+    known, rank = _ranked(entities)
     words, order = _ranked(relations)
     heads, kinds, tails = rank[heads], order[kinds], rank[tails]
     by_kind = np.argsort(kinds, kind="stable")
     ends = np.searchsorted(kinds[by_kind], np.arange(len(words) + 1))
     split_column = np.concatenate(splits)
-    edges, columns = {}, {}
+    edges, of_edges, edge_time = {}, {}, {}
     for number, word in enumerate(words):
         at = by_kind[ends[number] : ends[number + 1]]
         one = (_TYPE, word, _TYPE)
         edges[one] = heads[at], tails[at]
-        columns[one] = {"split": split_column[at]}
+        of_edges[one] = {"split": split_column[at]}
+        if time is not None:
+            edge_time[one] = time[at]
     graph = Graph.from_relations(
-        {_TYPE: len(names)}, edges, edge_columns=columns, both_ways=both_ways
+        {_TYPE: len(known)},
+        edges,
+        edge_columns=of_edges,
+        edge_time=edge_time or None,
+        both_ways=both_ways,
     )
-    ids = NodeIds.of_known(np.array(names, object))
-    return Plain(folder.resolve().name, graph, None, None, None, node_ids=ids)
+    ids = NodeIds.of_known(np.array(known, object))
+    plain = Plain(folder.resolve().name, graph, None, None, None, node_ids=ids)
+    return plain._replace(time_unit=unit)
 
 
-def _found(folder: Path, name: str) -> list[Path]:
+def first_rows(folder: Path) -> list[list[bytes]]:
+    """The first lines of the file to train on, of about 64 KiB, as words; none where there is
+    no such file or a line of it has a tab."""
+    for path in found_in(folder, "train")[:1]:
+        text = next(line_chunks(path, 1 << 16), b"")
+        return (
+            []
+            if b"\t" in text
+            else [row for line in text.splitlines() if (row := line.split())]
+        )
+    return []
+
+
+def _usual(path: Path) -> list[str]:
+    """What the columns of a file are where nobody says it."""
+    row = first_row(path, b"\n")
+    width = len(row.split(b"\t") if b"\t" in row else row.split())
+    return [*_ROLES, *("time", "_")[: max(0, width - 3)]] if width <= 5 else [*_ROLES]
+
+
+def _times(
+    folder: Path,
+    names: list[str],
+    rest: list[tuple[bytes, ...]],
+    clock: Clock,
+    usual: bool,
+) -> tuple[np.ndarray | None, str | None]:
+    """int64 `[E]`: the column `time`, or None; and its unit, or None. `rest` has the columns
+    that are no part of a triple."""
+    others = [name for name in names if name not in _ROLES]
+    if usual and others == ["time", "_"] and len({each[1] for each in rest}) > 1:
+        shown = sorted({each[1] for each in rest})[:2]
+        raise InputError(
+            f"{folder} must say what its fifth column is",
+            " and ".join(each.decode(errors="replace") for each in shown),
+            "Give --data-options columns=head,relation,tail,time,_ to leave it out.",
+        )
+    if "time" not in others:
+        return None, None
+    at = others.index("time")
+    texts = np.array([each[at].decode(errors="replace") for each in rest], object)
+    if all(_INTEGER.fullmatch(text) for text in texts.tolist()):
+        texts = np.array([int(text) for text in texts.tolist()], np.int64)
+    return clock.whole(str(folder), texts), clock.unit_of(texts)
+
+
+def found_in(folder: Path, name: str) -> list[Path]:
     return [at for end in (".txt", ".txt.gz") if (at := folder / f"{name}{end}").is_file()]
 
 
@@ -91,9 +183,18 @@ def _ranked(numbers: dict[str, int]) -> tuple[list[str], np.ndarray]:
     return names, rank
 
 
-def _read(path: Path, entities: dict[str, int], relations: dict[str, int]) -> np.ndarray:
+def _read(
+    path: Path,
+    entities: dict[str, int],
+    relations: dict[str, int],
+    columns: list[str],
+    rest: list[tuple[bytes, ...]],
+) -> np.ndarray:
     """The triples in a file, int32 `[E, 3]`, with names as numbers in the order in which they
-    come; new names are added to `entities` and `relations`."""
+    come; new names are added to `entities` and `relations`, and to `rest` what is in the other
+    columns of each line."""
+    roles = [columns.index(role) for role in _ROLES]
+    others = [i for i in range(len(columns)) if i not in roles]
     parts, line, tab = [], 0, None
     for text in line_chunks(path):
         found: list[int] = []
@@ -105,15 +206,17 @@ def _read(path: Path, entities: dict[str, int], relations: dict[str, int]) -> np
                 tab = b"\t" in raw
             words = raw.split(b"\t") if tab else raw.split()
             names = [word.strip() for word in words]
-            if len(names) != 3 or not all(names):
+            if len(names) != len(columns) or not all(names):
                 shown = raw.decode(errors="replace")
                 raise InputError(
-                    f"every line of {path} must be a triple: head, relation and tail, with "
+                    f"every line of {path} must be a {_shown(columns)}, with "
                     f"{'tabs' if tab else 'white space'} between",
                     f"{' '.join(shown.split())[:60]!r} in line {line}",
                     "Correct the line.",
                 )
-            head, relation, tail = (_text(path, line, name) for name in names)
+            head, relation, tail = (_text(path, line, names[i]) for i in roles)
+            if others:
+                rest.append(tuple(names[i] for i in others))
             found.append(entities.setdefault(head, len(entities)))
             found.append(relations.setdefault(relation, len(relations)))
             found.append(entities.setdefault(tail, len(entities)))
@@ -122,6 +225,11 @@ def _read(path: Path, entities: dict[str, int], relations: dict[str, int]) -> np
     if not len(triples):
         raise InputError(f"{path} must have triples", "no line", "Remove or correct the file.")
     return triples
+
+
+def _shown(columns: list[str]) -> str:
+    listed = f"{', '.join(columns[:-1])} and {columns[-1]}"
+    return f"triple: {listed}" if len(columns) == 3 else f"line of {listed}"
 
 
 def _text(path: Path, line: int, name: bytes) -> str:

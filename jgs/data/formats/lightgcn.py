@@ -1,0 +1,77 @@
+"""Folders of LightGCN and NGCF: Gowalla, Yelp2018, Amazon-Book.
+
+`train.txt` and perhaps `valid.txt` and `test.txt` have a line for each user: the user and then
+all items, whole numbers with blanks between. A user may have no item. Users and items count
+separately: they are the node types `user` and `item`, and `node_ids` has the names `user:17`
+and `item:17`. The edge column `split` (int8: 0 train, 1 val, 2 test) says which file an edge is
+of.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from jgs.data.dataset import Plain
+from jgs.data.edge_table import edges_of
+from jgs.data.edge_values import SPLIT_NUMBERS
+from jgs.data.formats.triples import FILES, first_rows, found_in
+from jgs.data.text import line_chunks
+from jgs.data.times import Clock
+from jgs.errors import InputError
+from jgs.graph import NodeIds
+
+
+def recognises(path: Path) -> bool:
+    """Whether it is a folder whose `train.txt` may have a line for each user."""
+    rows = first_rows(path)
+    whole = bool(rows) and all(word.isdigit() for row in rows for word in row)
+    return whole and len({row[0] for row in rows}) == len(rows)
+
+
+def read(path: Path, *, both_ways: bool = True) -> Plain:
+    """The graph of the folder. `both_ways` adds the reverse relation. Raises `InputError`."""
+    users, pairs, splits = [], [], []
+    for split, names in FILES.items():
+        for file in (file for name in names for file in found_in(path, name)):
+            own, edges = _read(file)
+            users.append(own)
+            pairs.append(edges)
+            splits.append(np.full(edges.shape[1], SPLIT_NUMBERS[split], np.int8))
+    src, dst = np.concatenate(pairs, axis=1)
+    table = edges_of(
+        str(path), {"src": src, "dst": dst}, None, Clock(), splits=np.concatenate(splits)
+    )
+    every = NodeIds.of_edges(np.concatenate(users)), NodeIds.of_edges(dst)
+    graph, ids = table.bipartite("user", "item", "to", both_ways, every)
+    return Plain(path.resolve().name, graph, None, None, None, node_ids=ids)
+
+
+def _read(path: Path) -> tuple[np.ndarray, np.ndarray]:
+    """The users in a file, and its edges `[2, E]`."""
+    users, counts, items, line = [], [], [np.empty(0, np.int64)], 0
+    for text in line_chunks(path):
+        for raw in text.splitlines():
+            line += 1
+            if not raw.strip():
+                continue
+            try:
+                user, *others = map(int, raw.split())
+                items.append(np.array(others, np.int64))
+            except (ValueError, OverflowError):
+                raise InputError(
+                    f"every line of {path} must be a user and items, whole numbers",
+                    f"{' '.join(raw.decode(errors='replace').split())[:60]!r} in line {line}",
+                    "Correct it.",
+                ) from None
+            users.append(user)
+            counts.append(len(others))
+    names = np.array(users, np.int64)
+    if len(np.unique(names)) < len(names):
+        raise InputError(
+            f"{path} must have one line for each user",
+            f"{len(names)} lines for {len(np.unique(names))} users",
+            "Join the lines, or say layout=triples if each is a head, a relation and a tail.",
+        )
+    return names, np.stack([np.repeat(names, counts), np.concatenate(items)])
