@@ -9,7 +9,7 @@ import numpy as np
 
 from jgs.dist.communicators.comm import OWN, SAME, Communicator, all_gather_rows
 from jgs.graph import Graph, SparseFeatures, as_device
-from jgs.graph.rows import neighbor_counts
+from jgs.graph.rows import neighbor_counts, row_of_edges
 
 
 def rows_of_all(
@@ -83,6 +83,26 @@ def all_out_degrees(
         own = np.asarray(graph.indices)[indptr[0] : indptr[-1]]
         mine.append(neighbor_counts(own, graph.num_nodes).astype(np.int64))
     return np.asarray(comm.program(comm.all_reduce, (OWN,), SAME)(comm.own(mine)))
+
+
+def all_edges(
+    comm: Communicator, graphs: Sequence[Graph], offsets: np.ndarray, most: int
+) -> np.ndarray | None:
+    """int32 `[2, E]`, on every rank: the source and the target of every edge; None where there
+    are more than `most`. The arguments are those of `all_degrees`, and all ranks call it."""
+    mine = []
+    for r, (graph, indptr) in enumerate(_own_rows(comm, graphs, offsets), comm.rank):
+        bounds = indptr[[0, -1]].tolist()
+        mine.append((graph, slice(*bounds), indptr - bounds[0], offsets[r]))
+    counts = [np.array([indptr[-1]], np.int64) for _, _, indptr, _ in mine]
+    sizes = all_gather_rows(comm, counts)[:, 0]
+    if sizes.sum() > most:
+        return None
+    ends = (
+        [np.asarray(graph.indices)[own] for graph, own, _, _ in mine],
+        [row_of_edges(indptr) + np.int32(first) for _, _, indptr, first in mine],
+    )
+    return np.stack([rows_on_all(comm, each, sizes) for each in ends])
 
 
 def _own_rows(

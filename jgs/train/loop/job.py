@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from functools import cached_property, partial
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache, cached_property, partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import jax
@@ -14,8 +15,8 @@ from flax import nnx
 from jgs.data.label_values import are_numbers
 from jgs.data.stored import columns_of
 from jgs.dist.communicators.broadcast import everywhere
-from jgs.dist.communicators.collect import all_degrees, rows_on_all
-from jgs.dist.communicators.comm import OWN, SAME
+from jgs.dist.communicators.collect import all_degrees, all_edges, rows_on_all
+from jgs.dist.communicators.comm import OWN, SAME, Alone
 from jgs.errors import InputError
 from jgs.graph import MiniBatch
 from jgs.models import Placed
@@ -24,6 +25,8 @@ from jgs.sampling.base import Adaptive
 from jgs.sampling.edges.random import threefry
 from jgs.sampling.loading.stages import samplers_of
 from jgs.train.config import Config
+from jgs.train.evaluation import baselines
+from jgs.train.evaluation.baselines import Figures
 from jgs.train.evaluation.exact import exact_inference
 from jgs.train.evaluation.rows import scratch_folder
 from jgs.train.loop.data import Data
@@ -248,6 +251,62 @@ class Job:
         own = [np.asarray(labels[asked]) for asked in nodes]
         outputs = self._infer(params, nodes, features=given)
         return self.objective.measure(self.comm, outputs, own)
+
+    def baselines(self) -> Figures:
+        """What is reached without a model, by the run's metric, see `figures`: of classes the
+        majority, and labels spread by neighbours; of numbers their mean. All ranks call it
+        alike."""
+        data, comm = self.data, self.comm
+        train = rows_on_all(comm, data.train_nodes())
+        nodes = {split: rows_on_all(comm, data.split(split)) for split in ("val", "test")}
+        labels, num_classes = np.asarray(data.host_labels), data.num_classes
+        others = {}
+        if not self.objective.numbers:
+            ends = all_edges(comm, data.graphs, data.offsets, baselines.MOST_EDGES)
+
+            asked = np.concatenate(list(nodes.values()))
+
+            @cache
+            def share() -> np.ndarray | None:
+                if ends is None:
+                    return None
+                edges = baselines.adjacency(ends[0], ends[1], int(data.offsets[-1]))
+                known = (train, labels[train], num_classes)
+                return baselines.spread_labels(edges, *known, asked)
+
+            def spread(split: str) -> np.ndarray | None:
+                if (found := share()) is None:
+                    return None
+                own = np.split(found, [nodes["val"].size])[split == "test"]
+                return baselines.as_outputs(own, labels.ndim == 2)
+
+            others = {"label_propagation": spread}
+        wanted = {split: labels[own] for split, own in nodes.items()}
+        return self._of_labels(labels[train], wanted, num_classes, others)
+
+    def _of_labels(
+        self,
+        train: np.ndarray,
+        wanted: dict[str, np.ndarray],
+        num_classes: int,
+        others: Mapping[str, Callable[[str], np.ndarray | None]] = MappingProxyType({}),
+    ) -> Figures:
+        """The figures of the same outputs for every row, and of those that `others` give for a
+        split. `train` are the training labels, and `wanted` those of each split."""
+        numbers = self.objective.numbers
+        same = "mean" if numbers else "majority_class"
+
+        def measure(name: str, split: str) -> float | None:
+            own = wanted[split]
+            if name in others:
+                outputs = others[name](split)
+            else:
+                outputs = baselines.same_outputs(train, num_classes, numbers, len(own))
+            if outputs is None:
+                return None
+            return self.objective.measure(Alone(), [outputs], [own])
+
+        return baselines.figures(self.comm, [same, *others], measure)
 
     def close(self) -> None:
         """Stops the loader's background work."""

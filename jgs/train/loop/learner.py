@@ -208,6 +208,7 @@ class ModelLearner:
     def result(self, run_dir: Path | None) -> dict[str, Any]:
         test = self._metric(self.best_params, self.best_learned, "test")
         own = {"test_accuracy": test, **self.best, "metric": self.metric}
+        own["baselines"] = self.job.baselines()
         # With an average, its own bits too.
         params = [self.state.params]
         if self.job.config.average != "none":

@@ -66,6 +66,8 @@ def run(
       test_accuracy: the metric on the test, with the parameters of the best epoch.
       val_accuracy: the metric on the validation split in that epoch.
       metric: the name of both numbers' metric, e.g. "accuracy"; see `--metric`.
+      baselines: by name what is reached without a model, `val_accuracy` and `test_accuracy` of
+      the same metric and rows; None for a baseline that would take too long.
       best_epoch: the epoch of the best validation.
       epochs: the number of epochs made.
       seconds: the time of the run, with the earlier sessions of a resumed run.

@@ -14,6 +14,7 @@ from jgs.graph import MiniBatch
 from jgs.models import LinkScores
 from jgs.options import Option
 from jgs.train.config import Config
+from jgs.train.evaluation.baselines import Figures
 from jgs.train.evaluation.metrics import ERRORS, METRICS
 from jgs.train.loop.losses import real_pairs
 from jgs.train.loop.objective import Compared
@@ -101,3 +102,8 @@ class EdgeJob(PairJob):
         src, dst = (np.searchsorted(nodes, edges[end]) for end in ("src", "dst"))
         outputs = self.decode(params, rows, src, dst, edges.get("relation"))
         return self.objective.measure(Alone(), [outputs], [edges["label"]])
+
+    def baselines(self) -> Figures:
+        """The majority class of the training edges, or their mean, see `figures`."""
+        wanted = {split: getattr(self.targets, split)["label"] for split in ("val", "test")}
+        return self._of_labels(self.targets.train["label"], wanted, self.num_classes)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,10 @@ from jgs.sampling import Links as LinkSeeds
 from jgs.sampling.edges.random import threefry
 from jgs.sampling.event_negatives import event_negatives
 from jgs.sampling.loading.stages import samplers_of
+from jgs.sampling.pairs import only_facts
 from jgs.train.config import Config
+from jgs.train.evaluation import baselines
+from jgs.train.evaluation.baselines import EventCounts, Figures, figures
 from jgs.train.evaluation.by_time import ByTime, batch_size, numbered
 from jgs.train.evaluation.pairs import EVENT_METRICS
 from jgs.train.loop.learned import LearnedRows
@@ -162,6 +166,38 @@ class EventJob(PairJob):
         `given` is as for `metric`."""
         positive, negative = self._judges[split](params, given)
         return positive, negative
+
+    def baselines(self) -> Figures:
+        """What counting the events before each moment reaches, see `EventCounts` and `figures`:
+        the data's own events of the link's relation. All ranks call it alike."""
+        graph, measured = self.targets.messages[0], self._kind.measure
+        assert measured is not None
+
+        @cache
+        def counts(relation: int | None) -> EventCounts:
+            facts = only_facts(graph, relation)
+            src, dst = facts.edge_index()
+            some = src != dst
+            time = np.asarray(facts.edge_time)
+            return EventCounts(src[some], dst[some], time[some], self.num_nodes)
+
+        def measure(name: str, split: str) -> float | None:
+            links, others = getattr(self.targets, split), self.negatives[split]
+            if graph.num_edges > baselines.MOST_EDGES or others.size > baselines.MOST_STEPS:
+                return None
+            every = np.concatenate([links["dst"][:, None], np.maximum(others, 0)], axis=1)
+            src, time = (np.repeat(links[end], every.shape[1]) for end in ("src", "time"))
+            of = links.get("relation")
+            number = None if of is None else np.repeat(of, every.shape[1])
+            found = np.zeros(every.size)
+            for relation in [None] if of is None else np.unique(of).tolist():
+                some = slice(None) if number is None else number == relation
+                given = src[some], every.reshape(-1)[some], time[some]
+                found[some] = counts(relation).scores(name, *given)
+            scores = found.reshape(every.shape)
+            return measured(scores[:, 0], scores[:, 1:], others >= 0, self.task.metric_k)
+
+        return figures(self.comm, ("latest_partner", "popularity"), measure)
 
     def close(self) -> None:
         super().close()

@@ -3,12 +3,15 @@ SEAL."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache, partial
 from typing import Annotated, Any, ClassVar
 
 import jax
 import numpy as np
 
+from jgs.dist.communicators.collect import all_edges
 from jgs.dist.communicators.comm import Communicator
 from jgs.errors import InputError, check_choice
 from jgs.graph import Graph, MiniBatch
@@ -26,7 +29,8 @@ from jgs.sampling.edges.random import as_key_data, threefry
 from jgs.sampling.event_negatives import KINDS
 from jgs.sampling.pairs import has_edge, only_facts
 from jgs.train.config import Config
-from jgs.train.evaluation import ranking
+from jgs.train.evaluation import baselines, ranking
+from jgs.train.evaluation.baselines import LINK_BASELINES, Figures, LinkCounts, figures
 from jgs.train.evaluation.pairs import LINK_METRICS, Judged, joined_parts, judged
 from jgs.train.loop.objective import own_link_loss
 from jgs.train.tasks.events import EventJob, check_events
@@ -244,9 +248,26 @@ class LinkJob(PairJob):
     def _of_lists(self, params: Any, split: str, features: Any) -> float:
         """Recall@k or NDCG@k: of the best `k` of all nodes that a link's target may be, without
         those that are linked to its source in an earlier split."""
-        made, known = self.judged[split], self._known(split)
         every = np.arange(self.num_nodes, dtype=np.int32)
         rows = self.rows_of(params, split, every, features)
+        decoder, relation = self.decode.decoder(params), self._listed(split)
+
+        def best(queries: Any, candidates: Any, k: int, known: Graph) -> np.ndarray:
+            of = (decoder, rows, queries, candidates, k)
+            return top_k(*of, relation=relation, known=known)[0]
+
+        return self._of_best(split, best)
+
+    def _listed(self, split: str) -> int | None:
+        """The relation whose lists are judged, or None for a graph without."""
+        relation = self.judged[split].relation
+        return None if relation is None else int(relation[0])
+
+    def _of_best(self, split: str, best: Callable[..., Any]) -> Any:
+        """The metric of the lists that `best(queries, candidates, k, known)` returns, int32
+        `[n, k]`; None where that is None."""
+        made, known = self.judged[split], self._known(split)
+        every = np.arange(self.num_nodes, dtype=np.int32)
         src, dst = made.src, made.dst
         if self.targets.undirected:
             src, dst = np.concatenate([src, dst]), np.concatenate([dst, src])
@@ -254,20 +275,15 @@ class LinkJob(PairJob):
         pairs = np.unique(np.stack([src[new], dst[new]], axis=1), axis=0)
         queries, begins = np.unique(pairs[:, 0], return_index=True)
         relevant = np.split(pairs[:, 1], begins[1:])
-        relation = None if made.relation is None else int(made.relation[0])
-        candidates = every
-        if relation is not None:
-            candidates = self.ends(relation).dst
-        decoder, k = self.decode.decoder(params), self.task.metric_k
-        of = (decoder, rows, queries, candidates, k)
-        best, _ = top_k(*of, relation=relation, known=known)
+        relation = self._listed(split)
+        candidates = every if relation is None else self.ends(relation).dst
+        lists = best(queries, candidates, self.task.metric_k, known)
         score = ranking.recall if self.config.metric == "recall" else ranking.ndcg
-        return score(best, relevant)
+        return None if lists is None else score(lists, relevant)
 
     def _known(self, split: str) -> Graph:
         """The links of earlier splits: the data's own edges, of the judged relation."""
-        val, relation = self.targets.val, self.judged[split].relation
-        number = None if relation is None else int(relation[0])
+        val, number = self.targets.val, self._listed(split)
         messages = only_facts(self.targets.messages[0], number)
         if split == "val" or self.task.val_messages:
             return messages if split == "val" else only_facts(self.targets.at_test[0], number)
@@ -277,3 +293,64 @@ class LinkJob(PairJob):
         src = np.concatenate([src, *(a for a, _ in both)])
         dst = np.concatenate([dst, *(b for _, b in both)])
         return Graph.from_edges(src, dst, messages.num_nodes)
+
+    # -- baselines
+
+    def baselines(self) -> Figures:
+        """What counting reaches, see `LinkCounts` and `figures`. A pair is scored by those
+        messages of its split that are edges of the pair's relation."""
+        counts = {
+            split: {number: self._counts(split, number) for number in _each(made.relation)}
+            for split, made in self.judged.items()
+        }
+
+        def scored(name: str, split: str, src: Any, dst: Any, relation: Any) -> Any:
+            shape, src, dst = src.shape, src.reshape(-1), dst.reshape(-1)
+            scores = np.zeros(src.size)
+            for number, made in counts[split].items():
+                some = slice(None) if number is None else relation.reshape(-1) == number
+                own = None if made is None else made().scores(name, src[some], dst[some])
+                if own is None:
+                    return None
+                scores[some] = own
+            return scores.reshape(shape)
+
+        def measure(name: str, split: str) -> float | None:
+            made = self.judged[split]
+            if (measured := self._kind.measure) is None:
+                count = counts[split][self._listed(split)]
+                best = None if count is None else partial(count().best, name)
+                return None if best is None else self._of_best(split, best)
+            own = scored(name, split, made.src, made.dst, made.relation)
+            of = (made.other_src, made.other_dst, made.other_relation)
+            others = None if own is None else scored(name, split, *of)
+            if others is None:
+                return None
+            return measured(own, others, made.mask, self.task.metric_k)
+
+        names = list(LINK_BASELINES)
+        if any(map(self._of_two_types, counts["test"])):
+            names.append("paths_of_three")
+        return figures(self.comm, names, measure)
+
+    def _counts(self, split: str, relation: int | None) -> Callable[[], LinkCounts] | None:
+        """Makes the `LinkCounts` of a split and relation, when it is first called; None where
+        there are too many edges. All ranks call it."""
+        graphs = self.targets.messages if split == "val" else self.targets.at_test
+        facts = [only_facts(graph, relation) for graph in graphs]
+        ends = all_edges(self.comm, facts, self.data.offsets, baselines.MOST_EDGES)
+        if ends is None:
+            return None
+        return cache(partial(LinkCounts, ends[0], ends[1], self.num_nodes))
+
+    def _of_two_types(self, relation: int | None) -> bool:
+        schema = self.targets.messages[0].schema
+        if relation is None or schema is None:
+            return False
+        source, _, target = schema.relations[relation]
+        return source != target
+
+
+def _each(relation: np.ndarray | None) -> list[int | None]:
+    """The relations of a split, or None for a graph without."""
+    return [None] if relation is None else np.unique(relation).tolist()

@@ -15,6 +15,7 @@ from jgs.graph import MiniBatch
 from jgs.sampling.edges.random import threefry
 from jgs.sampling.loading.stages import samplers_of
 from jgs.train.config import Config
+from jgs.train.evaluation.baselines import Figures
 from jgs.train.evaluation.by_time import ByTime, numbered
 from jgs.train.loop.job import Job
 from jgs.train.loop.learned import LearnedRows
@@ -100,6 +101,12 @@ class MomentJob(Job):
         """The metric of a split, see the class."""
         (outputs,), labels = self._judges[split](params, given), self.rows[split]["label"]
         return self.objective.measure(Alone(), [outputs], [labels])
+
+    def baselines(self) -> Figures:
+        """The majority class of the training rows, or their mean, see `figures`."""
+        train, *others = (self.rows[split]["label"] for split in SPLITS)
+        wanted = dict(zip(SPLITS[1:], others, strict=True))
+        return self._of_labels(train, wanted, self.data.num_classes)
 
     def close(self) -> None:
         super().close()

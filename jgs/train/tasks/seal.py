@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,6 +23,8 @@ from jgs.models import DGCNN
 from jgs.sampling import Loader
 from jgs.sampling.edges.random import threefry
 from jgs.train.config import Config
+from jgs.train.evaluation import baselines
+from jgs.train.evaluation.baselines import LINK_BASELINES, Figures, LinkCounts, figures
 from jgs.train.evaluation.metrics import auc
 from jgs.train.loop.fingerprint import digest_of, fingerprint_features, fingerprint_plain
 from jgs.train.loop.job import Job
@@ -141,6 +144,27 @@ class SealJob(Job):
         """The AUC of the pairs of a split; every call draws the same subgraphs."""
         pairs = getattr(self.data.held, split)
         return auc(self._scores(params, pairs, self._judged_by), is_link(pairs))
+
+    def baselines(self) -> Figures:
+        """What counting reaches, see `LinkCounts` and `figures`: by the training links, and for
+        the test by those of validation too, as the model sees them. All ranks call it alike."""
+        held = self.data.held
+        train, val = held.train[is_link(held.train)], held.val[is_link(held.val)]
+        seen = {"val": train, "test": np.concatenate([train, val])}
+
+        @cache
+        def counts(split: str) -> LinkCounts:
+            src, dst = seen[split].T
+            return LinkCounts(src, dst, held.graph.num_nodes)
+
+        def measure(name: str, split: str) -> float | None:
+            pairs = getattr(held, split)
+            if len(seen[split]) > baselines.MOST_EDGES:
+                return None
+            scores = counts(split).scores(name, *pairs.T)
+            return None if scores is None else auc(scores, is_link(pairs))
+
+        return figures(self.comm, LINK_BASELINES, measure)
 
     def _rows_to_pool(self, key: jax.Array) -> int:
         sizes: list[np.ndarray] = []
