@@ -300,3 +300,19 @@ def test_seal(saved):
         scores = by_sets(name, near[split], *getattr(held, split).T)
         wanted = auc(*np.split(scores.round(6), 2))
         assert found[name][f"{split}_accuracy"] == pytest.approx(wanted, abs=1e-6)
+
+
+# -- defaults ----------------------------------------------------------------------------------
+
+
+def test_a_run_keeps_the_decoder_that_it_began_with():
+    assert Config(task="links").decoder == "mlp"
+    assert Config.from_json(Config(task="links", decoder="dot").to_json()).decoder == "dot"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["usair", "ns"])
+def test_the_defaults_do_not_lose_to_counting(data_folder, tmp_path, name):
+    found = trainer("--task links --no-progress")(data_folder / f"{name}.npz", tmp_path / "run")
+    best = max(each["test_accuracy"] for each in found["baselines"].values())
+    assert found["test_accuracy"] >= best - 0.005

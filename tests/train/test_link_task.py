@@ -23,7 +23,9 @@ def data(saved):
 @pytest.fixture(scope="module")
 def whole(data, tmp_path_factory):
     run_dir = tmp_path_factory.mktemp("links") / "whole"
-    train(data, run_dir, "--task links --split random --checkpoint-every 3 --keep 9")
+    train(
+        data, run_dir, "--task links --decoder dot --split random --checkpoint-every 3 --keep 9"
+    )
     return run_dir
 
 

@@ -187,7 +187,8 @@ def spread_labels(
 ) -> np.ndarray | None:
     """Labels spread by neighbours: in each of 20 rounds a node takes the mean of its
     neighbours' shares of the classes, and training nodes keep their own (Zhu and Ghahramani
-    2002).
+    2002). There are fewer rounds, at least 2, where all together would take more than
+    `MOST_STEPS`.
 
     Args:
       edges: `adjacency`, of `N` nodes.
@@ -200,16 +201,19 @@ def spread_labels(
     training nodes together. None where a round takes more than `MOST_STEPS`.
     """
     num_nodes, several = edges.shape[0], labels.ndim == 2
-    if (edges.nnz + num_nodes) * num_classes > MOST_STEPS:
+    steps = (edges.nnz + num_nodes) * num_classes
+    if steps > MOST_STEPS:
         return None
+    rounds = min(_ROUNDS, max(2, MOST_STEPS // steps))
     mean = scipy.sparse.diags_array(1 / np.maximum(np.diff(edges.indptr), 1)) @ edges
+    last = mean[nodes]  # in the last round no other rows are needed
 
     def spread(own: np.ndarray, known: np.ndarray) -> np.ndarray:
         state = np.zeros((num_nodes, own.shape[1]))
-        for _ in range(_ROUNDS):
+        for number in range(rounds):
             state[train] = np.where(known, own, state[train])
-            state = mean @ state
-        return state[nodes]
+            state = (mean if number < rounds - 1 else last) @ state
+        return state
 
     every = np.ones((train.size, 1), bool)
     reached = spread(every, every)  # how much of a row comes from training nodes

@@ -103,7 +103,8 @@ class Links(PairTask):
 
     like = "links"
     defaults: ClassVar[dict[str, Any]] = {
-        "sampler": "neighbors", "batch_size": 512, "epochs": 20, "dropout": 0.0, "lr": 5e-3
+        "sampler": "neighbors", "decoder": "mlp", "batch_size": 512, "epochs": 20,
+        "dropout": 0.0, "lr": 5e-3,
     }
     # fmt: on
 
