@@ -122,10 +122,10 @@ def test_events_before_a_moment(monkeypatch):
 def test_labels_spread_to_neighbours(messy, missing):
     near, train = neighbors(*messy), np.arange(0, 30, 3)
     rng = np.random.default_rng(1)
-    labels = rng.integers(0, 2, (10, 17)).astype(float)
+    labels = rng.integers(0, 2, (10, 35)).astype(float)
     labels[rng.random(labels.shape) < missing] = np.nan
     known = ~np.isnan(labels)
-    state, mass = np.zeros((2, 30, 17))
+    state, mass = np.zeros((2, 30, 35))
     for _ in range(20):
         for now, own in ((state, np.nan_to_num(labels)), (mass, known)):
             now[train] = np.where(known, own, now[train])
@@ -134,7 +134,7 @@ def test_labels_spread_to_neighbours(messy, missing):
                 now[v] = np.mean([old[w] for w in near[v]], axis=0) if near[v] else 0
     prior = np.nansum(labels, axis=0) / known.sum(axis=0)
     wanted = np.where(mass > 0, state / np.where(mass > 0, mass, 1), prior)
-    found = spread_labels(adjacency(*messy), train, labels, 17, np.arange(30))
+    found = spread_labels(adjacency(*messy), train, labels, 35, np.arange(30))
     np.testing.assert_allclose(found, wanted, atol=1e-8)
 
 

@@ -23,7 +23,8 @@ from jgs import InputError
 from jgs.train.loop import checkpoint, folder
 
 SHARED = {"hidden": 8, "epochs": 2, "batch_size": 60, "checkpoint_every": 3, "keep": 99}
-LINKS = {"task": "links", "metric": "mrr", "sides": "dst", "lr": 2e-2, "dropout": 0.2}
+LINKS = {"task": "links", "decoder": "dot", "metric": "mrr", "sides": "dst", "lr": 2e-2}
+LINKS |= {"dropout": 0.2}
 NODES = {"batch_size": 40, "fanouts": (5,), "dropout": 0.0}
 RUNS = {  # the number of parts, their data, and the settings
     "links": (6, (communities,), LINKS | {"split": "random", "learned": 4, "fanouts": (4,)}),

@@ -217,7 +217,7 @@ def spread_labels(
 
     every = np.ones((train.size, 1), bool)
     reached = spread(every, every)  # how much of a row comes from training nodes
-    share, width = np.zeros((nodes.size, num_classes)), max(1, min(16, _AT_ONCE // num_nodes))
+    share, width = np.zeros((nodes.size, num_classes)), max(1, min(32, _AT_ONCE // num_nodes))
     for c in range(0, num_classes, width):
         some = slice(c, min(c + width, num_classes))
         known, mass = every, reached
