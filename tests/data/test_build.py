@@ -1,5 +1,6 @@
 """`jgs.data.build` makes what the constructors of `Graph` make of all edges in memory."""
 
+import gzip
 import json
 
 import numpy as np
@@ -156,6 +157,25 @@ def test_files(tmp_path, same_bits, kind, count):
     options = {"edge_order": True, "binary": "int64" if kind == "bin" else None}
     data = build(tmp_path / "graph", shards_of(tmp_path, kind, columns), count, **options)
     same_bits(data.graph, expected(columns))
+
+
+@cases(
+    "first, last, wanted",
+    *[("1", "0.5", 0.5), ("", "3", 3.0), ("", "0.5", 0.5), ("true", "false", False)],
+    *[("7", "8", 8), ("2", "true", None), ("1", "x", None)],
+)
+@pytest.mark.parametrize("ending", [".csv", ".csv.gz"])
+def test_a_later_block_changes_the_type(tmp_path, monkeypatch, ending, first, last, wanted):
+    monkeypatch.setattr("jgs.data.building.tables._BLOCK", 1 << 10)
+    path = tmp_path / f"e{ending}"
+    text = "src,dst,x\n" + f"0,1,{first}\n" * 500 + f"1,2,{last}\n"
+    path.write_bytes(gzip.compress(text.encode()) if ending == ".csv.gz" else text.encode())
+    if wanted is None:
+        refused("edge column 'x' must be numbers", build, tmp_path / "graph", path, N)
+        return
+    column = build(tmp_path / "graph", path, N).graph.edge_columns["x"]
+    assert column.dtype == np.array(wanted).dtype
+    assert column[-1] == wanted
 
 
 def test_columns_of_tables_by_name(tmp_path, same_bits):

@@ -9,6 +9,7 @@ import json
 import jax
 import numpy as np
 import pytest
+from scipy.stats import chisquare
 
 import jgs
 from jgs import Graph
@@ -16,6 +17,7 @@ from jgs.sampling import Links, Neighbors, has_edge
 from jgs.sampling.loading.loader import Loader
 from jgs.sampling.pairs import has_fact, only_facts
 from jgs.train.__main__ import main as train
+from jgs.train.evaluation.pairs import Ends, judged
 
 USERS, ITEMS = 25, 12
 FLAGS = """--task links --model rgcn --fanouts *=2 *=2 --hidden 4 --batch-size 40 --epochs 1
@@ -153,6 +155,34 @@ def test_new_partners_are_those_without_an_edge_of_the_relation(shop, tmp_path):
                 if name[0] == kind and (names[user], name) not in shop[1][relation]
             } - {names[user]}
             assert {names[v] for v in row[row >= 0]} == wanted
+
+
+@pytest.mark.parametrize("facts", [300, 1500])
+def test_the_law_of_drawn_pairs(facts):
+    """Pairs that are no facts come up alike: drawn, or listed where nearly all are facts."""
+    users, items = np.arange(40, dtype=np.int32), np.arange(100, 140, dtype=np.int32)
+    chance = np.random.default_rng(0)
+    known = np.isin(np.arange(1600), chance.permutation(1600)[:facts])
+    links = {"src": users[:30], "dst": items[:30]}
+    asked = []
+
+    def joined(src, dst):
+        asked.append(src.size)
+        return known[src * 40 + dst - 100]
+
+    def drawn(seed):
+        made = judged(links, Ends(users, items, False), joined, [seed, 0], "pairs", 1)
+        return made.other_src * 40 + made.other_dst - 100
+
+    times = np.zeros(1600, int)
+    for seed in range(600):
+        pairs = drawn(seed)
+        assert np.unique(pairs).size == 30
+        times[pairs] += 1
+    assert np.array_equal(drawn(599), pairs)
+    assert not times[known].any()
+    assert chisquare(times[~known]).pvalue > 0.01
+    assert len(asked) == 601 if facts == 300 else sum(asked) <= 601 * (1024 + 1600)
 
 
 EDGES = (np.array([0, 1, 2, 0, 3, 3]), np.array([1, 2, 0, 2, 3, 1]))

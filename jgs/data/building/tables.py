@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -73,13 +74,45 @@ class TableFile:
         errors = (self._arrow.ArrowException, OSError, ValueError)
         return refusing(errors, self._rule, "Write it again.")
 
-    def _open_csv(self, types: dict[str, Any]) -> Any:
+    def _open_csv(self, types: dict[str, Any], only: list[str] | None = None) -> Any:
         csv = self._arrow.csv
         return csv.open_csv(
             self._path,
             csv.ReadOptions(block_size=_BLOCK, use_threads=False),
-            convert_options=csv.ConvertOptions(column_types=types),
+            convert_options=csv.ConvertOptions(column_types=types, include_columns=only),
         )
+
+    @cached_property
+    def _types(self) -> dict[str, Any]:
+        """The Arrow types of columns of text. Arrow takes them from the first block; those
+        that a later one may change are taken from all, in Arrow's order."""
+        arrow = self._arrow
+        known = {"src": arrow.int64(), "dst": arrow.int64(), "edge_weight": arrow.float64()}
+        types = {n: known[role] for n, role in self._roles.items() if role in known}
+        if self._path.stat().st_size <= _BLOCK and self._path.suffix != ".gz":
+            return types
+        seconds = [arrow.time32("s"), arrow.timestamp("s"), arrow.timestamp("ns")]
+        order = [arrow.null(), arrow.int64(), arrow.bool_(), arrow.date32(), *seconds]
+        order += [arrow.float64(), arrow.string()]
+        with self._open_csv(types) as file:
+            found = {f.name: f.type for f in file.schema if f.name in self._roles}
+        for name, kind in found.items():
+            if name not in types and kind in order[:-2]:
+                choices = order[order.index(kind) :]
+                types[name] = next(k for k in choices if self._holds(name, k))
+        return types
+
+    def _holds(self, name: str, kind: Any) -> bool:
+        """Whether Arrow can read a column of a text file as this type."""
+        if kind == self._arrow.string():
+            return True
+        try:
+            with self._open_csv({name: kind}, [name]) as file:
+                return all(True for _ in file)
+        except self._arrow.ArrowInvalid as error:
+            if "conversion error" in str(error):
+                return False
+            raise
 
     def chunks(self, first: int, most: int) -> Iterator[dict[str, np.ndarray]]:
         """The rows from number `first` on, at most `most` a chunk, with their columns by what
@@ -92,12 +125,8 @@ class TableFile:
 
     def _batches(self, first: int, most: int) -> Iterator[Any]:
         if self.rows is None:
-            types = {"src": "int64", "dst": "int64", "edge_weight": "double"}
-            kinds = {n: types[role] for n, role in self._roles.items() if role in types}
             with self._refusing():
-                source = self._open_csv(
-                    {n: self._arrow.type_for_alias(k) for n, k in kinds.items()}
-                )
+                source = self._open_csv(self._types)
             skip = first
         else:
             with self._refusing():

@@ -17,6 +17,7 @@ Joined = Callable[[np.ndarray, np.ndarray], np.ndarray]
 AT_ONCE = 1 << 16  # pairs that are scored, or looked for, at a time
 _ALL_PAIRS = 1 << 22  # of at most so many pairs a list is made
 _ROUNDS = 64
+_FEWEST = 1024  # pairs that are drawn at a time
 
 
 class Judged(NamedTuple):
@@ -176,7 +177,8 @@ def joined_parts(parts: Sequence[Judged]) -> Judged:
 def _without_edge(
     chance: np.random.Generator, count: int, ends: Ends, joined: Joined
 ) -> np.ndarray:
-    """int32 `[2, count]`: distinct pairs of distinct nodes that no edge joins."""
+    """int32 `[2, count]`: distinct pairs of distinct nodes that no edge joins: drawn, or, where
+    nearly all pairs are joined, of a list of the rest."""
 
     def fit(src: np.ndarray, dst: np.ndarray) -> np.ndarray:
         if ends.undirected:
@@ -185,22 +187,24 @@ def _without_edge(
         pairs = np.stack([src[apart], dst[apart]])
         return pairs[:, ~joined(*pairs)]
 
-    every, rounds = ends.src.size * ends.dst.size, 1
+    every, draws = ends.src.size * ends.dst.size, max(2 * count, _FEWEST)
     found = np.zeros((2, 0), np.int32)
-    if every > _ALL_PAIRS:
-        rounds = _ROUNDS
-    for _ in range(rounds):
-        if every <= _ALL_PAIRS:
+    for past in range(_ROUNDS):
+        # A list takes no longer than the draws that it comes after.
+        dense = every <= (past + 1) * draws or past == _ROUNDS - 1
+        listed = dense and every <= _ALL_PAIRS
+        if listed:
             more = fit(np.repeat(ends.src, ends.dst.size), np.tile(ends.dst, ends.src.size))
             more = more[:, chance.permutation(more.shape[1])]
         else:
-            both = (chance.choice(each, 2 * count) for each in (ends.src, ends.dst))
-            more = fit(*both)
+            more = fit(*(chance.choice(each, draws) for each in (ends.src, ends.dst)))
         found = np.concatenate([found, more], axis=1)
         code = (found[0].astype(np.int64) << 32) | found[1]
         found = found[:, np.sort(np.unique(code, return_index=True)[1])]
         if found.shape[1] >= count:
             return found[:, :count]
+        if listed:
+            break
     raise InputError(
         "there must be as many pairs without an edge as links to judge",
         f"{found.shape[1]} for {count} links",

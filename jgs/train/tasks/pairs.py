@@ -37,6 +37,7 @@ from jgs.train.tasks.nodes import check_layers
 from jgs.train.tasks.targets import HOW, Targets, split_targets
 from jgs.train.tasks.task import Task
 
+_FEWEST = 1024  # pairs that are looked for at a time
 _WIDTH = 64  # of a learned row where nodes have no features
 
 
@@ -258,7 +259,8 @@ class PairJob(Job):
         columns = [src, dst, *([] if relation is None else [relation])]
         whole = self.config.partition is None or self.config.mode == "hybrid"
         program, found = jax.jit(test), np.zeros(src.size, np.int64)
-        size = min(AT_ONCE, src.size)
+        # Few sizes compile few programs.
+        size = min(AT_ONCE, max(_FEWEST, 1 << (src.size - 1).bit_length()))
         for a in range(0, src.size, AT_ONCE):
             some = slice(a, a + AT_ONCE)
             pad = (0, size - src[some].size)
