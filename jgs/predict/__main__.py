@@ -52,6 +52,13 @@ def _predict(argv: Sequence[str] | None) -> dict[str, Any] | int:
         return predict(given, watch)
 
 
+def _moment(text: str) -> int | str:
+    try:
+        return int(text)
+    except ValueError:
+        return text  # a date, which the run reads
+
+
 def parser() -> command.Parser:
     found = command.Parser(
         "python -m jgs.predict",
@@ -103,9 +110,10 @@ def parser() -> command.Parser:
     )
     add(
         "--at",
-        type=int,
+        type=_moment,
         metavar="TIME",
-        help="for a run that sees times: that at which pairs are scored, or nodes classified "
+        help="for a run that sees times: that at which pairs are scored, or nodes classified; "
+        "a number in the unit of the data's times, or a date such as 2024-05-01 "
         "(default: the last column of their file)",
     )
     add("--relation", help="for --pairs and --top-k in a graph with several relations")

@@ -9,16 +9,20 @@ import jax
 import numpy as np
 from flax import nnx
 
+from jgs.data.times import Clock
 from jgs.errors import InputError
 from jgs.graph import Graph
 from jgs.train.evaluation.by_time import ByTime, numbered
 from jgs.train.loop.model import make_sampler
 
 
-def cutoffs(time: Any, num: int, what: str) -> np.ndarray:
-    """int64 `[num]`: the cutoff of each of what is asked for, from an int array `[num]` or one
-    int for all. Raises `InputError`, which says `what` is asked for."""
+def cutoffs(time: Any, num: int, what: str, unit: str | None) -> np.ndarray:
+    """int64 `[num]`: the cutoff of each of what is asked for, from an array `[num]` of ints or
+    dates, or one for all. Dates are counted in the data's `unit`. Raises `InputError`, which
+    says `what` is asked for."""
     times = np.asarray(np.nan if time is None else time)
+    if times.dtype.kind in "MUO" and times.shape in ((), (num,)):
+        times = _counted(times, what, unit).reshape(times.shape)
     whole = times.dtype.kind in "iu" and times.dtype != np.uint64  # which int64 does not hold
     if not whole or times.shape not in ((), (num,)):
         raise InputError(
@@ -27,6 +31,16 @@ def cutoffs(time: Any, num: int, what: str) -> np.ndarray:
             "Give time=, in the unit of the graph's times.",
         )
     return np.broadcast_to(times, num).astype(np.int64)
+
+
+def _counted(dates: np.ndarray, what: str, unit: str | None) -> np.ndarray:
+    if unit is None:
+        raise InputError(
+            f"times of {what} must be whole numbers, as those of its data are",
+            str(dates.reshape(-1)[0]),
+            "Give numbers, or train with --data-options time_unit=s or another unit.",
+        )
+    return Clock(unit).whole(what, dates.reshape(-1), "row")
 
 
 def judged_at(

@@ -277,18 +277,19 @@ def read_ids(
 def read_timed(
     path: Path, num_nodes: int, width: int = 1, names: NodeIds | None = None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """int32 `[n, width]` and int64 `[n]`: the ids and times in a file of `width` ids and a time
-    a line, or an `.npy` file `[n, width + 1]`. The ids are those of `read_ids`. Raises
-    `InputError`."""
+    """int32 `[n, width]` and `[n]`: the ids and times in a file of `width` ids and a time a
+    line, or an `.npy` file `[n, width + 1]`. Times are int64, or text where one is no whole
+    number. The ids are those of `read_ids`. Raises `InputError`."""
     text = names is not None and names.values.dtype == object
     what = "a node id" if width == 1 else "two node ids"
     rule = _rule(path, f"{what} and a time, without --at,", num_nodes, names)
-    read = _read(path, rule, width + 1, text)
-    try:
-        times = read[:, width].astype(np.int64)
-    except (ValueError, OverflowError) as error:
-        raise InputError(rule, error, "Correct the file.") from None
-    return _nodes_of(path, read[:, :width], rule, num_nodes, names), times
+    read = _read(path, rule, width + 1, text, timed=True)
+    ids, times = read[:, :width], read[:, width]
+    if times.dtype != object or all(map(_is_whole, times)):
+        times = times.astype(np.int64)
+    if not text:
+        ids = ids.astype(np.int64)
+    return _nodes_of(path, ids, rule, num_nodes, names), times
 
 
 def _rule(path: Path, what: str, num_nodes: int, names: NodeIds | None) -> str:
@@ -296,8 +297,8 @@ def _rule(path: Path, what: str, num_nodes: int, names: NodeIds | None) -> str:
     return f"{path} must hold {what} {which}, one a line, or as .npy"
 
 
-def _read(path: Path, rule: str, width: int, text: bool) -> np.ndarray:
-    """The numbers or texts `[n, width]` in a file."""
+def _read(path: Path, rule: str, width: int, text: bool, timed: bool = False) -> np.ndarray:
+    """The numbers or texts `[n, width]` in a file; text where the last one is a time."""
     try:
         if path.suffix == ".npy":
             ids = map_npy(path)
@@ -306,8 +307,9 @@ def _read(path: Path, rule: str, width: int, text: bool) -> np.ndarray:
                 seen = f"{ids.dtype}{list(ids.shape)}"
                 shape = "[n]" if width == 1 else f"[n, {width}]"
                 raise InputError(rule, seen, f"Give {given} {shape}.")
+            ids = ids.astype(object) if text else ids
         else:
-            ids = (_names_of_text if text else _ids_of_text)(plain_file(path), rule, width)
+            ids = _of_text(plain_file(path), rule, width, text, timed)
     except InputError:
         raise
     except (OSError, ValueError) as error:
@@ -326,27 +328,29 @@ def _nodes_of(
     return ids.astype(np.int32)
 
 
-def _ids_of_text(path: Path, rule: str, width: int) -> np.ndarray:
-    ids: list[int] = []
-    with open(path, "rb") as file:
-        for number, line in enumerate(file, 1):
-            words = line.split()
-            good = all(w.removeprefix(b"-").isdigit() and len(w) < 21 for w in words)
-            good = good and all(-1 << 63 <= int(w) < 1 << 63 for w in words)
-            if words and not (good and len(words) == width):
-                seen = f"{line.strip()[:40]!r} in line {number}"
-                raise InputError(rule, seen, "Correct the file.")
-            ids += map(int, words)
-    return np.array(ids, np.int64)
-
-
-def _names_of_text(path: Path, rule: str, width: int) -> np.ndarray:
-    names: list[str] = []
-    with open(path, encoding="utf-8") as file:
+def _of_text(path: Path, rule: str, width: int, text: bool, timed: bool) -> np.ndarray:
+    numbers, words = width if not text else 0, []
+    numbers -= timed and not text
+    with open(path, encoding="utf-8-sig") as file:  # which drops a byte order mark
         for number, line in enumerate(file, 1):
             line = line.removesuffix("\n")
-            words = [line] if width == 1 else line.split("\t" if "\t" in line else None)
-            if line.strip() and len(words) != width:
+            if not line.strip():
+                continue
+            found = [line]
+            if not text:
+                found = line.split()
+            elif width > 1:
+                found = line.split("\t" if "\t" in line else None)
+            if len(found) != width or not all(map(_is_whole, found[:numbers])):
                 raise InputError(rule, f"{line[:40]!r} in line {number}", "Correct the file.")
-            names += words if line.strip() else []
-    return np.array(names, object)
+            words += found
+    return (
+        np.array(words, object) if text or timed else np.array(list(map(int, words)), np.int64)
+    )
+
+
+def _is_whole(word: str) -> bool:
+    """Whether a word is a whole number of 64 bits."""
+    digits = word.removeprefix("-")
+    good = digits.isascii() and digits.isdigit() and len(word) < 21
+    return good and -1 << 63 <= int(word) < 1 << 63

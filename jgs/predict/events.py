@@ -35,9 +35,9 @@ class EventRun(LinkRun):
 
         Args:
           pairs: int `[n, 2]` node ids, source and target.
-          time: int `[n]`, the cutoff of each pair, or one int for all, in the unit of the
-            graph's times. A pair's score depends on edges before it alone.
-          relation: as in `LinkRun`.
+          time: `[n]`, the cutoff of each pair, or one for all: ints in the unit of the
+            graph's times, or dates (NumPy's, or text) where that unit is known. A pair's score
+            depends on edges before it alone.
           graph: a graph of the same nodes, by the data set's ids, with other edges, such as
             `graph.with_edges(src, dst, time)`. None: the run's.
 
@@ -46,7 +46,7 @@ class EventRun(LinkRun):
         """
         data, targets = self._data
         ids = check_seed_ids(pairs, self.num_nodes(), pairs=True)
-        times = cutoffs(time, len(ids), "pairs of a run of --temporal")
+        times = cutoffs(time, len(ids), "pairs of a run of --temporal", data.time_unit)
         ids = ids if data.own_ids is None else data.own_ids[ids]
         items = {"src": ids[:, 0], "dst": ids[:, 1], "time": times}
         if (number := self._relation(relation)) is not None:

@@ -33,8 +33,9 @@ class MomentRun(Run):
 
         Args:
           nodes: int `[n]`, in any order; by default all nodes.
-          time: int `[n]`, the cutoff of each, or one int for all, in the unit of the graph's
-            times. A prediction depends on edges before it alone.
+          time: `[n]`, the cutoff of each, or one for all: ints in the unit of the
+            graph's times, or dates (NumPy's, or text) where that unit is known. A prediction
+            depends on edges before it alone.
           graph: a graph of the same nodes, by the data set's ids, with other edges; None: the
             run's.
 
@@ -44,7 +45,7 @@ class MomentRun(Run):
         """
         data, num = self._opened, self._opened.graphs[0].num_nodes
         ids = check_seed_ids(np.arange(num) if nodes is None else nodes, num)
-        times = cutoffs(time, len(ids), "nodes of a run on labels at moments")
+        times = cutoffs(time, len(ids), "nodes of a run on labels at moments", data.time_unit)
         own = ids if data.own_ids is None else data.own_ids[ids]
         key, items = judges_key(self.config), {"nodes": own, "time": times}
         outputs = judged_at(self, data, items, graph, key, outputs_of)

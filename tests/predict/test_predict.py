@@ -175,7 +175,7 @@ def test_what_a_run_cannot_predict(whole, in_parts, tmp_path, capsys, monkeypatc
     out = ["--out", str(tmp_path / "out.csv")]
     for argv, said in (
         (["--run-dir", run_dir, *out, "--nodes", tmp_path / "far.txt"], "got 300 (number 2)"),
-        (["--run-dir", run_dir, *out, "--nodes", tmp_path / "word.txt"], "b'four' in line 2"),
+        (["--run-dir", run_dir, *out, "--nodes", tmp_path / "word.txt"], "'four' in line 2"),
         (["--run-dir", run_dir, *out, "--nodes", tmp_path / "float.npy"], "float64[3]"),
         (["--run-dir", run_dir, *out, "--nodes", tmp_path / "none.txt"], "No such file"),
         (["--run-dir", run_dir, *out, "--nodes", "a", "--split", "val"], "not allowed with"),

@@ -127,3 +127,38 @@ def test_the_command_predicts(learned, tmp_path, capsys):
         ",".join([*line.split(",")[:2], time, line.split(",")[2]])
         for line, time in zip(at_once, ("time", "500", "500"), strict=True)
     ]
+
+
+def test_times_that_were_dates_are_asked_for_as_dates(tmp_path, capsys):
+    """In `--at`, in a file of pairs with a byte order mark, and in Python."""
+    table, pairs, out = (tmp_path / name for name in ("messages.csv", "pairs.txt", "out.csv"))
+    rows = [
+        f"{i % 7},{i * 3 % 8},2024-03-{1 + i // 10:02}T{i % 24:02}:00:00" for i in range(200)
+    ]
+    table.write_text("\n".join(["src,dst,time", *rows]))
+    train(table, tmp_path / "run", "--epochs 1 --fanouts 2 --learned 4")
+    argv = words("--run-dir", tmp_path / "run", "--pairs", pairs, "--out", out)
+    seconds, found = np.datetime64("2024-03-15", "s").astype(int), []
+    for at, text in (
+        (["--at", "2024-03-15"], "1 2\n3 4\n"),
+        (["--at", str(seconds)], "1\t2\n3\t4\n"),
+        ([], f"1 2 {seconds}\n3 4 {seconds}\n"),
+        ([], "1 2 2024-03-15\n3 4 2024-03-15T00:00:00\n"),
+    ):
+        pairs.write_text(text, encoding="utf-8-sig")
+        assert predict([*argv, *at]) == 0
+        found.append([line.split(",")[-1] for line in out.read_text().splitlines()])
+    assert found[1:] == found[:1] * 3
+    run = jgs.open_run(tmp_path / "run")
+    told = run.predict([[1, 2], [3, 4]], time=np.datetime64("2024-03-15T00:00"))
+    np.testing.assert_allclose(told, np.array(found[0][1:], float), rtol=1e-5)
+    pairs.write_text("1 2\n")
+    says = "a whole number or a date; got today at row 0"
+    refused(capsys, says, predict, [*argv, "--at", "today"])
+    pairs.write_text("1 2 2024-03-15\n3 x 7\n")
+    refused(capsys, "got '3 x 7' in line 2", predict, argv)
+
+
+def test_dates_of_a_run_whose_times_are_numbers_are_refused(learned):
+    with pytest.raises(jgs.InputError, match=r"must be whole numbers.*got 2024-03-15"):
+        jgs.open_run(learned).scores([[1, 2]], time="2024-03-15")

@@ -59,6 +59,7 @@ class Data:
         are equal.
       node_ids: the ids of the user's tables for the nodes of the data set, or None.
       negatives, label_names: as in `jgs.data.dataset.Plain`.
+      time_unit: as in `jgs.data.Dataset`.
       table: the `jgs.data.LabelTable`, with ids of `graphs`, or None.
       hot: the rows that lie on the devices, `[D, K, F]`, see `HotRows`; None: none do.
       scratch: a folder for what is larger than memory, or None.
@@ -95,6 +96,7 @@ class Data:
         self.negatives = getattr(data, "negatives", None)
         self.label_names = getattr(data, "label_names", None)
         self.table: LabelTable | None = data.label_table
+        self.time_unit: str | None = data.time_unit
         self.num_classes = getattr(data, "num_classes", 0)
         self.class_names = getattr(data, "class_names", None)
         self.feature_columns = data.feature_columns
