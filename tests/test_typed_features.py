@@ -39,6 +39,13 @@ def test_rows_say_the_type_and_the_place_of_each_node():
     assert rows.learned is None
 
 
+def test_the_repr_has_shapes_and_no_numbers():
+    tables = {"a": np.zeros((3, 2), np.float32), "c": scipy.sparse.csr_array((2, 9))}
+    schema = Graph.from_relations({"a": 3, "b": 1, "c": 2}, {("a", "r", "b"): ([], [])}).schema
+    shown = repr(TypedFeatures.from_dict(schema, tables))
+    assert shown == "TypedFeatures(a=float32[3, 2], b=none, c=sparse float32[2, 9])"
+
+
 def test_places_count_on_through_the_parts_of_a_partitioned_graph():
     schema = Schema((("a", 5), ("b", 4)), (), ((2, 3), (0, 1), (3, 0)))
     ids = np.arange(-1, 10)

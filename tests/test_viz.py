@@ -9,7 +9,7 @@ from refusals import refused
 
 import jgs
 from jgs.predict import Explanation
-from jgs.sampling import Shadow, Subgraph, sample_neighbors
+from jgs.sampling import Shadow, Subgraph, Walk, sample_neighbors
 
 matplotlib.use("Agg")
 GRAPH = jgs.Graph.from_edges([1, 2, 3, 4, 4, 0, 5, 5], [0, 0, 1, 2, 3, 4, 5, 0], 7)
@@ -65,6 +65,8 @@ def test_what_is_not_drawn():
     for what, options, said in (
         (several, {}, "a super-batch of 2"),
         (batch, {"most": 3}, "at most 3 edges; got 8"),
+        (GRAPH, {}, "a MiniBatch or an Explanation; got a Graph"),
+        (Walk(2).sample(KEY, GRAPH, (), [0, 1]), {}, "an Explanation; got a Walks"),
     ):
         refused(said, jgs.viz.neighborhood, what, **options)
 

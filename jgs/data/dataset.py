@@ -333,7 +333,8 @@ def assemble(
     if num_classes is None:
         num_classes = count_classes(labels)
     rows: jax.Array | SparseFeatures | TypedFeatures
-    if isinstance(features, Mapping | TypedFeatures):
+    is_dict = isinstance(features, Mapping) and not hasattr(features, "tocsr")  # as SciPy's dok
+    if is_dict or isinstance(features, TypedFeatures):
         schema = typed_values.schema_of(name, graph)
         rows = typed_values.typed_features(name, features, schema, normalize_features)
     elif isinstance(features, SparseFeatures) and not normalize_features:

@@ -47,6 +47,13 @@ ALIASES = {
     "edge_weight": ("weight",),
 }
 """Other names of columns, as RecBole, TGB and others have them."""
+_TGB = (  # src, dst and time, where no column has a usual name of dst
+    ("user_id", "genre", None),
+    ("src", "subreddit", None),
+    ("user_address", "token_address", None),
+    ("nation", "trading nation", "year"),
+    ("head", "tail", None),
+)
 _RECBOLE = {"token": "token", "token_seq": "string", "float": "double"}  # types of columns
 
 
@@ -318,6 +325,11 @@ def called(path: Path, found: list[str], names: Mapping[str, str | None]) -> dic
                 f"Say which by --data-options {role}={named[0]}.",
             )
         usual[role] = named[0]
+    if not {"dst", *ALIASES["dst"]} & set(found) and "dst" not in given:
+        columns = next((each for each in _TGB if set(each[:2]) <= set(found)), ())
+        for role, name in zip(("src", "dst", "time"), columns, strict=False):
+            if name in found and role not in given:
+                usual[role] = name
     if usual.get("src") == "user_id" and "rating" in found and "label" not in found:
         usual["label"] = "rating"
     own = {role: given.get(role) or usual.get(role, role) for role in ROLES}

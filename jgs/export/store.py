@@ -225,7 +225,7 @@ def _check(spec: Spec, graph: Graph, features: Any) -> None:
     if not good or shape != (graph.num_nodes, spec.num_features):
         raise InputError(
             f"features must be {form} [{graph.num_nodes}, {spec.num_features}]",
-            f"a {type(features).__name__} {list(shape)}",
+            f"a {type(features).__name__} {getattr(features, 'dtype', '')}{list(shape)}",
             "Give those of the graph's nodes, as in training.",
         )
     if not spec.sparse:

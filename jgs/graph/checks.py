@@ -192,8 +192,9 @@ def as_array(
         ) from None
 
 
-def integers(name: str, value: Any, dtype: type) -> np.ndarray:
-    """`value` as a one-dimensional array of `dtype`, which must hold every element of it."""
+def integers(name: str, value: Any, dtype: type, remedy: str = "Check the ids.") -> np.ndarray:
+    """`value` as a one-dimensional array of `dtype`, which must hold every element of it; the
+    `remedy` is for one that it does not hold."""
     array = as_array(name, value)
     if array.ndim != 1 or not (np.issubdtype(array.dtype, np.integer) or array.size == 0):
         raise InputError(
@@ -204,9 +205,7 @@ def integers(name: str, value: Any, dtype: type) -> np.ndarray:
     if array.size and not np.can_cast(array.dtype, dtype):
         limit = np.iinfo(dtype)
         if array.max() > limit.max or array.min() < limit.min:
-            raise InputError(
-                f"{name} must fit in {np.dtype(dtype)}", int(array.max()), "Check the ids."
-            )
+            raise InputError(f"{name} must fit in {np.dtype(dtype)}", int(array.max()), remedy)
     return np.ascontiguousarray(array, dtype)
 
 
@@ -278,7 +277,7 @@ def _times(name: str, value: Any) -> np.ndarray:
             f"{array.dtype}{list(array.shape)}",
             'Convert dates with .astype("datetime64[s]").astype(int), and numbers with rint.',
         )
-    times = integers(name, array, np.int64)
+    times = integers(name, array, np.int64, "Count from another moment, or in a coarser unit.")
     if times.size and times.max() == np.iinfo(np.int64).max:
         at = int(np.argmax(times))
         raise InputError(

@@ -14,14 +14,15 @@ from jgs.errors import InputError
 from jgs.graph.device import as_device, reduce_arrays
 from jgs.graph.features import SparseFeatures
 from jgs.graph.schema import Schema
+from jgs.graph.shown import Shown, shape_of
 
 Scales = tuple[tuple[float, ...], ...]
 _MOST_SQUARES = 1 << 22  # numbers of which `square_sums` takes the squares
 
 
 @jax.tree_util.register_dataclass
-@dataclass(frozen=True, eq=False)
-class TypedFeatures:
+@dataclass(frozen=True, eq=False, repr=False)
+class TypedFeatures(Shown):
     """The features of a graph whose node types have features of different widths, or none.
 
     Row `i` of a type's table belongs to the type's `i`-th node, in the order of the graph's
@@ -41,6 +42,10 @@ class TypedFeatures:
     schema: Schema = field(metadata={"static": True})
 
     __reduce__ = reduce_arrays
+
+    def _facts(self) -> dict[str, str]:
+        names = (name for name, _ in self.schema.node_types)
+        return dict(zip(names, map(_shown_table, self.tables), strict=True))
 
     @classmethod
     def from_dict(cls, schema: Schema, tables: Mapping[str, Any]) -> Self:
@@ -148,6 +153,12 @@ def width_of(table: Any) -> int:
     """The width of one of the tables of `TypedFeatures`, 0 for None."""
     first = table[0] if isinstance(table, tuple) else table
     return 0 if first is None else first.shape[1]
+
+
+def _shown_table(table: Any) -> str:
+    if isinstance(table, SparseFeatures):
+        return f"sparse {shape_of(table.values).partition('[')[0]}{list(table.shape)}"
+    return " and ".join(map(shape_of, table)) if isinstance(table, tuple) else shape_of(table)
 
 
 def shown_tables(features: TypedFeatures) -> str:

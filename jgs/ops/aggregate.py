@@ -32,27 +32,30 @@ def aggregate(
     Args:
       block: a `jgs.Block` with `T` targets (capacity).
       x: `[S, F]` float32, float16, bfloat16 or float64; row `i` belongs to source `i`. It has
-        a row for every source, padding included.
+        a row for every source, padding included. `[S, H, D]` are `H` heads of `D` columns.
       reduce: `"sum"`: the sum of `w[e] * x[indices[e]]` over the edges `e` of a target, where
         `w` is the block's edge weights, or 1 without weights. `"mean"`: that sum divided by the
         number of edges, whatever their weights (as in DGL's `u_mul_e_mean`). `"max"`: the
         largest of the products, feature by feature.
       edge_weight: float `[E]`, which replaces the block's weights. For sums and means it may be
         `[E, H]`: the features are then `H` heads of `F / H` columns each, and
-        `edge_weight[:, h]` weights the columns of head `h`.
+        `edge_weight[:, h]` weights the columns of head `h`. `x` `[S, H, D]` takes `[E]` or
+        `[E, H]`.
 
     If the block has `control`, `reduce` must be `"mean"`. The rows `x` are then replaced by
     `x - control.sources`, and `control.targets` is added to the result (see
     `jgs.graph.Control`).
 
     Returns:
-      `[T, F]` of `x`'s dtype. Rows without edges, and those from `num_targets` on, are 0. All
-      are NaN where the sample of the block has overflowed.
+      `[T, F]`, or `[T, H, D]`, of `x`'s dtype. Rows without edges, and those from `num_targets`
+      on, are 0. All are NaN where the sample of the block has overflowed.
       Half precision is summed in float32. Edges from `num_edges` on and rows of `x` that no
       edge reads contribute nothing, whatever they hold, NaN included.
 
-    Differentiable in `x` and `edge_weight`. The gradient of a maximum goes to the first edge
-    that attains it. Rows are summed in edge order.
+    Differentiable in `x` and `edge_weight`, in reverse mode: `jax.grad`, `jax.vjp` and
+    `jax.jacrev`, and `jax.hessian`. There is no forward mode: `jax.jvp` and `jax.jacfwd` raise
+    an error, an `InputError` outside of `jax.jit`. The gradient of a maximum goes to the first
+    edge that attains it. Rows are summed in edge order.
 
     Raises `InputError` for arguments and blocks that break these rules. The counts of the block
     may have any integer dtype.
@@ -63,6 +66,8 @@ def aggregate(
     once, and only edges below `num_edges` and `indptr[-1]`, in rows below `num_targets`, whose
     index is a row of `x`; it may assign edges to wrong rows.
     """
+    if getattr(x, "ndim", 0) == 3:
+        return _by_head(block, x, reduce, edge_weight)
     check_reduce(reduce)
     num_targets, num_sources, num_edges = check_block(block)
     check_rows("x", x)
@@ -96,7 +101,28 @@ def aggregate(
     num_threads = threads_for(block.target_capacity, x, weight)
     num_edges = edges_or_lost(block, num_edges)
     edges = (block.indptr, block.indices, num_targets, num_edges)
-    return _aggregate(reduce, num_threads, *vary_alike(x, weight, edges))
+    try:
+        return _aggregate(reduce, num_threads, *vary_alike(x, weight, edges))
+    except TypeError as error:
+        if "forward-mode" not in str(error):
+            raise
+        raise InputError(
+            "aggregate must be differentiated in reverse mode",
+            "jax.jvp, or what uses it",
+            "Use jax.grad, jax.vjp, jax.jacrev or jax.hessian.",
+        ) from None
+
+
+def _by_head(block: Block, x: jax.Array, reduce: str, weight: jax.Array | None) -> jax.Array:
+    _, heads, width = x.shape
+    if weight is not None and jnp.ndim(weight) == 2 and weight.shape[1] != heads:
+        raise InputError(
+            f"edge_weight must have a column for each of the {heads} heads of x",
+            f"shape {list(weight.shape)}",
+            "Give [E], or [E, H].",
+        )
+    out = aggregate(block, x.reshape(x.shape[0], heads * width), reduce, weight)
+    return out.reshape(-1, heads, width)
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(0, 1))

@@ -160,7 +160,7 @@ class Sampler(Draws):
 
     @abstractmethod
     def sample(
-        self, key: Any, graph: Graph, state: State, seeds: Any, capacity: Capacity | None
+        self, key: Any, graph: Graph, state: State, seeds: Any, capacity: Capacity | None = None
     ) -> MiniBatch:
         """The batch of `seeds`; jittable.
 

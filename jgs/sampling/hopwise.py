@@ -81,7 +81,7 @@ class Hopwise(ByNode):
         return Capacity(tuple(edges), tuple(sources))
 
     def sample(
-        self, key: Any, graph: Graph, state: Any, seeds: Any, capacity: Capacity | None
+        self, key: Any, graph: Graph, state: Any, seeds: Any, capacity: Capacity | None = None
     ) -> MiniBatch:
         """See `jgs.sampling.base.Sampler`."""
         self._check_graph(graph)

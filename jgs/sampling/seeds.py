@@ -79,6 +79,8 @@ def _array(value: Any) -> Any:
     if isinstance(value, jax.Array):
         return value
     try:
+        if any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(value)):
+            return jnp.asarray(value)
         return np.array(value)  # a copy, as the caller may change it afterwards
     except ValueError:  # ragged: whoever checks the form refuses it
         return np.empty(0)

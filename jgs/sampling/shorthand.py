@@ -86,7 +86,7 @@ class Plain(Sampler):
         return self.own.init(graph)
 
     def sample(
-        self, key: Any, graph: Graph, state: State, seeds: Any, capacity: Capacity | None
+        self, key: Any, graph: Graph, state: State, seeds: Any, capacity: Capacity | None = None
     ) -> MiniBatch:
         return self.own.sample(key, graph, state, seeds, capacity)
 

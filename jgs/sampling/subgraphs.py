@@ -171,7 +171,7 @@ class SubgraphSampler(Sampler):
         return Capacity((shape.num_edges,), (min(self.most_nodes(shape), shape.num_nodes),))
 
     def sample(
-        self, key: Any, graph: Graph, state: Any, seeds: Any, capacity: Capacity | None
+        self, key: Any, graph: Graph, state: Any, seeds: Any, capacity: Capacity | None = None
     ) -> MiniBatch:
         seeds = Seeds.of(seeds)
         batches = self.sample_separately(key, graph, state, seeds, capacity)

@@ -17,6 +17,7 @@ import jax.numpy as jnp
 
 from jgs.errors import InputError
 from jgs.graph import Graph
+from jgs.graph.shown import shape_of
 from jgs.kernels.call import vary_alike, where_it_is
 from jgs.options import Option
 from jgs.sampling.base import Draws, State
@@ -52,6 +53,9 @@ class Walks(NamedTuple):
 
     nodes: jax.Array
     lengths: jax.Array
+
+    def __repr__(self) -> str:
+        return f"Walks(nodes={shape_of(self.nodes)}, lengths={shape_of(self.lengths)})"
 
 
 class Walker(Draws):

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from jgs.errors import InputError
 from jgs.graph import MiniBatch, Schema
 from jgs.graph.drawn import drawn_edges
 from jgs.predict import Explanation
@@ -41,6 +42,13 @@ def drawn_of(what: MiniBatch | Explanation) -> Drawn:
     if isinstance(what, Explanation):
         src, dst, hop, nodes = what.src, what.dst, what.hop, what.nodes
         seeds, relation = np.array([what.node]), what.edge_type
+    elif not isinstance(what, MiniBatch):
+        raise InputError(
+            "a picture must be of a MiniBatch or an Explanation",
+            f"a {type(what).__name__}",
+            "Draw a batch of a sampler, such as Neighbors((-1,)) for a node and all its "
+            "neighbours.",
+        )
     else:
         src, dst, hop, layer, at = drawn_edges(what)
         seeds = np.unique(np.asarray(what.seeds))

@@ -67,6 +67,11 @@ def test_broken_rules_are_named_in_one_line(arrays, changes, says):
     refused(says, build, arrays, **changes)
 
 
+def test_scipys_dok_is_a_matrix_and_no_dict(arrays):
+    arrays["features"] = scipy.sparse.dok_array((6, 4))
+    assert build(arrays).features.shape == (6, 4)
+
+
 def test_a_graph_without_edges_is_taken_with_a_word(arrays, caplog):
     arrays["edge_index"] = np.empty((2, 0), int)
     assert build(arrays).graph.num_edges == 0

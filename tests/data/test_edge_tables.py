@@ -273,3 +273,24 @@ def test_files_that_are_no_tables_of_labelled_edges(tmp_path):
     for name, text in (("t.tsv", "0\t1\n1\t2\n"), ("u.tsv", "# from\tto\n0\t1\n1\t2\n")):
         (tmp_path / name).write_text(text)
         assert load_plain(tmp_path / name, "data").graph.num_edges == 4
+
+
+@cases(
+    "header",
+    "ts,src,dst,weight",
+    "timestamp,user_address,token_address,value",
+    "year,nation,trading nation,weight",
+    "ts,src,subreddit,score",
+    "ts,user_id,genre,weight",
+    "source,destination,timestamp",
+    "timestamp,head,tail,relation_type",
+)
+def test_lists_of_tgb_need_no_names(tmp_path, header):
+    names = header.split(",")
+    row = {"source": "7", "destination": "9", "timestamp": "5", "ts": "5", "year": "5"}
+    third = iter(["7", "9", "1"])
+    cells = [row[name] if name in row else next(third) for name in names]
+    (tmp_path / "tgb_edgelist.csv").write_text(f"{header}\n{','.join(cells)}\n")
+    plain = load_plain(tmp_path / "tgb_edgelist.csv", "data")
+    assert plain.graph.edge_time.tolist() == [5]
+    assert plain.node_ids[plain.graph.edge_index()].ravel().tolist() == [7, 9]

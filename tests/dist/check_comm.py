@@ -120,10 +120,10 @@ if comm.num_local == 1:
     said = {"lr": "0.1", "parts": str(comm.rank == 1), **({"x": "1"} if comm.rank else {})}
     kind = FailedElsewhere if comm.rank else InputError
     with pytest.raises(kind, match="True on rank 1") as caught:
-        agree(comm, said)
+        agree(comm, said, "the default")
     text = str(caught.value)
     assert "parts: " in text
-    assert "x: missing on rank 0; 1 on rank 1" in text
+    assert "x: the default on rank 0; 1 on rank 1" in text
     assert "lr" not in text
 
 # Two threads, each with its own clone; a program has several collectives.

@@ -9,6 +9,7 @@ import jraph
 import networkx
 import numpy as np
 import pandas
+import pyarrow
 import pytest
 import scipy.sparse
 from refusals import refused
@@ -97,6 +98,33 @@ def test_tables_and_their_ids(expected, same_bits, tmp_path):
             zip(names[SRC].tolist(), names[DST].tolist(), strict=True)
         )
         assert ids[0] == min(names)
+
+
+class Lazy:
+    """A table that a method makes, as polars' lazy frames and DuckDB's relations are."""
+
+    columns = ("src",)
+
+    def __init__(self, method, table):
+        setattr(self, method, lambda: table)
+
+    def __getitem__(self, name):
+        raise TypeError
+
+
+@pytest.mark.parametrize("method", ["collect", "to_arrow_table"])
+def test_lazy_tables_and_numbers_of_128_bits(method, expected, same_bits):
+    """DuckDB's HUGEINT and its sums of integers are decimals in Arrow."""
+    columns = {"src": SRC, "dst": DST, "edge_weight": WEIGHT, "time": SRC * 10}
+    table = pyarrow.table(columns)
+    for name, places in (("src", 0), ("time", 0), ("edge_weight", 3)):
+        at = table.schema.get_field_index(name)
+        made = table[name].cast(pyarrow.decimal128(38, places))
+        table = table.set_column(at, name, made)
+    same_bits(Graph.from_table(Lazy(method, table)), expected)
+    missing = pyarrow.array([1, None, 3, 4, 5], pyarrow.decimal128(38, 0))
+    column = Graph.from_table(table.append_column("x", missing)).edge_columns["x"]
+    assert np.isnan(column).sum() == 1
 
 
 def test_a_graphs_tuple_and_back(expected, same_bits):
@@ -234,6 +262,10 @@ one_edge = igraph.Graph(edges=[(0, 1)])
         (lambda: NodeIds(["a", "b", "a"]), "an id of its own; got 2 different ones of 3"),
         (lambda: NodeIds([1.0, np.nan]), "integers of at most 64 bits, or text"),
         (lambda: NodeIds(["a", None]), "some perhaps missing"),
+        (
+            lambda: Graph.from_edges([0], [1], 2, edge_time=np.array([2**63], np.uint64)),
+            "must fit in int64; got 9223372036854775808. Count from another moment",
+        ),
     ],
 )
 def test_bad_input_is_refused_in_one_line(make, says):

@@ -53,6 +53,31 @@ def test_aggregate_and_its_derivatives_equal_the_definition(reduce, weighted, wi
             assert not out[num_targets:].any()
 
 
+@pytest.mark.parametrize("reduce", ["sum", "mean", "max"])
+def test_rows_of_heads_and_forward_mode(reduce):
+    block = random_block(np.random.default_rng(0), False, 9, 20, 4, room=(12, 60))
+    rows = block.source_capacity or 20
+    x = jax.random.normal(jax.random.key(0), (rows, 2, 3))
+    weight = jax.random.uniform(jax.random.key(1), (block.edge_capacity, 2))
+
+    def flat(x, weight=None):
+        return ops.aggregate(block, x.reshape(rows, 6), reduce, weight)
+
+    for given in (None, weight[:, 0], *([] if reduce == "max" else [weight])):
+        out = ops.aggregate(block, x, reduce, given)
+        assert out.shape == (block.target_capacity, 2, 3)
+        np.testing.assert_array_equal(out.reshape(-1, 6), flat(x, given))
+    refused("a column for each of the 2 heads", ops.aggregate, block, x, "sum", weight[:, :1])
+    for forward in (jax.jacfwd, lambda f: lambda x: jax.jvp(f, (x,), (x,))):
+        refused("in reverse mode; got jax.jvp", forward(flat), x)
+
+    def total(x):
+        return (flat(x) ** 3).sum()
+
+    both = jax.hessian(total)(x), jax.jacrev(jax.grad(total))(x)
+    np.testing.assert_allclose(*both, rtol=1e-4, atol=1e-4)
+
+
 def test_max_of_equal_infinite_and_nan_messages():
     """The first edge that attains a maximum gets its derivative."""
     x = np.float32([[-3, 5], [-np.inf, 5], [np.nan, 3], [-3, 5], [0, 0]])

@@ -39,6 +39,14 @@ def test_vmap_over_what_is_traced_already(graph):
         np.testing.assert_array_equal(jax.vmap(function)(keys), expected, err_msg=name)
 
 
+def test_a_list_of_seeds_under_jit_and_the_default_capacity(graph, same_bits):
+    for sampler in (Neighbors((3, 2)), Walk(4)):
+        expected = sampler.sample(KEY, graph, (), np.array([3, 1, 4]), None)
+        drawn = jax.jit(lambda seeds, of=sampler: of.sample(KEY, graph, (), seeds))([3, 1, 4])
+        same_bits(drawn, expected)
+    assert repr(drawn) == "Walks(nodes=int32[3, 5], lengths=int32[3])"
+
+
 def test_vmap_over_numpys_seeds(graph):
     seeds = np.arange(12).reshape(3, 4)
     for draw in (

@@ -296,9 +296,10 @@ def _environment() -> dict[str, str]:
     }
 
 
-def agree(comm: Communicator, what: dict[str, str]) -> None:
+def agree(comm: Communicator, what: dict[str, str], absent: str = "missing") -> None:
     """Every rank calls it with its settings, versions and checksums, by name. Unless they are
-    equal on all ranks, every rank raises. The errors have an attribute `told`.
+    equal on all ranks, every rank raises. The errors have an attribute `told`. `absent` is
+    what they call a name that a rank does not have.
 
     Raises:
       InputError: on rank 0: some differ. It says which, and on which ranks.
@@ -311,7 +312,7 @@ def agree(comm: Communicator, what: dict[str, str]) -> None:
     for name in sorted(set().union(*told)):
         ranks: dict[str, list[str]] = {}
         for rank, one in enumerate(told):
-            ranks.setdefault(one.get(name, "missing"), []).append(str(rank))
+            ranks.setdefault(one.get(name, absent), []).append(str(rank))
         if len(ranks) > 1:
             sides = (f"{v} on rank {', '.join(r)}" for v, r in ranks.items())
             differences.append(f"{name}: {'; '.join(sides)}")

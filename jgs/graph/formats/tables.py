@@ -5,12 +5,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Iterable, Mapping
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from jgs.errors import InputError
+from jgs.errors import InputError, refusing
 from jgs.graph.device import as_numpy
 from jgs.graph.formats.arrow import read_arrow
 from jgs.graph.formats.convert import Edges, count_nodes
@@ -88,7 +89,8 @@ def read_columns(
 
     Args:
       table: the path of a Parquet or CSV file, for which pyarrow must be installed; a data
-        frame of pandas or Polars; an Arrow table; or a dict of arrays.
+        frame of pandas or Polars, also a lazy one; an Arrow table; a relation of DuckDB, for
+        which pyarrow must be installed; or a dict of arrays.
       text: the columns that are text in a CSV file, whatever they look like.
       ids: the columns of a file that name nodes; see `jgs.graph.formats.arrow.read_arrow`.
 
@@ -96,6 +98,10 @@ def read_columns(
     """
     if isinstance(table, str | os.PathLike):
         table = _read_file(Path(table), text, ids)
+    for name in ("collect", "to_arrow_table"):  # of lazy frames, and of DuckDB's relations
+        if callable(make := getattr(table, name, None)):
+            with refusing(Exception, f"{table_name(table)} must be readable", "Correct it."):
+                table = make()
     names = getattr(table, "column_names", None)  # Arrow
     if names is None:
         names = list(table) if isinstance(table, Mapping) else getattr(table, "columns", None)
@@ -115,7 +121,11 @@ def _column(values: Any) -> np.ndarray:
     if hasattr(getattr(values, "type", None), "index_type"):
         # Arrow's categories: `to_numpy` would give the last one for an entry that is missing.
         values = values.cast(values.type.value_type)
-    array = values.to_numpy() if hasattr(values, "to_numpy") else as_numpy(values)
+    if str(getattr(values, "dtype", "")) in ("Int128", "UInt128"):  # of polars
+        array = np.array(values.to_list(), object)
+    else:
+        array = values.to_numpy() if hasattr(values, "to_numpy") else as_numpy(values)
+    array = _exact(array)
     lists = array.dtype == object and array.ndim == 1 and array.size > 0
     if lists and all(isinstance(each, np.ndarray | list) for each in array):
         try:
@@ -123,6 +133,20 @@ def _column(values: Any) -> np.ndarray:
         except ValueError:
             pass  # lists of unequal lengths: whoever reads the column refuses it
     return array
+
+
+def _exact(array: np.ndarray) -> np.ndarray:
+    """Decimals and integers of 128 bits as NumPy's numbers; other arrays as they are."""
+    if array.dtype != object or array.ndim != 1:
+        return array
+    first = next((each for each in array if each is not None), None)
+    if not isinstance(first, Decimal | int) or isinstance(first, bool):
+        return array
+    if not all(each is None or isinstance(each, Decimal | int) for each in array):
+        return array
+    if any(each is None or each != int(each) for each in array):
+        return np.array([np.nan if each is None else float(each) for each in array])
+    return np.array([int(each) for each in array])
 
 
 def _read_file(path: Path, text: Iterable[str], ids: Collection[str]) -> Any:

@@ -46,7 +46,8 @@ def distinct(
         return position.at[:, i].set(jnp.where(taken, last, drawn))
 
     start, *_ = vary_alike(jnp.zeros((node.shape[0], k), jnp.int64), node, key_data)
-    return jax.lax.fori_loop(0, k, draw, start)
+    steps = jnp.where(jnp.any(degree > of_row), k, 0)  # a step costs as much for few rows
+    return jax.lax.fori_loop(0, steps, draw, start)
 
 
 def _distinct_at_once(
@@ -110,11 +111,12 @@ def weighted_distinct(
     A draw is a point below the total weight not yet drawn. It becomes a point of the whole row
     by stepping over the parts of the earlier draws, in ascending order. This is exact: no
     draw is repeated, and no neighbours are scanned. Arguments and results are those of
-    `weighted_repeated`.
+    `weighted_repeated`. There are as many steps as the longest row has draws.
     """
     slots = jnp.arange(k)
 
-    def draw(i, state):
+    def draw(counted):
+        i, state = counted
         edge, drawn, begin, weight, left = state  # begin: ascending, unused slots last
         point = below(node_bits(key_data, node, i), left)
         skipped = jnp.cumsum(weight, axis=1) - weight
@@ -127,7 +129,8 @@ def weighted_distinct(
         weight = _insert(weight, at, new_weight, slots)
         edge = edge.at[:, i].set(found)
         drawn = drawn.at[:, i].set(left > 0)
-        return edge, drawn, begin, weight, left - jnp.where(left > 0, new_weight, 0)
+        left -= jnp.where(left > 0, new_weight, 0)
+        return i + 1, (edge, drawn, begin, weight, left)
 
     shape = (node.shape[0], k)
     start_state = (
@@ -138,7 +141,9 @@ def weighted_distinct(
         weights.total,
     )
     start_state = vary_alike(*start_state, node, key_data)[:-2]
-    edge, drawn, *_ = jax.lax.fori_loop(0, k, draw, start_state)
+    _, (edge, drawn, *_) = jax.lax.while_loop(
+        lambda counted: (counted[0] < k) & jnp.any(counted[1][-1] > 0), draw, (0, start_state)
+    )
     return edge, drawn
 
 

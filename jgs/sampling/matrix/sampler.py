@@ -155,7 +155,7 @@ class MatrixSampler(Sampler):
         return Capacity(tuple(edges), tuple(sources))
 
     def sample(
-        self, key: Any, graph: Graph, state: Any, seeds: Any, capacity: Capacity | None
+        self, key: Any, graph: Graph, state: Any, seeds: Any, capacity: Capacity | None = None
     ) -> MiniBatch:
         if any(isinstance(x, jax.Array | np.ndarray) for x in jax.tree.leaves(vars(self))):
             raise InputError(

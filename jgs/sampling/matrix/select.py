@@ -163,6 +163,8 @@ def _draws(
         drawn = jnp.ones(at.shape, bool)
     else:
         by_weight = draw.weighted_repeated if replace else draw.weighted_distinct
+        if not replace:  # rows of at most `k` edges give all of them
+            by = by._replace(total=jnp.where(rows.num > k, by.total, 0))
         at, drawn = by_weight(key_data, columns, by, k)
     nth = jnp.arange(k)
     if replace:

@@ -69,7 +69,7 @@ def _train(
     comm: Communicator, given: dict[str, Any], watchdog: Watchdog, saved: list[str]
 ) -> dict[str, Any] | int:
     said = {flag(n): as_typed(v) for n, v in given.items() if n not in _OWN}
-    agree(comm, said)
+    agree(comm, said, "the default")
     given = {**given, "ranks": comm.size}
     text = broadcast_text(comm, lambda: folder.configure(given).to_json())
     own = {name: given[name] for name in (*_OWN, "resume", "comm") if name in given}

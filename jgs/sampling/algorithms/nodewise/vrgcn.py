@@ -84,7 +84,12 @@ class VRGCN(MatrixSampler, Adaptive):
         return tuple(map(as_device, rows))
 
     def sample(
-        self, key: Any, graph: Graph, state: History, seeds: Any, capacity: Capacity | None
+        self,
+        key: Any,
+        graph: Graph,
+        state: History,
+        seeds: Any,
+        capacity: Capacity | None = None,
     ) -> MiniBatch:
         batch = super().sample(key, graph, (), seeds, capacity)
         if capacity is None:

@@ -99,7 +99,7 @@ class Seal(Sampler):
         return Capacity((*edges, most_edges), (*sources, rows))
 
     def sample(
-        self, key: Any, graph: Graph, state: Any, seeds: Any, capacity: Capacity | None
+        self, key: Any, graph: Graph, state: Any, seeds: Any, capacity: Capacity | None = None
     ) -> MiniBatch:
         check_graph(graph, False, self.edge_weights)
         pairs = checked_seeds(self, graph, seeds).nodes

@@ -166,7 +166,12 @@ class Shadow(Sampler):
         return Capacity((*edges, most), (*sources, sources[-1]))
 
     def sample(
-        self, key: Any, graph: Graph, state: ShadowState, seeds: Any, capacity: Capacity | None
+        self,
+        key: Any,
+        graph: Graph,
+        state: ShadowState,
+        seeds: Any,
+        capacity: Capacity | None = None,
     ) -> MiniBatch:
         check_graph(graph, False, self.edge_weights)
         num_entries = len(self.bound(GraphShape.of(graph), 1).edges)

@@ -74,7 +74,7 @@ class Subgraph(Sampler):
         return Capacity((shape.num_edges + repeated,), (rows,))
 
     def sample(
-        self, key: Any, graph: Graph, state: Any, seeds: Any, capacity: Capacity | None
+        self, key: Any, graph: Graph, state: Any, seeds: Any, capacity: Capacity | None = None
     ) -> MiniBatch:
         self.init(graph)
         seeds, capacity = check_call(self, graph, seeds, capacity, 1)

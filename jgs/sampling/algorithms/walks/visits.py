@@ -124,7 +124,7 @@ class VisitSampler(Sampler):
         return ()
 
     def sample(
-        self, key: Any, graph: Graph, state: Any, seeds: Any, capacity: Capacity | None
+        self, key: Any, graph: Graph, state: Any, seeds: Any, capacity: Capacity | None = None
     ) -> MiniBatch:
         check_graph(graph, False)
         groups, sizes, path = self._groups_of(graph)
