@@ -43,6 +43,17 @@ def _of_edges(data: Plain, edges: EdgeFacts) -> Iterator[tuple[str, str]]:
             f"{edges.duplicates:,} edges have the {alike} of an earlier one, and count twice: "
             "remove them, unless they are meant",
         )
+    for name, column in graph.edge_columns.items():
+        rows = np.asarray(column)
+        if name == "label" or rows.dtype.kind != "f" or not np.isnan(rows).any():
+            continue
+        lacking = int(np.isnan(rows).reshape(len(rows), -1).any(axis=1).sum())
+        yield (
+            "missing_in_edge_column",
+            f"the edge column {name} is missing (NaN) in {lacking:,} of {len(rows):,} edges: a "
+            f"layer that reads it returns NaN. encode=edges.{name}:number fills a table's with "
+            "0 and marks them",
+        )
     if edges.isolated and graph.num_edges:
         yield (
             "isolated_nodes",

@@ -45,6 +45,9 @@ def test_edges():
     assert found["edges_listed_once"].startswith("102 of 102 edges have no reverse")
     assert found["duplicate_edges"].startswith("2 edges have the ends of an earlier one")
     assert found["isolated_nodes"].startswith("19 of 120 nodes have no edge to another")
+    lacking = {"dist": np.where(src == 3, np.nan, 1.0), "label": np.full(src.size, np.nan)}
+    found = warned(Graph.from_edges(src, dst, N, edge_columns=lacking))[1]
+    assert f"dist is missing (NaN) in {(src == 3).sum()} of" in found["missing_in_edge_column"]
     # An event that repeats at another time is another one.
     times = np.arange(src.size)
     found = warned(Graph.from_edges(src, dst, N, edge_time=times))[1]
