@@ -248,6 +248,7 @@ REFUSED = (
         "left nodes*1 to 3",
     ),
     ({"x.edges": "3,1,0.5\n"}, "x.edges", {}, "columns=src,dst,weight"),
+    ({"t.csv": "head,relation\rtail\na,r,b\n"}, "t.csv", {}, "a line of names"),
     ({"t.csv": PRIME}, "t.csv", {"layout": "prime"}, "option layout must be one of*'prime'"),
 )
 
@@ -371,6 +372,9 @@ def test_mat_files_of_deepwalk(tmp_path):
     assert edges(load_plain(path, "data", network="A", symmetric=True)) == sorted(
         both((0, 1), (2, 1))
     )
+    links.indices[0] = 1 << 20  # SciPy's conversions would end the process
+    scipy.io.savemat(tmp_path / "c.mat", {"network": links})
+    refused("network in*a sound CSR matrix", load_plain, tmp_path / "c.mat", "data")
     path.write_bytes(path.read_bytes()[:-40])
     refused("whole MATLAB file", load_plain, path, "data", network="A")
 

@@ -44,6 +44,7 @@ def read(
     The other options are those of `jgs.data.labelled.labelled_plain`. Raises `InputError`."""
     with open_npz(path) as archive:
         edges, features, labels = (archive[name] for name in _ARRAYS)
+        labels = np.atleast_1d(labels)
         masks = [archive[name] for name in _MASKS] if set(_MASKS) <= set(archive) else []
     if edges.ndim != 2 or edges.shape[1] != 2:
         raise InputError(f"edges in {path} must be [E, 2]", list(edges.shape), "Transpose it.")

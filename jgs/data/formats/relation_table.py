@@ -30,7 +30,6 @@ how many nodes have several. Without `:LABEL` the type is the ID space or the fi
 
 from __future__ import annotations
 
-import csv
 import logging
 import re
 from collections.abc import Iterable, Mapping
@@ -53,7 +52,7 @@ from jgs.data.values import is_missing
 from jgs.errors import InputError
 from jgs.graph import NodeIds
 from jgs.graph.checks import refuse_where
-from jgs.graph.formats.arrow import Reading, column_names, read_arrow
+from jgs.graph.formats.arrow import Reading, column_names, names_in, read_arrow
 from jgs.graph.formats.tables import read_columns, require
 from jgs.graph.schema import Relation
 
@@ -213,9 +212,7 @@ def _stem(path: Path) -> str:
 def _header(path: Path) -> list[str]:
     if path.suffix == ".parquet":
         return column_names(path)
-    line = first_line(path).decode("utf-8-sig", errors="replace").rstrip("\r")
-    comma = path.name.endswith((".csv", ".csv.gz"))
-    return next(csv.reader([line], delimiter="," if comma else "\t"), [])
+    return names_in(path, first_line(path))
 
 
 def _columns(path: Path) -> Columns | None:

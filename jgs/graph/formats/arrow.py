@@ -115,8 +115,15 @@ def column_names(path: Path) -> list[str]:
                 if not (piece := file.read(1 << 16)):
                     break
                 line += piece
-    text = line.partition(b"\n")[0].decode("utf-8-sig", errors="replace").rstrip("\r")
-    return next(csv.reader([text], delimiter=_delimiter(path)), [])
+    return names_in(path, line.partition(b"\n")[0])
+
+
+def names_in(path: Path, line: bytes) -> list[str]:
+    """The names of columns in the first line of the text file `path`. Raises `InputError`."""
+    text = line.decode("utf-8-sig", errors="replace").rstrip("\r")
+    rule = f"{path} must begin with a line of names, which ends in a line feed"
+    with refusing(csv.Error, rule, "Write it again."):
+        return next(csv.reader([text], delimiter=_delimiter(path)), [])
 
 
 def _delimiter(path: Path) -> str:
