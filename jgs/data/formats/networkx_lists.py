@@ -17,6 +17,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -139,8 +140,7 @@ def _facts(
         if fact:
             if len(fact) > _LONGEST:
                 raise ValueError
-            known = ast.literal_eval(_NUMPY.sub(r"\1", fact))
-            found |= {str(key): value for key, value in known.items()}
+            found |= _parsed(fact)
     except (ValueError, SyntaxError, TypeError, AttributeError, MemoryError, RecursionError):
         raise InputError(
             f"what {path} says of an edge must be numbers, or a dict of them",
@@ -148,6 +148,12 @@ def _facts(
             "Correct it.",
         ) from None
     return found
+
+
+@lru_cache(1 << 16)  # many edges have the same
+def _parsed(fact: str) -> dict[str, Any]:
+    known = ast.literal_eval(_NUMPY.sub(r"\1", fact))
+    return {str(key): value for key, value in known.items()}
 
 
 def _columns(path: Path, facts: list[dict[str, Any]]) -> dict[str, np.ndarray]:
