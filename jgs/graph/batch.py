@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from importlib import import_module
 from typing import Any, NamedTuple
 
 import jax
@@ -298,9 +299,7 @@ class MiniBatch(Shown):
     def gather(self, features: Any) -> Any:
         """The rows of `nodes`, as `jgs.ops.gather` returns them. Raises `InputError` unless
         `features` have a row for each of the graph's `num_nodes` nodes."""
-        from jgs.ops import gather  # which imports this module
-
-        return gather(features, self)
+        return import_module("jgs.ops").gather(features, self)  # it imports this package
 
     @property
     def seed_weight(self) -> jax.Array | None:
