@@ -268,6 +268,7 @@ def as_typed(value: Any) -> str:
 
 def _arguments(maker: Any) -> tuple[dict[str, Any], Mapping[str, inspect.Parameter]]:
     """The annotations and the parameters of what a class or a function is called with."""
+    maker = maker.func if isinstance(maker, partial) else maker
     if not isinstance(maker, type):
         return get_type_hints(maker, include_extras=True), inspect.signature(maker).parameters
     owner = next(c for c in maker.__mro__ if "__init__" in vars(c))

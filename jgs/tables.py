@@ -11,7 +11,7 @@ _OF_SAMPLERS = ("edge_ids", "edge_weights", "edges", "relabel_inputs", "widths",
 _OF_MODELS = (
     *("in_features", "hidden_features", "out_features", "num_layers", "schema", "rngs"),
     *("dropout", "input_dropout", "norm", "embedding"),
-    *("edge_columns", "edge_width"),
+    *("edge_columns", "edge_width", "edge_scales"),
 )
 _OF_DECODERS = ("width", "num_relations", "out_features", "rngs")
 

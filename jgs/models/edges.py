@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from jgs.errors import InputError
 from jgs.graph import Block
@@ -15,6 +16,9 @@ from jgs.graph.batch import Control
 from jgs.models.layer import by_each_edge
 from jgs.ops import gather
 from jgs.settings import exact_integers
+
+# For each number of an edge a mean, which is taken off, and a factor; (): as they are.
+EdgeScales = Sequence[tuple[float, float]]
 
 
 def read_edges(layer: Any, block: Block) -> dict[str, jax.Array]:
@@ -73,8 +77,9 @@ def mean_by_source(block: Block, rows: jax.Array, num_sources: int) -> jax.Array
     return total / jnp.maximum(count, 1)
 
 
-def joined(edge: dict[str, jax.Array], width: int) -> jax.Array:
-    """The columns side by side, float32 `[n, width]`; raises `InputError` for another width."""
+def joined(edge: dict[str, jax.Array], width: int, scales: EdgeScales = ()) -> jax.Array:
+    """The columns side by side, float32 `[n, width]`, scaled by the `EdgeScales`. Integers keep
+    their digits until the mean is taken off. Raises `InputError` for another width."""
     columns = [column.reshape(column.shape[0], -1) for column in edge.values()]
     found = sum(column.shape[1] for column in columns)
     if found != width:
@@ -83,7 +88,35 @@ def joined(edge: dict[str, jax.Array], width: int) -> jax.Array:
             width,
             "Build the layer with this edge_width.",
         )
-    return jnp.hstack([column.astype(jnp.float32) for column in columns])
+    if not scales:
+        return jnp.hstack([column.astype(jnp.float32) for column in columns])
+    ends = np.cumsum([column.shape[1] for column in columns])
+    means, factors = np.array(scales).T
+    with exact_integers():
+        pairs = zip(columns, np.split(means, ends[:-1]), strict=True)
+        return jnp.hstack([_less(*pair) for pair in pairs]) * factors.astype(np.float32)
+
+
+def _less(column: jax.Array, mean: np.ndarray) -> jax.Array:
+    """float32: the column less a mean of each of its numbers."""
+    if column.dtype.kind not in "iu":
+        return column.astype(jnp.float32) - mean.astype(np.float32)
+    whole = np.rint(mean)
+    less = column.astype(jnp.int64) - whole.astype(np.int64)
+    return less.astype(jnp.float32) - (mean - whole).astype(np.float32)
+
+
+def check_scales(scales: EdgeScales, edge_width: int) -> EdgeScales:
+    """`scales` as a tuple of pairs of floats; raises `InputError` unless there is one for each
+    number of an edge, or none."""
+    found = tuple((float(mean), float(factor)) for mean, factor in scales)
+    if found and len(found) != edge_width:
+        raise InputError(
+            "edge_scales must have a pair for each number of an edge",
+            f"{len(found)} for edge_width {edge_width}",
+            "Give a mean and a factor for each, or leave it out.",
+        )
+    return found
 
 
 def check_edges(edge_columns: Iterable[str], edge_width: int) -> tuple[str, ...]:

@@ -12,7 +12,15 @@ from flax import nnx
 from jgs.errors import InputError
 from jgs.graph import Block
 from jgs.models.dense import check_width, check_widths, glorot, zero_unless
-from jgs.models.edges import by_edge, check_edges, joined, padded_edges, read_edges
+from jgs.models.edges import (
+    EdgeScales,
+    by_edge,
+    check_edges,
+    check_scales,
+    joined,
+    padded_edges,
+    read_edges,
+)
 from jgs.ops import aggregate, edge_dot, edge_mask, edge_scores, edge_softmax, gather, linear
 from jgs.ops.dropout import Mask
 from jgs.ops.edge_scores import leaky_scores
@@ -44,6 +52,8 @@ class GATConv(nnx.Module):
       edge_columns: the names of the edge columns that together are `e`, as a sampler is asked
         for them: `Neighbors(..., edges=("dist",))`.
       edge_width: how many numbers they hold for each edge.
+      edge_scales: pairs (mean, factor), one for each of these numbers: `e` is
+        `(number - mean) * factor`. (): `e` are the numbers.
       rngs: its `params` stream makes the weights.
 
     `conv(block, x)`, `[T, out]` from `[S, in]`, is as in `jgs.models.AttentionLayer`. Raises
@@ -67,6 +77,7 @@ class GATConv(nnx.Module):
         self_loops: bool = True,
         edge_columns: tuple[str, ...] = (),
         edge_width: int = 0,
+        edge_scales: EdgeScales = (),
         rngs: nnx.Rngs,
     ):
         check_widths(in_features=in_features, out_features=out_features, num_heads=num_heads)
@@ -92,7 +103,7 @@ class GATConv(nnx.Module):
             self.attention = glorot(rngs, (num_heads, head_width))
         self.bias = nnx.Param(jnp.zeros(out_features))
         self.edge_columns = check_edges(edge_columns, edge_width)
-        self.edge_width = edge_width
+        self.edge_width, self.edge_scales = edge_width, check_scales(edge_scales, edge_width)
         if self.edge_columns:
             self.edge_kernel = glorot(rngs, (edge_width, width))
             if version == 1:
@@ -186,7 +197,7 @@ class GATConv(nnx.Module):
         kernel = self.edge_kernel[...]
         if self.version == 1:
             kernel = _scores_kernel(kernel, self.edge_attention[...])
-        return linear([joined(edge, self.edge_width)], [kernel])
+        return linear([joined(edge, self.edge_width, self.edge_scales)], [kernel])
 
     def _leaky(self, logits: jax.Array) -> jax.Array:
         return jax.nn.leaky_relu(logits, self.negative_slope)

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from flax import nnx
 
 from jgs.models.dense import check_widths, glorot
-from jgs.models.edges import check_edges, joined
+from jgs.models.edges import EdgeScales, check_edges, check_scales, joined
 from jgs.models.gin import GINConv
 from jgs.ops import linear
 
@@ -24,6 +24,8 @@ class GINEConv(GINConv):
       edge_columns: the names of the edge columns that together are `e`, as a sampler is asked
         for them: `Neighbors(..., edges=("dist",))`.
       edge_width: how many numbers they hold for each edge.
+      edge_scales: pairs (mean, factor), one for each of these numbers: `e` is
+        `(number - mean) * factor`. (): `e` are the numbers.
 
     `conv(block, x)` is as in `jgs.models.EdgeLayer`. Raises `InputError` where a column is
     missing or has another width.
@@ -39,6 +41,7 @@ class GINEConv(GINConv):
         *,
         edge_columns: tuple[str, ...],
         edge_width: int,
+        edge_scales: EdgeScales = (),
         eps: float = 0.0,
         train_eps: bool = False,
         rngs: nnx.Rngs,
@@ -48,11 +51,14 @@ class GINEConv(GINConv):
         )
         check_widths(edge_width=edge_width)
         self.edge_columns = check_edges(edge_columns, edge_width)
+        self.edge_scales = check_scales(edge_scales, edge_width)
         self.edge_width, self.message_width = edge_width, in_features
         self.edge_kernel = glorot(rngs, (edge_width, in_features))
         self.edge_bias = nnx.Param(jnp.zeros(in_features))
 
     def edge_message(self, message: jax.Array, edge: dict[str, jax.Array]) -> jax.Array:
         """`relu(x_u + W_edge e + b_edge)`, `[n, in]`."""
-        of_edge, kernel = joined(edge, self.edge_width), self.edge_kernel[...]
-        return linear([of_edge], [kernel], self.edge_bias[...], add=message, relu=True)
+        of_edge = joined(edge, self.edge_width, self.edge_scales)
+        return linear(
+            [of_edge], [self.edge_kernel[...]], self.edge_bias[...], add=message, relu=True
+        )

@@ -241,10 +241,16 @@ class RelationAttentionLayer(RelationLayer, Protocol):
     def query(self, own: jax.Array, slots: Slots, kind: jax.Array | None = None) -> jax.Array:
         """float32 `[K, Q]`: the query of each run, from its target's row of `own` `[T, in]`."""
 
-    def edge_message(self, message: jax.Array, relation: jax.Array) -> jax.Array:
+    def edge_message(
+        self,
+        message: jax.Array,
+        relation: jax.Array,
+        edge: dict[str, jax.Array] | None = None,
+    ) -> jax.Array:
         """The messages float32 `[n, P]` of `n` edges, from the rows `[n, M]` that `message`
         returned for their sources, and their relations int `[n]`. `message` itself, if they do
-        not depend on the relation."""
+        not depend on the relation. A layer with `edge_columns` after `"type"` is given these
+        columns as `edge`, arrays `[n, ...]`; None asks for the width `P` alone."""
 
     def scores(self, message: jax.Array, query: jax.Array) -> jax.Array:
         """float32 `[n, H]`: the logits of `n` pairs of an edge's message and a run's query."""
@@ -293,6 +299,13 @@ def attended(
         rows = layer.edge_message(rows, edge)
         return layer.scores(rows, query), layer.values(rows)
     return layer.scores(rows, query, *([edge] if edge else [])), layer.values(rows)
+
+
+def of_relations(layer: Any, rows: jax.Array, edge: dict[str, jax.Array]) -> jax.Array:
+    """The messages `[n, P]` of edges of a `RelationAttentionLayer`, from their sources' rows
+    `[n, M]` and the columns of edges."""
+    others = {name: column for name, column in edge.items() if name != "type"}
+    return layer.edge_message(rows, edge["type"], *([others] if others else []))
 
 
 def by_each_edge(layer: Any) -> bool:

@@ -12,7 +12,7 @@ from jgs.graph.formats.export import edge_targets
 from jgs.kernels.call import FILL
 from jgs.models.dense import zero_unless
 from jgs.models.edges import by_edge, on_edges, padded_edges, read_edges
-from jgs.models.layer import attended, relational
+from jgs.models.layer import attended, of_relations, relational
 from jgs.models.relation import from_edges, runs_from
 from jgs.ops import aggregate, edge_softmax, gather
 
@@ -70,8 +70,9 @@ def _of_runs(
         weight = weight[:, 0] if edges.edge_weight is None else weight[:, 0] * edges.edge_weight
         reduced = aggregate(edges, message, layer.run_reduce, weight)
     else:
-        relation = block.edge_type.at[runs.order].get(**FILL)  # type: ignore[union-attr]
-        rows = layer.edge_message(gather(message, edges.indices), relation)
+        columns = read_edges(layer, block)
+        columns = {n: array.at[runs.order].get(**FILL) for n, array in columns.items()}
+        rows = of_relations(layer, gather(message, edges.indices), columns)
         counts = edges.num_targets, edges.num_edges
         slot, _ = edge_targets(edges.edge_capacity, edges.indptr, *counts)
         query = layer.query(own, slots, **types)

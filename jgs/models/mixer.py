@@ -13,7 +13,13 @@ from jgs.errors import InputError
 from jgs.graph import Block
 from jgs.kernels.call import FILL
 from jgs.models.dense import check_width, check_widths, glorot, zero_unless
-from jgs.models.edges import check_edges, joined, read_edges
+from jgs.models.edges import (
+    EdgeScales,
+    check_edges,
+    check_scales,
+    joined,
+    read_edges,
+)
 from jgs.models.gnn import GNN
 from jgs.models.time import ELAPSED, TimeEncoding, TimeUnit, TimeWidth
 from jgs.ops import aggregate, gather, linear
@@ -44,7 +50,7 @@ class MixerConv(nnx.Module):
       hidden_features: the width of a token. None: `out_features`.
       depth: the number of blocks.
       time_width, time_unit: `width` and `unit` of the `TimeEncoding`.
-      edge_columns, edge_width: as of `TGATConv`.
+      edge_columns, edge_width, edge_scales: as of `TGATConv`.
       rngs: its `params` stream makes the weights.
 
     `conv(block, x)` is as in `jgs.models.Layer`. It depends on the order of a node's edges, so
@@ -66,6 +72,7 @@ class MixerConv(nnx.Module):
         time_unit: float = 1.0,
         edge_columns: tuple[str, ...] = (),
         edge_width: int = 0,
+        edge_scales: EdgeScales = (),
         rngs: nnx.Rngs,
     ):
         width = out_features if hidden_features is None else hidden_features
@@ -74,6 +81,7 @@ class MixerConv(nnx.Module):
         self.in_features, self.out_features = in_features, out_features
         self.num_latest, self.hidden_features = num_latest, width
         self.features, self.edge_width = check_edges(edge_columns, edge_width), edge_width
+        self.edge_scales = check_scales(edge_scales, edge_width)
         self.edge_columns = (ELAPSED, *self.features)
         self.time = TimeEncoding(time_width, unit=time_unit, learned=False)
         self.token_kernel = glorot(rngs, (time_width + edge_width + in_features, width))
@@ -94,7 +102,8 @@ class MixerConv(nnx.Module):
         of_source = gather(x, block.indices)
         inputs = [self.time(edge[ELAPSED])]
         if self.features:
-            inputs.append(joined({n: edge[n] for n in self.features}, self.edge_width))
+            own = {name: edge[name] for name in self.features}
+            inputs.append(joined(own, self.edge_width, self.edge_scales))
         token = jnp.hstack([*inputs, of_source]) @ self.token_kernel[...] + self.token_bias[...]
         if not token.shape[0]:  # an empty array cannot be indexed
             token = jnp.zeros((1, token.shape[1]), token.dtype)
@@ -152,7 +161,8 @@ class Mixer(GNN):
       in_features, hidden_features, out_features, rngs, and all others: as of `jgs.models.GNN`
         and its stacks.
       num_layers: 1, the number of blocks of a batch.
-      num_latest, depth, time_width, time_unit, edge_columns, edge_width: as of `MixerConv`.
+      num_latest, depth, time_width, time_unit, edge_columns, edge_width, edge_scales: as of
+        `MixerConv`.
 
     Raises `InputError` for several layers.
     """
@@ -172,6 +182,7 @@ class Mixer(GNN):
         time_unit: TimeUnit = 1.0,
         edge_columns: tuple[str, ...] = (),
         edge_width: int = 0,
+        edge_scales: EdgeScales = (),
         rngs: nnx.Rngs,
         **options: Any,
     ):
@@ -191,6 +202,7 @@ class Mixer(GNN):
             time_unit=time_unit,
             edge_columns=edge_columns,
             edge_width=edge_width,
+            edge_scales=edge_scales,
             rngs=rngs,
         )
         super().__init__([layer], rngs=rngs, **options)

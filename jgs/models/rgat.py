@@ -11,7 +11,15 @@ import jax.numpy as jnp
 from flax import nnx
 
 from jgs.graph import Block
+from jgs.kernels.call import FILL
 from jgs.models.dense import check_width, zero_unless
+from jgs.models.edges import (
+    EdgeScales,
+    check_edges,
+    check_scales,
+    joined,
+    read_edges,
+)
 from jgs.models.gat import beside_ones
 from jgs.models.relation import (
     RelationConv,
@@ -32,8 +40,9 @@ class RGATConv(RelationConv):
     neighbours `u` by relation `r`, plus a bias. It is a `GATConv` for each relation, summed.
 
     The mean is weighted by attention: a softmax over these `u`, head by head, of
-    `LeakyReLU(a_r . W_r x_u + b_r . W_r x_v)`. There are no self-loops. Matrices and attention
-    vectors are Glorot uniform with a gain of sqrt(2), and the bias is 0.
+    `LeakyReLU(a_r . W_r x_u + b_r . W_r x_v + c_r . e)`. Here `e` are the features of the edge
+    from `u` to `v`; without them the last term is left out. There are no self-loops. Matrices
+    and attention vectors are Glorot uniform with a gain of sqrt(2), and the bias is 0.
 
     Args:
       in_features, out_features, num_relations: as in `RGCNConv`. Concatenated heads share
@@ -44,6 +53,7 @@ class RGATConv(RelationConv):
       self_loop: True adds `W_0 x_v`, as `RGCNConv` does, without which a node does not see
         itself.
       negative_slope: slope of the LeakyReLU below 0.
+      edge_columns, edge_width, edge_scales: `e`, beside `"type"`, as of `GATConv`.
       rngs: its `params` stream makes the weights.
 
     `conv(block, x)`, `[T, out]` from `[S, in]`, is as in `jgs.models.RelationAttentionLayer`.
@@ -62,6 +72,9 @@ class RGATConv(RelationConv):
         concat: bool = True,
         self_loop: bool = True,
         negative_slope: float = 0.2,
+        edge_columns: tuple[str, ...] = (),
+        edge_width: int = 0,
+        edge_scales: EdgeScales = (),
         rngs: nnx.Rngs,
     ):
         check_relations(in_features, out_features, num_relations)
@@ -74,6 +87,11 @@ class RGATConv(RelationConv):
         vectors = (num_relations, num_heads, width // num_heads)
         self.source_attention = matrices(rngs, *vectors)
         self.target_attention = matrices(rngs, *vectors)
+        self.features, self.edge_width = check_edges(edge_columns, edge_width), edge_width
+        self.edge_scales = check_scales(edge_scales, edge_width)
+        self.edge_columns = ("type", *self.features)
+        if self.features:
+            self.edge_attention = matrices(rngs, num_relations, edge_width, num_heads)
         if self_loop:
             self.self_kernel = matrices(rngs, in_features, out_features)
         self.bias = nnx.Param(jnp.zeros(out_features))
@@ -95,6 +113,10 @@ class RGATConv(RelationConv):
         relation = block.edge_type.at[runs.order].get(mode="fill", fill_value=0)  # type: ignore[union-attr]
         rows = aggregate(_to_edges(runs.edges), x, "sum")
         messages = self._projected(rows, relation, runs.edges.num_edges)
+        if self.features:
+            edge = read_edges(self, block)
+            edge = {name: edge[name].at[runs.order].get(**FILL) for name in self.features}
+            messages = self._with_edges(messages, relation, edge, runs.edges.num_edges)
         values, source = self.values(messages), messages[:, -self.num_heads :]
         # s + t is the dot product of (s, 1), of the edge, and (1, t), of the run.
         pairs = beside_ones(source, 0), beside_ones(self.query(own, runs.slots), 1)
@@ -107,10 +129,17 @@ class RGATConv(RelationConv):
         reduced = aggregate(edges, values, "sum", weights)
         return self.update(own, runs.slots, reduced, block.num_targets, **after)
 
-    def edge_message(self, message: jax.Array, relation: jax.Array) -> jax.Array:
-        """float32 `[n, H * D + H]`: the values `W_r x_u`, then the sources' part of the
-        logits. See `jgs.models.RelationAttentionLayer`."""
-        return self._projected(message, relation, jnp.int32(message.shape[0]))
+    def edge_message(
+        self,
+        message: jax.Array,
+        relation: jax.Array,
+        edge: dict[str, jax.Array] | None = None,
+    ) -> jax.Array:
+        """float32 `[n, H * D + H]`: the values `W_r x_u`, then the part of the logits that
+        sources and edges make. See `jgs.models.RelationAttentionLayer`."""
+        num = jnp.int32(message.shape[0])
+        message = self._projected(message, relation, num)
+        return self._with_edges(message, relation, edge, num) if edge else message
 
     def query(self, own: jax.Array, slots: Slots, kind: jax.Array | None = None) -> jax.Array:
         """The targets' part of the logits `[K, H]`."""
@@ -148,6 +177,18 @@ class RGATConv(RelationConv):
         scores = self._scores_kernel(self.source_attention[...])
         kernel = jnp.concatenate([kernel, scores], axis=2)
         return group_linear(relation, rows, kernel, None, num)
+
+    def _with_edges(
+        self,
+        message: jax.Array,
+        relation: jax.Array,
+        edge: dict[str, jax.Array],
+        num: jax.Array,
+    ) -> jax.Array:
+        """`message` `[n, H * D + H]`, with what edges add to the logits."""
+        of_edge = joined(edge, self.edge_width, self.edge_scales)
+        of_edge = group_linear(relation, of_edge, self.edge_attention[...], None, num)
+        return message.at[:, -self.num_heads :].add(of_edge)
 
     def _scores_kernel(self, attention: jax.Array) -> jax.Array:
         """The matrices `[R, in, H]` that turn `x` into `attention . W_r x` of each head."""

@@ -15,9 +15,11 @@ from typing import Annotated, Any
 from flax import nnx
 
 from jgs.models.concat import ConcatConv
+from jgs.models.edges import EdgeScales
 from jgs.models.gat import GATConv
 from jgs.models.gcn import GCNConv
 from jgs.models.gin import GINConv
+from jgs.models.gine import GINEConv
 from jgs.models.gnn import GNN, widths_of
 from jgs.models.layer import Layer
 from jgs.models.sage import SAGEConv
@@ -89,6 +91,7 @@ class GAT(GNN):
       out_heads: the number of heads of the last layer, which are averaged.
       version: 1, or 2 for GATv2.
       attention_dropout: rate on the attention weights; None: `dropout`'s, as in the paper.
+      edge_columns, edge_width, edge_scales: what the layers read of edges, as of `GATConv`.
     """
 
     def __init__(
@@ -103,19 +106,29 @@ class GAT(GNN):
         version: int = 1,
         dropout: float = 0.5,
         attention_dropout: float | None = None,
+        edge_columns: tuple[str, ...] = (),
+        edge_width: int = 0,
+        edge_scales: EdgeScales = (),
         rngs: nnx.Rngs,
         **options: Any,
     ):
         *hidden, last = widths_of(in_features, hidden_features, out_features, num_layers)
-        layers = [GATConv(*width, heads, version=version, rngs=rngs) for width in hidden]
-        layers.append(GATConv(*last, out_heads, concat=False, version=version, rngs=rngs))
+        own: dict[str, Any] = {"version": version, "rngs": rngs}
+        own |= {"edge_columns": edge_columns, "edge_width": edge_width}
+        own |= {"edge_scales": edge_scales}
+        layers = [GATConv(*width, heads, **own) for width in hidden]
+        layers.append(GATConv(*last, out_heads, concat=False, **own))
         rate = dropout if attention_dropout is None else attention_dropout
         options = {"activation": "elu", **options, "attention_dropout": rate}
         super().__init__(layers, dropout=dropout, rngs=rngs, **options)
 
 
 class GIN(GNN):
-    """A stack of `GINConv`; `eps` and `train_eps` are arguments of these layers."""
+    """A stack of `GINConv`; `eps` and `train_eps` are arguments of these layers.
+
+    With `edge_columns` it is one of `GINEConv`, whose `edge_columns`, `edge_width` and
+    `edge_scales` these are.
+    """
 
     def __init__(
         self,
@@ -126,12 +139,20 @@ class GIN(GNN):
         *,
         eps: float = 0.0,
         train_eps: bool = False,
+        edge_columns: tuple[str, ...] = (),
+        edge_width: int = 0,
+        edge_scales: EdgeScales = (),
         rngs: nnx.Rngs,
         **options: Any,
     ):
         widths = widths_of(in_features, hidden_features, out_features, num_layers)
         own: dict[str, Any] = {"hidden_features": hidden_features, "eps": eps}
-        layers = [GINConv(*width, **own, train_eps=train_eps, rngs=rngs) for width in widths]
+        own |= {"train_eps": train_eps, "rngs": rngs}
+        conv: type[GINConv] = GINConv
+        if edge_columns:
+            conv, names = GINEConv, {"edge_columns": edge_columns, "edge_width": edge_width}
+            own |= {**names, "edge_scales": edge_scales}
+        layers = [conv(*width, **own) for width in widths]
         super().__init__(layers, rngs=rngs, **options)
 
 

@@ -12,7 +12,15 @@ from flax import nnx
 from jgs.errors import InputError
 from jgs.graph import Block
 from jgs.models.dense import check_width, check_widths, glorot, zero_unless
-from jgs.models.edges import by_edge, check_edges, joined, padded_edges, read_edges
+from jgs.models.edges import (
+    EdgeScales,
+    by_edge,
+    check_edges,
+    check_scales,
+    joined,
+    padded_edges,
+    read_edges,
+)
 from jgs.models.gat import dropped
 from jgs.models.gnn import GNN, widths_of
 from jgs.models.stacked import Heads
@@ -41,6 +49,7 @@ class TGATConv(nnx.Module):
       time_width, time_unit: `width` and `unit` of the `TimeEncoding`.
       edge_columns: the names of the edge columns that together are `e`, beside `"elapsed"`.
       edge_width: how many numbers they hold for each edge.
+      edge_scales: as of `GATConv`.
       rngs: its `params` stream makes the weights.
 
     `conv(block, x)` is as in `jgs.models.AttentionLayer`, with `edge_values`. The sampler is
@@ -63,6 +72,7 @@ class TGATConv(nnx.Module):
         time_unit: float = 1.0,
         edge_columns: tuple[str, ...] = (),
         edge_width: int = 0,
+        edge_scales: EdgeScales = (),
         rngs: nnx.Rngs,
     ):
         width = out_features if attention_features is None else attention_features
@@ -77,6 +87,7 @@ class TGATConv(nnx.Module):
         self.in_features, self.out_features = in_features, out_features
         self.num_heads, self.attention_features = num_heads, width
         self.features, self.edge_width = check_edges(edge_columns, edge_width), edge_width
+        self.edge_scales = check_scales(edge_scales, edge_width)
         self.edge_columns = (ELAPSED, *self.features)
         self.time = TimeEncoding(time_width, unit=time_unit)
         self.query_kernel = glorot(rngs, (in_features + time_width, width))
@@ -114,9 +125,13 @@ class TGATConv(nnx.Module):
         """`[n, 2 * H * D]`: the keys and values of edges."""
         inputs, kernels = [self.time(edge[ELAPSED])], [self.time_kernel[...]]
         if self.features:
-            inputs.append(joined({n: edge[n] for n in self.features}, self.edge_width))
+            inputs.append(self._of_edge(edge))
             kernels.append(self.edge_kernel[...])
         return linear(inputs, kernels, add=message)
+
+    def _of_edge(self, edge: dict[str, jax.Array]) -> jax.Array:
+        own = {name: edge[name] for name in self.features}
+        return joined(own, self.edge_width, self.edge_scales)
 
     def query(self, own: jax.Array, num_targets: jax.Array | None = None) -> jax.Array:
         """`[T, H * D]`: the queries, divided by `sqrt(D)`."""
@@ -163,7 +178,7 @@ class TGAT(GNN):
       in_features, hidden_features, out_features, num_layers, rngs, and all others: as of
         `jgs.models.GNN` and its stacks. There is no activation between the layers by default.
       heads: the number of heads of every layer.
-      time_width, time_unit, edge_columns, edge_width: as of `TGATConv`.
+      time_width, time_unit, edge_columns, edge_width, edge_scales: as of `TGATConv`.
     """
 
     timed = True
@@ -180,6 +195,7 @@ class TGAT(GNN):
         time_unit: TimeUnit = 1.0,
         edge_columns: tuple[str, ...] = (),
         edge_width: int = 0,
+        edge_scales: EdgeScales = (),
         rngs: nnx.Rngs,
         **options: Any,
     ):
@@ -187,5 +203,6 @@ class TGAT(GNN):
         own: dict[str, Any] = {"attention_features": hidden_features, "rngs": rngs}
         own |= {"time_width": time_width, "time_unit": time_unit}
         own |= {"edge_columns": edge_columns, "edge_width": edge_width}
+        own |= {"edge_scales": edge_scales}
         layers = [TGATConv(*width, heads, **own) for width in widths]
         super().__init__(layers, rngs=rngs, **{"activation": "none", **options})

@@ -22,6 +22,7 @@ from flax import nnx
 from jgs.errors import InputError
 from jgs.graph import MiniBatch, Schema
 from jgs.graph.typed_features import TypedRows
+from jgs.models.edges import EdgeScales
 from jgs.models.gnn import GNN, widths_of
 from jgs.models.hgt import HGTConv
 from jgs.models.inputs import Inputs, Placed
@@ -174,6 +175,7 @@ class RGAT(TypedGNN):
       out_heads: the number of heads of the last layer, which are averaged.
       self_loop: as in these layers.
       attention_dropout: rate on the attention weights; None: `dropout`'s.
+      edge_columns, edge_width, edge_scales: what the layers read of edges, as of `RGATConv`.
     """
 
     def __init__(
@@ -191,12 +193,17 @@ class RGAT(TypedGNN):
         attention_dropout: float | None = None,
         embedding: bool = True,
         scales: Sequence[Sequence[float]] | None = None,
+        edge_columns: tuple[str, ...] = (),
+        edge_width: int = 0,
+        edge_scales: EdgeScales = (),
         rngs: nnx.Rngs,
         **options: Any,
     ):
         inputs = _inputs(in_features, hidden_features, schema, embedding, scales, rngs)
         *hidden, last = widths_of(hidden_features, hidden_features, out_features, num_layers)
         own: dict[str, Any] = {"self_loop": self_loop, "rngs": rngs}
+        own |= {"edge_columns": edge_columns, "edge_width": edge_width}
+        own |= {"edge_scales": edge_scales}
         relations = relations_of(schema)
         layers = [RGATConv(*width, relations, heads, **own) for width in hidden]
         layers.append(RGATConv(*last, relations, out_heads, concat=False, **own))

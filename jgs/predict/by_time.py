@@ -64,7 +64,8 @@ def judged_at(
       outputs, stage, size: as in `ByTime` and `Data.loader`.
     """
     own, judged = data.graphs, (numbered(dict(items)), stage)
-    sampler: Any = make_sampler(run.config, widths=lambda: run.model.message_widths)
+    of = False, lambda: run.model.message_widths, run.edges.columns
+    sampler: Any = make_sampler(run.config, *of)
     try:  # a graph that is refused must not be asked again
         data.graphs = own if graph is None else [_by_own_ids(data, graph)]
         loader = data.loader(sampler, key, None, {}, judged, size)

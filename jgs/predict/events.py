@@ -13,8 +13,8 @@ from jgs.predict.by_time import cutoffs, judged_at
 from jgs.predict.pairs import LinkRun
 from jgs.sampling import Links
 from jgs.sampling.checks import check_seed_ids
-from jgs.sampling.edges.random import threefry
 from jgs.train.evaluation.by_time import batch_size
+from jgs.train.loop.keys import key_of
 
 
 class EventRun(LinkRun):
@@ -51,7 +51,7 @@ class EventRun(LinkRun):
         items = {"src": ids[:, 0], "dst": ids[:, 1], "time": times}
         if (number := self._relation(relation)) is not None:
             items["relation"] = np.full(len(ids), number, np.int32)
-        data.graphs, key = targets.messages, jax.random.fold_in(threefry(self.config.seed), 5)
+        data.graphs, key = targets.messages, key_of(self.config, "samples of predictions")
         stage, size = Links(0, types=targets.types), batch_size(self.config, 0)
         return judged_at(self, data, items, graph, key, _positive, stage, size)
 

@@ -24,6 +24,7 @@ from jgs.predict.seal import SealRun
 from jgs.sampling.edges.random import threefry
 from jgs.tables import TASKS
 from jgs.train.config import Config
+from jgs.train.loop.edge_features import edges_of
 from jgs.train.loop.model import make_model, make_pair_model, types_of
 from jgs.train.tasks.seal import make_dgcnn
 
@@ -87,7 +88,8 @@ def open_run(
 
 def _model_of_nodes(config: Config, shape: dict[str, Any]) -> GNN:
     widths = (shape["num_features"], shape["num_classes"], shape["sparse"])
-    return make_model(config, *widths, threefry(0), types_of(shape))
+    types, edges = types_of(shape), edges_of(shape)
+    return make_model(config, *widths, threefry(0), types, edges=edges)
 
 
 def _model_of_pairs(config: Config, shape: dict[str, Any]) -> PairModel:

@@ -15,6 +15,7 @@ from jgs.errors import InputError
 from jgs.graph.shown import Shown
 from jgs.train.config import Config
 from jgs.train.loop import checkpoint, folder
+from jgs.train.loop.edge_features import edges_of
 from jgs.train.loop.learned import rows_by_type
 from jgs.train.loop.model import types_of
 
@@ -136,6 +137,7 @@ class OpenedModel(Opened):
         self.model, (self.best_params, self.last_params) = model, (params[n] for n in PARAMS)
         self.best_epoch, self.val_accuracy = record["best_epoch"], record["val_accuracy"]
         shape = record["shape"]
+        self.edges = edges_of(shape)
         self.feature_columns = read_columns(shape.get("feature_columns"))
         self.edge_feature_columns = read_columns(shape.get("edge_feature_columns"))
 

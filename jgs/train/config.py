@@ -209,6 +209,8 @@ class Config(
                 "one of an earlier version" if isinstance(saved, dict) else reprlib.repr(saved),
                 "Resume with the version that wrote it, or choose another --run-dir.",
             )
+        if saved:  # runs of before these settings
+            saved = {"edge_features": ["none"], "keys": 0} | saved
         for owner, table in OWNERS.items():
             if ":" in str(saved.get(owner)):
                 table.find(str(saved[owner]))  # the user's module may not be here

@@ -64,6 +64,11 @@ class Layers:
         "for subgraphs (default: 2; seal: 3); other samplers have a layer a fanout",
         least=1, most=100, tasks=JUDGED
     )] = None
+    edge_features: Annotated[tuple[str, ...], Option(
+        "the edge columns that the model reads, each less its mean and divided by its "
+        "deviation: auto (all that have no gaps, but label, split and weight, where the model "
+        "reads any), none, or names", metavar="NAME", tasks=BLOCKS
+    )] = ("auto",)
     norm: Annotated[str | None, Option(
         "normalisation after every hidden layer", choices=("layer", "l2"), tasks=BLOCKS
     )] = None
@@ -94,6 +99,7 @@ class Run:
         "seeds in a batch of each rank", least=1, most=INT32
     )] = 1000
     ranks: Annotated[int, Option(flag=False, least=1, most=1 << 20)] = 1
+    keys: Annotated[int, Option(flag=False, least=0, most=1)] = 1  # see jgs.train.loop.keys
     lr: Annotated[float, Option("the learning rate", above=0)] = 0.01
     seed: Annotated[int, Option("seed of all random draws", least=0, below=2**32)] = 0
     patience: Annotated[int, Option(

@@ -110,6 +110,9 @@ def rgat(conv, p, x, source, target, relation):
         z = (x @ w[r]).reshape(len(x), h, -1)
         logits = (z[s] * p["source_attention"][r]).sum(-1)
         logits += (z[t] * p["target_attention"][r]).sum(-1)
+        if conv.features:
+            elapsed = (elapsed_of(target)[relation == r][:, None] - MEAN) * FACTOR
+            logits += elapsed @ p["edge_attention"][r]
         logits = np.where(logits > 0, logits, conv.negative_slope * logits)
         out += summed(softmax_by(t, logits)[:, :, None] * z[s], t)
     out = out.reshape(TARGETS, -1) if conv.concat else out.mean(1)
@@ -150,6 +153,8 @@ def temporal(conv, p, x, source, target, relation):
     return rgcn(conv, p, x, TARGETS + np.arange(source.size), target, relation)
 
 
+MEAN, FACTOR = 20.0, 0.25
+ELAPSED = {"edge_columns": ("elapsed",), "edge_width": 1, "edge_scales": ((MEAN, FACTOR),)}
 TIMES = {"time_width": 5, "time_unit": 10.0}
 LAYERS = {
     "rgcn": (lambda rngs: RGCNConv(IN, OUT, R, rngs=rngs), rgcn),
@@ -166,6 +171,7 @@ LAYERS = {
         temporal,
     ),
     "rgat": (lambda rngs: RGATConv(IN, OUT, R, 2, rngs=rngs), rgat),
+    "rgat edges": (lambda rngs: RGATConv(IN, OUT, R, 2, **ELAPSED, rngs=rngs), rgat),
     "rgat mean": (
         lambda rngs: RGATConv(IN, OUT, R, 3, concat=False, self_loop=False, rngs=rngs),
         rgat,

@@ -69,11 +69,13 @@ def priced(widths, hidden, out, num_layers, schema, rngs):
     return TypedGNN(inputs, layers, rngs=rngs)
 
 
+PRICE = {"edge_columns": ("price",), "edge_width": 1, "edge_scales": ((0.5, 3.0),)}
 MODELS = {
     "priced": priced,
     "rgcn": lambda *of, **options: RGCN(*of, bases=2, **options),
     "rsage max": lambda *of, **options: RSAGE(*of, reduce="max", **options),
     "rgat": lambda *of, **options: RGAT(*of, heads=2, out_heads=3, **options),
+    "rgat priced": lambda *of, **options: RGAT(*of, heads=2, **PRICE, **options),
     "hgt": lambda *of, **options: HGT(*of, heads=2, **options),
 }
 

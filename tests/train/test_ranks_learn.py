@@ -51,6 +51,7 @@ RUNS = {  # the number of parts, their data, and the settings
         | {"fanouts": (1,), "latest": True, "eval_negatives": 5, "batch_size": 120},
     ),
     "numbers": (2, (numbers,), NODES | {"loss": "huber", "metric": "r2"}),
+    "edge columns": (2, (communities,), NODES | {"model": "gin", "batch_size": 10}),
     "several": (
         2,
         (several, 0.5),  # ranks know unequally many labels
@@ -96,6 +97,7 @@ def alone(parted, tmp_path_factory):
         ("events", 2, {}),
         pytest.param("typed events", 2, {}, marks=pytest.mark.slow),
         ("numbers", 2, {}),
+        ("edge columns", 2, {}),
         ("several", 2, {}),
         ("own loss", 2, {}),
         ("schedule", 2, {"cache": "planned"}),

@@ -22,7 +22,7 @@ import jgs.ops
 from jgs.errors import InputError
 from jgs.graph import Block
 from jgs.models.edges import by_edge, on_edges, read_edges
-from jgs.models.layer import attended, by_each_edge, relational
+from jgs.models.layer import attended, by_each_edge, of_relations, relational
 from jgs.train.evaluation.relations import by_slots, finished, kinds_of, queries
 
 
@@ -230,8 +230,10 @@ def attend(
     query = state.query.at[target].get(mode="fill", fill_value=0)
     edge = [read_edges(conv, block)] if conv.edge_columns else []
     if relational(conv):
-        relation = edge.pop()["type"]  # 1 in padding, if a piece has no edges
-        rows = conv.edge_message(rows, jnp.minimum(relation, conv.num_relations - 1))
+        columns = edge.pop()
+        relation = jnp.minimum(columns["type"], conv.num_relations - 1)
+        # The type is 1 in padding, if a piece has no edges.
+        rows = of_relations(conv, rows, columns | {"type": relation})
         scores, values = conv.scores(rows, query), conv.values(rows)
     else:
         scores, values = attended(conv, rows, query, edge.pop() if edge else None)

@@ -30,6 +30,7 @@ from jgs.train.evaluation.baselines import Figures
 from jgs.train.evaluation.exact import exact_inference
 from jgs.train.evaluation.rows import scratch_folder
 from jgs.train.loop.data import Data
+from jgs.train.loop.edge_features import EdgeFeatures, edge_features, shape_of_edges
 from jgs.train.loop.learned import LearnedRows, learned_rows
 from jgs.train.loop.losses import own_labels
 from jgs.train.loop.model import make_model, make_sampler, shape_of_types
@@ -57,6 +58,7 @@ class Job:
       objective: the loss and the metric, an `Objective`, where labels are classes or numbers.
       metric_name: the name of the metric that `metric` computes.
       sign: 1 where a larger value of the metric is better, -1 where a smaller one is.
+      edges, about_edges: as `edge_features` returns them.
       batch_size: seeds in a step, of all ranks together.
       num_seeds: seeds in an epoch, of all ranks together.
       loader: the loader; there after `start`.
@@ -65,6 +67,8 @@ class Job:
 
     data: Any
     loader: Loader
+    edges: EdgeFeatures
+    about_edges = ""
     objective: Objective
     sign = 1
     sent = False
@@ -82,7 +86,8 @@ class Job:
                 "--weighted must have a graph with edge weights", data.name, "Leave it out."
             )
         self.metric_name = self._make_metric()
-        self._samplers = samplers_of(make_sampler(config))
+        self.edges, self.about_edges = edge_features(config, data.graphs[0])
+        self._samplers = samplers_of(make_sampler(config, columns=self.edges.columns))
         if isinstance(self._samplers[0], Adaptive):
             _ = self.model(threefry(0)).message_widths  # refuses layers with attention
         self._scratch = scratch_folder(config.scratch) if config.scratch else None
@@ -138,7 +143,7 @@ class Job:
         no parameters of jgs's models here: see `LearnedRows`."""
         data = self.data
         widths = (data.num_features, data.num_classes, data.sparse)
-        return make_model(self.config, *widths, key, data.types, embedding=False)
+        return make_model(self.config, *widths, key, data.types, False, self.edges)
 
     def refuse_degrees(self, what: str) -> None:
         """Raises `InputError`, which names `what` asks, where the model reads nodes' degrees:
@@ -154,7 +159,7 @@ class Job:
         """What a checkpoint says about the model and its outputs beside the configuration."""
         names = ("num_features", "num_classes", "sparse", "class_names")
         found = {name: getattr(self.data, name) for name in names}
-        found |= shape_of_types(self.data.types)
+        found |= shape_of_types(self.data.types) | shape_of_edges(self.edges)
         found |= self.objective.record() | columns_of(self.data)
         several = self.data.host_labels.ndim == 2
         return found | {"multilabel": several and not self.objective.numbers}
@@ -168,7 +173,8 @@ class Job:
         data.compare(vars(self).get("objective"))
         listed = config.device_memory or config.feature_memory  # rows are read by node
         direct = data.direct and model.input_reduce is not None and not listed
-        sampler = make_sampler(config, direct, lambda: model.message_widths)
+        of = direct, lambda: model.message_widths, self.edges.columns
+        sampler = make_sampler(config, *of)
         # What is drawn is the same, and so is the state, but for the widths of messages.
         known = {repr(each): state for each, state in self._states.items()}
         alike = [each for each in samplers_of(sampler) if repr(each) in known]

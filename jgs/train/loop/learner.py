@@ -14,6 +14,7 @@ from flax import nnx
 from jgs.dist.communicators.broadcast import everywhere
 from jgs.errors import InputError
 from jgs.train.loop.averaging import averaged, judged
+from jgs.train.loop.keys import of_use
 from jgs.train.loop.learned import LearnedRows, learned_rows
 from jgs.train.loop.schedules import Rate, learning_rate
 from jgs.train.loop.step import init_state, make_optimizer, make_train_step, start_epoch
@@ -69,7 +70,8 @@ class ModelLearner:
 
     def __init__(self, job: Any, key: jax.Array, scratch: Path | None):
         config = job.config
-        params_key, loader_key, dropout_key = jax.random.split(key, 3)
+        uses = ("parameters", "batches", "dropout")
+        params_key, loader_key, dropout_key = (of_use(key, use) for use in uses)
         model = job.model(params_key)
         job.start(model, loader_key, scratch)
         self.job, self.loader, self.place = job, job.loader, job.place

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -18,13 +17,17 @@ from jgs.options import arguments_of, as_typed
 from jgs.sampling import ByEpoch, OnPlateau, Sampler, SamplerSchedule, Walker
 from jgs.sampling.shorthand import as_sampler
 from jgs.train.config import OWNERS, Config
+from jgs.train.loop.edge_features import NO_EDGES, EdgeFeatures, edges_of
 
 Widths = Callable[[], tuple[int, ...]]
 _SIZES = ("fanouts", "sizes")  # options that have a number for each layer
 
 
 def make_sampler(
-    config: Config, direct: bool = False, widths: Widths | None = None
+    config: Config,
+    direct: bool = False,
+    widths: Widths | None = None,
+    columns: tuple[str, ...] = (),
 ) -> Sampler | SamplerSchedule:
     """The sampler of a configuration, or its schedule of samplers.
 
@@ -33,10 +36,11 @@ def make_sampler(
         serve that.
       widths: those of the messages of the model's layers; None, where they are not known yet,
         counts as 1.
+      columns: the edge columns that the model reads as features.
 
     Raises `InputError`.
     """
-    first = _make(config, direct, widths, {})
+    first = _make(config, direct, widths, {}, columns)
     if not config.fanout_schedule:
         return first
     size = next((name for name in _SIZES if name in config.options), "")
@@ -50,7 +54,7 @@ def make_sampler(
     for text in config.fanout_schedule:
         begin, numbers = _stage(text, first.num_hops)
         when.append(begin)
-        samplers.append(_make(config, direct, widths, {size: numbers}))
+        samplers.append(_make(config, direct, widths, {size: numbers}, columns))
     if None not in when:
         return ByEpoch(tuple(zip((0, *when), samplers, strict=True)))
     if set(when) != {None}:
@@ -102,11 +106,12 @@ def make_model(
     key: jax.Array,
     types: Types | None = None,
     embedding: bool = True,
+    edges: EdgeFeatures = NO_EDGES,
 ) -> GNN:
     """The model of a configuration, with computed parameters; `key` decides them. `sparse` says
-    whether the features are sparse. A model of typed graphs is made for the `types`: it gets
-    their widths as `in_features`, and the `schema`; and if its class takes them, `embedding`
-    and the `scales`.
+    whether the features are sparse, and `edges` what it reads of edges. A model of typed graphs
+    is made for the `types`: it gets their widths as `in_features`, and the `schema`; and if its
+    class takes them, `embedding` and the `scales`.
 
     The function waits for the parameters. If memory runs out, JAX raises an error when it is
     waited for; when NumPy reads the arrays instead, JAX aborts the process.
@@ -126,6 +131,9 @@ def make_model(
         own = {"embedding": embedding, "scales": types.scales}
         taken = arguments_of(OWNERS["model"].find(config.model))
         inputs |= {name: value for name, value in own.items() if name in taken}
+    if edges.columns:
+        named = {"edge_columns": edges.columns, "edge_width": len(edges.scales)}
+        inputs |= named | {"edge_scales": edges.scales}
     model = config.made(
         "model",
         hidden_features=config.hidden,
@@ -149,7 +157,7 @@ def make_pair_model(
     keys = jax.random.split(key, 3)
     width = shape["num_features"] + shape["learned"]
     of_encoder = (config, width, config.hidden, shape["sparse"], keys[0])
-    encoder = make_model(*of_encoder, types_of(shape), embedding)
+    encoder = make_model(*of_encoder, types_of(shape), embedding, edges_of(shape))
     decoder = make_decoder(config, shape, nnx.Rngs(keys[1]))
     nodes, learned = shape["num_nodes"], shape["learned"]
     return PairModel(encoder, decoder, nodes, learned, rngs=nnx.Rngs(keys[2]))
@@ -195,14 +203,20 @@ def make_decoder(config: Config, shape: dict[str, Any], rngs: nnx.Rngs) -> Any:
     return config.made("decoder", **{n: v for n, v in given.items() if n in taken})
 
 
-def _make(config: Config, direct: bool, widths: Widths | None, changed: dict[str, Any]) -> Any:
+def _make(
+    config: Config,
+    direct: bool,
+    widths: Widths | None,
+    changed: dict[str, Any],
+    features: tuple[str, ...] = (),
+) -> Any:
     maker = OWNERS["sampler"].find(config.sampler)
-    fields = {f.name for f in dataclasses.fields(maker)} if isinstance(maker, type) else set()
+    fields = arguments_of(getattr(maker, "from_options", maker))
     arguments: dict[str, Any] = {}
     if direct and "relabel_inputs" in fields:
         arguments["relabel_inputs"] = False
     columns = {"type": takes_types(config), "elapsed": _is(config, "timed")}
-    for column in (name for name, wanted in columns.items() if wanted):
+    for column in (*(name for name, wanted in columns.items() if wanted), *features):
         if "edges" not in fields:
             raise InputError(
                 f"--model {config.model} must have a sampler that says the {column} of an edge",

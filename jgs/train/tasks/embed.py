@@ -28,6 +28,7 @@ from jgs.sampling.checks import check_has_times, needs_times
 from jgs.train.config import Config
 from jgs.train.evaluation.probe import probe
 from jgs.train.loop.fingerprint import fingerprint_plain
+from jgs.train.loop.keys import of_use
 from jgs.train.loop.learner import Learner, digest
 from jgs.train.loop.progress import Meter, timed
 from jgs.train.tasks.task import Task
@@ -171,7 +172,7 @@ class EmbedLearner:
     """
 
     def __init__(self, job: EmbedJob, key: jax.Array, run_dir: Path | None):
-        table_key, loader_key = jax.random.split(key)
+        table_key, loader_key = (of_use(key, use) for use in ("parameters", "batches"))
         job.start(loader_key)
         config, comm = job.config, job.comm
         self.job = job

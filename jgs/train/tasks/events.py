@@ -14,7 +14,6 @@ from jgs.dist.communicators.comm import Communicator
 from jgs.errors import InputError
 from jgs.models import LinkScores, PairModel
 from jgs.sampling import Links as LinkSeeds
-from jgs.sampling.edges.random import threefry
 from jgs.sampling.event_negatives import event_negatives
 from jgs.sampling.loading.stages import samplers_of
 from jgs.sampling.pairs import only_facts
@@ -23,6 +22,7 @@ from jgs.train.evaluation import baselines
 from jgs.train.evaluation.baselines import EventCounts, Figures, figures
 from jgs.train.evaluation.by_time import ByTime, batch_size, numbered
 from jgs.train.evaluation.pairs import EVENT_METRICS
+from jgs.train.loop.keys import key_of
 from jgs.train.loop.learned import LearnedRows
 from jgs.train.loop.model import make_sampler
 from jgs.train.tasks.pairs import PairJob
@@ -101,15 +101,13 @@ class EventJob(PairJob):
 
     def _make_metric(self) -> str:
         self._kind = EVENT_METRICS[self.config.metric or "mrr"]
-        self.negatives = {
-            split: self._draw(split, number) for number, split in enumerate(("val", "test"), 2)
-        }
+        self.negatives = {split: self._draw(split) for split in ("val", "test")}
         return self._kind.name.format(k=self.task.metric_k)
 
-    def _draw(self, split: str, number: int) -> np.ndarray:
+    def _draw(self, split: str) -> np.ndarray:
         """int32 `[n, K]`: the negatives of a split; each relation has its own history."""
-        events, key = getattr(self.targets, split), threefry(self.config.seed)
-        key = jax.random.fold_in(key, number)
+        events = getattr(self.targets, split)
+        key = key_of(self.config, f"negatives of {split}")
         if "relation" not in events:
             return self._drawn(key, events, None)
         made = np.zeros((len(events["src"]), self.task.eval_negatives), np.int32)
@@ -138,14 +136,15 @@ class EventJob(PairJob):
     # -- evaluation
 
     def _prepare_metric(self, model: PairModel, scratch: Path | None) -> None:
-        sampler = samplers_of(make_sampler(self.config, widths=lambda: model.message_widths))[0]
+        of = False, lambda: model.message_widths, self.edges.columns
+        sampler = samplers_of(make_sampler(self.config, *of))[0]
         states = {one: s for one, s in self._states.items() if repr(one) == repr(sampler)}
         self._judges = {}
-        for number, split in enumerate(("val", "test"), 4):
+        for split in ("val", "test"):
             links = getattr(self.targets, split)
             given = links | {"negatives": self.negatives[split]}
             items = numbered(given, self.comm.size)
-            key = jax.random.fold_in(threefry(self.config.seed), number)
+            key = key_of(self.config, f"samples of {split}")
             stage = LinkSeeds(self.task.eval_negatives, types=self.targets.types)
             size = batch_size(self.config, self.task.eval_negatives)
             loader = self.data.loader(sampler, key, None, states, (items, stage), size)

@@ -25,13 +25,14 @@ from jgs.models import (
 )
 from jgs.options import INT32, Option, flag
 from jgs.sampling import Links as LinkSeeds
-from jgs.sampling.edges.random import as_key_data, threefry
+from jgs.sampling.edges.random import as_key_data
 from jgs.sampling.event_negatives import KINDS
 from jgs.sampling.pairs import has_edge, only_facts
 from jgs.train.config import Config
 from jgs.train.evaluation import baselines, ranking
 from jgs.train.evaluation.baselines import LINK_BASELINES, Figures, LinkCounts, figures
 from jgs.train.evaluation.pairs import LINK_METRICS, Judged, joined_parts, judged
+from jgs.train.loop.keys import key_of
 from jgs.train.loop.objective import own_link_loss
 from jgs.train.tasks.events import EventJob, check_events
 from jgs.train.tasks.nodes import refuse_timed
@@ -176,7 +177,7 @@ class LinkJob(PairJob):
     def _make_metric(self) -> str:
         self._kind = kind = LINK_METRICS[self.config.metric or "auc"]
         self.judged = {
-            split: self._judge(split, number) for number, split in enumerate(("val", "test"), 2)
+            split: self._judge(split) for split in ("val", "test")
         }
         k, drawn = self.task.metric_k, min(j.other_dst.size for j in self.judged.values())
         if kind.name.startswith("Hits") and drawn < k:
@@ -189,12 +190,12 @@ class LinkJob(PairJob):
             self._check_lists()
         return kind.name.format(k=k)
 
-    def _judge(self, split: str, number: int) -> Judged:
+    def _judge(self, split: str) -> Judged:
         """What a split is judged by: each relation by nodes of its own types."""
         links, given = getattr(self.targets, split), None
         if self.data.negatives is not None and self.task.split in ("auto", "column"):
             given = self.data.negatives.get(split)  # of the data's own splits
-        key = as_key_data(jax.random.fold_in(threefry(self.config.seed), number))
+        key = as_key_data(key_of(self.config, f"negatives of {split}"))
         of = (np.asarray(key), self._kind.against, self.task.eval_negatives)
         if "relation" not in links:
             return judged(links, self.ends(None), self.joined(None), *of, given)

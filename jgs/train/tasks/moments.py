@@ -12,12 +12,12 @@ import numpy as np
 from jgs.dist.communicators.comm import Alone
 from jgs.errors import InputError
 from jgs.graph import MiniBatch
-from jgs.sampling.edges.random import threefry
 from jgs.sampling.loading.stages import samplers_of
 from jgs.train.config import Config
 from jgs.train.evaluation.baselines import Figures
 from jgs.train.evaluation.by_time import ByTime, numbered
 from jgs.train.loop.job import Job
+from jgs.train.loop.keys import key_of
 from jgs.train.loop.learned import LearnedRows
 from jgs.train.loop.model import make_sampler
 
@@ -85,7 +85,8 @@ class MomentJob(Job):
         return self.objective.count(batch.items["label"], batch.seed_mask)
 
     def _prepare_metric(self, model: Any, scratch: Path | None) -> None:
-        sampler = samplers_of(make_sampler(self.config, widths=lambda: model.message_widths))[0]
+        of = False, lambda: model.message_widths, self.edges.columns
+        sampler = samplers_of(make_sampler(self.config, *of))[0]
         states = {one: s for one, s in self._states.items() if repr(one) == repr(sampler)}
         key, self._judges = judges_key(self.config), {}
         for split in ("val", "test"):
@@ -116,7 +117,7 @@ class MomentJob(Job):
 
 def judges_key(config: Config) -> jax.Array:
     """The key of what is drawn to judge a row, and to predict one: both draw the same."""
-    return jax.random.fold_in(threefry(config.seed), 4)
+    return key_of(config, "samples of moments")
 
 
 def outputs_of(model: Any, batch: Any, x: Any) -> tuple[jax.Array, ...]:

@@ -20,14 +20,15 @@ from jgs.graph import Graph
 from jgs.models import PairModel
 from jgs.options import Option
 from jgs.sampling import Links as LinkSeeds
-from jgs.sampling.edges.random import threefry
 from jgs.sampling.loading.stages import samplers_of
 from jgs.sampling.pairs import count_edges, has_fact
 from jgs.train.config import Config
 from jgs.train.evaluation.pairs import AT_ONCE, Ends, Joined
 from jgs.train.evaluation.scores import Decoded, Encoded
+from jgs.train.loop.edge_features import shape_of_edges
 from jgs.train.loop.fingerprint import digest_of
 from jgs.train.loop.job import Job
+from jgs.train.loop.keys import key_of
 from jgs.train.loop.losses import count_pairs
 from jgs.train.loop.model import make_pair_model, make_sampler, shape_of_types
 from jgs.train.loop.open_data import open_data
@@ -101,7 +102,7 @@ def open_pairs(
         data.comm,
         data.graphs,
         bounds,
-        jax.random.fold_in(threefry(config.seed), 1),
+        key_of(config, "split"),
         how=task.split,
         test_share=task.test_share,
         val_share=task.val_share,
@@ -186,6 +187,7 @@ class PairJob(Job):
             "num_nodes": self.num_nodes,
             "learned": self.learned,
             **shape_of_types(self.data.types),
+            **shape_of_edges(self.edges),
             **columns_of(self.data),
             **self.decoder_shape(),
         }

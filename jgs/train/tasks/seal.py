@@ -21,13 +21,13 @@ from jgs.graph import MiniBatch, TypedFeatures
 from jgs.graph.typed_features import shown_tables
 from jgs.models import DGCNN
 from jgs.sampling import Loader
-from jgs.sampling.edges.random import threefry
 from jgs.train.config import Config
 from jgs.train.evaluation import baselines
 from jgs.train.evaluation.baselines import LINK_BASELINES, Figures, LinkCounts, figures
 from jgs.train.evaluation.metrics import auc
 from jgs.train.loop.fingerprint import digest_of, fingerprint_features, fingerprint_plain
 from jgs.train.loop.job import Job
+from jgs.train.loop.keys import key_of
 from jgs.train.loop.losses import count_seeds, masked_loss
 from jgs.train.loop.schedules import check_schedule
 from jgs.train.tasks.hold_out import HeldOut, hold_out, is_link
@@ -65,7 +65,7 @@ def open_seal(config: Config, comm: Communicator | None = None) -> SealData:
         plain = load_plain(config.dataset, config.root, **config.data_arguments())
         plain = without_types(plain)
     comm = comm or Alone()
-    key = jax.random.fold_in(threefry(config.seed), 1)
+    key = key_of(config, "split")
     held = hold_out(plain.graph, key, config.test_share, config.val_share)
     digests = fingerprint_plain(plain) | {
         "features": fingerprint_features(plain.features),
