@@ -99,7 +99,7 @@ def _unread(config: Config) -> str:
 
 def _takes(maker: Any, config: Config) -> bool:
     maker = maker or OWNERS["model"].find(config.model)
-    return {"edge_columns", "edge_width"} <= set(arguments_of(maker))
+    return {"edge_columns", "edge_width", "edge_scales"} <= set(arguments_of(maker))
 
 
 def _column(graph: Graph, name: str, own: list[str]) -> Any:
