@@ -9,8 +9,7 @@ from jgs import Block, MiniBatch
 
 
 def make_block(rows, weights=None, num_sources=None, capacities=(0, 0)):
-    """A block from a list of source lists; `capacities` (T, E) are added to its own. Weights
-    are NaN in padding."""
+    """A block from lists of sources; `capacities` (T, E) are added. Padded weights are NaN."""
     num_edges = sum(map(len, rows))
     indices = np.array([s for r in rows for s in r], np.int32)
     num_sources = num_sources or int(max([*indices, len(rows) - 1])) + 1
@@ -73,8 +72,7 @@ def aggregated(block, x, grad_out, reduce):
 
 
 def whole_batch(graph, num_layers=1, padding=0, order=None, fill=np.nan):
-    """A batch of all nodes, in that order, with all edges into them in every block, and
-    `padding` more of each capacity. Columns of edges are `fill` in padding."""
+    """A batch of all nodes in that order with all edges, `padding` more, filled with `fill`."""
     num_nodes, num_edges = graph.num_nodes, graph.num_edges
     order = np.arange(num_nodes) if order is None else np.asarray(order)
     first, degree = np.asarray(graph.indptr)[:-1], np.diff(graph.indptr)

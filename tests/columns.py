@@ -82,8 +82,7 @@ class Near(Conv):
 
 
 def edge_graph(num_nodes=50, seed=0):
-    """A hub (node 7, 200 in-edges), isolated nodes (the last five), parallel edges, weights,
-    times beyond 32 bits, and distances `[E, 1]`, all positive."""
+    """A hub (node 7), isolated nodes (the last five), weights, times of 64 bits, distances."""
     rng = np.random.default_rng(seed)
     src, dst = rng.integers(0, num_nodes - 5, (2, 150))
     src, dst = np.r_[src, rng.integers(0, num_nodes - 5, 200)], np.r_[dst, np.full(200, 7)]

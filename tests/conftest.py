@@ -38,8 +38,7 @@ def _starts_ranks(path: Path) -> bool:
 
 
 class _Scheduler(LoadFileScheduling):
-    """Treats all files that start ranks as one, so that a machine of few cores never runs two
-    sets of ranks at once. `test_protocol.py`, the longest file, has one piece a sampler."""
+    """One set of ranks runs at a time. `test_protocol.py`, the longest, is in pieces."""
 
     def _split_scope(self, nodeid: str) -> str:
         file = super()._split_scope(nodeid)
@@ -75,8 +74,7 @@ def _resident() -> int:
 
 
 def _holds_too_much() -> bool:
-    """Programs hold memory maps, and XLA aborts the process that has 65,530. They and what JAX
-    traced hold gigabytes."""
+    """XLA aborts a process with 65,530 memory maps; what JAX traced holds gigabytes."""
     more = _resident() - _resident_after
     if more < _FEW_BYTES:
         return False
@@ -175,6 +173,23 @@ def implemented(monkeypatch):
 
     yield choose
     _CHOSEN.set_global(None)
+
+
+@pytest.fixture
+def noted(monkeypatch):
+    """`noted(owner, name)`: the arguments of each call of a function, which works as before."""
+
+    def noted(owner, name):
+        calls, function = [], getattr(owner, name)
+
+        def call(*arguments, **options):
+            calls.append(arguments)
+            return function(*arguments, **options)
+
+        monkeypatch.setattr(owner, name, call)
+        return calls
+
+    return noted
 
 
 def assert_same_bits(a, b) -> None:

@@ -9,8 +9,7 @@ from jgs import kernels, ops
 
 
 def pulled(f):
-    """`run(grads, *operands)`: `f(*operands)`, and the gradients by each operand that `jax.vjp`
-    pulls back. `grads` are those by the outputs, or a function that computes them."""
+    """`run(grads, *operands)`: `f`, and its gradients; `grads` may be made of its outputs."""
 
     def run(grads, *operands):
         out, pull = jax.vjp(f, *operands)

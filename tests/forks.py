@@ -255,6 +255,14 @@ def quick_python() -> str:
     return _python
 
 
+def ran(*command, **options) -> str:
+    """What a program prints, which ends well."""
+    words = list(map(str, command))
+    done = subprocess.run(words, capture_output=True, text=True, timeout=500, **options)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
 if __name__ == "__main__":
     if sys.argv[1] != "serve":
         client(sys.argv[1], sys.argv[2:])

@@ -7,8 +7,7 @@ from flax import nnx
 
 
 def module(make, seed=0):
-    """What `make(rngs)` builds, with random parameters: biases of 0 and scales of 1 would hide
-    mistakes."""
+    """What `make(rngs)` builds, with random parameters, which hide no mistake."""
     graphdef, params = nnx.split(nnx.eval_shape(lambda: make(nnx.Rngs(0))))
     rng = np.random.default_rng(seed)
 
@@ -25,8 +24,7 @@ def exact(param):
 
 
 def assert_slopes(total, operands, grads):
-    """Asserts that `grads` are the derivatives of `total(operands)`, a number in float64 NumPy:
-    of each leaf in a random direction."""
+    """Asserts that `grads` are `total`'s derivatives, of each leaf in a random direction."""
     leaves, structure = jax.tree.flatten(operands)
     rng, step = np.random.default_rng(11), 1e-6
     for i, ((path, _), grad) in enumerate(

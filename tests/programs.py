@@ -40,8 +40,7 @@ def kept(folder: Path) -> dict[str, str]:
 
 
 def quickly(devices: int = 1) -> str:
-    """XLA_FLAGS by which programs compile in a third of the time and run slower, on so many
-    devices of the host. `JGS_TEST_OPTIMISED=1` compiles as users do."""
+    """XLA_FLAGS that compile in a third of the time; `JGS_TEST_OPTIMISED=1`: as users do."""
     flags = [f"--xla_force_host_platform_device_count={devices}"] if devices > 1 else []
     if os.environ.get("JGS_TEST_OPTIMISED", "0") == "0":
         flags.append("--xla_backend_optimization_level=0")

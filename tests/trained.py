@@ -39,8 +39,7 @@ class Trained(NamedTuple):
 
 
 def arrays(labels: str = "classes") -> dict[str, np.ndarray]:
-    """An archive whose features and edges tell a node's class, mostly. Labels are `classes`,
-    `numbers`, or several `labels` a node."""
+    """An archive of `classes`, `numbers` or several `labels`, mostly told by features."""
     rng = np.random.default_rng(0)
     of = rng.integers(0, len(CLASSES), N)
     features = rng.random((N, F), dtype=np.float32)

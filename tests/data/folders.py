@@ -2,19 +2,18 @@
 
 import gzip
 import json
-import re
 
 import numpy as np
 import pandas
 import pytest
 import scipy.sparse
-
-from jgs import InputError
+from cases import cases as cases
+from mapped import is_mapped as is_mapped
+from refusals import refused as refused
 
 
 def write(folder, files):
-    """Writes each file as its ending says: text, JSON, rows of numbers, arrays, or a table by
-    its columns. None removes a file, and leaves out an array of an archive or a column."""
+    """Writes files by their endings. None removes a file, and leaves out an array or column."""
     for name, content in files.items():
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -62,21 +61,6 @@ def made(name, files):
     return folder
 
 
-def cases(names, *rows, **options):
-    """Runs a test with each row, whose values have these names."""
-    return pytest.mark.parametrize(names, rows, **options)
-
-
-def refused(says, call, *args, **options):
-    """`call` raises an `InputError` of one line that has the parts of `says`, with stars
-    between, in this order."""
-    with pytest.raises(InputError) as caught:
-        call(*args, **options)
-    message = str(caught.value)
-    assert re.search(".*".join(map(re.escape, says.split("*"))), message), message
-    assert "\n" not in message
-
-
 def rows(graph):
     """The sources of each node's edges, in the graph's order."""
     found = np.split(np.asarray(graph.indices), np.asarray(graph.indptr)[1:-1])
@@ -84,8 +68,7 @@ def rows(graph):
 
 
 def edges(data, *names):
-    """A tuple for each edge: its ends, by their names if nodes have some, and then its columns
-    `names`; in ascending order."""
+    """A tuple for each edge: its ends by name, then its columns `names`; in ascending order."""
     graph, ids = data.graph, data.node_ids
     ends = graph.edge_index() if ids is None else ids[graph.edge_index()]
     fields = {name: getattr(graph, name) for name in ("edge_time", "edge_weight", "edge_type")}
@@ -102,14 +85,6 @@ def in_order(graph, column):
 
 def splits(data):
     return [ids.tolist() for ids in (data.train_idx, data.val_idx, data.test_idx)]
-
-
-def is_mapped(array, path):
-    """Whether the JAX array lies in the pages of a mapped file below `path`."""
-    with open("/proc/self/maps") as maps:
-        spans = [line.split()[0].split("-") for line in maps if str(path) in line]
-    pointer = array.unsafe_buffer_pointer()
-    return any(int(first, 16) <= pointer < int(last, 16) for first, last in spans)
 
 
 def rows_of_edges(src, dst, num_nodes, symmetric):

@@ -2,9 +2,10 @@
 
 import numpy as np
 import pytest
+from cases import cases
+from folders import edges, refused
 
 import jgs
-from jgs import InputError
 from jgs.data import Dataset
 from jgs.data.described import facts
 from jgs.data.edge_values import edge_labels
@@ -26,41 +27,26 @@ def read(tmp_path):
     return from_file
 
 
-def edges(plain):
-    src, dst = plain.graph.edge_index()
-    names = plain.node_ids.values.tolist()
-    return sorted((names[a], names[b]) for a, b in zip(src, dst, strict=True))
+MOST = 2**64 - 1
 
 
-@pytest.mark.parametrize(
-    ("name", "text", "options", "expected"),
-    [
-        ("hex.csv", "src,dst\n0x1A,0x1B\n26,0x0C\n", {}, [("0x1A", "0x1B"), ("26", "0x0C")]),
-        ("Hex.tsv", "src\tdst\n0X1a\t26\n", {}, [("0X1a", "26")]),
-        ("plain.csv", "src,dst\n01,2\n1,2\n", {}, [(1, 2), (1, 2)]),
-        ("text.csv", "src,dst\n01,2\n1,2\n", {"ids": "text"}, [("01", "2"), ("1", "2")]),
-        (
-            "hashes.csv",
-            "src,dst\n18446744073709551615,1\n18446744073709551614,2\n",
-            {},
-            [("18446744073709551614", "2"), ("18446744073709551615", "1")],
-        ),
-        ("longer.csv", f"src,dst\n1{'0' * 20},a\n", {}, [(f"1{'0' * 20}", "a")]),
-        (
-            "a.inter",
-            "user_id:token\titem_id:token\n001\t4\n1\t4\n",
-            {},
-            [("001", "4"), ("1", "4")],
-        ),
-        ("b.inter", "user_id:token\titem_id:token\n7\t4\n1\t-4\n", {}, [(1, -4), (7, 4)]),
-        ("one.csv", "item,user\n5,0\n4,2\n", {}, [(0, 5), (2, 4)]),
-        (
-            "latin.csv",
-            "src,dst\nJosé,Ann\n".encode("latin-1"),
-            {"encoding": "latin-1"},
-            [("José", "Ann")],
-        ),
-    ],
+@cases(
+    "name, text, options, expected",
+    ("hex.csv", "src,dst\n0x1A,0x1B\n26,0x0C\n", {}, [("0x1A", "0x1B"), ("26", "0x0C")]),
+    ("Hex.tsv", "src\tdst\n0X1a\t26\n", {}, [("0X1a", "26")]),
+    ("plain.csv", "src,dst\n01,2\n1,2\n", {}, [(1, 2), (1, 2)]),
+    ("text.csv", "src,dst\n01,2\n1,2\n", {"ids": "text"}, [("01", "2"), ("1", "2")]),
+    (
+        "hashes.csv",
+        f"src,dst\n{MOST},1\n{MOST - 1},2\n",
+        {},
+        [(f"{MOST - 1}", "2"), (f"{MOST}", "1")],
+    ),
+    ("longer.csv", f"src,dst\n1{'0' * 20},a\n", {}, [(f"1{'0' * 20}", "a")]),
+    ("a.inter", "user_id:token\titem_id:token\n001\t4\n1\t4\n", {}, [("001", "4"), ("1", "4")]),
+    ("b.inter", "user_id:token\titem_id:token\n7\t4\n1\t-4\n", {}, [(1, -4), (7, 4)]),
+    ("one.csv", "item,user\n5,0\n4,2\n", {}, [(0, 5), (2, 4)]),
+    ("l.csv", b"src,dst\nJos\xe9,Ann\n", {"encoding": "latin-1"}, [("José", "Ann")]),
 )
 def test_names_of_nodes(read, name, text, options, expected):
     assert edges(read(name, text, **options)) == sorted(expected)
@@ -68,12 +54,10 @@ def test_names_of_nodes(read, name, text, options, expected):
 
 def test_text_that_is_not_utf_8(read):
     for text in ("src,dst\nJosé,Ann\n", "src,dst,city\n1,2,Köln\n"):
-        with pytest.raises(InputError, match=r"in UTF-8.*encoding=latin-1"):
-            read("latin.csv", text.encode("latin-1"))
-    with pytest.raises(InputError, match="encoding must be one that Python knows"):
-        read("e.csv", "src,dst\n1,2\n", encoding="latin-99")
-    with pytest.raises(InputError, match="ids must be text"):
-        read("e.csv", "src,dst\n1,2\n", ids="int")
+        refused("in UTF-8*encoding=latin-1", read, "latin.csv", text.encode("latin-1"))
+    says = "encoding must be one that Python knows"
+    refused(says, read, "e.csv", "src,dst\n1,2\n", encoding="latin-99")
+    refused("ids must be text", read, "e.csv", "src,dst\n1,2\n", ids="int")
 
 
 def test_ends_are_found_by_name_in_typed_tables_too(tmp_path):
@@ -107,12 +91,9 @@ def test_the_third_column_of_a_list(read, text, options, name, values):
     assert all(other is None for other in column.values())
 
 
-@pytest.mark.parametrize(
-    "text", ["1 2 3.5\n", "1 2 311\n2 3 4\n", "1\t2\t1082008561\n2\t3\t5\n", "1 2 3 4\n"]
-)
+@cases("text", "1 2 3.5\n", "1 2 311\n2 3 4\n", "1\t2\t1082008561\n2\t3\t5\n", "1 2 3 4\n")
 def test_a_third_column_that_nothing_names_is_asked_for(read, text):
-    with pytest.raises(InputError, match=r"columns=src,dst,weight.* or columns=src,dst,time"):
-        read("list.txt", text)
+    refused("columns=src,dst,weight* or columns=src,dst,time", read, "list.txt", text)
 
 
 def test_names_in_lists_are_exact_whatever_other_columns_hold(read):
@@ -123,20 +104,15 @@ def test_names_in_lists_are_exact_whatever_other_columns_hold(read):
         assert plain.node_ids.values.tolist() == ids
 
 
-GAPS = [True, False, True]
-
-
-@pytest.mark.parametrize(
-    ("labels", "expected"),
-    [
-        (np.array([True, False, True]), [1, 0, 1]),
-        (np.array([True, None, False], object), [1, -1, 0]),
-        (np.array([2, None, 0], object), [2, -1, 0]),
-        (np.ma.array([2, 7, 0], mask=[0, 1, 0]), [2, -1, 0]),
-        (np.array([2.0, np.nan, 0.0]), [2, -1, 0]),
-        (np.array([2.5, np.nan, 0.0]), [2.5, np.nan, 0.0]),
-        (np.array([4.0, 2.0, 5.0]), [4, 2, 5]),
-    ],
+@cases(
+    "labels, expected",
+    (np.array([True, False, True]), [1, 0, 1]),
+    (np.array([True, None, False], object), [1, -1, 0]),
+    (np.array([2, None, 0], object), [2, -1, 0]),
+    (np.ma.array([2, 7, 0], mask=[0, 1, 0]), [2, -1, 0]),
+    (np.array([2.0, np.nan, 0.0]), [2, -1, 0]),
+    (np.array([2.5, np.nan, 0.0]), [2.5, np.nan, 0.0]),
+    (np.array([4.0, 2.0, 5.0]), [4, 2, 5]),
 )
 def test_one_rule_for_labels_of_nodes_edges_and_moments(labels, expected):
     of_edges, names = edge_labels("a table", labels)
@@ -157,13 +133,10 @@ def test_masked_entries_are_missing():
     assert as_numpy(np.ma.array([1, 2])).dtype == int
     src = np.ma.array([0, 0, 1], mask=mask)
     dst = np.array([1, 0, 0])
-    with pytest.raises(InputError, match="missing"):
-        jgs.Graph.from_table({"src": src, "dst": dst})
-    with pytest.raises(InputError, match="missing"):
-        jgs.NodeIds.of_edges(src, dst)
+    refused("missing", jgs.Graph.from_table, {"src": src, "dst": dst})
+    refused("missing", jgs.NodeIds.of_edges, src, dst)
     weight = np.ma.array([0.5, 0.0, 2.0], mask=mask)
-    with pytest.raises(InputError, match="weight"):
-        jgs.Graph.from_edges(dst, dst, 2, weight)
+    refused("weight", jgs.Graph.from_edges, dst, dst, 2, weight)
     graph, splits = jgs.Graph.from_edges([0], [1], 3), {"train": [0], "val": [], "test": [2]}
     labels = np.ma.array([0, 1, 1], mask=mask)
     data = Dataset.from_arrays(graph, np.eye(3), labels, splits)
@@ -175,8 +148,7 @@ def test_dates_beside_numbers_need_a_unit(tmp_path):
     (tmp_path / "edges.csv").write_text("src,dst,time\na,b,1577836800000\nb,a,1577923200000\n")
     rows = "".join(f"{n},2020-01-0{day},{day % 2}\n" for day in range(1, 9) for n in "ab")
     (tmp_path / "labels.csv").write_text("node,time,label\n" + rows)
-    with pytest.raises(InputError, match=r"whole numbers in .*edges.csv and dates in .*labels"):
-        load_plain(tmp_path, ".")
+    refused("whole numbers in *edges.csv and dates in *labels", load_plain, tmp_path, ".")
     plain = load_plain(tmp_path, ".", time_unit="ms")
     assert plain.time_unit == "ms"
     assert plain.label_table.time.min() == np.asarray(plain.graph.edge_time).min()

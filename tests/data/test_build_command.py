@@ -161,8 +161,7 @@ def test_an_earlier_data_set_stays_until_the_end(tmp_path, shards, capsys):
 
 @pytest.mark.parametrize("kind", ["plain", "symmetric", "weights"])
 def test_memory(tmp_path, kind, monkeypatch):
-    """The arrays of a build stay near the memory that its buffers may use. All edges in memory
-    take several times that. (What Python and its libraries take is counted apart.)"""
+    """A build's arrays stay near its buffers' memory, a fraction of that of all edges."""
     size, buffers = 2_000_000 if kind == "weights" else 6_000_000, 16 << 20
     rng = np.random.default_rng(0)
     fields = [("src", "<i4"), ("dst", "<i4")]

@@ -1,5 +1,4 @@
-"""The rules of a data set's arrays. Typed graphs have features of another width, dtype and
-sparsity for each node type, and labels of one type; or one matrix, padded by zeros."""
+"""The rules of a data set's arrays: of one type of nodes, of several, and of padded ones."""
 
 import dataclasses
 

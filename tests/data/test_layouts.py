@@ -1,5 +1,4 @@
-"""The layouts of public files: what `load_plain` and `load` make of small files of each, with
-their known traps."""
+"""The layouts of public files: what is made of small files of each, with their traps."""
 
 import numpy as np
 import pytest
@@ -57,7 +56,7 @@ READ = {
     ),
     "neo4j's folder": (
         *({"r.csv": ROLES, "p.csv": MOVIES}, "", {"leave_out": "role"}, ("since",)),
-        PLAYED + [(b, a, since) for a, b, since in PLAYED],
+        both(*PLAYED),
     ),
     "an id space, as written, relation by the file": (
         *({"knows.tsv": KNOWS}, "knows.tsv", ONE_WAY, ("edge_weight",)),
@@ -65,12 +64,7 @@ READ = {
     ),
     "hetionet": (
         *({"h-edges.sif.gz": HETIO, "h-nodes.tsv": KINDS}, "", {}, ()),
-        [
-            BINDS[::-1],
-            ("Gene:Gene::8", "Gene:Gene::9"),
-            ("Gene:Gene::9", "Gene:Gene::8"),
-            BINDS,
-        ],
+        both(BINDS, ("Gene:Gene::8", "Gene:Gene::9")),
     ),
     "primekg": (
         *({"kg.csv": PRIME}, "kg.csv", {}, ()),
@@ -138,10 +132,7 @@ READ = {
     ),
     "lightgcn": (
         *(LISTS, "", ONE_WAY, ("split",)),
-        [
-            (f"user:{u}", f"item:{i}", s)
-            for u, i, s in ((0, 5, 0), (0, 6, 0), (2, 5, 0), (0, 7, 2))
-        ],
+        [("user:0", f"item:{i}", i // 7 * 2) for i in (5, 6, 7)] + [("user:2", "item:5", 0)],
     ),
     "movielens": (
         *({"ml/ratings.dat": RATED, "ml/users.dat": "1::F\n"}, "ml", ONE_WAY),
@@ -173,91 +164,72 @@ def test_edges_are_those_of_the_file(layout, tmp_path):
     assert edges(plain, *columns) == sorted(expected)
 
 
-# For each: its files, the path, options, and what is refused.
-REFUSED = (
-    ({"r.csv": ROLES}, "r.csv", {}, "column 'role' must be numbers*encode=edges.role:category"),
-    ({"r.csv": ROLES, "p.csv": PEOPLE}, "", {"leave_out": "role"}, "one of the 3 nodes*'m2'"),
-    ({"r.csv": ROLES, "x.csv": "a,b\n"}, "", {}, "edges or of nodes; got x.csv with 'a', 'b'"),
-    ({"t.csv": "head,relation,tail\na,,b\n"}, "t.csv", {}, "must have a relation*row 0"),
-    ({"t.csv": "head,relation,tail\n"}, "t.csv", {}, "must have edges"),
-    (
-        {"e.sif": HETIO.replace("Gene::9\tGi", "G\tGi")},
-        "e.sif",
-        {},
-        "a type, ::*got G at row 1",
-    ),
-    ({"m.mtx": WHOLE + "3 3 1\n2 1 1.5\n"}, "m.mtx", {}, "table of int64*1.5"),
-    ({"m.mtx": WHOLE + "3 3 1\n2 1 1 1\n"}, "m.mtx", {}, "m.mtx must be a table"),
-    ({"m.mtx": WHOLE + "3 3 2\n2 1 1\n"}, "m.mtx", {}, "the entries*got 1 of 2"),
-    ({"m.mtx": WHOLE + "3 3 1\n0 1 1\n"}, "m.mtx", {}, "rows*must be from 1 to 3"),
-    (
-        *({"m.mtx": MTX.format("pattern symmetric") + "3 3 2\n1 2\n2 1\n"}, "m.mtx", {}),
-        "must list one triangle; got both 2 1 and 1 2",
-    ),
-    (
-        {"m.mtx": MTX.format("complex general") + "1 1 0\n"},
-        "m.mtx",
-        {},
-        "pattern, real, integer",
-    ),
-    (
-        {"g.graph": METIS.replace("9 2 1", "9 2 4")},
-        "g.graph",
-        {},
-        "same weight; got node 2 and 3",
-    ),
-    ({"g.graph": METIS.replace("4 2", "4 4")}, "g.graph", {}, "count each edge once*Write 2"),
-    (
-        {"g.graph": METIS.replace("4 2", "5 2")},
-        "g.graph",
-        {},
-        "for each of 5 nodes; got 4 lines",
-    ),
-    ({"g.edgelist": "1 2 .5\n"}, "g.edgelist", {}, "columns=src,dst,weight or*src,dst,time"),
-    ({"g.edgelist": "1 2 {'w': f()}\n"}, "g.edgelist", {}, "a dict of them*in line 1"),
-    ({"g.edgelist": "1 2 {'w': 1}\n1 3 {}\n"}, "g.edgelist", {}, "must have 'w'*edge 1"),
-    ({"g.graphml": GRAPHML[:-60]}, "g.graphml", {}, "whole file of GraphML"),
-    (
-        *({"g.graphml": GRAPHML.replace("<edge ", '<edge directed="true" ')}, "g.graphml", {}),
-        "must be directed, or none",
-    ),
-    ({"g.gml": GML}, "g.gml", {"label": "kind"}, "must have a column 'kind'"),
-    (OPENKE | {"train2id.txt": "3\n0 1 1\n"}, "", {}, "as its first line says; got 1, and 3"),
-    (
-        OPENKE | {"train2id.txt": "1\n0 1 2\n"},
-        "",
-        {},
-        "0 to 1; got 2 to 2 in column 3*columns=",
-    ),
-    (OPENKE | {"entity2id.txt": "1\na\t1\n"}, "", {}, "ids in*must be 0 to 0; got 1"),
-    (ICEWS | {"test.txt": "2\t0\t0\t48\t7\n"}, "", {}, "fifth column is*-1 and 7*time,_"),
-    (ICEWS | {"test.txt": "2\t0\t0\n"}, "", {}, "line of head, relation, tail, time and _"),
-    ({"train.txt": "0 1 2\n1 2 0\n"}, "", {}, "triples or lightgcn*layout=triples"),
+# By the name of a file: its text, and what is refused.
+WRONG = {
+    "r.csv": [(ROLES, "column 'role' must be numbers*encode=edges.role:category")],
+    "t.csv": [
+        ("head,relation,tail\na,,b\n", "must have a relation*row 0"),
+        ("head,relation,tail\n", "must have edges"),
+        ("head,relation\rtail\na,r,b\n", "a line of names"),
+    ],
+    "e.sif": [(HETIO.replace("Gene::9\tGi", "G\tGi"), "a type, ::*got G at row 1")],
+    "m.mtx": [
+        (WHOLE + "3 3 1\n2 1 1.5\n", "table of int64*1.5"),
+        (WHOLE + "3 3 1\n2 1 1 1\n", "m.mtx must be a table"),
+        (WHOLE + "3 3 2\n2 1 1\n", "the entries*got 1 of 2"),
+        (WHOLE + "3 3 1\n0 1 1\n", "rows*must be from 1 to 3"),
+        (
+            MTX.format("pattern symmetric") + "3 3 2\n1 2\n2 1\n",
+            "must list one triangle; got both 2 1 and 1 2",
+        ),
+        (MTX.format("complex general") + "1 1 0\n", "pattern, real, integer"),
+    ],
+    "g.graph": [
+        (METIS.replace("9 2 1", "9 2 4"), "same weight; got node 2 and 3"),
+        (METIS.replace("4 2", "4 4"), "count each edge once*Write 2"),
+        (METIS.replace("4 2", "5 2"), "for each of 5 nodes; got 4 lines"),
+    ],
+    "g.edgelist": [
+        ("1 2 .5\n", "columns=src,dst,weight or*src,dst,time"),
+        ("1 2 {'w': f()}\n", "a dict of them*in line 1"),
+        ("1 2 {'w': 1}\n1 3 {}\n", "must have 'w'*edge 1"),
+    ],
+    "g.graphml": [
+        (GRAPHML[:-60], "whole file of GraphML"),
+        (GRAPHML.replace("<edge ", '<edge directed="true" '), "must be directed, or none"),
+    ],
+    "out.x": [
+        (BIP.format("signed", 1, 1) + "3 1 1 5\n", "counts; got 3 of 2"),
+        (BIP.format("signed", 1, 1).replace("2 1", "4 1"), "left nodes*1 to 3"),
+    ],
+    "x.edges": [("3,1,0.5\n", "columns=src,dst,weight")],
+}
+
+
+@cases("name, text, says", *((name, *row) for name, rows in WRONG.items() for row in rows))
+def test_files_that_are_wrong_end_in_one_line(name, text, says, tmp_path):
+    refused(says, load_plain, write(tmp_path, {name: text}) / name, "data")
+
+
+@cases(
+    "files, options, says",
+    ({"r.csv": ROLES, "p.csv": PEOPLE}, {"leave_out": "role"}, "one of the 3 nodes*'m2'"),
+    ({"r.csv": ROLES, "x.csv": "a,b\n"}, {}, "edges or of nodes; got x.csv with 'a', 'b'"),
+    (OPENKE | {"train2id.txt": "3\n0 1 1\n"}, {}, "as its first line says; got 1, and 3"),
+    (OPENKE | {"train2id.txt": "1\n0 1 2\n"}, {}, "0 to 1; got 2 to 2 in column 3*columns="),
+    (OPENKE | {"entity2id.txt": "1\na\t1\n"}, {}, "ids in*must be 0 to 0; got 1"),
+    (ICEWS | {"test.txt": "2\t0\t0\t48\t7\n"}, {}, "fifth column is*-1 and 7*time,_"),
+    (ICEWS | {"test.txt": "2\t0\t0\n"}, {}, "line of head, relation, tail, time and _"),
+    ({"train.txt": "0 1 2\n1 2 0\n"}, {}, "triples or lightgcn*layout=triples"),
     (
         LISTS | {"train.txt": "0 5 6\n1\n0 5\n"},
-        "",
         {"layout": "lightgcn"},
         "one line for each user",
     ),
-    ({"ratings.dat": RATED + "x::1::2::3\n"}, "", {}, "ratings.dat must be a table"),
-    ({"out.x": BIP.format("signed", 1, 1) + "3 1 1 5\n"}, "out.x", {}, "counts; got 3 of 2"),
-    (
-        {"out.x": BIP.format("signed", 1, 1).replace("2 1", "4 1")},
-        "out.x",
-        {},
-        "left nodes*1 to 3",
-    ),
-    ({"x.edges": "3,1,0.5\n"}, "x.edges", {}, "columns=src,dst,weight"),
-    ({"t.csv": "head,relation\rtail\na,r,b\n"}, "t.csv", {}, "a line of names"),
-    ({"t.csv": PRIME}, "t.csv", {"layout": "prime"}, "option layout must be one of*'prime'"),
+    ({"ratings.dat": RATED + "x::1::2::3\n"}, {}, "ratings.dat must be a table"),
 )
-
-
-@cases(("files", "name", "options", "says"), *REFUSED)
-def test_files_that_are_wrong_end_in_one_line(files, name, options, says, tmp_path):
-    write(tmp_path, files)
-    path = tmp_path / name if name else tmp_path
-    refused(says, load_plain, path, "data", **options)
+def test_folders_that_are_wrong_end_in_one_line(files, options, says, tmp_path):
+    refused(says, load_plain, write(tmp_path, files), "data", **options)
 
 
 def test_nodes_of_neo4j_have_features_and_labels(tmp_path, caplog):
@@ -266,9 +238,8 @@ def test_nodes_of_neo4j_have_features_and_labels(tmp_path, caplog):
     write(tmp_path, {"r.csv": ROLES, "p.csv": people})
     data = load(tmp_path, leave_out="role", split="0.5,0.5,0")
     assert data.graph.schema.node_types == (("Actor", 2), ("Movie", 2))
-    assert [np.asarray(t).ravel().tolist() for t in data.features.tables] == [
-        *([30, 40], [1999, 2003])
-    ]
+    features = [np.asarray(table).ravel().tolist() for table in data.features.tables]
+    assert features == [[30, 40], [1999, 2003]]
     assert (data.labels.tolist(), data.class_names) == ([1, 0, -1, -1], ("short", "tall"))
     assert [len(ids) for ids in splits(data)] == [1, 1, 0]
     assert "1 nodes have several labels; the first is their type" in caplog.text
@@ -281,6 +252,9 @@ def test_nodes_of_metis_have_weights(tmp_path):
 
 def test_labels_of_gml(tmp_path):
     path = write(tmp_path, {"g.gml": GML}) / "g.gml"
+    refused("must have a column 'kind'", load_plain, path, "data", label="kind")
+    says = "option layout must be one of*'prime'"
+    refused(says, load_plain, path, "data", layout="prime")
     data = load(path, label="value", features="value", split="0.5,0.5,0")
     assert (data.labels.tolist(), np.asarray(data.features).tolist()) == ([1, 0], [[1], [0]])
 
@@ -318,9 +292,8 @@ def test_an_option_chooses_one_of_several_splits(make, tmp_path):
     assert splits(load(path)) == [[1], [0], [2]]
     data = load(path, split=1, symmetric=True)
     assert splits(data) == [[2], [1], [0]]
-    assert (data.labels.tolist(), np.asarray(data.features).tolist()) == (
-        *([0, 1, 1], np.eye(3).tolist()),
-    )
+    assert data.labels.tolist() == [0, 1, 1]
+    np.testing.assert_array_equal(data.features, np.eye(3))
     assert edges(data) == both((1, 2))
     assert edges(load(path, symmetric=False)) == [(2, 1)]
     assert len(edges(load(path))) == (1 if make is geom_gcn else 2)  # by the layout
@@ -369,9 +342,8 @@ def test_mat_files_of_deepwalk(tmp_path):
     refused("0 or 1, a row for each node", load_plain, path, "data", group="A")
     scipy.io.savemat(path, {"A": links})
     refused("must have a column 'network'*network=NAME", load_plain, path, "data")
-    assert edges(load_plain(path, "data", network="A", symmetric=True)) == sorted(
-        both((0, 1), (2, 1))
-    )
+    twice = load_plain(path, "data", network="A", symmetric=True)
+    assert edges(twice) == sorted(both((0, 1), (2, 1)))
     links.indices[0] = 1 << 20  # SciPy's conversions would end the process
     scipy.io.savemat(tmp_path / "c.mat", {"network": links})
     refused("network in*a sound CSR matrix", load_plain, tmp_path / "c.mat", "data")

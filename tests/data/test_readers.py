@@ -1,5 +1,4 @@
-"""What the formats read files with: numbers in text, archives, arrays and pickles; whole, cut
-short or damaged, which is an error of one line, and pipes, which nobody may wait for."""
+"""What the formats read files with: whole, cut short, damaged, and pipes."""
 
 import gzip
 import io
@@ -95,9 +94,7 @@ def test_cut_and_damaged_files(tmp_path, arrays, name, make, read):
     # An empty text is a table without rows.
     cuts = range(read == read_numbers, len(whole) - 1, 1 + len(whole) // 40)
     for at in (*cuts, len(whole) - 2):
-        with pytest.raises(InputError) as caught:
-            read(write(tmp_path / f"cut{at}", {name: whole[:at]}) / name)
-        assert "\n" not in str(caught.value)
+        refused("", read, write(tmp_path / f"cut{at}", {name: whole[:at]}) / name)
     places = range(0, len(whole), 1 + len(whole) // 75)
     for at, bits in itertools.product(places, (0x15, 0xFF)):
         damaged = whole[:at] + bytes([whole[at] ^ bits]) + whole[at + 1 :]

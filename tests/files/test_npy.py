@@ -5,6 +5,7 @@ import zipfile
 
 import numpy as np
 import pytest
+from refusals import refused
 
 from jgs import Graph, InputError
 from jgs.files import storage
@@ -43,9 +44,7 @@ def test_absurd_headers(tmp_path, version):
         with pytest.raises((ValueError, OSError)):
             map_npy(path)
         for read, place in ((storage.open_arrays, folder), (_read, archive)):
-            with pytest.raises(InputError) as caught:
-                read(place, "test")
-            assert "\n" not in str(caught.value)
+            refused("", read, place, "test")
 
 
 def test_sound_headers(tmp_path):
@@ -87,5 +86,4 @@ def test_a_member_that_would_not_fit_its_archive_takes_no_memory(tmp_path, monke
 def test_an_archive_that_is_a_single_array(tmp_path):
     np.save(tmp_path / "x.npy", np.ones(3))
     (tmp_path / "x.npy").rename(tmp_path / "x.npz")
-    with pytest.raises(InputError, match="whole NumPy"):
-        Graph.from_npz(tmp_path / "x.npz")
+    refused("whole NumPy", Graph.from_npz, tmp_path / "x.npz")

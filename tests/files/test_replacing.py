@@ -6,8 +6,8 @@ import subprocess
 
 import pytest
 from forks import quick_python
+from refusals import refused
 
-from jgs import InputError
 from jgs.files import replacing
 
 KIND = "test"
@@ -39,8 +39,7 @@ def test_a_file_that_comes_while_it_is_written_is_not_lost(tmp_path, before):
         folder.mkdir(exist_ok=True)
         (folder / "notes.txt").write_text("precious")
 
-    with pytest.raises(InputError, match=r"notes\.txt"):
-        write(folder, "new", come)
+    refused("notes.txt", write, folder, "new", come)
     assert contents(folder)["notes.txt"] == "precious"
     assert contents(folder).get("one.txt") == ("old" if before == "ours" else None)
     assert list(tmp_path.iterdir()) == [folder]
@@ -90,8 +89,7 @@ def test_the_only_copy_is_put_back(tmp_path):
     def full():
         raise OSError("full")
 
-    with pytest.raises(InputError, match="full"):
-        write(folder, "new", full)
+    refused("full", write, folder, "new", full)
     assert contents(folder) == {"one.txt": "old"}
     assert list(tmp_path.iterdir()) == [folder]
 
@@ -142,9 +140,7 @@ def test_everything_is_on_the_disk_before_the_exchange(tmp_path, monkeypatch):
 def test_what_cannot_be_written_is_told_at_once(tmp_path):
     (tmp_path / "file").write_text("mine")
     for bad in (tmp_path / "file" / "x", tmp_path / ("x" * 250), "/proc/x"):
-        with pytest.raises(InputError, match="must be a folder that can be written"):
-            replacing.check_writable(bad)
-    with pytest.raises(InputError, match="Name a folder inside it"):
-        replacing.check_replaceable("/", KIND, ours)
+        refused("must be a folder that can be written", replacing.check_writable, bad)
+    refused("Name a folder inside it", replacing.check_replaceable, "/", KIND, ours)
     replacing.check_writable(tmp_path / "a" / "b" / "out")
     assert [p.name for p in tmp_path.iterdir()] == ["file"]

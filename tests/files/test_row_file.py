@@ -1,14 +1,15 @@
-"""Rows of matrices in files, as NumPy wrote them and packed by step: their bytes, whatever the
-layout, and one line where there is no room or a disk fails. Rows that follow mapped pages."""
+"""Rows in files, plain and packed by step; no room, failing disks; rows after mapped pages."""
 
 import os
 import sys
 from itertools import pairwise
-from pathlib import Path
 
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from cases import cases
+from mapped import is_mapped
+from refusals import refused
 
 from jgs.errors import InputError
 from jgs.files import packed_rows
@@ -43,9 +44,13 @@ def read(files, rows, room=0):
     return out
 
 
-@pytest.mark.parametrize(
-    ("dtype", "width"),
-    [("int8", 1), ("float16", 7), ("float64", 1), ("float32", 128), ("int32", 5000)],
+@cases(
+    "dtype, width",
+    ("int8", 1),
+    ("float16", 7),
+    ("float64", 1),
+    ("float32", 128),
+    ("int32", 5000),
 )
 def test_rows_are_those_written(tmp_path, implementation, dtype, width):
     table = (RNG.random((400, width)) * 200 - 100).astype(dtype)
@@ -143,8 +148,7 @@ def test_what_is_no_table(tmp_path):
         ("whole .npy file", "absent.npy"),
         ("same width and dtype", "narrow.npy", "wide.npy"),
     ):
-        with pytest.raises(InputError, match=message):
-            RowFiles.of_npy([tmp_path / name for name in names])
+        refused(message, RowFiles.of_npy, [tmp_path / name for name in names])
     with pytest.raises(InputError, match="dtype must be one of 8 bytes"):
         RowFiles.of_npy([tmp_path / "wide.npy"], np.float32)
     with pytest.raises(InputError, match="must be a file that can be read"):
@@ -221,19 +225,13 @@ def test_no_room_and_no_disk(tmp_path, monkeypatch):
 # -- `with_room` and `with_rows` ---------------------------------------------------------------
 
 
-def in_file(array, path):
-    lines = [s for s in Path("/proc/self/maps").read_text().splitlines() if str(path) in s]
-    ranges = [[int(bound, 16) for bound in s.split()[0].split("-")] for s in lines]
-    return any(first <= array.ctypes.data < last for first, last in ranges)
-
-
 def test_a_files_rows_are_not_copied_and_zeros_follow(tmp_path):
     rows = np.arange(9000, dtype=np.float32).reshape(3000, 3)
     np.save(tmp_path / "rows.npy", rows)
     mapped = np.load(tmp_path / "rows.npy", mmap_mode="r")
     for given, lies in ((mapped, True), (mapped[10:], True), (rows, False), (rows[:0], False)):
         longer = with_room(given, 5000)
-        assert in_file(longer, tmp_path) == lies
+        assert is_mapped(longer, tmp_path) == lies
         assert longer.shape == (5000, 3)
         np.testing.assert_array_equal(longer[: len(given)], given)
         assert not longer[len(given) :].any()
@@ -256,4 +254,4 @@ def test_rows_follow_pages_that_are_shared(tmp_path):
             assert (found[num : num + n] == n).all()
             assert not found[num + n :].any()
             assert not found.flags.writeable
-    assert in_file(with_rows(mapped, rows[:1], 4000), tmp_path)
+    assert is_mapped(with_rows(mapped, rows[:1], 4000), tmp_path)

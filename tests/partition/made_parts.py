@@ -1,7 +1,5 @@
 """Small data sets, and folders of their parts."""
 
-from pathlib import Path
-
 import numpy as np
 import scipy.sparse
 
@@ -33,10 +31,3 @@ def write(folder, data, num_parts, assignment=None, seed=0):
     if assignment is None:
         assignment = np.random.default_rng(seed).integers(0, num_parts, data.graph.num_nodes)
     return write_parts(folder, data, assignment, num_parts, method="by hand", seed=seed)
-
-
-def is_mapped(array, name):
-    """Whether the array lies in a mapped file whose path has `name` in it."""
-    at, lines = array.unsafe_buffer_pointer(), Path("/proc/self/maps").read_text().splitlines()
-    bounds = [line.split()[0].split("-") for line in lines if name in line]
-    return any(int(low, 16) <= at < int(high, 16) for low, high in bounds)

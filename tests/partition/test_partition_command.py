@@ -7,7 +7,9 @@ import time
 
 import numpy as np
 import pytest
+from cases import cases
 from forks import quick_python
+from refusals import command_refused
 
 from jgs.data.parts import open_parts
 from jgs.partition import kaminpar, memory, nodes
@@ -36,29 +38,23 @@ def test_it_writes_parts_and_says_how_even_they_are(tmp_path, capsys, method):
     assert np.sort(parts.original_ids).tolist() == list(range(500))
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--parts", "501"], "no more parts than nodes, 500; got 501"),
-        (["--parts", "101"], "no more parts than training nodes, 100; got 101"),
-        (["--parts", "two"], "must parse"),
-        (["--parts", "2", "--threads", "2"], "with --method kaminpar; got 2"),
-        (["--parts", "2", "--assignment", "a.npy", "--method", "ldg"], "without --assignment"),
-        (["--parts", "2", "--assignment", "a.npy"], "a .npy file of integers; got [Errno 2]"),
-        (["--parts", "2", "--dataset", "no-such"], "a data set must be one of"),
-        (["--parts", "2", "--data-options", "seed"], "NAME=VALUE"),
-        (["--parts", "2", "--data-options", "sed=1"], "the options of the data set"),
-        ([], "must parse"),
-    ],
+@cases(
+    "arguments, message",
+    (["--parts", "501"], "no more parts than nodes, 500; got 501"),
+    (["--parts", "101"], "no more parts than training nodes, 100; got 101"),
+    (["--parts", "two"], "must parse"),
+    (["--parts", "2", "--threads", "2"], "with --method kaminpar; got 2"),
+    (["--parts", "2", "--assignment", "a.npy", "--method", "ldg"], "without --assignment"),
+    (["--parts", "2", "--assignment", "a.npy"], "a .npy file of integers; got [Errno 2]"),
+    (["--parts", "2", "--dataset", "no-such"], "a data set must be one of"),
+    (["--parts", "2", "--data-options", "seed"], "NAME=VALUE"),
+    (["--parts", "2", "--data-options", "sed=1"], "the options of the data set"),
+    ([], "must parse"),
 )
 def test_bad_input_is_one_line(tmp_path, capsys, arguments, message):
     out = tmp_path / "parts"
-    assert main([*DATA, "--out", str(out), *arguments]) == 2
-    said = capsys.readouterr()
-    assert said.out == ""
-    (line,) = said.err.splitlines()
-    assert line.startswith("error: ")
-    assert message in line
+    said = command_refused(capsys, message, main, [*DATA, "--out", str(out), *arguments])
+    assert said.count("\n") == 1
     assert not out.exists()
 
 
@@ -71,14 +67,12 @@ def test_the_method_that_was_used_is_the_one_that_is_named(tmp_path, capsys):
     assert json.loads(said.out)["method"] == open_parts(out).manifest["method"] == "ldg"
 
 
-@pytest.mark.parametrize(
-    ("out", "message"),
-    [
-        # Another folder would take its place, and the user's shell would be left nowhere.
-        *((out, "than the working directory") for out in (".", "..", "sub/..", "{}")),
-        ("{}/full", "must not exist, be empty"),
-        ("{}/full/thesis.txt/x", "must be a folder that can be written"),
-    ],
+@cases(
+    "out, message",
+    # Another folder would take its place, and the user's shell would be left nowhere.
+    *((out, "than the working directory") for out in (".", "..", "sub/..", "{}")),
+    ("{}/full", "must not exist, be empty"),
+    ("{}/full/thesis.txt/x", "must be a folder that can be written"),
 )
 def test_an_out_is_refused_before_any_work(tmp_path, capsys, monkeypatch, out, message):
     monkeypatch.setattr("jgs.data.plain.load_whole", lambda *_, **__: pytest.fail("loaded"))
@@ -87,9 +81,8 @@ def test_an_out_is_refused_before_any_work(tmp_path, capsys, monkeypatch, out, m
     full.mkdir()
     (full / "thesis.txt").write_text("mine")
     monkeypatch.chdir(here)
-    assert main([*DATA, "--parts", "2", "--out", out.format(tmp_path)]) == 2
-    (line,) = capsys.readouterr().err.splitlines()
-    assert message in line
+    argv = [*DATA, "--parts", "2", "--out", out.format(tmp_path)]
+    assert command_refused(capsys, message, main, argv).count("\n") == 1
     assert sorted(p.name for p in tmp_path.rglob("*")) == ["full", "here", "sub", "thesis.txt"]
 
 
@@ -103,8 +96,7 @@ def test_an_assignment_from_a_file_is_taken_as_it_is(tmp_path, capsys):
         (owner + 1, "must be in [0, 3); got 1 to 3"),
     ):
         np.save(file, wrong)
-        assert main(arguments) == 2
-        assert message in capsys.readouterr().err
+        command_refused(capsys, message, main, arguments)
     np.save(file, owner.astype(np.uint8))
     assert main(arguments) == 0
     said, parts = capsys.readouterr(), open_parts(out)
@@ -120,9 +112,8 @@ def test_memory_is_told_before_it_is_taken(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(memory, "predicted", lambda method, *_: sizes[method])
     monkeypatch.setattr(memory, "machine", lambda: memory.Machine(24 * 10**9, 3 * 10**9))
     monkeypatch.setattr(nodes, "metis_partition", lambda *_: pytest.fail("begun"))
-    assert main(arguments) == 2
-    (line,) = capsys.readouterr().err.splitlines()
-    assert "will need about 40.0 GB, this machine has 24.0 GB. Use --method ldg or" in line
+    says = "will need about 40.0 GB, this machine has 24.0 GB. Use --method ldg or"
+    assert command_refused(capsys, says, main, arguments).count("\n") == 1
     assert not out.exists()
     assert main([*arguments, "--method", "ldg"]) == 0
     said = capsys.readouterr()
@@ -135,13 +126,11 @@ def test_a_kaminpar_that_is_killed_is_one_line(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(kaminpar.kaminpar_run, "__file__", str(tmp_path / "run.py"))
     arguments = [*DATA, "--parts", "2", "--out", str(tmp_path / "parts")]
     arguments += ["--method", "kaminpar"]
-    assert main(arguments) == 2
-    line = capsys.readouterr().err.splitlines()[-1]
-    assert "in the memory there is; got its process ended with -9" in line
+    says = "in the memory there is; got its process ended with -9"
+    command_refused(capsys, says, main, arguments)
     assert [p.name for p in tmp_path.iterdir()] == ["run.py"]  # no other file is left
     monkeypatch.setattr(kaminpar.importlib.util, "find_spec", lambda _: None)
-    assert main(arguments) == 2
-    assert "pip install 'jgs[kaminpar]'" in capsys.readouterr().err
+    command_refused(capsys, "pip install 'jgs[kaminpar]'", main, arguments)
 
 
 # The second shell ignores SIGINT at first, as with `command &`.

@@ -1,5 +1,4 @@
-"""The folder of parts has the graph under new ids, appears whole or not at all, and is
-distinguished from other parts."""
+"""The folder of parts has the graph under new ids, appears whole or not, and has an id."""
 
 import dataclasses
 import errno
@@ -10,9 +9,12 @@ from itertools import pairwise
 import jax
 import numpy as np
 import pytest
+from cases import cases
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from made_parts import is_mapped, make_data, write
+from made_parts import make_data, write
+from mapped import is_mapped
+from refusals import refused
 
 from jgs import Graph, InputError, SparseFeatures
 from jgs.data.parts import open_parts, part_name
@@ -115,8 +117,7 @@ def test_nodes_and_edges_keep_their_types(tmp_path, num_parts):
     if num_parts == 1:
         assert schema == graph.schema
     else:
-        with pytest.raises(InputError, match="got 3, one in each part of a partitioned graph"):
-            schema.nodes("author")
+        refused("got 3, one in each part of a partitioned graph", schema.nodes, "author")
     whole = parts.graph
     assert whole.schema == parts.local_graph(0, 1).schema == schema
     # Every edge has a relation that joins the types of its ends.
@@ -178,18 +179,15 @@ def test_parts_that_do_not_exist(tmp_path):
     write(tmp_path / "parts", make_data(50, 300), 3)
     parts = open_parts(tmp_path / "parts")
     for index in (-1, 3):
-        with pytest.raises(InputError, match="holds the parts 0 to 2"):
-            parts.part(index)
+        refused("holds the parts 0 to 2", parts.part, index)
     for first, last in ((0, 4), (1, 1), (-1, 2)):
-        with pytest.raises(InputError, match="must lie within the 3"):
-            parts.local_graph(first, last)
+        refused("must lie within the 3", parts.local_graph, first, last)
     for name in ("graph", part_name(0), part_name(2)):
         shutil.rmtree(tmp_path / "parts" / name)
     parts = open_parts(tmp_path / "parts")
     assert parts.local_graph(1, 2).num_nodes == 50
     for missing in (lambda: parts.part(0), lambda: parts.graph):
-        with pytest.raises(InputError, match="must hold the folder"):
-            missing()
+        refused("must hold the folder", missing)
 
 
 def test_two_partitions_have_two_ids(tmp_path):
@@ -204,8 +202,8 @@ def test_two_partitions_have_two_ids(tmp_path):
 FULL = OSError(errno.ENOSPC, "No space left")
 
 
-@pytest.mark.parametrize(
-    ("at", "error"), [(0, FULL), (8, FULL), (8, KeyboardInterrupt()), (25, FULL)]
+@cases(
+    "at, error", (0, FULL), (8, FULL), (8, KeyboardInterrupt()), (25, FULL)
 )  # graph, a part's features, last part
 def test_a_full_disk_or_ctrl_c_leaves_the_old_parts(tmp_path, monkeypatch, at, error):
     folder = tmp_path / "parts"

@@ -4,7 +4,7 @@ import json
 
 import jax
 import numpy as np
-import pytest
+from cases import cases
 
 from jgs import Graph, NodeIds
 from jgs.data.parts import open_parts
@@ -34,9 +34,7 @@ def partition(tmp_path, capsys, path, *options):
     return open_parts(out)
 
 
-@pytest.mark.parametrize(
-    "options", [[], ["src_type=user", "dst_type=item"], ["both_ways=true"]]
-)
+@cases("options", [], ["src_type=user", "dst_type=item"], ["both_ways=true"])
 def test_the_columns_of_edges_survive(tmp_path, capsys, options):
     path, (src, dst) = tmp_path / "t.csv", ENDS
     words = np.array(["good", "bad", ""])[RNG.integers(0, 3, 400)]

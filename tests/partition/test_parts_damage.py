@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from made_parts import make_data, write
+from refusals import refused
 
 from jgs import InputError
 from jgs.data.parts import open_parts, part_name
@@ -76,8 +77,7 @@ def test_without_verify_sizes_are_checked_still(tmp_path):
     flip(folder / FEATURES)
     open_parts(folder, verify=False).part(1)
     cut(folder / INDICES)
-    with pytest.raises(InputError, match="must hold every array"):
-        open_parts(folder, verify=False).part(1)
+    refused("must hold every array", open_parts(folder, verify=False).part, 1)
 
 
 def test_verified_once_files_are_read_again_only_where_they_changed(tmp_path, monkeypatch):
@@ -98,8 +98,7 @@ def test_verified_once_files_are_read_again_only_where_they_changed(tmp_path, mo
     assert reads(2) > 0  # only the files of another part
     flip(folder / FEATURES)
     for _ in range(2):  # damaged files are not remembered
-        with pytest.raises(InputError, match="checksum"):
-            reads()
+        refused("checksum", reads)
     write(folder, make_data(50, 300), 3)  # the same bytes, in other files
     monkeypatch.setenv("XDG_CACHE_HOME", "/proc/none")  # no result can be remembered
     assert reads() == reads() > 10

@@ -1,5 +1,4 @@
-"""`Run.explain` against gradients in closed form, against the completeness of integrated
-gradients, and against predictions from sampled neighbours. All models are untrained."""
+"""`Run.explain` against closed forms, completeness, and predictions from sampled neighbours."""
 
 import jax
 import jax.numpy as jnp
@@ -58,8 +57,7 @@ def test_a_linear_model_in_closed_form(method):
 
 @pytest.mark.parametrize("name", ["sage", "max", "gatv2"])
 def test_integrated_gradients_are_complete(name):
-    """The features' sum is the output minus that of zero features. The edges' sum is the output
-    minus that without messages."""
+    """They add up to the output less that of zero features, or without messages."""
     own = {"max": {"reduce": "max"}, "gatv2": {"heads": 2}}.get(name, {})
     make = MODELS["sage" if name == "max" else name]
     model = make(F, 8, C, 2, rngs=nnx.Rngs(1), **own)

@@ -1,5 +1,4 @@
-"""`Run.explain` and sampled predictions of models of typed graphs, which are untrained: users
-have dense features, items sparse ones of another width, and shops learned rows."""
+"""`Run.explain` of typed graphs: dense users, sparse items, and shops with learned rows."""
 
 import jax
 import jax.numpy as jnp

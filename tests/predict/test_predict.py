@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax import nnx
-from refusals import refused
+from refusals import command_refused, refused
 from trained import CLASSES, N, arrays, columns, predicted, untrained
 
 import jgs
@@ -121,8 +121,7 @@ def test_ranks_predict_what_one_does(in_parts):
 
 
 def test_multi_label_predictions(tmp_path):
-    """A label is predicted where its output is above 0, the rule by which the accuracy
-    counts."""
+    """A label is predicted where its output is above 0, by which the accuracy counts."""
     run = untrained(GraphSAGE(4, 5, 3, 2, rngs=nnx.Rngs(0)), 4, 3, multilabel=True)
     rng = np.random.default_rng(0)
     graph = jgs.Graph.from_edges(*rng.integers(0, 20, (2, 60)), 20)
@@ -189,17 +188,13 @@ def test_what_a_run_cannot_predict(whole, in_parts, tmp_path, capsys, monkeypatc
         (["--run-dir", other, *out], "other graph"),
         (["--run-dir", in_parts.folder, *out, "--partition", tmp_path], "folder of parts"),
     ):
-        capsys.readouterr()
-        assert predict(list(map(str, argv))) == 2, said
-        printed, errors = capsys.readouterr()
-        assert printed == ""
-        assert said in errors.splitlines()[-1]
+        errors = command_refused(capsys, said, predict, list(map(str, argv)))
         assert errors.count("\n") == 1
     assert not (tmp_path / "out.csv").exists()
     with monkeypatch.context() as patch:
         patch.setattr(importlib.util, "find_spec", lambda name: None)
-        assert predict(["--run-dir", str(run_dir), "--out", "out.parquet"]) == 2
-    assert "jgs[tables]" in capsys.readouterr().err
+        argv = ["--run-dir", str(run_dir), "--out", "out.parquet"]
+        command_refused(capsys, "jgs[tables]", predict, argv)
     refused("one of best, last; got 'first'", jgs.open_run, run_dir, params="first")
     run, graph = jgs.open_run(run_dir), data.graph
     for says, given in (
