@@ -53,8 +53,7 @@ def saved(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def parted(tmp_path_factory):
-    """`parted(number, make, *of)`: the folder of the data set's parts, to which its nodes are
-    dealt by chance."""
+    """`parted(number, make, *of)`: the folder of its parts; nodes are dealt by chance."""
 
     @functools.cache
     def parted(number, make, *of):

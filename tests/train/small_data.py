@@ -35,8 +35,7 @@ def rings():
 
 
 def communities():
-    """60 nodes in six groups, within which most edges are. Edges have a label, a number, a
-    split, and parallel copies."""
+    """60 nodes in six groups, which most edges stay in. Edges have labels and copies."""
     rng = np.random.default_rng(0)
     src = rng.integers(0, 60, 300)
     dst = np.where(rng.random(300) < 0.9, src // 10 * 10 + rng.integers(0, 10, 300), src[::-1])
@@ -65,8 +64,7 @@ def last_before(src, dst, time, nodes, at):
 
 
 def moments(numbers=False):
-    """60 nodes whose label at a time, in 900 rows, is the kind of the source of the last edge
-    before it."""
+    """60 nodes whose label at a time is the kind of the source of the last edge before it."""
     rng = np.random.default_rng(0)
     dst = np.tile(np.arange(60), 80)
     src = rng.integers(0, 60, dst.size)
@@ -80,9 +78,7 @@ def moments(numbers=False):
 
 
 def typed_moments(by_age=False):
-    """Users whose label at a time is told by the item of their last event, and items have no
-    features: what they tell is learned. Or, if `by_age`, the label is whether that event is no
-    older than 200, which the edge's age alone tells."""
+    """A user's label is told by the last event's item or, if `by_age`, by its age alone."""
     rng = np.random.default_rng(0)
     user, item = np.tile(np.arange(30), 40), rng.integers(0, 6, 1200)
     time = rng.permutation(1200) * 10
@@ -99,9 +95,7 @@ def typed_moments(by_age=False):
 
 
 def events(answered=False):
-    """Messages between 60 nodes, at most one at a time. Each node writes to the one that it had
-    a message from last. Or, if `answered`, partners are by chance, and each message is answered
-    at once (1 later), so that a model that saw the answer would know the link."""
+    """Nodes write to whom they heard from last; if `answered`, chance partners answer at 1."""
     rng = np.random.default_rng(0)
     src, dst = rng.integers(0, 60, (2, 1500))
     time = 10 * np.arange(1500)
@@ -145,8 +139,7 @@ def papers(unit=1, sparse=False, bare=True):
 
 
 def planted():
-    """Edges, features, and numbers about 500 that depend on the mean of a node's in-neighbours,
-    not linearly, and on its own features."""
+    """Edges, features, and numbers that depend on the in-neighbours' mean, and not linearly."""
     rng = np.random.default_rng(0)
     src, dst = rng.integers(0, 400, (2, 3000))
     x = rng.standard_normal((400, 4)).astype(np.float32)

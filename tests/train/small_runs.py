@@ -128,18 +128,6 @@ def started(ranks=1, **settings):
     return job, nnx.state(model)
 
 
-def refused(capsys, says, call, *arguments):
-    """A command ends with status 2 and one line, which has all pieces of "piece ... piece"."""
-    capsys.readouterr()
-    assert call(*arguments) == 2
-    out, err = capsys.readouterr()
-    last = err.splitlines()[-1]
-    assert (out, err.count("error: "), "Traceback" in err) == ("", 1, False), err
-    assert last.startswith("error: ")
-    for piece in says.split(" ... "):
-        assert piece in last
-
-
 def on_all_neighbours(model, graph, x, nodes=None, **options):
     """The model's outputs for nodes, by default all, by a batch with all their neighbours."""
     nodes = np.arange(graph.num_nodes) if nodes is None else nodes

@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pytest
 import scipy.sparse.linalg
+from cases import cases
 from small_runs import command
 
 import jgs
@@ -29,8 +30,7 @@ def test_cora_reaches_80_percent(tmp_path, capsys, data_folder, seeds):
 
 @pytest.mark.slow  # 60 epochs of three layers on a real graph
 def test_embeddings_of_cora_tell_the_classes(tmp_path, data_folder):
-    """Embeddings under a linear probe, standardised, lose at most one point to the model. The
-    probe reads no neighbours, but the rows of three layers have read two hops."""
+    """A linear probe of standardised embeddings loses at most one point to the model."""
     config = jgs.train.Config(
         dataset="cora", root=str(data_folder), model="gcn", fanouts=(20, 20, 20), hidden=16,
         batch_size=140, epochs=60, weight_decay=5e-4, run_dir=str(tmp_path / "run"),
@@ -47,9 +47,7 @@ def test_embeddings_of_cora_tell_the_classes(tmp_path, data_folder):
 
 
 @pytest.mark.slow  # four trainings on a real graph
-@pytest.mark.parametrize(
-    ("sampler", "least"), [("fastgcn", 82), ("ladies", 84.5), ("asgcn", 84.5), ("thanos", 84)]
-)
+@cases("sampler, least", ("fastgcn", 82), ("ladies", 84.5), ("asgcn", 84.5), ("thanos", 84))
 def test_samplers_that_draw_unevenly_still_train_well(sampler, least, data_folder):
     """A short `python -m benchmarks.quality`."""
     task = TASKS["cora-full"]
@@ -62,11 +60,7 @@ def test_samplers_that_draw_unevenly_still_train_well(sampler, least, data_folde
 def test_growing_fanouts_are_as_accurate_with_fewer_edges_drawn(
     data_folder, tmp_path, monkeypatch
 ):
-    """On Facebook, of whose features the 64 main components are enough.
-
-    The accuracy is within 0.7 points, with less than three quarters of the edges. The
-    validation set's own standard error is 0.4 points.
-    """
+    """On Facebook's 64 main components; the validation set's standard error is 0.4 points."""
     data = jgs.data.load("facebook", data_folder)
     sparse = data.features
     matrix = scipy.sparse.csr_matrix(

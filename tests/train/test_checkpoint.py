@@ -5,6 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 import orbax.checkpoint
 import pytest
+from cases import cases
+from refusals import refused
 
 from jgs import InputError
 from jgs.train.loop import checkpoint
@@ -137,18 +139,15 @@ def test_checkpoints_that_somebody_removes_are_none(tmp_path, monkeypatch):
     assert checkpoint.read(tmp_path) is None
 
 
-@pytest.mark.parametrize(
+@cases(
     "template",
-    [
-        {**arrays(), "step": jnp.zeros(2, jnp.int32)},
-        {**arrays(), "more": jnp.zeros(2)},
-        {"key": arrays()["key"]},
-    ],
+    {**arrays(), "step": jnp.zeros(2, jnp.int32)},
+    {**arrays(), "more": jnp.zeros(2)},
+    {"key": arrays()["key"]},
 )
 def test_arrays_that_do_not_fit_are_refused(tmp_path, template):
     saved(tmp_path, 1)
-    with pytest.raises(InputError, match="must fit"):
-        checkpoint.restore(tmp_path, template)
+    refused("must fit", checkpoint.restore, tmp_path, template)
 
 
 @pytest.mark.parametrize("text", ["[]", "{}", "[" * 10**5])
@@ -159,9 +158,7 @@ def test_a_manifest_that_lists_nothing_falls_back(tmp_path, caplog, text):
     assert "damaged" in caplog.text
 
 
-@pytest.mark.parametrize(
-    "error", [OSError(28, "No space left on device"), ValueError("OUT_OF_RANGE: writing")]
-)
+@cases("error", OSError(28, "No space left on device"), ValueError("OUT_OF_RANGE: writing"))
 def test_a_disk_that_refuses_leaves_the_earlier_ones(tmp_path, monkeypatch, error):
     saved(tmp_path, 2)
 

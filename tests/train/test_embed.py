@@ -3,11 +3,12 @@
 import jax
 import numpy as np
 import pytest
+from refusals import refused
 from small_data import ring_edges, rings, thirds
 from small_runs import command, result, resumed, trainer
 
 import jgs
-from jgs import Graph, InputError
+from jgs import Graph
 from jgs.data import Dataset
 from jgs.data.plain import load_plain
 from jgs.predict.__main__ import main as predict
@@ -46,8 +47,7 @@ def test_the_opened_run_has_the_embeddings(whole, tmp_path):
     np.testing.assert_array_equal(run.embed([3, 59, 3]), found[[3, 59, 3]])
     losses = [row["train_loss"] for row in folder.read_metrics(whole, 3)]
     np.testing.assert_array_equal(run.metrics["train_loss"], losses)
-    with pytest.raises(InputError, match="ids from 0 to 59; got 60"):
-        run.embed([60])
+    refused("ids from 0 to 59; got 60", run.embed, [60])
     assert predict(["--run-dir", str(whole), "--out", str(tmp_path / "out.npy")]) == 0
     np.testing.assert_array_equal(np.load(tmp_path / "out.npy")["embedding"], found)
 
@@ -59,9 +59,7 @@ def test_a_resumed_run_is_the_same(whole, tmp_path):
 
 
 def test_the_defaults_learn_from_few_walks(tmp_path):
-    """Ten groups, with edges of weight inside them and to a few hubs. With a rate or a noise
-    that is not word2vec's, five walks of each node do not yet tell the groups. Word2vec itself,
-    with a step after each center, tells all of them from these walks."""
+    """With a rate or a noise that is not word2vec's, these walks do not tell the ten groups."""
     rng, size, num_groups = np.random.default_rng(0), 400, 10
     group = np.arange(size) % num_groups
     src, inside = np.repeat(np.arange(size), 16), np.tile(np.arange(16) < 6, size)
@@ -92,8 +90,7 @@ def test_along_a_metapath(tmp_path):
 
 @pytest.mark.parametrize("sampler", ["walk", "node2vec"])
 def test_by_causal_walks(tmp_path, sampler):
-    """Of two rings, between which later edges lead. A walk follows one of these at most, and
-    so stays in a ring after it."""
+    """A walk follows one of the later edges between the rings at most, and then stays."""
     both, path = ring_edges(), tmp_path / "rings.npz"
     joined = np.c_[both, (both[:, :40] + np.array([[0], [30]])) % 60]
     time = np.r_[np.random.default_rng(0).integers(0, 1000, both.shape[1]), np.full(40, 2000)]
@@ -117,8 +114,7 @@ def test_an_edge_list_alone_will_do(tmp_path):
     assert (plain.labels, plain.train_idx, plain.name) == (None, None, "rings")
     assert plain.graph.num_edges == 2 * 180
     path.write_text("0 -1\n")
-    with pytest.raises(InputError, match="numbered from 0"):
-        load_plain(path, tmp_path)
+    refused("numbered from 0", load_plain, path, tmp_path)
 
 
 def test_the_probe_is_penalised_logistic_regression():

@@ -9,8 +9,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.sparse
+from cases import cases
 from columns import edge_graph
 from flax import nnx
+from refusals import refused
 from small_runs import on_all_neighbours
 
 from jgs import Graph, InputError
@@ -48,16 +50,14 @@ def close(got, want):
     np.testing.assert_allclose(got, want, atol=2e-5 * max(1, np.abs(want).max()))
 
 
-@pytest.mark.parametrize(
-    ("name", "memory"),
-    [
-        ("mean", PIECES),
-        ("sum", ONE_CHUNK),
-        ("max", PIECES),
-        ("gcn", PIECES),
-        ("gat", PIECES),
-        ("gat", ONE_CHUNK),
-    ],
+@cases(
+    "name, memory",
+    ("mean", PIECES),
+    ("sum", ONE_CHUNK),
+    ("max", PIECES),
+    ("gcn", PIECES),
+    ("gat", PIECES),
+    ("gat", ONE_CHUNK),
 )
 def test_equals_the_model_on_all_neighbours(name, memory, tmp_path):
     graph, x, model = hub_graph(), features(), model_of(name)
@@ -81,14 +81,12 @@ def test_other_parameters_need_no_other_program():
     assert evaluate_layer.combine._cache_size() == before
 
 
-@pytest.mark.parametrize(
-    ("kind", "widths", "name", "memory"),
-    [
-        ("sparse", (30, 8, 3), "mean", PIECES),  # each layer projects first
-        ("sparse", (6, 9, 4), "max", ONE_CHUNK),
-        ("float16", (30, 8, 3), "max", ONE_CHUNK),
-        ("float16", (6, 9, 4), "mean", PIECES),
-    ],
+@cases(
+    "kind, widths, name, memory",
+    ("sparse", (30, 8, 3), "mean", PIECES),  # each layer projects first
+    ("sparse", (6, 9, 4), "max", ONE_CHUNK),
+    ("float16", (30, 8, 3), "max", ONE_CHUNK),
+    ("float16", (6, 9, 4), "mean", PIECES),
 )
 def test_sparse_and_half_precision_features(kind, widths, name, memory):
     graph, model = hub_graph(), model_of(name, widths)
@@ -110,23 +108,15 @@ def test_layers_that_stay_on_the_host_are_fetched_piece_by_piece(monkeypatch):
         close(got, on_all_neighbours(model, graph, x)[some])
 
 
-def test_chunks_and_pieces_bound_the_memory(monkeypatch):
-    graph, model, seen = hub_graph(), model_of("mean"), []
-    pieces = evaluate_edges.pieces
-
-    def spy(indptr, indices, weight, targets, num_rows, size, padding):
-        seen.append((len(targets), num_rows, size))
-        return pieces(indptr, indices, weight, targets, num_rows, size, padding)
-
-    monkeypatch.setattr(evaluate_edges, "pieces", spy)
+def test_chunks_and_pieces_bound_the_memory(noted):
+    graph, model, calls = hub_graph(), model_of("mean"), noted(evaluate_edges, "pieces")
     exact_inference(model, graph, features(), 1500)(nnx.state(model), EVERY)
+    seen = [(len(targets), rows, size) for *_, targets, rows, size, _ in calls]
     assert {(rows, size) for _, rows, size in seen} == {(seen[0][1], seen[0][2])}
     assert all(t <= rows < N and size < 200 for t, rows, size in seen)
 
 
-@pytest.mark.parametrize(
-    ("name", "memory"), [("mean", PIECES), ("sum", PIECES), ("max", ONE_CHUNK)]
-)
+@cases("name, memory", ("mean", PIECES), ("sum", PIECES), ("max", ONE_CHUNK))
 def test_edges_of_weight_0_are_never_drawn(name, memory):
     """Some rows here have only such edges."""
     plain, x, model = hub_graph(), features(), model_of(name)
@@ -142,17 +132,13 @@ def test_what_no_model_can_be_asked():
     graph, model = hub_graph(), model_of("mean")
     infer, params = exact_inference(model, graph, features()), nnx.state(model)
     for nodes in ([N], [-1], [0.5], [[0]]):
-        with pytest.raises(InputError, match="nodes must be"):
-            infer(params, np.array(nodes))
+        refused("nodes must be", infer, params, np.array(nodes))
     assert infer(params, np.array([], np.int32)).shape == (0, 4)
     for num_layers in (0, 3):
-        with pytest.raises(InputError, match="num_layers must be one of 1 to 2"):
-            infer(params, np.arange(3), num_layers)
-    with pytest.raises(InputError, match="edge weights"):
-        exact_inference(model, graph, features(), weighted=True)
+        refused("num_layers must be one of 1 to 2", infer, params, np.arange(3), num_layers)
+    refused("edge weights", exact_inference, model, graph, features(), weighted=True)
     model.layers[0].reduce = "median"
-    with pytest.raises(InputError, match=r"reduce must be one of .*'median'"):
-        exact_inference(model, graph, features())
+    refused("reduce must be one of *'median'", exact_inference, model, graph, features())
 
 
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EACCES])

@@ -5,11 +5,13 @@ from itertools import pairwise
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from cases import cases
 from columns import attention_model, dense_model, edge_graph, edge_model
 from flax import nnx
+from refusals import refused
 from small_runs import comm_of, on_all_neighbours
 
-from jgs import Graph, InputError
+from jgs import Graph
 from jgs.models import GNN, GATConv, GINEConv, GraphSAGE, SAGEConv
 from jgs.train import exact_inference
 from jgs.train.evaluation import edges as evaluate_edges
@@ -28,18 +30,9 @@ def close(got, want):
     np.testing.assert_allclose(got, want, rtol=1e-3, atol=1e-4 * np.abs(want).max())
 
 
-@pytest.mark.parametrize(
-    ("kind", "memory"), [*((kind, 4000) for kind in KINDS), ("mean", 1 << 30)]
-)
-def test_equals_blocks_of_all_neighbours(kind, memory, tmp_path, monkeypatch):
-    sizes, pieces = set(), evaluate_edges.pieces
-
-    def spy(*args):
-        sizes.add(args[-2])
-        return pieces(*args)
-
-    monkeypatch.setattr(evaluate_edges, "pieces", spy)
-    model = model_of(kind)
+@cases("kind, memory", *((kind, 4000) for kind in KINDS), ("mean", 1 << 30))
+def test_equals_blocks_of_all_neighbours(kind, memory, tmp_path, noted):
+    model, pieces = model_of(kind), noted(evaluate_edges, "pieces")
     want = on_all_neighbours(model, GRAPH, X)
     if "version" not in kind:
         close(dense_model(model, GRAPH, X), want)
@@ -47,7 +40,8 @@ def test_equals_blocks_of_all_neighbours(kind, memory, tmp_path, monkeypatch):
     close(infer(nnx.state(model), np.arange(N)), want)
     some = np.array([7, 49, 3, 7, 0])  # the hub twice, and an isolated node
     close(infer(nnx.state(model), some), want[some])
-    assert (max(sizes) < 200) == (memory == 4000)  # the hub is in several pieces
+    # The hub is in several pieces.
+    assert (max(size for *_, size, _ in pieces) < 200) == (memory == 4000)
 
 
 @pytest.mark.parametrize("kind", ["max", "version 2"])
@@ -67,14 +61,12 @@ def reads_weight(conv, width, out):
     return conv(width, out, **options)
 
 
-@pytest.mark.parametrize(
-    ("first", "last", "weighted"),
-    [
-        (SAGEConv, GINEConv, False),
-        (GINEConv, GATConv, True),
-        (GATConv, SAGEConv, True),
-        (GATConv, GINEConv, False),
-    ],
+@cases(
+    "first, last, weighted",
+    (SAGEConv, GINEConv, False),
+    (GINEConv, GATConv, True),
+    (GATConv, SAGEConv, True),
+    (GATConv, GINEConv, False),
 )
 def test_a_column_of_weights_that_a_layer_reads_changes_no_other_layer(first, last, weighted):
     weight = np.random.default_rng(3).choice([0, 0.5, 3], GRAPH.num_edges)
@@ -89,9 +81,11 @@ def test_a_column_of_weights_that_a_layer_reads_changes_no_other_layer(first, la
     close(infer(nnx.state(model), np.arange(N)), want)
 
 
-@pytest.mark.parametrize(
-    ("kind", "size", "memory"),
-    [("mean", 2, 20_000), ("version 1", 2, 256 << 20), ("version 1", 1, 20_000)],
+@cases(
+    "kind, size, memory",
+    ("mean", 2, 20_000),
+    ("version 1", 2, 256 << 20),
+    ("version 1", 1, 20_000),
 )
 def test_ranks_have_the_columns_of_their_own_edges(kind, size, memory, tmp_path):
     model, offsets = model_of(kind), [0, 20, N] if size == 2 else [0, N]
@@ -113,9 +107,7 @@ def test_ranks_have_the_columns_of_their_own_edges(kind, size, memory, tmp_path)
 def test_a_graph_without_the_column_is_refused():
     plain = Graph(GRAPH.indptr, GRAPH.indices, GRAPH.edge_weight)
     said = "the graph must have an edge column 'dist'; got columns weight. Give it"
-    with pytest.raises(InputError, match=said) as error:
-        exact_inference(edge_model("mean"), plain, X)
-    assert "\n" not in str(error.value)
+    refused(said, exact_inference, edge_model("mean"), plain, X)
     other = GraphSAGE(6, 8, 3, 2, rngs=nnx.Rngs(0))  # it reads no edges
     infer = exact_inference(other, plain, X)
     assert np.isfinite(infer(nnx.state(other), [3])).all()

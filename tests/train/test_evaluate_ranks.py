@@ -5,12 +5,12 @@ from itertools import pairwise
 
 import jax.numpy as jnp
 import numpy as np
-import pytest
 import scipy.sparse
+from cases import cases
 from flax import nnx
+from refusals import refused
 from small_runs import comm_of
 
-from jgs import InputError
 from jgs.graph.features import SparseFeatures
 from jgs.models import GAT, GCN, GraphSAGE
 from jgs.train import exact_inference
@@ -22,16 +22,14 @@ MODELS = {name: partial(GraphSAGE, reduce=name) for name in ("mean", "max")}
 MODELS |= {"gcn": GCN, "gat": partial(GAT, heads=2)}
 
 
-@pytest.mark.parametrize(
-    ("size", "name", "memory"),  # one piece, and many
-    [
-        (1, "max", 40_000),
-        (2, "mean", 256 << 20),
-        (2, "gcn", 40_000),
-        (2, "gat", 40_000),
-        (4, "max", 40_000),
-        (4, "mean", 40_000),
-    ],
+@cases(
+    "size, name, memory",
+    (1, "max", 40_000),
+    (2, "mean", 256 << 20),
+    (2, "gcn", 40_000),
+    (2, "gat", 40_000),
+    (4, "max", 40_000),
+    (4, "mean", 40_000),
 )
 def test_equals_one_machine(make_graph, size, name, memory, tmp_path):
     x = np.random.default_rng(size).standard_normal((N, 7)).astype(np.float32)
@@ -63,8 +61,7 @@ def check(graph, x, rows, name, size, memory, scratch, weighted=False):
             np.testing.assert_allclose(got, want[owner == rank], rtol=1e-4, atol=1e-5)
     assert (comm.counters.rounds == before) == (size == 1)  # one rank has no other to ask
     if size == 2:
-        with pytest.raises(InputError, match="ids from 0 to 49; got 50"):
-            infer(params, [np.array([50]), np.array([51])])
+        refused("ids from 0 to 49; got 50", infer, params, [np.array([50]), np.array([51])])
 
 
 def test_a_disk_that_nobody_chose_is_named(make_graph, tmp_path, caplog):

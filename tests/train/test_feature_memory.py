@@ -1,12 +1,11 @@
-"""`--feature-memory`: the run in memory, bit for bit, whatever stays in memory; also when it is
-killed in the middle of a window, and when the file of the features fails."""
+"""`--feature-memory`: the run in memory, bit for bit; also when the features' file fails."""
 
 import os
 import shutil
 
 import numpy as np
-import pytest
 import scipy.sparse
+from cases import cases
 from small_data import papers, thirds
 from small_runs import command, result, same_run
 
@@ -45,27 +44,25 @@ def digest(run_dir):
     return result(run_dir)["params_sha256"]
 
 
-@pytest.mark.parametrize(
-    ("make", "flags", "memories"),
-    [
-        # 2 %, a third and all of the rows.
-        (wide, "--fanouts 3 3 --epochs 2", (SOME, MORE, "9")),
-        (wide, "--fanouts 3 --reduce max --input-dropout 0.1", (SOME,)),
-        (wide, "--fanouts 3 --model gat", (MORE,)),
-        # Samplers that list their inputs anyway, and one that learns.
-        (wide, "--sampler shadow --fanouts 3 --layers 1", ("1",)),
-        (wide, "--sampler saint --layers 1", ("1",)),
-        (wide, "--sampler ladies --sizes 20", ("1",)),
-        (wide, "--sampler thanos --fanouts 3", ("1",)),
-        (words_of_nodes, "--fanouts 3", (SOME, MORE)),
-        (words_of_nodes, "--fanouts 3 --model gat", (MORE,)),
-        # Tables of several types.
-        (
-            papers,
-            "--fanouts 3 --model rgcn --task links --relation cites --eval-negatives 5",
-            ("1",),
-        ),
-    ],
+@cases(
+    "make, flags, memories",
+    # 2 %, a third and all of the rows.
+    (wide, "--fanouts 3 3 --epochs 2", (SOME, MORE, "9")),
+    (wide, "--fanouts 3 --reduce max --input-dropout 0.1", (SOME,)),
+    (wide, "--fanouts 3 --model gat", (MORE,)),
+    # Samplers that list their inputs anyway, and one that learns.
+    (wide, "--sampler shadow --fanouts 3 --layers 1", ("1",)),
+    (wide, "--sampler saint --layers 1", ("1",)),
+    (wide, "--sampler ladies --sizes 20", ("1",)),
+    (wide, "--sampler thanos --fanouts 3", ("1",)),
+    (words_of_nodes, "--fanouts 3", (SOME, MORE)),
+    (words_of_nodes, "--fanouts 3 --model gat", (MORE,)),
+    # Tables of several types.
+    (
+        papers,
+        "--fanouts 3 --model rgcn --task links --relation cites --eval-negatives 5",
+        ("1",),
+    ),
 )
 def test_the_same_parameters(saved, tmp_path, make, flags, memories):
     digests = []

@@ -1,7 +1,4 @@
-"""`kill -9` at a random moment, then `--resume`, many times: bit for bit the same parameters.
-
-Every run is a process of its own, forked from one that has imported jgs and run nothing.
-"""
+"""`kill -9` at a random moment, then `--resume`, many times: the same bits."""
 
 import json
 import multiprocessing

@@ -69,8 +69,7 @@ def test_each_node_without_features_has_a_row_of_its_own(name):
 
 
 def trained(schema_rows, seeds_of, steps):
-    """The rows by type, and the parameters, of a model that has them and of one whose rows are
-    `LearnedRows`; each step takes all neighbours of the seeds `seeds_of(step)`."""
+    """A model that has its rows, and one with `LearnedRows`: rows by type, and parameters."""
     graph = typed_graph()
     features = TypedFeatures.from_dict(
         graph.schema, {"paper": np.random.default_rng(1).normal(size=(15, 3))}

@@ -6,7 +6,8 @@ import types
 
 import numpy as np
 import pytest
-from small_runs import SMALL, metrics, refused, result, same_run, train, words
+from refusals import command_refused as refused
+from small_runs import SMALL, metrics, result, same_run, train, words
 
 import jgs
 from jgs import InputError

@@ -2,8 +2,10 @@
 
 import numpy as np
 import pytest
+from cases import cases
+from refusals import command_refused as refused
 from small_data import communities
-from small_runs import drawn_edges, refused, result, resumed, started, trainer, unordered, words
+from small_runs import drawn_edges, result, resumed, started, trainer, unordered, words
 
 import jgs
 from jgs.predict.__main__ import main as predict
@@ -94,21 +96,19 @@ def test_a_resumed_run_is_the_same(whole, tmp_path):
     resumed(whole, tmp_path / "run", 8, "--prefetch 0")
 
 
-@pytest.mark.parametrize(
-    ("flags", "metric"),
-    [
-        ("--metric mrr --eval-negatives 7 --decoder mlp --loss bpr --val-messages", "MRR"),
-        (
-            "--metric recall --metric-k 9 --loss softmax --shared --num-negatives 20 "
-            "--decoder cosine --sampler labor --model gcn --split random",
-            "Recall@9",
-        ),
-        (
-            "--metric hits --metric-k 5 --filtered --loss margin --sides dst "
-            "--decoder bilinear --negatives-by degree",
-            "Hits@5",
-        ),
-    ],
+@cases(
+    "flags, metric",
+    ("--metric mrr --eval-negatives 7 --decoder mlp --loss bpr --val-messages", "MRR"),
+    (
+        "--metric recall --metric-k 9 --loss softmax --shared --num-negatives 20 "
+        "--decoder cosine --sampler labor --model gcn --split random",
+        "Recall@9",
+    ),
+    (
+        "--metric hits --metric-k 5 --filtered --loss margin --sides dst "
+        "--decoder bilinear --negatives-by degree",
+        "Hits@5",
+    ),
 )
 def test_other_ways(data, tmp_path, flags, metric):
     found = train(data, tmp_path / "run", "--task links --epochs 1", flags)

@@ -74,8 +74,7 @@ def test_a_checkpoint_that_is_damaged(tmp_path, whole, capsys):
 
 
 def test_no_step_is_told_before_the_first_batch(tmp_path):
-    """The work before it, such as planning a cache, may take longer than any step. And a
-    reference cycle of one epoch, which may hold parameters, is gone in the next."""
+    """Work before it may take long. A reference cycle of one epoch is gone in the next."""
     told, epochs, left, alive = [None], [], [], []
 
     class Cycle:

@@ -4,8 +4,9 @@ import dataclasses
 
 import numpy as np
 import pytest
+from refusals import command_refused as refused
 from small_data import moments, thirds, typed_moments
-from small_runs import refused, result, started, trainer, words
+from small_runs import result, started, trainer, words
 
 import jgs
 from jgs import Graph
@@ -22,9 +23,7 @@ train = trainer("""
 
 
 def leaking():
-    """A moment of each node. From it on, at the moment itself too, every edge comes from a
-    node of the kind of the label; edges before it come from any. So whoever sees one edge too
-    many knows the label, and the past does not."""
+    """From its moment on, a node's edges tell its label; earlier edges come from any node."""
     rng = np.random.default_rng(0)
     at, labels = 1000 + rng.permutation(900) * 10, rng.integers(0, 3, 900)
     dst = np.tile(np.arange(900), 8)

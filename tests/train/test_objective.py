@@ -8,8 +8,10 @@ import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 import pytest
+from cases import cases
+from refusals import command_refused as refused
 from small_data import planted, several
-from small_runs import comm_of, command, measured, refused, trainer, words
+from small_runs import comm_of, command, measured, trainer, words
 
 import jgs
 from jgs import InputError, losses
@@ -82,8 +84,7 @@ def column(run_dir, name="train_loss"):
 
 
 def test_a_regression_beside_a_linear_model(tables, tmp_path, own):
-    """It is in the units of the labels, by the command and in Python, and by one's own loss of
-    the same formula the same bits."""
+    """In the labels' units; one's own loss of the same formula gives the same bits."""
     judged = train(tables, tmp_path / "run", "--metric r2")
     assert judged["metric"] == "R2"
     _, _, x, y, split = planted()
@@ -316,21 +317,19 @@ def test_missing_labels_do_not_count(saved, tmp_path):
     assert right == pytest.approx(1 - wrong / both)
 
 
-@pytest.mark.parametrize(
-    ("flags", "says"),
-    [
-        ("--loss focal", "--loss for labels that are numbers must be mse, huber, or"),
-        ("--loss hinge", "--loss must be one of cross_entropy, focal, mse, huber, or package"),
-        ("--loss own_losses:absent", "--loss must name a function of its module; got own_"),
-        ("--loss absent:mse", "--loss must name a module that can be imported"),
-        ("--loss own_losses:mean", "the loss of each row [B]; got float32[] of own_losses"),
-        ("--loss own_losses:broken", "got own_losses:broken (AttributeError: "),
-        ("--balanced", "--class-weights or --balanced must be for classes"),
-        ("--metric f1_macro", "--metric for labels that are numbers must be one of rmse, mae"),
-        ("--metric own_losses:nothing", "a number that is finite; got nan"),
-        ("--data-options label_kind=class", "must be whole numbers"),
-        ("--task links --loss own_losses:squared", "must take jgs.models.LinkScores"),
-    ],
+@cases(
+    "flags, says",
+    ("--loss focal", "--loss for labels that are numbers must be mse, huber, or"),
+    ("--loss hinge", "--loss must be one of cross_entropy, focal, mse, huber, or package"),
+    ("--loss own_losses:absent", "--loss must name a function of its module; got own_"),
+    ("--loss absent:mse", "--loss must name a module that can be imported"),
+    ("--loss own_losses:mean", "the loss of each row [B]; got float32[] of own_losses"),
+    ("--loss own_losses:broken", "got own_losses:broken (AttributeError: "),
+    ("--balanced", "--class-weights or --balanced must be for classes"),
+    ("--metric f1_macro", "--metric for labels that are numbers must be one of rmse, mae"),
+    ("--metric own_losses:nothing", "a number that is finite; got nan"),
+    ("--data-options label_kind=class", "must be whole numbers"),
+    ("--task links --loss own_losses:squared", "must take jgs.models.LinkScores"),
 )
 @pytest.mark.usefixtures("own")
 def test_what_does_not_fit_is_refused_in_one_line(flags, says, tables, tmp_path, capsys):

@@ -5,6 +5,7 @@ import functools
 import jax
 import numpy as np
 import pytest
+from cases import cases
 from small_data import (
     communities,
     events,
@@ -84,24 +85,22 @@ def alone(parted, tmp_path_factory):
     return alone
 
 
-@pytest.mark.parametrize(
-    ("name", "ranks", "more"),
-    [
-        ("links", 3, {}),
-        ("edges", 2, {"mode": "vanilla"}),
-        ("shops", 2, {"mode": "vanilla"}),
-        ("papers", 2, {"mode": "vanilla"}),
-        ("papers", 2, {"cache": "planned"}),
-        ("moments", 2, {}),
-        ("typed moments", 2, {}),
-        ("events", 2, {}),
-        pytest.param("typed events", 2, {}, marks=pytest.mark.slow),
-        ("numbers", 2, {}),
-        ("edge columns", 2, {}),
-        ("several", 2, {}),
-        ("own loss", 2, {}),
-        ("schedule", 2, {"cache": "planned"}),
-    ],
+@cases(
+    "name, ranks, more",
+    ("links", 3, {}),
+    ("edges", 2, {"mode": "vanilla"}),
+    ("shops", 2, {"mode": "vanilla"}),
+    ("papers", 2, {"mode": "vanilla"}),
+    ("papers", 2, {"cache": "planned"}),
+    ("moments", 2, {}),
+    ("typed moments", 2, {}),
+    ("events", 2, {}),
+    pytest.param("typed events", 2, {}, marks=pytest.mark.slow),
+    ("numbers", 2, {}),
+    ("edge columns", 2, {}),
+    ("several", 2, {}),
+    ("own loss", 2, {}),
+    ("schedule", 2, {"cache": "planned"}),
 )
 def test_any_number_of_ranks_learns_the_same(alone, parted, tmp_path, name, ranks, more):
     run_dir, one = alone(name)
@@ -175,9 +174,7 @@ def test_learned_rows_are_in_the_order_of_the_parts(alone, parted, tmp_path):
     same_run(tmp_path / "run", run_dir)
 
 
-@pytest.mark.parametrize(
-    "own", [{"sampler": "vrgcn", "fanouts": (2, 2)}, {"sampler": "asgcn", "sizes": (30,)}]
-)
+@cases("own", {"sampler": "vrgcn", "fanouts": (2, 2)}, {"sampler": "asgcn", "sizes": (30,)})
 def test_ranks_have_one_state(parted, tmp_path, own):
     own = own | {"partition": str(parted(2, small)), "model": "gcn", "batch_size": 24}
     own |= {"hidden": 8, "epochs": 2, "eval_memory": 1}

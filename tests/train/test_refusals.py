@@ -6,8 +6,10 @@ import shutil
 
 import numpy as np
 import pytest
+from cases import cases
+from refusals import command_refused as refused
 from small_data import communities, events, moments, papers, rings, shops, small, thirds
-from small_runs import SMALL, command, refused, train, words
+from small_runs import SMALL, command, train, words
 
 import jgs.data
 from jgs import Graph
@@ -122,25 +124,16 @@ def write(path, **changes):
     np.savez(path, **{k: v for k, v in (arrays | changes).items() if v is not None})
 
 
-def cut_short(path):
-    write(path)
-    path.write_bytes(path.read_bytes()[:700])
-
-
 def every_pair_joined(path):
     np.savez(path, edge_index=np.array(np.nonzero(~np.eye(8, dtype=bool))), num_nodes=8)
 
 
-@pytest.mark.parametrize(
-    ("make", "flags", "says"),
-    [
-        (lambda path: None, "", "data.npz"),
-        (cut_short, "", "whole"),
-        (lambda path: write(path, labels=None), "", "labels"),
-        (lambda path: write(path, val_idx=np.zeros(0, np.int32)), "", "val"),
-        (every_pair_joined, "--task links", "as many pairs without an edge as links"),
-        (every_pair_joined, "--task links --metric mrr", "that its source has no edge to"),
-    ],
+@cases(
+    "make, flags, says",
+    (lambda path: None, "", "data.npz"),
+    (lambda path: write(path, val_idx=np.zeros(0, np.int32)), "", "val"),
+    (every_pair_joined, "--task links", "as many pairs without an edge as links"),
+    (every_pair_joined, "--task links --metric mrr", "that its source has no edge to"),
 )
 def test_archives_that_no_run_takes(tmp_path, capsys, monkeypatch, make, flags, says):
     monkeypatch.chdir(tmp_path)

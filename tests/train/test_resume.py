@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from cases import cases
 from small_data import small
 from small_runs import arrays, measured, metrics, resumed, train
 
@@ -19,30 +20,26 @@ def test_within_an_epoch_and_between_two(whole, tmp_path, step):
     resumed(whole, tmp_path / "run", step)
 
 
-@pytest.mark.parametrize(
+@cases(
     "sampler",
-    [
-        "labor --importance 1 --period 4 --layer-dependency",
-        "pinsage --fanouts 4 --walks 20 4 --restart 0.3",
-        "frontier --budget 60 --frontier-size 9 --norm-error 0.3 --layers 2 --fanouts 10 10 "
-        "--model gcn --concat",  # the default fanouts: none given
-        "shadow --fanouts 4 3 --disjoint --layers 1",
-    ],
+    "labor --importance 1 --period 4 --layer-dependency",
+    "pinsage --fanouts 4 --walks 20 4 --restart 0.3",
+    "frontier --budget 60 --frontier-size 9 --norm-error 0.3 --layers 2 --fanouts 10 10 "
+    "--model gcn --concat",  # the default fanouts: none given
+    "shadow --fanouts 4 3 --disjoint --layers 1",
 )
 def test_other_samplers(tmp_path, sampler):
     assert train(tmp_path / "whole", TWO_EPOCHS, "--sampler", sampler) == 0
     resumed(tmp_path / "whole", tmp_path / "run", 13)
 
 
-@pytest.mark.parametrize(
-    ("sampler", "rank", "shape", "number"),
-    [
-        # Histories of both layers, each with two ages.
-        ("vrgcn --fanouts 2 2 --state-age 2", 2, (400,), 2 * (1 + 2)),
-        # The weights W of 8 features, and Adam's two moments.
-        ("pass --fanouts 3", 2, (8, 128), 3),
-        ("asgcn --sizes 40 --fanouts 10 10", 1, (8,), 3),
-    ],
+@cases(
+    "sampler, rank, shape, number",
+    # Histories of both layers, each with two ages.
+    ("vrgcn --fanouts 2 2 --state-age 2", 2, (400,), 2 * (1 + 2)),
+    # The weights W of 8 features, and Adam's two moments.
+    ("pass --fanouts 3", 2, (8, 128), 3),
+    ("asgcn --sizes 40 --fanouts 10 10", 1, (8,), 3),
 )
 def test_samplers_that_learn(tmp_path, sampler, rank, shape, number):
     assert train(tmp_path / "whole", TWO_EPOCHS, "--hidden 9 --sampler", sampler) == 0
@@ -53,12 +50,10 @@ def test_samplers_that_learn(tmp_path, sampler, rank, shape, number):
     resumed(tmp_path / "whole", tmp_path / "run", 13)
 
 
-@pytest.mark.parametrize(
-    ("schedule", "switch"),
-    [
-        ("--fanout-schedule 1:4,3 2:4,2", 1),
-        ("--fanout-schedule plateau:4,3 --plateau-fraction 0.9 --plateau-epochs 1", 2),
-    ],
+@cases(
+    "schedule, switch",
+    ("--fanout-schedule 1:4,3 2:4,2", 1),
+    ("--fanout-schedule plateau:4,3 --plateau-fraction 0.9 --plateau-epochs 1", 2),
 )
 def test_across_a_switch_of_fanouts(whole, tmp_path, capsys, schedule, switch):
     """At the switch and after it."""

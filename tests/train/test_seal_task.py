@@ -4,8 +4,9 @@ import jax
 import numpy as np
 import pytest
 from flax import nnx
+from refusals import command_refused as refused
 from small_data import ring_edges, rings
-from small_runs import close_arrays, of_ranks, refused, result, resumed, trainer, words
+from small_runs import close_arrays, of_ranks, result, resumed, trainer, words
 
 import jgs
 from jgs import Graph, InputError

@@ -1,5 +1,4 @@
-"""The training step; and what comes between a gradient and the parameters that are judged:
-clipping, accumulation and averages."""
+"""The training step, and what follows a gradient: clipping, accumulation and averages."""
 
 import jax
 import jax.numpy as jnp

@@ -3,14 +3,16 @@
 import os
 import shutil
 import signal
-import subprocess
 import sys
 import threading
 
 import jax
 import jax.numpy as jnp
 import pytest
-from small_runs import SMALL, cut, refused, result, same_run, train, words
+from cases import cases
+from forks import ended
+from refusals import command_refused as refused
+from small_runs import SMALL, cut, result, same_run, train, words
 
 import jgs.data
 from benchmarks.plan.__main__ import main as plan
@@ -32,13 +34,9 @@ def raising(error):
 def limited(limit, *flags):
     """A process of the command under a limit of `ulimit`, that ends with status 2."""
     command = ["bash", "-c", f'ulimit {limit}; exec "$@"', "bash", sys.executable, "-m"]
-    done = subprocess.run(
-        [*command, "jgs.train", *words(SMALL, *flags)],
-        # Python would keep byte code that was cut short.
-        env=os.environ | {"PYTHONDONTWRITEBYTECODE": "1"},
-        capture_output=True,
-        text=True,
-    )
+    # Python would keep byte code that was cut short.
+    env = os.environ | {"PYTHONDONTWRITEBYTECODE": "1"}
+    done = ended(*command, "jgs.train", *words(SMALL, *flags), env=env)
     assert (done.returncode, done.stdout) == (2, ""), done.stderr
     return done.stderr
 
@@ -168,9 +166,7 @@ def test_sigterm_outside_of_training_stops_at_once(tmp_path, capsys, monkeypatch
     assert capsys.readouterr().err.splitlines()[-1].startswith("terminated; --resume")
 
 
-@pytest.mark.parametrize(
-    ("every", "interrupted", "kept"), [(1, False, 11), (0, True, 8), (0, False, 8)]
-)
+@cases("every, interrupted, kept", (1, False, 11), (0, True, 8), (0, False, 8))
 def test_a_loss_that_is_not_finite_stops_the_run(
     tmp_path, capsys, monkeypatch, every, interrupted, kept
 ):
@@ -215,15 +211,13 @@ def test_metrics_that_cannot_be_written_are_one_line(tmp_path, whole, capsys, mo
         folder.append_metrics(run_dir, {"epoch": 1})
 
 
-@pytest.mark.parametrize(
-    ("error", "says"),
-    [
-        (MemoryError(), "memory ... Lower --hidden"),
-        (jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory"), "memory"),
-        (jax.errors.JaxRuntimeError("INTERNAL: Out of memory allocating 7 bytes."), "memory"),
-        (OSError(12, "Cannot allocate memory"), "memory ... Lower --hidden"),
-        (OSError(28, "No space left on device"), "No space left"),
-    ],
+@cases(
+    "error, says",
+    (MemoryError(), "memory ... Lower --hidden"),
+    (jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory"), "memory"),
+    (jax.errors.JaxRuntimeError("INTERNAL: Out of memory allocating 7 bytes."), "memory"),
+    (OSError(12, "Cannot allocate memory"), "memory ... Lower --hidden"),
+    (OSError(28, "No space left on device"), "No space left"),
 )
 def test_what_the_machine_lacks_is_one_line(tmp_path, capsys, monkeypatch, error, says):
     monkeypatch.setattr("jgs.models.stacked.GraphSAGE", raising(error))

@@ -2,8 +2,9 @@
 
 import numpy as np
 import pytest
+from refusals import command_refused as refused
 from small_data import events, thirds
-from small_runs import refused, result, started, trainer, words
+from small_runs import result, started, trainer, words
 
 import jgs
 from jgs import Graph
@@ -67,8 +68,7 @@ def test_an_opened_run_gives_the_scores_that_were_judged(learned):
 
 @pytest.mark.parametrize("kind", ["random", "historical", "inductive"])
 def test_each_relation_has_negatives_of_its_own(kind, tmp_path):
-    """They are of its target's type, exist before the link, and are none of its links of now;
-    those of the past are of its own past."""
+    """Of its target's type and there before the link; no links of now; of its own past."""
     rng = np.random.default_rng(0)
     sizes = {"user": 6, "item": 20, "shop": 10}
     edges = {

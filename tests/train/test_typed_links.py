@@ -1,8 +1,8 @@
-"""`--task links` and `--task edges` with models of typed graphs: features of other widths for
-each type, learned rows for shops, and edges that are drawn by relation."""
+"""`--task links` and `--task edges` with models of typed graphs, by relation."""
 
 import numpy as np
 import pytest
+from cases import cases
 from flax import nnx
 from small_data import shops
 from small_runs import drawn_edges, on_all_neighbours, started, trainer, unordered, words
@@ -24,8 +24,7 @@ def data(saved):
 
 @pytest.mark.parametrize(("sampler", "fanout"), [("neighbors", -1), ("labor", 3)])
 def test_no_edge_to_predict_is_a_message(data, sampler, fanout):
-    """No block has an edge between the ends of a held-out link, or of one of the batch: not the
-    link, nor its reverse, nor an edge of another relation. All other edges are read."""
+    """Nor is its reverse, or an edge of another relation. All other edges are read."""
     given = {"model": "rgcn", "sampler": sampler, "fanouts": (f"*={fanout}",) * 2}
     given |= {"task": "links", "relation": "buys", "batch_size": 40, "num_negatives": 2}
     job, _ = started(dataset=data, **given)
@@ -50,12 +49,10 @@ def test_no_edge_to_predict_is_a_message(data, sampler, fanout):
         assert seen == {*kept}
 
 
-@pytest.mark.parametrize(
-    ("model", "more", "metric"),
-    [
-        ("rsage", "--metric recall --metric-k 9 --sides dst --val-messages", "Recall@9"),
-        ("rgcn", "--sampler labor --decoder distmult", "AUC"),
-    ],
+@cases(
+    "model, more, metric",
+    ("rsage", "--metric recall --metric-k 9 --sides dst --val-messages", "Recall@9"),
+    ("rgcn", "--sampler labor --decoder distmult", "AUC"),
 )
 def test_a_run_and_what_it_tells(data, tmp_path, model, more, metric):
     run_dir, out = tmp_path / "run", tmp_path / "out.npy"
@@ -118,9 +115,8 @@ def test_pairs_to_judge_by_are_of_a_relation(data, metric):
     assert found == {(0, 0, 1), (1, 0, 1), (2, 1, 2)}
 
 
-@pytest.mark.parametrize(
-    "flags",
-    ["--model rgcn --fanouts *=3 --decoder distmult", "--fanouts 3 --decoder complex"],
+@cases(
+    "flags", "--model rgcn --fanouts *=3 --decoder distmult", "--fanouts 3 --decoder complex"
 )
 def test_triples_without_features(flags, tmp_path):
     """As R-GCN was first used for links: all rows are learned, and a decoder of relations."""

@@ -1,5 +1,4 @@
-"""Runs of models of typed graphs: what they are given, and by the command on one machine, on
-devices, resumed."""
+"""Runs of models of typed graphs: on one machine, on devices, resumed."""
 
 import os
 
@@ -7,16 +6,7 @@ import jax
 import numpy as np
 import pytest
 from small_data import papers, thirds
-from small_runs import (
-    close_arrays,
-    comm_of,
-    metrics,
-    result,
-    resumed,
-    same_run,
-    trainer,
-    words,
-)
+from small_runs import close_arrays, comm_of, metrics, result, resumed, same_run, trainer, words
 
 import jgs
 from jgs import InputError
