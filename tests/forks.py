@@ -255,10 +255,15 @@ def quick_python() -> str:
     return _python
 
 
+def ended(*command, **options) -> "subprocess.CompletedProcess":
+    """A program that has ended: its status, and what it printed."""
+    words = list(map(str, command))
+    return subprocess.run(words, capture_output=True, text=True, timeout=500, **options)
+
+
 def ran(*command, **options) -> str:
     """What a program prints, which ends well."""
-    words = list(map(str, command))
-    done = subprocess.run(words, capture_output=True, text=True, timeout=500, **options)
+    done = ended(*command, **options)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 

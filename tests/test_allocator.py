@@ -1,10 +1,10 @@
 """`keep_freed_memory`: freed memory is not handed back to the system."""
 
 import platform
-import subprocess
 import sys
 
 import pytest
+from forks import ran
 
 import jgs
 import jgs.train.__main__ as command
@@ -31,9 +31,7 @@ def test_freed_memory_is_used_again():
     """Importing jgs alone changes nothing: each time pages are new, huge ones or not."""
     faults = {}
     for mode in ("keep", "leave"):
-        run = [sys.executable, "-c", PROGRAM, mode]
-        done = subprocess.run(run, check=True, capture_output=True, text=True)
-        faults[mode] = int(done.stdout)
+        faults[mode] = int(ran(sys.executable, "-c", PROGRAM, mode))
     assert faults["keep"] < 100
     assert faults["leave"] >= 30
 

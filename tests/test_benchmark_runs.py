@@ -1,13 +1,12 @@
 """Benchmarks run on small data, without their peers. Nothing is timed."""
 
 import json
-import subprocess
 from pathlib import Path
 
 import jax
 import numpy as np
 import pytest
-from forks import quick_python
+from forks import quick_python, ran
 
 import jgs
 from benchmarks import (
@@ -40,22 +39,14 @@ def acm(folder: Path) -> Path:
     author = rng.integers(0, 10, papers * 2) * 3 + np.repeat(labels, 2)
     written = np.unique(np.stack([np.repeat(np.arange(papers), 2), author]), axis=1)
     words = np.sort(rng.integers(0, 4, (papers, 1)) * 3 + labels[:, None], axis=1)
-    np.savez(
-        folder / "acm.npz",
-        num_paper=papers,
-        num_author=30,
-        num_subject=6,
-        paper_author=written.astype(np.int32),
-        paper_subject=np.stack([np.arange(papers), labels * 2]).astype(np.int32),
-        paper_feature_indptr=np.arange(papers + 1),
-        paper_feature_indices=words.ravel().astype(np.int32),
-        paper_feature_values=np.full(papers, 0.5, np.float32),
-        paper_feature_shape=np.array([papers, 12]),
-        paper_labels=labels.astype(np.int32),
-        train_idx=np.arange(30, dtype=np.int32),
-        val_idx=np.arange(30, 60, dtype=np.int32),
-        test_idx=np.arange(60, 90, dtype=np.int32),
-    )
+    subjects, values = np.stack([np.arange(papers), labels * 2]), np.full(papers, 0.5)
+    arrays = {"num_paper": papers, "num_author": 30, "num_subject": 6, "paper_author": written}
+    arrays |= {"paper_subject": subjects, "paper_labels": labels}
+    of = {"indptr": np.arange(papers + 1), "indices": words.ravel(), "shape": [papers, 12]}
+    arrays |= {f"paper_feature_{name}": array for name, array in of.items()}
+    arrays |= zip(("train_idx", "val_idx", "test_idx"), np.split(np.arange(90), 3), strict=True)
+    arrays = {name: np.asarray(array, np.int32) for name, array in arrays.items()}
+    np.savez(folder / "acm.npz", **arrays, paper_feature_values=values.astype(np.float32))
     return folder
 
 
@@ -131,11 +122,9 @@ def test_all_phases_of_a_huge_graph(tmp_path):
     result = tmp_path / "result.json"
     flags = "--nodes 2e4 --edges 2e5 --features 16 --steps 6 --batch-size 64 --fanouts 4 3"
     flags += f" --hidden 8 --feature-memory 1 --folder {tmp_path} --json {result}"
-    command = [quick_python(), "-m", "benchmarks.huge", *flags.split()]
     root = Path(graph.__file__).parents[1]
-    done = subprocess.run(command, cwd=root, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    phases = json.loads(done.stdout)["phases"]
+    said = ran(quick_python(), "-m", "benchmarks.huge", *flags.split(), cwd=root)
+    phases = json.loads(said)["phases"]
     assert list(phases) == ["build", "partition", "features", "train", "plan"]
     train, plan = phases["train"]["result"], phases["plan"]["result"]
     assert train["steps"] == 6

@@ -1,5 +1,4 @@
-"""What benchmarks are made of: graphs, caches, faults, hosts, two builds in turn. Nothing is
-timed."""
+"""What benchmarks are made of: graphs, caches, faults, hosts, two builds. Nothing is timed."""
 
 import pkgutil
 import shutil

@@ -1,14 +1,12 @@
-"""Every benchmark imports what is there, and takes the flags that pages give it. What the
-programs compute is tested in files of their own."""
+"""Every benchmark imports what is there, and takes the flags that pages give it."""
 
 import ast
 import importlib.util
 import json
 import re
-import subprocess
 from pathlib import Path
 
-from forks import quick_python
+from forks import quick_python, ran
 
 from benchmarks import papers
 
@@ -49,10 +47,7 @@ def test_every_benchmark_says_the_flags_that_pages_give_it():
     packages = {file: {module.split(".")[0] for module, _ in imports(file)} for file in FILES}
     own = [file for file in FILES if MISSING.isdisjoint(packages[file])]
     names = [".".join(paths[file]) for file in own if file.name != "__init__.py"]
-    command = [quick_python(), "-c", HELPS, *names]
-    done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    helps = json.loads(done.stdout)
+    helps = json.loads(ran(quick_python(), "-c", HELPS, *names, cwd=REPOSITORY))
     assert len(helps) > 30
     assert not [name for name, text in helps.items() if not text.startswith("usage: ")]
     asked = [" ".join(command) for f in papers.FIGURES for command in (f.command, f.quick)]

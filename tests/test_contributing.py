@@ -1,13 +1,11 @@
-"""What CONTRIBUTING.md shows is true: its diffs apply to the package, and the additions
-work."""
+"""CONTRIBUTING.md is true: its diffs apply to the package, and the additions work."""
 
 import os
 import re
 import shutil
-import subprocess
 from pathlib import Path
 
-from forks import quick_python
+from forks import quick_python, ran
 
 from jgs import kernels
 
@@ -109,24 +107,9 @@ def test_what_the_page_adds_works(tmp_path):
     diffs = blocks("diff")
     assert len(diffs) == 5
     for diff in diffs:
-        done = subprocess.run(
-            ["git", "apply", "--unidiff-zero", "--verbose"],
-            input=diff,
-            cwd=tmp_path,
-            env=os.environ | {"GIT_CEILING_DIRECTORIES": str(tmp_path.parent)},
-            capture_output=True,
-            text=True,
-        )
-        assert done.returncode == 0, done.stderr
+        env = os.environ | {"GIT_CEILING_DIRECTORIES": str(tmp_path.parent)}
+        ran("git", "apply", "--unidiff-zero", "--verbose", input=diff, cwd=tmp_path, env=env)
     (tmp_path / "check.py").write_text(CHECK)
     library = {"JGS_KERNELS": str(kernels.library() or "off")}
-    done = subprocess.run(
-        [quick_python(), str(tmp_path / "check.py")],
-        cwd=tmp_path,
-        env=os.environ | library,
-        capture_output=True,
-        text=True,
-        timeout=500,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout.split() == ["layer_and_task", "data_set", "sampler", "decoder"]
+    said = ran(quick_python(), tmp_path / "check.py", cwd=tmp_path, env=os.environ | library)
+    assert said.split() == ["layer_and_task", "data_set", "sampler", "decoder"]

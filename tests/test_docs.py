@@ -4,13 +4,12 @@ import contextlib
 import importlib
 import pkgutil
 import re
-import subprocess
 import tomllib
 from pathlib import Path
 from urllib.parse import unquote
 
 import pytest
-from forks import quick_python
+from forks import quick_python, ran
 
 import jgs
 
@@ -67,14 +66,7 @@ def test_every_public_name_has_a_page(tmp_path):
     from sphinx.util.inventory import InventoryFile
 
     command = [quick_python(), "-m", "sphinx", "--builder", "html", "--fail-on-warning", "-q"]
-    command += [
-        "--doctree-dir",
-        str(tmp_path / "trees"),
-        str(API.parent),
-        str(tmp_path / "html"),
-    ]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stderr
+    ran(*command, "--doctree-dir", tmp_path / "trees", API.parent, tmp_path / "html")
     content = (tmp_path / "html" / "objects.inv").read_bytes()
     known = InventoryFile.loads(content, uri="").data
     described = {name for kind, names in known.items() if kind[:3] == "py:" for name in names}
@@ -86,22 +78,14 @@ def test_every_public_name_has_a_page(tmp_path):
             assert path in described or any(meant(path) is t for t in things), path
 
 
-def test_all_samplers_of_the_guide_draw():
-    """The program of docs/guides/own_sampler.md runs whole. `PASS` draws by its weights, also
-    by other ones, in one compiled program."""
+def test_all_samplers_of_the_guide_draw(noted):
+    """The guide's program runs whole; `PASS` draws by other weights in one program."""
     page = (REPOSITORY / "docs" / "guides" / "own_sampler.md").read_text()
     (program,) = re.findall(r"^```python\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
-    drew, base = set(), jgs.sampling.matrix.MatrixSampler
-    sample = base.sample
-
-    def noting(self, *arguments):
-        drew.add(type(self).__name__)
-        return sample(self, *arguments)
-
-    names = {}
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(base, "sample", noting)
-        exec(program, names)
+    names, base = {}, jgs.sampling.matrix.MatrixSampler
+    calls = noted(base, "sample")
+    exec(program, names)
+    drew = {type(sampler).__name__ for sampler, *_ in calls}
     samplers = {
         name for name, thing in names.items() if isinstance(thing, type) and thing is not base
     }

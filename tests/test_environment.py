@@ -2,10 +2,9 @@
 
 import json
 import os
-import subprocess
 import sys
 
-from forks import quick_python
+from forks import ended, quick_python, ran
 
 from jgs.train.__main__ import main
 
@@ -15,18 +14,9 @@ SMALL = """
 """
 
 
-def run(argv, **variables):
-    return subprocess.run(
-        [quick_python(), *argv],
-        env=os.environ | variables,
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
-
-
 def train(run_dir, **variables):
-    return run(["-m", "jgs.train", *SMALL.split(), "--run-dir", str(run_dir)], **variables)
+    argv = [quick_python(), "-m", "jgs.train", *SMALL.split(), "--run-dir", run_dir]
+    return ended(*argv, env=os.environ | variables)
 
 
 def test_settings_of_jax_and_matplotlib_change_nothing(tmp_path, capsys):
@@ -65,5 +55,4 @@ def test_commands_answer_before_jax_is_imported():
         "assert 'scipy.sparse' not in sys.modules and 'scipy.special' not in sys.modules"
     )
     # A fork of `quick_python` has imported JAX.
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    ran(sys.executable, "-c", code)

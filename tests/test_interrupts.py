@@ -11,6 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from cases import cases
 
 from jgs import command
 from jgs.interrupts import WORDS, status_of
@@ -31,14 +32,12 @@ def by_script(name):
     return ["-c", f"import sys; from {module} import {function}; sys.exit({function}())"]
 
 
-@pytest.mark.parametrize(
-    ("by", "argv", "moment", "number"),
-    [
-        (by_module, TRAIN, "jgs.interrupts", signal.SIGINT),
-        (by_module, TRAIN, "flax.nnx", signal.SIGTERM),
-        (by_script, TRAIN, "jgs.command", signal.SIGTERM),
-        (by_script, PARTITION, "numpy.dtypes", signal.SIGINT),  # C code prints what is raised
-    ],
+@cases(
+    "by, argv, moment, number",
+    (by_module, TRAIN, "jgs.interrupts", signal.SIGINT),
+    (by_module, TRAIN, "flax.nnx", signal.SIGTERM),
+    (by_script, TRAIN, "jgs.command", signal.SIGTERM),
+    (by_script, PARTITION, "numpy.dtypes", signal.SIGINT),  # C code prints what is raised
     ids=lambda value: value[0] if isinstance(value, list) else None,
 )
 def test_a_signal_among_the_imports(tmp_path, by, argv, moment, number):

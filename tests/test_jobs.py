@@ -3,12 +3,11 @@
 import csv
 import os
 import re
-import subprocess
 from pathlib import Path
 
 import numpy as np
 import pytest
-from forks import quick_python
+from forks import ended, quick_python
 
 PAGES = Path(__file__).parents[1] / "docs" / "jobs"
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.DOTALL | re.MULTILINE)
@@ -66,14 +65,7 @@ def test_a_job_ends_with_predictions(page, tmp_path, commands):
             assert all(line in written for line in same), written
             continue
         command = [commands / "python", "-c"] if language == "python" else ["bash", "-ec"]
-        done = subprocess.run(
-            [*command, text],
-            cwd=tmp_path,
-            env=os.environ | {"PATH": path},
-            capture_output=True,
-            text=True,
-            timeout=240,
-        )
+        done = ended(*command, text, cwd=tmp_path, env=os.environ | {"PATH": path})
         assert done.returncode == 0, done.stderr
         written = done.stdout + done.stderr
     head, *rows = rows_of(tmp_path / LAST[page])

@@ -42,8 +42,7 @@ MODULES = {
 
 
 def _imports(tree: ast.AST):
-    """The jgs modules that a file imports, each with its line and the function that imports
-    it."""
+    """The jgs modules that a file imports, each with its line and the function around it."""
     functions = [each for each in ast.walk(tree) if isinstance(each, ast.FunctionDef)]
     inside = {id(node): function for function in functions for node in ast.walk(function)}
     for node in ast.walk(tree):

@@ -1,11 +1,10 @@
 """Invariant 4: training from an opened graph makes no second copy of the topology."""
 
-import subprocess
 import sys
 
 import numpy as np
 import pytest
-from forks import quick_python
+from forks import quick_python, ran
 
 import jgs
 
@@ -52,6 +51,5 @@ def test_an_opened_graph_is_not_copied(tmp_path):
     graph = jgs.Graph(np.arange(num_nodes + 1) * degree, indices)
     size = graph.indptr.nbytes + graph.indices.nbytes
     graph.save(tmp_path / "graph")
-    run = [quick_python(), "-c", SCRIPT, str(tmp_path / "graph")]
-    grown = int(subprocess.run(run, capture_output=True, text=True, check=True).stdout)
+    grown = int(ran(quick_python(), "-c", SCRIPT, tmp_path / "graph"))
     assert grown < size / 2, f"{grown / 1e6:.0f} MB more for a graph of {size / 1e6:.0f} MB"

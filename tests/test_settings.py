@@ -1,13 +1,8 @@
-"""The library under JAX's own settings, which a user may have turned on: every sample has the
-same bits, and other results are the same to rounding.
-
-Run as a program, this file computes the pieces that it is given and saves their arrays.
-"""
+"""Under JAX's own settings samples have the same bits, and other results to rounding."""
 
 import contextlib
 import functools
 import os
-import subprocess
 import sys
 
 import jax
@@ -15,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax import nnx
-from forks import quick_python
+from forks import ended, quick_python
 
 import jgs
 from jgs import kernels, ops
@@ -255,8 +250,7 @@ CASES = [(setting, piece) for setting, (_, pieces) in SETTINGS.items() for piece
 
 @pytest.mark.parametrize(("setting", "piece"), CASES)
 def test_a_setting_changes_nothing(setting, piece, usual):
-    """What models and learning samplers compute is only compared for one model: what they
-    share, the step and its keys, is the same."""
+    """Of models only one is compared: all share the step and its keys."""
     with SETTINGS[setting][0]():
         found = arrays_of(piece)
     if piece in SAMPLES or piece in FEW:
@@ -265,13 +259,8 @@ def test_a_setting_changes_nothing(setting, piece, usual):
 
 def test_all_at_once_from_the_environment_and_without_kernels(usual, tmp_path):
     pieces = ["uniform", "weighted", "walk", "operations", "sage"]
-    done = subprocess.run(
-        [quick_python(), __file__, str(tmp_path), *pieces],
-        env=os.environ | ENVIRONMENT,
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
+    command = [quick_python(), __file__, tmp_path, *pieces]
+    done = ended(*command, env=os.environ | ENVIRONMENT)
     assert (done.returncode, done.stderr) == (0, "")  # `off` was asked for: no warning
     assert done.stdout == "no kernels\n"
     for piece in pieces:

@@ -1,5 +1,4 @@
-"""Arrays that the user changes after a call: jgs has copies of the small ones, and says of the
-large ones that it reads them in place."""
+"""Arrays that change after a call: small ones were copied, large ones are read in place."""
 
 import jax
 import numpy as np
@@ -56,13 +55,8 @@ def test_a_raw_key_and_ids_are_read_before_the_call_returns(graph):
 def test_a_data_set_has_labels_splits_and_names_of_its_own(graph):
     labels, names = aligned(np.arange(N) % 3), aligned(np.arange(N), np.int64)
     train, val = aligned([1, 2, 3]), aligned(np.arange(N) == 5, bool)
-    data = Dataset.from_arrays(
-        graph,
-        np.ones((N, 2), np.float32),
-        labels,
-        {"train": train, "val": val},
-        node_ids=NodeIds(names),
-    )
+    of = (graph, np.ones((N, 2), np.float32), labels, {"train": train, "val": val})
+    data = Dataset.from_arrays(*of, node_ids=NodeIds(names))
     labels[...], names[...], train[...], val[...] = 0, 0, 0, False
     np.testing.assert_array_equal(data.labels, np.arange(N) % 3)
     np.testing.assert_array_equal(data.node_ids.values, np.arange(N))

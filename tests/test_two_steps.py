@@ -3,6 +3,7 @@
 import jax
 import numpy as np
 import pytest
+from cases import cases
 
 import jgs
 from benchmarks import two_steps
@@ -44,9 +45,12 @@ def drawn(graph, seeds, fanouts, capacity=None, level=0, **options):
 
 
 @pytest.mark.usefixtures("threads")
-@pytest.mark.parametrize(
-    ("fanouts", "replace"),
-    [((15, 10, 5), False), ((-1,), False), ((4, -1, 2), False), ((4, 3), True)],
+@cases(
+    "fanouts, replace",
+    ((15, 10, 5), False),
+    ((-1,), False),
+    ((4, -1, 2), False),
+    ((4, 3), True),
     ids=str,
 )
 def test_two_steps_draw_the_sample_of_the_fused_kernel(graph, fanouts, replace, same_bits):

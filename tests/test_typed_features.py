@@ -2,8 +2,8 @@
 
 import jax
 import numpy as np
-import pytest
 import scipy.sparse
+from cases import cases
 from refusals import refused
 
 from jgs import Graph
@@ -54,15 +54,13 @@ def test_places_count_on_through_the_parts_of_a_partitioned_graph():
     assert place.tolist() == [-1, 0, 1, 0, 1, 2, 3, 2, 3, 4, -1]
 
 
-@pytest.mark.parametrize(
-    ("tables", "says"),
-    [
-        ({"buyer": np.eye(5)}, "must be one of user, item, shop"),
-        ({"user": np.eye(4)}, "one row for each of its 5 nodes"),
-        ({"user": np.ones(5)}, "matrix of numbers"),
-        ({"user": np.full((5, 1), np.nan)}, "finite"),
-        (np.eye(14), "a dict by node type"),
-    ],
+@cases(
+    "tables, says",
+    ({"buyer": np.eye(5)}, "must be one of user, item, shop"),
+    ({"user": np.eye(4)}, "one row for each of its 5 nodes"),
+    ({"user": np.ones(5)}, "matrix of numbers"),
+    ({"user": np.full((5, 1), np.nan)}, "finite"),
+    (np.eye(14), "a dict by node type"),
 )
 def test_features_that_do_not_fit_their_types_are_refused(tables, says):
     refused(says, TypedFeatures.from_dict, typed().schema, tables)

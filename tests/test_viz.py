@@ -79,8 +79,7 @@ RELATIONS = {
 
 
 def test_types_have_markers_colors_and_line_styles():
-    """The legend names them; parallel edges of two relations are two arrows, not on each
-    other; ids are those in the type. Without the column `type` only `writes` is known."""
+    """A legend names them; ids are those in the type; relations need the column `type`."""
     graph = jgs.Graph.from_relations({"author": 2, "paper": 2}, RELATIONS)
     for columns in ((), ("type",)):
         batch = sample_neighbors(KEY, graph, np.array([2]), (-1, -1), edges=columns)

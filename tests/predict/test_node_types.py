@@ -80,15 +80,9 @@ def archive(tmp_path_factory):
     arrays = {f"num_{name}": np.array(count) for name, count in COUNTS.items()}
     for (a, _, b), ends in RELATIONS.items():
         arrays[f"{a}_{b}"] = np.stack(ends)
-    split = {"train_idx": np.arange(30), "val_idx": np.arange(30, 40)}
-    np.savez(
-        folder / "typed.npz",
-        **arrays,
-        **split,
-        test_idx=np.arange(40, 50),
-        paper_labels=RNG.integers(0, 3, 50),
-        paper_features=FEATURES[:50],
-    )
+    arrays |= {"train_idx": np.arange(30), "val_idx": np.arange(30, 40)}
+    arrays |= {"test_idx": np.arange(40, 50), "paper_labels": RNG.integers(0, 3, 50)}
+    np.savez(folder / "typed.npz", **arrays, paper_features=FEATURES[:50])
     return folder / "typed.npz"
 
 
