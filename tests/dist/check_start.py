@@ -1,9 +1,4 @@
-"""`check_start.py HARM MOMENT FLAGS...`: `python -m jgs.train FLAGS...`, which fails at MOMENT.
-
-HARM is `kill` or `stop`, by that signal, or `exit`, as a broken installation does. MOMENT is
-`import`, while JAX is imported, or `connected`: after the ranks have connected and before the
-watchdog is told.
-"""
+"""`check_start.py HARM MOMENT FLAGS...`: `python -m jgs.train FLAGS...`, harmed at MOMENT."""
 
 import os
 import runpy

@@ -1,7 +1,4 @@
-"""Run by each rank, or alone: 12 steps in each mode. Draws and parameters are written to files.
-
-Arguments: the folder of parts, the folder to write to, then modes as MODE-CACHE.
-"""
+"""`check_training.py PARTS OUT MODE-CACHE...`: 12 steps in each mode, by each rank or alone."""
 
 import pickle
 import sys
@@ -10,6 +7,7 @@ from pathlib import Path
 import jax
 import numpy as np
 from flax import nnx
+from mapped import is_mapped
 from ranks import barrier, connect_here
 
 from jgs import kernels
@@ -66,10 +64,7 @@ def train(comm, parts: str, mode: str, cache: str):
 
 def in_file(array, folder: str) -> list[bool]:
     """Whether the array begins in a mapped file of `folder`, for each device here."""
-    places = [shard.data.unsafe_buffer_pointer() for shard in array.addressable_shards]
-    lines = [s for s in Path("/proc/self/maps").read_text().splitlines() if str(folder) in s]
-    ranges = [[int(bound, 16) for bound in s.split()[0].split("-")] for s in lines]
-    return [any(first <= at < last for first, last in ranges) for at in places]
+    return [is_mapped(shard.data, folder) for shard in array.addressable_shards]
 
 
 def memory_of(comm, folder: str) -> dict[str, int]:

@@ -1,8 +1,4 @@
-"""Run by every rank (see ranks.py): 40 steps, in which one rank fails.
-
-`check_watchdog.py HARM RANK`: HARM is kill, stop (SIGSTOP), raise, hang, or none. With none the
-rank spends more than the timeout between two steps, and asks all ranks to stop later.
-"""
+"""`check_watchdog.py HARM RANK`: 40 steps by every rank (see ranks.py), in which one fails."""
 
 import os
 import signal

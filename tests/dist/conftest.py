@@ -51,9 +51,7 @@ def begin(environment):
 
 @pytest.fixture
 def start(begin):
-    """`start(kind, n, flags...)` starts `n` processes of training. `kind` is "mpi" or "jax".
-    `each` is a list of each rank's own flags, and `variables` one of its environment variables
-    ("jax" alone)."""
+    """`start(kind, n, flags...)` starts `n` processes of training; "jax" has flags of each."""
 
     def start(kind, n, *flags, each=None, variables=None):
         command = [quick_python(), "-m", "jgs.train", *map(str, flags)]

@@ -51,8 +51,7 @@ def train_on(comm, *flags):
 
 
 def dense_rows(table, places):
-    """The rows of a table of `TypedFeatures` or `TypedRows`, on the host; of no width where the
-    type has none."""
+    """The rows of a type's table, on the host; of no width where it has none."""
     if table is None:
         return np.zeros((len(places), 0), np.float32)
     if isinstance(table, SparseFeatures):

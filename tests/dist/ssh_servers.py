@@ -14,8 +14,7 @@ SSHD = shutil.which("sshd", path=os.environ.get("PATH", "") + ":/usr/sbin:/sbin"
 
 @contextmanager
 def ssh_servers(hosts: list[Host], folder: Path) -> Iterator[str]:
-    """The ssh command by which each host reaches all others by name. `folder` gets the keys and
-    settings. Raises `NotPermitted`."""
+    """The ssh command by which hosts reach each other by name. Raises `NotPermitted`."""
     missing = [name for name in ("ssh", "ssh-keygen", "rsync") if not shutil.which(name)]
     if missing or not SSHD:
         raise NotPermitted(f"no {', '.join(missing or ['sshd'])} (openssh-server, rsync)")

@@ -1,6 +1,4 @@
-"""Commands on two ranks, which MPI starts once for all commands: what they write is what one
-process writes, and bad input gives one line, whichever rank finds it. Embeddings are also those
-of ranks that are devices of this process."""
+"""Commands on two ranks: they write what one process writes; bad input gives one line."""
 
 import functools
 import json
@@ -11,8 +9,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from forks import quick_python
-from ranks import LIMIT, MPIEXEC, needs_mpi, run_ranks
+from cases import cases
+from forks import ended, quick_python
+from ranks import MPIEXEC, needs_mpi, run_ranks
+from refusals import command_refused
 from small_ranks import FLAGS, make_parts, ranks_of, train_on
 
 from jgs.dist.communicators import together
@@ -81,8 +81,7 @@ def commands(parts, folder):
 
 
 def embedding(folder):
-    """The flags for a graph without labels. Its 50 nodes, the last without an edge, are no
-    multiple of 3, of 4, or of a step's walks."""
+    """The flags for a graph without labels; its 50 nodes are no multiple of ranks or walks."""
     path, time = folder / "graph.npz", np.arange(300) // 2 % 40
     src, dst = np.random.default_rng(0).integers(49, size=(2, 150))
     edges = np.stack([np.r_[src, dst], np.r_[dst, src]])
@@ -117,8 +116,7 @@ def small_disk(folder):
 
 @pytest.fixture(scope="module")
 def answered(parts, tmp_path_factory):
-    """`answered(name)`: what two ranks said to a command: statuses, output, errors. It has the
-    `folder` of all commands, and `bad`: by name the expected error."""
+    """`answered(name)`: what two ranks said to a command: statuses, output, errors."""
     folder, cases, errors = tmp_path_factory.mktemp("ranks"), {}, {}
     for name, words in commands(parts, folder).items():
         cases[name] = [words, words]
@@ -231,12 +229,10 @@ def test_embeddings_by_causal_walks_are_those_of_one_rank(embed):
     assert near(embed("four", 4, "--causal"), embed("one", 1, "--causal"))
 
 
-@pytest.mark.parametrize(
-    ("name", "rank", "disk", "rule"),
-    [
-        ("checkpoint", 0, "disk", "with room on its disk"),
-        ("evaluation", 1, "scratch", "evaluation must have room for 2 MiB"),
-    ],
+@cases(
+    "name, rank, disk, rule",
+    ("checkpoint", 0, "disk", "with room on its disk"),
+    ("evaluation", 1, "scratch", "evaluation must have room for 2 MiB"),
 )
 def test_a_full_disk_is_named(answered, name, rank, disk, rule):
     """The error names the rank and the room that is missing."""
@@ -254,9 +250,7 @@ def test_a_bad_flag_of_one_rank_ends_all(environment, parts, tmp_path):
     flags = [*FLAGS, "--partition", parts, "--batch-size", 12, "--run-dir", tmp_path / "run"]
     command = [quick_python(), "-m", "jgs.train", *map(str, flags)]
     ranks = ["-n", "1", *command, ":", "-n", "1", *command, "--hiden", "9"]
-    done = subprocess.run(
-        [str(MPIEXEC), *ranks], env=environment, capture_output=True, text=True, timeout=LIMIT
-    )
+    done = ended(MPIEXEC, *ranks, env=environment)
     assert done.returncode
     assert done.stderr.count("error: the command line must parse") == 1
     assert "Traceback" not in done.stderr
@@ -278,9 +272,8 @@ def test_a_resumed_run_keeps_its_parts_and_the_watchdog_s_patience(
     flags = [*FLAGS, "--batch-size", "12", "--partition", str(parts), "--no-keep-memory"]
     assert main([*flags, *run_dir, "--epochs", "1", "--watchdog", "600"]) == 0
     other = make_parts(tmp_path / "other", seed=1)
-    capsys.readouterr()
-    assert main([*run_dir, "--resume", "--partition", str(other)]) == 2
-    assert "other parts" in capsys.readouterr().err
+    argv = [*run_dir, "--resume", "--partition", str(other)]
+    command_refused(capsys, "other parts", main, argv)
     assert main([*run_dir, "--resume", "--epochs", "2"]) == 0
     assert main([*run_dir, "--resume", "--watchdog", "7"]) == 0
     assert [watchdog.timeout for watchdog in made] == [600, 600, 600, 7]

@@ -1,5 +1,4 @@
-"""What an exchange of rows is given: room for normal needs, which hardly one step in a thousand
-exceeds, and a cache by degree, which is chosen in little memory."""
+"""What an exchange of rows is given: room for normal needs, and a cache by degree."""
 
 import tracemalloc
 from types import SimpleNamespace

@@ -5,9 +5,11 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from cases import cases
+from refusals import refused
 from small_ranks import OFFSETS, ranks_of
 
-from jgs import InputError, kernels
+from jgs import kernels
 from jgs.dist.communicators.comm import Alone
 from jgs.dist.rows import embedding
 from jgs.dist.rows.embedding import ShardedEmbedding, Table
@@ -25,8 +27,7 @@ def make(size, optimizer="adam", capacity=40, **options):
 
 
 def batches(step, size):
-    """Nodes (with repeats, shared ones and padding) and gradients of their rows for four ranks,
-    dealt to `size` ranks: on two ranks, for instance, each has two of the four."""
+    """Nodes (repeated, shared, padding) and gradients for four ranks, dealt to `size` ranks."""
     rng = np.random.default_rng(step)
     nodes = rng.integers(0, N // 2, (4, 12)).astype(np.int32) + np.int32(step % 25)
     nodes[:, [3, 9]] = [N, -1]
@@ -79,9 +80,12 @@ class Dense:
             self.rows[at] -= 0.1 * g / np.sqrt(self.second[at] + 1e-10)
 
 
-@pytest.mark.parametrize(
-    ("size", "optimizer", "use_kernels"),
-    [(1, "adam", True), (2, "adagrad", False), (3, "adam", True), (4, "adagrad", True)],
+@cases(
+    "size, optimizer, use_kernels",
+    (1, "adam", True),
+    (2, "adagrad", False),
+    (3, "adam", True),
+    (4, "adagrad", True),
 )
 def test_steps_are_those_of_a_dense_table(size, optimizer, use_kernels, monkeypatch):
     if use_kernels and not kernels.available():
@@ -208,7 +212,6 @@ def test_bad_input_is_refused():
         ("50 rows", lambda: table.load_state(less)),
         ("50 rows", lambda: table.load_state(Table(wide, state.opt_state))),
     ):
-        with pytest.raises(InputError, match=rule):
-            wrong()
+        refused(rule, wrong)
     # The table is unharmed.
     step(table, [np.arange(3, dtype=np.int32)], [np.ones((3, F), np.float32)])

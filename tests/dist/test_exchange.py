@@ -7,7 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.sparse
+from cases import cases
 from check_training import in_file
+from refusals import refused
 from small_ranks import OFFSETS, ranks_of
 
 from jgs import InputError, kernels
@@ -71,9 +73,12 @@ def check(exchange, comm, matrix, nodes):
         np.testing.assert_array_equal(rows, matrix[ids])
 
 
-@pytest.mark.parametrize(
-    ("size", "make", "use_kernels"),
-    [(1, sparse, True), (2, dense, True), (3, dense, True), (3, sparse, False)],
+@cases(
+    "size, make, use_kernels",
+    (1, sparse, True),
+    (2, dense, True),
+    (3, dense, True),
+    (3, sparse, False),
 )
 def test_rows_are_those_of_the_whole_matrix(size, make, use_kernels, monkeypatch):
     """In one exchange, and in several where the capacity is too small."""
@@ -249,19 +254,15 @@ def test_a_rank_may_have_more_than_2_to_the_31_sparse_entries(monkeypatch):
 
 
 def test_bad_input_is_refused():
-    with pytest.raises(InputError, match="wire"):
-        FeatureExchange(Alone(), [0, N], dense([0, N]), 3, "int8")
-    with pytest.raises(InputError, match="offsets must be 2 ints"):
-        FeatureExchange(Alone(), [0, 10, N], dense([0, N]), 3)
+    refused("wire", FeatureExchange, Alone(), [0, N], dense([0, N]), 3, "int8")
+    refused("offsets must be 2 ints", FeatureExchange, Alone(), [0, 10, N], dense([0, N]), 3)
     comm, parts = ranks_of(2), OFFSETS[2]
     for offsets in ([0, N, 29], [1, 29, N], [0, 28.7, N], [0, 29, 2**31]):
-        with pytest.raises(InputError, match="offsets must be 3 ints"):
-            FeatureExchange(comm, offsets, dense(parts), 3)
+        refused("offsets must be 3 ints", FeatureExchange, comm, offsets, dense(parts), 3)
     for make in (dense, sparse):
         few = [make(parts)[0], make([0, 5])[0]]
         with pytest.raises(InputError, match="rank 1 must have a row for each of its 21 nodes"):
             FeatureExchange(comm, parts, few, 3)
         exchange = FeatureExchange(comm, parts, make(parts), 3)
-        with pytest.raises(InputError, match="got 5 rows"):
-            exchange.replace(few)
+        refused("got 5 rows", exchange.replace, few)
         check(exchange, comm, matrix_of(make), batches(2))

@@ -5,10 +5,11 @@ import sys
 
 import jax
 import pytest
+from cases import cases
 from forks import quick_python
 from ranks import LIMIT, MPIEXEC, free_port, needs_mpi
+from refusals import refused
 
-import jgs
 from jgs.dist.communicators import launch
 from jgs.dist.communicators.comm import Alone
 from jgs.dist.communicators.mesh import Mesh
@@ -35,10 +36,10 @@ WRONG = [
     ({}, BY_HAND | {"coordinator": "a:\u00b2"}, "to 65535"),
     ({}, BY_HAND | {"coordinator": "..:1", "timeout": 0.1}, "did not find"),
     # What no launcher sets.
-    ({"PMI_SIZE": "abc"}, {}, "PMI_SIZE must be a number, .* got 'abc'"),
-    ({"PMI_SIZE": "2"}, {}, "PMI_RANK must be a number, .* got none"),
-    ({"OMPI_COMM_WORLD_SIZE": "2", "OMPI_COMM_WORLD_RANK": "-1"}, {}, "_RANK .* got '-1'"),
-    ({"SLURM_NTASKS": ""}, {}, "SLURM_NTASKS must be a number, .* got ''"),
+    ({"PMI_SIZE": "abc"}, {}, "PMI_SIZE must be a number, * got 'abc'"),
+    ({"PMI_SIZE": "2"}, {}, "PMI_RANK must be a number, * got none"),
+    ({"OMPI_COMM_WORLD_SIZE": "2", "OMPI_COMM_WORLD_RANK": "-1"}, {}, "_RANK * got '-1'"),
+    ({"SLURM_NTASKS": ""}, {}, "SLURM_NTASKS must be a number, * got ''"),
 ]
 
 
@@ -46,20 +47,17 @@ WRONG = [
 def test_what_is_wrong(environment, kwargs, message, monkeypatch):
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
-    with pytest.raises(jgs.InputError, match=message):
-        launch.connect(**kwargs)
+    refused(message, launch.connect, **kwargs)
 
 
-@pytest.mark.parametrize(
-    ("environment", "kind"),
-    [
-        ({"PMI_SIZE": "4", "PMI_RANK": "1"}, "mpi"),
-        ({"OMPI_COMM_WORLD_SIZE": "2", "OMPI_COMM_WORLD_RANK": "0"}, "mpi"),
-        ({"PMI_SIZE": "1", "PMI_RANK": "0"}, "alone"),
-        ({"SLURM_NTASKS": "2", "SLURM_STEP_NODELIST": "a,b"}, "jax"),
-        ({"SLURM_NTASKS": "2"}, "alone"),  # inside an allocation, but not started by srun
-        ({"KUBERNETES_SERVICE_HOST": "x", "JOB_COMPLETION_INDEX": "0"}, "jax"),
-    ],
+@cases(
+    "environment, kind",
+    ({"PMI_SIZE": "4", "PMI_RANK": "1"}, "mpi"),
+    ({"OMPI_COMM_WORLD_SIZE": "2", "OMPI_COMM_WORLD_RANK": "0"}, "mpi"),
+    ({"PMI_SIZE": "1", "PMI_RANK": "0"}, "alone"),
+    ({"SLURM_NTASKS": "2", "SLURM_STEP_NODELIST": "a,b"}, "jax"),
+    ({"SLURM_NTASKS": "2"}, "alone"),  # inside an allocation, but not started by srun
+    ({"KUBERNETES_SERVICE_HOST": "x", "JOB_COMPLETION_INDEX": "0"}, "jax"),
 )
 def test_launchers(environment, kind, monkeypatch):
     monkeypatch.setattr(launch, "_connect_mpi", lambda *_: "mpi")
@@ -81,8 +79,7 @@ def test_an_mpi4jax_that_this_jax_breaks(tmp_path, monkeypatch):
     (tmp_path / "mpi4jax.py").write_text("import jax\njax.core.of_another_version\n")
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delitem(sys.modules, "mpi4jax", raising=False)
-    with pytest.raises(jgs.InputError, match=r"needs mpi4jax .*of_another_version.*--comm jax"):
-        launch.connect("mpi")
+    refused("needs mpi4jax *of_another_version*--comm jax", launch.connect, "mpi")
 
 
 # Each rank writes its line in a single write, because all ranks share the output.

@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 import small_ranks
+from cases import cases
+from forks import ended
 from ranks import LIMIT, finish, needs_mpi, result
 from ssh_servers import ssh_servers
 from two_hosts import NotPermitted, two_hosts
@@ -104,9 +106,10 @@ def end(processes, harm, kind, run_dir):
     return statuses, err.splitlines()
 
 
-@pytest.mark.parametrize(
-    ("kind", "harms"),
-    [("jax", (signal.SIGKILL, signal.SIGINT)), ("mpi", (signal.SIGINT, signal.SIGTERM))],
+@cases(
+    "kind, harms",
+    ("jax", (signal.SIGKILL, signal.SIGINT)),
+    ("mpi", (signal.SIGINT, signal.SIGTERM)),
 )
 def test_a_lost_rank_and_ctrl_c_end_all_and_resume_is_exact(
     start, whole, parts, tmp_path, kind, harms
@@ -146,7 +149,7 @@ def test_a_lost_rank_and_ctrl_c_end_all_and_resume_is_exact(
 def test_every_harm():
     """Also ranks that are stopped, late, or on hosts whose cable is cut."""
     command = [sys.executable, "-m", "benchmarks.faults", "--moment", "middle"]
-    done = subprocess.run(command, capture_output=True, text=True)
+    done = subprocess.run(command, capture_output=True, text=True)  # it takes many minutes
     assert "0 problems" in done.stdout, done.stdout + done.stderr
 
 
@@ -183,10 +186,8 @@ def test_launched_over_ssh(whole, parts, environment, tmp_path, monkeypatch, kin
             env = environment | {
                 k: v for k, v in network.MPICH.items() if k != "UCX_NET_DEVICES"
             }
-            done = subprocess.run(
-                a.on(*command), env=env, capture_output=True, text=True, timeout=LIMIT
-            )
-            there = subprocess.run(b.on("ls", "site/parts"), capture_output=True, text=True)
+            done = ended(*a.on(*command), env=env)
+            there = ended(*b.on("ls", "site/parts"))
     except NotPermitted as reason:
         pytest.skip(f"launching over ssh needs root, namespaces, sshd and rsync: {reason}")
     check_launched(done, alone, tmp_path / "run")
@@ -204,8 +205,6 @@ def test_launched_by_what_takes_ssh_s_place(whole, parts, environment, tmp_path)
     script.chmod(0o755)
     own = ["--ssh", str(script), "--parts", str(parts), "--comm", "jax"]
     command = [*LAUNCH, *own, *TRAIN, str(tmp_path / "run")]
-    done = subprocess.run(
-        command, env=environment, capture_output=True, text=True, timeout=LIMIT
-    )
+    done = ended(*command, env=environment)
     check_launched(done, whole("jax")[0], tmp_path / "run")
     assert "copying" not in done.stderr  # the hosts share the file system

@@ -1,5 +1,4 @@
-"""Programs of ranks on devices lower for GPUs and TPUs on this machine, with the collectives
-that they should have."""
+"""Programs of ranks lower for GPUs and TPUs here, with the collectives that they need."""
 
 import re
 from collections import Counter

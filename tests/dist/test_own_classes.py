@@ -4,6 +4,8 @@ import sys
 
 import numpy as np
 import pytest
+from cases import cases
+from refusals import command_refused
 from small_ranks import FLAGS, ranks_of, train_on
 
 import jgs
@@ -94,9 +96,7 @@ def test_they_train_resume_predict_and_run_on_ranks(mine, parts, capsys, monkeyp
     assert run.model.layers[0].out_features == 16
     assert run.logits(np.arange(9)).shape[0] == 9
     assert run.config.power == 0.5
-    capsys.readouterr()
-    assert main([*again, "--power", "2"]) == 2
-    assert "--power 2.0 there 0.5" in capsys.readouterr().err
+    command_refused(capsys, "--power 2.0 there 0.5", main, [*again, "--power", "2"])
 
     monkeypatch.delitem(sys.modules, "mine")
     (mine / "mine.py").rename(mine / "yours.py")
@@ -110,29 +110,25 @@ def test_they_train_resume_predict_and_run_on_ranks(mine, parts, capsys, monkeyp
     assert jgs.open_run(mine / "ranks").config.widen == 2
 
 
-@pytest.mark.parametrize(
-    ("flags", "said"),
-    [
-        ("--sampler nowhere:X", "--sampler must name a module that can be imported; got nowh"),
-        ("--sampler mine:Nothing", "a class of its module; got mine:Nothing, which is"),
-        ("--sampler mine:thing", "a class of its module; got mine:thing, which is no"),
-        ("--sampler mine", "or package.module:Class; got 'mine'"),
-        ("--sampler mine:Net", "must be a sampler, see the docs; got mine:Net, which has no"),
-        ("--model mine:ByDegree", "must be a model, see the docs; got mine:ByDegree, which"),
-        ("--model mine:Wide", "--model must be made of its options; got mine:Wide (TypeErr"),
-        ("--sampler mine:Seeded", "not have the names of other flags; got seed of mine:Seeded"),
-        ("--sampler mine:ByDegree --power -1", "--power must be at least 0"),
-        ("--sampler mine:ByDegree --fanouts 3", "--fanouts must be for --sampler neighbors or"),
-        ("--sampler labor --power 2", "unrecognized arguments: --power 2"),
-        ("--sampler mine:Asking", "--width must be given; got nothing. Give it"),
-        ("--sampler mine:Unread", "annotations that can be read; got mine:Unread (NameError"),
-    ],
+@cases(
+    "flags, said",
+    ("--sampler nowhere:X", "--sampler must name a module that can be imported; got nowh"),
+    ("--sampler mine:Nothing", "a class of its module; got mine:Nothing, which is"),
+    ("--sampler mine:thing", "a class of its module; got mine:thing, which is no"),
+    ("--sampler mine", "or package.module:Class; got 'mine'"),
+    ("--sampler mine:Net", "must be a sampler, see the docs; got mine:Net, which has no"),
+    ("--model mine:ByDegree", "must be a model, see the docs; got mine:ByDegree, which"),
+    ("--model mine:Wide", "--model must be made of its options; got mine:Wide (TypeErr"),
+    ("--sampler mine:Seeded", "not have the names of other flags; got seed of mine:Seeded"),
+    ("--sampler mine:ByDegree --power -1", "--power must be at least 0"),
+    ("--sampler mine:ByDegree --fanouts 3", "--fanouts must be for --sampler neighbors or"),
+    ("--sampler labor --power 2", "unrecognized arguments: --power 2"),
+    ("--sampler mine:Asking", "--width must be given; got nothing. Give it"),
+    ("--sampler mine:Unread", "annotations that can be read; got mine:Unread (NameError"),
 )
 def test_what_is_refused(mine, capsys, flags, said):
     small = ["--batch-size", "8", *DATA, "--run-dir", str(mine / "run")]
-    assert main([*flags.split(), *small]) == 2
-    out, err = capsys.readouterr()
-    assert (out, said in err.splitlines()[-1], "Traceback" in err) == ("", True, False), err
+    command_refused(capsys, said, main, [*flags.split(), *small])
 
 
 def test_help_shows_their_flags(mine):

@@ -1,12 +1,12 @@
 """`rank_loader`: what it plans, compiles and draws again, on a mesh and alone."""
 
-import collections
 import functools
 
 import jax
 import numpy as np
 import pytest
 from orbax.checkpoint.experimental import v1 as ocp
+from refusals import refused
 from small_ranks import ranks_of, write_graph
 
 from jgs import Graph, InputError
@@ -22,8 +22,7 @@ N = 3000
 
 @pytest.fixture(scope="module")
 def parts(tmp_path_factory):
-    """Two random parts of a graph of so many random edges; with 0 edges no node has any. With a
-    `skew` above 1 nodes of low ids have most of the out-edges."""
+    """Two random parts of a graph; with a `skew`, nodes of low ids have most out-edges."""
 
     @functools.cache
     def make(num_edges, skew=1):
@@ -80,27 +79,15 @@ def test_devices_share_the_batch_of_a_rank(parts):
             one.load_state_dict(batches.state_dict())
 
 
-def counted(monkeypatch, owner, name, counts):
-    method = getattr(owner, name)
-
-    def call(*args, **options):
-        counts[name] += 1
-        return method(*args, **options)
-
-    monkeypatch.setattr(owner, name, call)
-
-
-def test_a_planned_cache_compiles_few_programs(parts, monkeypatch):
+def test_a_planned_cache_compiles_few_programs(parts, noted):
     """One program for a step, in the first epoch. Two fill: for all rows, and for a few."""
-    traces = collections.Counter()
-    counted(monkeypatch, FeatureExchange, "_one_round", traces)
-    counted(monkeypatch, FeatureExchange, "_raw_rows", traces)
+    steps, fills = (noted(FeatureExchange, name) for name in ("_one_round", "_raw_rows"))
     comm = ranks_of(2)
     with loader(comm, parts(20000), cache="planned", cache_memory=1 << 12) as batches:
         for epoch in range(4):
             assert sum(1 for _ in batches) == 5
-            assert traces["_one_round"] == 1, epoch
-            assert traces["_raw_rows"] <= min(1 + epoch, 2), epoch
+            assert len(steps) == 1, epoch
+            assert len(fills) <= min(1 + epoch, 2), epoch
 
 
 def test_a_trial_cache_has_what_batches_read_most(parts):
@@ -132,12 +119,11 @@ def test_a_trial_cache_has_what_batches_read_most(parts):
     assert sent[1] < 0.6 * sent[0]
 
 
-def test_one_rank_plans_no_exchange(parts, monkeypatch):
-    draws = collections.Counter()
-    counted(monkeypatch, HybridSampler, "__call__", draws)
+def test_one_rank_plans_no_exchange(parts, noted):
+    draws = noted(HybridSampler, "__call__")
     with loader(Alone(), parts(20000), 20, cache="planned") as batches:
         num = sum(1 for _ in batches)
-    assert draws["__call__"] == num + batches.redraws == 5
+    assert len(draws) == num + batches.redraws == 5
 
 
 def test_a_graph_without_edges(parts):
@@ -156,8 +142,7 @@ def test_states_of_other_orders_and_draws_are_refused(parts):
     with loader(Alone(), parts, 20, sampler) as one:
         state = one.state_dict()
         assert state.keys() == two.keys()
-        with pytest.raises(InputError, match="unless that is by-node, as many ranks"):
-            one.load_state_dict(two)
+        refused("unless that is by-node, as many ranks", one.load_state_dict, two)
     other = loader(Alone(), parts, 20, sampler, shuffle=False)
     with other, pytest.raises(InputError, match="digest"):
         other.load_state_dict(state)
@@ -221,51 +206,11 @@ def test_ranks_draw_subgraphs_of_their_own_whose_seeds_are_of_all_parts(parts):
 links = Links(2, "degree", filtered=True, tries=2, copies=8)
 
 
-def negatives(batch):
-    """The nodes of the negatives, and which of them count."""
-    rows, seeds = np.asarray(batch.items["negative_rows"]), np.append(batch.seeds, N)
-    return np.stack([seeds[np.minimum(rows, len(seeds) - 1)], batch.items["negative_mask"]])
-
-
-def edges(batch):
-    """{(hop, node, edge)} of all that the batch's nodes drew."""
-    found, nodes = set(), np.asarray(batch.nodes)
-    for hop, block in enumerate(batch.blocks):
-        ids = np.asarray(block.edge_id)[: int(block.num_edges)]
-        ends = np.repeat(np.arange(block.target_capacity), np.diff(np.asarray(block.indptr)))
-        found |= {(hop, int(nodes[t]), int(e)) for t, e in zip(ends, ids, strict=False)}
-    return found
-
-
-def test_ranks_draw_for_items_what_a_loader_does(parts):
-    """Two ranks with a cache."""
-    whole, comm = parts(20000), ranks_of(2)
-    dst = np.repeat(np.arange(N), np.diff(np.asarray(whole.graph.indptr)))
-    events = {"src": np.asarray(whole.graph.indices)[:105], "dst": dst[:105]}
-    of_items = {"items": events, "before": links}
-    sampler = Neighbors((3, 3), edge_ids=True)
-    want = list(Loader(whole.graph, events, 20, sampler, before=links, key=jax.random.key(3)))
-    with loader(comm, whole, sampler=sampler, cache="trial", **of_items) as batches:
-        assert len(batches) == len(want) == 6
-        for drawn, one in zip(batches, want, strict=True):
-            local = comm.local(drawn.batch)
-            src = np.concatenate([batch.items["src"] for batch in local])
-            np.testing.assert_array_equal(src, one.items["src"])
-            drawn_by = np.concatenate([negatives(batch) for batch in local], axis=1)
-            np.testing.assert_array_equal(drawn_by, negatives(one))
-            assert edges(local[0]) | edges(local[1]) == edges(one)
-
-
 def test_items_of_samplers_that_draw_their_seeds(parts):
     whole, ids, saint = parts(20000), np.arange(100), Saint("node", 50)
-    drawn = [
-        [np.asarray(batch.seeds) for batch in one]
-        for one in (
-            Loader(whole.graph, ids, 10, saint, key=jax.random.key(3)),
-            (b.batch for b in loader(Alone(), whole, 10, saint, items=ids)),
-        )
-    ]
-    np.testing.assert_array_equal(*drawn)
+    one = Loader(whole.graph, ids, 10, saint, key=jax.random.key(3))
+    of_ranks = [batch.seeds for batch, _ in loader(Alone(), whole, 10, saint, items=ids)]
+    np.testing.assert_array_equal([batch.seeds for batch in one], of_ranks)
 
 
 DEVICES = {"device": Mesh(jax.devices()[:4]).sharding}
@@ -281,5 +226,4 @@ REFUSED = [
 
 @pytest.mark.parametrize(("size", "options", "said"), REFUSED)
 def test_what_is_refused(parts, size, options, said):
-    with pytest.raises(InputError, match=said):
-        loader(ranks_of(size), parts(20000), **options)
+    refused(said, loader, ranks_of(size), parts(20000), **options)

@@ -34,8 +34,7 @@ def slurm(port, number):
 
 @pytest.fixture
 def ends(begin, parts, tmp_path):
-    """`ends(kind, other, limit)`: the status of a healthy rank 0, or of mpiexec, and what ranks
-    0 and 1 say. The command `other` starts rank 1; with None rank 1 never comes."""
+    """`ends(kind, other, limit)`: rank 0's or mpiexec's status, and what the ranks say."""
 
     def ends(kind, other, limit):
         flags = ["--partition", str(parts), "--run-dir", str(tmp_path / "run")]

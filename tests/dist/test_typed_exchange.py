@@ -1,5 +1,4 @@
-"""`TypedExchange`: rows, rounds and bytes against `gather` of all features, on meshes of 1 to
-3 ranks."""
+"""`TypedExchange`: rows, rounds and bytes against `gather` of all features."""
 
 from itertools import accumulate
 

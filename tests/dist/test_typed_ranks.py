@@ -47,8 +47,7 @@ def parts(tmp_path_factory):
 
 
 def run(comm, parts, batch_size, devices=None, **options):
-    """The rows of each step's nodes by id, and the rounds, those in excess, and the bytes.
-    `devices`: the mesh of those that share a batch."""
+    """The rows of each step's nodes by id, the rounds, those in excess, and the bytes."""
     where = devices or comm
     sampler = Neighbors((4, 3), edges=("type",))
     of_run = {"key": jax.random.key(3), "prefetch": 0} | options

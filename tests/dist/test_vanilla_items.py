@@ -8,20 +8,21 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from refusals import refused
 from small_ranks import ranks_of, write_graph
 
-from jgs import Graph, InputError
+from jgs import Graph
 from jgs.dist import RankParts, open_parts, rank_loader
-from jgs.sampling import Labor, Links, Neighbors, Saint, join_nodes
+from jgs.sampling import Labor, Links, Loader, Neighbors, Saint, join_nodes
 
 N, PARTS, BATCH, ITEMS = 240, 6, 12, 50
 LINKS = Links(3, "degree", copies=8)
+FILTERED = Links(2, "degree", filtered=True, tries=2, copies=8)
 SAMPLER = Neighbors((3, -1))
 
 
 def write(folder, timed=False):
-    """Parts of a random graph with hubs, where most edges have copies and reverses, and some
-    nodes have no edges; with times of edges if it is `timed`."""
+    """Parts of a graph with hubs, copies and reverses of edges, and nodes without edges."""
     rng = np.random.default_rng(0)
     src, dst = (rng.random((2, 700)) ** [[1], [2]] * (N - 20)).astype(int)
     ends = np.stack([np.append(src, dst[:400]), np.append(dst, src[:400])])
@@ -61,7 +62,8 @@ def _real(batch, rows):
     for block in batch.blocks:
         targets, edges = int(block.num_targets), int(block.num_edges)
         arrays = np.asarray(block.indptr)[: targets + 1], np.asarray(block.indices)[:edges]
-        blocks.append((*arrays, int(block.num_sources)))
+        ids = None if block.edge_id is None else np.asarray(block.edge_id)[:edges]
+        blocks.append((*arrays, int(block.num_sources), ids))
     nodes = np.asarray(batch.nodes)
     real = nodes < N
     found = {"nodes": nodes[real], "rows": np.asarray(rows)[real], "blocks": blocks}
@@ -81,13 +83,14 @@ def of_all(steps, name):
 
 
 def neighbors(step):
-    """{(hop, node): its neighbours} of all ranks; a node draws the same on all of them."""
+    """{(hop, node): its neighbours, or edges} of all ranks, on which a node draws the same."""
     found = {}
     for one in step:
         ids = np.append(one["nodes"], N)
-        for hop, (indptr, indices, _) in enumerate(one["blocks"][::-1]):
+        for hop, (indptr, indices, _, edges) in enumerate(one["blocks"][::-1]):
+            sources = ids[indices] if edges is None else edges
             for t, (begin, end) in enumerate(pairwise(indptr)):
-                row = ids[indices[begin:end]].tolist()
+                row = sources[begin:end].tolist()
                 assert found.setdefault((hop, int(ids[t])), row) == row
     return found
 
@@ -121,15 +124,21 @@ CASES = [
     (2, SAMPLER, LINKS, "none"),
     (3, Neighbors((3, 2), weighted=True), Links(4, "degree", copies=8, shared=True), "planned"),
     (3, Labor((3, 2), layer_dependency=True, period=3), Links(exclude=False), "trial"),
+    # In hybrid mode, where all is filtered and edges have ids.
+    (2, Neighbors((3, 3), edge_ids=True), FILTERED, "trial"),
 ]
 
 
 @pytest.mark.parametrize(("size", "sampler", "links", "cache"), CASES, ids=str)
-def test_the_batches_are_those_of_one_rank(folder, size, sampler, links, cache):
-    vanilla = epoch_of(folder, size, "vanilla", sampler, links, cache).steps
-    whole = epoch_of(folder, 1, "hybrid", sampler, links).steps
+def test_the_batches_are_those_of_a_loader(folder, size, sampler, links, cache):
+    mode, graph = "hybrid" if links.filtered else "vanilla", open_parts(folder).graph
+    vanilla = epoch_of(folder, size, mode, sampler, links, cache).steps
+    of = (graph, links_of(graph), BATCH, sampler)
+    whole = Loader(*of, before=links, key=jax.random.key(3))
+    whole = [[_real(batch, np.zeros((batch.nodes.size, 0)))] for batch in whole]
     assert len(vanilla) == len(whole) == -(-ITEMS // BATCH)
-    np.testing.assert_array_equal(of_all(vanilla, "label"), of_all(whole, "label"))
+    for name in ("label", *["negative_mask"] * links.filtered):
+        np.testing.assert_array_equal(of_all(vanilla, name), of_all(whole, name))
     for ranks, one in zip(vanilla, whole, strict=True):
         ranks = ranks[:1] if links.shared else ranks  # each has the one set of negatives
         np.testing.assert_array_equal(negative_nodes(ranks), negative_nodes(one))
@@ -224,8 +233,8 @@ class Prepared:
 
 TIMED = {"nodes": np.arange(60), "time": np.arange(60)}
 REFUSED = [
-    ({"before": Links(filtered=True)}, "filtered negatives must be drawn .* whole topology"),
-    ({"before": Prepared()}, r"prepare_split too, .* got Prepared\(\)"),
+    ({"before": Links(filtered=True)}, "filtered negatives must be drawn * whole topology"),
+    ({"before": Prepared()}, "prepare_split too, * got Prepared()"),
     ({"before": Links(copies=1)}, "give edges_between more room"),
     ({"sampler": Labor((3,), importance=1)}, "whose draws belong to a node"),
     ({"sampler": Saint("node", 9)}, "no stage"),
@@ -238,6 +247,4 @@ REFUSED = [
 @pytest.mark.parametrize(("options", "said"), REFUSED, ids=str)
 def test_what_is_refused_in_one_line(folder, options, said):
     """By all ranks alike: where one rank alone sees it, too."""
-    with pytest.raises(InputError, match=said) as caught:
-        loader(ranks_of(2), folder, "vanilla", **options)
-    assert "\n" not in str(caught.value)
+    refused(said, loader, ranks_of(2), folder, "vanilla", **options)

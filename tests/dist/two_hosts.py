@@ -35,8 +35,7 @@ class Host:
 
 @contextmanager
 def two_hosts(folder: Path) -> Iterator[list[Host]]:
-    """`host-a` and `host-b`, which reach each other by name. `folder` gets their hosts files.
-    Each host's own name stands for 127.0.1.1, as Debian writes it. Raises `NotPermitted`."""
+    """`host-a` and `host-b`; their hosts files lie in `folder`. Raises `NotPermitted`."""
     addresses = {"host-a": "10.131.8.1", "host-b": "10.131.8.2"}
     with ExitStack() as stack:
         hosts = []

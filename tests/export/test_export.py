@@ -13,6 +13,7 @@ import jax
 import numpy as np
 import pytest
 import scipy
+from cases import cases
 from flax import nnx
 from forks import quick_python
 from refusals import refused
@@ -39,8 +40,7 @@ def features_of(rng, num, sparse):
 
 @pytest.fixture(scope="module")
 def later():
-    """A graph with weights, whose last nodes are new: the arrays of its edges, the old ones
-    first, and its features."""
+    """A graph with weights whose last nodes are new: the arrays of its edges, the old first."""
     rng = np.random.default_rng(0)
     old = rng.integers(0, N, (2, 2500))
     into = np.stack([rng.integers(0, N + NEW, 40), rng.integers(N, N + NEW, 40)])
@@ -63,14 +63,12 @@ def untrained(model, features, fanouts=(4, 3), **options):
     return run_of_model(made, WIDE, 3, config, sparse=sparse, class_names=None, **options)
 
 
-@pytest.mark.parametrize(
-    ("model", "sparse", "options"),
-    [
-        ("sage", False, {"weighted": True, "multilabel": True}),
-        ("gcn", True, {"replace": True, **SEVERAL}),
-        ("gatv2", True, {}),
-        ("gine", False, {"numbers": True, "mean": 2.5, "deviation": 3.0}),
-    ],
+@cases(
+    "model, sparse, options",
+    ("sage", False, {"weighted": True, "multilabel": True}),
+    ("gcn", True, {"replace": True, **SEVERAL}),
+    ("gatv2", True, {}),
+    ("gine", False, {"numbers": True, "mean": 2.5, "deviation": 3.0}),
 )
 def test_answers_have_the_runs_bits(model, sparse, options, later, tmp_path):
     """Whatever the batch sizes, with new nodes too, also where edges lead back from them."""
@@ -248,16 +246,14 @@ def test_what_cannot_be_served_is_refused_in_one_line(whole, artifact, tmp_path,
     assert [line[:6] for line in lines] == ["error:", "error:"]
 
 
-@pytest.mark.parametrize(
-    ("name", "change", "words"),
-    [
-        ("program.plain.1.npy", lambda b: b[:-9] + bytes(9), "checksum"),
-        ("param.0.npy", lambda b: b[:-1], "param.0.npy"),
-        ("spec.json", lambda b: b.replace(b'"rows', b'"Rows'), "as it was written"),
-        ("spec.json", lambda b: b[:99], "must be whole"),
-        ("spec.json", lambda b: b.replace(b'"format": 1', b'"format": 2'), "format 2, written"),
-        ("manifest.json", lambda b: b[:-9], "must be whole"),
-    ],
+@cases(
+    "name, change, words",
+    ("program.plain.1.npy", lambda b: b[:-9] + bytes(9), "checksum"),
+    ("param.0.npy", lambda b: b[:-1], "param.0.npy"),
+    ("spec.json", lambda b: b.replace(b'"rows', b'"Rows'), "as it was written"),
+    ("spec.json", lambda b: b[:99], "must be whole"),
+    ("spec.json", lambda b: b.replace(b'"format": 1', b'"format": 2'), "format 2, written"),
+    ("manifest.json", lambda b: b[:-9], "must be whole"),
 )
 def test_a_damaged_or_newer_artifact_is_one_line(artifact, tmp_path, name, change, words):
     copy = tmp_path / "model"

@@ -9,6 +9,7 @@ from pathlib import Path
 import httpx
 import numpy as np
 import pytest
+from cases import cases
 from forks import quick_python
 
 import jgs
@@ -63,20 +64,18 @@ def test_clients_get_the_models_answers(served):
     assert answer.json()["prediction"] == want.tolist()
 
 
-@pytest.mark.parametrize(
-    ("body", "words"),
-    [
-        (b'{"nodes": [300]}', "300"),
-        (b'{"nodes": ["x"]}', "nodes"),
-        (b'{"nodes": 1e999}', "nodes"),
-        (b'{"nodes": [1], "edges": [[1], [2]]}', "nodes or features"),
-        (b'{"colour": 3}', "colour"),
-        (b'{"nodes": [1', "delimiter"),
-        (b"[" * 100_000, ""),
-        (b'{"features": [[1, 2]]}', "[n, 8]"),
-        (b'{"features": [[1, 2, 3, 4, 5, 6, 7, NaN]]}', "finite"),
-        (b'{"features": [[1, 2, 3, 4, 5, 6, 7, 8]], "edges": [[0], [301]]}', "301"),
-    ],
+@cases(
+    "body, words",
+    (b'{"nodes": [300]}', "300"),
+    (b'{"nodes": ["x"]}', "nodes"),
+    (b'{"nodes": 1e999}', "nodes"),
+    (b'{"nodes": [1], "edges": [[1], [2]]}', "nodes or features"),
+    (b'{"colour": 3}', "colour"),
+    (b'{"nodes": [1', "delimiter"),
+    (b"[" * 100_000, ""),
+    (b'{"features": [[1, 2]]}', "[n, 8]"),
+    (b'{"features": [[1, 2, 3, 4, 5, 6, 7, NaN]]}', "finite"),
+    (b'{"features": [[1, 2, 3, 4, 5, 6, 7, 8]], "edges": [[0], [301]]}', "301"),
 )
 def test_malformed_requests_are_refused(served, body, words):
     answer = served[1].post("/predict", content=body)

@@ -176,8 +176,7 @@ sys.exit(running.run([
 
 @pytest.fixture
 def launch(tmp_path):
-    """`launch(harm, ...)` starts one rank for each harm. Returns the process that runs them
-    and, once they wait, the processes of those that wait."""
+    """`launch(harm, ...)`: the process that runs the ranks, and the processes that wait."""
     (tmp_path / "a_rank.py").write_text(RANK)
     waiting, started = tmp_path / "waiting", []
 

@@ -6,7 +6,7 @@ from html.parser import HTMLParser
 
 import numpy as np
 import pytest
-from refusals import refused
+from refusals import command_refused, refused
 from trained import CLASSES, run_of
 
 import jgs
@@ -205,10 +205,9 @@ def test_other_tasks_have_curves(tmp_path, capsys):
 
 @of_kinds("classes")
 def test_wrong_arguments(tmp_path, reported, capsys):
-    assert report(["--run-dir", str(tmp_path / "none")]) == 2
-    said, errors = capsys.readouterr()
-    assert said == ""
-    assert re.fullmatch("error: .* must be the folder of a run, .*\n", errors)
+    argv = ["--run-dir", str(tmp_path / "none")]
+    errors = command_refused(capsys, "must be the folder of a run, ", report, argv)
+    assert errors.count("\n") == 1
     for given, said in (
         ({"split": "tset"}, "split must be one of train, val, test; got 'tset'"),
         ({"examples": -1}, "examples must be at least 0"),
