@@ -134,7 +134,8 @@ def test_a_run_says_which_columns_are_read(gappy, tmp_path, name):
         **of,
     )
     job.close()
-    assert line in job.about_edges + "\n" if line else not job.about_edges
+    (said,) = job.about
+    assert line in said + "\n" if line else not said
 
 
 @pytest.mark.parametrize(

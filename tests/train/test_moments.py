@@ -11,6 +11,7 @@ from small_runs import result, started, trainer, words
 import jgs
 from jgs import Graph
 from jgs.data import Dataset, LabelTable
+from jgs.graph import as_device
 from jgs.partition.folder import write_parts
 from jgs.predict.__main__ import main as predict
 from jgs.report import write_report
@@ -44,9 +45,23 @@ def learned(saved, tmp_path_factory):
     return run_dir
 
 
-def test_the_future_is_not_learned(saved, tmp_path):
+def test_the_future_is_not_learned(saved, tmp_path, capsys):
     found = train(saved(leaking), tmp_path / "run")
     assert found["test_accuracy"] < 0.5  # by chance a third; else 1
+    data = leaking()
+    time, at = np.asarray(data.graph.edge_time), data.label_table.time
+    seen, early = (f"{(time < end).sum():,}" for end in (at.max(), at.min()))
+    line = f"{seen} lie before the last moment of the labels, and {early} before the first"
+    assert line in capsys.readouterr().err
+
+
+def test_a_run_says_that_no_edge_lies_before_its_labels(tmp_path):
+    """Such are milliseconds beside seconds."""
+    data = moments()
+    later = data.graph._with(edge_time=as_device(np.asarray(data.graph.edge_time) + 10**12))
+    dataclasses.replace(data, graph=later).save(tmp_path / "data")
+    job, _ = started(dataset=str(tmp_path / "data"), fanouts=(1,), batch_size=60)
+    assert "no edge lies before a moment of the labels, 80" in job.about[-1]
 
 
 def test_the_past_is_learned_and_predicted(learned, tmp_path, capsys):

@@ -58,7 +58,8 @@ class Job:
       objective: the loss and the metric, an `Objective`, where labels are classes or numbers.
       metric_name: the name of the metric that `metric` computes.
       sign: 1 where a larger value of the metric is better, -1 where a smaller one is.
-      edges, about_edges: as `edge_features` returns them.
+      edges: the `EdgeFeatures` that the model reads.
+      about: lines about the data for the run's user; "" is none.
       batch_size: seeds in a step, of all ranks together.
       num_seeds: seeds in an epoch, of all ranks together.
       loader: the loader; there after `start`.
@@ -68,7 +69,7 @@ class Job:
     data: Any
     loader: Loader
     edges: EdgeFeatures
-    about_edges = ""
+    about: tuple[str, ...] = ()
     objective: Objective
     sign = 1
     sent = False
@@ -86,7 +87,8 @@ class Job:
                 "--weighted must have a graph with edge weights", data.name, "Leave it out."
             )
         self.metric_name = self._make_metric()
-        self.edges, self.about_edges = edge_features(config, data.graphs[0])
+        self.edges, line = edge_features(config, data.graphs[0])
+        self.about = (line,)
         self._samplers = samplers_of(make_sampler(config, columns=self.edges.columns))
         if isinstance(self._samplers[0], Adaptive):
             _ = self.model(threefry(0)).message_widths  # refuses layers with attention

@@ -97,8 +97,8 @@ def run(
         place = getattr(job, "place", None)  # embeddings are trained where they lie
         if place and run_dir is not None:
             say(f"training on {place}")
-            if job.about_edges:
-                say(job.about_edges)
+            for line in filter(None, job.about):
+                say(line)
         learner = config.made("task").learner(job, threefry(config.seed), run_dir)
         stack.callback(job.close)
         training = _Training(config, run_dir, job, learner, started, at_step, at_checkpoint)

@@ -71,6 +71,8 @@ class MomentJob(Job):
         data.ask(self.rows["train"], None, data.graphs, by_time)
         super().__init__(config, data)
         self.refuse_degrees("labels at moments")
+        if config.partition is None or config.mode == "hybrid":
+            self.about += (_before(data.graphs[0].edge_time, table.time),)
 
     def _make_metric(self) -> str:
         return self._judge_by(self.rows["train"]["label"], self.data.num_classes)
@@ -113,6 +115,21 @@ class MomentJob(Job):
         super().close()
         for judge in getattr(self, "_judges", {}).values():
             judge.close()
+
+
+def _before(edges: Any, moments: Any) -> str:
+    """A line: how many edges, of these times, a label at a moment may see."""
+    time, first, last = np.asarray(edges), *(f(np.asarray(moments)) for f in (np.min, np.max))
+    early, seen = int((time < first).sum()), int((time < last).sum())
+    if not seen:
+        return (
+            f"no edge lies before a moment of the labels, {first} to {last}: are both counted "
+            "in one unit (time_unit=)?"
+        )
+    return (
+        f"of {time.size:,} edges {seen:,} lie before the last moment of the labels, and "
+        f"{early:,} before the first"
+    )
 
 
 def judges_key(config: Config) -> jax.Array:
