@@ -7,6 +7,7 @@ import networkx
 import numpy as np
 import pytest
 import scipy.sparse
+from cases import cases
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from refusals import refused
@@ -194,15 +195,13 @@ def test_beyond_two_to_the_31_edges(tmp_path):
         assert np.asarray(found.edge_order).tolist() == [2**31, 2**31 + 3]
 
 
-@pytest.mark.parametrize(
-    ("nodes", "says"),
-    [
-        ([3], "nodes must be node ids in [0, 3); got 3 at position 0"),
-        ([-1], "got -1 at position 0"),
-        ([0, 1, 0], "nodes must be distinct; got 0 more than once"),
-        ([True, False, True], "nodes must be a one-dimensional array of integers; got bool[3]"),
-        ([[0]], "nodes must be a one-dimensional array of integers"),
-    ],
+@cases(
+    "nodes, says",
+    ([3], "nodes must be node ids in [0, 3); got 3 at position 0"),
+    ([-1], "got -1 at position 0"),
+    ([0, 1, 0], "nodes must be distinct; got 0 more than once"),
+    ([True, False, True], "nodes must be a one-dimensional array of integers; got bool[3]"),
+    ([[0]], "nodes must be a one-dimensional array of integers"),
 )
 def test_nodes_that_make_no_subgraph(nodes, says):
     refused(says, made([(0, 1)], 3).subgraph, nodes)

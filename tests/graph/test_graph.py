@@ -7,6 +7,7 @@ import networkx
 import numpy as np
 import pytest
 import scipy.sparse
+from cases import cases
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from refusals import refused
@@ -55,43 +56,41 @@ def weighted(weight, name="w"):
 edges, eye, path = Graph.from_edges, scipy.sparse.eye, networkx.path_graph(3)
 
 
-@pytest.mark.parametrize(
-    ("make", "says"),
-    [
-        (lambda: edges([0], [3], 3), "dst must be node ids in [0, 3); got 3"),
-        (lambda: edges([-1], [0], 3), "src must be node ids in [0, 3); got -1"),
-        (lambda: edges([2**40], [0], 3), "got 1099511627776 at position 0"),
-        (lambda: edges([0, 1], [0], 3), "same length; got 2 and 1"),
-        (lambda: edges([0.5], [0], 3), "src must be a one-dimensional array of int"),
-        (lambda: edges([0], [0], -1), "number of nodes must be an int"),
-        (lambda: edges([0], [0], 2**31), "number of nodes must be an int"),
-        (lambda: edges([0], [0], 1, [np.nan]), "got nan at edge 0"),
-        (lambda: edges([0], [0], 1, [-1.0]), "got -1.0 at edge 0"),
-        (lambda: edges([0], [0], 1, [1e39]), "finite float32"),
-        (lambda: edges([0], [0], 1, [1.0, 2.0]), "shape [1]"),
-        (lambda: edges([0, 1], [[0], [1, 2]], 3), "dst must be a one-dimensional"),
-        (lambda: edges([0, 1], [0, 1], 3, [[0], [1, 2]]), "of unequal lengths"),
-        (lambda: Graph([1, 2], [0, 0]), "indptr must start at 0; got 1"),
-        (lambda: Graph([0, 2, 1], [0]), "indptr must not decrease; got 2 then 1 at node 1"),
-        (lambda: Graph([0, 2], [0]), "indptr must end at the number of edges; got 2 with 1"),
-        (lambda: Graph([], []), "indptr must have one entry more than nodes"),
-        (lambda: Graph([0, 1], [5]), "indices must be node ids in [0, 1); got 5 at position 0"),
-        (lambda: Graph([[0, 1]], [0]), "indptr must be a one-dimensional array of integers"),
-        (lambda: Graph([0, 1], [[0], [1, 2]]), "indices must be a one-dimensional array"),
-        (lambda: Graph.from_scipy(eye(2, 3)), "square; got shape (2, 3)"),
-        (lambda: Graph.from_scipy(np.eye(3)), "a SciPy sparse matrix or array; got a ndarray"),
-        (lambda: Graph.from_networkx(None), "must be a NetworkX graph; got a NoneType"),
-        (lambda: weighted("1.5"), "'w' must be a float; got '1.5'"),
-        (lambda: weighted(10**400), "'w' must be a float; got 1000"),
-        (lambda: weighted(1, "v"), "must have the attribute 'v'; got edges with 'w'"),
-        (lambda: Graph.from_networkx(path, "v"), "the attribute 'v'; got edges with none"),
-        (lambda: SparseFeatures.from_scipy(np.eye(3)), "a SciPy sparse matrix or array; got a"),
-        (
-            lambda: SparseFeatures.from_scipy(eye(3, dtype=complex)),
-            "matrix of numbers [N, F]; got complex128[3, 3]",
-        ),
-        (lambda: Graph.from_npz("nowhere.npz"), "must exist; got nowhere.npz"),
-    ],
+@cases(
+    "make, says",
+    (lambda: edges([0], [3], 3), "dst must be node ids in [0, 3); got 3"),
+    (lambda: edges([-1], [0], 3), "src must be node ids in [0, 3); got -1"),
+    (lambda: edges([2**40], [0], 3), "got 1099511627776 at position 0"),
+    (lambda: edges([0, 1], [0], 3), "same length; got 2 and 1"),
+    (lambda: edges([0.5], [0], 3), "src must be a one-dimensional array of int"),
+    (lambda: edges([0], [0], -1), "number of nodes must be an int"),
+    (lambda: edges([0], [0], 2**31), "number of nodes must be an int"),
+    (lambda: edges([0], [0], 1, [np.nan]), "got nan at edge 0"),
+    (lambda: edges([0], [0], 1, [-1.0]), "got -1.0 at edge 0"),
+    (lambda: edges([0], [0], 1, [1e39]), "finite float32"),
+    (lambda: edges([0], [0], 1, [1.0, 2.0]), "shape [1]"),
+    (lambda: edges([0, 1], [[0], [1, 2]], 3), "dst must be a one-dimensional"),
+    (lambda: edges([0, 1], [0, 1], 3, [[0], [1, 2]]), "of unequal lengths"),
+    (lambda: Graph([1, 2], [0, 0]), "indptr must start at 0; got 1"),
+    (lambda: Graph([0, 2, 1], [0]), "indptr must not decrease; got 2 then 1 at node 1"),
+    (lambda: Graph([0, 2], [0]), "indptr must end at the number of edges; got 2 with 1"),
+    (lambda: Graph([], []), "indptr must have one entry more than nodes"),
+    (lambda: Graph([0, 1], [5]), "indices must be node ids in [0, 1); got 5 at position 0"),
+    (lambda: Graph([[0, 1]], [0]), "indptr must be a one-dimensional array of integers"),
+    (lambda: Graph([0, 1], [[0], [1, 2]]), "indices must be a one-dimensional array"),
+    (lambda: Graph.from_scipy(eye(2, 3)), "square; got shape (2, 3)"),
+    (lambda: Graph.from_scipy(np.eye(3)), "a SciPy sparse matrix or array; got a ndarray"),
+    (lambda: Graph.from_networkx(None), "must be a NetworkX graph; got a NoneType"),
+    (lambda: weighted("1.5"), "'w' must be a float; got '1.5'"),
+    (lambda: weighted(10**400), "'w' must be a float; got 1000"),
+    (lambda: weighted(1, "v"), "must have the attribute 'v'; got edges with 'w'"),
+    (lambda: Graph.from_networkx(path, "v"), "the attribute 'v'; got edges with none"),
+    (lambda: SparseFeatures.from_scipy(np.eye(3)), "a SciPy sparse matrix or array; got a"),
+    (
+        lambda: SparseFeatures.from_scipy(eye(3, dtype=complex)),
+        "matrix of numbers [N, F]; got complex128[3, 3]",
+    ),
+    (lambda: Graph.from_npz("nowhere.npz"), "must exist; got nowhere.npz"),
 )
 def test_bad_input_is_refused_in_one_line(make, says):
     refused(says, make)
@@ -113,16 +112,14 @@ def test_from_npz(tmp_path):
     refused("without pickles", Graph.from_npz, tmp_path / "pickle.npz")
 
 
-@pytest.mark.parametrize(
-    ("count", "says"),
-    [
-        ({"num_nodes": [1, 2]}, "must be an integer, to say how many nodes there are; got int"),
-        ({"num_nodes": 2.7}, "must be an integer, to say how many nodes there are; got float"),
-        ({"num_nodes": -1}, "number of nodes must be an int"),
-        ({"labels": 3}, "must be an array [N] or [N, C]"),
-        ({"feature_shape": np.zeros(0, int)}, "to say how many nodes there are; got int64[0]"),
-        ({"feature_shape": 3}, "must be two integers [N, F]"),
-    ],
+@cases(
+    "count, says",
+    ({"num_nodes": [1, 2]}, "must be an integer, to say how many nodes there are; got int"),
+    ({"num_nodes": 2.7}, "must be an integer, to say how many nodes there are; got float"),
+    ({"num_nodes": -1}, "number of nodes must be an int"),
+    ({"labels": 3}, "must be an array [N] or [N, C]"),
+    ({"feature_shape": np.zeros(0, int)}, "to say how many nodes there are; got int64[0]"),
+    ({"feature_shape": 3}, "must be two integers [N, F]"),
 )
 def test_from_npz_needs_a_sound_number_of_nodes(count, says, tmp_path):
     np.savez(tmp_path / "a.npz", edge_index=np.zeros((2, 1), int), **count)
@@ -196,49 +193,45 @@ def header_char(old: bytes, new: bytes):
     return edit
 
 
-@pytest.mark.parametrize(
-    ("damage", "says"),
-    [
-        (lambda f: (f / "manifest.json").unlink(), "manifest.json; got no such file"),
-        (manifest_of(b"{"), "manifest.json must be whole"),
-        (manifest_of(b"null"), "manifest.json must be whole"),
-        (manifest_of(b"[" * 100_000), "manifest.json must be whole"),
-        (manifest_of(b"\xff\xfe"), "manifest.json must be whole"),
-        (edited(lambda m: m.update(arrays=[])), "manifest.json must be whole"),
-        (edited(lambda m: m.update(kind="other")), "got 'other' version 1"),
-        (edited(lambda m: m.update(version=[[2]])), "got 'jgs.graph' version [[2]]"),
-        (edited(lambda m: m["arrays"].update(indices=None)), "manifest.json must be whole"),
-        (entry(shape=["3"]), "an entry that no array"),
-        (entry(dtype=4), "an entry that no array"),
-        (entry(file="x.npy"), "an entry that no array"),
-        (entry(sha256=None), "an entry that no array"),
-        *((without(k, "indices"), f"KeyError('{k}')") for k in ("file", "shape", "dtype")),
-        (without("indices"), "must hold a one-dimensional int32"),
-        (without("edge_weight"), "float32 array `edge_weight`"),
-        (without("edge_weight_prefix"), "array `edge_weight_prefix`"),
-        (as_archive, "must hold every array it lists"),
-        (header_char(b"}", b" "), "must hold every array it lists"),
-        (header_char(b"(200", b"(020"), "must hold every array it lists"),
-        (lambda f: (f / "indices.npy").unlink(), "must hold every array it lists"),
-        (lambda f: (f / "indices.npy").write_bytes(b"\x93NUMPY"), "must hold every array"),
-        (lambda f: np.save(f / "indices.npy", np.zeros(3, np.int32)), "as the manifest says"),
-        (damage_bit, "must have the manifest's checksum"),
-    ],
+@cases(
+    "damage, says",
+    (lambda f: (f / "manifest.json").unlink(), "manifest.json; got no such file"),
+    (manifest_of(b"{"), "manifest.json must be whole"),
+    (manifest_of(b"null"), "manifest.json must be whole"),
+    (manifest_of(b"[" * 100_000), "manifest.json must be whole"),
+    (manifest_of(b"\xff\xfe"), "manifest.json must be whole"),
+    (edited(lambda m: m.update(arrays=[])), "manifest.json must be whole"),
+    (edited(lambda m: m.update(kind="other")), "got 'other' version 1"),
+    (edited(lambda m: m.update(version=[[2]])), "got 'jgs.graph' version [[2]]"),
+    (edited(lambda m: m["arrays"].update(indices=None)), "manifest.json must be whole"),
+    (entry(shape=["3"]), "an entry that no array"),
+    (entry(dtype=4), "an entry that no array"),
+    (entry(file="x.npy"), "an entry that no array"),
+    (entry(sha256=None), "an entry that no array"),
+    *((without(k, "indices"), f"KeyError('{k}')") for k in ("file", "shape", "dtype")),
+    (without("indices"), "must hold a one-dimensional int32"),
+    (without("edge_weight"), "float32 array `edge_weight`"),
+    (without("edge_weight_prefix"), "array `edge_weight_prefix`"),
+    (as_archive, "must hold every array it lists"),
+    (header_char(b"}", b" "), "must hold every array it lists"),
+    (header_char(b"(200", b"(020"), "must hold every array it lists"),
+    (lambda f: (f / "indices.npy").unlink(), "must hold every array it lists"),
+    (lambda f: (f / "indices.npy").write_bytes(b"\x93NUMPY"), "must hold every array"),
+    (lambda f: np.save(f / "indices.npy", np.zeros(3, np.int32)), "as the manifest says"),
+    (damage_bit, "must have the manifest's checksum"),
 )
 def test_damaged_folders_are_refused(damage, says, saved):
     damage(saved)
     refused(says, Graph.open, saved)
 
 
-@pytest.mark.parametrize(
-    ("name", "change", "says"),
-    [
-        ("edge_weight", lambda a: a.astype(np.float64), "one-dimensional float32 array"),
-        ("edge_weight", lambda a: a[:-1], "edge_weight must have one entry for every edge"),
-        ("edge_weight", lambda a: a[:, None], "one-dimensional float32 array"),
-        ("edge_weight_prefix", lambda a: a[:1], "got 1 entries, 200 edges"),
-        ("edge_weight_prefix", lambda a: a.astype(">i8"), "one-dimensional int64 array"),
-    ],
+@cases(
+    "name, change, says",
+    ("edge_weight", lambda a: a.astype(np.float64), "one-dimensional float32 array"),
+    ("edge_weight", lambda a: a[:-1], "edge_weight must have one entry for every edge"),
+    ("edge_weight", lambda a: a[:, None], "one-dimensional float32 array"),
+    ("edge_weight_prefix", lambda a: a[:1], "got 1 entries, 200 edges"),
+    ("edge_weight_prefix", lambda a: a.astype(">i8"), "one-dimensional int64 array"),
 )
 def test_saved_weights_must_fit_the_edges(name, change, says, saved):
     arrays = storage.open_arrays(saved, "jgs.graph")
@@ -256,15 +249,13 @@ def contents(folder):
     return {p.name: p.read_bytes() if p.is_file() else None for p in folder.rglob("*")}
 
 
-@pytest.mark.parametrize(
-    ("spoil", "says"),
-    [
-        (lambda f: (f / "thesis.txt").write_text("mine"), "got 'thesis.txt' in it"),
-        (lambda f: (f / "thesis").mkdir(), "got 'thesis' in it"),
-        (manifest_of(b'{"name": "a web application"}'), "something else"),
-        (edited(lambda m: m.update(kind="other")), "something else ('other' version 1)"),
-        (lambda f: (f / "manifest.json").unlink(), "something else (no such file)"),
-    ],
+@cases(
+    "spoil, says",
+    (lambda f: (f / "thesis.txt").write_text("mine"), "got 'thesis.txt' in it"),
+    (lambda f: (f / "thesis").mkdir(), "got 'thesis' in it"),
+    (manifest_of(b'{"name": "a web application"}'), "something else"),
+    (edited(lambda m: m.update(kind="other")), "something else ('other' version 1)"),
+    (lambda f: (f / "manifest.json").unlink(), "something else (no such file)"),
 )
 def test_save_replaces_nothing_of_the_users(spoil, says, saved, make_graph):
     spoil(saved)

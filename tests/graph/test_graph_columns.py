@@ -7,6 +7,7 @@ import jax
 import numpy as np
 import pytest
 import scipy.sparse
+from cases import cases
 from refusals import refused
 
 from jgs import Graph, SparseFeatures
@@ -84,27 +85,25 @@ WORDS = (
 )
 
 
-@pytest.mark.parametrize(
-    ("columns", "says"),
-    [
-        ([1], "must be a dict of arrays by name; got a list"),
-        ({"a b": [1, 2]}, "must be an identifier, and no field of Graph; got 'a b'"),
-        ({3: [1, 2]}, "got 3"),
-        ({"indices": [1, 2]}, "got 'indices'"),
-        ({"edge_columns": [1, 2]}, "got 'edge_columns'"),
-        (
-            {"a": [1]},
-            "'a' must be an array of numbers, 2 rows of them, one an edge; got int",
-        ),
-        ({"a": 1}, "got int64[]"),
-        ({"a": ["x", "y"]}, WORDS),
-        ({"a": [[1], [1, 2]]}, "got sequences of unequal lengths"),
-        ({"a": np.zeros(2, np.longdouble)}, "got float128[2]"),
-        ({"a": np.zeros(2, "M8[s]")}, "got 1970-01-01T00:00:00 in row 0. Leave it out"),
-        ({"a": np.array([1.5, {}])}, "got {} in row 1. Leave it out"),
-        ({"a": [[1, 2], [3, "x" * 999]]}, "got '1' in row 0. Leave it out"),
-        ({"a": np.array([1, 2], object)}, "got object[2]. Give one row"),
-    ],
+@cases(
+    "columns, says",
+    ([1], "must be a dict of arrays by name; got a list"),
+    ({"a b": [1, 2]}, "must be an identifier, and no field of Graph; got 'a b'"),
+    ({3: [1, 2]}, "got 3"),
+    ({"indices": [1, 2]}, "got 'indices'"),
+    ({"edge_columns": [1, 2]}, "got 'edge_columns'"),
+    (
+        {"a": [1]},
+        "'a' must be an array of numbers, 2 rows of them, one an edge; got int",
+    ),
+    ({"a": 1}, "got int64[]"),
+    ({"a": ["x", "y"]}, WORDS),
+    ({"a": [[1], [1, 2]]}, "got sequences of unequal lengths"),
+    ({"a": np.zeros(2, np.longdouble)}, "got float128[2]"),
+    ({"a": np.zeros(2, "M8[s]")}, "got 1970-01-01T00:00:00 in row 0. Leave it out"),
+    ({"a": np.array([1.5, {}])}, "got {} in row 1. Leave it out"),
+    ({"a": [[1, 2], [3, "x" * 999]]}, "got '1' in row 0. Leave it out"),
+    ({"a": np.array([1, 2], object)}, "got object[2]. Give one row"),
 )
 def test_other_columns_are_refused(columns, says):
     for make in (

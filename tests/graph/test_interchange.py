@@ -12,6 +12,7 @@ import pandas
 import pyarrow
 import pytest
 import scipy.sparse
+from cases import cases
 from refusals import refused
 
 import jgs
@@ -235,38 +236,36 @@ index, table = Graph.from_edge_index, Graph.from_table
 one_edge = igraph.Graph(edges=[(0, 1)])
 
 
-@pytest.mark.parametrize(
-    ("make", "says"),
-    [
-        (lambda: index(INDEX.T), "edge_index must have shape [2, E]; got (5, 2)"),
-        (lambda: index(INDEX, 3), "[0, 3); got 3 at position 3"),
-        (lambda: index(Exported(INDEX, (2, 0))), "Exported: it lies on a GPU"),
-        (lambda: index(INDEX * 0.5), "src must be a one-dimensional array of i"),
-        (lambda: Graph.from_graphs_tuple(INDEX), "must have the fields senders, receivers"),
-        (lambda: Graph.from_igraph(INDEX), "must be an igraph graph; got a ndarray"),
-        (lambda: Graph.from_igraph(one_edge, "w"), "must have the attribute"),
-        (lambda: table(INDEX), "a data frame, an Arrow table or a dict"),
-        (lambda: table("edges.parquet"), "edges.parquet must exist"),
-        (lambda: table("edges.xlsx"), "must end in .parquet"),
-        (lambda: table({"from": [1], "dst": [2]}), "'src'; got columns 'from'"),
-        (lambda: table(TEXT), "jgs.NodeIds"),
-        (
-            lambda: table(TEXT | {"w": ["x", "y"]}, ids=NodeIds(["b", "a"])),
-            "column 'w' must be numbers; got 'x' in row 0. Leave it out (a table's by columns=",
-        ),
-        (lambda: table(TEXT, ids=NodeIds(["a"])), "'b' at position 1"),
-        (lambda: table(TEXT, ids=NodeIds([1, 2])), "are integers; got 'a' at position 0"),
-        (lambda: NodeIds(["1", "2"]).nodes([1, 3]), "which are text; got 3 at position 1"),
-        (lambda: NodeIds(["1", "02"]).nodes([1, 1]), "written alike; got '02' among the text"),
-        (lambda: NodeIds.of_edges([1, 2], ["+1", "2"]), "got '+1' among the text"),
-        (lambda: NodeIds(["a", "b", "a"]), "an id of its own; got 2 different ones of 3"),
-        (lambda: NodeIds([1.0, np.nan]), "integers of at most 64 bits, or text"),
-        (lambda: NodeIds(["a", None]), "some perhaps missing"),
-        (
-            lambda: Graph.from_edges([0], [1], 2, edge_time=np.array([2**63], np.uint64)),
-            "must fit in int64; got 9223372036854775808. Count from another moment",
-        ),
-    ],
+@cases(
+    "make, says",
+    (lambda: index(INDEX.T), "edge_index must have shape [2, E]; got (5, 2)"),
+    (lambda: index(INDEX, 3), "[0, 3); got 3 at position 3"),
+    (lambda: index(Exported(INDEX, (2, 0))), "Exported: it lies on a GPU"),
+    (lambda: index(INDEX * 0.5), "src must be a one-dimensional array of i"),
+    (lambda: Graph.from_graphs_tuple(INDEX), "must have the fields senders, receivers"),
+    (lambda: Graph.from_igraph(INDEX), "must be an igraph graph; got a ndarray"),
+    (lambda: Graph.from_igraph(one_edge, "w"), "must have the attribute"),
+    (lambda: table(INDEX), "a data frame, an Arrow table or a dict"),
+    (lambda: table("edges.parquet"), "edges.parquet must exist"),
+    (lambda: table("edges.xlsx"), "must end in .parquet"),
+    (lambda: table({"from": [1], "dst": [2]}), "'src'; got columns 'from'"),
+    (lambda: table(TEXT), "jgs.NodeIds"),
+    (
+        lambda: table(TEXT | {"w": ["x", "y"]}, ids=NodeIds(["b", "a"])),
+        "column 'w' must be numbers; got 'x' in row 0. Leave it out (a table's by columns=",
+    ),
+    (lambda: table(TEXT, ids=NodeIds(["a"])), "'b' at position 1"),
+    (lambda: table(TEXT, ids=NodeIds([1, 2])), "are integers; got 'a' at position 0"),
+    (lambda: NodeIds(["1", "2"]).nodes([1, 3]), "which are text; got 3 at position 1"),
+    (lambda: NodeIds(["1", "02"]).nodes([1, 1]), "written alike; got '02' among the text"),
+    (lambda: NodeIds.of_edges([1, 2], ["+1", "2"]), "got '+1' among the text"),
+    (lambda: NodeIds(["a", "b", "a"]), "an id of its own; got 2 different ones of 3"),
+    (lambda: NodeIds([1.0, np.nan]), "integers of at most 64 bits, or text"),
+    (lambda: NodeIds(["a", None]), "some perhaps missing"),
+    (
+        lambda: Graph.from_edges([0], [1], 2, edge_time=np.array([2**63], np.uint64)),
+        "must fit in int64; got 9223372036854775808. Count from another moment",
+    ),
 )
 def test_bad_input_is_refused_in_one_line(make, says):
     refused(says, make)

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from cases import cases
 from refusals import refused
 
 from jgs import Graph
@@ -34,15 +35,13 @@ def test_every_edge_and_its_reverse_have_the_columns_of_the_relation(times):
     assert graph.edge_columns["at"].shape == (10, 3)
 
 
-@pytest.mark.parametrize(
-    ("columns", "says"),
-    [
-        ({BUYS: COLUMNS[BUYS]}, "all relations must have an edge column or none; got no 'at'"),
-        ({BUYS: {"label": [1, 2]}}, "must be an array of numbers, 3 rows of them"),
-        ({BUYS: {"edge_time": [1, 2, 3]}}, "no field of Graph; got 'edge_time'"),
-        ({("a", "b", "c"): {}}, "edge_columns must be a dict by relations of the edges"),
-        ({BUYS: [1, 2, 3]}, "edge_columns must be a dict of arrays by name; got a list"),
-    ],
+@cases(
+    "columns, says",
+    ({BUYS: COLUMNS[BUYS]}, "all relations must have an edge column or none; got no 'at'"),
+    ({BUYS: {"label": [1, 2]}}, "must be an array of numbers, 3 rows of them"),
+    ({BUYS: {"edge_time": [1, 2, 3]}}, "no field of Graph; got 'edge_time'"),
+    ({("a", "b", "c"): {}}, "edge_columns must be a dict by relations of the edges"),
+    ({BUYS: [1, 2, 3]}, "edge_columns must be a dict of arrays by name; got a list"),
 )
 def test_columns_that_do_not_fit_are_refused(columns, says):
     refused(says, Graph.from_relations, COUNTS, EDGES, edge_columns=columns)

@@ -6,6 +6,7 @@ import pickle
 import jax
 import numpy as np
 import pytest
+from cases import cases
 from refusals import refused
 
 from jgs import Graph, Schema
@@ -151,40 +152,38 @@ def related(*args):
     return Graph.from_relations(COUNTS, *args)
 
 
-@pytest.mark.parametrize(
-    ("make", "says"),
-    [
-        (lambda: typed([0, 2]), "edge_type must be in [0, 2); got 2 at edge 1"),
-        (lambda: typed([-1, 1]), "edge_type must be in [0, 2); got -1 at edge 0"),
-        (lambda: typed([0]), "one entry for every edge; got 1 entries, 2 edges"),
-        (lambda: typed([0.5, 1]), "one-dimensional array of integers"),
-        (lambda: typed([1, 0], schema=None), "sorted by edge_type; got 1 before a lower one"),
-        (lambda: typed([0, 0]), "source of (a, x, b) must be a node in [0, 1); got 1 at"),
-        (lambda: typed([0, 1], (0, 2, 2, 2)), "a node in [1, 3); got 0 at edge 0"),
-        (
-            lambda: typed([0, 1], indices=(1, 1), schema=PARTED),
-            "source of (b, y, b) must be a node in [0, 1) or [2, 3); got 1 at edge 1",
-        ),
-        (lambda: typed(None), "relations where edges have types, and only there; got 2 rel"),
-        (lambda: typed([0, 1], schema=Schema((("a", 3),))), "got 0 relations and an edge_type"),
-        (lambda: typed([0, 1], schema=Schema((("a", 2),))), "as many nodes as the graph tog"),
-        (lambda: typed([0, 1], schema={}), "must be a jgs.Schema; got a dict"),
-        (lambda: Schema((("a", 1), ("a", 2))), "node types must be distinct; got 'a' twice"),
-        (lambda: Schema((("a", 1),), (("a", "x", "b"),)), "one of a; got 'b'"),
-        (lambda: Schema((("a", 1),), (("a", "x"),)), "pairs (node type, count) and triples"),
-        (lambda: Schema((("a", 2**31 - 2), ("b", 1))), "number of nodes must be an int"),
-        (lambda: Schema((("a", 3),), (), ((1,), (1,))), "and all nodes; got ((1,), (1,)) for"),
-        (lambda: Schema((("a", 3),), (), ((1, 2),)), "a count of each node type, and all"),
-        (lambda: Schema(((1, 2),)), "names of node types and relations must be text; got 1"),
-        (lambda: Schema(3), "pairs (node type, count)"),
-        (lambda: related({CITES: ([0], [4])}), "dst of (paper, cites, paper) must be node ids"),
-        (lambda: related({CITES: ([0, 1], [1])}), "got 2 and 1"),
-        (lambda: related({CITES: [1]}), "must be a pair (sources, targ"),
-        (lambda: related({"cites": ([0], [1])}), "triples"),
-        (lambda: related([CITES]), "edges must be a dict; got a list"),
-        (lambda: related(EDGES, {"x": [1]}), "a dict by relations of the edges; got ['x']"),
-        (lambda: related(EDGES, {CITES: [1]}), "of shape [3], one an"),
-    ],
+@cases(
+    "make, says",
+    (lambda: typed([0, 2]), "edge_type must be in [0, 2); got 2 at edge 1"),
+    (lambda: typed([-1, 1]), "edge_type must be in [0, 2); got -1 at edge 0"),
+    (lambda: typed([0]), "one entry for every edge; got 1 entries, 2 edges"),
+    (lambda: typed([0.5, 1]), "one-dimensional array of integers"),
+    (lambda: typed([1, 0], schema=None), "sorted by edge_type; got 1 before a lower one"),
+    (lambda: typed([0, 0]), "source of (a, x, b) must be a node in [0, 1); got 1 at"),
+    (lambda: typed([0, 1], (0, 2, 2, 2)), "a node in [1, 3); got 0 at edge 0"),
+    (
+        lambda: typed([0, 1], indices=(1, 1), schema=PARTED),
+        "source of (b, y, b) must be a node in [0, 1) or [2, 3); got 1 at edge 1",
+    ),
+    (lambda: typed(None), "relations where edges have types, and only there; got 2 rel"),
+    (lambda: typed([0, 1], schema=Schema((("a", 3),))), "got 0 relations and an edge_type"),
+    (lambda: typed([0, 1], schema=Schema((("a", 2),))), "as many nodes as the graph tog"),
+    (lambda: typed([0, 1], schema={}), "must be a jgs.Schema; got a dict"),
+    (lambda: Schema((("a", 1), ("a", 2))), "node types must be distinct; got 'a' twice"),
+    (lambda: Schema((("a", 1),), (("a", "x", "b"),)), "one of a; got 'b'"),
+    (lambda: Schema((("a", 1),), (("a", "x"),)), "pairs (node type, count) and triples"),
+    (lambda: Schema((("a", 2**31 - 2), ("b", 1))), "number of nodes must be an int"),
+    (lambda: Schema((("a", 3),), (), ((1,), (1,))), "and all nodes; got ((1,), (1,)) for"),
+    (lambda: Schema((("a", 3),), (), ((1, 2),)), "a count of each node type, and all"),
+    (lambda: Schema(((1, 2),)), "names of node types and relations must be text; got 1"),
+    (lambda: Schema(3), "pairs (node type, count)"),
+    (lambda: related({CITES: ([0], [4])}), "dst of (paper, cites, paper) must be node ids"),
+    (lambda: related({CITES: ([0, 1], [1])}), "got 2 and 1"),
+    (lambda: related({CITES: [1]}), "must be a pair (sources, targ"),
+    (lambda: related({"cites": ([0], [1])}), "triples"),
+    (lambda: related([CITES]), "edges must be a dict; got a list"),
+    (lambda: related(EDGES, {"x": [1]}), "a dict by relations of the edges; got ['x']"),
+    (lambda: related(EDGES, {CITES: [1]}), "of shape [3], one an"),
 )
 def test_bad_types_are_refused_in_one_line(make, says):
     refused(says, make)

@@ -4,7 +4,7 @@ from itertools import pairwise
 
 import jax
 import numpy as np
-import pytest
+from cases import cases
 from refusals import refused
 
 from jgs import Graph
@@ -91,18 +91,16 @@ SECONDS = np.arange(5).astype("datetime64[s]")
 NOT_A_TIME = np.array([0, 1, "NaT", 3, 4], "datetime64[s]")
 
 
-@pytest.mark.parametrize(
-    ("times", "said"),
-    [
-        ({"edge_time": [1.0] * 5}, "integers, in a unit of your choice; got float64"),
-        ({"edge_time": NOT_A_TIME}, "none may be missing; got NaT at position 2"),
-        ({"edge_time": SECONDS}, "got datetime64[s][5]. Conv"),
-        ({"edge_time": [1, 2, 3, 4, np.nan]}, "may be missing; got nan at position 4"),
-        ({"edge_time": [1] * 4}, "edge_time must have one entry for every edge; got 4 entries"),
-        ({"edge_time": [1, 2, 3, 4, 2**63 - 1]}, "edge_time must be below 2**63 - 1"),
-        ({"node_time": [1, 2]}, "node_time must have one entry for every node; got 2 entries"),
-        ({"node_time": [1.5, 2, 3]}, "node_time must be integers"),
-    ],
+@cases(
+    "times, said",
+    ({"edge_time": [1.0] * 5}, "integers, in a unit of your choice; got float64"),
+    ({"edge_time": NOT_A_TIME}, "none may be missing; got NaT at position 2"),
+    ({"edge_time": SECONDS}, "got datetime64[s][5]. Conv"),
+    ({"edge_time": [1, 2, 3, 4, np.nan]}, "may be missing; got nan at position 4"),
+    ({"edge_time": [1] * 4}, "edge_time must have one entry for every edge; got 4 entries"),
+    ({"edge_time": [1, 2, 3, 4, 2**63 - 1]}, "edge_time must be below 2**63 - 1"),
+    ({"node_time": [1, 2]}, "node_time must have one entry for every node; got 2 entries"),
+    ({"node_time": [1.5, 2, 3]}, "node_time must be integers"),
 )
 def test_bad_times_are_refused_in_one_line(times, said):
     refused(said, Graph.from_edges, SRC, DST, 3, **times)

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from blocks import random_block, with_weight
+from cases import cases
 from derivatives import pulled_aggregate, twins
 
 from jgs import kernels, ops
@@ -56,9 +57,7 @@ def test_results_that_exceed_the_caches(reduce):
         np.testing.assert_allclose(a, want, rtol=1e-5, atol=2e-5)
 
 
-@pytest.mark.parametrize(
-    ("reduce", "weighted"), [("sum", False), ("mean", True), ("max", True)]
-)
+@cases("reduce, weighted", ("sum", False), ("mean", True), ("max", True))
 def test_second_derivatives_are_those_of_the_definition(reduce, weighted):
     block = random_block(np.random.default_rng(4), weighted, 4, 6, 3, (2, 2))
     indptr, num_edges = np.asarray(block.indptr), int(block.num_edges)

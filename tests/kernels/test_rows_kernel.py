@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from cases import cases
 from derivatives import twins
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -79,9 +80,7 @@ def test_merge(room, same_bits):
     check()
 
 
-@pytest.mark.parametrize(
-    ("column", "value"), [(2, -1), (2 + C - 1, 21), (3, 1 << 30), (2 + C, -5), (2 + C, N)]
-)
+@cases("column, value", (2, -1), (2 + C - 1, 21), (3, 1 << 30), (2 + C, -5), (2 + C, N))
 def test_a_damaged_reply_is_refused(column, value):
     place, indptr, indices, replies = replies_and_rows(1)
     place[:C] = np.arange(C)

@@ -6,6 +6,7 @@ import networkx
 import numpy as np
 import pytest
 from blocks import whole_batch
+from cases import cases
 from flax import nnx
 from modules import exact, module
 from refusals import refused
@@ -249,20 +250,18 @@ def test_attention_dropout_belongs_to_the_two_nodes_of_an_edge(graph, version):
     assert abs(correlation.mean()) < 0.01
 
 
-@pytest.mark.parametrize(
-    ("make", "said"),
-    [
-        (lambda rngs: GCNConv(0, 3, rngs=rngs), "in_features must"),
-        (lambda rngs: ConcatConv(3, 1, rngs=rngs), "out_features must"),
-        (lambda rngs: GINConv(3, 3, 0, rngs=rngs), "hidden_features must"),
-        (lambda rngs: GINEConv(3, 3, edge_columns=(), edge_width=1, rngs=rngs), "edge_width"),
-        (lambda rngs: GINEConv(3, 3, edge_columns="a", edge_width=1, rngs=rngs), "a tuple of"),
-        (lambda rngs: GATConv(3, 3, 0, rngs=rngs), "num_heads must"),
-        (lambda rngs: GATConv(3, 3, 2, rngs=rngs), "multiple of num_heads"),
-        (lambda rngs: GATConv(3, 3, edge_columns=("a",), rngs=rngs), "edge_width must"),
-        (lambda rngs: GATConv(3, 3, edge_width=2, rngs=rngs), "edge_width must"),
-        (lambda rngs: GATConv(3, 4, 2, version=3, rngs=rngs), "version must be 1 or 2"),
-    ],
+@cases(
+    "make, said",
+    (lambda rngs: GCNConv(0, 3, rngs=rngs), "in_features must"),
+    (lambda rngs: ConcatConv(3, 1, rngs=rngs), "out_features must"),
+    (lambda rngs: GINConv(3, 3, 0, rngs=rngs), "hidden_features must"),
+    (lambda rngs: GINEConv(3, 3, edge_columns=(), edge_width=1, rngs=rngs), "edge_width"),
+    (lambda rngs: GINEConv(3, 3, edge_columns="a", edge_width=1, rngs=rngs), "a tuple of"),
+    (lambda rngs: GATConv(3, 3, 0, rngs=rngs), "num_heads must"),
+    (lambda rngs: GATConv(3, 3, 2, rngs=rngs), "multiple of num_heads"),
+    (lambda rngs: GATConv(3, 3, edge_columns=("a",), rngs=rngs), "edge_width must"),
+    (lambda rngs: GATConv(3, 3, edge_width=2, rngs=rngs), "edge_width must"),
+    (lambda rngs: GATConv(3, 4, 2, version=3, rngs=rngs), "version must be 1 or 2"),
 )
 def test_refuses_other_sizes(make, said):
     refused(said, module, make)

@@ -5,7 +5,7 @@ from dataclasses import replace
 import jax
 import jax.numpy as jnp
 import numpy as np
-import pytest
+from cases import cases
 from flax import nnx
 from modules import module
 from refusals import refused
@@ -72,9 +72,7 @@ def test_padding_and_the_other_pairs_change_nothing(make_graph):
     refused("of pairs", model, sample_neighbors(KEY, graph, pairs[:, 0], (2,)), features)
 
 
-@pytest.mark.parametrize(
-    "wrong", [{"pool_rows": 9}, {"in_features": -1}, {"dropout": 1.0}, {"hidden": 0}]
-)
+@cases("wrong", {"pool_rows": 9}, {"in_features": -1}, {"dropout": 1.0}, {"hidden": 0})
 def test_what_is_refused(wrong):
     options, (name,) = {"in_features": 0, "pool_rows": 10} | wrong, wrong
     refused(name, module, lambda rngs: DGCNN(**options, rngs=rngs))

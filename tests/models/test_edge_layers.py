@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from cases import cases
 from columns import attention_model, batch_with_columns, dense_model, edge_graph, edge_model
 from flax import nnx
 from modules import module
@@ -41,9 +42,7 @@ def run(model, batch, x, key=None):
     return model(batch, x, key=key)
 
 
-@pytest.mark.parametrize(
-    ("reduce", "plain"), [("sum", False), ("mean", True), ("max", False), ("max", True)]
-)
+@cases("reduce, plain", ("sum", False), ("mean", True), ("max", False), ("max", True))
 def test_over_all_neighbours_the_model_is_its_equation(reduce, plain):
     model = edge_model(reduce)
     want = dense_model(model, GRAPH, X)
@@ -183,13 +182,11 @@ def test_control_variates_are_those_of_the_edges_sources():
     np.testing.assert_allclose(got, known + plain - np.stack(means), atol=1e-5)
 
 
-@pytest.mark.parametrize(
+@cases(
     "sampler",
-    [
-        Neighbors((-1,), edge_weights=True),
-        Labor((3,), edge_weights=True, unbiased=True),
-        Ladies((20,)),
-    ],
+    Neighbors((-1,), edge_weights=True),
+    Labor((3,), edge_weights=True, unbiased=True),
+    Ladies((20,)),
     ids=lambda sampler: type(sampler).__name__,
 )
 def test_a_blocks_weights_multiply_and_the_column_weight_is_the_graphs(sampler, same_bits):

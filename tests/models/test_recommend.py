@@ -2,7 +2,7 @@
 
 import jax
 import numpy as np
-import pytest
+from cases import cases
 from modules import module
 from refusals import refused
 
@@ -22,9 +22,12 @@ def all_scores(decoder, nodes, candidates, end, relation=None):
     return np.asarray(run(ROWS[nodes], ROWS[candidates]))
 
 
-@pytest.mark.parametrize(
-    ("at_once", "end", "known"),
-    [(1 << 22, "src", GRAPH), (64, "dst", GRAPH), (7, "src", None), (7, "dst", GRAPH)],
+@cases(
+    "at_once, end, known",
+    (1 << 22, "src", GRAPH),
+    (64, "dst", GRAPH),
+    (7, "src", None),
+    (7, "dst", GRAPH),
 )
 def test_it_is_the_sort_of_all_scores(at_once, end, known, monkeypatch):
     """It fails if known edges of the other direction are left out, and if a block's padding is

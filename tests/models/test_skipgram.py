@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from cases import cases
 from modules import assert_slopes
 
 import jgs
@@ -139,9 +140,12 @@ def test_draws_belong_to_the_walk(drawn):
 
 
 @pytest.mark.skipif(not kernels.available(), reason="the kernels are not installed")
-@pytest.mark.parametrize(
-    ("places", "negatives", "width", "window"),
-    [(81, 16, 128, 10), (7, 1, 5, 30), (1, 3, 16, 2), (30, 50, 70, 4)],
+@cases(
+    "places, negatives, width, window",
+    (81, 16, 128, 10),
+    (7, 1, 5, 30),
+    (1, 3, 16, 2),
+    (30, 50, 70, 4),
 )
 def test_the_kernel_computes_what_plain_jax_does(places, negatives, width, window):
     rng = np.random.default_rng(places)

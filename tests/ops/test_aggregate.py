@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from blocks import aggregated, make_block, random_block
+from cases import cases
 from derivatives import pulled_aggregate, twins
 from refusals import refused
 
@@ -17,16 +18,14 @@ from jgs.ops.checks import LOST
 needs_kernels = pytest.mark.skipif(not kernels.available(), reason="kernels are not in use")
 
 
-@pytest.mark.parametrize(
-    ("reduce", "weighted", "width"),
-    [
-        ("sum", False, 13),
-        ("sum", True, 257),
-        ("mean", False, 3),
-        ("mean", True, 100),
-        ("max", False, 16),
-        ("max", True, 1),
-    ],
+@cases(
+    "reduce, weighted, width",
+    ("sum", False, 13),
+    ("sum", True, 257),
+    ("mean", False, 3),
+    ("mean", True, 100),
+    ("max", False, 16),
+    ("max", True, 1),
 )
 def test_aggregate_and_its_derivatives_equal_the_definition(reduce, weighted, width):
     rng = np.random.default_rng(width)
@@ -103,28 +102,26 @@ def test_padded_edges_do_nothing_when_every_row_is_real():
             assert grad.tolist() == [[0], [2]]
 
 
-@pytest.mark.parametrize(
-    ("change", "said"),
-    [
-        ({"reduce": "median"}, "sum, mean, max"),
-        ({"x": np.ones(3)}, "matrix"),
-        ({"x": np.ones((3, 2, 1, 1))}, "matrix"),
-        ({"x": np.ones((3, 2), np.int32)}, "float"),
-        ({"x": np.ones((2, 2))}, "2 rows for 3"),
-        ({"indptr": np.array([0.0, 1.0])}, "indptr must be"),
-        ({"indptr": np.array([0, 1], np.int64)}, "indptr must be"),
-        ({"indptr": np.array([], np.int32)}, "indptr must be* int32[0]"),
-        ({"indptr": None}, "indptr must be* NoneType"),
-        ({"indptr": [0, 2]}, "indptr must be* list"),
-        ({"indices": None}, "indices must be* NoneType"),
-        ({"edge_weight": np.ones(1)}, "edge_weight must be"),
-        ({"edge_weight": [1.0, 1.0]}, "edge_weight must be* list"),
-        ({"num_targets": 1.0}, "num_targets must be"),
-        ({"num_targets": True}, "num_targets must be"),
-        ({"num_edges": np.float32(2)}, "num_edges must be"),
-        ({"num_edges": None}, "num_edges must be"),
-        ({"num_sources": [3]}, "num_sources must be* int64[1]"),
-    ],
+@cases(
+    "change, said",
+    ({"reduce": "median"}, "sum, mean, max"),
+    ({"x": np.ones(3)}, "matrix"),
+    ({"x": np.ones((3, 2, 1, 1))}, "matrix"),
+    ({"x": np.ones((3, 2), np.int32)}, "float"),
+    ({"x": np.ones((2, 2))}, "2 rows for 3"),
+    ({"indptr": np.array([0.0, 1.0])}, "indptr must be"),
+    ({"indptr": np.array([0, 1], np.int64)}, "indptr must be"),
+    ({"indptr": np.array([], np.int32)}, "indptr must be* int32[0]"),
+    ({"indptr": None}, "indptr must be* NoneType"),
+    ({"indptr": [0, 2]}, "indptr must be* list"),
+    ({"indices": None}, "indices must be* NoneType"),
+    ({"edge_weight": np.ones(1)}, "edge_weight must be"),
+    ({"edge_weight": [1.0, 1.0]}, "edge_weight must be* list"),
+    ({"num_targets": 1.0}, "num_targets must be"),
+    ({"num_targets": True}, "num_targets must be"),
+    ({"num_edges": np.float32(2)}, "num_edges must be"),
+    ({"num_edges": None}, "num_edges must be"),
+    ({"num_sources": [3]}, "num_sources must be* int64[1]"),
 )
 def test_aggregate_refuses_bad_arguments(change, said):
     fields = {k: v for k, v in change.items() if k not in ("x", "reduce")}
@@ -133,9 +130,7 @@ def test_aggregate_refuses_bad_arguments(change, said):
     refused(said, ops.aggregate, block, x, change.get("reduce", "mean"))
 
 
-@pytest.mark.parametrize(
-    ("integer", "x64"), [(int, False), (np.int64, True), (np.uint8, False), (jnp.asarray, True)]
-)
+@cases("integer, x64", (int, False), (np.int64, True), (np.uint8, False), (jnp.asarray, True))
 def test_counts_may_be_integers_of_any_kind(integer, x64):
     with jax.enable_x64(x64):
         counts = (integer(1), integer(3), integer(2))

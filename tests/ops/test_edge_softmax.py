@@ -2,8 +2,8 @@
 
 import jax
 import numpy as np
-import pytest
 from blocks import make_block, random_block
+from cases import cases
 from derivatives import pulled, twins
 from refusals import refused
 
@@ -45,9 +45,7 @@ def both(block):
     return pulled(lambda *logits: ops.edge_softmax(block, *logits))
 
 
-@pytest.mark.parametrize(
-    ("num_heads", "with_own"), [(1, True), (1, False), (3, False), (4, True), (8, True)]
-)
+@cases("num_heads, with_own", (1, True), (1, False), (3, False), (4, True), (8, True))
 def test_equals_the_definition(num_heads, with_own):
     rng = np.random.default_rng(num_heads)
     block = random_block(rng, weighted=False)
@@ -98,17 +96,15 @@ def test_logits_that_are_large_infinite_or_nan():
         np.testing.assert_array_equal(own_weights, [0, 0, 0, nan, 1, 0])
 
 
-@pytest.mark.parametrize(
-    ("logits", "own", "said"),
-    [
-        (np.ones((3, 2)), None, "logits must be floats"),
-        (np.ones((2, 2, 1)), None, "logits must be floats"),
-        (np.ones(2, np.int32), None, "logits must be * int32[2]"),
-        ([1.0, 2.0], None, "logits must be * list"),
-        (np.ones((2, 2)), np.ones((2, 2)), "own must be floats"),
-        (np.ones((2, 2)), np.ones((1, 3)), "as many heads"),
-        (np.ones((2, 1)), np.ones(1), "as many heads"),
-    ],
+@cases(
+    "logits, own, said",
+    (np.ones((3, 2)), None, "logits must be floats"),
+    (np.ones((2, 2, 1)), None, "logits must be floats"),
+    (np.ones(2, np.int32), None, "logits must be * int32[2]"),
+    ([1.0, 2.0], None, "logits must be * list"),
+    (np.ones((2, 2)), np.ones((2, 2)), "own must be floats"),
+    (np.ones((2, 2)), np.ones((1, 3)), "as many heads"),
+    (np.ones((2, 1)), np.ones(1), "as many heads"),
 )
 def test_refuses_other_shapes(logits, own, said):
     refused(said, ops.edge_softmax, make_block([[0, 1]]), logits, own)

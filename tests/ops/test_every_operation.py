@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import scipy.sparse
 from blocks import make_block, random_block, with_weight
+from cases import cases
 from derivatives import pulled, twins
 from jax.sharding import PartitionSpec as P
 
@@ -196,19 +197,17 @@ def test_vmap_and_shard_map_over_a_mesh_of_one_device(name):
 
 
 @pytest.mark.skipif(not kernels.available(), reason="kernels are not in use")
-@pytest.mark.parametrize(
-    ("fields", "said"),
-    [
-        ({"indices": np.int32([0, 3])}, "block.indices must be"),
-        ({"indices": np.int32([-1, 0])}, "block.indices must be"),
-        ({"indptr": np.int32([0, 2**30, 2])}, "block.indptr must"),
-        ({"indptr": np.int32([0, -4, 2])}, "block.indptr must"),
-        ({"num_edges": np.int32(1)}, "block.indptr must"),
-        ({"num_edges": np.int32(9)}, "block.num_edges must"),
-        ({"num_targets": np.int32(3)}, "block.num_targets must"),
-        ({"num_targets": np.int32(1)}, "must be empty"),
-        ({"num_sources": np.int32(2)}, "block.num_sources must.* relabel_inputs=False"),
-    ],
+@cases(
+    "fields, said",
+    ({"indices": np.int32([0, 3])}, "block.indices must be"),
+    ({"indices": np.int32([-1, 0])}, "block.indices must be"),
+    ({"indptr": np.int32([0, 2**30, 2])}, "block.indptr must"),
+    ({"indptr": np.int32([0, -4, 2])}, "block.indptr must"),
+    ({"num_edges": np.int32(1)}, "block.indptr must"),
+    ({"num_edges": np.int32(9)}, "block.num_edges must"),
+    ({"num_targets": np.int32(3)}, "block.num_targets must"),
+    ({"num_targets": np.int32(1)}, "must be empty"),
+    ({"num_sources": np.int32(2)}, "block.num_sources must.* relabel_inputs=False"),
 )
 def test_the_kernels_refuse_a_broken_block(fields, said):
     block, rows = replace(make_block([[0], [2]]), **fields), np.ones((3, 2), np.float32)

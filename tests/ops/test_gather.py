@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import scipy.sparse
 from blocks import aggregated, make_block, random_block, with_weight
+from cases import cases
 from derivatives import pulled, twins
 from refusals import refused
 
@@ -39,17 +40,15 @@ def every_reduction(features, block):
     return [ops.gather_aggregate(features, block, reduce) for reduce in ops.REDUCTIONS]
 
 
-@pytest.mark.parametrize(
-    ("kind", "weighted"),
-    [
-        ("float32", False),
-        ("float32", True),
-        ("float16", True),
-        ("bfloat16", False),
-        ("uint8", True),
-        ("sparse", False),
-        ("sparse", True),
-    ],
+@cases(
+    "kind, weighted",
+    ("float32", False),
+    ("float32", True),
+    ("float16", True),
+    ("bfloat16", False),
+    ("uint8", True),
+    ("sparse", False),
+    ("sparse", True),
 )
 def test_rows_are_widened_and_padding_is_0(kind, weighted):
     """And the reductions of the rows are those that `aggregate` makes of them."""
@@ -173,33 +172,29 @@ def rows(*shape, dtype=np.float32):
     return jnp.asarray(np.ones(shape, dtype))
 
 
-@pytest.mark.parametrize(
-    ("features", "ids", "said"),
-    [
-        (np.ones((3, 2)), [0], "JAX array"),
-        (rows(3), [0], "matrix"),
-        (rows(3, 2), [[0]], "ids must be"),
-        (rows(3, 2), [0.5], "ids must be"),
-        (rows(3, 2), np.array([0], np.uint8), "ids must be"),
-    ],
+@cases(
+    "features, ids, said",
+    (np.ones((3, 2)), [0], "JAX array"),
+    (rows(3), [0], "matrix"),
+    (rows(3, 2), [[0]], "ids must be"),
+    (rows(3, 2), [0.5], "ids must be"),
+    (rows(3, 2), np.array([0], np.uint8), "ids must be"),
 )
 def test_gather_refuses_bad_arguments(features, ids, said):
     refused(said, ops.gather, features, ids)
 
 
-@pytest.mark.parametrize(
-    ("features", "options", "fields", "said"),
-    [
-        (rows(3, 2), {"reduce": "median"}, {}, "sum, mean, max"),
-        (np.ones((3, 2)), {}, {}, "JAX array or SparseFeatures"),
-        (rows(3), {}, {}, "matrix"),
-        (rows(3, 2, dtype=np.complex64), {}, {}, "matrix"),
-        (rows(4, 2), {}, {}, "num_sources must be * 3 for 4 rows"),
-        (rows(3, 2), {}, {"indices": None}, "indices must be* NoneType"),
-        (rows(3, 2), {}, {"edge_weight": np.ones(1)}, "edge_weight must be"),
-        (rows(3, 2), {}, {"num_edges": None}, "num_edges must be"),
-        ((rows(3, 2),), {"place": np.arange(4)}, {"source_capacity": 3}, "place must have"),
-    ],
+@cases(
+    "features, options, fields, said",
+    (rows(3, 2), {"reduce": "median"}, {}, "sum, mean, max"),
+    (np.ones((3, 2)), {}, {}, "JAX array or SparseFeatures"),
+    (rows(3), {}, {}, "matrix"),
+    (rows(3, 2, dtype=np.complex64), {}, {}, "matrix"),
+    (rows(4, 2), {}, {}, "num_sources must be * 3 for 4 rows"),
+    (rows(3, 2), {}, {"indices": None}, "indices must be* NoneType"),
+    (rows(3, 2), {}, {"edge_weight": np.ones(1)}, "edge_weight must be"),
+    (rows(3, 2), {}, {"num_edges": None}, "num_edges must be"),
+    ((rows(3, 2),), {"place": np.arange(4)}, {"source_capacity": 3}, "place must have"),
 )
 def test_gather_aggregate_refuses_bad_arguments(features, options, fields, said):
     block = replace(make_block([[0, 2]]), **fields)

@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from blocks import aggregated, make_block, random_block, with_weight
+from cases import cases
 from derivatives import pulled, twins
 from refusals import refused
 
@@ -43,9 +44,13 @@ def assert_close(found, want, **close):
         np.testing.assert_allclose(got, exact, **({"rtol": 1e-5, "atol": 1e-5} | close))
 
 
-@pytest.mark.parametrize(
-    ("num_heads", "width", "reduce"),
-    [(1, 5, "sum"), (2, 1, "mean"), (3, 7, "sum"), (4, 16, "mean"), (8, 8, "sum")],
+@cases(
+    "num_heads, width, reduce",
+    (1, 5, "sum"),
+    (2, 1, "mean"),
+    (3, 7, "sum"),
+    (4, 16, "mean"),
+    (8, 8, "sum"),
 )
 def test_each_head_has_its_weights(num_heads, width, reduce):
     rng = np.random.default_rng(num_heads)
@@ -159,38 +164,34 @@ def test_second_derivatives_of_an_attention():
 SIX = np.ones((2, 6), np.float32)
 
 
-@pytest.mark.parametrize(
-    ("weight", "reduce", "said"),
-    [
-        (np.ones(3), "sum", "edge_weight must be floats"),
-        (np.ones((2, 4), np.float32), "sum", "the 6 columns * float32[2, 4]"),
-        (np.ones((2, 0)), "sum", "edge_weight must be floats"),
-        (np.ones((2, 2, 1)), "sum", "edge_weight must be floats"),
-        (np.ones(2, np.int32), "sum", "int32[2]"),
-        ([1.0, 2.0], "sum", "list"),
-        (np.ones((2, 3)), "max", "a maximum takes one weight"),
-    ],
+@cases(
+    "weight, reduce, said",
+    (np.ones(3), "sum", "edge_weight must be floats"),
+    (np.ones((2, 4), np.float32), "sum", "the 6 columns * float32[2, 4]"),
+    (np.ones((2, 0)), "sum", "edge_weight must be floats"),
+    (np.ones((2, 2, 1)), "sum", "edge_weight must be floats"),
+    (np.ones(2, np.int32), "sum", "int32[2]"),
+    ([1.0, 2.0], "sum", "list"),
+    (np.ones((2, 3)), "max", "a maximum takes one weight"),
 )
 def test_refuses_other_weights(weight, reduce, said):
     refused(said, ops.aggregate, make_block([[0, 1]]), SIX, reduce, edge_weight=weight)
 
 
-@pytest.mark.parametrize(
-    ("operation", "operands", "said"),
-    [
-        (ops.edge_dot, (SIX, SIX, 1), "edge_dot takes"),
-        (ops.edge_dot, (SIX, np.ones((1, 5)), 1), "edge_dot takes"),
-        (ops.edge_dot, (SIX, np.ones((1, 6), jnp.bfloat16), 1), "edge_dot takes"),
-        (ops.edge_dot, (SIX[:0], SIX[:1], 1), "edge_dot takes"),
-        (ops.edge_dot, (SIX[:, 0], SIX[:1], 1), "x must be a matrix"),
-        (ops.edge_dot, (SIX, SIX[:1], 4), "equal parts"),
-        (ops.edge_dot, (SIX, SIX[:1], 0), "equal parts"),
-        (ops.edge_scores, (SIX, np.ones((1, 5)), SIX[:, :3]), "edge_scores takes"),
-        (ops.edge_scores, (SIX[:, :5], SIX[:1], SIX[:, :3]), "edge_scores takes"),
-        (ops.edge_scores, (SIX[:0], SIX[:1], SIX[:, :3]), "edge_scores takes"),
-        (ops.edge_scores, (SIX, SIX[:1], SIX[:, :2]), "2 heads of 2"),
-        (ops.edge_scores, (SIX, SIX[:1], SIX[0]), "attention must be a matrix"),
-    ],
+@cases(
+    "operation, operands, said",
+    (ops.edge_dot, (SIX, SIX, 1), "edge_dot takes"),
+    (ops.edge_dot, (SIX, np.ones((1, 5)), 1), "edge_dot takes"),
+    (ops.edge_dot, (SIX, np.ones((1, 6), jnp.bfloat16), 1), "edge_dot takes"),
+    (ops.edge_dot, (SIX[:0], SIX[:1], 1), "edge_dot takes"),
+    (ops.edge_dot, (SIX[:, 0], SIX[:1], 1), "x must be a matrix"),
+    (ops.edge_dot, (SIX, SIX[:1], 4), "equal parts"),
+    (ops.edge_dot, (SIX, SIX[:1], 0), "equal parts"),
+    (ops.edge_scores, (SIX, np.ones((1, 5)), SIX[:, :3]), "edge_scores takes"),
+    (ops.edge_scores, (SIX[:, :5], SIX[:1], SIX[:, :3]), "edge_scores takes"),
+    (ops.edge_scores, (SIX[:0], SIX[:1], SIX[:, :3]), "edge_scores takes"),
+    (ops.edge_scores, (SIX, SIX[:1], SIX[:, :2]), "2 heads of 2"),
+    (ops.edge_scores, (SIX, SIX[:1], SIX[0]), "attention must be a matrix"),
 )
 def test_refuses_other_shapes(operation, operands, said):
     refused(said, operation, make_block([[0, 1]]), *operands)

@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from cases import cases
 from derivatives import pulled, twins
 from refusals import refused
 
@@ -32,9 +33,7 @@ def assert_close(found, want, rtol=1e-4, atol=1e-3):
         np.testing.assert_allclose(a, b, rtol=rtol, atol=atol)
 
 
-@pytest.mark.parametrize(
-    ("capacity", "reals"), [(5, (5, 3, 0)), (193, (192,)), (1300, (1300,)), (9000, (8100,))]
-)
+@cases("capacity, reals", (5, (5, 3, 0)), (193, (192,)), (1300, (1300,)), (9000, (8100,)))
 def test_equals_the_products_with_their_derivatives(capacity, reals):
     def run(inputs, weights, bias, real, grad):
         f = pulled(lambda i, w, b: linear(i, w, b, real))
@@ -114,9 +113,12 @@ def test_reads_the_first_rows_of_longer_inputs():
         np.testing.assert_allclose(grads[1][:20], np.ones((20, 9)) @ weights[1].T, rtol=1e-5)
 
 
-@pytest.mark.parametrize(
-    ("capacity", "reals", "rate"),
-    [(5, (5, 3, 0), None), (193, (192,), 0.3), (1300, (1300,), 0.0), (9000, (8100,), 0.3)],
+@cases(
+    "capacity, reals, rate",
+    (5, (5, 3, 0), None),
+    (193, (192,), 0.3),
+    (1300, (1300,), 0.0),
+    (9000, (8100,), 0.3),
 )
 def test_add_relu_and_dropout(capacity, reals, rate):
     inputs, weights, bias = matrices(capacity, out=40)
@@ -187,16 +189,14 @@ def test_empty_matrices():
             np.testing.assert_allclose(out, reference(*each, len(out)), rtol=1e-6)
 
 
-@pytest.mark.parametrize(
-    ("inputs", "weights", "bias"),
-    [
-        ([], [], None),
-        ([(4, 3)], [(2, 5)], None),
-        ([(4, 3), (4, 3)], [(3, 5), (3, 6)], None),
-        ([(4, 3), (4, 3)], [(3, 5)], None),
-        ([(4, 3)], [(3, 5)], (4,)),
-        ([(4,)], [(4, 5)], None),
-    ],
+@cases(
+    "inputs, weights, bias",
+    ([], [], None),
+    ([(4, 3)], [(2, 5)], None),
+    ([(4, 3), (4, 3)], [(3, 5), (3, 6)], None),
+    ([(4, 3), (4, 3)], [(3, 5)], None),
+    ([(4, 3)], [(3, 5)], (4,)),
+    ([(4,)], [(4, 5)], None),
 )
 def test_refuses_shapes_that_do_not_match(inputs, weights, bias):
     operands = ([np.ones(shape) for shape in some] for some in (inputs, weights))
@@ -220,9 +220,7 @@ def test_num_rows_may_be_an_integer_of_any_kind():
             assert not np.asarray(less).any()
 
 
-@pytest.mark.parametrize(
-    "num_rows", [2.7, float("nan"), [1, 2], True, "3", np.ones(1, np.int32)]
-)
+@cases("num_rows", 2.7, float("nan"), [1, 2], True, "3", np.ones(1, np.int32))
 def test_refuses_a_number_of_rows_that_is_none(num_rows):
     inputs, weights, bias = matrices(5)
     refused("num_rows must be an int32 scalar", linear, inputs, weights, bias, num_rows)

@@ -3,6 +3,7 @@
 import jax
 import numpy as np
 import pytest
+from cases import cases
 
 from jgs import Graph, InputError
 from jgs.sampling import Capacity, plan_capacity, sample_neighbors
@@ -24,11 +25,7 @@ def test_plan_capacity_is_tight_and_says_so(make_graph, caplog):
     assert plan_capacity(graph, 256, (5, 5, 5)) == capacity
 
 
-@pytest.mark.parametrize(
-    ("mode", "fanouts"),
-    [({"weighted": True}, (3, -1)), ({"replace": True}, (4, 3))],
-    ids=str,
-)
+@cases("mode, fanouts", ({"weighted": True}, (3, -1)), ({"replace": True}, (4, 3)), ids=str)
 def test_planned_capacity_serves_samples_like_its_trials(mode, fanouts, make_graph):
     graph = make_graph(300, 4000)
     capacity = plan_capacity(graph, 50, fanouts, trials=20, margin=0.5, **mode)

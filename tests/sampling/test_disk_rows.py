@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.sparse
+from cases import cases
 from jax.sharding import NamedSharding, PartitionSpec
 
 import jgs
@@ -77,21 +78,19 @@ def sparse(num_rows, width):
     )
 
 
-@pytest.mark.parametrize(
-    ("is_sparse", "memory", "block", "sampler", "kernel"),
-    [
-        (False, 0, 0, Neighbors((4, 3)), True),
-        (False, 0.02, 3, Neighbors((4, 3)), True),
-        (False, 0.2, 0, Ladies((50,)), True),
-        (False, 0.2, 1, Saint("node", 60), True),
-        (False, 1, 64, Neighbors((4, 3)), True),
-        (False, 10, 3, Neighbors((4, 3)), True),
-        (False, 0.2, 0, Neighbors((4,)), False),
-        (True, 0, 3, Neighbors((4,)), True),
-        (True, 0.1, 0, Neighbors((4,)), True),
-        (True, 2, 3, Neighbors((4,)), True),
-        (True, 0.1, 3, Neighbors((4,)), False),
-    ],
+@cases(
+    "is_sparse, memory, block, sampler, kernel",
+    (False, 0, 0, Neighbors((4, 3)), True),
+    (False, 0.02, 3, Neighbors((4, 3)), True),
+    (False, 0.2, 0, Ladies((50,)), True),
+    (False, 0.2, 1, Saint("node", 60), True),
+    (False, 1, 64, Neighbors((4, 3)), True),
+    (False, 10, 3, Neighbors((4, 3)), True),
+    (False, 0.2, 0, Neighbors((4,)), False),
+    (True, 0, 3, Neighbors((4,)), True),
+    (True, 0.1, 0, Neighbors((4,)), True),
+    (True, 2, 3, Neighbors((4,)), True),
+    (True, 0.1, 3, Neighbors((4,)), False),
 )
 def test_bits_are_those_in_memory(
     file, is_sparse, memory, block, sampler, kernel, implemented, same_bits

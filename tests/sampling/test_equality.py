@@ -7,6 +7,7 @@ import functools
 import jax
 import numpy as np
 import pytest
+from cases import cases
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -172,9 +173,7 @@ def test_the_sample_of_a_key_is_fixed_for_ever(sample_with):
     assert nodes.tolist() == [0, 1, 2, 3, 8, 5, 7, 4]
 
 
-@pytest.mark.parametrize(
-    ("implementation", "mode"), [("plain", MODES[0]), ("kernel", MODES[3])], ids=str
-)
+@cases("implementation, mode", ("plain", MODES[0]), ("kernel", MODES[3]), ids=str)
 def test_shard_map_changes_nothing(sample_with, make_graph, same_bits, implementation, mode):
     graph, seeds = make_graph(50, 400), np.arange(8, dtype=np.int32)
     keys = jax.random.split(jax.random.key(0), 2)

@@ -6,6 +6,7 @@ import sys
 import jax
 import numpy as np
 import pytest
+from cases import cases
 from rows_law import assert_as_often
 
 from jgs import InputError
@@ -36,20 +37,18 @@ def at(src, time):
     return {*HISTORY["dst"][same].tolist()}
 
 
-@pytest.mark.parametrize(
-    ("changes", "says"),
-    [
-        ({"events": {"src": [0], "time": [5]}}, "events must have src, dst, time; got no dst"),
-        ({"history": EVENT | {"dst": [1, 2]}}, "of one length; got src 1, dst 2"),
-        ({"events": EVENT | {"time": [5.0]}}, "time of events must be integers"),
-        ({"candidates": []}, "candidates must be distinct nodes, at least one"),
-        ({"candidates": [3, 3]}, "2, of which 1 are distinct"),
-        ({"candidates": [2**33]}, "candidates of the nodes must be node ids"),
-        ({"born": [1]}, "got candidates 3, born 1"),
-        ({"kind": "past"}, "kind must be one of"),
-        ({"kind": "inductive"}, "need a begin"),
-        ({"num": 0}, "num must be"),
-    ],
+@cases(
+    "changes, says",
+    ({"events": {"src": [0], "time": [5]}}, "events must have src, dst, time; got no dst"),
+    ({"history": EVENT | {"dst": [1, 2]}}, "of one length; got src 1, dst 2"),
+    ({"events": EVENT | {"time": [5.0]}}, "time of events must be integers"),
+    ({"candidates": []}, "candidates must be distinct nodes, at least one"),
+    ({"candidates": [3, 3]}, "2, of which 1 are distinct"),
+    ({"candidates": [2**33]}, "candidates of the nodes must be node ids"),
+    ({"born": [1]}, "got candidates 3, born 1"),
+    ({"kind": "past"}, "kind must be one of"),
+    ({"kind": "inductive"}, "need a begin"),
+    ({"num": 0}, "num must be"),
 )
 def test_what_does_not_fit_is_refused(changes, says):
     given = {"history": EVENT, "events": EVENT, "candidates": [1, 2, 3], "num": 1} | changes

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from cases import cases
 from refusals import refusal
 from rows_law import assert_as_often
 
@@ -146,17 +147,15 @@ def enclosing(by):
     return lambda key, graph, items: (items + by) % N
 
 
-@pytest.mark.parametrize(
+@cases(
     "form",
-    [
-        enclosing,
-        Known,
-        lambda by: lambda key, graph, items, by=by: (items + by) % N,
-        lambda by: Known(by).method,
-        lambda by: functools.partial(Known(by)),
-        lambda by: jax.jit(enclosing(by)),
-        lambda by: enclosing(np.r_[np.zeros(5000, int), by, np.zeros(5000, int)][5000]),
-    ],
+    enclosing,
+    Known,
+    lambda by: lambda key, graph, items, by=by: (items + by) % N,
+    lambda by: Known(by).method,
+    lambda by: functools.partial(Known(by)),
+    lambda by: jax.jit(enclosing(by)),
+    lambda by: enclosing(np.r_[np.zeros(5000, int), by, np.zeros(5000, int)][5000]),
 )
 def test_a_stage_is_known_by_what_it_holds(form):
     """By what a function encloses, and by the object of a method, which must have a `repr`."""
@@ -267,21 +266,19 @@ def test_negatives_belong_to_their_pair():
 SAINT = Saint("node", 9)
 
 
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        ({"before": lambda key, graph, items: None}, "must return Seeds"),
-        ({"items": {"src": SRC, "dst": DST[:9]}}, "one row for each item"),
-        ({"items": {"src": np.zeros(0, int)}}, "at least one item"),
-        ({"before": None}, "a stage that makes seeds of items"),
-        ({"items": Seeds([1, 2], excluded=[3]), "size": 1}, "named for each batch"),
-        ({"before": "links"}, "a function of"),
-        ({"sampler": SAINT}, "and no stage"),
-        ({"sampler": SAINT, "before": None, "items": {"nodes": DST}}, "node ids alone"),
-        ({"before": lambda key, graph, items: (items["src"], items, 1)}, "tuple of 3"),
-        ({"items": {"src": ["a", "b"]}}, "arrays of numbers"),
-        ({"states": {Neighbors((5,)): ()}}, "states must be by sampler"),
-    ],
+@cases(
+    "change, words",
+    ({"before": lambda key, graph, items: None}, "must return Seeds"),
+    ({"items": {"src": SRC, "dst": DST[:9]}}, "one row for each item"),
+    ({"items": {"src": np.zeros(0, int)}}, "at least one item"),
+    ({"before": None}, "a stage that makes seeds of items"),
+    ({"items": Seeds([1, 2], excluded=[3]), "size": 1}, "named for each batch"),
+    ({"before": "links"}, "a function of"),
+    ({"sampler": SAINT}, "and no stage"),
+    ({"sampler": SAINT, "before": None, "items": {"nodes": DST}}, "node ids alone"),
+    ({"before": lambda key, graph, items: (items["src"], items, 1)}, "tuple of 3"),
+    ({"items": {"src": ["a", "b"]}}, "arrays of numbers"),
+    ({"states": {Neighbors((5,)): ()}}, "states must be by sampler"),
 )
 def test_bad_items_are_refused_in_one_line(change, words):
     with refusal(words):

@@ -6,7 +6,7 @@ from dataclasses import replace
 import jax
 import jax.numpy as jnp
 import numpy as np
-import pytest
+from cases import cases
 from scipy import stats
 
 import jgs
@@ -55,14 +55,12 @@ def assert_binomial(counts: np.ndarray, num: int, chance: np.ndarray | float) ->
     assert P_VALUE < p < 1 - P_VALUE, f"p={p}, expected {expected}, actual {counts}"
 
 
-@pytest.mark.parametrize(
-    ("sampler", "width"),
-    [
-        (Labor((5, 3), edge_weights=True, unbiased=True), 2),
-        (Labor((5, -1), period=8, relabel_inputs=False, edge_weights=True), 5),
-        (Labor((4, 3), 1, True, 8, edge_weights=True, unbiased=True), 5),
-        (Labor((40, 3), -1, edge_weights=True), 2),
-    ],
+@cases(
+    "sampler, width",
+    (Labor((5, 3), edge_weights=True, unbiased=True), 2),
+    (Labor((5, -1), period=8, relabel_inputs=False, edge_weights=True), 5),
+    (Labor((4, 3), 1, True, 8, edge_weights=True, unbiased=True), 5),
+    (Labor((40, 3), -1, edge_weights=True), 2),
     ids=str,
 )
 def test_kernel_is_plain(sampler, width, alike, same_bits, make_graph):

@@ -6,6 +6,7 @@ from dataclasses import replace
 import jax
 import numpy as np
 import pytest
+from cases import cases
 from test_by_relation import graph_of
 
 from jgs import Graph
@@ -65,9 +66,7 @@ def drawn(sampler, seeds):
     }, block
 
 
-@pytest.mark.parametrize(
-    "options", [{}, {"unbiased": True}, {"importance": 2}, {"importance": -1}], ids=str
-)
+@cases("options", {}, {"unbiased": True}, {"importance": 2}, {"importance": -1}, ids=str)
 def test_each_target_and_relation_is_a_target_of_its_own(options):
     """A graph that has a node for each target and relation gives the same draws and weights, so
     that estimates are those of `test_labor.py` for each relation. It fails if importances are

@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from cases import cases
 from hypothesis import given, settings
 from test_causal import B, E, N, edges, graph_of, holes, padded, seeds
 
@@ -150,10 +151,8 @@ def test_within_a_cutoff_it_is_labor_on_the_eligible_graph(importance, period):
     assert mixed[:30] != timed[:30] or importance == 0
 
 
-@pytest.mark.parametrize(
-    "sampler",
-    [Labor((5, 3)), Labor((4, 3), 1, period=5, window=400), Labor((6,), -1)],
-    ids=repr,
+@cases(
+    "sampler", Labor((5, 3)), Labor((4, 3), 1, period=5, window=400), Labor((6,), -1), ids=repr
 )
 def test_kernel_is_plain_with_rows_of_hundreds(sampler, alike, make_graph):
     """Rows of many chunks of candidates. Seeds share cutoffs, and some cutoffs are extreme."""

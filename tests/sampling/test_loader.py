@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from cases import cases
 from forks import quick_python
 from refusals import refusal
 from rows_law import assert_as_often
@@ -168,22 +169,20 @@ def test_a_script_that_stops_in_mid_epoch_exits(how):
         assert (done.returncode, done.stdout, done.stderr) == (0, "end of the script\n", "")
 
 
-@pytest.mark.parametrize(
-    ("options", "says"),
-    [
-        ({"batch_size": 101}, "must be at most 100, the number of seeds; got 101"),
-        ({"batch_size": 0}, "batch_size must be an int of at least 1; got 0"),
-        ({"batch_size": 2.5}, "got 2.5"),
-        ({"seeds": np.array([], int)}, "not empty"),
-        ({"seeds": np.array([300])}, "[0, 300); got 300 at position 0"),
-        ({"seeds": np.array([1.0])}, "integer array"),
-        ({"fanouts": (0,)}, "fanouts must be"),
-        ({"prefetch": -1}, "prefetch must be an int of at least 0"),
-        ({"super_batch": 0}, "super_batch must be an int of at least 1"),
-        ({"super_batch": True}, "super_batch must be an int of at least 1"),
-        ({"key": 1}, "must be a JAX random key"),
-        ({"capacity": (1, 1)}, "the capacity must be"),
-    ],
+@cases(
+    "options, says",
+    ({"batch_size": 101}, "must be at most 100, the number of seeds; got 101"),
+    ({"batch_size": 0}, "batch_size must be an int of at least 1; got 0"),
+    ({"batch_size": 2.5}, "got 2.5"),
+    ({"seeds": np.array([], int)}, "not empty"),
+    ({"seeds": np.array([300])}, "[0, 300); got 300 at position 0"),
+    ({"seeds": np.array([1.0])}, "integer array"),
+    ({"fanouts": (0,)}, "fanouts must be"),
+    ({"prefetch": -1}, "prefetch must be an int of at least 0"),
+    ({"super_batch": 0}, "super_batch must be an int of at least 1"),
+    ({"super_batch": True}, "super_batch must be an int of at least 1"),
+    ({"key": 1}, "must be a JAX random key"),
+    ({"capacity": (1, 1)}, "the capacity must be"),
 )
 def test_bad_arguments_are_refused(options, says, graph):
     good = {"seeds": SEEDS, "batch_size": 16, "fanouts": (3, 2), "key": KEY}
@@ -191,19 +190,17 @@ def test_bad_arguments_are_refused(options, says, graph):
         Loader(graph, **(good | options))
 
 
-@pytest.mark.parametrize(
-    ("change", "says"),
-    [
-        ({"batch_size": 8}, "the state's batch_size must be the loader's, 16; got 8"),
-        ({"num_seeds": 99}, "num_seeds"),
-        ({"step": 8}, "the state's step must be at most 7; got 8"),
-        ({"step": "a"}, "the state's step must be an int"),
-        ({"epoch": -1}, "the state's epoch must be an int of at least 0; got -1"),
-        ({"epoch": 2**32}, "epoch must be at most"),
-        ({"key_0": -1}, "key_0 must be an int"),
-        ({"digest": None}, "digest must be an int"),
-        ({"more": 1}, "must have the entries"),
-    ],
+@cases(
+    "change, says",
+    ({"batch_size": 8}, "the state's batch_size must be the loader's, 16; got 8"),
+    ({"num_seeds": 99}, "num_seeds"),
+    ({"step": 8}, "the state's step must be at most 7; got 8"),
+    ({"step": "a"}, "the state's step must be an int"),
+    ({"epoch": -1}, "the state's epoch must be an int of at least 0; got -1"),
+    ({"epoch": 2**32}, "epoch must be at most"),
+    ({"key_0": -1}, "key_0 must be an int"),
+    ({"digest": None}, "digest must be an int"),
+    ({"more": 1}, "must have the entries"),
 )
 def test_states_of_another_loader_are_refused(change, says, graph):
     batches = make(graph)

@@ -5,6 +5,7 @@ import time
 import jax
 import numpy as np
 import pytest
+from cases import cases
 
 from jgs import InputError, kernels
 from jgs.sampling import ByEpoch, Capacity, Ladies, Loader, Thanos, choose_super_batch
@@ -25,14 +26,12 @@ def make(graph, super_batch, **options) -> Loader:
     return Loader(graph, SEEDS, 16, (3, 2), super_batch=super_batch, **(defaults | options))
 
 
-@pytest.mark.parametrize(
-    ("super_batch", "prefetch", "options"),
-    [
-        (2, 0, {}),
-        (3, 1, {"return_edge_ids": True, "weighted": True, "shuffle": False}),
-        (7, 3, {"return_edge_weights": True, "relabel_inputs": False}),
-        (50, 0, {}),
-    ],
+@cases(
+    "super_batch, prefetch, options",
+    (2, 0, {}),
+    (3, 1, {"return_edge_ids": True, "weighted": True, "shuffle": False}),
+    (7, 3, {"return_edge_weights": True, "relabel_inputs": False}),
+    (50, 0, {}),
 )
 def test_the_batches_are_the_same(super_batch, prefetch, options, graph, same_bits):
     single, several = (make(graph, n, prefetch=prefetch, **options) for n in (1, super_batch))
@@ -71,9 +70,7 @@ def test_only_the_batch_that_overflowed_is_redrawn(prefetch, graph, same_bits):
     assert 1 <= several.redraws == single.redraws < 7
 
 
-@pytest.mark.parametrize(
-    ("super_batch", "prefetch", "waiting"), [(1, 2, 2), (3, 1, 3), (3, 3, 3), (3, 4, 6)]
-)
+@cases("super_batch, prefetch, waiting", (1, 2, 2), (3, 1, 3), (3, 3, 3), (3, 4, 6))
 def test_whole_super_batches_wait(super_batch, prefetch, waiting, graph, monkeypatch):
     batches = make(graph, super_batch, prefetch=prefetch)
     drawn, real = [], batches.source._draw

@@ -3,6 +3,7 @@
 import jax
 import numpy as np
 import pytest
+from cases import cases
 from rows_law import assert_as_often
 
 import jgs
@@ -79,9 +80,7 @@ def test_walks_go_along_in_edges_from_all_nodes_alike():
     assert_as_often(counts, expected)
 
 
-@pytest.mark.parametrize(
-    "sampler", [Saint("node", 9), Saint("degree", 9), Saint("edge", 9), Saint("walk", 9, 3)]
-)
+@cases("sampler", Saint("node", 9), Saint("degree", 9), Saint("edge", 9), Saint("walk", 9, 3))
 def test_a_subgraph_is_a_set_of_nodes(sampler):
     """The budget exceeds the number of nodes, and the room exceeds the true count."""
     nodes, count = draw(sampler, keys=50, room=N + 3)
@@ -96,8 +95,8 @@ def test_a_subgraph_is_a_set_of_nodes(sampler):
     assert narrow.shape == (50, 2)
 
 
-@pytest.mark.parametrize(
-    "sampler", [Saint("node", 50), Saint("degree", 50), Saint("edge", 50), Saint("walk", 20, 3)]
+@cases(
+    "sampler", Saint("node", 50), Saint("degree", 50), Saint("edge", 50), Saint("walk", 20, 3)
 )
 def test_plain_and_kernel_draw_the_same(sampler, make_graph, alike):
     draw(sampler, make_graph(300, 4000), keys=3, run=alike)

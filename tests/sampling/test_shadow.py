@@ -3,6 +3,7 @@
 import jax
 import numpy as np
 import pytest
+from cases import cases
 
 import jgs
 from jgs import InputError
@@ -68,9 +69,7 @@ def test_at_full_fanout_it_is_what_the_neighbourhood_induces(graph):
     np.testing.assert_array_equal(block.edge_weight[: block.num_edges], weight)
 
 
-@pytest.mark.parametrize(
-    "scope", [(-1, -1), (3, 2), Labor((3, 2)), PinSage((5,), 20, 4)], ids=repr
-)
+@cases("scope", (-1, -1), (3, 2), Labor((3, 2)), PinSage((5,), 20, 4), ids=repr)
 def test_disjoint_graphs_lie_side_by_side(graph, scope):
     """Each graph is the one of its seed alone, which merging gives for that seed, too."""
     sampler = Shadow(scope, disjoint=True, edge_ids=True)

@@ -3,7 +3,7 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
-import pytest
+from cases import cases
 
 from jgs.sampling.edges.relabel import first_equal
 from jgs.settings import exact_integers
@@ -11,9 +11,7 @@ from jgs.settings import exact_integers
 NUM = 819  # 1023 cells are asked for, so the table is as full as it can be
 
 
-@pytest.mark.parametrize(
-    ("kinds", "timed"), [(1, False), (5, True), (400, False), (400, True), (10**9, True)]
-)
+@cases("kinds, timed", (1, False), (5, True), (400, False), (400, True), (10**9, True))
 def test_the_first_of_equal_slots(kinds, timed):
     rng = np.random.default_rng(kinds % 97)
     ids = rng.integers(-(2**31), 2**31, kinds if kinds < NUM else NUM).astype(np.int32)

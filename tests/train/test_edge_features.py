@@ -7,8 +7,9 @@ import jax
 import numpy as np
 import pytest
 from flax import nnx
+from refusals import command_refused as refused
 from small_data import communities, events, papers
-from small_runs import command, on_all_neighbours, refused, started, trainer
+from small_runs import command, on_all_neighbours, started, trainer
 
 import jgs
 from jgs.graph import as_device

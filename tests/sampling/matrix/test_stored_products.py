@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from cases import cases
 
 from jgs import Graph, InputError, kernels
 from jgs.sampling import Capacity, Seeds, worst_case
@@ -119,18 +120,16 @@ def drawn(sampler, graph, seeds=SEEDS):
 BY_NODE = {"node_wise": True, "compact": True}
 
 
-@pytest.mark.parametrize(
-    ("sampler", "plain"),
-    [
-        (Sliced((9, 8), **BY_NODE), False),
-        (Sliced((9,), values="mean", weighted=True), False),
-        (Sliced((9,), values="dot", weighted=True), False),
-        (Sliced((9,), values="chain", weighted=True), True),
-        (Sliced((9,), values="chain", **BY_NODE), False),
-        (Sliced((9,), values="exp", **BY_NODE), False),
-        (RowsFirst((60,)), False),
-        (OfTheBatch((5, 4)), False),
-    ],
+@cases(
+    "sampler, plain",
+    (Sliced((9, 8), **BY_NODE), False),
+    (Sliced((9,), values="mean", weighted=True), False),
+    (Sliced((9,), values="dot", weighted=True), False),
+    (Sliced((9,), values="chain", weighted=True), True),
+    (Sliced((9,), values="chain", **BY_NODE), False),
+    (Sliced((9,), values="exp", **BY_NODE), False),
+    (RowsFirst((60,)), False),
+    (OfTheBatch((5, 4)), False),
     ids=repr,
 )
 def test_what_is_stored_changes_no_sample(graph, same_sample, sampler, plain):
