@@ -13,6 +13,7 @@ import pytest
 import scipy.sparse
 from cases import cases
 from jax.sharding import NamedSharding, PartitionSpec
+from refusals import refused
 
 import jgs
 from jgs.errors import InputError
@@ -183,8 +184,7 @@ def test_sparse_features_of_few_entries_pinned_and_cut(tmp_path, same_bits):
         assert (0 < before < some.values.size // 32) == (features is some)
         same_bits(list(loader(disk)), list(loader(reading(features))))
         assert (disk.counts["disk_rows"] > 0) == (features is some)
-    with pytest.raises(InputError, match="pinned rows must fit"):
-        DiskRows(mapped, 1000, pinned=np.arange(N))
+    refused("pinned rows must fit", DiskRows, mapped, 1000, pinned=np.arange(N))
     os.truncate(tmp_path / "values.npy", 1000)
     with pytest.raises(DiskError, match=r"values\.npy must stay readable"):
         list(loader(DiskRows(mapped, 0)))
@@ -239,8 +239,7 @@ def test_one_loop_at_a_time_is_left_and_continued(
     first, second = (loader(disk, prefetch=prefetch) for _ in range(2))
     steps = iter(first)
     next(steps)
-    with pytest.raises(InputError, match="must be used by one loop at a time"):
-        list(second)
+    refused("must be used by one loop at a time", list, second)
     same_bits(next(steps), whole[1])  # the first loop has lost nothing
     same_bits(first.peek(), whole[2])  # which ends it
     same_bits(list(second), whole)
@@ -310,5 +309,4 @@ def test_what_is_refused(file, tmp_path):
             make()
     for dtype in (bool, complex, "U2", ">f4", "V2", np.longdouble):
         np.save(few, np.zeros((N, 3), dtype))
-        with pytest.raises(InputError, match="must be real numbers"):
-            DiskRows(few, 100)
+        refused("must be real numbers", DiskRows, few, 100)

@@ -10,6 +10,7 @@ import jax
 import numpy as np
 import pytest
 from orbax.checkpoint.experimental import v1 as ocp
+from refusals import refused
 
 from jgs import InputError
 from jgs.sampling import Loader, grain_iterator
@@ -103,7 +104,5 @@ def test_orbax_saves_it_beside_parameters(make, expected, tmp_path):
 
 def test_without_grain(make, monkeypatch):
     monkeypatch.setitem(sys.modules, "grain", None)
-    with pytest.raises(InputError, match=r"pip install 'jgs\[grain\]'"):
-        grain_iterator(make())
-    with pytest.raises(InputError, match="num_epochs"):
-        grain_iterator(make(), -1)
+    refused("pip install 'jgs[grain]'", grain_iterator, make())
+    refused("num_epochs", grain_iterator, make(), -1)

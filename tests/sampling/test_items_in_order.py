@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from refusals import refused
 from test_items import DST, EVENTS, GRAPH, KEY, SRC, N
 
 from jgs import InputError
@@ -37,8 +38,7 @@ def test_items_in_the_order_of_time(within):
     again.load_state_dict(cut.state_dict())
     rest = np.concatenate([number_of(batch) for batch in again])
     np.testing.assert_array_equal(rest, epochs[0][24:])
-    with pytest.raises(InputError, match="digest must be the loader's"):
-        loader(within + 1).load_state_dict(cut.state_dict())
+    refused("digest must be the loader's", loader(within + 1).load_state_dict, cut.state_dict())
     parts = SeedParts.whole(items)
     every, *own = (
         Schedule(KEY, parts, 8, N, by_time=within, share=share).batches(0)[1]["time"]

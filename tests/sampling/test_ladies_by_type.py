@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from refusals import refused
 from rows_law import assert_included, inclusion
 
 from jgs import Graph, InputError, Schema
@@ -185,8 +186,7 @@ def test_columns_by_relation():
     np.testing.assert_array_equal(back.column(), SEEDS)
     block = runs.to_block()[0]
     np.testing.assert_array_equal(block.indptr, sub.to_block()[0].indptr)
-    with pytest.raises(InputError, match="selected from the columns of nodes"):
-        runs.individual_sample(2)
+    refused("selected from the columns of nodes", runs.individual_sample, 2)
     with pytest.raises(InputError, match="sliced before"):
         runs[:, jnp.asarray(SEEDS)]
 

@@ -6,11 +6,12 @@ from functools import cache
 import jax
 import numpy as np
 import pytest
+from refusals import refused
 from rows_law import assert_as_often
 from walk_law import KEY, assert_law, graph_of
 
 import jgs
-from jgs import InputError, kernels
+from jgs import kernels
 from jgs.sampling import Node2Vec, Walk
 
 RUNTIME_ERRORS = (ValueError, jax.errors.JaxRuntimeError)
@@ -83,8 +84,7 @@ def test_a_longer_walk_begins_with_the_same_steps(graph):
 
 
 def test_user_faults(graph, monkeypatch):
-    with pytest.raises(InputError, match="seeds must be node ids"):
-        Walk(4).sample(KEY, graph, (), [1, N + 1])
+    refused("seeds must be node ids", Walk(4).sample, KEY, graph, (), [1, N + 1])
     roots = np.int32([1, N + 1, -1, N])  # known only when the program runs
     if kernels.available():
         with pytest.raises(RUNTIME_ERRORS, match="got 9 at position 1"):

@@ -11,8 +11,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from cases import cases
+from refusals import refused
 
-from jgs import Graph, InputError, kernels
+from jgs import Graph, kernels
 from jgs.sampling import Capacity, Seeds, worst_case
 from jgs.sampling.matrix import Matrix, MatrixSampler, choose_stored, layout
 
@@ -229,7 +230,5 @@ def test_nothing_is_stored_without_reason_or_above_the_limit(graph, monkeypatch)
     assert not choose_stored(graph, SEEDS.size, already, memory=0).stored
     for other in (WithArrays((5,)), Sliced((5,), values="exp")):
         assert choose_stored(graph, SEEDS.size, other) == other  # there is nothing to choose
-    with pytest.raises(InputError, match="memory must not be negative"):
-        choose_stored(graph, SEEDS.size, two, memory=-1)
-    with pytest.raises(InputError, match="arrays of its own stores nothing"):
-        WithArrays((5,), stored=True)
+    refused("memory must not be negative", choose_stored, graph, SEEDS.size, two, memory=-1)
+    refused("arrays of its own stores nothing", WithArrays, (5,), stored=True)
