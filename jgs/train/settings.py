@@ -67,7 +67,7 @@ class Layers:
     edge_features: Annotated[tuple[str, ...], Option(
         "the edge columns that the model reads, each less its mean and divided by its "
         "deviation: auto (all that have no gaps, but label, split and weight, where the model "
-        "reads any), none, or names", metavar="NAME", tasks=BLOCKS
+        "reads any), none, or names", metavar="NAME", tasks=BLOCKS, first=False
     )] = ("auto",)
     norm: Annotated[str | None, Option(
         "normalisation after every hidden layer", choices=("layer", "l2"), tasks=BLOCKS

@@ -20,7 +20,8 @@ from jgs.train.loop.model import make_sampler, num_layers
 COMMANDS = """
     --dataset cora --root r --data-options num_nodes=5 noise=0.5 fast=true name=x
     --model gat --heads 2 --fanouts 5 -1 --replace --weighted --hidden 8 --norm layer
-    --dropout 0.25 --input-dropout 0.1 --batch-size 4 --epochs 2 --lr 0.5 --weight-decay 1e-3
+    --dropout 0.25 --edge-features amount kind --input-dropout 0.1
+    --batch-size 4 --epochs 2 --lr 0.5 --weight-decay 1e-3
     --seed 9 --eval-memory 7 --scratch e --run-dir d --resume --checkpoint-every 3 --keep 2
     --prefetch 1 --no-keep-memory --no-progress --lr-schedule warmup_cosine --lr-end 0.5
     --warmup-steps 5 --patience 6 --metric f1_macro --log tensorboard
