@@ -78,7 +78,7 @@ def _read(path: Path, label_kind: str | None, clock: Clock) -> EdgeTable:
             "Fetch the file again.",
         )
     names = [*_HEADER, *(f"feature_{number}" for number in range(width - len(_HEADER)))]
-    types = {name: "float" for name in names[len(_HEADER) :]} | {"timestamp": "double"}
+    types = {name: "float" for name in names[len(_HEADER) :]}
     table = read_columns(read_arrow(path, types, names, 1, ids=_HEADER[:2]))
     labels, label_names = edge_labels(str(path), table["state_label"], label_kind)
     features = np.empty((len(labels), width - len(_HEADER)), np.float32)

@@ -12,6 +12,7 @@ Lists of one kind of nodes are those of `jgs.data.formats.snap`.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -52,11 +53,10 @@ def read(
             "Correct it.",
         )
     names = ("src", "dst", "weight", "time")[:width]
-    kinds: list[tuple[str, Any]] = [
-        (name, np.int64 if name in ("src", "dst") else np.float64) for name in names
-    ]
-    rows = np.concatenate([*read_rows(path, np.dtype(kinds), delimiter=None, comments="%")])
-    columns = {name: np.ascontiguousarray(rows[name]) for name in names}
+    try:
+        columns = _columns(path, names, np.int64)
+    except InputError:  # perhaps times with fractions
+        columns = _columns(path, names, np.float64)
     counts = _counts(path, columns)
     weight = columns.pop("weight", None)
     kind = first_line(path).split()[2:3]
@@ -69,6 +69,13 @@ def read(
     graph, ids = table.bipartite(src_type, dst_type, relation, both_ways, (left, right))
     name = path.name.removeprefix("out.").partition(".")[0]
     return Plain(name, graph, None, None, None, node_ids=ids)
+
+
+def _columns(path: Path, names: Sequence[str], of_time: Any) -> dict[str, np.ndarray]:
+    kinds = {"src": np.int64, "dst": np.int64, "weight": np.float64, "time": of_time}
+    dtype = np.dtype([(name, kinds[name]) for name in names])
+    rows = np.concatenate([*read_rows(path, dtype, delimiter=None, comments="%")])
+    return {name: np.ascontiguousarray(rows[name]) for name in names}
 
 
 def _counts(path: Path, columns: dict[str, np.ndarray]) -> list[int]:

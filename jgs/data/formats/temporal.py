@@ -51,12 +51,12 @@ _MOMENTS = (631_152_000, 4_102_444_800)  # seconds from 1970 to 1990, and to 210
 def is_list(path: Path, named: bool = False) -> bool:
     """Whether it is an edge list whose lines have more than two columns with white space
     between, and not one of KONECT's. With `named`, where the user says what the columns are,
-    lines with tabs are those of a table."""
+    two are enough, and lines with tabs are those of a table."""
     first = first_line(path) if is_edge_list(path) else b"%"
     if first.startswith(b"%") or (named and b"\t" in first and not first.startswith(b"#")):
         return False
     row = first_row(path).split(_between(path))
-    return len(row) > 2 and all(map(_is_number, row))
+    return len(row) > (1 if named else 2) and all(map(_is_number, row))
 
 
 def is_trust(path: Path) -> bool:

@@ -35,7 +35,7 @@ from jgs.graph.checks import MAX_ID
 
 FILES = {"train": ("train",), "val": ("valid", "val"), "test": ("test",)}
 _TYPE, _ROLES = "entity", ("head", "relation", "tail")
-_INTEGER = re.compile(r"[+-]?[0-9]{1,18}")
+_INTEGER = re.compile(r"[+-]?[0-9]{1,19}")
 
 
 def recognises(folder: Path) -> bool:
@@ -167,7 +167,7 @@ def _times(
     at = others.index("time")
     texts = np.array([each[at].decode(errors="replace") for each in rest], object)
     if all(_INTEGER.fullmatch(text) for text in texts.tolist()):
-        texts = np.array([int(text) for text in texts.tolist()], np.int64)
+        texts = np.array([int(text) for text in texts.tolist()])
     return clock.whole(str(folder), texts), clock.unit_of(texts)
 
 

@@ -59,6 +59,10 @@ def table_edges(
     return edges, {column: found[column] for column in others}
 
 
+_WHOLE = ("int64", "uint64")  # Arrow's and polars' types of which a float may be another number
+_FILL = "Fill the gaps, or leave the column out."
+
+
 def require(
     name: str,
     found: Collection[str],
@@ -114,7 +118,21 @@ def read_columns(
     names = list(names)
     if len({str(name) for name in names}) < len(names):
         raise InputError("columns must have different names", names, "Rename one.")
-    return {str(name): _column(table[name]) for name in names}
+    found = {}
+    for name in names:
+        with refusing(_Lost, f"the column {name!r} must keep its digits", _FILL):
+            found[str(name)] = _column(table[name])
+    return found
+
+
+class _Lost(ValueError):
+    """A whole number beside gaps, with which it would become a float that is another number."""
+
+
+def _check_digits(numbers: Iterable[int]) -> None:
+    for number in numbers:
+        if int(float(number)) != number:
+            raise _Lost(f"{number} beside missing values, which would be {float(number):.0f}")
 
 
 def _column(values: Any) -> np.ndarray:
@@ -124,6 +142,12 @@ def _column(values: Any) -> np.ndarray:
     if str(getattr(values, "dtype", "")) in ("Int128", "UInt128"):  # of polars
         array = np.array(values.to_list(), object)
     else:
+        for drop in ("drop_null", "drop_nulls"):  # Arrow, polars
+            if str(getattr(values, "type", getattr(values, "dtype", ""))).lower() in _WHOLE:
+                known = getattr(values, drop, lambda: values)()
+                if len(known) < len(values):
+                    large = known.to_numpy()
+                    _check_digits(large[(large > 2**53) | (large < -(2**53))].tolist())
         array = values.to_numpy() if hasattr(values, "to_numpy") else as_numpy(values)
     array = _exact(array)
     lists = array.dtype == object and array.ndim == 1 and array.size > 0
@@ -144,6 +168,8 @@ def _exact(array: np.ndarray) -> np.ndarray:
         return array
     if not all(each is None or isinstance(each, Decimal | int) for each in array):
         return array
+    if any(each is None for each in array):
+        _check_digits(each for each in array if isinstance(each, int))
     if any(each is None or each != int(each) for each in array):
         return np.array([np.nan if each is None else float(each) for each in array])
     return np.array([int(each) for each in array])
