@@ -21,16 +21,9 @@ np.minimum.at(BORN, np.r_[SRC, DST], np.r_[TIME, TIME])  # nodes exist from thei
 COLUMNS = {"price": RNG.normal(size=(E, 2)), "code": RNG.integers(0, 9, E)}
 
 
-def assert_equal(one, other):
-    assert jax.tree.structure(one) == jax.tree.structure(other)
-    for a, b in zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True):
-        np.testing.assert_array_equal(a, b, strict=True)
-
-
 @st.composite
 def growing(draw):
-    """Steps of a graph: how many nodes there are then, and `src`, `dst`, `time`, weights, a
-    column and the times of the new nodes. Few nodes and few times make many ties."""
+    """Steps of a graph: its size then, the new edges and the times of the new nodes."""
     steps, size, now = [], draw(st.integers(0, 4)), draw(st.integers(-5, 5))
     for _ in range(draw(st.integers(1, 4))):
         num = draw(st.integers(0, 12)) if size else 0
@@ -48,7 +41,7 @@ def growing(draw):
 
 @given(growing(), st.booleans(), st.booleans(), st.booleans())
 @settings(max_examples=120, deadline=None)
-def test_a_graph_that_grows_is_that_of_all_edges(steps, weighted, born, with_kernels):
+def test_a_graph_that_grows_is_that_of_all_edges(same_bits, steps, weighted, born, by_kernels):
     """Also where nodes are born after their edges' times, which raises those."""
     graph, seen = None, []
     for step in steps:
@@ -64,7 +57,7 @@ def test_a_graph_that_grows_is_that_of_all_edges(steps, weighted, born, with_ker
             graph = Graph.from_edges(src, dst, size, edge_time=time, **options)
             continue
         with pytest.MonkeyPatch.context() as patch:
-            if not with_kernels:
+            if not by_kernels:
                 patch.setattr(kernels, "available", lambda: False)
             graph = graph.with_edges(src, dst, step[3], num_nodes=size, **options)
     fields = list(zip(*seen, strict=True))[1:]
@@ -73,19 +66,19 @@ def test_a_graph_that_grows_is_that_of_all_edges(steps, weighted, born, with_ker
     options |= {"node_time": new} if born else {}
     options["edge_columns"] = {"c": column}
     made = Graph.from_edges(src, dst, steps[-1][0], edge_time=time, **options)
-    assert_equal(graph, made)
+    same_bits(graph, made)
 
 
-def test_history_stays_and_orders_do_not_meet(tmp_path):
+def test_history_stays_and_orders_do_not_meet(tmp_path, same_bits):
     """A part of a saved graph gets edges: it does not change, nor what was before them."""
     graph = Graph.from_edges(SRC, DST, N, WEIGHT, edge_time=TIME)
     graph.save(tmp_path / "g")
     opened = Graph.open(tmp_path / "g").edge_subgraph(np.arange(E) % 3 > 0)
     before = jax.tree.map(lambda a: np.array(a), opened)
     more = opened.with_edges([1, 2], [2, 2], [60, 60], edge_weight=[1, 1], num_nodes=N + 5)
-    assert_equal(jax.tree.map(np.asarray, opened), before)
+    same_bits(jax.tree.map(np.asarray, opened), before)
     after = more.edge_subgraph(np.asarray(more.edge_time) < 60).subgraph(np.arange(N))
-    assert_equal(jax.tree.map(np.asarray, after), before)
+    same_bits(jax.tree.map(np.asarray, after), before)
     assert int(np.max(opened.edge_order)) > opened.num_edges  # new edges must not begin there
     order = np.asarray(more.edge_order)
     assert np.unique(order).size == order.size
@@ -114,7 +107,7 @@ def test_rows_of_weights_are_made_again_only_where_their_unit_changes(monkeypatc
 
 
 @pytest.mark.parametrize("weighted", [False, True])
-def test_relations_of_the_same_days_get_edges(weighted):
+def test_relations_of_the_same_days_get_edges(weighted, same_bits):
     """Each call is of a relation and its reverse, whose times are those of the call before."""
     relation, reverse, sizes = ("a", "x", "b"), ("b", "rev_x", "a"), {"a": 5, "b": 4}
     src, dst = RNG.integers(0, 5, 90), RNG.integers(0, 4, 90)
@@ -136,13 +129,13 @@ def test_relations_of_the_same_days_get_edges(weighted):
             shift = (0, 5) if one == relation else (5, 0)
             given_ends = np.r_[given_ends, np.c_[a + shift[0], b + shift[1]]]
     made = built(90)
-    assert_equal(graph._with(edge_order=None), made._with(edge_order=None))
+    same_bits(graph._with(edge_order=None), made._with(edge_order=None))
     np.testing.assert_array_equal(graph.edge_index().T, given_ends[graph.edge_order])
     early = [time[-1] - 1]
     refused("the relation's latest, at", graph.with_edges, [0], [0], early, relation="x")
 
 
-def test_a_relation_gets_edges_amid_rows():
+def test_a_relation_gets_edges_amid_rows(same_bits):
     """Rows have edges of other relations after those that are appended, of other weights."""
     relations = [("a", "x", "b"), ("b", "y", "b"), ("a", "z", "b")]
     edges = {r: tuple(RNG.integers(0, 4, (2, 90))) for r in relations}
@@ -159,7 +152,7 @@ def test_a_relation_gets_edges_amid_rows():
     for r in relations:
         ends, own = (end[86:] for end in edges[r]), weights[r][86:]
         graph = graph.with_edges(*ends, times[r][86:], relation=r, edge_weight=own)
-    assert_equal(graph._with(edge_order=None), built(90)._with(edge_order=None))
+    same_bits(graph._with(edge_order=None), built(90)._with(edge_order=None))
 
 
 def test_insertions_of_many_chunks_and_of_empty_rows():

@@ -33,16 +33,14 @@ def made(edges, num_nodes=7, csc=False, **options):
 
 def edges_of(graph):
     """(source, target, weight, number) of each edge, in order. All other fields are checked."""
-    indptr, indices = np.asarray(graph.indptr), np.asarray(graph.indices)
-    dst = np.repeat(np.arange(graph.num_nodes), np.diff(indptr))
     number = np.asarray(graph.edge_columns["number"])
     assert number.dtype == np.int64
     np.testing.assert_array_equal(graph.edge_columns["pair"], np.stack([number, 2 * number], 1))
-    again = Graph(indptr, indices, graph.edge_weight)
+    again = Graph(graph.indptr, graph.indices, graph.edge_weight)
     np.testing.assert_array_equal(graph.edge_weight_prefix, again.edge_weight_prefix)
     assert graph.indices.dtype == graph.edge_order.dtype == np.int32
-    weight = np.asarray(graph.edge_weight).tolist()
-    return list(zip(indices.tolist(), dst.tolist(), weight, number.tolist(), strict=True))
+    columns = (*graph.edge_index(), np.asarray(graph.edge_weight), number)
+    return list(zip(*(column.tolist() for column in columns), strict=True))
 
 
 def check_order(graph, before):
@@ -57,16 +55,48 @@ def check_order(graph, before):
 EDGES = st.lists(st.tuples(st.integers(0, 6), st.integers(0, 6)), max_size=40)
 
 
+def sorted_edges(edges):
+    """By target, by source, and then by each edge's number as given."""
+    order = sorted(range(len(edges)), key=lambda i: (*edges[i][::-1], i))
+    return [(*edges[i], i % 3 + 1, i) for i in order]
+
+
+def symmetric_edges(edges):
+    """With the largest weight of parallel ones, and the first of the edge's own direction."""
+    undirected, expected = networkx.MultiGraph(), []
+    undirected.add_nodes_from(range(7))
+    undirected.add_edges_from((*e, {"i": i}) for i, e in enumerate(edges))
+    for d in range(7):
+        for s in sorted(undirected[d]):
+            parallel = [data["i"] for data in undirected[d][s].values()]
+            kept = min((i for i in parallel if edges[i] == (s, d)), default=min(parallel))
+            expected.append((s, d, max(i % 3 + 1 for i in parallel), kept))
+    return expected
+
+
+def looped_edges(edges):
+    expected = []
+    for v in range(7):
+        row = [(s, d, i % 3 + 1, i) for i, (s, d) in enumerate(edges) if d == v]
+        expected += row if (v, v) in edges else [*row, (v, v, 1, 0)]
+    return expected
+
+
+EDITS = {"sorted": sorted_edges, "symmetrized": symmetric_edges}
+EDITS |= {"with_self_loops": looped_edges}
+
+
+@pytest.mark.parametrize("edit", EDITS)
 @settings(max_examples=30, deadline=None)
 @given(EDGES, st.booleans())
-def test_sorted(edges, csc):
-    graph = made(edges, csc=csc)
-    found = graph.sorted()
-    # Sorted by target, by source, and then by each edge's number as given.
-    expected = sorted((d, s, i) for i, (s, d) in enumerate(edges))
-    assert [(d, s, i) for s, d, _, i in edges_of(found)] == expected
-    assert [w for _, _, w, _ in edges_of(found)] == [i % 3 + 1 for _, _, i in expected]
+def test_an_edit_is_its_definition(edit, edges, csc):
+    graph, expected = made(edges, csc=csc), EDITS[edit](edges)
+    found = getattr(graph, edit)()
+    assert edges_of(found) == expected
     check_order(found, graph)
+    assert edges_of(getattr(found, edit)()) == expected
+    if edit == "symmetrized" and not csc:
+        assert edges_of(made(edges, symmetric=True)) == expected
 
 
 @pytest.mark.parametrize("num_edges", [0, 40])
@@ -79,42 +109,6 @@ def test_a_graph_that_knows_its_order_keeps_knowing_it(num_edges, tmp_path, same
             same_bits(Graph.open(tmp_path / f"{i}{j}"), one)
             same_bits(pickle.loads(pickle.dumps(one)), one)
             same_bits(jax.jit(lambda g: g)(one), one)
-
-
-@settings(max_examples=30, deadline=None)
-@given(EDGES, st.booleans())
-def test_symmetrized(edges, csc):
-    graph = made(edges, csc=csc)
-    found = graph.symmetrized()
-    undirected = networkx.MultiGraph()
-    undirected.add_nodes_from(range(7))
-    undirected.add_edges_from((*e, {"i": i}) for i, e in enumerate(edges))
-    expected = []
-    for d in range(7):
-        for s in sorted(undirected[d]):
-            parallel = [data["i"] for data in undirected[d][s].values()]
-            weight = max(i % 3 + 1 for i in parallel)
-            kept = min((i for i in parallel if edges[i] == (s, d)), default=min(parallel))
-            expected.append((s, d, weight, kept))
-    assert edges_of(found) == expected
-    check_order(found, graph)
-    assert edges_of(found.symmetrized()) == expected
-    if not csc:
-        assert edges_of(made(edges, symmetric=True)) == expected
-
-
-@settings(max_examples=30, deadline=None)
-@given(EDGES, st.booleans())
-def test_with_self_loops(edges, csc):
-    graph = made(edges, csc=csc)
-    found = graph.with_self_loops()
-    expected = []
-    for v in range(7):
-        row = [(s, d, i % 3 + 1, i) for i, (s, d) in enumerate(edges) if d == v]
-        expected += row if (v, v) in edges else [*row, (v, v, 1, 0)]
-    assert edges_of(found) == expected
-    check_order(found, graph)
-    assert edges_of(found.with_self_loops()) == expected
 
 
 @settings(max_examples=30, deadline=None)
@@ -151,7 +145,7 @@ def test_of_matrices_and_networks():
         np.testing.assert_array_equal(graph.indptr, both.indptr)
         np.testing.assert_array_equal(graph.indices, both.indices)
         np.testing.assert_array_equal(graph.edge_weight, both.data.astype(np.float32))
-        ends = np.asarray(graph.indices), np.repeat(np.arange(20), np.diff(both.indptr))
+        ends = tuple(graph.edge_index())
         own = matrix.toarray()[ends]  # the edge's own weight; where it has none, its reverse's
         other = matrix.toarray().T[ends]
         kept = np.where(own > 0, own, other)

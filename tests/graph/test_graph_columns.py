@@ -92,10 +92,7 @@ WORDS = (
     ({3: [1, 2]}, "got 3"),
     ({"indices": [1, 2]}, "got 'indices'"),
     ({"edge_columns": [1, 2]}, "got 'edge_columns'"),
-    (
-        {"a": [1]},
-        "'a' must be an array of numbers, 2 rows of them, one an edge; got int",
-    ),
+    ({"a": [1]}, "'a' must be an array of numbers, 2 rows of them, one an edge; got int"),
     ({"a": 1}, "got int64[]"),
     ({"a": ["x", "y"]}, WORDS),
     ({"a": [[1], [1, 2]]}, "got sequences of unequal lengths"),
@@ -106,11 +103,8 @@ WORDS = (
     ({"a": np.array([1, 2], object)}, "got object[2]. Give one row"),
 )
 def test_other_columns_are_refused(columns, says):
-    for make in (
-        lambda: Graph.from_edges([0, 1], [1, 0], 2, edge_columns=columns),
-        lambda: Graph([0, 1, 2], [1, 0], None, columns),
-    ):
-        refused(says, make)
+    refused(says, Graph.from_edges, [0, 1], [1, 0], 2, edge_columns=columns)
+    refused(says, Graph, [0, 1, 2], [1, 0], None, columns)
 
 
 def test_words_are_refused_as_columns_of_nodes_and_as_weights():
@@ -122,17 +116,12 @@ def test_words_are_refused_as_columns_of_nodes_and_as_weights():
 
 def test_a_copy_keeps_every_bit(graph, tmp_path, same_bits):
     features = SparseFeatures.from_scipy(scipy.sparse.eye_array(4))
-    batch = sample_neighbors(
-        jax.random.key(0), graph, np.arange(4), (3, 2), return_edge_ids=True
-    )
+    seeds, options = np.arange(4), {"return_edge_ids": True}
+    batch = sample_neighbors(jax.random.key(0), graph, seeds, (3, 2), **options)
     graph.save(tmp_path / "graph")
     for value in (graph, Graph([0, 1], [0]), Graph.open(tmp_path / "graph"), batch, features):
-        for copied in (
-            pickle.loads(pickle.dumps(value)),
-            pickle.loads(pickle.dumps(value, protocol=2)),
-            copy.copy(value),
-            copy.deepcopy(value),
-        ):
+        pickled = [pickle.loads(pickle.dumps(value, protocol=p)) for p in (None, 2)]
+        for copied in (*pickled, copy.copy(value), copy.deepcopy(value)):
             assert type(copied) is type(value)
             same_bits(copied, value)
     assert copy.copy(graph) is not graph

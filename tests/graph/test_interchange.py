@@ -46,9 +46,8 @@ def expected():
 @pytest.mark.parametrize("form", [np.asarray, jnp.asarray, Exported, np.ndarray.tolist])
 def test_an_edge_index_of_any_library(form, expected, same_bits):
     weight = form(np.float32(WEIGHT))
-    graph = Graph.from_edge_index(
-        form(INDEX), edge_weight=weight, edge_columns={"time": Exported(SRC * 10)}
-    )
+    own = {"edge_weight": weight, "edge_columns": {"time": Exported(SRC * 10)}}
+    graph = Graph.from_edge_index(form(INDEX), **own)
     same_bits(graph, expected)
     assert Graph.from_edge_index(form(INDEX), 9).num_nodes == 9
     back = Graph.from_edge_index(graph.edge_index(), 4, graph.edge_weight)
@@ -78,13 +77,8 @@ def test_tables_and_their_ids(expected, same_bits, tmp_path):
     frame.to_csv(tmp_path / "edges.csv", index=False)
     for table in (columns, frame, tmp_path / "edges.parquet", str(tmp_path / "edges.csv")):
         same_bits(Graph.from_table(table), expected)
-    chosen = Graph.from_table(
-        frame.rename(columns={"src": "a", "edge_weight": "w"}),
-        5,
-        src="a",
-        weight="w",
-        columns=[],
-    )
+    renamed = frame.rename(columns={"src": "a", "edge_weight": "w"})
+    chosen = Graph.from_table(renamed, 5, src="a", weight="w", columns=[])
     assert (chosen.num_nodes, chosen.edge_columns) == (5, {})
     assert np.array_equal(chosen.edge_weight, expected.edge_weight)
 
@@ -95,9 +89,8 @@ def test_tables_and_their_ids(expected, same_bits, tmp_path):
         assert ids.values.tolist() == sorted(names.tolist())
         assert ids.nodes(names).tolist() == np.argsort(np.argsort(names)).tolist()
         pairs = zip(*ids[graph.edge_index()].tolist(), strict=True)
-        assert sorted(pairs) == sorted(
-            zip(names[SRC].tolist(), names[DST].tolist(), strict=True)
-        )
+        named = zip(names[SRC].tolist(), names[DST].tolist(), strict=True)
+        assert sorted(pairs) == sorted(named)
         assert ids[0] == min(names)
 
 
@@ -213,21 +206,17 @@ def test_igraph_scipy_networkx_and_bcoo(expected, same_bits):
         theirs.es["w"] = WEIGHT[:4]
         other = networkx.DiGraph() if directed else networkx.Graph()
         other.add_nodes_from(range(4))
-        other.add_weighted_edges_from(
-            (*pair, weight) for pair, weight in zip(pairs, WEIGHT, strict=False)
-        )
+        weighted = zip(pairs, WEIGHT, strict=False)
+        other.add_weighted_edges_from((*pair, weight) for pair, weight in weighted)
         one, two = Graph.from_igraph(theirs, "w"), Graph.from_networkx(other, "weight")
         dense = networkx.to_numpy_array(other)
         for graph in (one, two):
             assert np.array_equal(graph.to_scipy().toarray(), dense)
             assert np.array_equal(graph.to_bcoo().todense(), dense)
-            assert networkx.utils.graphs_equal(
-                graph.to_networkx(), other if directed else other.to_directed()
-            )
+            assert networkx.utils.graphs_equal(graph.to_networkx(), other.to_directed())
     assert isinstance(expected.to_networkx(), networkx.MultiDiGraph)
-    same_bits(
-        Graph.from_scipy(expected.to_scipy(), weighted=True).edge_weight, expected.edge_weight
-    )
+    back = Graph.from_scipy(expected.to_scipy(), weighted=True)
+    same_bits(back.edge_weight, expected.edge_weight)
     assert np.array_equal(expected.unweighted().to_scipy().data, np.ones(5))
 
 
@@ -276,9 +265,6 @@ def test_what_is_not_installed_is_named(monkeypatch, tmp_path, expected):
         monkeypatch.setitem(sys.modules, name, None)
     (tmp_path / "edges.csv").write_text("src,dst\n0,1\n")
     batch = jgs.sampling.sample_neighbors(KEY, expected, SEEDS, (2,))
-    for make, says in (
-        (batch.to_graphs_tuple, "jgs[jraph]"),
-        (expected.to_networkx, "pip install 'networkx'"),
-        (lambda: Graph.from_table(tmp_path / "edges.csv"), "jgs[tables]"),
-    ):
-        refused(says, make)
+    refused("jgs[jraph]", batch.to_graphs_tuple)
+    refused("pip install 'networkx'", expected.to_networkx)
+    refused("jgs[tables]", Graph.from_table, tmp_path / "edges.csv")

@@ -48,9 +48,8 @@ def test_samples_are_the_same(folder, sampler, threads, same_bits):
     graph = jgs.Graph.open(folder)
     items = {"nodes": np.arange(N), "time": np.full(N, 60)}
     for seeds in (np.arange(N), items)[: 1 if "weighted=True" in repr(sampler) else 2]:
-        same_bits(
-            *(batches(each, seeds, sampler) for each in (graph, read_ahead(graph, threads)))
-        )
+        graphs = graph, read_ahead(graph, threads)
+        same_bits(*(batches(each, seeds, sampler) for each in graphs))
 
 
 def batches(graph, seeds, sampler):

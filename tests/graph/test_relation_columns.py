@@ -25,9 +25,8 @@ def entries(graph, relation):
 
 @pytest.mark.parametrize("times", [None, {BUYS: [3, 2, 1], SEES: [0, 9]}])
 def test_every_edge_and_its_reverse_have_the_columns_of_the_relation(times):
-    graph = Graph.from_relations(
-        COUNTS, EDGES, edge_columns=COLUMNS, edge_time=times, both_ways=True
-    )
+    own = {"edge_columns": COLUMNS, "edge_time": times}
+    graph = Graph.from_relations(COUNTS, EDGES, both_ways=True, **own)
     assert entries(graph, "buys") == [(0, 3, 6, 0.0), (1, 4, 7, 0.0), (2, 4, 5, 1.0)]
     assert entries(graph, "rev_buys") == [(3, 0, 6, 0.0), (4, 1, 7, 0.0), (4, 2, 5, 1.0)]
     assert entries(graph, "sees") == [(1, 3, 8, 0.0), (1, 3, 9, 0.0)]

@@ -49,9 +49,8 @@ def test_relations_become_one_graph(graph):
     found = graph.sorted()
     assert rows(found) == [sorted(row) for row in expected]
     assert found.schema == graph.schema
-    assert repr(graph) == (
-        "Graph(num_nodes=7, num_edges=14, weighted, 2 node types, 4 relations)"
-    )
+    shown = "Graph(num_nodes=7, num_edges=14, weighted, 2 node types, 4 relations)"
+    assert repr(graph) == shown
 
 
 def test_the_schema_names_types_and_relations(graph):

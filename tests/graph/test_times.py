@@ -52,10 +52,8 @@ def test_a_typed_graph_is_sorted_by_relation_and_then_by_time():
     np.testing.assert_array_equal(types[graph.indptr[2] : graph.indptr[3]], [0, 0, 1, 1, 3])
     every = np.r_[9, 2, 1, 4, 3, 9, 2, 1, 4, 3]
     np.testing.assert_array_equal(np.asarray(graph.edge_time), every[graph.edge_order])
-    for relation, said in (
-        (("a", "to", "b"), "all relations must have times or none"),
-        ("to", "dict by relations"),
-    ):
+    wrong = {("a", "to", "b"): "all relations must have times or none"}
+    for relation, said in (wrong | {"to": "dict by relations"}).items():
         own = {"edge_time": {relation: [9, 2, 1]}}
         refused(said, Graph.from_relations, {"a": 2, "b": 2}, edges, **own)
 

@@ -52,9 +52,8 @@ def test_rows_are_separate_and_pieces_make_no_difference(monkeypatch):
     degree = rng.integers(0, 40, 300)
     degree[:3] = degree[-3:] = 0
     indptr = np.concatenate([[0], np.cumsum(degree)])
-    weight = (rng.random(indptr[-1]) * 10.0 ** rng.integers(-8, 8, indptr[-1])).astype(
-        np.float32
-    )
+    number = indptr[-1]
+    weight = np.float32(rng.random(number) * 10.0 ** rng.integers(-8, 8, number))
     whole = weights.weight_prefix_sums(indptr, weight)
     for v in np.flatnonzero(degree)[:50]:
         row = slice(indptr[v], indptr[v + 1])

@@ -1,5 +1,4 @@
-"""The aggregate kernels: one result at any thread count, at sizes where they go another way,
-and their derivatives. `tests/ops/test_aggregate.py` compares them with the definition."""
+"""The aggregate kernels at any thread count and at large sizes, and their derivatives."""
 
 import ctypes
 

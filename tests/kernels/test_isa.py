@@ -25,9 +25,8 @@ RUN = {  # what is linked with each program
     "induced": "relabel",
 }
 TRIES_ALL = {"sample", "labor"}  # all instruction sets, by themselves
-OTHERS = sorted(
-    {path.stem.removesuffix("_test") for path in TESTS.glob("*_test.cc")} - set(RUN)
-)
+PROGRAMS = {path.stem.removesuffix("_test") for path in TESTS.glob("*_test.cc")}
+OTHERS = sorted(PROGRAMS - set(RUN))
 
 pytestmark = pytest.mark.skipif(shutil.which("c++") is None, reason="no C++ compiler")
 

@@ -1,5 +1,7 @@
 """The layers beside SAGEConv: their equations in NumPy, padding, derivatives."""
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import networkx
@@ -95,23 +97,24 @@ def gat(conv, graph, x):
     return out + exact(conv.bias)
 
 
+def of(kind, *sizes, **options):
+    return lambda rngs: kind(7, *sizes, **options, rngs=rngs)
+
+
 # Widths with which layers project before they aggregate, and widths with which they do not.
 CONVS = {
-    "gcn-narrows": (lambda rngs: GCNConv(7, 4, rngs=rngs), gcn),
-    "gcn-widens": (lambda rngs: GCNConv(7, 9, rngs=rngs), gcn),
-    "concat-narrows": (lambda rngs: ConcatConv(7, 5, rngs=rngs), concat),
-    "concat-widens": (lambda rngs: ConcatConv(7, 16, rngs=rngs), concat),
-    "gin": (lambda rngs: GINConv(7, 4, 9, eps=0.5, rngs=rngs), gin),
-    "gin-eps-narrows": (lambda rngs: GINConv(7, 9, 4, train_eps=True, rngs=rngs), gin),
-    "gine": (lambda rngs: GINEConv(7, 4, 9, train_eps=True, **DIST, rngs=rngs), gine),
-    "gat1": (lambda rngs: GATConv(7, 12, 3, rngs=rngs), gat),
-    "gat1-mean": (
-        lambda rngs: GATConv(7, 4, 3, concat=False, self_loops=False, rngs=rngs),
-        gat,
-    ),
-    "gat1-edges": (lambda rngs: GATConv(7, 12, 3, **DIST, rngs=rngs), gat),
-    "gat2-edges": (lambda rngs: GATConv(7, 12, 3, version=2, **DIST, rngs=rngs), gat),
-    "gat2-mean": (lambda rngs: GATConv(7, 4, 2, version=2, concat=False, rngs=rngs), gat),
+    "gcn-narrows": (of(GCNConv, 4), gcn),
+    "gcn-widens": (of(GCNConv, 9), gcn),
+    "concat-narrows": (of(ConcatConv, 5), concat),
+    "concat-widens": (of(ConcatConv, 16), concat),
+    "gin": (of(GINConv, 4, 9, eps=0.5), gin),
+    "gin-eps-narrows": (of(GINConv, 9, 4, train_eps=True), gin),
+    "gine": (of(GINEConv, 4, 9, train_eps=True, **DIST), gine),
+    "gat1": (of(GATConv, 12, 3), gat),
+    "gat1-mean": (of(GATConv, 4, 3, concat=False, self_loops=False), gat),
+    "gat1-edges": (of(GATConv, 12, 3, **DIST), gat),
+    "gat2-edges": (of(GATConv, 12, 3, version=2, **DIST), gat),
+    "gat2-mean": (of(GATConv, 4, 2, version=2, concat=False), gat),
 }
 
 
@@ -139,9 +142,7 @@ def rows_of(x, nodes, fill=0.0):
 
 @pytest.mark.parametrize("name", CONVS)
 def test_a_layer_is_its_equation(name, graph):
-    """In any order of the targets, with ReLU and dropout or without. Padding may hold anything:
-    it changes no output and no gradient, with a mask of real rows and, after the sources,
-    without one."""
+    """In any order of the targets. What padding holds changes no output and no gradient."""
     make, equation = CONVS[name]
     conv, order = module(make), np.random.default_rng(7).permutation(NUM_NODES)
     batch = whole_batch(graph, padding=PADDING, order=order)
@@ -156,21 +157,18 @@ def test_a_layer_is_its_equation(name, graph):
 
         def loss(conv, x):
             masked, bare = conv(block, x, real, degree=degree), conv(block, x, degree=degree)
-            after = [
-                conv(block, x, real, degree=degree, relu=True, drop=d) for d in (None, mask)
-            ]
+            relu = partial(conv, block, x, real, degree=degree, relu=True)
+            after = relu(), relu(drop=mask)
             total = sum(jnp.sum(scale * rows[: nodes.size] ** 2) for rows in (masked, bare))
             return total, (masked, bare, *after)
 
         return nnx.value_and_grad(loss, argnums=(0, 1), has_aux=True)(conv, x), keep
 
-    results = [
-        jax.device_get(run(conv, rows_of(features(), nodes, fill)))
-        for fill in (0, np.nan, np.inf)
-    ]
-    for other in results[1:]:
-        jax.tree.map(np.testing.assert_array_equal, results[0], other)
-    ((_, (masked, bare, rectified, dropped)), (grads, grad_x)), keep = results[0]
+    filled = (rows_of(features(), nodes, fill) for fill in (0, np.nan, np.inf))
+    result, *others = (jax.device_get(run(conv, x)) for x in filled)
+    for other in others:
+        jax.tree.map(np.testing.assert_array_equal, result, other)
+    ((_, (masked, bare, rectified, dropped)), (grads, grad_x)), keep = result
     want = equation(conv, graph, np.float64(features()))[order]
     close = {"rtol": 1e-4, "atol": 1e-4}
     np.testing.assert_allclose(masked[:NUM_NODES], want, **close)
@@ -187,8 +185,7 @@ def test_a_layer_is_its_equation(name, graph):
 
 
 def test_gcn_with_concatenation(graph):
-    """At depth 3 a layer puts a node's row beside its neighbours' mean; the last layer adds
-    them."""
+    """A row lies beside its neighbours' mean; the last layer adds them."""
     model = module(lambda rngs: GCN(7, 5, 3, 3, concat=True, dropout=0.0, rngs=rngs))
     assert not model.uses_degrees
     want = np.float64(features())
@@ -274,5 +271,5 @@ def test_refuses_another_width_and_missing_degrees(graph):
     for make, _ in CONVS.values():
         refused(said, module(make), block, narrow, degree=batch.degrees)
     conv = module(CONVS["gcn-narrows"][0])
-    for degree, said in ((None, "with_degrees"), (np.ones(3), "one number for each")):
-        refused(said, conv, block, x, degree=degree)
+    refused("with_degrees", conv, block, x)
+    refused("one number for each", conv, block, x, degree=np.ones(3))

@@ -21,7 +21,7 @@ from jgs.sampling import Labor, Ladies, Neighbors, sample_neighbors
 N, WIDTHS = 50, (6, 8, 4)
 GRAPH = edge_graph(N)
 X = np.random.default_rng(1).normal(size=(N, 6)).astype(np.float32)
-KEY = np.uint32([0, 3])
+KEY, WEIGHTS = np.uint32([0, 3]), {"edge_weights": True}
 
 
 def batch_of(seeds, fanouts=(-1, -1), fill=np.nan, **options):
@@ -167,10 +167,8 @@ def test_control_variates_are_those_of_the_edges_sources():
     layer, batch = edge_model("mean").layers[0], batch_of([7, 3, 0], (3,))
     block, x, rng = batch.blocks[0], rows_of(batch), np.random.default_rng(2)
     layer.update = lambda own, rows, *_, **options: rows  # the reduced rows themselves
-    sizes = (block.target_capacity, len(x))
-    known, stored = (
-        rng.standard_normal((size, layer.message_width)).astype(np.float32) for size in sizes
-    )
+    sizes, width = (block.target_capacity, len(x)), layer.message_width
+    known, stored = (rng.standard_normal((size, width), np.float32) for size in sizes)
 
     @jax.jit
     def both(block, x, stored, known):
@@ -184,8 +182,8 @@ def test_control_variates_are_those_of_the_edges_sources():
 
 @cases(
     "sampler",
-    Neighbors((-1,), edge_weights=True),
-    Labor((3,), edge_weights=True, unbiased=True),
+    Neighbors((-1,), **WEIGHTS),
+    Labor((3,), **WEIGHTS, unbiased=True),
     Ladies((20,)),
     ids=lambda sampler: type(sampler).__name__,
 )
@@ -211,9 +209,8 @@ def test_a_blocks_weights_multiply_and_the_column_weight_is_the_graphs(sampler, 
 
     got, rows = jax.device_get(both(block, x))
     want = np.zeros((block.target_capacity, 6), np.float32)
-    np.add.at(
-        want, np.repeat(np.arange(len(want)), np.diff(block.indptr)), rows * weight[:, None]
-    )
+    targets = np.repeat(np.arange(len(want)), np.diff(block.indptr))
+    np.add.at(want, targets, rows * weight[:, None])
     np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-3)
 
 
@@ -227,13 +224,9 @@ def test_what_is_refused_in_one_line():
     layer.message_width = 5
     direct = batch_of([7], (2, 2), relabel_inputs=False)
     inputs = jax.eval_shape(lambda x: read_inputs(x, direct), jnp.asarray(X))
+    bare = "'dist', which Near reads; got no edge columns. Ask the sampler *edges=('dist',)"
     for call, operands, said in (
-        (
-            model,
-            (plain, rows_of(plain)),
-            "the edge column 'dist', which Near reads; got no edge columns. Ask the sampler "
-            "for it: edges=('dist',)",
-        ),
+        (model, (plain, rows_of(plain)), bare),
         (model, (wide, rows_of(wide)), "an edge in dist, weight together, 3; got 2"),
         (layer, (batch.blocks[0], rows_of(batch)), "edge_message of Near must return"),
         (model, (direct, inputs), "Near needs the rows of all input nodes"),

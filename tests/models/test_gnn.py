@@ -27,15 +27,13 @@ WHOLE = [name for name, maker in MODELS.items() if not getattr(maker, "timed", F
 
 
 def hub_graph():
-    """A random graph with a hub (node 7, 300 in-edges) and isolated nodes (the last five). Its
-    edges are of two relations."""
+    """A random graph of two relations with a hub (node 7); the last five nodes are isolated."""
     rng = np.random.default_rng(0)
     src, dst = rng.integers(0, N - 5, (2, 150))
     src, dst = np.r_[src, rng.integers(0, N - 5, 300)], np.r_[dst, np.full(300, 7)]
     first = np.arange(src.size) % 3 == 0
-    edges = {
-        ("node", name, "node"): (src[of], dst[of]) for name, of in (("a", first), ("b", ~first))
-    }
+    ends = {"a": (src[first], dst[first]), "b": (src[~first], dst[~first])}
+    edges = {("node", name, "node"): pair for name, pair in ends.items()}
     return jgs.Graph.from_relations({"node": N}, edges)
 
 
@@ -131,9 +129,8 @@ def test_layers_of_several_kinds():
 def test_what_a_stack_refuses():
     def stack(*sizes, more=(), **options):
         def make(rngs):
-            return GNN(
-                [*(SAGEConv(*of, rngs=rngs) for of in sizes), *more], **options, rngs=rngs
-            )
+            layers = [SAGEConv(*of, rngs=rngs) for of in sizes]
+            return GNN([*layers, *more], **options, rngs=rngs)
 
         return module(make)
 
@@ -157,10 +154,8 @@ def test_what_a_stack_refuses():
 
 def test_the_command_makes_each_model_with_its_own_options():
     def made(types=None, sparse=False, **given):
-        config = Config(**given)
-        return nnx.eval_shape(
-            lambda: make_model(config, 6, 3, sparse, jax.random.key(0), types)
-        )
+        of = Config(**given), 6, 3, sparse, jax.random.key(0), types
+        return nnx.eval_shape(lambda: make_model(*of))
 
     for name, maker in MODELS.items():
         types = Types((6,), GRAPH.schema) if getattr(maker, "typed", False) else None
@@ -172,9 +167,6 @@ def test_the_command_makes_each_model_with_its_own_options():
     first, last = model.layers
     assert (first.num_heads, first.version, last.num_heads) == (4, 2, 1)
     assert (model.input_dropout, model.attention_dropout) == (0.5, 0.5)
-    for given, said in (
-        ({"model": "gcn", "reduce": "max"}, "--reduce must be for --model sage or rgcn"),
-        ({"heads": 4}, "--heads must be for --model gat or gatv2 or tgat"),
-        ({"model": "gat", "hidden": 60}, "a multiple of --heads; got 60 for 8"),
-    ):
-        refused(said, made, **given)
+    refused("--reduce must be for --model sage or rgcn", made, model="gcn", reduce="max")
+    refused("--heads must be for --model gat or gatv2 or tgat", made, heads=4)
+    refused("a multiple of --heads; got 60 for 8", made, model="gat", hidden=60)

@@ -27,8 +27,7 @@ gru = nnx.jit(lambda cell, row, message: cell(row, message)[0])
 
 
 def test_the_recurrence_event_by_event():
-    """Batches of events with ties, several events of a node, a self-loop, and padding, whose
-    features are NaN; times beyond 32 bits."""
+    """With ties, events of one node, a self-loop, NaN in padding, times beyond 32 bits."""
     own = memory()
     state, known = own.init(), {v: (np.zeros(D), None) for v in range(N)}
     frequency, phase = np.exp(exact(own.time.log_frequency)), exact(own.time.phase)

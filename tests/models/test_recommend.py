@@ -30,16 +30,14 @@ def all_scores(decoder, nodes, candidates, end, relation=None):
     (7, "dst", GRAPH),
 )
 def test_it_is_the_sort_of_all_scores(at_once, end, known, monkeypatch):
-    """It fails if known edges of the other direction are left out, and if a block's padding is
-    a candidate."""
+    """It fails if edges of the other direction are left out, or padding is a candidate."""
     monkeypatch.setattr("jgs.models.recommend.AT_ONCE", at_once)
     decoder = module(lambda rngs: BilinearDecoder(F, rngs=rngs))
     nodes, candidates = np.array([7, 3, 7, 49, 0]), RNG.permutation(np.arange(5, 42))
     found, scores = top_k(decoder, ROWS, nodes, candidates, 6, end=end, known=known)
     every = all_scores(decoder, nodes, candidates, end).copy()
     if known is not None:
-        dst = np.repeat(np.arange(N), np.diff(GRAPH.indptr))
-        pairs = set(zip(np.asarray(GRAPH.indices).tolist(), dst.tolist(), strict=True))
+        pairs = {*map(tuple, GRAPH.edge_index().T.tolist())}
         for i, v in enumerate(nodes):
             for j, c in enumerate(candidates):
                 if ((v, c) if end == "src" else (c, v)) in pairs:
@@ -65,10 +63,7 @@ def test_relations_and_refusals():
     found, _ = top_k(decoder, ROWS, nodes, candidates, 3, relation=2)
     every = all_scores(decoder, nodes, candidates, "src", 2)
     np.testing.assert_array_equal(found, candidates[np.argsort(-every, axis=1)[:, :3]])
-    for nodes, candidates, rule in (
-        ([50], [1], "ids in [0, 50)"),
-        ([1], [2, 2], "distinct"),
-        ([1], [], "one-dimensional"),
-    ):
-        refused(rule, top_k, decoder, ROWS, nodes, candidates, 3, relation=0)
+    refused("ids in [0, 50)", top_k, decoder, ROWS, [50], [1], 3, relation=0)
+    refused("distinct", top_k, decoder, ROWS, [1], [2, 2], 3, relation=0)
+    refused("one-dimensional", top_k, decoder, ROWS, [1], [], 3, relation=0)
     refused("end must be", top_k, decoder, ROWS, [1], [2], 3, end="left")

@@ -97,12 +97,9 @@ def test_weights_start_like_dgls():
 
 def test_bad_arguments_are_refused(graph):
     sage, x = model(), features()
-    for batch, rows, said in (
-        (whole_batch(graph, 1), x, "1 blocks for 2 layers"),
-        (whole_batch(graph, 2), x[:, 1:], f"{IN} input features"),
-        (whole_batch(graph, 2), x[:-1], "one row for each"),
-    ):
-        refused(said, sage, batch, rows)
+    refused("1 blocks for 2 layers", sage, whole_batch(graph, 1), x)
+    refused(f"{IN} input features", sage, whole_batch(graph, 2), x[:, 1:])
+    refused("one row for each", sage, whole_batch(graph, 2), x[:-1])
     h, key = np.ones((3, HIDDEN), np.float32), np.uint32([0, 1])
     refused("nodes", jax.eval_shape, lambda h: sage.activate(0, h, None, key), h)
     for options in ({"reduce": "min"}, {"norm": "batch"}, {"dropout": 1.0}, {"num_layers": 0}):

@@ -116,8 +116,7 @@ def test_windows_are_uniform_and_negatives_are_drawn_by_the_noise(drawn):
 
 
 def test_visits_follow_the_walks_law():
-    """On a symmetric graph with weights, nodes are visited by the weights of their edges, not
-    by their number. Nodes that no walk reaches count as roots."""
+    """Nodes are visited by their edges' weights; one that no walk reaches counts as a root."""
     node = np.arange(NUM_NODES - 1)  # the last node has no edges
     src, dst = (each.ravel() for each in np.meshgrid(node, node))
     weight = np.float32((1 + src % 3) * (1 + dst % 3))

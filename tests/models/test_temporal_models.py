@@ -19,17 +19,14 @@ N, DAY = 40, 86_400
 RNG = np.random.default_rng(0)
 SRC, DST = RNG.integers(0, N, (2, 400))
 TIME = RNG.integers(0, 30, 400) * DAY + (1 << 40)
-GRAPH = Graph.from_edges(
-    SRC, DST, N, edge_time=TIME, edge_columns={"price": RNG.normal(size=(400, 2))}
-)
-BOUGHT = (RNG.integers(0, 25, 300), RNG.integers(0, 15, 300))
+PRICES = {"price": RNG.normal(size=(400, 2))}
+GRAPH = Graph.from_edges(SRC, DST, N, edge_time=TIME, edge_columns=PRICES)
+USERS, ITEMS = RNG.integers(0, 25, 300), RNG.integers(0, 15, 300)
+BOUGHT, LIKE = ("user", "bought", "item"), ("item", "like", "item")
 TYPED = Graph.from_relations(
     {"user": 25, "item": 15},
-    {
-        ("user", "bought", "item"): BOUGHT,
-        ("item", "like", "item"): (BOUGHT[1], BOUGHT[1][::-1]),
-    },
-    edge_time={("user", "bought", "item"): TIME[:300], ("item", "like", "item"): TIME[100:]},
+    {BOUGHT: (USERS, ITEMS), LIKE: (ITEMS, ITEMS[::-1])},
+    edge_time={BOUGHT: TIME[:300], LIKE: TIME[100:]},
     node_time={"user": TIME[:25]},
     both_ways=True,
 )
@@ -116,14 +113,8 @@ def _mix(conv, tokens):
 
 EDGES = {"time_width": 7, "time_unit": DAY, "edge_columns": ("price",), "edge_width": 2}
 CONVS = {
-    "tgat": (
-        lambda rngs: TGATConv(5, 6, 2, attention_features=8, **EDGES, rngs=rngs),
-        dense_tgat,
-    ),
-    "mixer": (
-        lambda rngs: MixerConv(5, 6, 4, hidden_features=8, **EDGES, rngs=rngs),
-        dense_mixer,
-    ),
+    "tgat": (TGATConv, {"num_heads": 2, "attention_features": 8}, dense_tgat),
+    "mixer": (MixerConv, {"num_latest": 4, "hidden_features": 8}, dense_mixer),
 }
 
 
@@ -131,8 +122,8 @@ CONVS = {
 @pytest.mark.parametrize("name", CONVS)
 def test_layers_are_their_equations(name, plain):
     """For many nodes, two cutoffs of one node, one without history, and NaN in padding."""
-    make, dense = CONVS[name]
-    conv = module(make)
+    kind, own, dense = CONVS[name]
+    conv = module(lambda rngs: kind(5, 6, **own, **EDGES, rngs=rngs))
     nodes = np.r_[np.arange(12), 3, 3, N]
     cutoffs = np.r_[np.full(12, CUTOFF), CUTOFF + 3 * DAY, 0, 5]
     batch = batch_of(nodes, cutoffs, conv.edge_columns, latest=name == "mixer")

@@ -59,9 +59,8 @@ def test_inputs_equal_a_product_for_each_node(monkeypatch):
 
     p = arrays_of(params)
     rows = [np.float64(USERS) @ p["kernels"]["0"], ITEMS @ p["kernels"]["1"]]
-    table = np.concatenate(
-        [*(r + b for r, b in zip(rows, p["bias"], strict=False)), p["embedding"]]
-    )
+    with_bias = [r + b for r, b in zip(rows, p["bias"], strict=False)]
+    table = np.concatenate([*with_bias, p["embedding"]])
     real = (ids >= 0) & (ids < 183)
     want, back = np.where(real[:, None], table[np.where(real, ids, 0)], 0), np.zeros((183, 7))
     back[ids[real]] = probe[real]

@@ -1,5 +1,4 @@
-"""`jgs.ops.aggregate`, kernel and plain, against float64 NumPy loops that read like its
-docstring."""
+"""`jgs.ops.aggregate`, kernel and plain, against float64 NumPy loops."""
 
 from dataclasses import replace
 
@@ -20,23 +19,15 @@ needs_kernels = pytest.mark.skipif(not kernels.available(), reason="kernels are 
 
 @cases(
     "reduce, weighted, width",
-    ("sum", False, 13),
-    ("sum", True, 257),
-    ("mean", False, 3),
-    ("mean", True, 100),
-    ("max", False, 16),
-    ("max", True, 1),
+    *(("sum", False, 13), ("sum", True, 257)),
+    *(("mean", False, 3), ("mean", True, 100)),
+    *(("max", False, 16), ("max", True, 1)),
 )
 def test_aggregate_and_its_derivatives_equal_the_definition(reduce, weighted, width):
     rng = np.random.default_rng(width)
     run = twins(pulled_aggregate(reduce))
-    for num_targets, max_degree, ties in (
-        (40, 13, False),
-        (40, 3, True),
-        (7, 1, False),
-        (2, 9, True),
-        (0, 0, False),
-    ):
+    sizes = (40, 13, False), (40, 3, True), (7, 1, False), (2, 9, True), (0, 0, False)
+    for num_targets, max_degree, ties in sizes:
         block = random_block(rng, weighted, num_targets, 100, max_degree, room=(44, 400))
         x = rng.standard_normal((105, width)).astype(np.float32)
         x = np.round(x) if ties else x
@@ -70,12 +61,6 @@ def test_rows_of_heads_and_forward_mode(reduce):
     for forward in (jax.jacfwd, lambda f: lambda x: jax.jvp(f, (x,), (x,))):
         refused("in reverse mode; got jax.jvp", forward(flat), x)
 
-    def total(x):
-        return (flat(x) ** 3).sum()
-
-    both = jax.hessian(total)(x), jax.jacrev(jax.grad(total))(x)
-    np.testing.assert_allclose(*both, rtol=1e-4, atol=1e-4)
-
 
 def test_max_of_equal_infinite_and_nan_messages():
     """The first edge that attains a maximum gets its derivative."""
@@ -83,9 +68,8 @@ def test_max_of_equal_infinite_and_nan_messages():
     block = make_block([[0], [1, 1], [0, 2, 1, 2], [2, 1, 0, 1], []], num_sources=4)
     grad_out = np.float32([[1, 1], [2, 2], [4, 4], [8, 8], [16, 16]])
     for out, (grad, _) in twins(pulled_aggregate("max"))(block, x, grad_out):
-        np.testing.assert_array_equal(
-            out, [[-3, 5], [-np.inf, 5], [np.nan, 5], [np.nan, 5], [0, 0]]
-        )
+        want = [[-3, 5], [-np.inf, 5], [np.nan, 5], [np.nan, 5], [0, 0]]
+        np.testing.assert_array_equal(out, want)
         assert grad.tolist() == [[1, 5], [2, 10], [12, 0], [0, 0], [0, 0]]
 
 
@@ -137,9 +121,8 @@ def test_counts_may_be_integers_of_any_kind(integer, x64):
         block = Block(np.array([0, 2], np.int32), np.array([0, 2], np.int32), *counts)
         x = np.array([[1], [np.nan], [5]], np.float32)
         assert ops.aggregate(block, x).tolist() == [[3]]
-        out, (grad, _) = jax.jit(pulled_aggregate("mean"))(
-            block, x, np.ones((1, 1), np.float32)
-        )
+        ones = np.ones((1, 1), np.float32)
+        out, (grad, _) = jax.jit(pulled_aggregate("mean"))(block, x, ones)
         assert out.tolist() == [[3]]
         assert grad.tolist() == [[0.5], [0], [0.5]]
 

@@ -26,8 +26,7 @@ def kept(key=KEY, num_nodes=4000, width=256, layer=0, rate=0.5, nodes=None):
 
 
 def check_correlation(a, b):
-    """Two independent masks of rate 1/2 have correlation 0 and four equally likely joint
-    values."""
+    """Two independent masks have correlation 0 and four equally likely joint values."""
     a, b = a.ravel(), b.ravel()
     counts = np.bincount(2 * a + b, minlength=4)
     p = stats.chisquare(counts).pvalue

@@ -43,10 +43,7 @@ def layer(block, x, kernel):
 OPERATIONS = {
     **{f"aggregate, {r}": (aggregate(r), "x weight") for r in ops.REDUCTIONS},
     "aggregate, heads": (lambda b, x, w: ops.aggregate(b, x, "sum", edge_weight=w), "x heads"),
-    "aggregate, mean of heads": (
-        lambda b, x, w: ops.aggregate(b, x, "mean", edge_weight=w),
-        "x heads",
-    ),
+    "aggregate, mean of heads": (lambda b, x, w: ops.aggregate(b, x, "mean", w), "x heads"),
     "dot": (lambda b, x, y: ops.edge_dot(b, x, y, HEADS), "x y"),
     "scores": (lambda b, x, y, a: ops.edge_scores(b, x, y, a), "x y attention"),
     "softmax": (lambda b, logits, own: ops.edge_softmax(b, logits, own), "heads own"),

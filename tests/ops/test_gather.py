@@ -42,13 +42,8 @@ def every_reduction(features, block):
 
 @cases(
     "kind, weighted",
-    ("float32", False),
-    ("float32", True),
-    ("float16", True),
-    ("bfloat16", False),
-    ("uint8", True),
-    ("sparse", False),
-    ("sparse", True),
+    *((kind, weighted) for kind in ("float32", "sparse") for weighted in (False, True)),
+    *(("float16", True), ("bfloat16", False), ("uint8", True)),
 )
 def test_rows_are_widened_and_padding_is_0(kind, weighted):
     """And the reductions of the rows are those that `aggregate` makes of them."""
@@ -156,9 +151,8 @@ def test_the_plain_form_reads_zeros_for_ids_outside_the_graph():
 @pytest.mark.parametrize("field", ["indptr", "indices"])
 def test_the_kernels_refuse_broken_sparse_features(field):
     fields = vars(make_features("sparse")[0])
-    features = SparseFeatures(
-        **{**fields, field: as_device(np.full_like(fields[field], 2**30))}
-    )
+    wrong = {field: as_device(np.full_like(fields[field], 2**30))}
+    features = SparseFeatures(**(fields | wrong))
     block = random_block(np.random.default_rng(1), False)
     for call in (
         lambda: ops.gather(features, np.arange(40, dtype=np.int32)),
@@ -179,26 +173,23 @@ def rows(*shape, dtype=np.float32):
     (rows(3, 2), [[0]], "ids must be"),
     (rows(3, 2), [0.5], "ids must be"),
     (rows(3, 2), np.array([0], np.uint8), "ids must be"),
+    (np.ones((3, 2)), {}, "JAX array or SparseFeatures"),
+    (rows(3), {}, "matrix"),
+    (rows(3, 2, dtype=np.complex64), {}, "matrix"),
+    (rows(4, 2), {}, "num_sources must be * 3 for 4 rows"),
+    (rows(3, 2), {"reduce": "median"}, "sum, mean, max"),
+    (rows(3, 2), {"indices": None}, "indices must be* NoneType"),
+    (rows(3, 2), {"edge_weight": np.ones(1)}, "edge_weight must be"),
+    (rows(3, 2), {"num_edges": None}, "num_edges must be"),
+    ((rows(3, 2),), {"place": np.arange(4), "source_capacity": 3}, "place must have"),
 )
-def test_gather_refuses_bad_arguments(features, ids, said):
-    refused(said, ops.gather, features, ids)
-
-
-@cases(
-    "features, options, fields, said",
-    (rows(3, 2), {"reduce": "median"}, {}, "sum, mean, max"),
-    (np.ones((3, 2)), {}, {}, "JAX array or SparseFeatures"),
-    (rows(3), {}, {}, "matrix"),
-    (rows(3, 2, dtype=np.complex64), {}, {}, "matrix"),
-    (rows(4, 2), {}, {}, "num_sources must be * 3 for 4 rows"),
-    (rows(3, 2), {}, {"indices": None}, "indices must be* NoneType"),
-    (rows(3, 2), {}, {"edge_weight": np.ones(1)}, "edge_weight must be"),
-    (rows(3, 2), {}, {"num_edges": None}, "num_edges must be"),
-    ((rows(3, 2),), {"place": np.arange(4)}, {"source_capacity": 3}, "place must have"),
-)
-def test_gather_aggregate_refuses_bad_arguments(features, options, fields, said):
-    block = replace(make_block([[0, 2]]), **fields)
-    refused(said, ops.gather_aggregate, features, block, **options)
+def test_bad_arguments_are_refused(features, ids, said):
+    """By `gather` with ids, and by `gather_aggregate` with options or fields of a block."""
+    if not isinstance(ids, dict):
+        return refused(said, ops.gather, features, ids)
+    options = {name: ids[name] for name in ids if name in ("reduce", "place")}
+    block = replace(make_block([[0, 2]]), **{n: v for n, v in ids.items() if n not in options})
+    return refused(said, ops.gather_aggregate, features, block, **options)
 
 
 @needs_kernels
@@ -206,9 +197,7 @@ def test_the_kernel_runs_on_the_cpu_and_builds_no_matrix_of_inputs():
     block = random_block(np.random.default_rng(0), True, num_sources=50_000)
     features = jax.ShapeDtypeStruct((50_000, 64), np.float32)
     with kernels.this_host_only(False):
-        compiled = (
-            jax.jit(lambda x, b: ops.gather_aggregate(x, b)).lower(features, block).compile()
-        )
+        compiled = jax.jit(ops.gather_aggregate).lower(features, block).compile()
     assert "jgs_gather_aggregate" in compiled.as_text()
     out = block.target_capacity * 64 * 4
     assert compiled.memory_analysis().temp_size_in_bytes <= out + 10_000

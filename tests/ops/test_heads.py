@@ -25,17 +25,11 @@ def arrays(rng, block, num_heads, width, num_sources=60):
 
 def one_by_one(block, x, weight, grad, reduce):
     """`(out, grad_x, grad_weight)`, computed for each head by itself."""
-    heads, clean = weight.shape[1], np.nan_to_num(x)
-    parts = [
-        aggregated(
-            with_weight(block, np.nan_to_num(weight[:, h])),
-            np.split(clean, heads, axis=1)[h],
-            np.split(grad, heads, axis=1)[h],
-            reduce,
-        )
-        for h in range(heads)
-    ]
-    out, grad_x, grad_weight = zip(*parts, strict=True)
+    heads, weights = weight.shape[1], np.nan_to_num(weight).T
+    parts = (np.split(a, heads, axis=1) for a in (np.nan_to_num(x), grad))
+    blocks = [with_weight(block, of_head) for of_head in weights]
+    found = [aggregated(*of, reduce) for of in zip(blocks, *parts, strict=True)]
+    out, grad_x, grad_weight = zip(*found, strict=True)
     return np.hstack(out), np.hstack(grad_x), np.stack(grad_weight, axis=1)
 
 
@@ -165,21 +159,14 @@ SIX = np.ones((2, 6), np.float32)
 
 
 @cases(
-    "weight, reduce, said",
-    (np.ones(3), "sum", "edge_weight must be floats"),
-    (np.ones((2, 4), np.float32), "sum", "the 6 columns * float32[2, 4]"),
-    (np.ones((2, 0)), "sum", "edge_weight must be floats"),
-    (np.ones((2, 2, 1)), "sum", "edge_weight must be floats"),
-    (np.ones(2, np.int32), "sum", "int32[2]"),
-    ([1.0, 2.0], "sum", "list"),
-    (np.ones((2, 3)), "max", "a maximum takes one weight"),
-)
-def test_refuses_other_weights(weight, reduce, said):
-    refused(said, ops.aggregate, make_block([[0, 1]]), SIX, reduce, edge_weight=weight)
-
-
-@cases(
     "operation, operands, said",
+    (ops.aggregate, (SIX, "sum", np.ones(3)), "edge_weight must be floats"),
+    (ops.aggregate, (SIX, "sum", SIX[:, :4]), "the 6 columns * float32[2, 4]"),
+    (ops.aggregate, (SIX, "sum", np.ones((2, 0))), "edge_weight must be floats"),
+    (ops.aggregate, (SIX, "sum", np.ones((2, 2, 1))), "edge_weight must be floats"),
+    (ops.aggregate, (SIX, "sum", np.ones(2, np.int32)), "int32[2]"),
+    (ops.aggregate, (SIX, "sum", [1.0, 2.0]), "list"),
+    (ops.aggregate, (SIX, "max", np.ones((2, 3))), "a maximum takes one weight"),
     (ops.edge_dot, (SIX, SIX, 1), "edge_dot takes"),
     (ops.edge_dot, (SIX, np.ones((1, 5)), 1), "edge_dot takes"),
     (ops.edge_dot, (SIX, np.ones((1, 6), jnp.bfloat16), 1), "edge_dot takes"),
@@ -192,6 +179,13 @@ def test_refuses_other_weights(weight, reduce, said):
     (ops.edge_scores, (SIX[:0], SIX[:1], SIX[:, :3]), "edge_scores takes"),
     (ops.edge_scores, (SIX, SIX[:1], SIX[:, :2]), "2 heads of 2"),
     (ops.edge_scores, (SIX, SIX[:1], SIX[0]), "attention must be a matrix"),
+    (ops.edge_softmax, (np.ones((3, 2)),), "logits must be floats"),
+    (ops.edge_softmax, (np.ones((2, 2, 1)),), "logits must be floats"),
+    (ops.edge_softmax, (np.ones(2, np.int32),), "logits must be * int32[2]"),
+    (ops.edge_softmax, ([1.0, 2.0],), "logits must be * list"),
+    (ops.edge_softmax, (np.ones((2, 2)), np.ones((2, 2))), "own must be floats"),
+    (ops.edge_softmax, (np.ones((2, 2)), np.ones((1, 3))), "as many heads"),
+    (ops.edge_softmax, (np.ones((2, 1)), np.ones(1)), "as many heads"),
 )
-def test_refuses_other_shapes(operation, operands, said):
+def test_operations_of_heads_refuse_other_shapes(operation, operands, said):
     refused(said, operation, make_block([[0, 1]]), *operands)

@@ -28,6 +28,11 @@ def reference(inputs, weights, bias, real):
     return out
 
 
+def slopes_of(inputs, weights, grad):
+    """The derivatives by the inputs and by the weights."""
+    return [grad @ w.T for w in weights], [np.float64(x).T @ grad for x in inputs]
+
+
 def assert_close(found, want, rtol=1e-4, atol=1e-3):
     for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(want), strict=True):
         np.testing.assert_allclose(a, b, rtol=rtol, atol=atol)
@@ -47,11 +52,7 @@ def test_equals_the_products_with_their_derivatives(capacity, reals):
         wanted = reference(inputs, weights, bias, real)
         first = reference(inputs[:1], weights[:1], 0, real)
         some = np.where(np.arange(capacity)[:, None] < real, np.float64(grad), 0)
-        slopes = (
-            [some @ w.T for w in weights],
-            [np.float64(x).T @ some for x in inputs],
-            some.sum(0),
-        )
+        slopes = slopes_of(inputs, weights, some), some.sum(0)
         for x in (*inputs, grad):
             x[real:] = np.nan  # padding may hold anything
         for (out, grads), one in run(inputs, weights, bias, np.int32(real), grad):
@@ -72,9 +73,8 @@ def test_any_width():
 
     ones = (np.arange(20) < 19)[:, None] * np.ones((1, 128))
     for (out, grads), (inputs, weights, bias) in zip(run(every), every, strict=True):
-        some = ones[:, : out.shape[1]]
         want = reference(inputs, weights, bias, 19)
-        slopes = [some @ w.T for w in weights], [np.float64(x).T @ some for x in inputs]
+        slopes = slopes_of(inputs, weights, ones[:, : out.shape[1]])
         assert_close((out, grads), (want, slopes), rtol=1e-5, atol=1e-5)
 
 
@@ -92,7 +92,7 @@ def test_inputs_and_gradients_that_are_mostly_zero(widths, out):
     layer = lambda i, w, b, add: linear(i, w, b, real, add=add, relu=True)  # noqa: E731
     exact = reference(inputs, weights, bias + np.float64(add), real)
     some = np.where(exact > 0, np.float64(grad), 0)
-    slopes = [some @ w.T for w in weights], [np.float64(x).T @ some for x in inputs]
+    slopes = slopes_of(inputs, weights, some)
     for result, (*grads, _) in twins(pulled(layer))(grad, inputs, weights, bias, add):
         assert_close(result, np.maximum(exact, 0), rtol=1e-5)
         assert_close(grads, (*slopes, some.sum(0)))
@@ -220,7 +220,7 @@ def test_num_rows_may_be_an_integer_of_any_kind():
             assert not np.asarray(less).any()
 
 
-@cases("num_rows", 2.7, float("nan"), [1, 2], True, "3", np.ones(1, np.int32))
+@pytest.mark.parametrize("num_rows", [2.7, np.nan, [1, 2], True, "3", np.ones(1, np.int32)])
 def test_refuses_a_number_of_rows_that_is_none(num_rows):
     inputs, weights, bias = matrices(5)
     refused("num_rows must be an int32 scalar", linear, inputs, weights, bias, num_rows)

@@ -23,3 +23,9 @@ def alike(implemented, same_bits):
         return plain
 
     return run
+
+
+@pytest.fixture
+def graph(make_graph):
+    """The graph of files that have none of their own."""
+    return make_graph(300, 4000)

@@ -1,12 +1,14 @@
 """The table of samplers that `test_protocol.py` tests, and how it draws from one of them."""
 
+import dataclasses
 from functools import cache
 
 import jax
 import numpy as np
 import programs
+import pytest
 
-from jgs import Graph, Schema
+from jgs import Graph, InputError, Schema, kernels
 from jgs.sampling import (
     ASGCN,
     GCNBS,
@@ -82,11 +84,9 @@ RELATIONS = ("a in a", "b to a", "a to b", "b in b", "b up b")
 
 
 def typed(made):
-    """The graph `made` of `N` nodes with two node types, relations and features. The ends of an
-    edge decide its relation; of the two between nodes of type b, its weight does."""
+    """The graph `made` with two node types, five relations by the edges' ends, and features."""
     schema = Schema((("a", N // 3), ("b", N - N // 3)), [one.split() for one in RELATIONS])
-    src, weight = np.asarray(made.indices), np.asarray(made.edge_weight)
-    dst = np.repeat(np.arange(N), np.asarray(made.degrees()))
+    (src, dst), weight = made.edge_index(), np.asarray(made.edge_weight)
     kind = 2 * (dst >= N // 3) + (src >= N // 3)
     kind += (kind == 3) & (weight > np.median(weight))
     order = np.lexsort((kind, dst))
@@ -126,6 +126,34 @@ def room_of(sampler, graph):
     return _kept[sampler][1]
 
 
+def assert_contract(one, other, graph, seeds, *room):
+    """What samplers and walkers share: values with a name, a state, and refusals."""
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        setattr(one, dataclasses.fields(one)[0].name, None)
+    assert hash(one) == hash(dataclasses.replace(one))
+    assert one == dataclasses.replace(one) != other
+    assert repr(one) != repr(other)
+    state = one.init(graph)
+    jax.tree.map(np.asarray, state)  # it is a pytree of arrays
+    for wrong in (None, graph.indptr):
+        with pytest.raises(InputError):
+            one.init(wrong)
+    for takes, name in ((one.takes_excluded, "excluded"), (one.takes_time, "time")):
+        if not takes:  # what it does not know is refused, not ignored
+            given = Seeds(seeds, **{name: np.arange(len(seeds))})
+            with pytest.raises(InputError, match=f"{type(one).__name__} must .* {name}"):
+                one.sample(KEY, graph, state, given, *room)
+
+
+def assert_lowers(program, *operands):
+    """On other platforms the program has no callback and no kernel of this host."""
+    with kernels.this_host_only(False):
+        traced = program.trace(*operands)
+        text = traced.lower(lowering_platforms=("cuda", "tpu")).as_text()
+    assert "callback" not in text
+    assert "jgs_" not in text
+
+
 def padded(seeds):
     """`seeds` in `SLOTS` slots."""
     return np.r_[seeds, np.full(SLOTS - len(seeds), N)].astype(np.int32)
@@ -147,8 +175,7 @@ def draw(sampler, graph, seeds, key=KEY, capacity=None, excluded=None):
 
 
 def edges_of(batch):
-    """For each layer and target node: the ids of the edges into each row of the node, in order.
-    Where a block's entries are no edges of the graph, neighbours take the place of edge ids."""
+    """By layer and target: the edge ids of each row; neighbours where edges have no ids."""
     nodes, found = np.asarray(batch.nodes), []
     for block in batch.blocks:
         indptr, rows = np.asarray(block.indptr), {}

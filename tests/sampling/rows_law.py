@@ -8,8 +8,7 @@ P_VALUE = 1e-4
 
 
 def assert_as_often(counts, weights, about=""):
-    """Asserts that things were drawn in proportion to their `weights`, by chi-square; one of
-    weight 0 never. Returns the statistic and its degrees of freedom."""
+    """Chi-square of draws in proportion to `weights`; returns the statistic and its freedom."""
     counts, weights = np.ravel(counts), np.ravel(np.asarray(weights, np.float64))
     assert (counts[weights == 0] == 0).all(), (about, counts, weights)
     some = weights > 0
@@ -27,6 +26,14 @@ def assert_all_as_often(results):
     statistic, freedom = np.sum(results, axis=0)
     assert freedom > 3
     assert stats.chi2.sf(statistic, freedom) > P_VALUE
+
+
+def assert_mean(found, exact, sigmas=4.5, slack=0.0):
+    """Asserts that the mean of `found` `[draws, ...]` is `exact`, by a z-test of each entry."""
+    found = np.asarray(found, np.float64)
+    error = found.std(axis=0) / np.sqrt(len(found))
+    off = np.abs(found.mean(axis=0) - exact)
+    assert (off <= sigmas * np.maximum(error, 1e-6) + slack).all(), (off, error)
 
 
 def assert_independent(a, b):
@@ -62,8 +69,7 @@ def inclusion(weight, k):
 
 
 def assert_included(draw, expected, draws=20_000):
-    """Asserts that `draw(key)`, bool `[N]`, draws each row with the probability `expected`,
-    float `[N]`: a z-test of each row."""
+    """Asserts by a z-test of each row that `draw(key)` draws it with the chance `expected`."""
     keys = jax.random.split(jax.random.key(7), draws)
     times = np.asarray(jax.jit(lambda keys: jax.vmap(draw)(keys).sum(axis=0))(keys))
     deviation = np.sqrt(draws * expected * (1 - expected).clip(0))

@@ -1,9 +1,4 @@
-"""No message from the future: random multigraphs, all draws under cutoffs, at every hop.
-
-These tests fail where a bisection is off by one, a tie is let in, an excluded edge is not
-stepped over, or a node that two seeds reach under two cutoffs is one. `test_walks_by_time.py`
-has walks, and `test_labor_by_time.py` LABOR.
-"""
+"""No message from the future: random multigraphs, all draws under cutoffs, at every hop."""
 
 import dataclasses
 import functools
@@ -59,11 +54,9 @@ def padded(found):
 
 
 def assert_causal(graph, batch, seeds, excluded, sampler):
-    """Every edge is in the history of its own seeds, whose cutoff all of its sample has. What
-    could be drawn was: a fanout is 2."""
+    """Each edge is in the history of its seed, and all that a fanout of 2 allows is drawn."""
     assert not batch.overflow
-    times, sources = np.asarray(graph.edge_time), np.asarray(graph.indices)
-    rows = np.repeat(np.arange(N), np.diff(graph.indptr))
+    times, (sources, rows) = np.asarray(graph.edge_time), graph.edge_index()
     kinds = np.asarray(graph.edge_type) if sampler.by_relation else np.zeros(E, int)
     nodes, cutoff = batch.nodes, batch.cutoff
     pairs = list(zip(nodes.tolist(), cutoff.tolist(), strict=True))
@@ -111,8 +104,7 @@ def test_no_edge_at_or_after_its_cutoff(sampler, plain, implemented):
 
 
 def test_filtered_negatives_of_links_at_their_times():
-    """All nodes of a link, its negatives too, have its cutoff, and exist before it. No negative
-    is a link of that very time. Links and nodes after it change nothing at all."""
+    """Negatives exist before their link's cutoff, and links after it change nothing at all."""
     sampler = Neighbors((2, 2), edge_ids=True)
     stage = Links(3, sides="dst", filtered=True, tries=40)
 
@@ -145,9 +137,8 @@ def test_filtered_negatives_of_links_at_their_times():
                 assert born[made.nodes[row]] < time[i]
                 assert (src[i], made.nodes[row], time[i]) not in edges
         last = time.max()
-        changed = [
-            a if a[2] <= last else b[:2] + a[2:] for a, b in zip(edges, other, strict=True)
-        ]
+        pairs = zip(edges, other, strict=True)
+        changed = [a if a[2] <= last else b[:2] + a[2:] for a, b in pairs]
         _, again, same, _ = drawn(changed, [b if b <= last else 4 for b in born], links)
         np.testing.assert_array_equal(made.nodes, again.nodes)
         np.testing.assert_array_equal(items["negative_mask"], same["negative_mask"])
@@ -158,9 +149,8 @@ def test_filtered_negatives_of_links_at_their_times():
 def test_negatives_are_uniform_among_nodes_that_exist():
     """Also in a typed graph, whose nodes of a type come in any order of their times."""
     born = {"a": [5, 0, 9, 2, 7], "b": [3, 1, 8, 4, 2, 6]}
-    graph = Graph.from_relations(
-        {"a": 5, "b": 6}, {("a", "to", "b"): ([0], [0])}, node_time=born
-    )
+    edges = {("a", "to", "b"): ([0], [0])}
+    graph = Graph.from_relations({"a": 5, "b": 6}, edges, node_time=born)
     stage = Links(20_000, sides="dst")
     graph = stage.prepare(graph)
     with jax.enable_x64(True):

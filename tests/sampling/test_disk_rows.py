@@ -1,10 +1,8 @@
-"""`DiskRows`: a loader yields the bits of `gather`, whatever is in memory; what it reads is
-what Belady's rule reads; where a file fails, the loop ends with a line, and goes on later."""
+"""`DiskRows`: the bits of `gather`, the reads of Belady's rule, and files that fail."""
 
 import dataclasses
 import gc
 import os
-import threading
 
 import jax
 import jax.numpy as jnp
@@ -14,9 +12,9 @@ import scipy.sparse
 from cases import cases
 from jax.sharding import NamedSharding, PartitionSpec
 from refusals import refused
+from test_loader import threads
 
 import jgs
-from jgs.errors import InputError
 from jgs.files.row_file import DiskError
 from jgs.graph import SparseFeatures, TypedFeatures
 from jgs.sampling import ByEpoch, DiskRows, Ladies, Loader, Neighbors, Saint
@@ -74,9 +72,8 @@ def sparse(num_rows, width):
     rows = np.repeat(np.arange(num_rows), counts)
     columns = np.concatenate([RNG.permutation(width)[:count] for count in counts])
     values = RNG.random(rows.size, np.float32)
-    return SparseFeatures.from_scipy(
-        scipy.sparse.csr_array((values, (rows, columns)), (num_rows, width))
-    )
+    matrix = scipy.sparse.csr_array((values, (rows, columns)), (num_rows, width))
+    return SparseFeatures.from_scipy(matrix)
 
 
 @cases(
@@ -214,8 +211,7 @@ def test_a_file_that_gets_shorter_ends_the_loop(file, whole, same_bits):
 
 @pytest.mark.parametrize("pinned", [range(0), range(100, 200)])
 def test_reads_are_those_of_the_rule(file, pinned, whole, same_bits):
-    """With all batches known: the number of rows that Belady's rule reads. Pinned ones are read
-    once."""
+    """With all batches known they are Belady's; pinned rows are read once."""
     pinned, capacity = np.array(pinned, np.int32), 60 + len(pinned)
     pool, disk = Plain(N, capacity, pinned), DiskRows(file, capacity * ROW, pinned=pinned)
     assert disk.counts["disk_rows"] == pinned.size
@@ -251,10 +247,6 @@ def test_one_loop_at_a_time_is_left_and_continued(
     second.load_state_dict(state)  # the rows that are in memory now serve it too
     same_bits(list(second), whole[3:])
     assert [b.nodes.shape for b in first.rehearse(2)] == [whole[0][0].nodes.shape] * 2
-
-
-def threads():
-    return sum(thread.name == "jgs-loader" for thread in threading.enumerate())
 
 
 @pytest.mark.parametrize("plan", [Neighbors((4, 3)), ByEpoch({0: (2,), 1: (3,)})], ids=repr)
@@ -305,8 +297,7 @@ def test_what_is_refused(file, tmp_path):
         (lambda: next(iter(loader(DiskRows(file, 100), direct))), "list their input nodes"),
         (lambda: next(iter(loader(DiskRows(file, 100), after=nodes))), "must be a MiniBatch"),
     ):
-        with pytest.raises(InputError, match=says):
-            make()
+        refused(says, make)
     for dtype in (bool, complex, "U2", ">f4", "V2", np.longdouble):
         np.save(few, np.zeros((N, 3), dtype))
         refused("must be real numbers", DiskRows, few, 100)

@@ -1,8 +1,4 @@
-"""The draws have the distribution they claim: chi-square with fixed keys.
-
-Many nodes share one row of neighbours, so that one call makes many independent draws. The
-kernel draws where it is installed: test_equality.py proves that plain JAX draws the same.
-"""
+"""Draws have their distribution; by `test_equality.py` plain JAX draws the same."""
 
 import itertools
 
@@ -95,16 +91,14 @@ def test_weighted_without_replacement_is_successive_draws(k):
 @pytest.mark.parametrize("replace", [False, True])
 @pytest.mark.parametrize("fanout", [-1, 2, 4, 6])
 def test_zero_weights_are_never_drawn(replace, fanout):
-    """The fanout may exceed the positive weights or the degree, and all weights may be 0. With
-    replacement it is drawn all the same."""
+    """Also where the fanout exceeds the positive weights or the degree, or all are 0."""
     weight = np.array([0.0, 1e-38, 0.0, 3e38, 0.0], np.float32)
     graph, targets = star(5, copies=40, weight=weight)
     edges = np.asarray(graph.edge_weight).copy()
     edges[:5] = 0  # all the neighbours of the first target have weight 0
     graph = jgs.Graph(graph.indptr, graph.indices, edges)
-    batch = sample_neighbors(
-        jax.random.key(0), graph, targets, (fanout,), replace=replace, weighted=True
-    )
+    options = {"replace": replace, "weighted": True}
+    batch = sample_neighbors(jax.random.key(0), graph, targets, (fanout,), **options)
     assert set(drawn(batch).tolist()) <= {1, 3}
     degree = np.diff(np.asarray(batch.blocks[0].indptr))
     each = fanout if replace and fanout > 0 else 2

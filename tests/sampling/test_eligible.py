@@ -1,10 +1,4 @@
-"""Draws among the edges that a cutoff, a window and holes leave are those in a graph that has
-these edges alone.
-
-What a node draws is a function of its bits and of its eligible edges. So the draws fit the laws
-that `test_distribution.py` and others test in whole graphs. `test_causal.py` has random graphs,
-and `test_eligible_programs.py` the matrix programs.
-"""
+"""Draws among edges that a cutoff, a window and holes leave: as in a graph of these alone."""
 
 import dataclasses
 
@@ -28,8 +22,7 @@ TIME = np.concatenate([np.arange(d) // (80 if d == 400 else 2) - 5 for d in DEGR
 
 
 def graph_of(edges=slice(None)):
-    """The graph, or the one with some of its edges alone. It has parallel edges and
-    self-loops, and some weights are 0."""
+    """The graph, or some of its edges, with parallel ones, self-loops and weights of 0."""
     rng = np.random.default_rng(5)
     source, weight = rng.integers(0, N, E), rng.integers(0, 4, E).astype(np.float32)
     weight[OFFSETS[2] + 2] = 1
@@ -69,15 +62,10 @@ EVERYWHERE = [  # and the cutoff of all seeds: that of some edges, or beyond all
 
 @pytest.mark.parametrize(("sampler", "cutoff"), EVERYWHERE, ids=repr)
 def test_draws_are_those_in_a_graph_of_the_eligible_edges(sampler, cutoff, alike, same_bits):
-    """Every hop and every step. It fails if a hole is not stepped over, if the cutoff lets in a
-    tie, if a hole's weight stays in the total, and if it is not stepped over among the weights.
-    A subgraph needs room for its excluded edges too."""
+    """It fails if a hole, its weight or a tie counts. A subgraph needs room for holes too."""
     kept = eligible_edges(cutoff, getattr(sampler, "window", None))
-    whole, part, keys = (
-        graph_of(),
-        graph_of(kept),
-        jax.random.split(jax.random.key(0), 3 * TURNS),
-    )
+    whole, part = graph_of(), graph_of(kept)
+    keys = jax.random.split(jax.random.key(0), 3 * TURNS)
     nodes = np.tile(np.int32([[*NODES[:5], N], np.roll(NODES, 3), NODES[::-1]]), (TURNS, 1))
     time = None if cutoff is None else np.full(nodes.shape, cutoff)
     room = None if isinstance(sampler, Walk) else worst_case(whole, N, sampler)
@@ -85,12 +73,8 @@ def test_draws_are_those_in_a_graph_of_the_eligible_edges(sampler, cutoff, alike
     def draw(keys, graph, state, seeds):
         return jax.vmap(lambda k, s: sampler.sample(k, graph, state, s, room))(keys, seeds)
 
-    args = (
-        keys,
-        whole,
-        sampler.init(whole),
-        Seeds(nodes, time, np.tile(EXCLUDED, (3 * TURNS, 1))),
-    )
+    seeds = Seeds(nodes, time, np.tile(EXCLUDED, (3 * TURNS, 1)))
+    args = keys, whole, sampler.init(whole), seeds
     if isinstance(sampler, Neighbors | Walk):
         found = alike(draw, *args, threads=(2,))
     else:
@@ -102,8 +86,7 @@ def test_draws_are_those_in_a_graph_of_the_eligible_edges(sampler, cutoff, alike
 
 
 def test_fastgcn_estimates_the_mean_over_the_edges_that_are_left():
-    """It draws all nodes, so each eligible edge has the weight 1 in its row's mean. It fails if
-    a slice keeps an excluded edge, and if a row is divided by its number of all edges."""
+    """It draws all nodes, so each eligible edge has the weight 1 in its row's mean."""
     sampler, graph = FastGCN((N,), edge_ids=True), graph_of()
     seeds = Seeds(NODES, excluded=EXCLUDED)
     batch = sampler.sample(jax.random.key(0), graph, sampler.init(graph), seeds, None)

@@ -1,5 +1,4 @@
-"""Implementation, thread count, `jit`, `shard_map`, and how the inputs are named never change a
-sample. `test_protocol.py` tests that order and padding of the seeds do not."""
+"""Implementation, threads, `jit`, `shard_map` and names of inputs never change a sample."""
 
 import dataclasses
 import functools
@@ -12,14 +11,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import jgs
-from jgs.sampling import Capacity, Loader, sample_neighbors
+from jgs.sampling import Capacity, sample_neighbors
 
 KEY = jax.random.key(4)
-MODES = [
-    {"replace": replace, "weighted": weighted}
-    for replace in (False, True)
-    for weighted in (False, True)
-]
+BOTH = (False, True)
+MODES = [{"replace": replace, "weighted": weighted} for replace in BOTH for weighted in BOTH]
 CASES = [(mode, (3, 2)) for mode in MODES]
 CASES += [(mode, fanouts) for mode in MODES[:2] for fanouts in ((-1, 1), (70,))]  # a long scan
 EXTRAS = {"return_edge_ids": True, "return_edge_weights": True}
@@ -76,11 +72,7 @@ def test_kernel_is_plain(mode, fanouts, alike, assert_direct):
     program = both(fanouts, capacity, **mode)
 
     @settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
-    @given(
-        degrees=st.lists(st.integers(0, 90), max_size=9),
-        seed=st.integers(0, 2**32 - 1),
-        data=st.data(),
-    )
+    @given(st.lists(st.integers(0, 90), max_size=9), st.integers(0, 2**32 - 1), st.data())
     def check(degrees, seed, data):
         graph = graph_from(20, degrees, seed, num_edges=120)
         seeds = data.draw(st.lists(st.integers(0, 20), min_size=6, max_size=6))
@@ -129,26 +121,6 @@ def test_the_last_hops_direct_inputs_need_no_room(alike, assert_direct, make_gra
         full, direct = drawn(*sizes)
         assert direct.overflow
         assert_direct(direct, full)
-
-
-def test_a_loader_of_direct_inputs(make_graph, assert_direct):
-    graph, seeds = make_graph(300, 4000), np.arange(100)
-
-    def loader(relabel, *sizes):
-        options = {"key": KEY, "capacity": Capacity(*sizes), "relabel_inputs": relabel}
-        return Loader(graph, seeds, 16, (3, 2), **options)
-
-    whole, direct = (loader(relabel, (60, 90), (70, 150)) for relabel in (True, False))
-    # Either loader can resume the other's state.
-    assert whole.state_dict() == direct.state_dict()
-    small = loader(False, (10, 10), (20, 25))  # draws again
-    for full, batch, other in zip(whole, direct, small, strict=True):
-        assert_direct(batch, full)
-        count = int(full.blocks[0].num_edges)
-        np.testing.assert_array_equal(
-            other.blocks[0].indices[:count], batch.blocks[0].indices[:count]
-        )
-    assert small.redraws >= 6
 
 
 @pytest.mark.parametrize("mode", MODES[:2], ids=str)

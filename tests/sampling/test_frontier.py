@@ -9,11 +9,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from rows_law import assert_as_often
 
-from jgs import Graph, kernels
+from jgs import Graph
 from jgs.sampling import Frontier
 from jgs.sampling.capacity import GraphShape
-
-RUNTIME_ERRORS = (ValueError, jax.errors.JaxRuntimeError)
 
 
 def keys(num, seed=0):
@@ -38,11 +36,8 @@ def node_sets(sampler, graph, num=20, seed=0):
 
 
 # Node 0 has a loop and parallel edges, node 4 no in-edges, node 5 no edges.
-SMALL = Graph.from_edges(
-    [0, 1, 1, 1, 2, 3, 0, 0, 0, 4, 2, 1, 4],
-    [0, 0, 0, 0, 0, 0, 1, 1, 1, 2, 3, 2, 3],
-    6,
-)
+SOURCES, TARGETS = [0, 1, 1, 1, 2, 3, 0, 0, 0, 4, 2, 1, 4], [0] * 6 + [1] * 3 + [2, 3, 2, 3]
+SMALL = Graph.from_edges(SOURCES, TARGETS, 6)
 
 
 def law(graph, m, budget, degree_cap):
@@ -120,9 +115,7 @@ def test_graphs_of_one_node_of_isolated_ones_and_smaller_than_the_frontier():
 CASES = [drawing(s, 20) for s in (Frontier(40, 170, 1.5), Frontier(3, 90, 100, 2))]
 
 
-@settings(
-    max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.data())
 def test_kernel_is_plain(alike, data):
     """For every graph. Graphs with equally many edges share programs."""
@@ -139,20 +132,3 @@ def test_kernel_is_plain_at_large_sizes(make_graph, alike):
     draw = drawing(Frontier(300, 2000, 1.25), 2000)
     _, counts = alike(draw, keys(3), make_graph(5000, 60_000), threads=(2,))
     assert (counts > 700).all()
-
-
-@pytest.mark.skipif(not kernels.available(), reason="no compiled kernels")
-def test_a_damaged_graph_is_refused(make_graph):
-    graph = make_graph(500, 6000)
-    indptr, indices = np.array(graph.indptr), np.array(graph.indices)
-    damaged = [(indptr, indices + 498), (indptr, indices - 499)]
-    for value in (7000, -9, 2**40):
-        wrong = indptr.copy()
-        wrong[1:-1] = value
-        damaged.append((wrong, indices))
-    draw = jax.jit(drawing(Frontier(100, 400), 400))
-    with jax.enable_x64(True):
-        for offsets, sources in damaged:
-            one = Graph.from_edge_arrays(offsets, {"indices": sources})
-            with pytest.raises(RUNTIME_ERRORS, match="damaged"):
-                jax.block_until_ready(draw(keys(3), one))

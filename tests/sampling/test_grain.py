@@ -3,7 +3,6 @@
 import itertools
 import json
 import sys
-import threading
 
 import grain
 import jax
@@ -11,6 +10,7 @@ import numpy as np
 import pytest
 from orbax.checkpoint.experimental import v1 as ocp
 from refusals import refused
+from test_loader import threads
 
 from jgs import InputError
 from jgs.sampling import Loader, grain_iterator
@@ -62,14 +62,11 @@ def test_the_state_leads_on_from_there(make, expected, position):
 
 
 def test_prefetch_begins_before_the_first_batch(make, expected):
-    def threads():
-        return [t for t in threading.enumerate() if t.name == "jgs-loader"]
-
     loader = make()
-    iterator, before = grain_iterator(loader, EPOCHS), len(threads())
+    iterator, before = grain_iterator(loader, EPOCHS), threads()
     for _ in range(3):
         iterator.start_prefetch()
-    assert len(threads()) == before + 1
+    assert threads() == before + 1
     assert seeds(iterator, 5) == expected[:5]
     state = iterator.get_state()
     seeds(iterator, 1)
@@ -78,7 +75,7 @@ def test_prefetch_begins_before_the_first_batch(make, expected):
     loader.finish_epoch()  # now the batches drawn ahead belong to another epoch
     assert seeds(iterator) == expected[2 * STEPS :]
     iterator.start_prefetch()  # nothing is left to draw
-    assert len(threads()) == before
+    assert threads() == before
     iterator.close()
     iterator.close()
     assert iterator.get_state()["epoch"] == EPOCHS

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from cases import cases
-from refusals import refusal, refused
+from refusals import refused
 from rows_law import assert_as_often
 
 from jgs import Graph, InputError
@@ -245,8 +245,8 @@ def test_a_plain_loader_says_that_edges_between_needs_more_room(implemented):
         src, dst = items["src"], items["dst"]
         return Seeds(src[:1], excluded=edges_between(graph, src, dst, room=3))
 
-    first = lambda: next(iter(loader(before=tight)))  # noqa: E731
-    refused("excluded, give edges_between more room", first)
+    with pytest.raises(InputError, match="excluded, give edges_between more room"):
+        next(iter(loader(before=tight)))
 
 
 def test_negatives_belong_to_their_pair():
@@ -274,10 +274,12 @@ SAINT = Saint("node", 9)
     ({"before": lambda key, graph, items: (items["src"], items, 1)}, "tuple of 3"),
     ({"items": {"src": ["a", "b"]}}, "arrays of numbers"),
     ({"states": {Neighbors((5,)): ()}}, "states must be by sampler"),
+    ({"before": None, "items": SRC[:70], "by_time": 3}, "must have a column time"),
+    ({"before": None, "items": {"nodes": SRC[:70]}, "by_time": 3}, "have a column time"),
+    ({"by_time": 0}, "by_time must be an int of at least 1"),
 )
 def test_bad_items_are_refused_in_one_line(change, words):
-    with refusal(words):
-        loader(**change)
+    refused(words, loader, **change)
 
 
 def test_a_tuple_of_fanouts_takes_every_option():

@@ -3,17 +3,16 @@
 import numpy as np
 import pytest
 from refusals import refused
-from test_items import DST, EVENTS, GRAPH, KEY, SRC, N
+from test_items import DST, GRAPH, KEY, SRC, N
 
 from jgs import InputError
-from jgs.sampling import Links, Loader, Neighbors
+from jgs.sampling import Loader, Neighbors
 from jgs.sampling.loading.schedule import Schedule, SeedParts
 
 
 @pytest.mark.parametrize("within", [1, 7, 1000])
 def test_items_in_the_order_of_time(within):
-    """None comes before one of an earlier stretch; every epoch shuffles anew; a state goes on
-    within an epoch, and is refused by a loader of another order; ranks share the batches."""
+    """No item comes before one of an earlier stretch; states go on; ranks share the batches."""
     time = np.random.default_rng(2).permutation(np.repeat(np.arange(35), 2)) - 9
     items = {"nodes": SRC[:70], "time": time, "number": np.arange(70) % 60}
 
@@ -45,14 +44,6 @@ def test_items_in_the_order_of_time(within):
         for share in ((0, 1), (0, 2), (1, 2))
     )
     np.testing.assert_array_equal(np.concatenate(own, axis=1), every)
-
-
-def test_what_has_no_times_has_no_order_of_time():
-    for items in (SRC[:70], {"nodes": SRC[:70]}):
-        with pytest.raises(InputError, match="must have a column time"):
-            Loader(GRAPH, items, 8, Neighbors((2,)), key=KEY, by_time=3)
-    with pytest.raises(InputError, match="by_time must be an int of at least 1"):
-        Loader(GRAPH, EVENTS, 8, Neighbors((2,)), key=KEY, before=Links(), by_time=0)
 
 
 def test_with_one_key_what_is_drawn_for_a_seed_does_not_depend_on_its_batch(neighbors_of):

@@ -1,5 +1,4 @@
-"""`Labor` by relation: each target and relation draws as a target of its own; the kernel equals
-plain JAX."""
+"""`Labor` by relation: each target and relation draws as a target of its own."""
 
 from dataclasses import replace
 
@@ -15,8 +14,7 @@ from jgs.sampling import Capacity, Labor, Seeds
 GRAPH = graph_of(edges=3000)  # 60 papers, 90 authors, 30 shelves
 KEY = jax.random.key(1)
 N, TYPE = GRAPH.num_nodes, np.asarray(GRAPH.edge_type)
-INDICES = np.asarray(GRAPH.indices)
-TARGET = np.repeat(np.arange(N), np.asarray(GRAPH.degrees()))
+INDICES, TARGET = GRAPH.edge_index()
 CITES, WRITES = (GRAPH.schema.relation(name) for name in ("cites", "writes"))
 EXCLUDED = np.unique(np.random.default_rng(3).integers(0, GRAPH.num_edges, 300))
 EXCLUDED = np.r_[EXCLUDED, [GRAPH.num_edges] * 3]
@@ -32,8 +30,7 @@ CASES = [  # and whether edges are excluded
 
 @pytest.mark.parametrize(("sampler", "excluded"), CASES, ids=repr)
 def test_kernel_is_plain(sampler, excluded, alike, same_bits):
-    """Of several batches and of one, with excluded edges and without them. Seeds are padded and
-    repeated."""
+    """Of several batches and of one, with padded and repeated seeds, and excluded edges."""
     extras = {"edge_weights": True, "unbiased": not excluded, "edges": ("id", "type")}
     sampler, words = replace(sampler, **extras), 2 if sampler.period == 1 else 5
     nodes = np.stack([SEEDS, np.arange(74) % 60, np.full(74, N)]).astype(np.int32)
@@ -68,9 +65,7 @@ def drawn(sampler, seeds):
 
 @cases("options", {}, {"unbiased": True}, {"importance": 2}, {"importance": -1}, ids=str)
 def test_each_target_and_relation_is_a_target_of_its_own(options):
-    """A graph that has a node for each target and relation gives the same draws and weights, so
-    that estimates are those of `test_labor.py` for each relation. It fails if importances are
-    solved, or weights made, for a row as a whole."""
+    """It fails if importances are solved, or weights made, for a row as a whole."""
     runs = np.unique(np.stack([TARGET, TYPE], axis=1), axis=0)
     runs = runs[runs[:, 0] < 60]
     into = {tuple(run): N + i for i, run in enumerate(runs.tolist())}

@@ -33,9 +33,7 @@ def full(sampler):
 
 @pytest.mark.parametrize("sampler", SAMPLERS, ids=repr)
 def test_no_edge_at_or_after_its_cutoff(sampler, alike):
-    """Random multigraphs with ties, equal and negative times, excluded edges and padding: a
-    target has the eligible neighbours whose number is below its limit, in exact integers, or
-    with importances some of them. Kernel and plain are one."""
+    """A target has the eligible neighbours whose number is below its limit, exactly."""
     sampler = full(sampler)
     words = np.arange(3, 5, dtype=np.uint32)
     if sampler.period > 1:
@@ -68,8 +66,7 @@ def numbers_of(words, hop, cutoff):
 def assert_eligible(graph, batch, excluded, sampler, words):
     """The edges of each target are those of the law above, and none else."""
     assert not batch.overflow
-    times, sources = np.asarray(graph.edge_time), np.asarray(graph.indices)
-    rows = np.repeat(np.arange(N), np.diff(graph.indptr))
+    times, (sources, rows) = np.asarray(graph.edge_time), graph.edge_index()
     nodes, cutoff, known = batch.nodes, batch.cutoff, {}
     for layer, block in enumerate(batch.blocks):
         hop = 0 if sampler.layer_dependency else len(batch.blocks) - 1 - layer
@@ -110,16 +107,12 @@ def assert_eligible(graph, batch, excluded, sampler, words):
 
 @pytest.mark.parametrize(("importance", "period"), [(0, 3), (1, 1), (-1, 3)])
 def test_within_a_cutoff_it_is_labor_on_the_eligible_graph(importance, period):
-    """Under the cutoff 0 and the key `k` it has the bits of `fold_in(k, 0)` on the graph of the
-    edges before 0, and so the laws of `test_labor.py`. Rows of many cutoffs are those of
-    batches of one. Both hold for edges and weights, and fail where importances of one cutoff
-    reach another."""
+    """To the bit, and no cutoff decides another's rows: so the laws of `test_labor.py` hold."""
     rng, num_nodes = np.random.default_rng(1), 80
     src, dst, time = (rng.integers(*of, 1500) for of in ((0, 20), (0, 80), (-4, 4)))
     whole = Graph.from_edges(src, dst, num_nodes, edge_time=time)
     past = np.flatnonzero(np.asarray(whole.edge_time) < 0)
-    into = np.repeat(np.arange(num_nodes), np.diff(whole.indptr))[past]
-    part = Graph.from_edges(np.asarray(whole.indices)[past], into, num_nodes)
+    part = Graph.from_edges(*whole.edge_index()[:, past], num_nodes)
     sampler = Labor((4,), importance, period=period, edge_ids=True, edge_weights=True)
     room, nodes = Capacity((1500,), (400,)), np.arange(80, dtype=np.int32)
     words = rng.integers(0, 2**32, 2 if period == 1 else 5, np.uint32)
@@ -158,8 +151,7 @@ def test_kernel_is_plain_with_rows_of_hundreds(sampler, alike, make_graph):
     """Rows of many chunks of candidates. Seeds share cutoffs, and some cutoffs are extreme."""
     made, rng = make_graph(900, 20_000), np.random.default_rng(2)
     time = np.sort(rng.integers(-500, 500, 20_000))
-    src, dst = np.asarray(made.indices), np.repeat(np.arange(900), np.diff(made.indptr))
-    graph = Graph.from_edges(src, dst, 900, edge_time=rng.permutation(time))
+    graph = Graph.from_edges(*made.edge_index(), 900, edge_time=rng.permutation(time))
     seeds = np.r_[np.arange(40), rng.integers(0, 901, 40), 3, 3].astype(np.int32)
     cutoffs = rng.choice([-100, 0, 250, 499], 82)
     cutoffs[0], cutoffs[1] = MOST, LEAST

@@ -50,8 +50,7 @@ def test_there_is_none_where_it_saves_nothing(graph, monkeypatch):
 
 @pytest.mark.parametrize("period", [1, 6])
 def test_it_changes_no_draw(graph, period, same_bits, implemented):
-    """Hubs are among the seeds, some twice. The second hop's fanout is larger than some hubs'
-    rows. One batch, and several in one call or separately."""
+    """Hubs are among the seeds, some twice, some of fewer edges than the second fanout."""
     sampler = Labor((12, 1600), period=period, edge_ids=True, edge_weights=True)
     rng = np.random.default_rng(2)
     seeds = rng.integers(0, N + 1, (3, 80)).astype(np.int32)
@@ -85,8 +84,7 @@ def index_of(graph):
 
 
 def test_a_wrong_one_is_noticed(graph):
-    """An index of another graph, and one whose edges do not exist. One with half of the edges
-    twice gives another batch, so the kernel draws by it."""
+    """One with half of the edges twice gives another batch, so the kernel draws by it."""
     sampler, seeds = Labor((4,)), IDS.astype(np.int32)
     hubs, key = sampler.init(graph), jax.random.key(0)
 

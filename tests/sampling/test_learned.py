@@ -36,19 +36,16 @@ def agrees(found, expected, slack=0.0):
 
 def dense(graph):
     """float64 `[N, N]`: entry (u, v) is 1 where there is an edge u -> v."""
-    target = np.repeat(np.arange(graph.num_nodes), np.diff(np.asarray(graph.indptr)))
     found = np.zeros((graph.num_nodes, graph.num_nodes))
-    found[np.asarray(graph.indices), target] = 1
+    found[tuple(graph.edge_index())] = 1
     return found
 
 
 def descends(sampler, state, parameters, gradient, batch, feedback, graph):
-    """float `[]`: the product of the gradient and of the step that an update takes from the
-    `parameters`. It is not positive, and 0 where the gradient is."""
-    new = getattr(sampler.update(state, batch, feedback, graph), parameters)
-    steps = jax.tree.map(
-        lambda a, b, g: jnp.sum((a - b) * g), new, getattr(state, parameters), gradient
-    )
+    """The product of the gradient and an update's step, which is not positive."""
+    both = sampler.update(state, batch, feedback, graph), state
+    new, old = (getattr(of, parameters) for of in both)
+    steps = jax.tree.map(lambda a, b, g: jnp.sum((a - b) * g), new, old, gradient)
     return sum(jax.tree.leaves(steps))
 
 
@@ -72,9 +69,8 @@ def test_pass_draws_by_its_policy_and_its_gradient_is_that_of_the_expected_loss(
     capacity = worst_case(graph, 4, sampler, distinct=True)
     x_messages = jnp.asarray(rng.normal(size=(N, M)), jnp.float32)
     weights = rng.normal(size=(4, M)).astype(np.float32)  # the loss is linear in the rows
-    policy = Policy(
-        jnp.asarray(rng.normal(size=(F, 4)) / 3, jnp.float32), jnp.array([0.5, 0.2, 0.1])
-    )
+    weight = jnp.asarray(rng.normal(size=(F, 4)) / 3, jnp.float32)
+    policy = Policy(weight, jnp.array([0.5, 0.2, 0.1]))
     state = sampler.init(graph)._replace(policy=policy)
 
     def trial(key):
@@ -94,10 +90,8 @@ def test_pass_draws_by_its_policy_and_its_gradient_is_that_of_the_expected_loss(
         for v, (a, b) in enumerate(itertools.pairwise(np.asarray(graph.indptr[:5]))):
             bias = []
             for u in np.asarray(graph.indices[a:b]):
-                heads = (
-                    (x[u] @ policy.weight[:, i : i + 2]) @ (x[v] @ policy.weight[:, i : i + 2])
-                    for i in (0, 2)
-                )
+                weights = policy.weight[:, :2], policy.weight[:, 2:]
+                heads = ((x[u] @ of_head) @ (x[v] @ of_head) for of_head in weights)
                 parts = jnp.stack([*heads, jnp.float32(1 / (b - a))])
                 bias.append(jax.nn.relu(s @ parts) + 1e-9)
             found.append(jnp.stack(bias) / sum(bias))
@@ -123,8 +117,7 @@ def test_pass_draws_by_its_policy_and_its_gradient_is_that_of_the_expected_loss(
 
 
 def test_asgcn_is_unbiased_and_its_gradient_is_that_of_its_loss():
-    """Means are unbiased for every `W`. Both gradients are checked: the one of the variance,
-    and the one through the importance weights."""
+    """For every `W`. Both gradients: of the variance, and through the importance weights."""
     graph, x, rng = random_graph()
     k, targets = 8, 10
     seeds = jnp.arange(targets, dtype=jnp.int32)

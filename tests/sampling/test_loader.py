@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 from cases import cases
 from forks import quick_python
-from refusals import refusal
+from refusals import refused
 from rows_law import assert_as_often
 
 import jgs
 from jgs import InputError
-from jgs.sampling import Capacity, Loader, Walk, sample_neighbors
+from jgs.sampling import Capacity, Labor, Loader, Walk, sample_neighbors
 from jgs.sampling.loading import schedule
 
 KEY = jax.random.key(1)
@@ -24,14 +24,10 @@ SEEDS = np.random.default_rng(0).permutation(300)[:100]
 CAPACITY = Capacity((80, 200), (100, 250))
 
 
-@pytest.fixture
-def graph(make_graph):
-    return make_graph(300, 4000)
-
-
-def make(graph, **options) -> Loader:
-    defaults = {"key": KEY, "capacity": CAPACITY, "super_batch": 1}
-    return Loader(graph, SEEDS, 16, (3, 2), **(defaults | options))
+def make(graph, super_batch=1, **options) -> Loader:
+    good = {"seeds": SEEDS, "batch_size": 16, "sampler": (3, 2), "key": KEY}
+    good |= {"capacity": CAPACITY, "super_batch": super_batch}
+    return Loader(graph, **(good | options))
 
 
 def threads() -> int:
@@ -73,10 +69,15 @@ def test_a_batch_is_what_its_key_says(graph, same_bits):
             same_bits(batch, sample_neighbors(key, graph, batch.seeds, (3, 2), CAPACITY))
 
 
-@pytest.mark.parametrize("stop", [1, 6])
-def test_a_loop_that_is_left_is_continued(stop, graph, same_bits):
-    """By the loader itself, and by one that has its state."""
-    whole, first = make(graph), make(graph)
+@cases(
+    "stop, begun, later, sampler",
+    (6, 1, 1, (3, 2)),
+    *((stop, 3, 4, (3, 2)) for stop in (1, 3, 4)),
+    *((stop, 3, 2, Labor((3, 2), period=4)) for stop in (2, 5)),
+)
+def test_a_loop_that_is_left_is_continued(stop, begun, later, sampler, graph, same_bits):
+    """By the loader itself and by one that has its state, also within a super-batch."""
+    whole, first = make(graph, sampler=sampler), make(graph, begun, sampler=sampler)
     expected = [*whole, *whole]
     for step, _ in enumerate(first, 1):
         if step == stop:
@@ -84,19 +85,12 @@ def test_a_loop_that_is_left_is_continued(stop, graph, same_bits):
     assert threads() == 0
     state = first.state_dict()
     assert all(isinstance(v, int) for v in state.values())
-    resumed = make(graph, key=jax.random.key(77))  # the state brings its own key
+    other = {"key": jax.random.key(77), "sampler": sampler}  # the state brings its own key
+    resumed = make(graph, later, **other)
     resumed.load_state_dict(state)
     assert (resumed.epoch, resumed.step) == (0, stop)
     for loader in (first, resumed):
         same_bits([*loader, *loader], expected[stop:])
-
-
-def test_overflows_are_redrawn_with_the_same_key(graph, neighbors_of):
-    small = make(graph, capacity=Capacity((10, 10), (20, 25)))
-    for tight, roomy in zip(small, make(graph), strict=True):
-        assert not tight.overflow
-        assert neighbors_of(tight) == neighbors_of(roomy)
-    assert small.redraws >= 6
 
 
 @pytest.mark.parametrize("super_batch", [1, 3])  # 3 does not divide the 7 batches
@@ -108,7 +102,7 @@ def test_one_trace_over_three_epochs(super_batch, graph):
         traces.append(None)
         return sum(jnp.sum(b.num_edges) for b in batch.blocks)
 
-    planned = Loader(graph, SEEDS, 16, (3, 2), key=KEY, super_batch=super_batch)
+    planned = make(graph, super_batch, capacity=None)
     before = planned.source._draw._cache_size()
     for _ in range(3):
         for batch in planned:
@@ -159,9 +153,8 @@ print("end of the script")
 
 @pytest.mark.parametrize("how", ["", "interrupt"])
 def test_a_script_that_stops_in_mid_epoch_exits(how):
-    done = subprocess.run(
-        [quick_python(), "-c", SCRIPT, how], capture_output=True, text=True, timeout=120
-    )
+    script = [quick_python(), "-c", SCRIPT, how]
+    done = subprocess.run(script, capture_output=True, text=True, timeout=120)
     if how:
         assert "KeyboardInterrupt" in done.stderr
         assert "Fatal" not in done.stderr
@@ -177,7 +170,7 @@ def test_a_script_that_stops_in_mid_epoch_exits(how):
     ({"seeds": np.array([], int)}, "not empty"),
     ({"seeds": np.array([300])}, "[0, 300); got 300 at position 0"),
     ({"seeds": np.array([1.0])}, "integer array"),
-    ({"fanouts": (0,)}, "fanouts must be"),
+    ({"sampler": (0,)}, "fanouts must be"),
     ({"prefetch": -1}, "prefetch must be an int of at least 0"),
     ({"super_batch": 0}, "super_batch must be an int of at least 1"),
     ({"super_batch": True}, "super_batch must be an int of at least 1"),
@@ -185,9 +178,7 @@ def test_a_script_that_stops_in_mid_epoch_exits(how):
     ({"capacity": (1, 1)}, "the capacity must be"),
 )
 def test_bad_arguments_are_refused(options, says, graph):
-    good = {"seeds": SEEDS, "batch_size": 16, "fanouts": (3, 2), "key": KEY}
-    with refusal(says):
-        Loader(graph, **(good | options))
+    refused(says, make, graph, **options)
 
 
 @cases(
@@ -204,18 +195,15 @@ def test_bad_arguments_are_refused(options, says, graph):
 )
 def test_states_of_another_loader_are_refused(change, says, graph):
     batches = make(graph)
-    with refusal(says):
-        batches.load_state_dict(batches.state_dict() | change)
+    refused(says, batches.load_state_dict, batches.state_dict() | change)
 
 
 def test_states_of_other_batches_are_refused(graph):
     state = json.loads(json.dumps(make(graph).state_dict()))
-    for seeds, fanouts, replace in (
-        *((SEEDS[::-1], (3, 2), False), (SEEDS, (2, 2), False), (SEEDS, (3, 2), True)),
-    ):
-        other = Loader(graph, seeds, 16, fanouts, key=KEY, replace=replace)
-        with refusal("the state's digest must be the loader's"):
-            other.load_state_dict(state)
+    assert make(graph, relabel_inputs=False).state_dict() == state  # an option of the output
+    for change in ({"seeds": SEEDS[::-1]}, {"sampler": (2, 2)}, {"replace": True}):
+        load = make(graph, **change).load_state_dict
+        refused("the state's digest must be the loader's", load, state)
 
 
 def test_repeated_seeds(make_graph):
@@ -230,8 +218,9 @@ def test_repeated_seeds(make_graph):
 
 
 def test_numpy_integers_are_integers(graph):
-    options = {"prefetch": np.int64(1), "capacity": None}
-    batches = Loader(graph, SEEDS, np.int64(16), np.array([3, 2]), key=KEY, **options)
+    options = {"prefetch": np.int64(1), "batch_size": np.int64(16), "super_batch": np.int64(2)}
+    batches = make(graph, sampler=np.array([3, 2]), **options)
+    assert batches.super_batch == 2
     assert json.dumps(batches.state_dict())
     assert len(list(batches)) == 7
 

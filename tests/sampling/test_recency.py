@@ -53,8 +53,7 @@ CASES = {
 
 @pytest.mark.parametrize("case", CASES)
 def test_law_without_replacement(case):
-    """Inclusion of each edge is that of successive draws by weight. With a fixed scale the rows
-    of "beyond a gap" would run empty after the late edges."""
+    """That of successive draws by weight. A fixed scale would leave late rows empty."""
     sampler, cutoff, excluded = CASES[case]
     graph = Graph.from_edges(np.arange(13), np.zeros(13, int), 13, edge_time=TIMES)
     sampler = replace(sampler, edge_ids=True)
@@ -85,8 +84,7 @@ def test_law_with_replacement():
 
 @pytest.mark.parametrize(("by_relation", "replace"), [(False, False), (True, True)])
 def test_kernel_equals_plain(by_relation, replace, alike):
-    """Any threads, with holes or windows, typed or not, at two hops, and no edge at or after
-    its cutoff."""
+    """With holes or windows, typed or not. `test_causal.py` looks at the edges."""
     if by_relation:
         graph, fanouts = graph_of(timed=True), ({"*": 3, "cites": 6}, {"*": 4, "holds": -1})
     else:
@@ -105,11 +103,4 @@ def test_kernel_equals_plain(by_relation, replace, alike):
         return sampler.sample(KEY, graph, state, seeds, None)
 
     found = alike(draw, sampler.init(graph), graph, seeds, threads=(1, 2, 4))
-    for block in found.blocks:
-        count = int(block.num_edges)
-        assert count > 20
-        target = np.repeat(np.arange(block.target_capacity), np.diff(block.indptr))
-        assert (block.edge_time[:count] < found.cutoff[target]).all()
-        drawn = block.edge_id[:count]
-        assert replace or not np.isin(drawn, holes).any()
-        assert replace or len({*zip(target, drawn, strict=True)}) == count
+    assert all(block.num_edges > 20 for block in found.blocks)

@@ -1,5 +1,4 @@
-"""Which rows stay in memory: those that are needed again first, in C++ as in Python, and with
-all steps known as few are read as can be."""
+"""Rows that are needed again first stay in memory, in C++ as in Python."""
 
 from itertools import combinations
 
@@ -48,9 +47,8 @@ def test_kernel_and_plain_agree(seed):
     pinned = rng.choice(num_rows, min(seed % 3, capacity, num_rows), replace=False).tolist()
     sizes, ends = rng.integers(0, 30, 80), set(rng.integers(0, 80, 2).tolist())
     steps = [rng.integers(-1, num_rows + 2, size).astype(np.int32) for size in sizes]
-    both = [
-        run(kind, num_rows, capacity, steps, window, pinned, ends) for kind in (row_pool, Plain)
-    ]
+    asked = num_rows, capacity, steps, window, pinned, ends
+    both = [run(kind, *asked) for kind in (row_pool, Plain)]
     for a, b in zip(*both, strict=True):
         for mine, theirs in zip(a, b, strict=True):
             np.testing.assert_array_equal(mine, theirs)
@@ -74,9 +72,8 @@ def fewest(steps, capacity):
 def test_no_choice_reads_less(seed):
     """Belady's rule, checked against all choices."""
     rng = np.random.default_rng(seed)
-    steps = [
-        np.unique(rng.integers(0, 7, rng.integers(1, 5))).astype(np.int32) for _ in range(9)
-    ]
+    drawn = [rng.integers(0, 7, rng.integers(1, 5), np.int32) for _ in range(9)]
+    steps = [np.unique(rows) for rows in drawn]
     for capacity in (0, 1, 2, 3):
         taken = run(row_pool, 7, capacity, steps, len(steps))
         read = sum(of_step.missing.size for of_step in taken)

@@ -21,8 +21,7 @@ ROWS = np.array([12, 0, 11, 5, 7, 8, 12], np.int32)
 
 
 def drawn(rows, num_nodes):
-    """bool `[num_nodes]`: whether each node is among `rows`, which are padded with
-    `num_nodes`."""
+    """bool `[num_nodes]`: whether each node is among `rows`."""
     return jnp.zeros(num_nodes, bool).at[rows].set(True, mode="drop")
 
 
@@ -39,8 +38,7 @@ SELECTIONS = {
 @pytest.mark.parametrize(("k", "compact"), [(1, True), (3, False)])
 @pytest.mark.parametrize("name", SELECTIONS)
 def test_by_default_rows_are_drawn_by_their_number_of_edges(name, k, compact):
-    """gSampler's default is a bias of 1 an edge, summed over each row (section 3.1). The edges'
-    values change nothing."""
+    """gSampler's default, a bias of 1 an edge (section 3.1). Values change nothing."""
     part, edges = SELECTIONS[name]
 
     def draw(key):
@@ -51,8 +49,7 @@ def test_by_default_rows_are_drawn_by_their_number_of_edges(name, k, compact):
 
 
 def test_a_slice_of_rows_has_no_draws_of_rows_without_edges():
-    """Node 11 and the padding have no edges. Nothing but the rows is chosen, and nothing is
-    built before the draw."""
+    """Node 11 and the padding have none. Nothing is built before the draw."""
 
     def draw(key):
         part = Matrix(HUB, key=key)[ROWS, :]
@@ -106,8 +103,7 @@ def test_ladies_draws_rows_by_their_squared_norms_in_the_frontier(weighted):
 
 @pytest.mark.parametrize("weighted", [False, True])
 def test_fastgcn_draws_rows_by_their_squared_norms(weighted):
-    """In proportion to the sum over all v of P[u, v]**2 (equation 10). Rows without an edge
-    into the frontier are not seen."""
+    """By the sum over all v of P[u, v]**2 (equation 10). Rows without edges are not seen."""
     sampler, P = FastGCN((6,), weighted=weighted), by_degree(weighted)
     seen = (P[:, :6] > 0).any(axis=1)
     draw = sources_of(sampler, GRAPH, sampler.init(GRAPH))
@@ -115,8 +111,7 @@ def test_fastgcn_draws_rows_by_their_squared_norms(weighted):
 
 
 def test_asgcn_draws_rows_by_their_norms_and_their_features():
-    """In proportion to (1 + |W x[u]|) sqrt(sum over v in the frontier of P[u, v]**2) (equation
-    10, and the authors' code)."""
+    """By (1 + |W x[u]|) sqrt(sum of P[u, v]**2) (equation 10, and the authors' code)."""
     graph, weight = GRAPH.with_node_columns(features=FEATURES), np.float32([1.5, -4])
     sampler = ASGCN((4,))
     state = sampler.init(graph)._replace(weight=jnp.asarray(weight))
@@ -128,9 +123,8 @@ def test_asgcn_draws_rows_by_their_norms_and_their_features():
 def test_exponential_numbers_are_logarithms():
     """From bits of all sizes, the smallest and the largest among them."""
     rng = np.random.default_rng(0)
-    bits = rng.integers(0, 1 << 64, 200_000, np.uint64) >> rng.integers(0, 64, 200_000).astype(
-        "u8"
-    )
+    shift = rng.integers(0, 64, 200_000, np.uint64)
+    bits = rng.integers(0, 1 << 64, 200_000, np.uint64) >> shift
     bits = np.r_[bits, ~bits, np.uint64(0), ~np.uint64(0)]
     with jax.enable_x64(True):
         found = np.asarray(jax.jit(exponential)(jnp.asarray(bits)))
@@ -141,8 +135,7 @@ def test_exponential_numbers_are_logarithms():
 
 
 def test_no_logarithm_of_the_table_depends_on_the_mathematical_library():
-    """Each entry is the exact one, rounded, and none is so near to a half that a library whose
-    last bit is wrong would round it to another."""
+    """Each entry is the exact one, rounded, and none is near to a half."""
     with localcontext() as context:
         context.prec = 40
         for i in range(1, LOGARITHMS.size):

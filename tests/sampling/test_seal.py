@@ -28,8 +28,7 @@ def symmetric(edges, num_nodes):
 
 
 def by_definition(network, pair, hops):
-    """Section 3 of the paper in networkx: the subgraph without the edge between the ends, and
-    the label of each of its nodes."""
+    """Section 3 of the paper: the subgraph without the pair's edge, and its nodes' labels."""
     x, y = pair
     near = [networkx.single_source_shortest_path_length(network, end, hops) for end in pair]
     inside = network.subgraph({*near[0], *near[1]}).copy()
@@ -37,10 +36,8 @@ def by_definition(network, pair, hops):
     alone = [inside.copy(), inside.copy()]
     alone[0].remove_node(y)
     alone[1].remove_node(x)
-    away = [
-        networkx.single_source_shortest_path_length(one, end)
-        for one, end in zip(alone, pair, strict=True)
-    ]
+    ends = zip(alone, pair, strict=True)
+    away = [networkx.single_source_shortest_path_length(one, end) for one, end in ends]
     labels = {x: 1, y: 1}
     for node in set(inside) - {x, y}:
         dx, dy = (one.get(node, np.inf) for one in away)
@@ -77,9 +74,8 @@ def test_subgraphs_and_labels_are_networkx_ones():
     for hops in (1, 2):
         sampler = Seal((-1,) * hops)
         capacity = worst_case(graph, len(pairs), sampler)
-        batch = jax.jit(sampler.sample, static_argnums=4)(
-            KEY, graph, sampler.init(graph), pairs, capacity
-        )
+        sample = jax.jit(sampler.sample, static_argnums=4)
+        batch = sample(KEY, graph, sampler.init(graph), pairs, capacity)
         assert not batch.overflow
         assert batch.pair_labels.tolist() == [network.has_edge(*p) for p in pairs.tolist()]
         assert batch.seed_mask.tolist() == (pairs[:, 0] < 41).tolist()
@@ -97,8 +93,7 @@ def test_subgraphs_and_labels_are_networkx_ones():
 
 
 def test_drawn_neighbours_loops_and_repeated_edges():
-    """A star drawn with a fanout, a pair of a node with itself, and repeated edges. Each edge
-    keeps its id and weight."""
+    """And a pair of a node with itself. Each edge keeps its id and weight."""
     src = np.array([1, 2, 3, 4, 5, 0, 0, 6, 0, 6, 6])
     dst = np.array([0, 0, 0, 0, 0, 6, 6, 0, 0, 5, 4])
     weight = np.arange(1, 12, dtype=np.float32)
@@ -118,9 +113,7 @@ def test_drawn_neighbours_loops_and_repeated_edges():
     count, (block,) = int(whole.blocks[0].num_edges), whole.blocks
     ids = np.asarray(block.edge_id)
     assert (ids[count:] == 11).all()
-    np.testing.assert_array_equal(
-        block.edge_weight, np.r_[graph.edge_weight, 0][np.asarray(ids)]
-    )
+    np.testing.assert_array_equal(block.edge_weight, np.r_[graph.edge_weight, 0][ids])
     sizes = set()
     for seed in range(8):
         few = draw(Seal((2,)), graph, pairs[:1], jax.random.key(seed))

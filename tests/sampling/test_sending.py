@@ -1,7 +1,5 @@
-"""What a loader does beside other devices than the host's, which is device 0 of the four of
-this process. On a machine with a GPU that is the other device."""
+"""A loader beside devices other than the host's, which is device 0 of this process."""
 
-import re
 import threading
 import time
 from functools import partial
@@ -12,12 +10,13 @@ import numpy as np
 import pytest
 import scipy.sparse
 from jax.sharding import NamedSharding, PartitionSpec
+from refusals import refused
 
 import jgs
 from jgs import kernels, ops
 from jgs.devices import host_device
-from jgs.errors import InputError
 from jgs.graph import TypedFeatures
+from jgs.graph.drawn import drawn_edges as of_batch
 from jgs.sampling import (
     ByEpoch,
     HotRows,
@@ -46,6 +45,7 @@ def make_graph(**columns):
 
 
 GRAPH, SEEDS = make_graph(), np.arange(300)
+usual = partial(Loader, GRAPH, SEEDS, SIZE, Neighbors((4, 3)), key=KEY)
 
 
 def same(a, b):
@@ -162,10 +162,9 @@ def test_nothing_is_compiled_after_the_first_epoch_and_memory_is_bounded():
         lambda name, *_, **__: compiled.append(name) if "backend_compile" in name else None
     )
     device = OTHERS[-1]
-    options = {"key": KEY, "read": rows_of, "device": device, "prefetch": 3}
     others = jax.live_arrays()  # of other tests of this process; they live on in this list
     known = {id(array) for array in others}
-    loader = Loader(GRAPH, SEEDS, SIZE, Neighbors((4, 3)), **options)
+    loader = usual(read=rows_of, device=device, prefetch=3)
     list(loader)
     size = sum(leaf.nbytes for leaf in jax.tree.leaves(next(iter(loader))))
     compiled.clear()
@@ -188,7 +187,7 @@ def test_nothing_is_compiled_after_the_first_epoch_and_memory_is_bounded():
 
 @several
 def test_a_sharding_divides_each_batch():
-    make = partial(Loader, GRAPH, SEEDS, SIZE, Neighbors((4, 3)), key=KEY, read=rows_of)
+    make = partial(usual, read=rows_of)
     whole = list(make())
     for devices in [OTHERS[:3], OTHERS[:1]]:
         sharding, number = over(devices), len(devices)
@@ -214,8 +213,7 @@ def test_a_sharding_divides_each_batch():
         assert drawn_edges(batch) == drawn_by_all(share, over(OTHERS[:2]))
     # Shares that overflow are drawn again, in one shape.
     tight = jgs.sampling.plan_capacity(GRAPH, 12, Neighbors((4, 3)), trials=1, margin=0.0)
-    make = partial(Loader, GRAPH, SEEDS, SIZE, Neighbors((4, 3)), key=KEY, capacity=tight)
-    loader = make(device=over(OTHERS[:2]))
+    loader = usual(device=over(OTHERS[:2]), capacity=tight)
     assert not any(batch.overflow.any() for batch in loader)
     assert loader.redraws > 0
     # Others draw by a key of their own on each device, always the same one.
@@ -228,16 +226,8 @@ def test_a_sharding_divides_each_batch():
 
 def drawn_edges(batch):
     """The edges of each hop as (hop, target, source) ids."""
-    found = set()
-    for hop, block in enumerate(batch.blocks):
-        rows = np.asarray(batch.source_nodes(hop))
-        ends, count = np.asarray(block.indptr), int(block.num_edges)
-        target = np.repeat(np.arange(len(ends) - 1), np.diff(ends))
-        source = np.asarray(block.indices)[:count]
-        found |= {
-            (hop, int(rows[t]), int(rows[s])) for t, s in zip(target, source, strict=True)
-        }
-    return found
+    found = of_batch(batch)
+    return set(zip(found.hop.tolist(), found.dst.tolist(), found.src.tolist(), strict=True))
 
 
 def drawn_by_all(batch, sharding):
@@ -248,7 +238,7 @@ def test_hot_rows_lie_on_the_device():
     """The rows are those of the features, whichever lie there; the most read ones do."""
     features = np.random.default_rng(5).normal(size=(N, 7)).astype(np.float32)
     for device in (HOST, OTHERS[0], *([over(OTHERS[:2])] if len(OTHERS) > 1 else [])):
-        make = partial(Loader, GRAPH, SEEDS, SIZE, Neighbors((4, 3)), key=KEY, device=device)
+        make = partial(usual, device=device)
         for memory in (0, 50 * 28, N * 28):
             hot = HotRows.planned(features, make(), memory, device)
             assert hot.table.shape == (memory // 28, 7)
@@ -315,14 +305,13 @@ def test_who_waits_for_a_thread_that_is_stopped_is_let_go():
 
 @several
 def test_a_position_goes_on_elsewhere():
-    make = partial(Loader, GRAPH, SEEDS, SIZE, Neighbors((4, 3)), key=KEY)
-    whole = [np.sort(np.asarray(b.seeds).reshape(-1)) for b in make()]
-    loader = make(device=over(OTHERS[:2]))
+    whole = [np.sort(np.asarray(b.seeds).reshape(-1)) for b in usual()]
+    loader = usual(device=over(OTHERS[:2]))
     for _, _ in zip(range(4), loader, strict=False):
         pass
     state = loader.state_dict()
     loader.close()
-    rest = make(device=OTHERS[0])
+    rest = usual(device=OTHERS[0])
     rest.load_state_dict(state)
     found = [np.sort(np.asarray(b.seeds)) for b in rest]
     assert same(found, whole[state["step"] :])
@@ -345,20 +334,14 @@ def test_a_graph_on_another_device_is_sampled_there_in_plain_jax():
 
 @several
 def test_wrong_devices_are_refused():
-    make = partial(Loader, GRAPH, SEEDS, SIZE, Neighbors((4, 3)), key=KEY)
-    refused("device must be a device of this process", make, device="gpu")
+    refused("device must be a device of this process", usual, device="gpu")
     unsplit = NamedSharding(over(OTHERS[:2]).mesh, PartitionSpec())
     for leaf in (KEY, "text", np.ones(3, np.complex64)):
-        wrong = make(read=lambda batch, leaf=leaf: {"a": leaf}, device=OTHERS[0])
+        wrong = usual(read=lambda batch, leaf=leaf: {"a": leaf}, device=OTHERS[0])
         refused("must be arrays of real numbers", lambda wrong=wrong: next(iter(wrong)))
-    refused("a sharding of a leading axis", make, device=unsplit)
+    refused("a sharding of a leading axis", usual, device=unsplit)
     learning = partial(Loader, GRAPH, SEEDS, SIZE, Thanos((3,)), key=KEY)
     refused("must have one device", learning, device=over(OTHERS[:2]))
     assert len(learning(device=over(OTHERS[:2]), age=None)) == 13
     odd = partial(Loader, GRAPH, SEEDS, 25, Neighbors((4, 3)), key=KEY)
     refused("a multiple of 2, the number of devices; got 25", odd, device=over(OTHERS[:2]))
-
-
-def refused(rule, function, *args, **kwargs):
-    with pytest.raises(InputError, match=re.escape(rule)):
-        function(*args, **kwargs)

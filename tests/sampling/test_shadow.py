@@ -61,9 +61,8 @@ def test_at_full_fanout_it_is_what_the_neighbourhood_induces(graph):
     assert {int(v) for v in nodes if v < N} == within(graph, SEEDS[real], 2)
     # Plus one for padding, one for the repetition.
     assert nodes.size == len(within(graph, SEEDS[real], 2)) + 2
-    assert [row for row, v in zip(edges, nodes, strict=True) if v < N] == induced(
-        graph, nodes[nodes < N]
-    )
+    rows = [row for row, v in zip(edges, nodes, strict=True) if v < N]
+    assert rows == induced(graph, nodes[nodes < N])
     (block,) = batch.blocks
     weight = np.asarray(graph.edge_weight)[block.edge_id[: block.num_edges]]
     np.testing.assert_array_equal(block.edge_weight[: block.num_edges], weight)

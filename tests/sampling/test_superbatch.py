@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from refusals import refusal
+from refusals import refused
 
 import jgs
 from jgs import kernels
@@ -29,8 +29,7 @@ def batch_of(batches: jgs.MiniBatch, i: int) -> jgs.MiniBatch:
 
 @pytest.mark.parametrize("options", [{}, {"replace": True, "relabel_inputs": False}], ids=str)
 def test_each_batch_is_a_call_of_its_own(options, implemented, same_bits, make_graph):
-    """At parallel sizes, and with fewer batches than threads; `test_protocol.py` has small ones
-    of every sampler. One batch is padding alone."""
+    """At parallel sizes, with fewer batches than threads, one of them padding alone."""
     graph, seeds = make_graph(20_000, 400_000), seeds_of(3, 2000, 20_000)
     seeds[1] = 20_000
     sample = partial(sample_neighbors, fanouts=(4, 6), **options, **EXTRAS)
@@ -112,8 +111,7 @@ def test_bad_seeds_name_their_batch(make_graph):
     graph, seeds = make_graph(300, 4000), seeds_of(4, 8)
     seeds[2, 5] = seeds[3, 1] = 301
     rule = "batch 2: seeds must be node ids in [0, 300), or 300 for padding"
-    with refusal(f"{rule}; got 301 at position 5"):
-        sample_neighbors(KEYS[:4], graph, seeds, (3, 2))
+    refused(f"{rule}; got 301 at position 5", sample_neighbors, KEYS[:4], graph, seeds, (3, 2))
     if kernels.available():  # plain JAX cannot raise an error here
         sample = jax.jit(lambda s: sample_neighbors(KEYS[:4], graph, s, (3, 2)).nodes)
         with pytest.raises(RUNTIME_ERRORS, match=r"batch 2: .* got 301 at position 5"):

@@ -10,17 +10,12 @@ import pytest
 from refusals import refused
 
 import jgs
-from jgs import InputError, ops
+from jgs import ops
 from jgs.sampling import Loader, Neighbors, Walk, sample_neighbors
 from jgs.sampling.edges.columns import with_edges
 from jgs.settings import exact_integers
 
 KEY = jax.random.key(0)
-
-
-@pytest.fixture(scope="module")
-def graph(make_graph):
-    return make_graph(300, 4000)
 
 
 def test_vmap_over_what_is_traced_already(graph):
@@ -72,16 +67,14 @@ def test_blocks_take_the_rows_of_their_sources(graph):
 @pytest.mark.parametrize("name", ["id", "time", "type", "weight"])
 def test_a_users_column_does_not_pass_for_the_graphs_own(name):
     mine = jgs.Graph([0, 2, 2], [1, 0], edge_columns={name: np.array([7, 5])})
-    said = f"the edge column '{name}' .* must be the graph's own; got one .* Rename it"
-    with pytest.raises(InputError, match=said):
-        Neighbors((2,), edges=(name,)).sample(KEY, mine, (), np.array([0]), None)
+    said = f"the edge column '{name}' * must be the graph's own; got one * Rename it"
+    refused(said, Neighbors((2,), edges=(name,)).sample, KEY, mine, (), np.array([0]), None)
 
 
 def test_edges_that_are_left_out_take_their_columns_along():
     columns = {"feat": np.arange(8, dtype=np.float32).reshape(4, 2)}
-    mine = jgs.Graph(
-        [0, 3, 4], [1, 0, 1, 0], edge_time=np.array([4, 5, 6, 7]), edge_columns=columns
-    )
+    own = {"edge_time": np.array([4, 5, 6, 7]), "edge_columns": columns}
+    mine = jgs.Graph([0, 3, 4], [1, 0, 1, 0], **own)
     sampler = Neighbors((-1,), edges=("id", "time", "feat"))
     (block,) = sampler.sample(KEY, mine, (), np.array([0, 1]), None).blocks
     with exact_integers():

@@ -39,18 +39,13 @@ def rows(batch, hop):
     block, nodes = batch.blocks[-1 - hop], np.asarray(batch.nodes)
     indptr, indices = np.asarray(block.indptr), np.asarray(block.indices)
     weight = np.asarray(block.edge_weight).tolist()
-    return [
-        (
-            int(nodes[t]),
-            [(int(nodes[indices[e]]), weight[e]) for e in range(*indptr[t : t + 2])],
-        )
-        for t in range(int(block.num_targets))
-    ]
+    pairs = list(zip(nodes[indices[: indptr[-1]]].tolist(), weight, strict=False))
+    targets = range(int(block.num_targets))
+    return [(int(nodes[t]), pairs[indptr[t] : indptr[t + 1]]) for t in targets]
 
 
 def by_walks(graph, key, node, sampler, groups):
-    """One node's [(neighbour, weight), ...], from the walks that `Walk` makes from it, or
-    `Metapath`, which has no stop: for rounds of relations all rounds are made or only one."""
+    """One node's [(neighbour, weight), ...], from the walks that `Walk` or `Metapath` makes."""
     walk, per = Walk(sampler.length, stop=sampler.restart), 1
     if relations := getattr(sampler, "relations", None):
         per = len(relations)
@@ -61,11 +56,9 @@ def by_walks(graph, key, node, sampler, groups):
     order = np.asarray(found)[:, per::per].T.reshape(-1)
     counts = Counter(u for u in order.tolist() if u not in (node, graph.num_nodes))
     ranked = counts.most_common()  # of equal counts the one met first comes first
-    row = [
-        pair
-        for (first, last), k in groups
-        for pair in [(u, c) for u, c in ranked if first <= u < last][:k]
-    ]
+    row = []
+    for (first, last), k in groups:
+        row += [(u, c) for u, c in ranked if first <= u < last][:k]
     # Weights are the counts, or have their ratios and the mean 1.
     unit = 1 if sampler.counts else sum(c for _, c in row) / max(len(row), 1)
     return [(u, pytest.approx(c / unit)) for u, c in row]

@@ -37,9 +37,8 @@ def test_unbiased_and_without_variance_once_the_history_is_true(make_graph):
         keys = jax.random.split(jax.random.key(step), trials)
         # 2 of d drawn without replacement: (1 - 2 / d) / 2 times the neighbours' variance.
         wrong = np.asarray(x - history[0], np.float64)
-        among = [
-            wrong[row].var(axis=0, ddof=1) if row.size > 2 else 0 * wrong[0] for row in rows
-        ]
+        nothing = np.zeros(M)
+        among = [wrong[row].var(0, ddof=1) if row.size > 2 else nothing for row in rows]
         parts = [max(1 - 2 / row.size, 0) / 2 for row in rows]
         variance = np.stack(among) * np.array(parts)[:, None]
         variances.append(variance.mean())

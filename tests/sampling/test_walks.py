@@ -1,5 +1,4 @@
-"""`Walk`, `Metapath` and `Node2Vec`: the law of their steps, what a walk depends on, and where
-walks end."""
+"""`Walk` and `Node2Vec`: the law of their steps, what a walk depends on, where walks end."""
 
 from functools import cache
 
@@ -105,20 +104,3 @@ def test_extreme_parameters_keep_no_walk_waiting():
         walker = Node2Vec(6, **options)
         nodes, _ = walker.sample(KEY, path, walker.init(path), [0, 3])
         np.testing.assert_array_equal(nodes, wanted)
-
-
-@pytest.mark.skipif(not kernels.available(), reason="the compiled kernels are not installed")
-def test_a_damaged_graph_is_refused(graph):
-    indptr, arrays = np.array(graph.indptr), graph.edge_arrays()
-    arrays["indices"] = np.array(graph.indices)
-    damaged = []
-    for where, value in ((3, 50), (2, -9)):
-        wrong = indptr.copy()
-        wrong[where] = value
-        damaged.append(jgs.Graph.from_edge_arrays(wrong, arrays))
-    arrays["indices"] = arrays["indices"] + N - 2
-    damaged.append(jgs.Graph.from_edge_arrays(indptr, arrays))
-    for one in damaged:
-        for walker, state in ((Walk(LENGTH), ()), (Node2Vec(LENGTH, 0.1, 0.5), np.array(True))):
-            with pytest.raises(RUNTIME_ERRORS, match="damaged"):
-                program(walker)(KEY, one, state, ROOTS)

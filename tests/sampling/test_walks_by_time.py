@@ -66,9 +66,7 @@ def test_many_edges_back_keep_no_walk_waiting():
 
 
 def assert_follows(edges, num_nodes, walker, cutoffs, nodes):
-    """Fails for walks `nodes` `[B, L+1]` that cannot have followed `edges`, each before the
-    cutoff of its step. Of the edges that lead to the next node the latest leaves the most to
-    the steps after."""
+    """Fails for walks that cannot have followed `edges`, each before the cutoff of its step."""
     times = defaultdict(list)
     for source, target, time in edges:
         times[source, target].append(time)
@@ -100,8 +98,7 @@ LEAST, MOST = np.iinfo(np.int64).min, np.iinfo(np.int64).max
 
 @st.composite
 def events(draw, typed):
-    """A random multigraph of 5 nodes, some born late, with ties, equal, negative and extreme
-    times; ends of cutoffs, from before the first edge on; and edges to exclude."""
+    """A multigraph with late births, ties and extreme times; cutoffs' ends; excluded edges."""
     span = draw(st.sampled_from([1, 3, 9, 60]))
     middle = draw(st.sampled_from([0, LEAST + 60, MOST - 61]))
     nodes = st.integers(0, N - 1)
@@ -130,9 +127,7 @@ def events(draw, typed):
 
 @pytest.mark.parametrize("walker", ANY, ids=repr)
 def test_no_walk_follows_an_edge_at_or_after_its_cutoff(walker, same_bits):
-    """Nor one before a node is born, nor one that is excluded. Plain JAX and the kernels are
-    equal for two batches. A walk depends on its root, its cutoff and the number of the roots
-    before that have both."""
+    """Nor one before a birth or excluded. Kernels are plain JAX; roots keep their walks."""
     draw = jax.jit(walker.sample, compiler_options=programs.OPTIMISED)  # for the weights' bits
     keys, kinds = jax.random.split(KEY), set()
 
@@ -145,20 +140,16 @@ def test_no_walk_follows_an_edge_at_or_after_its_cutoff(walker, same_bits):
         cutoff = rng.integers(*ends, roots.shape, endpoint=True)
         cutoff[1, ::2] = ends[1]
         holes = np.stack([holes, holes]) if walker.takes_excluded else None
-        walks = draw(keys, graph, state, Seeds(roots, cutoff, holes))
+        of = keys, graph, state, Seeds(roots, cutoff, holes)
+        walks = draw(*of)
         with kernels.plain():
-            same_bits(draw(keys, graph, state, Seeds(roots, cutoff, holes)), walks)
+            same_bits(draw(*of), walks)
         order = np.lexsort((cutoff[1], roots[1]))  # stable
-        moved = Seeds(roots[:, order], cutoff[:, order], holes)
-        np.testing.assert_array_equal(
-            draw(keys, graph, state, moved).nodes[1], walks.nodes[1][order]
-        )
+        moved = draw(keys, graph, state, Seeds(roots[:, order], cutoff[:, order], holes))
+        np.testing.assert_array_equal(moved.nodes[1], walks.nodes[1][order])
         kinds.update(map(tuple, walks.nodes[1][::2].tolist()))
-        left = np.ones(NUM_EDGES, bool)
-        if holes is not None:
-            left = ~np.isin(range(NUM_EDGES), holes)
-        source, time, indptr = map(np.asarray, (graph.indices, graph.edge_time, graph.indptr))
-        target = np.repeat(np.arange(N), np.diff(indptr))
+        left = ~np.isin(range(NUM_EDGES), () if holes is None else holes)
+        (source, target), time = graph.edge_index(), np.asarray(graph.edge_time)
         born = np.asarray(graph.node_time)
         left &= time >= np.maximum(born[source], born[target])
         edges = list(zip(*(a[left].tolist() for a in (source, target, time)), strict=True))
@@ -171,8 +162,7 @@ def test_no_walk_follows_an_edge_at_or_after_its_cutoff(walker, same_bits):
 
 @pytest.mark.parametrize("causal", [False, True])
 def test_excluded_edges_and_cutoffs_together(causal, graph):
-    """Walks in the graph without the excluded edges are these, but for their bits: so their
-    law is that of the edges that are left."""
+    """The law is that of the edges that are left."""
     dropped = np.array([0, 3, 7, 12, 13])
     holes = np.asarray(graph.edge_order)[dropped]
     left = [e for i, e in enumerate(EDGES) if i not in holes]
@@ -183,8 +173,7 @@ def test_excluded_edges_and_cutoffs_together(causal, graph):
 
 @pytest.mark.parametrize("timed", [False, True])
 def test_steps_go_along_their_relations(timed):
-    """Where edges have times, those of each relation and node are sorted by time. The law is
-    that of `Walk` on the graphs of the relations in turn."""
+    """The law is that of `Walk` on the graphs of the relations in turn."""
     columns = {  # sources, targets, times, weights
         ("user", "bought", "item"): [
             *([0, 1, 1, 2, 0, 2], [0, 0, 1, 1, 1, 0], [1, 4, 2, 4, 6, 3], [1, 2, 1, 0, 3, 1]),

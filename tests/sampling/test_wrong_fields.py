@@ -5,7 +5,7 @@ import math
 import jax
 import numpy as np
 import pytest
-from refusals import refusal
+from refusals import refused
 
 from jgs import Graph, Schema
 from jgs.sampling import (
@@ -37,6 +37,8 @@ FLAT = BARE.with_node_columns(features=np.ones(2))
 BUYS, LIKES = ("user", "buys", "item"), ("user", "likes", "item")
 ENDS = {BUYS: ([0, 1], [1, 0]), LIKES: ([0], [0])}
 SHOP = Graph.from_relations({"user": 2, "item": 2}, ENDS, both_ways=True)
+OTHER = Graph.from_relations({"user": 3, "item": 2}, ENDS, both_ways=True)
+BY_NAME = Neighbors(({"buys": 3},))
 
 REFUSED = [
     (lambda: Labor((0,)), "fanouts must be static positive"),
@@ -82,10 +84,8 @@ REFUSED = [
     (lambda: Saint("edge", 5, 2), "a length goes with"),
     (lambda: Saint("walk", 2**20, 2**12), "fewer than 2"),
     (lambda: Saint("degree", 3).node_state(NO_EDGES), "needs a graph with edges"),
-    *(
-        (lambda e=e: Saint("node", 5, norm_error=e), "norm_error")
-        for e in (1e-9, 2.0, "x", True)
-    ),
+    *((lambda e=e: Saint("node", 5, norm_error=e), "norm_error") for e in (1e-9, 2.0, "x")),
+    (lambda: Saint("node", 5, norm_error=True), "norm_error"),
     (lambda: Shadow(GCNBS((3,))), "scope"),
     (lambda: Shadow(Neighbors((3,), relabel_inputs=False)), "scope"),
     (lambda: Shadow((3,), edge_weights=True).init(BARE), "edge weights"),
@@ -100,23 +100,22 @@ REFUSED = [
     (lambda: Neighbors((2,), half_life=5, weighted=True), "drawn by weight, or by"),
     (lambda: Neighbors((2,), half_life=5, latest=True), "without weights"),
     (lambda: Neighbors((2,), half_life=5).init(BARE), "edges have times"),
-    (
-        lambda: Neighbors((2,), half_life=5).sample(KEY, TIMED, (), AT, None),
-        "init returns",
-    ),
+    (lambda: Neighbors((2,), half_life=5).sample(KEY, TIMED, (), AT, None), "init returns"),
+    (lambda: Neighbors(({"bought": 3},)).init(SHOP), "a relation must be one of"),
+    (lambda: Neighbors(({BUYS[::-1]: 2},)).init(SHOP), "a relation must be one of"),
+    (lambda: Neighbors(({"buys": 0},)), "positive 32-bit ints"),
+    (lambda: Neighbors(({},)), "positive 32-bit ints"),
+    (lambda: Neighbors(("buys=two",)), "written as writes=5,cites=10"),
+    (lambda: Neighbors(("buys",)), "written as writes=5,cites=10"),
+    (lambda: BY_NAME.sample(KEY, BARE, (), [1], None), "with relations"),
+    (lambda: BY_NAME.sample(KEY, SHOP, BY_NAME.init(OTHER), [1], None), "what init returned"),
     (lambda: Seeds([1, 2], excluded=5), "must be an array of integers; got one number"),
     (lambda: Seeds([1], time=np.array([2**63 + 5], np.uint64)), "64-bit integers"),
     (lambda: Walk(0), "length"),
     (lambda: Walk(2, latest=0), "latest must be an int of at least 1; got 0"),
     (lambda: Walk(3, half_life=2).sample(KEY, TIMED, (), AT), "Call walker.init"),
-    (
-        lambda: Walk(3, causal=True).sample(KEY, BARE, (), AT),
-        "a graph without edge_time",
-    ),
-    (
-        lambda: Node2Vec(3).sample(KEY, TIMED, np.True_, AT),
-        "an index of its edges",
-    ),
+    (lambda: Walk(3, causal=True).sample(KEY, BARE, (), AT), "a graph without edge_time"),
+    (lambda: Node2Vec(3).sample(KEY, TIMED, np.True_, AT), "an index of its edges"),
     (lambda: Node2Vec(4).sample(KEY, BARE, (), [0]), "Give what `init` returned"),
     (lambda: Metapath(("buys",)).sample(KEY, SHOP, (), [0]), "Give what `init` returned"),
     (lambda: Walk(4, restart=1.1), "restart"),
@@ -138,5 +137,4 @@ REFUSED = [
 
 @pytest.mark.parametrize(("make", "says"), REFUSED)
 def test_it_is_refused_in_one_line(make, says):
-    with refusal(says):
-        make()
+    refused(says, make)

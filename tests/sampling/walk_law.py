@@ -17,9 +17,8 @@ COPIES = 4000
 def graph_of(edges, num_nodes, timed=True):
     """The graph of (source, target, time, weight)s."""
     src, dst, time, weight = map(np.array, zip(*edges, strict=True))
-    return Graph.from_edges(
-        src, dst, num_nodes, np.float32(weight), edge_time=time if timed else None
-    )
+    time = time if timed else None
+    return Graph.from_edges(src, dst, num_nodes, np.float32(weight), edge_time=time)
 
 
 def weight_of(walker, cutoff, time, weight):
@@ -29,8 +28,7 @@ def weight_of(walker, cutoff, time, weight):
 
 
 def steps(walker, edges, place, end):
-    """(probability, next place) of every step, a place being (before, here, cutoff, root's).
-    Without a cutoff all edges are known. `end` is where a walk is that has ended."""
+    """(probability, next place) of every step; a place is (before, here, cutoff, root's)."""
     before, here, cutoff, root = place
     if here == end:
         return [(1.0, place)]
@@ -60,8 +58,7 @@ def steps(walker, edges, place, end):
 
 
 def law(walker, edges, root, end):
-    """The probability of the nodes of each walk from `root`, (node, cutoff), whose steps go
-    along the lists of `edges` in turn."""
+    """The probability of each walk from `root`, whose steps go along the `edges` in turn."""
     states = {((root[0],), (None, *root, root)): 1.0}
     for t in range(walker.length):
         after = defaultdict(float)
@@ -77,9 +74,7 @@ def law(walker, edges, root, end):
 
 
 def assert_law(walker, graph, edges, roots, excluded=None):
-    """Draws `COPIES` walks from each root, a node and its cutoff or None. They have the law of
-    their enumeration along the lists of `edges` in turn; those that are rare have it
-    together."""
+    """`COPIES` walks from each (node, cutoff) have the law of those along `edges` in turn."""
     nodes, cutoffs = zip(*roots, strict=True)
     cutoffs = None if cutoffs[0] is None else np.tile(cutoffs, COPIES)
     seeds = Seeds(np.tile(np.int32(nodes), COPIES), cutoffs, excluded)
@@ -93,9 +88,7 @@ def assert_law(walker, graph, edges, roots, excluded=None):
         assert drawn.keys() <= expected.keys(), drawn.keys() - expected.keys()
         rare = {path for path, chance in expected.items() if chance * COPIES < 5}
         kinds = [*([path] for path in sorted(expected.keys() - rare)), rare]
-        counts, chances = (
-            [sum(each.get(path, 0) for path in kind) for kind in kinds]
-            for each in (drawn, expected)
-        )
+        counts = [sum(drawn.get(path, 0) for path in kind) for kind in kinds]
+        chances = [sum(expected[path] for path in kind) for kind in kinds]
         results.append(assert_as_often(counts, chances, root))
     assert_all_as_often(results)

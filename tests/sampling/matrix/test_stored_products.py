@@ -1,5 +1,4 @@
-"""Edge values of the whole graph that slices read: the samples stay, `init` has the arrays, and
-timing decides."""
+"""Edge values of the whole graph that slices read: the samples stay, and timing decides."""
 
 import dataclasses
 import itertools
@@ -91,8 +90,7 @@ def both(sampler):
 
 @pytest.fixture
 def same_sample(same_bits):
-    """Asserts that two batches have the same bits but for the weights: programs that are
-    compiled without optimisation may sum in another order."""
+    """Asserts that two batches have the same bits, but for how sums of weights are rounded."""
 
     def check(batch, other):
         blocks = []
