@@ -121,6 +121,17 @@ def test_lazy_tables_and_numbers_of_128_bits(method, expected, same_bits):
     assert np.isnan(column).sum() == 1
 
 
+def test_whole_numbers_beside_gaps_keep_their_digits():
+    for number in (2**53 + 1, 2**63 - 1):
+        columns = {"src": [0, 1], "dst": [1, 0], "n": [number, None]}
+        as_objects = columns | {"n": np.array([number, None], object)}
+        for table in (pyarrow.table(columns), as_objects):
+            said = f"the column 'n' must keep its digits; got {number} beside missing values"
+            refused(said, Graph.from_table, table)
+    exact = pyarrow.table({"src": [0, 1], "dst": [1, 0], "n": [2**53, None]})
+    np.testing.assert_array_equal(Graph.from_table(exact).edge_columns["n"], [2**53, np.nan])
+
+
 def test_a_graphs_tuple_and_back(expected, same_bits):
     given = jraph.GraphsTuple(
         senders=SRC, receivers=DST, n_node=np.array([3, 1]), n_edge=np.array([3, 2]),
