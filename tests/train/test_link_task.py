@@ -105,9 +105,9 @@ def test_a_resumed_run_is_the_same(whole, tmp_path):
         "Recall@9",
     ),
     (
-        "--metric hits --metric-k 5 --filtered --loss margin --sides dst "
+        "--metric hits --metric-k 20 --filtered --loss margin --sides dst "
         "--decoder bilinear --negatives-by degree",
-        "Hits@5",
+        "Hits@20",
     ),
 )
 def test_other_ways(data, tmp_path, flags, metric):
