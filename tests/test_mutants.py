@@ -34,6 +34,12 @@ def test_names_are_unique_and_few_faults_need_slow_tests():
     assert sum(bool(fault.slow) for fault in FAULTS) <= 5
 
 
+def test_an_end_without_a_failed_test_is_no_verdict():
+    assert mutants.verdict_of(1, "No module named pytest") == -1
+    assert mutants.verdict_of(1, "F\nFAILED tests/test_a.py::test_b") == mutants.CAUGHT
+    assert mutants.verdict_of(0, "1 passed") == mutants.SURVIVED
+
+
 def test_a_fault_that_stands_twice_or_never_is_refused():
     fault = mutants.Fault("a", "b", "c", before="x\n", after="y\n", tests=[])
     assert fault.applied("w\nx\n") == "w\ny\n"
