@@ -49,7 +49,7 @@ def test_users_items_and_features_of_jodie(tmp_path, ending):
 
 @cases(
     "line, says",
-    ("1,1,soon,0,1,2", "must be a whole CSV file; got *soon"),
+    ("1,1,soon,0,1,2", "must be a whole number or a date; got soon"),
     ("1,1,36.5,0,1,2", "got 36.5 at edge 1. Give --data-options time_scale=10"),
     ("1,1,5,0,1", "Expected 6 columns, got 5"),
     ("1,1,5,0,1,nan", "the features of the events in * must be finite; got NaN * row 1"),
