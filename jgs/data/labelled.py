@@ -25,7 +25,7 @@ def labelled_plain(
     labels: Any,
     splits: Sequence[Mapping[str, np.ndarray]] = (),
     *,
-    split: int | str = 0,
+    split: int | str | None = 0,
     stratify: bool = False,
     split_seed: int = 0,
     normalize_features: bool = False,
@@ -36,12 +36,14 @@ def labelled_plain(
       features: as of `Dataset.from_arrays`, or None.
       labels: as of `Dataset.from_arrays`.
       splits: those that the files have: masks `[N]` by `train`, `val` and `test`.
-      split: the number of one of them, from 0; or shares to draw, "0.6,0.2,0.2".
+      split: the number of one of them, from 0, which None is too; or shares to draw,
+        "0.6,0.2,0.2".
       stratify, split_seed: as of `jgs.data.random_split.SplitRule`.
       normalize_features: whether to divide every row of the features by its sum.
 
     Raises `InputError`.
     """
+    split = 0 if split is None else split
     drawn = SplitRule(None if isinstance(split, int) else split, stratify, split_seed)
     masks = None
     if isinstance(split, int) and (splits or split):

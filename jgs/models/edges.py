@@ -78,8 +78,9 @@ def mean_by_source(block: Block, rows: jax.Array, num_sources: int) -> jax.Array
 
 
 def joined(edge: dict[str, jax.Array], width: int, scales: EdgeScales = ()) -> jax.Array:
-    """The columns side by side, float32 `[n, width]`, scaled by the `EdgeScales`. Integers keep
-    their digits until the mean is taken off. Raises `InputError` for another width."""
+    """The columns side by side, float32 `[n, width]`, scaled by the `EdgeScales`: numbers of 64
+    bits as float64, so that what is far from 0 keeps digits. Raises `InputError` for another
+    width."""
     columns = [column.reshape(column.shape[0], -1) for column in edge.values()]
     found = sum(column.shape[1] for column in columns)
     if found != width:
@@ -91,19 +92,16 @@ def joined(edge: dict[str, jax.Array], width: int, scales: EdgeScales = ()) -> j
     if not scales:
         return jnp.hstack([column.astype(jnp.float32) for column in columns])
     ends = np.cumsum([column.shape[1] for column in columns])
-    means, factors = np.array(scales).T
     with exact_integers():
-        pairs = zip(columns, np.split(means, ends[:-1]), strict=True)
-        return jnp.hstack([_less(*pair) for pair in pairs]) * factors.astype(np.float32)
+        pairs = zip(columns, np.split(np.array(scales), ends[:-1]), strict=True)
+        return jnp.hstack([_scaled(*pair) for pair in pairs])
 
 
-def _less(column: jax.Array, mean: np.ndarray) -> jax.Array:
-    """float32: the column less a mean of each of its numbers."""
-    if column.dtype.kind not in "iu":
-        return column.astype(jnp.float32) - mean.astype(np.float32)
-    whole = np.rint(mean)
-    less = column.astype(jnp.int64) - whole.astype(np.int64)
-    return less.astype(jnp.float32) - (mean - whole).astype(np.float32)
+def _scaled(column: jax.Array, scales: np.ndarray) -> jax.Array:
+    """float32 `[n, k]`, of a column `[n, k]` and float64 `[k, 2]`."""
+    kind = np.float64 if column.dtype.itemsize == 8 else np.float32
+    mean, factor = scales.T.astype(kind)
+    return ((column.astype(kind) - mean) * factor).astype(jnp.float32)
 
 
 def check_scales(scales: EdgeScales, edge_width: int) -> EdgeScales:

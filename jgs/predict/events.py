@@ -38,11 +38,12 @@ class EventRun(LinkRun):
           time: `[n]`, the cutoff of each pair, or one for all: ints in the unit of the
             graph's times, or dates (NumPy's, or text) where that unit is known. A pair's score
             depends on edges before it alone.
+          relation: as in `LinkRun`.
           graph: a graph of the same nodes, by the data set's ids, with other edges, such as
             `graph.with_edges(src, dst, time)`. None: the run's.
 
-        Neighbours are drawn by the run's sampler, with a key that the run's seed decides. So a
-        pair's score does not depend on the other pairs.
+        Neighbours are drawn by the run's sampler, with the key by which the test was judged. So
+        a pair's score does not depend on the other pairs.
         """
         data, targets = self._data
         ids = check_seed_ids(pairs, self.num_nodes(), pairs=True)
@@ -51,7 +52,7 @@ class EventRun(LinkRun):
         items = {"src": ids[:, 0], "dst": ids[:, 1], "time": times}
         if (number := self._relation(relation)) is not None:
             items["relation"] = np.full(len(ids), number, np.int32)
-        data.graphs, key = targets.messages, key_of(self.config, "samples of predictions")
+        data.graphs, key = targets.messages, key_of(self.config, "samples of test")
         stage, size = Links(0, types=targets.types), batch_size(self.config, 0)
         return judged_at(self, data, items, graph, key, _positive, stage, size)
 

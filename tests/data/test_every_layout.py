@@ -10,6 +10,7 @@ More examples for each layout: JGS_LAYOUT_EXAMPLES=300.
 import os
 import tempfile
 from collections import Counter
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,6 +19,7 @@ import numpy as np
 import pytest
 import written
 from hypothesis import HealthCheck, Phase, given, settings
+from refusals import refusal
 from written import FIELDS, LABELS, ONE, RELATIONS, SPLITS, A, Edge, Node, Truth, truths
 
 from jgs.data.plain import Plain, load_plain
@@ -69,8 +71,6 @@ def hold(truth, layout):
             for i, e in enumerate(rows)
         ]
         rows = [e._replace(**lost) for e in rows]
-        if any(e.count is None for r in layout.calls for e in truth.edges[r]):
-            rows = [e._replace(count=e.count and e.count % 2**53) for e in rows]  # as floats
         rows = rows if layout.fix is None else [layout.fix(i, e) for i, e in enumerate(rows)]
         if layout.once:
             pair = frozenset if layout.back else tuple
@@ -163,6 +163,12 @@ HEADS = ("head", "relation", "tail", "head_type", "tail_type")
 PRIME = ("x_index", "relation", "y_index", "x_type", "y_type")
 
 
+def lossy(truth):
+    """Whether floats, which a column with gaps has, lose digits of its whole numbers."""
+    counts = [e.count for rows in truth.edges.values() for e in rows]
+    return None in counts and any(int(float(n)) != n for n in counts if n is not None)
+
+
 def in_files(i, e):
     """Every edge is in a split, and the first is to train on."""
     return e._replace(split=e.split or "train" if i else "train")
@@ -233,7 +239,7 @@ LAYOUTS |= {
     "saved": in_arrays(W.saved, as_named),
     "npz, pairs": single(P(W.npz, rows=False), as_row, CODES, TIMED),
     "npz, rows": single(P(W.npz, rows=True), as_row, CODES, TIMED),
-    "from_table": single(W.from_table, of_nodes=(), fields=("weight", "score", "count")),
+    "from_table": single(W.from_table, of_nodes=(), fields=("weight", "score")),
     "neo4j": typed(P(W.neo4j, end=".csv")),
     "neo4j, numbers": typed(P(W.neo4j, end=".parquet"), as_number),
     "triples with names": without(P(W.relation_table, called=HEADS), as_named),
@@ -260,8 +266,9 @@ def test_what_is_read_is_what_was_written(tmp_path_factory, name):
     @given(truths())
     def check(truth):
         wanted = hold(truth, layout)
-        with tempfile.TemporaryDirectory(dir=base) as folder:
+        ending = refusal("must keep its digits") if lossy(wanted) else nullcontext()
+        with tempfile.TemporaryDirectory(dir=base) as folder, ending:
             found = read(layout.write(wanted, Path(folder)), wanted)
-        assert as_text(found, layout.alone) == as_text(wanted, layout.alone)
+        assert lossy(wanted) or as_text(found, layout.alone) == as_text(wanted, layout.alone)
 
     check()

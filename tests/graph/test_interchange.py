@@ -124,8 +124,12 @@ def test_lazy_tables_and_numbers_of_128_bits(method, expected, same_bits):
 def test_whole_numbers_beside_gaps_keep_their_digits():
     for number in (2**53 + 1, 2**63 - 1):
         columns = {"src": [0, 1], "dst": [1, 0], "n": [number, None]}
-        as_objects = columns | {"n": np.array([number, None], object)}
-        for table in (pyarrow.table(columns), as_objects):
+        masked = np.ma.array([number, 0], mask=[False, True])
+        of_pandas = pandas.DataFrame({"src": [0, 1], "dst": [1, 0]})
+        of_pandas["n"] = pandas.array([number, None], "Int64")
+        decimals = pyarrow.array([number, None], pyarrow.decimal128(38, 0))
+        tables = [pyarrow.table(columns), of_pandas, columns | {"n": masked}]
+        for table in (*tables, pyarrow.table(columns | {"n": decimals})):
             said = f"the column 'n' must keep its digits; got {number} beside missing values"
             refused(said, Graph.from_table, table)
     exact = pyarrow.table({"src": [0, 1], "dst": [1, 0], "n": [2**53, None]})

@@ -93,13 +93,18 @@ def test_a_run_reads_them_to_its_prediction(tmp_path, capsys):
     assert Config.from_json(json.dumps(saved)).edge_features == ("none",)
 
 
-def test_integers_keep_their_digits_until_the_mean_is_taken_off():
+def test_numbers_far_from_0_keep_digits_until_the_mean_is_taken_off():
+    rows = {  # a column, its mean and its factor, and what is to come out
+        "big": (np.int64([2**60 + 3072, 2**60 - 5120]), 2**60, 2**-9, [6, -10]),
+        "huge": (np.uint64([2**63 + 4096, 2**63]), 2**63, 2**-12, [1, 0]),
+        "fine": (np.float64([1.7e9 + 0.25, 1.7e9 - 0.5]), 1.7e9, 2, [0.5, -1]),
+        "byte": (np.uint8([3, 250]), 100.25, 2, [-194.5, 299.5]),
+    }
     with exact_integers():
-        edge = {"big": np.int64([2**60 + 3, 2**60 - 5]), "byte": np.uint8([3, 250])}
-        got = joined(
-            {n: jax.numpy.asarray(a) for n, a in edge.items()}, 2, ((2**60, 0.5), (100.25, 2))
-        )
-    np.testing.assert_allclose(got, [[1.5, -194.5], [-2.5, 299.5]])
+        edge = {name: jax.numpy.asarray(column) for name, (column, *_) in rows.items()}
+        got = joined(edge, len(rows), [scale for _, *scale, _ in rows.values()])
+    np.testing.assert_array_equal(got.T, [want for *_, want in rows.values()])
+    assert got.dtype == np.float32
 
 
 SAID = {

@@ -71,7 +71,7 @@ def read(
         return Plain(path.stem, graph, None, None, None)
     return labelled_plain(
         *(path.stem, graph, features, labels),
-        split=0 if split is None else split,
+        split=split,
         stratify=stratify,
         split_seed=split_seed,
         normalize_features=normalize_features,

@@ -83,7 +83,7 @@ def read(
     labels = np.array(found.vs[label])
     plain = labelled_plain(
         *(path.stem, graph, rows, labels),
-        split=0 if split is None else split,
+        split=split,
         stratify=stratify,
         split_seed=split_seed,
     )

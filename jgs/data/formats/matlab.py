@@ -72,7 +72,7 @@ def read(
         )
     return labelled_plain(
         *(path.stem, graph, None, labels.toarray().astype(np.float32)),
-        split=0 if split is None else split,
+        split=split,
         stratify=stratify,
         split_seed=split_seed,
     )

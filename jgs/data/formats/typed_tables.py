@@ -48,6 +48,7 @@ from jgs.errors import InputError
 from jgs.graph import Graph, NodeIds, TypedFeatures
 from jgs.graph.checks import refuse_words
 from jgs.graph.formats.arrow import Reading, column_names
+from jgs.graph.formats.tables import check_digits
 from jgs.graph.schema import Relation
 
 _FILE = re.compile(r"(nodes|edges)_(.+?)(\.parquet|\.csv|\.csv\.gz|\.tsv|\.tsv\.gz)")
@@ -372,6 +373,9 @@ def _columns(edges: Mapping[Relation, EdgeTable]) -> dict[Relation, dict[str, np
         dtype = np.result_type(*(array.dtype for array in given.values()))
         shapes = {array.shape[1:] for array in given.values()}
         kinds = {array.dtype.kind for array in given.values()}
+        for array in given.values():
+            if dtype.kind == "f" and array.dtype.kind in "iu":
+                check_digits(name, array, "the numbers of another table")
         if len(shapes) > 1 or (name == "label" and len(kinds) > 1):
             raise InputError(
                 f"the column {name!r} must be alike in all tables of edges",

@@ -19,6 +19,8 @@ from jgs.graph.node_ids import NodeIds, id_column
 
 ENDINGS = (".parquet", ".csv", ".csv.gz")
 _WEIGHT = "edge_weight"
+_WHOLE = ("int64", "uint64")  # of numbers that may be no floats
+_FILL = "Fill the gaps, or leave the column out."
 
 
 def table_edges(
@@ -57,10 +59,6 @@ def table_edges(
     others = [c for c in found if c not in special] if columns is None else list(columns)
     edges = Edges(*ends, num_nodes, None if weight is None else found[weight])
     return edges, {column: found[column] for column in others}
-
-
-_WHOLE = ("int64", "uint64")  # Arrow's and polars' types of which a float may be another number
-_FILL = "Fill the gaps, or leave the column out."
 
 
 def require(
@@ -118,38 +116,43 @@ def read_columns(
     names = list(names)
     if len({str(name) for name in names}) < len(names):
         raise InputError("columns must have different names", names, "Rename one.")
-    found = {}
-    for name in names:
-        with refusing(_Lost, f"the column {name!r} must keep its digits", _FILL):
-            found[str(name)] = _column(table[name])
-    return found
+    return {str(name): _column(str(name), table[name]) for name in names}
 
 
-class _Lost(ValueError):
-    """A whole number beside gaps, with which it would become a float that is another number."""
-
-
-def _check_digits(numbers: Iterable[int]) -> None:
-    for number in numbers:
+def check_digits(name: str, numbers: np.ndarray, beside: str = "missing values") -> None:
+    """Raises `InputError` where one of the whole `numbers` of the column `name` would be
+    another one as a float, which they become for what stands `beside` them."""
+    for number in numbers[np.abs(numbers.astype(np.float64)) >= 2**53].tolist():
         if int(float(number)) != number:
-            raise _Lost(f"{number} beside missing values, which would be {float(number):.0f}")
+            raise InputError(
+                f"the column {name!r} must keep its digits",
+                f"{number} beside {beside}, which would be {float(number):.0f}",
+                _FILL,
+            )
 
 
-def _column(values: Any) -> np.ndarray:
+def _beside_gaps(values: Any) -> np.ndarray | None:
+    """The whole numbers of a column of Arrow, polars or pandas that has gaps; or None."""
+    kind = getattr(values, "type", getattr(values, "dtype", ""))
+    drops = (getattr(values, name, None) for name in ("drop_null", "drop_nulls", "dropna"))
+    drop = next(filter(None, drops), None)
+    if isinstance(kind, np.dtype) or str(kind).lower() not in _WHOLE or drop is None:
+        return None
+    known = drop()
+    return known.to_numpy().astype(str(kind).lower()) if len(known) < len(values) else None
+
+
+def _column(name: str, values: Any) -> np.ndarray:
     if hasattr(getattr(values, "type", None), "index_type"):
         # Arrow's categories: `to_numpy` would give the last one for an entry that is missing.
         values = values.cast(values.type.value_type)
     if str(getattr(values, "dtype", "")) in ("Int128", "UInt128"):  # of polars
         array = np.array(values.to_list(), object)
     else:
-        for drop in ("drop_null", "drop_nulls"):  # Arrow, polars
-            if str(getattr(values, "type", getattr(values, "dtype", ""))).lower() in _WHOLE:
-                known = getattr(values, drop, lambda: values)()
-                if len(known) < len(values):
-                    large = known.to_numpy()
-                    _check_digits(large[(large > 2**53) | (large < -(2**53))].tolist())
+        if (whole := _beside_gaps(values)) is not None:
+            check_digits(name, whole)
         array = values.to_numpy() if hasattr(values, "to_numpy") else as_numpy(values)
-    array = _exact(array)
+    array = _exact(name, array)
     lists = array.dtype == object and array.ndim == 1 and array.size > 0
     if lists and all(isinstance(each, np.ndarray | list) for each in array):
         try:
@@ -159,7 +162,7 @@ def _column(values: Any) -> np.ndarray:
     return array
 
 
-def _exact(array: np.ndarray) -> np.ndarray:
+def _exact(name: str, array: np.ndarray) -> np.ndarray:
     """Decimals and integers of 128 bits as NumPy's numbers; other arrays as they are."""
     if array.dtype != object or array.ndim != 1:
         return array
@@ -169,7 +172,8 @@ def _exact(array: np.ndarray) -> np.ndarray:
     if not all(each is None or isinstance(each, Decimal | int) for each in array):
         return array
     if any(each is None for each in array):
-        _check_digits(each for each in array if isinstance(each, int))
+        whole = [int(each) for each in array if each is not None and each == int(each)]
+        check_digits(name, np.array(whole, object))
     if any(each is None or each != int(each) for each in array):
         return np.array([np.nan if each is None else float(each) for each in array])
     return np.array([int(each) for each in array])

@@ -86,8 +86,8 @@ def edge_features(config: Config, graph: Graph) -> tuple[EdgeFeatures, str]:
 
 def _unread(config: Config) -> str:
     """Why a run reads no edge columns; "" where it can."""
-    if not _takes(MODELS.find(config.model) if config.model in MODELS else None, config):
-        readers = [name for name in MODELS if _takes(MODELS.find(name), config)]
+    if not _takes(OWNERS["model"].find(config.model)):
+        readers = [name for name in MODELS if _takes(MODELS.find(name))]
         return f"--model {config.model} reads none; {', '.join(readers)} do"
     sampler = OWNERS["sampler"].find(config.sampler)
     if "edges" not in arguments_of(getattr(sampler, "from_options", sampler)):
@@ -97,8 +97,7 @@ def _unread(config: Config) -> str:
     return ""
 
 
-def _takes(maker: Any, config: Config) -> bool:
-    maker = maker or OWNERS["model"].find(config.model)
+def _takes(maker: Any) -> bool:
     return {"edge_columns", "edge_width", "edge_scales"} <= set(arguments_of(maker))
 
 
@@ -124,14 +123,12 @@ def _scales(column: Any) -> list[tuple[float, float]] | None:
     rows = max(1, _CHUNK // max(width, 1))
     chunks = [slice(begin, begin + rows) for begin in range(0, num, rows)]
 
-    def rows_of(at: slice) -> np.ndarray:
-        found = np.asarray(column[at]).reshape(-1, width)
-        return found.astype(np.int64 if found.dtype.kind in "iub" else np.float64)
-
-    first = rows_of(slice(1))  # less it, whole numbers beyond 53 bits have few digits
+    first = np.zeros((1, width))
 
     def chunk(at: slice) -> np.ndarray:
-        return (rows_of(at) - first).astype(np.float64)
+        return np.asarray(column[at]).reshape(-1, width).astype(np.float64) - first
+
+    first = chunk(slice(1))  # less it, numbers far from 0 are added without loss
 
     total = np.zeros(width)
     for at in chunks:

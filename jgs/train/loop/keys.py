@@ -20,7 +20,6 @@ USES = {
     "samples of val": 19,
     "samples of test": 20,
     "samples of moments": 21,
-    "samples of predictions": 22,
 }
 # Those of runs of before `Config.keys`, in which some uses share a key.
 _BEFORE = USES | {
@@ -30,7 +29,6 @@ _BEFORE = USES | {
     "samples of val": 4,
     "samples of test": 5,
     "samples of moments": 4,
-    "samples of predictions": 5,
 }
 
 
