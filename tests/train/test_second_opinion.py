@@ -1,0 +1,318 @@
+"""Each metric of each task, on one rank and two, against NumPy and the table that was written.
+
+The table has several relations between the same types, edges that are others' reverses,
+parallel edges, and nodes that no score tells apart."""
+
+from itertools import product
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from cases import cases
+from flax import nnx
+from small_data import numbers, several, small
+from small_runs import on_all_neighbours, started
+
+from jgs import Graph
+from jgs.data import Dataset
+
+COUNTS = {"user": 30, "item": 40}
+ENDS = {"follows": ("user", "user"), "blocks": ("user", "user")}
+ENDS |= {"buys": ("user", "item"), "views": ("user", "item")}
+FIRST = {"user": 0, "item": 30}
+K = 5
+
+
+def written():
+    """For each relation of the table rows `[n, 4]`: source, target, split and time."""
+    rng, found = np.random.default_rng(3), {}
+    for name, (source, target) in ENDS.items():
+        src = rng.integers(0, COUNTS[source] - 2, 150)
+        dst = (src + rng.integers(0, 12, 150)) % (COUNTS[target] - 10)
+        rows = np.stack([src, dst, np.repeat([0, 1, 2], [90, 30, 30]), np.arange(150)], axis=1)
+        found[name] = np.concatenate([rows, rows[::7]])  # copies, of the same split
+        found[name][:, 3] = found[name][:, 3] // 3 * 3  # ties
+    # Who follows is followed, in part, and views are purchases, in part.
+    found["follows"][20:60, :2] = found["follows"][80:120, 1::-1]
+    found["views"][90:150:2, :2] = found["buys"][0:60:2, :2]
+    return found
+
+
+def society(names=tuple(ENDS), both_ways=True, timed=False):
+    edges, columns, times = {}, {}, {}
+    for name in names:
+        source, target = ENDS[name]
+        src, dst, split, time = written()[name].T
+        key = (source, name, target)
+        edges[key], columns[key] = (src, dst), {"split": split.astype(np.int8)}
+        times[key] = time + 1000 * split
+    counts = {kind: COUNTS[kind] for kind in COUNTS if any(kind in ENDS[n] for n in names)}
+    more = {"edge_time": times} if timed else {"edge_columns": columns}
+    graph = Graph.from_relations(counts, edges, both_ways=both_ways, **more)
+    x = {kind: np.eye(3, dtype=np.float32)[np.arange(n) % 3] for kind, n in counts.items()}
+    splits = {"train": [0, 1], "val": [2], "test": [3]}
+    labels = {"user": np.arange(COUNTS["user"]) % 2}
+    return Dataset.from_arrays(graph, x, labels, splits, name="society")
+
+
+def plain(timed=False):
+    """Who follows whom, without types; the reverses of a part are edges of the table."""
+    src, dst, split, time = written()["follows"].T
+    more = {"edge_time": time + 1000 * split} if timed else {}
+    more |= {} if timed else {"edge_columns": {"split": split.astype(np.int8)}}
+    graph = Graph.from_edges(src, dst, COUNTS["user"], **more)
+    x = np.eye(3, dtype=np.float32)[np.arange(COUNTS["user"]) % 3]
+    splits, labels = {"train": [0, 1], "val": [2], "test": [3]}, np.arange(COUNTS["user"]) % 2
+    return Dataset.from_arrays(graph, x, labels, splits, name="plain")
+
+
+def plain_timed():
+    return plain(timed=True)
+
+
+def society_timed():
+    return society(timed=True)
+
+
+def rows_of(name, *splits):
+    """The rows of a relation as `(source, target)`, numbered in the whole graph."""
+    rows = written()[name]
+    rows = rows[np.isin(rows[:, 2], splits)]
+    source, target = ENDS[name]
+    time = rows[:, 3] + 1000 * rows[:, 2]
+    return rows[:, 0] + FIRST[source], rows[:, 1] + FIRST[target], time
+
+
+def facts(name, *splits):
+    src, dst, _ = rows_of(name, *splits)
+    return {*zip(src.tolist(), dst.tolist(), strict=True)}
+
+
+# -- what the metrics are ----------------------------------------------------------------------
+
+
+def auc(good, bad):
+    return ((good[:, None] > bad) + (good[:, None] == bad) / 2).mean()
+
+
+def average_precision(good, bad):
+    every, found = np.concatenate([good, bad]), 0.0
+    for score in good:
+        found += (good >= score).sum() / (every >= score).sum() / good.size
+    return found
+
+
+def hits_of_all(good, bad):
+    """A link that is above all negatives but K - 1; as OGB judges."""
+    return (good > np.sort(bad)[-K]).mean()
+
+
+def place(own, others):
+    return 1 + (others > own).sum() + (others == own).sum() / 2
+
+
+def recall(relevant, best):
+    return len(relevant & {*best}) / len(relevant)
+
+
+def ndcg(relevant, best):
+    gains = 1 / np.log2(2 + np.arange(K))
+    return sum(g for g, node in zip(gains, best, strict=True) if node in relevant) / sum(
+        gains[: len(relevant)]
+    )
+
+
+# -- links -------------------------------------------------------------------------------------
+
+
+def of_types(name):
+    return (np.arange(COUNTS[kind]) + FIRST[kind] for kind in ENDS[name])
+
+
+def opened(ranks, saved, parted, make, **settings):
+    """The job and its parameters, and the number that the table has for each of its nodes."""
+    of = {"dataset": str(saved(make))} if ranks == 1 else {"partition": str(parted(4, make))}
+    job, params = started(
+        ranks, task="links", batch_size=40, hidden=6, learned=0, **of, **settings
+    )
+    new = np.arange(job.num_nodes) if ranks == 1 else job.data.own_ids
+    return job, params, np.argsort(new)
+
+
+def pairs_of(src, dst):
+    return [*zip(src.tolist(), dst.tolist(), strict=True)]
+
+
+def check_pairs(name, src, dst):
+    """Negatives are pairs of the relation's types that the table does not have."""
+    sources, targets = of_types(name)
+    assert np.isin(src, sources).all()
+    assert np.isin(dst, targets).all()
+    pairs = pairs_of(src, dst)
+    assert not {*pairs} & facts(name, 0, 1, 2)
+    assert not (src == dst).any()
+    return pairs
+
+
+LINKS = ["auc", "ap", "hits", "mrr", "recall", "ndcg"]
+
+
+@cases(
+    "ranks, name, metric",
+    *[(1, *each) for each in product([None, "follows", "buys"], LINKS)],
+    *[(2, name, metric) for name in (None, "buys") for metric in ("hits", "mrr", "ndcg")],
+)
+def test_links(saved, parted, metric, name, ranks):
+    """`None`: a graph without relations."""
+    typed = {"model": "rgcn", "relation": name, "fanouts": ("*=2",), "decoder": "distmult"}
+    more = typed if name else {"fanouts": (2,), "decoder": "dot"}
+    more |= {"metric": metric, "metric_k": K, "eval_negatives": 9}
+    make, name = society if name else plain, name or "follows"
+    job, params, old = opened(ranks, saved, parted, make, **more)
+    for number, split in enumerate(("val", "test"), 1):
+        made = job.judged[split]
+        src, dst, _ = rows_of(name, number)
+        apart = src != dst
+        links = pairs_of(old[made.src], old[made.dst])
+        assert sorted(links) == sorted(pairs_of(src[apart], dst[apart]))
+        wanted = (by_lists if metric in ("recall", "ndcg") else by_negatives)(
+            job, params, old, split, metric, name
+        )
+        assert job.metric(params, split) == pytest.approx(wanted, abs=1e-6)
+    job.close()
+
+
+def by_negatives(job, params, old, split, metric, name):
+    made, (good, bad) = job.judged[split], job.scores(params, split)
+    src, dst = old[made.other_src], old[made.other_dst]
+    if metric != "mrr":
+        assert len({*check_pairs(name, src, dst)}) == bad.size == good.size
+        by = {"auc": auc, "ap": average_precision, "hits": hits_of_all}
+        return by[metric](good, bad)
+    known, places = facts(name, 0, 1, 2), []
+    for own, others, *ends in zip(good, bad, src, dst, strict=True):
+        counts = np.array([p not in known and p[0] != p[1] for p in pairs_of(*ends)])
+        check_pairs(name, *(end[counts] for end in ends))
+        places += [place(own, others[counts])] if counts.any() else []
+    return np.mean(1 / np.array(places))
+
+
+def by_lists(job, params, old, split, metric, name):
+    """The best K of all the type's nodes that the source has no earlier edge to."""
+    number = ("train", "val", "test").index(split)
+    known, wanted = facts(name, *range(number)), facts(name, number)
+    rows = job.rows_of(params, split, np.arange(job.num_nodes, dtype=np.int32))
+    relation = job.judged[split].relation
+    targets, found = {*[*of_types(name)][1].tolist()}, []
+    for source in np.flatnonzero(np.isin(old, [*{a for a, _ in wanted - known}])):
+        of = old[source]
+        left = [
+            v for v in range(old.size)
+            if old[v] in targets and (of, old[v]) not in known and v != source
+        ]  # fmt: skip
+        ends = np.full(len(left), source, np.int32), np.array(left, np.int32)
+        kind = None if relation is None else np.full(len(left), relation[0], np.int32)
+        scores = job.decode(params, rows, *ends, kind)
+        best = old[ends[1][np.argsort(-scores, kind="stable")[:K]]].tolist()
+        relevant = {b for a, b in wanted - known if a == of} - {of}
+        if relevant:
+            found.append((recall if metric == "recall" else ndcg)(relevant, best))
+    return np.mean(found)
+
+
+@cases(
+    "ranks, typed, metric",
+    *[(1, typed, metric) for typed in (False, True) for metric in ("mrr", "hits", "ap", "auc")],
+    (2, False, "hits"),
+    (2, True, "mrr"),
+)
+def test_links_at_moments(saved, parted, metric, typed, ranks):
+    more = {"model": "rgcn", "fanouts": ("*=2",)} if typed else {"fanouts": (2,)}
+    more |= {"temporal": True, "metric": metric, "metric_k": K, "eval_negatives": 8}
+    make = society_timed if typed else plain_timed
+    job, params, old = opened(ranks, saved, parted, make, **more)
+    names = list(ENDS) if typed else ["follows"]
+    for split in ("val", "test"):
+        links, others = getattr(job.targets, split), job.negatives[split]
+        good, bad = job.scores(params, split)
+        real, places = others >= 0, []
+        for i in range(len(good)):
+            name = names[links["relation"][i]] if typed else "follows"
+            src, dst, time = rows_of(name, 0, 1, 2)
+            now = {*pairs_of(*(end[time == links["time"][i]] for end in (src, dst)))}
+            own = old[others[i][real[i]]]
+            assert (old[links["src"][i]], old[links["dst"][i]]) in now
+            assert not now & {(old[links["src"][i]], v) for v in own}
+            assert np.isin(own, [*of_types(name)][1]).all()
+            places += [place(good[i], bad[i][real[i]])] if real[i].any() else []
+        wanted = {
+            "mrr": lambda p=places: np.mean(1 / np.array(p)),
+            "hits": lambda p=places: np.mean(np.array(p) <= K),
+            "ap": lambda g=good, b=bad[real]: average_precision(g, b),
+            "auc": lambda g=good, b=bad[real]: auc(g, b),
+        }[metric]()
+        assert job.metric(params, split) == pytest.approx(wanted, abs=1e-6)
+    job.close()
+
+
+# -- classes and numbers -----------------------------------------------------------------------
+
+
+def f1(given, true, mean):
+    """Of classes that are given or true at all."""
+    right, all_of = (given & true).sum(0), given.sum(0) + true.sum(0)
+    if mean == "micro":
+        return 2 * right.sum() / all_of.sum()
+    return np.mean(2 * right[all_of > 0] / all_of[all_of > 0])
+
+
+def of_classes(metric, outputs, labels):
+    if labels.ndim == 1:
+        true, given = (
+            np.eye(outputs.shape[1], dtype=bool)[a] for a in (labels, outputs.argmax(1))
+        )
+        shares = np.exp(outputs.astype(float))
+        outputs = shares / shares.sum(1, keepdims=True)
+    else:
+        true, given = labels > 0.5, outputs > 0
+    if metric == "accuracy":
+        return (given & true).sum() / len(labels)
+    if metric == "auc":
+        every = zip(outputs.T, true.T, strict=True)
+        return np.mean([auc(own[t], own[~t]) for own, t in every if t.any() and not t.all()])
+    return f1(given, true, metric.removeprefix("f1_"))
+
+
+def of_numbers(metric, outputs, labels):
+    error = outputs[:, 0] - labels
+    if metric == "r2":
+        return 1 - (error**2).sum() / ((labels - labels.mean()) ** 2).sum()
+    return np.abs(error).mean() if metric == "mae" else np.sqrt((error**2).mean())
+
+
+@cases(
+    "ranks, make, metric",
+    *[(1, small, metric) for metric in ("accuracy", "f1_micro", "f1_macro", "auc")],
+    *[(1, several, metric) for metric in ("f1_micro", "f1_macro", "auc")],
+    *[(1, numbers, metric) for metric in ("rmse", "mae", "r2")],
+    (2, small, "f1_macro"),
+    (2, several, "auc"),
+    (2, numbers, "r2"),
+)
+def test_nodes(saved, parted, make, metric, ranks):
+    """The outputs are those of the first parameters, on all neighbours."""
+    of = {"dataset": str(saved(make))} if ranks == 1 else {"partition": str(parted(2, make))}
+    of |= {"fanouts": (2, 2), "hidden": 6, "batch_size": 20, "metric": metric}
+    (job, params), data = started(ranks, **of), make()
+    model = nnx.merge(nnx.graphdef(job.model(jax.random.key(0))), params)
+    labels = np.asarray(data.labels).astype(float if make is numbers else data.labels.dtype)
+    for split in ("val", "test"):
+        nodes = np.asarray(getattr(data, f"{split}_idx"))
+        outputs = on_all_neighbours(model, data.graph, jnp.asarray(data.features), nodes)
+        if make is numbers:
+            train = labels[data.train_idx]
+            outputs = outputs.astype(float) * train.std() + train.mean()
+        wanted = (of_numbers if make is numbers else of_classes)(metric, outputs, labels[nodes])
+        assert job.metric(params, split) == pytest.approx(wanted, rel=1e-3)
+    job.close()
