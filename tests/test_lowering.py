@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from cases import rarely
 from columns import batch_with_columns, edge_graph, edge_model
 from flax import nnx
 from forks import quick_python, ran
@@ -122,7 +123,7 @@ _CASE = jax.make_user_context()  # JAX reuses no function that was traced with a
 CASES = [(name, True) for name in PROGRAMS] + [("neighbors", False), ("ranks", False)]
 
 
-@pytest.mark.parametrize(("name", "host_first"), CASES)
+@pytest.mark.parametrize(("name", "host_first"), rarely(CASES, 2, 3, 4, 5))
 def test_a_trace_for_this_host_is_only_used_there(name, host_first, graph):
     """Neither that of the program itself, nor those of the functions inside."""
     with _CASE((name, host_first)):

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from cases import rarely
 from refusals import refused
 from small_ranks import ranks_of, write_graph
 
@@ -129,7 +130,7 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize(("size", "sampler", "links", "cache"), CASES, ids=str)
+@pytest.mark.parametrize(("size", "sampler", "links", "cache"), rarely(CASES, 2), ids=str)
 def test_the_batches_are_those_of_a_loader(folder, size, sampler, links, cache):
     mode, graph = "hybrid" if links.filtered else "vanilla", open_parts(folder).graph
     vanilla = epoch_of(folder, size, mode, sampler, links, cache).steps

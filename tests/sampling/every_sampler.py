@@ -73,6 +73,7 @@ CASES = {
     "shadow": [(Shadow((3, 2), edge_ids=True), Shadow((3, 2), disjoint=True))],
 }
 EVERY = [case for cases in CASES.values() for case in cases]
+FIRST_OF_EACH = [cases[0] for cases in CASES.values()]
 # One case of each sampler, for what is alike in all that have the same base class.
 OTHERS = "fastgcn", "gcnbs", "thanos", "asgcn", "hetgnn", "frontier"
 OWN = [cases[0] for name, cases in CASES.items() if name not in OTHERS]

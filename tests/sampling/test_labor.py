@@ -5,7 +5,7 @@ from dataclasses import replace
 import jax
 import jax.numpy as jnp
 import numpy as np
-from cases import cases
+from cases import cases, rarely
 from rows_law import P_VALUE, assert_mean
 from scipy import stats
 
@@ -47,14 +47,15 @@ def assert_binomial(counts: np.ndarray, num: int, chance: np.ndarray | float) ->
     assert P_VALUE < p < 1 - P_VALUE, f"p={p}, expected {expected}, actual {counts}"
 
 
-@cases(
-    "sampler, width",
+BOTH_FORMS = [
     (Labor((5, 3), edge_weights=True, unbiased=True), 2),
     (Labor((5, -1), period=8, relabel_inputs=False, edge_weights=True), 5),
     (Labor((4, 3), 1, True, 8, edge_weights=True, unbiased=True), 5),
     (Labor((40, 3), -1, edge_weights=True), 2),
-    ids=str,
-)
+]
+
+
+@cases("sampler, width", *rarely(BOTH_FORMS, 1, 3), ids=str)
 def test_kernel_is_plain(sampler, width, alike, same_bits, make_graph):
     """Batches in one call and alone; seeds padded and repeated; one batch overflows."""
     sampler, graph = replace(sampler, edge_ids=True), make_graph(5000, 200_000)

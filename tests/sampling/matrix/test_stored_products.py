@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from cases import cases
+from cases import cases, rarely
 from refusals import refused
 
 from jgs import Graph, kernels
@@ -119,8 +119,7 @@ def drawn(sampler, graph, seeds=SEEDS):
 BY_NODE = {"node_wise": True, "compact": True}
 
 
-@cases(
-    "sampler, plain",
+STORED = [
     (Sliced((9, 8), **BY_NODE), False),
     (Sliced((9,), values="mean", weighted=True), False),
     (Sliced((9,), values="dot", weighted=True), False),
@@ -129,8 +128,10 @@ BY_NODE = {"node_wise": True, "compact": True}
     (Sliced((9,), values="exp", **BY_NODE), False),
     (RowsFirst((60,)), False),
     (OfTheBatch((5, 4)), False),
-    ids=repr,
-)
+]
+
+
+@cases("sampler, plain", *rarely(STORED, 1, 4), ids=repr)
 def test_what_is_stored_changes_no_sample(graph, same_sample, sampler, plain):
     """In the compact layout with excluded edges."""
     seeds = Seeds(SEEDS, excluded=np.arange(0, E, 5)) if sampler.compact else SEEDS
