@@ -69,7 +69,7 @@ class Links(PairTask):
     )] = "bce"
     num_negatives: Annotated[int, Option(
         "negatives of a link, or with --shared of a batch", least=1, most=1 << 20
-    )] = 1
+    )] = 2
     negatives_by: Annotated[str, Option(
         "how negatives are drawn: all nodes alike, or in proportion to the degree to the power "
         "0.75", choices=("uniform", "degree")
@@ -104,7 +104,7 @@ class Links(PairTask):
 
     like = "links"
     defaults: ClassVar[dict[str, Any]] = {
-        "sampler": "neighbors", "decoder": "mlp", "batch_size": 512, "epochs": 20,
+        "sampler": "neighbors", "decoder": "mlp", "batch_size": 512, "epochs": 30,
         "dropout": 0.0, "lr": 5e-3,
     }
     # fmt: on
