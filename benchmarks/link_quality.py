@@ -37,6 +37,7 @@ from jgs.train.tasks.links import LinkJob, Links
 
 THREADS = 2
 COMMON: dict[str, Any] = {"fanouts": (10, 10), "hidden": 64, "dropout": 0.0, "lr": 5e-3}
+COMMON |= {"decoder": "dot", "num_negatives": 1}  # as DGL's side has them
 
 
 class Data(NamedTuple):

@@ -73,12 +73,17 @@ CASES = {
     "shadow": [(Shadow((3, 2), edge_ids=True), Shadow((3, 2), disjoint=True))],
 }
 EVERY = [case for cases in CASES.values() for case in cases]
-FIRST_OF_EACH = [cases[0] for cases in CASES.values()]
 # One case of each sampler, for what is alike in all that have the same base class.
 OTHERS = "fastgcn", "gcnbs", "thanos", "asgcn", "hetgnn", "frontier"
 OWN = [cases[0] for name, cases in CASES.items() if name not in OTHERS]
 # What they draw depends on how floats are rounded, so that their programs are a user's.
 ROUNDED = [CASES[name][1][0] for name in ("neighbors", "labor", "ladies")]
+
+
+def second(pairs):
+    """The places of those that are not the first case of their sampler."""
+    first = [cases[0] for cases in CASES.values()]
+    return [i for i, pair in enumerate(pairs) if pair not in first]
 
 
 RELATIONS = ("a in a", "b to a", "a to b", "b in b", "b up b")

@@ -16,7 +16,6 @@ from cases import rarely
 from every_sampler import (
     CASES,
     EVERY,
-    FIRST_OF_EACH,
     HOLES,
     KEY,
     OWN,
@@ -33,6 +32,7 @@ from every_sampler import (
     padded,
     program_of,
     room_of,
+    second,
     seeds_for,
     state_of,
     typed,
@@ -48,12 +48,6 @@ from jgs.sampling.algorithms.walks.visits import VisitSampler
 from jgs.sampling.base import Adaptive, update_of
 from jgs.sampling.seeds import Seeds
 from jgs.tables import SAMPLERS, WALKERS
-
-
-def second(pairs):
-    """The places of all but the first case of each sampler."""
-    return [i for i, pair in enumerate(pairs) if pair not in FIRST_OF_EACH]
-
 
 KERNELS, ALL = kernels.available(), CASES | WALKS
 each = pytest.mark.parametrize(("sampler", "other"), EVERY, ids=repr)

@@ -6,7 +6,7 @@ import jax
 import numpy as np
 import pytest
 from cases import rarely
-from every_sampler import EVERY, FIRST_OF_EACH, OWN
+from every_sampler import EVERY, OWN, second
 from refusals import refused
 
 from jgs import Graph, Schema
@@ -26,7 +26,6 @@ EDGES = {  # sources and targets
 }
 SAMPLERS = [*(sampler for sampler, _ in EVERY), Ladies((3,), weighted=True)]
 SAMPLERS += [Saint("node", 4), Saint("edge", 4), PinSage((2,), 3, 2, relations=("in", "in"))]
-SECOND = [i for i, case in enumerate(EVERY) if case not in FIRST_OF_EACH]
 
 
 def tiny(name):
@@ -62,7 +61,7 @@ def drawn_or_refused(sampler, name):
     return draw(sampler, GRAPHS[name])
 
 
-@pytest.mark.parametrize("sampler", rarely(SAMPLERS, *SECOND), ids=repr)
+@pytest.mark.parametrize("sampler", rarely(SAMPLERS, *second(EVERY)), ids=repr)
 def test_a_sampler_draws_edges_of_the_graph(sampler):
     few = "no edges", "self-loops", "parallel edges"  # the last two share a program
     for name in GRAPHS if sampler in dict(OWN) else few:

@@ -39,40 +39,36 @@ def written():
     return found
 
 
-def society(names=tuple(ENDS), both_ways=True, timed=False):
-    edges, columns, times = {}, {}, {}
-    for name in names:
-        source, target = ENDS[name]
-        src, dst, split, time = written()[name].T
-        key = (source, name, target)
-        edges[key], columns[key] = (src, dst), {"split": split.astype(np.int8)}
-        times[key] = time + 1000 * split
-    counts = {kind: COUNTS[kind] for kind in COUNTS if any(kind in ENDS[n] for n in names)}
-    more = {"edge_time": times} if timed else {"edge_columns": columns}
-    graph = Graph.from_relations(counts, edges, both_ways=both_ways, **more)
-    x = {kind: np.eye(3, dtype=np.float32)[np.arange(n) % 3] for kind, n in counts.items()}
-    splits = {"train": [0, 1], "val": [2], "test": [3]}
-    labels = {"user": np.arange(COUNTS["user"]) % 2}
-    return Dataset.from_arrays(graph, x, labels, splits, name="society")
+SPLITS = {"train": [0, 1], "val": [2], "test": [3]}
+LABELS = np.arange(COUNTS["user"]) % 2
+
+
+def features(count):
+    return np.eye(3, dtype=np.float32)[np.arange(count) % 3]
+
+
+def split_or_time(name, timed):
+    """What a graph gets of a relation's split: a column, or times that tell it."""
+    _, _, split, time = written()[name].T
+    return time + 1000 * split if timed else {"split": split.astype(np.int8)}
+
+
+def society(timed=False):
+    triples = {name: (source, name, target) for name, (source, target) in ENDS.items()}
+    edges = {triple: written()[name].T[:2] for name, triple in triples.items()}
+    more = {triple: split_or_time(name, timed) for name, triple in triples.items()}
+    more = {"edge_time" if timed else "edge_columns": more}
+    graph = Graph.from_relations(COUNTS, edges, both_ways=True, **more)
+    x = {kind: features(count) for kind, count in COUNTS.items()}
+    return Dataset.from_arrays(graph, x, {"user": LABELS}, SPLITS, name="society")
 
 
 def plain(timed=False):
     """Who follows whom, without types; the reverses of a part are edges of the table."""
-    src, dst, split, time = written()["follows"].T
-    more = {"edge_time": time + 1000 * split} if timed else {}
-    more |= {} if timed else {"edge_columns": {"split": split.astype(np.int8)}}
+    src, dst, *_ = written()["follows"].T
+    more = {"edge_time" if timed else "edge_columns": split_or_time("follows", timed)}
     graph = Graph.from_edges(src, dst, COUNTS["user"], **more)
-    x = np.eye(3, dtype=np.float32)[np.arange(COUNTS["user"]) % 3]
-    splits, labels = {"train": [0, 1], "val": [2], "test": [3]}, np.arange(COUNTS["user"]) % 2
-    return Dataset.from_arrays(graph, x, labels, splits, name="plain")
-
-
-def plain_timed():
-    return plain(timed=True)
-
-
-def society_timed():
-    return society(timed=True)
+    return Dataset.from_arrays(graph, features(COUNTS["user"]), LABELS, SPLITS, name="plain")
 
 
 def rows_of(name, *splits):
@@ -132,7 +128,7 @@ def of_types(name):
 
 def opened(ranks, saved, parted, make, **settings):
     """The job and its parameters, and the number that the table has for each of its nodes."""
-    of = {"dataset": str(saved(make))} if ranks == 1 else {"partition": str(parted(4, make))}
+    of = {"dataset": str(saved(*make))} if ranks == 1 else {"partition": str(parted(4, *make))}
     job, params = started(
         ranks, task="links", batch_size=40, hidden=6, learned=0, **of, **settings
     )
@@ -168,7 +164,7 @@ def test_links(saved, parted, metric, name, ranks):
     typed = {"model": "rgcn", "relation": name, "fanouts": ("*=2",), "decoder": "distmult"}
     more = typed if name else {"fanouts": (2,), "decoder": "dot"}
     more |= {"metric": metric, "metric_k": K, "eval_negatives": 9}
-    make, name = society if name else plain, name or "follows"
+    make, name = (society if name else plain,), name or "follows"
     job, params, old = opened(ranks, saved, parted, make, **more)
     for number, split in enumerate(("val", "test"), 1):
         made = job.judged[split]
@@ -195,6 +191,7 @@ def by_negatives(job, params, old, split, metric, name):
         counts = np.array([p not in known and p[0] != p[1] for p in pairs_of(*ends)])
         check_pairs(name, *(end[counts] for end in ends))
         places += [place(own, others[counts])] if counts.any() else []
+    assert any(own in others for own, others in zip(good, bad, strict=True))  # ties
     return np.mean(1 / np.array(places))
 
 
@@ -230,7 +227,7 @@ def by_lists(job, params, old, split, metric, name):
 def test_links_at_moments(saved, parted, metric, typed, ranks):
     more = {"model": "rgcn", "fanouts": ("*=2",)} if typed else {"fanouts": (2,)}
     more |= {"temporal": True, "metric": metric, "metric_k": K, "eval_negatives": 8}
-    make = society_timed if typed else plain_timed
+    make = society if typed else plain, True
     job, params, old = opened(ranks, saved, parted, make, **more)
     names = list(ENDS) if typed else ["follows"]
     for split in ("val", "test"):
