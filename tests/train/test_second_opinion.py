@@ -47,27 +47,36 @@ def features(count):
     return np.eye(3, dtype=np.float32)[np.arange(count) % 3]
 
 
-def split_or_time(name, timed):
-    """What a graph gets of a relation's split: a column, or times that tell it."""
+def column_of(name, timed):
+    """The times of a relation's edges, which tell their splits, or the splits."""
     _, _, split, time = written()[name].T
-    return time + 1000 * split if timed else {"split": split.astype(np.int8)}
+    return time + 1000 * split if timed else split.astype(np.int8)
 
 
 def society(timed=False):
     triples = {name: (source, name, target) for name, (source, target) in ENDS.items()}
     edges = {triple: written()[name].T[:2] for name, triple in triples.items()}
-    more = {triple: split_or_time(name, timed) for name, triple in triples.items()}
-    more = {"edge_time" if timed else "edge_columns": more}
+    more = {triple: column_of(name, timed) for name, triple in triples.items()}
+    if timed:
+        more = {"edge_time": more}
+    else:
+        more = {"edge_columns": {triple: {"split": each} for triple, each in more.items()}}
     graph = Graph.from_relations(COUNTS, edges, both_ways=True, **more)
     x = {kind: features(count) for kind, count in COUNTS.items()}
     return Dataset.from_arrays(graph, x, {"user": LABELS}, SPLITS, name="society")
 
 
 def plain(timed=False):
-    """Who follows whom, without types; the reverses of a part are edges of the table."""
+    """Who follows whom, without types, with the reverses that a reader adds."""
     src, dst, *_ = written()["follows"].T
-    more = {"edge_time" if timed else "edge_columns": split_or_time("follows", timed)}
-    graph = Graph.from_edges(src, dst, COUNTS["user"], **more)
+    both = np.concatenate([src, dst]), np.concatenate([dst, src])
+    columns = {"reverse": np.arange(2 * src.size) >= src.size}
+    own, time = np.tile(column_of("follows", timed), 2), None
+    if timed:
+        time = own
+    else:
+        columns["split"] = own
+    graph = Graph.from_edges(*both, COUNTS["user"], edge_time=time, edge_columns=columns)
     return Dataset.from_arrays(graph, features(COUNTS["user"]), LABELS, SPLITS, name="plain")
 
 
