@@ -37,7 +37,10 @@ from jgs.sampling.loading.items import (
     seeds_of,
     wide,
 )
+from jgs.sampling.programs import shared
 from jgs.sampling.shorthand import as_sampler
+
+SMALL = 1 << 11  # edges in all hops together
 
 
 def worst_case(
@@ -118,14 +121,14 @@ def plan_capacity(
     num_seeds, worst = bound_of(sampler, graph, pool, batch_size, distinct, stages)
     least = 0 if sampler.draws_seeds else num_seeds
     first = modest(worst, least)
-    draw = jax.jit(partial(_draw, sampler, stages), static_argnums=4)
+    draw = shared(_draw, sampler, tuple(stages))
 
     def attempt(level: int, key_data: np.ndarray, items: Any) -> Any:
         # JAX keeps all that it has traced, also these few sizes. So on a CPU only the kernel is
         # traced, and not the long plain form.
         capacity = enlarged(first, worst, level)
         with kernels.this_host_only(), wide(stages):
-            return draw(jax.device_put(key_data), graph, state, items, capacity)
+            return draw(jax.device_put(key_data), graph, state, items, capacity=capacity)
 
     need, level = np.zeros((2, len(worst.edges)), np.int64), 0
     count = num_items(pool)
@@ -146,6 +149,31 @@ def plan_capacity(
     )
     log.info("  edges %s, sources %s", planned.edges, planned.sources)
     return planned
+
+
+def room_for(
+    sampler: Sampler,
+    graph: Graph,
+    items: Any,
+    batch_size: int,
+    distinct: bool,
+    stages: Sequence[Stage] = (),
+    state: State | None = None,
+    small: int = SMALL,
+) -> tuple[Capacity, Capacity, int]:
+    """The capacity for batches of `batch_size` of the `items`, the bound that no batch exceeds,
+    and a batch's number of seeds.
+
+    The capacity is planned, but a bound of at most `small` edges is taken as it is. To measure
+    compiles a program, and a batch that needs more than was measured another one. So few padded
+    edges cost less.
+    """
+    num_seeds, worst = bound_of(sampler, graph, items, batch_size, distinct, stages)
+    if sum(worst.edges) <= small:
+        return worst, worst, num_seeds
+    options: dict[str, Any] = {"distinct": distinct, "state": state, "before": stages}
+    planned = plan_capacity(graph, batch_size, sampler, seeds=items, **options)
+    return planned, worst, num_seeds
 
 
 def bound_of(

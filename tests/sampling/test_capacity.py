@@ -6,7 +6,7 @@ import pytest
 from cases import cases
 
 from jgs import Graph, InputError
-from jgs.sampling import Capacity, plan_capacity, sample_neighbors
+from jgs.sampling import Capacity, Loader, plan_capacity, sample_neighbors, worst_case
 
 KEY = jax.random.key(100)
 
@@ -57,3 +57,12 @@ def test_a_sample_far_beyond_its_sources_overflows(fanout):
     batch = sample_neighbors(KEY, graph, np.arange(size), (fanout,), capacity)
     assert batch.overflow
     assert int(batch.blocks[0].num_edges) == 0
+
+
+def test_a_loader_measures_only_where_the_bound_is_large(make_graph):
+    """A small bound is the capacity, so nothing overflows there."""
+    small = Loader(make_graph(60, 700), np.arange(40), 8, (3, 2), key=KEY)
+    assert small.capacity == worst_case(make_graph(60, 700), 8, (3, 2), distinct=True)
+    graph = make_graph(20_000, 400_000)
+    large = Loader(graph, np.arange(20_000), 256, (5, 5, 5), key=KEY)
+    assert large.capacity == plan_capacity(graph, 256, (5, 5, 5))

@@ -7,7 +7,6 @@ samples are drawn once for counting (RapidGNN, arXiv 2509.05207).
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -29,7 +28,7 @@ from jgs.sampling.capacity import (
 )
 from jgs.sampling.loading.items import Stage
 from jgs.sampling.loading.schedule import Schedule
-from jgs.sampling.plan import bound_of, plan_capacity
+from jgs.sampling.plan import SMALL, bound_of, room_for
 
 TRIALS, _VANILLA_TRIALS = 16, 4  # the batches that are drawn for a plan
 
@@ -100,13 +99,15 @@ def planned_hybrid(
       stages, distinct: as `before` and `distinct` of `plan_capacity`.
       the rest: as for `HybridSampler`.
     """
-    options = {"state": state, "before": stages, "distinct": distinct}
-    plan = partial(plan_capacity, graph, batch_size, sampler, **options)
-    planned = everywhere(comm, lambda: [plan(seeds=own) for own in seeds])
+
+    def room(own: Any) -> tuple[Capacity, Capacity, int]:
+        return room_for(sampler, graph, own, batch_size, distinct, stages, state)
+
+    rooms = everywhere(comm, lambda: [room(own) for own in seeds])
+    planned, (_, worst, _) = [planned for planned, *_ in rooms], rooms[0]
     if len(planned) < comm.num_local:
         planned = planned * comm.num_local
     capacity = largest(comm, planned)
-    _, worst = bound_of(sampler, graph, seeds[0], batch_size, distinct, stages)
     return HybridSampler(comm, graph, batch_size, sampler, capacity, state, stages, worst)
 
 
@@ -169,13 +170,13 @@ def planned_vanilla(
     )
     which = evenly(num_steps, _VANILLA_TRIALS)
     remote = RemoteNodes(comm, offsets, drawing, schedules)
-    need = np.zeros((2, len(worst.edges)), np.int64)
-    for key_data, asked in steps(comm, schedules, 0, which):
-        for needed in comm.local(remote.drawn(key_data, asked).needed):
-            need = np.maximum(need, np.asarray(needed))
-    mine = with_margin(need, 0.05, batch_size, worst)
-    capacity = largest(comm, [mine] * comm.num_local)
-    drawing.resize(capacity)
+    if sum(worst.edges) > SMALL:
+        need = np.zeros((2, len(worst.edges)), np.int64)
+        for key_data, asked in steps(comm, schedules, 0, which):
+            for needed in comm.local(remote.drawn(key_data, asked).needed):
+                need = np.maximum(need, np.asarray(needed))
+        mine = with_margin(need, 0.05, batch_size, worst)
+        drawing.resize(largest(comm, [mine] * comm.num_local))
     if comm.size > 1:  # one rank exchanges nothing
         drawing.plan(steps(comm, schedules, 0, which))
     return drawing

@@ -25,7 +25,8 @@ from jgs.sampling.capacity import (
 from jgs.sampling.learning import Learning
 from jgs.sampling.loading.items import Stage, seeds_of, wide
 from jgs.sampling.loading.schedule import Schedule
-from jgs.sampling.plan import bound_of, plan_capacity
+from jgs.sampling.plan import bound_of, room_for
+from jgs.sampling.programs import shared
 
 
 class Source(Protocol):
@@ -130,10 +131,11 @@ class LocalSource:
         size = schedule.batch_size // (1 if sampler.draws_seeds else schedule.devices)
         plain = isinstance(items, np.ndarray) and not before
         distinct = plain and len(np.unique(items, axis=0)) == len(items)
+        of_batch = sampler, graph, items, size, distinct, before
         if capacity is None:
-            options: dict[str, Any] = {"distinct": distinct, "state": state, "before": before}
-            capacity = plan_capacity(graph, size, sampler, seeds=items, **options)
-        size, self._worst = bound_of(sampler, graph, items, size, distinct, before)
+            capacity, self._worst, size = room_for(*of_batch, state)
+        else:
+            size, self._worst = bound_of(*of_batch)
         chooses = sampler.draws_seeds
         self.capacity = check_capacity(capacity, 0 if chooses else size, len(self._worst.edges))
         if super_batch is None:
@@ -145,7 +147,7 @@ class LocalSource:
         self.at_once = min(super_batch, len(schedule))
         if learning is not None:  # each batch has another state
             self.at_once = 1
-        self._draw = jax.jit(self._draw_separately, static_argnums=4)
+        self._draw = shared(_draw_separately, sampler, tuple(before))
         self.redraws, self.seconds = 0, {"sampling": 0.0}
         self.counts: dict[str, int] = {}
 
@@ -175,7 +177,7 @@ class LocalSource:
             capacity = enlarged(self.capacity, self._worst, level)
             key_data, of_batches = jax.tree.map(as_device, (key_data, asked))
             with wide(self._before):
-                return self._draw(key_data, self._graph, state, of_batches, capacity)
+                return self._draw(key_data, self._graph, state, of_batches, capacity=capacity)
 
         batches, overflow = draw(key_data, asked, 0)
         lost, shares = jax.device_get(overflow), self.schedules[0].devices
@@ -193,14 +195,21 @@ class LocalSource:
             self.redraws += level
         return jax.block_until_ready(batches)
 
-    def _draw_separately(
-        self, key_data: Any, graph: Graph, state: State, asked: Any, capacity: Capacity
-    ) -> tuple[list[MiniBatch], jax.Array]:
-        """The batches, and bool `[S]`: which of them overflowed."""
-        seeds, items = jax.vmap(partial(seeds_of, self._before, graph))(asked)
-        batches = self._sampler.sample_separately(key_data, graph, state, seeds, capacity)
-        batches = [
-            replace(batch, items=jax.tree.map(lambda a, i=i: a[i], items))
-            for i, batch in enumerate(batches)
-        ]
-        return batches, jnp.stack([batch.overflow for batch in batches])
+
+def _draw_separately(
+    sampler: Sampler,
+    before: Sequence[Stage],
+    key_data: Any,
+    graph: Graph,
+    state: State,
+    asked: Any,
+    capacity: Capacity,
+) -> tuple[list[MiniBatch], jax.Array]:
+    """The batches, and bool `[S]`: which of them overflowed."""
+    seeds, items = jax.vmap(partial(seeds_of, before, graph))(asked)
+    batches = sampler.sample_separately(key_data, graph, state, seeds, capacity)
+    batches = [
+        replace(batch, items=jax.tree.map(lambda a, i=i: a[i], items))
+        for i, batch in enumerate(batches)
+    ]
+    return batches, jnp.stack([batch.overflow for batch in batches])
