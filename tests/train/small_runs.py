@@ -129,9 +129,11 @@ def started(ranks=1, **settings):
 
 
 def on_all_neighbours(model, graph, x, nodes=None, **options):
-    """The model's outputs for nodes, by default all, by a batch with all their neighbours."""
+    """The model's outputs for nodes or `Seeds`, by default all nodes, by a batch with all their
+    neighbours."""
     nodes = np.arange(graph.num_nodes) if nodes is None else nodes
-    of = (graph, nodes.astype(np.int32), (-1,) * len(model.layers))
+    nodes = nodes.astype(np.int32) if isinstance(nodes, np.ndarray) else nodes
+    of = (graph, nodes, (-1,) * len(model.layers))
     batch = sample_neighbors(jax.random.key(0), *of, edges=model.edge_columns, **options)
     if model.uses_degrees:
         batch = batch.with_degrees(jnp.asarray(graph.degrees()))

@@ -11,11 +11,12 @@ import numpy as np
 import pytest
 from cases import cases
 from flax import nnx
-from small_data import numbers, several, small
+from small_data import communities, last_before, moments, numbers, several, small
 from small_runs import on_all_neighbours, started
 
 from jgs import Graph
 from jgs.data import Dataset
+from jgs.sampling import Seeds
 
 COUNTS = {"user": 30, "item": 40}
 ENDS = {"follows": ("user", "user"), "blocks": ("user", "user")}
@@ -135,13 +136,11 @@ def of_types(name):
     return (np.arange(COUNTS[kind]) + FIRST[kind] for kind in ENDS[name])
 
 
-def opened(ranks, saved, parted, make, **settings):
+def opened(ranks, saved, parted, make, task="links", **settings):
     """The job and its parameters, and the number that the table has for each of its nodes."""
     of = {"dataset": str(saved(*make))} if ranks == 1 else {"partition": str(parted(4, *make))}
-    job, params = started(
-        ranks, task="links", batch_size=40, hidden=6, learned=0, **of, **settings
-    )
-    new = np.arange(job.num_nodes) if ranks == 1 else job.data.own_ids
+    job, params = started(ranks, task=task, batch_size=40, hidden=6, **of, **settings)
+    new = np.arange(int(job.data.offsets[-1])) if ranks == 1 else job.data.own_ids
     return job, params, np.argsort(new)
 
 
@@ -172,7 +171,7 @@ def test_links(saved, parted, metric, name, ranks):
     """`None`: a graph without relations."""
     typed = {"model": "rgcn", "relation": name, "fanouts": ("*=2",), "decoder": "distmult"}
     more = typed if name else {"fanouts": (2,), "decoder": "dot"}
-    more |= {"metric": metric, "metric_k": K, "eval_negatives": 9}
+    more |= {"metric": metric, "metric_k": K, "eval_negatives": 9, "learned": 0}
     make, name = (society if name else plain,), name or "follows"
     job, params, old = opened(ranks, saved, parted, make, **more)
     for number, split in enumerate(("val", "test"), 1):
@@ -236,6 +235,7 @@ def by_lists(job, params, old, split, metric, name):
 def test_links_at_moments(saved, parted, metric, typed, ranks):
     more = {"model": "rgcn", "fanouts": ("*=2",)} if typed else {"fanouts": (2,)}
     more |= {"temporal": True, "metric": metric, "metric_k": K, "eval_negatives": 8}
+    more |= {"learned": 0}
     make = society if typed else plain, True
     job, params, old = opened(ranks, saved, parted, make, **more)
     names = list(ENDS) if typed else ["follows"]
@@ -320,5 +320,69 @@ def test_nodes(saved, parted, make, metric, ranks):
             train = labels[data.train_idx]
             outputs = outputs.astype(float) * train.std() + train.mean()
         wanted = (of_numbers if make is numbers else of_classes)(metric, outputs, labels[nodes])
+        assert job.metric(params, split) == pytest.approx(wanted, rel=1e-3)
+    job.close()
+
+
+@cases(
+    "ranks, label, metric",
+    *[(1, "label", metric) for metric in ("accuracy", "f1_macro", "auc")],
+    *[(1, "rating", metric) for metric in ("rmse", "mae", "r2")],
+    (2, "label", "f1_micro"),
+    (2, "rating", "mae"),
+)
+def test_edges(saved, parted, label, metric, ranks):
+    """The edges of a split are all the table's, copies too. An edge and its reverse are one."""
+    more = {"task": "edges", "label": label, "metric": metric, "fanouts": (2,), "learned": 0}
+    job, params, old = opened(ranks, saved, parted, (communities,), **more)
+    graph = communities().graph
+    (src, dst), column = graph.edge_index(), np.asarray(graph.edge_columns[label], float)
+    split, new = np.asarray(graph.edge_columns["split"]), np.argsort(old)
+    once = src <= dst
+    train = column[(split == 0) & once]
+    for number, name in enumerate(("val", "test"), 1):
+        rows = job.rows_of(params, name, np.arange(60, dtype=np.int32))
+        mine = (split == number) & once
+        outputs = job.decode(
+            params, rows, *(new[end[mine]].astype(np.int32) for end in (src, dst))
+        )
+        if label == "rating":
+            outputs = outputs.reshape(-1, 1).astype(float) * train.std() + train.mean()
+            wanted = of_numbers(metric, outputs, column[mine])
+        else:
+            wanted = of_classes(metric, outputs, column[mine].astype(int))
+        assert job.metric(params, name) == pytest.approx(wanted, rel=1e-4)
+    job.close()
+
+
+@cases(
+    "ranks, numbers, metric",
+    *[(1, False, metric) for metric in ("accuracy", "f1_macro", "auc")],
+    *[(1, True, metric) for metric in ("rmse", "mae", "r2")],
+    (2, False, "f1_micro"),
+    (2, True, "r2"),
+)
+def test_moments(saved, parted, numbers, metric, ranks):
+    """Each row of the table is in one split, and sees the edges before its time."""
+    of = {"task": "nodes", "metric": metric, "fanouts": (-1,), "dropout": 0.0}
+    job, params, old = opened(ranks, saved, parted, (moments, numbers), **of)
+    data, table = moments(numbers), moments(numbers).label_table
+    graph, model = data.graph, nnx.merge(nnx.graphdef(job.model(jax.random.key(0))), params)
+    (src, dst), time = graph.edge_index(), np.asarray(graph.edge_time)
+    every = [old[job.rows[split]["nodes"]] for split in ("train", "val", "test")]
+    assert sorted(np.concatenate(every)) == sorted(table.nodes)
+    at = job.rows["train"]["time"]
+    train = last_before(src, dst, time, every[0], at) % 3 * 2.5
+    for split, nodes in zip(("val", "test"), every[1:], strict=True):
+        assert job.rows[split]["time"].min() > at.max()
+        at = job.rows[split]["time"]
+        labels = last_before(src, dst, time, nodes, at) % 3
+        seeds = Seeds(nodes.astype(np.int32), at)
+        outputs = on_all_neighbours(model, graph, jnp.asarray(data.features), seeds)
+        if numbers:
+            outputs = outputs.astype(float) * train.std() + train.mean()
+            wanted = of_numbers(metric, outputs, labels * 2.5)
+        else:
+            wanted = of_classes(metric, outputs, labels)
         assert job.metric(params, split) == pytest.approx(wanted, rel=1e-3)
     job.close()

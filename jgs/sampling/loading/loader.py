@@ -72,8 +72,9 @@ class Loader(Shown):
         sampler draws for a seed depends on its node and cutoff alone, not on its batch: as a
         judgement of it should.
       drop_last: whether an epoch leaves out the items that do not fill a batch.
-      capacity: None plans one (`plan_capacity`), which draws a few batches. With a sharding it
-        is that of a share, of `B / D` items.
+      capacity: None plans one (`plan_capacity`), which draws a few batches; or takes the bound
+        (`worst_case`) if that is at most 2,048 edges. With a sharding it is that of a share, of
+        `B / D` items.
       prefetch: how many batches may wait, rounded up to whole super-batches. With 0 the loader
         samples in the caller's thread.
       super_batch: how many batches are sampled in one call. More make small batches cheaper and
