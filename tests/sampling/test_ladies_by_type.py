@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from cases import rarely
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from refusals import refused
@@ -128,6 +129,7 @@ def program(compact):
 PROGRAMS = program(False), program(True)
 
 
+@pytest.mark.parametrize("compact", rarely([False, True], 1))
 @settings(
     max_examples=25, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck)
 )
@@ -135,9 +137,8 @@ PROGRAMS = program(False), program(True)
     st.lists(EDGE, min_size=20, max_size=20),
     st.sets(st.integers(0, 19), min_size=4, max_size=4),
     st.lists(st.integers(0, 8), min_size=3, max_size=3),
-    st.booleans(),
 )
-def test_small_multigraphs(alike, edges, excluded, seeds, compact):
+def test_small_multigraphs(alike, compact, edges, excluded, seeds):
     """All edges from the drawn nodes are kept, and as many of a type drawn as there are."""
     pairs = [(a, b) if forth else (b, a) for a, b, forth in edges]
     untyped = Graph.from_edges(*np.array(pairs).T, 8)

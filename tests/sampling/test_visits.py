@@ -5,6 +5,7 @@ from collections import Counter
 import jax
 import numpy as np
 import pytest
+from cases import rarely
 
 from jgs import Graph, Schema, kernels
 from jgs.sampling import HetGNN, Metapath, PinSage, Walk
@@ -64,7 +65,10 @@ def by_walks(graph, key, node, sampler, groups):
     return [(u, pytest.approx(c / unit)) for u, c in row]
 
 
-@pytest.mark.parametrize(("kernel", "at_once"), [(False, 1 << 22), (False, 100), (True, 0)])
+WAYS = [(False, 1 << 22), (False, 100), (True, 0)]
+
+
+@pytest.mark.parametrize(("kernel", "at_once"), rarely(WAYS, 0))
 def test_the_most_visited_of_the_walks(graph, shop, kernel, at_once, implemented, monkeypatch):
     if kernel and not kernels.available():
         pytest.skip("the compiled kernels are not installed")

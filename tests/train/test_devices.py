@@ -1,6 +1,7 @@
 """What the command trains on other devices than the host's, device 0 of this process's four."""
 
 import jax
+import pytest
 from small_runs import close_arrays, cut, metrics, same_run, train
 
 from jgs.dist.communicators.comm import Alone
@@ -48,6 +49,7 @@ def test_rows_that_lie_on_the_devices(tmp_path):
     close(run("cpu:1", "--device-memory 1000"), host)
 
 
+@pytest.mark.slow  # four trainings; test_typed_run.py has one of them
 def test_degrees_and_links_on_devices(tmp_path):
     for name, flags in (("gcn", "--model gcn"), ("links", "--task links --batch-size 100")):
         run = runs(tmp_path, name, flags, "--epochs 1 --fanouts 3")

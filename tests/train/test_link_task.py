@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from cases import cases
+from cases import cases, rarely
 from refusals import command_refused as refused
 from small_data import communities
 from small_runs import drawn_edges, result, resumed, started, trainer, unordered, words
@@ -96,8 +96,7 @@ def test_a_resumed_run_is_the_same(whole, tmp_path):
     resumed(whole, tmp_path / "run", 8, "--prefetch 0")
 
 
-@cases(
-    "flags, metric",
+WAYS = [
     ("--metric mrr --eval-negatives 7 --decoder mlp --loss bpr --val-messages", "MRR"),
     (
         "--metric recall --metric-k 9 --loss softmax --shared --num-negatives 20 "
@@ -109,7 +108,10 @@ def test_a_resumed_run_is_the_same(whole, tmp_path):
         "--decoder bilinear --negatives-by degree",
         "Hits@20",
     ),
-)
+]
+
+
+@cases("flags, metric", *rarely(WAYS, 1))
 def test_other_ways(data, tmp_path, flags, metric):
     found = train(data, tmp_path / "run", "--task links --epochs 1", flags)
     assert found["metric"] == metric

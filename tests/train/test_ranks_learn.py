@@ -5,7 +5,7 @@ import functools
 import jax
 import numpy as np
 import pytest
-from cases import cases
+from cases import cases, rarely
 from small_data import (
     communities,
     events,
@@ -88,13 +88,13 @@ def alone(parted, tmp_path_factory):
 @cases(
     "name, ranks, more",
     ("links", 3, {}),
-    ("edges", 2, {"mode": "vanilla"}),
+    pytest.param("edges", 2, {"mode": "vanilla"}, marks=pytest.mark.slow),
     ("shops", 2, {"mode": "vanilla"}),
     ("papers", 2, {"mode": "vanilla"}),
     pytest.param("papers", 2, {"cache": "planned"}, marks=pytest.mark.slow),
     ("moments", 2, {}),
     pytest.param("typed moments", 2, {}, marks=pytest.mark.slow),
-    ("events", 2, {}),
+    pytest.param("events", 2, {}, marks=pytest.mark.slow),
     pytest.param("typed events", 2, {}, marks=pytest.mark.slow),
     pytest.param("numbers", 2, {}, marks=pytest.mark.slow),
     ("edge columns", 2, {}),
@@ -174,7 +174,10 @@ def test_learned_rows_are_in_the_order_of_the_parts(alone, parted, tmp_path):
     same_run(tmp_path / "run", run_dir)
 
 
-@cases("own", {"sampler": "vrgcn", "fanouts": (2, 2)}, {"sampler": "asgcn", "sizes": (30,)})
+OWN = [{"sampler": "vrgcn", "fanouts": (2, 2)}, {"sampler": "asgcn", "sizes": (30,)}]
+
+
+@cases("own", *rarely(OWN, 1))
 def test_ranks_have_one_state(parted, tmp_path, own):
     own = own | {"partition": str(parted(2, small)), "model": "gcn", "batch_size": 24}
     own |= {"hidden": 8, "epochs": 2, "eval_memory": 1}

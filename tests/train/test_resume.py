@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from cases import cases
+from cases import cases, rarely
 from small_data import small
 from small_runs import arrays, measured, metrics, resumed, train
 
@@ -33,14 +33,16 @@ def test_other_samplers(tmp_path, sampler):
     resumed(tmp_path / "whole", tmp_path / "run", 13)
 
 
-@cases(
-    "sampler, rank, shape, number",
+LEARNERS = [
     # Histories of both layers, each with two ages.
     ("vrgcn --fanouts 2 2 --state-age 2", 2, (400,), 2 * (1 + 2)),
     # The weights W of 8 features, and Adam's two moments.
     ("pass --fanouts 3", 2, (8, 128), 3),
     ("asgcn --sizes 40 --fanouts 10 10", 1, (8,), 3),
-)
+]
+
+
+@cases("sampler, rank, shape, number", *rarely(LEARNERS, 1))
 def test_samplers_that_learn(tmp_path, sampler, rank, shape, number):
     assert train(tmp_path / "whole", TWO_EPOCHS, "--hidden 9 --sampler", sampler) == 0
     every = [a for a in arrays(tmp_path / "whole") if a.ndim == rank]

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from cases import cases
+from cases import cases, rarely
 from flax import nnx
 from small_data import shops
 from small_runs import drawn_edges, on_all_neighbours, started, trainer, unordered, words
@@ -49,11 +49,13 @@ def test_no_edge_to_predict_is_a_message(data, sampler, fanout):
         assert seen == {*kept}
 
 
-@cases(
-    "model, more, metric",
+RUNS = [
     ("rsage", "--metric recall --metric-k 9 --sides dst --val-messages", "Recall@9"),
     ("rgcn", "--sampler labor --decoder distmult", "AUC"),
-)
+]
+
+
+@cases("model, more, metric", *rarely(RUNS, 1))
 def test_a_run_and_what_it_tells(data, tmp_path, model, more, metric):
     run_dir, out = tmp_path / "run", tmp_path / "out.npy"
     assert train(data, run_dir, "--task links --model", model, more)["metric"] == metric
@@ -115,9 +117,10 @@ def test_pairs_to_judge_by_are_of_a_relation(data, metric):
     assert found == {(0, 0, 1), (1, 0, 1), (2, 1, 2)}
 
 
-@cases(
-    "flags", "--model rgcn --fanouts *=3 --decoder distmult", "--fanouts 3 --decoder complex"
-)
+TRIPLES = ["--model rgcn --fanouts *=3 --decoder distmult", "--fanouts 3 --decoder complex"]
+
+
+@cases("flags", *rarely(TRIPLES, 1))
 def test_triples_without_features(flags, tmp_path):
     """As R-GCN was first used for links: all rows are learned, and a decoder of relations."""
     rng = np.random.default_rng(0)

@@ -131,7 +131,7 @@ STORED = [
 ]
 
 
-@cases("sampler, plain", *rarely(STORED, 1, 4), ids=repr)
+@cases("sampler, plain", *rarely(STORED, 1, 2, 4, 7), ids=repr)
 def test_what_is_stored_changes_no_sample(graph, same_sample, sampler, plain):
     """In the compact layout with excluded edges."""
     seeds = Seeds(SEEDS, excluded=np.arange(0, E, 5)) if sampler.compact else SEEDS
