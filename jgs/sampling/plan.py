@@ -128,7 +128,7 @@ def plan_capacity(
         # traced, and not the long plain form.
         capacity = enlarged(first, worst, level)
         with kernels.this_host_only(), wide(stages):
-            return draw(jax.device_put(key_data), graph, state, items, capacity=capacity)
+            return draw(jax.device_put(key_data), graph, state, items, capacity)
 
     need, level = np.zeros((2, len(worst.edges)), np.int64), 0
     count = num_items(pool)

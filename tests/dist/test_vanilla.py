@@ -272,6 +272,7 @@ def test_bad_arguments():
 def test_one_rank_plans_from_whole_batches(monkeypatch):
     """A batch that overflows while planning is drawn again, also where no other rank exists."""
     seed_parts = SeedParts.whole(np.arange(N, dtype=np.int32))
+    monkeypatch.setattr("jgs.dist.batches.plan.SMALL", 0)
     schedules = [Schedule(jax.random.key(0), seed_parts, B, N)]
     of_graph = (Alone(), [graph_of(False, "")], np.array([0, N]), E, B)
 

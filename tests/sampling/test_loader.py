@@ -102,7 +102,8 @@ def test_one_trace_over_three_epochs(super_batch, graph):
         traces.append(None)
         return sum(jnp.sum(b.num_edges) for b in batch.blocks)
 
-    planned = make(graph, super_batch, capacity=None)
+    own = (4, super_batch)  # no other test draws so, and would share the program
+    planned = make(graph, super_batch, capacity=None, sampler=own)
     before = planned.source._draw._cache_size()
     for _ in range(3):
         for batch in planned:

@@ -170,13 +170,15 @@ def planned_vanilla(
     )
     which = evenly(num_steps, _VANILLA_TRIALS)
     remote = RemoteNodes(comm, offsets, drawing, schedules)
+    capacity = worst
     if sum(worst.edges) > SMALL:
         need = np.zeros((2, len(worst.edges)), np.int64)
         for key_data, asked in steps(comm, schedules, 0, which):
             for needed in comm.local(remote.drawn(key_data, asked).needed):
                 need = np.maximum(need, np.asarray(needed))
         mine = with_margin(need, 0.05, batch_size, worst)
-        drawing.resize(largest(comm, [mine] * comm.num_local))
+        capacity = largest(comm, [mine] * comm.num_local)
+    drawing.resize(capacity)
     if comm.size > 1:  # one rank exchanges nothing
         drawing.plan(steps(comm, schedules, 0, which))
     return drawing

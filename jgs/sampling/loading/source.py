@@ -177,7 +177,7 @@ class LocalSource:
             capacity = enlarged(self.capacity, self._worst, level)
             key_data, of_batches = jax.tree.map(as_device, (key_data, asked))
             with wide(self._before):
-                return self._draw(key_data, self._graph, state, of_batches, capacity=capacity)
+                return self._draw(key_data, self._graph, state, of_batches, capacity)
 
         batches, overflow = draw(key_data, asked, 0)
         lost, shares = jax.device_get(overflow), self.schedules[0].devices
