@@ -54,7 +54,7 @@ def test_the_loaders_step(graph):
     capacity = loader.capacity
 
     def draw(key_data, graph, seeds):
-        return loader.source._draw_separately(key_data, graph, (), seeds, capacity)
+        return loader.source._draw(key_data, graph, (), seeds, capacity)
 
     assert len(list(lowered(draw, key_data[:2], graph, seeds[:2]))) == 2
 
