@@ -123,7 +123,7 @@ _CASE = jax.make_user_context()  # JAX reuses no function that was traced with a
 CASES = [(name, True) for name in PROGRAMS] + [("neighbors", False), ("ranks", False)]
 
 
-@pytest.mark.parametrize(("name", "host_first"), rarely(CASES, 2, 3, 4, 5, 6))
+@pytest.mark.parametrize(("name", "host_first"), rarely(CASES, 2, 3, 4, 5, 6, 9))
 def test_a_trace_for_this_host_is_only_used_there(name, host_first, graph):
     """Neither that of the program itself, nor those of the functions inside."""
     with _CASE((name, host_first)):

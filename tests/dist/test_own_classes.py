@@ -85,7 +85,7 @@ def mine(tmp_path, monkeypatch):
     return tmp_path
 
 
-def test_they_train_resume_predict_and_run_on_ranks(mine, parts, capsys, monkeypatch):
+def test_they_train_resume_and_predict(mine, capsys, monkeypatch):
     saved = mine / "run"
     new = [*OWN_FLAGS, *DATA, "--epochs", "1", "--run-dir", str(saved)]
     assert main(new) == 0
@@ -103,8 +103,10 @@ def test_they_train_resume_predict_and_run_on_ranks(mine, parts, capsys, monkeyp
     assert main([*again, "--power", "2"]) == 2
     with pytest.raises(jgs.InputError, match=r"^--sampler must name a module"):
         jgs.open_run(saved)
-    (mine / "yours.py").rename(mine / "mine.py")
 
+
+@pytest.mark.slow  # a training on ranks
+def test_they_run_on_ranks(mine, parts):
     two = [*OWN_FLAGS, "--partition", parts, "--epochs", 1, "--run-dir", mine / "ranks"]
     train_on(ranks_of(2), *two)
     assert jgs.open_run(mine / "ranks").config.widen == 2

@@ -7,7 +7,7 @@ from itertools import pairwise
 import jax
 import numpy as np
 import pytest
-from cases import cases
+from cases import cases, rarely
 from refusals import refused
 from small_ranks import ranks_of
 
@@ -184,12 +184,13 @@ def test_without_kernels(same_bits, monkeypatch):
     same_bits(ranks.sample(), ranks.alone())
 
 
-@cases(
-    "size, each, timed, rows",
+MORE = [
     (3, WEIGHTED, False, RowCapacity((8, 64), (1024, 128))),
     (2, BY_TIME, True, RowCapacity((2, 8), (8, 16))),
-    ids=str,
-)
+]
+
+
+@cases("size, each, timed, rows", *rarely(MORE, 1), ids=str)
 def test_more_rounds_where_ranks_exchange_more(size, each, timed, rows, same_bits):
     """A plan is enough, and tight."""
     ranks = made(size, "", each, timed)

@@ -13,7 +13,7 @@ import jax
 import numpy as np
 import pytest
 import scipy
-from cases import cases
+from cases import cases, rarely
 from flax import nnx
 from forks import quick_python
 from refusals import refused
@@ -63,13 +63,15 @@ def untrained(model, features, fanouts=(4, 3), **options):
     return run_of_model(made, WIDE, 3, config, sparse=sparse, class_names=None, **options)
 
 
-@cases(
-    "model, sparse, options",
+MODELS = [
     ("sage", False, {"weighted": True, "multilabel": True}),
     ("gcn", True, {"replace": True, **SEVERAL}),
     ("gatv2", True, {}),
     ("gine", False, {"numbers": True, "mean": 2.5, "deviation": 3.0}),
-)
+]
+
+
+@cases("model, sparse, options", *rarely(MODELS, 2))
 def test_answers_have_the_runs_bits(model, sparse, options, later, tmp_path):
     """Whatever the batch sizes, with new nodes too, also where edges lead back from them."""
     old, into, back, weight = later

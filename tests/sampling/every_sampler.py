@@ -86,6 +86,14 @@ def second(pairs):
     return [i for i, pair in enumerate(pairs) if pair not in first]
 
 
+def alike(pairs):
+    """The places of samplers that share what is asked, the draws of `MatrixSampler`, with those
+    of Ladies and Thanos."""
+    names = ("pass", "vrgcn", "gcnbs", "asgcn", "fastgcn")
+    kinds = tuple({type(CASES[name][0][0]) for name in names})
+    return [i for i, (sampler, _) in enumerate(pairs) if isinstance(sampler, kinds)]
+
+
 RELATIONS = ("a in a", "b to a", "a to b", "b in b", "b up b")
 
 

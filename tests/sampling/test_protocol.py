@@ -25,6 +25,7 @@ from every_sampler import (
     B,
     E,
     N,
+    alike,
     assert_contract,
     assert_lowers,
     draw,
@@ -54,9 +55,11 @@ each = pytest.mark.parametrize(("sampler", "other"), EVERY, ids=repr)
 # `test_eligible.py`, `test_labor_by_time.py` and `test_ladies_by_type.py` compare the others.
 EXACT = [case for case in EVERY if case[0] not in ROUNDED]
 each_rarely = pytest.mark.parametrize(
-    ("sampler", "other"), rarely(EVERY, *second(EVERY)), ids=repr
+    ("sampler", "other"), rarely(EVERY, *second(EVERY), *alike(EVERY)), ids=repr
 )
-each_of_its_own = pytest.mark.parametrize(("sampler", "other"), OWN, ids=repr)
+each_of_its_own = pytest.mark.parametrize(
+    ("sampler", "other"), rarely(OWN, *alike(OWN)), ids=repr
+)
 
 
 @pytest.fixture

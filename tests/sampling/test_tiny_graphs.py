@@ -6,7 +6,7 @@ import jax
 import numpy as np
 import pytest
 from cases import rarely
-from every_sampler import EVERY, OWN, second
+from every_sampler import EVERY, OWN, alike, second
 from refusals import refused
 
 from jgs import Graph, Schema
@@ -61,7 +61,7 @@ def drawn_or_refused(sampler, name):
     return draw(sampler, GRAPHS[name])
 
 
-@pytest.mark.parametrize("sampler", rarely(SAMPLERS, *second(EVERY)), ids=repr)
+@pytest.mark.parametrize("sampler", rarely(SAMPLERS, *second(EVERY), *alike(EVERY)), ids=repr)
 def test_a_sampler_draws_edges_of_the_graph(sampler):
     few = "no edges", "self-loops", "parallel edges"  # the last two share a program
     for name in GRAPHS if sampler in dict(OWN) else few:

@@ -65,7 +65,7 @@ MEMORIES = [
 ]
 
 
-@cases("make, flags, memories", *rarely(MEMORIES, 1, 4, 5, 6, 8))
+@cases("make, flags, memories", *rarely(MEMORIES, 1, 4, 5, 6, 8, 9))
 def test_the_same_parameters(saved, tmp_path, make, flags, memories):
     digests = []
     for number, memory in enumerate((IN_MEMORY, *memories)):

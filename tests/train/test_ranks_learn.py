@@ -89,7 +89,7 @@ def alone(parted, tmp_path_factory):
     "name, ranks, more",
     ("links", 3, {}),
     pytest.param("edges", 2, {"mode": "vanilla"}, marks=pytest.mark.slow),
-    ("shops", 2, {"mode": "vanilla"}),
+    pytest.param("shops", 2, {"mode": "vanilla"}, marks=pytest.mark.slow),
     ("papers", 2, {"mode": "vanilla"}),
     pytest.param("papers", 2, {"cache": "planned"}, marks=pytest.mark.slow),
     ("moments", 2, {}),

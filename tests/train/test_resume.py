@@ -20,14 +20,16 @@ def test_within_an_epoch_and_between_two(whole, tmp_path, step):
     resumed(whole, tmp_path / "run", step)
 
 
-@cases(
-    "sampler",
+OTHERS = [
     "labor --importance 1 --period 4 --layer-dependency",
     "pinsage --fanouts 4 --walks 20 4 --restart 0.3",
     "frontier --budget 60 --frontier-size 9 --norm-error 0.3 --layers 2 --fanouts 10 10 "
     "--model gcn --concat",  # the default fanouts: none given
     "shadow --fanouts 4 3 --disjoint --layers 1",
-)
+]
+
+
+@cases("sampler", *rarely(OTHERS, 1, 3))
 def test_other_samplers(tmp_path, sampler):
     assert train(tmp_path / "whole", TWO_EPOCHS, "--sampler", sampler) == 0
     resumed(tmp_path / "whole", tmp_path / "run", 13)

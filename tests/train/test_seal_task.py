@@ -78,6 +78,7 @@ def test_a_resumed_run_is_the_same(whole, tmp_path):
     resumed(whole, tmp_path / "run", 18, "--prefetch 0")  # an epoch has 13 steps
 
 
+@pytest.mark.slow  # a product of what ranks and pairs do
 def test_two_ranks_learn_what_one_does(saved, whole, tmp_path):
     given = {"task": "links", "sampler": "seal", "fanouts": (-1,), "hidden": 8, "layers": 2}
     given |= {"batch_size": 20, "epochs": 2, "lr": 5e-3, "test_share": 0.2, "val_share": 0.1}

@@ -86,6 +86,7 @@ def test_a_run_and_what_it_tells(data, tmp_path, model, more, metric):
     np.testing.assert_array_equal(np.load(out)["target"], new.ravel() - ITEMS.start)
 
 
+@pytest.mark.slow  # 15 epochs
 def test_the_model_learns(data, tmp_path):
     """Of 9 in 10 links an item of the user's own group is the target, a quarter of all."""
     flags = """--task links --model hgt --sides dst --metric mrr --eval-negatives 30

@@ -127,6 +127,7 @@ def test_a_run_is_resumed_to_the_same_bits(whole, tmp_path, step):
     resumed(whole, tmp_path / "run", step)
 
 
+@pytest.mark.slow  # rows of types are sent in test_sending.py
 def test_devices_train_as_the_host_does(saved, whole, tmp_path):
     """With learned rows one device to the bit, and others by shares of the batch. Programs
     that are compiled quickly may round their last bit otherwise on another device."""
