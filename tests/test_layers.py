@@ -13,7 +13,7 @@ JGS = Path(jgs.__file__).parent
 # From the bottom up; packages on one line may not import each other.
 LAYERS = (
     ("errors", "allocator", "interrupts", "lazy", "settings"),
-    ("devices",),
+    ("arrays", "devices"),
     ("command", "options"),
     ("tables",),
     ("kernels",),

@@ -57,8 +57,8 @@ def test_places_count_on_through_the_parts_of_a_partitioned_graph():
 @cases(
     "tables, says",
     ({"buyer": np.eye(5)}, "must be one of user, item, shop"),
-    ({"user": np.eye(4)}, "one row for each of its 5 nodes"),
-    ({"user": np.ones(5)}, "matrix of numbers"),
+    ({"user": np.eye(4)}, "must be [5, F], one row for each of its nodes"),
+    ({"user": np.ones(5)}, "must be numbers [n, F]; got float64[5]"),
     ({"user": np.full((5, 1), np.nan)}, "finite"),
     (np.eye(14), "a dict by node type"),
 )

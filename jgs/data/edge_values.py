@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from jgs.arrays import require_array
 from jgs.data.label_values import as_numbers, check_kind, have_fractions
 from jgs.data.values import SPLITS, class_labels, is_missing
 from jgs.errors import InputError
@@ -27,12 +28,9 @@ def edge_labels(
     """
     check_kind(kind)
     values, names = class_labels(f"the {row}s in {what}", labels)
-    if names is None and (values.dtype.kind not in "fiub" or values.ndim != 1):
-        raise InputError(
-            f"the labels of the {row}s in {what} must be numbers or text, one for each",
-            f"{values.dtype}{list(values.shape)}",
-            "Convert them.",
-        )
+    if names is None:
+        form = "numbers [n], or text, one for each"
+        require_array(f"the labels of the {row}s in {what}", values, form, "Convert them.")
     if names and kind == "number":
         raise InputError(
             f"the labels of the {row}s in {what} must be numbers for label_kind=number",

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from jgs.arrays import require_array
 from jgs.errors import InputError
 from jgs.graph.checks import refuse_words
 
@@ -43,10 +44,5 @@ def _known(what: str, column: np.ndarray) -> np.ndarray:
     if column.dtype == object:  # truth values of which some are missing
         column = np.array([np.nan if each is None else each for each in column], object)
         refuse_words(what, column, "Write 0, 1 or nothing.")
-    if column.dtype.kind not in "fiubO" or column.ndim != 1:
-        raise InputError(
-            f"{what} must be 0, 1 or empty",
-            f"{column.dtype}{list(column.shape)}",
-            "Correct it.",
-        )
+    require_array(what, column, "numbers or object [n], each 0, 1 or empty", "Correct it.")
     return column.astype(np.float64)

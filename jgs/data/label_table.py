@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 
+from jgs.arrays import require_array
 from jgs.data.edge_values import SPLIT_NUMBERS, edge_labels
 from jgs.data.label_values import NUMBERS
 from jgs.data.times import Clock
@@ -77,14 +78,9 @@ class LabelTable(NamedTuple):
         Raises `InputError`.
         """
         given = {"nodes": as_numpy(nodes), "time": as_numpy(time), "labels": as_numpy(labels)}
-        count = given["nodes"].shape[:1]
+        form, count = "[n], one for each of its nodes", given["nodes"].size
         for field, array in given.items():
-            if array.ndim != 1 or array.shape != count:
-                raise InputError(
-                    f"{field} of {name} must be [n], one for each of its nodes",
-                    f"shape {list(array.shape)} beside {list(given['nodes'].shape)}",
-                    "Give as many.",
-                )
+            require_array(f"{field} of {name}", array, form, "Give as many.", n=count)
         for field in ("nodes", "time"):
             array = given[field]
             if array.dtype.kind not in "iu" or array.dtype == np.uint64:
@@ -119,12 +115,9 @@ class LabelTable(NamedTuple):
         for field, dtype in dtypes.items():
             array = getattr(self, field)
             kinds = (dtype, *map(str, NUMBERS)) if field == "labels" else (dtype,)
-            if array.dtype not in kinds or array.shape != (self.nodes.size,):
-                raise InputError(
-                    f"{field} of the label table of {name} must be {' or '.join(kinds)} [n]",
-                    f"{array.dtype}{list(array.shape)} for {self.nodes.size} nodes",
-                    "Make it with jgs.data.LabelTable.from_arrays.",
-                )
+            what, form = f"{field} of the label table of {name}", f"{' or '.join(kinds)} [n]"
+            remedy = "Make it with jgs.data.LabelTable.from_arrays."
+            require_array(what, array, form, remedy, n=self.nodes.size)
         if not self.nodes.size:
             raise InputError(
                 f"the label table of {name} must have rows", "none", "Add them, or remove it."
@@ -170,12 +163,8 @@ def split_numbers(split: Any, count: int, name: str) -> np.ndarray:
     """int8 `[count]`: the numbers of splits that are given by name, or as numbers. Raises
     `InputError`."""
     values = as_numpy(split)
-    if values.shape != (count,):
-        raise InputError(
-            f"split of {name} must be [n], one for each of its nodes",
-            f"shape {list(values.shape)} for {count} nodes",
-            "Give as many, or none to split by time.",
-        )
+    form, remedy = "[n], one for each of its nodes", "Give as many, or none to split by time."
+    require_array(f"split of {name}", values, form, remedy, n=count)
     meaning: Mapping[Any, int] = {"": -1, -1: -1, **SPLIT_NUMBERS}
     meaning = {**meaning, **{number: number for number in SPLIT_NUMBERS.values()}}
     entries = ["" if is_missing(each) else each for each in values.tolist()]

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from jgs.arrays import require_array
 from jgs.errors import InputError, nearest
 from jgs.graph.checks import refuse_where
 from jgs.graph.device import as_numpy
@@ -23,12 +24,8 @@ def as_labels(name: str, labels: Any, kind: str | None = None) -> np.ndarray:
     `assemble`. Raises `InputError`."""
     labels = as_numpy(labels)
     check_kind(kind)
-    if labels.dtype.kind not in "fiub" or labels.ndim not in (1, 2):
-        raise InputError(
-            f"the labels of {name} must be an array of numbers, [N] or [N, C]",
-            f"{labels.dtype}{list(labels.shape)}",
-            "Number the classes from 0.",
-        )
+    form, remedy = "numbers [N] or [N, C]", "Number the classes from 0."
+    require_array(f"the labels of {name}", labels, form, remedy)
     if labels.ndim == 2 and labels.shape[1] != 1:
         found = as_numbers(labels)
         if kind == "number" or (kind is None and have_fractions(labels)):
@@ -112,22 +109,16 @@ def count_classes(labels: np.ndarray) -> int:
 
 def check_labels(name: str, labels: np.ndarray, num_classes: int, num_nodes: int) -> None:
     """Raises `InputError` unless `labels` fit `num_nodes` nodes (see `Dataset`)."""
-    if labels.ndim not in (1, 2) or labels.shape[0] != num_nodes:
-        raise InputError(
-            f"the labels of {name} must be one for every node",
-            f"shape {list(labels.shape)} for {num_nodes} nodes",
-            "Give a label for every node, -1 where there is none.",
-        )
+    what, form = f"the labels of {name}", "[N] or [N, C], one for every node"
+    remedy = "Give a label for every node, -1 where there is none."
+    require_array(what, labels, form, remedy, N=num_nodes)
     _check_num_classes(name, labels, num_classes, num_nodes)
     if labels.ndim == 2:
-        if labels.shape[1] != num_classes or labels.dtype not in _of_several(labels):
-            raise InputError(
-                f"multi-label labels of {name} must be float32 [N, num_classes]",
-                f"{labels.dtype}{list(labels.shape)} for {num_classes} classes",
-                "Give one column of 0 and 1 for every class, or of numbers for every target.",
-            )
+        form = f"{'float64 or ' * are_numbers(labels)}float32 [N, C], a column for each class"
+        remedy = "Give one column of 0 and 1 for every class, or of numbers for every target."
+        require_array(what, labels, form, remedy, C=num_classes)
         wrong = np.isinf(labels).any(axis=1)
-        rule = f"the labels of {name} must be finite, or NaN for none"
+        rule = f"{what} must be finite, or NaN for none"
     elif are_numbers(labels):
         if labels.dtype not in NUMBERS or num_classes != 1:
             raise InputError(
@@ -137,21 +128,12 @@ def check_labels(name: str, labels: np.ndarray, num_classes: int, num_nodes: int
                 "Convert them, or number the classes from 0.",
             )
         wrong = np.isinf(labels)
-        rule = f"the labels of {name} must be finite, or NaN for none"
+        rule = f"{what} must be finite, or NaN for none"
     else:
-        if labels.dtype != np.int32:
-            raise InputError(
-                f"the labels of {name} must be int32",
-                labels.dtype,
-                "Convert them with .astype(numpy.int32).",
-            )
+        require_array(what, labels, "int32 [N]", "Convert them with .astype(numpy.int32).")
         wrong = (labels < -1) | (labels >= num_classes)
-        rule = f"the labels of {name} must be in [0, {num_classes}), or -1 for none"
+        rule = f"{what} must be in [0, {num_classes}), or -1 for none"
     refuse_where(wrong, labels, "node", rule, "Correct it, or the number of classes.")
-
-
-def _of_several(labels: np.ndarray) -> tuple[np.dtype, ...]:
-    return NUMBERS if are_numbers(labels) else NUMBERS[1:]
 
 
 def _check_num_classes(name: str, labels: np.ndarray, num_classes: int, num_nodes: int) -> None:

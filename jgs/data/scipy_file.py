@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import scipy
 
+from jgs.arrays import described, require_array
 from jgs.data.formats.npz import csr
 from jgs.errors import InputError
 from jgs.files import storage
@@ -27,12 +28,9 @@ def read_graph(path: Path, num_nodes: int, *, symmetric: bool) -> Graph:
     with storage.open_npz(path) as archive:
         arrays = dict(archive)
     matrix = sparse_matrix(path, arrays, f"the edges in {path}")
-    if matrix.shape != (num_nodes, num_nodes):
-        raise InputError(
-            f"{path} must have a row and a column for each of {num_nodes} nodes",
-            f"shape {list(matrix.shape)}",
-            "The files are of different data sets or damaged: fetch them again.",
-        )
+    form = "[N, N], a row and a column for each node"
+    remedy = "The files are of different data sets or damaged: fetch them again."
+    require_array(f"{path}", matrix, form, remedy, N=num_nodes)
     return Graph.from_scipy(matrix, symmetric=symmetric)
 
 
@@ -66,8 +64,7 @@ def _coo(path: Path, data: Any, row: Any, col: Any, shape: Any) -> scipy.sparse.
     if not inside:
         raise InputError(
             f"{path} must hold a sound coo matrix",
-            f"{data.dtype}{list(data.shape)} for the shape {shape.tolist()}, and ids that do "
-            "not fit",
+            f"{described(data)} for the shape {shape.tolist()}, and ids that do not fit",
             "Write it again with scipy.sparse.save_npz.",
         )
     return scipy.sparse.coo_matrix((data, (row, col)), tuple(shape.tolist()))

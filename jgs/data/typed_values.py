@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from jgs.arrays import require_array
 from jgs.data.label_values import are_numbers, as_labels
 from jgs.data.values import as_ids, check_finite, normalized, split_ids
 from jgs.errors import InputError
@@ -51,12 +52,9 @@ def labels_of_type(
     """The labels of all nodes, of those of the nodes of a type. Other nodes have -1, NaN among
     numbers, or zeros where a node can have several labels. Raises `InputError`."""
     labels, nodes = as_labels(name, labels, kind), nodes_of(schema, node_type)
-    if len(labels) != nodes.size:
-        raise InputError(
-            f"the labels of {name} must be one for every node of their type",
-            f"{len(labels)} for {nodes.size} nodes",
-            "Give a label for every node, -1 where there is none.",
-        )
+    form = "[n] or [n, C], one for every node of their type"
+    remedy = "Give a label for every node, -1 where there is none."
+    require_array(f"the labels of {name}", labels, form, remedy, n=nodes.size)
     none = np.nan if are_numbers(labels) else 0 if labels.ndim == 2 else -1
     every = np.full((schema.num_nodes, *labels.shape[1:]), none, labels.dtype)
     every[nodes] = labels
@@ -107,25 +105,8 @@ def check_features(name: str, features: Any, graph: Graph, values: bool) -> None
     allowed dtype; with `values` also finite numbers."""
     if isinstance(features, TypedFeatures):
         check_typed(name, features, graph, values)
-        return
-    shape = features.shape
-    if len(shape) != 2 or shape[0] != graph.num_nodes:
-        raise InputError(
-            f"the features of {name} must have one row for every node",
-            f"shape {list(shape)} for {graph.num_nodes} nodes",
-            "Give the missing rows, remove those too many, or correct the number of nodes.",
-        )
-    if isinstance(features, SparseFeatures):
-        if values:
-            check_entries(f"the features of {name}", features)
-    elif features.dtype not in (np.float32, np.float16):
-        raise InputError(
-            f"the features of {name} must be float32 or float16",
-            features.dtype,
-            "Convert them with .astype(numpy.float32).",
-        )
-    elif values:
-        check_finite(name, np.asarray(features))
+    else:
+        _check_table(name, features, graph.num_nodes, values)
 
 
 def check_typed(name: str, features: TypedFeatures, graph: Graph, values: bool) -> None:
@@ -134,26 +115,22 @@ def check_typed(name: str, features: TypedFeatures, graph: Graph, values: bool) 
     schema = schema_of(name, graph)
     typed_features(name, features, schema)
     for (kind, count), table in zip(schema.node_types, features.tables, strict=True):
-        if table is None:
-            continue
-        what = f"the features of {kind} in {name}"
-        if len(table.shape) != 2 or table.shape[0] != count:
-            raise InputError(
-                f"{what} must have one row for every node",
-                f"shape {list(table.shape)} for {count} nodes",
-                "Give the missing rows, or remove those too many.",
-            )
-        if isinstance(table, SparseFeatures):
-            if values:
-                check_entries(what, table)
-        elif table.dtype not in (np.float32, np.float16):
-            raise InputError(
-                f"{what} must be float32 or float16",
-                table.dtype,
-                "Convert them with .astype(numpy.float32).",
-            )
-        elif values:
-            check_finite(f"{kind} in {name}", np.asarray(table))
+        if table is not None:
+            _check_table(f"{kind} in {name}", table, count, values)
+
+
+def _check_table(name: str, table: Any, num_nodes: int, values: bool) -> None:
+    what, form = f"the features of {name}", "[N, F], one row for every node"
+    remedy = "Give the missing rows, remove those too many, or correct the number of nodes."
+    require_array(what, table, form, remedy, N=num_nodes)
+    sparse = isinstance(table, SparseFeatures)
+    if not sparse:
+        remedy = "Convert them with .astype(numpy.float32)."
+        require_array(what, table, "float32 or float16 [N, F]", remedy)
+    if values and sparse:
+        check_entries(what, table)
+    elif values:
+        check_finite(name, np.asarray(table))
 
 
 def shown_features(features: Any) -> str:

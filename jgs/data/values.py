@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import scipy
 
+from jgs.arrays import described, require_array
 from jgs.data.label_values import labelled
 from jgs.errors import InputError, nearest
 from jgs.graph.checks import check_range
@@ -38,12 +39,8 @@ def as_features(name: str, features: Any) -> np.ndarray:
     """`features` as a C-contiguous float16 or float32 array, not copied if it is one
     already. Raises `InputError`, also where float32 would merge numbers: see `check_digits`."""
     features = as_numpy(features)
-    if features.ndim != 2 or features.dtype.kind not in "fiub":
-        raise InputError(
-            f"the features of {name} must be a matrix of numbers [N, F]",
-            f"{features.dtype}{list(features.shape)}",
-            "Give one row of numbers for every node.",
-        )
+    remedy = "Give one row of numbers for every node."
+    require_array(f"the features of {name}", features, "numbers [N, F]", remedy)
     keep = features.dtype in (np.float16, np.float32)
     if not keep:
         check_digits(f"the features of {name}", features)
@@ -135,13 +132,9 @@ def standardized(name: str, features: Any, nodes: np.ndarray) -> np.ndarray:
 
 def as_ids(name: str, split: str, ids: Any, num_nodes: int) -> np.ndarray:
     """The node ids of a split as int32, each in `[0, num_nodes)`; raises `InputError`."""
-    ids = as_numpy(ids)
-    if ids.ndim != 1 or not (ids.dtype.kind in "iu" or ids.size == 0):
-        raise InputError(
-            f"the {split} split of {name} must be a one-dimensional array of node ids",
-            f"{ids.dtype}{list(ids.shape)}",
-            "Convert a mask with numpy.flatnonzero.",
-        )
+    ids, form = as_numpy(ids), "integers or empty [n], ids of nodes"
+    remedy = "Convert a mask with numpy.flatnonzero."
+    require_array(f"the {split} split of {name}", ids, form, remedy)
     # Before narrowing, so that no id wraps around.
     rule = f"the {split} split of {name} must hold node ids"
     check_range(rule, ids, num_nodes, "Correct the split.")
@@ -156,18 +149,15 @@ def split_ids(name: str, splits: Any, num_nodes: int) -> list[Any]:
             raise InputError(rule, ", ".join(map(repr, unknown)), "Rename or remove it.")
         given = {split: as_numpy(splits.get(split, ())) for split in SPLITS}
         for split, ids in given.items():
-            if ids.dtype == bool and ids.shape != (num_nodes,):
-                raise InputError(
-                    f"a mask for the {split} split of {name} must have an entry for every node",
-                    f"shape {list(ids.shape)} for {num_nodes} nodes",
-                    "Give [N] bools, or node ids.",
-                )
+            if ids.dtype == bool:
+                what, remedy = f"a mask for the {split} split", "Give [N] bools, or node ids."
+                require_array(f"{what} of {name}", ids, "[N], one a node", remedy, N=num_nodes)
         return [np.flatnonzero(ids) if ids.dtype == bool else ids for ids in given.values()]
     names = as_numpy(splits)
     if names.shape != (num_nodes,) or names.dtype.kind not in "OUTf":
         raise InputError(
             f"the splits of {name} must be a dict of node ids or masks, or a name a node",
-            f"{names.dtype}{list(names.shape)} for {num_nodes} nodes",
+            f"{described(names)} for {num_nodes} nodes",
             'Give {"train": ids, "val": ids, "test": ids}.',
         )
     texts = np.array(["" if is_missing(each) else str(each) for each in names], object)
@@ -253,13 +243,10 @@ def _check_split(
 ) -> None:
     """Raises `InputError` unless `ids` are nodes of the graph that have labels: `known` `[N]`
     says which do, and `none` is what the others have."""
-    rule = f"the {split} split of {name} must"
-    if ids.ndim != 1 or ids.dtype != np.int32:
-        raise InputError(
-            f"{rule} be a one-dimensional int32 array of node ids",
-            f"{ids.dtype}{list(ids.shape)}",
-            "Convert a mask with numpy.flatnonzero(mask).astype(numpy.int32).",
-        )
+    what = f"the {split} split of {name}"
+    remedy = "Convert a mask with numpy.flatnonzero(mask).astype(numpy.int32)."
+    require_array(what, ids, "int32 [n], ids of nodes", remedy)
+    rule = f"{what} must"
     if ids.size == 0:
         if split == "train" and not may_be_empty:
             raise InputError(f"{rule} not be empty", "no node", "Name the nodes to train on.")

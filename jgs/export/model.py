@@ -9,7 +9,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from jgs.errors import InputError
+from jgs.arrays import require_array
 from jgs.export.spec import Spec
 from jgs.export.store import NewNodes, Store, ids_below
 from jgs.graph import NodeIds
@@ -121,10 +121,6 @@ def _key_data(key: Any) -> np.ndarray:
     if isinstance(key, jax.Array) and jax.dtypes.issubdtype(key.dtype, jax.dtypes.prng_key):
         key = jax.random.key_data(key)
     data = np.asarray(key)
-    if data.dtype != np.uint32 or data.shape != (2,):
-        raise InputError(
-            "key must be a Threefry key",
-            f"{data.dtype}{list(data.shape)}",
-            'Make one with jax.random.key(seed, impl="threefry2x32").',
-        )
+    remedy = 'Make one with jax.random.key(seed, impl="threefry2x32").'
+    require_array("key", data, "uint32 [2], a Threefry key", remedy)
     return data

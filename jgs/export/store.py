@@ -8,6 +8,7 @@ import jax
 import numpy as np
 import scipy
 
+from jgs.arrays import require_array
 from jgs.data.values import check_finite, normalized
 from jgs.errors import InputError
 from jgs.export.spec import COLUMNS, ROWS, Spec
@@ -148,16 +149,9 @@ class Store:
             rows = rows.to_scipy()
         if not hasattr(rows, "tocsr"):
             rows = as_numpy(rows)
-        if (
-            len(rows.shape) != 2
-            or rows.shape[1] != spec.num_features
-            or rows.dtype.kind not in "fiub"
-        ):
-            raise InputError(
-                f"the features of new nodes must be numbers [n, {spec.num_features}]",
-                f"{rows.dtype}{list(rows.shape)}",
-                "Give the columns that the model was trained with.",
-            )
+        form, remedy = "numbers [n, F]", "Give the columns that the model was trained with."
+        what = "the features of new nodes"
+        require_array(what, rows, form, remedy, F=spec.num_features)
         if rows.shape[0] > self._most[0]:
             raise _too_many("nodes", rows.shape[0], self._most[0])
         if new.raw:

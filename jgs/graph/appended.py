@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from jgs import kernels
+from jgs.arrays import described
 from jgs.errors import InputError
 from jgs.graph import checks
 from jgs.graph.arrays import TAKEN, GraphArrays
@@ -222,7 +223,7 @@ def _columns(graph: Any, given: Any, num: int) -> dict[str, np.ndarray]:
         if array.shape[1:] != own.shape[1:] or lossy:
             raise InputError(
                 f"{what}, {own.dtype}[{shape}]",
-                f"{array.dtype}{list(array.shape)}",
+                described(array),
                 "Convert it, or make a graph of all edges.",
             )
         columns[name] = array.astype(own.dtype)

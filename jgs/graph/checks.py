@@ -9,6 +9,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from jgs.arrays import described, fits, require_array
 from jgs.errors import InputError
 from jgs.graph.device import as_numpy
 from jgs.graph.features import SparseFeatures
@@ -71,7 +72,7 @@ def check_columns(columns: Any, num_edges: int, taken: Container) -> dict[str, n
         if not is_column(array) or array.shape[0] != num_edges:
             raise InputError(
                 f"{what} must be an array of numbers, {num_edges} rows of them, one an edge",
-                f"{array.dtype}{list(array.shape)}",
+                described(array),
                 "Give one row for every edge, in the order of the edges, with a dtype that JAX "
                 "has.",
             )
@@ -91,7 +92,7 @@ def check_node_columns(columns: Mapping[str, Any], num_nodes: int) -> dict[str, 
         if not good or array.shape[0] != num_nodes:
             raise InputError(
                 f"the node column {name!r} must be numbers, {num_nodes} rows, one a node",
-                f"{getattr(array, 'dtype', 'sparse')}{list(array.shape)}",
+                described(array),
                 "Give one row for every node, in the order of their ids.",
             )
         checked[name] = array
@@ -131,14 +132,9 @@ def check_arrays(
     weighted = any(name.startswith("edge_weight") for name in arrays)
     for name, dtypes in fields.items():
         must = weighted if name.startswith("edge_weight") else name.startswith("ind")
-        if (must or name in arrays) and (
-            name not in arrays or arrays[name].dtype not in dtypes or arrays[name].ndim != 1
-        ):
-            raise InputError(
-                f"{owner} must hold a one-dimensional {np.dtype(dtypes[0])} array `{name}`",
-                {k: f"{v.dtype}{list(v.shape)}" for k, v in arrays.items()},
-                remedy,
-            )
+        if must or name in arrays:
+            form = f"{' or '.join(np.dtype(each).name for each in dtypes)} [n]"
+            require_array(f"`{name}` of {owner}", arrays.get(name), form, remedy)
     indptr, indices = arrays["indptr"], arrays["indices"]
     if indptr.size == 0 or indptr[0] != 0 or indptr[-1] != indices.size:
         raise InputError(
@@ -148,17 +144,11 @@ def check_arrays(
         )
     for name, array in arrays.items():
         if not is_column(array):
-            raise InputError(
-                f"{owner} must hold an array of numbers `{name}`",
-                f"{array.dtype}{list(array.shape)}",
-                remedy,
-            )
-        if name != "indptr" and array.shape[0] != indices.size:
-            raise InputError(
-                f"{name} must have one entry for every edge",
-                f"{array.shape[0]} entries, {indices.size} edges",
-                remedy,
-            )
+            rule = f"{owner} must hold an array of numbers `{name}`"
+            raise InputError(rule, described(array), remedy)
+        if name != "indptr":
+            form = "[E, ...], one entry for every edge"
+            require_array(name, array, form, remedy, E=indices.size)
 
 
 def node_count(value: Any) -> int:
@@ -176,9 +166,7 @@ def node_count(value: Any) -> int:
     return int(value)
 
 
-def as_array(
-    name: str, value: Any, kind: str = "a one-dimensional array of integers"
-) -> np.ndarray:
+def as_array(name: str, value: Any, kind: str = "integers [n]") -> np.ndarray:
     """`value` as a NumPy array (see `as_numpy`); raises `InputError` that calls it `name`."""
     try:
         return as_numpy(value)
@@ -196,12 +184,8 @@ def integers(name: str, value: Any, dtype: type, remedy: str = "Check the ids.")
     """`value` as a one-dimensional array of `dtype`, which must hold every element of it; the
     `remedy` is for one that it does not hold."""
     array = as_array(name, value)
-    if array.ndim != 1 or not (np.issubdtype(array.dtype, np.integer) or array.size == 0):
-        raise InputError(
-            f"{name} must be a one-dimensional array of integers",
-            f"{array.dtype}{list(array.shape)}",
-            f"Convert it with .astype(numpy.{np.dtype(dtype).name}).",
-        )
+    convert = f"Convert it with .astype(numpy.{np.dtype(dtype).name})."
+    require_array(name, array, "integers or empty [n]", convert)
     if array.size and not np.can_cast(array.dtype, dtype):
         limit = np.iinfo(dtype)
         if array.max() > limit.max or array.min() < limit.min:
@@ -243,24 +227,18 @@ def refuse_where(wrong: np.ndarray, values: Any, place: str, rule: str, remedy: 
 def check_times(edge_time: Any, num_edges: int, name: str = "edge_time") -> np.ndarray:
     """`edge_time` as int64 `[E]`; raises `InputError` that calls it `name`."""
     times = _times(name, edge_time)
-    if times.size != num_edges:
-        raise InputError(
-            f"{name} must have one entry for every edge",
-            f"{times.size} entries, {num_edges} edges",
-            "Give each edge's time, as an integer in a unit of your choice.",
-        )
+    form = "integers [E], one entry for every edge"
+    remedy = "Give each edge's time, as an integer in a unit of your choice."
+    require_array(name, times, form, remedy, E=num_edges)
     return times
 
 
 def check_node_time(node_time: Any, num_nodes: int) -> np.ndarray:
     """`node_time` as int64 `[N]`; raises `InputError`."""
     times = _times("node_time", node_time)
-    if times.size != num_nodes:
-        raise InputError(
-            "node_time must have one entry for every node",
-            f"{times.size} entries, {num_nodes} nodes",
-            "Give the time from which each node exists, as an integer.",
-        )
+    form = "integers [N], one entry for every node"
+    remedy = "Give the time from which each node exists, as an integer."
+    require_array("node_time", times, form, remedy, N=num_nodes)
     return times
 
 
@@ -274,7 +252,7 @@ def _times(name: str, value: Any) -> np.ndarray:
     if array.dtype.kind in "mM" or (array.dtype.kind == "f" and array.size):
         raise InputError(
             f"{name} must be integers, in a unit of your choice",
-            f"{array.dtype}{list(array.shape)}",
+            described(array),
             'Convert dates with .astype("datetime64[s]").astype(int), and numbers with rint.',
         )
     times = integers(name, array, np.int64, "Count from another moment, or in a coarser unit.")
@@ -341,7 +319,7 @@ def id_array(name: str, value: Any, num_nodes: int) -> np.ndarray:
 def node_ids(name: str, value: Any, num_nodes: int) -> np.ndarray:
     """`value` as int32 `[n]`, each in `[0, num_nodes)`; raises `InputError`."""
     array = as_array(name, value)
-    if array.ndim == 1 and np.issubdtype(array.dtype, np.integer):
+    if fits(array, "integers [n]"):
         # Before narrowing, so that no id wraps around.
         check_range(f"{name} must be node ids", array, num_nodes)
     return integers(name, array, np.int32)

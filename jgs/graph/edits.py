@@ -11,6 +11,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from jgs.arrays import require_array
 from jgs.errors import InputError
 from jgs.graph.grouping import order_by
 from jgs.graph.rows import order_dtype, row_of_edges, row_offsets, row_positions
@@ -82,12 +83,8 @@ def with_loops(indptr: np.ndarray, arrays: Arrays) -> tuple[np.ndarray, Arrays]:
 
 def only(indptr: np.ndarray, arrays: Arrays, kept: np.ndarray) -> tuple[np.ndarray, Arrays]:
     """See `Graph.edge_subgraph`."""
-    if kept.shape != arrays["indices"].shape or kept.dtype != bool:
-        raise InputError(
-            f"kept must be bool [{arrays['indices'].size}], one for each edge",
-            f"{kept.dtype}{list(kept.shape)}",
-            "Give a mask of the edges.",
-        )
+    form, num_edges = "bool [E], one for each edge", arrays["indices"].size
+    require_array("kept", kept, form, "Give a mask of the edges.", E=num_edges)
     return row_offsets(kept)[indptr], _take(arrays, np.flatnonzero(kept))
 
 

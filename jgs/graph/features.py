@@ -9,6 +9,7 @@ import jax
 import numpy as np
 import scipy
 
+from jgs.arrays import require_array
 from jgs.errors import InputError
 from jgs.graph.device import as_device, reduce_arrays
 
@@ -58,12 +59,8 @@ class SparseFeatures:
                 f"a {type(matrix).__name__}",
                 "Convert them with scipy.sparse.csr_array.",
             )
-        if len(matrix.shape) != 2 or matrix.dtype.kind not in "fiub":
-            raise InputError(
-                "sparse features must be a matrix of numbers [N, F]",
-                f"{matrix.dtype}{list(matrix.shape)}",
-                "Give one row of numbers for every node.",
-            )
+        remedy = "Give one row of numbers for every node."
+        require_array("sparse features", matrix, "numbers [N, F]", remedy)
         csr = matrix.tocsr().astype(np.float32)
         csr.sum_duplicates()
         indptr = csr.indptr.astype(np.int64)

@@ -9,6 +9,7 @@ from typing import Any, Self
 
 import numpy as np
 
+from jgs.arrays import described
 from jgs.errors import InputError
 from jgs.graph.device import as_numpy
 
@@ -133,7 +134,7 @@ def id_column(what: str, values: Any) -> np.ndarray:
     missing = array.dtype.kind in "fO"
     raise InputError(
         f"{what} must be integers of at most 64 bits, or text",
-        f"{array.dtype}{list(array.shape)}{', some perhaps missing' if missing else ''}",
+        f"{described(array)}{', some perhaps missing' if missing else ''}",
         "Give a whole column of one kind, with .astype(int) or .astype(str).",
     )
 

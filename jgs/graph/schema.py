@@ -18,6 +18,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jgs.arrays import require_array
 from jgs.errors import InputError, refusing
 from jgs.graph.checks import first_fall, integers, node_count, refuse_where
 from jgs.graph.rows import row_chunks
@@ -253,12 +254,9 @@ def check_edge_types(
     """`edge_type` as int16 `[E]`. It must be in range and ascending in each row. With a schema,
     the ends of each edge must be of the types of its relation. Raises `InputError`."""
     types = integers("edge_type", edge_type, np.int16)
-    if types.size != indices.size:
-        raise InputError(
-            "edge_type must have one entry for every edge",
-            f"{types.size} entries, {indices.size} edges",
-            "Give the number of each edge's relation.",
-        )
+    form = "integers [E], one entry for every edge"
+    remedy = "Give the number of each edge's relation."
+    require_array("edge_type", types, form, remedy, E=indices.size)
     most = _MAX_RELATIONS if schema is None else len(schema.relations)
     rule, remedy = f"edge_type must be in [0, {most})", "Give the number of a relation."
     refuse_where((types < 0) | (types >= most), types, "edge", rule, remedy)

@@ -36,15 +36,6 @@ def _shown_facts(shown: Shown) -> list[tuple[str, str]]:
     return [(name, text) for name, text in facts.items() if text]
 
 
-def shape_of(array: Any) -> str:
-    """The dtype and shape of an array, as "float32[9, 4]"; the type of anything else."""
-    if array is None:
-        return "none"
-    if not hasattr(array, "shape") or not hasattr(array, "dtype"):
-        return type(array).__name__
-    return f"{array.dtype}{list(array.shape)}"
-
-
 def real(count: Any, capacity: int) -> str:
     """A count of real entries beside a capacity, as "12/16". For a super-batch the largest
     count is given, as "≤12/16", and during tracing "?/16"."""

@@ -10,11 +10,12 @@ from typing import Any, NamedTuple, Self
 import jax
 import numpy as np
 
+from jgs.arrays import described, require_array
 from jgs.errors import InputError
 from jgs.graph.device import as_device, reduce_arrays
 from jgs.graph.features import SparseFeatures
 from jgs.graph.schema import Schema
-from jgs.graph.shown import Shown, shape_of
+from jgs.graph.shown import Shown
 
 Scales = tuple[tuple[float, ...], ...]
 _MOST_SQUARES = 1 << 22  # numbers of which `square_sums` takes the squares
@@ -63,12 +64,10 @@ class TypedFeatures(Shown):
         made = []
         for name, count in schema.node_types:
             table = _table(name, tables.get(name))
-            if table is not None and table.shape[0] != count:
-                raise InputError(
-                    f"the features of {name} must have one row for each of its {count} nodes",
-                    f"shape {list(table.shape)}",
-                    "Give the missing rows, or remove those too many.",
-                )
+            if table is not None:
+                what, form = f"the features of {name}", "[N, F], one row for each of its nodes"
+                remedy = "Give the missing rows, or remove those too many."
+                require_array(what, table, form, remedy, N=count)
             made.append(table)
         return cls(tuple(made), schema.without_relations())
 
@@ -157,8 +156,8 @@ def width_of(table: Any) -> int:
 
 def _shown_table(table: Any) -> str:
     if isinstance(table, SparseFeatures):
-        return f"sparse {shape_of(table.values).partition('[')[0]}{list(table.shape)}"
-    return " and ".join(map(shape_of, table)) if isinstance(table, tuple) else shape_of(table)
+        return f"sparse {described(table.values).partition('[')[0]}{list(table.shape)}"
+    return " and ".join(map(described, table if isinstance(table, tuple) else (table,)))
 
 
 def shown_tables(features: TypedFeatures) -> str:
@@ -195,12 +194,8 @@ def _table(name: str, given: Any) -> Any:
     if hasattr(given, "tocsr"):
         return SparseFeatures.from_scipy(given)
     rows = given if isinstance(given, jax.Array) else np.asarray(given)
-    if rows.ndim != 2 or rows.dtype.kind not in "fiub":
-        raise InputError(
-            f"the features of {name} must be a matrix of numbers [n, F]",
-            f"{rows.dtype}{list(rows.shape)}",
-            "Give one row of numbers for every node of the type.",
-        )
+    remedy = "Give one row of numbers for every node of the type."
+    require_array(f"the features of {name}", rows, "numbers [n, F]", remedy)
     if rows.dtype not in (np.float32, np.float16):
         rows = np.asarray(rows, np.float32)
     if not np.isfinite(np.asarray(rows)).all():

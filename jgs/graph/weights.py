@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from jgs.errors import InputError
+from jgs.arrays import require_array
 from jgs.graph.checks import as_array, refuse_where, refuse_words
 from jgs.graph.rows import row_chunks
 
@@ -25,12 +25,9 @@ def check_weights(edge_weight: Any, num_edges: int) -> np.ndarray:
     and not negative, and none that is positive rounds to 0 in float32."""
     array = as_array("edge_weight", edge_weight, "a float array")
     refuse_words("edge_weight", array)
-    if array.shape != (num_edges,) or array.dtype.kind not in "fiub":
-        raise InputError(
-            f"edge_weight must be a float array of shape [{num_edges}], one an edge",
-            f"{array.dtype}{list(array.shape)}",
-            "Give one weight for every edge, in the order of the edges.",
-        )
+    form = "numbers [E], one an edge"
+    remedy = "Give one weight for every edge, in the order of the edges."
+    require_array("edge_weight", array, form, remedy, E=num_edges)
     with np.errstate(over="ignore"):
         weight = np.ascontiguousarray(array, np.float32)
     rule = "edge weights must be finite float32 numbers and not negative"

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 
+from jgs.arrays import require_array
 from jgs.errors import InputError
 from jgs.graph import Block
 from jgs.models.edges import on_edges
@@ -39,12 +40,9 @@ def glorot(rngs: nnx.Rngs, shape: tuple[int, int]) -> nnx.Param:
 
 
 def check_width(x: jax.Array, in_features: int) -> None:
-    if x.ndim != 2 or x.shape[1] != in_features:
-        raise InputError(
-            f"x must be a matrix with the layer's {in_features} input features",
-            f"shape {list(x.shape)}",
-            "Build the model with in_features = features.shape[1].",
-        )
+    form = "[S, F], with the layer's input features"
+    remedy = "Build the model with in_features = features.shape[1]."
+    require_array("x", x, form, remedy, F=in_features)
 
 
 def zero_unless(real: jax.Array | None, x: jax.Array) -> jax.Array:

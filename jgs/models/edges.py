@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jgs.arrays import require_array
 from jgs.errors import InputError
 from jgs.graph import Block
 from jgs.graph.batch import Control
@@ -43,13 +44,10 @@ def on_edges(layer: Any, block: Block, message: jax.Array) -> tuple[Block, jax.A
         return block, message
     rows = _with_finite_padding(block, gather(message, block.indices))
     rows = layer.edge_message(rows, read_edges(layer, block))
-    if rows.shape != (block.edge_capacity, layer.message_width):
-        raise InputError(
-            f"edge_message of {type(layer).__name__} must return the rows that its "
-            f"message_width says, {[block.edge_capacity, layer.message_width]}",
-            f"shape {list(rows.shape)}",
-            "Set message_width to the width of an edge's message.",
-        )
+    what = f"what edge_message of {type(layer).__name__} returns"
+    remedy = "Set message_width to the width of an edge's message."
+    sizes = {"E": block.edge_capacity, "W": layer.message_width}
+    require_array(what, rows, "[E, W], as its message_width says", remedy, **sizes)
     if block.control is not None:
         sources = gather(block.control.sources, block.indices)
         control = Control(padded_edges(block, sources), block.control.targets)

@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 
+from jgs.arrays import require_array
 from jgs.errors import InputError, check_choice
 from jgs.graph import MiniBatch
 from jgs.kernels.call import floats
@@ -260,13 +261,10 @@ class GNN(nnx.Module):
             rows, name, wanted = x.own, "Inputs", batch.block(0).target_capacity
         elif isinstance(x, Placed):
             rows, name = x.place, "Placed"
-        if rows.shape[:1] != (wanted,):
-            raise InputError(
-                f"{name} must have one row for each of batch.nodes"
-                + (", or, as here, target of the first block" if isinstance(x, Inputs) else ""),
-                f"shape {list(rows.shape)} for {wanted} nodes",
-                "Pass jgs.ops.gather(features, batch.nodes) or read_inputs(features, batch).",
-            )
+        form = "[n, ...], one row for each of batch.nodes"
+        form += ", or, as here, target of the first block" * isinstance(x, Inputs)
+        remedy = "Pass jgs.ops.gather(features, batch.nodes) or read_inputs(features, batch)."
+        require_array(name, rows, form, remedy, n=wanted)
         if isinstance(x, Placed):
             x = x.inputs(batch, first.reduce)
         check_width(x.own if isinstance(x, Inputs) else x, first.in_features)

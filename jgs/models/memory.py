@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 
-from jgs.errors import InputError
+from jgs.arrays import require_array
 from jgs.models.dense import check_widths
 from jgs.models.time import TimeEncoding
 from jgs.settings import exact_integers, usual_promotion
@@ -134,12 +134,9 @@ class Memory(nnx.Module):
         """
         size = src.shape[0]
         features = jnp.zeros((size, 0)) if features is None else jnp.asarray(features)
-        if features.shape != (size, self.edge_width):
-            raise InputError(
-                f"the features of events must be [{size}, {self.edge_width}]",
-                list(features.shape),
-                "Build the memory with edge_width=features.shape[1].",
-            )
+        form, remedy = "[B, F]", "Build the memory with edge_width=features.shape[1]."
+        what = "the features of events"
+        require_array(what, features, form, remedy, B=size, F=self.edge_width)
         nodes, others = jnp.concatenate([src, dst]), jnp.concatenate([dst, src])
         real = (nodes >= 0) & (nodes < self.num_nodes)
         real &= (others >= 0) & (others < self.num_nodes)

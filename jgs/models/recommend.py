@@ -10,8 +10,10 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
+from jgs.arrays import require_array
 from jgs.errors import InputError
 from jgs.graph import Graph
+from jgs.graph.checks import check_range
 from jgs.sampling.checks import require_int
 from jgs.sampling.links import DST, SRC
 
@@ -142,12 +144,7 @@ def _padded(index: np.ndarray, beyond: int) -> np.ndarray:
 
 
 def _ids(ids: Any, num_nodes: int) -> np.ndarray:
-    ids = np.asarray(ids)
-    integers = ids.ndim == 1 and np.issubdtype(ids.dtype, np.integer)
-    if not integers or (ids.size and (ids.min() < 0 or ids.max() >= num_nodes)):
-        raise InputError(
-            f"nodes and candidates must be one-dimensional, of ids in [0, {num_nodes})",
-            f"{ids.dtype}{list(ids.shape)}" if not integers else int(ids.max()),
-            "Correct the ids.",
-        )
+    ids, what = np.asarray(ids), "nodes and candidates"
+    require_array(what, ids, "integers [n], ids of nodes", "Correct the ids.")
+    check_range(f"{what} must be ids", ids, num_nodes, "Correct the ids.")
     return ids.astype(np.int64)

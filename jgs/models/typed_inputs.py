@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 
+from jgs.arrays import require_array
 from jgs.errors import InputError
 from jgs.graph import Block, Schema
 from jgs.graph.typed_features import TypedRows
@@ -174,12 +175,9 @@ class TypedInputs(nnx.Module):
     def _learned(self, x: TypedRows) -> jax.Array:
         """float32 `[S, W]`: the learned rows, zeros for nodes of types with features."""
         if x.learned is not None:
-            if x.learned.shape != (x.kind.shape[0], self.out_features):
-                raise InputError(
-                    f"learned rows must be {self.out_features} numbers for each node",
-                    f"shape {list(x.learned.shape)} for {x.kind.shape[0]} nodes",
-                    "Make the embedding as wide as the model's hidden rows.",
-                )
+            form, size = "[n, W], one for each node", x.kind.shape[0]
+            remedy = "Make the embedding as wide as the model's hidden rows."
+            require_array("learned rows", x.learned, form, remedy, n=size, W=self.out_features)
             return x.learned
         if not self.has_embedding:
             raise InputError(

@@ -8,6 +8,7 @@ from functools import partial
 import jax
 import jax.numpy as jnp
 
+from jgs.arrays import require_array
 from jgs.errors import InputError
 from jgs.graph import Block
 from jgs.kernels.call import vary_alike
@@ -76,13 +77,10 @@ def aggregate(
         weight = check_edge_weight(edge_weight, block.edge_capacity, x.shape[1], reduce)
     # Targets are sources, unless a block that knows its sources' number joins other rows.
     needed = 0 if block.source_capacity is not None else block.target_capacity
-    if block.source_capacity not in (None, x.shape[0]):
-        raise InputError(
-            "x must have the rows of this block's sources, padding included: "
-            f"{block.source_capacity}",
-            f"{x.shape[0]} rows",
-            "Gather the rows of batch.nodes, and take the blocks in their order.",
-        )
+    if block.source_capacity is not None:
+        form = "[S, F], the rows of this block's sources, padding included"
+        remedy = "Gather the rows of batch.nodes, and take the blocks in their order."
+        require_array("x", x, form, remedy, S=block.source_capacity)
     if not isinstance(num_sources, jax.core.Tracer):
         needed = max(needed, int(num_sources))
     if x.shape[0] < needed:
@@ -115,12 +113,9 @@ def aggregate(
 
 def _by_head(block: Block, x: jax.Array, reduce: str, weight: jax.Array | None) -> jax.Array:
     _, heads, width = x.shape
-    if weight is not None and jnp.ndim(weight) == 2 and weight.shape[1] != heads:
-        raise InputError(
-            f"edge_weight must have a column for each of the {heads} heads of x",
-            f"shape {list(weight.shape)}",
-            "Give [E], or [E, H].",
-        )
+    if weight is not None and jnp.ndim(weight) == 2:
+        form = "[E, H], a column for each head of x"
+        require_array("edge_weight", weight, form, "Give [E], or [E, H].", H=heads)
     out = aggregate(block, x.reshape(x.shape[0], heads * width), reduce, weight)
     return out.reshape(-1, heads, width)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import jax
@@ -9,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jgs import kernels
+from jgs.arrays import described, fits, require_array
 from jgs.errors import InputError, check_choice
 from jgs.graph import Block
 from jgs.graph.features import SparseFeatures
@@ -27,27 +29,16 @@ def threads_for(num_rows: int, *arrays: Any) -> int | None:
     return kernels.NUM_THREADS if takes and not empty and kernels.available() else None
 
 
-def heads_of(array: Any, num_slots: int) -> int | None:
-    """The number `H` of heads of floats `[num_slots, H]`, 1 for `[num_slots]`, or None for
-    anything else."""
-    shape: tuple[int, ...] = getattr(array, "shape", ())
-    dtype = getattr(array, "dtype", np.dtype(object))
-    good = jnp.issubdtype(dtype, jnp.floating) and len(shape) in (1, 2)
-    if not good or shape[0] != num_slots:
-        return None
-    return shape[1] if len(shape) == 2 else 1
-
-
-def described(array: Any) -> str:
-    """The dtype and the shape of `array` for an error, or the type of what is no array."""
-    shape = getattr(array, "shape", ())
-    return f"{getattr(array, 'dtype', None) or type(array).__name__}{list(shape)}"
-
-
 def check_reduce(reduce: Any) -> None:
     """Raises `InputError` unless `reduce` is one of `REDUCTIONS`."""
     check_choice("reduce", reduce, REDUCTIONS)
 
+
+_BLOCK = {
+    "indptr": "int32 [T + 1]",
+    "indices": "int32 [E]",
+    "edge_weight": "float32 [E], as long as indices",
+}
 
 LOST = -(2**31)
 """In place of a number of edges: the sample has overflowed (`Block.overflow`), so that what is
@@ -69,27 +60,14 @@ def zeros_or_lost(block: Block, shape: tuple[int, ...], dtype: Any) -> jax.Array
 
 def check_block(block: Block) -> tuple[jax.Array | np.ndarray, ...]:
     """The block's counts, `num_targets`, `num_sources` and `num_edges`, as int32 scalars."""
-    fields: list[tuple[str, str, Any]] = [
-        ("indptr", "[T + 1]", np.int32),
-        ("indices", "[E]", np.int32),
-        ("edge_weight", "[E], as long as indices", np.float32),
-    ]
-    for name, shape, dtype in fields:
+    for name, form in _BLOCK.items():
         array = getattr(block, name)
         if name == "edge_weight" and array is None:
             continue
-        is_array = isinstance(array, jax.Array | np.ndarray)
-        good = is_array and array.ndim == 1 and array.dtype == dtype
-        if name == "indptr":
-            good = good and array.shape[0] > 0
-        elif name == "edge_weight":
-            good = good and array.shape == block.indices.shape
-        if not good:
-            raise InputError(
-                f"block.{name} must be an array of {np.dtype(dtype)} {shape}",
-                f"{array.dtype}{list(array.shape)}" if is_array else type(array).__name__,
-                f"Make it as the docstring of jgs.Block says, in numpy.{np.dtype(dtype)}.",
-            )
+        sizes = {"E": block.edge_capacity} if name == "edge_weight" else {}
+        if not isinstance(array, jax.Array | np.ndarray) or not fits(array, form, **sizes):
+            remedy = f"Make it as the docstring of jgs.Block says, in numpy.{form.split()[0]}."
+            raise InputError(f"block.{name} must be {form}", described(array), remedy)
     names = ("num_targets", "num_sources", "num_edges")
     return tuple(check_count(f"block.{name}", getattr(block, name)) for name in names)
 
@@ -116,12 +94,9 @@ def check_count(name: str, count: Any) -> jax.Array | np.ndarray:
     """`count` as an int32 scalar; a value beyond 32 bits is clipped and stays out of range."""
     if not isinstance(count, jax.Array):
         count = np.asarray(count)
-    if count.ndim != 0 or not jnp.issubdtype(count.dtype, jnp.integer):
-        raise InputError(
-            f"{name} must be an int32 scalar",
-            f"{count.dtype}{list(count.shape)}",
-            "Give the number as an integer, e.g. jax.numpy.int32(3).",
-        )
+    if not fits(count, "integers []"):
+        remedy = "Give the number as an integer, e.g. jax.numpy.int32(3)."
+        raise InputError(f"{name} must be an int32 scalar", described(count), remedy)
     if count.dtype != np.int32:
         with exact_integers():
             count = jnp.clip(count.astype(jnp.int64), -1, 2**31 - 1).astype(jnp.int32)
@@ -130,20 +105,15 @@ def check_count(name: str, count: Any) -> jax.Array | np.ndarray:
 
 def check_rows(name: str, x: Any, real: bool = False) -> None:
     """Raises `InputError` unless `x` is a matrix of floats; of any real numbers if `real`."""
-    shape, dtype = getattr(x, "shape", ()), getattr(x, "dtype", np.dtype(object))
-    kind = jnp.floating if not real else jnp.number
-    if len(shape) != 2 or not jnp.issubdtype(dtype, kind) or dtype.kind == "c":
-        raise InputError(
-            f"{name} must be a matrix of {'numbers' if real else 'floats'}, one row a node",
-            f"{dtype}{list(shape)}",
-            "Give it two dimensions and a float dtype.",
-        )
+    form = f"floats{' or integers' * real} [N, F], one row a node"
+    require_array(name, x, form, "Give it two dimensions and a float dtype.")
 
 
 def check_edge_weight(edge_weight: Any, num_slots: int, width: int, reduce: str) -> jax.Array:
     """`edge_weight` as an array: `[E]`, or `[E, H]` where the number of heads `H` divides the
     `width` of `x`."""
-    heads = heads_of(edge_weight, num_slots)
+    good = fits(edge_weight, "floats [E] or [E, H]", E=num_slots)
+    heads = math.prod(edge_weight.shape[1:]) if good else 0
     if not heads or width % heads != 0:
         raise InputError(
             f"edge_weight must be floats [{num_slots}], or [{num_slots}, H] where the {width} "
@@ -216,12 +186,8 @@ def check_ids(ids: Any, num_rows: int) -> jax.Array:
     """`ids` as int32; a 64-bit id beyond 32 bits becomes padding, not another node."""
     if not isinstance(ids, jax.Array):
         ids = np.asarray(ids)
-    if ids.ndim != 1 or ids.dtype not in (np.int32, np.int64):
-        raise InputError(
-            "ids must be a one-dimensional array of int32",
-            f"{ids.dtype}{list(ids.shape)}",
-            "Convert it with .astype(numpy.int32).",
-        )
+    remedy = "Convert it with .astype(numpy.int32)."
+    require_array("ids", ids, "int32 or int64 [n]", remedy)
     if isinstance(ids, np.ndarray):  # a copy, as the caller may change it afterwards
         return jax.device_put(np.clip(ids, -1, num_rows).astype(np.int32))
     if ids.dtype == np.int64:

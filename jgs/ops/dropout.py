@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jgs.arrays import require_array
 from jgs.errors import InputError
 from jgs.graph import Block
 from jgs.graph.formats.export import edge_targets
@@ -69,12 +70,9 @@ def dropout(
 
     Raises `InputError` for a rate outside `[0, 1)` and for shapes that do not match.
     """
-    if x.ndim != 2 or nodes.shape != x.shape[:1]:
-        raise InputError(
-            "dropout takes a matrix and one node for each of its rows",
-            f"shapes {list(x.shape)} and {list(nodes.shape)}",
-            "Pass the node ids of x's rows, padding included.",
-        )
+    remedy = "Pass the node ids of x's rows, padding included."
+    require_array("x of dropout", x, "[S, F]", remedy)
+    require_array("nodes of dropout", nodes, "[S], one for each row of x", remedy, S=x.shape[0])
     mask = dropout_mask(key, nodes, layer, rate)
     return x if rate == 0 else jnp.where(mask.keep(x.shape[1]), x * mask.scale, 0)
 
@@ -112,12 +110,8 @@ def _key_words(key: jax.Array, layer: int | jax.Array) -> tuple[jax.Array, jax.A
     key_data = key
     if jnp.issubdtype(key.dtype, jax.dtypes.prng_key):
         key_data = jax.random.key_data(key)
-    if key_data.ndim != 1 or key_data.dtype != jnp.uint32:
-        raise InputError(
-            "a dropout key must be one JAX random key",
-            f"{key.dtype}{list(key.shape)}",
-            "Make it with jax.random.key or jax.random.fold_in.",
-        )
+    remedy = "Make it with jax.random.key or jax.random.fold_in."
+    require_array("a dropout key", key_data, "uint32 [n], one JAX random key", remedy)
     low = high = _mix(jnp.asarray(layer).astype(jnp.uint32) + np.uint32(GOLDEN))
     for i in range(key_data.shape[0]):
         low = _mix(low ^ key_data[i])

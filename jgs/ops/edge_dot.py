@@ -7,6 +7,7 @@ from functools import partial
 import jax
 import jax.numpy as jnp
 
+from jgs.arrays import described
 from jgs.errors import InputError
 from jgs.graph import Block
 from jgs.kernels.call import vary_alike
@@ -41,7 +42,7 @@ def edge_dot(block: Block, x: jax.Array, y: jax.Array, num_heads: int = 1) -> ja
     if y.shape != (num_rows, width) or x.dtype != y.dtype or x.shape[0] < needed:
         raise InputError(
             f"edge_dot takes x [S, F] and, of its dtype, y [{num_rows}, F]",
-            f"{x.dtype}{list(x.shape)} and {y.dtype}{list(y.shape)}",
+            f"{described(x)} and {described(y)}",
             "Give every source and every target, padding included, a row.",
         )
     if num_heads < 1 or width % num_heads != 0:

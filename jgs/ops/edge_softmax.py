@@ -8,11 +8,11 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from jgs.errors import InputError
+from jgs.arrays import require_array
 from jgs.graph import Block
 from jgs.graph.formats.export import edge_targets
 from jgs.kernels.call import FILL, call, floats, kernel_or_plain, vary_alike
-from jgs.ops.checks import check_block, described, heads_of, threads_for
+from jgs.ops.checks import check_block, threads_for
 
 
 def edge_softmax(block: Block, logits: jax.Array, own: jax.Array | None = None) -> Any:
@@ -39,34 +39,24 @@ def edge_softmax(block: Block, logits: jax.Array, own: jax.Array | None = None) 
     `jgs.ops.aggregate` says.
     """
     num_targets, _, num_edges = check_block(block)
-    _check("logits", "edge", logits, block.edge_capacity)
+    remedy = "Give every edge of the block, padding included, a logit for each head."
+    form = "floats [E] or [E, H], one row for each edge"
+    require_array("logits", logits, form, remedy, E=block.edge_capacity)
     shape = logits.shape
     num_heads = 1 if len(shape) == 1 else shape[1]
     logits = jnp.asarray(logits).reshape(shape[0], num_heads)
     own_logits = jnp.zeros((0, num_heads), logits.dtype)
     if own is not None:
-        _check("own", "target", own, block.target_capacity)
-        if own.shape[1:] != shape[1:]:
-            raise InputError(
-                "own must have as many heads as logits",
-                f"shapes {list(own.shape)} and {list(shape)}",
-                "Give each target a logit for each head.",
-            )
+        heads = f", {num_heads}" if len(shape) == 2 else ""
+        form = f"floats [T{heads}], one row for each target, and as many heads as logits"
+        remedy = "Give every target of the block, padding included, a logit for each head."
+        require_array("own", own, form, remedy, T=block.target_capacity)
         own_logits = jnp.asarray(own, logits.dtype).reshape(own.shape[0], num_heads)
     num_threads = threads_for(block.target_capacity, logits)
     operands = vary_alike(logits, own_logits, block.indptr, num_targets, num_edges)
     weights, own_weights = _softmax(num_threads, *operands)
     weights = weights.reshape(shape)
     return weights if own is None else (weights, own_weights.reshape(own.shape))
-
-
-def _check(name: str, of: str, array: Any, num_slots: int) -> None:
-    if heads_of(array, num_slots) is None:
-        raise InputError(
-            f"{name} must be floats [{num_slots}] or [{num_slots}, H], one row for each {of}",
-            described(array),
-            f"Give every {of} of the block, padding included, a logit for each head.",
-        )
 
 
 # The forward pass and its derivative are jitted, so that eager calls compile once too.

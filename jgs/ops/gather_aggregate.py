@@ -8,6 +8,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from jgs.arrays import require_array
 from jgs.errors import InputError
 from jgs.graph import Block
 from jgs.graph.features import SparseFeatures
@@ -82,12 +83,10 @@ def gather_aggregate(
     else:
         check_tables(tables)
         place = check_ids(place, sum(table.shape[0] for table in tables))
-        if block.source_capacity not in (None, place.shape[0]):
-            raise InputError(
-                "place must have the row of each of the block's sources, padding included",
-                f"{place.shape[0]} places for {block.source_capacity} sources",
-                "Find the places of batch.nodes.",
-            )
+        if block.source_capacity is not None:
+            form = "[S], the row of each of the block's sources, padding included"
+            remedy = "Find the places of batch.nodes."
+            require_array("place", place, form, remedy, S=block.source_capacity)
     num_rows, width = block.target_capacity, tables[0].shape[1]
     if 0 in (num_rows, block.edge_capacity, width) or (place is not None and place.size == 0):
         return zeros_or_lost(block, (num_rows, width), jnp.float32)

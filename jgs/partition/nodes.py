@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from jgs.arrays import require_array
 from jgs.errors import InputError, check_choice
 from jgs.files.npy import map_npy
 from jgs.graph import Graph
@@ -198,12 +199,8 @@ def open_assignment(path: str | os.PathLike) -> np.ndarray:
             " ".join(str(error).split()) or repr(path),
             "Write it with numpy.save.",
         ) from None
-    if array.dtype.kind not in "iu" or array.ndim != 1:
-        raise InputError(
-            "an assignment must be one-dimensional integers",
-            f"{array.dtype}{list(array.shape)}",
-            "Give the part of each node, in the order of the data set's ids.",
-        )
+    remedy = "Give the part of each node, in the order of the data set's ids."
+    require_array("an assignment", array, "integers [N]", remedy)
     return array
 
 

@@ -9,6 +9,7 @@ import jax
 import numpy as np
 from flax import nnx
 
+from jgs.arrays import described
 from jgs.data.times import Clock
 from jgs.errors import InputError
 from jgs.graph import Graph
@@ -27,7 +28,7 @@ def cutoffs(time: Any, num: int, what: str, unit: str | None) -> np.ndarray:
     if not whole or times.shape not in ((), (num,)):
         raise InputError(
             f"{what} must have times: integers of 64 bits, one for all {num} or one each",
-            "none" if time is None else f"{times.dtype}{list(times.shape)}",
+            "none" if time is None else described(times),
             "Give time=, in the unit of the graph's times.",
         )
     return np.broadcast_to(times, num).astype(np.int64)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from jgs.allocator import keep_freed_memory
+from jgs.arrays import described
 from jgs.dist.communicators.broadcast import broadcast_arrays, broadcast_text, everywhere
 from jgs.dist.communicators.comm import Communicator
 from jgs.dist.communicators.start import Watch
@@ -304,9 +305,8 @@ def _read(path: Path, rule: str, width: int, text: bool, timed: bool = False) ->
             ids = map_npy(path)
             kinds, given = ("U", "text") if text else ("iu", "ints")
             if ids.dtype.kind not in kinds or ids.shape[1:] != (width,) * (width > 1):
-                seen = f"{ids.dtype}{list(ids.shape)}"
                 shape = "[n]" if width == 1 else f"[n, {width}]"
-                raise InputError(rule, seen, f"Give {given} {shape}.")
+                raise InputError(rule, described(ids), f"Give {given} {shape}.")
             ids = ids.astype(object) if text else ids
         else:
             ids = _of_text(plain_file(path), rule, width, text, timed)

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 import jgs.data
+from jgs.arrays import require_array
 from jgs.data.label_table import LabelTable
 from jgs.data.padded import without_types
 from jgs.data.parts import open_parts
@@ -93,19 +94,11 @@ def of_graph(graph: Graph, features: Any, width: int, types: Types | None) -> Ru
 
 
 def _check_matrix(graph: Graph, features: Any, width: int) -> None:
-    shape: tuple[int, ...] = getattr(features, "shape", ())
-    if len(shape) != 2 or shape[0] != graph.num_nodes:
-        raise InputError(
-            f"features must have one row for each of the graph's {graph.num_nodes} nodes",
-            f"shape {list(shape)}",
-            "Give a matrix [N, F], or SparseFeatures.",
-        )
-    if shape[1] != width:
-        raise InputError(
-            f"features must have the {width} columns of the run's",
-            f"{shape[1]} columns",
-            "Give the features that it was trained with.",
-        )
+    form = "[N, F], one row for each of the graph's nodes"
+    remedy = "Give a matrix [N, F], or SparseFeatures."
+    require_array("features", features, form, remedy, N=graph.num_nodes)
+    remedy = "Give the features that it was trained with."
+    require_array("features", features, "[N, F], with the run's columns", remedy, F=width)
     if not isinstance(features, SparseFeatures):  # those are checked where they are made
         check_finite("the graph", as_numpy(features))
 

@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jgs.arrays import described, fits, require_array
 from jgs.errors import InputError
 from jgs.graph import Graph
 from jgs.sampling.capacity import Capacity, GraphShape, check_capacity
@@ -57,12 +58,11 @@ def check_seed_ids(seeds: Any, num_nodes: int, pairs: bool = False) -> np.ndarra
         array = np.asarray(seeds)
     except ValueError:  # ragged
         array = np.empty(0)
-    shaped = array.ndim == 2 and array.shape[1] == 2 if pairs else array.ndim == 1
-    if not shaped or array.size == 0 or not np.issubdtype(array.dtype, np.integer):
-        kind = "an integer array [n, 2]" if pairs else "a one-dimensional integer array"
+    form = "integers [n, 2]" if pairs else "integers [n]"
+    if array.size == 0 or not fits(array, form):
         raise InputError(
-            f"the seeds to draw batches from must be {kind}, not empty",
-            f"{array.dtype}{list(array.shape)}",
+            f"the seeds to draw batches from must be {form}, not empty",
+            described(array),
             "Give both ends of each pair." if pairs else "Give the training nodes' ids.",
         )
     if array.min() < 0 or array.max() >= num_nodes:
@@ -78,22 +78,13 @@ def check_seed_ids(seeds: Any, num_nodes: int, pairs: bool = False) -> np.ndarra
 def _check_nodes(seeds: Any, num_nodes: int, pairs: bool) -> jax.Array:
     """The nodes of seeds as int32 `[B]` or `[S, B]`, or with `pairs` as `[B, 2]`."""
     if pairs:
-        if seeds.ndim != 2 or seeds.shape[1] != 2:
-            raise InputError(
-                "the seeds of a sampler of pairs must be an integer array [B, 2]",
-                f"{seeds.dtype}{list(seeds.shape)}",
-                "Give both ends of each pair; draw several batches under jax.vmap.",
-            )
+        remedy = "Give both ends of each pair; draw several batches under jax.vmap."
+        require_array("the seeds of a sampler of pairs", seeds, "integers [B, 2]", remedy)
         return _check_nodes(seeds.reshape(-1), num_nodes, False).reshape(-1, 2)
     refuse_forked()
-    integers = jnp.issubdtype(seeds.dtype, jnp.integer)
-    if seeds.ndim not in (1, 2) or seeds.size == 0 or not integers:
-        raise InputError(
-            "seeds must be a one-dimensional integer array of node ids, or a two-dimensional "
-            "one, a batch a row, with at least one",
-            f"{seeds.dtype}{list(seeds.shape)}",
-            "Give one id a seed.",
-        )
+    if seeds.size == 0 or not fits(seeds, "integers [B] or [S, B]"):
+        rule = "seeds must be integers [B], or [S, B], a batch a row, with at least one id"
+        raise InputError(rule, described(seeds), "Give one id a seed.")
     if not isinstance(seeds, jax.core.Tracer):
         ids = np.asarray(seeds)
         outside = np.argwhere((ids < 0) | (ids > num_nodes))
@@ -242,20 +233,12 @@ def check_graph(graph: Any, weighted: bool, return_edge_weights: bool = False) -
             type(graph).__name__,
             "Make one with Graph.from_edges, from_scipy, from_networkx, from_npz or open.",
         )
-    num_edges = jnp.shape(graph.indices)
-    for name, dtype, shape in (
-        ("indptr", jnp.int64, jnp.shape(graph.indptr)),
-        ("indices", jnp.int32, num_edges),
-        ("edge_weight", jnp.float32, num_edges),
-        ("edge_weight_prefix", jnp.int64, num_edges),
-    ):
-        array = getattr(graph, name)
-        if array is not None and (array.dtype != dtype or array.shape != shape or not shape):
-            raise InputError(
-                f"the graph's {name} must be {jnp.dtype(dtype)}{list(shape)}",
-                f"{array.dtype}{list(array.shape)}",
-                "Build the graph with Graph(...): its arrays keep their dtypes outside x64.",
-            )
+    remedy = "Build the graph with Graph(...): its arrays keep their dtypes outside x64."
+    require_array("the graph's indptr", graph.indptr, "int64 [n]", remedy)
+    require_array("the graph's indices", graph.indices, "int32 [E]", remedy)
+    for name, form in (("edge_weight", "float32 [E]"), ("edge_weight_prefix", "int64 [E]")):
+        if (array := getattr(graph, name)) is not None:
+            require_array(f"the graph's {name}", array, form, remedy, E=graph.num_edges)
     missing = (weighted and graph.edge_weight_prefix is None) or (
         return_edge_weights and graph.edge_weight is None
     )

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from jgs.arrays import require_array
 from jgs.errors import InputError, check_choice
 from jgs.graph.checks import MAX_ID, check_range
 from jgs.sampling.checks import require_int
@@ -98,12 +99,8 @@ def _columns(
         raise InputError(f"{what} must have {', '.join(names)}", f"no {missing[0]}", "Add it.")
     columns = [np.asarray(given[name]) for name in names]
     for name, column in zip(names, columns, strict=True):
-        if column.ndim != 1 or (column.size and column.dtype.kind not in "iu"):
-            raise InputError(
-                f"{name} of {what} must be integers [n]",
-                f"{column.dtype}{list(column.shape)}",
-                "Convert them; dates by .astype('datetime64[s]').astype(numpy.int64).",
-            )
+        remedy = "Convert them; dates by .astype('datetime64[s]').astype(numpy.int64)."
+        require_array(f"{name} of {what}", column, "integers or empty [n]", remedy)
     if len({column.size for column in columns}) > 1:
         sizes = ", ".join(f"{n} {c.size}" for n, c in zip(names, columns, strict=True))
         raise InputError(f"columns of {what} must be of one length", sizes, "Give as many.")

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jgs.arrays import described, fits
 from jgs.errors import InputError
 from jgs.graph.shown import Shown
 from jgs.settings import exact_integers
@@ -91,10 +92,10 @@ def as_long(name: str, value: Any) -> jax.Array:
     integers: a float has no exact time."""
     value = _array(value)
     single = value.ndim == 0
-    if single or (value.size and not jnp.issubdtype(value.dtype, jnp.integer)):
+    if not fits(value, "integers or empty [n, ...]"):
         raise InputError(
             f"the {name} of seeds must be an array of integers",
-            f"one number, {value}" if single else f"{value.dtype}{list(value.shape)}",
+            f"one number, {value}" if single else described(value),
             "Put it into a list." if single else "Convert it with .astype(int).",
         )
     if isinstance(value, np.ndarray) and (value > np.iinfo(np.int64).max).any():

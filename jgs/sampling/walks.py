@@ -15,9 +15,9 @@ from typing import Annotated, Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from jgs.arrays import described
 from jgs.errors import InputError
 from jgs.graph import Graph
-from jgs.graph.shown import shape_of
 from jgs.kernels.call import vary_alike, where_it_is
 from jgs.options import Option
 from jgs.sampling.base import Draws, State
@@ -55,7 +55,7 @@ class Walks(NamedTuple):
     lengths: jax.Array
 
     def __repr__(self) -> str:
-        return f"Walks(nodes={shape_of(self.nodes)}, lengths={shape_of(self.lengths)})"
+        return f"Walks(nodes={described(self.nodes)}, lengths={described(self.lengths)})"
 
 
 class Walker(Draws):

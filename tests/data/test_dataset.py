@@ -35,8 +35,8 @@ def at(place, value, dtype=int):
 
 @cases(
     "changes, says",
-    ({"features": np.ones((5, 3))}, "one row for every node; got shape [5, 3]"),
-    ({"features": np.ones(6)}, "matrix of numbers"),
+    ({"features": np.ones((5, 3))}, "[6, F], one row for every node; got float32[5, 3]"),
+    ({"features": np.ones(6)}, "must be numbers [N, F]; got float64[6]"),
     ({"features": np.where(np.arange(18) == 7, np.nan, 1).reshape(6, 3)}, "in row 2"),
     ({"features": np.full((6, 3), 1e300)}, "in row 0"),
     ({"labels": np.array([0, 1, 2])}, "one for every node"),
@@ -51,7 +51,7 @@ def at(place, value, dtype=int):
     ({"labels": np.full((6, 2), 0.5), "label_kind": "class"}, "must be 0 or 1"),
     ({"labels": np.array([[0.5, np.inf]] * 6)}, "must be finite"),
     ({"labels": np.array([[0.5, 1]] + [[np.nan] * 2] * 5)}, "which has none (NaN)"),
-    ({"labels": np.ones((6, 2)), "num_classes": 3}, "3 classes"),
+    ({"labels": np.ones((6, 2)), "num_classes": 3}, "must be float32 [N, 3]"),
     ({"train_idx": np.array([], np.int32)}, "train split of ring must not be empty"),
     ({"test_idx": np.array([0, -1])}, "got -1 at position 1"),
     ({"val_idx": np.array([2**64 - 1], np.uint64)}, "val split* got 18446744073709551615"),
@@ -191,11 +191,11 @@ def test_rows_are_normalised_within_their_type():
 @cases(
     "change, says",
     ({"features": {"buyer": USERS}}, "must be one of user, item, shop"),
-    ({"features": {"user": USERS[:7]}}, "one row for each of its 50 nodes"),
+    ({"features": {"user": USERS[:7]}}, "must be [50, F], one row for each of its nodes"),
     ({"labels": {"item": LABELS, "user": LABELS}}, "must be for one type"),
     ({"labels": {"item": LABELS[1:]}}, "one for every node of their type"),
     ({"labels": {"user": LABELS[:50]}, "splits": {"train": [50]}}, "must hold node ids"),
-    ({"splits": {"train": np.ones(1253, bool)}}, "an entry for every node"),
+    ({"splits": {"train": np.ones(1253, bool)}}, "must be [1200], one a node"),
 )
 def test_what_does_not_fit_the_types_is_refused(change, says):
     refused(says, make, **change)
@@ -212,7 +212,7 @@ def test_types_need_a_schema():
     given = {"labels": {"a": np.zeros(1253)}, "splits": {"train": [0]}, "features": features}
     refused("the node types of its graph", make, graph=other, **given)
     bad = TypedFeatures((features.tables[0][:9], *features.tables[1:]), features.schema)
-    refused("user in custom must have one row", make, features=bad)
+    refused("user in custom must be [50, F], one row for every node", make, features=bad)
 
 
 # -- one matrix of all types -------------------------------------------------------------------

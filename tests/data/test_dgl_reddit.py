@@ -41,8 +41,8 @@ def has(**arrays):
     ({"reddit_self_loop_graph.npz": EDGES}, "got * reddit_self_loop_graph.npz. Put"),
     (has(label=None), "must hold feature, label, node_types; got no label"),
     (has(label=np.array([-1, 0, 1, 2])), "node 0, which has none (-1)"),
-    (has(node_types=np.ones(3, int)), "an integer for each of 4 nodes; got int64[3]"),
-    (has(node_types=np.ones(4)), "an integer for each of 4 nodes; got float64[4]"),
+    (has(node_types=np.ones(3, int)), "must be integers [4], one for each node; got int64[3]"),
+    (has(node_types=np.ones(4)), "must be integers [4], one for each node; got float64[4]"),
     (has(node_types=np.array([1, 2, 4, 3])), "must be 1, 2 or 3; got 4 at node 2"),
 )
 def test_unsound_folders_are_refused(tmp_path, changes, says):

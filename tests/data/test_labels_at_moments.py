@@ -174,7 +174,7 @@ def test_rows_are_split_by_time_with_equal_times_together():
     "changes, says",
     ({"nodes": [0.5, 1, 2, 3]}, "nodes of labels must be integers"),
     ({"time": np.array([1, 2, 3, 4], "M8[s]")}, "time of labels must be integers"),
-    ({"time": [1, 2, 3]}, "time of labels must be [n]*got shape [3] beside [4]"),
+    ({"time": [1, 2, 3]}, "time of labels must be [4], one for each*got int64[3]"),
     ({"labels": [0, -1, 1, 2]}, "have classes from 0; got -1 at row 1"),
     ({"labels": [0.5, np.nan, 1, 2]}, "have finite labels; got nan at row 1"),
     ({"labels": [0.5, np.inf, 1, 2]}, "rows in labels must be finite*got inf at row 1"),

@@ -167,7 +167,7 @@ def test_bad_folders_and_arrays_are_refused_in_one_line(make, tmp_path):
     refused("the arrays of a data set; got no labels", load, tmp_path / "saved")
     for says, changes in (
         ("train, val and test; got 'training'", {"splits": {"training": [0]}}),
-        ("an entry for every node; got shape [5", {"splits": {"train": np.ones(5, bool)}}),
+        ("must be [6], one a node; got bool[5", {"splits": {"train": np.ones(5, bool)}}),
         ("a dict of node ids or masks, or a name a node", {"splits": [0, 1]}),
         ("must be in [0, 1)", {"class_names": ["a"]}),
         ("node_ids of custom must be one for each", {"node_ids": NodeIds([1, 2])}),

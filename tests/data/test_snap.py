@@ -82,7 +82,7 @@ def test_features_are_mapped_not_copied(folder, arrays):
     ({"edges.txt": "% sym\n0\n"}, "table of int64"),
     ({"edges.txt": "% sym\n0 1.5 2\n"}, "table of int64"),
     ({"edges.txt": gzip.compress(b"0 1\n" * 99)[:-9]}, "whole file"),
-    ({"labels.npy": np.float32(1)}, "a scalar"),
+    ({"labels.npy": np.float32(1)}, "must be [N] or [N, C]; got float32[]"),
 )
 def test_broken_folders(folder, changes, says):
     refused(says, load, write(folder, changes))

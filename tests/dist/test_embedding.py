@@ -206,11 +206,15 @@ def test_bad_input_is_refused():
         ("capacity", lambda: make(1, capacity=0)),
         ("width", lambda: ShardedEmbedding(Alone(), [0, N], 0, KEY, adam, capacity=1)),
         ("offsets", lambda: ShardedEmbedding(Alone(), [0, 9, N], F, KEY, adam, capacity=1)),
+        ("offsets", lambda: ShardedEmbedding(Alone(), np.array([0, N], "m8[s]"), F, KEY, adam)),
         ("offsets", lambda: ShardedEmbedding(two, [0, N, 20], F, KEY, adam)),
         ("key", lambda: ShardedEmbedding(Alone(), [0, N], F, 3, adam, capacity=1)),
         ("same optimizer", lambda: table.load_state(whole(make(1, "adagrad")))),
-        ("50 rows", lambda: table.load_state(less)),
-        ("50 rows", lambda: table.load_state(Table(wide, state.opt_state))),
+        ("the state must be float32 [50, ", lambda: table.load_state(less)),
+        (
+            "the state must be float32 [50, ",
+            lambda: table.load_state(Table(wide, state.opt_state)),
+        ),
     ):
         refused(rule, wrong)
     # The table is unharmed.

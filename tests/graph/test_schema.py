@@ -155,8 +155,8 @@ def related(*args):
     "make, says",
     (lambda: typed([0, 2]), "edge_type must be in [0, 2); got 2 at edge 1"),
     (lambda: typed([-1, 1]), "edge_type must be in [0, 2); got -1 at edge 0"),
-    (lambda: typed([0]), "one entry for every edge; got 1 entries, 2 edges"),
-    (lambda: typed([0.5, 1]), "one-dimensional array of integers"),
+    (lambda: typed([0]), "must be integers [2], one entry for every edge; got int16[1]"),
+    (lambda: typed([0.5, 1]), "edge_type must be integers [n]; got float64"),
     (lambda: typed([1, 0], schema=None), "sorted by edge_type; got 1 before a lower one"),
     (lambda: typed([0, 0]), "source of (a, x, b) must be a node in [0, 1); got 1 at"),
     (lambda: typed([0, 1], (0, 2, 2, 2)), "a node in [1, 3); got 0 at edge 0"),
@@ -182,7 +182,7 @@ def related(*args):
     (lambda: related({"cites": ([0], [1])}), "triples"),
     (lambda: related([CITES]), "edges must be a dict; got a list"),
     (lambda: related(EDGES, {"x": [1]}), "a dict by relations of the edges; got ['x']"),
-    (lambda: related(EDGES, {CITES: [1]}), "of shape [3], one an"),
+    (lambda: related(EDGES, {CITES: [1]}), "edge_weight must be numbers [3], one an edge"),
 )
 def test_bad_types_are_refused_in_one_line(make, says):
     refused(says, make)

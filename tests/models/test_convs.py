@@ -267,7 +267,7 @@ def test_refuses_other_sizes(make, said):
 def test_refuses_another_width_and_missing_degrees(graph):
     batch, x = whole_batch(graph), features()
     block = batch.blocks[0]
-    said, narrow = "the layer's 7 input features", features(6)
+    said, narrow = "x must be [S, 7], with the layer's input features", features(6)
     for make, _ in CONVS.values():
         refused(said, module(make), block, narrow, degree=batch.degrees)
     conv = module(CONVS["gcn-narrows"][0])

@@ -228,7 +228,11 @@ def test_what_is_refused_in_one_line():
     for call, operands, said in (
         (model, (plain, rows_of(plain)), bare),
         (model, (wide, rows_of(wide)), "an edge in dist, weight together, 3; got 2"),
-        (layer, (batch.blocks[0], rows_of(batch)), "edge_message of Near must return"),
+        (
+            layer,
+            (batch.blocks[0], rows_of(batch)),
+            "what edge_message of Near returns must be [6, 5]",
+        ),
         (model, (direct, inputs), "Near needs the rows of all input nodes"),
     ):
         refused(said, jax.eval_shape, lambda *of, call=call: call(*of), *operands)

@@ -98,7 +98,7 @@ def test_weights_start_like_dgls():
 def test_bad_arguments_are_refused(graph):
     sage, x = model(), features()
     refused("1 blocks for 2 layers", sage, whole_batch(graph, 1), x)
-    refused(f"{IN} input features", sage, whole_batch(graph, 2), x[:, 1:])
+    refused(f"[S, {IN}], with the layer's input", sage, whole_batch(graph, 2), x[:, 1:])
     refused("one row for each", sage, whole_batch(graph, 2), x[:-1])
     h, key = np.ones((3, HIDDEN), np.float32), np.uint32([0, 1])
     refused("nodes", jax.eval_shape, lambda h: sage.activate(0, h, None, key), h)
@@ -155,7 +155,7 @@ def test_inputs_refuse_what_they_cannot_be(graph):
     refused("input_dropout needs the rows", drops, direct, inputs, key=jax.random.key(0))
     assert np.isfinite(run(drops, direct, inputs)[0]).all()  # no key: no dropout
     fewer = jax.tree.map(lambda rows: rows[1:], inputs)
-    refused("Inputs must have one row", model(), direct, fewer)
+    refused("Inputs must be [28, ...], one row", model(), direct, fewer)
     # A batch that lists its sources too takes the inputs of its targets as they are.
     np.testing.assert_array_equal(*(run(model(), one, inputs) for one in (full, direct)))
-    refused("7 input features", model(), direct, jax.tree.map(lambda rows: rows[:, 1:], inputs))
+    refused("x must be [S, 7]", model(), direct, jax.tree.map(lambda rows: rows[:, 1:], inputs))

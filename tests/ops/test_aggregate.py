@@ -57,7 +57,9 @@ def test_rows_of_heads_and_forward_mode(reduce):
         out = ops.aggregate(block, x, reduce, given)
         assert out.shape == (block.target_capacity, 2, 3)
         np.testing.assert_array_equal(out.reshape(-1, 6), flat(x, given))
-    refused("a column for each of the 2 heads", ops.aggregate, block, x, "sum", weight[:, :1])
+    refused(
+        "must be [E, 2], a column for each head", ops.aggregate, block, x, "sum", weight[:, :1]
+    )
     for forward in (jax.jacfwd, lambda f: lambda x: jax.jvp(f, (x,), (x,))):
         refused("in reverse mode; got jax.jvp", forward(flat), x)
 
@@ -89,16 +91,16 @@ def test_padded_edges_do_nothing_when_every_row_is_real():
 @cases(
     "change, said",
     ({"reduce": "median"}, "sum, mean, max"),
-    ({"x": np.ones(3)}, "matrix"),
-    ({"x": np.ones((3, 2, 1, 1))}, "matrix"),
+    ({"x": np.ones(3)}, "x must be floats [N, F]"),
+    ({"x": np.ones((3, 2, 1, 1))}, "x must be floats [N, F]"),
     ({"x": np.ones((3, 2), np.int32)}, "float"),
     ({"x": np.ones((2, 2))}, "2 rows for 3"),
     ({"indptr": np.array([0.0, 1.0])}, "indptr must be"),
     ({"indptr": np.array([0, 1], np.int64)}, "indptr must be"),
     ({"indptr": np.array([], np.int32)}, "indptr must be* int32[0]"),
-    ({"indptr": None}, "indptr must be* NoneType"),
+    ({"indptr": None}, "indptr must be* none"),
     ({"indptr": [0, 2]}, "indptr must be* list"),
-    ({"indices": None}, "indices must be* NoneType"),
+    ({"indices": None}, "indices must be* none"),
     ({"edge_weight": np.ones(1)}, "edge_weight must be"),
     ({"edge_weight": [1.0, 1.0]}, "edge_weight must be* list"),
     ({"num_targets": 1.0}, "num_targets must be"),

@@ -109,5 +109,5 @@ def test_bad_arguments_are_refused():
     for rate in (-0.1, 1, 1.5, float("nan"), "x", None):
         refused("[0, 1)", dropout, KEY, x, nodes, 0, rate)
     refused("Python number", jax.jit(dropout), KEY, x, nodes, 0, 0.5)
-    refused("one node for each", dropout, KEY, x, nodes[:2], 0, 0.5)
+    refused("[3], one for each row", dropout, KEY, x, nodes[:2], 0, 0.5)
     refused("key", dropout, np.stack([KEY, KEY]), x, nodes, 0, 0.5)

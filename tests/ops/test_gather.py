@@ -169,19 +169,19 @@ def rows(*shape, dtype=np.float32):
 @cases(
     "features, ids, said",
     (np.ones((3, 2)), [0], "JAX array"),
-    (rows(3), [0], "matrix"),
+    (rows(3), [0], "must be floats or integers [N, F]"),
     (rows(3, 2), [[0]], "ids must be"),
     (rows(3, 2), [0.5], "ids must be"),
     (rows(3, 2), np.array([0], np.uint8), "ids must be"),
     (np.ones((3, 2)), {}, "JAX array or SparseFeatures"),
-    (rows(3), {}, "matrix"),
-    (rows(3, 2, dtype=np.complex64), {}, "matrix"),
+    (rows(3), {}, "must be floats or integers [N, F]"),
+    (rows(3, 2, dtype=np.complex64), {}, "integers [N, F]"),
     (rows(4, 2), {}, "num_sources must be * 3 for 4 rows"),
     (rows(3, 2), {"reduce": "median"}, "sum, mean, max"),
-    (rows(3, 2), {"indices": None}, "indices must be* NoneType"),
+    (rows(3, 2), {"indices": None}, "indices must be* none"),
     (rows(3, 2), {"edge_weight": np.ones(1)}, "edge_weight must be"),
     (rows(3, 2), {"num_edges": None}, "num_edges must be"),
-    ((rows(3, 2),), {"place": np.arange(4), "source_capacity": 3}, "place must have"),
+    ((rows(3, 2),), {"place": np.arange(4), "source_capacity": 3}, "place must be [3]"),
 )
 def test_bad_arguments_are_refused(features, ids, said):
     """By `gather` with ids, and by `gather_aggregate` with options or fields of a block."""

@@ -92,7 +92,7 @@ def test_an_assignment_from_a_file_is_taken_as_it_is(tmp_path, capsys):
     owner = np.random.default_rng(0).choice(3, 500, p=[0.2, 0.3, 0.5])
     for wrong, message in (
         (owner[:-1], "each of the 500 nodes; got 499"),
-        (owner + 0.0, "one-dimensional integers; got float64[500]"),
+        (owner + 0.0, "an assignment must be integers [N]; got float64[500]"),
         (owner + 1, "must be in [0, 3); got 1 to 3"),
     ):
         np.save(file, wrong)

@@ -104,8 +104,8 @@ def test_what_cannot_be_explained():
     for call, said in (
         (lambda: run.explain(N, **OF), f"ids from 0 to {N - 1}; got {N}"),
         (lambda: run.explain([1, 2], **OF), "one node is explained at a time; got 2"),
-        (lambda: run.explain(1.5, **OF), "array of ints"),
-        (lambda: run.explain(1, **narrow), "the 4 columns of the run's; got 3"),
+        (lambda: run.explain(1.5, **OF), "nodes must be integers [n]; got float64[1]"),
+        (lambda: run.explain(1, **narrow), "must be [N, 4], with the run's columns"),
         (lambda: run.explain(1, fanouts=(3,), **OF), "2 layers"),
         (lambda: run.explain(1, method="guess", **OF), "gradient, integrated"),
         (lambda: run.explain(1, target=C, **OF), "class from 0 to 2; got 3"),

@@ -117,6 +117,9 @@ def test_features_that_do_not_fit_are_refused():
         (of(small, own), "as many nodes, [3]*and [2] nodes"),
         (of(other, own), "the relations that the run was trained with"),
         (of(GRAPH, own) | {"graph": small}, "the node types of the graph"),
-        ({"graph": GRAPH, "features": jnp.zeros((24, 5))}, "the 8 columns of the run's"),
+        (
+            {"graph": GRAPH, "features": jnp.zeros((24, 5))},
+            "features must be [N, 8], with the run's columns",
+        ),
     ):
         refused(said, run.explain, 0, **given)

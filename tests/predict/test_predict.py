@@ -198,7 +198,10 @@ def test_what_a_run_cannot_predict(whole, in_parts, tmp_path, capsys, monkeypatc
     refused("one of best, last; got 'first'", jgs.open_run, run_dir, params="first")
     run, graph = jgs.open_run(run_dir), data.graph
     for says, given in (
-        ("the 8 columns of the run's; got 5", {"features": jnp.zeros((N, 5)), "graph": graph}),
+        (
+            "must be [N, 8], with the run's columns",
+            {"features": jnp.zeros((N, 5)), "graph": graph},
+        ),
         ("one row for each", {"features": jnp.zeros((N - 1, 8)), "graph": graph}),
         ("ids from 0 to 299; got -1", {"nodes": [-1]}),
     ):

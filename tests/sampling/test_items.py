@@ -272,7 +272,7 @@ SAINT = Saint("node", 9)
     ({"sampler": SAINT}, "and no stage"),
     ({"sampler": SAINT, "before": None, "items": {"nodes": DST}}, "node ids alone"),
     ({"before": lambda key, graph, items: (items["src"], items, 1)}, "tuple of 3"),
-    ({"items": {"src": ["a", "b"]}}, "arrays of numbers"),
+    ({"items": {"src": ["a", "b"]}}, "items must be numbers"),
     ({"states": {Neighbors((5,)): ()}}, "states must be by sampler"),
     ({"before": None, "items": SRC[:70], "by_time": 3}, "must have a column time"),
     ({"before": None, "items": {"nodes": SRC[:70]}, "by_time": 3}, "have a column time"),

@@ -52,6 +52,7 @@ TYPED = Graph(
         (PLAIN, {"excluded": [[3]]}, "must have the shape [1]; got [1, 1]"),
         (PLAIN, {"time": [1, 2]}, "need a graph whose edges have times"),
         (TIMED, {"time": [1.0, 2.0]}, "time of seeds must be an array of integers"),
+        (TIMED, {"time": np.zeros(2, "m8[s]")}, "an array of integers; got timedelta64[s][2]"),
         (TIMED, {"time": [1]}, "time of these seeds must have the shape [2]; got [1]"),
         (TIMED, {"time": [[1, 2]]}, "must have the shape [2]; got [1, 2]"),
         (TYPED, {"time": [1, 2]}, "one of several relations"),

@@ -259,7 +259,7 @@ def test_hot_rows_lie_on_the_device():
     refused("hot nodes must be distinct", HotRows, features, [4, 4])
     sparse = jgs.SparseFeatures.from_scipy(scipy.sparse.csr_matrix(features))
     for wrong in (features[0], sparse):
-        refused("features must be a matrix", HotRows, wrong, [])
+        refused("features must be floats or integers [N, F]", HotRows, wrong, [])
     refused("a row for each node", HotRows.planned, features[:9], make(), 99)
     assert HotRows(features, []).table.shape == (0, 7)
 

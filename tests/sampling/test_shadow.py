@@ -104,7 +104,7 @@ def test_any_sampler_with_seeds_is_a_scope(graph):
     merged = Shadow(Subgraph(20), edge_ids=True)
     nodes, edges = rows_of(draw(merged, graph, SEEDS[:3]))
     assert edges == induced(graph, nodes)
-    with pytest.raises(InputError, match="one-dimensional"):
+    with pytest.raises(InputError, match=r"must be \[B\]"):
         merged.sample(KEY, graph, merged.init(graph), SEEDS.reshape(2, 3), None)
     lonely = jgs.Graph.from_edges([], [], 3)
     nodes, edges = rows_of(draw(Shadow((2,), edge_ids=True), lonely, np.array([1, 2])))

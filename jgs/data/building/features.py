@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from jgs.arrays import require_array
 from jgs.data.building.ordering import ahead
 from jgs.data.building.results import GrowingFile
 from jgs.data.building.shards import Rows, stamp_of
@@ -22,6 +23,7 @@ from jgs.errors import InputError, refusing
 from jgs.files.npy import map_npy, plain_file
 
 _BYTES = 1 << 25  # of a piece
+_ALIKE = "Write them with one dtype and one width."
 
 
 class Parts:
@@ -68,7 +70,7 @@ class Parts:
                     f"all parts of the {what} must be {self.dtype}[n, {self.width}], as "
                     f"{first_name} is",
                     f"{dtype}[n, {width}] in {name}",
-                    "Write them with one dtype and one width.",
+                    _ALIKE,
                 )
         known = [count for count in self._counts if count is not None]
         self.rows = sum(known) if len(known) == len(self._counts) else None
@@ -131,12 +133,8 @@ class Parts:
                 continue
             for piece in read(max(0, first - row) if count is not None else 0):
                 made = as_features(self.what, piece)
-                if made.dtype != self.dtype or made.shape[1] != self.width:
-                    raise InputError(
-                        f"the {self.what} must be {self.dtype}[n, {self.width}] everywhere",
-                        f"{made.dtype}{list(made.shape)} from row {at + first:,} on",
-                        "Write them with one dtype and one width.",
-                    )
+                what = f"the {self.what} from row {at + first:,} on"
+                require_array(what, made, f"{self.dtype} [n, F]", _ALIKE, F=self.width)
                 check_finite(self.what.removeprefix("features of "), made, first + at)
                 at += len(made)
                 yield made
@@ -145,12 +143,8 @@ class Parts:
 
 def _stacked(path: Path, columns: list[np.ndarray]) -> np.ndarray:
     for column in columns:
-        if column.dtype.kind not in "fiub" or column.ndim > 2:
-            raise InputError(
-                f"the columns of {path} must be numbers, or equally long lists of them",
-                f"{column.dtype}{list(column.shape)}",
-                "Convert or remove the column.",
-            )
+        what, form = f"the columns of {path}", "numbers [n] or [n, F], equally long lists"
+        require_array(what, column, form, "Convert or remove the column.")
     return np.column_stack([column.astype(np.float32) for column in columns])
 
 

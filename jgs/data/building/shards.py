@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from jgs.arrays import described
 from jgs.data.building.tables import TABLES, Columns, TableFile
 from jgs.errors import InputError, refusing
 from jgs.files.npy import map_npy, plain_file
@@ -156,7 +157,7 @@ def _open_npy(path: Path) -> Shard:
     if not pairs or shape == (2, 2):
         raise InputError(
             f"{path} must be int32 or int64 [E, 2] or [2, E], or records with fields src, dst",
-            f"{dtype}{list(shape)}" + ", which may be either" * pairs,
+            described(array) + ", which may be either" * pairs,
             "Write two edges as .bin or as a table." if pairs else "Convert it.",
         )
     count = shape[0] if shape[1] == 2 else shape[1]
@@ -272,6 +273,6 @@ def not_ids(what: str, ids: np.ndarray) -> InputError:
     """The error for ids of nodes that are no integers."""
     return InputError(
         f"{what} must be node ids, integers from 0",
-        f"{ids.dtype}{list(ids.shape)}, some perhaps missing",
+        f"{described(ids)}, some perhaps missing",
         "Number the nodes from 0 (jgs.NodeIds does that in memory), and leave out no end.",
     )

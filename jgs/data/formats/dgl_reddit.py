@@ -15,6 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
+from jgs.arrays import require_array
 from jgs.data.dataset import Dataset, assemble
 from jgs.data.scipy_file import read_graph
 from jgs.data.values import as_features
@@ -56,13 +57,9 @@ def load_folder(
             )
         rows, labels, types = (archive[array] for array in _ARRAYS)
     features = as_features(str(path), rows)
-    if types.shape != (len(features),) or types.dtype.kind not in "iu":
-        raise InputError(
-            f"node_types in {path} must be an integer for each of {len(features)} nodes",
-            f"{types.dtype}{list(types.shape)}",
-            "Fetch it again.",
-        )
-    rule = f"node_types in {path} must be 1, 2 or 3"
+    what, form = f"node_types in {path}", "integers [N], one for each node"
+    require_array(what, types, form, "Fetch it again.", N=len(features))
+    rule = f"{what} must be 1, 2 or 3"
     refuse_where((types < 1) | (types > 3), types, "node", rule, "Give each node a split.")
     return assemble(
         name,

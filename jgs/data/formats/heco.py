@@ -27,6 +27,7 @@ from typing import Any
 
 import numpy as np
 
+from jgs.arrays import require_array
 from jgs.data.dataset import Dataset, assemble
 from jgs.data.formats.npz import open_npy
 from jgs.data.label_values import as_labels
@@ -79,10 +80,7 @@ def load_folder(
     tables = {kind: _features(folder / f"{kind}_feat.npz", name) for kind in letters}
     tables = {kind: rows for kind, rows in tables.items() if rows is not None}
     own = as_labels(name, open_npy(folder / "labels.npy"), "class")
-    if own.ndim != 1:
-        raise InputError(
-            f"{folder}/labels.npy must be [n], one class a node", list(own.shape), _AGAIN
-        )
+    require_array(f"{folder}/labels.npy", own, "[n], one class a node", _AGAIN)
     least = _least_counts(edges)
     counts = {k: tables[k].shape[0] if k in tables else least[k] for k in letters}
     target = _target(folder, counts, {*letters} - {*tables}, len(own), target)

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
+from jgs.arrays import require_array
 from jgs.data.dataset import Plain
 from jgs.data.labelled import labelled_plain
 from jgs.data.values import SPLITS
@@ -46,8 +47,7 @@ def read(
         edges, features, labels = (archive[name] for name in _ARRAYS)
         labels = np.atleast_1d(labels)
         masks = [archive[name] for name in _MASKS] if set(_MASKS) <= set(archive) else []
-    if edges.ndim != 2 or edges.shape[1] != 2:
-        raise InputError(f"edges in {path} must be [E, 2]", list(edges.shape), "Transpose it.")
+    require_array(f"edges in {path}", edges, "[E, 2]", "Transpose it.")
     shapes = {mask.shape for mask in masks}
     if len(shapes) > 1 or any(len(s) != 2 or s[1] != len(labels) for s in shapes):
         raise InputError(

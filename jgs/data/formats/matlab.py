@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 
+from jgs.arrays import described
 from jgs.data.dataset import Plain
 from jgs.data.formats.npz import csr
 from jgs.data.labelled import labelled_plain
@@ -126,7 +127,7 @@ def _matrix(path: Path, name: str, found: Mapping[str, np.ndarray]) -> Any:
         return scipy.sparse.csr_array(dense)
     parts = [found.get(f"{name}.{part}") for part in ("data", "indices", "indptr", "shape")]
     if any(part is None for part in parts):
-        shown = "another thing" if dense is None else f"{dense.dtype}{list(dense.shape)}"
+        shown = "another thing" if dense is None else described(dense)
         raise InputError(f"{what} must be a matrix of numbers", shown, "Name another one.")
     data, indices, indptr, shape = parts
     assert shape is not None

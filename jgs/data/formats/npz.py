@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 import scipy
 
+from jgs.arrays import require_array
 from jgs.data.dataset import Dataset, Plain, assemble
 from jgs.data.label_values import are_numbers, as_labels, check_labels, count_classes, labelled
 from jgs.data.values import training_nodes
@@ -88,23 +89,18 @@ def load(
             arrays["test_idx"],
         )
         features = read_features(path, archive)
-        if "num_nodes" not in archive and features.shape[:1] != labels.shape[:1]:
-            raise InputError(
-                f"{path} must hold as many rows of features as labels",
-                f"features {list(features.shape)} and {labels.shape[0]} labels",
-                "Give every node its row of features and its label.",
-            )
+        if "num_nodes" not in archive:
+            form = "[N, ...], as many rows as labels"
+            remedy = "Give every node its row of features and its label."
+            require_array(f"the features in {path}", features, form, remedy, N=len(labels))
         counts = {k: archive[k] for k in ("num_nodes", "num_classes") if k in archive}
         names = archive.get("class_names")
     for key, value in counts.items():
         if value.ndim or value.dtype.kind not in "iu":
             raise InputError(f"{key} in {path} must be an int", value, "Correct it.")
-    if names is not None and (names.ndim != 1 or names.dtype.kind != "U"):
-        raise InputError(
-            f"class_names in {path} must be text [C]",
-            f"{names.dtype}{list(names.shape)}",
-            "Give numpy.array of the names.",
-        )
+    if names is not None:
+        remedy = "Give numpy.array of the names."
+        require_array(f"class_names in {path}", names, "text [C]", remedy)
     num_classes = counts.get("num_classes")
     graph = Graph.from_npz(path)
     return assemble(

@@ -28,6 +28,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from jgs.arrays import require_array
 from jgs.data import archive, download
 from jgs.data.cache import parsed
 from jgs.data.dataset import Dataset, assemble
@@ -178,12 +179,7 @@ def _parse_binary(name: str, raw: Path, target: Path, symmetric: bool) -> np.nda
         num_nodes = _single(data, arrays["num_nodes_list"].reshape(-1))
     # A member of an .npz is an .npy file. Unpacked, it can be mapped, and be larger than RAM.
     edge_index = _unpack(data, "edge_index", target / "edge_index.npy")
-    if edge_index.ndim != 2 or edge_index.shape[0] != 2 or edge_index.dtype.kind not in "iu":
-        raise InputError(
-            f"edge_index in {data} must be integers [2, E]",
-            f"{edge_index.dtype}{list(edge_index.shape)}",
-            "Fetch it again.",
-        )
+    require_array(f"edge_index in {data}", edge_index, "integers [2, E]", "Fetch it again.")
     starts = range(0, edge_index.shape[1], _EDGES_AT_ONCE)
     edges = (
         (edge_index[0, i : i + _EDGES_AT_ONCE], edge_index[1, i : i + _EDGES_AT_ONCE])

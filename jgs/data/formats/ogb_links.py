@@ -26,6 +26,7 @@ from typing import Any
 
 import numpy as np
 
+from jgs.arrays import require_array
 from jgs.data.cache import parsed
 from jgs.data.dataset import Plain
 from jgs.data.edge_table import EdgeTable, with_reverses
@@ -163,21 +164,15 @@ def _negatives(
     path: Path, arrays: dict[str, np.ndarray], count: int, num_nodes: int
 ) -> np.ndarray | None:
     """What `count` links are judged against, or None; see `Plain`."""
-    shapes = {"edge_neg": (None, 2), "target_node_neg": (count, None)}
-    for name, shape in shapes.items():
+    for name, form in (("edge_neg", "[m, 2]"), ("target_node_neg", f"[{count}, m]")):
         if name in arrays:
-            array = arrays[name]
-            fits = (n is None or n == m for n, m in zip(shape, array.shape, strict=False))
-            if array.ndim != 2 or not all(fits):
-                wanted = ["m" if n is None else n for n in shape]
-                raise InputError(f"{name} in {path} must be {wanted}", array.shape, _AGAIN)
-            return _nodes(f"{name} in {path}", array, num_nodes)
+            require_array(f"{name} in {path}", arrays[name], form, _AGAIN)
+            return _nodes(f"{name} in {path}", arrays[name], num_nodes)
     return None
 
 
 def _nodes(what: str, ids: np.ndarray, num_nodes: int) -> np.ndarray:
-    if ids.dtype.kind not in "iu":
-        raise InputError(f"{what} must be node ids", ids.dtype, _AGAIN)
+    require_array(what, ids, "integers [n, m], ids of nodes", _AGAIN)
     check_range(f"{what} must be node ids", ids.reshape(-1), num_nodes)
     return ids.astype(np.int32)
 
@@ -214,9 +209,7 @@ def _edges(
             parts += [_column(files[key], arrays[key], name) for key in ("val", "test")]
             where, sizes = (source, files["val"], files["test"]), (len(given), *counts)
             for at, part, size in zip(where, parts, sizes, strict=True):
-                if part.shape != (size,):
-                    rule = f"{name} in {at} must be one number for each of {size} edges"
-                    raise InputError(rule, f"shape {list(part.shape)}", _AGAIN)
+                require_array(f"{name} in {at}", part, "[E], one an edge", _AGAIN, E=size)
             beside[name] = np.concatenate(parts)
     time = beside["year"]
     return EdgeTable(

@@ -26,6 +26,7 @@ from pathlib import Path
 
 import numpy as np
 
+from jgs.arrays import require_array
 from jgs.data.cache import parsed
 from jgs.data.dataset import Dataset, assemble
 from jgs.data.formats.npz import open_npy
@@ -234,10 +235,7 @@ def _save_features(name: str, source: Path, num_nodes: int, path: Path) -> None:
         save_text_features(name, source, num_nodes, path)
         return
     rows = as_features(name, open_npy(source))
-    if rows.shape[0] != num_nodes:
-        raise InputError(
-            f"{source} must have one row for each of {num_nodes} nodes", len(rows), _AGAIN
-        )
+    require_array(f"{source}", rows, "[N, F], one row for each node", _AGAIN, N=num_nodes)
     check_finite(name, rows)
     np.save(path, rows)
 

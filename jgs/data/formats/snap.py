@@ -22,6 +22,7 @@ from pathlib import Path
 
 import numpy as np
 
+from jgs.arrays import require_array
 from jgs.data.cache import parsed
 from jgs.data.dataset import Dataset, assemble
 from jgs.data.edges import save_graph
@@ -68,10 +69,7 @@ def load(
         k: open_npy(folder / f"{k}.npy")
         for k in ("features", "labels", "train_idx", "val_idx", "test_idx")
     }
-    if arrays["labels"].ndim == 0:
-        raise InputError(
-            f"{folder}/labels.npy must be [N] or [N, C]", "a scalar", "Correct it."
-        )
+    require_array(f"{folder}/labels.npy", arrays["labels"], "[N] or [N, C]", "Correct it.")
     num_nodes = arrays["labels"].shape[0]
     kept = Path(cache) if cache else folder / f"jgs-{edges.name}"
 

@@ -23,6 +23,7 @@ from typing import Any
 
 import numpy as np
 
+from jgs.arrays import require_array
 from jgs.data.dataset import Dataset, assemble
 from jgs.data.formats.npz import FEATURES, archive_path, read_features
 from jgs.data.label_values import labelled
@@ -84,8 +85,7 @@ def load(
         if count < 1:
             raise InputError(f"{path} must have nodes of the type {kind}", count, "Remove it.")
     for (_, relation, _), pair in edges.items():
-        if pair.ndim != 2 or pair.shape[0] != 2:
-            raise InputError(f"{relation} must have shape [2, E]", pair.shape, "Transpose it?")
+        require_array(relation, pair, "[2, E]", "Transpose it?")
     given = {kind: int(count) for kind, count in counts.items()}
     graph = Graph.from_relations(
         given, {one: (pair[0], pair[1]) for one, pair in edges.items()}, both_ways=both_ways

@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
+from jgs.arrays import require_array
 from jgs.dist.communicators.comm import OWN, SAME, Communicator
 from jgs.dist.rows.owners import Owners, Token, read
 from jgs.dist.rows.split import SplitRows, check_saved
@@ -217,12 +218,9 @@ class ShardedEmbedding:
         gradient: jax.Array,
         scale: jax.Array,
     ) -> tuple[Table, jax.Array]:
-        if gradient.shape != (*token[0].place.shape, self.width):
-            raise InputError(
-                "the gradient must have the shape of the rows that were pulled",
-                f"{list(gradient.shape)} for {token[0].place.shape[0]} rows",
-                "Push the gradient with respect to what `pull` returned.",
-            )
+        form, size = "[n, W], as the rows that were pulled", token[0].place.shape[0]
+        remedy = "Push the gradient with respect to what `pull` returned."
+        require_array("the gradient", gradient, form, remedy, n=size, W=self.width)
         said = self._owners.deliver(token, gradient.astype(jnp.float32))
         ids, gradients = (jnp.concatenate(each) for each in zip(*said, strict=True))
         rows, total, num, slots = add_equal(ids, gradients, slots, _STEP_ROWS)

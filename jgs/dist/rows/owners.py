@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jgs.arrays import require_array
 from jgs.dist.communicators.comm import Communicator
 from jgs.dist.rows.route import check_offsets, route
 from jgs.errors import InputError
@@ -120,12 +121,7 @@ class Owners:
     ) -> tuple[jax.Array, jax.Array]:
         """What `find` sends each rank, int32 `[R, c+1]`, and where each row will be; both are
         `route`'s."""
-        if ids.ndim != 1 or ids.dtype != jnp.int32:
-            raise InputError(
-                "nodes must be int32 [S]",
-                f"{ids.dtype}{list(ids.shape)}",
-                "Pass a batch's nodes.",
-            )
+        require_array("nodes", ids, "int32 [S]", "Pass a batch's nodes.")
         sizes = {"capacity": self.capacity, "num_own": self.num_own, "num_cached": 0} | sizes
         slots = jnp.zeros(0, jnp.int32) if cached is None else cached
         return route(ids, offsets, slots, self.comm.index(), nth, **sizes)

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jgs.arrays import fits
 from jgs.errors import InputError
 from jgs.kernels.call import handler, where_it_is
 
@@ -18,7 +19,7 @@ _MOST = 2**31 - 1
 def check_offsets(offsets: Any, size: int) -> np.ndarray:
     """`offsets` as int32 `[size + 1]`. Raises `InputError` unless each rank has its range."""
     array = np.asarray(offsets)
-    good = array.shape == (size + 1,) and np.issubdtype(array.dtype, np.integer)
+    good = fits(array, "integers [n + 1]", n=size)
     if good:
         array = array.astype(np.int64)  # differences of unsigned numbers are never below 0
         good = array[0] == 0 and array[-1] <= _MOST and min(np.diff(array)) >= 0

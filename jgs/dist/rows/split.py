@@ -13,10 +13,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jgs.arrays import require_array
 from jgs.dist.communicators.collect import rows_of_all
 from jgs.dist.communicators.comm import OWN, SAME
 from jgs.dist.rows.owners import Owners, Token
-from jgs.errors import InputError
 
 
 class SplitRows:
@@ -150,13 +150,12 @@ def own_tables(owners: Owners, rows: Sequence[Any]) -> Any:
 
 def check_saved(whole: Any, num_rows: int, shape: tuple[int, ...], dtype: Any) -> None:
     """Raises `InputError` unless `whole` has `num_rows` rows of this shape and dtype."""
-    if whole.shape != (num_rows, *shape) or whole.dtype != dtype:
-        raise InputError(
-            f"the state must have {num_rows} rows of {dtype}{list(shape)}",
-            f"{whole.dtype}{list(whole.shape)}",
-            "Load what was saved of the same graph and of rows as wide; join the states of "
-            "several ranks in their order.",
-        )
+    form = f"{dtype} [{', '.join(map(str, (num_rows, *shape)))}]"
+    remedy = (
+        "Load what was saved of the same graph and of rows as wide; join the states of "
+        "several ranks in their order."
+    )
+    require_array("the state", whole, form, remedy)
 
 
 def flat(rows: Any) -> Any:

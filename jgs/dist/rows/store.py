@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jgs.arrays import require_array
 from jgs.dist.communicators.comm import Communicator
 from jgs.dist.rows.owners import Owners, Token, read
 from jgs.dist.rows.split import SplitRows, check_saved, flat, own_tables
@@ -86,13 +87,9 @@ class Tensor:
     def _arrived(self, token: Token, rows: jax.Array) -> tuple[jax.Array, jax.Array]:
         """int32 `[M]`, the rows of this rank that all ranks name (-1: none), and `[M, W]`, what
         they say of these, in the order of the ranks and of their ids."""
-        want = (*token[0].place.shape, *self.shape)
-        if rows.shape != want or rows.dtype != self.dtype:
-            raise InputError(
-                f"rows must be {self.dtype}{list(want)}, one for each of the ids",
-                f"{rows.dtype}{list(rows.shape)}",
-                "Give the tensor's dtype and shape of a row.",
-            )
+        want = ", ".join(map(str, (*token[0].place.shape, *self.shape)))
+        form, remedy = f"{self.dtype} [{want}]", "Give the tensor's dtype and shape of a row."
+        require_array("rows", rows, f"{form}, one for each of the ids", remedy)
         (own, values), *rounds = self._table.owners.deliver(token, flat(rows))
         if not rounds:
             return own, values

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from jgs.arrays import described, require_array
 from jgs.errors import InputError
 from jgs.files import storage
 from jgs.graph.checks import as_array, integers, node_count
@@ -45,8 +46,7 @@ def index_edges(edge_index: Any, num_nodes: int | None, edge_weight: Any) -> Edg
 
 def index_rows(edge_index: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The sources and the targets of an `edge_index`."""
-    if edge_index.ndim != 2 or edge_index.shape[0] != 2:
-        raise InputError("edge_index must have shape [2, E]", edge_index.shape, "Transpose it?")
+    require_array("edge_index", edge_index, "[2, E]", "Transpose it?")
     return edge_index[0], edge_index[1]
 
 
@@ -65,12 +65,8 @@ def scipy_edges(matrix: Any, weighted: bool) -> Edges:
             f"a {type(matrix).__name__}",
             "Convert it with scipy.sparse.coo_array.",
         )
-    if len(matrix.shape) != 2 or matrix.shape[0] != matrix.shape[1]:
-        raise InputError(
-            "an adjacency matrix must be square",
-            f"shape {matrix.shape}",
-            "Give one row and one column for every node.",
-        )
+    remedy = "Give one row and one column for every node."
+    require_array("an adjacency matrix", matrix, "[N, N]", remedy)
     coo = matrix.tocoo()
     return Edges(coo.row, coo.col, matrix.shape[0], coo.data if weighted else None)
 
@@ -215,6 +211,6 @@ def _stated_node_count(path: str | os.PathLike, name: str, value: np.ndarray) ->
             return int(value[0])
     raise InputError(
         f"`{name}` in {path} must be {_COUNTS[name]}, to say how many nodes there are",
-        f"{value.dtype}{list(value.shape)}",
+        described(value),
         "Correct it, or add `num_nodes` to the archive.",
     )

@@ -7,7 +7,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from jgs.errors import InputError
+from jgs.arrays import require_array
 from jgs.graph import Graph, SparseFeatures
 from jgs.ops import gather
 from jgs.sampling.edges.eligible import rows_of
@@ -22,12 +22,9 @@ _ROWS, _AT_ONCE = 1024, 16
 def features_of(graph: Graph | None) -> Any:
     """The node column `features` of `graph`, `[N, F]`. Raises `InputError`."""
     features = None if graph is None else graph.node_columns.get(FEATURES)
-    if features is None or len(features.shape) != 2:
-        raise InputError(
-            "the graph must have the nodes' features, for this sampler learns from them",
-            "none" if features is None else f"shape {list(features.shape)}",
-            "Give it graph.with_node_columns(features=features), of [N, F].",
-        )
+    what, form = "the graph's node column features", "[N, F], for this sampler learns from them"
+    remedy = "Give it graph.with_node_columns(features=features), of [N, F]."
+    require_array(what, features, form, remedy)
     return features
 
 

@@ -18,10 +18,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jgs.arrays import require_array
 from jgs.errors import InputError, refusing
 from jgs.files.packed_rows import PackedRows
 from jgs.files.row_file import THREADS
 from jgs.graph import MiniBatch, TypedFeatures, TypedRows, as_device
+from jgs.graph.checks import check_distinct, check_range
 from jgs.ops import gather
 from jgs.sampling.checks import require_int
 from jgs.sampling.loading.ahead import Ahead
@@ -286,12 +288,9 @@ def _factor(scale: Any, width: int) -> jax.Array | None:
         (TypeError, ValueError), "scale must be a number, or one a column", "Mend it."
     ):
         factor = jnp.asarray(np.asarray(scale, np.float32))
-    if factor.shape not in ((), (width,)):
-        raise InputError(
-            f"scale must be a number, or one for each of the {width} columns",
-            f"shape {list(factor.shape)}",
-            "Give the missing ones, or remove those too many.",
-        )
+    form = "[] or [F], a number or one for each column"
+    remedy = "Give the missing ones, or remove those too many."
+    require_array("scale", factor, form, remedy, F=width)
     return factor
 
 
@@ -305,11 +304,8 @@ def _then(factor: jax.Array | None) -> Callable[[Any, Any, MiniBatch], jax.Array
 
 def _checked(pinned: Any, num_rows: int) -> np.ndarray:
     nodes = np.asarray(pinned if np.size(pinned) else np.zeros(0, np.int32))
-    good = nodes.ndim == 1 and nodes.dtype.kind in "iu" and np.unique(nodes).size == nodes.size
-    if not good or ((nodes < 0) | (nodes >= num_rows)).any():
-        raise InputError(
-            f"pinned nodes must be distinct ids in [0, {num_rows}), an array [K]",
-            f"{nodes.dtype}{list(nodes.shape)}",
-            "Give those that batches read most, or leave them out.",
-        )
+    remedy = "Give those that batches read most, or leave them out."
+    require_array("pinned nodes", nodes, "integers [K]", remedy)
+    check_range("pinned nodes must be ids", nodes, num_rows, remedy)
+    check_distinct("pinned nodes", nodes)
     return nodes.astype(np.int32)

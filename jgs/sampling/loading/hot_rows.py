@@ -10,9 +10,11 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec
 
+from jgs.arrays import require_array
 from jgs.devices import on_host
 from jgs.errors import InputError
 from jgs.graph import MiniBatch, as_device
+from jgs.graph.checks import check_distinct, check_range
 from jgs.ops import gather
 from jgs.ops.checks import check_rows
 from jgs.sampling.capacity import round_up
@@ -63,15 +65,10 @@ class HotRows:
         self._features, nodes = as_device(features), np.asarray(nodes)
         nodes = nodes.astype(np.int32) if nodes.size == 0 else nodes
         number = self._features.shape[0]
-        wrong = nodes.ndim != 1 or (nodes.size > 0 and nodes.dtype.kind not in "iu")
-        if wrong or ((nodes < 0) | (nodes >= number)).any():
-            raise InputError(
-                f"hot nodes must be ids in [0, {number}), an array [K]",
-                f"{nodes.dtype}{list(nodes.shape)}",
-                "Give those that batches read most, or call HotRows.planned.",
-            )
-        if len(np.unique(nodes)) < nodes.size:
-            raise InputError("hot nodes must be distinct", "one twice", "Use numpy.unique.")
+        remedy = "Give those that batches read most, or call HotRows.planned."
+        require_array("hot nodes", nodes, "integers [K]", remedy)
+        check_range("hot nodes must be ids", nodes, number, remedy)
+        check_distinct("hot nodes", nodes)
         slot = np.full(number + 1, -1, np.int32)
         slot[nodes] = np.arange(nodes.size, dtype=np.int32)
         slot[number] = np.iinfo(np.int32).min  # padding

@@ -19,6 +19,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jgs.arrays import described, require_array
 from jgs.errors import InputError
 from jgs.graph import Graph
 from jgs.sampling.base import Sampler
@@ -126,17 +127,14 @@ def _rows(items: Any) -> Any:
 
     found = jax.tree.map(np.array, items, is_leaf=is_column)
     leaves = jax.tree.leaves(found)
-    if words := [leaf for leaf in leaves if leaf.dtype.kind not in "biuf"]:
-        raise InputError(
-            "items must be arrays of numbers",
-            f"{words[0].dtype}{list(words[0].shape)}",
-            "Number the values, e.g. by numpy.unique(values, return_inverse=True).",
-        )
+    remedy = "Number the values, e.g. by numpy.unique(values, return_inverse=True)."
+    for leaf in leaves:
+        require_array("items", leaf, "numbers [...]", remedy)
     shapes = sorted({leaf.shape[:1] for leaf in leaves})
     if len(shapes) != 1 or shapes[0] in ((), (0,)):
         raise InputError(
             "items must be arrays with one row for each item, and at least one item",
-            ", ".join(f"{leaf.dtype}{list(leaf.shape)}" for leaf in leaves[:9]) or "nothing",
+            ", ".join(map(described, leaves[:9])) or "nothing",
             "Give arrays of one length.",
         )
     return jax.tree.map(_narrow, found)
@@ -214,12 +212,8 @@ def num_seeds_of(
         key_data = jax.ShapeDtypeStruct((2,), jnp.uint32)
         seeds = jax.eval_shape(make, graph, jax.tree.map(some, items), key_data)
     nodes = seeds.nodes
-    if not nodes.shape or not jnp.issubdtype(nodes.dtype, jnp.integer):
-        raise InputError(
-            "a stage must return Seeds, or an array of nodes",
-            f"{nodes.dtype}{list(nodes.shape)}",
-            "Return jgs.sampling.Seeds(nodes, time, excluded).",
-        )
+    remedy = "Return jgs.sampling.Seeds(nodes, time, excluded)."
+    require_array("nodes that a stage returns", nodes, "integers [n, ...]", remedy)
     return nodes.shape[0], seeds.time is not None
 
 

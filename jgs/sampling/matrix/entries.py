@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, Self, TypeVar
 import jax
 import jax.numpy as jnp
 
+from jgs.arrays import require_array
 from jgs.errors import InputError
 from jgs.graph import Graph
 from jgs.kernels.call import FILL
@@ -270,12 +271,8 @@ class Entries:
         built = self if self.is_whole else self.built()
         room = max(self.graph.num_edges, 1) if self.is_whole else built.edges.row.shape[0]
         values = jnp.asarray(values, jnp.float32)
-        if values.ndim not in (1, 2) or values.shape[0] != room:
-            raise InputError(
-                f"values must have one row for each of {room} edges",
-                f"shape {list(values.shape)}",
-                "Make them from the matrix's own values.",
-            )
+        form = "[E] or [E, H], one row for each edge"
+        require_array("values", values, form, "Make them from the matrix's own values.", E=room)
         return replace(built, stored=values, steps=(), operands=(), valued=True)
 
     def applied(self) -> Self:

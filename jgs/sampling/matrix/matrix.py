@@ -16,6 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jgs.arrays import described, fits, require_array
 from jgs.errors import InputError
 from jgs.graph import Block
 from jgs.kernels.call import FILL
@@ -127,12 +128,9 @@ class Matrix(Entries):
         kind, vector = ("column", "row")[check_axis(axis)], jnp.asarray(vector)
         part = self.aligned() if kind == "row" else self
         slots = part.shape[1 - axis]
-        if vector.ndim not in (1, 2) or vector.shape[0] != slots:
-            raise InputError(
-                f"a vector along axis {axis} must have an entry for each of {slots} {kind}s",
-                f"shape {list(vector.shape)}",
-                f"Index the nodes' vector by A.{kind}(); a sum along the axis has them too.",
-            )
+        form = f"[n] or [n, H], an entry for each {kind}"
+        remedy = f"Index the nodes' vector by A.{kind}(); a sum along the axis has them too."
+        require_array(f"a vector along axis {axis}", vector, form, remedy, n=slots)
         return part._then(Step(operation, kind), vector)
 
     def _then(self, step: Step, operand: Any = None) -> Matrix:
@@ -157,12 +155,9 @@ class Matrix(Entries):
         if dense.ndim == 0:
             return self._then(step("scalar"), dense)
         built = self.aligned().built()
-        if dense.shape != built.shape:
-            raise InputError(
-                f"a dense matrix must have the shape {list(built.shape)}",
-                f"shape {list(dense.shape)}",
-                "Give a row and a column for each slot, or use add, sub, mul, div.",
-            )
+        rows, columns = built.shape
+        remedy = "Give a row and a column for each slot, or use add, sub, mul, div."
+        require_array("a dense matrix", dense, "[R, C]", remedy, R=rows, C=columns)
         entries = dense.at[built.edges.row, built.edges.column].get(**FILL)
         return built._then(step("edge"), entries)
 
@@ -190,13 +185,10 @@ class Matrix(Entries):
         is never built."""
         part = self if self.is_whole else self.aligned().built()
         left, right = jnp.asarray(rows), jnp.asarray(columns)
-        shapes = left.shape, right.shape
-        if left.ndim != 2 or shapes != tuple((n, left.shape[1]) for n in part.shape):
-            raise InputError(
-                f"dot takes matrices [{part.shape[0]}, D] and [{part.shape[1]}, D]",
-                f"{list(left.shape)} and {list(right.shape)}",
-                "Give a row for each slot, indexed by A.row() and A.column().",
-            )
+        remedy = "Give a row for each slot, indexed by A.row() and A.column()."
+        require_array("rows of dot", left, "[R, D]", remedy, R=part.shape[0])
+        sizes = {"C": part.shape[1], "D": left.shape[1]}
+        require_array("columns of dot", right, "[C, D]", remedy, **sizes)
         if self.is_whole:
             return part._then(Step("mul", "dot"), Factors(left, right))
         product = inner(left, right, part.edges.row, part.edges.column)
@@ -218,12 +210,8 @@ class Matrix(Entries):
         built, dense = self.aligned().built(), jnp.asarray(dense)
         slots = (built.edges.column, built.edges.row)
         into, out_of = slots[axis], slots[1 - axis]
-        if dense.ndim not in (1, 2) or dense.shape[0] != built.shape[axis]:
-            raise InputError(
-                f"the dense matrix must have {built.shape[axis]} rows",
-                f"shape {list(dense.shape)}",
-                "Give a row for each slot.",
-            )
+        form, size = "[n] or [n, D]", built.shape[axis]
+        require_array("the dense matrix", dense, form, "Give a row for each slot.", n=size)
         each = dense.at[out_of].get(**FILL)
         each = each * built.values.reshape(-1, *[1] * (dense.ndim - 1))
         zeros = jnp.zeros((built.shape[1 - axis], *dense.shape[1:]), each.dtype)
@@ -370,10 +358,10 @@ def _is_all(index: Any) -> bool:
 def _node_ids(name: str, ids: Any) -> jax.Array:
     given = ids if isinstance(ids, jax.Array | np.ndarray | Sequence) else None
     array = jnp.zeros(()) if given is None else jnp.asarray(given)
-    if array.ndim != 1 or not jnp.issubdtype(array.dtype, jnp.integer):
+    if not fits(array, "integers [n]"):
         raise InputError(
-            f"{name} must be a one-dimensional integer array of node ids",
-            repr(ids)[:60] if given is None else f"{array.dtype}{list(array.shape)}",
+            f"{name} must be integers [n], ids of nodes",
+            repr(ids)[:60] if given is None else described(array),
             "Give one id a slot; a whole axis is `:`.",
         )
     return array.astype(jnp.int32)

@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jgs.arrays import require_array
 from jgs.errors import InputError
 from jgs.graph import Block, Extras, Graph, MiniBatch
 from jgs.kernels.call import vary_alike
@@ -175,12 +176,8 @@ class MatrixSampler(Sampler):
             state = ()
         check_graph(graph, self.weighted)
         checked, capacity = check_call(self, graph, seeds, capacity, 2 * len(self.sizes))
-        if checked.nodes.ndim != 1:
-            raise InputError(
-                "the seeds of one batch must be one-dimensional",
-                f"shape {list(checked.nodes.shape)}",
-                "Draw several under jax.vmap, with a key each.",
-            )
+        remedy = "Draw several under jax.vmap, with a key each."
+        require_array("the seeds of one batch", checked.nodes, "[B]", remedy)
         given = vary_alike(as_key_data(key), graph, checked, arrays)
         with exact_integers():  # edge offsets are 64-bit, whatever the caller's setting
             blocks, nodes, overflow, needed, _ = _sample(*given, state, self, capacity)

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 import jax
 import jax.numpy as jnp
 
+from jgs.arrays import require_array
 from jgs.errors import InputError
 from jgs.graph import Schema
 from jgs.kernels.call import FILL
@@ -70,12 +71,9 @@ def _is_stored(matrix: Entries, probs: Any) -> bool:
 
 def _edge_values(built: Entries, probs: Any) -> jax.Array:
     values = probs.values if isinstance(probs, Entries) else jnp.asarray(probs)
-    if values.shape != built.edges.row.shape:
-        raise InputError(
-            f"probs must have one number for each of {built.edges.row.shape[0]} edges",
-            f"shape {list(values.shape)}",
-            "Make them from the same slice; of several values an edge make one.",
-        )
+    form, size = "[E], one for each edge", built.edges.row.shape[0]
+    remedy = "Make them from the same slice; of several values an edge make one."
+    require_array("probs", values, form, remedy, E=size)
     return values.astype(jnp.float32)
 
 
@@ -230,12 +228,8 @@ def collective_sample(matrix: T, k: Any, node_probs: Any, key: Any) -> T:
     edges = count(matrix, 1) if part or node_probs is None else None
     weight = edges if node_probs is None else jnp.asarray(node_probs)
     assert weight is not None
-    if weight.shape != (slots,):
-        raise InputError(
-            f"node_probs must have a number for each of {slots} rows",
-            f"shape {list(weight.shape)}",
-            "Index the nodes' numbers by A.row(); a sum along axis 1 has them too.",
-        )
+    remedy = "Index the nodes' numbers by A.row(); a sum along axis 1 has them too."
+    require_array("node_probs", weight, "[n], one for each row", remedy, n=slots)
     weight = weight.astype(jnp.float32)
     bad = ~jnp.all((weight >= 0) & (weight < jnp.inf))
     if edges is not None:

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
+from jgs.arrays import require_array
 from jgs.dist.communicators.comm import Communicator, all_gather_rows
 from jgs.dist.rows.route import check_offsets
 from jgs.errors import InputError
@@ -168,12 +169,7 @@ class Edges:
 def check_nodes(nodes: Any, first: int, last: int) -> np.ndarray:
     """`nodes` as int32; raises `InputError` unless they are ids in `[first, last)`."""
     ids = np.asarray(nodes)
-    if ids.ndim != 1 or not (ids.size == 0 or np.issubdtype(ids.dtype, np.integer)):
-        raise InputError(
-            "nodes must be a one-dimensional array of ints",
-            f"{ids.dtype}{list(ids.shape)}",
-            "Give node ids.",
-        )
+    require_array("nodes", ids, "integers or empty [n]", "Give node ids.")
     if ids.size and not first <= ids.min() <= ids.max() < last:
         wrong = ids[(ids < first) | (ids >= last)]
         raise InputError(

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jgs import losses
+from jgs.arrays import described
 from jgs.data.label_values import are_numbers
 from jgs.dist.communicators.comm import Communicator
 from jgs.errors import InputError
@@ -299,7 +300,7 @@ def _checked(place: str, rule: str, shapes: Callable[..., Any]) -> Callable[...,
             seen = f"{place} ({type(error).__name__}: {shown})"
             raise InputError(rule, seen, "Correct it, and try it on arrays.") from error
         if found.shape not in shapes(*given) or not jnp.issubdtype(found.dtype, jnp.floating):
-            seen = f"{found.dtype}{list(found.shape)} of {place}"
+            seen = f"{described(found)} of {place}"
             raise InputError(rule, seen, "Return that; jgs takes the mean over rows.")
         return found.astype(jnp.float32)
 

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from jgs.arrays import require_array
 from jgs.dist.communicators.broadcast import everywhere
 from jgs.dist.communicators.collect import rows_on_all
 from jgs.dist.communicators.comm import Communicator, all_gather_rows
@@ -280,12 +281,8 @@ class _Split:
             keep &= np.isin(np.asarray(graph.edge_type)[mine], self.numbers)
         if self.label is not None:
             label = columns[self.label]
-            if label.ndim != 1 or label.dtype.kind not in "iuf":
-                raise InputError(
-                    "labels of edges must be one number each",
-                    f"{label.dtype}{list(label.shape)}",
-                    "Number the classes from 0.",
-                )
+            form = "integers or floats [E], one for each edge"
+            require_array("labels of edges", label, form, "Number the classes from 0.")
             keep &= label >= 0 if label.dtype.kind in "iu" else np.isfinite(label)
         else:
             keep &= src != dst

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import jax
 import jax.numpy as jnp
 
+from jgs.arrays import require_array
 from jgs.errors import InputError
 from jgs.graph import Graph, MiniBatch
 from jgs.kernels.call import vary_alike
@@ -87,12 +88,8 @@ class Subgraph(Sampler):
 
 def check_one_batch(seeds: Seeds) -> None:
     """Raises `InputError` unless `seeds` are those of one batch, `[B]`."""
-    if seeds.nodes.ndim != 1:
-        raise InputError(
-            "the seeds of one subgraph must be one-dimensional",
-            f"shape {list(seeds.nodes.shape)}",
-            "Draw several under jax.vmap, with a key each.",
-        )
+    remedy = "Draw several under jax.vmap, with a key each."
+    require_array("the seeds of one subgraph", seeds.nodes, "[B]", remedy)
 
 
 @partial(jax.jit, static_argnums=(3, 4))

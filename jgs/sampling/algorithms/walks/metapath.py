@@ -9,8 +9,8 @@ from typing import Annotated, Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
+from jgs.arrays import require_array
 from jgs.errors import InputError
 from jgs.graph import Graph
 from jgs.graph.schema import Relation
@@ -114,14 +114,9 @@ class Metapath(Walker):
         self, key: Any, graph: Graph, state: Any, seeds: Any, capacity: None = None
     ) -> Walks:
         check_graph(graph, self.weighted)
-        shape = (len(_path(self, graph)[0]), graph.num_nodes, 2)
-        given = getattr(state, "dtype", type(state).__name__), getattr(state, "shape", ())
-        if given != (np.int64, shape):
-            raise InputError(
-                f"the state must be int64{list(shape)}",
-                f"{given[0]}{list(given[1])}",
-                "Give what `init` returned for this graph.",
-            )
+        sizes = {"U": len(_path(self, graph)[0]), "N": graph.num_nodes}
+        remedy = "Give what `init` returned for this graph."
+        require_array("the state", state, "int64 [U, N, 2]", remedy, **sizes)
         return sample_walks(metapath_kernel, metapath_plain, key, graph, state, seeds, self)
 
 
