@@ -18,26 +18,15 @@ from jgs.errors import InputError
 from jgs.files.npy import map_npy, plain_file
 from jgs.graph import NodeIds
 from jgs.options import flag
-from jgs.predict.embeddings import EmbedRun
-from jgs.predict.events import EventRun
-from jgs.predict.moments import MomentRun
 from jgs.predict.open import open_run
 from jgs.predict.output import check_out, write
-from jgs.predict.pairs import EdgeRun, LinkRun
-from jgs.predict.run import Predictions, Run
-from jgs.predict.seal import SealRun
+from jgs.predict.run import Predictions
 from jgs.predict.types import ids_of, named
 
 _CHANGED = ("root", "partition", "eval_memory", "progress", "seed")
-_FLAGS = {  # that a run of each class takes
-    Run: {"split", "nodes", "node_type", "embed", "fanouts", "seed"},
-    MomentRun: {"split", "nodes", "node_type", "at"},
-    EventRun: {"pairs", "relation", "at"},
-    LinkRun: {"pairs", "nodes", "node_type", "embed", "top_k", "new_only", "relation"},
-    EdgeRun: {"pairs", "nodes", "node_type", "embed", "relation"},
-    SealRun: {"pairs"},
-    EmbedRun: {"nodes", "node_type", "embed"},
-}
+# Which of these a run takes, its class says.
+_FLAGS = {"split", "nodes", "node_type", "embed", "fanouts", "seed", "at"}
+_FLAGS |= {"pairs", "top_k", "new_only", "relation"}
 
 
 def predict(given: dict[str, Any], watch: Watch | None) -> dict[str, Any] | int:
@@ -73,15 +62,15 @@ def _predict(comm: Communicator, given: dict[str, Any]) -> dict[str, Any] | int:
         "out": str(out),
         "pairs" if "pairs" in given or "top_k" in given else "nodes": rows,
         "columns": list(columns),
-        **({} if isinstance(run, EmbedRun) else {"best_epoch": run.best_epoch}),
+        **({"best_epoch": run.best_epoch} if hasattr(run, "best_epoch") else {}),
         "run_dir": str(Path(given["run_dir"]).absolute()),
     }
 
 
 def _check(run: Any, given: dict[str, Any]) -> None:
     """Raises `InputError` for flags that a run of this task does not take."""
-    own = _FLAGS[type(run)]
-    for name in sorted(set().union(*_FLAGS.values()) & set(given)):
+    own = run.flags
+    for name in sorted(_FLAGS & given.keys()):
         if name not in own:
             task = run.config.task
             raise InputError(
@@ -104,7 +93,7 @@ def _check(run: Any, given: dict[str, Any]) -> None:
             " and ".join(flag(n) for n in sorted(asked)) or "no --pairs",
             "Name a file of pairs, or give another of these.",
         )
-    if isinstance(run, MomentRun) and not given.keys() & {"at", "split", "nodes"}:
+    if run.timed and "pairs" not in own and not given.keys() & {"at", "split", "nodes"}:
         raise InputError(
             "--at must say the time for a run on labels at moments", "none", "E.g. --at 7."
         )
@@ -130,20 +119,18 @@ def _check(run: Any, given: dict[str, Any]) -> None:
 
 
 def _of_nodes(run: Any, comm: Communicator, given: dict[str, Any]) -> dict[str, np.ndarray]:
-    if isinstance(run, MomentRun):
+    if run.timed:
         return _at_moments(run, comm, given)
     nodes = _nodes(run, comm, given)
     columns = {"node": _named(run, nodes, given)}
-    if given.get("embed") or isinstance(run, EmbedRun):
+    if given.get("embed") or not hasattr(run, "predict"):
         return columns | {"embedding": run.embed(nodes)}
     if (found := run.predict(nodes, fanouts=given.get("fanouts"))) is not None:
-        columns |= _predicted(run, found, "value")
+        columns |= _predicted(run, found)
     return columns
 
 
-def _at_moments(
-    run: MomentRun, comm: Communicator, given: dict[str, Any]
-) -> dict[str, np.ndarray]:
+def _at_moments(run: Any, comm: Communicator, given: dict[str, Any]) -> dict[str, np.ndarray]:
     """The columns of nodes at the time of `--at`, or at times of their own: those of a file, or
     of the label table's rows in a split."""
     time: Any = given.get("at")
@@ -159,36 +146,35 @@ def _at_moments(
     columns = {"node": _named(run, nodes, given)}
     columns |= {"time": time} if np.ndim(time) else {}
     found = run.predict(nodes, time=time)
-    return columns | _predicted(run, found, "value")
+    return columns | _predicted(run, found)
 
 
 def _of_pairs(run: Any, given: dict[str, Any]) -> dict[str, np.ndarray]:
     of: dict[str, Any] = {}
-    if isinstance(run, EventRun) and given.get("at") is None:
+    if run.timed and given.get("at") is None:
         pairs, of["time"] = read_timed(Path(given["pairs"]), run.num_nodes(), 2, run.node_ids)
     else:
         pairs = read_ids(Path(given["pairs"]), run.num_nodes(), 2, run.node_ids)
-        of |= {"time": given["at"]} if isinstance(run, EventRun) else {}
+        of |= {"time": given["at"]} if run.timed else {}
     source, target = _named(run, pairs, given).T
     columns = {"source": source, "target": target}
     columns |= {"time": of["time"]} if np.ndim(of.get("time", 0)) else {}
     of |= {"relation": given["relation"]} if given.get("relation") else {}
     found = run.predict(pairs, **of)
-    number = "value" if isinstance(run, EdgeRun) else "probability"
-    return columns | _predicted(run, found, number)
+    return columns | _predicted(run, found)
 
 
-def _predicted(run: Any, found: Any, name: str) -> dict[str, np.ndarray]:
-    """The columns of predictions: of classes, or numbers with this name."""
+def _predicted(run: Any, found: Any) -> dict[str, np.ndarray]:
+    """The columns of predictions: of classes, or numbers."""
     if not isinstance(found, Predictions):
-        return {name: found}
+        return {run.number: found}
     columns = found._asdict()
     if run.class_names is not None and not getattr(run, "multilabel", False):
         columns["class_name"] = run.class_names[found.prediction]
     return columns
 
 
-def _of_lists(run: LinkRun, comm: Communicator, given: dict[str, Any]) -> dict[str, np.ndarray]:
+def _of_lists(run: Any, comm: Communicator, given: dict[str, Any]) -> dict[str, np.ndarray]:
     nodes, k = _nodes(run, comm, given), given["top_k"]
     of = {"new_only": given.get("new_only", False), "relation": given.get("relation")}
     best, scores = run.recommend(nodes, k, **of)
@@ -236,7 +222,7 @@ def _nodes(run: Any, comm: Communicator, given: dict[str, Any]) -> np.ndarray:
 
 
 def _timed_nodes(
-    run: MomentRun, comm: Communicator, given: dict[str, Any]
+    run: Any, comm: Communicator, given: dict[str, Any]
 ) -> tuple[np.ndarray, np.ndarray]:
     """int32 and int64 `[n]`: the nodes and times in the file `--nodes`."""
     path, names, kind = Path(given["nodes"]), run.node_ids, given.get("node_type")

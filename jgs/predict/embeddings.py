@@ -25,6 +25,7 @@ class EmbedRun(Opened):
       epochs, metrics, run_dir: as in `Run`.
     """
 
+    flags = frozenset({"nodes", "node_type", "embed"})
     learned = "skip-gram"
 
     def __init__(

@@ -21,7 +21,8 @@ class EventRun(LinkRun):
     """A run of `--task links --temporal`, which `jgs.open_run` opens in one process. Its fields
     are those of `LinkRun`."""
 
-    temporal = True
+    flags = frozenset({"pairs", "relation", "at"})
+    timed = True
 
     def scores(  # type: ignore[override]
         self,

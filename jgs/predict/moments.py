@@ -24,6 +24,8 @@ class MomentRun(Run):
     opens in one process. Its fields are those of `Run`."""
 
     ranks = False
+    flags = frozenset({"split", "nodes", "node_type", "at"})
+    timed = True
 
     def predict(  # type: ignore[override]
         self, nodes: Any = None, *, time: Any = None, graph: Graph | None = None

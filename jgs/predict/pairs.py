@@ -50,8 +50,6 @@ class PairRun(OpenedModel):
     Methods raise `InputError` for ids or features that do not fit.
     """
 
-    temporal = False  # whether pairs are scored at their own times
-
     def __init__(
         self, config: Any, model: Any, record: dict[str, Any], comm: Any, **about: Any
     ):
@@ -166,7 +164,7 @@ class PairRun(OpenedModel):
 
     @cached_property
     def _data(self) -> tuple[Any, Targets]:
-        data, targets = open_pairs(self.config, self.config.made("task"), None, self.temporal)
+        data, targets = open_pairs(self.config, self.config.made("task"), None, self.timed)
         check_digests(data.name, self._digests, data.digests)
         return data, targets
 
@@ -174,6 +172,8 @@ class PairRun(OpenedModel):
 class LinkRun(PairRun):
     """A run of `--task links` by a sampler of nodes, which `jgs.open_run` opens in one process.
     Its fields, and arguments of its methods, are those of `PairRun`."""
+
+    flags = frozenset({"pairs", "nodes", "node_type", "embed", "top_k", "new_only", "relation"})
 
     def predict(self, pairs: Any, **options: Any) -> np.ndarray:
         """float32 `[n]`: the logistic function of each pair's score, which is the probability
@@ -242,6 +242,9 @@ class LinkRun(PairRun):
 class EdgeRun(PairRun):
     """A run of `--task edges`, which `jgs.open_run` opens in one process. Its fields, and
     arguments of its methods, are those of `PairRun`."""
+
+    flags = frozenset({"pairs", "nodes", "node_type", "embed", "relation"})
+    number = "value"
 
     @property
     def class_names(self) -> np.ndarray | None:

@@ -77,6 +77,8 @@ class Run(OpenedModel):
     """
 
     ranks = True
+    flags = frozenset({"split", "nodes", "node_type", "embed", "fanouts", "seed"})
+    number = "value"
 
     def __init__(
         self,

@@ -84,10 +84,21 @@ def _put_rows(params: dict[str, Any], shape: dict[str, Any], rows: np.ndarray) -
 
 class Opened(Shown):
     """An opened run of any task, with fields of `jgs.predict.Run`. It raises `InputError` on
-    several ranks, unless the class takes `ranks`."""
+    several ranks, unless the class takes `ranks`.
+
+    A class says what commands need to know:
+      flags: those of `python -m jgs.predict` by which its runs are asked. With `split` a report
+        judges its predictions of a split.
+      timed: whether each prediction is for a time.
+      number: the name of a column of predictions that are numbers.
+      learned: what the run learns, where that is not `--model`.
+    """
 
     ranks: ClassVar[bool] = False
-    learned: ClassVar[str] = ""  # what the run learns, where that is not `--model`
+    flags: ClassVar[frozenset[str]]
+    timed: ClassVar[bool] = False
+    number: ClassVar[str] = "probability"
+    learned: ClassVar[str] = ""
 
     def __init__(
         self,

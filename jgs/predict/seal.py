@@ -32,6 +32,7 @@ class SealRun(OpenedModel):
       best_params, last_params, epochs, metrics, run_dir: as in `Run`.
     """
 
+    flags = frozenset({"pairs"})
     learned = "dgcnn"
 
     def predict(

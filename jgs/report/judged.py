@@ -10,7 +10,6 @@ import numpy as np
 from jgs.data.values import SPLITS
 from jgs.errors import InputError
 from jgs.predict import Predictions, Run
-from jgs.predict.moments import MomentRun
 from jgs.predict.source import RunData
 from jgs.predict.types import named
 
@@ -78,7 +77,7 @@ def judge(run: Run, split: str) -> Judged:
     """The predictions of a run of `--task nodes` for a split, of at most `MOST` rows. Raises
     `InputError` for a split without labels."""
     data, time = run.source(), None
-    if isinstance(run, MomentRun):
+    if run.timed:
         assert data.label_table is not None
         nodes, time = run.rows(split)
         table = data.label_table

@@ -15,7 +15,7 @@ from jgs.data.values import SPLITS
 from jgs.errors import InputError, check_choice
 from jgs.files.writing import whole_file
 from jgs.options import as_typed, flag
-from jgs.predict import Run, open_run
+from jgs.predict import open_run
 from jgs.report import charts
 from jgs.report.elements import Element, as_html, folded, section, shown, table, tag
 from jgs.report.judged import Judged, judge
@@ -72,8 +72,8 @@ def write_report(
         raise InputError(
             "out must name a file in a folder that can be written", path, "Choose another."
         )
-    several = isinstance(run, Run) and run.numbers and run.num_classes > 1
-    judged = judge(run, split) if isinstance(run, Run) and not several else None
+    judges = "split" in run.flags and not (run.numbers and run.num_classes > 1)
+    judged = judge(run, split) if judges else None
     page = "<!DOCTYPE html>\n" + as_html(_page(run, judged, examples)) + "\n"
     try:
         with whole_file(path) as file:
