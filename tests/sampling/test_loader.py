@@ -170,7 +170,7 @@ def test_a_script_that_stops_in_mid_epoch_exits(how):
     ({"batch_size": 2.5}, "got 2.5"),
     ({"seeds": np.array([], int)}, "not empty"),
     ({"seeds": np.array([300])}, "[0, 300); got 300 at position 0"),
-    ({"seeds": np.array([1.0])}, "integer array"),
+    ({"seeds": np.array([1.0])}, "integers"),
     ({"sampler": (0,)}, "fanouts must be"),
     ({"prefetch": -1}, "prefetch must be an int of at least 0"),
     ({"super_batch": 0}, "super_batch must be an int of at least 1"),
