@@ -159,17 +159,14 @@ def room_for(
     distinct: bool,
     stages: Sequence[Stage] = (),
     state: State | None = None,
-    small: int = SMALL,
 ) -> tuple[Capacity, Capacity, int]:
     """The capacity for batches of `batch_size` of the `items`, the bound that no batch exceeds,
     and a batch's number of seeds.
 
-    The capacity is planned, but a bound of at most `small` edges is taken as it is. To measure
-    compiles a program, and a batch that needs more than was measured another one. So few padded
-    edges cost less.
-    """
+    The capacity is planned; or a bound of at most `SMALL` edges, whose padding costs less than
+    the programs that measuring compiles."""
     num_seeds, worst = bound_of(sampler, graph, items, batch_size, distinct, stages)
-    if sum(worst.edges) <= small:
+    if sum(worst.edges) <= SMALL:
         return worst, worst, num_seeds
     options: dict[str, Any] = {"distinct": distinct, "state": state, "before": stages}
     planned = plan_capacity(graph, batch_size, sampler, seeds=items, **options)

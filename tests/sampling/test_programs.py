@@ -1,6 +1,6 @@
 """Loaders that draw alike share one program; a sampler that can change has its own."""
 
-from dataclasses import dataclass
+from dataclasses import InitVar, dataclass, field
 
 import jax
 import numpy as np
@@ -40,6 +40,30 @@ def test_equal_samplers_and_stages_are_traced_once(traced, same_bits):
     assert len(traced) == 2
     fanouts = [batch_of(Neighbors((fanout,))).blocks[0].num_edges for fanout in (1, 2, 1)]
     assert fanouts[0] == fanouts[2] < fanouts[1]
+
+
+@dataclass(frozen=True)
+class Moved:
+    """A stage whose `__eq__` does not see all that it does."""
+
+    by: float
+    more: int = field(default=0, compare=False)
+    extra: InitVar[int] = 0
+
+    def __post_init__(self, extra):
+        if extra:
+            object.__setattr__(self, "added", extra)
+
+    def __call__(self, key, graph, items):
+        shift = int(isinstance(self.by, float)) + self.more + getattr(self, "added", 0)
+        return Seeds(items["nodes"] + shift)
+
+
+def test_what_is_equal_by_name_only_is_not_shared():
+    nodes = {"nodes": np.arange(8)}
+    stages = [Moved(2), Moved(2.0), Moved(2, 5), Moved(2, 0, 7), Moved(2, 0, 9)]
+    found = [batch_of(Neighbors((2,)), stage, nodes).seeds.min().item() for stage in stages]
+    assert found == [0, 1, 5, 7, 9]
 
 
 def test_what_can_change_is_traced_anew():
