@@ -155,9 +155,20 @@ def test_rows_that_travel(kind):
     sent = tuple(np.asarray(rows)[30:] for rows in table.rows)
     own = tuple(np.asarray(rows)[:30] for rows in table.rows)
     both = table.with_rows(tuple(map(as_device, own + sent)))
-    np.testing.assert_array_equal(ops.gather(both, IDS), ops.gather(plain(table), IDS))
+    wanted = ops.gather(plain(table), IDS)
+    np.testing.assert_array_equal(ops.gather(both, IDS), wanted)
+    with kernels.plain():
+        np.testing.assert_allclose(ops.gather(both, IDS), wanted, rtol=1e-6, atol=1e-6)
     encoded = table.encoded(table.numbers())
     np.testing.assert_array_equal(encoded, np.asarray(table.rows[0]))
+
+
+@pytest.mark.parametrize("kind", CODED)
+def test_tables_of_other_scales_are_joined_by_their_numbers(kind):
+    tables = [FORMS[kind].of(ROWS[:20]), FORMS[kind].of(3 * ROWS[20:])]
+    found = as_one(tables).numbers()
+    numbers = np.concatenate([table.numbers() for table in tables])
+    np.testing.assert_allclose(found, numbers, atol=3 * np.max(tolerance(kind)))
 
 
 def test_other_numbers_are_cut_to_the_range():
