@@ -47,12 +47,14 @@ ALIASES = {
     "edge_weight": ("weight",),
 }
 """Other names of columns, as RecBole, TGB and others have them."""
-_TGB = (  # src, dst and time, where no column has a usual name of dst
+PAIRS = (  # src, dst and time, where no column has a usual name of dst
     ("user_id", "genre", None),
     ("src", "subreddit", None),
     ("user_address", "token_address", None),
     ("nation", "trading nation", "year"),
     ("head", "tail", None),
+    ("from", "to", None),
+    ("subject", "object", None),
 )
 _RECBOLE = {"token": "token", "token_seq": "string", "float": "double"}  # types of columns
 
@@ -326,7 +328,7 @@ def called(path: Path, found: list[str], names: Mapping[str, str | None]) -> dic
             )
         usual[role] = named[0]
     if not {"dst", *ALIASES["dst"]} & set(found) and "dst" not in given:
-        columns = next((each for each in _TGB if set(each[:2]) <= set(found)), ())
+        columns = next((each for each in PAIRS if set(each[:2]) <= set(found)), ())
         for role, name in zip(("src", "dst", "time"), columns, strict=False):
             if name in found and role not in given:
                 usual[role] = name

@@ -60,11 +60,40 @@ def test_text_that_is_not_utf_8(read):
     refused("ids must be text", read, "e.csv", "src,dst\n1,2\n", ids="int")
 
 
-def test_ends_are_found_by_name_in_typed_tables_too(tmp_path):
-    """Of two columns `item,user` the second is the source, whatever the file is called."""
-    (tmp_path / "edges_user_buys_item.csv").write_text("item,user\n5,0\n5,1\n4,2\n")
-    own = [pair for pair in edges(load_plain(tmp_path, ".")) if pair[0].startswith("user")]
-    assert own == [("user:0", "item:5"), ("user:1", "item:5"), ("user:2", "item:4")]
+@cases(
+    "table, names, src, dst",  # the places of the ends
+    ("user_buys_item", "item,user", 1, 0),
+    ("user_buys_item", "item_id,rating,user_id", 2, 0),
+    ("user_buys_item", "product,user", 1, 0),
+    ("user_buys_item", "dst,src", 1, 0),
+    ("item_sold-to_user", "user,item", 1, 0),  # in other tables `user` means `src`
+    ("author_writes_paper", "paper,author", 1, 0),
+    ("author_writes_paper", "year,PaperID,AuthorID", 2, 1),
+    ("author_writes_paper", "to,from", 1, 0),
+    ("author_writes_paper", "tail,head", 1, 0),
+    ("author_writes_paper", "what,who,year", 0, 1),
+    ("user_follows_user", "friend,user", 0, 1),
+    ("user_follows_user", "target,source", 1, 0),
+)
+def test_ends_are_found_by_name_in_typed_tables_too(tmp_path, table, names, src, dst):
+    """By `src` and `dst`, the types, or the usual names; only else by the order."""
+    kinds, rows = table.split("_")[::2], ("509", "428", "517")
+    lines = (",".join(row[: names.count(",") + 1]) for row in rows)
+    (tmp_path / f"edges_{table}.csv").write_text("\n".join([names, *lines]))
+    plain = load_plain(tmp_path, ".", both_ways=False)
+    expected = [(f"{kinds[0]}:{row[src]}", f"{kinds[1]}:{row[dst]}") for row in rows]
+    assert edges(plain) == sorted(expected)
+
+
+@cases(
+    "table, names",
+    ("author_writes_paper", "year,name,author"),
+    ("author_writes_paper", "author,author_id,paper"),
+    ("author_writes_paper", "author"),
+)
+def test_unclear_ends_of_typed_tables_are_refused(tmp_path, table, names):
+    (tmp_path / f"edges_{table}.csv").write_text(names + "\n")
+    refused("a column for each end*Call the two src and dst", load_plain, tmp_path, ".")
 
 
 LISTS = [  # text, options, the name of the column and its values
