@@ -38,12 +38,13 @@ from jgs.data.dataset import Plain
 from jgs.data.edge_table import called, edges_of
 from jgs.data.formats import tables
 from jgs.data.formats.snap import is_edge_list
-from jgs.data.text import delimiter_of, first_line, first_row, last_comment, read_rows
+from jgs.data.text import delimiter_of, first_line, first_row, last_comment, read_named
 from jgs.data.times import Clock
 from jgs.errors import InputError
 from jgs.graph import NodeIds
 
 _log = logging.getLogger("jgs")
+_COMMENTS = (b"#", b"%")
 _TRUST = "src,dst,label,time"
 _MOMENTS = (631_152_000, 4_102_444_800)  # seconds from 1970 to 1990, and to 2100
 
@@ -51,11 +52,14 @@ _MOMENTS = (631_152_000, 4_102_444_800)  # seconds from 1970 to 1990, and to 210
 def is_list(path: Path, named: bool = False) -> bool:
     """Whether it is an edge list whose lines have more than two columns with white space
     between, and not one of KONECT's. With `named`, where the user says what the columns are,
-    two are enough, and lines with tabs are those of a table."""
-    first = first_line(path) if is_edge_list(path) else b"%"
-    if first.startswith(b"%") or (named and b"\t" in first and not first.startswith(b"#")):
+    KONECT's are such lists, two columns are enough, and lines with tabs are those of a table.
+    """
+    first = first_line(path) if is_edge_list(path) else b"% bip"
+    if first.split()[:2] == [b"%", b"bip"] or (first.startswith(b"%") and not named):
         return False
-    row = first_row(path).split(_between(path))
+    if named and b"\t" in first and not first.startswith((b"#", b"%")):
+        return False
+    row = first_row(path, _COMMENTS).split(_between(path))
     return len(row) > (1 if named else 2) and all(map(_is_number, row))
 
 
@@ -92,7 +96,7 @@ def load_plain(
         raise InputError(
             "one of symmetric and both_ways must be true at most", "both", "Leave one out."
         )
-    row = first_row(path).split(_between(path))
+    row = first_row(path, _COMMENTS).split(_between(path))
     names = _names(path, columns, len(row))
     if names is None and len(row) != 3:
         raise _unnamed(path, row)
@@ -164,9 +168,8 @@ def _read(path: Path, names: list[str], row: list[bytes]) -> dict[str, np.ndarra
 
 
 def _columns(path: Path, whole: dict[str, bool]) -> dict[str, np.ndarray]:
-    dtype = np.dtype([(name, np.int64 if one else np.float64) for name, one in whole.items()])
-    rows = np.concatenate([*read_rows(path, dtype, delimiter=delimiter_of(path), comments="#")])
-    return {name: np.ascontiguousarray(rows[name]) for name in whole}
+    kinds = {name: np.int64 if one else np.float64 for name, one in whole.items()}
+    return read_named(path, kinds, delimiter=delimiter_of(path), comments=("#", "%"))
 
 
 def _unnamed(path: Path, row: list[bytes]) -> InputError:
@@ -185,17 +188,12 @@ def _check_moments(path: Path, column: np.ndarray, row: list[bytes]) -> None:
     scale = _scale(float(column.min()))
     if scale == 0 or _scale(float(column.max())) != scale:
         raise _unnamed(path, row)
-    first, last = (
-        datetime.fromtimestamp(float(each) / scale, UTC).date()
-        for each in (column.min(), column.max())
-    )
-    _log.info(
-        "%s: the third column is read as times, from %s to %s; "
-        "--data-options columns=src,dst,weight would read weights",
-        path,
-        first,
-        last,
-    )
+    days = [
+        datetime.fromtimestamp(float(f(column)) / scale, UTC).date() for f in (np.min, np.max)
+    ]
+    read = "the third column is read as times, from %s to %s"
+    other = "--data-options columns=src,dst,weight would read weights"
+    _log.info(f"%s: {read}; {other}", path, *days)
 
 
 def _scale(number: float) -> int:
