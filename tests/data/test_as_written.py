@@ -96,6 +96,17 @@ def test_unclear_ends_of_typed_tables_are_refused(tmp_path, table, names):
     refused("a column for each end*Call the two src and dst", load_plain, tmp_path, ".")
 
 
+def test_what_a_refused_column_of_a_node_type_is_told_to_give_is_taken(tmp_path):
+    (tmp_path / "edges_a_in_b.csv").write_text("a,b\n0,0\n")
+    (tmp_path / "nodes_b.csv").write_text("id\n0\n")
+    (tmp_path / "nodes_a.csv").write_text("id,born,gone\n0,1700000000.25,\n1,1700000001.5,\n")
+    standard = "a.born:standard"
+    refused("encode=born:standard, or TYPE.born:standard", load_plain, tmp_path, ".")
+    refused("encode=gone:drop, or TYPE.gone:drop", load_plain, tmp_path, ".", encode=standard)
+    plain = load_plain(tmp_path, ".", encode=f"{standard},a.gone:drop")
+    assert np.asarray(plain.features.tables[0]).ravel().tolist() == [-1, 1]
+
+
 LISTS = [  # text, options, the name of the column and its values
     ("1 2 3.5\n2 3 4\n", {"columns": "src,dst,weight"}, "weight", [3.5, 4]),
     ("1 2 3\n2 3 4.5\n", {"columns": "src,dst,weight"}, "weight", [3, 4.5]),
