@@ -29,7 +29,7 @@ import numpy as np
 from jgs.data.column_rule import ColumnRule
 from jgs.data.columns import FeatureColumns, encoded
 from jgs.data.edge_values import SPLIT_NUMBERS, edge_labels, edge_splits
-from jgs.data.text import first_line
+from jgs.data.text import first_line, is_number, unnamed
 from jgs.data.times import Clock
 from jgs.errors import InputError, refusing
 from jgs.graph import Graph, NodeIds
@@ -315,6 +315,8 @@ def called(path: Path, found: list[str], names: Mapping[str, str | None]) -> dic
     """What each of `ROLES` that a file with these columns has is called there. `names` are as
     in `read_edges`. Raises `InputError`."""
     given = {role: name for role, name in names.items() if name is not None}
+    if found and not given and all(map(is_number, found)):
+        raise unnamed(path, found)
     usual = {}
     for role, others in ALIASES.items():
         named = [name for name in others if name in found and name not in given.values()]

@@ -126,6 +126,28 @@ def read_table(path: Path, dtype: type, *, columns: int | None = None) -> np.nda
     return np.concatenate(parts) if parts else np.empty((0, columns or 1), dtype)
 
 
+def is_number(field: bytes | str) -> bool:
+    """Whether Python reads it as a number."""
+    try:
+        float(field)
+    except ValueError:
+        return False
+    return True
+
+
+def unnamed(path: Path, row: Sequence[Any], where: str = "its first row") -> InputError:
+    """The refusal of a list or a table of edges whose columns have no names."""
+    shown = " ".join(w.decode(errors="replace") if isinstance(w, bytes) else w for w in row)
+    rest = [f"column_{number}" for number in range(4, len(row) + 1)]
+    names = (["src", "dst", name, *rest][: len(row)] for name in ("weight", "time"))
+    ways = dict.fromkeys(f"columns={','.join(each)}" for each in names)
+    return InputError(
+        f"{path} must say what its columns are",
+        f"{shown[:60]!r} in {where}, and no names",
+        f"Give --data-options {' or '.join(ways)}.",
+    )
+
+
 def _parse(path, text, line, dtype, delimiter, comments, columns) -> np.ndarray:
     dtype = np.dtype(dtype)
     kinds = [dtype[name].name for name in dtype.names or ()] or [dtype.name]

@@ -90,6 +90,7 @@ def test_ends_are_found_by_name_in_typed_tables_too(tmp_path, table, names, src,
     ("author_writes_paper", "year,name,author"),
     ("author_writes_paper", "author,author_id,paper"),
     ("author_writes_paper", "author"),
+    ("author_writes_paper", "4,7"),  # the first edge of a table without a line of names
 )
 def test_unclear_ends_of_typed_tables_are_refused(tmp_path, table, names):
     (tmp_path / f"edges_{table}.csv").write_text(names + "\n")
@@ -129,6 +130,17 @@ def test_the_third_column_of_a_list(read, text, options, name, values):
     }
     assert np.asarray(column.pop(name))[order].tolist() == values
     assert all(other is None for other in column.values())
+
+
+@cases(
+    "name, text, columns",
+    ("e.csv", "5,6\n6,7\n", "columns=src,dst."),
+    ("e.csv", "5,6,0.5\n6,7,2\n", "columns=src,dst,weight or columns=src,dst,time"),
+    ("e.tsv", "5\t6\t1\t3\n", "columns=src,dst,weight,column_4 or"),
+)
+def test_names_of_a_table_without_a_line_of_names_are_asked_for(read, name, text, columns):
+    refused("in its first row, and no names*" + columns, read, name, text)
+    assert read("names.csv", "0,1\n5,6\n", src="0", dst="1").graph.num_edges == 1
 
 
 @cases("text", "1 2 3.5\n", "1 2 311\n2 3 4\n", "1\t2\t1082008561\n2\t3\t5\n", "1 2 3 4\n")

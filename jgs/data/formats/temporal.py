@@ -38,7 +38,15 @@ from jgs.data.dataset import Plain
 from jgs.data.edge_table import called, edges_of
 from jgs.data.formats import tables
 from jgs.data.formats.snap import is_edge_list
-from jgs.data.text import delimiter_of, first_line, first_row, last_comment, read_named
+from jgs.data.text import (
+    delimiter_of,
+    first_line,
+    first_row,
+    is_number,
+    last_comment,
+    read_named,
+    unnamed,
+)
 from jgs.data.times import Clock
 from jgs.errors import InputError
 from jgs.graph import NodeIds
@@ -60,7 +68,7 @@ def is_list(path: Path, named: bool = False) -> bool:
     if named and b"\t" in first and not first.startswith((b"#", b"%")):
         return False
     row = first_row(path, _COMMENTS).split(_between(path))
-    return len(row) > (1 if named else 2) and all(map(_is_number, row))
+    return len(row) > (1 if named else 2) and all(map(is_number, row))
 
 
 def is_trust(path: Path) -> bool:
@@ -69,7 +77,7 @@ def is_trust(path: Path) -> bool:
     if not path.name.endswith((".csv", ".csv.gz")) or not path.is_file():
         return False
     fields = first_line(path).split(b",")
-    return len(fields) == 4 and all(map(_is_number, fields)) and _scale(float(fields[3])) > 0
+    return len(fields) == 4 and all(map(is_number, fields)) and _scale(float(fields[3])) > 0
 
 
 def load_plain(
@@ -99,7 +107,7 @@ def load_plain(
     row = first_row(path, _COMMENTS).split(_between(path))
     names = _names(path, columns, len(row))
     if names is None and len(row) != 3:
-        raise _unnamed(path, row)
+        raise unnamed(path, row)
     found = _read(path, names or ["src", "dst", "time"], row)
     if names is None:
         _check_moments(path, found["time"], row)
@@ -127,7 +135,7 @@ def _names(path: Path, columns: str | None, width: int) -> list[str] | None:
         names = [name.strip() for name in columns.split(",")]
     else:
         comment = last_comment(path).decode(errors="replace").replace(",", " ").split()
-        if len(comment) != width or len(set(comment)) < width or any(map(_is_number, comment)):
+        if len(comment) != width or len(set(comment)) < width or any(map(is_number, comment)):
             return None
         names = [name.lower() for name in comment]
         names = [_OF_SNAP.get(name, name) for name in names]
@@ -172,22 +180,11 @@ def _columns(path: Path, whole: dict[str, bool]) -> dict[str, np.ndarray]:
     return read_named(path, kinds, delimiter=delimiter_of(path), comments=("#", "%"))
 
 
-def _unnamed(path: Path, row: list[bytes]) -> InputError:
-    shown = " ".join(field.decode(errors="replace") for field in row)
-    rest = [f"column_{number}" for number in range(4, len(row) + 1)]
-    each = (",".join(["src", "dst", name, *rest]) for name in ("weight", "time"))
-    return InputError(
-        f"{path} must say what its columns are",
-        f"{shown!r} in its first row, and no names",
-        f"Give --data-options columns={' or columns='.join(each)}.",
-    )
-
-
 def _check_moments(path: Path, column: np.ndarray, row: list[bytes]) -> None:
     """Raises `InputError` unless the third column can only be times."""
     scale = _scale(float(column.min()))
     if scale == 0 or _scale(float(column.max())) != scale:
-        raise _unnamed(path, row)
+        raise unnamed(path, row)
     days = [
         datetime.fromtimestamp(float(f(column)) / scale, UTC).date() for f in (np.min, np.max)
     ]
@@ -200,11 +197,3 @@ def _scale(number: float) -> int:
     """In how many parts of a second a moment of Unix time is counted; 0 for none."""
     least, most = _MOMENTS
     return next((each for each in (1, 1000) if least <= number / each < most), 0)
-
-
-def _is_number(field: bytes | str) -> bool:
-    try:
-        float(field)
-    except ValueError:
-        return False
-    return True

@@ -44,6 +44,7 @@ from jgs.data.formats.typed_labels import label_tables, with_labels
 from jgs.data.node_table import NodeTable, read_nodes
 from jgs.data.padded import as_chosen
 from jgs.data.random_split import SplitRule
+from jgs.data.text import is_number
 from jgs.data.times import Clock
 from jgs.errors import InputError
 from jgs.graph import Graph, NodeIds, TypedFeatures
@@ -303,7 +304,7 @@ def _end_names(path: Path, relation: Relation) -> dict[str, str | None]:
         return {}
     rest = [name for name in names[:2] if name not in known[0] + known[1]]
     ends = [one or rest for one in known] if any(known) else [rest[:1], rest[1:]]
-    if any(len(one) != 1 for one in ends):
+    if any(len(one) != 1 for one in ends) or all(map(is_number, names)):
         raise InputError(
             f"{path} must have a column for each end of an edge",
             f"columns {', '.join(map(repr, names)) or 'none'}",
