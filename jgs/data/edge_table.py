@@ -311,6 +311,12 @@ def read_table(
     return table.rename_columns(renamed)
 
 
+def named_after(names: Iterable[str], kind: str) -> list[str]:
+    """Those of the names of columns that are a node type's: `user`, `user_id`, `UserID`."""
+    kind, *letters = ("".join(filter(str.isalnum, n)).lower() for n in (kind, *names))
+    return [n for n, own in zip(names, letters, strict=True) if own in (kind, f"{kind}id")]
+
+
 def called(path: Path, found: list[str], names: Mapping[str, str | None]) -> dict[str, str]:
     """What each of `ROLES` that a file with these columns has is called there. `names` are as
     in `read_edges`. Raises `InputError`."""

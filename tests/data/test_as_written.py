@@ -86,6 +86,22 @@ def test_ends_are_found_by_name_in_typed_tables_too(tmp_path, table, names, src,
 
 
 @cases(
+    "names, src_type, dst_type, expected",
+    ("item,user", "user", "item", ("user:0", "item:5")),
+    ("item,user", "item", "user", ("item:5", "user:0")),  # else `user` means `src`
+    ("paper,author", "author", "paper", ("author:0", "paper:5")),
+    ("PaperID,author_id", "paper", "author", ("paper:5", "author:0")),
+    ("item_id,user_id", "film", "viewer", ("film:0", "viewer:5")),
+    ("source,target", "item", "user", ("item:5", "user:0")),
+)
+def test_ends_are_those_of_src_type_and_dst_type(read, names, src_type, dst_type, expected):
+    options = {"src_type": src_type, "dst_type": dst_type, "both_ways": False}
+    assert edges(read("e.csv", names + "\n5,0\n", **options)) == [expected]
+    options["columns"] = names
+    assert edges(read("e.csv", "5,0\n", **options)) == [expected]
+
+
+@cases(
     "table, names",
     ("author_writes_paper", "year,name,author"),
     ("author_writes_paper", "author,author_id,paper"),

@@ -38,7 +38,7 @@ import numpy as np
 
 from jgs.data.column_rule import MAX_CATEGORIES, ColumnRule
 from jgs.data.dataset import Dataset, Plain
-from jgs.data.edge_table import ALIASES, PAIRS, EdgeTable, read_edges
+from jgs.data.edge_table import ALIASES, PAIRS, EdgeTable, named_after, read_edges
 from jgs.data.formats import tables
 from jgs.data.formats.typed_labels import label_tables, with_labels
 from jgs.data.node_table import NodeTable, read_nodes
@@ -292,9 +292,8 @@ def _edges(
 def _end_names(path: Path, relation: Relation) -> dict[str, str | None]:
     """What the columns of the ends are called in a table of edges; {}: as in other tables."""
     names = column_names(path)
-    kinds = [_letters(kind) for kind in (relation[0], relation[2])]
-    own = [[n for n in names if _letters(n) in (kind, f"{kind}id")] for kind in kinds]
-    unclear = {*own[0]} if kinds[0] == kinds[1] else set()
+    own = [named_after(names, kind) for kind in (relation[0], relation[2])]
+    unclear = {*own[0]} & {*own[1]}
     usual = [{*ALIASES[end]} & set(names) - unclear for end in ("src", "dst")]
     own = [[], []] if unclear else own
     known = [own[i] or sorted(usual[i] - {*own[1 - i]}) for i in (0, 1)]
@@ -311,10 +310,6 @@ def _end_names(path: Path, relation: Relation) -> dict[str, str | None]:
             "Call the two src and dst, in a line of names.",
         )
     return {"src": ends[0][0], "dst": ends[1][0]}
-
-
-def _letters(name: str) -> str:
-    return "".join(filter(str.isalnum, name)).lower()
 
 
 def _ids_of_edges(
