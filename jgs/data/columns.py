@@ -276,7 +276,7 @@ def _fitted(
             kind = "standard"
     found, missing = _read(what, values, kind)
     if missing.all():
-        remedy = f"Give encode={name}:drop, or TYPE.{name}:drop for that of a type."
+        remedy = f"Delete the column, or give encode={name}:drop, of a type TYPE.{name}:drop."
         raise InputError(f"{what} must have a value somewhere", "none", remedy)
     made = FeatureColumn(name, kind, 1, missing=int(missing.sum()), rows=missing.size)
     if kind in (*TEXT, "text"):

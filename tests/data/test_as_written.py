@@ -119,7 +119,7 @@ def test_what_a_refused_column_of_a_node_type_is_told_to_give_is_taken(tmp_path)
     (tmp_path / "nodes_a.csv").write_text("id,born,gone\n0,1700000000.25,\n1,1700000001.5,\n")
     standard = "a.born:standard"
     refused("encode=born:standard, or TYPE.born:standard", load_plain, tmp_path, ".")
-    refused("encode=gone:drop, or TYPE.gone:drop", load_plain, tmp_path, ".", encode=standard)
+    refused("encode=gone:drop*TYPE.gone:drop", load_plain, tmp_path, ".", encode=standard)
     plain = load_plain(tmp_path, ".", encode=f"{standard},a.gone:drop")
     assert np.asarray(plain.features.tables[0]).ravel().tolist() == [-1, 1]
 
