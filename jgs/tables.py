@@ -1,4 +1,4 @@
-"""The samplers, walkers, models, decoders and tasks by name, as the command has them.
+"""The samplers, walkers, models, decoders, tasks and row tables by name, for the command.
 
 This is the one place to which a new one is added. Each is imported when it is first used.
 """
@@ -92,3 +92,14 @@ TASKS = Table(
     },
     has=("check", "open", "learner"),
 )
+ROW_TABLES = Table(
+    "row table",
+    {
+        "dense": "jgs.graph.row_tables.dense:Matrices",
+        "sparse": "jgs.graph.row_tables.sparse:SparseFeatures",
+        "int8": "jgs.graph.row_tables.quantized:QuantizedFeatures",
+    },
+    has=("opened", "numbers"),
+)
+# How a command can be told to keep rows: as they are, or in a row table made of dense ones.
+DTYPES = ("stored", "float32", "float16", *tuple(ROW_TABLES.places)[2:])

@@ -96,6 +96,21 @@ for check in (layer_and_task, data_set, sampler, decoder):
 '''
 
 
+# The tests of every row table and of its uses, for the one that is added.
+OWN_TESTS = """
+import importlib.machinery
+import sys
+
+sys.meta_path.insert(0, importlib.machinery.PathFinder)
+sys.path.insert(0, sys.argv[1])
+import pytest
+
+tests = ["graph/test_row_tables.py", "train/test_feature_dtype.py"]
+uses = "bfloat16 or new_nodes or ranks or disk or device or (types and all)"
+sys.exit(pytest.main([*(f"{sys.argv[2]}/{name}" for name in tests), "-qk", uses]))
+"""
+
+
 def blocks(language):
     return re.findall(rf"^```{language}\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
 
@@ -105,7 +120,7 @@ def test_what_the_page_adds_works(tmp_path):
         REPOSITORY / "jgs", tmp_path / "jgs", ignore=shutil.ignore_patterns("__*__")
     )
     diffs = blocks("diff")
-    assert len(diffs) == 5
+    assert len(diffs) == 6
     for diff in diffs:
         env = os.environ | {"GIT_CEILING_DIRECTORIES": str(tmp_path.parent)}
         ran("git", "apply", "--unidiff-zero", "--verbose", input=diff, cwd=tmp_path, env=env)
@@ -113,3 +128,8 @@ def test_what_the_page_adds_works(tmp_path):
     library = {"JGS_KERNELS": str(kernels.library() or "off")}
     said = ran(quick_python(), tmp_path / "check.py", cwd=tmp_path, env=os.environ | library)
     assert said.split() == ["layer_and_task", "data_set", "sampler", "decoder"]
+    (tmp_path / "own_tests.py").write_text(OWN_TESTS)
+    command = (quick_python(), tmp_path / "own_tests.py", tmp_path, REPOSITORY / "tests")
+    said = ran(*command, cwd=tmp_path, env=os.environ | library)
+    passed = int(re.search(r"(\d+) passed", said)[1])
+    assert passed >= 20, said

@@ -30,8 +30,10 @@ from jgs.data.values import (
 from jgs.errors import InputError
 from jgs.files import storage
 from jgs.files.verified import Verify
-from jgs.graph import Graph, NodeIds, SparseFeatures, TypedFeatures, as_device
+from jgs.graph import Graph, NodeIds, TypedFeatures
+from jgs.graph.row_tables.table import RowTable, of_host
 from jgs.graph.shown import Shown
+from jgs.graph.typed_features import kept
 
 KIND = "jgs.dataset"  # of the folders that `Dataset.save` writes
 _ARRAYS = ("labels", "train_idx", "val_idx", "test_idx")
@@ -47,9 +49,9 @@ class Dataset(Shown):
     Fields:
       name: the name in messages and run folders.
       graph: `jgs.Graph` of `N` nodes.
-      features: `jax.Array` `[N, F]` float32 or float16, which may be a memory map, or
-        `jgs.SparseFeatures` of shape `[N, F]`; or `jgs.graph.TypedFeatures`, a table of its own
-        for each node type of the graph. Finite.
+      features: `jax.Array` `[N, F]` float32 or float16, which may be a memory map;
+        `jgs.SparseFeatures` or `jgs.graph.QuantizedFeatures` `[N, F]`; or
+        `jgs.graph.TypedFeatures`, a table of its own for each node type of the graph. Finite.
       labels: NumPy int32 `[N]` in `[0, num_classes)`, or -1 for a node without a label, which
         must not be in a split. For several labels a node float32 `[N, num_classes]` of 0 and 1,
         or NaN where it is not known whether a node has one: neither a loss nor a metric counts
@@ -81,7 +83,7 @@ class Dataset(Shown):
 
     name: str
     graph: Graph
-    features: jax.Array | SparseFeatures | TypedFeatures
+    features: jax.Array | RowTable | TypedFeatures
     labels: np.ndarray
     num_classes: int
     train_idx: np.ndarray
@@ -234,6 +236,11 @@ class Dataset(Shown):
         )
         return data.check(values=False)
 
+    def kept_as(self, dtype: str) -> Dataset:
+        """The data set with its features kept in a dtype: "float32", "float16", or "int8", as
+        `jgs.graph.QuantizedFeatures`. "stored" keeps them. Raises `InputError`."""
+        return replace(self, features=kept(self.features, dtype))
+
     def _facts(self) -> dict[str, str]:
         splits = (self.train_idx, self.val_idx, self.test_idx)
         return {
@@ -332,21 +339,18 @@ def assemble(
     labels = as_labels(name, labels, label_kind)
     if num_classes is None:
         num_classes = count_classes(labels)
-    rows: jax.Array | SparseFeatures | TypedFeatures
+    rows: jax.Array | RowTable | TypedFeatures
     is_dict = isinstance(features, Mapping) and not hasattr(features, "tocsr")  # as SciPy's dok
     if is_dict or isinstance(features, TypedFeatures):
         schema = typed_values.schema_of(name, graph)
         rows = typed_values.typed_features(name, features, schema, normalize_features)
-    elif isinstance(features, SparseFeatures) and not normalize_features:
+    elif isinstance(features, RowTable) and not normalize_features:
         rows = features
-    elif hasattr(features, "tocsr"):  # a matrix of scipy.sparse
-        matrix = features.tocsr().astype(np.float32)
-        rows = SparseFeatures.from_scipy(
-            normalized(name, matrix) if normalize_features else matrix
-        )
     else:
-        dense = as_features(name, features)
-        rows = as_device(normalized(name, dense) if normalize_features else dense)
+        given = features.host() if isinstance(features, RowTable) else features
+        sparse = hasattr(given, "tocsr")  # a matrix of scipy.sparse
+        numbers = given.tocsr().astype(np.float32) if sparse else as_features(name, given)
+        rows = of_host(normalized(name, numbers) if normalize_features else numbers)
     train, val, test = (
         as_ids(name, split, ids, graph.num_nodes)
         for split, ids in (("train", train_idx), ("val", val_idx), ("test", test_idx))

@@ -11,7 +11,8 @@ from jgs.data.edge_facts import edge_facts, rows_alike
 from jgs.data.label_values import are_numbers, count_classes, labelled
 from jgs.data.values import SPLITS
 from jgs.data.warned import label_counts, warnings
-from jgs.graph import Graph, SparseFeatures, TypedFeatures
+from jgs.graph import Graph, TypedFeatures
+from jgs.graph.row_tables.table import as_table
 
 
 def facts(data: Plain) -> dict[str, Any]:
@@ -111,8 +112,8 @@ def _features(features: Any) -> dict[str, Any]:
     if features is None:
         return {}
     if not isinstance(features, TypedFeatures):
-        sparse = isinstance(features, SparseFeatures)
-        return {"features": features.shape[1], "sparse": sparse}
+        table = as_table(features)
+        return {"features": table.shape[1], "sparse": table.by_entries}
     kinds = {
         name: {"width": width, "kind": _kind(table)}
         for (name, _), width, table in zip(
@@ -125,9 +126,7 @@ def _features(features: Any) -> dict[str, Any]:
 
 
 def _kind(table: Any) -> str:
-    if table is None:
-        return "none"
-    return "sparse" if isinstance(table, SparseFeatures) else str(table.dtype)
+    return "none" if table is None else as_table(table).kind
 
 
 def _labels(data: Plain, labels: np.ndarray) -> dict[str, Any]:

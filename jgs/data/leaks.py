@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from jgs.data.dataset import Plain
-from jgs.graph import SparseFeatures, TypedFeatures
+from jgs.graph import TypedFeatures
+from jgs.graph.row_tables.table import as_table
 
 TELLING = 0.99
 """A feature whose one-rule accuracy is higher is warned of, if it also leaves at most a tenth
@@ -99,13 +100,13 @@ def _columns(table: Any, rows: np.ndarray, become: Any) -> Iterator[tuple[str, n
     if table is None or not table.shape[1]:
         return
     width = table.shape[1]
-    matrix = table.to_scipy()[rows].tocsc() if isinstance(table, SparseFeatures) else None
+    some = as_table(as_table(table).take(rows))
     if become is not None and len(become.names) == width:
         at = 0
         for column in become.columns:
             block = slice(at, at := at + len(column.names))
             if block.stop > block.start:
-                values = np.asarray(table)[rows, block]
+                values = some.numbers(columns=block)
                 one_hot = column.kind in ("category", "hash")
                 own = values @ (1.0 + np.arange(values.shape[1])) if one_hot else None
                 for i in range(1 if one_hot else column.width):
@@ -117,7 +118,7 @@ def _columns(table: Any, rows: np.ndarray, become: Any) -> Iterator[tuple[str, n
     step = max(1, _AT_ONCE // max(1, rows.size))
     for first in range(0, width, step):
         block = slice(first, min(width, first + step))
-        dense = np.asarray(table)[rows, block] if matrix is None else matrix[:, block].toarray()
+        dense = some.numbers(columns=block)
         for i in range(dense.shape[1]):
             yield str(first + i), dense[:, i]
 

@@ -10,7 +10,8 @@ import scipy
 
 from jgs.data.dataset import Dataset, Plain
 from jgs.errors import InputError, nearest
-from jgs.graph import SparseFeatures, TypedFeatures, as_device
+from jgs.graph import TypedFeatures, as_device
+from jgs.graph.row_tables.table import as_table, of_host
 
 CHOICES = ("typed", "padded")
 _Data = TypeVar("_Data", Dataset, Plain)
@@ -66,27 +67,25 @@ def padded(name: str, features: TypedFeatures) -> Any:
     used: dict[str, int] = {}  # how many rows of each table are placed
     pieces = []
     parts = schema.parts or (tuple(count for _, count in schema.node_types),)
-    sparse = any(isinstance(table, SparseFeatures) for table in features.tables)
+    tables = [None if table is None else as_table(table) for table in features.tables]
+    sparse = any(table is not None and table.by_entries for table in tables)
     for part in parts:
-        for (kind, _), count, table in zip(
-            schema.node_types, part, features.tables, strict=True
-        ):
+        for (kind, _), count, table in zip(schema.node_types, part, tables, strict=True):
             first = used.get(kind, 0)
             used[kind] = first + count
             pieces.append(_rows(table, first, first + count, width, sparse))
     if sparse:
-        return SparseFeatures.from_scipy(scipy.sparse.vstack(pieces, format="csr"))
-    dtypes = {table.dtype for table in features.tables if table is not None}
-    dtype = np.float16 if dtypes == {np.dtype(np.float16)} else np.float32
+        return of_host(scipy.sparse.vstack(pieces, format="csr"))
+    kinds = {table.kind for table in tables if table is not None}
+    dtype = np.float16 if kinds == {"float16"} else np.float32
     nothing = np.empty((0, width), dtype)
     return as_device(np.concatenate([nothing, *(p.astype(dtype, copy=False) for p in pieces)]))
 
 
 def _rows(table: Any, first: int, stop: int, width: int, sparse: bool) -> Any:
     """The rows `[first, stop)` of a table, or as many rows of zeros for None."""
-    if isinstance(table, SparseFeatures):
-        arrays = (np.asarray(a) for a in (table.values, table.indices, table.indptr))
-        return scipy.sparse.csr_matrix(tuple(arrays), shape=table.shape)[first:stop]
+    if table is not None and table.by_entries:
+        return scipy.sparse.csr_matrix(table.host()[first:stop])
     empty = np.zeros((stop - first, width), np.float16)
-    rows = empty if table is None else np.asarray(table)[first:stop]
+    rows = empty if table is None else table.numbers(slice(first, stop))
     return scipy.sparse.csr_matrix(rows.astype(np.float32)) if sparse else rows

@@ -40,9 +40,10 @@ from jgs.errors import InputError
 from jgs.files import storage
 from jgs.files.verified import Verify
 from jgs.graph import Graph, NodeIds, Schema, TypedFeatures, as_device
-from jgs.graph.features import SparseFeatures
+from jgs.graph.row_tables.table import RowTable, plain
 from jgs.graph.rows import row_offsets, row_positions
 from jgs.graph.shown import Shown
+from jgs.tables import ROW_TABLES
 
 KIND, SHARED_KIND, PART_KIND = "jgs.parts", "jgs.parts.shared", "jgs.parts.part"
 GRAPH_KIND = "jgs.graph"
@@ -66,7 +67,7 @@ class Part:
     index: int
     first: int
     last: int
-    features: jax.Array | SparseFeatures | TypedFeatures
+    features: jax.Array | RowTable | TypedFeatures
     train_idx: np.ndarray
 
 
@@ -189,7 +190,7 @@ class Parts(Shown):
         """Part `index`, memory-mapped. Raises `InputError`, also if the part is missing."""
         arrays = self._arrays(index)
         described = self.manifest["features"]
-        features: jax.Array | SparseFeatures | TypedFeatures
+        features: jax.Array | RowTable | TypedFeatures
         if "types" in described:
             assert self.schema is not None
             schema = self.schema.of_parts(index, index + 1)
@@ -286,13 +287,15 @@ def _table(arrays: dict[str, np.ndarray], name: str, described: Any) -> Any:
     """The features in the files that `name` begins, which the manifest describes; or None."""
     if described is None:
         return None
-    if not described["sparse"]:
-        return as_device(arrays[name])
-    indptr, indices, values = (
-        as_device(arrays[f"{name}_{part}"]) for part in ("indptr", "indices", "values")
-    )
-    width, longest = described["shape"][1], described["max_row"]
-    return SparseFeatures(indptr, indices, values, width, longest)
+    # A manifest names forms that are neither dense nor sparse.
+    form = ROW_TABLES[described.get("form") or ("sparse" if described["sparse"] else "dense")]
+    own = {part: as_device(arrays[array_name(name, part)]) for part in form.names}
+    return plain(form.opened(own, described["shape"][1], described["max_row"]))
+
+
+def array_name(prefix: str, part: str) -> str:
+    """The name of a file of features, for one of the `names` of a `RowTable`."""
+    return f"{prefix}_{part}".removesuffix("_")
 
 
 def part_name(index: int) -> str:

@@ -13,7 +13,8 @@ import numpy as np
 from jgs.data.columns import FeatureColumns
 from jgs.data.label_table import LabelTable
 from jgs.errors import InputError, refusing
-from jgs.graph import NodeIds, Schema, SparseFeatures, TypedFeatures, as_device
+from jgs.graph import NodeIds, Schema, TypedFeatures
+from jgs.graph.row_tables.table import as_table, opened_table
 
 _AGAIN = "Write the folder again with `Dataset.save`."
 _ABOUT = {
@@ -23,7 +24,6 @@ _ABOUT = {
     "class_names": list | None,
 }
 _COLUMNS = ("feature_columns", "edge_feature_columns")
-_SPARSE = ("indptr", "indices", "values")
 
 
 def require(owner: str, arrays: Mapping[str, Any], names: Iterable[str]) -> None:
@@ -62,9 +62,8 @@ def features(values: Any) -> dict[str, np.ndarray]:
             for name, array in features(table).items()
         ]
         return dict(named)
-    if isinstance(values, SparseFeatures):
-        return {f"features.{name}": np.asarray(getattr(values, name)) for name in _SPARSE}
-    return {"features": np.asarray(values)}
+    arrays = as_table(values).arrays()
+    return {f"features.{name}".removesuffix("."): array for name, array in arrays.items()}
 
 
 def widths(values: Any) -> int | list[int | None]:
@@ -98,13 +97,15 @@ def read_features(
 
 
 def _read_table(owner: str, arrays: Mapping[str, np.ndarray], width: int, file: str) -> Any:
-    if file in arrays:
-        return as_device(arrays[file])
-    names = [f"{file}.{name}" for name in _SPARSE]
-    require(owner, arrays, names)
-    indptr, indices, values = (as_device(arrays[name]) for name in names)
-    most = int(np.diff(arrays[names[0]]).max(initial=0))
-    return SparseFeatures(indptr, indices, values, width, most)
+    own = {
+        name.removeprefix(file).removeprefix("."): array
+        for name, array in arrays.items()
+        if name == file or name.startswith(f"{file}.")
+    }
+    own = {name: array for name, array in own.items() if "." not in name}  # none of a type
+    if (table := opened_table(own, width)) is None:
+        require(owner, arrays, [file])
+    return table
 
 
 def node_ids(ids: NodeIds | None) -> dict[str, np.ndarray]:

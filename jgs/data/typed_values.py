@@ -10,12 +10,12 @@ import numpy as np
 
 from jgs.arrays import require_array
 from jgs.data.label_values import are_numbers, as_labels
-from jgs.data.values import as_ids, check_finite, normalized, split_ids
+from jgs.data.values import as_ids, normalized, split_ids
 from jgs.errors import InputError
-from jgs.graph import Graph, Schema, SparseFeatures, TypedFeatures, as_device
+from jgs.graph import Graph, Schema, TypedFeatures
 from jgs.graph.device import as_numpy
-from jgs.graph.features import check_entries
-from jgs.graph.typed_features import shown_tables
+from jgs.graph.row_tables.table import RowTable, as_table, of_host
+from jgs.graph.typed_features import shown_tables, shown_width
 
 
 def schema_of(name: str, graph: Graph) -> Schema:
@@ -91,13 +91,11 @@ def typed_features(
 
 
 def _is_table(table: Any) -> bool:
-    return table is None or isinstance(table, SparseFeatures) or hasattr(table, "tocsr")
+    return table is None or isinstance(table, RowTable) or hasattr(table, "tocsr")
 
 
 def _normalized(name: str, table: Any) -> Any:
-    if isinstance(table, SparseFeatures):
-        return SparseFeatures.from_scipy(normalized(name, table.to_scipy()))
-    return as_device(normalized(name, np.asarray(table)))
+    return of_host(normalized(name, as_table(table).host()))
 
 
 def check_features(name: str, features: Any, graph: Graph, values: bool) -> None:
@@ -123,18 +121,13 @@ def _check_table(name: str, table: Any, num_nodes: int, values: bool) -> None:
     what, form = f"the features of {name}", "[N, F], one row for every node"
     remedy = "Give the missing rows, remove those too many, or correct the number of nodes."
     require_array(what, table, form, remedy, N=num_nodes)
-    sparse = isinstance(table, SparseFeatures)
-    if not sparse:
-        remedy = "Convert them with .astype(numpy.float32)."
-        require_array(what, table, "float32 or float16 [N, F]", remedy)
-    if values and sparse:
-        check_entries(what, table)
-    elif values:
-        check_finite(name, np.asarray(table))
+    as_table(table).check_dtype(what)
+    if values:
+        as_table(table).check_values(what)
 
 
 def shown_features(features: Any) -> str:
     """The widths of features, as "1,433 sparse", or by node type: "user 3, shop none"."""
     if isinstance(features, TypedFeatures):
         return shown_tables(features)
-    return f"{features.shape[1]:,}" + " sparse" * isinstance(features, SparseFeatures)
+    return shown_width(features)

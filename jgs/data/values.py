@@ -14,7 +14,7 @@ from jgs.data.label_values import labelled
 from jgs.errors import InputError, nearest
 from jgs.graph.checks import check_range
 from jgs.graph.device import as_numpy
-from jgs.graph.features import not_finite
+from jgs.graph.row_tables.dense import not_finite
 
 SPLITS = ("train", "val", "test")
 _VALUES_AT_ONCE = 1 << 24  # bounds the temporaries of a scan over features

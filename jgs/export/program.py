@@ -14,16 +14,18 @@ from flax import nnx
 
 from jgs import kernels
 from jgs.devices import on_host
-from jgs.graph import Graph, MiniBatch, SparseFeatures
+from jgs.export.spec import array_key
+from jgs.graph import Graph, MiniBatch
+from jgs.graph.row_tables.table import plain
 from jgs.models import GNN, read_inputs
 from jgs.ops import gather
 from jgs.sampling import Capacity, Neighbors
 from jgs.sampling.capacity import GraphShape
 from jgs.settings import exact_integers
+from jgs.tables import ROW_TABLES
 
 LEAST_EDGES = 4096  # a graph is padded to at least so many edges
 _PADDING = 2**31 - 1  # more than any node
-SPARSE = ("indptr", "indices", "values", "row")
 _ENDLESS = GraphShape(2**31 - 1, 2**62)  # no batch of any graph needs more than in this one
 
 
@@ -33,14 +35,15 @@ class Form(NamedTuple):
     Fields:
       sampler, model: as they are called.
       fanouts: the sampler's.
-      sparse, dtype: the features' form.
+      rows: the name of the features' form, a key of `jgs.graph.row_tables.table.FORMS`.
+      dtype: of their rows.
       direct: whether the first layer reads the feature store directly.
     """
 
     sampler: Neighbors
     model: GNN
     fanouts: tuple[int, ...]
-    sparse: bool
+    rows: str
     dtype: Any
     direct: bool
 
@@ -60,16 +63,21 @@ class Form(NamedTuple):
         """The types of the arrays that the program reads, by name: those of `Graph`, and of
         the features. `features.row` is as long as a row of sparse ones may have entries.
         """
-        sizes = {"n": 1, "e": self.least_edges, **({"z": 1, "r": 1} if self.sparse else {})}
+        form = ROW_TABLES[self.rows]
+        sizes = {"n": 1, "e": self.least_edges, **({"z": 1, "r": 1} if form.by_entries else {})}
         least = [f"{name} >= {size}" for name, size in sizes.items()]
         n, e, *of_sparse = jax.export.symbolic_shape(", ".join(sizes), constraints=least)
         found = {"indptr": _struct(np.int64, n + 1), "indices": _struct(np.int32, e)}
         if self.sampler.weighted or self.model.edge_columns:
             found["edge_weight"] = _struct(np.float32, e)
             found["edge_weight_prefix"] = _struct(np.int64, e)
-        if not self.sparse:
+        if not form.by_entries:
+            width = self.model.layers[0].in_features
             return found | {
-                "features": _struct(self.dtype, n, self.model.layers[0].in_features)
+                array_key(name): _struct(self.dtype, n, width)
+                if name in form.row_names
+                else _struct(np.float32, width)
+                for name in form.names
             }
         z, r = of_sparse
         return found | {
@@ -118,11 +126,10 @@ def program(
     model = nnx.merge(graphdef, jax.tree.unflatten(tree, params))
     with exact_integers():  # what reads symbols is lowered with 64-bit integers
         graph = Graph.from_edge_arrays(arrays["indptr"], arrays)
-        features: Any = arrays.get("features")
-        if form.sparse:
-            indptr, indices, values, row = (arrays[f"features.{n}"] for n in SPARSE)
-            width, most = model.layers[0].in_features, row.shape[0]
-            features = SparseFeatures(indptr, indices, values, width, most)
+        of_rows = ROW_TABLES[form.rows]
+        own = {name: arrays[array_key(name)] for name in of_rows.names}
+        most = arrays["features.row"].shape[0] if of_rows.by_entries else None
+        features = plain(of_rows.opened(own, model.layers[0].in_features, most))
         batch = sampler.sample(key_data, graph, (), seeds, capacity)
         if model.uses_degrees:
             batch = dataclasses.replace(batch, degrees=_degrees(graph.indptr, batch))

@@ -92,3 +92,8 @@ class Spec:
             )
         with refusing((ValueError, TypeError), f"{place} must be whole", _AGAIN):
             return cls(**fields)
+
+
+def array_key(name: str) -> str:
+    """How a program calls the array `name` of a `jgs.graph.row_tables.table.RowTable`."""
+    return f"features.{name}".removesuffix(".")

@@ -11,17 +11,16 @@ import scipy
 from jgs.arrays import require_array
 from jgs.data.values import check_finite, normalized
 from jgs.errors import InputError
-from jgs.export.spec import COLUMNS, ROWS, Spec
+from jgs.export.spec import COLUMNS, ROWS, Spec, array_key
 from jgs.files.room import shared, with_room, with_rows
-from jgs.graph import Graph, SparseFeatures
+from jgs.graph import Graph
 from jgs.graph.appended import inserted
 from jgs.graph.checks import check_paired, check_range, id_array, node_ids
 from jgs.graph.device import as_device, as_numpy
-from jgs.graph.features import not_finite
+from jgs.graph.row_tables.dense import not_finite
+from jgs.graph.row_tables.table import RowTable, as_table
 from jgs.graph.rows import row_offsets
 from jgs.graph.weights import check_weights, weight_prefix_sums
-
-_SPARSE = ("indptr", "indices", "values")
 
 
 class NewNodes(NamedTuple):
@@ -76,9 +75,8 @@ class Store:
         if spec.sparse:
             # A new row may have twice as many entries as the longest one.
             self._row = max(1, min(2 * features.max_row, spec.num_features))
-            self._features = {n: shared(getattr(features, n)) for n in _SPARSE}
-        else:
-            self._features = {"": shared(features)}
+        self._table = as_table(features)
+        self._features = {n: shared(array) for n, array in self._table.arrays().items()}
         self.arrays = self._put(self._graph_arrays(None) | self._feature_arrays(None))
 
     def with_new(self, new: NewNodes) -> tuple[int, dict[str, jax.Array]]:
@@ -125,10 +123,10 @@ class Store:
         """The features' arrays with new rows, a CSR matrix for sparse features."""
         own, size = self._features, self._nodes
         if not self._spec.sparse:
-            rows = (
-                np.empty((0, self._spec.num_features), own[""].dtype) if rows is None else rows
-            )
-            return {"features": with_rows(own[""], rows, size)}
+            (name,) = self._table.row_names
+            rows = np.empty((0, self._spec.num_features)) if rows is None else rows
+            made = own | {name: with_rows(own[name], self._table.encoded(rows), size)}
+            return {array_key(n): array for n, array in made.items()}
         entries = own["indices"].size
         ends = np.full(size - self.num_nodes, entries, np.int64)
         given: dict[str, Any] = {"indices": [], "values": []}
@@ -145,8 +143,8 @@ class Store:
     def _rows(self, new: NewNodes) -> Any:
         """The features of new nodes in the form of the graph's, checked."""
         spec, rows = self._spec, new.features
-        if isinstance(rows, SparseFeatures):
-            rows = rows.to_scipy()
+        if isinstance(rows, RowTable):
+            rows = rows.host()
         if not hasattr(rows, "tocsr"):
             rows = as_numpy(rows)
         form, remedy = "numbers [n, F]", "Give the columns that the model was trained with."
@@ -159,9 +157,9 @@ class Store:
         with np.errstate(over="ignore", invalid="ignore"):
             if not spec.sparse:
                 dense = rows.toarray() if hasattr(rows, "tocsr") else rows
-                made = dense.astype(spec.feature_dtype)
-                check_finite("new nodes", made)
-                return made
+                kept = np.float16 if spec.feature_dtype == "float16" else np.float32
+                check_finite("new nodes", dense.astype(kept))
+                return dense
             csr = scipy.sparse.csr_matrix(rows, dtype=np.float32)
         finite = np.isfinite(csr.data)
         if not finite.all():
@@ -213,17 +211,19 @@ def _check(spec: Spec, graph: Graph, features: Any) -> None:
         raise InputError("the graph must have edge weights", "none", "Give edge_weight to it.")
     form = "SparseFeatures" if spec.sparse else f"a matrix of {spec.feature_dtype}"
     shape = tuple(getattr(features, "shape", ()))
-    good = isinstance(features, SparseFeatures) == spec.sparse
-    if good and not spec.sparse:
-        good = getattr(features, "dtype", None) == np.dtype(spec.feature_dtype)
-    if not good or shape != (graph.num_nodes, spec.num_features):
+    given = hasattr(features, "dtype") or isinstance(features, RowTable)
+    kind = as_table(features).kind if given else ""
+    if kind != ("sparse" if spec.sparse else spec.feature_dtype) or shape != (
+        graph.num_nodes,
+        spec.num_features,
+    ):
         raise InputError(
             f"features must be {form} [{graph.num_nodes}, {spec.num_features}]",
             f"a {type(features).__name__} {getattr(features, 'dtype', '')}{list(shape)}",
             "Give those of the graph's nodes, as in training.",
         )
     if not spec.sparse:
-        check_finite("the graph", np.asarray(features))
+        as_table(features).check_values("the features of the graph")
 
 
 def _too_many(what: str, number: int, most: int) -> InputError:

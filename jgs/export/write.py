@@ -21,12 +21,14 @@ from jgs.export.program import Form, exported, shown
 from jgs.export.spec import COLUMNS, DIGEST, FILE, FORMAT, KIND, NONE, ROWS, Spec
 from jgs.files.replacing import replacing
 from jgs.files.storage import array_files, write_arrays
-from jgs.graph import Graph, SparseFeatures
+from jgs.graph import Graph
+from jgs.graph.row_tables.table import as_table
 from jgs.predict.open import open_run
 from jgs.predict.run import Run
 from jgs.predict.sampled import neighbor_sampler
 from jgs.predict.source import RunData
 from jgs.sampling.fanouts import check_fanouts
+from jgs.tables import ROW_TABLES
 
 PLATFORMS = ("cpu", "cuda", "rocm", "tpu")
 
@@ -158,10 +160,10 @@ def _form(run: Run, source: RunData, fanouts: Any, direct: bool) -> Form:
             type(first).__name__,
             "Leave it out.",
         )
-    sparse = isinstance(table, SparseFeatures)
-    same_bits = first.takes_inputs and not first.projects_first
-    dtype = np.float32 if sparse else _parts_of(table)[0].dtype
-    return Form(sampler, run.model, fanouts, sparse, dtype, direct or same_bits)
+    rows = as_table(table)
+    same_bits = first.takes_inputs and not first.projects_first and rows.same_sums
+    dtype = np.float32 if rows.by_entries else rows.rows[0].dtype
+    return Form(sampler, run.model, fanouts, rows.form, dtype, direct or same_bits)
 
 
 def _spec(
@@ -193,8 +195,8 @@ def _spec(
         | {"key": "uint32[2]", "seeds": f"int32[{' | '.join(map(str, sizes))}]"},
         outputs={"logits": f"float32[seeds, {run.num_classes}]"},
         num_features=run.num_features,
-        feature_dtype=np.dtype(form.dtype).name,
-        sparse=form.sparse,
+        feature_dtype=_kind(source.table),
+        sparse=ROW_TABLES[form.rows].by_entries,
         normalization=_normalization(source.table, run.config.data_arguments()),
         num_classes=run.num_classes,
         multilabel=bool(run.multilabel),
@@ -211,8 +213,8 @@ def _normalization(features: Any, options: dict[str, Any]) -> str:
     `Spec.normalization`. That rows were divided by their sums is known by their sums."""
     if options.get("standardize"):
         return COLUMNS
-    for part in _parts_of(features):
-        rows = part.to_scipy() if isinstance(part, SparseFeatures) else np.asarray(part)
+    tables = [as_table(part) for part in _parts_of(features)]
+    for rows in [part.host() for part in tables]:
         step = max(1, (1 << 22) // max(1, rows.shape[1]))  # bounds the temporaries
         for begin in range(0, rows.shape[0], step):
             some = rows[begin : begin + step]
@@ -221,6 +223,12 @@ def _normalization(features: Any, options: dict[str, Any]) -> str:
             if some.size and (some.min() < 0 or not share.all()):
                 return NONE
     return ROWS
+
+
+def _kind(features: Any) -> str:
+    """The dtype of features, as a `Spec` says it."""
+    table = as_table(features)
+    return "float32" if table.by_entries else table.kind
 
 
 def _parts_of(features: Any) -> tuple[Any, ...]:

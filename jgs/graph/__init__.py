@@ -1,12 +1,13 @@
 """The data types that every part of jgs shares: `Graph` and its `Schema`, `Block`,
-`MiniBatch`, `SparseFeatures`, `NodeIds`."""
+`MiniBatch`, `SparseFeatures`, `QuantizedFeatures`, `NodeIds`."""
 
 from jgs.graph.batch import Block, Control, Extras, MiniBatch
 from jgs.graph.device import as_device
-from jgs.graph.features import SparseFeatures
 from jgs.graph.graph import Graph
 from jgs.graph.node_ids import NodeIds
 from jgs.graph.reading import read_ahead
+from jgs.graph.row_tables.quantized import QuantizedFeatures
+from jgs.graph.row_tables.sparse import SparseFeatures
 from jgs.graph.schema import Schema
 from jgs.graph.typed_features import TypedFeatures, TypedRows
 
@@ -17,6 +18,7 @@ __all__ = [
     "Graph",
     "MiniBatch",
     "NodeIds",
+    "QuantizedFeatures",
     "Schema",
     "SparseFeatures",
     "TypedFeatures",

@@ -12,7 +12,7 @@ import numpy as np
 from jgs.arrays import described, fits, require_array
 from jgs.errors import InputError
 from jgs.graph.device import as_numpy
-from jgs.graph.features import SparseFeatures
+from jgs.graph.row_tables.table import RowTable
 from jgs.graph.rows import row_chunks
 
 MAX_ID = 2**31 - 2  # ids are int32, and num_nodes itself must fit: it marks padding
@@ -81,14 +81,14 @@ def check_columns(columns: Any, num_edges: int, taken: Container) -> dict[str, n
 
 
 def check_node_columns(columns: Mapping[str, Any], num_nodes: int) -> dict[str, Any]:
-    """Node columns, which must be arrays of numbers `[num_nodes, ...]`, or `SparseFeatures` of
+    """Node columns, which must be arrays of numbers `[num_nodes, ...]`, or a `RowTable` of
     `num_nodes` rows."""
     checked = {}
     for name, array in columns.items():
-        if not isinstance(array, SparseFeatures | jax.Array):
+        if not isinstance(array, RowTable | jax.Array):
             array = as_numpy(array)
             refuse_words(f"the node column {name!r}", array)
-        good = isinstance(array, SparseFeatures) or is_column(array)
+        good = isinstance(array, RowTable) or is_column(array)
         if not good or array.shape[0] != num_nodes:
             raise InputError(
                 f"the node column {name!r} must be numbers, {num_nodes} rows, one a node",

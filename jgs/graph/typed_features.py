@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Self
@@ -10,10 +9,17 @@ from typing import Any, NamedTuple, Self
 import jax
 import numpy as np
 
-from jgs.arrays import described, require_array
+from jgs.arrays import require_array
 from jgs.errors import InputError
 from jgs.graph.device import as_device, reduce_arrays
-from jgs.graph.features import SparseFeatures
+from jgs.graph.row_tables.table import (
+    RowTable,
+    as_one,
+    as_table,
+    kept_as,
+    of_host,
+    plain,
+)
 from jgs.graph.schema import Schema
 from jgs.graph.shown import Shown
 
@@ -32,7 +38,8 @@ class TypedFeatures(Shown):
     Fields:
       tables: for each of the schema's node types, in order: a matrix `[n, F]` of float32 or
         float16, which may be a memory map; a tuple of such matrices, which are numbered as one;
-        `SparseFeatures` of shape `[n, F]`; or None for nodes without features. Finite.
+        `SparseFeatures` or `QuantizedFeatures` `[n, F]`; or None for nodes without features.
+        Finite.
       schema: static; the graph's `Schema`. Its relations are not read.
 
     `jgs.ops.gather(features, ids)` returns the `TypedRows` of nodes. `from_dict` makes features
@@ -97,6 +104,11 @@ class TypedFeatures(Shown):
         spaced."""
         return [_square_sums(table) for table in self.tables]
 
+    def kept_as(self, dtype: str) -> TypedFeatures:
+        """The same features, each table kept in a dtype, one of `jgs.tables.DTYPES`."""
+        tables = (None if table is None else kept_as(table, dtype) for table in self.tables)
+        return TypedFeatures(tuple(tables), self.schema)
+
     def rows(self, ids: Any) -> TypedRows:
         """See `jgs.ops.gather`, of which this is the form for typed features. Outside of
         `jax.jit` the tables are these ones. A jitted function that returns them copies them."""
@@ -139,60 +151,60 @@ def scales_of(sums: Sequence[np.ndarray]) -> Scales:
 def _square_sums(table: Any) -> np.ndarray:
     if table is None:
         return np.zeros((0, 2))
-    if isinstance(table, tuple):
-        return np.sum([_square_sums(each) for each in table], axis=0)
-    sparse = isinstance(table, SparseFeatures)
-    rows = np.asarray(table.values)[:, None] if sparse else table
-    step = max(1, math.prod(rows.shape) // _MOST_SQUARES)
-    some = np.asarray(rows[::step]).astype(np.float64)
-    return np.stack([(some**2).sum(axis=0), (some != 0).sum(axis=0)], axis=1)
+    return np.stack(as_table(table).squares(_MOST_SQUARES), axis=1).astype(np.float64)
 
 
 def width_of(table: Any) -> int:
     """The width of one of the tables of `TypedFeatures`, 0 for None."""
-    first = table[0] if isinstance(table, tuple) else table
-    return 0 if first is None else first.shape[1]
+    return 0 if table is None else as_table(table).shape[1]
 
 
 def _shown_table(table: Any) -> str:
-    if isinstance(table, SparseFeatures):
-        return f"sparse {described(table.values).partition('[')[0]}{list(table.shape)}"
-    return " and ".join(map(described, table if isinstance(table, tuple) else (table,)))
+    return "None" if table is None else as_table(table).shown()
+
+
+def shown_width(table: Any) -> str:
+    """The width of a table of features, as "1,433 sparse"; "none" for None."""
+    if table is None:
+        return "none"
+    kind = as_table(table).kind
+    return f"{width_of(table):,}" + f" {kind}" * (not kind.startswith("float"))
 
 
 def shown_tables(features: TypedFeatures) -> str:
     """The width of each node type's features, as "user 3, item 30 sparse, shop none"."""
     words = []
     for (name, _), table in zip(features.schema.node_types, features.tables, strict=True):
-        sparse = " sparse" * isinstance(table, SparseFeatures)
-        width = "none" if table is None else f"{width_of(table):,}{sparse}"
-        words.append(f"{name} {width}")
+        words.append(f"{name} {shown_width(table)}")
     return ", ".join(words)
 
 
+def kept(features: Any, dtype: str) -> Any:
+    """`features`, by node type or not, kept in a dtype, one of `jgs.tables.DTYPES`. Raises
+    `InputError`."""
+    if isinstance(features, TypedFeatures):
+        return features.kept_as(dtype)
+    return kept_as(features, dtype)
+
+
 def split_by_type(features: Any, schema: Schema) -> TypedFeatures:
-    """The `TypedFeatures` with the rows of one matrix `[N, F]` or of `SparseFeatures`, or of
-    None. Types have no features where `F` is 0. Rows that are not aligned are copied."""
+    """The `TypedFeatures` with the rows of one matrix `[N, F]` or of another table, or of None.
+    Types have no features where `F` is 0. Rows that are not aligned are copied."""
     ranges = [schema.ranges(name) for name, _ in schema.node_types]
     tables: list[Any] = [None] * len(ranges)
-    if isinstance(features, SparseFeatures) and features.num_features:
-        whole = features.to_scipy()
+    if features is not None and features.shape[1]:
+        whole = as_table(features)
         for i, of_type in enumerate(ranges):
-            rows = np.concatenate([np.arange(r.start, r.stop) for r in of_type])
-            tables[i] = SparseFeatures.from_scipy(whole[rows])
-    elif features is not None and features.shape[1]:
-        rows = np.asarray(features)
-        for i, of_type in enumerate(ranges):
-            pieces = tuple(as_device(rows[r.start : r.stop]) for r in of_type)
-            tables[i] = pieces if len(pieces) > 1 else pieces[0]
+            pieces = [whole.take(slice(r.start, r.stop)) for r in of_type]
+            tables[i] = plain(as_one(pieces))
     return TypedFeatures(tuple(tables), schema.without_relations())
 
 
 def _table(name: str, given: Any) -> Any:
-    if given is None or isinstance(given, SparseFeatures):
+    if given is None or isinstance(given, RowTable):
         return given
     if hasattr(given, "tocsr"):
-        return SparseFeatures.from_scipy(given)
+        return of_host(given)
     rows = given if isinstance(given, jax.Array) else np.asarray(given)
     remedy = "Give one row of numbers for every node of the type."
     require_array(f"the features of {name}", rows, "numbers [n, F]", remedy)

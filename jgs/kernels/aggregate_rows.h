@@ -1,5 +1,4 @@
-// Loops over rows of edges, shared among threads. Only aggregate.cc, aggregate_grad.cc and
-// gather.cc include this.
+// Loops over rows of edges, shared among threads. Only the files that aggregate include this.
 #ifndef JGS_KERNELS_AGGREGATE_ROWS_H_
 #define JGS_KERNELS_AGGREGATE_ROWS_H_
 
@@ -13,13 +12,22 @@ constexpr int64_t kSmall = 1 << 16;  // floats of work that are not worth a seco
 constexpr int64_t kChunksPerThread = 8;
 
 constexpr int64_t kPrefetchEdges = 16;  // how many edges before its use a row is prefetched
-constexpr int64_t kPrefetchFloats = 512;  // the hardware prefetches the rest of a longer row
-constexpr int64_t kLineFloats = 16;
+constexpr int64_t kPrefetchBytes = 2048;  // the hardware prefetches the rest of a longer row
+constexpr int64_t kLineBytes = 64;
+constexpr int64_t kLineFloats = kLineBytes / sizeof(float);
 
-JGS_INLINE inline void PrefetchRow(const float* row, int64_t num_features) {
-  const int64_t end = std::min(num_features, kPrefetchFloats);
+template <typename Element>
+JGS_INLINE inline void PrefetchRow(const Element* row, int64_t num_features) {
+  constexpr int64_t kSize = sizeof(Element);
+  const int64_t end = std::min(num_features, kPrefetchBytes / kSize);
   // Into the second-level cache.
-  for (int64_t f = 0; f < end; f += kLineFloats) __builtin_prefetch(row + f, 0, 2);
+  for (int64_t f = 0; f < end; f += kLineBytes / kSize) __builtin_prefetch(row + f, 0, 2);
+  if (end > 0) __builtin_prefetch(row + end - 1, 0, 2);  // a row may end in one line more
+}
+
+// How many edges before its use a row of so many bytes is prefetched: short ones are soon summed.
+inline int64_t PrefetchDistance(int64_t bytes) {
+  return std::clamp<int64_t>(8192 / std::max<int64_t>(bytes, 1), kPrefetchEdges, 64);
 }
 
 // Results of this size in bytes leave the caches before they are read.

@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
+#include <type_traits>
 #include <vector>
 
 #include "aggregate_rows.h"
+#include "find_rows.h"
 
 namespace jgs {
 namespace {
@@ -20,16 +22,34 @@ void ShareRows(const Executor& executor, int64_t num_rows, int64_t width, const 
   });
 }
 
-// Row `row` of the tables, each below the one before; null if there is no such row.
-JGS_INLINE inline const float* FindRow(const std::vector<Table>& tables, int64_t num_features,
-                                       int64_t row) {
-  if (row < 0) return nullptr;
-  for (const Table& table : tables) {
-    if (row < table.num_rows) return table.rows + row * num_features;
-    row -= table.num_rows;
+// Writes the rows of one kind of numbers as floats. Missing rows become zeros.
+template <typename Stored>
+struct CopyRows {
+  const StoredRows& rows;
+  Stored stored;
+  const int32_t* ids;
+  int64_t num_ids;
+  float* out;
+
+  JGS_INLINE void Run(int64_t begin, int64_t end) const {
+    using E = typename Stored::Element;
+    const int64_t width = rows.num_features;
+    for (int64_t i = begin; i < end; ++i) {
+      const int64_t ahead = i + kPrefetchEdges;
+      const E* row = ahead < num_ids ? FindRow<E>(rows, ids[ahead]) : nullptr;
+      if (row != nullptr) PrefetchRow(row, width);
+      row = FindRow<E>(rows, ids[i]);
+      float* to = out + i * width;
+      if (row == nullptr) {
+        std::fill(to, to + width, 0.0f);
+      } else if constexpr (Stored::kConverts) {
+        stored.Convert(row, width, to);
+      } else {
+        std::memcpy(to, row, static_cast<size_t>(width) * sizeof(float));
+      }
+    }
   }
-  return nullptr;
-}
+};
 
 // The range of positions of the entries of one sparse row.
 struct Entries {
@@ -113,34 +133,14 @@ bool AggregateRow(const SparseRows& features, const BlockView& block, Reduce red
 
 }  // namespace
 
-void Gather(const Executor& executor, const std::vector<Table>& tables, int64_t num_features,
-            const int32_t* ids, int64_t num_ids, float* out) {
-  const auto row_of = [&, num_features](int64_t i) {
-    return FindRow(tables, num_features, ids[i]);
-  };
-  const size_t bytes = static_cast<size_t>(num_features) * sizeof(float);
-  const std::vector<float> zeros(num_features, 0.0f);
-  ShareRows(executor, num_ids, num_features, [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) {
-      const int64_t ahead = i + kPrefetchEdges;
-      const float* row = ahead < num_ids ? row_of(ahead) : nullptr;
-      if (row != nullptr) PrefetchRow(row, num_features);
-      row = row_of(i);
-      std::memcpy(out + i * num_features, row != nullptr ? row : zeros.data(), bytes);
-    }
+void Gather(const Executor& executor, const StoredRows& rows, const int32_t* ids,
+            int64_t num_ids, float* out) {
+  OfElement(rows, [&](const auto& stored) {
+    using Stored = std::decay_t<decltype(stored)>;
+    const CopyRows<Stored> copy{rows, stored, ids, num_ids, out};
+    ShareRows(executor, num_ids, rows.num_features,
+              [&](int64_t begin, int64_t end) { RunHere(copy, begin, end); });
   });
-}
-
-void GatherAggregate(const Executor& executor, const std::vector<Table>& tables,
-                     const int32_t* place, const BlockView& block, Reduce reduce,
-                     int64_t num_features, float* out) {
-  const std::vector<float> zeros(num_features, 0.0f);
-  std::vector<const float*> rows(block.num_rows);
-  for (int64_t i = 0; i < block.num_rows; ++i) {
-    const float* row = FindRow(tables, num_features, place[i]);
-    rows[i] = row != nullptr ? row : zeros.data();
-  }
-  AggregateListed(executor, block, reduce, rows.data(), num_features, out);
 }
 
 std::string GatherSparse(const Executor& executor, const SparseRows& features,

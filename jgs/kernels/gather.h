@@ -14,23 +14,33 @@
 
 namespace jgs {
 
+enum class Element { kFloat, kHalf, kCode };  // see stored.h
+
 // Rows in memory. Several tables are read as one, each below the one before.
 struct Table {
-  const float* rows = nullptr;  // [num_rows, num_features]
+  const void* rows = nullptr;  // [num_rows, num_features]
   int64_t num_rows = 0;
+};
+
+struct StoredRows {
+  std::vector<Table> tables;
+  Element element = Element::kFloat;
+  int64_t num_features = 0;
+  const float* scale = nullptr;   // [num_features], of codes
+  const float* offset = nullptr;  // [num_features], of codes
 };
 
 // out[i] = row ids[i] of the tables, each below the one before; zeros if there is no such row.
 // out: [num_ids, num_features].
-void Gather(const Executor& executor, const std::vector<Table>& tables, int64_t num_features,
-            const int32_t* ids, int64_t num_ids, float* out);
+void Gather(const Executor& executor, const StoredRows& rows, const int32_t* ids,
+            int64_t num_ids, float* out);
 
 // `Aggregate` of rows of the tables, each below the one before: source i of the block has row
-// place[i], or zeros if there is no such row. block.num_rows is the number of places. The
-// caller has checked the block with CheckBlock. out: [target_capacity, num_features].
-void GatherAggregate(const Executor& executor, const std::vector<Table>& tables,
-                     const int32_t* place, const BlockView& block, Reduce reduce,
-                     int64_t num_features, float* out);
+// place[i], or zeros if there is no such row. block.num_rows is the number of places. Where
+// `place` is null there is one table, and source i has row i. The caller has checked the block
+// with CheckBlock. out: [target_capacity, num_features].
+void GatherAggregate(const Executor& executor, const StoredRows& rows, const int32_t* place,
+                     const BlockView& block, Reduce reduce, float* out);
 
 // The arrays of a `jgs.SparseFeatures`.
 struct SparseRows {

@@ -41,7 +41,7 @@ inline Isa MaxIsa() {
 inline Isa CpuIsa() {
   unsigned a, b, c, d, saved, high;
   if (!__get_cpuid(1, &a, &b, &c, &d) || !(c & bit_OSXSAVE)) return Isa::kBaseline;
-  const bool fma = c & bit_FMA;
+  const bool fma = (c & bit_FMA) && (c & bit_F16C);
   __asm__ volatile("xgetbv" : "=a"(saved), "=d"(high) : "c"(0));
   if (!__get_cpuid_count(7, 0, &a, &b, &c, &d)) return Isa::kBaseline;
   const unsigned avx512 = bit_AVX512F | bit_AVX512DQ | bit_AVX512VL;

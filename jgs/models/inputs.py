@@ -10,7 +10,7 @@ import jax.numpy as jnp
 
 from jgs.errors import InputError
 from jgs.graph import MiniBatch
-from jgs.graph.features import SparseFeatures
+from jgs.graph.row_tables.table import RowTable, as_table
 from jgs.ops import gather, gather_aggregate
 
 
@@ -32,11 +32,12 @@ class Placed(NamedTuple):
     Fields:
       tables: tuple of matrices `[N_i, F]`, numbered as one table: the rows of the first, then
         those of the second and so on. On a rank they are its own rows, its cache, and the rows
-        that other ranks sent. Or `SparseFeatures` of the nodes, in order.
+        that other ranks sent. Or a `RowTable` of such matrices; or `SparseFeatures` of the
+        nodes, in order.
       place: int32 `[S]`, for each of `batch.nodes` its row in the tables; -1 in padding.
     """
 
-    tables: tuple[jax.Array, ...] | SparseFeatures
+    tables: tuple[jax.Array, ...] | RowTable
     place: jax.Array
 
     def rows(self) -> jax.Array:
@@ -48,14 +49,14 @@ class Placed(NamedTuple):
         `reduce` is the first layer's."""
         block = batch.block(0)
         own = gather(self.tables, self.place[: block.target_capacity])
-        if isinstance(self.tables, SparseFeatures):
-            every = replace(block, num_sources=jnp.int32(self.tables.shape[0]))
-            return Inputs(own, gather_aggregate(self.tables, every, reduce))
+        if (table := as_table(self.tables)).by_entries:
+            every = replace(block, num_sources=jnp.int32(table.shape[0]))
+            return Inputs(own, gather_aggregate(table, every, reduce))
         return Inputs(own, gather_aggregate(self.tables, block, reduce, self.place))
 
 
 def read_inputs(
-    features: jax.Array | SparseFeatures, batch: MiniBatch, reduce: str = "mean"
+    features: jax.Array | RowTable, batch: MiniBatch, reduce: str = "mean"
 ) -> Inputs:
     """The `Inputs` of a batch sampled with `relabel_inputs=False`.
 

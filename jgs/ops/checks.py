@@ -13,18 +13,20 @@ from jgs import kernels
 from jgs.arrays import described, fits, require_array
 from jgs.errors import InputError, check_choice
 from jgs.graph import Block
-from jgs.graph.features import SparseFeatures
+from jgs.graph.row_tables.table import RowTable, as_table
 from jgs.graph.typed_features import TypedFeatures
 from jgs.kernels.call import REDUCTIONS
 from jgs.settings import exact_integers
 
 
 def threads_for(num_rows: int, *arrays: Any) -> int | None:
-    """The number of threads of the kernel that makes `num_rows` rows of these arrays, or of
-    `SparseFeatures`. None: the plain form makes them, as it does of other dtypes than float32
+    """The number of threads of the kernel that makes `num_rows` rows of these arrays, or of a
+    `RowTable`. None: the plain form makes them, as it does of dtypes that kernels do not read
     and of arrays that are empty. An array that is None is ignored."""
     given = [a for a in arrays if a is not None]
-    takes = all(isinstance(a, SparseFeatures) or a.dtype == jnp.float32 for a in given)
+    takes = all(
+        a.in_kernels if isinstance(a, RowTable) else a.dtype == jnp.float32 for a in given
+    )
     empty = 0 in (num_rows, *(size for a in given for size in a.shape))
     return kernels.NUM_THREADS if takes and not empty and kernels.available() else None
 
@@ -134,13 +136,8 @@ def check_edge_weight(edge_weight: Any, num_slots: int, width: int, reduce: str)
 def check_num_nodes(features: Any, num_nodes: int) -> None:
     """Raises `InputError` unless `features`, of any form that `gather` takes, have `num_nodes`
     rows: nodes beyond the last row would read zeros, as padding does."""
-    if isinstance(features, TypedFeatures):
-        found = features.num_nodes
-    else:
-        tables = features if isinstance(features, tuple) else (features,)
-        for table in tables:
-            check_features(table)
-        found = sum(table.shape[0] for table in tables)
+    typed = isinstance(features, TypedFeatures)
+    found = features.num_nodes if typed else check_features(features).shape[0]
     if found != num_nodes:
         raise InputError(
             "features must have a row for each node of the graph",
@@ -149,30 +146,28 @@ def check_num_nodes(features: Any, num_nodes: int) -> None:
         )
 
 
-def check_features(features: Any) -> None:
-    """Raises `InputError` unless `features` are a JAX matrix or `SparseFeatures`."""
-    if isinstance(features, SparseFeatures):
-        return
-    if not isinstance(features, jax.Array):
-        raise InputError(
-            "features must be a JAX array or SparseFeatures",
-            type(features).__name__,
-            "Put them on the device once: jax.device_put(features, may_alias=True).",
-        )
-    check_rows("features", features, real=True)
-
-
-def check_tables(tables: tuple[Any, ...]) -> None:
-    """Raises `InputError` unless `tables` are matrices of one width with fewer than 2**31 rows
-    together."""
+def check_features(features: Any) -> RowTable:
+    """`features` as a `RowTable`: one, a JAX matrix, or a tuple of JAX matrices. Raises
+    `InputError` for anything else."""
+    if isinstance(features, RowTable):
+        return features
+    tables = features if isinstance(features, tuple) else (features,)
     for table in tables:
-        if isinstance(table, SparseFeatures):
+        if isinstance(table, RowTable):
             raise InputError(
                 "features in several tables must be JAX arrays",
-                "SparseFeatures",
+                type(table).__name__,
                 "Join them with scipy.sparse.vstack.",
             )
-        check_features(table)
+        if not isinstance(table, jax.Array):
+            raise InputError(
+                "features must be a JAX array or SparseFeatures",
+                type(table).__name__,
+                "Put them on the device once: jax.device_put(features, may_alias=True).",
+            )
+        check_rows("features", table, real=True)
+    if not isinstance(features, tuple):
+        return as_table(features)  # whose number of rows may be a symbol
     widths = {table.shape[1] for table in tables}
     if len(widths) != 1 or sum(table.shape[0] for table in tables) >= 2**31:
         raise InputError(
@@ -180,6 +175,7 @@ def check_tables(tables: tuple[Any, ...]) -> None:
             ", ".join(str(list(table.shape)) for table in tables) or "no table",
             "Pass matrices [N_i, F].",
         )
+    return as_table(features)
 
 
 def check_ids(ids: Any, num_rows: int) -> jax.Array:

@@ -11,24 +11,22 @@ import jax.numpy as jnp
 from jgs.arrays import require_array
 from jgs.errors import InputError
 from jgs.graph import Block
-from jgs.graph.features import SparseFeatures
-from jgs.kernels.call import call, floats, kernel_or_plain, or_empty, vary_alike
+from jgs.graph.row_tables.table import RowTable
+from jgs.kernels.call import kernel_or_plain, vary_alike
 from jgs.ops.aggregate_passes import forward_plain
 from jgs.ops.checks import (
     check_block,
     check_features,
     check_ids,
     check_reduce,
-    check_tables,
     edges_or_lost,
     threads_for,
     zeros_or_lost,
 )
-from jgs.ops.gather import filled_tables, gather_plain
 
 
 def gather_aggregate(
-    features: jax.Array | SparseFeatures | tuple[jax.Array, ...],
+    features: jax.Array | RowTable | tuple[jax.Array, ...],
     block: Block,
     reduce: str = "mean",
     place: Any = None,
@@ -40,9 +38,9 @@ def gather_aggregate(
     is that of the batch's distinct input nodes.
 
     Args:
-      features: `[N, F]`, a JAX array of any real dtype, or `SparseFeatures`; with `place` also
-        a tuple of matrices, as for `gather`. Pass features to a jitted function as an argument,
-        never as a constant in it.
+      features: `[N, F]`, a JAX array of any real dtype, `SparseFeatures` or
+        `QuantizedFeatures`; with `place` also a tuple of matrices, as for `gather`. Pass
+        features to a jitted function as an argument, never as a constant in it.
       block: a `jgs.Block` with `T` targets (capacity). Without `place` its `indices` are node
         ids, that is, rows of `features`, and its `num_sources` is `N`. The first block of a
         batch sampled with `relabel_inputs=False` is such a block.
@@ -76,24 +74,42 @@ def gather_aggregate(
             "gather_aggregate",
             "Call gather and aggregate.",
         )
-    tables: tuple[Any, ...] = features if isinstance(features, tuple) else (features,)
+    table = check_features(features)
     if place is None:
-        check_features(features)
-        _check_num_sources(block, tables[0].shape[0], *counts[1:])
+        _check_matrix(features)
+        _check_num_sources(block, table.shape[0], *counts[1:])
     else:
-        check_tables(tables)
-        place = check_ids(place, sum(table.shape[0] for table in tables))
+        _check_takes_places(table)
+        place = check_ids(place, table.shape[0])
         if block.source_capacity is not None:
             form = "[S], the row of each of the block's sources, padding included"
             remedy = "Find the places of batch.nodes."
             require_array("place", place, form, remedy, S=block.source_capacity)
-    num_rows, width = block.target_capacity, tables[0].shape[1]
+    num_rows, width = block.target_capacity, table.shape[1]
     if 0 in (num_rows, block.edge_capacity, width) or (place is not None and place.size == 0):
         return zeros_or_lost(block, (num_rows, width), jnp.float32)
-    num_threads = threads_for(num_rows, *filled_tables(tables))
+    num_threads = threads_for(num_rows, table)
     counts = (*counts[:2], edges_or_lost(block, counts[2]))
     edges = (block.edge_weight, block.indptr, block.indices, *counts)
-    return _gather_aggregate(reduce, num_threads, *vary_alike(tables, place, *edges))
+    return _gather_aggregate(reduce, num_threads, *vary_alike(table, place, *edges))
+
+
+def _check_matrix(features):
+    if isinstance(features, tuple):
+        raise InputError(
+            "features must be a JAX array or SparseFeatures",
+            type(features).__name__,
+            "Give the place of each source too.",
+        )
+
+
+def _check_takes_places(table):
+    if table.by_entries:
+        raise InputError(
+            "features in several tables must be JAX arrays",
+            type(table).__name__,
+            "Join them with scipy.sparse.vstack.",
+        )
 
 
 def _check_num_sources(block, num_nodes, *counts):
@@ -111,26 +127,20 @@ def _check_num_sources(block, num_nodes, *counts):
         )
 
 
+_EDGES = ("edge_weight", "indptr", "indices", "num_targets", "num_sources", "num_edges")
+
+
 @partial(jax.jit, static_argnums=(0, 1))
 def _gather_aggregate(reduce, num_threads, *operands):
-    def kernel(tables, place, weight, indptr, indices, num_targets, num_sources, num_edges):
-        out = floats((indptr.shape[0] - 1, tables[0].shape[1]))
-        edges, features = [or_empty(weight), indptr, indices, num_targets], tables[0]
-        if place is not None:
-            arrays = (place, *edges, num_edges, *filled_tables(tables))
-            return call("jgs_gather_aggregate_tables", out, arrays, num_threads, reduce)
-        edges += [num_sources, num_edges]
-        if isinstance(features, SparseFeatures):
-            arrays = (features.indptr, features.indices, features.values, *edges)
-            return call("jgs_gather_aggregate_sparse", out, arrays, num_threads, reduce)
-        return call("jgs_gather_aggregate", out, (features, *edges), num_threads, reduce)
+    def kernel(table, place, *edges):
+        named = dict(zip(_EDGES, edges, strict=True))
+        return table.aggregate_kernel(place, named, reduce, num_threads)
 
-    def plain(tables, place, weight, indptr, indices, num_targets, _, num_edges):
+    def plain(table, place, weight, indptr, indices, num_targets, _, num_edges):
         if place is None:  # a matrix with one row for each edge, read by the edge's node id
             edge = jnp.arange(indices.shape[0], dtype=jnp.int32)
             place, indices = jnp.where(edge < num_edges, indices, -1), edge
-            tables = tables[0]
-        rows = gather_plain(tables, place)
+        rows = table.gather_plain(place)
         return forward_plain(reduce, rows, weight, indptr, indices, num_targets, num_edges)[0]
 
     return kernel_or_plain(num_threads, kernel, plain, *operands)

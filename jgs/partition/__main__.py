@@ -17,6 +17,7 @@ from typing import Any
 
 from jgs import command
 from jgs.errors import InputError
+from jgs.tables import DTYPES
 
 # The table's columns: each part's numbers in the manifest.
 _COLUMNS = (
@@ -68,6 +69,7 @@ def _partition(argv: Sequence[str] | None) -> dict[str, Any]:
             options.get("root", "data"),
             **command.option_values(options.get("data_options", ())),
         )
+    data = data.kept_as(options.get("feature_dtype", "stored"))
     graph = data.graph
     nodes.check_partition(*choice, graph)
     if 0 < data.train_idx.size < given.parts:
@@ -169,6 +171,12 @@ def parser() -> command.Parser:
         "--assignment",
         metavar="FILE",
         help="in place of --method: a .npy file of each node's part, in the data set's order",
+    )
+    add(
+        "--feature-dtype",
+        choices=DTYPES,
+        help="how feature rows are written: as the data have them (stored), or as in "
+        "python -m jgs.train (default: stored)",
     )
     found.add_data_options()
     return found

@@ -19,6 +19,7 @@ from jgs.data.parts import (
     PART_KIND,
     SHARED,
     SHARED_KIND,
+    array_name,
     features_name,
     part_name,
     parts_files,
@@ -30,7 +31,7 @@ from jgs.files.replacing import check_replaceable, check_writable, replacing
 from jgs.files.storage import MANIFEST, ArrayFile, Chunks, sha256, write_arrays
 from jgs.graph import TypedFeatures
 from jgs.graph.adjacency import edge_cut, in_neighbors
-from jgs.graph.features import SparseFeatures
+from jgs.graph.row_tables.table import as_table
 from jgs.graph.rows import offsets_of_rows, row_chunks, row_offsets, row_positions
 from jgs.partition.machines import check_machines
 from jgs.partition.nodes import max_over_mean
@@ -208,12 +209,14 @@ def _described(features: Any) -> Any:
         return None
     if isinstance(features, TypedFeatures):
         return {"types": [_described(table) for table in features.tables]}
-    sparse = isinstance(features, SparseFeatures)
+    table = as_table(features)
+    form = {} if table.form in ("dense", "sparse") else {"form": table.form}
     return {
-        "shape": list(features.shape),
-        "dtype": np.dtype((features.values if sparse else features).dtype).name,
-        "sparse": sparse,
-        "max_row": getattr(features, "max_row", None),
+        "shape": list(table.shape),
+        "dtype": "float32" if table.by_entries else table.kind,
+        "sparse": table.by_entries,
+        "max_row": getattr(table, "max_row", None),
+        **form,
     }
 
 
@@ -241,34 +244,35 @@ def _write_features(
     """Writes each part's rows of `features`, in their order, to the part's folder, in files
     whose names begin with `prefix`.
 
-    `features`, an array `[N, F]` or `SparseFeatures`, are read from front to back, once for
+    `features`, an array `[N, F]` or a `RowTable`, are read from front to back, once for
     every 256 parts. `counts` int64 `[P]` are the numbers of nodes of the parts. Returns for
     each part its arrays, as `write_arrays` takes them.
     """
-    if sparse := isinstance(features, SparseFeatures):
-        indptr = np.asarray(features.indptr)
-        names = ("indices", "values")
-        arrays = {f"{prefix}_{name}": np.asarray(getattr(features, name)) for name in names}
-    else:
-        arrays = {prefix: np.asanyarray(features)}
+    table = as_table(features)
+    whole = table.arrays()  # those that are not dealt out are written to each part
+    dealt = ("indices", "values") if table.by_entries else table.row_names
+    arrays = {array_name(prefix, name): np.asanyarray(whole.pop(name)) for name in dealt}
+    if table.by_entries:
+        indptr = np.asarray(whole.pop("indptr"))
+    shared = {array_name(prefix, name): array for name, array in whole.items()}
     found: list[dict[str, Any]] = []
     for first_part in range(0, len(folders), _OPEN_AT_ONCE):
         parts = range(first_part, min(first_part + _OPEN_AT_ONCE, len(folders)))
         with ExitStack() as stack:
             for part in parts:
                 size = int(counts[part])
-                entry: dict[str, Any] = {}
-                if sparse:
+                entry: dict[str, Any] = dict(shared)
+                if table.by_entries:
                     own = offsets_of_rows(indptr, np.flatnonzero(assignment == part))
                     size, entry[f"{prefix}_indptr"] = int(own[-1]), own
                 for name, array in arrays.items():
                     file = ArrayFile(folders[part], name, (size, *array.shape[1:]), array.dtype)
                     entry[name] = stack.enter_context(file)
                 found.append(entry)
-            dense = arrays.get(prefix)
-            chunks = row_chunks(indptr) if dense is None else _chunks(dense, assignment.size)
-            for part, rows in _by_part(assignment, parts, chunks):
-                at = row_positions(indptr, rows) if sparse else rows
+            rows, size = next(iter(arrays.values())), assignment.size
+            chunks = row_chunks(indptr) if table.by_entries else _chunks(rows, size)
+            for part, own_rows in _by_part(assignment, parts, chunks):
+                at = row_positions(indptr, own_rows) if table.by_entries else own_rows
                 for name, array in arrays.items():
                     found[part][name].append(np.asarray(array[at]))
     return found

@@ -14,14 +14,14 @@ from jgs.arrays import require_array
 from jgs.data.label_table import LabelTable
 from jgs.data.padded import without_types
 from jgs.data.parts import open_parts
-from jgs.data.values import check_finite
 from jgs.dist.batches.rank_parts import RankParts
 from jgs.dist.communicators.broadcast import everywhere
 from jgs.dist.communicators.collect import rows_on_all
 from jgs.dist.communicators.comm import Alone, Communicator
 from jgs.errors import InputError
-from jgs.graph import Graph, NodeIds, Schema, SparseFeatures, TypedFeatures
+from jgs.graph import Graph, NodeIds, Schema, TypedFeatures
 from jgs.graph.device import as_numpy
+from jgs.graph.row_tables.table import RowTable, as_table
 from jgs.graph.typed_features import shown_tables
 from jgs.predict.types import schema_of
 from jgs.train.config import Config
@@ -99,8 +99,8 @@ def _check_matrix(graph: Graph, features: Any, width: int) -> None:
     require_array("features", features, form, remedy, N=graph.num_nodes)
     remedy = "Give the features that it was trained with."
     require_array("features", features, "[N, F], with the run's columns", remedy, F=width)
-    if not isinstance(features, SparseFeatures):  # those are checked where they are made
-        check_finite("the graph", as_numpy(features))
+    given = features if isinstance(features, RowTable) else as_numpy(features)
+    as_table(given).check_values("the features of the graph")
 
 
 def _check_typed(graph: Graph, features: TypedFeatures, types: Types) -> None:

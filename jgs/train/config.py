@@ -143,6 +143,12 @@ class Config(
                     f"--sampler {self.sampler}",
                     "Leave it out, or choose that task, or another sampler for it.",
                 )
+        if self.partition is not None and self.feature_dtype != "stored":
+            raise InputError(
+                "the rows of parts must be kept as they were written",
+                f"--feature-dtype {self.feature_dtype} beside --partition",
+                "Write the parts by jgs partition --feature-dtype.",
+            )
         # Absolute, so that a run can be resumed from any folder.
         paths = {"root": self.root, "partition": self.partition, "scratch": self.scratch}
         for name, path in paths.items():

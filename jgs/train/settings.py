@@ -11,6 +11,7 @@ from typing import Annotated
 from jgs.dist.communicators.start import START_TIMEOUT
 from jgs.files.verified import Verify
 from jgs.options import INT32, Option
+from jgs.tables import DTYPES
 
 # Of what can be learned (`Task.kind`), what takes a setting.
 PAIRS = ("links", "edges")
@@ -214,6 +215,13 @@ class Machine:
         "most; the others are sent with their batches",
         metavar="MIB", least=0, most=1 << 24, tasks=BLOCKS, identity=False
     )] = 0
+    feature_dtype: Annotated[str, Option(
+        "how feature rows are kept: stored, as the data have them; float32; float16; or int8, "
+        "codes of a byte with a scale and an offset for each column. Rows are read, sent and "
+        "cached as they are kept, and are float32 where they are summed. Parts have the dtype "
+        "that jgs partition --feature-dtype wrote",
+        choices=DTYPES, tasks=BLOCKS
+    )] = "stored"
     feature_memory: Annotated[int, Option(
         "MiB of feature rows that stay in memory, where features lie in files: those that the "
         "next batches need; the others are read from disk ahead. 0: files are memory-mapped",

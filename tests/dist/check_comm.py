@@ -17,7 +17,7 @@ from jgs.dist.communicators.emulate import Emulated
 from jgs.dist.communicators.launch import agree
 from jgs.dist.rows.exchange import FeatureExchange
 from jgs.errors import InputError
-from jgs.graph.features import SparseFeatures
+from jgs.graph.row_tables.sparse import SparseFeatures
 
 comm = connect_here()
 size, mine = comm.size, range(comm.rank, comm.rank + comm.num_local)

@@ -17,7 +17,7 @@ from jgs.dist.communicators.comm import Alone
 from jgs.dist.rows import route as routing
 from jgs.dist.rows import tables as module
 from jgs.dist.rows.exchange import FeatureExchange
-from jgs.graph.features import SparseFeatures
+from jgs.graph.row_tables.sparse import SparseFeatures
 from jgs.models import Placed
 
 N = 50

@@ -148,7 +148,7 @@ def test_a_cache_changes_no_bit_and_asks_for_less():
     before = exchange.extra_rounds
     check(exchange, comm, features, nodes)
     assert without > exchange.extra_rounds - before == 0
-    assert exchange.row_bytes == (12, 20, 8 * ENTRIES, 0)
+    assert exchange.row_bytes == (12, 10, 8 * ENTRIES, 0)
 
 
 def test_one_ranks_overflow_is_told_to_all():

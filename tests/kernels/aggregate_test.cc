@@ -16,6 +16,7 @@
 
 #include "feature_parts.h"
 #include "gather.h"
+#include "stored.h"
 
 #include "threads.h"
 
@@ -292,11 +293,60 @@ void TestGather() {
   for (const int64_t num_threads : {1, 2, 4}) {
     Threads threads;
     std::vector<float> out(many.size() * 2, -1);
-    const std::vector<jgs::Table> tables = {{features.data(), 2}, {features.data() + 4, 1}};
-    jgs::Gather(threads.Get(num_threads), tables, 2, many.data(), 100000, out.data());
+    jgs::StoredRows rows;
+    rows.tables = {{features.data(), 2}, {features.data() + 4, 1}};
+    rows.num_features = 2;
+    jgs::Gather(threads.Get(num_threads), rows, many.data(), 100000, out.data());
     bool same = true;
     for (size_t i = 0; i < out.size(); ++i) same &= out[i] == wanted[i % wanted.size()];
     Expect(same, "Gather");
+  }
+}
+
+// Sums of halves and of codes, whose places may name no row, on several threads.
+void TestGatherAggregateStored() {
+  constexpr int64_t kWidth = 100, kRows = 300;
+  std::vector<jgs::Half> halves(kRows * kWidth);
+  std::vector<int8_t> codes(kRows * kWidth);
+  for (size_t i = 0; i < codes.size(); ++i) {
+    halves[i] = {static_cast<uint16_t>(0x3c00 + i % 1024)};  // from 1 to 2
+    codes[i] = static_cast<int8_t>(i % 255 - 127);
+  }
+  const std::vector<float> scale(kWidth, 0.5f), offset(kWidth, 3.0f);
+  std::vector<int32_t> place(kRows);
+  for (int64_t i = 0; i < kRows; ++i) place[i] = static_cast<int32_t>(i % 7 == 0 ? -1 : i);
+  for (const bool is_code : {false, true}) {
+    jgs::StoredRows rows;
+    rows.num_features = kWidth;
+    rows.element = is_code ? jgs::Element::kCode : jgs::Element::kHalf;
+    const void* matrix = is_code ? static_cast<const void*>(codes.data()) : halves.data();
+    rows.tables = {jgs::Table{matrix, kRows}};
+    if (is_code) rows.scale = scale.data(), rows.offset = offset.data();
+    std::vector<int32_t> indptr = {0, 300, 303, 303}, indices(303);  // 300: more than 16 bits hold
+    for (size_t i = 0; i < indices.size(); ++i) indices[i] = static_cast<int32_t>(i % kRows);
+    jgs::BlockView block;
+    block.indptr = indptr.data(), block.indices = indices.data();
+    block.target_capacity = block.num_targets = 3;
+    block.edge_capacity = block.num_edges = 303, block.num_rows = kRows;
+    std::vector<float> wanted(3 * kWidth, 0.0f);
+    for (int64_t t = 0; t < 3; ++t) {
+      for (int64_t e = indptr[t]; e < indptr[t + 1]; ++e) {
+        for (int64_t f = 0; place[indices[e]] >= 0 && f < kWidth; ++f) {
+          const int64_t i = place[indices[e]] * kWidth + f;
+          const float half = 1.0f + static_cast<float>(i % 1024) / 1024.0f;
+          wanted[t * kWidth + f] += is_code ? 0.5f * codes[i] + 3.0f : half;
+        }
+      }
+    }
+    for (const int64_t num_threads : {1, 4}) {
+      Threads threads;
+      std::vector<float> out(3 * kWidth, -1);
+      jgs::GatherAggregate(threads.Get(num_threads), rows, place.data(), block, Reduce::kSum,
+                           out.data());
+      bool same = true;
+      for (size_t i = 0; i < out.size(); ++i) same &= std::abs(out[i] - wanted[i]) < 0.01f;
+      Expect(same, is_code ? "GatherAggregate of codes" : "GatherAggregate of halves");
+    }
   }
 }
 
@@ -357,6 +407,7 @@ int main() {
   TestPartsForACache();
   TestBrokenBlocks();
   TestGather();
+  TestGatherAggregateStored();
   TestGatherSparse();
   TestGatherAggregateSparse();
   std::printf(failures == 0 ? "aggregate_test: passed\n" : "aggregate_test: %d failures\n",

@@ -13,7 +13,7 @@ from derivatives import pulled, twins
 from jax.sharding import PartitionSpec as P
 
 from jgs import kernels, ops
-from jgs.graph.features import SparseFeatures
+from jgs.graph.row_tables.sparse import SparseFeatures
 from jgs.ops import dropout_mask, linear
 
 NUM_NODES, WIDTH, HEADS = 50, 16, 4

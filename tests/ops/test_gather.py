@@ -14,7 +14,7 @@ from refusals import refused
 
 from jgs import kernels, ops
 from jgs.graph import as_device
-from jgs.graph.features import SparseFeatures
+from jgs.graph.row_tables.sparse import SparseFeatures
 
 needs_kernels = pytest.mark.skipif(not kernels.available(), reason="kernels are not in use")
 NUM_NODES, WIDTH = 50, 13

@@ -39,7 +39,7 @@ COMMANDS = """
     --sampler labor --importance 1 --layer-dependency --period 4 --reduce max
     --sampler ladies --sizes 7 8 --by-type --model gcn --concat
     --sampler gcnbs --state-age 2 --device gpu:1 --device-memory 5
-    --feature-memory 4 --feature-block 3
+    --feature-memory 4 --feature-block 3 --feature-dtype int8
     --model rgcn --bases 3 --blocks 2
     --task links --temporal --model tgat --time-width 7 --time-unit 3600
     --task links --temporal --model mixer --num-latest 6 --fanouts 6

@@ -16,7 +16,7 @@ from refusals import refused
 from small_runs import on_all_neighbours
 
 from jgs import Graph, InputError
-from jgs.graph.features import SparseFeatures
+from jgs.graph.row_tables.sparse import SparseFeatures
 from jgs.models import GAT, GCN, GraphSAGE
 from jgs.train import exact_inference
 from jgs.train.evaluation import edges as evaluate_edges

@@ -11,7 +11,7 @@ from flax import nnx
 from refusals import refused
 from small_runs import comm_of
 
-from jgs.graph.features import SparseFeatures
+from jgs.graph.row_tables.sparse import SparseFeatures
 from jgs.models import GAT, GCN, GraphSAGE
 from jgs.train import exact_inference
 

@@ -6,7 +6,7 @@ import scipy.sparse
 import jgs.data
 from jgs import Graph
 from jgs.data.plain import Plain
-from jgs.graph.features import SparseFeatures
+from jgs.graph.row_tables.sparse import SparseFeatures
 from jgs.train.loop import fingerprint as module
 from jgs.train.loop.fingerprint import fingerprint, fingerprint_plain
 

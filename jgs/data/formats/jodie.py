@@ -23,9 +23,9 @@ from jgs.data.edge_values import edge_labels
 from jgs.data.text import first_line, line_chunks
 from jgs.data.times import Clock
 from jgs.errors import InputError
-from jgs.graph.features import not_finite
 from jgs.graph.formats.arrow import read_arrow
 from jgs.graph.formats.tables import read_columns
+from jgs.graph.row_tables.dense import not_finite
 
 _HEADER = ("user_id", "item_id", "timestamp", "state_label")
 _REST = "comma_separated_list_of_features"

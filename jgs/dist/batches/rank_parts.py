@@ -8,7 +8,6 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-import scipy
 
 from jgs.data.padded import padded
 from jgs.data.parts import Part, Parts
@@ -16,7 +15,7 @@ from jgs.dist.batches.vanilla import check_vanilla
 from jgs.dist.communicators.comm import Communicator
 from jgs.errors import InputError
 from jgs.graph import Graph, Schema
-from jgs.graph.features import SparseFeatures
+from jgs.graph.row_tables.table import as_one, as_table
 from jgs.graph.typed_features import TypedFeatures, split_by_type
 from jgs.sampling.base import Sampler
 from jgs.sampling.loading.schedule import Schedule, SeedParts
@@ -154,11 +153,8 @@ def _as_table(rows: Any) -> Any:
 
 
 def _joined(features: Sequence[Any]) -> Any:
-    """The rows of several parts: None, a list of the matrices, or one `SparseFeatures`."""
+    """The rows of several parts: None, a list of the matrices, or one `RowTable`."""
     if features[0] is None:
         return None
-    if not isinstance(features[0], SparseFeatures):
-        return list(features)
-    if len(features) == 1:
-        return features[0]
-    return SparseFeatures.from_scipy(scipy.sparse.vstack([f.to_scipy() for f in features]))
+    one = as_one([as_table(own) for own in features])
+    return list(one.rows) if one.form == "dense" else one

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from jgs.dist.communicators.comm import OWN, SAME, Communicator, all_gather_rows
-from jgs.graph import Graph, SparseFeatures, as_device
+from jgs.graph import Graph
+from jgs.graph.row_tables.table import as_table, opened_table
 from jgs.graph.rows import neighbor_counts, row_of_edges
 
 
@@ -120,21 +121,14 @@ def all_features(comm: Communicator, features: Sequence[Any]) -> Any:
     Args:
       features: for each local rank its own nodes' rows, as `FeatureExchange` takes them.
     """
-    first = features[0]
-    if isinstance(first, SparseFeatures):
-        counts = rows_on_all(comm, [np.diff(np.asarray(own.indptr)) for own in features])
-        indptr = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts, dtype=np.int64)])
-        columns, values = (
-            rows_on_all(comm, [np.asarray(getattr(own, name)) for own in features])
-            for name in ("indices", "values")
-        )
-        return SparseFeatures(
-            as_device(indptr),
-            as_device(columns),
-            as_device(values),
-            first.num_features,
-            int(counts.max(initial=0)),
-        )
-    rows = [np.concatenate([np.asarray(table) for table in own]) for own in features]
-    every = rows_on_all(comm, [own.reshape(-1) for own in rows])
-    return as_device(every.reshape(-1, rows[0].shape[1]))
+    tables = [as_table(own) for own in features]
+    own = [table.arrays() for table in tables]
+    first = tables[0]
+    found: dict[str, np.ndarray] = dict(own[0])  # what is not sent is equal on all ranks
+    if first.by_entries:
+        counts = rows_on_all(comm, [np.diff(arrays["indptr"]) for arrays in own])
+        found["indptr"] = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])
+    for name in ("indices", "values") if first.by_entries else first.row_names:
+        sent = rows_on_all(comm, [np.asarray(arrays[name]).reshape(-1) for arrays in own])
+        found[name] = sent.reshape(-1, *own[0][name].shape[1:])
+    return opened_table(found, first.shape[1])

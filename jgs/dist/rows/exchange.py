@@ -18,10 +18,17 @@ import numpy as np
 from jgs.dist.communicators.comm import OWN, SAME, Communicator, all_gather_rows
 from jgs.dist.rows.demand import Demand, rounded
 from jgs.dist.rows.owners import VOID, Owners
-from jgs.dist.rows.tables import DenseWire, SparseWire, num_rows, own_rows, place_own
+from jgs.dist.rows.tables import (
+    DenseWire,
+    SparseWire,
+    StoredWire,
+    num_rows,
+    own_rows,
+    place_own,
+)
 from jgs.errors import check_choice
 from jgs.graph import as_device
-from jgs.graph.features import SparseFeatures
+from jgs.graph.row_tables.table import RowTable, as_table
 from jgs.models.inputs import Placed
 
 WIRE = ("float32", "float16", "bfloat16")
@@ -31,7 +38,7 @@ class Store(NamedTuple):
     """The rows that one rank has.
 
     Fields:
-      own: tuple of `[n_i, F]`, the rows of its own nodes in order; or `SparseFeatures`.
+      own: tuple of `[n_i, F]`, the rows of its own nodes in order; or a `RowTable`.
       bounds: int32 `[2, P]`: see `jgs.dist.rows.tables.OwnRows`.
       cached: `[C, W]`, rows of other ranks as the wire keeps them.
       cache_slot: int32 `[N]`, each node's row in `cached`, or -1; `[0]` without a cache.
@@ -51,12 +58,13 @@ class FeatureExchange:
       comm: the communicator.
       offsets: int `[R+1]`; rank `r` owns the nodes from `offsets[r]` to `offsets[r+1]`.
       features: for each local rank the rows of its own nodes: matrices `[n_i, F]` (float32 or
-        float16, NumPy or JAX), or `SparseFeatures`. Memory maps are used where they lie.
+        float16, NumPy or JAX), or a `RowTable`. Memory maps are used where they lie.
       capacity: the most nodes that one rank asks another for in a round, equal on all ranks.
         Where some rank needs more, all ranks take further rounds: nothing is dropped.
       wire: the dtype of rows that are sent, one of `WIRE`; for sparse rows the dtype of their
         values. A rank's own rows are rounded to it too, so results do not depend on who owns
-        what.
+        what. Rows that are float16 on all ranks are sent as float16 where the wire is float32.
+        Quantized rows are always sent as they are stored. Neither rounds anything.
       in_place: the rows are not put together. A call returns a `Placed` in place of `x`, for
         models that read the rows where they lie. It has no effect where rows must be rounded or
         made dense, and on a call that takes further rounds.
@@ -80,7 +88,7 @@ class FeatureExchange:
         self,
         comm: Communicator,
         offsets: Any,
-        features: Sequence[Sequence[Any] | SparseFeatures],
+        features: Sequence[Sequence[Any] | RowTable],
         capacity: int,
         wire: str = "float32",
         in_place: bool = False,
@@ -90,17 +98,15 @@ class FeatureExchange:
         self.comm, self.extra_rounds, self._wire_dtype = comm, 0, wire
         self._asking = dict[int, Any]()
         self.replace(features)
-        self._in_place = in_place and self._in_float32()
+        self._in_place = in_place and self.wire.exact
         self.demand = Demand()
         self.resize(capacity)
 
-    def replace(self, features: Sequence[Sequence[Any] | SparseFeatures]) -> None:
+    def replace(self, features: Sequence[Sequence[Any] | RowTable]) -> None:
         """Takes other rows of the same shapes. Nothing stays cached."""
         tables, bounds, width, entries = own_rows(self.comm, features, self.owners.ranges)
         self._own = list(zip(tables, bounds, strict=True))
-        self.wire: DenseWire | SparseWire = DenseWire(width, self._wire_dtype)
-        if entries is not None:
-            self.wire = SparseWire(width, entries, self._wire_dtype)
+        self.wire = self._wire(tables, width, entries)
         empty = np.zeros((0, self.wire.words), self.wire.kept)
         self._no_cache = (as_device(empty), as_device(np.zeros(0, np.int32)))
         self.store = self._with(self._no_cache)
@@ -109,19 +115,28 @@ class FeatureExchange:
     def width(self) -> int:
         return self.wire.width
 
+    def _wire(
+        self, tables: Sequence[Any], width: int, entries: int | None
+    ) -> DenseWire | StoredWire | SparseWire:
+        """How the rows of these tables are sent."""
+        if entries is not None:
+            return SparseWire(width, entries, self._wire_dtype)
+        own = list(map(as_table, tables))
+        kinds = {np.dtype(rows.dtype).name for table in own for rows in table.rows}
+        if own[0].form != "dense":
+            return StoredWire(width, *kinds)
+        names = ("float16", "float32")
+        mine = [np.array([kinds == {name} for name in names], np.int32)] * len(own)
+        alike = all_gather_rows(self.comm, mine).min(axis=0).tolist()
+        stored = next((name for name, of_all in zip(names, alike, strict=True) if of_all), None)
+        half = stored == "float16" and self._wire_dtype == "float32"
+        return DenseWire(width, stored if half else self._wire_dtype, stored)
+
     @property
     def exact(self) -> bool:
         """Whether the rows are matrices that the wire does not round, so that they can be read
         where they lie."""
-        if isinstance(self.wire, SparseWire):
-            return False
-        dtypes = {t.dtype for tables, _ in self._own for t in tables}
-        return all(jnp.promote_types(d, self.wire.dtype) == self.wire.dtype for d in dtypes)
-
-    def _in_float32(self) -> bool:
-        if isinstance(self.wire, SparseWire) or self._wire_dtype != "float32":
-            return False
-        return {t.dtype for tables, _ in self._own for t in tables} == {jnp.dtype(jnp.float32)}
+        return self.wire.exact
 
     def resize(self, capacity: int) -> None:
         """Sets `capacity`. All ranks call it alike; the next call compiles."""
@@ -151,7 +166,8 @@ class FeatureExchange:
         self.extra_rounds += 2 * len(further)
         if self._in_place and not further:
             place, replies = found
-            return Placed((*self.store.own, self.store.cached, *replies), place), False
+            rows = self.wire.apart(self.store.own, self.store.cached, *replies)
+            return Placed(rows, place), False
         x = self._put_together(found)
         for nth in further:
             found, _ = self._fetch(self.store, nodes, overflow, offsets, nth)
@@ -164,7 +180,7 @@ class FeatureExchange:
     @property
     def row_bytes(self) -> int:
         """The bytes that a cached row takes."""
-        return 4 * self.wire.words
+        return self.wire.kept.itemsize * self.wire.words
 
     def cache(self, nodes: Sequence[np.ndarray]) -> None:
         """Keeps the rows of these nodes, int32 `[C]` for each local rank, and no others.

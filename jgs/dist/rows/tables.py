@@ -1,5 +1,5 @@
 """Each rank's own rows in the form that programs of all ranks take, by `own_rows`; and how rows
-are sent and read: dense rows, and sparse rows as columns and values."""
+are sent and read: dense rows, sparse rows as columns and values, others as they are stored."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ from jgs.dist.communicators.comm import Communicator, all_gather_rows
 from jgs.errors import InputError
 from jgs.files.room import with_room
 from jgs.graph import as_device
-from jgs.graph.features import SparseFeatures
+from jgs.graph.row_tables.dense import rows_as_stored
+from jgs.graph.row_tables.sparse import SparseFeatures
+from jgs.graph.row_tables.table import RowTable, as_table
 from jgs.ops import gather
 from jgs.settings import exact_integers
 
@@ -24,8 +26,8 @@ class OwnRows(NamedTuple):
     """What `own_rows` found.
 
     Fields:
-      tables: for each local rank its matrices, or its `SparseFeatures`. Shapes are equal on all
-        ranks where the communicator is `uniform`.
+      tables: for each local rank the tuple of its matrices, or its `RowTable`. Shapes are equal
+        on all ranks where the communicator is `uniform`.
       bounds: for each local rank int32 `[2, P]`: the first of its rows that matrix `i` has, and
         how many rows of padding lie before that matrix; `[2, 0]` where no padding lies between
         matrices.
@@ -40,7 +42,7 @@ class OwnRows(NamedTuple):
 
 
 def own_rows(
-    comm: Communicator, features: Sequence[Sequence[Any] | SparseFeatures], offsets: np.ndarray
+    comm: Communicator, features: Sequence[Sequence[Any] | RowTable], offsets: np.ndarray
 ) -> OwnRows:
     """Puts each rank's own rows into the form that programs of all ranks take.
 
@@ -50,14 +52,16 @@ def own_rows(
     """
     everywhere(comm, lambda: _check_rows(comm, features, offsets))
     most = int(np.diff(offsets).max())
-    sparse = [f for f in features if isinstance(f, SparseFeatures)]
-    dense = [[np.asarray(t) for t in f] for f in features if not isinstance(f, SparseFeatures)]
-    if not sparse:
+    given = list(map(as_table, features))
+    if not given[0].by_entries:
+        dense = [[np.asarray(rows) for rows in table.rows] for table in given]
         bounds = _no_bounds(dense)
         if comm.uniform:
             dense, bounds = _uniform(comm, dense, most)
-        tables = [tuple(map(as_device, f)) for f in dense]
-        return OwnRows(tables, bounds, dense[0][0].shape[1], None)
+        each = zip(given, dense, strict=True)
+        tables = [table.with_rows(tuple(map(as_device, rows))) for table, rows in each]
+        return OwnRows(tables, bounds, given[0].shape[1], None)
+    sparse: Sequence[Any] = given
     mine = [np.array([f.max_row, f.indices.shape[0]], np.int64) for f in sparse]
     longest, entries = all_gather_rows(comm, mine).max(axis=0).tolist()
     if not comm.uniform:
@@ -107,8 +111,8 @@ def _uniform(
 
 
 def num_rows(own: Any) -> int:
-    """The number of rows in one rank's matrices or `SparseFeatures`."""
-    return own.shape[0] if isinstance(own, SparseFeatures) else sum(t.shape[0] for t in own)
+    """The number of rows in one rank's matrices or `RowTable`."""
+    return as_table(own).shape[0]
 
 
 def _offsets_with_room(indptr: Any, length: int) -> np.ndarray:
@@ -131,17 +135,23 @@ def _check_rows(comm: Communicator, features: Sequence[Any], offsets: np.ndarray
 class DenseWire:
     """Rows of matrices, `own`. All are rounded to `dtype`.
 
+    Args:
+      width: `F`.
+      dtype: of rows that are sent.
+      stored: the dtype of all matrices, where it is one, or None.
+
     Attributes:
       width: `F`, of the rows as they are read.
-      words: the columns of a row in a cache, each of 4 bytes.
-      kept: the dtype of these columns.
+      words: the columns of a row in a cache.
+      kept: the dtype of these columns: that of the matrices, where rows are sent in it.
+      exact: whether nothing is rounded, and rows can be read where they lie.
     """
 
-    kept = jnp.dtype(jnp.float32)
-
-    def __init__(self, width: int, dtype: Any):
+    def __init__(self, width: int, dtype: Any, stored: Any):
         self.width = self.words = width
         self.dtype = jnp.dtype(dtype)
+        self.kept = jnp.dtype(dtype if stored == self.dtype else jnp.float32)
+        self.exact = stored is not None and self.kept == stored == self.dtype
 
     def pack(self, own: Any, ids: jax.Array) -> jax.Array:
         """The rows `ids` as they are sent, `[n, W]`; -1 is padding."""
@@ -149,7 +159,11 @@ class DenseWire:
 
     def keep(self, sent: jax.Array) -> jax.Array:
         """Rows that were sent, in the form in which a cache has them: `[n, words]`."""
-        return sent.astype(jnp.float32)
+        return sent.astype(self.kept)
+
+    def apart(self, own: Any, *sent: jax.Array) -> Any:
+        """The table of the own rows and of those that were sent, which are not copied."""
+        return (*own, *sent)
 
     def read(
         self, own: Any, cached: jax.Array, replies: Sequence[jax.Array], place: jax.Array
@@ -157,6 +171,30 @@ class DenseWire:
         """float32 `[S, F]`: the rows `place` of the own, cached and sent rows, counted as one
         below the other."""
         return _rounded(gather((*own, cached, *map(self.keep, replies)), place), self.dtype)
+
+
+class StoredWire:
+    """As `DenseWire`, for a `RowTable` whose rows are sent as they are stored, in `kept`."""
+
+    exact = True
+
+    def __init__(self, width: int, stored: Any):
+        self.width = self.words = width
+        self.kept = self.dtype = jnp.dtype(stored)
+
+    def pack(self, own: RowTable, ids: jax.Array) -> jax.Array:
+        return rows_as_stored(own.rows, ids)
+
+    def keep(self, sent: jax.Array) -> jax.Array:
+        return sent
+
+    def apart(self, own: RowTable, *sent: jax.Array) -> Any:
+        return own.with_rows((*own.rows, *sent))
+
+    def read(
+        self, own: RowTable, cached: jax.Array, replies: Sequence[jax.Array], place: jax.Array
+    ) -> jax.Array:
+        return gather(self.apart(own, cached, *replies), place)
 
 
 class SparseWire:
@@ -169,7 +207,7 @@ class SparseWire:
       dtype: the dtype of values that are sent; the values of all rows are rounded to it.
     """
 
-    kept = jnp.dtype(jnp.int32)
+    kept, exact = jnp.dtype(jnp.int32), False
 
     def __init__(self, width: int, entries: int, dtype: Any):
         self.width, self.dtype = width, jnp.dtype(dtype)
@@ -193,6 +231,9 @@ class SparseWire:
 
     def keep(self, sent: jax.Array) -> jax.Array:
         return sent
+
+    def apart(self, own: SparseFeatures, *sent: jax.Array) -> Any:
+        raise NotImplementedError  # they are never `exact`
 
     def read(
         self,

@@ -15,11 +15,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jgs.dist.communicators.comm import OWN, SAME, Communicator, all_gather_rows
+from jgs.dist.communicators.comm import OWN, SAME, Communicator
 from jgs.dist.rows.demand import rounded
 from jgs.dist.rows.exchange import FeatureExchange
 from jgs.errors import InputError
-from jgs.graph import Schema, SparseFeatures, TypedFeatures, TypedRows
+from jgs.graph import Schema, TypedFeatures, TypedRows
+from jgs.graph.row_tables.table import as_table
 
 
 class Found(NamedTuple):
@@ -50,8 +51,7 @@ class TypedExchange:
       capacities: for each node type the most nodes that one rank asks another for in a round,
         equal on all ranks. Where some rank needs more of a type, all ranks take further rounds:
         nothing is dropped.
-      wire: as for `FeatureExchange`. Rows of types that are float16 on all ranks are sent as
-        float16, where the wire is float32: that rounds nothing.
+      wire: as for `FeatureExchange`.
       in_place: whether rows may stay where they lie.
 
     With `in_place`, and where the wire rounds nothing, the table of a type of dense rows is the
@@ -83,13 +83,12 @@ class TypedExchange:
         every = offsets_by_type(schema, comm.size)
         self.exchanges: list[FeatureExchange | None] = []
         for number, offsets in enumerate(every):
-            tables = [_as_rows(own.tables[number]) for own in features]
-            if tables[0] is None:
+            if features[0].tables[number] is None:
                 self.exchanges.append(None)
                 continue
-            how = "float16" if wire == "float32" and _all_float16(comm, tables) else wire
+            tables = [as_table(own.tables[number]) for own in features]
             capacity = int(capacities[number])
-            self.exchanges.append(FeatureExchange(comm, offsets, tables, capacity, how))
+            self.exchanges.append(FeatureExchange(comm, offsets, tables, capacity, wire))
         self._numbers = [n for n, one in enumerate(self.exchanges) if one is not None]
         self._asked = [one for one in self.exchanges if one is not None]
         self._rooms = [1] * len(self._asked)
@@ -156,10 +155,11 @@ class TypedExchange:
             more, _ = self._fetch(stores, nodes, overflow, offsets, nth)
             rows = jax.tree.map(jnp.add, rows, program(stores, more)[1])
         tables: list[Any] = [None] * len(self.exchanges)
-        own = zip(self._numbers, apart, stores, found.replies, rows, strict=True)
-        for number, lies_apart, store, replies, together in own:
-            parted = (*store.own, store.cached, *replies) if lies_apart else together
-            tables[number] = parted
+        own = zip(self._numbers, self._asked, apart, found.replies, rows, strict=True)
+        for number, one, lies_apart, replies, together in own:
+            store = one.store
+            parted = one.wire.apart(store.own, store.cached, *replies) if lies_apart else None
+            tables[number] = together if parted is None else parted
         return TypedRows(tuple(tables), found.kind, place), False
 
     def _with_room(self, sizes: Sequence[int], apart: Sequence[bool]) -> tuple[int, ...]:
@@ -267,29 +267,11 @@ def offsets_by_type(schema: Schema, num_ranks: int) -> list[np.ndarray]:
     return list(ends[:: len(parts) // num_ranks].T)
 
 
-def _as_rows(table: Any) -> Any:
-    """A table of `TypedFeatures` as `FeatureExchange` takes it."""
-    if table is None or isinstance(table, SparseFeatures):
-        return table
-    return list(table) if isinstance(table, tuple) else [table]
-
-
-def _all_float16(comm: Communicator, tables: Sequence[Any]) -> bool:
-    """Whether all matrices of all ranks are float16."""
-    mine = [
-        np.array(
-            [not isinstance(own, SparseFeatures) and all(t.dtype == np.float16 for t in own)]
-        )
-        for own in tables
-    ]
-    return bool(all_gather_rows(comm, [np.asarray(own, np.int32) for own in mine]).all())
-
-
 def _words(rows: jax.Array) -> jax.Array:
-    """int32, one-dimensional: the bits of rows of 32 or 16 bits."""
-    flat = rows.reshape(-1)
-    if rows.dtype.itemsize == 2:
-        flat = jnp.pad(flat, (0, flat.size % 2)).reshape(-1, 2)
+    """int32, one-dimensional: the bits of rows of 32, 16 or 8 bits."""
+    flat, number = rows.reshape(-1), 4 // rows.dtype.itemsize
+    if number > 1:
+        flat = jnp.pad(flat, (0, -flat.size % number)).reshape(-1, number)
     return jax.lax.bitcast_convert_type(flat, jnp.int32)
 
 

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 
 from jgs.arrays import require_array
 from jgs.graph import Graph, SparseFeatures
+from jgs.graph.row_tables.table import as_table
 from jgs.ops import gather
 from jgs.sampling.edges.eligible import rows_of
 from jgs.settings import exact_integers
@@ -29,11 +30,11 @@ def features_of(graph: Graph | None) -> Any:
 
 
 @jax.custom_vjp
-def project(features: jax.Array | SparseFeatures, nodes: jax.Array, weight: jax.Array) -> Any:
+def project(features: Any, nodes: jax.Array, weight: jax.Array) -> Any:
     """The features of `nodes` times `weight`.
 
     Args:
-      features: `[N, F]`, dense or sparse.
+      features: `[N, F]`, as `jgs.ops.gather` takes them.
       nodes: int32 `[n]`; ids outside `[0, N)` are padding.
       weight: float32 `[F, ...]`.
 
@@ -43,7 +44,7 @@ def project(features: jax.Array | SparseFeatures, nodes: jax.Array, weight: jax.
       `weight`.
     """
     zero = jnp.zeros((nodes.shape[0], *weight.shape[1:]), jnp.float32)
-    if isinstance(features, SparseFeatures):
+    if as_table(features).by_entries:
 
         def add_entry(j: jax.Array, total: jax.Array) -> jax.Array:
             column, value = _entries(features, nodes, j)
@@ -82,7 +83,7 @@ def _forward(features: Any, nodes: jax.Array, weight: jax.Array) -> tuple[jax.Ar
 
 def _backward(saved: Any, derivative: jax.Array) -> tuple[None, None, jax.Array]:
     features, nodes, weight = saved
-    if not isinstance(features, SparseFeatures):
+    if not as_table(features).by_entries:
         return None, None, jnp.tensordot(gather(features, nodes), derivative, (0, 0))
 
     def add_entry(j: jax.Array, total: jax.Array) -> jax.Array:

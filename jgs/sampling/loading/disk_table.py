@@ -14,6 +14,7 @@ from jgs.errors import InputError
 from jgs.files.row_file import FilePart, RowFiles, copy_rows, part_of_mapped
 from jgs.graph import SparseFeatures, as_device
 from jgs.graph.device import aligned_empty
+from jgs.graph.row_tables.table import RowTable
 from jgs.sampling.capacity import round_up
 from jgs.sampling.loading.row_pool import Taken, row_pool
 
@@ -111,10 +112,14 @@ class RowsOnDisk(Protocol):
 
 
 class DenseRows:
-    """`RowsOnDisk` of a matrix in files; `memory` bytes of it stay in memory."""
+    """`RowsOnDisk` of a matrix in files; `memory` bytes of it stay in memory. `made` makes of
+    some of its rows a `RowTable`, or returns them."""
 
-    def __init__(self, files: RowFiles, memory: int, pinned: np.ndarray):
+    def __init__(
+        self, files: RowFiles, made: Callable[[Any], Any], memory: int, pinned: np.ndarray
+    ):
         self.shape, self.tables = files.shape, [DiskTable(files, memory, pinned)]
+        self._made = made
 
     def rows_of(self, ids: np.ndarray) -> list[np.ndarray]:
         return [ids]
@@ -122,7 +127,7 @@ class DenseRows:
     def found(
         self, ids: np.ndarray, tables: Sequence[tuple[jax.Array, jax.Array]], plan: list[Taken]
     ) -> tuple[Any, np.ndarray]:
-        return tables[0], plan[0].place
+        return self._made(tables[0]), plan[0].place
 
 
 class SparseRows:
@@ -218,14 +223,17 @@ class Opened(NamedTuple):
 
 def rows_on_disk(features: Any, dtype: Any, threads: int) -> Opened:
     """Opens features, given as `DiskRows` takes those of one table. Raises `InputError`."""
-    if isinstance(features, SparseFeatures):
+    table = features if isinstance(features, RowTable) else None
+    if table is not None and table.by_entries:
         arrays = features.indices, features.values
         files, tails = zip(*(_blocks_of(array, threads) for array in arrays), strict=True)
         size = sum(each.nbytes for each in arrays)
         return Opened(features.shape, size, partial(SparseRows, features, files, tails))
-    dense = _files_of(features, dtype, threads)
+    dense = _files_of(features if table is None else table.rows, dtype, threads)
     _check_numbers(dense.dtype)
-    return Opened(dense.shape, dense.shape[0] * dense.row_bytes, partial(DenseRows, dense))
+    made = (lambda rows: rows) if table is None else table.with_rows
+    size = dense.shape[0] * dense.row_bytes
+    return Opened(dense.shape, size, partial(DenseRows, dense, made))
 
 
 def _blocks_of(array: Any, threads: int) -> tuple[RowFiles, np.ndarray]:

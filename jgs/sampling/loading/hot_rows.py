@@ -11,10 +11,11 @@ import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec
 
 from jgs.arrays import require_array
-from jgs.devices import on_host
 from jgs.errors import InputError
 from jgs.graph import MiniBatch, as_device
 from jgs.graph.checks import check_distinct, check_range
+from jgs.graph.row_tables.dense import rows_as_stored
+from jgs.graph.row_tables.table import RowTable, as_table
 from jgs.ops import gather
 from jgs.ops.checks import check_rows
 from jgs.sampling.capacity import round_up
@@ -22,7 +23,6 @@ from jgs.sampling.checks import require_int
 from jgs.sampling.loading.loader import Loader
 from jgs.sampling.loading.sending import Destination
 
-_gather = jax.jit(gather)
 _KEPT = 32  # the batches by which the room for sent rows is planned
 
 
@@ -30,11 +30,12 @@ class ColdRows(NamedTuple):
     """The rows of a batch that are sent to it, and where all its rows are.
 
     Fields:
-      rows: float32 `[C, F]`, the rows that the device lacks; 0 in padding.
+      rows: `[C, F]`, the rows that the device lacks, in the dtype of the table; 0 in padding.
       place: int32 `[S]`, the row of each of `batch.nodes` in `HotRows.table` followed by these
         rows; -1 in padding.
 
-    `jgs.ops.gather((hot.table, cold.rows), cold.place)` are the rows `[S, F]`, in a step.
+    `jgs.ops.gather(hot.joined(table, cold), cold.place)` are the rows `[S, F]`, in a step that
+    has the argument `table`, `hot.table`.
     """
 
     rows: jax.Array
@@ -48,21 +49,22 @@ class HotRows:
     `ColdRows`. The rows are those of `features`, whichever lie where.
 
     Args:
-      features: `[N, F]` of a real dtype, on the host.
+      features: `[N, F]` of a real dtype, or `jgs.graph.QuantizedFeatures`, on the host. Rows
+        lie on the device and are sent in the dtype that they have here.
       nodes: int `[K]`, distinct nodes whose rows lie on the device.
       device: as in `Loader`. With a sharding each device has these rows.
       room: how many rows are sent with a batch at first. If a batch needs more, there is more
         room from then on, and a step is compiled again.
 
     Attributes:
-      table: `[K, F]` on the device, the rows of `nodes`. Pass it to the step.
+      table: `[K, F]` on the device, the rows of `nodes`. Pass it to the step. Where features
+        are a matrix, `(table, cold.rows)` is what `joined` returns.
 
     The device holds `K` rows, and the host 4 bytes a node more. Raises `InputError`.
     """
 
     def __init__(self, features: Any, nodes: Any, device: Any = None, room: int = 0):
-        check_rows("features", features, real=True)
-        self._features, nodes = as_device(features), np.asarray(nodes)
+        self._features, nodes = _rows_of(features), np.asarray(nodes)
         nodes = nodes.astype(np.int32) if nodes.size == 0 else nodes
         number = self._features.shape[0]
         remedy = "Give those that batches read most, or call HotRows.planned."
@@ -74,8 +76,9 @@ class HotRows:
         slot[number] = np.iinfo(np.int32).min  # padding
         self._slot = as_device(slot)
         self._hot, self._room = nodes.size, require_int("room", room, 0)
-        with on_host():
-            rows = np.asarray(_gather(self._features, jnp.asarray(nodes, jnp.int32)))
+        rows = self._features.take(nodes).rows[0]
+        # Without rows, and in NumPy, so that programs of any device can have it.
+        self._kind = jax.tree.map(np.asarray, self._features.take(nodes[:0]))
         where = Destination.of(device)
         if where is None:
             self.table = as_device(rows)
@@ -108,9 +111,9 @@ class HotRows:
 
         The rows are a function of the loader's key. Raises `InputError`.
         """
-        check_rows("features", features, real=True)
-        num_nodes, width = features.shape
-        number = min(require_int("memory", memory, 0) // max(4 * width, 1), num_nodes)
+        table = _rows_of(features)
+        num_nodes, row = table.shape[0], table.rows[0][:1]
+        number = min(require_int("memory", memory, 0) // max(row.nbytes, 1), num_nodes)
         counts = np.zeros(num_nodes + 1, np.int32)
         kept: list[np.ndarray] = []
         for batch in loader.rehearse(batches):
@@ -135,17 +138,35 @@ class HotRows:
         """What is sent with a batch of the host. A loader calls it."""
         while True:
             room = round_up(self._room)
-            found, need = _split(self._features, self._slot, batch.nodes, self._hot, room)
+            (rows,) = self._features.rows
+            found, need = _split(rows, self._slot, batch.nodes, self._hot, room)
             if (cold := int(need)) <= room:
                 return found
             self._room = cold + cold // 8
 
+    def joined(self, table: jax.Array, cold: ColdRows) -> Any:
+        """The features, as `jgs.ops.gather` takes them, in which the rows of a batch have their
+        `cold.place`; `table` is `self.table`."""
+        return self._kind.with_rows((table, cold.rows))
+
+
+def _rows_of(features: Any) -> RowTable:
+    """The checked features: rows of one matrix, on the host."""
+    if not isinstance(features, RowTable):
+        check_rows("features", features, real=True)
+        features = as_device(features)
+    table = as_table(features)
+    if table.by_entries or len(table.rows) > 1:
+        form = "floats or integers [N, F], one row a node"
+        raise InputError(f"features must be {form}", table.shown(), "Give them in one matrix.")
+    return table
+
 
 @partial(jax.jit, static_argnums=(3, 4))
 def _split(
-    features: jax.Array, slot: jax.Array, nodes: jax.Array, num_hot: int, room: int
+    rows: jax.Array, slot: jax.Array, nodes: jax.Array, num_hot: int, room: int
 ) -> tuple[ColdRows, jax.Array]:
-    """What is sent of the rows of `nodes`, and how many these are. One program, so that other
+    """What is sent of the `rows` of `nodes`, and how many these are. One program, so that other
     threads of Python run meanwhile."""
     place = slot[nodes]
     cold = place == -1
@@ -153,4 +174,8 @@ def _split(
     asked = jnp.full(room, slot.shape[0], jnp.int32)
     asked = asked.at[jnp.where(cold, number, room)].set(nodes, mode="drop")
     place = jnp.where(cold, num_hot + number, jnp.maximum(place, -1))
-    return ColdRows(gather(features, asked), place), number[-1] + 1
+    # The kernel copies rows of floats faster.
+    kept = (
+        gather if rows.dtype == jnp.float32 else lambda rows, ids: rows_as_stored([rows], ids)
+    )
+    return ColdRows(kept(rows, asked), place), number[-1] + 1

@@ -20,6 +20,7 @@ from jgs.errors import InputError
 from jgs.files.row_file import RowFiles
 from jgs.files.writing import mib
 from jgs.graph import Graph, as_device
+from jgs.graph.row_tables.table import as_table
 from jgs.graph.typed_features import TypedFeatures
 from jgs.models import Model
 from jgs.models.layer import uses_types
@@ -154,7 +155,7 @@ class _Evaluation:
                 "Choose one of jgs.models, such as RGCN.",
             )
         else:
-            width = (first[0] if isinstance(first, tuple) else first).shape[1]
+            width = first.shape[1] if hasattr(first, "shape") else as_table(first).shape[1]
         self.in_width, self.schema = width, graphs[0].schema
         self.reads_types = self.typed or any(map(uses_types, model.layers))
         if self.reads_types and self.schema is None:

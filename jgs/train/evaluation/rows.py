@@ -19,29 +19,30 @@ from jgs.devices import host_device, to_device
 from jgs.errors import InputError
 from jgs.files.row_file import RowFiles, part_of_mapped
 from jgs.files.writing import reserve
-from jgs.graph import Schema, SparseFeatures, as_device
+from jgs.graph import Schema, as_device
 from jgs.graph.device import aligned_empty
+from jgs.graph.row_tables.table import RowTable, as_table, plain
 from jgs.graph.typed_features import TypedFeatures, TypedRows
 from jgs.train.evaluation.spilled import Spilled, no_room
 
 # Rows of nodes: JAX arrays lie on the device, in one table or several. A NumPy array lies on
 # the host, and chunks of it are copied to the device. `OnDisk` lies in files.
 OnDisk = RowFiles | Spilled
-Rows = jax.Array | tuple[jax.Array, ...] | SparseFeatures | TypedFeatures | np.ndarray | OnDisk
+Rows = jax.Array | tuple[jax.Array, ...] | RowTable | TypedFeatures | np.ndarray | OnDisk
 
 _gather = jax.jit(jgs.ops.gather)
 
 
 def as_rows(features: Any) -> Rows:
-    """One rank's features on the host: a matrix, several matrices, `SparseFeatures` or
+    """One rank's features on the host: a matrix, several matrices, another `RowTable` or
     `TypedFeatures`."""
-    if isinstance(features, SparseFeatures | TypedFeatures):
-        here = {device for leaf in jax.tree.leaves(features) for device in leaf.devices()}
+    if not isinstance(features, TypedFeatures):
+        features = plain(as_table(features))
+    leaves = jax.tree.leaves(features)
+    if all(isinstance(leaf, jax.Array) for leaf in leaves):
+        here = {device for leaf in leaves for device in leaf.devices()}
         return features if here == {host_device()} else to_device(features, host_device())
-    if not isinstance(features, Sequence):
-        return as_device(features)
-    tables = tuple(map(as_device, features))
-    return tables[0] if len(tables) == 1 else tables
+    return jax.tree.map(as_device, features)
 
 
 def on_disk(features: Any, most: int) -> RowFiles | None:

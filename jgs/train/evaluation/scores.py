@@ -11,9 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
-from jgs.graph import SparseFeatures
+from jgs.graph.row_tables.table import as_table
 from jgs.models import PairModel
-from jgs.ops import gather
 from jgs.train.evaluation.pairs import AT_ONCE
 
 
@@ -40,11 +39,7 @@ class Encoded:
 
 def _dense(rows: Any) -> np.ndarray:
     """float32 `[n, F]`: a rank's own rows in one matrix."""
-    if isinstance(rows, SparseFeatures):
-        return np.asarray(gather(rows, jnp.arange(rows.shape[0])))
-    if isinstance(rows, list | tuple):
-        return np.concatenate([np.asarray(each, np.float32) for each in rows])
-    return np.asarray(rows, np.float32)
+    return as_table(rows).numbers().astype(np.float32, copy=False)
 
 
 class Decoded:

@@ -10,7 +10,7 @@ import numpy as np
 
 from jgs.dist.communicators.comm import Communicator, all_gather_rows
 from jgs.dist.rows.exchange import FeatureExchange
-from jgs.graph import SparseFeatures
+from jgs.graph.row_tables.table import as_table
 from jgs.train.evaluation.edges import Edges
 
 # A generator that yields node ids, is sent their rows, and so fills a layer's output.
@@ -62,7 +62,7 @@ class Turns:
         self, layer: int, messages: Sequence[Any], size: int, changed: bool
     ) -> FeatureExchange:
         """The exchange that fetches `size` rows of the layer's messages at a time."""
-        tables = [m if isinstance(m, SparseFeatures | tuple) else (m,) for m in messages]
+        tables = [as_table(m) for m in messages]
         exchange = self._exchanges.get(layer)
         if exchange is None:
             capacity = -(-size // self._comm.size)

@@ -23,11 +23,11 @@ from jgs.graph import (
     Graph,
     NodeIds,
     Schema,
-    SparseFeatures,
     TypedFeatures,
     as_device,
 )
-from jgs.graph.typed_features import scales_of, shown_tables, split_by_type
+from jgs.graph.row_tables.table import as_table
+from jgs.graph.typed_features import kept, scales_of, shown_tables, split_by_type
 from jgs.sampling import Loader, Sampler, SamplerSchedule
 from jgs.sampling.base import State
 from jgs.sampling.loading.items import num_items
@@ -61,7 +61,7 @@ class Data:
       negatives, label_names: as in `jgs.data.dataset.Plain`.
       time_unit: as in `jgs.data.Dataset`.
       table: the `jgs.data.LabelTable`, with ids of `graphs`, or None.
-      hot: the rows that lie on the devices, `[D, K, F]`, see `HotRows`; None: none do.
+      hot: the rows that lie on the devices, `[D, K, F]`, and `HotRows.joined`; None: none do.
       scratch: a folder for what is larger than memory, or None.
       in_place: whether rows may be read where they lie in the ranks' tables: those of batches
         that stay on the host.
@@ -110,7 +110,7 @@ class Data:
         typed = isinstance(features, TypedFeatures)
         tables = features.tables if typed else [features]
         self.num_features = sum(features.widths) if typed else features.shape[1]
-        self.sparse = any(isinstance(table, SparseFeatures) for table in tables)
+        self.sparse = any(t is not None and as_table(t).by_entries for t in tables)
         self.types = None
         if typed and schema is not None:
             own = [each.square_sums() for each in of_ranks]
@@ -206,8 +206,8 @@ def features_for(config: Config, name: str, schema: Schema | None, features: Any
     check_types(config, name, schema, features)
     if takes_types(config) and not isinstance(features, TypedFeatures):
         assert schema is not None
-        return split_by_type(features, schema)
-    return features
+        features = split_by_type(features, schema)
+    return None if features is None else kept(features, config.feature_dtype)
 
 
 def check_types(config: Config, name: str, schema: Schema | None, features: Any) -> None:

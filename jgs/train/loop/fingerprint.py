@@ -12,7 +12,7 @@ import numpy as np
 from jgs.data import Dataset
 from jgs.data.plain import Plain
 from jgs.graph import Graph
-from jgs.graph.features import SparseFeatures
+from jgs.graph.row_tables.table import as_table
 from jgs.graph.typed_features import TypedFeatures
 
 _WHOLE = 64 << 20  # arrays of at most so many bytes are read whole, of larger ones samples
@@ -52,12 +52,10 @@ def fingerprint_features(features: Any) -> str:
     if isinstance(features, TypedFeatures):
         digests = " ".join(map(fingerprint_features, features.tables)).encode()
         return digest_of(features.schema.as_bytes(), np.frombuffer(digests, np.uint8))
-    if isinstance(features, tuple):
-        return digest_of(*features)
-    if not isinstance(features, SparseFeatures):
-        return digest_of(features)
-    arrays = [np.asarray(a) for a in (features.indptr, features.indices, features.values)]
-    return digest_of(*arrays, np.array(features.num_features))
+    table = as_table(features)
+    if table.form == "dense":
+        return digest_of(*table.rows)
+    return digest_of(*table.arrays().values(), np.array(table.shape[1]))
 
 
 def _of_graph(graph: Graph) -> dict[str, str]:

@@ -40,9 +40,10 @@ from jgs.train.loop.progress import Meter, timed
 from jgs.train.loop.schedules import check_schedule
 
 
-def _placed(table: jax.Array, cold: Any, whole: bool) -> Any:
-    """The rows of a batch of which some lie in the device's `table`: the matrix if `whole`."""
-    found = Placed((table, cold.rows), cold.place)
+def _placed(table: jax.Array, cold: Any, joined: Callable[..., Any], whole: bool) -> Any:
+    """The rows of a batch of which some lie in the device's `table`: the matrix if `whole`.
+    `joined` is that of `HotRows`."""
+    found = Placed(joined(table, cold), cold.place)
     return found.rows() if whole else found
 
 
@@ -204,7 +205,8 @@ class Job:
         data.scratch = self._scratch or scratch
         self.loader = data.loader(sampler, key, model.input_reduce, states, device=device)
         if (hot := data.hot) is not None:
-            self._hot, joined = hot, partial(_placed, whole=model.input_reduce is None)
+            whole = model.input_reduce is None
+            self._hot, joined = hot[0], partial(_placed, joined=hot[1], whole=whole)
             self._placed = self.place.comm.program(joined, (OWN, OWN), OWN)
 
         def keep() -> None:

@@ -121,7 +121,7 @@ class WholeData(Data):
         memory = config.device_memory << 20
         counted = make()
         hot = HotRows.planned(features, counted, memory, device, _COUNTED)
-        self.hot = _by_device(hot.table, device)
+        self.hot = _by_device(hot.table, device), hot.joined
         del hot.table  # `hot` is the loader's from here on, which reads the other rows
         one = not isinstance(sampler, SamplerSchedule)
         return make(read=hot, capacity=counted.capacity if one else None)

@@ -1,0 +1,1 @@
+"""How feature rows are stored: one file for each way, all by the contract `RowTable`."""

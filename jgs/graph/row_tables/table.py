@@ -1,0 +1,198 @@
+"""`RowTable`: the contract of feature rows `[N, F]`, however they are stored. In `jgs.tables`
+names all ways there are.
+
+`as_table` makes a `RowTable` of what people give. Whoever reads rows asks the table, and does
+not ask which one it is.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Self
+
+import jax
+import numpy as np
+
+from jgs.errors import InputError
+from jgs.graph.device import as_device
+from jgs.tables import ROW_TABLES as FORMS
+
+
+class RowTable(ABC):
+    """Rows `[N, F]` of finite numbers, as a JAX pytree. They are float32 where they are read.
+
+    Attributes:
+      form: the key of the class in `jgs.tables.ROW_TABLES`.
+      shape: `(N, F)`.
+      kind: what people are told of it: a dtype, or "sparse".
+      names: those of `arrays`, in order.
+      row_names: those of them that have a row for each node.
+      by_entries: whether a row is a list of entries, each a column and a value, as those of
+        `SparseFeatures` are. All others have `rows` and `with_rows`.
+      same_sums: whether sums by `aggregate_kernel` have the bits of sums of gathered rows.
+    """
+
+    form: ClassVar[str]
+    names: ClassVar[tuple[str, ...]]
+    row_names: ClassVar[tuple[str, ...]] = ()
+    by_entries: ClassVar[bool] = False
+    same_sums: ClassVar[bool] = True
+
+    @property
+    @abstractmethod
+    def shape(self) -> tuple[int, int]: ...
+
+    @property
+    @abstractmethod
+    def kind(self) -> str: ...
+
+    # -- on the host ---------------------------------------------------------------------------
+
+    @abstractmethod
+    def arrays(self) -> dict[str, Any]:
+        """The arrays that say all, by the names of their files; "" for the only one."""
+
+    @classmethod
+    def of(cls, features: Any) -> Any:
+        """The table of `features` of any form, where numbers may be rounded."""
+        raise NotImplementedError
+
+    @classmethod
+    @abstractmethod
+    def opened(cls, arrays: Mapping[str, Any], width: int, max_row: int | None = None) -> Self:
+        """The table of what `arrays` returned, as JAX arrays. `max_row` is known of entries
+        that were counted before."""
+
+    @abstractmethod
+    def take(self, rows: slice | np.ndarray) -> Self:
+        """Some of the rows, in the same form."""
+
+    @classmethod
+    @abstractmethod
+    def joined(cls, tables: Sequence[Self]) -> Any:
+        """The rows of several tables, one below the other, as a `RowTable`."""
+
+    @abstractmethod
+    def numbers(self, rows: Any = slice(None), columns: Any = slice(None)) -> np.ndarray:
+        """Some numbers, dense, in NumPy; `rows` and `columns` are slices or ints."""
+
+    def shown(self) -> str:
+        """Its kind and its shape, as people are told."""
+        return f"{self.kind} {list(self.shape)}"
+
+    def host(self) -> Any:
+        """All numbers in NumPy, or as a SciPy sparse array; `of_host` is its inverse."""
+        return self.numbers()
+
+    def check_dtype(self, what: str) -> None:  # noqa: B027, most forms have one dtype
+        """Raises `InputError`, which calls the features `what`, for a dtype that models do not
+        read."""
+
+    @abstractmethod
+    def check_values(self, what: str) -> None:
+        """Raises `InputError`, which calls the features `what`, for a NaN or an infinity."""
+
+    @abstractmethod
+    def squares(self, most: int) -> tuple[np.ndarray, np.ndarray]:
+        """float64 `[k]` twice, for each column, or for all columns together: the sum of the
+        squares of the numbers, and how many are not 0; of about `most` numbers of rows evenly
+        spaced."""
+
+    def encoded(self, rows: np.ndarray) -> np.ndarray:
+        """The numbers `[n, F]` of other nodes as rows of `rows`."""
+        raise NotImplementedError
+
+    # -- rows that travel: what a table of other rows of the same kind is made of --------------
+
+    @property
+    def rows(self) -> tuple[Any, ...]:
+        """The matrices `[N_i, F]`, numbered as one, that have the numbers of each row."""
+        raise NotImplementedError
+
+    def with_rows(self, rows: Any) -> Any:
+        """The table whose `rows` are these: other rows of the same kind, of other nodes."""
+        raise NotImplementedError
+
+    # -- traced --------------------------------------------------------------------------------
+
+    @property
+    @abstractmethod
+    def in_kernels(self) -> bool:
+        """Whether the kernels read this table. None reads one without numbers."""
+
+    @abstractmethod
+    def gather_plain(self, ids: jax.Array) -> jax.Array:
+        """float32 `[K, F]`: the rows of `ids`, int32 `[K]`; zeros for ids outside `[0, N)`."""
+
+    @abstractmethod
+    def gather_kernel(self, ids: jax.Array, num_threads: int) -> jax.Array:
+        """As `gather_plain`, by a kernel."""
+
+    @abstractmethod
+    def aggregate_kernel(
+        self, place: jax.Array | None, edges: Mapping[str, Any], reduce: str, num_threads: int
+    ) -> jax.Array:
+        """The kernel of `jgs.ops.gather_aggregate`; `edges` are the arrays and counts of the
+        block, by the names of its fields."""
+
+
+def as_table(features: Any) -> RowTable:
+    """`features` as a `RowTable`: one already, a JAX or NumPy matrix, or a tuple or list of
+    matrices that are numbered as one."""
+    if isinstance(features, RowTable):
+        return features
+    from jgs.graph.row_tables.dense import Matrices
+
+    return Matrices(tuple(features) if isinstance(features, tuple | list) else (features,))
+
+
+def kept_as(features: Any, dtype: str) -> Any:
+    """`features`, of any form that `as_table` takes, kept in one of `jgs.tables.DTYPES`. Raises
+    `InputError`."""
+    table = as_table(features)
+    if dtype in ("stored", table.form, table.kind):
+        return features
+    if dtype in FORMS:
+        return FORMS[dtype].of(features)
+    if table.by_entries:
+        raise InputError(
+            f"features that are kept as {dtype} must be dense",
+            "sparse features, whose values are float32",
+            "Leave the dtype out.",
+        )
+    return as_device(table.numbers().astype(dtype))
+
+
+def as_one(tables: Sequence[RowTable]) -> RowTable:
+    """Tables of one form, numbered as one, one below the other. Matrices are not copied."""
+    first = tables[0]
+    if first.form != "dense":
+        return type(first).joined(tables)
+    return as_table([matrix for table in tables for matrix in table.rows])
+
+
+def opened_table(arrays: Mapping[str, Any], width: int) -> Any:
+    """The table that has these `arrays`, which are not copied, a JAX matrix where it is one;
+    None if no form has them."""
+    for form in FORMS.values():
+        if set(form.names) == set(arrays):
+            return plain(form.opened({n: as_device(a) for n, a in arrays.items()}, width))
+    return None
+
+
+def plain(table: RowTable) -> Any:
+    """A matrix, or a tuple of matrices, in place of the table that `as_table` made of it."""
+    if table.form != "dense":
+        return table
+    return table.rows[0] if len(table.rows) == 1 else table.rows
+
+
+def of_host(matrix: Any) -> Any:
+    """What `RowTable.host` returned, as features: a matrix on the host device, or
+    `SparseFeatures`."""
+    if not hasattr(matrix, "tocsr"):
+        return as_device(matrix)
+    from jgs.graph.row_tables.sparse import SparseFeatures
+
+    return SparseFeatures.from_scipy(matrix)
