@@ -276,7 +276,7 @@ def _fitted(
             kind = "standard"
     found, missing = _read(what, values, kind)
     if missing.all():
-        remedy = f"Delete the column, or leave it out by encode={name}:drop."
+        remedy = f"Delete the column, or give encode={name}:drop, of a type TYPE.{name}:drop."
         raise InputError(f"{what} must have a value somewhere", "none", remedy)
     made = FeatureColumn(name, kind, 1, missing=int(missing.sum()), rows=missing.size)
     if kind in (*TEXT, "text"):
@@ -287,7 +287,7 @@ def _fitted(
         return made._replace(kind="hash", width=width)
     made = made._replace(width=found.shape[1])
     if kind == "number":
-        remedy = f"Give the option encode={name}:standard, which takes the mean off first."
+        remedy = f"Give encode={name}:standard, or TYPE.{name}:standard for that of a type."
         check_digits(what, found[~missing], remedy)
         return made
     wrong = ~np.isfinite(found).all(axis=1) & ~missing

@@ -29,7 +29,7 @@ import numpy as np
 from jgs.data.column_rule import ColumnRule
 from jgs.data.columns import FeatureColumns, encoded
 from jgs.data.edge_values import SPLIT_NUMBERS, edge_labels, edge_splits
-from jgs.data.text import first_line
+from jgs.data.text import first_line, is_number, unnamed
 from jgs.data.times import Clock
 from jgs.errors import InputError, refusing
 from jgs.graph import Graph, NodeIds
@@ -47,12 +47,14 @@ ALIASES = {
     "edge_weight": ("weight",),
 }
 """Other names of columns, as RecBole, TGB and others have them."""
-_TGB = (  # src, dst and time, where no column has a usual name of dst
+PAIRS = (  # src, dst and time, where no column has a usual name of dst
     ("user_id", "genre", None),
     ("src", "subreddit", None),
     ("user_address", "token_address", None),
     ("nation", "trading nation", "year"),
     ("head", "tail", None),
+    ("from", "to", None),
+    ("subject", "object", None),
 )
 _RECBOLE = {"token": "token", "token_seq": "string", "float": "double"}  # types of columns
 
@@ -309,10 +311,18 @@ def read_table(
     return table.rename_columns(renamed)
 
 
+def named_after(names: Iterable[str], kind: str) -> list[str]:
+    """Those of the names of columns that are a node type's: `user`, `user_id`, `UserID`."""
+    kind, *letters = ("".join(filter(str.isalnum, n)).lower() for n in (kind, *names))
+    return [n for n, own in zip(names, letters, strict=True) if own in (kind, f"{kind}id")]
+
+
 def called(path: Path, found: list[str], names: Mapping[str, str | None]) -> dict[str, str]:
     """What each of `ROLES` that a file with these columns has is called there. `names` are as
     in `read_edges`. Raises `InputError`."""
     given = {role: name for role, name in names.items() if name is not None}
+    if found and not given and all(map(is_number, found)):
+        raise unnamed(path, found)
     usual = {}
     for role, others in ALIASES.items():
         named = [name for name in others if name in found and name not in given.values()]
@@ -326,7 +336,7 @@ def called(path: Path, found: list[str], names: Mapping[str, str | None]) -> dic
             )
         usual[role] = named[0]
     if not {"dst", *ALIASES["dst"]} & set(found) and "dst" not in given:
-        columns = next((each for each in _TGB if set(each[:2]) <= set(found)), ())
+        columns = next((each for each in PAIRS if set(each[:2]) <= set(found)), ())
         for role, name in zip(("src", "dst", "time"), columns, strict=False):
             if name in found and role not in given:
                 usual[role] = name

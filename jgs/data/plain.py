@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable
 from functools import partial
@@ -16,11 +17,14 @@ from jgs.data.edges import simple_symmetric_graph
 from jgs.data.formats import jodie, npz, ogb_links, tables, temporal, typed_tables
 from jgs.data.formats.snap import is_edge_list, read_edges
 from jgs.data.formats.typed import is_typed
+from jgs.data.text import first_line, first_row
 from jgs.errors import InputError
 from jgs.files import storage
 from jgs.files.storage import MANIFEST
 
 __all__ = ["Plain", "load_plain", "load_whole"]
+
+_log = logging.getLogger("jgs")
 
 
 def load_plain(name: str | os.PathLike, root: str | os.PathLike, **options: Any) -> Plain:
@@ -79,12 +83,11 @@ def _loader(path: Path, options: dict[str, Any]) -> Callable[..., Plain] | None:
             return partial(ogb_links.load_folder, path)
         if any((path / name).exists() for name in (MANIFEST, "features.npy")):
             return None
-        formats = (
-            (tables.is_edge_table, tables.load_plain),
-            (typed_tables.is_typed_tables, typed_tables.load_plain),
-        )
-        own = [read for is_own, read in formats if is_own(path)]
-        return partial(own[0], path) if own else layouts.reader_of(path, options)
+        if tables.is_edge_table(path):
+            return partial(tables.load_plain, path)
+        if typed_tables.is_typed_tables(path):
+            return partial(typed_tables.load_plain, path)
+        return layouts.reader_of(path, options)
     if path.suffix == ".npz" and not is_typed(path):
         with storage.open_npz(path) as archive:
             complete = {"train_idx", "test_idx", "val_idx", "labels"} <= set(archive)
@@ -105,6 +108,10 @@ def _loader(path: Path, options: dict[str, Any]) -> Callable[..., Plain] | None:
 
 
 def _edge_list(path: Path) -> Plain:
+    if (width := len(first_row(path, b"%").split())) > 2 and first_line(path)[:1] == b"%":
+        asked = ",".join(["src", "dst", "weight", "time"][:width])
+        left = "edges go both ways, and the columns behind their ends are not read"
+        _log.warning("%s: %s; --data-options columns=%s reads all as listed", path, left, asked)
     rows = [*read_edges(path)]
     edges = np.concatenate(rows) if rows else np.empty((0, 2), np.int64)
     if edges.size == 0 or edges.min() < 0 or edges.max() >= 2**31 - 1:

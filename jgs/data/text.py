@@ -6,8 +6,9 @@ import gzip
 import io
 import warnings
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -22,7 +23,7 @@ def read_rows(
     dtype: type | np.dtype,
     *,
     delimiter: str | None = ",",
-    comments: str | None = None,
+    comments: str | Sequence[str] | None = None,
     columns: int | None = None,
     more: bool = False,
     skip: int = 0,
@@ -36,7 +37,7 @@ def read_rows(
         several fields, one for each column: the arrays are then `[rows]`.
       delimiter: separates columns; None is any white space. It may have several characters,
         such as `::`.
-      comments: the beginning of a comment, or None. Blank lines are skipped.
+      comments: the beginning of a comment, or several, or None. Blank lines are skipped.
       columns: the number of columns; None takes that of the first row.
       more: whether a row may have further columns, with anything in them, which are not read.
       skip: the number of the file's first lines that are not read, whatever is in them.
@@ -66,6 +67,14 @@ def read_rows(
                 "Correct the file, or keep only those columns.",
             )
         yield rows
+
+
+def read_named(path: Path, kinds: Mapping[str, type], **options: Any) -> dict[str, np.ndarray]:
+    """The columns of a text table by name, `[n]` each, of these dtypes. The options are those
+    of `read_rows`. Raises `InputError`."""
+    dtype = np.dtype([*kinds.items()])
+    rows = np.concatenate([np.empty(0, dtype), *read_rows(path, dtype, **options)])
+    return {name: np.ascontiguousarray(rows[name]) for name in kinds}
 
 
 def first_line(path: Path) -> bytes:
@@ -115,6 +124,28 @@ def read_table(path: Path, dtype: type, *, columns: int | None = None) -> np.nda
     """All rows of a comma-separated table at once, for small tables."""
     parts = list(read_rows(path, dtype, columns=columns))
     return np.concatenate(parts) if parts else np.empty((0, columns or 1), dtype)
+
+
+def is_number(field: bytes | str) -> bool:
+    """Whether Python reads it as a number."""
+    try:
+        float(field)
+    except ValueError:
+        return False
+    return True
+
+
+def unnamed(path: Path, row: Sequence[Any], where: str = "its first row") -> InputError:
+    """The refusal of a list or a table of edges whose columns have no names."""
+    shown = " ".join(w.decode(errors="replace") if isinstance(w, bytes) else w for w in row)
+    rest = [f"column_{number}" for number in range(4, len(row) + 1)]
+    names = (["src", "dst", name, *rest][: len(row)] for name in ("weight", "time"))
+    ways = dict.fromkeys(f"columns={','.join(each)}" for each in names)
+    return InputError(
+        f"{path} must say what its columns are",
+        f"{shown[:60]!r} in {where}, and no names",
+        f"Give --data-options {' or '.join(ways)}.",
+    )
 
 
 def _parse(path, text, line, dtype, delimiter, comments, columns) -> np.ndarray:

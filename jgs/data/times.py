@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from jgs.data.text import is_number
 from jgs.errors import InputError, nearest
 from jgs.graph.checks import refuse_where
 
@@ -148,22 +149,14 @@ def dates_of_text(rule: str, times: np.ndarray, row: str) -> np.ndarray:
         while end - known > 1:
             middle = (known + end) // 2
             known, end = (known, middle) if _parsed(texts[:middle]) is None else (middle, end)
-        if _is_number(texts[known]):  # then numbers were meant, and one of them is none
-            others = (at for at, text in enumerate(texts) if not _is_number(text))
+        if is_number(texts[known]):  # then numbers were meant, and one of them is none
+            others = (at for at, text in enumerate(texts) if not is_number(text))
             known = next(others, known)
         value = texts[known][:60] or "nothing"
         raise InputError(
             rule, f"{value} at {row} {known}", "Correct it, or convert the column."
         )
     return found
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
 
 
 def _parsed(texts: list[str]) -> np.ndarray | None:

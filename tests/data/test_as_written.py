@@ -60,11 +60,68 @@ def test_text_that_is_not_utf_8(read):
     refused("ids must be text", read, "e.csv", "src,dst\n1,2\n", ids="int")
 
 
-def test_ends_are_found_by_name_in_typed_tables_too(tmp_path):
-    """Of two columns `item,user` the second is the source, whatever the file is called."""
-    (tmp_path / "edges_user_buys_item.csv").write_text("item,user\n5,0\n5,1\n4,2\n")
-    own = [pair for pair in edges(load_plain(tmp_path, ".")) if pair[0].startswith("user")]
-    assert own == [("user:0", "item:5"), ("user:1", "item:5"), ("user:2", "item:4")]
+@cases(
+    "table, names, src, dst",  # the places of the ends
+    ("user_buys_item", "item,user", 1, 0),
+    ("user_buys_item", "item_id,rating,user_id", 2, 0),
+    ("user_buys_item", "product,user", 1, 0),
+    ("user_buys_item", "dst,src", 1, 0),
+    ("item_sold-to_user", "user,item", 1, 0),  # in other tables `user` means `src`
+    ("author_writes_paper", "paper,author", 1, 0),
+    ("author_writes_paper", "year,PaperID,AuthorID", 2, 1),
+    ("author_writes_paper", "to,from", 1, 0),
+    ("author_writes_paper", "tail,head", 1, 0),
+    ("author_writes_paper", "what,who,year", 0, 1),
+    ("user_follows_user", "friend,user", 0, 1),
+    ("user_follows_user", "target,source", 1, 0),
+)
+def test_ends_are_found_by_name_in_typed_tables_too(tmp_path, table, names, src, dst):
+    """By `src` and `dst`, the types, or the usual names; only else by the order."""
+    kinds, rows = table.split("_")[::2], ("509", "428", "517")
+    lines = (",".join(row[: names.count(",") + 1]) for row in rows)
+    (tmp_path / f"edges_{table}.csv").write_text("\n".join([names, *lines]))
+    plain = load_plain(tmp_path, ".", both_ways=False)
+    expected = [(f"{kinds[0]}:{row[src]}", f"{kinds[1]}:{row[dst]}") for row in rows]
+    assert edges(plain) == sorted(expected)
+
+
+@cases(
+    "names, src_type, dst_type, expected",
+    ("item,user", "user", "item", ("user:0", "item:5")),
+    ("item,user", "item", "user", ("item:5", "user:0")),  # else `user` means `src`
+    ("paper,author", "author", "paper", ("author:0", "paper:5")),
+    ("PaperID,author_id", "paper", "author", ("paper:5", "author:0")),
+    ("item_id,user_id", "film", "viewer", ("film:0", "viewer:5")),
+    ("source,target", "item", "user", ("item:5", "user:0")),
+)
+def test_ends_are_those_of_src_type_and_dst_type(read, names, src_type, dst_type, expected):
+    options = {"src_type": src_type, "dst_type": dst_type, "both_ways": False}
+    assert edges(read("e.csv", names + "\n5,0\n", **options)) == [expected]
+    options["columns"] = names
+    assert edges(read("e.csv", "5,0\n", **options)) == [expected]
+
+
+@cases(
+    "table, names",
+    ("author_writes_paper", "year,name,author"),
+    ("author_writes_paper", "author,author_id,paper"),
+    ("author_writes_paper", "author"),
+    ("author_writes_paper", "4,7"),  # the first edge of a table without a line of names
+)
+def test_unclear_ends_of_typed_tables_are_refused(tmp_path, table, names):
+    (tmp_path / f"edges_{table}.csv").write_text(names + "\n")
+    refused("a column for each end*Call the two src and dst", load_plain, tmp_path, ".")
+
+
+def test_what_a_refused_column_of_a_node_type_is_told_to_give_is_taken(tmp_path):
+    (tmp_path / "edges_a_in_b.csv").write_text("a,b\n0,0\n")
+    (tmp_path / "nodes_b.csv").write_text("id\n0\n")
+    (tmp_path / "nodes_a.csv").write_text("id,born,gone\n0,1700000000.25,\n1,1700000001.5,\n")
+    standard = "a.born:standard"
+    refused("encode=born:standard, or TYPE.born:standard", load_plain, tmp_path, ".")
+    refused("encode=gone:drop*TYPE.gone:drop", load_plain, tmp_path, ".", encode=standard)
+    plain = load_plain(tmp_path, ".", encode=f"{standard},a.gone:drop")
+    assert np.asarray(plain.features.tables[0]).ravel().tolist() == [-1, 1]
 
 
 LISTS = [  # text, options, the name of the column and its values
@@ -89,6 +146,17 @@ def test_the_third_column_of_a_list(read, text, options, name, values):
     }
     assert np.asarray(column.pop(name))[order].tolist() == values
     assert all(other is None for other in column.values())
+
+
+@cases(
+    "name, text, columns",
+    ("e.csv", "5,6\n6,7\n", "columns=src,dst."),
+    ("e.csv", "5,6,0.5\n6,7,2\n", "columns=src,dst,weight or columns=src,dst,time"),
+    ("e.tsv", "5\t6\t1\t3\n", "columns=src,dst,weight,column_4 or"),
+)
+def test_names_of_a_table_without_a_line_of_names_are_asked_for(read, name, text, columns):
+    refused("in its first row, and no names*" + columns, read, name, text)
+    assert read("names.csv", "0,1\n5,6\n", src="0", dst="1").graph.num_edges == 1
 
 
 @cases("text", "1 2 3.5\n", "1 2 311\n2 3 4\n", "1\t2\t1082008561\n2\t3\t5\n", "1 2 3 4\n")

@@ -159,6 +159,18 @@ def test_files(tmp_path, same_bits, kind, count):
     same_bits(data.graph, expected(columns))
 
 
+@pytest.mark.parametrize("text", ["1,2,3\n26,1,3\n0x1A,2,4\n", "1,2,3\n2,1,0X10\n"])
+@pytest.mark.parametrize("ending", [".csv", ".csv.gz"])
+def test_hexadecimal_names_are_no_numbers(tmp_path, ending, text):
+    """Arrow reads 0x1A as 26, which is another node."""
+    path = tmp_path / f"e{ending}"
+    text = ("src,dst,x\n" + text).encode()
+    path.write_bytes(gzip.compress(text) if ending == ".csv.gz" else text)
+    refused("must be numbers; got '0*Number the nodes", build, tmp_path / "graph", path, N)
+    path.write_bytes(gzip.compress(b"src,dst,x\n1,2,3\n") if ending == ".csv.gz" else text[:16])
+    assert build(tmp_path / "graph", path, N).graph.num_edges == 1
+
+
 @cases(
     "first, last, wanted",
     *[("1", "0.5", 0.5), ("", "3", 3.0), ("", "0.5", 0.5), ("true", "false", False)],

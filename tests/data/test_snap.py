@@ -48,7 +48,7 @@ def test_directed_and_gzipped(folder):
 KONECT = "% asym weighted\n% 4 4 4\n0\t1\n1\t2 0.5\t1138572000\n2 1 -1\n3 3 2 1e9\n"
 
 
-def test_konect_s_lists_have_weights_and_times_beside_the_edges(folder):
+def test_konect_s_lists_have_weights_and_times_beside_the_edges(folder, caplog):
     (folder / "edges.txt").write_text(KONECT)
     assert rows(load(folder, symmetric=False).graph) == [[], [0, 2], [1], [3], [], []]
     (folder / "edges.txt").rename(folder / "out.mine-own")
@@ -56,6 +56,13 @@ def test_konect_s_lists_have_weights_and_times_beside_the_edges(folder):
     alone = (folder / "out.mine-own").rename(folder.parent / "out.mine-own")
     plain = load_plain(alone, "data")
     assert (plain.name, rows(plain.graph)) == ("mine-own", [[1], [0, 2], [1], []])
+    assert not caplog.records
+    alone.write_text("% asym positive\n4 9 2 1300000000\n9 4 5 1200000000\n")
+    assert rows(load_plain(alone, "data").graph)[9] == [4]
+    assert "columns behind their ends are not read; --data-options columns=src" in caplog.text
+    graph = load_plain(alone, "data", columns="src,dst,weight,time").graph
+    found = *graph.edge_index().tolist(), graph.edge_weight.tolist(), graph.edge_time.tolist()
+    assert found == ([1, 0], [0, 1], [5, 2], [1_200_000_000, 1_300_000_000])
     (folder / "edges.txt").write_text("% bip unweighted\n1 1\n2 1\n")
     refused("must join nodes of one kind* bipartite", load, folder)
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from jgs.errors import InputError, refusing
-from jgs.graph.formats.arrow import pyarrow_for
+from jgs.graph.formats.arrow import HEXADECIMAL, has_hexadecimal, matches, pyarrow_for
 from jgs.graph.formats.tables import read_columns, require
 
 TABLES = (".parquet", ".csv", ".csv.gz")
@@ -89,6 +89,8 @@ class TableFile:
         arrow = self._arrow
         known = {"src": arrow.int64(), "dst": arrow.int64(), "edge_weight": arrow.float64()}
         types = {n: known[role] for n, role in self._roles.items() if role in known}
+        if has_hexadecimal(self._path):
+            self._refuse_hexadecimal()
         if self._path.stat().st_size <= _BLOCK and self._path.suffix != ".gz":
             return types
         seconds = [arrow.time32("s"), arrow.timestamp("s"), arrow.timestamp("ns")]
@@ -101,6 +103,16 @@ class TableFile:
                 choices = order[order.index(kind) :]
                 types[name] = next(k for k in choices if self._holds(name, k))
         return types
+
+    def _refuse_hexadecimal(self) -> None:
+        """Raises `InputError` for a column of which Arrow would make other numbers."""
+        names, text = list(self._roles), self._arrow.string()
+        with self._open_csv(dict.fromkeys(names, text), names) as file:
+            for batch, name in ((batch, name) for batch in file for name in names):
+                if found := batch.column(name).filter(matches(batch, name, HEXADECIMAL)):
+                    rule = f"the column {name!r} in {self._path} must be numbers"
+                    remedy = "Number the nodes from 0 (jgs.NodeIds), or leave the column out."
+                    raise InputError(rule, repr(found[0].as_py()), remedy)
 
     def _holds(self, name: str, kind: Any) -> bool:
         """Whether Arrow can read a column of a text file as this type."""

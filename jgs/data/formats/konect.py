@@ -12,16 +12,14 @@ Lists of one kind of nodes are those of `jgs.data.formats.snap`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from jgs.data.dataset import Plain
 from jgs.data.edge_table import edges_of
 from jgs.data.formats.snap import is_edge_list
-from jgs.data.text import first_line, first_row, line_chunks, read_rows
+from jgs.data.text import first_line, first_row, line_chunks, read_named
 from jgs.data.times import Clock
 from jgs.errors import InputError
 from jgs.graph import NodeIds
@@ -52,11 +50,13 @@ def read(
             width,
             "Correct it.",
         )
-    names = ("src", "dst", "weight", "time")[:width]
+    kinds = {"src": np.int64, "dst": np.int64, "weight": np.float64, "time": np.int64}
+    kinds = dict([*kinds.items()][:width])
     try:
-        columns = _columns(path, names, np.int64)
+        columns = read_named(path, kinds, delimiter=None, comments="%")
     except InputError:  # perhaps times with fractions
-        columns = _columns(path, names, np.float64)
+        kinds |= dict.fromkeys([*kinds][3:], np.float64)
+        columns = read_named(path, kinds, delimiter=None, comments="%")
     counts = _counts(path, columns)
     weight = columns.pop("weight", None)
     kind = first_line(path).split()[2:3]
@@ -69,13 +69,6 @@ def read(
     graph, ids = table.bipartite(src_type, dst_type, relation, both_ways, (left, right))
     name = path.name.removeprefix("out.").partition(".")[0]
     return Plain(name, graph, None, None, None, node_ids=ids)
-
-
-def _columns(path: Path, names: Sequence[str], of_time: Any) -> dict[str, np.ndarray]:
-    kinds = {"src": np.int64, "dst": np.int64, "weight": np.float64, "time": of_time}
-    dtype = np.dtype([(name, kinds[name]) for name in names])
-    rows = np.concatenate([*read_rows(path, dtype, delimiter=None, comments="%")])
-    return {name: np.ascontiguousarray(rows[name]) for name in names}
 
 
 def _counts(path: Path, columns: dict[str, np.ndarray]) -> list[int]:

@@ -11,13 +11,12 @@ counts from 1, and the relation `to`.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from jgs.data.dataset import Plain
 from jgs.data.formats.typed_tables import typed_ids
-from jgs.data.text import line_chunks, read_rows
+from jgs.data.text import line_chunks, read_named
 from jgs.errors import InputError
 from jgs.graph import Graph, NodeIds
 from jgs.graph.checks import check_range
@@ -111,13 +110,11 @@ def _entries(
     path: Path, field: str, skip: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
     """The rows and columns of all entries, from 0, and their values."""
-    dtype: list[tuple[str, Any]] = [("row", np.int64), ("column", np.int64)]
+    kinds: dict[str, type] = {"row": np.int64, "column": np.int64}
     if field != "pattern":
-        dtype.append(("value", np.int64 if field == "integer" else np.float64))
-    parts = [*read_rows(path, np.dtype(dtype), delimiter=None, comments="%", skip=skip)]
-    entries = np.concatenate([np.empty(0, dtype), *parts])
-    values = None if field == "pattern" else np.ascontiguousarray(entries["value"])
-    return entries["row"] - 1, entries["column"] - 1, values
+        kinds["value"] = np.int64 if field == "integer" else np.float64
+    found = read_named(path, kinds, delimiter=None, comments="%", skip=skip)
+    return found["row"] - 1, found["column"] - 1, found.get("value")
 
 
 def _check_triangle(path: Path, src: np.ndarray, dst: np.ndarray) -> None:

@@ -17,7 +17,7 @@ import numpy as np
 
 from jgs.data.dataset import Plain
 from jgs.data.edge_table import edges_of
-from jgs.data.text import first_line, read_rows
+from jgs.data.text import first_line, read_named
 from jgs.data.times import Clock
 
 _log = logging.getLogger("jgs")
@@ -35,10 +35,9 @@ def read(path: Path, *, both_ways: bool = True, label_kind: str = "number") -> P
     """The graph of the file. `both_ways` adds the reverse relation, and `label_kind` is "class"
     or "number". Raises `InputError`."""
     file = path / _RATINGS if path.is_dir() else path
-    dtype = [("src", np.int64), ("dst", np.int64), ("label", np.float64), ("time", np.int64)]
-    dtype = dtype[: len(first_line(file).split(b"::"))]
-    rows = np.concatenate([*read_rows(file, np.dtype(dtype), delimiter="::")])
-    columns = {name: np.ascontiguousarray(rows[name]) for name, _ in dtype}
+    kinds = {"src": np.int64, "dst": np.int64, "label": np.float64, "time": np.int64}
+    kinds = dict([*kinds.items()][: len(first_line(file).split(b"::"))])
+    columns = read_named(file, kinds, delimiter="::")
     table = edges_of(str(file), columns, label_kind, Clock("s"))
     graph, ids = table.bipartite("user", "item", "to", both_ways)
     if others := sorted(each.name for each in file.parent.glob("*.dat") if each != file):

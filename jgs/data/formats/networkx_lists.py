@@ -25,7 +25,7 @@ import numpy as np
 
 from jgs.data.dataset import Plain
 from jgs.data.edge_table import called, edges_of
-from jgs.data.text import line_chunks
+from jgs.data.text import line_chunks, unnamed
 from jgs.data.times import Clock
 from jgs.errors import InputError
 from jgs.graph import NodeIds
@@ -128,11 +128,7 @@ def _facts(
     """What line `number` says of its edge beside the two ends `words[:2]`."""
     shown = f"{' '.join(text.split())[:60]!r} in line {number}"
     if len(words) > 2 and names is None:
-        raise InputError(
-            f"{path} must say what its columns are",
-            shown,
-            "Give --data-options columns=src,dst,weight or columns=src,dst,time.",
-        )
+        raise unnamed(path, words, f"line {number}")
     if len(words) != (2 if names is None else len(names)):
         raise InputError(f"every line of {path} must have its columns", shown, "Correct it.")
     try:

@@ -35,7 +35,7 @@ import numpy as np
 from jgs.data.column_rule import MAX_CATEGORIES, ColumnRule
 from jgs.data.columns import is_feature
 from jgs.data.dataset import Dataset, Plain
-from jgs.data.edge_table import read_edges
+from jgs.data.edge_table import ALIASES, named_after, read_edges
 from jgs.data.label_columns import with_label
 from jgs.data.label_table import label_files, read_label_table
 from jgs.data.label_values import as_labels, check_labels, count_classes
@@ -46,7 +46,7 @@ from jgs.data.times import Clock
 from jgs.data.values import class_labels
 from jgs.errors import InputError
 from jgs.graph import NodeIds, as_device
-from jgs.graph.formats.arrow import Reading, read_arrow
+from jgs.graph.formats.arrow import Reading, column_names, read_arrow
 from jgs.graph.formats.tables import ENDINGS, read_columns, require
 
 _NEEDED = ("id", "label", "split")
@@ -177,8 +177,8 @@ def load_plain(
       label_kind: "class" or "number", whatever the labels of edges look like; or those of the
         table `labels`, if there is one.
       src_type, dst_type: the names of two types of nodes, if `src` and `dst` name nodes of
-        different kinds, such as user and item. Each type has names of its own: in `node_ids`
-        the user 17 is `user:17`. There must be no table of nodes.
+        two kinds. A column called after a type is that end. Each type has names of its own: in
+        `node_ids` the user 17 is `user:17`. There must be no table of nodes.
       relation: the name of the relation from `src_type` to `dst_type`.
       symmetric: whether to add every edge's reverse and keep each edge once, as
         `Graph.symmetrized` does.
@@ -218,6 +218,11 @@ def load_plain(
             "one of symmetric and both_ways must be true at most", "both", "Leave one out."
         )
     called = {"src": src, "dst": dst, "label": label, "time": time, "edge_weight": weight}
+    for end, kind in (("src", src_type), ("dst", dst_type)) if typed else ():
+        header = columns.split(",") if columns else column_names(next(iter(files.values())))
+        own = [] if end in header or called[end] else named_after(header, kind or "")
+        if len(own) == 1 and own[0] not in ALIASES[end]:
+            called[end] = own[0].strip()
     names = None
     if nodes_path is not None:
         require(str(nodes_path), nodes, ["id"])

@@ -38,12 +38,21 @@ from jgs.data.dataset import Plain
 from jgs.data.edge_table import called, edges_of
 from jgs.data.formats import tables
 from jgs.data.formats.snap import is_edge_list
-from jgs.data.text import delimiter_of, first_line, first_row, last_comment, read_rows
+from jgs.data.text import (
+    delimiter_of,
+    first_line,
+    first_row,
+    is_number,
+    last_comment,
+    read_named,
+    unnamed,
+)
 from jgs.data.times import Clock
 from jgs.errors import InputError
 from jgs.graph import NodeIds
 
 _log = logging.getLogger("jgs")
+_COMMENTS = (b"#", b"%")
 _TRUST = "src,dst,label,time"
 _MOMENTS = (631_152_000, 4_102_444_800)  # seconds from 1970 to 1990, and to 2100
 
@@ -51,12 +60,15 @@ _MOMENTS = (631_152_000, 4_102_444_800)  # seconds from 1970 to 1990, and to 210
 def is_list(path: Path, named: bool = False) -> bool:
     """Whether it is an edge list whose lines have more than two columns with white space
     between, and not one of KONECT's. With `named`, where the user says what the columns are,
-    two are enough, and lines with tabs are those of a table."""
-    first = first_line(path) if is_edge_list(path) else b"%"
-    if first.startswith(b"%") or (named and b"\t" in first and not first.startswith(b"#")):
+    KONECT's are such lists, two columns are enough, and lines with tabs are those of a table.
+    """
+    first = first_line(path) if is_edge_list(path) else b"% bip"
+    if first.split()[:2] == [b"%", b"bip"] or (first.startswith(b"%") and not named):
         return False
-    row = first_row(path).split(_between(path))
-    return len(row) > (1 if named else 2) and all(map(_is_number, row))
+    if named and b"\t" in first and not first.startswith((b"#", b"%")):
+        return False
+    row = first_row(path, _COMMENTS).split(_between(path))
+    return len(row) > (1 if named else 2) and all(map(is_number, row))
 
 
 def is_trust(path: Path) -> bool:
@@ -65,7 +77,7 @@ def is_trust(path: Path) -> bool:
     if not path.name.endswith((".csv", ".csv.gz")) or not path.is_file():
         return False
     fields = first_line(path).split(b",")
-    return len(fields) == 4 and all(map(_is_number, fields)) and _scale(float(fields[3])) > 0
+    return len(fields) == 4 and all(map(is_number, fields)) and _scale(float(fields[3])) > 0
 
 
 def load_plain(
@@ -92,10 +104,10 @@ def load_plain(
         raise InputError(
             "one of symmetric and both_ways must be true at most", "both", "Leave one out."
         )
-    row = first_row(path).split(_between(path))
+    row = first_row(path, _COMMENTS).split(_between(path))
     names = _names(path, columns, len(row))
     if names is None and len(row) != 3:
-        raise _unnamed(path, row)
+        raise unnamed(path, row)
     found = _read(path, names or ["src", "dst", "time"], row)
     if names is None:
         _check_moments(path, found["time"], row)
@@ -123,7 +135,7 @@ def _names(path: Path, columns: str | None, width: int) -> list[str] | None:
         names = [name.strip() for name in columns.split(",")]
     else:
         comment = last_comment(path).decode(errors="replace").replace(",", " ").split()
-        if len(comment) != width or len(set(comment)) < width or any(map(_is_number, comment)):
+        if len(comment) != width or len(set(comment)) < width or any(map(is_number, comment)):
             return None
         names = [name.lower() for name in comment]
         names = [_OF_SNAP.get(name, name) for name in names]
@@ -164,49 +176,24 @@ def _read(path: Path, names: list[str], row: list[bytes]) -> dict[str, np.ndarra
 
 
 def _columns(path: Path, whole: dict[str, bool]) -> dict[str, np.ndarray]:
-    dtype = np.dtype([(name, np.int64 if one else np.float64) for name, one in whole.items()])
-    rows = np.concatenate([*read_rows(path, dtype, delimiter=delimiter_of(path), comments="#")])
-    return {name: np.ascontiguousarray(rows[name]) for name in whole}
-
-
-def _unnamed(path: Path, row: list[bytes]) -> InputError:
-    shown = " ".join(field.decode(errors="replace") for field in row)
-    rest = [f"column_{number}" for number in range(4, len(row) + 1)]
-    each = (",".join(["src", "dst", name, *rest]) for name in ("weight", "time"))
-    return InputError(
-        f"{path} must say what its columns are",
-        f"{shown!r} in its first row, and no names",
-        f"Give --data-options columns={' or columns='.join(each)}.",
-    )
+    kinds = {name: np.int64 if one else np.float64 for name, one in whole.items()}
+    return read_named(path, kinds, delimiter=delimiter_of(path), comments=("#", "%"))
 
 
 def _check_moments(path: Path, column: np.ndarray, row: list[bytes]) -> None:
     """Raises `InputError` unless the third column can only be times."""
     scale = _scale(float(column.min()))
     if scale == 0 or _scale(float(column.max())) != scale:
-        raise _unnamed(path, row)
-    first, last = (
-        datetime.fromtimestamp(float(each) / scale, UTC).date()
-        for each in (column.min(), column.max())
-    )
-    _log.info(
-        "%s: the third column is read as times, from %s to %s; "
-        "--data-options columns=src,dst,weight would read weights",
-        path,
-        first,
-        last,
-    )
+        raise unnamed(path, row)
+    days = [
+        datetime.fromtimestamp(float(f(column)) / scale, UTC).date() for f in (np.min, np.max)
+    ]
+    read = "the third column is read as times, from %s to %s"
+    other = "--data-options columns=src,dst,weight would read weights"
+    _log.info(f"%s: {read}; {other}", path, *days)
 
 
 def _scale(number: float) -> int:
     """In how many parts of a second a moment of Unix time is counted; 0 for none."""
     least, most = _MOMENTS
     return next((each for each in (1, 1000) if least <= number / each < most), 0)
-
-
-def _is_number(field: bytes | str) -> bool:
-    try:
-        float(field)
-    except ValueError:
-        return False
-    return True

@@ -2,8 +2,9 @@
 
   `nodes_<type>`: the nodes of a type (`jgs.data.node_table`).
   `edges_<source type>_<relation>_<target type>`: the edges of a relation
-    (`jgs.data.edge_table`). Where no column is called `src` or `dst`, the first two are the
-    ends. `edges_<source type>_<target type>` has the relation `<source type>_<target type>`.
+    (`jgs.data.edge_table`). The ends are `src` and `dst`, or columns called after the types,
+    such as `user`, `user_id` and `UserID`, or their other names, or else the first two.
+    `edges_<source type>_<target type>` has the relation `<source type>_<target type>`.
 
 The files end in `.parquet`, `.csv`, `.csv.gz`, `.tsv` or `.tsv.gz`. Names of types and
 relations may have underscores. The types that have a table of nodes, or that the option `types`
@@ -37,12 +38,13 @@ import numpy as np
 
 from jgs.data.column_rule import MAX_CATEGORIES, ColumnRule
 from jgs.data.dataset import Dataset, Plain
-from jgs.data.edge_table import ALIASES, EdgeTable, read_edges
+from jgs.data.edge_table import ALIASES, PAIRS, EdgeTable, named_after, read_edges
 from jgs.data.formats import tables
 from jgs.data.formats.typed_labels import label_tables, with_labels
 from jgs.data.node_table import NodeTable, read_nodes
 from jgs.data.padded import as_chosen
 from jgs.data.random_split import SplitRule
+from jgs.data.text import is_number
 from jgs.data.times import Clock
 from jgs.errors import InputError
 from jgs.graph import Graph, NodeIds, TypedFeatures
@@ -277,7 +279,7 @@ def _edges(
     apart = ends["src"] != ends["dst"]
     return read_edges(
         {"": path},
-        _end_names(path),
+        _end_names(path, relation),
         label_kind=label_kind,
         apart=apart,
         text=text,
@@ -287,19 +289,27 @@ def _edges(
     )
 
 
-def _end_names(path: Path) -> dict[str, str | None]:
-    """What the columns of the ends are called in a table of edges."""
+def _end_names(path: Path, relation: Relation) -> dict[str, str | None]:
+    """What the columns of the ends are called in a table of edges; {}: as in other tables."""
     names = column_names(path)
-    if len(names) < 2:
+    own = [named_after(names, kind) for kind in (relation[0], relation[2])]
+    unclear = {*own[0]} & {*own[1]}
+    usual = [{*ALIASES[end]} & set(names) - unclear for end in ("src", "dst")]
+    own = [[], []] if unclear else own
+    known = [own[i] or sorted(usual[i] - {*own[1 - i]}) for i in (0, 1)]
+    paired = not any(own) and any({*pair[:2]} <= {*names} for pair in PAIRS)
+    as_usual = all(known) and all(map(set.issuperset, usual, known))
+    if len(names) > 1 and (paired or as_usual or {"src", "dst"} & set(names)):
+        return {}
+    rest = [name for name in names[:2] if name not in known[0] + known[1]]
+    ends = [one or rest for one in known] if any(known) else [rest[:1], rest[1:]]
+    if any(len(one) != 1 for one in ends) or all(map(is_number, names)):
         raise InputError(
             f"{path} must have a column for each end of an edge",
             f"columns {', '.join(map(repr, names)) or 'none'}",
-            "Write two, with a line of names.",
+            "Call the two src and dst, in a line of names.",
         )
-    known = [{end, *ALIASES[end]} & set(names) for end in ("src", "dst")]
-    if all(known) or {"src", "dst", "source", "user_id"} & set(names):
-        return {}
-    return {"src": names[0], "dst": names[1]}
+    return {"src": ends[0][0], "dst": ends[1][0]}
 
 
 def _ids_of_edges(
