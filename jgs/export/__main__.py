@@ -44,7 +44,7 @@ def _export(argv: Sequence[str] | None) -> dict[str, Any]:
     run = open_run(given["run_dir"], progress=False, **own)
     out = Path(given["out"]).absolute()
     asked = {name: given[name] for name in _ARGUMENTS if name in given}
-    spec = vars(export_run(run, out, **asked))
+    spec = export_run(run, out, **asked).fields()
     size = sum(path.stat().st_size for path in out.iterdir())
     return {"out": str(out), "bytes": size, "run_dir": given["run_dir"], **spec}
 

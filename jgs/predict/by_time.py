@@ -13,8 +13,7 @@ from jgs.arrays import described
 from jgs.data.times import Clock
 from jgs.errors import InputError
 from jgs.graph import Graph
-from jgs.train.evaluation.by_time import ByTime, numbered
-from jgs.train.loop.model import make_sampler
+from jgs.train.evaluation.by_time import by_time
 
 
 def cutoffs(time: Any, num: int, what: str, unit: str | None) -> np.ndarray:
@@ -64,15 +63,12 @@ def judged_at(
       key: decides what is drawn, by the run's sampler.
       outputs, stage, size: as in `ByTime` and `Data.loader`.
     """
-    own, judged = data.graphs, (numbered(dict(items)), stage)
-    of = False, lambda: run.model.message_widths, run.edges.columns
-    sampler: Any = make_sampler(run.config, *of)
+    own, of = data.graphs, (run.model, run.edges.columns, dict(items), key, outputs)
     try:  # a graph that is refused must not be asked again
         data.graphs = own if graph is None else [_by_own_ids(data, graph)]
-        loader = data.loader(sampler, key, None, {}, judged, size)
+        judge = by_time(run.config, data, *of, stage, size)
     finally:
         data.graphs = own
-    judge = ByTime(data.comm, loader, run.model, outputs)
     try:
         return judge(nnx.state(run.model))[0]
     finally:

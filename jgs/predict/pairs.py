@@ -1,9 +1,9 @@
-"""`LinkRun` and `EdgeRun`: predictions for pairs of nodes, and embeddings of nodes."""
+"""`PairRun` and `LinkRun`: predictions for pairs of nodes, and embeddings of nodes."""
 
 from __future__ import annotations
 
 from functools import cached_property
-from typing import Any
+from typing import Any, cast
 
 import jax
 import numpy as np
@@ -13,24 +13,27 @@ from jgs.dist.communicators.comm import Alone
 from jgs.errors import InputError
 from jgs.graph import Graph, NodeIds, Schema
 from jgs.models import top_k
-from jgs.predict.classes import best_class, in_units, of_classes
+from jgs.predict.by_time import cutoffs, judged_at
 from jgs.predict.progress import bar
-from jgs.predict.saved import OpenedModel
+from jgs.predict.saved import OpenedModel, Saved
 from jgs.predict.source import check_digests, of_graph
 from jgs.predict.types import ids_of, schema_of
+from jgs.sampling import Links
 from jgs.sampling.checks import check_seed_ids
 from jgs.sampling.pairs import only_facts
+from jgs.train.evaluation.by_time import batch_size
 from jgs.train.evaluation.edges import check_nodes
 from jgs.train.evaluation.exact import exact_inference
 from jgs.train.evaluation.scores import Decoded, Encoded
+from jgs.train.loop.keys import key_of
 from jgs.train.loop.model import types_of
-from jgs.train.tasks.pairs import open_pairs
+from jgs.train.tasks.pairs import PairTask, open_pairs
 from jgs.train.tasks.targets import Targets
 
 
 class PairRun(OpenedModel):
-    """What `LinkRun` and `EdgeRun` share. Rows are computed from all neighbours, in the memory
-    of the run's `--eval-memory`.
+    """A run of a task of pairs, which `jgs.open_run` opens in one process. Rows are computed
+    from all neighbours, in the memory of the run's `--eval-memory`.
 
     Arguments of several methods:
       pairs: int `[n, 2]` node ids, source and target.
@@ -50,11 +53,14 @@ class PairRun(OpenedModel):
     Methods raise `InputError` for ids or features that do not fit.
     """
 
-    def __init__(
-        self, config: Any, model: Any, record: dict[str, Any], comm: Any, **about: Any
-    ):
-        super().__init__(config, model, record, comm, **about)
-        self._shape = record["shape"]
+    flags = frozenset({"pairs", "nodes", "node_type", "embed", "relation"})
+
+    def predict(self, pairs: Any, **options: Any) -> Any:
+        """What the pairs' edges are: the `Predictions` of their classes, or float64 `[n]`,
+        their numbers. Of links float32 `[n]`: the logistic function of each pair's score,
+        which is the probability of a link where the run has learned with `--loss bce`.
+        `options` are those of `scores`."""
+        return self.answer.of(self.scores(pairs, **options))
 
     def embed(
         self,
@@ -67,6 +73,7 @@ class PairRun(OpenedModel):
         """float32 `[n, hidden]`: the rows of `nodes`, int `[n]`, of which the decoder makes
         scores; by default of all nodes. With `node_type` they are nodes of this type, and count
         from 0 in it."""
+        self._check_untimed()
         schema = None if node_type is None else (graph.schema if graph else self.schema)
         num_nodes = self.num_nodes() if graph is None else graph.num_nodes
         return self._rows(ids_of(schema, num_nodes, nodes, node_type), graph, features)
@@ -88,6 +95,14 @@ class PairRun(OpenedModel):
         of = None if number is None else np.full(len(ids), number, np.int32)
         decode = Decoded(self.model)
         return decode(nnx.state(self.model), rows, at[:, 0], at[:, 1], of)
+
+    def _check_untimed(self) -> None:
+        if self.timed:
+            raise InputError(
+                "rows of nodes must be of a run without --temporal",
+                "a run with it",
+                "Score pairs at a time: run.scores(pairs, time=...).",
+            )
 
     def num_nodes(self) -> int:
         """The number of nodes in the run's data."""
@@ -164,22 +179,55 @@ class PairRun(OpenedModel):
 
     @cached_property
     def _data(self) -> tuple[Any, Targets]:
-        data, targets = open_pairs(self.config, self.config.made("task"), None, self.timed)
+        data, targets = open_pairs(self.config, cast(PairTask, self.task), None, self.timed)
         check_digests(data.name, self._digests, data.digests)
         return data, targets
 
 
 class LinkRun(PairRun):
-    """A run of `--task links` by a sampler of nodes, which `jgs.open_run` opens in one process.
-    Its fields, and arguments of its methods, are those of `PairRun`."""
+    """A run of `--task links` by a sampler of nodes. Its fields, and arguments of its methods,
+    are those of `PairRun`. A run with `--temporal` is `timed`: it scores pairs at a time, and
+    has no rows of nodes and no lists."""
 
-    flags = frozenset({"pairs", "nodes", "node_type", "embed", "top_k", "new_only", "relation"})
+    flags = PairRun.flags | {"top_k", "new_only"}
 
-    def predict(self, pairs: Any, **options: Any) -> np.ndarray:
-        """float32 `[n]`: the logistic function of each pair's score, which is the probability
-        of a link where the run has learned with `--loss bce`. `options` are those of
-        `scores`."""
-        return np.asarray(jax.nn.sigmoid(self.scores(pairs, **options)))
+    def __init__(self, saved: Saved):
+        self.timed = saved.config.options["temporal"]
+        if self.timed:
+            self.flags = frozenset({"pairs", "relation", "at"})
+        super().__init__(saved)
+
+    def scores(self, pairs: Any, *, time: Any = None, **options: Any) -> np.ndarray:
+        """float32 `[n]`: the decoder's outputs for the pairs; `options` as for `PairRun`.
+
+        Of a run with `--temporal`, `time` is the cutoff of each pair `[n]`, or one for all:
+        ints in the unit of the graph's times, or dates (NumPy's, or text) where that unit is
+        known. A pair's score depends on edges before it alone, and not on the other pairs:
+        neighbours are drawn by the run's sampler, with the key by which the test was judged.
+        `graph=` has the same nodes, by the data set's ids, and other edges, such as
+        `graph.with_edges(src, dst, time)`.
+        """
+        if self.timed:
+            return self._at(pairs, time, **options)
+        if time is not None:
+            raise InputError(
+                "time must be for a run with --temporal", "one without", "Leave it out."
+            )
+        return super().scores(pairs, **options)
+
+    def _at(
+        self, pairs: Any, time: Any, relation: str | None = None, graph: Graph | None = None
+    ) -> np.ndarray:
+        data, targets = self._data
+        ids = check_seed_ids(pairs, self.num_nodes(), pairs=True)
+        times = cutoffs(time, len(ids), "pairs of a run of --temporal", data.time_unit)
+        ids = ids if data.own_ids is None else data.own_ids[ids]
+        items = {"src": ids[:, 0], "dst": ids[:, 1], "time": times}
+        if (number := self._relation(relation)) is not None:
+            items["relation"] = np.full(len(ids), number, np.int32)
+        data.graphs, key = targets.messages, key_of(self.config, "samples of test")
+        stage, size = Links(0, types=targets.types), batch_size(self.config, 0)
+        return judged_at(self, data, items, graph, key, _positive, stage, size)
 
     def source_type(self, relation: str | None = None) -> str | None:
         """The node type of the sources of links of a relation; None in a graph without types,
@@ -210,6 +258,7 @@ class LinkRun(PairRun):
         candidates are left there is -1, of score `-inf`. The rows of all nodes are computed at
         the first call and kept. Raises `InputError`.
         """
+        self._check_untimed()
         data, targets = self._data
         ids, number = check_nodes(nodes, 0, self.num_nodes()), self._relation(relation)
         schema = targets.messages[0].schema
@@ -239,24 +288,5 @@ class LinkRun(PairRun):
         return rows if data.own_ids is None else rows[np.argsort(data.own_ids)]
 
 
-class EdgeRun(PairRun):
-    """A run of `--task edges`, which `jgs.open_run` opens in one process. Its fields, and
-    arguments of its methods, are those of `PairRun`."""
-
-    flags = frozenset({"pairs", "nodes", "node_type", "embed", "relation"})
-    number = "value"
-
-    @property
-    def class_names(self) -> np.ndarray | None:
-        """NumPy text `[C]`, so that `class_names[prediction]` names the predicted classes; None
-        where the data set names no labels of edges."""
-        names = self._shape.get("class_names")
-        return None if names is None else np.array(names)
-
-    def predict(self, pairs: Any, **options: Any) -> Any:
-        """What edges between the pairs are: the `Predictions` of their classes, or float64
-        `[n]`, their numbers. `options` are those of `scores`."""
-        outputs, shape = self.scores(pairs, **options), self._shape
-        if shape["numbers"]:
-            return in_units(outputs, shape["mean"], shape["deviation"])
-        return of_classes(best_class(outputs))
+def _positive(model: Any, batch: Any, x: Any) -> tuple[jax.Array, ...]:
+    return (model(batch, x).positive,)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from functools import cached_property
 from typing import Any
 
-import jax
 import numpy as np
 from flax import nnx
 
@@ -64,7 +63,7 @@ class SealRun(OpenedModel):
         scores = Scores(comm, draws, nnx.graphdef(self.model))
         key = threefry(self.config.seed)
         logits = scores(nnx.state(self.model), ids, key)
-        return np.asarray(jax.nn.sigmoid(logits))
+        return self.answer.of(logits)
 
     def num_nodes(self) -> int:
         """The number of nodes in the run's data."""

@@ -9,14 +9,9 @@ from typing import Any
 
 import numpy as np
 
-import jgs.data
 from jgs.arrays import require_array
 from jgs.data.label_table import LabelTable
-from jgs.data.padded import without_types
-from jgs.data.parts import open_parts
 from jgs.data.values import check_finite
-from jgs.dist.batches.rank_parts import RankParts
-from jgs.dist.communicators.broadcast import everywhere
 from jgs.dist.communicators.collect import rows_on_all
 from jgs.dist.communicators.comm import Alone, Communicator
 from jgs.errors import InputError
@@ -24,10 +19,8 @@ from jgs.graph import Graph, NodeIds, Schema, SparseFeatures, TypedFeatures
 from jgs.graph.device import as_numpy
 from jgs.graph.typed_features import shown_tables
 from jgs.predict.types import schema_of
-from jgs.train.config import Config
-from jgs.train.loop.data import features_for
-from jgs.train.loop.fingerprint import fingerprint
-from jgs.train.loop.model import Types, takes_types
+from jgs.train.loop.data import Data
+from jgs.train.loop.model import Types
 
 SPLITS = ("train", "val", "test")
 
@@ -142,50 +135,20 @@ def _counts(schema: Schema, widths: Sequence[int]) -> list[int]:
     return [count for (_, count), width in each if not width]
 
 
-def of_run(config: Config, comm: Communicator, digests: dict[str, str]) -> RunData:
-    """The data that a run was trained on; the `digests` of its checkpoint identify them.
-
-    All ranks call it. Raises `InputError`, on all ranks alike, where the data are missing or
-    differ, or cannot be dealt to so many ranks.
-    """
-    if config.partition is not None:
-        return _of_parts(config, comm, digests)
-    return everywhere(comm, lambda: _whole(config, comm, digests))
-
-
-def _whole(config: Config, comm: Communicator, digests: dict[str, str]) -> RunData:
-    if comm.size > 1:
-        raise InputError(
-            "several ranks must predict on a run of a partitioned data set",
-            f"{comm.size} ranks and a run on a whole one",
-            "Start one process.",
-        )
-    data = jgs.data.load(config.dataset, config.root, **config.data_arguments())
-    data = data if takes_types(config) else without_types(data)
-    check_digests(data.name, digests, fingerprint(data))
-    splits = {name: np.sort(getattr(data, f"{name}_idx")) for name in SPLITS}
-    every = np.array([0, data.graph.num_nodes])
-    features = features_for(config, data.name, data.graph.schema, data.features)
-    found = (comm, [data.graph], every, [features], None, splits)
-    return RunData(*found, data.node_ids, data.labels, data.label_table)
-
-
-def _of_parts(config: Config, comm: Communicator, digests: dict[str, str]) -> RunData:
-    def opened() -> tuple[RankParts, Sequence[Graph]]:
-        assert config.partition is not None
-        parts = open_parts(config.partition, config.verification())
-        check_digests(parts.name, digests, {"parts": parts.parts_id})
-        ranks = RankParts(comm, parts, takes_types(config))
-        return ranks, ranks.graphs(config.mode)
-
-    ranks, graphs = everywhere(comm, opened)
-    parts = ranks.parts
-    original = np.asarray(parts.original_ids)
-    own_seeds = [np.concatenate([part.train_idx for part in some]) for some in ranks.mine]
-    ids = {"train": rows_on_all(comm, own_seeds), "val": parts.val_idx, "test": parts.test_idx}
-    splits = {name: np.sort(original[some]) for name, some in ids.items()}
-    found = (comm, graphs, ranks.offsets, ranks.features, parts.new_ids, splits)
-    return RunData(*found, parts.node_ids, parts.labels, parts.label_table)
+def of_run(data: Data, moments: bool) -> RunData:
+    """The data that a run was trained on; all ranks call it. Rows of labels at `moments` have
+    their splits in their table."""
+    comm, own = data.comm, data.own_ids
+    splits: dict[str, np.ndarray] = {}
+    if not moments:
+        nodes = {"train": data.train_nodes()} | {name: data.split(name) for name in SPLITS[1:]}
+        names = np.arange(data.offsets[-1]) if own is None else np.argsort(own)
+        splits = {
+            name: np.sort(names[rows_on_all(comm, ids)]).astype(np.int32)
+            for name, ids in nodes.items()
+        }
+    found = (comm, data.graphs, data.offsets, data.features, own, splits)
+    return RunData(*found, data.node_ids, data.host_labels, data.table)
 
 
 def check_digests(name: str, saved: dict[str, str], found: dict[str, str]) -> None:

@@ -184,14 +184,24 @@ ERRORS = {
 }
 
 
+def metric_of_rows(
+    name: str, function: Callable[[np.ndarray, np.ndarray], float], sign: int = 1
+) -> Metric:
+    """The `Metric` of a function of outputs `[n, C]` and labels, those of all ranks."""
+
+    def measure(comm: Communicator, outputs: Arrays, labels: Arrays) -> float:
+        return float(function(_of_all(comm, outputs), _of_all(comm, labels)))
+
+    return Metric(name, measure, sign)
+
+
 def own_metric(place: str) -> Metric:
     """The user's metric at `package.module:function`, a function of NumPy outputs `[n, C]` and
     labels, those of all ranks, which returns a number. A larger one is better, unless the
     function has the attribute `higher_is_better = False`. Raises `InputError`."""
     function = own_function("metric", place)
 
-    def measure(comm: Communicator, outputs: Arrays, labels: Arrays) -> float:
-        given = _of_all(comm, outputs), _of_all(comm, labels)
+    def measured(*given: np.ndarray) -> float:
         rule = (
             "the function of --metric must take (outputs [n, C], labels), and return a number"
         )
@@ -208,7 +218,7 @@ def own_metric(place: str) -> Metric:
         return found
 
     higher = getattr(function, "higher_is_better", True)
-    return Metric(getattr(function, "__name__", place), measure, 1 if higher else -1)
+    return metric_of_rows(getattr(function, "__name__", place), measured, 1 if higher else -1)
 
 
 def make_metric(name: str | None, multilabel: bool, numbers: bool = False) -> Metric:

@@ -119,6 +119,10 @@ class Data:
             scales = scales_of(np.split(every.sum(axis=0), ends[:-1]))
             self.types = Types(features.widths, schema, scales)
 
+    @abstractmethod
+    def check_seeds(self) -> None:
+        """Raises `InputError` unless each split has nodes, and training enough of them."""
+
     def ask(
         self, items: Any, before: Any, graphs: list[Graph], by_time: int | None = None
     ) -> None:

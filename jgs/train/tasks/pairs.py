@@ -20,6 +20,7 @@ from jgs.graph import Graph
 from jgs.models import PairModel
 from jgs.options import Option
 from jgs.sampling import Links as LinkSeeds
+from jgs.sampling.edges.random import threefry
 from jgs.sampling.loading.stages import samplers_of
 from jgs.sampling.pairs import count_edges, has_fact
 from jgs.train.config import Config
@@ -85,6 +86,9 @@ class PairTask(Task):
                 "Choose another, e.g. neighbors.",
             )
         check_layers(config, sampler)
+
+    def model(self, config: Config, shape: dict[str, Any]) -> Any:
+        return make_pair_model(config, shape, threefry(0))
 
 
 def open_pairs(
