@@ -21,16 +21,8 @@ _ARGUMENTS = ("fanouts", "batch_sizes", "platforms", "with_graph", "direct")
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command; returns its exit status (see `jgs.command.run`)."""
-    return command.run(
-        lambda: _export(argv),
-        stopped="; --out is as it was",
-        disk=(
-            "every file must be readable and writable",
-            "Free space or mend the permissions. --out is as it was.",
-        ),
-        memory=("the run's data must fit into memory", "Use a machine with more memory."),
-        kept=lambda result: f"The artifact is in {result['out']}.",
-    )
+    memory = "Use a machine with more memory."
+    return command.run_writing(lambda: _export(argv), "The artifact is", memory)
 
 
 def _export(argv: Sequence[str] | None) -> dict[str, Any]:

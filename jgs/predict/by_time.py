@@ -16,10 +16,11 @@ from jgs.graph import Graph
 from jgs.train.evaluation.by_time import by_time
 
 
-def cutoffs(time: Any, num: int, what: str, unit: str | None) -> np.ndarray:
-    """int64 `[num]`: the cutoff of each of what is asked for, from an array `[num]` of ints or
-    dates, or one for all. Dates are counted in the data's `unit`. Raises `InputError`, which
-    says `what` is asked for."""
+def cutoffs(data: Any, ids: np.ndarray, time: Any, what: str) -> tuple[np.ndarray, np.ndarray]:
+    """The `ids` `[num, ...]` of nodes as they are in `data`, and int64 `[num]`: the cutoff of
+    each, from an array `[num]` of ints or dates, or one for all. Dates are counted in the
+    data's unit. Raises `InputError`, which says `what` is asked for."""
+    num, unit = len(ids), data.time_unit
     times = np.asarray(np.nan if time is None else time)
     if times.dtype.kind in "MUO" and times.shape in ((), (num,)):
         times = _counted(times, what, unit).reshape(times.shape)
@@ -30,7 +31,8 @@ def cutoffs(time: Any, num: int, what: str, unit: str | None) -> np.ndarray:
             "none" if time is None else described(times),
             "Give time=, in the unit of the graph's times.",
         )
-    return np.broadcast_to(times, num).astype(np.int64)
+    own = ids if data.own_ids is None else data.own_ids[ids]
+    return own, np.broadcast_to(times, num).astype(np.int64)
 
 
 def _counted(dates: np.ndarray, what: str, unit: str | None) -> np.ndarray:

@@ -16,12 +16,8 @@ from jgs.train.loop.fingerprint import fingerprint_plain
 
 
 class EmbedRun(Opened):
-    """A run of `--task embed`, which `jgs.open_run` opens in one process.
-
-    Fields:
-      config: the run's `Config`.
-      epochs, metrics, run_dir: as in `Run`.
-    """
+    """A run of `--task embed`, which `jgs.open_run` opens in one process. Its fields `config`,
+    `epochs`, `metrics` and `run_dir` are as in `Run`."""
 
     flags = frozenset({"nodes", "node_type", "embed"})
     learned = "skip-gram"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from functools import cached_property
 from typing import Any, cast
 
@@ -9,21 +10,19 @@ import jax
 import numpy as np
 from flax import nnx
 
-from jgs.dist.communicators.comm import Alone
 from jgs.errors import InputError
-from jgs.graph import Graph, NodeIds, Schema
+from jgs.graph import Graph
 from jgs.models import top_k
 from jgs.predict.by_time import cutoffs, judged_at
 from jgs.predict.progress import bar
 from jgs.predict.saved import OpenedModel, Saved
-from jgs.predict.source import check_digests, of_graph
-from jgs.predict.types import ids_of, schema_of
+from jgs.predict.source import RunData, check_digests, of_graph
+from jgs.predict.types import ids_of
 from jgs.sampling import Links
 from jgs.sampling.checks import check_seed_ids
 from jgs.sampling.pairs import only_facts
 from jgs.train.evaluation.by_time import batch_size
 from jgs.train.evaluation.edges import check_nodes
-from jgs.train.evaluation.exact import exact_inference
 from jgs.train.evaluation.scores import Decoded, Encoded
 from jgs.train.loop.keys import key_of
 from jgs.train.loop.model import types_of
@@ -74,9 +73,8 @@ class PairRun(OpenedModel):
         scores; by default of all nodes. With `node_type` they are nodes of this type, and count
         from 0 in it."""
         self._check_untimed()
-        schema = None if node_type is None else (graph.schema if graph else self.schema)
-        num_nodes = self.num_nodes() if graph is None else graph.num_nodes
-        return self._rows(ids_of(schema, num_nodes, nodes, node_type), graph, features)
+        source = self._with(graph, features)
+        return self._rows(source, ids_of(source.schema, source.num_nodes, nodes, node_type))
 
     def scores(
         self,
@@ -87,63 +85,33 @@ class PairRun(OpenedModel):
         features: Any = None,
     ) -> np.ndarray:
         """float32 `[n]`, or `[n, C]`: the decoder's outputs for the pairs."""
-        num_nodes = self.num_nodes() if graph is None else graph.num_nodes
-        ids = check_seed_ids(pairs, num_nodes, pairs=True)
+        source = self._with(graph, features)
+        ids = check_seed_ids(pairs, source.num_nodes, pairs=True)
         nodes, at = np.unique(ids, return_inverse=True)
-        rows, at = self._rows(nodes.astype(np.int32), graph, features), at.reshape(ids.shape)
+        rows, at = self._rows(source, nodes.astype(np.int32)), at.reshape(ids.shape)
         number = self._relation(relation)
         of = None if number is None else np.full(len(ids), number, np.int32)
         decode = Decoded(self.model)
         return decode(nnx.state(self.model), rows, at[:, 0], at[:, 1], of)
 
-    def _check_untimed(self) -> None:
-        if self.timed:
-            raise InputError(
-                "rows of nodes must be of a run without --temporal",
-                "a run with it",
-                "Score pairs at a time: run.scores(pairs, time=...).",
-            )
-
-    def num_nodes(self) -> int:
-        """The number of nodes in the run's data."""
-        return self._shape["num_nodes"]
-
-    @property
-    def node_ids(self) -> NodeIds | None:
-        """The data set's own ids of its nodes, as in `Run`."""
-        return self._data[0].node_ids
-
-    @property
-    def schema(self) -> Schema | None:
-        """The node types and relations of the run's data, as in `Run`."""
-        data, targets = self._data
-        return schema_of(targets.messages[0], data.own_ids)
-
-    def _rows(self, nodes: np.ndarray, graph: Graph | None, features: Any) -> np.ndarray:
-        if graph is None:
-            data, targets = self._data
-            graph, own, offsets = targets.at_test[0], data.features, data.offsets
-            nodes = nodes if data.own_ids is None else data.own_ids[nodes]
-        else:
-            own = [self._checked(graph, features)]
-            offsets = np.array([0, graph.num_nodes])
+    def _rows(self, source: RunData, nodes: np.ndarray) -> np.ndarray:
+        nodes = nodes if source.own_ids is None else source.own_ids[nodes]
         params = nnx.state(self.model)
-        rows = Encoded(own, offsets, 0, self.model.learned).features(params)
-        config = self.config
-        with bar("predicting", config.progress) as advance:
-            infer = exact_inference(
-                self.model.encoder,
-                [graph],
-                rows,
-                config.eval_memory << 20,
-                weighted=config.options.get("weighted", False),
-                comm=Alone(),
-                offsets=offsets,
-                advance=advance,
-            )
+        of = source.features, source.offsets, 0, self.model.learned
+        rows = dataclasses.replace(source, features=Encoded(*of).features(params))
+        with bar("predicting", self.config.progress) as advance:
+            infer = self._inference(self.model.encoder, rows, advance)
             return infer(params["encoder"], [nodes])[0]
 
-    def _checked(self, graph: Graph, features: Any) -> Any:
+    @cached_property
+    def _source(self) -> RunData:
+        data, targets = self._data
+        found = (data.comm, targets.at_test, data.offsets, data.features, data.own_ids)
+        return RunData(*found, {}, data.node_ids)
+
+    def _with(self, graph: Graph | None, features: Any) -> RunData:
+        if graph is None:
+            return self._source
         width, learned = self._shape["num_features"], self._shape["learned"]
         if learned and graph.num_nodes != self._shape["num_nodes"]:
             raise InputError(
@@ -154,7 +122,7 @@ class PairRun(OpenedModel):
             )
         if features is None and width == 0:
             features = np.zeros((graph.num_nodes, 0), np.float32)
-        return of_graph(graph, features, width, types_of(self._shape)).features[0]
+        return of_graph(graph, features, width, types_of(self._shape))
 
     def _relation(self, name: str | None) -> int | None:
         """The number of a relation; None for a graph without."""
@@ -190,6 +158,11 @@ class LinkRun(PairRun):
     has no rows of nodes and no lists."""
 
     flags = PairRun.flags | {"top_k", "new_only"}
+    untimed = (
+        "rows of nodes must be of a run without --temporal",
+        "a run with it",
+        "Score pairs at a time: run.scores(pairs, time=...).",
+    )
 
     def __init__(self, saved: Saved):
         self.timed = saved.config.options["temporal"]
@@ -220,8 +193,7 @@ class LinkRun(PairRun):
     ) -> np.ndarray:
         data, targets = self._data
         ids = check_seed_ids(pairs, self.num_nodes(), pairs=True)
-        times = cutoffs(time, len(ids), "pairs of a run of --temporal", data.time_unit)
-        ids = ids if data.own_ids is None else data.own_ids[ids]
+        ids, times = cutoffs(data, ids, time, "pairs of a run of --temporal")
         items = {"src": ids[:, 0], "dst": ids[:, 1], "time": times}
         if (number := self._relation(relation)) is not None:
             items["relation"] = np.full(len(ids), number, np.int32)

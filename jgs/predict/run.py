@@ -13,7 +13,7 @@ from flax import nnx
 from jgs.dist.communicators.broadcast import everywhere
 from jgs.dist.communicators.collect import rows_of_all
 from jgs.errors import InputError, check_choice
-from jgs.graph import Graph, NodeIds, Schema
+from jgs.graph import Graph
 from jgs.ops import gather
 from jgs.predict.by_time import cutoffs, judged_at
 from jgs.predict.explain import Explanation, explain
@@ -24,7 +24,6 @@ from jgs.predict.source import SPLITS, RunData, check_digests, of_graph, of_run
 from jgs.predict.types import ids_of
 from jgs.sampling.checks import check_seed_ids
 from jgs.sampling.edges.random import threefry
-from jgs.train.evaluation.exact import exact_inference
 from jgs.train.evaluation.rows import empty
 from jgs.train.loop.model import types_of
 from jgs.train.loop.open_data import open_data
@@ -70,8 +69,6 @@ class Run(OpenedModel):
         on; `numbers` says whether labels are numbers.
       scale: two floats, the mean and the deviation of the training labels that are numbers; of
         several numbers a node two lists of them.
-      class_names: NumPy text `[num_classes]`, so that `class_names[prediction]` names the
-        predicted classes; None where the data set names no classes.
       timed: whether the run is on a `jgs.data.LabelTable`, labels at moments. A node is then
         predicted at a time, by `predict(nodes, time=)`; it has no outputs, rows, split or
         explanation without one.
@@ -81,6 +78,11 @@ class Run(OpenedModel):
     """
 
     ranks = exports = True
+    untimed = (
+        "outputs and rows of nodes must be of a run without labels at moments",
+        "a run with them",
+        "Predict at a time: run.predict(nodes, time=...).",
+    )
     flags = frozenset({"split", "nodes", "node_type", "embed", "fanouts", "seed"})
 
     def __init__(self, saved: Saved):
@@ -154,11 +156,6 @@ class Run(OpenedModel):
         of = (source.graphs[0], source.table, ids, sampler, self._key(key))
         with bar("predicting", self.config.progress) as advance:
             return sampled_logits(self.model, *of, self.config.batch_size, advance)
-
-    def in_units(self, outputs: np.ndarray) -> np.ndarray:
-        """float64 `[n]`, or `[n, C]` of several numbers: the outputs `[n, C]` of a model of
-        numbers, in the labels' unit."""
-        return self.answer.of(outputs)
 
     def embed(
         self,
@@ -238,7 +235,7 @@ class Run(OpenedModel):
                 "a run with them",
                 "Take run.rows(split): nodes and times.",
             )
-        return self._data[0].splits[name]
+        return self._source.splits[name]
 
     def rows(self, split: str) -> tuple[np.ndarray, np.ndarray]:
         """The nodes int32 `[n]` and times int64 `[n]` of the label table's rows in a split,
@@ -251,21 +248,6 @@ class Run(OpenedModel):
         nodes = table.nodes[some]
         return nodes if ids is None else ids.argsort()[nodes].astype(np.int32), table.time[some]
 
-    def num_nodes(self) -> int:
-        """The number of nodes in the run's data."""
-        return self._data[0].num_nodes
-
-    @property
-    def node_ids(self) -> NodeIds | None:
-        """The ids of the user's tables for the nodes of the run's data; None where there are
-        none. `run.node_ids[nodes]` are the ids of `nodes`."""
-        return self._data[0].node_ids
-
-    @property
-    def schema(self) -> Schema | None:
-        """The node types and relations of the run's data; None where there are none."""
-        return self._data[0].schema
-
     def _rows(
         self,
         nodes: Any,
@@ -276,7 +258,8 @@ class Run(OpenedModel):
         finish: Callable[[np.ndarray], np.ndarray] = lambda rows: rows,
     ) -> Any:
         self._check_untimed()
-        source, infer = self._data if graph is None else self._other(graph, features)
+        source = self._with(graph, features)
+        infer = self._infer if graph is None else self._exact(source)
         of_nodes = source.schema, source.num_nodes, nodes, node_type
         ids = everywhere(source.comm, lambda: ids_of(*of_nodes))
         owned = source.owned(ids)
@@ -298,7 +281,7 @@ class Run(OpenedModel):
     def source(self, graph: Graph | None = None, features: Any = None) -> RunData:
         """The graph and the features that sampled predictions read. Raises `InputError` on
         several ranks."""
-        source, _ = self._data if graph is None else self._other(graph, features)
+        source = self._with(graph, features)
         if source.comm.size > 1:
             raise InputError(
                 "one process must predict by sampled neighbours",
@@ -323,14 +306,6 @@ class Run(OpenedModel):
     def _memory(self) -> int:
         return self.config.eval_memory << 20
 
-    def _check_untimed(self) -> None:
-        if self.timed:
-            raise InputError(
-                "outputs and rows of nodes must be of a run without labels at moments",
-                "a run with them",
-                "Predict at a time: run.predict(nodes, time=...).",
-            )
-
     def _refuse(self, arguments: dict[str, Any], taker: str, own: str) -> None:
         for name, value in arguments.items():
             if value is not None:
@@ -340,8 +315,7 @@ class Run(OpenedModel):
         """float32 `[n, C]`: the model's outputs for nodes at times."""
         data, num = self._opened, self._opened.graphs[0].num_nodes
         ids = check_seed_ids(np.arange(num) if nodes is None else nodes, num)
-        times = cutoffs(time, len(ids), "nodes of a run on labels at moments", data.time_unit)
-        own = ids if data.own_ids is None else data.own_ids[ids]
+        own, times = cutoffs(data, ids, time, "nodes of a run on labels at moments")
         items = {"nodes": own, "time": times}
         return judged_at(self, data, items, graph, judges_key(self.config), outputs_of)
 
@@ -357,24 +331,17 @@ class Run(OpenedModel):
         return everywhere(comm, opened)
 
     @cached_property
-    def _data(self) -> tuple[RunData, Callable]:
-        source = of_run(self._opened, self.timed)
-        # There is no inference over all neighbours at a time.
-        return source, self.logits if self.timed else self._inference(source)
+    def _source(self) -> RunData:
+        return of_run(self._opened, self.timed)
 
-    def _other(self, graph: Graph, features: Any) -> tuple[RunData, Callable]:
-        source = of_graph(graph, features, self.num_features, self._types)
-        return source, self._inference(source)
+    def _with(self, graph: Graph | None, features: Any) -> RunData:
+        if graph is None:
+            return self._source
+        return of_graph(graph, features, self.num_features, self._types)
 
-    def _inference(self, source: RunData) -> Callable:
-        return exact_inference(
-            self.model,
-            source.graphs,
-            source.features,
-            self._memory,
-            None,
-            self.config.options.get("weighted", False),
-            comm=source.comm,
-            offsets=source.offsets,
-            advance=lambda done, total: self._advance(done, total),
-        )
+    @cached_property
+    def _infer(self) -> Callable:
+        return self._exact(self._source)
+
+    def _exact(self, source: RunData) -> Callable:
+        return self._inference(self.model, source, lambda *done: self._advance(*done))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
@@ -12,8 +12,12 @@ import numpy as np
 from jgs.data.stored import read_columns
 from jgs.dist.communicators.comm import Communicator
 from jgs.errors import InputError
+from jgs.graph import NodeIds, Schema
 from jgs.graph.shown import Shown
+from jgs.predict.progress import Advance
+from jgs.predict.source import RunData
 from jgs.train.config import Config
+from jgs.train.evaluation.exact import exact_inference
 from jgs.train.loop import checkpoint, folder
 from jgs.train.loop.edge_features import edges_of
 from jgs.train.loop.learned import rows_by_type
@@ -105,6 +109,7 @@ class Opened(Shown):
       flags: those of `python -m jgs.predict` by which its runs are asked. With `split` a report
         judges its predictions of a split.
       timed: whether each prediction is for a time.
+      untimed: the error for a timed run that is asked for what has no time.
       exports: whether `jgs.export_run` may write its model.
       learned: what the run learns, where that is not `--model`.
     """
@@ -112,6 +117,7 @@ class Opened(Shown):
     ranks: bool = False
     flags: frozenset[str]
     timed: bool = False
+    untimed: ClassVar[tuple[str, str, str]]
     exports: bool = False
     learned: ClassVar[str] = ""
 
@@ -127,6 +133,26 @@ class Opened(Shown):
         self.task: Task = config.made("task")
         self.answer = self.task.answer(record.get("shape", {}))
         self.epochs, self._digests = record.get("epochs", 0), record["data"]
+
+    @property
+    def _source(self) -> Any:
+        """The run's data, which are opened when first needed."""
+        raise NotImplementedError
+
+    def num_nodes(self) -> int:
+        """The number of nodes in the run's data."""
+        return self._source.num_nodes
+
+    @property
+    def node_ids(self) -> NodeIds | None:
+        """The ids of the user's tables for the nodes of the run's data; None where there are
+        none. `run.node_ids[nodes]` are the ids of `nodes`."""
+        return self._source.node_ids
+
+    @property
+    def schema(self) -> Schema | None:
+        """The node types and relations of the run's data; None where there are none."""
+        return self._source.schema
 
     def _facts(self) -> dict[str, str]:
         config = self.config
@@ -157,6 +183,23 @@ class OpenedModel(Opened):
         """NumPy text `[C]`, so that `class_names[prediction]` names the predicted classes; None
         where the data set names none."""
         return self.answer.names
+
+    def _inference(self, model: Any, source: RunData, advance: Advance) -> Callable[..., Any]:
+        return exact_inference(
+            model,
+            source.graphs,
+            source.features,
+            self.config.eval_memory << 20,
+            None,
+            self.config.options.get("weighted", False),
+            comm=source.comm,
+            offsets=source.offsets,
+            advance=advance,
+        )
+
+    def _check_untimed(self) -> None:
+        if self.timed:
+            raise InputError(*self.untimed)
 
     def _facts(self) -> dict[str, str]:
         best = {"best_epoch": str(self.best_epoch), "val": f"{self.val_accuracy:.4f}"}

@@ -97,36 +97,31 @@ def _check_matrix(graph: Graph, features: Any, width: int) -> None:
 
 
 def _check_typed(graph: Graph, features: TypedFeatures, types: Types) -> None:
-    schema = graph.schema
+    schema, parts = graph.schema, types.schema.parts
     if schema is None or features.schema != schema.without_relations():
         raise InputError(
             "features by node type must have the node types of the graph",
             f"{features.schema.node_types}",
             "Make them with TypedFeatures.from_dict(graph.schema, ...).",
         )
-    if schema.relations != types.schema.relations:
-        raise InputError(
-            "the graph must have the relations that the run was trained with",
-            schema.relations,
-            "Give a graph of the same types and relations, in the same order.",
-        )
-    rows = _counts(types.schema, types.widths)
-    given = _counts(schema, features.widths)
-    if features.widths != types.widths or rows != given:
-        raise InputError(
-            f"the features of the node types must have the widths {list(types.widths)} of the "
-            f"run's, and types without features as many nodes, {rows}",
-            f"{shown_tables(features)}, and {given} nodes",
-            "Give features as those that it was trained with.",
-        )
-    parts = types.schema.parts
-    if rows and len(parts) > 1 and schema.parts != parts:
-        raise InputError(
-            f"the graph must be in the {len(parts)} parts that the run was trained on, in "
-            "whose order it has learned rows of nodes",
-            "one in others, or whole",
-            "Open the run on its own data, or train on the whole graph.",
-        )
+    rows, given = _counts(types.schema, types.widths), _counts(schema, features.widths)
+    wrong: list[tuple[Any, ...]] = [
+        (schema.relations != types.schema.relations,
+         "the graph must have the relations that the run was trained with", schema.relations,
+         "Give a graph of the same types and relations, in the same order."),
+        (features.widths != types.widths or rows != given,
+         f"the features of the node types must have the widths {list(types.widths)} of the "
+         f"run's, and types without features as many nodes, {rows}",
+         f"{shown_tables(features)}, and {given} nodes",
+         "Give features as those that it was trained with."),
+        (rows and len(parts) > 1 and schema.parts != parts,
+         f"the graph must be in the {len(parts)} parts that the run was trained on, in whose "
+         "order it has learned rows of nodes", "one in others, or whole",
+         "Open the run on its own data, or train on the whole graph."),
+    ]  # fmt: skip
+    for found, *said in wrong:
+        if found:
+            raise InputError(*said)
 
 
 def _counts(schema: Schema, widths: Sequence[int]) -> list[int]:
