@@ -165,7 +165,7 @@ class LinkRun(PairRun):
     )
 
     def __init__(self, saved: Saved):
-        self.timed = saved.config.options["temporal"]
+        self.timed = saved.config.options.get("temporal", False)
         if self.timed:
             self.flags = frozenset({"pairs", "relation", "at"})
         super().__init__(saved)

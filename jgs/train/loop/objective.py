@@ -149,13 +149,9 @@ class Objective:
         self.metric = metric or make_metric(config.metric, self._several, self.numbers)
         self.scale = Scale(train if self.numbers else None)
         self._own = name if ":" in name else ""
-        self._weights: np.ndarray | None = None
-        if loss is None:
-            self._loss = self._chosen(config)
-            self._weights = self._class_weights(config, train, num_classes)
-            self._check_own(num_classes)
-        else:
-            self._loss = loss
+        self._loss = loss or self._chosen(config)
+        self._weights = None if loss else self._class_weights(config, train, num_classes)
+        self._check_own(num_classes)
 
     def loss(
         self,

@@ -34,7 +34,7 @@ class Edges(PairTask, Compared):
         Option("labels are numbers, such as ratings, also where they are integers"),
     ] = False
 
-    like, answered_by = "edges", "jgs.predict.pairs:PairRun"
+    like = "edges"
     defaults: ClassVar[dict[str, Any]] = {
         "sampler": "neighbors",
         "decoder": "mlp",

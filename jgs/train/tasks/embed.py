@@ -85,6 +85,9 @@ class Embed(Task):
     def answer(self, shape: dict[str, Any]) -> Answer:
         return Answer()
 
+    def model(self, config: Config, shape: dict[str, Any]) -> None:
+        return None
+
     def open(self, config: Config, comm: Communicator | None = None) -> EmbedJob:
         return EmbedJob(config, comm or Alone())
 

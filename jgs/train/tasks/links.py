@@ -174,15 +174,9 @@ class LinkJob(PairJob):
                 "relations of several",
                 "Name one, --relation, or leave it out.",
             )
-        return LinkSeeds(
-            task.num_negatives,
-            task.negatives_by,
-            sides=task.sides,
-            shared=task.shared,
-            filtered=task.filtered,
-            copies=copies,
-            types=self.targets.types,
-        )
+        own = {name: getattr(task, name) for name in ("sides", "shared", "filtered")}
+        own |= {"copies": copies, "types": self.targets.types}
+        return LinkSeeds(task.num_negatives, task.negatives_by, **own)
 
     def loss(self, outputs: LinkScores, batch: MiniBatch, labels: Any) -> jax.Array:
         return self.task.mean_loss(outputs)

@@ -53,6 +53,7 @@ class PairTask(Task):
     """
 
     label: ClassVar[Any] = None
+    answered_by = "jgs.predict.pairs:PairRun"
 
     split: Annotated[str, Option(
         "how edges are dealt to training, validation and test: by the edges' column split, by "

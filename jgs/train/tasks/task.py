@@ -31,9 +31,9 @@ class Task:
       defaults: the settings and their defaults that differ from those of "nodes".
       answered_by: the place of the class of its opened runs, `package.module:Class`; a
         subclass of `jgs.predict.saved.Opened`.
-      head: what the model applies to its last layer's rows `[T, C]`, in JAX and of the same
-        shape, a static method; None: nothing. It is there wherever the model is: in learning,
-        evaluation, prediction and export.
+      head: of a task of nodes, what the model applies to its last layer's rows `[T, C]`, in
+        JAX and of the same shape, a static method; None: nothing. It is there wherever the
+        model is: in learning, evaluation, prediction and export.
     """
 
     like: ClassVar[str]
@@ -98,7 +98,7 @@ class Task:
 
     def model(self, config: Config, shape: dict[str, Any]) -> Any:
         """The model of a saved run, whose parameters are replaced; None for a run without."""
-        return None
+        raise NotImplementedError(f"{type(self).__name__}.model")
 
     def run_of(self, config: Config) -> str:
         """`answered_by` for the runs of a configuration."""
