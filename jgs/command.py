@@ -118,6 +118,37 @@ def run(
         gc.set_threshold(*collection)
 
 
+def run_writing(
+    command: Callable[[], dict[str, Any] | int], what: str, memory: str = "Lower --eval-memory."
+) -> int:
+    """`run` for a command that reads a run, and writes `what` to `--out`, whole or not at all.
+    `memory` is the remedy for too little of it."""
+    return run(
+        command,
+        stopped="; --out is as it was",
+        disk=(
+            "every file must be readable and writable",
+            "Free space or mend the permissions, and run the command again.",
+        ),
+        memory=("the run's data must fit into memory", memory),
+        kept=lambda result: f"{what} in {result['out']}.",
+    )
+
+
+def add_opening(found: Parser) -> None:
+    """Adds the flags of a command that opens a run."""
+    add = found.add_argument
+    add("--no-progress", dest="progress", action="store_false", help="no bar on a terminal")
+    add("--root", help="folder of the data sets' files, if they have moved")
+    add("--partition", help="folder of the parts, for a run on parts that have moved")
+    add(
+        "--eval-memory",
+        type=int,
+        metavar="MIB",
+        help="MiB of working memory (default: as in training)",
+    )
+
+
 def _reserve_streams() -> None:
     """Opens those standard streams that are closed. Libraries write to their numbers, so no
     file of jgs may get one of these."""

@@ -25,28 +25,98 @@ import numpy as np
 from flax import nnx
 
 import jgs
+from jgs.data import Dataset
 from jgs.data.__main__ import ABOUT
+from jgs.dist.communicators.comm import Alone
+from jgs.dist.communicators.mesh import Mesh
+from jgs.partition import write_parts
+from jgs.predict.__main__ import main as predict
 from jgs.sampling import Loader
 from jgs.tables import SAMPLERS
+from jgs.train import Config
 from jgs.train.flags import help_page
+from jgs.train.loop import training
+from jgs.train.tasks.task import open_job
 
 HERE = Path(__file__).parent
 assert Path(jgs.__file__).is_relative_to(HERE)
 
 
 def layer_and_task():
-    """One run of both, whose layer is evaluated as it is trained."""
-    options = ("num_nodes=400", "num_edges=3000", "num_features=6", "num_classes=3")
-    config = jgs.train.Config(
-        task="balanced", power=0.5, model="pool", data_options=options, fanouts=(-1, -1),
-        hidden=8, batch_size=20, epochs=2, progress=False, run_dir=str(HERE / "run"),
-    )
-    run = jgs.train.run(config)
+    """One run of both: it trains, resumes and is evaluated as it is trained."""
+    numbers().save(HERE / "numbers")
+    run = trained("run", epochs=1)
+    assert (run.best_epoch, run.metrics["metric"].tolist()) == (1, ["pinball loss"])
+    run, whole = trained("run", epochs=2, resume=True), trained("whole", epochs=2)
+    for a, b in zip(*(jax.tree.leaves(r.last_params) for r in (whole, run)), strict=True):
+        np.testing.assert_array_equal(a, b)
+    assert run.metrics["train_loss"][1] < run.metrics["train_loss"][0]
     nodes = np.arange(50)
     np.testing.assert_allclose(
         run.logits(nodes, fanouts=(-1, -1)), run.logits(nodes), rtol=1e-4, atol=1e-5
     )
-    assert run.metrics["train_loss"][1] < run.metrics["train_loss"][0]
+    assert (np.diff(run.logits(nodes)) > 0).all()  # the task's head
+    text = {path: path.read_text() for path in (HERE / "jgs").rglob("*.py")}
+    named = "Quantiles", "q0.", '"quantiles', "tasks.quantiles", "task quantiles"
+    naming = {path.name for path in text if any(name in text[path] for name in named)}
+    assert naming == {"quantiles.py", "tables.py"}
+
+
+def numbers():
+    """300 nodes, whose number is a feature, and noise that grows with another one."""
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((300, 4)).astype(np.float32)
+    y = 30 + 3 * x[:, 0] + (0.3 + np.abs(x[:, 1])) * rng.standard_normal(300)
+    graph = jgs.Graph.from_edges(*rng.integers(0, 300, (2, 1500)), num_nodes=300)
+    splits = {name: np.arange(300)[i::3] for i, name in enumerate(("train", "val", "test"))}
+    return Dataset.from_arrays(graph, x, y.astype(np.float32), splits, name="numbers")
+
+
+def settings(name, **more):
+    of = {"task": "quantiles", "quantiles": (0.1, 0.5, 0.9), "model": "pool", "hidden": 8}
+    of |= {"fanouts": (-1, -1), "batch_size": 40, "progress": False, "dropout": 0.0}
+    return Config(run_dir=str(HERE / name), **of | more)
+
+
+def trained(name, **more):
+    return jgs.train.run(settings(name, dataset=str(HERE / "numbers"), **more))
+
+
+def ranks():
+    """Two learn what one learns."""
+    write_parts(HERE / "parts", numbers(), np.arange(300) % 2, 2, method="random")
+    results, of = [], {"partition": str(HERE / "parts"), "epochs": 1}
+    for comm in (Alone(), Mesh(jax.devices()[:2])):
+        size = comm.size
+        config = settings(f"ranks{size}", ranks=size, batch_size=40 // size, **of)
+        results.append(training.run(config, lambda config: open_job(config, comm)))
+    np.testing.assert_allclose(*(r["test_accuracy"] for r in results), rtol=1e-4)
+    found = [jgs.open_run(r["run_dir"], progress=False).predict(np.arange(9)) for r in results]
+    np.testing.assert_allclose(*found, rtol=1e-3)
+
+
+def answers():
+    """Columns of a prediction, figures of a report, and an artifact."""
+    run, names = jgs.open_run(HERE / "run", progress=False), ["q0.1", "q0.5", "q0.9"]
+    argv = f"--run-dir {HERE / 'run'} --out {HERE / 'out.npy'} --split test --no-progress"
+    assert predict(argv.split()) == 0
+    table, truth = np.load(HERE / "out.npy"), numbers().labels
+    assert list(table.dtype.names) == ["node", *names]
+    rows = np.stack([table[name] for name in names], axis=1)
+    np.testing.assert_array_equal(rows, run.predict(table["node"]))
+    truth = truth[table["node"]]
+    said = jgs.report.write_report(HERE / "run", progress=False, examples=1)
+    rmse = np.sqrt(np.mean((table["q0.5"] - truth) ** 2))
+    assert (said["metric"], said["nodes"]) == ("RMSE", 100)
+    np.testing.assert_allclose(said["value"], rmse, rtol=1e-5)
+    inside = np.mean((table["q0.1"] <= truth) & (truth <= table["q0.9"]))
+    page = (HERE / "run" / "report.html").read_text()
+    assert f"<dt>share from q0.1 to q0.9</dt><dd>{inside:g}</dd>" in page
+    jgs.export_run(run, HERE / "made", fanouts=(4, 4), batch_sizes=(16,), with_graph=True)
+    made, nodes = jgs.load_exported(HERE / "made"), np.arange(50)
+    found = made.predict(nodes)
+    np.testing.assert_allclose(found, run.predict(nodes, fanouts=(4, 4)), rtol=1e-5)
+    assert list(made.answer.columns(found)) == names
 
 
 def data_set():
@@ -90,7 +160,7 @@ def decoder():
     assert config.order == 1 and "--order" in help_page("transe")
 
 
-for check in (layer_and_task, data_set, sampler, decoder):
+for check in (layer_and_task, ranks, answers, data_set, sampler, decoder):
     check()
     print(check.__name__)
 '''
@@ -125,9 +195,10 @@ def test_what_the_page_adds_works(tmp_path):
         env = os.environ | {"GIT_CEILING_DIRECTORIES": str(tmp_path.parent)}
         ran("git", "apply", "--unidiff-zero", "--verbose", input=diff, cwd=tmp_path, env=env)
     (tmp_path / "check.py").write_text(CHECK)
-    library = {"JGS_KERNELS": str(kernels.library() or "off")}
+    library = {"JAX_NUM_CPU_DEVICES": "2", "JGS_KERNELS": str(kernels.library() or "off")}
     said = ran(quick_python(), tmp_path / "check.py", cwd=tmp_path, env=os.environ | library)
-    assert said.split() == ["layer_and_task", "data_set", "sampler", "decoder"]
+    checks = ["layer_and_task", "ranks", "answers", "data_set", "sampler", "decoder"]
+    assert [line for line in said.split() if line in checks] == checks
     (tmp_path / "own_tests.py").write_text(OWN_TESTS)
     command = (quick_python(), tmp_path / "own_tests.py", tmp_path, REPOSITORY / "tests")
     said = ran(*command, cwd=tmp_path, env=os.environ | library)

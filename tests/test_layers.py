@@ -21,7 +21,7 @@ LAYERS = (
     ("graph",),
     ("data",),
     ("partition",),
-    ("ops", "losses"),
+    ("ops", "losses", "answers"),
     ("sampling",),
     ("models",),
     ("dist",),

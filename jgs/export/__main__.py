@@ -21,16 +21,8 @@ _ARGUMENTS = ("fanouts", "batch_sizes", "platforms", "with_graph", "direct")
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command; returns its exit status (see `jgs.command.run`)."""
-    return command.run(
-        lambda: _export(argv),
-        stopped="; --out is as it was",
-        disk=(
-            "every file must be readable and writable",
-            "Free space or mend the permissions. --out is as it was.",
-        ),
-        memory=("the run's data must fit into memory", "Use a machine with more memory."),
-        kept=lambda result: f"The artifact is in {result['out']}.",
-    )
+    memory = "Use a machine with more memory."
+    return command.run_writing(lambda: _export(argv), "The artifact is", memory)
 
 
 def _export(argv: Sequence[str] | None) -> dict[str, Any]:
@@ -44,7 +36,7 @@ def _export(argv: Sequence[str] | None) -> dict[str, Any]:
     run = open_run(given["run_dir"], progress=False, **own)
     out = Path(given["out"]).absolute()
     asked = {name: given[name] for name in _ARGUMENTS if name in given}
-    spec = vars(export_run(run, out, **asked))
+    spec = export_run(run, out, **asked).fields()
     size = sum(path.stat().st_size for path in out.iterdir())
     return {"out": str(out), "bytes": size, "run_dir": given["run_dir"], **spec}
 

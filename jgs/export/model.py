@@ -14,7 +14,6 @@ from jgs.export.spec import Spec
 from jgs.export.store import NewNodes, Store, ids_below
 from jgs.graph import NodeIds
 from jgs.graph.shown import Shown
-from jgs.predict.classes import Predictions, best_class, in_units, of_classes, sigmoid
 
 Program = Callable[[Any, Any, Any, Any], Any]
 
@@ -37,6 +36,8 @@ class ExportedModel(Shown):
 
     Fields:
       spec: the `Spec` of the artifact.
+      answer: the `jgs.answers.Answer` of its outputs; `answer.columns` makes columns of what
+        `predict` returns.
       class_names: NumPy text `[num_classes]`, or None.
       node_ids: `jgs.NodeIds` of the run's data, or None: `model.node_ids.nodes(["ann"])`.
       platform: where it runs, as JAX names it.
@@ -56,9 +57,9 @@ class ExportedModel(Shown):
         kernel: bool,
         concurrency: int,
     ):
-        names = spec.class_names
+        self.answer = spec.answer()
         self.spec, self.node_ids, self.platform, self.kernel = spec, ids, platform, kernel
-        self.class_names = None if names is None else np.array(names)
+        self.class_names = self.answer.names
         self.num_nodes = store.num_nodes
         self._programs, self._params, self._store = programs, params, store
         self._key = np.array([0, spec.seed], np.uint32)
@@ -69,12 +70,7 @@ class ExportedModel(Shown):
     ) -> Any:
         """The `jgs.predict.Predictions` for nodes: their classes and probabilities. Where
         labels are numbers float64 `[n]`, or `[n, C]` of several, in the unit of the labels."""
-        logits = self.logits(nodes, new=new, key=key)
-        if self.spec.numbers is not None:
-            return in_units(logits, *self.spec.numbers)
-        if self.spec.multilabel:
-            return Predictions(logits > 0, sigmoid(logits))
-        return of_classes(best_class(logits))
+        return self.answer.of(self.logits(nodes, new=new, key=key))
 
     def logits(
         self, nodes: Any = None, *, new: NewNodes | None = None, key: Any = None

@@ -7,11 +7,13 @@ import json
 from dataclasses import dataclass
 from typing import Any, Self
 
+from jgs.answers import Answer, answer_of
 from jgs.errors import InputError, refusing
 
 FORMAT = 1
 KIND, FILE, DIGEST = "jgs.exported", "spec.json", "spec_sha256"
 NONE, ROWS, COLUMNS = "none", "rows sum to 1", "columns standardized"
+_NEW = ("columns", "point")  # not in the files of artifacts without them
 _AGAIN = "Export the run again: jgs export --run-dir RUN --out FOLDER."
 
 
@@ -37,6 +39,8 @@ class Spec:
       num_classes: the number of the model's outputs.
       multilabel: whether a node may have several labels.
       class_names: list of text, or None.
+      columns, point: of several numbers that are about one, see `jgs.answers.Numbers`; else
+        None, and not in the file.
       numbers: None for classes. Where labels are numbers, their `[mean, deviation]`; of several
         numbers a node a list of each.
       seed: the seed of the key that is used where none is given.
@@ -71,10 +75,24 @@ class Spec:
     seed: int
     least_edges: int
     has_graph: bool
+    columns: list[str] | None = None
+    point: str | None = None
+
+    def answer(self) -> Answer:
+        """What the outputs say."""
+        mean, deviation = self.numbers or (0.0, 1.0)
+        named = {"columns": self.columns, "point": self.point or ""}
+        own = vars(self) | named | {"mean": mean, "deviation": deviation}
+        return answer_of(own | {"numbers": self.numbers is not None})
+
+    def fields(self) -> dict[str, Any]:
+        """The fields as they are in the file."""
+        found = dataclasses.asdict(self)
+        return {n: v for n, v in found.items() if v is not None or n not in _NEW}
 
     def text(self) -> str:
         """The fields as JSON text."""
-        return json.dumps(dataclasses.asdict(self), indent=2, allow_nan=False) + "\n"
+        return json.dumps(self.fields(), indent=2, allow_nan=False) + "\n"
 
     @classmethod
     def from_text(cls, place: Any, text: str) -> Self:

@@ -116,11 +116,11 @@ def _files(folder: Path) -> set[str]:
 def _checked(run: Any) -> Run:
     """`run`. Raises `InputError` unless it classifies nodes, or says their numbers, by a model
     of one kind of nodes."""
-    if type(run) is not Run:
-        kind = f"a {type(run).__name__}"
+    if not (getattr(run, "exports", False) and run.answer.exports):
+        timed = ", at moments" if getattr(run, "timed", False) else ""
         raise InputError(
             "an exported run must be of --task nodes, with labels that have no times",
-            kind,
+            f"a {type(run).__name__} of {run.config.task}{timed}",
             "Predict with jgs.open_run there.",
         )
     columns = set(run.model.edge_columns) - {"weight"}
@@ -202,6 +202,8 @@ def _spec(
         multilabel=bool(run.multilabel),
         class_names=None if names is None else names.tolist(),
         numbers=list(run.scale) if run.numbers else None,
+        columns=list(run.answer.outputs) or None,
+        point=run.answer.point if run.answer.outputs else None,
         seed=run.config.seed,
         least_edges=form.least_edges,
         has_graph=with_graph,

@@ -61,6 +61,7 @@ class GNN(nnx.Module):
     """
 
     timed = False  # whether it is for seeds with times alone, and has no exact evaluation
+    head: Callable[[jax.Array], jax.Array] | None = None  # of the last layer's rows [T, out]
 
     def __init__(
         self,
@@ -278,12 +279,12 @@ class GNN(nnx.Module):
         self, i: int, h: jax.Array, nodes: jax.Array | None = None, key: jax.Array | None = None
     ) -> jax.Array:
         """Applies what follows layer `i` to its output `h` `[T, out]`: norm, activation and
-        dropout, or nothing after the last layer.
+        dropout, or after the last layer the model's `head`, if it has one.
 
         `nodes` int32 `[T]`, the nodes of `h`'s rows, are needed only with a `key`.
         """
         if i == len(self.layers) - 1:
-            return h
+            return h if self.head is None else self.head(h)
         if self.norm == "layer":
             h = self.norms[i](h)
         h = ACTIVATIONS[self.activation](h)

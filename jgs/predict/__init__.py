@@ -4,12 +4,11 @@ from jgs.lazy import lazily
 
 # Where each public name is. It is imported when first used, so the command starts without JAX.
 _PLACES = {
-    "EdgeRun": "jgs.predict.pairs",
     "EmbedRun": "jgs.predict.embeddings",
     "Explanation": "jgs.predict.explain",
     "LinkRun": "jgs.predict.pairs",
     "PairRun": "jgs.predict.pairs",
-    "Predictions": "jgs.predict.classes",
+    "Predictions": "jgs.answers",
     "Run": "jgs.predict.run",
     "SealRun": "jgs.predict.seal",
     "open_run": "jgs.predict.open",

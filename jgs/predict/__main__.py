@@ -27,16 +27,7 @@ _CONNECTING = (
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command; returns its exit status (see `jgs.command.run`)."""
-    return command.run(
-        lambda: _predict(argv),
-        stopped="; --out is as it was",
-        disk=(
-            "every file must be readable and writable",
-            "Free space or mend the permissions, and run the command again.",
-        ),
-        memory=("the run's data must fit into memory", "Lower --eval-memory."),
-        kept=lambda result: f"The rows are in {result['out']}.",
-    )
+    return command.run_writing(lambda: _predict(argv), "The rows are")
 
 
 def _predict(argv: Sequence[str] | None) -> dict[str, Any] | int:
@@ -131,15 +122,7 @@ def parser() -> command.Parser:
         "first (default: from all neighbours)",
     )
     add("--seed", type=int, help="seed of what --fanouts draw (default: the run's --seed)")
-    add("--no-progress", dest="progress", action="store_false", help="no bar on a terminal")
-    add("--root", help="folder of the data sets' files, if they have moved")
-    add("--partition", help="folder of the parts, for a run on parts that have moved")
-    add(
-        "--eval-memory",
-        type=int,
-        metavar="MIB",
-        help="MiB of working memory (default: as in training)",
-    )
+    command.add_opening(found)
     for name in _CONNECTING:
         add_flag(found, name, SETTINGS[name])
     return found

@@ -13,14 +13,14 @@ from jgs.arrays import described
 from jgs.data.times import Clock
 from jgs.errors import InputError
 from jgs.graph import Graph
-from jgs.train.evaluation.by_time import ByTime, numbered
-from jgs.train.loop.model import make_sampler
+from jgs.train.evaluation.by_time import by_time
 
 
-def cutoffs(time: Any, num: int, what: str, unit: str | None) -> np.ndarray:
-    """int64 `[num]`: the cutoff of each of what is asked for, from an array `[num]` of ints or
-    dates, or one for all. Dates are counted in the data's `unit`. Raises `InputError`, which
-    says `what` is asked for."""
+def cutoffs(data: Any, ids: np.ndarray, time: Any, what: str) -> tuple[np.ndarray, np.ndarray]:
+    """The `ids` `[num, ...]` of nodes as they are in `data`, and int64 `[num]`: the cutoff of
+    each, from an array `[num]` of ints or dates, or one for all. Dates are counted in the
+    data's unit. Raises `InputError`, which says `what` is asked for."""
+    num, unit = len(ids), data.time_unit
     times = np.asarray(np.nan if time is None else time)
     if times.dtype.kind in "MUO" and times.shape in ((), (num,)):
         times = _counted(times, what, unit).reshape(times.shape)
@@ -31,7 +31,8 @@ def cutoffs(time: Any, num: int, what: str, unit: str | None) -> np.ndarray:
             "none" if time is None else described(times),
             "Give time=, in the unit of the graph's times.",
         )
-    return np.broadcast_to(times, num).astype(np.int64)
+    own = ids if data.own_ids is None else data.own_ids[ids]
+    return own, np.broadcast_to(times, num).astype(np.int64)
 
 
 def _counted(dates: np.ndarray, what: str, unit: str | None) -> np.ndarray:
@@ -64,15 +65,12 @@ def judged_at(
       key: decides what is drawn, by the run's sampler.
       outputs, stage, size: as in `ByTime` and `Data.loader`.
     """
-    own, judged = data.graphs, (numbered(dict(items)), stage)
-    of = False, lambda: run.model.message_widths, run.edges.columns
-    sampler: Any = make_sampler(run.config, *of)
+    own, of = data.graphs, (run.model, run.edges.columns, dict(items), key, outputs)
     try:  # a graph that is refused must not be asked again
         data.graphs = own if graph is None else [_by_own_ids(data, graph)]
-        loader = data.loader(sampler, key, None, {}, judged, size)
+        judge = by_time(run.config, data, *of, stage, size)
     finally:
         data.graphs = own
-    judge = ByTime(data.comm, loader, run.model, outputs)
     try:
         return judge(nnx.state(run.model))[0]
     finally:

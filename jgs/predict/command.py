@@ -20,7 +20,6 @@ from jgs.graph import NodeIds
 from jgs.options import flag
 from jgs.predict.open import open_run
 from jgs.predict.output import check_out, write
-from jgs.predict.run import Predictions
 from jgs.predict.types import ids_of, named
 
 _CHANGED = ("root", "partition", "eval_memory", "progress", "seed")
@@ -78,81 +77,56 @@ def _check(run: Any, given: dict[str, Any]) -> None:
                 f"{flag(name)} for one of --task {task} --sampler {run.config.sampler}",
                 "Leave it out.",
             )
-    if "fanouts" in given if given.get("embed") else "seed" in given and "fanouts" not in given:
-        raise InputError(
-            "--fanouts, and the --seed of what is drawn, must be for predictions by sampled "
-            "neighbours",
-            "--embed too" if given.get("embed") else "--seed alone",
-            "Leave it out.",
-        )
     asked = own & {"pairs", "embed", "top_k"} & given.keys()
-    if "pairs" in own and len(asked) != 1:
-        ways = " or ".join(flag(n) for n in sorted(own & {"pairs", "embed", "top_k"}))
-        raise InputError(
-            f"a run of --task {run.config.task} must be asked for one of {ways}",
-            " and ".join(flag(n) for n in sorted(asked)) or "no --pairs",
-            "Name a file of pairs, or give another of these.",
-        )
-    if run.timed and "pairs" not in own and not given.keys() & {"at", "split", "nodes"}:
-        raise InputError(
-            "--at must say the time for a run on labels at moments", "none", "E.g. --at 7."
-        )
-    if "at" in given and "split" in given:
-        raise InputError(
-            "--at must be for other rows than a split's, which have times of their own",
-            f"--at {given['at']} and --split {given['split']}",
-            "Leave one out.",
-        )
-    for name in ("relation", "new_only"):
-        if given.get(name) and "embed" in asked:
-            raise InputError(
-                f"{flag(name)} must be for pairs or lists", "--embed", "Leave it out."
-            )
-    if "node_type" in given and "pairs" in asked:
-        raise InputError(
-            "--node-type must be for nodes, whose ids are then those of the type",
-            "--pairs",
-            "Leave it out, and give ids of the graph.",
-        )
-    if given.get("new_only") and "pairs" in asked:
-        raise InputError("--new-only must be for --top-k", "--pairs", "Leave it out.")
+    ways = " or ".join(flag(n) for n in sorted(own & {"pairs", "embed", "top_k"}))
+    embed, pairs, leave = given.get("embed"), "pairs" in asked, "Leave it out."
+    drawn = "--embed too" if embed else "--seed alone"
+    wrong: list[tuple[Any, ...]] = [
+        ("fanouts" in given if embed else "seed" in given and "fanouts" not in given,
+         "--fanouts, and the --seed of what is drawn, must be for predictions by sampled "
+         "neighbours", drawn, leave),
+        ("pairs" in own and len(asked) != 1,
+         f"a run of --task {run.config.task} must be asked for one of {ways}",
+         " and ".join(flag(n) for n in sorted(asked)) or "no --pairs",
+         "Name a file of pairs, or give another of these."),
+        (run.timed and "pairs" not in own and not given.keys() & {"at", "split", "nodes"},
+         "--at must say the time for a run on labels at moments", "none", "E.g. --at 7."),
+        ("at" in given and "split" in given,
+         "--at must be for other rows than a split's, which have times of their own",
+         f"--at {given.get('at')} and --split {given.get('split')}", "Leave one out."),
+        *((given.get(name) and "embed" in asked,
+           f"{flag(name)} must be for pairs or lists", "--embed", leave)
+          for name in ("relation", "new_only")),
+        ("node_type" in given and pairs,
+         "--node-type must be for nodes, whose ids are then those of the type", "--pairs",
+         "Leave it out, and give ids of the graph."),
+        (given.get("new_only") and pairs, "--new-only must be for --top-k", "--pairs", leave),
+    ]  # fmt: skip
+    for found, *said in wrong:
+        if found:
+            raise InputError(*said)
 
 
 def _of_nodes(run: Any, comm: Communicator, given: dict[str, Any]) -> dict[str, np.ndarray]:
+    of = {"fanouts": given["fanouts"]} if "fanouts" in given else {}
     if run.timed:
-        return _at_moments(run, comm, given)
-    nodes = _nodes(run, comm, given)
-    columns = {"node": _named(run, nodes, given)}
-    if given.get("embed") or not hasattr(run, "predict"):
-        return columns | {"embedding": run.embed(nodes)}
-    if (found := run.predict(nodes, fanouts=given.get("fanouts"))) is not None:
-        columns |= _predicted(run, found)
-    return columns
-
-
-def _at_moments(run: Any, comm: Communicator, given: dict[str, Any]) -> dict[str, np.ndarray]:
-    """The columns of nodes at the time of `--at`, or at times of their own: those of a file, or
-    of the label table's rows in a split."""
-    time: Any = given.get("at")
-    if "split" in given:
-        nodes, time = run.rows(given["split"])
-        if "node_type" in given:
-            some = np.isin(nodes, _nodes(run, comm, {"node_type": given["node_type"]}))
-            nodes, time = nodes[some], time[some]
-    elif time is None:
-        nodes, time = _timed_nodes(run, comm, given)
+        nodes, of["time"] = _timed_nodes(run, comm, given)
     else:
         nodes = _nodes(run, comm, given)
     columns = {"node": _named(run, nodes, given)}
-    columns |= {"time": time} if np.ndim(time) else {}
-    found = run.predict(nodes, time=time)
-    return columns | _predicted(run, found)
+    columns |= {"time": of["time"]} if np.ndim(of.get("time", 0)) else {}
+    if given.get("embed"):
+        return columns | {"embedding": run.embed(nodes)}
+    found = run.predict(nodes, **of)
+    return columns if found is None else columns | run.answer.columns(found)
 
 
 def _of_pairs(run: Any, given: dict[str, Any]) -> dict[str, np.ndarray]:
     of: dict[str, Any] = {}
     if run.timed and given.get("at") is None:
-        pairs, of["time"] = read_timed(Path(given["pairs"]), run.num_nodes(), 2, run.node_ids)
+        pairs, of["time"] = read_ids(
+            Path(given["pairs"]), run.num_nodes(), 2, run.node_ids, True
+        )
     else:
         pairs = read_ids(Path(given["pairs"]), run.num_nodes(), 2, run.node_ids)
         of |= {"time": given["at"]} if run.timed else {}
@@ -160,18 +134,7 @@ def _of_pairs(run: Any, given: dict[str, Any]) -> dict[str, np.ndarray]:
     columns = {"source": source, "target": target}
     columns |= {"time": of["time"]} if np.ndim(of.get("time", 0)) else {}
     of |= {"relation": given["relation"]} if given.get("relation") else {}
-    found = run.predict(pairs, **of)
-    return columns | _predicted(run, found)
-
-
-def _predicted(run: Any, found: Any) -> dict[str, np.ndarray]:
-    """The columns of predictions: of classes, or numbers."""
-    if not isinstance(found, Predictions):
-        return {run.number: found}
-    columns = found._asdict()
-    if run.class_names is not None and not getattr(run, "multilabel", False):
-        columns["class_name"] = run.class_names[found.prediction]
-    return columns
+    return columns | run.answer.columns(run.predict(pairs, **of))
 
 
 def _of_lists(run: Any, comm: Communicator, given: dict[str, Any]) -> dict[str, np.ndarray]:
@@ -221,14 +184,21 @@ def _nodes(run: Any, comm: Communicator, given: dict[str, Any]) -> np.ndarray:
     return broadcast_arrays(comm, read[0] if read else np.zeros(num, np.int32))
 
 
-def _timed_nodes(
-    run: Any, comm: Communicator, given: dict[str, Any]
-) -> tuple[np.ndarray, np.ndarray]:
-    """int32 and int64 `[n]`: the nodes and times in the file `--nodes`."""
+def _timed_nodes(run: Any, comm: Communicator, given: dict[str, Any]) -> tuple[np.ndarray, Any]:
+    """int32 `[n]`: the nodes, and the time of `--at`, or times of their own int64 `[n]`: those
+    of the rows of labels in a split, or of the file `--nodes`."""
+    if "split" in given:
+        nodes, time = run.rows(given["split"])
+        if "node_type" in given:
+            some = np.isin(nodes, _nodes(run, comm, {"node_type": given["node_type"]}))
+            nodes, time = nodes[some], time[some]
+        return nodes, time
+    if given.get("at") is not None:
+        return _nodes(run, comm, given), given["at"]
     path, names, kind = Path(given["nodes"]), run.node_ids, given.get("node_type")
     every = _nodes(run, comm, {} if kind is None else {"node_type": kind})
     num = every.size if names is None else run.num_nodes()
-    ids, time = read_timed(path, num, 1, names)
+    ids, time = read_ids(path, num, 1, names, True)
     return _in_type(run, path, ids, every, kind), time
 
 
@@ -249,43 +219,37 @@ def _in_type(
 
 
 def read_ids(
-    path: Path, num_nodes: int, width: int = 1, names: NodeIds | None = None
-) -> np.ndarray:
+    path: Path,
+    num_nodes: int,
+    width: int = 1,
+    names: NodeIds | None = None,
+    timed: bool = False,
+) -> Any:
     """int32 `[n, width]`: the nodes whose ids are in a text file with `width` ids a line, or in
     an `.npy` file of this shape, `[n]` for a width of 1. With `names` the file has the data
-    set's own ids. If these are text, a line is one id, or two ids with a tab or spaces between
-    them. Raises `InputError`."""
-    what = "node ids" if width == 1 else "pairs of node ids"
+    set's own ids. If these are text, a line is one id, or several words with a tab or spaces
+    between them.
+
+    With `timed` a line, or a row, has a time after its ids; returns these `[n]` too: int64, or
+    text where one is no whole number. Raises `InputError`.
+    """
     text = names is not None and names.values.dtype == object
-    rule = _rule(path, what, num_nodes, names)
-    return _nodes_of(path, _read(path, rule, width, text), rule, num_nodes, names)
-
-
-def read_timed(
-    path: Path, num_nodes: int, width: int = 1, names: NodeIds | None = None
-) -> tuple[np.ndarray, np.ndarray]:
-    """int32 `[n, width]` and `[n]`: the ids and times in a file of `width` ids and a time a
-    line, or an `.npy` file `[n, width + 1]`. Times are int64, or text where one is no whole
-    number. The ids are those of `read_ids`. Raises `InputError`."""
-    text = names is not None and names.values.dtype == object
-    what = "a node id" if width == 1 else "two node ids"
-    rule = _rule(path, f"{what} and a time, without --at,", num_nodes, names)
-    read = _read(path, rule, width + 1, text, timed=True)
-    ids, times = read[:, :width], read[:, width]
-    if times.dtype != object or all(map(_is_whole, times)):
-        times = times.astype(np.int64)
-    if not text:
-        ids = ids.astype(np.int64)
-    return _nodes_of(path, ids, rule, num_nodes, names), times
-
-
-def _rule(path: Path, what: str, num_nodes: int, names: NodeIds | None) -> str:
+    what = ("node ids", "pairs of node ids")[width - 1]
+    if timed:
+        what = ("a node id", "two node ids")[width - 1] + " and a time, without --at,"
     which = f"from 0 to {num_nodes - 1}" if names is None else "of the data set"
-    return f"{path} must hold {what} {which}, one a line, or as .npy"
+    rule = f"{path} must hold {what} {which}, one a line, or as .npy"
+    read = _read(path, rule, width + timed, 0 if text else width, text)
+    ids, times = read[:, :width], read[:, width:].reshape(-1)
+    found = _nodes_of(path, ids if text else ids.astype(np.int64), rule, num_nodes, names)
+    if not timed:
+        return found
+    whole = times.dtype != object or all(map(_is_whole, times))
+    return found, times.astype(np.int64) if whole else times
 
 
-def _read(path: Path, rule: str, width: int, text: bool, timed: bool = False) -> np.ndarray:
-    """The numbers or texts `[n, width]` in a file; text where the last one is a time."""
+def _read(path: Path, rule: str, width: int, numbers: int, text: bool) -> np.ndarray:
+    """The numbers or words `[n, width]` in a file; the first `numbers` of a line are whole."""
     try:
         if path.suffix == ".npy":
             ids = map_npy(path)
@@ -295,7 +259,7 @@ def _read(path: Path, rule: str, width: int, text: bool, timed: bool = False) ->
                 raise InputError(rule, described(ids), f"Give {given} {shape}.")
             ids = ids.astype(object) if text else ids
         else:
-            ids = _of_text(plain_file(path), rule, width, text, timed)
+            ids = _of_text(plain_file(path), rule, width, numbers, text)
     except InputError:
         raise
     except (OSError, ValueError) as error:
@@ -314,25 +278,20 @@ def _nodes_of(
     return ids.astype(np.int32)
 
 
-def _of_text(path: Path, rule: str, width: int, text: bool, timed: bool) -> np.ndarray:
-    numbers, words = width if not text else 0, []
-    numbers -= timed and not text
+def _of_text(path: Path, rule: str, width: int, numbers: int, text: bool) -> np.ndarray:
+    words: list[str] = []
     with open(path, encoding="utf-8-sig") as file:  # which drops a byte order mark
         for number, line in enumerate(file, 1):
             line = line.removesuffix("\n")
             if not line.strip():
                 continue
-            found = [line]
-            if not text:
-                found = line.split()
-            elif width > 1:
-                found = line.split("\t" if "\t" in line else None)
+            found = [line] if text and width == 1 else line.split()
+            if text and "\t" in line and width > 1:
+                found = line.split("\t")
             if len(found) != width or not all(map(_is_whole, found[:numbers])):
                 raise InputError(rule, f"{line[:40]!r} in line {number}", "Correct the file.")
             words += found
-    return (
-        np.array(words, object) if text or timed else np.array(list(map(int, words)), np.int64)
-    )
+    return np.array(words, object)
 
 
 def _is_whole(word: str) -> bool:

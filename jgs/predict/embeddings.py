@@ -8,39 +8,26 @@ from typing import Any
 import numpy as np
 
 from jgs.data.plain import Plain, load_plain
-from jgs.dist.communicators.comm import Communicator
 from jgs.graph import NodeIds, Schema
-from jgs.predict.saved import Opened
+from jgs.predict.saved import Opened, Saved
 from jgs.predict.source import check_digests
 from jgs.predict.types import ids_of
-from jgs.train.config import Config
 from jgs.train.loop.fingerprint import fingerprint_plain
 
 
 class EmbedRun(Opened):
-    """A run of `--task embed`, which `jgs.open_run` opens in one process.
-
-    Fields:
-      config: the run's `Config`.
-      epochs, metrics, run_dir: as in `Run`.
-    """
+    """A run of `--task embed`, which `jgs.open_run` opens in one process. Its fields `config`,
+    `epochs`, `metrics` and `run_dir` are as in `Run`."""
 
     flags = frozenset({"nodes", "node_type", "embed"})
     learned = "skip-gram"
 
-    def __init__(
-        self,
-        config: Config,
-        arrays: dict[str, Any],
-        record: dict[str, Any],
-        comm: Communicator,
-        **about: Any,
-    ):
-        super().__init__(config, record, comm, **about)
-        self._named = record.get("named", False)
+    def __init__(self, saved: Saved):
+        super().__init__(saved)
+        self._named = saved.record.get("named", False)
         # Each node has two rows, as a center and as a context. The last column is no part of a
         # vector, see `jgs.models.skipgram`.
-        self._rows = np.asarray(arrays["rows"])[::2, :-1]
+        self._rows = np.asarray(saved.params["rows"])[::2, :-1]
 
     def embed(self, nodes: Any = None, *, node_type: str | None = None) -> np.ndarray:
         """float32 `[n, dim]`: the embeddings of `nodes`, int `[n]`, by default all nodes, at
@@ -49,6 +36,10 @@ class EmbedRun(Opened):
         `InputError`."""
         schema = None if node_type is None else self.schema
         return self._rows[ids_of(schema, self.num_nodes(), nodes, node_type)]
+
+    def predict(self, nodes: Any = None) -> np.ndarray:
+        """As `embed`: its rows are what the run answers."""
+        return self.embed(nodes)
 
     def num_nodes(self) -> int:
         """The number of nodes in the run's data."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 from pathlib import Path
@@ -13,20 +14,9 @@ from flax import nnx
 from jgs.dist.communicators.broadcast import broadcast_arrays, broadcast_text, everywhere
 from jgs.dist.communicators.comm import Alone, Communicator
 from jgs.errors import check_choice
-from jgs.models import DGCNN, GNN, PairModel
-from jgs.predict.embeddings import EmbedRun
-from jgs.predict.events import EventRun
-from jgs.predict.moments import MomentRun
-from jgs.predict.pairs import EdgeRun, LinkRun
-from jgs.predict.run import Run
-from jgs.predict.saved import PARAMS, fitting, read_run
-from jgs.predict.seal import SealRun
-from jgs.sampling.edges.random import threefry
-from jgs.tables import TASKS
+from jgs.predict.saved import PARAMS, Saved, fitting, read_run
 from jgs.train.config import Config
-from jgs.train.loop.edge_features import edges_of
-from jgs.train.loop.model import make_model, make_pair_model, types_of
-from jgs.train.tasks.seal import make_dgcnn
+from jgs.train.tasks.task import Task
 
 
 def open_run(
@@ -37,8 +27,9 @@ def open_run(
     **changed: Any,
 ) -> Any:
     """Opens the run in `run_dir`, a run folder of `python -m jgs.train`, finished or not.
-    Returns a `Run`, for `--task links` a `LinkRun` (of `--sampler seal` a `SealRun`), for
-    `--task edges` an `EdgeRun`, and for `--task embed` an `EmbedRun`.
+    Returns what the task says that its runs are: a `Run` for tasks of nodes, for `--task edges`
+    a `PairRun`, for `--task links` a `LinkRun` (of `--sampler seal` a `SealRun`), and for
+    `--task embed` an `EmbedRun`.
 
     Nothing in the folder is changed. The newest whole checkpoint is read.
 
@@ -66,43 +57,22 @@ def open_run(
     text, record, rows = json.loads(broadcast_text(comm, read))
     own = {name: value for name, value in changed.items() if value is not None}
     config = everywhere(comm, lambda: Config.from_json(text, **{"progress": True, **own}))
-    about = {"rows": rows, "run_dir": os.fspath(run_dir)}
-    if config.task == "embed":
-        return everywhere(comm, lambda: EmbedRun(config, arrays, record, comm, **about))
-    kind, make = _KINDS[TASKS.find(config.task).kind(config.sampler)]
-    if kind is LinkRun and config.options.get("temporal"):
-        kind = EventRun
-    if kind is Run and record["shape"].get("moments"):
-        kind = MomentRun
-    model: Any = everywhere(comm, lambda: make(config, record["shape"]))
+    task: Task = config.made("task")
+    model = everywhere(comm, lambda: task.model(config, record.get("shape", {})))
+    found = arrays
+    if model is not None:
 
-    def fitted() -> dict[str, Any]:
-        state = nnx.state(model)
-        return {name: fitting(run_dir, state, arrays.get(name)) for name in PARAMS}
+        def fitted() -> dict[str, Any]:
+            state = nnx.state(model)
+            return {name: fitting(run_dir, state, arrays.get(name)) for name in PARAMS}
 
-    found = broadcast_arrays(comm, everywhere(comm, fitted))
-    found = {name: jax.tree.map(jax.numpy.asarray, found[name]) for name in PARAMS}
-    nnx.update(model, found[params])
-    return everywhere(comm, lambda: kind(config, model, record, comm, params=found, **about))
+        found = broadcast_arrays(comm, everywhere(comm, fitted))
+        found = {name: jax.tree.map(jax.numpy.asarray, found[name]) for name in PARAMS}
+        nnx.update(model, found[params])
+    module, _, name = task.run_of(config).partition(":")
 
+    def opened() -> Any:
+        kind = getattr(importlib.import_module(module), name)
+        return kind(Saved(config, model, record, comm, found, rows, os.fspath(run_dir)))
 
-def _model_of_nodes(config: Config, shape: dict[str, Any]) -> GNN:
-    widths = (shape["num_features"], shape["num_classes"], shape["sparse"])
-    types, edges = types_of(shape), edges_of(shape)
-    return make_model(config, *widths, threefry(0), types, edges=edges)
-
-
-def _model_of_pairs(config: Config, shape: dict[str, Any]) -> PairModel:
-    return make_pair_model(config, shape, threefry(0))
-
-
-def _model_of_seal(config: Config, shape: dict[str, Any]) -> DGCNN:
-    return make_dgcnn(config, shape["num_features"], shape["pool_rows"], threefry(0))
-
-
-_KINDS: dict[str, tuple[Any, Any]] = {
-    "nodes": (Run, _model_of_nodes),
-    "links": (LinkRun, _model_of_pairs),
-    "edges": (EdgeRun, _model_of_pairs),
-    "seal": (SealRun, _model_of_seal),
-}
+    return everywhere(comm, opened)

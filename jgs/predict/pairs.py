@@ -1,36 +1,38 @@
-"""`LinkRun` and `EdgeRun`: predictions for pairs of nodes, and embeddings of nodes."""
+"""`PairRun` and `LinkRun`: predictions for pairs of nodes, and embeddings of nodes."""
 
 from __future__ import annotations
 
+import dataclasses
 from functools import cached_property
-from typing import Any
+from typing import Any, cast
 
 import jax
 import numpy as np
 from flax import nnx
 
-from jgs.dist.communicators.comm import Alone
 from jgs.errors import InputError
-from jgs.graph import Graph, NodeIds, Schema
+from jgs.graph import Graph
 from jgs.models import top_k
-from jgs.predict.classes import best_class, in_units, of_classes
+from jgs.predict.by_time import cutoffs, judged_at
 from jgs.predict.progress import bar
-from jgs.predict.saved import OpenedModel
-from jgs.predict.source import check_digests, of_graph
-from jgs.predict.types import ids_of, schema_of
+from jgs.predict.saved import OpenedModel, Saved
+from jgs.predict.source import RunData, check_digests, of_graph
+from jgs.predict.types import ids_of
+from jgs.sampling import Links
 from jgs.sampling.checks import check_seed_ids
 from jgs.sampling.pairs import only_facts
+from jgs.train.evaluation.by_time import batch_size
 from jgs.train.evaluation.edges import check_nodes
-from jgs.train.evaluation.exact import exact_inference
 from jgs.train.evaluation.scores import Decoded, Encoded
+from jgs.train.loop.keys import key_of
 from jgs.train.loop.model import types_of
-from jgs.train.tasks.pairs import open_pairs
+from jgs.train.tasks.pairs import PairTask, open_pairs
 from jgs.train.tasks.targets import Targets
 
 
 class PairRun(OpenedModel):
-    """What `LinkRun` and `EdgeRun` share. Rows are computed from all neighbours, in the memory
-    of the run's `--eval-memory`.
+    """A run of a task of pairs, which `jgs.open_run` opens in one process. Rows are computed
+    from all neighbours, in the memory of the run's `--eval-memory`.
 
     Arguments of several methods:
       pairs: int `[n, 2]` node ids, source and target.
@@ -50,11 +52,14 @@ class PairRun(OpenedModel):
     Methods raise `InputError` for ids or features that do not fit.
     """
 
-    def __init__(
-        self, config: Any, model: Any, record: dict[str, Any], comm: Any, **about: Any
-    ):
-        super().__init__(config, model, record, comm, **about)
-        self._shape = record["shape"]
+    flags = frozenset({"pairs", "nodes", "node_type", "embed", "relation"})
+
+    def predict(self, pairs: Any, **options: Any) -> Any:
+        """What the pairs' edges are: the `Predictions` of their classes, or float64 `[n]`,
+        their numbers. Of links float32 `[n]`: the logistic function of each pair's score,
+        which is the probability of a link where the run has learned with `--loss bce`.
+        `options` are those of `scores`."""
+        return self.answer.of(self.scores(pairs, **options))
 
     def embed(
         self,
@@ -67,9 +72,9 @@ class PairRun(OpenedModel):
         """float32 `[n, hidden]`: the rows of `nodes`, int `[n]`, of which the decoder makes
         scores; by default of all nodes. With `node_type` they are nodes of this type, and count
         from 0 in it."""
-        schema = None if node_type is None else (graph.schema if graph else self.schema)
-        num_nodes = self.num_nodes() if graph is None else graph.num_nodes
-        return self._rows(ids_of(schema, num_nodes, nodes, node_type), graph, features)
+        self._check_untimed()
+        source = self._with(graph, features)
+        return self._rows(source, ids_of(source.schema, source.num_nodes, nodes, node_type))
 
     def scores(
         self,
@@ -80,55 +85,33 @@ class PairRun(OpenedModel):
         features: Any = None,
     ) -> np.ndarray:
         """float32 `[n]`, or `[n, C]`: the decoder's outputs for the pairs."""
-        num_nodes = self.num_nodes() if graph is None else graph.num_nodes
-        ids = check_seed_ids(pairs, num_nodes, pairs=True)
+        source = self._with(graph, features)
+        ids = check_seed_ids(pairs, source.num_nodes, pairs=True)
         nodes, at = np.unique(ids, return_inverse=True)
-        rows, at = self._rows(nodes.astype(np.int32), graph, features), at.reshape(ids.shape)
+        rows, at = self._rows(source, nodes.astype(np.int32)), at.reshape(ids.shape)
         number = self._relation(relation)
         of = None if number is None else np.full(len(ids), number, np.int32)
         decode = Decoded(self.model)
         return decode(nnx.state(self.model), rows, at[:, 0], at[:, 1], of)
 
-    def num_nodes(self) -> int:
-        """The number of nodes in the run's data."""
-        return self._shape["num_nodes"]
-
-    @property
-    def node_ids(self) -> NodeIds | None:
-        """The data set's own ids of its nodes, as in `Run`."""
-        return self._data[0].node_ids
-
-    @property
-    def schema(self) -> Schema | None:
-        """The node types and relations of the run's data, as in `Run`."""
-        data, targets = self._data
-        return schema_of(targets.messages[0], data.own_ids)
-
-    def _rows(self, nodes: np.ndarray, graph: Graph | None, features: Any) -> np.ndarray:
-        if graph is None:
-            data, targets = self._data
-            graph, own, offsets = targets.at_test[0], data.features, data.offsets
-            nodes = nodes if data.own_ids is None else data.own_ids[nodes]
-        else:
-            own = [self._checked(graph, features)]
-            offsets = np.array([0, graph.num_nodes])
+    def _rows(self, source: RunData, nodes: np.ndarray) -> np.ndarray:
+        nodes = nodes if source.own_ids is None else source.own_ids[nodes]
         params = nnx.state(self.model)
-        rows = Encoded(own, offsets, 0, self.model.learned).features(params)
-        config = self.config
-        with bar("predicting", config.progress) as advance:
-            infer = exact_inference(
-                self.model.encoder,
-                [graph],
-                rows,
-                config.eval_memory << 20,
-                weighted=config.options.get("weighted", False),
-                comm=Alone(),
-                offsets=offsets,
-                advance=advance,
-            )
+        of = source.features, source.offsets, 0, self.model.learned
+        rows = dataclasses.replace(source, features=Encoded(*of).features(params))
+        with bar("predicting", self.config.progress) as advance:
+            infer = self._inference(self.model.encoder, rows, advance)
             return infer(params["encoder"], [nodes])[0]
 
-    def _checked(self, graph: Graph, features: Any) -> Any:
+    @cached_property
+    def _source(self) -> RunData:
+        data, targets = self._data
+        found = (data.comm, targets.at_test, data.offsets, data.features, data.own_ids)
+        return RunData(*found, {}, data.node_ids)
+
+    def _with(self, graph: Graph | None, features: Any) -> RunData:
+        if graph is None:
+            return self._source
         width, learned = self._shape["num_features"], self._shape["learned"]
         if learned and graph.num_nodes != self._shape["num_nodes"]:
             raise InputError(
@@ -139,7 +122,7 @@ class PairRun(OpenedModel):
             )
         if features is None and width == 0:
             features = np.zeros((graph.num_nodes, 0), np.float32)
-        return of_graph(graph, features, width, types_of(self._shape)).features[0]
+        return of_graph(graph, features, width, types_of(self._shape))
 
     def _relation(self, name: str | None) -> int | None:
         """The number of a relation; None for a graph without."""
@@ -164,22 +147,59 @@ class PairRun(OpenedModel):
 
     @cached_property
     def _data(self) -> tuple[Any, Targets]:
-        data, targets = open_pairs(self.config, self.config.made("task"), None, self.timed)
+        data, targets = open_pairs(self.config, cast(PairTask, self.task), None, self.timed)
         check_digests(data.name, self._digests, data.digests)
         return data, targets
 
 
 class LinkRun(PairRun):
-    """A run of `--task links` by a sampler of nodes, which `jgs.open_run` opens in one process.
-    Its fields, and arguments of its methods, are those of `PairRun`."""
+    """A run of `--task links` by a sampler of nodes. Its fields, and arguments of its methods,
+    are those of `PairRun`. A run with `--temporal` is `timed`: it scores pairs at a time, and
+    has no rows of nodes and no lists."""
 
-    flags = frozenset({"pairs", "nodes", "node_type", "embed", "top_k", "new_only", "relation"})
+    flags = PairRun.flags | {"top_k", "new_only"}
+    untimed = (
+        "rows of nodes must be of a run without --temporal",
+        "a run with it",
+        "Score pairs at a time: run.scores(pairs, time=...).",
+    )
 
-    def predict(self, pairs: Any, **options: Any) -> np.ndarray:
-        """float32 `[n]`: the logistic function of each pair's score, which is the probability
-        of a link where the run has learned with `--loss bce`. `options` are those of
-        `scores`."""
-        return np.asarray(jax.nn.sigmoid(self.scores(pairs, **options)))
+    def __init__(self, saved: Saved):
+        self.timed = saved.config.options.get("temporal", False)
+        if self.timed:
+            self.flags = frozenset({"pairs", "relation", "at"})
+        super().__init__(saved)
+
+    def scores(self, pairs: Any, *, time: Any = None, **options: Any) -> np.ndarray:
+        """float32 `[n]`: the decoder's outputs for the pairs; `options` as for `PairRun`.
+
+        Of a run with `--temporal`, `time` is the cutoff of each pair `[n]`, or one for all:
+        ints in the unit of the graph's times, or dates (NumPy's, or text) where that unit is
+        known. A pair's score depends on edges before it alone, and not on the other pairs:
+        neighbours are drawn by the run's sampler, with the key by which the test was judged.
+        `graph=` has the same nodes, by the data set's ids, and other edges, such as
+        `graph.with_edges(src, dst, time)`.
+        """
+        if self.timed:
+            return self._at(pairs, time, **options)
+        if time is not None:
+            raise InputError(
+                "time must be for a run with --temporal", "one without", "Leave it out."
+            )
+        return super().scores(pairs, **options)
+
+    def _at(
+        self, pairs: Any, time: Any, relation: str | None = None, graph: Graph | None = None
+    ) -> np.ndarray:
+        data, targets = self._data
+        ids = check_seed_ids(pairs, self.num_nodes(), pairs=True)
+        ids, times = cutoffs(data, ids, time, "pairs of a run of --temporal")
+        items = {"src": ids[:, 0], "dst": ids[:, 1], "time": times}
+        if (number := self._relation(relation)) is not None:
+            items["relation"] = np.full(len(ids), number, np.int32)
+        data.graphs, key = targets.messages, key_of(self.config, "samples of test")
+        stage, size = Links(0, types=targets.types), batch_size(self.config, 0)
+        return judged_at(self, data, items, graph, key, _positive, stage, size)
 
     def source_type(self, relation: str | None = None) -> str | None:
         """The node type of the sources of links of a relation; None in a graph without types,
@@ -210,6 +230,7 @@ class LinkRun(PairRun):
         candidates are left there is -1, of score `-inf`. The rows of all nodes are computed at
         the first call and kept. Raises `InputError`.
         """
+        self._check_untimed()
         data, targets = self._data
         ids, number = check_nodes(nodes, 0, self.num_nodes()), self._relation(relation)
         schema = targets.messages[0].schema
@@ -239,24 +260,5 @@ class LinkRun(PairRun):
         return rows if data.own_ids is None else rows[np.argsort(data.own_ids)]
 
 
-class EdgeRun(PairRun):
-    """A run of `--task edges`, which `jgs.open_run` opens in one process. Its fields, and
-    arguments of its methods, are those of `PairRun`."""
-
-    flags = frozenset({"pairs", "nodes", "node_type", "embed", "relation"})
-    number = "value"
-
-    @property
-    def class_names(self) -> np.ndarray | None:
-        """NumPy text `[C]`, so that `class_names[prediction]` names the predicted classes; None
-        where the data set names no labels of edges."""
-        names = self._shape.get("class_names")
-        return None if names is None else np.array(names)
-
-    def predict(self, pairs: Any, **options: Any) -> Any:
-        """What edges between the pairs are: the `Predictions` of their classes, or float64
-        `[n]`, their numbers. `options` are those of `scores`."""
-        outputs, shape = self.scores(pairs, **options), self._shape
-        if shape["numbers"]:
-            return in_units(outputs, shape["mean"], shape["deviation"])
-        return of_classes(best_class(outputs))
+def _positive(model: Any, batch: Any, x: Any) -> tuple[jax.Array, ...]:
+    return (model(batch, x).positive,)

@@ -12,22 +12,22 @@ from flax import nnx
 
 from jgs.dist.communicators.broadcast import everywhere
 from jgs.dist.communicators.collect import rows_of_all
-from jgs.dist.communicators.comm import Communicator
 from jgs.errors import InputError, check_choice
-from jgs.graph import Graph, NodeIds, Schema
+from jgs.graph import Graph
 from jgs.ops import gather
-from jgs.predict.classes import Predictions, best_class, in_units, of_classes, sigmoid
+from jgs.predict.by_time import cutoffs, judged_at
 from jgs.predict.explain import Explanation, explain
 from jgs.predict.progress import Advance, bar
 from jgs.predict.sampled import batches, neighbor_sampler, sampled_logits
-from jgs.predict.saved import OpenedModel
-from jgs.predict.source import SPLITS, RunData, of_graph, of_run
+from jgs.predict.saved import OpenedModel, Saved
+from jgs.predict.source import SPLITS, RunData, check_digests, of_graph, of_run
 from jgs.predict.types import ids_of
+from jgs.sampling.checks import check_seed_ids
 from jgs.sampling.edges.random import threefry
-from jgs.train.config import Config
-from jgs.train.evaluation.exact import exact_inference
 from jgs.train.evaluation.rows import empty
 from jgs.train.loop.model import types_of
+from jgs.train.loop.open_data import open_data
+from jgs.train.tasks.moments import judges_key, outputs_of
 
 
 class Run(OpenedModel):
@@ -69,33 +69,33 @@ class Run(OpenedModel):
         on; `numbers` says whether labels are numbers.
       scale: two floats, the mean and the deviation of the training labels that are numbers; of
         several numbers a node two lists of them.
-      class_names: NumPy text `[num_classes]`, so that `class_names[prediction]` names the
-        predicted classes; None where the data set names no classes.
+      timed: whether the run is on a `jgs.data.LabelTable`, labels at moments. A node is then
+        predicted at a time, by `predict(nodes, time=)`; it has no outputs, rows, split or
+        explanation without one.
       feature_columns: `jgs.data.FeatureColumns`, whose `encode` makes features of new rows of
         the user's table; a dict of them by node type; None for other data.
       edge_feature_columns: as in `jgs.data.Dataset`.
     """
 
-    ranks = True
+    ranks = exports = True
+    untimed = (
+        "outputs and rows of nodes must be of a run without labels at moments",
+        "a run with them",
+        "Predict at a time: run.predict(nodes, time=...).",
+    )
     flags = frozenset({"split", "nodes", "node_type", "embed", "fanouts", "seed"})
-    number = "value"
 
-    def __init__(
-        self,
-        config: Config,
-        model: Any,
-        record: dict[str, Any],
-        comm: Communicator,
-        **about: Any,
-    ):
-        super().__init__(config, model, record, comm, **about)
-        shape = record["shape"]
+    def __init__(self, saved: Saved):
+        shape = saved.record["shape"]
+        self.timed = bool(shape.get("moments"))
+        if self.timed:
+            self.ranks = self.exports = False
+            self.flags = frozenset({"split", "nodes", "node_type", "at"})
+        super().__init__(saved)
         self.num_features, self.num_classes = shape["num_features"], shape["num_classes"]
-        self.multilabel, names = shape["multilabel"], shape.get("class_names")
-        self.numbers = shape.get("numbers", False)
+        self.multilabel, self.numbers = shape["multilabel"], shape.get("numbers", False)
         self.scale = shape.get("mean", 0.0), shape.get("deviation", 1.0)
-        self.class_names = None if names is None else np.array(names)
-        self._comm, self._types = comm, types_of(shape)
+        self._comm, self._types = saved.comm, types_of(shape)
         self._advance: Advance = lambda done, total: None
 
     def predict(
@@ -107,24 +107,29 @@ class Run(OpenedModel):
         features: Any = None,
         fanouts: Any = None,
         key: Any = None,
+        time: Any = None,
     ) -> Any:
         """The `Predictions` for nodes: their classes and probabilities. Where labels are
-        numbers float64 `[n]`, or `[n, C]` of several, in the unit of the labels."""
-        if self.multilabel or self.numbers or fanouts is not None:
-            of = {"graph": graph, "features": features, "fanouts": fanouts, "key": key}
-            logits = self.logits(nodes, node_type=node_type, **of)
-            if logits is None:
-                return None
-            if self.numbers:
-                return self.in_units(logits)
-            if self.multilabel:
-                return Predictions(logits > 0, sigmoid(logits))
-            rows = best_class(logits)
-        else:
-            last = len(self.model.layers)
-            of_nodes = nodes, node_type, graph, features
-            rows = self._rows(*of_nodes, last, best_class, np.int32)
-        return None if rows is None else of_classes(rows)
+        numbers float64 `[n]`, or `[n, C]` of several, in the unit of the labels.
+
+        For a run on labels at moments, `time` is the cutoff of each node `[n]`, or one for all:
+        ints in the unit of the graph's times, or dates (NumPy's, or text) where that unit is
+        known. A prediction depends on edges before it alone. `graph` then has the same nodes,
+        by the data set's ids, and other edges. Neighbours are drawn by the run's sampler, with
+        the key that drew them for the run's validation and test. By a sampler that is by-node a
+        prediction depends on its node and time alone.
+        """
+        if self.timed:
+            others = {"node_type": node_type, "features": features, "fanouts": fanouts}
+            self._refuse(others | {"key": key}, "without labels at moments", "a run with them")
+            return self.answer.of(self._at(nodes, time, graph))
+        self._refuse({"time": time}, "on labels at moments", "a run without them")
+        of_nodes = nodes, node_type, graph, features
+        if fanouts is None:
+            last, kept = len(self.model.layers), self.answer.kept
+            rows = self._rows(*of_nodes, last, kept)
+            return None if rows is None else self.answer.read(rows)
+        return self.answer.of(self._sampled(*of_nodes, fanouts, key))
 
     def logits(
         self,
@@ -138,18 +143,19 @@ class Run(OpenedModel):
     ) -> Any:
         """float32 `[n, C]`: the model's outputs. Where labels are numbers these are deviations
         from the mean of the training labels; `predict` has them in the labels' unit."""
+        of_nodes = nodes, node_type, graph, features
         if fanouts is None:
-            return self._rows(nodes, node_type, graph, features, len(self.model.layers))
+            return self._rows(*of_nodes, len(self.model.layers))
+        return self._sampled(*of_nodes, fanouts, key)
+
+    def _sampled(
+        self, nodes: Any, node_type: Any, graph: Any, features: Any, fanouts: Any, key: Any
+    ) -> np.ndarray:
         sampler = neighbor_sampler(self.config, self.model, fanouts)
         source, ids = self._on_one_machine(nodes, node_type, graph, features)
         of = (source.graphs[0], source.table, ids, sampler, self._key(key))
         with bar("predicting", self.config.progress) as advance:
             return sampled_logits(self.model, *of, self.config.batch_size, advance)
-
-    def in_units(self, outputs: np.ndarray) -> np.ndarray:
-        """float64 `[n]`, or `[n, C]` of several numbers: the outputs `[n, C]` of a model of
-        numbers, in the labels' unit."""
-        return in_units(outputs, *self.scale)
 
     def embed(
         self,
@@ -223,22 +229,24 @@ class Run(OpenedModel):
     def split(self, name: str) -> np.ndarray:
         """int32, ascending: the nodes of the run's split `name`, "train", "val" or "test"."""
         check_choice("a split", name, SPLITS)
-        return self._data[0].splits[name]
+        if self.timed:
+            raise InputError(
+                "a split of nodes must be of a run without labels at moments",
+                "a run with them",
+                "Take run.rows(split): nodes and times.",
+            )
+        return self._source.splits[name]
 
-    def num_nodes(self) -> int:
-        """The number of nodes in the run's data."""
-        return self._data[0].num_nodes
-
-    @property
-    def node_ids(self) -> NodeIds | None:
-        """The ids of the user's tables for the nodes of the run's data; None where there are
-        none. `run.node_ids[nodes]` are the ids of `nodes`."""
-        return self._data[0].node_ids
-
-    @property
-    def schema(self) -> Schema | None:
-        """The node types and relations of the run's data; None where there are none."""
-        return self._data[0].schema
+    def rows(self, split: str) -> tuple[np.ndarray, np.ndarray]:
+        """The nodes int32 `[n]` and times int64 `[n]` of the label table's rows in a split,
+        "train", "val" or "test", in the table's order. Raises `InputError`."""
+        check_choice("a split", split, SPLITS)
+        if not self.timed:
+            self._refuse({"rows": split}, "on labels at moments", "a run without them")
+        table, ids = self._opened.table, self._opened.own_ids
+        some = table.split == SPLITS.index(split)
+        nodes = table.nodes[some]
+        return nodes if ids is None else ids.argsort()[nodes].astype(np.int32), table.time[some]
 
     def _rows(
         self,
@@ -248,9 +256,10 @@ class Run(OpenedModel):
         features: Any,
         num_layers: int,
         finish: Callable[[np.ndarray], np.ndarray] = lambda rows: rows,
-        dtype: Any = np.float32,
     ) -> Any:
-        source, infer = self._data if graph is None else self._other(graph, features)
+        self._check_untimed()
+        source = self._with(graph, features)
+        infer = self._infer if graph is None else self._exact(source)
         of_nodes = source.schema, source.num_nodes, nodes, node_type
         ids = everywhere(source.comm, lambda: ids_of(*of_nodes))
         owned = source.owned(ids)
@@ -263,7 +272,7 @@ class Run(OpenedModel):
             if source.comm.rank > 0:
                 return None
             shape = (ids.size, rows[0].shape[1])
-            return empty(shape, self._memory, None).view(dtype)
+            return empty(shape, self._memory, None).view(rows[0].dtype)
 
         out = everywhere(source.comm, table)
         rows_of_all(source.comm, [at for at, _ in owned], rows, out, self._memory)
@@ -272,7 +281,7 @@ class Run(OpenedModel):
     def source(self, graph: Graph | None = None, features: Any = None) -> RunData:
         """The graph and the features that sampled predictions read. Raises `InputError` on
         several ranks."""
-        source, _ = self._data if graph is None else self._other(graph, features)
+        source = self._with(graph, features)
         if source.comm.size > 1:
             raise InputError(
                 "one process must predict by sampled neighbours",
@@ -288,6 +297,7 @@ class Run(OpenedModel):
         self, nodes: Any, node_type: str | None, graph: Graph | None, features: Any
     ) -> tuple[RunData, np.ndarray]:
         """The data, and the ids int32 of `nodes` in their graph."""
+        self._check_untimed()
         source = self.source(graph, features)
         ids = ids_of(source.schema, source.num_nodes, nodes, node_type)
         return source, ids if source.own_ids is None else source.own_ids[ids]
@@ -296,24 +306,42 @@ class Run(OpenedModel):
     def _memory(self) -> int:
         return self.config.eval_memory << 20
 
+    def _refuse(self, arguments: dict[str, Any], taker: str, own: str) -> None:
+        for name, value in arguments.items():
+            if value is not None:
+                raise InputError(f"{name} must be for a run {taker}", own, "Leave it out.")
+
+    def _at(self, nodes: Any, time: Any, graph: Graph | None) -> np.ndarray:
+        """float32 `[n, C]`: the model's outputs for nodes at times."""
+        data, num = self._opened, self._opened.graphs[0].num_nodes
+        ids = check_seed_ids(np.arange(num) if nodes is None else nodes, num)
+        own, times = cutoffs(data, ids, time, "nodes of a run on labels at moments")
+        items = {"nodes": own, "time": times}
+        return judged_at(self, data, items, graph, judges_key(self.config), outputs_of)
+
     @cached_property
-    def _data(self) -> tuple[RunData, Callable]:
-        source = of_run(self.config, self._comm, self._digests)
-        return source, self._inference(source)
+    def _opened(self) -> Any:
+        comm = self._comm
 
-    def _other(self, graph: Graph, features: Any) -> tuple[RunData, Callable]:
-        source = of_graph(graph, features, self.num_features, self._types)
-        return source, self._inference(source)
+        def opened() -> Any:
+            data = open_data(self.config, comm)
+            check_digests(data.name, self._digests, data.digests)
+            return data
 
-    def _inference(self, source: RunData) -> Callable:
-        return exact_inference(
-            self.model,
-            source.graphs,
-            source.features,
-            self._memory,
-            None,
-            self.config.options.get("weighted", False),
-            comm=source.comm,
-            offsets=source.offsets,
-            advance=lambda done, total: self._advance(done, total),
-        )
+        return everywhere(comm, opened)
+
+    @cached_property
+    def _source(self) -> RunData:
+        return of_run(self._opened, self.timed)
+
+    def _with(self, graph: Graph | None, features: Any) -> RunData:
+        if graph is None:
+            return self._source
+        return of_graph(graph, features, self.num_features, self._types)
+
+    @cached_property
+    def _infer(self) -> Callable:
+        return self._exact(self._source)
+
+    def _exact(self, source: RunData) -> Callable:
+        return self._inference(self.model, source, lambda *done: self._advance(*done))

@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import numpy as np
-from flax import nnx
 
 from jgs.data.stored import read_columns
 from jgs.dist.communicators.comm import Communicator
 from jgs.errors import InputError
+from jgs.graph import NodeIds, Schema
 from jgs.graph.shown import Shown
+from jgs.predict.progress import Advance
+from jgs.predict.source import RunData
 from jgs.train.config import Config
+from jgs.train.evaluation.exact import exact_inference
 from jgs.train.loop import checkpoint, folder
 from jgs.train.loop.edge_features import edges_of
 from jgs.train.loop.learned import rows_by_type
 from jgs.train.loop.model import types_of
+from jgs.train.tasks.task import Task
 
 PARAMS = ("best", "last")
 
@@ -28,8 +33,9 @@ def read_run(
     """Reads the folder of a run, with its newest whole checkpoint. Raises `InputError`.
 
     Returns the text of `config.json`; the checkpoint's arrays, nested dicts by name: the
-    parameters `best` and `last` of a model, or the `rows` of `--task embed`; the checkpoint's
-    record, with the number of `epochs` that were complete; and these epochs' metrics.
+    parameters `best` and `last` of a model, or the `rows` of a run without one; the
+    checkpoint's record, with the number of `epochs` that were complete; and these epochs'
+    metrics.
     """
     try:
         text = (run_dir / folder.CONFIG).read_text("utf-8")
@@ -40,9 +46,8 @@ def read_run(
             "Give the --run-dir of python -m jgs.train.",
         ) from None
     config = Config.from_json(text)
-    embeds = config.task == "embed"
     found = checkpoint.read(run_dir / folder.CHECKPOINTS)
-    if found is None or found[1].get("best_epoch", int(embeds)) < 1:
+    if found is None or found[1].get("best_epoch", int("rows" in found[0])) < 1:
         raise InputError(
             f"the run in {run_dir} must have finished an epoch",
             "no whole checkpoint of one",
@@ -50,9 +55,10 @@ def read_run(
         )
     arrays, record = found
     try:
-        if embeds:
-            kept = {"rows": arrays["rows"]}
+        if "rows" in arrays:  # embeddings, without a model
+            kept, needed = {"rows": arrays["rows"]}, {"data"}
         else:
+            needed = {"data", "shape"}
             state = arrays["state"]
             averages = config.average != "none"
             last = state["opt_state"]["average"] if averages else state["params"]
@@ -60,7 +66,6 @@ def read_run(
             if "learned" in arrays:
                 _put_rows(kept["best"], record["shape"], arrays["best_learned"])
                 _put_rows(kept["last"], record["shape"], arrays["learned"]["rows"])
-        needed = {"data"} if embeds else {"data", "shape"}
         if missing := needed - set(record):
             raise KeyError(*missing)
     except (KeyError, TypeError):
@@ -82,40 +87,72 @@ def _put_rows(params: dict[str, Any], shape: dict[str, Any], rows: np.ndarray) -
     inputs["embedding"] = {"value": rows_by_type(types.schema, types.widths, rows)}
 
 
+class Saved(NamedTuple):
+    """What an opened run is made of: `model` is None, and `params` are the arrays of the
+    checkpoint, where no model was trained. `rows` are the metrics of the epochs."""
+
+    config: Config
+    model: Any
+    record: dict[str, Any]
+    comm: Communicator
+    params: dict[str, Any]
+    rows: Sequence[dict[str, Any]] = ()
+    run_dir: str = ""
+
+
 class Opened(Shown):
-    """An opened run of any task, with fields of `jgs.predict.Run`. It raises `InputError` on
-    several ranks, unless the class takes `ranks`.
+    """An opened run of any task, with fields of `jgs.predict.Run`, its `task`, and the
+    `jgs.answers.Answer` that makes columns of what its `predict` returns. It raises
+    `InputError` on several ranks, unless the class takes `ranks`.
 
     A class says what commands need to know:
       flags: those of `python -m jgs.predict` by which its runs are asked. With `split` a report
         judges its predictions of a split.
       timed: whether each prediction is for a time.
-      number: the name of a column of predictions that are numbers.
+      untimed: the error for a timed run that is asked for what has no time.
+      exports: whether `jgs.export_run` may write its model.
       learned: what the run learns, where that is not `--model`.
     """
 
-    ranks: ClassVar[bool] = False
-    flags: ClassVar[frozenset[str]]
-    timed: ClassVar[bool] = False
-    number: ClassVar[str] = "probability"
+    ranks: bool = False
+    flags: frozenset[str]
+    timed: bool = False
+    untimed: ClassVar[tuple[str, str, str]]
+    exports: bool = False
     learned: ClassVar[str] = ""
 
-    def __init__(
-        self,
-        config: Config,
-        record: dict[str, Any],
-        comm: Communicator,
-        rows: list[dict[str, Any]],
-        run_dir: str,
-    ):
+    def __init__(self, saved: Saved):
+        config, comm, record = saved.config, saved.comm, saved.record
         if comm.size > 1 and not self.ranks:
             raise InputError(
                 f"a run of --task {config.task} must be opened by one process",
                 f"{comm.size} ranks",
                 "Start one.",
             )
-        self.config, self.metrics, self.run_dir = config, columns(rows), run_dir
+        self.config, self.metrics, self.run_dir = config, columns(saved.rows), saved.run_dir
+        self.task: Task = config.made("task")
+        self.answer = self.task.answer(record.get("shape", {}))
         self.epochs, self._digests = record.get("epochs", 0), record["data"]
+
+    @property
+    def _source(self) -> Any:
+        """The run's data, which are opened when first needed."""
+        raise NotImplementedError
+
+    def num_nodes(self) -> int:
+        """The number of nodes in the run's data."""
+        return self._source.num_nodes
+
+    @property
+    def node_ids(self) -> NodeIds | None:
+        """The ids of the user's tables for the nodes of the run's data; None where there are
+        none. `run.node_ids[nodes]` are the ids of `nodes`."""
+        return self._source.node_ids
+
+    @property
+    def schema(self) -> Schema | None:
+        """The node types and relations of the run's data; None where there are none."""
+        return self._source.schema
 
     def _facts(self) -> dict[str, str]:
         config = self.config
@@ -129,35 +166,47 @@ class Opened(Shown):
 
 
 class OpenedModel(Opened):
-    """An opened run that has trained a model. By default the model's own parameters are the
-    best and the last ones."""
+    """An opened run that has trained a model."""
 
-    def __init__(
-        self,
-        config: Config,
-        model: Any,
-        record: dict[str, Any],
-        comm: Communicator,
-        *,
-        params: dict[str, Any] | None = None,
-        rows: list[dict[str, Any]] | None = None,
-        run_dir: str = "",
-    ):
-        super().__init__(config, record, comm, rows or [], run_dir)
-        params = params or dict.fromkeys(PARAMS, nnx.state(model))
-        self.model, (self.best_params, self.last_params) = model, (params[n] for n in PARAMS)
+    def __init__(self, saved: Saved):
+        super().__init__(saved)
+        self.model, record = saved.model, saved.record
+        self.best_params, self.last_params = (saved.params[name] for name in PARAMS)
         self.best_epoch, self.val_accuracy = record["best_epoch"], record["val_accuracy"]
-        shape = record["shape"]
+        shape = self._shape = record["shape"]
         self.edges = edges_of(shape)
         self.feature_columns = read_columns(shape.get("feature_columns"))
         self.edge_feature_columns = read_columns(shape.get("edge_feature_columns"))
+
+    @property
+    def class_names(self) -> np.ndarray | None:
+        """NumPy text `[C]`, so that `class_names[prediction]` names the predicted classes; None
+        where the data set names none."""
+        return self.answer.names
+
+    def _inference(self, model: Any, source: RunData, advance: Advance) -> Callable[..., Any]:
+        return exact_inference(
+            model,
+            source.graphs,
+            source.features,
+            self.config.eval_memory << 20,
+            None,
+            self.config.options.get("weighted", False),
+            comm=source.comm,
+            offsets=source.offsets,
+            advance=advance,
+        )
+
+    def _check_untimed(self) -> None:
+        if self.timed:
+            raise InputError(*self.untimed)
 
     def _facts(self) -> dict[str, str]:
         best = {"best_epoch": str(self.best_epoch), "val": f"{self.val_accuracy:.4f}"}
         return super()._facts() | best
 
 
-def columns(rows: list[dict[str, Any]]) -> dict[str, np.ndarray]:
+def columns(rows: Sequence[dict[str, Any]]) -> dict[str, np.ndarray]:
     """An array for each name in the rows. Numbers are int64, or float64 if one is a float or
     missing (NaN). Text that is missing is ""."""
     names = dict.fromkeys(name for row in rows for name in row)

@@ -5,16 +5,15 @@ from __future__ import annotations
 from functools import cached_property
 from typing import Any
 
-import jax
 import numpy as np
 from flax import nnx
 
 from jgs.dist.batches.pairs import PairDraws
 from jgs.dist.communicators.comm import Alone
 from jgs.errors import InputError
-from jgs.graph import Graph, NodeIds
+from jgs.graph import Graph
 from jgs.predict.saved import OpenedModel
-from jgs.predict.source import check_digests
+from jgs.predict.source import RunData, check_digests
 from jgs.sampling.checks import check_seed_ids
 from jgs.sampling.edges.random import threefry
 from jgs.train.tasks.seal import Scores, SealData, open_seal
@@ -22,15 +21,7 @@ from jgs.train.tasks.seal import Scores, SealData, open_seal
 
 class SealRun(OpenedModel):
     """A run of `--task links --sampler seal` with its parameters, which `jgs.open_run` opens
-    in one process.
-
-    Fields:
-      config: the run's `Config`.
-      model: the `DGCNN`, with the parameters of the best epoch, or of the newest checkpoint
-        after `open_run(..., params="last")`.
-      best_epoch, val_accuracy: the epoch of the best validation, and its validation AUC.
-      best_params, last_params, epochs, metrics, run_dir: as in `Run`.
-    """
+    in one process. Its fields are those of `PairRun`, and `model` is the `DGCNN`."""
 
     flags = frozenset({"pairs"})
     learned = "dgcnn"
@@ -64,16 +55,13 @@ class SealRun(OpenedModel):
         scores = Scores(comm, draws, nnx.graphdef(self.model))
         key = threefry(self.config.seed)
         logits = scores(nnx.state(self.model), ids, key)
-        return np.asarray(jax.nn.sigmoid(logits))
-
-    def num_nodes(self) -> int:
-        """The number of nodes in the run's data."""
-        return self._data.held.graph.num_nodes
+        return self.answer.of(logits)
 
     @property
-    def node_ids(self) -> NodeIds | None:
-        """The data set's own ids of its nodes, as in `Run`."""
-        return self._data.plain.node_ids
+    def _source(self) -> RunData:
+        graph, plain = self._data.held.graph, self._data.plain
+        every = np.array([0, graph.num_nodes])
+        return RunData(Alone(), [graph], every, [plain.features], None, {}, plain.node_ids)
 
     @cached_property
     def _data(self) -> SealData:

@@ -9,13 +9,8 @@ from typing import Any
 
 import numpy as np
 
-import jgs.data
 from jgs.arrays import require_array
 from jgs.data.label_table import LabelTable
-from jgs.data.padded import without_types
-from jgs.data.parts import open_parts
-from jgs.dist.batches.rank_parts import RankParts
-from jgs.dist.communicators.broadcast import everywhere
 from jgs.dist.communicators.collect import rows_on_all
 from jgs.dist.communicators.comm import Alone, Communicator
 from jgs.errors import InputError
@@ -24,10 +19,8 @@ from jgs.graph.device import as_numpy
 from jgs.graph.row_tables.table import RowTable, as_table
 from jgs.graph.typed_features import shown_tables
 from jgs.predict.types import schema_of
-from jgs.train.config import Config
-from jgs.train.loop.data import features_for
-from jgs.train.loop.fingerprint import fingerprint
-from jgs.train.loop.model import Types, takes_types
+from jgs.train.loop.data import Data
+from jgs.train.loop.model import Types
 
 SPLITS = ("train", "val", "test")
 
@@ -104,36 +97,31 @@ def _check_matrix(graph: Graph, features: Any, width: int) -> None:
 
 
 def _check_typed(graph: Graph, features: TypedFeatures, types: Types) -> None:
-    schema = graph.schema
+    schema, parts = graph.schema, types.schema.parts
     if schema is None or features.schema != schema.without_relations():
         raise InputError(
             "features by node type must have the node types of the graph",
             f"{features.schema.node_types}",
             "Make them with TypedFeatures.from_dict(graph.schema, ...).",
         )
-    if schema.relations != types.schema.relations:
-        raise InputError(
-            "the graph must have the relations that the run was trained with",
-            schema.relations,
-            "Give a graph of the same types and relations, in the same order.",
-        )
-    rows = _counts(types.schema, types.widths)
-    given = _counts(schema, features.widths)
-    if features.widths != types.widths or rows != given:
-        raise InputError(
-            f"the features of the node types must have the widths {list(types.widths)} of the "
-            f"run's, and types without features as many nodes, {rows}",
-            f"{shown_tables(features)}, and {given} nodes",
-            "Give features as those that it was trained with.",
-        )
-    parts = types.schema.parts
-    if rows and len(parts) > 1 and schema.parts != parts:
-        raise InputError(
-            f"the graph must be in the {len(parts)} parts that the run was trained on, in "
-            "whose order it has learned rows of nodes",
-            "one in others, or whole",
-            "Open the run on its own data, or train on the whole graph.",
-        )
+    rows, given = _counts(types.schema, types.widths), _counts(schema, features.widths)
+    wrong: list[tuple[Any, ...]] = [
+        (schema.relations != types.schema.relations,
+         "the graph must have the relations that the run was trained with", schema.relations,
+         "Give a graph of the same types and relations, in the same order."),
+        (features.widths != types.widths or rows != given,
+         f"the features of the node types must have the widths {list(types.widths)} of the "
+         f"run's, and types without features as many nodes, {rows}",
+         f"{shown_tables(features)}, and {given} nodes",
+         "Give features as those that it was trained with."),
+        (rows and len(parts) > 1 and schema.parts != parts,
+         f"the graph must be in the {len(parts)} parts that the run was trained on, in whose "
+         "order it has learned rows of nodes", "one in others, or whole",
+         "Open the run on its own data, or train on the whole graph."),
+    ]  # fmt: skip
+    for found, *said in wrong:
+        if found:
+            raise InputError(*said)
 
 
 def _counts(schema: Schema, widths: Sequence[int]) -> list[int]:
@@ -142,50 +130,20 @@ def _counts(schema: Schema, widths: Sequence[int]) -> list[int]:
     return [count for (_, count), width in each if not width]
 
 
-def of_run(config: Config, comm: Communicator, digests: dict[str, str]) -> RunData:
-    """The data that a run was trained on; the `digests` of its checkpoint identify them.
-
-    All ranks call it. Raises `InputError`, on all ranks alike, where the data are missing or
-    differ, or cannot be dealt to so many ranks.
-    """
-    if config.partition is not None:
-        return _of_parts(config, comm, digests)
-    return everywhere(comm, lambda: _whole(config, comm, digests))
-
-
-def _whole(config: Config, comm: Communicator, digests: dict[str, str]) -> RunData:
-    if comm.size > 1:
-        raise InputError(
-            "several ranks must predict on a run of a partitioned data set",
-            f"{comm.size} ranks and a run on a whole one",
-            "Start one process.",
-        )
-    data = jgs.data.load(config.dataset, config.root, **config.data_arguments())
-    data = data if takes_types(config) else without_types(data)
-    check_digests(data.name, digests, fingerprint(data))
-    splits = {name: np.sort(getattr(data, f"{name}_idx")) for name in SPLITS}
-    every = np.array([0, data.graph.num_nodes])
-    features = features_for(config, data.name, data.graph.schema, data.features)
-    found = (comm, [data.graph], every, [features], None, splits)
-    return RunData(*found, data.node_ids, data.labels, data.label_table)
-
-
-def _of_parts(config: Config, comm: Communicator, digests: dict[str, str]) -> RunData:
-    def opened() -> tuple[RankParts, Sequence[Graph]]:
-        assert config.partition is not None
-        parts = open_parts(config.partition, config.verification())
-        check_digests(parts.name, digests, {"parts": parts.parts_id})
-        ranks = RankParts(comm, parts, takes_types(config))
-        return ranks, ranks.graphs(config.mode)
-
-    ranks, graphs = everywhere(comm, opened)
-    parts = ranks.parts
-    original = np.asarray(parts.original_ids)
-    own_seeds = [np.concatenate([part.train_idx for part in some]) for some in ranks.mine]
-    ids = {"train": rows_on_all(comm, own_seeds), "val": parts.val_idx, "test": parts.test_idx}
-    splits = {name: np.sort(original[some]) for name, some in ids.items()}
-    found = (comm, graphs, ranks.offsets, ranks.features, parts.new_ids, splits)
-    return RunData(*found, parts.node_ids, parts.labels, parts.label_table)
+def of_run(data: Data, moments: bool) -> RunData:
+    """The data that a run was trained on; all ranks call it. Rows of labels at `moments` have
+    their splits in their table."""
+    comm, own = data.comm, data.own_ids
+    splits: dict[str, np.ndarray] = {}
+    if not moments:
+        nodes = {"train": data.train_nodes()} | {name: data.split(name) for name in SPLITS[1:]}
+        names = np.arange(data.offsets[-1]) if own is None else np.argsort(own)
+        splits = {
+            name: np.sort(names[rows_on_all(comm, ids)]).astype(np.int32)
+            for name, ids in nodes.items()
+        }
+    found = (comm, data.graphs, data.offsets, data.features, own, splits)
+    return RunData(*found, data.node_ids, data.host_labels, data.table)
 
 
 def check_digests(name: str, saved: dict[str, str], found: dict[str, str]) -> None:

@@ -18,16 +18,7 @@ from jgs import command
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command; returns its exit status (see `jgs.command.run`)."""
-    return command.run(
-        lambda: _report(argv),
-        stopped="; --out is as it was",
-        disk=(
-            "every file must be readable and writable",
-            "Free space or mend the permissions, and run the command again.",
-        ),
-        memory=("the run's data must fit into memory", "Lower --eval-memory."),
-        kept=lambda result: f"The page is in {result['out']}.",
-    )
+    return command.run_writing(lambda: _report(argv), "The page is")
 
 
 def _report(argv: Sequence[str] | None) -> dict[str, Any]:
@@ -51,15 +42,7 @@ def parser() -> command.Parser:
     add("--out", metavar="FILE", help="page to write (default: report.html in --run-dir)")
     add("--split", choices=("train", "val", "test"), help="split to judge (default: test)")
     add("--examples", type=int, metavar="K", help="number of examples (default: 6)")
-    add("--no-progress", dest="progress", action="store_false", help="no bar on a terminal")
-    add("--root", help="folder of the data sets' files, if they have moved")
-    add("--partition", help="folder of the parts, for a run on parts that have moved")
-    add(
-        "--eval-memory",
-        type=int,
-        metavar="MIB",
-        help="MiB of working memory (default: as in training)",
-    )
+    command.add_opening(found)
     return found
 
 

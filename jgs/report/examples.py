@@ -23,7 +23,7 @@ def most_wrong(judged: Judged, most: int) -> list[tuple[int, int]]:
     errors."""
     if judged.kind == NUMBERS:
         worst = np.abs(judged.prediction.astype(np.float64) - judged.truth)
-        target, wrong = np.zeros(len(worst), int), worst > 0
+        target, wrong = np.full(len(worst), judged.run.answer.target), worst > 0
     elif judged.kind == LABELS:
         assert judged.probability is not None
         far = np.where(judged.known, np.abs(judged.probability - judged.truth), -1)

@@ -9,7 +9,7 @@ import numpy as np
 
 from jgs.data.values import SPLITS
 from jgs.errors import InputError
-from jgs.predict import Predictions, Run
+from jgs.predict import Run
 from jgs.predict.source import RunData
 from jgs.predict.types import named
 
@@ -33,6 +33,7 @@ class Judged:
       probability: of the predicted class float32 `[n]`, of each label `[n, C]`; or None.
       degree: int64 `[n]`, the nodes' in-edges; None at moments, for which it changes.
       names: the names of the `C` classes or labels.
+      figures: the task's own figures, by name.
       run, data: the opened run, and the `jgs.predict.source.RunData` that it predicts on.
     """
 
@@ -46,6 +47,7 @@ class Judged:
     probability: np.ndarray | None
     degree: np.ndarray | None
     names: list[str]
+    figures: dict[str, float]
     run: Run
     data: RunData
 
@@ -74,7 +76,7 @@ class Judged:
 
 
 def judge(run: Run, split: str) -> Judged:
-    """The predictions of a run of `--task nodes` for a split, of at most `MOST` rows. Raises
+    """The predictions of a run of a task of nodes for a split, of at most `MOST` rows. Raises
     `InputError` for a split without labels."""
     data, time = run.source(), None
     if run.timed:
@@ -101,12 +103,13 @@ def judge(run: Run, split: str) -> Judged:
     else:
         time = time[some]
         found = run.predict(nodes, time=time)
-    prediction, probability = found if isinstance(found, Predictions) else (found, None)
-    kind = LABELS if run.multilabel else NUMBERS if run.numbers else CLASSES
-    names = range(run.num_classes) if run.class_names is None else run.class_names
+    columns, names = run.answer.columns(found), run.class_names
+    names = range(run.num_classes) if names is None else names
+    own = run.task.figures(columns, truth)
+    prediction, probability = columns[run.answer.point], columns.get("probability")
     return Judged(
-        *(kind, split, total, nodes, time, truth, prediction, probability, degree),
-        *([str(name) for name in names], run, data),
+        *(run.answer.kind, split, total, nodes, time, truth, prediction, probability, degree),
+        *([str(name) for name in names], own, run, data),
     )
 
 

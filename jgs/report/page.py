@@ -72,8 +72,7 @@ def write_report(
         raise InputError(
             "out must name a file in a folder that can be written", path, "Choose another."
         )
-    judges = "split" in run.flags and not (run.numbers and run.num_classes > 1)
-    judged = judge(run, split) if judges else None
+    judged = judge(run, split) if "split" in run.flags and run.answer.point else None
     page = "<!DOCTYPE html>\n" + as_html(_page(run, judged, examples)) + "\n"
     try:
         with whole_file(path) as file:
@@ -152,6 +151,7 @@ def _facts(run: Any, judged: Judged | None) -> Element:
         name, value = summary(judged)
         if found.get(f"{judged.split} {name}") != shown(round(value, 4)):
             found[f"{judged.split} {name} of this page"] = shown(value)
+        found |= {key: shown(value) for key, value in judged.figures.items()}
         graph = judged.data.graphs[0]
         found |= {"nodes": shown(graph.num_nodes), "edges": shown(len(graph.indices))}
     each = (tag("div", tag("dt", key), tag("dd", text)) for key, text in found.items())

@@ -6,7 +6,8 @@ are cutoffs, so here every item is judged by a sample of its own.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 import jax
@@ -17,7 +18,9 @@ from flax import nnx
 from jgs.dist.communicators.collect import rows_on_all
 from jgs.dist.communicators.comm import OWN, SAME, Communicator
 from jgs.sampling import Loader
+from jgs.sampling.loading.stages import samplers_of
 from jgs.train.config import Config
+from jgs.train.loop.model import make_sampler
 
 _SEEDS = 1 << 14  # of a batch: its samples take memory
 
@@ -34,6 +37,29 @@ def numbered(items: dict[str, Any], ranks: int = 1) -> dict[str, Any]:
     number = np.arange(max(num, ranks))
     padded = {name: np.asarray(each)[number % num] for name, each in items.items()}
     return padded | {"item": number, "real": number < num}
+
+
+def by_time(
+    config: Config,
+    data: Any,
+    model: Any,
+    columns: tuple[str, ...],
+    items: dict[str, Any],
+    key: Any,
+    judge: Callable[..., tuple[jax.Array, ...]],
+    stage: Any = None,
+    size: int | None = None,
+    states: Mapping[Any, Any] = MappingProxyType({}),
+) -> ByTime:
+    """The `ByTime` of items with cutoffs, drawn by the configuration's sampler, with the edge
+    `columns` that the model reads. `key`, `stage`, `size` and `states` are as for
+    `jgs.train.loop.data.Data.loader`."""
+    own = make_sampler(config, False, lambda: model.message_widths, columns)
+    sampler = samplers_of(own)[0]
+    known = {one: state for one, state in states.items() if repr(one) == repr(sampler)}
+    judged = numbered(items, data.comm.size), stage
+    loader = data.loader(sampler, key, None, known, judged, size)
+    return ByTime(data.comm, loader, model, judge)
 
 
 class ByTime:

@@ -163,24 +163,34 @@ def _of_all(comm: Communicator, rows: Arrays) -> np.ndarray:
     return rows_on_all(comm, sent).view(rows[0].dtype).reshape(-1, *rows[0].shape[1:])
 
 
-def _of_numbers(error: Callable[[np.ndarray, np.ndarray], float]) -> Measure:
+def metric_of_rows(
+    name: str, function: Callable[[np.ndarray, np.ndarray], float], sign: int = 1
+) -> Metric:
+    """The `Metric` of a function of outputs `[n, C]` and labels, those of all ranks."""
+
     def measure(comm: Communicator, outputs: Arrays, labels: Arrays) -> float:
-        found = _of_all(comm, [own.astype(np.float64) for own in outputs])
-        wanted = _of_all(comm, [own.astype(np.float64) for own in labels])
+        return float(function(_of_all(comm, outputs), _of_all(comm, labels)))
+
+    return Metric(name, measure, sign)
+
+
+def _of_columns(error: Callable[[np.ndarray, np.ndarray], float]) -> Callable[..., float]:
+    def measured(found: np.ndarray, wanted: np.ndarray) -> float:
+        found, wanted = (rows.astype(np.float64) for rows in (found, wanted))
         wanted = wanted.reshape(len(wanted), -1)
         known = ~np.isnan(wanted)
         columns = [c for c in range(wanted.shape[1]) if known[:, c].any()] or [0]
         rows = ((known[:, c], c) for c in columns)
         return float(np.mean([error(found[at], wanted[at]) for at in rows]))
 
-    return measure
+    return measured
 
 
 # Of numbers.
 ERRORS = {
-    "rmse": Metric("RMSE", _of_numbers(rmse), -1),
-    "mae": Metric("MAE", _of_numbers(mae), -1),
-    "r2": Metric("R2", _of_numbers(r2)),
+    "rmse": metric_of_rows("RMSE", _of_columns(rmse), -1),
+    "mae": metric_of_rows("MAE", _of_columns(mae), -1),
+    "r2": metric_of_rows("R2", _of_columns(r2)),
 }
 
 
@@ -190,8 +200,7 @@ def own_metric(place: str) -> Metric:
     function has the attribute `higher_is_better = False`. Raises `InputError`."""
     function = own_function("metric", place)
 
-    def measure(comm: Communicator, outputs: Arrays, labels: Arrays) -> float:
-        given = _of_all(comm, outputs), _of_all(comm, labels)
+    def measured(*given: np.ndarray) -> float:
         rule = (
             "the function of --metric must take (outputs [n, C], labels), and return a number"
         )
@@ -208,7 +217,7 @@ def own_metric(place: str) -> Metric:
         return found
 
     higher = getattr(function, "higher_is_better", True)
-    return Metric(getattr(function, "__name__", place), measure, 1 if higher else -1)
+    return metric_of_rows(getattr(function, "__name__", place), measured, 1 if higher else -1)
 
 
 def make_metric(name: str | None, multilabel: bool, numbers: bool = False) -> Metric:

@@ -71,7 +71,6 @@ class Data:
 
     num_features: int
     sparse: bool
-    types: Types | None
     num_seeds: int
     num_steps: int
     digests: dict[str, str]
@@ -84,6 +83,7 @@ class Data:
     scratch: Path | None = None
     own_ids: np.ndarray | None = None
     node_ids: NodeIds | None
+    _of_types: Any = None
     _items: Any = None
     _before: Any = None
     _by_time: int | None = None
@@ -111,13 +111,23 @@ class Data:
         tables = features.tables if typed else [features]
         self.num_features = sum(features.widths) if typed else features.shape[1]
         self.sparse = any(t is not None and as_table(t).by_entries for t in tables)
-        self.types = None
         if typed and schema is not None:
-            own = [each.square_sums() for each in of_ranks]
-            every = all_gather_rows(self.comm, [np.concatenate(each) for each in own])
-            ends = np.cumsum([len(of_type) for of_type in own[0]])
-            scales = scales_of(np.split(every.sum(axis=0), ends[:-1]))
-            self.types = Types(features.widths, schema, scales)
+            self._of_types = of_ranks, features.widths, schema
+
+    @cached_property
+    def types(self) -> Types | None:
+        """As the class says. All ranks ask for it alike: at first it reads all features."""
+        if self._of_types is None:
+            return None
+        of_ranks, widths, schema = self._of_types
+        own = [each.square_sums() for each in of_ranks]
+        every = all_gather_rows(self.comm, [np.concatenate(each) for each in own])
+        ends = np.cumsum([len(of_type) for of_type in own[0]])
+        return Types(widths, schema, scales_of(np.split(every.sum(axis=0), ends[:-1])))
+
+    @abstractmethod
+    def check_seeds(self) -> None:
+        """Raises `InputError` unless each split has nodes, and training enough of them."""
 
     def ask(
         self, items: Any, before: Any, graphs: list[Graph], by_time: int | None = None

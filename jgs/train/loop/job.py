@@ -27,6 +27,7 @@ from jgs.sampling.loading.stages import samplers_of
 from jgs.train.config import Config
 from jgs.train.evaluation import baselines
 from jgs.train.evaluation.baselines import Figures
+from jgs.train.evaluation.by_time import ByTime
 from jgs.train.evaluation.exact import exact_inference
 from jgs.train.evaluation.rows import scratch_folder
 from jgs.train.loop.data import Data
@@ -75,6 +76,7 @@ class Job:
     sign = 1
     sent = False
     _judged_by_own = False  # whether the objective is of this process's nodes, until `start`
+    _judges: Mapping[str, ByTime] = MappingProxyType({})  # by split, if items have times
     _hot: Any = None  # the feature rows that lie on the devices
     _degrees: Any = None  # for a model that reads degrees
 
@@ -128,25 +130,30 @@ class Job:
 
     def _judge_by(self, train: np.ndarray, num_classes: int, **kind: Any) -> str:
         """Makes the objective of an `Objective`'s arguments; returns the name of its metric."""
-        self.objective = Objective(self.config, train, num_classes, **kind)
+        task = self.config.made("task")
+        self.objective = task.objective(self.config, train, num_classes, **kind)
         self.sign = self.objective.metric.sign
         return self.objective.metric.name
 
     def loss(self, outputs: Any, batch: MiniBatch, labels: Any) -> jax.Array:
         """The `jgs.train.loop.losses.Loss` of the job."""
-        own = own_labels(batch, labels)
+        own = self._labels(batch, labels)
         return self.objective.loss(outputs, own, batch.seed_mask, batch.seed_weight)
 
     def count(self, batch: MiniBatch, labels: Any) -> jax.Array:
         """What the loss is a mean over, see `make_train_step`."""
-        return self.objective.count(own_labels(batch, labels), batch.seed_mask)
+        return self.objective.count(self._labels(batch, labels), batch.seed_mask)
+
+    def _labels(self, batch: MiniBatch, labels: Any) -> jax.Array:
+        """The labels of a batch's seeds: `labels` are those of all nodes."""
+        return own_labels(batch, labels)
 
     def model(self, key: jax.Array) -> Any:
         """The model; `key` decides its first parameters. The learned rows of a typed graph are
         no parameters of jgs's models here: see `LearnedRows`."""
-        data = self.data
-        widths = (data.num_features, data.num_classes, data.sparse)
-        return make_model(self.config, *widths, key, data.types, False, self.edges)
+        data, head = self.data, self.config.made("task").head
+        widths = (data.num_features, self.objective.num_outputs, data.sparse)
+        return make_model(self.config, *widths, key, data.types, False, self.edges, head)
 
     def refuse_degrees(self, what: str) -> None:
         """Raises `InputError`, which names `what` asks, where the model reads nodes' degrees:
@@ -162,6 +169,7 @@ class Job:
         """What a checkpoint says about the model and its outputs beside the configuration."""
         names = ("num_features", "num_classes", "sparse", "class_names")
         found = {name: getattr(self.data, name) for name in names}
+        found["num_classes"] = self.objective.num_outputs
         found |= shape_of_types(self.data.types) | shape_of_edges(self.edges)
         found |= self.objective.record() | columns_of(self.data)
         several = self.data.host_labels.ndim == 2
@@ -251,7 +259,10 @@ class Job:
 
     def given_rows(self, learned: LearnedRows, own: Sequence[np.ndarray]) -> Any:
         """What `metric` takes as `given`: the rows `own`, as `learned.own` returned them, of a
-        model that learns rows beside its parameters. Here: the features with these rows."""
+        model that learns rows beside its parameters. They are the features with these rows, or
+        what puts them into a batch that is judged by time."""
+        if self._judges:
+            return learned.filler(own)
         return learned.features(self.data.features, own)
 
     def metric(self, params: Any, split: str, given: Any = None) -> float:
@@ -269,8 +280,7 @@ class Job:
         data, comm = self.data, self.comm
         train = rows_on_all(comm, data.train_nodes())
         nodes = {split: rows_on_all(comm, data.split(split)) for split in ("val", "test")}
-        labels, num_classes = np.asarray(data.host_labels), data.num_classes
-        others = {}
+        labels, others = np.asarray(data.host_labels), {}
         if not self.objective.numbers:
             ends = all_edges(comm, data.graphs, data.offsets, baselines.MOST_EDGES)
 
@@ -281,7 +291,7 @@ class Job:
                 if ends is None:
                     return None
                 edges = baselines.adjacency(ends[0], ends[1], int(data.offsets[-1]))
-                known = (train, labels[train], num_classes)
+                known = (train, labels[train], data.num_classes)
                 return baselines.spread_labels(edges, *known, asked)
 
             def spread(split: str) -> np.ndarray | None:
@@ -292,18 +302,17 @@ class Job:
 
             others = {"label_propagation": spread}
         wanted = {split: labels[own] for split, own in nodes.items()}
-        return self._of_labels(labels[train], wanted, num_classes, others)
+        return self._of_labels(labels[train], wanted, others)
 
     def _of_labels(
         self,
         train: np.ndarray,
         wanted: dict[str, np.ndarray],
-        num_classes: int,
         others: Mapping[str, Callable[[str], np.ndarray | None]] = MappingProxyType({}),
     ) -> Figures:
         """The figures of the same outputs for every row, and of those that `others` give for a
         split. `train` are the training labels, and `wanted` those of each split."""
-        numbers = self.objective.numbers
+        numbers, width = self.objective.numbers, self.objective.num_outputs
         same = "mean" if numbers else "majority_class"
 
         def measure(name: str, split: str) -> float | None:
@@ -311,7 +320,7 @@ class Job:
             if name in others:
                 outputs = others[name](split)
             else:
-                outputs = baselines.same_outputs(train, num_classes, numbers, len(own))
+                outputs = baselines.same_outputs(train, width, numbers, len(own))
             if outputs is None:
                 return None
             return self.objective.measure(Alone(), [outputs], [own])
@@ -319,5 +328,7 @@ class Job:
         return baselines.figures(self.comm, [same, *others], measure)
 
     def close(self) -> None:
-        """Stops the loader's background work."""
+        """Stops the background work of loaders."""
         self.loader.close()
+        for judge in self._judges.values():
+            judge.close()

@@ -107,11 +107,12 @@ def make_model(
     types: Types | None = None,
     embedding: bool = True,
     edges: EdgeFeatures = NO_EDGES,
+    head: Callable[[jax.Array], jax.Array] | None = None,
 ) -> GNN:
     """The model of a configuration, with computed parameters; `key` decides them. `sparse` says
     whether the features are sparse, and `edges` what it reads of edges. A model of typed graphs
     is made for the `types`: it gets their widths as `in_features`, and the `schema`; and if its
-    class takes them, `embedding` and the `scales`.
+    class takes them, `embedding` and the `scales`. With `head` it has the task's.
 
     The function waits for the parameters. If memory runs out, JAX raises an error when it is
     waited for; when NumPy reads the arrays instead, JAX aborts the process.
@@ -145,6 +146,8 @@ def make_model(
         rngs=nnx.Rngs(key),
         **inputs,
     )
+    if head is not None:
+        model.head = head
     jax.block_until_ready(nnx.state(model))
     return model
 

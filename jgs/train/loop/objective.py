@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, Any
@@ -106,8 +106,15 @@ class Objective:
       numbers: whether labels are numbers; None: if they look so. Labels `[n, C]` are numbers
         too where the configuration's loss is one of numbers.
       missing: whether some of all labels `[n, C]` are not known.
+      loss: a function of outputs `[B, C]` and labels `[B]`, which returns the loss of each row;
+        None: that of the options of `Compared`.
+      metric: the `jgs.train.evaluation.metrics.Metric`; None: that of `--metric`.
+      columns: the names of the outputs where these are `C` numbers about one number: the
+        columns of predictions.
+      point: the column that stands for the number itself.
 
     Fields:
+      num_outputs: `C`.
       metric: the `jgs.train.evaluation.metrics.Metric`.
       numbers: whether labels are numbers.
       scale: their `Scale`.
@@ -122,16 +129,28 @@ class Objective:
         num_classes: int,
         numbers: bool | None = None,
         missing: bool = False,
+        *,
+        loss: Callable[..., jax.Array] | None = None,
+        metric: Metric | None = None,
+        columns: Sequence[str] = (),
+        point: str = "",
     ):
+        name = config.options["loss"] or "" if loss is None else ""
+        self.num_outputs, self._columns, self._point = num_classes, list(columns), point
         self.numbers = are_numbers(train) if numbers is None else numbers
         self._several, self._missing = train.ndim == 2, missing
-        self.numbers |= self._several and config.options["loss"] in _OF_NUMBERS
-        self.metric: Metric = make_metric(config.metric, self._several, self.numbers)
+        self.numbers |= self._several and name in _OF_NUMBERS
+        if metric is not None and config.metric is not None:
+            raise InputError(
+                f"--metric must be for a task that has none of its own, {metric.name}",
+                f"--metric {config.metric} for --task {config.task}",
+                "Leave it out.",
+            )
+        self.metric = metric or make_metric(config.metric, self._several, self.numbers)
         self.scale = Scale(train if self.numbers else None)
-        self._own = config.options["loss"] or ""
-        self._own = self._own if ":" in self._own else ""
-        self._loss = self._chosen(config)
-        self._weights = self._class_weights(config, train, num_classes)
+        self._own = name if ":" in name else ""
+        self._loss = loss or self._chosen(config)
+        self._weights = None if loss else self._class_weights(config, train, num_classes)
         self._check_own(num_classes)
 
     def loss(
@@ -182,6 +201,7 @@ class Objective:
     def record(self) -> dict[str, Any]:
         """What a checkpoint says of the outputs."""
         of = {name: np.asarray(each).tolist() for name, each in vars(self.scale).items()}
+        of |= {"columns": self._columns, "point": self._point} if self._columns else {}
         return {"numbers": self.numbers, **of}
 
     @property

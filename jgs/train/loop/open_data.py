@@ -18,7 +18,7 @@ def open_data(
     must call `ask`. Raises `InputError`."""
     with loading():
         if config.partition is not None:
-            return PartedData(config, comm or Alone(), pairs)
+            return PartedData(config, comm or Alone())
         if comm is None or comm.size == 1:
             return WholeData(config, pairs)
     raise InputError(

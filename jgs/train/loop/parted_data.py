@@ -30,12 +30,9 @@ class PartedData(Data):
 
     direct = False
 
-    def __init__(self, config: Config, comm: Communicator, pairs: bool = False):
+    def __init__(self, config: Config, comm: Communicator):
         assert config.partition is not None
         parts = open_parts(config.partition, config.verification())
-        # That every part has training nodes is checked with the seeds.
-        if not pairs and parts.label_table is None:
-            refuse_empty(parts, "val", "test")
         super().__init__(config, comm, parts)
         self._parts, self.own_ids = parts, parts.new_ids
         self._ranks = RankParts(comm, parts, takes_types(config))
@@ -47,6 +44,10 @@ class PartedData(Data):
         self.digests = {"parts": parts.parts_id}
         self.graphs = self._ranks.graphs(config.mode)
         self.offsets, self.features = self._ranks.offsets, self._ranks.features
+
+    def check_seeds(self) -> None:
+        # That every part has training nodes is checked with the state.
+        refuse_empty(self._parts, "val", "test")
 
     def state_of(self, sampler: Sampler, folder: Path | None) -> State:
         if self._items is None:

@@ -68,6 +68,15 @@ class WholeData(Data):
             self.num_steps = -(-self.num_seeds // config.batch_size)
             self.digests = fingerprint(data)
 
+    def check_seeds(self) -> None:
+        refuse_empty(self.plain, "train", "val", "test")
+        if self._config.batch_size > self.num_seeds:
+            raise InputError(
+                "--batch-size must not exceed the number of training nodes",
+                f"{self._config.batch_size} for {self.num_seeds}",
+                f"Give --batch-size {self.num_seeds} or less.",
+            )
+
     @property
     def _every_feature(self) -> Any:
         return self.features[0]
@@ -165,14 +174,4 @@ def _load(config: Config, pairs: bool) -> jgs.data.Dataset | Plain:
         plain = load_plain(config.dataset, config.root, **arguments)
         return plain if takes_types(config) else without_types(plain)
     data = jgs.data.load(config.dataset, config.root, **arguments)
-    data = data if takes_types(config) else without_types(data)
-    if data.label_table is not None:
-        return data
-    refuse_empty(data, "train", "val", "test")
-    if config.batch_size > len(data.train_idx):
-        raise InputError(
-            "--batch-size must not exceed the number of training nodes",
-            f"{config.batch_size} for {len(data.train_idx)}",
-            f"Give --batch-size {len(data.train_idx)} or less.",
-        )
-    return data
+    return data if takes_types(config) else without_types(data)

@@ -70,23 +70,22 @@ class EdgeJob(PairJob):
                 "numbers" if self.numbers else "classes",
                 "Choose another, or give --numbers for integers that are numbers.",
             )
-        self.num_classes = 1
         if self.numbers:
             return self._judge_by(train, 1, numbers=True)
         every = [getattr(self.targets, split)["label"] for split in ("train", "val", "test")]
-        self.num_classes = 1 + max(int(labels.max()) for labels in every)
-        if not 2 <= self.num_classes <= _MOST_CLASSES:
+        num_classes = 1 + max(int(labels.max()) for labels in every)
+        if not 2 <= num_classes <= _MOST_CLASSES:
             raise InputError(
                 f"the edges must have from 2 to {_MOST_CLASSES} classes, from 0 on",
-                self.num_classes,
+                num_classes,
                 "Correct the labels, or give --numbers.",
             )
-        return self._judge_by(train.astype(np.int32), self.num_classes)
+        return self._judge_by(train.astype(np.int32), num_classes)
 
     def decoder_shape(self) -> dict[str, Any]:
         own = self.objective.record()
         own["class_names"] = self.data.label_names if self.task.label == "label" else None
-        return super().decoder_shape() | own | {"out_features": self.num_classes}
+        return super().decoder_shape() | own | {"out_features": self.objective.num_outputs}
 
     def loss(self, outputs: LinkScores, batch: MiniBatch, labels: Any) -> jax.Array:
         return self.objective.loss(outputs.positive, batch.items["label"], outputs.mask)
@@ -106,4 +105,4 @@ class EdgeJob(PairJob):
     def baselines(self) -> Figures:
         """The majority class of the training edges, or their mean, see `figures`."""
         wanted = {split: getattr(self.targets, split)["label"] for split in ("val", "test")}
-        return self._of_labels(self.targets.train["label"], wanted, self.num_classes)
+        return self._of_labels(self.targets.train["label"], wanted)

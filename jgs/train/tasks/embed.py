@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jgs.answers import Answer
 from jgs.command import loading
 from jgs.data.plain import Plain, load_plain
 from jgs.dist.batches.walks import walk_loader
@@ -73,13 +74,19 @@ class Embed(Task):
         ),
     ] = 32
 
-    like = "embed"
+    like, answered_by = "embed", "jgs.predict.embeddings:EmbedRun"
     defaults: ClassVar[dict[str, Any]] = {
         "sampler": "walk",
         "epochs": 3,
         "batch_size": 32,
         "lr": 0.05,  # steps as word2vec's 0.025, see `damped_sgd`
     }
+
+    def answer(self, shape: dict[str, Any]) -> Answer:
+        return Answer()
+
+    def model(self, config: Config, shape: dict[str, Any]) -> None:
+        return None
 
     def open(self, config: Config, comm: Communicator | None = None) -> EmbedJob:
         return EmbedJob(config, comm or Alone())

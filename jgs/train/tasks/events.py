@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -20,10 +19,9 @@ from jgs.sampling.pairs import only_facts
 from jgs.train.config import Config
 from jgs.train.evaluation import baselines
 from jgs.train.evaluation.baselines import EventCounts, Figures, figures
-from jgs.train.evaluation.by_time import ByTime, batch_size, numbered
+from jgs.train.evaluation.by_time import ByTime, batch_size, by_time
 from jgs.train.evaluation.pairs import EVENT_METRICS
 from jgs.train.loop.keys import key_of
-from jgs.train.loop.learned import LearnedRows
 from jgs.train.loop.model import make_sampler
 from jgs.train.tasks.pairs import PairJob
 from jgs.train.tasks.targets import Columns
@@ -136,22 +134,16 @@ class EventJob(PairJob):
     # -- evaluation
 
     def _prepare_metric(self, model: PairModel, scratch: Path | None) -> None:
-        of = False, lambda: model.message_widths, self.edges.columns
-        sampler = samplers_of(make_sampler(self.config, *of))[0]
-        states = {one: s for one, s in self._states.items() if repr(one) == repr(sampler)}
-        self._judges = {}
-        for split in ("val", "test"):
-            links = getattr(self.targets, split)
-            given = links | {"negatives": self.negatives[split]}
-            items = numbered(given, self.comm.size)
-            key = key_of(self.config, f"samples of {split}")
-            stage = LinkSeeds(self.task.eval_negatives, types=self.targets.types)
-            size = batch_size(self.config, self.task.eval_negatives)
-            loader = self.data.loader(sampler, key, None, states, (items, stage), size)
-            self._judges[split] = ByTime(self.comm, loader, model, _scores)
+        of = self.config, self.data, model, self.edges.columns
+        stage = LinkSeeds(self.task.eval_negatives, types=self.targets.types)
+        size = batch_size(self.config, self.task.eval_negatives)
 
-    def given_rows(self, learned: LearnedRows, own: Sequence[np.ndarray]) -> Any:
-        return learned.filler(own)
+        def judge(split: str) -> ByTime:
+            items = getattr(self.targets, split) | {"negatives": self.negatives[split]}
+            key = key_of(self.config, f"samples of {split}")
+            return by_time(*of, items, key, _scores, stage, size, self._states)
+
+        self._judges = {split: judge(split) for split in ("val", "test")}
 
     def metric(self, params: Any, split: str, given: Any = None) -> float:
         """The metric of a split, see the class."""
@@ -197,11 +189,6 @@ class EventJob(PairJob):
             return measured(scores[:, 0], scores[:, 1:], others >= 0, self.task.metric_k)
 
         return figures(self.comm, ("latest_partner", "popularity"), measure)
-
-    def close(self) -> None:
-        super().close()
-        for judge in getattr(self, "_judges", {}).values():
-            judge.close()
 
 
 def _scores(model: PairModel, batch: Any, x: Any) -> tuple[jax.Array, ...]:

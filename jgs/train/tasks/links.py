@@ -11,6 +11,7 @@ from typing import Annotated, Any, ClassVar
 import jax
 import numpy as np
 
+from jgs.answers import Answer, Probabilities
 from jgs.dist.communicators.collect import all_edges
 from jgs.dist.communicators.comm import Communicator
 from jgs.errors import InputError, check_choice
@@ -25,7 +26,7 @@ from jgs.models import (
 )
 from jgs.options import INT32, Option, flag
 from jgs.sampling import Links as LinkSeeds
-from jgs.sampling.edges.random import as_key_data
+from jgs.sampling.edges.random import as_key_data, threefry
 from jgs.sampling.event_negatives import KINDS
 from jgs.sampling.pairs import has_edge, only_facts
 from jgs.train.config import Config
@@ -37,7 +38,7 @@ from jgs.train.loop.objective import own_link_loss
 from jgs.train.tasks.events import EventJob, check_events
 from jgs.train.tasks.nodes import refuse_timed
 from jgs.train.tasks.pairs import PairJob, PairTask
-from jgs.train.tasks.seal import SealJob, open_seal
+from jgs.train.tasks.seal import SealJob, make_dgcnn, open_seal
 
 LOSSES = {
     "bce": binary_cross_entropy,
@@ -143,6 +144,18 @@ class Links(PairTask):
             return SealJob(config, open_seal(config, comm))
         return EventJob(config, self, comm) if self.temporal else LinkJob(config, self, comm)
 
+    def answer(self, shape: dict[str, Any]) -> Answer:
+        return Probabilities()
+
+    def run_of(self, config: Config) -> str:
+        seal = self.kind(config.sampler) == "seal"
+        return "jgs.predict.seal:SealRun" if seal else "jgs.predict.pairs:LinkRun"
+
+    def model(self, config: Config, shape: dict[str, Any]) -> Any:
+        if self.kind(config.sampler) == "seal":
+            return make_dgcnn(config, shape["num_features"], shape["pool_rows"], threefry(0))
+        return super().model(config, shape)
+
 
 class LinkJob(PairJob):
     """The job of `--task links` with a sampler of nodes. All ranks make it and call it alike.
@@ -161,15 +174,9 @@ class LinkJob(PairJob):
                 "relations of several",
                 "Name one, --relation, or leave it out.",
             )
-        return LinkSeeds(
-            task.num_negatives,
-            task.negatives_by,
-            sides=task.sides,
-            shared=task.shared,
-            filtered=task.filtered,
-            copies=copies,
-            types=self.targets.types,
-        )
+        own = {name: getattr(task, name) for name in ("sides", "shared", "filtered")}
+        own |= {"copies": copies, "types": self.targets.types}
+        return LinkSeeds(task.num_negatives, task.negatives_by, **own)
 
     def loss(self, outputs: LinkScores, batch: MiniBatch, labels: Any) -> jax.Array:
         return self.task.mean_loss(outputs)

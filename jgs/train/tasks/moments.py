@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +14,9 @@ from jgs.graph import MiniBatch
 from jgs.sampling.loading.stages import samplers_of
 from jgs.train.config import Config
 from jgs.train.evaluation.baselines import Figures
-from jgs.train.evaluation.by_time import ByTime, numbered
+from jgs.train.evaluation.by_time import ByTime, by_time
 from jgs.train.loop.job import Job
 from jgs.train.loop.keys import key_of
-from jgs.train.loop.learned import LearnedRows
 from jgs.train.loop.model import make_sampler
 
 SPLITS = ("train", "val", "test")
@@ -80,25 +78,18 @@ class MomentJob(Job):
     def shape(self) -> dict[str, Any]:
         return super().shape() | {"moments": True, "multilabel": False}
 
-    def loss(self, outputs: jax.Array, batch: MiniBatch, labels: Any) -> jax.Array:
-        return self.objective.loss(outputs, batch.items["label"], batch.seed_mask)
-
-    def count(self, batch: MiniBatch, labels: Any) -> jax.Array:
-        return self.objective.count(batch.items["label"], batch.seed_mask)
+    def _labels(self, batch: MiniBatch, labels: Any) -> jax.Array:
+        return batch.items["label"]
 
     def _prepare_metric(self, model: Any, scratch: Path | None) -> None:
-        of = False, lambda: model.message_widths, self.edges.columns
-        sampler = samplers_of(make_sampler(self.config, *of))[0]
-        states = {one: s for one, s in self._states.items() if repr(one) == repr(sampler)}
-        key, self._judges = judges_key(self.config), {}
-        for split in ("val", "test"):
-            items = {name: self.rows[split][name] for name in ("nodes", "time")}
-            judged = numbered(items, self.comm.size), None
-            loader = self.data.loader(sampler, key, None, states, judged)
-            self._judges[split] = ByTime(self.comm, loader, model, outputs_of)
+        of = self.config, self.data, model, self.edges.columns
 
-    def given_rows(self, learned: LearnedRows, own: Sequence[np.ndarray]) -> Any:
-        return learned.filler(own)
+        def judge(split: str) -> ByTime:
+            items = {name: self.rows[split][name] for name in ("nodes", "time")}
+            key = judges_key(self.config)
+            return by_time(*of, items, key, outputs_of, states=self._states)
+
+        self._judges = {split: judge(split) for split in ("val", "test")}
 
     def metric(self, params: Any, split: str, given: Any = None) -> float:
         """The metric of a split, see the class."""
@@ -109,12 +100,7 @@ class MomentJob(Job):
         """The majority class of the training rows, or their mean, see `figures`."""
         train, *others = (self.rows[split]["label"] for split in SPLITS)
         wanted = dict(zip(SPLITS[1:], others, strict=True))
-        return self._of_labels(train, wanted, self.data.num_classes)
-
-    def close(self) -> None:
-        super().close()
-        for judge in getattr(self, "_judges", {}).values():
-            judge.close()
+        return self._of_labels(train, wanted)
 
 
 def _before(edges: Any, moments: Any) -> str:

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Any
 
 from jgs.dist.communicators.comm import Communicator
 from jgs.errors import InputError
+from jgs.models import GNN
 from jgs.options import INT32, Option, flag
 from jgs.sampling.base import Adaptive, Sampler
+from jgs.sampling.edges.random import threefry
 from jgs.sampling.loading.stages import samplers_of
 from jgs.train.config import OWNERS, Config
+from jgs.train.loop.edge_features import edges_of
 from jgs.train.loop.job import Job
-from jgs.train.loop.model import make_sampler, num_layers
+from jgs.train.loop.model import make_model, make_sampler, num_layers, types_of
 from jgs.train.loop.objective import Compared
 from jgs.train.loop.open_data import open_data
 from jgs.train.tasks.moments import MomentJob
@@ -20,9 +23,8 @@ from jgs.train.tasks.task import Task
 
 
 @dataclass(frozen=True)
-class Nodes(Task, Compared):
-    """Classes of nodes, one each or any number each, or numbers (regression); or labels of
-    nodes at moments."""
+class NodeTask(Task):
+    """A task of nodes, or of nodes at moments. A subclass says its `objective`."""
 
     # fmt: off
     by_time: Annotated[int | None, Option(
@@ -40,6 +42,7 @@ class Nodes(Task, Compared):
         data = open_data(config, comm)
         if data.table is not None:
             return MomentJob(config, data, self.by_time)
+        data.check_seeds()
         refuse_timed(config)
         if self.by_time is not None:
             raise InputError(
@@ -48,6 +51,16 @@ class Nodes(Task, Compared):
                 "Leave it out.",
             )
         return Job(config, data)
+
+    def model(self, config: Config, shape: dict[str, Any]) -> GNN:
+        of = shape["num_features"], shape["num_classes"], shape["sparse"], threefry(0)
+        return make_model(config, *of, types_of(shape), edges=edges_of(shape), head=self.head)
+
+
+@dataclass(frozen=True)
+class Nodes(NodeTask, Compared):
+    """Classes of nodes, one each or any number each, or numbers (regression); or labels of
+    nodes at moments."""
 
 
 def check_layers(config: Config, sampler: Sampler) -> None:

@@ -20,6 +20,7 @@ from jgs.graph import Graph
 from jgs.models import PairModel
 from jgs.options import Option
 from jgs.sampling import Links as LinkSeeds
+from jgs.sampling.edges.random import threefry
 from jgs.sampling.loading.stages import samplers_of
 from jgs.sampling.pairs import count_edges, has_fact
 from jgs.train.config import Config
@@ -52,6 +53,7 @@ class PairTask(Task):
     """
 
     label: ClassVar[Any] = None
+    answered_by = "jgs.predict.pairs:PairRun"
 
     split: Annotated[str, Option(
         "how edges are dealt to training, validation and test: by the edges' column split, by "
@@ -85,6 +87,9 @@ class PairTask(Task):
                 "Choose another, e.g. neighbors.",
             )
         check_layers(config, sampler)
+
+    def model(self, config: Config, shape: dict[str, Any]) -> Any:
+        return make_pair_model(config, shape, threefry(0))
 
 
 def open_pairs(

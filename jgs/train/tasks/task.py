@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import jax
+import numpy as np
 
+from jgs.answers import Answer, answer_of
 from jgs.dist.communicators.comm import Communicator
 from jgs.errors import InputError
 from jgs.sampling import Walker
@@ -17,18 +19,27 @@ from jgs.tables import SAMPLERS_AND_WALKERS
 if TYPE_CHECKING:
     from jgs.train.config import Config
     from jgs.train.loop.learner import Learner
+    from jgs.train.loop.objective import Objective
 
 
 class Task:
-    """A task of the command: a frozen dataclass of its options, and how a run of it is opened.
+    """A task of the command: a frozen dataclass of its options, the job that learns it, and
+    what a run of it answers.
 
     Attributes:
       like: the task of jgs whose settings it takes, such as "nodes".
       defaults: the settings and their defaults that differ from those of "nodes".
+      answered_by: the place of the class of its opened runs, `package.module:Class`; a
+        subclass of `jgs.predict.saved.Opened`.
+      head: of a task of nodes, what the model applies to its last layer's rows `[T, C]`, in
+        JAX and of the same shape, a static method; None: nothing. It is there wherever the
+        model is: in learning, evaluation, prediction and export.
     """
 
     like: ClassVar[str]
     defaults: ClassVar[dict[str, Any]] = {}
+    answered_by: ClassVar[str] = "jgs.predict.run:Run"
+    head: ClassVar[Any] = None
 
     @classmethod
     def defaults_of(cls, sampler: str | None) -> dict[str, Any]:
@@ -66,6 +77,32 @@ class Task:
     def open(self, config: Config, comm: Communicator | None = None) -> Any:
         """The job of a configuration (`jgs.train.loop.job.Job`), for the ranks of `comm` or,
         with None, for one process. Raises `InputError`."""
+
+    def objective(
+        self, config: Config, train: np.ndarray, num_classes: int, **kind: Any
+    ) -> Objective:
+        """The loss and the metric of a run that learns labels, by default those of the options
+        of `jgs.train.loop.objective.Compared`. What it records, a run's answers are made of.
+        The arguments are those of `Objective`."""
+        from jgs.train.loop.objective import Objective  # a slow import: Optax
+
+        return Objective(config, train, num_classes, **kind)
+
+    def figures(self, columns: dict[str, np.ndarray], truth: np.ndarray) -> dict[str, float]:
+        """What a report says of the predictions' `columns` beside the labels `truth` `[n]`."""
+        return {}
+
+    def answer(self, shape: dict[str, Any]) -> Answer:
+        """What the outputs of a saved run say. `shape` is what `Job.shape` returned."""
+        return answer_of(shape)
+
+    def model(self, config: Config, shape: dict[str, Any]) -> Any:
+        """The model of a saved run, whose parameters are replaced; None for a run without."""
+        raise NotImplementedError(f"{type(self).__name__}.model")
+
+    def run_of(self, config: Config) -> str:
+        """`answered_by` for the runs of a configuration."""
+        return self.answered_by
 
     def learner(self, job: Any, key: jax.Array, run_dir: Path | None) -> Learner:
         """Starts `job` and makes its learner, by default one that trains the job's model. `key`
