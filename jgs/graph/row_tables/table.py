@@ -142,9 +142,8 @@ def as_table(features: Any) -> RowTable:
     matrices that are numbered as one."""
     if isinstance(features, RowTable):
         return features
-    from jgs.graph.row_tables.dense import Matrices
-
-    return Matrices(tuple(features) if isinstance(features, tuple | list) else (features,))
+    tables = tuple(features) if isinstance(features, tuple | list) else (features,)
+    return FORMS["dense"](tables)
 
 
 def kept_as(features: Any, dtype: str) -> Any:
@@ -191,8 +190,5 @@ def plain(table: RowTable) -> Any:
 def of_host(matrix: Any) -> Any:
     """What `RowTable.host` returned, as features: a matrix on the host device, or
     `SparseFeatures`."""
-    if not hasattr(matrix, "tocsr"):
-        return as_device(matrix)
-    from jgs.graph.row_tables.sparse import SparseFeatures
-
-    return SparseFeatures.from_scipy(matrix)
+    sparse = hasattr(matrix, "tocsr")
+    return FORMS["sparse"].from_scipy(matrix) if sparse else as_device(matrix)
