@@ -14,7 +14,10 @@ PAGE = (REPOSITORY / "CONTRIBUTING.md").read_text()
 
 # Run beside a copy of the package to which all diffs were applied.
 CHECK = '''
+import contextlib
 import importlib.machinery
+import io
+import json
 import sys
 from pathlib import Path
 
@@ -26,10 +29,12 @@ from flax import nnx
 
 import jgs
 from jgs.data import Dataset
-from jgs.data.__main__ import ABOUT
+from jgs.data.__main__ import main as data_main
+from jgs.data.plain import load_plain
 from jgs.dist.communicators.comm import Alone
 from jgs.dist.communicators.mesh import Mesh
 from jgs.partition import write_parts
+from jgs.partition.__main__ import main as partition_main
 from jgs.predict.__main__ import main as predict
 from jgs.sampling import Loader
 from jgs.tables import SAMPLERS
@@ -119,20 +124,61 @@ def answers():
     assert list(made.answer.columns(found)) == names
 
 
-def data_set():
-    folder = HERE / "texas"
+def uses_of_a_format():
+    """The format is read by every command and task that reads data, and has one file and one
+    line."""
+    folder = HERE / "linqs-cora"
     folder.mkdir()
-    nodes = ["node_id\\tfeature\\tlabel", "1\\t0,1,1\\t2", "0\\t1,0,0\\t0", "2\\t0,0,1\\t1"]
-    (folder / "out1_node_feature_label.txt").write_text("\\n".join(nodes))
-    (folder / "out1_graph_edges.txt").write_text("node_id\\tnode_id\\n0\\t1\\n2\\t1\\n")
-    eye = np.eye(3, dtype=int)
-    masks = {"train_mask": eye[0], "val_mask": eye[1], "test_mask": eye[2]}
-    np.savez(folder / "texas_split_0.6_0.2_0.npz", **masks)
-    data = jgs.data.load("texas", HERE)
-    assert data.graph.edge_index().tolist() == [[0, 2], [1, 1]]
-    assert np.asarray(data.features).tolist() == [[1, 0, 0], [0, 1, 1], [0, 0, 1]]
-    assert (data.labels.tolist(), data.val_idx.tolist()) == ([0, 2, 1], [1])
-    assert list(ABOUT) == list(jgs.data.LOADERS)
+    draws = np.random.default_rng(0)
+    papers = [f"p{i}\\t{i % 2}\\t{1 - i % 2}\\t{'ab'[i % 2]}\\n" for i in range(40)]
+    cited = draws.integers(0, 40, 200)
+    citing = (cited + 2 * draws.integers(1, 20, 200)) % 40
+    (folder / "cora.content").write_text("".join(papers))
+    pairs = zip(cited, citing, strict=True)
+    (folder / "cora.cites").write_text("".join(f"p{a} p{b}\\n" for a, b in pairs))
+    named = dict(dataset="linqs-cora", root=str(HERE))
+    drawn = "split=0.6,0.2,0.2"
+
+    data = jgs.data.load("linqs-cora", HERE, split="0.6,0.2,0.2")
+    src, dst = data.graph.edge_index()
+    assert sorted(zip(src, dst)) == sorted(zip(citing, cited))
+    assert data.node_ids.values[:2].tolist() == ["p0", "p1"]
+    assert (data.class_names, data.labels[:3].tolist()) == (("a", "b"), [0, 1, 0])
+    assert (data.train_idx.size, data.val_idx.size, data.test_idx.size) == (24, 8, 8)
+    np.testing.assert_array_equal(data.features[:2], [[0, 1], [1, 0]])
+    by_path = load_plain(folder, HERE)  # known by its files, and without a split
+    assert (by_path.class_names, by_path.train_idx) == (("a", "b"), None)
+    by_name = load_plain("linqs-cora", HERE)
+    assert (by_name.graph.num_edges, by_name.train_idx) == (200, None)
+
+    few = dict(fanouts=(3,), hidden=4, batch_size=10, epochs=1, progress=False)
+    run = jgs.train.run(jgs.train.Config(**named, **few, data_options=(drawn,)))
+    assert run.logits(np.arange(3)).shape == (3, 2)
+    run = jgs.train.run(jgs.train.Config(task="links", **named, **few))
+    assert run.scores(np.array([[0, 2], [4, 6]])).shape == (2,)
+
+    where = ["linqs-cora", "--root", str(HERE)]
+    listed = said(data_main, "list")["datasets"]
+    assert listed[-1]["name"] == "linqs-cora" and "LINQS" in listed[-1]["about"]
+    described = said(data_main, "describe", *where)
+    assert (described["nodes"], described["edges"], described["classes"]) == (40, 200, 2)
+    split = ["--method", "random", "--data-options", drawn]
+    parts = str(HERE / "linqs-parts")
+    said(partition_main, "--dataset", *where, "--parts", "2", "--out", parts, *split)
+    run = jgs.train.run(jgs.train.Config(partition=parts, **few))
+    assert run.logits(np.arange(3)).shape == (3, 2)
+
+    named = [p for p in (HERE / "jgs").rglob("*.py") if "linqs" in p.read_text()]
+    assert sorted(p.name for p in named) == ["layouts.py", "linqs.py"]
+    table = (HERE / "jgs/data/layouts.py").read_text()
+    assert sum("linqs" in line for line in table.splitlines()) == 1
+
+
+def said(main, *words):
+    """What a command says as its line of JSON."""
+    with contextlib.redirect_stdout(io.StringIO()) as out:
+        assert main(words) == 0
+    return json.loads(out.getvalue())
 
 
 def sampler():
@@ -160,7 +206,7 @@ def decoder():
     assert config.order == 1 and "--order" in help_page("transe")
 
 
-for check in (layer_and_task, ranks, answers, data_set, sampler, decoder):
+for check in (layer_and_task, ranks, answers, uses_of_a_format, sampler, decoder):
     check()
     print(check.__name__)
 '''
@@ -197,7 +243,7 @@ def test_what_the_page_adds_works(tmp_path):
     (tmp_path / "check.py").write_text(CHECK)
     library = {"JAX_NUM_CPU_DEVICES": "2", "JGS_KERNELS": str(kernels.library() or "off")}
     said = ran(quick_python(), tmp_path / "check.py", cwd=tmp_path, env=os.environ | library)
-    checks = ["layer_and_task", "ranks", "answers", "data_set", "sampler", "decoder"]
+    checks = ["layer_and_task", "ranks", "answers", "uses_of_a_format", "sampler", "decoder"]
     assert [line for line in said.split() if line in checks] == checks
     (tmp_path / "own_tests.py").write_text(OWN_TESTS)
     command = (quick_python(), tmp_path / "own_tests.py", tmp_path, REPOSITORY / "tests")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import os
 from collections.abc import Callable
-from functools import partial, wraps
+from functools import partial
 from pathlib import Path
 from types import NoneType
 from typing import Any, get_args
@@ -15,7 +15,7 @@ import numpy as np
 from jgs.data import layouts
 from jgs.data.building.build import build
 from jgs.data.columns import FeatureColumn, FeatureColumns
-from jgs.data.dataset import Dataset, Plain
+from jgs.data.dataset import Dataset
 from jgs.data.formats import (
     dgl_reddit,
     graphsage,
@@ -27,13 +27,13 @@ from jgs.data.formats import (
     ogb_typed,
     planetoid,
     snap,
-    synthetic,
     tables,
     temporal,
     typed,
     typed_tables,
 )
 from jgs.data.label_table import LabelTable, label_files
+from jgs.data.layouts import LOADERS
 from jgs.data.random_split import SplitRule, split_nodes
 from jgs.errors import InputError
 from jgs.files.storage import MANIFEST
@@ -48,22 +48,6 @@ __all__ = [
     "load",
     "split_nodes",
 ]
-
-# Each loader takes (name, root, **options). Its docstring says where it looks, and what the
-# options mean.
-LOADERS: dict[str, Callable[..., Dataset]] = {
-    "synthetic": synthetic.load,
-    "cora": planetoid.load,
-    "citeseer": planetoid.load,
-    "pubmed": planetoid.load,
-    "facebook": npz.load,
-    "acm": typed.load,
-    "ogbn-arxiv": ogb.load,
-    "ogbn-products": ogb.load,
-    "ogbn-papers100M": ogb.load,
-    "ogbn-mag": ogb_typed.load,
-    "snap": snap.load,
-}
 
 
 def load(name: str | os.PathLike, root: str | os.PathLike = "data", **options: Any) -> Dataset:
@@ -95,10 +79,12 @@ def load(name: str | os.PathLike, root: str | os.PathLike = "data", **options: A
     declared type, and for data that is missing, damaged or against the rules of `Dataset`.
     """
     name, root, options = os.fspath(name), Path(root), dict(options)
-    known = name in LOADERS
-    loader = (
-        partial(LOADERS[name], name, root) if known else _loader_of_path(name, root, options)
-    )
+    if (read := layouts.reader_of_name(name, root)) is not None:
+        loader = layouts.labelled(read, root / name)
+    elif name in LOADERS:
+        loader = partial(LOADERS[name], name, root)
+    else:
+        loader = _loader_of_path(name, root, options)
     return call_loader(name, loader, options)
 
 
@@ -167,16 +153,16 @@ def _loader_of_path(name: str, root: Path, options: dict[str, Any]) -> Callable[
         prefix = path.name.removesuffix(graphsage.GRAPH)
         return partial(graphsage.load_folder, prefix, path.parent)
     if path.suffix == ".npz" and npz.is_events(path):
-        return partial(_of_plain(npz.load_plain), path)
+        return layouts.labelled(partial(npz.load_plain, path), path, needed=False)
     if path.suffix == ".npz":
         archive = typed if typed.is_typed(path) else npz
         return partial(archive.load, path.stem, path.parent)
     if jodie.is_jodie(path):
-        return partial(_of_plain(jodie.load_plain), path)
+        return layouts.labelled(partial(jodie.load_plain, path), path, needed=False)
     if temporal.is_trust(path):
-        return partial(_of_plain(temporal.load_trust), path)
+        return layouts.labelled(partial(temporal.load_trust, path), path, needed=False)
     if temporal.is_list(path) and not (path.parent / "labels.npy").exists():
-        return partial(_of_plain(temporal.load_plain), path)
+        return layouts.labelled(partial(temporal.load_plain, path), path, needed=False)
     if snap.is_edge_list(path):
         return partial(snap.load, path.name, path.parent)
     if tables.is_edge_table(path):
@@ -216,9 +202,10 @@ def _loader_of_folder(folder: Path, options: dict[str, Any]) -> Callable[..., Da
     if (folder / "features.npy").is_file():
         found.append(partial(snap.load, folder.name, folder.parent))
     if tables.is_tables(folder):
-        timed = bool(label_files(folder))
-        read = _of_plain(tables.load_plain) if timed else tables.load_folder
-        found.append(partial(read, folder))
+        read: Callable[..., Dataset] = partial(tables.load_folder, folder)
+        if label_files(folder):
+            read = layouts.labelled(partial(tables.load_plain, folder), folder, needed=False)
+        found.append(read)
     if not found and heco.is_heco(folder):
         found.append(partial(heco.load_folder, folder))
     if not found and typed_tables.is_typed_tables(folder):
@@ -237,17 +224,6 @@ def _loader_of_folder(folder: Path, options: dict[str, Any]) -> Callable[..., Da
             "Name the one that is meant, or the right folder.",
         )
     return found[0]
-
-
-def _of_plain(load_plain: Callable[..., Plain]) -> Callable[..., Dataset]:
-    """The function with the arguments of `load_plain` that returns the `dataset` of its
-    result."""
-
-    @wraps(load_plain)
-    def loader(path: Path, **options: Any) -> Dataset:
-        return load_plain(path, **options).dataset()
-
-    return loader
 
 
 def _load_saved(

@@ -23,22 +23,6 @@ from jgs.errors import InputError
 if TYPE_CHECKING:
     from jgs.data.plain import Plain
 
-ABOUT = {
-    "synthetic": "communities with features that tell of them, made on the spot",
-    "cora": "Planetoid's citations between papers on machine learning",
-    "citeseer": "Planetoid's citations between papers on computer science",
-    "pubmed": "Planetoid's citations between papers on diabetes",
-    "facebook": "links between pages, from an archive of yours",
-    "acm": "papers, authors and subjects, with types, from an archive of yours",
-    "ogbn-arxiv": "OGB's citations between papers of arXiv",
-    "ogbn-products": "OGB's products that are bought together",
-    "ogbn-papers100M": "OGB's citations between 111 million papers",
-    "ogbn-mag": "OGB's papers, authors, institutions and fields of study, with types",
-    "snap": "an edge list of yours, with its arrays beside it",
-}
-"""What each name in `jgs.data.LOADERS` is."""
-
-
 _MOST_CLASSES = 50  # in the table; the JSON line has all
 
 
@@ -96,13 +80,13 @@ def _data(argv: Sequence[str]) -> dict[str, Any]:
         )
     with interrupts.starting():
         # A slow import, of JAX: --help and the errors above do not wait for it.
-        from jgs.data import LOADERS
+        from jgs.data.layouts import ABOUT, LOADERS
         from jgs.data.plain import load_plain
 
     command.configure_jax()
     fetched = [n for n in LOADERS if "download" in inspect.signature(LOADERS[n]).parameters]
     if name is None:
-        return _list(LOADERS, fetched)
+        return _list(ABOUT, fetched)
     root = options.get("root", "data")
     given = command.option_values(options.get("data_options", ()))
     if name in fetched:
@@ -117,8 +101,8 @@ def _data(argv: Sequence[str]) -> dict[str, Any]:
         return _describe(load_plain(name, root, **given), os.path.abspath(root))
 
 
-def _list(names: Any, fetched: Sequence[str]) -> dict[str, Any]:
-    rows = [(n, ABOUT[n], "yes" if n in fetched else "no") for n in names]
+def _list(about: dict[str, str], fetched: Sequence[str]) -> dict[str, Any]:
+    rows = [(n, each, "yes" if n in fetched else "no") for n, each in about.items()]
     _show("data sets that have a name", ("name", "what it is", "fetched if missing"), rows)
     return {"datasets": [{"name": n, "about": a, "fetched": f == "yes"} for n, a, f in rows]}
 

@@ -84,6 +84,16 @@ class EdgeTable(NamedTuple):
     time_unit: str | None = None
     became: FeatureColumns | None = None
 
+    def take(self, rows: np.ndarray) -> EdgeTable:
+        """The table of the edges in these rows."""
+        return self._replace(
+            src=self.src[rows],
+            dst=self.dst[rows],
+            weight=None if self.weight is None else self.weight[rows],
+            time=None if self.time is None else self.time[rows],
+            columns={name: column[rows] for name, column in self.columns.items()},
+        )
+
     def graph(
         self,
         ids: NodeIds,
@@ -146,13 +156,8 @@ def with_reverses(
     self-loop is its own reverse. The column `reverse`, bool, is True for the added ones."""
     back = np.flatnonzero(src != dst)
     order = np.concatenate([np.arange(src.size), back])
-    columns = {name: array[order] for name, array in edges.columns.items()}
-    columns[REVERSE] = np.arange(order.size) >= src.size
-    made = edges._replace(
-        weight=None if edges.weight is None else edges.weight[order],
-        time=None if edges.time is None else edges.time[order],
-        columns=columns,
-    )
+    made = edges._replace(src=src, dst=dst).take(order)
+    made.columns[REVERSE] = np.arange(order.size) >= src.size
     return np.concatenate([src, dst[back]]), np.concatenate([dst, src[back]]), made
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from jgs.data.dataset import Dataset, Plain
 from jgs.data.label_values import as_labels, check_labels, count_classes
 from jgs.data.random_split import SplitRule
-from jgs.data.values import SPLITS
+from jgs.data.values import SPLITS, class_labels
 from jgs.errors import InputError
 from jgs.graph import Graph
 
@@ -59,7 +59,8 @@ def labelled_plain(
     chosen = drawn.column(labels, masks)
     rows = np.empty((graph.num_nodes, 0), np.float32) if features is None else features
     if chosen is None:
-        numbers = as_labels(name, labels)
+        given, class_names = class_labels(name, labels)
+        numbers = as_labels(name, given)
         check_labels(name, numbers, max(1, count_classes(numbers)), graph.num_nodes)
         # Labels are checked again with a split; here features are, by a data set of them.
         chosen = {"train": np.flatnonzero(np.ones(graph.num_nodes))}
@@ -67,7 +68,9 @@ def labelled_plain(
         data = Dataset.from_arrays(
             graph, rows, none, chosen, name=name, normalize_features=normalize_features
         )
-        plain = Plain(name, graph, numbers, None, None, data.features)
+        plain = Plain(
+            *(name, graph, numbers, None, None, data.features), class_names=class_names
+        )
     else:
         plain = Plain.of(
             Dataset.from_arrays(

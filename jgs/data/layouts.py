@@ -1,9 +1,14 @@
-"""`LAYOUTS`: the layouts of public files, by name, and which of them a file or a folder has.
+"""`FORMATS`: the table of all formats, each a module of `jgs.data.formats`. Another format is a
+module there and a line here.
 
-Each is a module with two functions. `recognises(path)` says whether the file or the folder may
-be of the layout, by its name and first lines. `read(path, **options)` returns the graph as
-`Plain`, or raises `InputError`. Another layout is a module of `jgs.data.formats` and a line
-here.
+A module has some of these:
+
+  `NAMES`: what each data set is that has a name and this format, for `jgs data list`.
+  `load(name, root, **options)`: the named `Dataset`, where it has more than one place or is
+    fetched. Without it the named one is what `read` makes of `<root>/<name>`.
+  `recognises(path)`: whether the file or the folder may be of the format, by its name and first
+    lines. `LAYOUTS` are the formats that have it.
+  `read(path, **options)`: the graph as `Plain`. Raises `InputError`.
 """
 
 from __future__ import annotations
@@ -11,44 +16,56 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from functools import partial, wraps
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from jgs.data.dataset import Dataset, Plain
-from jgs.data.formats import (
-    geom_gcn,
-    gnn_benchmark,
-    heterophilous,
-    igraph_files,
-    konect,
-    lightgcn,
-    matlab,
-    matrix_market,
-    metis,
-    movielens,
-    networkx_lists,
-    openke,
-    relation_table,
-    triples,
-)
 from jgs.errors import InputError, check_choice
 
-LAYOUTS: dict[str, Any] = {
-    "relations": relation_table,
-    "geom-gcn": geom_gcn,
-    "heterophilous": heterophilous,
-    "gnn-benchmark": gnn_benchmark,
-    "metis": metis,
-    "matrix-market": matrix_market,
-    "matlab": matlab,
-    "networkx": networkx_lists,
-    "igraph": igraph_files,
-    "openke": openke,
-    "triples": triples,
-    "lightgcn": lightgcn,
-    "movielens": movielens,
-    "konect": konect,
+FORMATS: dict[str, Any] = {
+    name: import_module(f"jgs.data.formats.{module}")
+    for name, module in {
+        "synthetic": "synthetic",
+        "planetoid": "planetoid",
+        "npz": "npz",
+        "typed-npz": "typed",
+        "ogb": "ogb",
+        "ogb-typed": "ogb_typed",
+        "snap": "snap",
+        "relations": "relation_table",
+        "geom-gcn": "geom_gcn",
+        "heterophilous": "heterophilous",
+        "gnn-benchmark": "gnn_benchmark",
+        "metis": "metis",
+        "matrix-market": "matrix_market",
+        "matlab": "matlab",
+        "networkx": "networkx_lists",
+        "igraph": "igraph_files",
+        "openke": "openke",
+        "triples": "triples",
+        "lightgcn": "lightgcn",
+        "movielens": "movielens",
+        "konect": "konect",
+    }.items()
 }
+LAYOUTS = {name: each for name, each in FORMATS.items() if hasattr(each, "recognises")}
+"""The layouts of public files, which are known by their files."""
+
+ABOUT: dict[str, str] = {
+    name: about
+    for each in FORMATS.values()
+    for name, about in getattr(each, "NAMES", {}).items()
+}
+"""What each data set is that has a name."""
+
+LOADERS: dict[str, Callable[..., Any]] = {
+    name: getattr(each, "load", None) or each.read
+    for each in FORMATS.values()
+    for name in getattr(each, "NAMES", ())
+}
+"""The function `load` of each such data set's format, or else `read`."""
+
 _COLUMNS = ("columns", "src", "dst")  # options with which a user says what columns are
 
 
@@ -78,14 +95,24 @@ def reader_of(path: Path, options: dict[str, Any]) -> Callable[..., Plain] | Non
     return partial(LAYOUTS[found[0]].read, path) if found else None
 
 
-def labelled(read: Callable[..., Plain], path: Path) -> Callable[..., Dataset]:
-    """The function with the options of `read` that returns a data set, for which labels and a
-    split must be there."""
+def reader_of_name(name: str, root: Path) -> Callable[..., Plain] | None:
+    """What reads the data set `name` from `<root>/<name>`, where its format has no `load`; or
+    None."""
+    found = (each for each in LAYOUTS.values() if not hasattr(each, "load"))
+    read = next((each.read for each in found if name in getattr(each, "NAMES", ())), None)
+    return None if read is None else partial(read, root / name)
+
+
+def labelled(
+    read: Callable[..., Plain], path: Path, needed: bool = True
+) -> Callable[..., Dataset]:
+    """The function with the options of `read` that returns a data set. Labels and a split must
+    be there, if they are `needed`."""
 
     @wraps(read.func if isinstance(read, partial) else read)
     def loader(_: Path, **options: Any) -> Dataset:
         plain = read(**options)
-        if plain.labels is None or plain.train_idx is None:
+        if needed and (plain.labels is None or plain.train_idx is None):
             unsplit = plain.labels is not None
             raise InputError(
                 "a data set of labelled nodes must have labels and a split of nodes",

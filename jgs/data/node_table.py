@@ -57,6 +57,11 @@ def read_nodes(
 ) -> NodeTable:
     """The nodes of the table at `path`, with a split of labelled ones as `drawn` asks. Raises
     `InputError`."""
+    return nodes_of(path, columns_of_nodes(path, rule, reading), rule, drawn)
+
+
+def columns_of_nodes(path: Path, rule: ColumnRule, reading: Reading) -> dict[str, np.ndarray]:
+    """The columns of the table of nodes at `path`. Raises `InputError`."""
     text = dict.fromkeys(rule.text(), "string")
     table = read_arrow(path, text, ids=["id"], reading=reading)
     if len(set(table.column_names)) < len(table.column_names):
@@ -65,7 +70,7 @@ def read_nodes(
             ", ".join(map(repr, table.column_names)),
             "Rename or remove the other one.",
         )
-    return nodes_of(path, read_columns(table), rule, drawn)
+    return read_columns(table)
 
 
 def nodes_of(
@@ -76,7 +81,7 @@ def nodes_of(
     require(str(path), found, ["id"])
     if not len(found["id"]):
         raise InputError(f"{path} must have nodes", "no row", "Write a row for each node.")
-    ids = _ids(path, found["id"])
+    ids = ids_of(path, found["id"])
     label, split, time = (found.get(name) for name in SPECIAL[1:])
     split = split if drawn is None else drawn.column(label, split)
     rows, became = features_of(path, found, split, rule)
@@ -98,7 +103,8 @@ def features_of(
     return fitted.encode(nodes, name), fitted
 
 
-def _ids(path: Path, column: np.ndarray) -> NodeIds:
+def ids_of(path: Path, column: np.ndarray) -> NodeIds:
+    """The names of the nodes in a table at `path`. Raises `InputError`."""
     if column.dtype.kind in "fO":  # integers have none missing
         unnamed = np.array([is_missing(each) for each in column.tolist()], bool)
         rule = f"every node in {path} must have an id"

@@ -62,9 +62,10 @@ def _load(
     name: str | os.PathLike, root: str | os.PathLike, options: dict[str, Any]
 ) -> Plain | Dataset:
     name = os.fspath(name)
-    path = None if name in LOADERS else path_of(name, Path(root))
     given = dict(options)
-    loader = None if path is None else _loader(path, given)
+    loader = layouts.reader_of_name(name, Path(root))
+    if name not in LOADERS and (path := path_of(name, Path(root))) is not None:
+        loader = _loader(path, given)
     if loader is None:
         return load(name, root, **options)
     options = given

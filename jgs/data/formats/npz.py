@@ -32,6 +32,8 @@ from jgs.files import storage
 from jgs.files.npy import map_npy
 from jgs.graph import Graph
 
+NAMES = {"facebook": "links between pages, from an archive of yours"}
+
 # The reference accuracies of these data sets were measured with row-normalised features.
 NORMALIZED = ("cora", "citeseer", "pubmed", "facebook")
 _SPARSE = ("feature_values", "feature_indices", "feature_indptr", "feature_shape")

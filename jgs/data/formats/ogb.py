@@ -43,6 +43,11 @@ from jgs.files.npy import NOT_ZIP
 from jgs.graph import Graph
 from jgs.graph.checks import MAX_ID
 
+NAMES = {
+    "ogbn-arxiv": "OGB's citations between papers of arXiv",
+    "ogbn-products": "OGB's products that are bought together",
+    "ogbn-papers100M": "OGB's citations between 111 million papers",
+}
 ADDRESS = "http://snap.stanford.edu/ogb/data/nodeproppred"
 _EDGES_AT_ONCE = 1 << 22
 _TEXT = ("edge.csv.gz", "node-feat.csv.gz", "node-label.csv.gz", "num-node-list.csv.gz")

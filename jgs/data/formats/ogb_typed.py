@@ -47,6 +47,7 @@ from jgs.graph import Graph, TypedFeatures
 from jgs.graph.checks import MAX_ID, check_range
 from jgs.graph.schema import Relation, Schema
 
+NAMES = {"ogbn-mag": "OGB's papers, authors, institutions and fields of study, with types"}
 PUBLISHED = {"ogbn-mag": Published("mag.zip", "ogbn_mag", 349, True)}
 _RELATIONS, _COUNTS = "triplet-type-list.csv.gz", "num-node-dict.csv.gz"
 _AGAIN = "Unpack the data set's archive again."

@@ -29,6 +29,11 @@ from jgs.data.unpickle import load_pickle
 from jgs.data.values import training_nodes
 from jgs.errors import InputError
 
+NAMES = {
+    "cora": "Planetoid's citations between papers on machine learning",
+    "citeseer": "Planetoid's citations between papers on computer science",
+    "pubmed": "Planetoid's citations between papers on diabetes",
+}
 ADDRESS = "https://raw.githubusercontent.com/kimiyoung/planetoid/master/data"
 PARTS = ("x", "tx", "allx", "y", "ty", "ally", "graph", "test.index")
 _NUM_VALIDATION = 500

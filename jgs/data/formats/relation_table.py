@@ -32,7 +32,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -44,7 +44,7 @@ from jgs.data.dataset import Plain
 from jgs.data.edge_table import EdgeTable, called, edges_of
 from jgs.data.formats.typed_labels import with_labels
 from jgs.data.formats.typed_tables import label_names, plain_of_tables
-from jgs.data.node_table import NodeTable, nodes_of
+from jgs.data.node_table import NodeTable, ids_of, nodes_of
 from jgs.data.random_split import SplitRule
 from jgs.data.text import first_line
 from jgs.data.times import Clock
@@ -161,7 +161,7 @@ def read(
         whole = edges_of(str(file), table.columns, label_kind, clock, of_edges)
         wholes.append(whole)
         for one, at in typed.items():
-            edges[one] = _joined(edges.get(one), _rows(whole, at))
+            edges[one] = _joined(edges.get(one), whole.take(at))
     if not edges:
         raise InputError(f"{path} must have edges", "no row", "Write a row for each edge.")
     if both_ways is None:
@@ -346,7 +346,9 @@ def _nodes(
                 own = {n: c for n, c in own.items() if not all(map(is_missing, c.tolist()))}
             parts.setdefault(kind, []).append((path, own))
     known = {
-        kind: nodes_of(few[0][0], _stacked(kind, few), rule.of_type(kind, parts), drawn)
+        kind: nodes_of(
+            few[0][0], _stacked(f"the tables of {kind}", few), rule.of_type(kind, parts), drawn
+        )
         for kind, few in parts.items()
     }
     made = {}
@@ -355,27 +357,21 @@ def _nodes(
         types = sorted({kind for _, kinds in some for kind in kinds})
         number = {kind: i for i, kind in enumerate(types)}
         numbers = [number[kind] for _, kinds in some for kind in kinds]
-        made[space] = Space(_ids(space, tables, ids), np.array(numbers, np.int64), types)
+        made[space] = Space(
+            ids_of(next(iter(tables)).parent, ids), np.array(numbers, np.int64), types
+        )
     return known, made
 
 
-def _ids(space: str, tables: Mapping[Path, Rows], ids: np.ndarray) -> NodeIds:
-    try:
-        return NodeIds(ids)
-    except InputError as error:
-        where = next(iter(tables)).parent
-        raise InputError(f"{where}: {error.rule}", error.value, error.remedy) from None
-
-
 def _stacked(
-    kind: str, parts: list[tuple[Path, dict[str, np.ndarray]]]
+    what: str, parts: Sequence[tuple[Any, dict[str, np.ndarray]]]
 ) -> dict[str, np.ndarray]:
-    """The columns of the nodes of a type, which may be in several files."""
+    """The columns of `what` one below the other, which are in several files."""
     first, columns = parts[0]
     for path, others in parts[1:]:
         if odd := sorted(set(columns) ^ set(others)):
             raise InputError(
-                f"the tables of {kind} must have the same columns",
+                f"{what} must have the same columns",
                 f"{odd[0]!r} in only one of {first} and {path}",
                 "Write it in both, or in none.",
             )
@@ -408,34 +404,21 @@ def _typed(path: Path, table: Rows, spaces: Mapping[str, Space]) -> dict[Relatio
     return found
 
 
-def _rows(table: EdgeTable, at: np.ndarray) -> EdgeTable:
-    return table._replace(
-        src=table.src[at],
-        dst=table.dst[at],
-        weight=None if table.weight is None else table.weight[at],
-        time=None if table.time is None else table.time[at],
-        columns={name: column[at] for name, column in table.columns.items()},
-    )
-
-
 def _joined(first: EdgeTable | None, other: EdgeTable) -> EdgeTable:
     """The edges of two tables of one relation, which must have the same columns."""
     if first is None:
         return other
-    own, more = (
-        {"src": table.src, "dst": table.dst}
-        | ({} if table.weight is None else {"edge_weight": table.weight})
-        | ({} if table.time is None else {"time": table.time})
-        | table.columns
-        for table in (first, other)
-    )
-    if odd := sorted(own.keys() ^ more.keys()):
-        raise InputError(
-            "two tables of one relation must have the same columns",
-            f"{odd[0]!r} in only one of {first.what} and {other.what}",
-            "Write it in both, or in none.",
+    parts = [
+        (
+            table.what,
+            {"src": table.src, "dst": table.dst}
+            | ({} if table.weight is None else {"edge_weight": table.weight})
+            | ({} if table.time is None else {"time": table.time})
+            | table.columns,
         )
-    every = {name: np.concatenate([column, more[name]]) for name, column in own.items()}
+        for table in (first, other)
+    ]
+    every = _stacked("two tables of one relation", parts)
     src, dst = every.pop("src"), every.pop("dst")
     weight, time = every.pop("edge_weight", None), every.pop("time", None)
     return first._replace(src=src, dst=dst, weight=weight, time=time, columns=every)

@@ -31,6 +31,7 @@ from jgs.data.text import delimiter_of, first_line, read_rows
 from jgs.errors import InputError
 from jgs.graph import Graph
 
+NAMES = {"snap": "an edge list of yours, with its arrays beside it"}
 ENDINGS = (".txt", ".txt.gz", ".edges", ".edges.gz", ".tsv", ".tsv.gz")
 
 

@@ -20,6 +20,7 @@ from jgs.data.dataset import Dataset, assemble
 from jgs.data.edges import simple_symmetric_graph
 from jgs.errors import InputError
 
+NAMES = {"synthetic": "communities with features that tell of them, made on the spot"}
 # Under unit noise 16 orthogonal means of this length are recognised half of the time.
 _MEAN_LENGTH = 1.75
 _SPLIT = (0.2, 0.2)  # training, validation; the rest is for testing

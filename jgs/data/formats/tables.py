@@ -39,15 +39,15 @@ from jgs.data.edge_table import ALIASES, named_after, read_edges
 from jgs.data.label_columns import with_label
 from jgs.data.label_table import label_files, read_label_table
 from jgs.data.label_values import as_labels, check_labels, count_classes
-from jgs.data.node_table import features_of
+from jgs.data.node_table import columns_of_nodes, features_of
 from jgs.data.random_split import SplitRule
 from jgs.data.text import first_line
 from jgs.data.times import Clock
 from jgs.data.values import class_labels
 from jgs.errors import InputError
 from jgs.graph import NodeIds, as_device
-from jgs.graph.formats.arrow import Reading, column_names, read_arrow
-from jgs.graph.formats.tables import ENDINGS, read_columns, require
+from jgs.graph.formats.arrow import Reading, column_names
+from jgs.graph.formats.tables import ENDINGS, require
 
 _NEEDED = ("id", "label", "split")
 DRAW = "--data-options split=0.6,0.2,0.2 draws train, val and test."
@@ -299,9 +299,7 @@ def _read_nodes(
 ) -> tuple[dict[str, np.ndarray], tuple[str, ...] | None]:
     """The columns of the table of nodes, with a split as `drawn` asks; and the names of the
     classes where a node can have several, or None."""
-    text = dict.fromkeys(rule.text(), "string")
-    table = read_arrow(path, text, ids=["id"], reading=reading)
-    nodes, names = with_label(str(path), read_columns(table))
+    nodes, names = with_label(str(path), columns_of_nodes(path, rule, reading))
     split = drawn.column(nodes.get("label"), nodes.get("split"))
     return (nodes if split is None else nodes | {"split": split}), names
 

@@ -34,6 +34,7 @@ from jgs.errors import InputError
 from jgs.files import storage
 from jgs.graph import Graph, TypedFeatures
 
+NAMES = {"acm": "papers, authors and subjects, with types, from an archive of yours"}
 _COUNT, _SPLITS = "num_", tuple(f"{split}_idx" for split in SPLITS)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from jgs.data.dataset import Plain, assemble
 from jgs.data.label_table import LABEL_ENDINGS, read_label_table
@@ -18,24 +17,30 @@ from jgs.errors import InputError
 from jgs.graph import NodeIds
 from jgs.graph.formats.arrow import Reading
 
-_FILE = re.compile(rf"labels_(.+?)({'|'.join(map(re.escape, LABEL_ENDINGS))})")
+_FILE = re.compile(rf"(labels)_(.+?)({'|'.join(map(re.escape, LABEL_ENDINGS))})")
+
+
+def named_tables(folder: Path, form: re.Pattern[str]) -> dict[str, dict[str, Path]]:
+    """The files in `folder` whose names have the form, by its first group, such as `labels`,
+    and by its second. Raises `InputError` for two of one name."""
+    found: dict[str, dict[str, Path]] = {}
+    for path in sorted(folder.iterdir()):
+        if path.is_file() and (match := form.fullmatch(path.name)):
+            kind, name = match.group(1, 2)
+            known = found.setdefault(kind, {}).setdefault(name, path)
+            if known != path:
+                raise InputError(
+                    f"{folder} must hold one table {kind}_{name}",
+                    f"{known.name} and {path.name}",
+                    "Remove those too many.",
+                )
+    return found
 
 
 def label_tables(folder: Path) -> dict[str, Path]:
     """The files `labels_<type>` in `folder`, by the type. Raises `InputError` for two of one
     type."""
-    found: dict[str, Path] = {}
-    for path in sorted(folder.iterdir()):
-        if path.is_file() and (match := _FILE.fullmatch(path.name)):
-            kind = match.group(1)
-            if kind in found:
-                raise InputError(
-                    f"{folder} must hold one table labels_{kind}",
-                    f"{found[kind].name} and {path.name}",
-                    "Remove those too many.",
-                )
-            found[kind] = path
-    return found
+    return named_tables(folder, _FILE).get("labels", {})
 
 
 def with_labels(
@@ -121,6 +126,5 @@ def _with_labels(plain: Plain, kind: str, table: NodeTable, label_kind: str | No
         class_names=class_names,
         label_kind=label_kind,
     )
-    own_fields: dict[str, Any] = Plain.of(data)._asdict()
     kept = ("node_ids", "label_names", "filled", "time_unit", "feature_columns")
-    return Plain(**own_fields | {name: getattr(plain, name) for name in kept})
+    return Plain.of(data)._replace(**{name: getattr(plain, name) for name in kept})

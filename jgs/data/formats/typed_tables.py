@@ -40,7 +40,7 @@ from jgs.data.column_rule import MAX_CATEGORIES, ColumnRule
 from jgs.data.dataset import Dataset, Plain
 from jgs.data.edge_table import ALIASES, PAIRS, EdgeTable, named_after, read_edges
 from jgs.data.formats import tables
-from jgs.data.formats.typed_labels import label_tables, with_labels
+from jgs.data.formats.typed_labels import label_tables, named_tables, with_labels
 from jgs.data.node_table import NodeTable, read_nodes
 from jgs.data.padded import as_chosen
 from jgs.data.random_split import SplitRule
@@ -203,16 +203,7 @@ def typed_ids(ids: Mapping[str, NodeIds]) -> NodeIds:
 def _files(folder: Path) -> dict[str, dict[str, Path]]:
     """The tables of nodes and those of edges, by what is in their names behind the kind."""
     found: dict[str, dict[str, Path]] = {"nodes": {}, "edges": {}}
-    for path in sorted(folder.iterdir()):
-        if path.is_file() and (match := _FILE.fullmatch(path.name)):
-            kind, name, _ = match.groups()
-            if name in found[kind]:
-                raise InputError(
-                    f"{folder} must hold one table {kind}_{name}",
-                    f"{found[kind][name].name} and {path.name}",
-                    "Remove those too many.",
-                )
-            found[kind][name] = path
+    found |= named_tables(folder, _FILE)
     if not found["edges"]:
         raise InputError(
             f"{folder} must hold tables edges_<source type>_<relation>_<target type>",
