@@ -17,7 +17,7 @@ from jgs.predict.by_time import cutoffs, judged_at
 from jgs.predict.progress import bar
 from jgs.predict.saved import OpenedModel, Saved
 from jgs.predict.source import RunData, check_digests, of_graph
-from jgs.predict.types import ids_of
+from jgs.predict.types import check_ends, ids_of, schema_of
 from jgs.sampling import Links
 from jgs.sampling.checks import check_seed_ids
 from jgs.sampling.pairs import only_facts
@@ -90,6 +90,7 @@ class PairRun(OpenedModel):
         nodes, at = np.unique(ids, return_inverse=True)
         rows, at = self._rows(source, nodes.astype(np.int32)), at.reshape(ids.shape)
         number = self._relation(relation)
+        check_ends(source.schema, number, ids)
         of = None if number is None else np.full(len(ids), number, np.int32)
         decode = Decoded(self.model)
         return decode(nnx.state(self.model), rows, at[:, 0], at[:, 1], of)
@@ -195,7 +196,9 @@ class LinkRun(PairRun):
         ids = check_seed_ids(pairs, self.num_nodes(), pairs=True)
         ids, times = cutoffs(data, ids, time, "pairs of a run of --temporal")
         items = {"src": ids[:, 0], "dst": ids[:, 1], "time": times}
-        if (number := self._relation(relation)) is not None:
+        number = self._relation(relation)
+        check_ends(schema_of(targets.messages[0], data.own_ids), number, ids)
+        if number is not None:
             items["relation"] = np.full(len(ids), number, np.int32)
         data.graphs, key = targets.messages, key_of(self.config, "samples of test")
         stage, size = Links(0, types=targets.types), batch_size(self.config, 0)

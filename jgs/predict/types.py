@@ -51,3 +51,22 @@ def named(schema: Schema, ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     kind, place = schema.type_and_place(ids)
     names = np.array([name for name, _ in schema.node_types] or [""])
     return names[np.asarray(kind)], np.asarray(place, np.int32)
+
+
+def check_ends(schema: Schema | None, relation: int | None, pairs: np.ndarray) -> None:
+    """Raises `InputError` unless the pairs `[n, 2]`, ids of the graph of `schema`, are from the
+    source type of the relation of this number to its target type."""
+    if schema is None or relation is None:
+        return
+    source, name, target = schema.relations[relation]
+    wanted = [schema.number(source), schema.number(target)]
+    kinds = np.asarray(schema.numbers(pairs.reshape(-1))).reshape(-1, 2)
+    wrong = (kinds != wanted).any(axis=1)
+    if wrong.any():
+        row = int(np.argmax(wrong))
+        src, dst = (schema.node_types[kind][0] for kind in kinds[row])
+        raise InputError(
+            f"pairs for the relation {name} must be of types {source} and {target}",
+            f"pair {row}, of {src} and {dst}",
+            "Give such pairs, or name another relation.",
+        )

@@ -8,6 +8,7 @@ from small_data import shops
 from small_runs import drawn_edges, on_all_neighbours, started, trainer, unordered, words
 
 import jgs
+from jgs.errors import InputError
 from jgs.predict.__main__ import main as predict
 from jgs.train.config import Config
 from jgs.train.tasks.task import open_job
@@ -74,6 +75,8 @@ def test_a_run_and_what_it_tells(data, tmp_path, model, more, metric):
     src, dst = rows[pairs[:, 0]], rows[pairs[:, 1]]
     scores = nnx.jit(run.model.decoder)(src, dst, np.zeros(40, np.int32))
     np.testing.assert_allclose(run.predict(pairs), 1 / (1 + np.exp(-scores)), rtol=1e-4)
+    with pytest.raises(InputError, match="types user and item; got pair 1, of user and user"):
+        run.predict([[3, 50], [3, 4]])
     best, values = run.recommend([3, 4], 60)
     for node, own, value in zip((3, 4), best, values, strict=True):
         assert sorted(own.tolist()) == [*ITEMS]  # of the relation's target type
