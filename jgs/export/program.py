@@ -35,7 +35,7 @@ class Form(NamedTuple):
     Fields:
       sampler, model: as they are called.
       fanouts: the sampler's.
-      rows: the name of the features' form, a key of `jgs.graph.row_tables.table.FORMS`.
+      rows: the name of the features' form, a key of `jgs.tables.ROW_TABLES`.
       dtype: of their rows.
       direct: whether the first layer reads the feature store directly.
     """

@@ -3,15 +3,19 @@ ranks, from disk, on a device, by node type, predicted and exported."""
 
 from dataclasses import replace
 
-import jax
 import numpy as np
 import pytest
 from small_data import papers, small
-from small_runs import SMALL, close_arrays, command, metrics, of_ranks, result, same_run
+from small_runs import close_arrays, comm_of, command, metrics, of_ranks, result, same_run
 
 import jgs
 from jgs.data.described import facts
+from jgs.data.parts import open_parts
 from jgs.data.plain import Plain
+from jgs.dist.batches.rank_parts import RankParts
+from jgs.dist.rows.exchange import FeatureExchange
+from jgs.errors import InputError
+from jgs.export import NewNodes
 from jgs.graph import TypedFeatures, as_device
 from jgs.graph.row_tables.table import as_table
 from jgs.partition.__main__ import main as partition
@@ -96,8 +100,6 @@ def test_a_run_is_that_of_the_numbers(saved, tmp_path, dtype):
 
 
 def test_new_nodes_of_an_export_are_coded(saved, tmp_path):
-    from jgs.export import NewNodes
-
     folder = run(saved(small), tmp_path / "run", RUN, "--epochs 1 --feature-dtype", CODE)
     jgs.export_run(
         folder, tmp_path / "model", fanouts=(3, 3), batch_sizes=(1,), with_graph=True
@@ -139,7 +141,6 @@ def test_ranks_keep_codes_in_their_cache(parted):
     from small_runs import comm_of
 
     from jgs.data.parts import open_parts
-    from jgs.dist.batches.rank_parts import RankParts
     from jgs.dist.rows.exchange import FeatureExchange
 
     parts = open_parts(parted(2, kept, "int8", small))
@@ -157,11 +158,19 @@ def test_ranks_keep_codes_in_their_cache(parted):
         assert not np.asarray(own.rows()[3]).any()
 
 
+def test_ranks_with_other_scales_are_refused():
+    """Codes that each rank made of its own rows would read as other numbers elsewhere."""
+    comm, rows = comm_of(2), np.arange(24, dtype=np.float32).reshape(6, 4)
+    tables = [ROW_TABLES[CODE].of(rows[:3]), ROW_TABLES[CODE].of(10 * rows[3:])]
+    for wrong in (tables, [tables[0], [rows[3:]]]):
+        if CODE == "int8" or wrong is not tables:
+            with pytest.raises(InputError, match="must keep their rows alike"):
+                FeatureExchange(comm, np.array([0, 3, 6]), wrong, 2)
+
+
 def test_partition_writes_codes(saved, tmp_path):
     flags = ["--dataset", str(saved(small)), "--parts", "2", "--out", str(tmp_path / "parts")]
     assert partition([*flags, "--feature-dtype", "int8", "--method", "random"]) == 0
-    from jgs.data.parts import open_parts
-
     part = open_parts(tmp_path / "parts").part(1)
     assert part.features.kind == "int8"
     assert part.features.shape[1] == 8
@@ -196,6 +205,5 @@ def test_refusals(saved, capsys):
     parts = "--feature-dtype int8 --partition x --fanouts 3 3"
     assert command(parts) == 2
     assert "jgs partition --feature-dtype" in capsys.readouterr().err
-    assert command(SMALL, "--dataset synthetic --feature-dtype int4") == 2
+    assert command("--dataset synthetic --feature-dtype int4") == 2
     assert "int8" in capsys.readouterr().err
-    assert jax.devices()

@@ -7,6 +7,7 @@ reply, each an all_to_all of equal parts (DistDGL, Zheng et al. 2020, section II
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Sequence
 from functools import partial
 from typing import Any, NamedTuple
@@ -26,7 +27,7 @@ from jgs.dist.rows.tables import (
     own_rows,
     place_own,
 )
-from jgs.errors import check_choice
+from jgs.errors import InputError, check_choice
 from jgs.graph import as_device
 from jgs.graph.row_tables.table import RowTable, as_table
 from jgs.models.inputs import Placed
@@ -119,9 +120,16 @@ class FeatureExchange:
         self, tables: Sequence[Any], width: int, entries: int | None
     ) -> DenseWire | StoredWire | SparseWire:
         """How the rows of these tables are sent."""
+        own = list(map(as_table, tables))
+        says = [np.array([zlib.crc32(_shared(table))], np.int64) for table in own]
+        if np.ptp(all_gather_rows(self.comm, says)):
+            raise InputError(
+                "ranks must keep their rows alike, also with the same scales",
+                f"{own[0].kind} rows of other scales, or of another form, on some rank",
+                "Make them of all rows, and then divide them: jgs partition --feature-dtype.",
+            )
         if entries is not None:
             return SparseWire(width, entries, self._wire_dtype)
-        own = list(map(as_table, tables))
         kinds = {np.dtype(rows.dtype).name for table in own for rows in table.rows}
         if own[0].form != "dense":
             return StoredWire(width, *kinds)
@@ -324,6 +332,14 @@ class FeatureExchange:
         rank, size = self.comm.index(), self.comm.size
         answer = begin + (rank - 1 - owner) % size * capacity + nth
         return jnp.where(place >= begin, answer, place)
+
+
+def _shared(table: RowTable) -> bytes:
+    """What the tables of all ranks must have in common: their form, and what all rows share."""
+    if table.form == "dense" or table.by_entries:
+        return table.form.encode()
+    shared = (getattr(table, name) for name in table.names if name not in table.row_names)
+    return b"".join([table.form.encode(), *(np.asarray(array).tobytes() for array in shared)])
 
 
 def _nth_of_owner(nodes: np.ndarray, bounds: np.ndarray) -> np.ndarray:
