@@ -18,6 +18,7 @@ import jgs
 from jgs import InputError
 from jgs.sampling import Capacity, Labor, Loader, Walk, sample_neighbors
 from jgs.sampling.loading import schedule
+from jgs.sampling.loading.order import shuffled
 
 KEY = jax.random.key(1)
 SEEDS = np.random.default_rng(0).permutation(300)[:100]
@@ -55,7 +56,8 @@ def test_every_seed_once_an_epoch(prefetch, graph):
 def test_shuffles_are_uniform():
     """Each of 4! orders is equally likely."""
     keys = np.asarray(jax.random.key_data(jax.random.split(KEY, 4800)))
-    orders = [tuple(schedule._order(key_data, 4, 0)) for key_data in keys]
+    bits = (schedule._random_bits(key_data, 4, 0) for key_data in keys)
+    orders = [tuple(shuffled(None, own, 0)) for own in bits]
     _, counts = np.unique(orders, axis=0, return_counts=True)
     assert_as_often(counts, np.ones(24))
 

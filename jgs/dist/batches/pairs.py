@@ -14,6 +14,7 @@ from jgs.dist.communicators.comm import OWN, SAME, Communicator
 from jgs.graph import Graph
 from jgs.ops import gather
 from jgs.sampling.base import Sampler
+from jgs.sampling.loading.order import order_of
 from jgs.sampling.loading.schedule import Schedule, SeedParts, graph_digest
 from jgs.sampling.loading.stages import decided_by
 
@@ -62,7 +63,8 @@ class PairDraws:
         draws_by = None if sampler.by_node else comm.size
         settings = decided_by(sampler, shuffle, draws_by, None)
         every = SeedParts.whole(pairs, graph_digest(self._graph))
-        of = (key, every, size, num_nodes, shuffle, settings, sampler.step_keys)
+        order, _ = order_of(pairs, shuffle)
+        of = (key, every, size, num_nodes, order, settings, sampler.step_keys)
         ranks = range(comm.rank, comm.rank + comm.num_local)
         schedules = [Schedule(*of, share=(rank, comm.size)) for rank in ranks]
         return RankSource(comm, schedules, self._draws, self._rows)

@@ -18,6 +18,7 @@ from jgs.graph import Graph, Schema
 from jgs.graph.row_tables.table import as_one, as_table
 from jgs.graph.typed_features import TypedFeatures, split_by_type
 from jgs.sampling.base import Sampler
+from jgs.sampling.loading.order import Order, order_of
 from jgs.sampling.loading.schedule import Schedule, SeedParts
 
 
@@ -86,7 +87,7 @@ class RankParts:
         self,
         key: Any,
         batch_size: int,
-        shuffle: bool,
+        shuffle: bool | Order,
         settings: str,
         sampler: Sampler,
         items: Any = None,
@@ -115,11 +116,12 @@ class RankParts:
             drawn_from = [SeedParts.whole(items, digest)] * len(self.mine)
             if not whole:
                 shares = [(rank, self._size) for rank in self._ranks]
-        options: dict[str, Any] = {"whole": whole, "staged": staged, "by_time": by_time}
+        order, named = order_of(items, shuffle, by_time)
+        options: dict[str, Any] = {"whole": whole, "staged": staged, "named": named}
         options |= {"one_key": one_key, "step_keys": sampler.step_keys}
         options |= {"devices": devices, "by_node": sampler.by_node}
         make: Any = partial(Schedule, key, **options)
-        rest = (size, parts.num_nodes, shuffle, settings)
+        rest = (size, parts.num_nodes, order, settings)
         return [
             make(own, *rest, share=share) for own, share in zip(drawn_from, shares, strict=True)
         ]

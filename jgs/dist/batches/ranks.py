@@ -35,6 +35,7 @@ from jgs.sampling.capacity import round_up
 from jgs.sampling.learning import Learning
 from jgs.sampling.loading.items import Stage, check_asked, prepared, prepared_split
 from jgs.sampling.loading.loader import Loader
+from jgs.sampling.loading.order import Order
 from jgs.sampling.loading.sending import Destination, SentSource
 from jgs.sampling.loading.source import Source
 from jgs.sampling.loading.stages import (
@@ -53,7 +54,7 @@ def rank_loader(
     sampler: Any = None,
     *,
     key: Any,
-    shuffle: bool = True,
+    shuffle: bool | Order = True,
     by_time: int | None = None,
     one_key: bool = False,
     mode: str = "hybrid",
@@ -85,7 +86,8 @@ def rank_loader(
         `jgs.sampling.sample_neighbors`; or a schedule of samplers, as for `Loader`. A sampler
         that is not by-node has hybrid mode only, and its batches depend on the number of ranks.
       key: a random key, equal on all ranks.
-      shuffle: whether seeds are shuffled; otherwise they keep their order.
+      shuffle: whether seeds are shuffled; otherwise they keep their order. Or an `Order`, of
+        the seeds of each part, or of `items`.
       by_time: for `items`, as in `Loader`.
       one_key: as in `Loader`.
       mode: "hybrid": each rank has the whole topology, and a step takes the 2 rounds of the

@@ -18,6 +18,7 @@ from jgs.sampling.loading.ahead import Ahead, each, on_host_each
 from jgs.sampling.loading.disk_rows import DiskRows
 from jgs.sampling.loading.disk_source import DiskSource
 from jgs.sampling.loading.items import Stage, check_asked, check_functions, prepared
+from jgs.sampling.loading.order import Order, order_of
 from jgs.sampling.loading.schedule import Schedule, SeedParts, graph_digest
 from jgs.sampling.loading.sending import Destination, SentSource
 from jgs.sampling.loading.source import LocalSource, OverSource, Source
@@ -64,7 +65,8 @@ class Loader(Shown):
         items are nodes or pairs, or have `nodes` and perhaps `time`.
       after: a function that makes of a batch what the loader yields, or several. The background
         thread calls them, so the caller does not wait for them.
-      shuffle: whether the items are shuffled in each epoch. Otherwise they keep their order.
+      shuffle: whether the items are shuffled in each epoch. Otherwise they keep their order. Or
+        a function `order(items, bits, epoch)`, an order of its own (`jgs.sampling.Order`).
       by_time: the items have a column `time`, and come in its order: in each epoch so many that
         follow each other are shuffled among themselves. With 1 no item comes before an earlier
         one. It takes the place of `shuffle`.
@@ -121,7 +123,7 @@ class Loader(Shown):
         key: Any,
         before: Stage | Sequence[Stage] | None = None,
         after: Callable[[Any], Any] | Sequence[Callable[[Any], Any]] | None = None,
-        shuffle: bool = True,
+        shuffle: bool | Order = True,
         drop_last: bool = False,
         by_time: int | None = None,
         one_key: bool = False,
@@ -142,6 +144,7 @@ class Loader(Shown):
             graph = prepared(stages, graph)
             functions = check_functions(after)
             # What else decides the batches, so that a state of others is noticed.
+            order, named = order_of(items, shuffle, by_time)
             settings = decided_by(sampler, bool(shuffle), age, stages=stages)
             shares = destination.shares if destination else None
             if shares and shares > 1 and not all(each.by_node for each in samplers):
@@ -158,14 +161,14 @@ class Loader(Shown):
                     seed_parts,
                     batch_size,
                     graph.num_nodes,
-                    shuffle,
+                    order,
                     settings,
                     sampler.step_keys,
                     whole=sampler.draws_seeds,
                     staged=bool(stages),
                     drop_last=bool(drop_last),
-                    by_time=by_time,
                     one_key=bool(one_key),
+                    named=named,
                     devices=shares or 1,
                     by_node=sampler.by_node,
                 )

@@ -20,6 +20,7 @@ from jgs.sampling.edges.random import (
     step_key_data,
 )
 from jgs.sampling.loading.items import Asked, num_items, padding_of
+from jgs.sampling.loading.order import Order, positions, shuffled
 from jgs.settings import exact_integers
 
 _UINT32_MAX = 2**32 - 1
@@ -91,13 +92,14 @@ class Schedule:
         part. A batch has `batch_size * len(seed_parts.parts)` seeds.
       num_nodes: int; the padding of seeds.
       settings: text; everything else that determines the batches.
+      named: text; the order, as `order_of` names it.
       step_keys: see `jgs.sampling.base.Sampler.step_keys`.
       passes: the number of passes over the seeds in an epoch, each in another order.
       whole: whether every batch is given all seeds of its parts, in ascending order, and the
         sampler chooses among them. `batch_size` then only determines the number of batches.
       staged: whether stages make the seeds of a batch of its items.
       drop_last: as in `Loader`; with one part.
-      by_time: as in `Loader`; with one part.
+      order: the `Order` of the items of each part; None: as they are.
       one_key: as in `Loader`; the key is that of the epoch's first batch.
       share: `(r, R)`; every batch is divided into `R` equal parts, and this schedule gives the
         `r`-th, the share of a rank.
@@ -117,7 +119,7 @@ class Schedule:
         seed_parts: SeedParts,
         batch_size: int,
         num_nodes: int,
-        shuffle: bool = True,
+        order: Order | None = shuffled,
         settings: str = "",
         step_keys: StepKeys = step_key_data,
         passes: int = 1,
@@ -125,13 +127,13 @@ class Schedule:
         share: tuple[int, int] = (0, 1),
         staged: bool = False,
         drop_last: bool = False,
-        by_time: int | None = None,
         one_key: bool = False,
         devices: int = 1,
         by_node: bool = True,
+        named: str = "",
     ):
         self._key_data = jax.device_get(as_key_data(key))
-        self._seed_parts, self._shuffle, self._num_nodes = seed_parts, shuffle, num_nodes
+        self._seed_parts, self._order, self._num_nodes = seed_parts, order, num_nodes
         self.batch_size = require_int("batch_size", batch_size, 1)
         if self.batch_size > seed_parts.longest:
             raise InputError(
@@ -154,10 +156,7 @@ class Schedule:
         self._one_key = one_key
         if one_key:
             settings = f"{settings} one_key"
-        self._by_time, self._in_time = by_time, None
-        if by_time is not None:
-            settings = f"{settings} by_time={require_int('by_time', by_time, 1)}"
-            self._in_time = _in_time(seed_parts.parts[0])
+        settings += named
         self._digest = zlib.crc32(settings.encode(), seed_parts.digest)
         self.epoch = self.step = 0
 
@@ -192,7 +191,7 @@ class Schedule:
             keys = step_key_data(epoch_key_data, np.zeros_like(steps))
         else:
             keys = self._step_keys(epoch_key_data, steps)
-        every = self._items(epoch_key_data, steps.size)
+        every = self._items(epoch_key_data, steps.size, epoch)
         rank, ranks = self._share
 
         def share(array: np.ndarray) -> np.ndarray:
@@ -227,7 +226,7 @@ class Schedule:
         own = jax.tree.map(divided, asked.items), jax.tree.map(repeated, asked.every)
         return keys, Asked(*own, repeated(asked.key_data))
 
-    def _items(self, epoch_key_data: np.ndarray, steps: int) -> Any:
+    def _items(self, epoch_key_data: np.ndarray, steps: int, epoch: int) -> Any:
         """The items of so many whole batches."""
         if self._whole:
             all_seeds = np.sort(np.concatenate(self._seed_parts.parts))
@@ -235,15 +234,14 @@ class Schedule:
         order_key_data, columns = fold_each(epoch_key_data, [0])[0], []
         each = self._steps_of_pass() * self.batch_size
         for part, items in enumerate(self._seed_parts.parts, self._seed_parts.first):
-            count, orders = num_items(items), []
+            count, orders = num_items(items), list[Any]()
             for i in range(self._passes):
                 draw = i * self._seed_parts.num_parts + part
-                order = None
-                if self._in_time is not None:
-                    order = self._in_time[_order(order_key_data, count, draw, self._by_time)]
-                elif self._shuffle:
-                    order = _order(order_key_data, count, draw)
-                orders.append(slice(each) if order is None else order[:each])
+                if self._order is None:
+                    orders.append(slice(each))
+                    continue
+                bits = _random_bits(order_key_data, count, draw)
+                orders.append(positions(self._order, items, bits, epoch)[:each])
 
             def fill(array: np.ndarray, orders: list = orders) -> np.ndarray:
                 padding, form = padding_of(array, self._num_nodes), array.shape[1:]
@@ -305,25 +303,8 @@ class Schedule:
         self.epoch, self.step = int(state["epoch"]), int(state["step"])
 
 
-def _in_time(items: Any) -> np.ndarray:
-    """The order of the items' times, equal ones in their order; raises `InputError`."""
-    time = items.get("time") if isinstance(items, Mapping) else None
-    if time is None or time.ndim != 1:
-        raise InputError(
-            "items in the order of time must have a column time",
-            ", ".join(map(str, items)) if isinstance(items, Mapping) else "ids alone",
-            "Give a dict with nodes, or src and dst, and time.",
-        )
-    return np.argsort(time, kind="stable")
-
-
-def _order(key_data: np.ndarray, n: int, part: int, within: int | None = None) -> np.ndarray:
-    """A permutation of `n` positions, sorted by 64 random bits that the key gives to each.
-    Positions are permuted among `within` that follow each other; None: among all."""
+def _random_bits(key_data: np.ndarray, n: int, part: int) -> np.ndarray:
+    """uint64 `[n]`: the random bits that the key gives to each position of a part."""
     with exact_integers():
         given = (key_data, np.arange(n, dtype=np.int32), np.uint32(part))
-        bits = _node_bits(*jax.device_put(given))
-        drawn = jax.device_get(bits)
-    if within is None:
-        return np.argsort(drawn, kind="stable")
-    return np.lexsort((drawn, np.arange(n) // within))
+        return jax.device_get(_node_bits(*jax.device_put(given)))
