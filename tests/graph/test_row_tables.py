@@ -12,6 +12,7 @@ from jgs.graph import Block, QuantizedFeatures, SparseFeatures, TypedFeatures, a
 from jgs.graph.row_tables.table import (
     as_one,
     as_table,
+    kept_as,
     of_host,
     opened_table,
     plain,
@@ -189,6 +190,8 @@ def test_small_tables(shape):
 def test_refusals():
     with pytest.raises(InputError, match=r"features must be finite.*row 7"):
         QuantizedFeatures.of(np.where(np.arange(60)[:, None] == 7, np.nan, ROWS))
+    with pytest.raises(InputError, match=r"dtype must be one of .*int8.*got 'int4'"):
+        kept_as(as_device(ROWS), "int4")
     with pytest.raises(InputError, match="features in several tables must be JAX arrays"):
         ops.gather((QuantizedFeatures.of(ROWS), as_device(ROWS)), IDS)
 

@@ -30,9 +30,9 @@ class QuantizedFeatures(Coded):
       codes: int8 `[N, F]`, or a tuple of such matrices, which are numbered as one.
       scale, offset: float32 `[F]`.
 
-    A number is off by at most its column's scale, a 255th of the column's range. 0 stays 0 in
-    a column that has it within its range. Rows lie in memory, travel and are cached as codes.
-    They become float32 where they are summed.
+    A number is off by at most its column's scale, a 255th of the column's range, and what
+    float32 rounds. 0 stays 0 in a column that has it within its range. Rows lie in memory,
+    travel and are cached as codes. They become float32 where they are summed.
 
     `of` makes fields that keep these rules. The constructor stores its arguments unchecked.
     """

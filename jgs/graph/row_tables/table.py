@@ -14,8 +14,9 @@ from typing import Any, ClassVar, Self
 import jax
 import numpy as np
 
-from jgs.errors import InputError
+from jgs.errors import InputError, check_choice
 from jgs.graph.device import as_device
+from jgs.tables import DTYPES
 from jgs.tables import ROW_TABLES as FORMS
 
 
@@ -149,6 +150,7 @@ def as_table(features: Any) -> RowTable:
 def kept_as(features: Any, dtype: str) -> Any:
     """`features`, of any form that `as_table` takes, kept in one of `jgs.tables.DTYPES`. Raises
     `InputError`."""
+    check_choice("dtype", dtype, DTYPES)
     table = as_table(features)
     if dtype in ("stored", table.form, table.kind):
         return features
