@@ -31,21 +31,6 @@ def test_from_edges_keeps_every_edge_in_order(edges):
     assert np.asarray(graph.edge_weight).tolist() == [i + 1 for i in order]
 
 
-def test_scipy_and_networkx_agree_with_edges():
-    src, dst, weight = np.array([0, 0, 2, 3]), np.array([1, 2, 1, 3]), np.array([1.5, 2, 0, 4])
-    expected = Graph.from_edges(src, dst, 4, weight)
-    matrix, digraph = scipy.sparse.coo_array((weight, (src, dst)), (4, 4)), networkx.DiGraph()
-    digraph.add_nodes_from("abcd")
-    names = np.array(list("abcd"))
-    for s, d, w in zip(names[src], names[dst], weight, strict=True):
-        digraph.add_edge(s, d, w=w)
-    matrices = matrix, matrix.tocsr(), matrix.tocsc()
-    graphs = [Graph.from_scipy(matrix, weighted=True) for matrix in matrices]
-    for graph in (*graphs, Graph.from_networkx(digraph, weight="w")):
-        assert rows(graph) == rows(expected)
-        np.testing.assert_array_equal(graph.edge_weight, expected.edge_weight)
-
-
 def weighted(weight, name="w"):
     return Graph.from_networkx(networkx.Graph([(0, 1, {"w": weight})]), name)
 
