@@ -155,6 +155,7 @@ def test_labels_at_moments_are_told_by_the_ids_of_the_data(alone):
     np.testing.assert_allclose(again, whole, rtol=1e-4)
 
 
+@pytest.mark.slow  # a training; test_temporal_links.py asks an opened run of links at times
 def test_links_at_times_are_told_by_the_ids_of_the_data(alone):
     """Without what was after the time nothing changes."""
     run, graph = jgs.open_run(alone("events")[0]), events().graph

@@ -54,11 +54,13 @@ def test_samplers_that_learn(tmp_path, sampler, rank, shape, number):
     resumed(tmp_path / "whole", tmp_path / "run", 13)
 
 
-@cases(
-    "schedule, switch",
+SCHEDULES = [
     ("--fanout-schedule 1:4,3 2:4,2", 1),
     ("--fanout-schedule plateau:4,3 --plateau-fraction 0.9 --plateau-epochs 1", 2),
-)
+]
+
+
+@cases("schedule, switch", *rarely(SCHEDULES, 0))
 def test_across_a_switch_of_fanouts(whole, tmp_path, capsys, schedule, switch):
     """At the switch and after it."""
     grown = tmp_path / "whole"
