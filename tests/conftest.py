@@ -136,7 +136,6 @@ def _kernel_with(num_threads: int):
 
 _IMPLEMENTATIONS = {
     "plain": jax.jit(neighbors.sample_plain, static_argnames="spec"),
-    "plain, no jit": neighbors.sample_plain,
     "kernel": _kernel_with(0),
     "kernel, 1 thread": _kernel_with(1),
     "kernel, 2 threads": _kernel_with(2),

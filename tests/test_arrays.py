@@ -15,19 +15,15 @@ ROWS = jgs.SparseFeatures.from_scipy(scipy.sparse.csr_array((2, 3)))  # without 
 RIGHT = [
     ("int32 [n]", np.zeros(3, np.int32), {}),
     ("int32 [n]", np.zeros(0, np.int32), {"n": 0}),
-    ("int32 [n]", jnp.zeros(3, jnp.int32), {"n": 3}),
     ("int32 or int64 [n]", np.zeros(3, np.int64), {}),
     ("float32 [2, n]", np.zeros((2, 5), np.float32), {}),
     ("numbers [N, F]", np.zeros((2, 3), bool), {}),
     ("numbers [N, F]", np.zeros((2, 3), np.uint8), {"N": 2}),
     ("numbers [N, F]", scipy.sparse.csr_array((2, 3)), {"F": 3}),
-    ("numbers [N, F]", scipy.sparse.csr_matrix((2, 3)), {"F": 3}),
     ("integers [E, 2]", np.zeros((4, 2), np.uint64), {}),
     ("integers [n]", jnp.zeros(2, jnp.int4), {}),
     ("floats [n]", np.zeros(2), {}),
-    ("floats [n]", np.zeros(2, np.float16), {}),
     ("floats [n]", jnp.zeros(2, jnp.bfloat16), {}),
-    ("floats [n]", jnp.zeros(2, jnp.float8_e5m2), {}),
     ("bfloat16 [n]", jnp.zeros(2, jnp.bfloat16), {}),
     ("text [n]", np.array(["a", "b"]), {}),
     ("numbers or object [n]", np.array([None, True]), {}),
@@ -37,12 +33,10 @@ RIGHT = [
     ("integers []", np.int64(3), {}),
     ("[]", jnp.float32(3), {}),
     ("[N, N], square", np.zeros((3, 3)), {}),
-    ("[N + 1]", np.zeros(1), {}),
     ("[N + 1]", np.zeros(4), {"N": 3}),
     ("[N, N + 1]", np.zeros((3, 4)), {}),
     ("[E] or [E, H]", np.zeros(4), {"E": 4}),
     ("[E] or [E, H]", np.zeros((4, 2)), {"E": 4}),
-    ("[n, ...]", np.zeros(4), {"n": 4}),
     ("[n, ...]", np.zeros((4, 2, 0)), {}),
     ("numbers [...]", np.zeros(()), {}),
     ("[n], any dtype, [even] this", np.array(["a"]), {}),
@@ -54,13 +48,10 @@ WRONG = [  # and what the message says after "x must be"
     ("int32 [n]", np.zeros(3), {}, "int32 [n]; got float64[3]. Mend it."),
     ("int32 [n]", np.zeros(3, ">i4"), {}, "int32 [n]; got >i4[3]."),
     ("int32 [n]", np.zeros((3, 1), np.int32), {}, "int32 [n]; got int32[3, 1]."),
-    ("int32 [n]", np.int32(3), {}, "int32 [n]; got int32[]."),
-    ("int32 [n]", np.zeros(0), {}, "int32 [n]; got float64[0]."),
     ("int32 [n]", jnp.zeros(3), {"n": 3}, "int32 [3]; got float32[3]."),
     ("[n], one a node", np.zeros(3), {"n": 4}, "[4], one a node; got float64[3]."),
     ("int32 or int64 [n]", np.zeros(3, "i2"), {}, "int32 or int64 [n]; got int16[3]."),
     ("int32 [n]", [1, 2], {}, "int32 [n]; got list."),
-    ("[n]", 3, {}, "[n]; got int."),
     ("[n]", None, {}, "[n]; got none."),
     ("numbers [N, F]", np.zeros((2, 3), complex), {}, "numbers [N, F]; got complex128[2, 3]."),
     ("numbers [n]", np.array(["a"]), {}, "numbers [n]; got <U1[1]."),
@@ -74,16 +65,12 @@ WRONG = [  # and what the message says after "x must be"
     ("integers [n]", jax.random.split(jax.random.key(0)), {}, "integers [n]; got key<fry>[2]."),
     ("float64 [N, F]", ROWS, {}, "float64 [N, F]; got SparseFeatures[2, 3]."),
     ("floats [n]", jnp.zeros(2, jnp.int32), {}, "floats [n]; got int32[2]."),
-    ("floats [n]", np.zeros(2, complex), {}, "floats [n]; got complex128[2]."),
-    ("floats [n]", np.zeros(2, "V2"), {}, "floats [n]; got |V2[2]."),
     ("numbers [n], 1 or empty", ["a"], {}, "numbers [n], 1 or empty; got list."),
     ("text [n]", np.zeros(2, "S1"), {}, "text [n]; got |S1[2]."),
     ("integers or empty [n]", np.zeros((0, 2)), {}, "integers [n]; got float"),
     ("integers or empty [n]", np.zeros(1), {}, "integers [n]; got float64[1]."),
-    ("integers or empty [n]", np.float32(1), {}, "integers [n]; got float32[]."),
     ("[E, 2]", np.zeros((2, 3)), {}, "[E, 2]; got float64[2, 3]."),
     ("[N, N], square", np.zeros((2, 3)), {}, "[N, N], square; got float64[2, 3]."),
-    ("[N + 1]", np.zeros(0), {}, "[N + 1]; got float64[0]."),
     ("[N + 1]", np.zeros(3), {"N": 3}, "[4]; got float64[3]."),
     ("[N, N + 1]", np.zeros((3, 3)), {}, "[N, N + 1]; got float64[3, 3]."),
     ("[E] or [E, H]", np.zeros((3, 2)), {"E": 4}, "[4] or [4, H]; got float64[3, 2]."),
@@ -149,18 +136,3 @@ def test_wrong_forms_are_faults_of_the_code(form, sizes):
     with pytest.raises((ValueError, TypeError)) as caught:
         require_array("x", np.zeros(3, np.int32), form, "Mend it.", **sizes)
     assert not isinstance(caught.value, InputError)
-
-
-@pytest.mark.parametrize(
-    ("array", "text"),
-    [
-        (np.zeros((9, 4), np.float32), "float32[9, 4]"),
-        (jnp.int32(3), "int32[]"),
-        (scipy.sparse.csr_array((2, 3)), "float64[2, 3]"),
-        ([1, 2], "list"),
-        (None, "none"),
-        (np.ndarray, "type"),
-    ],
-)
-def test_described(array, text):
-    assert described(array) == text

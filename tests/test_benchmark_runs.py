@@ -3,7 +3,6 @@
 import json
 from pathlib import Path
 
-import jax
 import numpy as np
 import pytest
 from forks import quick_python, ran
@@ -12,11 +11,9 @@ import jgs
 from benchmarks import (
     embeddings,
     graph,
-    learned_jgs,
     link_quality,
     planted_labels,
     subgraph_runs,
-    superbatch,
     time,
     time_graph,
     time_jgs,
@@ -129,27 +126,6 @@ def test_all_phases_of_a_huge_graph(tmp_path):
     train, plan = phases["train"]["result"], phases["plan"]["result"]
     assert train["steps"] == 6
     assert train["disk_rows"] / 6 == pytest.approx(plan["disk_rows"], rel=0.1)
-
-
-def test_super_batches_and_training_on_subgraphs_are_measured():
-    data = jgs.Graph(*graph.rmat(SIZE))
-    rates, chosen = superbatch.measure(data, np.arange(200), 32, (3, 2), rounds=1)
-    assert min(rates.values()) > 0
-    assert chosen == 7  # an epoch has no more batches
-    flags = "--dataset synthetic --data-options num_nodes=500 num_edges=4000 --hidden 4"
-    flags += " --sampler frontier --frontier-size 5 --budget 50 --norm-error 0 --batch-size 50"
-    run = list(subgraph_runs.epochs(f"{flags} --epochs 2 --prefetch 0"))
-    assert [len(epoch.steps) for epoch in run] == [2, 2]
-
-
-@pytest.mark.parametrize("name", learned_jgs.SAMPLERS)
-def test_learned_samplers_draw_with_the_benchmarks_parameters(name):
-    indptr, indices = graph.rmat(SIZE)
-    x = np.random.default_rng(3).standard_normal((indptr.size - 1, 12), np.float32)
-    data, sampler = jgs.Graph(indptr, indices), learned_jgs.SAMPLERS[name]((5,))
-    data, nodes = data.with_node_columns(features=x), np.arange(40, dtype=np.int32)
-    batch = sampler.sample(jax.random.key(0), data, sampler.init(data), nodes, None)
-    assert int(batch.blocks[0].num_edges) > 0
 
 
 def test_every_way_to_draw_before_cutoffs_is_lawful(tmp_path):

@@ -1,10 +1,8 @@
 """What benchmarks print of what they measured."""
 
-import json
-
 import numpy as np
 
-from benchmarks import contenders, subgraph_tables, subgraph_training, table
+from benchmarks import contenders, table
 from benchmarks.embeddings import summary
 from benchmarks.embeddings_gensim import SHARES, cells
 
@@ -63,18 +61,3 @@ def test_means_have_their_standard_errors():
     seed = np.arange(2 * len(SHARES)).reshape(len(SHARES), 2) / 10
     found = cells(np.stack([seed, seed + 0.02]), "+")
     assert found.startswith("+0.010 ± 0.010 / +0.110 ± 0.010 | ")
-
-
-def test_the_picture_of_curves_over_seeds(tmp_path):
-    step = {"waited": 0.01, "computed": 0.02, "seeds": 5, "rows": 10, "edges": 20}
-    curves = {"neighbour sampling": [90, 94], "frontier": [93.9, 93.0], "random walk": [1, 2]}
-    found = {
-        f"3 {method}": {"points": [(10 * i + 10, a) for i, a in enumerate(some)], "step": step}
-        for method, some in curves.items()
-    }
-    row = subgraph_tables.curves_table(found)[4]
-    assert row.startswith("| 3 | random walk | 2.00 | 20.0 | never |  |")
-    for name in ("planted-0", "planted-1", "facebook-0"):
-        (tmp_path / f"{name}.json").write_text(json.dumps(found))
-    subgraph_training.picture(tmp_path, tmp_path / "curves.png")
-    assert (tmp_path / "curves.png").stat().st_size > 1000

@@ -2,7 +2,6 @@
 
 import pkgutil
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
@@ -10,7 +9,7 @@ import numpy as np
 import pytest
 
 import jgs
-from benchmarks import graph, harmed, kernels_in_turn, network, papers_graph, revision
+from benchmarks import graph, harmed, kernels_in_turn, papers_graph, revision
 from jgs import kernels
 
 pytestmark = pytest.mark.slow
@@ -28,25 +27,6 @@ def test_the_graphs_are_symmetric_without_self_loops(tmp_path):
         there, back = ((a << 14) + b for a, b in ((target, source), (source, target)))
         np.testing.assert_array_equal(there, np.sort(back))
         assert 0.97 * most < made.num_edges <= most
-
-
-def test_two_hosts_reach_each_other_and_leave_nothing():
-    try:
-        with network.two_hosts() as hosts:
-            ping = f"echo hello >/dev/tcp/{hosts[1].address}/4000"
-            listen = (
-                "import socket; s = socket.create_server(('', 4000)); print('up', flush=True);"
-            )
-            listen += "print(s.accept()[0].makefile().read(), end='', flush=True)"
-            command = [*hosts[1].enter, sys.executable, "-c", listen]
-            with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as listener:
-                assert listener.stdout.readline() == "up\n"
-                subprocess.run([*hosts[0].enter, "bash", "-c", ping], check=True, timeout=20)
-                assert listener.stdout.readline() == "hello\n"
-            left = subprocess.Popen([*hosts[0].enter, "sleep", "1000"])
-    except network.NotPermitted as reason:
-        pytest.skip(str(reason))
-    assert left.wait(timeout=20) != 0  # it ended together with its host
 
 
 def test_a_fault_happens_at_its_moment(monkeypatch):

@@ -99,7 +99,8 @@ def test_example(path, tmp_path):
         ran(quick_python(), path, "1", cwd=tmp_path)
 
 
-@pytest.mark.parametrize("epochs", [1, slow(60)])
+@pytest.mark.slow  # runs for itself; test_link_task.py sees that no target is a message
+@pytest.mark.parametrize("epochs", [1, 60])
 def test_the_example_of_links_learns_and_sees_no_target(
     data_folder, neighbors_of, monkeypatch, epochs
 ):

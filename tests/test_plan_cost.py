@@ -13,7 +13,7 @@ from refusals import command_refused
 import benchmarks.plan.__main__ as plan
 import jgs
 from benchmarks.plan import cost, this_machine
-from benchmarks.plan.cost import Constants, Draw, Network, Workload
+from benchmarks.plan.cost import Workload
 from benchmarks.plan.shapes import Degrees, expected_draw
 from benchmarks.plan.trial import measured_draw
 from jgs.data import Dataset
@@ -30,8 +30,6 @@ from jgs.train.tasks.task import open_job
 N, F, C, SEEDS, BATCH, FANOUTS, HIDDEN = 4000, 16, 5, 1200, 100, (4, 3, 3), 8
 SPEEDS = ("--ns-per-edge", "10", "--ns-per-edge-vanilla", "20")
 SPEEDS += ("--row-gbytes", "4", "--gflops", "50")
-FAST = Constants(1e-8, 2e-8, 4e9, 5e10)
-NET = Network(25e9 / 8, 50e-6)
 
 
 def random_data(rng, graph, width, num_seeds, num_classes):
@@ -94,31 +92,6 @@ def test_bytes_and_rounds_of_a_run(parts, mode, run, capsys):
     (row,) = [r for r in results if r["mode"] == mode]
     assert row["rounds"] == rounds == (7 if mode == "vanilla" else 3)
     assert row["bytes"] == pytest.approx(num_bytes, rel=0.1)
-
-
-def test_bytes_by_hand():
-    # 3 peers; 64 ids and a number of 4 bytes, 64 rows of 10 float16.
-    assert cost.feature_bytes(4, 64, 10, 2) == 3 * (65 * 4 + 64 * 20)
-    # 5 ids after a number; in return 2 numbers, 5 ends and 20 neighbours.
-    assert cost.vanilla_bytes(4, [5], [20]) == 3 * 4 * (6 + 27)
-    assert cost.num_parameters([10, 8, 3]) == (160 + 8) + (48 + 3)
-    assert cost.reduce_bytes(2, 219) == 4 * 222
-    assert cost.request_rows(1000) == 1024
-
-
-def test_memory_and_traffic_by_mode():
-    work = Workload("w", 1000, 9000, 16, 4, 5, 100, 10, Neighbors((5, 5)), 8)
-    draw = Draw((50.0, 100.0), (60.0, 150.0), (0.0,), (0.0,), 30, 0, 0.0, 0.25)
-    for mode in cost.MODES:  # one rank sends nothing
-        result = cost.cost(work, draw._replace(share=1.0), FAST, NET, 1, mode)
-        assert (result.rounds, result.bytes, result.network_seconds) == (0, 0, 0)
-        assert result.memory["features"] == 1000 * 16 * 4
-        topology = cost.cost(work, draw, FAST, NET, 4, mode).memory["topology"]
-        assert topology == 8 * 1001 + (9000 if mode == "vanilla" else 4 * 9000)
-    hybrid = cost.cost(work, draw, FAST, NET, 4, "hybrid").memory["cache"]
-    assert hybrid == 3 * 64 * 16 * 4 + 4 * 1000  # 64 rows of each other rank, and 1000 places
-    wide = work._replace(num_features=1 << 20)
-    assert cost.cost(wide, draw, FAST, NET, 4, "vanilla").memory["cache"] == (64 << 20) + 4000
 
 
 @pytest.mark.slow

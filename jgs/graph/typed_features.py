@@ -160,7 +160,7 @@ def width_of(table: Any) -> int:
 
 
 def _shown_table(table: Any) -> str:
-    return "None" if table is None else as_table(table).shown()
+    return "none" if table is None else as_table(table).shown()
 
 
 def shown_width(table: Any) -> str:

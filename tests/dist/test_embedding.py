@@ -116,21 +116,6 @@ def test_a_row_depends_on_key_and_node_alone(monkeypatch):
     np.testing.assert_array_equal(whole(make(3)).rows, rows)
 
 
-def test_only_touched_rows_change_and_with_all_their_state():
-    table = make(2)
-    step(table, *batches(0, 2))
-    before = whole(table)
-    nodes, gradient = batches(1, 2)
-    step(table, nodes, [0 * g for g in gradient])  # touched, although by a gradient of zeros
-    after = whole(table)
-    touched = np.isin(np.arange(N), np.concatenate(nodes))
-    for a, b in zip(jax.tree.leaves(before), jax.tree.leaves(after), strict=True):
-        np.testing.assert_array_equal(a[~touched], b[~touched])
-    old, new = before.opt_state[0].count, after.opt_state[0].count
-    np.testing.assert_array_equal(new, old + touched)
-    assert np.any(before.rows[touched] != after.rows[touched])  # momentum still moves the rows
-
-
 def test_what_exceeds_the_capacity_goes_in_further_rounds():
     size = 4
     roomy, tiny = make(size), make(size, capacity=3)

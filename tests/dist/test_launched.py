@@ -199,6 +199,7 @@ def test_launched_over_ssh(whole, parts, environment, tmp_path, monkeypatch, kin
     ]  # fmt: skip
 
 
+@pytest.mark.slow  # test_jobs.py launches ranks, and test_launch_command.py has shells
 def test_launched_by_what_takes_ssh_s_place(whole, parts, environment, tmp_path):
     script = tmp_path / "shell"
     script.write_text(

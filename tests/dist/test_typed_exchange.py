@@ -134,23 +134,6 @@ def test_rows_are_rounded_to_the_wire_whoever_owns_them(wire, size):
     assert isinstance(x.tables[1], tuple) == (wire == "float16")  # nothing is rounded
 
 
-def test_a_cache_changes_no_bit_and_asks_for_less():
-    comm, features, exchange = make(2, (3, 3, 3, 1))
-    nodes = batches(2)
-    check(exchange, comm, features, nodes)
-    without = exchange.extra_rounds
-    ends = [(13, 30), (21, 21), (20, 26)]  # of the places that rank 1 owns
-    cached = []
-    for (a, b), num in zip(ends, (30, 21, 26), strict=True):
-        of_other = np.arange(a, b, dtype=np.int32)
-        cached.append([of_other, np.full(b - a, num, np.int32)])
-    exchange.cache([*cached, None])
-    before = exchange.extra_rounds
-    check(exchange, comm, features, nodes)
-    assert without > exchange.extra_rounds - before == 0
-    assert exchange.row_bytes == (12, 10, 8 * ENTRIES, 0)
-
-
 def test_one_ranks_overflow_is_told_to_all():
     comm, features, exchange = make(3)
     flags = comm.own([np.array(rank == 2) for rank in range(3)])

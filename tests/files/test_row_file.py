@@ -4,7 +4,6 @@ import os
 import sys
 from itertools import pairwise
 
-import jax.numpy as jnp
 import numpy as np
 import pytest
 from cases import cases
@@ -15,7 +14,7 @@ from jgs.errors import InputError
 from jgs.files import packed_rows
 from jgs.files.packed_rows import PackedRows, Spool
 from jgs.files.room import shared, with_room, with_rows
-from jgs.files.row_file import DiskError, FilePart, RowFiles, copy_rows, part_of_mapped
+from jgs.files.row_file import DiskError, FilePart, RowFiles, part_of_mapped
 from jgs.graph import as_device
 
 RNG = np.random.default_rng(0)
@@ -83,20 +82,6 @@ def test_past_the_page_cache_or_not(tmp_path, implementation, monkeypatch):
     files = RowFiles.of_npy([path])
     assert not files.direct
     assert np.array_equal(read(files, [3, 49]), table[[3, 49]])
-
-
-def test_bfloat16(tmp_path, implementation):
-    table = jnp.asarray(RNG.random((20, 5)), jnp.bfloat16)
-    np.save(tmp_path / "x.npy", np.asarray(table).view(np.uint16))
-    files = RowFiles.of_npy([tmp_path / "x.npy"], jnp.bfloat16)
-    assert np.array_equal(read(files, [2, 19]), np.asarray(table)[[2, 19]])
-
-
-def test_copied_rows(implementation):
-    rows, table = RNG.random((9, 4), np.float32), np.zeros((5, 4), np.float32)
-    copy_rows(rows, np.array([8, 0, 3], np.int32), np.array([1, 4, 0], np.int32), table)
-    assert np.array_equal(table[[1, 4, 0]], rows[[8, 0, 3]])
-    assert not table[2:4].any()
 
 
 def test_the_file_behind_an_array(tmp_path):

@@ -31,21 +31,6 @@ def test_from_edges_keeps_every_edge_in_order(edges):
     assert np.asarray(graph.edge_weight).tolist() == [i + 1 for i in order]
 
 
-def test_scipy_and_networkx_agree_with_edges():
-    src, dst, weight = np.array([0, 0, 2, 3]), np.array([1, 2, 1, 3]), np.array([1.5, 2, 0, 4])
-    expected = Graph.from_edges(src, dst, 4, weight)
-    matrix, digraph = scipy.sparse.coo_array((weight, (src, dst)), (4, 4)), networkx.DiGraph()
-    digraph.add_nodes_from("abcd")
-    names = np.array(list("abcd"))
-    for s, d, w in zip(names[src], names[dst], weight, strict=True):
-        digraph.add_edge(s, d, w=w)
-    matrices = matrix, matrix.tocsr(), matrix.tocsc()
-    graphs = [Graph.from_scipy(matrix, weighted=True) for matrix in matrices]
-    for graph in (*graphs, Graph.from_networkx(digraph, weight="w")):
-        assert rows(graph) == rows(expected)
-        np.testing.assert_array_equal(graph.edge_weight, expected.edge_weight)
-
-
 def weighted(weight, name="w"):
     return Graph.from_networkx(networkx.Graph([(0, 1, {"w": weight})]), name)
 
@@ -174,11 +159,6 @@ def without(name, of="arrays"):
     return edited(lambda m: (m["arrays"] if of == "arrays" else m["arrays"][of]).pop(name))
 
 
-def as_archive(folder):
-    np.savez(folder / "a.npz", np.zeros(3))
-    (folder / "a.npz").rename(folder / "indices.npy")
-
-
 def saved_as(name, change):
     def edit(folder):
         arrays = storage.open_arrays(folder, "jgs.graph")
@@ -191,7 +171,6 @@ def saved_as(name, change):
     "damage, says",
     (lambda f: (f / "manifest.json").unlink(), "manifest.json; got no such file"),
     (manifest_of(b"{"), "manifest.json must be whole"),
-    (manifest_of(b"null"), "manifest.json must be whole"),
     (manifest_of(b"[" * 100_000), "manifest.json must be whole"),
     (manifest_of(b"\xff\xfe"), "manifest.json must be whole"),
     (edited(lambda m: m.update(arrays=[])), "manifest.json must be whole"),
@@ -206,9 +185,6 @@ def saved_as(name, change):
     (without("indices"), "`indices` of *graph must be int32 [n]; got none"),
     (without("edge_weight"), "`edge_weight` of *graph must be float32 [n]; got none"),
     (without("edge_weight_prefix"), "`edge_weight_prefix` of *must be int64 [n]; got none"),
-    (as_archive, "must hold every array it lists"),
-    (indices_file(lambda d: d.replace(b"}", b" ", 1)), "must hold every array it lists"),
-    (indices_file(lambda d: d.replace(b"(200", b"(020")), "must hold every array it lists"),
     (lambda f: (f / "indices.npy").unlink(), "must hold every array it lists"),
     (indices_file(lambda data: data[:6]), "must hold every array it lists"),
     (lambda f: np.save(f / "indices.npy", np.zeros(3, np.int32)), "as the manifest says"),

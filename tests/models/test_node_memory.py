@@ -3,14 +3,11 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 from flax import nnx
 from modules import exact, module
 from refusals import refused
 
-from jgs import Graph
-from jgs.models import TGAT, DotDecoder, Memory, PairModel, binary_cross_entropy
-from jgs.sampling import Links, Loader, Neighbors
+from jgs.models import Memory
 
 N, D, F = 9, 4, 2
 RNG = np.random.default_rng(0)
@@ -91,59 +88,6 @@ def test_gradients_reach_the_last_event_and_no_further():
     of_module, of_rows = jax.device_get(slopes(own, state))
     assert all(np.abs(leaf).max() > 0 for leaf in jax.tree.leaves(of_module.cell))
     assert not of_rows.any()
-
-
-def test_a_small_loop_in_order_of_time_resumes_to_the_bit():
-    """TGN: TGAT over rows of memory. Cut after some steps, and gone on with."""
-    src, dst = RNG.integers(0, N, (2, 240))
-    time = np.sort(RNG.integers(0, 500, 240))
-    graph = Graph.from_edges(src, dst, N, edge_time=time)
-    items, times = {"src": src, "dst": dst, "time": time}, {"time_width": 3, "time_unit": 50.0}
-
-    def make(rngs):
-        encoder = TGAT(D, 8, 8, 1, **times, dropout=0.0, rngs=rngs)
-        pairs = PairModel(encoder, DotDecoder(), rngs=rngs)
-        return nnx.Dict(memory=Memory(N, D, **times, rngs=rngs), pairs=pairs)
-
-    def loader():
-        columns = module(make).pairs.encoder.edge_columns
-        options = {"before": Links(sides="dst"), "key": jax.random.key(2), "by_time": 1}
-        return Loader(graph, items, 40, Neighbors((3,), latest=True, edges=columns), **options)
-
-    @nnx.jit
-    def step(model, optimizer, state, batch):
-        def loss(model):
-            x = model.memory.read(state, batch.nodes)
-            return binary_cross_entropy(model.pairs(batch, x))
-
-        value, gradients = nnx.value_and_grad(loss)(model)
-        optimizer.update(model, gradients)
-        events = batch.items
-        return value, model.memory.record(state, events["src"], events["dst"], events["time"])
-
-    def run(model, optimizer, state, loader, epochs=2, stop=None):
-        losses = []
-        while loader.epoch < epochs:
-            for batch in loader:
-                value, state = step(model, optimizer, state, batch)
-                losses.append(float(value))
-                if len(losses) == stop:
-                    return losses, state
-            state = model.memory.init()  # every epoch begins with an empty memory
-        return losses, state
-
-    def start():
-        model = module(make)
-        return model, nnx.Optimizer(model, optax.adam(1e-2), wrt=nnx.Param), model.memory.init()
-
-    losses, state = run(*start(), loader())
-    assert np.mean(losses[6:]) < np.mean(losses[:6])
-    (*cut, first), half, again = start(), loader(), loader()
-    before, kept = run(*cut, first, half, stop=4)
-    again.load_state_dict(half.state_dict())
-    after, last = run(*nnx.clone(tuple(cut)), kept, again)
-    assert before + after == losses
-    jax.tree.map(np.testing.assert_array_equal, last, state)
 
 
 def test_an_event_before_the_last_one_is_no_time_after_it():

@@ -4,7 +4,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import scipy.sparse
 from blocks import whole_batch
 from flax import nnx
 from modules import arrays_of, assert_slopes, module
@@ -136,15 +135,6 @@ def test_inputs_equal_the_rows_of_all_input_nodes(graph, reduce, hidden, plain):
         *wanted, loss, grads = jax.device_get(run(sage, full, direct, jnp.asarray(features())))
     for a, b in zip(jax.tree.leaves((loss, grads)), jax.tree.leaves(wanted), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
-
-
-def test_inputs_of_sparse_features(graph):
-    dense = features() * (features(1) > 0.5)
-    sparse = jgs.SparseFeatures.from_scipy(scipy.sparse.csr_array(dense))
-    direct = both_batches(graph)[1]
-    run = jax.jit(lambda *tables: [read_inputs(table, direct) for table in tables])
-    for a, b in zip(*run(sparse, jnp.asarray(dense)), strict=True):
-        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
 
 
 def test_inputs_refuse_what_they_cannot_be(graph):

@@ -40,9 +40,7 @@ def test_it_writes_parts_and_says_how_even_they_are(tmp_path, capsys, method):
 
 @cases(
     "arguments, message",
-    (["--parts", "501"], "no more parts than nodes, 500; got 501"),
     (["--parts", "101"], "no more parts than training nodes, 100; got 101"),
-    (["--parts", "two"], "must parse"),
     (["--parts", "2", "--threads", "2"], "with --method kaminpar; got 2"),
     (["--parts", "2", "--assignment", "a.npy", "--method", "ldg"], "without --assignment"),
     (["--parts", "2", "--assignment", "a.npy"], "a .npy file of integers; got [Errno 2]"),

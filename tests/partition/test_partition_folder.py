@@ -18,7 +18,6 @@ from refusals import refused
 
 from jgs import Graph, InputError, SparseFeatures
 from jgs.data.parts import open_parts, part_name
-from jgs.files import replacing
 from jgs.files.storage import ArrayFile
 from jgs.graph.adjacency import edge_cut, in_neighbors
 from jgs.partition.nodes import partition_nodes
@@ -227,10 +226,7 @@ def test_a_full_disk_or_ctrl_c_leaves_the_old_parts(tmp_path, monkeypatch, at, e
     check_isomorphic(make_data(50, 300), folder, 3, np.random.default_rng(0).integers(0, 3, 50))
 
 
-@pytest.mark.parametrize("in_one_step", [True, False])
-def test_parts_replace_parts_and_nothing_else(tmp_path, monkeypatch, in_one_step):
-    if not in_one_step:  # as on a file system that cannot swap
-        monkeypatch.setattr(replacing.ctypes, "CDLL", lambda *_, **__: object())
+def test_parts_replace_parts_and_nothing_else(tmp_path):
     folder = tmp_path / "parts"
     write(folder, make_data(50, 300), 3)
     last = write(folder, make_data(60, 300), 2)

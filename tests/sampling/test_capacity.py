@@ -3,7 +3,6 @@
 import jax
 import numpy as np
 import pytest
-from cases import cases
 
 from jgs import Graph, InputError
 from jgs.sampling import Capacity, Loader, plan_capacity, sample_neighbors, worst_case
@@ -23,15 +22,6 @@ def test_plan_capacity_is_tight_and_says_so(make_graph, caplog):
     need = int(batch.blocks[0].num_edges.max())
     assert need <= capacity.edges[2] < 1.25 * need
     assert plan_capacity(graph, 256, (5, 5, 5)) == capacity
-
-
-@cases("mode, fanouts", ({"weighted": True}, (3, -1)), ({"replace": True}, (4, 3)), ids=str)
-def test_planned_capacity_serves_samples_like_its_trials(mode, fanouts, make_graph):
-    graph = make_graph(300, 4000)
-    capacity = plan_capacity(graph, 50, fanouts, trials=20, margin=0.5, **mode)
-    seeds = np.stack([np.random.default_rng(i).permutation(300)[:50] for i in range(20)])
-    keys = jax.random.split(KEY, 20)
-    assert not sample_neighbors(keys, graph, seeds, fanouts, capacity, **mode).overflow.any()
 
 
 def test_bad_plans_are_refused():

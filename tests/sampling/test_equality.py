@@ -123,19 +123,6 @@ def test_the_last_hops_direct_inputs_need_no_room(alike, assert_direct, make_gra
         assert_direct(direct, full)
 
 
-@pytest.mark.parametrize("mode", rarely(MODES[:2], 0), ids=str)
-def test_jit_changes_nothing(mode, sample_with, same_bits, make_graph):
-    args = (jax.random.key(2), make_graph(30, 200), np.array([3, 0, 30, 3, 29, 7]), (2, 1))
-    plain = sample_with("plain", *args, **mode, **EXTRAS)
-    with jax.disable_jit():
-        same_bits(sample_with("plain, no jit", *args, **mode, **EXTRAS), plain)
-        same_bits(sample_neighbors(*args, **mode, **EXTRAS), plain)
-    jitted = jax.jit(lambda k, g, s: sample_neighbors(k, g, s, (2, 1), **mode, **EXTRAS))
-    same_bits(jitted(*args[:3]), plain)
-    with jax.enable_x64(True):
-        same_bits(jitted(*args[:3]), plain)
-
-
 def test_the_sample_of_a_key_is_fixed_for_ever(sample_with):
     """A change of these values changes every published run, so it needs a new major version."""
     graph = jgs.Graph.from_edges(np.arange(20) * 7 % 10, np.arange(20) % 4, 10)

@@ -13,12 +13,9 @@ from jgs import Graph, InputError, kernels
 from jgs.graph.drawn import drawn_edges
 from jgs.ops import aggregate
 from jgs.sampling import (
-    Adaptive,
     Capacity,
     FastGCN,
-    Feedback,
     Ladies,
-    Loader,
     Neighbors,
     plan_capacity,
     worst_case,
@@ -203,23 +200,6 @@ def test_arrays_elsewhere_are_refused():
     object.__setattr__(sampler, "first", jnp.ones(3))
     with pytest.raises(InputError, match=r"not be arrays.*first.*arrays\(graph\)"):
         sampler.sample(jax.random.key(0), graph, (), targets, None)
-
-
-@dataclasses.dataclass(frozen=True)
-class Learns(ByScore, Adaptive):
-    def update(self, state, batch, feedback):
-        return {"score": jnp.zeros_like(state["score"]).at[2].set(1)}
-
-
-def test_the_loader_draws_with_what_update_made():
-    graph, targets = star(300)
-    loader = Loader(graph, targets, 100, Learns((1,)), key=jax.random.key(0))
-    drawn = []
-    for batch in loader:
-        drawn.append(drawn_of_four(batch))
-        loader.update(batch, Feedback((), ()))
-    assert (drawn[0] > 0).all()
-    assert [times.tolist() for times in drawn[1:]] == [[0, 0, 100, 0]] * 2
 
 
 @dataclasses.dataclass(frozen=True)

@@ -10,7 +10,7 @@ from refusals import refused
 
 import jgs
 from jgs import kernels
-from jgs.sampling import Capacity, sample_neighbors
+from jgs.sampling import sample_neighbors
 
 KEYS = jax.random.split(jax.random.key(8), 5)
 EXTRAS = {"return_edge_ids": True, "return_edge_weights": True}
@@ -43,24 +43,6 @@ def test_each_batch_is_a_call_of_its_own(options, implemented, same_bits, make_g
             for layer in range(2):
                 nodes = together.target_nodes(layer)[i]
                 np.testing.assert_array_equal(nodes, alone.target_nodes(layer))
-
-
-def test_an_overflow_concerns_one_batch(alike, same_bits, make_graph):
-    graph, seeds = make_graph(300, 4000), np.full((3, 6), 300, np.int32)
-    seeds[0], seeds[1], seeds[2, :2] = np.arange(6), np.arange(6, 12), (7, 9)
-    roomy = sample_neighbors(KEYS[:3], graph, seeds, (4,))
-    need = np.asarray(roomy.blocks[0].num_sources)
-    order = np.argsort(need)
-    assert need[order[1]] < need[order[2]]
-    capacity = Capacity((24,), (int(need[order[1]]),))
-
-    def sample(keys, graph, seeds):
-        return sample_neighbors(keys, graph, seeds, (4,), capacity, **EXTRAS)
-
-    together = alike(sample, KEYS[:3], graph, seeds)
-    assert np.flatnonzero(together.overflow).tolist() == [order[2]]
-    for i in range(3):
-        same_bits(batch_of(together, i), alike(sample, KEYS[i], graph, seeds[i], threads=(1,)))
 
 
 def test_one_batch_raw_keys_jit_and_vmap(same_bits, make_graph):

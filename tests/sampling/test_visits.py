@@ -68,7 +68,7 @@ def by_walks(graph, key, node, sampler, groups):
 WAYS = [(False, 1 << 22), (False, 100), (True, 0)]
 
 
-@pytest.mark.parametrize(("kernel", "at_once"), rarely(WAYS, 0))
+@pytest.mark.parametrize(("kernel", "at_once"), rarely(WAYS, 0, 1))
 def test_the_most_visited_of_the_walks(graph, shop, kernel, at_once, implemented, monkeypatch):
     if kernel and not kernels.available():
         pytest.skip("the compiled kernels are not installed")

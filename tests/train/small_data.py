@@ -77,8 +77,8 @@ def moments(numbers=False):
     return Dataset.from_arrays(graph, features, None, None, label_table=table, name="past")
 
 
-def typed_moments(by_age=False):
-    """A user's label is told by the last event's item or, if `by_age`, by its age alone."""
+def typed_moments():
+    """A user's label is told by the last event's item."""
     rng = np.random.default_rng(0)
     user, item = np.tile(np.arange(30), 40), rng.integers(0, 6, 1200)
     time = rng.permutation(1200) * 10
@@ -87,8 +87,6 @@ def typed_moments(by_age=False):
     graph = Graph.from_relations(counts, events, edge_time=times)
     nodes, at = rng.integers(0, 30, 600), rng.integers(3_000, 11_000, 600)
     labels = last_before(item, user, time, nodes, at) % 2
-    if by_age:
-        labels = (at - last_before(time, user, time, nodes, at) <= 200).astype(np.int64)
     table = LabelTable.from_arrays(nodes, at, labels)
     features = {"user": rng.standard_normal((30, 2)).astype(np.float32)}
     return Dataset.from_arrays(graph, features, None, None, label_table=table, name="typed")

@@ -11,39 +11,20 @@ from small_runs import command
 import jgs
 from benchmarks.quality import TASKS, accuracy
 from jgs.data import Dataset
-from jgs.train.evaluation.probe import probe
 from jgs.train.loop.job import Job
 
 
-@pytest.mark.parametrize("seeds", [1, pytest.param(3, marks=pytest.mark.slow)])
-def test_cora_reaches_80_percent(tmp_path, capsys, data_folder, seeds):
+@pytest.mark.slow  # 50 epochs on a real graph; others learn labels that a few epochs tell
+def test_cora_reaches_80_percent(tmp_path, capsys, data_folder):
     accuracies = []
-    for seed in range(seeds):
+    for seed in range(3):
         flags = """--dataset cora --fanouts 10 10 --hidden 64 --batch-size 64 --epochs 50
             --lr 5e-3 --weight-decay 5e-4 --dropout 0.5"""
         place = ("--root", data_folder, "--run-dir", tmp_path / str(seed))
         assert command(flags, "--seed", seed, *place) == 0
         accuracies.append(json.loads(capsys.readouterr().out)["test_accuracy"])
     assert np.mean(accuracies) >= 0.80, accuracies
-    assert seeds == 1 or np.std(accuracies) > 0, "the seeds must differ"
-
-
-@pytest.mark.slow  # 60 epochs of three layers on a real graph
-def test_embeddings_of_cora_tell_the_classes(tmp_path, data_folder):
-    """A linear probe of standardised embeddings loses at most one point to the model."""
-    config = jgs.train.Config(
-        dataset="cora", root=str(data_folder), model="gcn", fanouts=(20, 20, 20), hidden=16,
-        batch_size=140, epochs=60, weight_decay=5e-4, run_dir=str(tmp_path / "run"),
-    )  # fmt: skip
-    run = jgs.train.run(config)
-    data = jgs.data.load("cora", data_folder)
-    test = data.test_idx
-    right = np.mean(run.predict(test).prediction == data.labels[test])
-    rows = run.embed()
-    rows = (rows - rows.mean(axis=0)) / (rows.std(axis=0) + 1e-6)
-    found = probe(rows, data.labels, data.train_idx, test)["accuracy"]
-    assert found >= right - 0.01, (found, right)
-    assert right >= 0.75
+    assert np.std(accuracies) > 0, "the seeds must differ"
 
 
 @pytest.mark.slow  # four trainings on a real graph

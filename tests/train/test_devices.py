@@ -49,7 +49,7 @@ def test_rows_that_lie_on_the_devices(tmp_path):
     close(run("cpu:1", "--device-memory 1000"), host)
 
 
-@pytest.mark.slow  # four trainings; test_typed_run.py has one of them
+@pytest.mark.slow  # four trainings
 def test_degrees_and_links_on_devices(tmp_path):
     for name, flags in (("gcn", "--model gcn"), ("links", "--task links --batch-size 100")):
         run = runs(tmp_path, name, flags, "--epochs 1 --fanouts 3")

@@ -13,7 +13,7 @@ from jgs import Graph, InputError
 from jgs.files import row_file
 from jgs.models import GAT, GCN, GIN, GNN, GINEConv, GraphSAGE
 from jgs.train import exact_inference
-from jgs.train.evaluation import exact, spilled
+from jgs.train.evaluation import exact
 
 N, WIDTH = 240, 24
 MEMORY = N * WIDTH * 4 // 4  # a quarter of the rows
@@ -145,25 +145,3 @@ def test_a_disk_that_fails_is_an_error(tmp_path, monkeypatch):
             infer(nnx.state(model), np.arange(N))
     os.truncate(tmp_path / "0.npy", N * WIDTH * 2)
     refused("0.npy must stay readable*ends before", infer, nnx.state(model), np.arange(N))
-
-
-def test_columns_that_fit():
-    assert spilled.columns_at_once(100, 10, 16 * 100) == 3  # of 4 parts: 3, 3, 3, 1
-    assert spilled.columns_at_once(100, 10, 400) == 0  # not one column
-    assert spilled.columns_at_once(100, 65, 600) == 0  # too many parts
-    assert spilled.columns_at_once(100, 64, 600) == 1
-
-
-def test_rows_that_are_not_asked_for_are_skipped(tmp_path):
-    rows = np.random.default_rng(0).normal(size=(50, 5)).astype(np.float32)
-    ids = np.array([1, 2, 4, 30, 31, 49], np.int32)
-    for width in (2, 5):
-        table = spilled.Spilled((50, 5), width, tmp_path)
-        table.write(ids, rows[ids])
-        got = np.full((8, 5), 9, np.float32)
-        table.read(ids, got)
-        np.testing.assert_array_equal(got[:6], rows[ids])
-        part = np.asarray(table.part(0))
-        np.testing.assert_array_equal(part[ids], rows[ids, :width])
-        assert not part[3].any()
-        assert table.bytes >= part.nbytes

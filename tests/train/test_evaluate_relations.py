@@ -74,8 +74,7 @@ MODELS = {
     "priced": priced,
     "rgcn": lambda *of, **options: RGCN(*of, bases=2, **options),
     "rsage max": lambda *of, **options: RSAGE(*of, reduce="max", **options),
-    "rgat": lambda *of, **options: RGAT(*of, heads=2, out_heads=3, **options),
-    "rgat priced": lambda *of, **options: RGAT(*of, heads=2, **PRICE, **options),
+    "rgat priced": lambda *of, **options: RGAT(*of, heads=2, out_heads=3, **PRICE, **options),
     "hgt": lambda *of, **options: HGT(*of, heads=2, **options),
 }
 

@@ -12,7 +12,7 @@ from small_runs import SMALL, command
 
 from jgs.train.loop import checkpoint, folder
 
-STEPS = 6 * 8  # of `SMALL`
+STEPS, KILLS = 6 * 8, 10  # of `SMALL`
 PROCESSES = multiprocessing.get_context("forkserver")
 PROCESSES.set_forkserver_preload(
     ["jgs.train.loop.training", "matplotlib.figure", "orbax.checkpoint"]
@@ -51,12 +51,12 @@ def steps_of(name):
     return int(name.split("-")[1]) if name else 0
 
 
-@pytest.mark.parametrize("kills", [3, pytest.param(10, marks=pytest.mark.slow)])
-def test_kill_and_resume(tmp_path, kills):
+@pytest.mark.slow  # trains for a minute; test_checkpoint.py harms each file of a checkpoint
+def test_kill_and_resume(tmp_path):
     whole, _ = finish(tmp_path / "whole")
     rng = np.random.default_rng(0)
     killed, at, run_dir = 0, [], tmp_path / "run0"
-    while killed < kills:
+    while killed < KILLS:
         process = start(run_dir)
         # The kill comes some random steps later, at a random moment in or after that step.
         aim = steps_of(newest(run_dir)) + int(rng.integers(1, 10))
@@ -69,11 +69,11 @@ def test_kill_and_resume(tmp_path, kills):
             killed += 1
             at.append(newest(run_dir))
         # Nearly done: begin a new run.
-        if steps_of(newest(run_dir)) >= STEPS - 8 and killed < kills:
+        if steps_of(newest(run_dir)) >= STEPS - 8 and killed < KILLS:
             check(run_dir, whole)
             run_dir = tmp_path / f"run{killed}"
     check(run_dir, whole)
-    assert len(set(at)) > kills // 3, at  # the kills hit different steps
+    assert len(set(at)) > KILLS // 3, at  # the kills hit different steps
 
 
 def check(run_dir, whole):

@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 from refusals import command_refused as refused
-from small_data import moments, thirds, typed_moments
+from small_data import moments, thirds
 from small_runs import result, started, trainer, words
 
 import jgs
@@ -153,17 +153,3 @@ def test_more_ranks_than_rows_to_judge(tmp_path):
         found.append([job.metric(params, name) for name in ("val", "test")])
         job.close()
     np.testing.assert_allclose(*found, rtol=1e-4)
-
-
-@pytest.mark.slow  # two trainings that must learn: their model's layers have tests of their own
-def test_the_age_of_an_edge_is_learned_by_the_model_that_sees_it(saved, tmp_path):
-    table, found = typed_moments(by_age=True).label_table, {}
-    assert 0.3 < table.labels.mean() < 0.7
-    for model, more in (("trsage", "--time-unit 100 --time-width 8"), ("rsage", "")):
-        flags = ("--fanouts *=1 --epochs 12 --model", model, more)
-        of = (saved(typed_moments, True), tmp_path / model)
-        found[model] = train(*of, *flags)["test_accuracy"]
-    assert found["trsage"] > 0.9, found
-    assert found["rsage"] < 0.75, found
-    told = jgs.open_run(tmp_path / "trsage").predict(table.nodes[:200], time=table.time[:200])
-    assert (told.prediction == table.labels[:200]).mean() > 0.9

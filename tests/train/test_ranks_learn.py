@@ -111,7 +111,7 @@ def test_any_number_of_ranks_learns_the_same(alone, parted, tmp_path, name, rank
     close_arrays(tmp_path / "run", run_dir)
 
 
-@pytest.mark.parametrize(("name", "ranks"), [("moments", 1), ("events", 1), ("papers", 2)])
+@cases("name, ranks", *rarely([("moments", 1), ("events", 1), ("papers", 2)], 1))
 def test_a_run_is_resumed(alone, parted, tmp_path, name, ranks):
     """In the order of time within an epoch, or with learned rows by other ranks."""
     run_dir, _ = alone(name)
@@ -129,6 +129,10 @@ def test_links_are_told_by_the_ids_of_the_data(alone):
     assert (targets // 10 == every[:, None] // 10).mean() > 0.2  # by chance 9 in 59
     best = [np.argsort(-run.embed() @ row)[:6] for row in run.embed()]
     assert all({*own} <= {*six} for own, six in zip(targets.tolist(), best, strict=True))
+
+
+@pytest.mark.slow  # two trainings; test_second_opinion.py has edges and relations on two ranks
+def test_edges_and_relations_are_told_by_the_ids_of_the_data(alone):
     ends = np.stack(communities().graph.edge_index(), axis=1)
     told = jgs.open_run(alone("edges")[0]).predict(ends).prediction
     assert (told == ends[:, 0] // 20).mean() > 0.4
@@ -151,6 +155,7 @@ def test_labels_at_moments_are_told_by_the_ids_of_the_data(alone):
     np.testing.assert_allclose(again, whole, rtol=1e-4)
 
 
+@pytest.mark.slow  # a training; test_temporal_links.py asks an opened run of links at times
 def test_links_at_times_are_told_by_the_ids_of_the_data(alone):
     """Without what was after the time nothing changes."""
     run, graph = jgs.open_run(alone("events")[0]), events().graph

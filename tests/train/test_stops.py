@@ -160,12 +160,6 @@ def test_sigterm_ends_what_is_under_way_and_keeps_a_checkpoint(
     same_run(tmp_path / "run", whole)
 
 
-def test_sigterm_outside_of_training_stops_at_once(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(jgs.data, "load", lambda *_, **__: signal.raise_signal(signal.SIGTERM))
-    assert train(tmp_path / "run") == 143
-    assert capsys.readouterr().err.splitlines()[-1].startswith("terminated; --resume")
-
-
 @cases("every, interrupted, kept", (1, False, 11), (0, True, 8), (0, False, 8))
 def test_a_loss_that_is_not_finite_stops_the_run(
     tmp_path, capsys, monkeypatch, every, interrupted, kept

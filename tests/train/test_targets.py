@@ -11,8 +11,7 @@ from small_runs import unordered
 
 from jgs import Graph
 from jgs.dist.communicators.comm import Alone
-from jgs.train.evaluation.metrics import auc
-from jgs.train.evaluation.pairs import EVENT_METRICS, LINK_METRICS, Ends, judged
+from jgs.train.evaluation.pairs import Ends, judged
 from jgs.train.tasks.targets import split_targets
 
 KEY = jax.random.key(3)
@@ -172,15 +171,3 @@ def test_the_data_s_own_negatives_are_taken():
     assert found.other_src.tolist() == [[0] * 3, [1] * 3]
     assert found.other_dst.tolist() == targets.tolist()
     refused("as many rows of negatives as links", judged, *of, "nodes", 9, targets[:1])
-
-
-def test_metrics_of_masked_negatives():
-    good = np.array([0.5, 0.1, 0.9])
-    bad = np.array([[0.5, 0.9], [0.0, 0.0], [1.0, 1.0]])
-    mask = np.array([[True, False], [True, True], [False, False]])
-    assert LINK_METRICS["mrr"].measure(good, bad, mask, 0) == pytest.approx((1 / 1.5 + 1) / 2)
-    hits = EVENT_METRICS["hits"].measure  # the ranks are 1.5 and 1
-    assert [hits(good, bad, mask, k) for k in (1, 2)] == [0.5, 1]
-    found = LINK_METRICS["auc"].measure(good, bad, mask, 0)
-    every = np.concatenate([good, [0.5, 0.0, 0.0]])
-    assert found == pytest.approx(auc(every, np.arange(6) < 3))

@@ -1,18 +1,15 @@
 """Runs of models of typed graphs: on one machine, on devices, resumed."""
 
-import os
-
 import jax
 import numpy as np
 import pytest
 from small_data import papers, thirds
-from small_runs import close_arrays, comm_of, metrics, result, resumed, same_run, trainer, words
+from small_runs import comm_of, metrics, result, resumed, trainer
 
 import jgs
 from jgs import InputError
 from jgs.data import Dataset
 from jgs.models import RSAGE
-from jgs.predict.__main__ import main as predict
 from jgs.train.config import Config
 from jgs.train.loop.model import make_sampler, shape_of_types, types_of
 from jgs.train.loop.open_data import open_data
@@ -94,7 +91,7 @@ def whole(saved, tmp_path_factory):
     return run_dir
 
 
-def test_a_run_learns_and_answers_by_type(whole, tmp_path):
+def test_a_run_learns_and_answers_by_type(whole):
     run, rows = jgs.open_run(whole), metrics(whole)
     assert rows[-1]["train_loss"] < rows[0]["train_loss"] - 0.1
     logits = run.logits(node_type="paper")
@@ -106,10 +103,6 @@ def test_a_run_learns_and_answers_by_type(whole, tmp_path):
     sampled = run.logits([7, 2], node_type="paper", fanouts=(-1, -1))
     np.testing.assert_allclose(sampled, logits[[7, 2]], rtol=1e-4, atol=1e-5)
     assert run.embed(node_type="venue").shape == (5, 8)
-    out = tmp_path / "out.npy"
-    argv = words("--node-type paper --no-progress --run-dir", whole, "--out", out)
-    assert predict(argv) == 0
-    np.testing.assert_array_equal(np.load(out)["prediction"], logits.argmax(1))
 
 
 def test_features_of_another_unit_are_learned_alike(saved, whole, tmp_path):
@@ -125,20 +118,6 @@ def test_features_of_another_unit_are_learned_alike(saved, whole, tmp_path):
 def test_a_run_is_resumed_to_the_same_bits(whole, tmp_path, step):
     """Of three steps in an epoch. Learned rows have the rate of the step of the run."""
     resumed(whole, tmp_path / "run", step)
-
-
-@pytest.mark.slow  # rows of types are sent in test_sending.py
-def test_devices_train_as_the_host_does(saved, whole, tmp_path):
-    """With learned rows one device to the bit, and others by shares of the batch. Programs
-    that are compiled quickly may round their last bit otherwise on another device."""
-    train(saved(papers), tmp_path / "one", "--device cpu:1")
-    if os.environ.get("JGS_TEST_OPTIMISED", "0") != "0":
-        same_run(tmp_path / "one", whole)
-    close_arrays(tmp_path / "one", whole, rtol=1e-5, atol=1e-6)
-    for name, device in (("both", "cpu:1,2"), ("host", "cpu")):
-        flags = ("--lr 0.001 --epochs 1 --device", device)
-        train(saved(papers, 1, False, False), tmp_path / name, *flags)
-    close_arrays(tmp_path / "both", tmp_path / "host", rtol=1e-3, atol=1e-4)
 
 
 def test_another_graph_of_the_same_nodes_is_evaluated(whole):
