@@ -80,13 +80,14 @@ def alone(parts):
 
 
 def test_ranks_read_the_rows_that_one_reads(parts, alone):
-    """Also with each cache, which asks for less."""
+    """Also with each cache, which asks for less; that of a trial keeps too few rows here."""
     comm, sent = ranks_of(2), {}
     for cache in ("none", "trial", "degree", "planned"):
         seen, rounds, extra, sent[cache] = run(comm, parts, 10, cache=cache)
         assert seen == alone, cache
         assert rounds - extra == 2 * len(seen) == 24
-    assert max(sent["trial"], sent["degree"]) < sent["none"]
+    assert max(sent["degree"], sent["planned"]) < sent["none"]
+    assert sent["trial"] <= sent["none"]
 
 
 def test_devices_that_share_a_batch_read_the_rows_that_one_reads(parts, alone):
