@@ -47,12 +47,17 @@ struct Listed {
   }
 };
 
-// body(begin) for blocks of `kColumns` columns, which cover all; the last two may overlap. The
-// rows must have as many columns.
-template <int64_t kColumns, typename Body>
-JGS_INLINE inline void ForBlocks(int64_t width, const Body& body) {
-  for (int64_t f = 0; f + kColumns <= width; f += kColumns) body(f);
-  if (width % kColumns != 0) body(width - kColumns);
+// body.operator()<kColumns>(begin) for blocks of columns: as many of `kMost` as there are, then
+// halves of them down to `kLeast`. The last block of `kLeast` may overlap the one before. There
+// must be `kLeast` columns.
+template <int64_t kMost, int64_t kLeast, typename Body>
+JGS_INLINE inline void ForBlocks(int64_t begin, int64_t width, const Body& body) {
+  for (; begin + kMost <= width; begin += kMost) body.template operator()<kMost>(begin);
+  if constexpr (kMost > kLeast) {
+    ForBlocks<kMost / 2, kLeast>(begin, width, body);
+  } else if (begin < width) {
+    body.template operator()<kLeast>(width - kLeast);
+  }
 }
 
 #if defined(__x86_64__)
@@ -68,7 +73,7 @@ __attribute__((target("avx2,f16c"))) inline int64_t ConvertOnAvx2(const Half* ro
 }
 
 // The sums of 8 * kVectors columns from `f` on.
-template <int kVectors>
+template <int kVectors, bool kWeighted>
 __attribute__((target("avx2,f16c"))) inline void SumOnAvx2(const Listed<Half>& listed, int64_t f,
                                                            float* sum) {
   __m256 total[kVectors];
@@ -76,14 +81,25 @@ __attribute__((target("avx2,f16c"))) inline void SumOnAvx2(const Listed<Half>& l
   for (int64_t i = 0; i < listed.count; ++i) {
     if (listed.rows[i] == nullptr) continue;
     const auto* row = reinterpret_cast<const __m128i*>(listed.rows[i] + f);
-    const __m256 weight = _mm256_set1_ps(listed.Weight(i));
+    const __m256 weight = _mm256_set1_ps(kWeighted ? listed.coefficient[i] : 1.0f);
     for (int k = 0; k < kVectors; ++k) {
       const __m256 numbers = _mm256_cvtph_ps(_mm_loadu_si128(row + k));
-      total[k] = _mm256_add_ps(total[k], _mm256_mul_ps(weight, numbers));
+      total[k] = _mm256_add_ps(total[k], kWeighted ? _mm256_mul_ps(weight, numbers) : numbers);
     }
   }
   for (int k = 0; k < kVectors; ++k) _mm256_storeu_ps(sum + f + 8 * k, total[k]);
 }
+
+struct SumBlock {
+  const Listed<Half>& listed;
+  float* sum;
+
+  template <int64_t kColumns>
+  void operator()(int64_t f) const {
+    if (listed.coefficient == nullptr) return SumOnAvx2<kColumns / 8, false>(listed, f, sum);
+    SumOnAvx2<kColumns / 8, true>(listed, f, sum);
+  }
+};
 #endif
 
 // Rows of floats: they are read where they lie.
@@ -110,12 +126,7 @@ struct Halves {
   void Sum(const Listed<Half>& listed, int64_t width, float* __restrict sum) const {
 #if defined(__x86_64__)
     if (width >= 8 && BestIsa() >= Isa::kAvx2) {
-      if (width >= 32) {
-        ForBlocks<32>(width, [&](int64_t f) { SumOnAvx2<4>(listed, f, sum); });
-      } else {
-        ForBlocks<8>(width, [&](int64_t f) { SumOnAvx2<1>(listed, f, sum); });
-      }
-      return;
+      return ForBlocks<64, 8>(0, width, SumBlock{listed, sum});
     }
 #endif
     std::fill(sum, sum + width, 0.0f);
@@ -151,18 +162,27 @@ struct Codes {
       if (listed.rows[i] != nullptr) present += listed.Weight(i);
     }
     RunOn(std::min(BestIsa(), Isa::kAvx2), [&]() JGS_INLINE {
-      if (width >= 64) {
-        ForBlocks<64>(width, [&](int64_t f) JGS_INLINE { SumColumns<64>(listed, f, sum); });
-      } else if (width >= 16) {
-        ForBlocks<16>(width, [&](int64_t f) JGS_INLINE { SumColumns<16>(listed, f, sum); });
+      const Block block{listed, sum};
+      if (width >= 16) {
+        ForBlocks<64, 16>(0, width, block);
       } else {
-        ForBlocks<1>(width, [&](int64_t f) JGS_INLINE { SumColumns<1>(listed, f, sum); });
+        ForBlocks<1, 1>(0, width, block);
       }
       for (int64_t f = 0; f < width; ++f) sum[f] = sum[f] * scale[f] + present * offset[f];
     });
   }
 
  private:
+  struct Block {
+    const Listed<int8_t>& listed;
+    float* sum;
+
+    template <int64_t kColumns>
+    JGS_INLINE void operator()(int64_t f) const {
+      SumColumns<kColumns>(listed, f, sum);
+    }
+  };
+
   template <int64_t kColumns>
   JGS_INLINE static void SumColumns(const Listed<int8_t>& listed, int64_t f, float* sum) {
     if (listed.coefficient != nullptr) {
