@@ -95,18 +95,20 @@ def _training_rows(data: Plain, train: np.ndarray) -> tuple[Any, np.ndarray, str
     return features.tables[number], np.searchsorted(places, train), name
 
 
-def _columns(table: Any, rows: np.ndarray, become: Any) -> Iterator[tuple[str, np.ndarray]]:
+def _columns(table: Any, rows: Any, become: Any) -> Iterator[tuple[str, np.ndarray]]:
     """Each feature's name and values `[n]` in the rows for training."""
     if table is None or not table.shape[1]:
         return
     width = table.shape[1]
-    some = as_table(as_table(table).take(rows))
+    some = as_table(table)
+    if some.by_entries:  # else each block would search the rows again
+        some, rows = some.take(rows), slice(None)
     if become is not None and len(become.names) == width:
         at = 0
         for column in become.columns:
             block = slice(at, at := at + len(column.names))
             if block.stop > block.start:
-                values = some.numbers(columns=block)
+                values = some.numbers(rows, block)
                 one_hot = column.kind in ("category", "hash")
                 own = values @ (1.0 + np.arange(values.shape[1])) if one_hot else None
                 for i in range(1 if one_hot else column.width):
@@ -118,7 +120,7 @@ def _columns(table: Any, rows: np.ndarray, become: Any) -> Iterator[tuple[str, n
     step = max(1, _AT_ONCE // max(1, rows.size))
     for first in range(0, width, step):
         block = slice(first, min(width, first + step))
-        dense = some.numbers(columns=block)
+        dense = some.numbers(rows, block)
         for i in range(dense.shape[1]):
             yield str(first + i), dense[:, i]
 

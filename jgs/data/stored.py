@@ -15,6 +15,7 @@ from jgs.data.label_table import LabelTable
 from jgs.errors import InputError, refusing
 from jgs.graph import NodeIds, Schema, TypedFeatures
 from jgs.graph.row_tables.table import as_table, opened_table
+from jgs.tables import ROW_TABLES
 
 _AGAIN = "Write the folder again with `Dataset.save`."
 _ABOUT = {
@@ -104,7 +105,8 @@ def _read_table(owner: str, arrays: Mapping[str, np.ndarray], width: int, file: 
     }
     own = {name: array for name, array in own.items() if "." not in name}  # none of a type
     if (table := opened_table(own, width)) is None:
-        require(owner, arrays, [file])
+        form = max(ROW_TABLES.values(), key=lambda form: len({*form.names} & {*own}))
+        require(owner, arrays, [f"{file}.{name}".removesuffix(".") for name in form.names])
     return table
 
 

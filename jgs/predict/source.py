@@ -106,19 +106,27 @@ def _check_typed(graph: Graph, features: TypedFeatures, types: Types) -> None:
         )
     rows, given = _counts(types.schema, types.widths), _counts(schema, features.widths)
     wrong: list[tuple[Any, ...]] = [
-        (schema.relations != types.schema.relations,
-         "the graph must have the relations that the run was trained with", schema.relations,
-         "Give a graph of the same types and relations, in the same order."),
-        (features.widths != types.widths or rows != given,
-         f"the features of the node types must have the widths {list(types.widths)} of the "
-         f"run's, and types without features as many nodes, {rows}",
-         f"{shown_tables(features)}, and {given} nodes",
-         "Give features as those that it was trained with."),
-        (rows and len(parts) > 1 and schema.parts != parts,
-         f"the graph must be in the {len(parts)} parts that the run was trained on, in whose "
-         "order it has learned rows of nodes", "one in others, or whole",
-         "Open the run on its own data, or train on the whole graph."),
-    ]  # fmt: skip
+        (
+            schema.relations != types.schema.relations,
+            "the graph must have the relations that the run was trained with",
+            schema.relations,
+            "Give a graph of the same types and relations, in the same order.",
+        ),
+        (
+            features.widths != types.widths or rows != given,
+            f"the features of the node types must have the widths {list(types.widths)} of the "
+            f"run's, and types without features as many nodes, {rows}",
+            f"{shown_tables(features)}, and {given} nodes",
+            "Give features as those that it was trained with.",
+        ),
+        (
+            rows and len(parts) > 1 and schema.parts != parts,
+            f"the graph must be in the {len(parts)} parts that the run was trained on, in "
+            "whose order it has learned rows of nodes",
+            "one in others, or whole",
+            "Open the run on its own data, or train on the whole graph.",
+        ),
+    ]
     for found, *said in wrong:
         if found:
             raise InputError(*said)

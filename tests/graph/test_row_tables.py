@@ -192,6 +192,9 @@ def test_refusals():
         QuantizedFeatures.of(np.where(np.arange(60)[:, None] == 7, np.nan, ROWS))
     with pytest.raises(InputError, match=r"dtype must be one of .*int8.*got 'int4'"):
         kept_as(as_device(ROWS), "int4")
+    large = as_device(np.where(np.arange(60)[:, None] == 9, 1e5, ROWS))
+    with pytest.raises(InputError, match=r"kept as float16 must be within its range.*row 9"):
+        kept_as(large, "float16")
     with pytest.raises(InputError, match="features in several tables must be JAX arrays"):
         ops.gather((QuantizedFeatures.of(ROWS), as_device(ROWS)), IDS)
 

@@ -99,18 +99,24 @@ def test_a_run_is_that_of_the_numbers(saved, tmp_path, dtype):
     np.testing.assert_array_equal(served.logits(nodes), sampled)
 
 
-def test_new_nodes_of_an_export_are_coded(saved, tmp_path):
+def test_new_nodes_of_an_export_are_coded(saved, tmp_path, caplog):
+    """A new node with the features and the neighbours of one has its answer, by whole rows."""
     folder = run(saved(small), tmp_path / "run", RUN, "--epochs 1 --feature-dtype", CODE)
-    jgs.export_run(
-        folder, tmp_path / "model", fanouts=(3, 3), batch_sizes=(1,), with_graph=True
-    )
-    served = jgs.load_exported(tmp_path / "model", new_nodes=3)
+    options = {"fanouts": (60, 60), "batch_sizes": (1,), "with_graph": True}
+    jgs.export_run(folder, tmp_path / "model", **options)
+    served = jgs.load_exported(tmp_path / "model", new_nodes=3, new_edges=60)
+    assert served.spec.feature_dtype == CODE
     data = small()
-    src = np.arange(9)
-    of_old = as_table(data.features).numbers()[:1]  # a copy of node 0, with other neighbours
-    new = NewNodes(of_old, src, np.full(9, 400))
-    assert np.isfinite(served.logits([400], new=new)).all()
-    assert jgs.load_exported(tmp_path / "model").spec.feature_dtype == CODE
+    rows, indptr = as_table(data.features).numbers(), np.asarray(data.graph.indptr)
+    node = int(np.argmax(np.diff(indptr)))
+    src = np.asarray(data.graph.indices)[indptr[node] : indptr[node + 1]]
+    new = NewNodes(rows[node : node + 1], src, np.full(src.size, 400))
+    of_node = served.logits([node])
+    np.testing.assert_allclose(served.logits([400], new=new), of_node, rtol=1e-5, atol=1e-5)
+    assert not caplog.text
+    far = NewNodes(rows[node : node + 1] * 1e6, src, np.full(src.size, 400))
+    assert np.isfinite(served.logits([400], new=far)).all()
+    assert ("8 numbers are out of the range" in caplog.text) == (CODE == "int8")
 
 
 @pytest.mark.parametrize("make", [lambda: kept(CODE, papers), mixed], ids=["all", "mixed"])
@@ -131,10 +137,9 @@ def test_ranks(parted, tmp_path, make):
     parts = parted(2, kept, CODE, make)
     typed = {"model": "rgcn", "fanouts": ("*=3", 4)} if make is papers else {"fanouts": (3, 3)}
     settings = {"partition": str(parts), "hidden": 8, "epochs": 2, "batch_size": 20, **typed}
-    found = [of_ranks(tmp_path / f"{ranks}", ranks, **settings) for ranks in (1, 2)]
+    for ranks in (1, 2):
+        of_ranks(tmp_path / f"{ranks}", ranks, **settings)
     close(tmp_path / "2", tmp_path / "1")
-    loader = found[1][1].loader
-    assert loader is not None
 
 
 def test_ranks_keep_codes_in_their_cache(parted):

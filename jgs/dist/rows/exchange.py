@@ -33,6 +33,7 @@ from jgs.graph.row_tables.table import RowTable, as_table
 from jgs.models.inputs import Placed
 
 WIRE = ("float32", "float16", "bfloat16")
+_FLOATS = ("float16", "float32")
 
 
 class Store(NamedTuple):
@@ -120,23 +121,20 @@ class FeatureExchange:
         self, tables: Sequence[Any], width: int, entries: int | None
     ) -> DenseWire | StoredWire | SparseWire:
         """How the rows of these tables are sent."""
-        own = list(map(as_table, tables))
-        says = [np.array([zlib.crc32(_shared(table))], np.int64) for table in own]
-        if np.ptp(all_gather_rows(self.comm, says)):
+        first = as_table(tables[0])
+        kept = all_gather_rows(self.comm, [_kept(as_table(table)) for table in tables])
+        if np.ptp(kept[:, 0]):
             raise InputError(
                 "ranks must keep their rows alike, also with the same scales",
-                f"{own[0].kind} rows of other scales, or of another form, on some rank",
+                f"{first.kind} rows of other scales, or of another form, on some rank",
                 "Make them of all rows, and then divide them: jgs partition --feature-dtype.",
             )
         if entries is not None:
             return SparseWire(width, entries, self._wire_dtype)
-        kinds = {np.dtype(rows.dtype).name for table in own for rows in table.rows}
-        if own[0].form != "dense":
-            return StoredWire(width, *kinds)
-        names = ("float16", "float32")
-        mine = [np.array([kinds == {name} for name in names], np.int32)] * len(own)
-        alike = all_gather_rows(self.comm, mine).min(axis=0).tolist()
-        stored = next((name for name, of_all in zip(names, alike, strict=True) if of_all), None)
+        if first.form != "dense":
+            return StoredWire(width, first.rows[0].dtype)
+        each = zip(_FLOATS, kept[:, 1:].min(axis=0).tolist(), strict=True)
+        stored = next((name for name, on_all in each if on_all), None)
         half = stored == "float16" and self._wire_dtype == "float32"
         return DenseWire(width, stored if half else self._wire_dtype, stored)
 
@@ -334,12 +332,15 @@ class FeatureExchange:
         return jnp.where(place >= begin, answer, place)
 
 
-def _shared(table: RowTable) -> bytes:
-    """What the tables of all ranks must have in common: their form, and what all rows share."""
-    if table.form == "dense" or table.by_entries:
-        return table.form.encode()
-    shared = (getattr(table, name) for name in table.names if name not in table.row_names)
-    return b"".join([table.form.encode(), *(np.asarray(array).tobytes() for array in shared)])
+def _kept(table: RowTable) -> np.ndarray:
+    """int64 `[3]`: a digest of what the tables of all ranks must have in common, their form and
+    what all rows share; and whether all rows are of each of `_FLOATS`."""
+    if table.by_entries:
+        return np.array([zlib.crc32(table.form.encode()), 0, 0])
+    shared = [getattr(table, name) for name in table.names if name not in table.row_names]
+    common = [table.form.encode(), *(np.asarray(array).tobytes() for array in shared)]
+    dtypes = {np.dtype(rows.dtype).name for rows in table.rows}
+    return np.array([zlib.crc32(b"".join(common)), *(dtypes == {name} for name in _FLOATS)])
 
 
 def _nth_of_owner(nodes: np.ndarray, bounds: np.ndarray) -> np.ndarray:

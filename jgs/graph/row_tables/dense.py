@@ -57,7 +57,7 @@ class Matrices(RowTable):
         return cls((every[0] if len(every) == 1 else np.concatenate(every),))
 
     def numbers(self, rows: Any = slice(None), columns: Any = slice(None)) -> np.ndarray:
-        return np.asarray(self.joined([self]).tables[0])[rows][:, columns]
+        return np.asarray(self.joined([self]).tables[0])[rows, columns]
 
     def shown(self) -> str:
         return " and ".join(map(described, self.tables))

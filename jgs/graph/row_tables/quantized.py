@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Self
@@ -15,6 +16,7 @@ from jgs.graph.row_tables.dense import aggregate_stored, gather_stored
 from jgs.graph.row_tables.table import as_table
 
 _NUMBERS = 1 << 24  # that are quantized at once
+_log = logging.getLogger("jgs")
 
 
 @jax.tree_util.register_dataclass
@@ -52,6 +54,7 @@ class QuantizedFeatures(Coded):
         if isinstance(table, cls):
             return table
         table.check_values("features")
+        table = table.joined([table])  # not anew for each chunk
         num, width = table.shape
         step = max(1, _NUMBERS // max(width, 1))
         chunks = [slice(first, min(first + step, num)) for first in range(0, num, step)]
@@ -80,8 +83,10 @@ class QuantizedFeatures(Coded):
     def encoded(self, rows: np.ndarray) -> np.ndarray:
         """As of `RowTable`. Numbers out of the range of their column become its ends."""
         scale, offset = (np.asarray(a, np.float64) for a in (self.scale, self.offset))
-        with np.errstate(invalid="ignore"):
-            codes = np.round((rows.astype(np.float64) - offset) / scale)
+        codes = np.round((rows.astype(np.float64) - offset) / scale)
+        if cut := np.count_nonzero((codes < -129) | (codes > 128)):  # 0 as a code may cost one
+            said = "%d numbers are out of the range of their column, whose ends stand for them"
+            _log.warning(said, cut)
         return np.clip(codes, -128, 127).astype(np.int8)
 
     def decoded(self, codes: Any, columns: Any = slice(None)) -> Any:

@@ -103,7 +103,7 @@ class SparseFeatures(RowTable):
         return cls.from_scipy(scipy.sparse.vstack([table.to_scipy() for table in tables]))
 
     def numbers(self, rows: Any = slice(None), columns: Any = slice(None)) -> np.ndarray:
-        return self.to_scipy()[rows].tocsc()[:, columns].toarray()
+        return self.to_scipy()[rows][:, columns].toarray()
 
     def shown(self) -> str:
         return f"sparse {described(self.values).partition('[')[0]}{list(self.shape)}"

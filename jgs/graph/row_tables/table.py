@@ -76,7 +76,8 @@ class RowTable(ABC):
 
     @abstractmethod
     def numbers(self, rows: Any = slice(None), columns: Any = slice(None)) -> np.ndarray:
-        """Some numbers, dense, in NumPy; `rows` and `columns` are slices or ints."""
+        """Some numbers, dense, in NumPy. `rows` and `columns` are slices, or one of them is
+        ints."""
 
     def shown(self) -> str:
         """Its kind and its shape, as people are told."""
@@ -101,7 +102,8 @@ class RowTable(ABC):
         spaced."""
 
     def encoded(self, rows: np.ndarray) -> np.ndarray:
-        """The numbers `[n, F]` of other nodes as rows of `rows`."""
+        """The numbers `[n, F]` of other nodes as rows of `rows`. It says so in the log where
+        they cannot be kept nearly as they are."""
         raise NotImplementedError
 
     # -- rows that travel: what a table of other rows of the same kind is made of --------------
@@ -162,7 +164,17 @@ def kept_as(features: Any, dtype: str) -> Any:
             "sparse features, whose values are float32",
             "Leave the dtype out.",
         )
-    return as_device(table.numbers().astype(dtype))
+    with np.errstate(over="ignore"):
+        made = as_device(table.numbers().astype(dtype))
+    try:
+        as_table(made).check_values("features")
+    except InputError as error:
+        raise InputError(
+            f"features that are kept as {dtype} must be within its range",
+            error.value,
+            "Divide large columns, or give standardize; int8 has each column's own range.",
+        ) from None
+    return made
 
 
 def as_one(tables: Sequence[RowTable]) -> RowTable:
