@@ -102,9 +102,9 @@ def test_a_run_is_that_of_the_numbers(saved, tmp_path, dtype):
 def test_new_nodes_of_an_export_are_coded(saved, tmp_path, caplog):
     """A new node with the features and the neighbours of one has its answer, by whole rows."""
     folder = run(saved(small), tmp_path / "run", RUN, "--epochs 1 --feature-dtype", CODE)
-    options = {"fanouts": (60, 60), "batch_sizes": (1,), "with_graph": True}
+    options = {"fanouts": (100, 100), "batch_sizes": (1,), "with_graph": True}
     jgs.export_run(folder, tmp_path / "model", **options)
-    served = jgs.load_exported(tmp_path / "model", new_nodes=3, new_edges=60)
+    served = jgs.load_exported(tmp_path / "model", new_nodes=3, new_edges=100)
     assert served.spec.feature_dtype == CODE
     data = small()
     rows, indptr = as_table(data.features).numbers(), np.asarray(data.graph.indptr)
