@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import nnx
-from jax.sharding import AbstractDevice, AbstractMesh
+from jax.sharding import AbstractDevice, AbstractMesh, AxisType
 
 import jgs
 from jgs import kernels
@@ -93,7 +93,8 @@ def test_the_step():
     h100 = AbstractDevice("NVIDIA H100", 1, "cuda")
     abstract = object.__new__(Lowered)
     Lowered.__init__(abstract)
-    abstract._mesh = AbstractMesh((RANKS,), (AXIS,), abstract_device=h100)
+    auto = (AxisType.Auto,)  # as real meshes have it: those of JAX 0.12 would be explicit
+    abstract._mesh = AbstractMesh((RANKS,), (AXIS,), auto, abstract_device=h100)
     abstract.platform = "gpu"
     step, given = step_of(abstract)
     with kernels.this_host_only():  # as in the command: what is drawn is drawn by kernels
