@@ -31,9 +31,8 @@ from jgs.errors import InputError
 from jgs.files import storage
 from jgs.files.verified import Verify
 from jgs.graph import Graph, NodeIds, TypedFeatures
-from jgs.graph.row_tables.table import RowTable, of_host
+from jgs.graph.row_tables.table import RowTable, kept_as, of_host
 from jgs.graph.shown import Shown
-from jgs.graph.typed_features import kept
 
 KIND = "jgs.dataset"  # of the folders that `Dataset.save` writes
 _ARRAYS = ("labels", "train_idx", "val_idx", "test_idx")
@@ -239,7 +238,7 @@ class Dataset(Shown):
     def kept_as(self, dtype: str) -> Dataset:
         """The data set with its features kept in a dtype: "float32", "float16", or "int8", as
         `jgs.graph.QuantizedFeatures`. "stored" keeps them. Raises `InputError`."""
-        return replace(self, features=kept(self.features, dtype))
+        return replace(self, features=kept_as(self.features, dtype))
 
     def _facts(self) -> dict[str, str]:
         splits = (self.train_idx, self.val_idx, self.test_idx)

@@ -15,7 +15,6 @@ from jgs.errors import InputError
 from jgs.graph import Graph, Schema, TypedFeatures
 from jgs.graph.device import as_numpy
 from jgs.graph.row_tables.table import RowTable, as_table, of_host
-from jgs.graph.typed_features import shown_tables, shown_width
 
 
 def schema_of(name: str, graph: Graph) -> Schema:
@@ -128,6 +127,4 @@ def _check_table(name: str, table: Any, num_nodes: int, values: bool) -> None:
 
 def shown_features(features: Any) -> str:
     """The widths of features, as "1,433 sparse", or by node type: "user 3, shop none"."""
-    if isinstance(features, TypedFeatures):
-        return shown_tables(features)
-    return shown_width(features)
+    return "none" if features is None else as_table(features).shown_widths()

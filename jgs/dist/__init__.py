@@ -4,8 +4,8 @@ How a row gets from its owner to a reader: the reader sends the row's id to the 
 it, in one round, and that rank sends the row back in a second.
 
 `jgs.dist.rows.owners` knows who owns a row, and asks for it. Two things read rows through it.
-`FeatureExchange` has rows that do not change: they are cached, and read where they lie.
-`TypedExchange` is the same for a table of each node type, in the same two rounds.
+`FeatureExchange` has rows that do not change: they are cached, and read where they lie. It has
+a table of all nodes, or one for each node type, in the same two rounds.
 `jgs.dist.rows.split` has a table whose rows are also changed by id: a tensor of a `TensorStore`
 is one, and a `ShardedEmbedding` has one. Labels are not split: every rank maps those of all
 nodes.
@@ -36,7 +36,6 @@ _PLACES = {
     "HybridSampler": "jgs.dist.batches.source",
     "VanillaSampler": "jgs.dist.batches.vanilla",
     "FeatureExchange": "jgs.dist.rows.exchange",
-    "TypedExchange": "jgs.dist.rows.typed",
     "ShardedEmbedding": "jgs.dist.rows.embedding",
     "TensorStore": "jgs.dist.rows.store",
     "broadcast_arrays": "jgs.dist.communicators.broadcast",

@@ -88,7 +88,8 @@ def check_node_columns(columns: Mapping[str, Any], num_nodes: int) -> dict[str, 
         if not isinstance(array, RowTable | jax.Array):
             array = as_numpy(array)
             refuse_words(f"the node column {name!r}", array)
-        good = isinstance(array, RowTable) or is_column(array)
+        table = isinstance(array, RowTable)
+        good = array.schema is None if table else is_column(array)
         if not good or array.shape[0] != num_nodes:
             raise InputError(
                 f"the node column {name!r} must be numbers, {num_nodes} rows, one a node",

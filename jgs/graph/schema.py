@@ -108,8 +108,13 @@ class Schema:
     def offsets(self) -> tuple[int, ...]:
         """Where the ids of each node type begin, and where those of the last type end: one
         number more than there are types. In a partitioned graph, those of each part in turn."""
-        parts = self.parts or (tuple(count for _, count in self.node_types),)
-        return tuple(accumulate((count for part in parts for count in part), initial=0))
+        counts = (count for part in self.every_part for count in part)
+        return tuple(accumulate(counts, initial=0))
+
+    @property
+    def every_part(self) -> tuple[tuple[int, ...], ...]:
+        """As `parts`, also for a graph of one part."""
+        return self.parts or (tuple(count for _, count in self.node_types),)
 
     def nodes(self, node_type: str) -> range:
         """The ids of the nodes of a type. Raises `InputError` that lists the known types, also
@@ -182,7 +187,7 @@ class Schema:
     def of_parts(self, first: int, stop: int) -> Schema:
         """The schema of the nodes of the parts `[first, stop)` alone, without relations. Its
         node `i` is their `i`-th node."""
-        parts = (self.parts or (tuple(count for _, count in self.node_types),))[first:stop]
+        parts = self.every_part[first:stop]
         counts = map(sum, zip(*parts, strict=True))
         types = zip(self.node_types, counts, strict=True)
         return Schema(tuple((name, count) for (name, _), count in types), (), parts)

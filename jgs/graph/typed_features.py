@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Self
 
@@ -12,24 +12,16 @@ import numpy as np
 from jgs.arrays import require_array
 from jgs.errors import InputError
 from jgs.graph.device import as_device, reduce_arrays
-from jgs.graph.row_tables.table import (
-    RowTable,
-    as_one,
-    as_table,
-    kept_as,
-    of_host,
-    plain,
-)
+from jgs.graph.row_tables.table import RowTable, as_one, as_table, kept_as, of_host, plain
 from jgs.graph.schema import Schema
 from jgs.graph.shown import Shown
 
 Scales = tuple[tuple[float, ...], ...]
-_MOST_SQUARES = 1 << 22  # numbers of which `square_sums` takes the squares
 
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True, eq=False, repr=False)
-class TypedFeatures(Shown):
+class TypedFeatures(Shown, RowTable):
     """The features of a graph whose node types have features of different widths, or none.
 
     Row `i` of a type's table belongs to the type's `i`-th node, in the order of the graph's
@@ -42,18 +34,21 @@ class TypedFeatures(Shown):
         Finite.
       schema: static; the graph's `Schema`. Its relations are not read.
 
-    `jgs.ops.gather(features, ids)` returns the `TypedRows` of nodes. `from_dict` makes features
-    that keep these rules. The constructor stores its arguments unchecked.
+    `shape` is the number of nodes, and the sum of the widths. `jgs.ops.gather(features, ids)`
+    returns the `TypedRows` of nodes. `from_dict` makes features that keep these rules. The
+    constructor stores its arguments unchecked.
     """
 
     tables: tuple[Any, ...]
     schema: Schema = field(metadata={"static": True})
 
     __reduce__ = reduce_arrays
+    form = kind = "typed"
+    in_kernels = True
 
     def _facts(self) -> dict[str, str]:
-        names = (name for name, _ in self.schema.node_types)
-        return dict(zip(names, map(_shown_table, self.tables), strict=True))
+        each = self.by_type.items()
+        return {name: "none" if table is None else table.shown() for name, table in each}
 
     @classmethod
     def from_dict(cls, schema: Schema, tables: Mapping[str, Any]) -> Self:
@@ -76,20 +71,43 @@ class TypedFeatures(Shown):
                 remedy = "Give the missing rows, or remove those too many."
                 require_array(what, table, form, remedy, N=count)
             made.append(table)
-        return cls(tuple(made), schema.without_relations())
+        return cls.of_tables(schema, made)
+
+    @classmethod
+    def of_tables(cls, schema: Schema, tables: Iterable[Any]) -> Self:
+        """The features with these `tables`, which may be any `RowTable` or None."""
+        each = (None if table is None else plain(as_table(table)) for table in tables)
+        return cls(tuple(each), schema.without_relations())
 
     @property
-    def widths(self) -> tuple[int, ...]:
-        """The number of features of each node type, 0 for a type without features."""
-        return tuple(map(width_of, self.tables))
+    def by_type(self) -> dict[str, RowTable | None]:
+        each = zip(self.schema.node_types, self.tables, strict=True)
+        return {name: None if t is None else as_table(t) for (name, _), t in each}
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return self.num_nodes, sum(self.widths)
 
     @property
     def num_nodes(self) -> int:
         return self.schema.num_nodes
 
+    @property
+    def by_entries(self) -> bool:  # type: ignore[override]
+        """Whether some type has rows of entries."""
+        return any(table is not None and table.by_entries for table in self.by_type.values())
+
     def table(self, node_type: str) -> Any:
         """The table of a node type, or None. Raises `InputError` that lists the types."""
         return self.tables[self.schema.number(node_type)]
+
+    def changed(self, change: Callable[[RowTable], Any]) -> TypedFeatures:
+        tables = (None if table is None else change(table) for table in self.by_type.values())
+        return self.of_tables(self.schema, tables)
+
+    def of_type(self, name: str, values: np.ndarray) -> np.ndarray:
+        ranges = self.schema.ranges(name)
+        return np.concatenate([values[r.start : r.stop] for r in ranges])
 
     def scales(self) -> Scales:
         """For each node type powers of two by which its features become numbers of about 1,
@@ -98,20 +116,52 @@ class TypedFeatures(Shown):
         column's numbers is then between 0.7 and 1.5. Zeros do not count."""
         return scales_of(self.square_sums())
 
-    def square_sums(self) -> list[np.ndarray]:
-        """For each node type float64 `[k, 2]`, for as many columns as it has `scales`: the sum
-        of the squares, and how many numbers are not 0; of some rows of large tables, evenly
-        spaced."""
-        return [_square_sums(table) for table in self.tables]
-
     def kept_as(self, dtype: str) -> TypedFeatures:
         """The same features, each table kept in a dtype, one of `jgs.tables.DTYPES`."""
-        tables = (None if table is None else kept_as(table, dtype) for table in self.tables)
-        return TypedFeatures(tuple(tables), self.schema)
+        return kept_as(self, dtype)
 
-    def rows(self, ids: Any) -> TypedRows:
-        """See `jgs.ops.gather`, of which this is the form for typed features. Outside of
-        `jax.jit` the tables are these ones. A jitted function that returns them copies them."""
+    @classmethod
+    def joined(cls, tables: Sequence[Self]) -> Self:
+        """The features of nodes in parts: those of one part after those of another."""
+        if len(tables) == 1:
+            return tables[0]
+        parts = [part for each in tables for part in each.schema.every_part]
+        counts = map(sum, zip(*parts, strict=True))
+        types = zip(tables[0].by_type, counts, strict=True)
+        each = zip(*(table.by_type.values() for table in tables), strict=True)
+        joined = (None if None in own else as_one(own) for own in each)
+        return cls.of_tables(Schema(tuple(types), (), tuple(parts)), joined)
+
+    def arrays(self) -> dict[str, Any]:
+        return {
+            f"of_type_{number}.{name}".removesuffix("."): array
+            for number, table in enumerate(self.by_type.values())
+            if table is not None
+            for name, array in table.arrays().items()
+        }
+
+    def digest(self, digest_of: Callable[..., str]) -> str:
+        of_types = ["none" if t is None else t.digest(digest_of) for t in self.by_type.values()]
+        text = np.frombuffer(" ".join(of_types).encode(), np.uint8)
+        return digest_of(self.schema.as_bytes(), text)
+
+    def described(self) -> dict[str, Any]:
+        of_types = [None if t is None else t.described() for t in self.by_type.values()]
+        return {"types": of_types}
+
+    def check_dtype(self, what: str) -> None:
+        for name, table in self.by_type.items():
+            if table is not None:
+                table.check_dtype(f"{what} of {name}")
+
+    def check_values(self, what: str) -> None:
+        for name, table in self.by_type.items():
+            if table is not None:
+                table.check_values(f"{what} of {name}")
+
+    def gather(self, ids: jax.Array, num_threads: int | None) -> TypedRows:
+        """Outside of `jax.jit` the tables of the rows are these. A jitted function that returns
+        them copies them."""
         kind, place = _type_and_place(self.schema, ids)
         return TypedRows(self.tables, kind, place)
 
@@ -148,60 +198,23 @@ def scales_of(sums: Sequence[np.ndarray]) -> Scales:
     return tuple(found)
 
 
-def _square_sums(table: Any) -> np.ndarray:
-    if table is None:
-        return np.zeros((0, 2))
-    return np.stack(as_table(table).squares(_MOST_SQUARES), axis=1).astype(np.float64)
-
-
-def width_of(table: Any) -> int:
-    """The width of one of the tables of `TypedFeatures`, 0 for None."""
-    return 0 if table is None else as_table(table).shape[1]
-
-
-def _shown_table(table: Any) -> str:
-    return "none" if table is None else as_table(table).shown()
-
-
-def shown_width(table: Any) -> str:
-    """The width of a table of features, as "1,433 sparse"; "none" for None."""
-    if table is None:
-        return "none"
-    kind = as_table(table).kind
-    return f"{width_of(table):,}" + f" {kind}" * (not kind.startswith("float"))
-
-
-def shown_tables(features: TypedFeatures) -> str:
-    """The width of each node type's features, as "user 3, item 30 sparse, shop none"."""
-    words = []
-    for (name, _), table in zip(features.schema.node_types, features.tables, strict=True):
-        words.append(f"{name} {shown_width(table)}")
-    return ", ".join(words)
-
-
-def kept(features: Any, dtype: str) -> Any:
-    """`features`, by node type or not, kept in a dtype, one of `jgs.tables.DTYPES`. Raises
-    `InputError`."""
-    if isinstance(features, TypedFeatures):
-        return features.kept_as(dtype)
-    return kept_as(features, dtype)
-
-
 def split_by_type(features: Any, schema: Schema) -> TypedFeatures:
-    """The `TypedFeatures` with the rows of one matrix `[N, F]` or of another table, or of None.
-    Types have no features where `F` is 0. Rows that are not aligned are copied."""
+    """The `TypedFeatures` with the rows of one matrix `[N, F]` or of another table, or of None;
+    those that are given by type as they are. Types have no features where `F` is 0. Rows that
+    are not aligned are copied."""
+    whole = None if features is None else as_table(features)
+    if isinstance(whole, TypedFeatures):
+        return whole
     ranges = [schema.ranges(name) for name, _ in schema.node_types]
     tables: list[Any] = [None] * len(ranges)
-    if features is not None and features.shape[1]:
-        whole = as_table(features)
+    if whole is not None and whole.shape[1]:
         for i, of_type in enumerate(ranges):
-            pieces = [whole.take(slice(r.start, r.stop)) for r in of_type]
-            tables[i] = plain(as_one(pieces))
-    return TypedFeatures(tuple(tables), schema.without_relations())
+            tables[i] = as_one([whole.take(slice(r.start, r.stop)) for r in of_type])
+    return TypedFeatures.of_tables(schema, tables)
 
 
 def _table(name: str, given: Any) -> Any:
-    if given is None or isinstance(given, RowTable):
+    if given is None or (isinstance(given, RowTable) and given.schema is None):
         return given
     if hasattr(given, "tocsr"):
         return of_host(given)

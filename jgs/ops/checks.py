@@ -14,7 +14,6 @@ from jgs.arrays import described, fits, require_array
 from jgs.errors import InputError, check_choice
 from jgs.graph import Block
 from jgs.graph.row_tables.table import RowTable, as_table
-from jgs.graph.typed_features import TypedFeatures
 from jgs.kernels.call import REDUCTIONS
 from jgs.settings import exact_integers
 
@@ -136,8 +135,7 @@ def check_edge_weight(edge_weight: Any, num_slots: int, width: int, reduce: str)
 def check_num_nodes(features: Any, num_nodes: int) -> None:
     """Raises `InputError` unless `features`, of any form that `gather` takes, have `num_nodes`
     rows: nodes beyond the last row would read zeros, as padding does."""
-    typed = isinstance(features, TypedFeatures)
-    found = features.num_nodes if typed else check_features(features).shape[0]
+    found = check_features(features, typed=True).shape[0]
     if found != num_nodes:
         raise InputError(
             "features must have a row for each node of the graph",
@@ -146,10 +144,10 @@ def check_num_nodes(features: Any, num_nodes: int) -> None:
         )
 
 
-def check_features(features: Any) -> RowTable:
-    """`features` as a `RowTable`: one, a JAX matrix, or a tuple of JAX matrices. Raises
-    `InputError` for anything else."""
-    if isinstance(features, RowTable):
+def check_features(features: Any, typed: bool = False) -> RowTable:
+    """`features` as a `RowTable`: one, a JAX matrix, or a tuple of JAX matrices; also one of
+    tables by node type if `typed`. Raises `InputError` for anything else."""
+    if isinstance(features, RowTable) and (typed or features.schema is None):
         return features
     tables = features if isinstance(features, tuple) else (features,)
     for table in tables:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 
 from jgs.graph import MiniBatch
-from jgs.graph.typed_features import TypedFeatures
-from jgs.kernels.call import kernel_or_plain, vary_alike
+from jgs.graph.row_tables.dense import rows_as_stored
 from jgs.ops.checks import check_features, check_ids, check_num_nodes, threads_for
 
 
@@ -34,19 +33,17 @@ def gather(features: Any, ids: Any) -> Any:
     if isinstance(ids, MiniBatch):
         check_num_nodes(features, ids.num_nodes)
         ids = ids.nodes
-    if isinstance(features, TypedFeatures):
-        return features.rows(check_ids(ids, features.num_nodes))
-    table = check_features(features)
+    table = check_features(features, typed=True)
     ids = check_ids(ids, table.shape[0])
-    return _gather(table, ids, threads_for(ids.shape[0], table))
+    return table.gather(ids, threads_for(ids.shape[0], table))
 
 
-@partial(jax.jit, static_argnums=2)
-def _gather(table, ids, num_threads):
-    def kernel(table, ids):
-        return table.gather_kernel(ids, num_threads)
-
-    def plain(table, ids):
-        return table.gather_plain(ids)
-
-    return kernel_or_plain(num_threads, kernel, plain, *vary_alike(table, ids))
+def rows_apart(features: Any, ids: jax.Array) -> Any:
+    """Features with the rows `ids`, int32 `[K]`, of `features`, which are of any form that
+    `gather` takes, but not by node type. Rows are kept as they are stored, but those by entries
+    become float32. What rows of padding say is not defined."""
+    table = check_features(features)
+    kinds = set() if table.by_entries else {jnp.dtype(rows.dtype) for rows in table.rows}
+    if len(kinds) != 1 or jnp.dtype(jnp.float32) in kinds:  # which the kernel copies faster
+        return gather(features, ids)
+    return table.with_rows(rows_as_stored(table.rows, ids))

@@ -25,13 +25,11 @@ from jgs.data.parts import (
     parts_files,
     write_manifest,
 )
-from jgs.data.typed_values import nodes_of
 from jgs.errors import InputError
 from jgs.files.replacing import check_replaceable, check_writable, replacing
 from jgs.files.storage import MANIFEST, ArrayFile, Chunks, sha256, write_arrays
-from jgs.graph import TypedFeatures
 from jgs.graph.adjacency import edge_cut, in_neighbors
-from jgs.graph.row_tables.table import as_table
+from jgs.graph.row_tables.table import RowTable, as_table
 from jgs.graph.rows import offsets_of_rows, row_chunks, row_offsets, row_positions
 from jgs.partition.machines import check_machines
 from jgs.partition.nodes import max_over_mean
@@ -91,7 +89,7 @@ def write_parts(
     dealt = deal_seeds(owner, num_parts, ranks_per_machine)
     features: Any = data.features
     schema = data.graph.schema and data.graph.schema.of_nodes(order, offsets)
-    if schema is None and isinstance(features, TypedFeatures):
+    if schema is None and as_table(features).schema is not None:
         raise InputError(
             "nodes of each type must be one range of ids, where features are given by type",
             f"{data.name}, whose graph is a partitioned one",
@@ -108,7 +106,7 @@ def write_parts(
         "weighted": data.graph.edge_weight is not None,
         "num_classes": data.num_classes,
         "class_names": data.class_names and list(data.class_names),
-        "features": _described(features),
+        "features": as_table(features).described(),
         "offsets": offsets.tolist(),
         "method": method,
         "seed": seed,
@@ -145,7 +143,7 @@ def write_parts(
         write_arrays(fresh / GRAPH, GRAPH_KIND, _topology(data, new_id, order) | named)
         write_arrays(fresh / SHARED, SHARED_KIND, shared)
         shared.clear()
-        featured = _write_tables(folders, features, assignment, np.diff(offsets))
+        featured = _write_features(folders, features, assignment)
         for part, (at, arrays) in enumerate(zip(folders, featured, strict=True)):
             first, last = offsets[part : part + 2]
             seeds = train[dealt == part]
@@ -203,79 +201,55 @@ def _shares(data: Dataset, assignment, nodes, owner, dealt) -> dict[str, Any]:
     return {"parts": parts, "balance": balance}
 
 
-def _described(features: Any) -> Any:
-    """The manifest's entry about features; of typed ones one for each node type."""
-    if features is None:
-        return None
-    if isinstance(features, TypedFeatures):
-        return {"types": [_described(table) for table in features.tables]}
-    table = as_table(features)
-    form = {} if table.form in ("dense", "sparse") else {"form": table.form}
-    return {
-        "shape": list(table.shape),
-        "dtype": "float32" if table.by_entries else table.kind,
-        "sparse": table.by_entries,
-        "max_row": getattr(table, "max_row", None),
-        **form,
-    }
-
-
-def _write_tables(
-    folders: list[Path], features: Any, assignment: np.ndarray, counts: np.ndarray
+def _write_features(
+    folders: list[Path], features: Any, assignment: np.ndarray
 ) -> list[dict[str, Any]]:
-    """As `_write_features`, also for `TypedFeatures`: a table for each node type."""
-    if not isinstance(features, TypedFeatures):
-        return _write_features(folders, features, assignment, counts, features_name())
+    """Writes each part's rows of `features`, in their order, to the part's folder, in files for
+    each node type. Returns for each part its arrays, as `write_arrays` takes them."""
     found: list[dict[str, Any]] = [{} for _ in folders]
-    for number, (node_type, _) in enumerate(features.schema.node_types):
-        if (table := features.tables[number]) is None:
-            continue
-        own = assignment[nodes_of(features.schema, node_type)]
-        sizes = np.bincount(own, minlength=len(folders))
-        written = _write_features(folders, table, own, sizes, features_name(number))
-        for entry, arrays in zip(found, written, strict=True):
-            entry |= arrays
+    rows = as_table(features)
+    for number, (name, table) in enumerate(rows.by_type.items()):
+        if table is not None:
+            prefix = features_name(None if rows.schema is None else number)
+            _write_table(found, folders, table, rows.of_type(name, assignment), prefix)
     return found
 
 
-def _write_features(
-    folders: list[Path], features: Any, assignment: np.ndarray, counts: np.ndarray, prefix: str
-) -> list[dict[str, Any]]:
-    """Writes each part's rows of `features`, in their order, to the part's folder, in files
-    whose names begin with `prefix`.
-
-    `features`, an array `[N, F]` or a `RowTable`, are read from front to back, once for
-    every 256 parts. `counts` int64 `[P]` are the numbers of nodes of the parts. Returns for
-    each part its arrays, as `write_arrays` takes them.
-    """
-    table = as_table(features)
+def _write_table(
+    found: list[dict[str, Any]],
+    folders: list[Path],
+    table: RowTable,
+    assignment: np.ndarray,
+    prefix: str,
+) -> None:
+    """As `_write_features`, of one table, in files whose names begin with `prefix`. It is read
+    from front to back, once for every 256 parts. Each part's arrays are added to `found`."""
+    counts = np.bincount(assignment, minlength=len(folders))
     whole = table.arrays()  # those that are not dealt out are written to each part
     dealt = ("indices", "values") if table.by_entries else table.row_names
     arrays = {array_name(prefix, name): np.asanyarray(whole.pop(name)) for name in dealt}
     if table.by_entries:
         indptr = np.asarray(whole.pop("indptr"))
     shared = {array_name(prefix, name): array for name, array in whole.items()}
-    found: list[dict[str, Any]] = []
     for first_part in range(0, len(folders), _OPEN_AT_ONCE):
         parts = range(first_part, min(first_part + _OPEN_AT_ONCE, len(folders)))
         with ExitStack() as stack:
             for part in parts:
                 size = int(counts[part])
-                entry: dict[str, Any] = dict(shared)
+                entry = dict(shared)
                 if table.by_entries:
                     own = offsets_of_rows(indptr, np.flatnonzero(assignment == part))
                     size, entry[f"{prefix}_indptr"] = int(own[-1]), own
                 for name, array in arrays.items():
                     file = ArrayFile(folders[part], name, (size, *array.shape[1:]), array.dtype)
                     entry[name] = stack.enter_context(file)
-                found.append(entry)
+                found[part] |= entry
             rows, size = next(iter(arrays.values())), assignment.size
             chunks = row_chunks(indptr) if table.by_entries else _chunks(rows, size)
             for part, own_rows in _by_part(assignment, parts, chunks):
                 at = row_positions(indptr, own_rows) if table.by_entries else own_rows
                 for name, array in arrays.items():
                     found[part][name].append(np.asarray(array[at]))
-    return found
 
 
 def _by_part(

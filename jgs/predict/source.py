@@ -17,7 +17,6 @@ from jgs.errors import InputError
 from jgs.graph import Graph, NodeIds, Schema, TypedFeatures
 from jgs.graph.device import as_numpy
 from jgs.graph.row_tables.table import RowTable, as_table
-from jgs.graph.typed_features import shown_tables
 from jgs.predict.types import schema_of
 from jgs.train.loop.data import Data
 from jgs.train.loop.model import Types
@@ -78,7 +77,7 @@ class RunData:
 def of_graph(graph: Graph, features: Any, width: int, types: Types | None) -> RunData:
     """The source of a graph in memory, for a model of `width` features, or of the `types`.
     Raises `InputError` for features that do not fit it."""
-    if types is not None and isinstance(features, TypedFeatures):
+    if types is not None and getattr(features, "schema", None) is not None:
         _check_typed(graph, features, types)
     else:
         _check_matrix(graph, features, width)
@@ -92,8 +91,9 @@ def _check_matrix(graph: Graph, features: Any, width: int) -> None:
     require_array("features", features, form, remedy, N=graph.num_nodes)
     remedy = "Give the features that it was trained with."
     require_array("features", features, "[N, F], with the run's columns", remedy, F=width)
-    given = features if isinstance(features, RowTable) else as_numpy(features)
-    as_table(given).check_values("the features of the graph")
+    table = as_table(features if isinstance(features, RowTable) else as_numpy(features))
+    table.check_one_width("the run's model", "the graph", remedy)
+    table.check_values("the features of the graph")
 
 
 def _check_typed(graph: Graph, features: TypedFeatures, types: Types) -> None:
@@ -116,7 +116,7 @@ def _check_typed(graph: Graph, features: TypedFeatures, types: Types) -> None:
             features.widths != types.widths or rows != given,
             f"the features of the node types must have the widths {list(types.widths)} of the "
             f"run's, and types without features as many nodes, {rows}",
-            f"{shown_tables(features)}, and {given} nodes",
+            f"{features.shown_widths()}, and {given} nodes",
             "Give features as those that it was trained with.",
         ),
         (

@@ -1,4 +1,4 @@
-"""`TypedExchange`: rows, rounds and bytes against `gather` of all features."""
+"""`FeatureExchange` of node types: rows, rounds and bytes against `gather` of all features."""
 
 from itertools import accumulate
 
@@ -9,7 +9,7 @@ import scipy.sparse
 from small_ranks import dense_rows, ranks_of
 
 from jgs import InputError
-from jgs.dist.rows.typed import TypedExchange
+from jgs.dist.rows.exchange import FeatureExchange
 from jgs.graph import Schema, TypedFeatures
 from jgs.ops import gather
 
@@ -42,7 +42,11 @@ def whole(size):
 
 def make(size, capacities=(9, 8, 7, 3), wire="float32"):
     comm, (features, own) = ranks_of(size), whole(size)
-    return comm, features, TypedExchange(comm, features.schema, own, capacities, wire)
+    return (
+        comm,
+        features,
+        FeatureExchange(comm, features.schema, own, capacities, wire, in_place=True),
+    )
 
 
 def batches(size, num=40, seed=0):
@@ -117,7 +121,7 @@ def test_what_exceeds_a_capacity_comes_in_further_rounds():
     assert comm.counters.rounds - before == 2 * -(-max(asked) // 2) > 2
     assert exchange.extra_rounds == comm.counters.rounds - before - 2
     exchange.fit_to_demand()
-    assert exchange.capacities[0] == 64
+    assert exchange.capacity[0] == 64
     before = comm.counters.rounds
     check(exchange, comm, features, batches(3))
     assert comm.counters.rounds - before == 2
@@ -142,7 +146,7 @@ def test_one_ranks_overflow_is_told_to_all():
     schema = Schema((("a", 4),), (), ((2,), (2,)))
     comm = ranks_of(2)
     none = [TypedFeatures((None,), schema.of_parts(r, r + 1)) for r in range(2)]
-    exchange = TypedExchange(comm, schema, none, (1,))
+    exchange = FeatureExchange(comm, schema, none, (1,))
     nodes = comm.own([jnp.arange(3, dtype=jnp.int32)] * 2)
     assert exchange(nodes, comm.own([np.array(rank == 1) for rank in range(2)]))[1]
     rows, lost = exchange(nodes)
@@ -152,7 +156,7 @@ def test_one_ranks_overflow_is_told_to_all():
 def test_bad_input_is_refused():
     features, own = whole(3)
     with pytest.raises(InputError, match="a multiple of the ranks"):
-        TypedExchange(ranks_of(2), features.schema, own[:2], (1, 1, 1, 1))
+        FeatureExchange(ranks_of(2), features.schema, own[:2], (1, 1, 1, 1))
     comm = ranks_of(3)
     with pytest.raises(InputError, match="rank 1 must have a row for each of its 3 nodes"):
-        TypedExchange(comm, features.schema, [own[0], own[0], own[2]], (1, 1, 1, 1))
+        FeatureExchange(comm, features.schema, [own[0], own[0], own[2]], (1, 1, 1, 1))

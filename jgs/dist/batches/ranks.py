@@ -26,10 +26,9 @@ from jgs.dist.communicators.broadcast import everywhere
 from jgs.dist.communicators.collect import all_degrees, all_out_degrees
 from jgs.dist.communicators.comm import Communicator, all_gather_rows
 from jgs.dist.rows.exchange import FeatureExchange
-from jgs.dist.rows.typed import TypedExchange
 from jgs.errors import InputError, check_choice
 from jgs.graph import Graph
-from jgs.graph.typed_features import TypedFeatures
+from jgs.graph.row_tables.table import as_table
 from jgs.sampling.base import Adaptive, Sampler, State
 from jgs.sampling.capacity import round_up
 from jgs.sampling.learning import Learning
@@ -167,13 +166,13 @@ def rank_loader(
 
     def reading(
         remote: RemoteNodes, num_draws: int
-    ) -> tuple[FeatureExchange | TypedExchange, Callable[[int], None]]:
+    ) -> tuple[FeatureExchange, Callable[[int], None]]:
         """What reads the rows of batches, and a function that fills its cache for an epoch."""
         features, schema = ranks.features, ranks.parts.schema
-        if schema is not None and isinstance(features[0], TypedFeatures):
+        if schema is not None and as_table(features[0]).schema is not None:
             capacities = typed_capacities(remote, 0, num_draws, schema)
             apart = in_place is not False
-            typed = TypedExchange(background, schema, features, capacities, wire, apart)
+            typed = FeatureExchange(background, schema, features, capacities, wire, apart)
             of_run = (num_draws, cache, cache_memory)
             return typed, typed_keeper(remote, typed, graphs, *of_run)
         capacity = request_capacity(remote, 0, num_draws)

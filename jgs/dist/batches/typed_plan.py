@@ -1,5 +1,5 @@
-"""Plans of a `TypedExchange`: how many nodes of each type to ask for, and which rows of other
-ranks to keep, where a row of each type has another size."""
+"""Plans of a `FeatureExchange` of node types: how many nodes of each to ask for, and which rows
+of other ranks to keep, where a row of each type has another size."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from jgs.dist.batches.plan import (
 )
 from jgs.dist.communicators.comm import all_gather_rows
 from jgs.dist.rows.demand import Demand, rounded
-from jgs.dist.rows.typed import TypedExchange
+from jgs.dist.rows.exchange import FeatureExchange
 from jgs.graph import Graph, Schema
 
 
@@ -49,7 +49,7 @@ def typed_capacities(
 
 def typed_keeper(
     remote: RemoteNodes,
-    exchange: TypedExchange,
+    exchange: FeatureExchange,
     graphs: Sequence[Graph],
     num_steps: int,
     policy: str,
@@ -80,7 +80,7 @@ def typed_keeper(
         if first:  # later on the epochs themselves show what they ask for
             cached = chooser.ids(nodes)
             capacities = typed_capacities(remote, epoch, num_steps, exchange.schema, cached)
-            if capacities != exchange.capacities:
+            if capacities != exchange.capacity:
                 exchange.resize(capacities)
         exchange.cache(nodes)
 
@@ -91,7 +91,7 @@ class _Chooser:
     """Chooses the rows of a cache by how often each is read."""
 
     def __init__(
-        self, remote: RemoteNodes, exchange: TypedExchange, memory: int, spare: bool
+        self, remote: RemoteNodes, exchange: FeatureExchange, memory: int, spare: bool
     ) -> None:
         self._comm, self._memory, self._spare = remote.comm, memory, spare
         self._bytes = np.array(exchange.row_bytes, np.int64)
@@ -102,7 +102,7 @@ class _Chooser:
 
     def chosen(self, counts: Sequence[np.ndarray], most: int) -> list[list[np.ndarray]]:
         """For each type and each local rank the places within the type of the rows to keep, as
-        `TypedExchange.cache` takes them. `counts` has for each local rank how often it reads
+        `FeatureExchange.cache` takes them. `counts` has for each local rank how often it reads
         each node. At most about `most` rows are kept."""
         by_type = [[count[own] for own in self._nodes] for count in counts]
         if not self._full:

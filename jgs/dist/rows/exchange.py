@@ -2,67 +2,64 @@
 
 Every rank holds the rows of its own nodes. A rank gets the other rows by one request and one
 reply, each an all_to_all of equal parts (DistDGL, Zheng et al. 2020, section III-C; FastSample
-2023, section 3.3: the 2 rounds of hybrid partitioning).
+2023, section 3.3: the 2 rounds of hybrid partitioning). Where each node type has a table, the
+request has the ids of all types one after the other, and the reply their rows.
 """
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Sequence
-from functools import partial
+from functools import cache
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jgs.dist.communicators.comm import OWN, SAME, Communicator, all_gather_rows
-from jgs.dist.rows.demand import Demand, rounded
-from jgs.dist.rows.owners import VOID, Owners
-from jgs.dist.rows.tables import (
-    DenseWire,
-    SparseWire,
-    StoredWire,
-    num_rows,
-    own_rows,
-    place_own,
-)
+from jgs.dist.communicators.comm import OWN, SAME, Communicator
+from jgs.dist.rows.demand import rounded
+from jgs.dist.rows.owners import VOID
+from jgs.dist.rows.tables import SplitTable, Store
 from jgs.errors import InputError, check_choice
-from jgs.graph import as_device
-from jgs.graph.row_tables.table import RowTable, as_table
+from jgs.graph import Schema, TypedRows
+from jgs.graph.row_tables.table import as_table
 from jgs.models.inputs import Placed
 
 WIRE = ("float32", "float16", "bfloat16")
-_FLOATS = ("float16", "float32")
 
 
-class Store(NamedTuple):
-    """The rows that one rank has.
+class Found(NamedTuple):
+    """What one rank knows after a round.
 
     Fields:
-      own: tuple of `[n_i, F]`, the rows of its own nodes in order; or a `RowTable`.
-      bounds: int32 `[2, P]`: see `jgs.dist.rows.tables.OwnRows`.
-      cached: `[C, W]`, rows of other ranks as the wire keeps them.
-      cache_slot: int32 `[N]`, each node's row in `cached`, or -1; `[0]` without a cache.
+      kind: int32 `[S]`, the number of each node's type; -1 in padding. None without types.
+      within: int32 `[S]`, each node's place among those of its type; -1 in padding.
+      places: for each table int32 `[S]`: the places of its nodes in the rank's own tables, its
+        cache and the replies.
+      replies: for each table what the other ranks sent, as its wire has them.
     """
 
-    own: Any
-    bounds: Any
-    cached: jax.Array
-    cache_slot: jax.Array
+    kind: Any
+    within: jax.Array
+    places: tuple[jax.Array, ...]
+    replies: tuple[list[jax.Array], ...]
 
 
 class FeatureExchange:
     """`x, _ = exchange(nodes)` reads the rows float32 `[S, F]` of the nodes int32 `[S]`, both
-    `OWN`.
+    `OWN`; or their `TypedRows`, where features are by node type.
 
     Args:
       comm: the communicator.
-      offsets: int `[R+1]`; rank `r` owns the nodes from `offsets[r]` to `offsets[r+1]`.
+      offsets: int `[R+1]`; rank `r` owns the nodes from `offsets[r]` to `offsets[r+1]`. Where
+        features are by node type, the `Schema` of the whole graph: rank `r` of `R` owns the
+        `r`-th `P / R` of its `P` parts.
       features: for each local rank the rows of its own nodes: matrices `[n_i, F]` (float32 or
-        float16, NumPy or JAX), or a `RowTable`. Memory maps are used where they lie.
-      capacity: the most nodes that one rank asks another for in a round, equal on all ranks.
-        Where some rank needs more, all ranks take further rounds: nothing is dropped.
+        float16, NumPy or JAX), or a `RowTable`, or `TypedFeatures`. Memory maps are used where
+        they lie.
+      capacity: the most nodes that one rank asks another for in a round, equal on all ranks;
+        one for each node type. Where some rank needs more, all ranks take further rounds:
+        nothing is dropped.
       wire: the dtype of rows that are sent, one of `WIRE`; for sparse rows the dtype of their
         values. A rank's own rows are rounded to it too, so results do not depend on who owns
         what. Rows that are float16 on all ranks are sent as float16 where the wire is float32.
@@ -71,283 +68,290 @@ class FeatureExchange:
         models that read the rows where they lie. It has no effect where rows must be rounded or
         made dense, and on a call that takes further rounds.
 
+    Of `TypedRows` the table of a type of rows in place is the tuple of the rank's own matrices,
+    its cache, and what other ranks sent. Otherwise it is one matrix of the rows of the batch's
+    nodes of that type, with some room to spare. A node of a type without features has its place
+    within the type of the whole graph, by which a model finds its learned row.
+
     Raises `InputError` on the rank whose features do not fit its offsets, and
     `jgs.dist.communicators.broadcast.FailedElsewhere` on the others.
 
     All ranks must call it equally often. A call takes 2 rounds. It takes 2 more each time that
-    the rank asked for most nodes is asked for another `capacity` of them. Nodes outside `[0,
-    N)` are padding, and get rows of zeros.
+    the rank asked for most nodes of a table is asked for another `capacity` of them. Nodes
+    outside `[0, N)` are padding, and get rows of zeros.
 
     Attributes:
-      width: `F`.
-      capacity: as above; see `resize` and `fit_to_demand`.
+      tables: for each node type its `SplitTable`, in which nodes are places within the type;
+        None for a type without features. Without types one, of all nodes.
+      capacity, row_bytes: the capacity, and the bytes that a cached row takes; for each node
+        type 1 and 0 where it has no features. See `resize` and `fit_to_demand`.
       extra_rounds: the rounds so far beyond 2 a call.
-      owners, wire, demand: the `Owners`, how rows are sent and read, and what calls needed.
-      store: the `Store` of the ranks, `OWN`.
+      store: the `Store` of the ranks, `OWN`, of the first table.
     """
 
     def __init__(
         self,
         comm: Communicator,
         offsets: Any,
-        features: Sequence[Sequence[Any] | RowTable],
-        capacity: int,
+        features: Sequence[Any],
+        capacity: int | Sequence[int],
         wire: str = "float32",
         in_place: bool = False,
     ):
         check_choice("wire", wire, WIRE)
-        self.owners = Owners(comm, offsets)
-        self.comm, self.extra_rounds, self._wire_dtype = comm, 0, wire
-        self._asking = dict[int, Any]()
-        self.replace(features)
-        self._in_place = in_place and self.wire.exact
-        self.demand = Demand()
-        self.resize(capacity)
+        self.comm, self.extra_rounds, self._in_place = comm, 0, in_place
+        typed = isinstance(offsets, Schema)
+        self.schema: Any = offsets.without_relations() if typed else None
+        bounds = [offsets] if self.schema is None else offsets_by_type(self.schema, comm.size)
+        of_ranks = [as_table(own).by_type.values() for own in features]
+        self.tables = [
+            None if own[0] is None else SplitTable(comm, begins, own, most, wire)
+            for begins, most, *own in zip(bounds, self._each(capacity), *of_ranks, strict=True)
+        ]
+        self._asked = [table for table in self.tables if table is not None]
+        self._rooms = [1] * len(self._asked)
+        self.resize(self.capacity)
 
-    def replace(self, features: Sequence[Sequence[Any] | RowTable]) -> None:
+    def _each(self, value: Any) -> Any:
+        """What is given or returned for each table, by table."""
+        return value if self.schema is not None else [value]
+
+    def _of_all(self, name: str, none: int) -> Any:
+        each = tuple(none if one is None else getattr(one, name) for one in self.tables)
+        return each[0] if self.schema is None else each
+
+    @property
+    def capacity(self) -> Any:
+        return self._of_all("capacity", 1)
+
+    @property
+    def row_bytes(self) -> Any:
+        return self._of_all("row_bytes", 0)
+
+    @property
+    def store(self) -> Any:
+        return self._asked[0].store
+
+    def replace(self, features: Sequence[Any]) -> None:
         """Takes other rows of the same shapes. Nothing stays cached."""
-        tables, bounds, width, entries = own_rows(self.comm, features, self.owners.ranges)
-        self._own = list(zip(tables, bounds, strict=True))
-        self.wire = self._wire(tables, width, entries)
-        empty = np.zeros((0, self.wire.words), self.wire.kept)
-        self._no_cache = (as_device(empty), as_device(np.zeros(0, np.int32)))
-        self.store = self._with(self._no_cache)
+        of_ranks = [as_table(own).by_type.values() for own in features]
+        for table, *own in zip(self.tables, *of_ranks, strict=True):
+            if table is not None:
+                table.replace(own)
 
-    @property
-    def width(self) -> int:
-        return self.wire.width
+    def cache(self, nodes: Any) -> None:
+        """Keeps the rows of these nodes and no others, as `SplitTable.cache` takes them; for
+        each node type the places within it, or None."""
+        for table, own in zip(self.tables, self._each(nodes), strict=True):
+            if table is not None and own is not None:
+                table.cache(own)
 
-    def _wire(
-        self, tables: Sequence[Any], width: int, entries: int | None
-    ) -> DenseWire | StoredWire | SparseWire:
-        """How the rows of these tables are sent."""
-        first = as_table(tables[0])
-        kept = all_gather_rows(self.comm, [_kept(as_table(table)) for table in tables])
-        if np.ptp(kept[:, 0]):
-            raise InputError(
-                "ranks must keep their rows alike, also with the same scales",
-                f"{first.kind} rows of other scales, or of another form, on some rank",
-                "Make them of all rows, and then divide them: jgs partition --feature-dtype.",
-            )
-        if entries is not None:
-            return SparseWire(width, entries, self._wire_dtype)
-        if first.form != "dense":
-            return StoredWire(width, first.rows[0].dtype)
-        each = zip(_FLOATS, kept[:, 1:].min(axis=0).tolist(), strict=True)
-        stored = next((name for name, on_all in each if on_all), None)
-        half = stored == "float16" and self._wire_dtype == "float32"
-        return DenseWire(width, stored if half else self._wire_dtype, stored)
-
-    @property
-    def exact(self) -> bool:
-        """Whether the rows are matrices that the wire does not round, so that they can be read
-        where they lie."""
-        return self.wire.exact
-
-    def resize(self, capacity: int) -> None:
+    def resize(self, capacity: Any) -> None:
         """Sets `capacity`. All ranks call it alike; the next call compiles."""
-        self.capacity = self.owners.resize(max(int(capacity), 1))
-        operands = (OWN, OWN, OWN, SAME, SAME)
-        self._fetch = self.comm.program(self._one_round, operands, (OWN, SAME))
-        self._read_placed = self.comm.program(self._read, (OWN, OWN, OWN), OWN)
+        for table, most in zip(self.tables, self._each(capacity), strict=True):
+            if table is not None:
+                table.resize(most)
+        alone = self.schema is None and not (self._in_place and self._asked[0].wire.exact)
+        self._reads = alone  # in the program of the round
+        kinds = (OWN, OWN, OWN, SAME, SAME)
+        program = self._round_and_rows if alone else self._one_round
+        self._fetch = self.comm.program(program, kinds, (OWN, SAME))
+        self._put = cache(self._put_program)
 
     def fit_to_demand(self) -> None:
         """Enlarges `capacity` where the calls so far say that one call in ten thousand or more
         will need further rounds. All ranks call it, and have seen the same calls. Where it
         enlarges, the next call compiles."""
-        if (need := self.demand.most()) > self.capacity:
-            self.resize(rounded(need))
+        before = self.capacity
+        for table in self._asked:
+            table.fit_to_demand()
+        if self.capacity != before:
+            self.resize(self.capacity)
 
     def __call__(self, nodes: Any, overflow: Any = None) -> tuple[Any, bool]:
         """The rows, and whether the sample of some rank has overflowed: all ranks then draw
         theirs again. `overflow`: `OWN` bool scalars, by default False."""
         if overflow is None:
             overflow = self.comm.own([np.zeros((), bool)] * self.comm.num_local)
-        offsets, first = self.owners.offsets, self.owners.first
-        found, most = self._fetch(self.store, nodes, overflow, offsets, first)
-        if (num := int(most)) == VOID:
+        stores = tuple(table.store for table in self._asked)
+        asked = stores, nodes, overflow, tuple(t.owners.offsets for t in self._asked)
+        found, said = self._fetch(*asked, self.comm.same(np.int32(0)))
+        lost, *numbers = np.asarray(said).tolist()
+        if lost:
             return found, True
-        self.demand.add(num)
-        further = self.owners.further(num)
+        most, sizes = numbers[: len(stores)], numbers[len(stores) :]
+        each = list(zip(self._asked, most, strict=True))
+        for table, num in each:
+            table.demand.add(num)
+        further = max((table.owners.further(num) for table, num in each), key=len, default=[])
         self.extra_rounds += 2 * len(further)
-        if self._in_place and not further:
-            place, replies = found
-            rows = self.wire.apart(self.store.own, self.store.cached, *replies)
-            return Placed(rows, place), False
-        x = self._put_together(found)
-        for nth in further:
-            found, _ = self._fetch(self.store, nodes, overflow, offsets, nth)
-            x = jax.tree.map(jnp.add, x, self._put_together(found))
-        return x, False
+        if self._reads:
+            for nth in further:
+                found = jax.tree.map(jnp.add, found, self._fetch(*asked, nth)[0])
+            return found, False
+        stay = self._in_place and not further
+        apart = tuple(table.wire.exact and stay for table in self._asked)
+        if self.schema is None and stay:
+            place, rows = found.places[0], (None,)
+        else:
+            program = self._put(self._with_room(sizes, apart), apart)
+            place, rows = program(stores, found)
+            for nth in further:
+                more, _ = self._fetch(*asked, nth)
+                rows = jax.tree.map(jnp.add, rows, program(stores, more)[1])
+        tables: list[Any] = [
+            table.wire.apart(store.own, store.cached, *replies) if lies_apart else together
+            for table, store, lies_apart, replies, together in zip(
+                self._asked, stores, apart, found.replies, rows, strict=True
+            )
+        ]
+        if self.schema is None:
+            return (Placed(tables[0], place) if stay else tables[0]), False
+        given = iter(tables)
+        every = tuple(None if table is None else next(given) for table in self.tables)
+        return TypedRows(every, found.kind, place), False
 
-    def _put_together(self, found: Any) -> Any:
-        return self._read_placed(self.store, *found) if self._in_place else found
-
-    @property
-    def row_bytes(self) -> int:
-        """The bytes that a cached row takes."""
-        return self.wire.kept.itemsize * self.wire.words
-
-    def cache(self, nodes: Sequence[np.ndarray]) -> None:
-        """Keeps the rows of these nodes, int32 `[C]` for each local rank, and no others.
-
-        All ranks call it, with equal `C`; `N` is padding. Rows that were kept before are not
-        asked for. The owner that has most of the other nodes decides the cost: a request and a
-        reply for each `capacity` of them. Where one round suffices, it has room for fewer than
-        twice as many as are asked for. A new size of that round compiles.
-        """
-        owners = self.owners
-        before = self.comm.local((self.store.cached, self.store.cache_slot))
-        self.store = self._with(self._no_cache)
-        size = nodes[0].size
-        if self.comm.size == 1 or size == 0:  # nobody is there to ask, or nothing to ask for
-            return
-        kept = [self._kept(ids, *of_rank) for ids, of_rank in zip(nodes, before, strict=True)]
-        del before  # frees the rows of the old cache
-        cached, missing = [rows for rows, _ in kept], [ids for _, ids in kept]
-        nth = [_nth_of_owner(ids, owners.ranges) for ids in missing]
-        mine = [np.array([of_rank.max() + 1], np.int32) for of_rank in nth]
-        most = int(all_gather_rows(self.comm, mine).max())
-        # Each round asks every owner for as many nodes as a round has room for.
-        capacity = min(self.capacity, 1 << (most - 1).bit_length()) if most else 1
-        for begin in range(0, most, capacity):
-            now = [(begin <= of_rank) & (of_rank < begin + capacity) for of_rank in nth]
-            asked = [np.full(capacity * self.comm.size, owners.num_rows, np.int32) for _ in now]
-            for room, ids, which in zip(asked, nodes, now, strict=True):
-                room[: np.count_nonzero(which)] = ids[which]
-            rows = self._ask_only(capacity)(self.store, self.comm.own(asked), owners.offsets)
-            for found, which, some in zip(cached, now, self.comm.local(rows), strict=True):
-                found[which] = np.asarray(some)[: np.count_nonzero(which)]
-        caches = []
-        for ids, found in zip(nodes, cached, strict=True):
-            real = np.flatnonzero(ids < owners.num_rows)
-            slot = np.full(owners.num_rows, -1, np.int32)
-            slot[ids[real]] = real
-            caches.append((as_device(found), as_device(slot)))
-        self.store = self._with(*caches)
-
-    def _ask_only(self, capacity: int) -> Any:
-        """The program that fills a cache, by rounds of so many nodes of every owner."""
-        if capacity not in self._asking:
-            program = partial(self._raw_rows, capacity=capacity)
-            self._asking[capacity] = self.comm.program(program, (OWN, OWN, SAME), OWN)
-        return self._asking[capacity]
-
-    def _kept(
-        self, ids: np.ndarray, rows: jax.Array, slots: jax.Array
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """The rows of the nodes int32 `[C]` that the cache so far, `rows` and `slots`, has, and
-        zeros for the others; and the nodes, with `N` in place of those that it has."""
-        found = np.zeros((ids.size, rows.shape[1]), rows.dtype)
-        if slots.size == 0:
-            return found, ids
-        real = ids < self.owners.num_rows
-        slot = np.where(real, np.asarray(slots)[np.where(real, ids, 0)], -1)
-        found[slot >= 0] = np.asarray(rows)[slot[slot >= 0]]
-        return found, np.where(slot >= 0, np.int32(self.owners.num_rows), ids)
-
-    def _with(self, *caches: tuple[jax.Array, jax.Array]) -> Any:
-        if len(caches) == 1:
-            caches = caches * self.comm.num_local
-        return self.comm.own([Store(*o, *c) for o, c in zip(self._own, caches, strict=True)])
+    def _with_room(self, sizes: Sequence[int], apart: Sequence[bool]) -> tuple[int, ...]:
+        """The rows of the matrices of types that are put together, 0 for others. They grow with
+        what batches need, so that there are few of them: each is compiled."""
+        for i, (size, room) in enumerate(zip(sizes, self._rooms, strict=False)):
+            if size > room:
+                self._rooms[i] = rounded(size + size // 8)
+        return tuple(0 if a else r for a, r in zip(apart, self._rooms, strict=True))
 
     # -- inside a program: one rank ----------------------------------------------------------
 
     def _one_round(
         self,
-        store: Store,
+        stores: tuple[Store, ...],
         nodes: jax.Array,
         overflow: jax.Array,
-        offsets: jax.Array,
+        offsets: tuple[jax.Array, ...],
         nth: jax.Array,
-    ) -> tuple[Any, jax.Array]:
-        place, replies, most = self._ask(store, nodes, overflow, offsets, nth, self.capacity)
-        return (place, replies) if self._in_place else self._read(store, place, replies), most
-
-    def _read(self, store: Store, place: jax.Array, replies: list[jax.Array]) -> jax.Array:
-        return self.wire.read(store.own, store.cached, replies, place)
-
-    def _raw_rows(
-        self, store: Store, nodes: jax.Array, offsets: jax.Array, capacity: int
-    ) -> jax.Array:
-        """Rows of other ranks' nodes as they are sent, each number in 32 bits."""
-        zero = jnp.int32(0)
-        place, replies, _ = self._ask(
-            store, nodes, jnp.zeros((), bool), offsets, zero, capacity
-        )
-        num_own, sent = num_rows(store.own), self.wire.keep(jnp.concatenate(replies))
-        at = jnp.where(place >= num_own, place - num_own, sent.shape[0])
-        return sent.at[at].get(mode="fill", fill_value=0)
-
-    def _ask(
-        self,
-        store: Store,
-        nodes: jax.Array,
-        overflow: jax.Array,
-        offsets: jax.Array,
-        nth: jax.Array,
-        capacity: int,
-    ) -> tuple[jax.Array, list[jax.Array], jax.Array]:
-        """Where each node's row is; the replies, `[c, W]` from each other rank; and the most
-        nodes that a rank must ask another for, or `VOID` where the sample of some rank has
-        overflowed. The request tells all ranks the last."""
-        sizes = self._sizes(store, capacity)
-        (place, asked), most = self.owners.find(
-            nodes, offsets, nth, overflow, store.cache_slot, **sizes
-        )
-        replies = self.comm.others(self.packed(store, asked)) if self.comm.size > 1 else []
-        return self.placed(store, place, capacity), replies, most
-
-    def _sizes(self, store: Store, capacity: int) -> dict[str, int]:
-        num_own, num_cached = num_rows(store.own), store.cached.shape[0]
-        return {"capacity": capacity, "num_own": num_own, "num_cached": num_cached}
-
-    # The steps of a round, for an exchange of several tables at once.
-
-    def requests(
-        self, store: Store, nodes: jax.Array, offsets: jax.Array, nth: jax.Array
-    ) -> tuple[jax.Array, jax.Array]:
-        """See `Owners.requests`."""
-        sizes = self._sizes(store, self.capacity)
-        return self.owners.requests(nodes, offsets, nth, store.cache_slot, **sizes)
-
-    def packed(self, store: Store, asked: jax.Array) -> list[jax.Array]:
-        """The replies as they are sent, in the order of `others`. `asked` is that of a
-        `Round`."""
-        size, rank = self.comm.size, self.comm.index()
-        asked = place_own(store.bounds, asked).reshape(size, -1)
-        return [
-            self.wire.pack(store.own, asked[(rank + 1 + i) % size]) for i in range(size - 1)
+    ) -> tuple[Found, jax.Array]:
+        """What is found; and whether the sample of some rank has overflowed, for each table the
+        most nodes that a rank must ask another for, and for each type the most nodes that a
+        rank's batch has: int32 `[1 + 2 T]`, without types `[2]`. The request tells them."""
+        comm = self.comm
+        kind, within, ids = self._by_table(nodes)
+        each = list(zip(self._asked, stores, ids, offsets, strict=True))
+        both = [table.requests(store, own, begin, nth) for table, store, own, begin in each]
+        requests, places = zip(*both, strict=True) if both else ((), ())
+        if self.schema is None:  # an overflow takes the place of what is needed most
+            (own,) = requests
+            requests = (own.at[:, -1].set(jnp.where(overflow, VOID, own[:, -1])),)
+            head = jnp.zeros((comm.size, 0), jnp.int32)
+        else:
+            counts = [jnp.sum(own >= 0, dtype=jnp.int32) for own in ids]
+            says = jnp.stack([overflow.astype(jnp.int32), *counts])
+            head = jnp.broadcast_to(says, (comm.size, says.size))
+        received = jnp.concatenate([head, *requests], axis=1)
+        if comm.size > 1:
+            received = comm.all_to_all(received)
+        ends = np.cumsum([head.shape[1], *(own.shape[1] for own in requests)])
+        head, *wanted = jnp.split(received, ends[:-1], axis=1)
+        known = [
+            table.owners.asked(own, begin)
+            for (table, _, _, begin), own in zip(each, wanted, strict=True)
         ]
+        replies = tuple(list[jax.Array]() for _ in each)
+        if comm.size > 1:
+            replies = self._sent(
+                [t.packed(s, own) for (t, s, *_), (own, _) in zip(each, known, strict=True)]
+            )
+        found = tuple(
+            table.placed(store, at, table.capacity)
+            for (table, store, *_), at in zip(each, places, strict=True)
+        )
+        most = [num for _, num in known]
+        if self.schema is None:
+            lost, sizes = (most[0] == VOID).astype(jnp.int32), []
+        else:
+            lost, *sizes = jnp.max(head, axis=0)
+        said = jnp.stack([lost, *most, *sizes])
+        return Found(kind, within, found, replies), said
 
-    def placed(self, store: Store, place: jax.Array, capacity: int) -> jax.Array:
-        """`route`'s places in the rank's own tables, its cache and the replies of `others`."""
-        num_own = num_rows(store.own)
-        place = jnp.where(place < num_own, place_own(store.bounds, place), place)
-        # `route` counts the replies from rank 0 on, but `others` returns them in another order.
-        begin = num_own + store.cached.shape[0]
-        owner, nth = jnp.divmod(place - begin, capacity)
-        rank, size = self.comm.index(), self.comm.size
-        answer = begin + (rank - 1 - owner) % size * capacity + nth
-        return jnp.where(place >= begin, answer, place)
+    def _by_table(self, nodes: jax.Array) -> tuple[Any, jax.Array, list[jax.Array]]:
+        """`kind` and `within` of `Found`, and for each table the ids of its nodes in it."""
+        if self.schema is None:
+            return None, nodes, [nodes]
+        kind, place = self.schema.type_and_place(nodes)
+        numbers = [number for number, one in enumerate(self.tables) if one is not None]
+        return kind, place, [jnp.where(kind == number, place, -1) for number in numbers]
+
+    def _sent(self, packed: list[list[jax.Array]]) -> tuple[list[jax.Array], ...]:
+        """For each table what the other ranks sent of it, by one round for all. `packed` has
+        for each table what goes to each of them."""
+        if len(packed) < 2:
+            return tuple(self.comm.others(to_ranks) for to_ranks in packed)
+        words = [[_words(rows) for rows in of_table] for of_table in packed]
+        joined = [jnp.concatenate(to_rank) for to_rank in zip(*words, strict=True)]
+        ends = np.cumsum([of_table[0].size for of_table in words])
+        found: list[list[jax.Array]] = [[] for _ in packed]
+        for message in self.comm.others(joined):
+            pieces = jnp.split(message, ends[:-1])
+            for of_table, piece, like in zip(found, pieces, packed, strict=True):
+                of_table.append(_from_words(piece, like[0]))
+        return tuple(found)
+
+    def _round_and_rows(self, stores: Any, *asked: Any) -> tuple[jax.Array, jax.Array]:
+        found, said = self._one_round(stores, *asked)
+        return self._put_together(stores, found, (0,), (False,))[1][0], said
+
+    def _put_program(self, rooms: tuple[int, ...], apart: tuple[bool, ...]) -> Any:
+        def put(stores: Any, found: Found) -> Any:
+            return self._put_together(stores, found, rooms, apart)
+
+        return self.comm.program(put, (OWN, OWN), (OWN, OWN))
+
+    def _put_together(
+        self, stores: Any, found: Found, rooms: tuple[int, ...], apart: tuple[bool, ...]
+    ) -> tuple[jax.Array, tuple[Any, ...]]:
+        """The place of each node in the table of its type, and of each table that does not lie
+        `apart` the rows: those of all nodes, or of the nodes of its type in `rooms` rows."""
+        # A node of a type without features has a place, too: learned rows are found by it.
+        place, rows = found.within, list[Any]()
+        numbers = [number for number, one in enumerate(self.tables) if one is not None]
+        for i, (table, number) in enumerate(zip(self._asked, numbers, strict=True)):
+            at, mine = found.places[i], None if found.kind is None else found.kind == number
+            if apart[i]:
+                rows.append(None)
+            else:
+                slots = at
+                if mine is not None:
+                    nth = jnp.cumsum(mine, dtype=jnp.int32) - 1
+                    slot = jnp.where(mine, nth, rooms[i])
+                    slots = jnp.full(rooms[i], -1, jnp.int32).at[slot].set(at, mode="drop")
+                    at = nth
+                store, replies = stores[i], found.replies[i]
+                rows.append(table.wire.read(store.own, store.cached, replies, slots))
+            place = at if mine is None else jnp.where(mine, at, place)
+        return place, tuple(rows)
 
 
-def _kept(table: RowTable) -> np.ndarray:
-    """int64 `[3]`: a digest of what the tables of all ranks must have in common, their form and
-    what all rows share; and whether all rows are of each of `_FLOATS`."""
-    if table.by_entries:
-        return np.array([zlib.crc32(table.form.encode()), 0, 0])
-    shared = [getattr(table, name) for name in table.names if name not in table.row_names]
-    common = [table.form.encode(), *(np.asarray(array).tobytes() for array in shared)]
-    dtypes = {np.dtype(rows.dtype).name for rows in table.rows}
-    return np.array([zlib.crc32(b"".join(common)), *(dtypes == {name} for name in _FLOATS)])
+def offsets_by_type(schema: Schema, num_ranks: int) -> list[np.ndarray]:
+    """For each node type int `[R+1]`: rank `r` owns its nodes from `offsets[r]` to
+    `offsets[r+1]`, counted within the type. Raises `InputError`."""
+    parts = schema.every_part
+    if len(parts) % num_ranks:
+        raise InputError(
+            "the parts of a schema must be a multiple of the ranks",
+            f"{len(parts)} for {num_ranks} ranks",
+            "Give the schema of a graph in as many parts.",
+        )
+    ends = np.cumsum([[0] * len(schema.node_types), *parts], axis=0)
+    return list(ends[:: len(parts) // num_ranks].T)
 
 
-def _nth_of_owner(nodes: np.ndarray, bounds: np.ndarray) -> np.ndarray:
-    """The position of each node among those of its owner; -1 for padding."""
-    owner = np.searchsorted(bounds, nodes, "right") - 1
-    order = np.argsort(owner, kind="stable")
-    first = np.searchsorted(owner[order], owner[order], "left")
-    nth = np.empty(nodes.size, np.int64)
-    nth[order] = np.arange(nodes.size) - first
-    return np.where(nodes < bounds[-1], nth, -1)
+def _words(rows: jax.Array) -> jax.Array:
+    """int32, one-dimensional: the bits of rows of 32, 16 or 8 bits."""
+    flat, number = rows.reshape(-1), 4 // rows.dtype.itemsize
+    if number > 1:
+        flat = jnp.pad(flat, (0, -flat.size % number)).reshape(-1, number)
+    return jax.lax.bitcast_convert_type(flat, jnp.int32)
+
+
+def _from_words(words: jax.Array, like: jax.Array) -> jax.Array:
+    """The rows of which `_words` returned the bits, of the shape and dtype of `like`."""
+    flat = jax.lax.bitcast_convert_type(words, like.dtype).reshape(-1)
+    return flat[: like.size].reshape(like.shape)

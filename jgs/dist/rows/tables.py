@@ -1,9 +1,11 @@
-"""Each rank's own rows in the form that programs of all ranks take, by `own_rows`; and how rows
-are sent and read: dense rows, sparse rows as columns and values, others as they are stored."""
+"""`SplitTable`: rows of which each rank has those of its own nodes; and how rows are sent:
+dense ones in the dtype of the wire, sparse ones as columns and values, others as stored."""
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -11,7 +13,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from jgs.dist.communicators.broadcast import everywhere
-from jgs.dist.communicators.comm import Communicator, all_gather_rows
+from jgs.dist.communicators.comm import OWN, SAME, Communicator, all_gather_rows
+from jgs.dist.rows.demand import Demand, rounded
+from jgs.dist.rows.owners import Owners
 from jgs.errors import InputError
 from jgs.files.room import with_room
 from jgs.graph import as_device
@@ -21,34 +25,230 @@ from jgs.graph.row_tables.table import RowTable, as_table
 from jgs.ops import gather
 from jgs.settings import exact_integers
 
+_FLOATS = ("float16", "float32")
 
-class OwnRows(NamedTuple):
-    """What `own_rows` found.
+
+class Store(NamedTuple):
+    """The rows that one rank has.
 
     Fields:
-      tables: for each local rank the tuple of its matrices, or its `RowTable`. Shapes are equal
-        on all ranks where the communicator is `uniform`.
-      bounds: for each local rank int32 `[2, P]`: the first of its rows that matrix `i` has, and
-        how many rows of padding lie before that matrix; `[2, 0]` where no padding lies between
-        matrices.
-      width: `F`.
-      entries: the most entries that a row of any rank has; None for dense rows.
+      own: tuple of `[n_i, F]`, the rows of its own nodes in order; or a `RowTable`. Shapes are
+        equal on all ranks where the communicator is `uniform`.
+      bounds: int32 `[2, P]`: the first of its rows that matrix `i` has, and how many rows of
+        padding lie before that matrix; `[2, 0]` where no padding lies between matrices.
+      cached: `[C, W]`, rows of other ranks as the wire keeps them.
+      cache_slot: int32 `[N]`, each node's row in `cached`, or -1; `[0]` without a cache.
     """
 
-    tables: list[Any]
-    bounds: list[np.ndarray]
-    width: int
-    entries: int | None
+    own: Any
+    bounds: Any
+    cached: jax.Array
+    cache_slot: jax.Array
+
+
+class SplitTable:
+    """A table of rows, split over the ranks; `FeatureExchange` says what the arguments are.
+
+    Attributes:
+      owners, wire, demand: the `Owners`, how rows are sent and read, and what calls needed.
+      capacity: the most nodes that one rank asks another for in a round.
+      store: the `Store` of the ranks, `OWN`.
+    """
+
+    def __init__(
+        self,
+        comm: Communicator,
+        offsets: Any,
+        features: Sequence[Any],
+        capacity: int,
+        wire: str,
+    ):
+        self.comm, self.owners, self._dtype = comm, Owners(comm, offsets), wire
+        self._asking, self.demand = dict[int, Any](), Demand()
+        self.replace(features)
+        self.resize(capacity)
+
+    def replace(self, features: Sequence[Any]) -> None:
+        """Takes other rows of the same shapes. Nothing stays cached."""
+        tables, bounds, width, entries = own_rows(self.comm, features, self.owners.ranges)
+        self._own = list(zip(tables, bounds, strict=True))
+        self.wire: Any = self._wire(tables, width, entries)
+        empty = np.zeros((0, self.wire.words), self.wire.kept)
+        self._no_cache = (as_device(empty), as_device(np.zeros(0, np.int32)))
+        self.store = self._with(self._no_cache)
+
+    def _wire(
+        self, tables: Sequence[Any], width: int, entries: int | None
+    ) -> RowWire | SparseWire:
+        first = as_table(tables[0])
+        kept = all_gather_rows(self.comm, [_kept(as_table(table)) for table in tables])
+        if np.ptp(kept[:, 0]):
+            raise InputError(
+                "ranks must keep their rows alike, also with the same scales",
+                f"{first.kind} rows of other scales, or of another form, on some rank",
+                "Make them of all rows, and then divide them: jgs partition --feature-dtype.",
+            )
+        if entries is not None:
+            return SparseWire(width, entries, self._dtype)
+        if first.form != "dense":
+            return RowWire(width, first.rows[0].dtype, first.rows[0].dtype, as_stored=True)
+        each = zip(_FLOATS, kept[:, 1:].min(axis=0).tolist(), strict=True)
+        stored = next((name for name, on_all in each if on_all), None)
+        half = stored == "float16" and self._dtype == "float32"
+        return RowWire(width, stored if half else self._dtype, stored)
+
+    def resize(self, capacity: int) -> None:
+        self.capacity = self.owners.resize(max(int(capacity), 1))
+
+    def fit_to_demand(self) -> None:
+        if (need := self.demand.most()) > self.capacity:
+            self.resize(rounded(need))
+
+    @property
+    def row_bytes(self) -> int:
+        """The bytes that a cached row takes."""
+        return self.wire.kept.itemsize * self.wire.words
+
+    def cache(self, nodes: Sequence[np.ndarray]) -> None:
+        """Keeps the rows of these nodes, int32 `[C]` for each local rank, and no others.
+
+        All ranks call it, with equal `C`; `N` is padding. Rows that were kept before are not
+        asked for. The owner that has most of the other nodes decides the cost: a request and a
+        reply for each `capacity` of them. Where one round suffices, it has room for fewer than
+        twice as many as are asked for. A new size of that round compiles.
+        """
+        owners = self.owners
+        before = self.comm.local((self.store.cached, self.store.cache_slot))
+        self.store = self._with(self._no_cache)
+        size = nodes[0].size
+        if self.comm.size == 1 or size == 0:  # nobody is there to ask, or nothing to ask for
+            return
+        kept = [self._kept(ids, *of_rank) for ids, of_rank in zip(nodes, before, strict=True)]
+        del before  # frees the rows of the old cache
+        cached, missing = [rows for rows, _ in kept], [ids for _, ids in kept]
+        nth = [_nth_of_owner(ids, owners.ranges) for ids in missing]
+        mine = [np.array([of_rank.max() + 1], np.int32) for of_rank in nth]
+        most = int(all_gather_rows(self.comm, mine).max())
+        # Each round asks every owner for as many nodes as a round has room for.
+        capacity = min(self.capacity, 1 << (most - 1).bit_length()) if most else 1
+        for begin in range(0, most, capacity):
+            now = [(begin <= of_rank) & (of_rank < begin + capacity) for of_rank in nth]
+            asked = [np.full(capacity * self.comm.size, owners.num_rows, np.int32) for _ in now]
+            for room, ids, which in zip(asked, nodes, now, strict=True):
+                room[: np.count_nonzero(which)] = ids[which]
+            rows = self._ask_only(capacity)(self.store, self.comm.own(asked), owners.offsets)
+            for found, which, some in zip(cached, now, self.comm.local(rows), strict=True):
+                found[which] = np.asarray(some)[: np.count_nonzero(which)]
+        caches = []
+        for ids, found in zip(nodes, cached, strict=True):
+            real = np.flatnonzero(ids < owners.num_rows)
+            slot = np.full(owners.num_rows, -1, np.int32)
+            slot[ids[real]] = real
+            caches.append((as_device(found), as_device(slot)))
+        self.store = self._with(*caches)
+
+    def _ask_only(self, capacity: int) -> Any:
+        """The program that fills a cache, by rounds of so many nodes of every owner."""
+        if capacity not in self._asking:
+            program = partial(self._raw_rows, capacity=capacity)
+            self._asking[capacity] = self.comm.program(program, (OWN, OWN, SAME), OWN)
+        return self._asking[capacity]
+
+    def _kept(
+        self, ids: np.ndarray, rows: jax.Array, slots: jax.Array
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """The rows of the nodes int32 `[C]` that the cache so far, `rows` and `slots`, has, and
+        zeros for the others; and the nodes, with `N` in place of those that it has."""
+        found = np.zeros((ids.size, rows.shape[1]), rows.dtype)
+        if slots.size == 0:
+            return found, ids
+        real = ids < self.owners.num_rows
+        slot = np.where(real, np.asarray(slots)[np.where(real, ids, 0)], -1)
+        found[slot >= 0] = np.asarray(rows)[slot[slot >= 0]]
+        return found, np.where(slot >= 0, np.int32(self.owners.num_rows), ids)
+
+    def _with(self, *caches: tuple[jax.Array, jax.Array]) -> Any:
+        if len(caches) == 1:
+            caches = caches * self.comm.num_local
+        return self.comm.own([Store(*o, *c) for o, c in zip(self._own, caches, strict=True)])
+
+    # -- inside a program: one rank ----------------------------------------------------------
+
+    def _raw_rows(
+        self, store: Store, nodes: jax.Array, offsets: jax.Array, capacity: int
+    ) -> jax.Array:
+        """Rows of other ranks' nodes as a cache has them."""
+        (place, asked), _ = self.owners.find(
+            nodes, offsets, jnp.int32(0), None, store.cache_slot, **self._sizes(store, capacity)
+        )
+        replies = self.comm.others(self.packed(store, asked))
+        place = self.placed(store, place, capacity)
+        num_own, sent = _num_rows(store.own), self.wire.keep(jnp.concatenate(replies))
+        at = jnp.where(place >= num_own, place - num_own, sent.shape[0])
+        return sent.at[at].get(mode="fill", fill_value=0)
+
+    def _sizes(self, store: Store, capacity: int) -> dict[str, int]:
+        num_own, num_cached = _num_rows(store.own), store.cached.shape[0]
+        return {"capacity": capacity, "num_own": num_own, "num_cached": num_cached}
+
+    def requests(
+        self, store: Store, nodes: jax.Array, offsets: jax.Array, nth: jax.Array
+    ) -> tuple[jax.Array, jax.Array]:
+        """See `Owners.requests`."""
+        sizes = self._sizes(store, self.capacity)
+        return self.owners.requests(nodes, offsets, nth, store.cache_slot, **sizes)
+
+    def packed(self, store: Store, asked: jax.Array) -> list[jax.Array]:
+        """The replies as they are sent, in the order of `others`. `asked` is that of a
+        `Round`."""
+        size, rank = self.comm.size, self.comm.index()
+        asked = place_own(store.bounds, asked).reshape(size, -1)
+        return [
+            self.wire.pack(store.own, asked[(rank + 1 + i) % size]) for i in range(size - 1)
+        ]
+
+    def placed(self, store: Store, place: jax.Array, capacity: int) -> jax.Array:
+        """`route`'s places in the rank's own tables, its cache and the replies of `others`."""
+        num_own = _num_rows(store.own)
+        place = jnp.where(place < num_own, place_own(store.bounds, place), place)
+        # `route` counts the replies from rank 0 on, but `others` returns them in another order.
+        begin = num_own + store.cached.shape[0]
+        owner, nth = jnp.divmod(place - begin, capacity)
+        rank, size = self.comm.index(), self.comm.size
+        answer = begin + (rank - 1 - owner) % size * capacity + nth
+        return jnp.where(place >= begin, answer, place)
+
+
+def _kept(table: RowTable) -> np.ndarray:
+    """int64 `[3]`: a digest of what the tables of all ranks must have in common, their form and
+    what all rows share; and whether all rows are of each of `_FLOATS`."""
+    if table.by_entries:
+        return np.array([zlib.crc32(table.form.encode()), 0, 0])
+    shared = [getattr(table, name) for name in table.names if name not in table.row_names]
+    common = [table.form.encode(), *(np.asarray(array).tobytes() for array in shared)]
+    dtypes = {np.dtype(rows.dtype).name for rows in table.rows}
+    return np.array([zlib.crc32(b"".join(common)), *(dtypes == {name} for name in _FLOATS)])
+
+
+def _nth_of_owner(nodes: np.ndarray, bounds: np.ndarray) -> np.ndarray:
+    """The position of each node among those of its owner; -1 for padding."""
+    owner = np.searchsorted(bounds, nodes, "right") - 1
+    order = np.argsort(owner, kind="stable")
+    first = np.searchsorted(owner[order], owner[order], "left")
+    nth = np.empty(nodes.size, np.int64)
+    nth[order] = np.arange(nodes.size) - first
+    return np.where(nodes < bounds[-1], nth, -1)
 
 
 def own_rows(
-    comm: Communicator, features: Sequence[Sequence[Any] | RowTable], offsets: np.ndarray
-) -> OwnRows:
-    """Puts each rank's own rows into the form that programs of all ranks take.
+    comm: Communicator, features: Sequence[Any], offsets: np.ndarray
+) -> tuple[list[Any], list[np.ndarray], int, int | None]:
+    """Each rank's own rows in the form that programs of all ranks take.
 
     Memory maps are used where they lie, padded ones too (see `jgs.files.room`). Where shapes
     must be equal and ranks have different numbers of matrices, each joins its matrices in a
-    copy.
+    copy. Returns for each local rank `own` and `bounds` of a `Store`; the width `F`; and the
+    most entries that a row of any rank has, None for dense rows.
     """
     everywhere(comm, lambda: _check_rows(comm, features, offsets))
     most = int(np.diff(offsets).max())
@@ -60,7 +260,7 @@ def own_rows(
             dense, bounds = _uniform(comm, dense, most)
         each = zip(given, dense, strict=True)
         tables = [table.with_rows(tuple(map(as_device, rows))) for table, rows in each]
-        return OwnRows(tables, bounds, given[0].shape[1], None)
+        return tables, bounds, given[0].shape[1], None
     sparse: Sequence[Any] = given
     mine = [np.array([f.max_row, f.indices.shape[0]], np.int64) for f in sparse]
     longest, entries = all_gather_rows(comm, mine).max(axis=0).tolist()
@@ -77,12 +277,12 @@ def own_rows(
         )
         for f in sparse
     ]
-    return OwnRows(own, _no_bounds(own), sparse[0].num_features, longest)
+    return own, _no_bounds(own), sparse[0].num_features, longest
 
 
 def place_own(bounds: jax.Array, rows: jax.Array) -> jax.Array:
     """Where these of a rank's rows, int32, are in its matrices, read as one below the other; -1
-    stays -1. `bounds` int32 `[2, P]` is that of `OwnRows`."""
+    stays -1. `bounds` int32 `[2, P]` is that of `Store`."""
     if bounds.shape[1] == 0:
         return rows
     table = jnp.sum(rows[..., None] >= bounds[0], axis=-1) - 1
@@ -96,7 +296,7 @@ def _no_bounds(tables: Sequence[Any]) -> list[np.ndarray]:
 def _uniform(
     comm: Communicator, dense: list[list[np.ndarray]], most: int
 ) -> tuple[list[list[np.ndarray]], list[np.ndarray]]:
-    """The matrices, padded to equal shapes on all ranks, and the `bounds` of `OwnRows`."""
+    """The matrices, padded to equal shapes on all ranks, and their `bounds`."""
     counts = all_gather_rows(comm, [np.array([len(f)], np.int32) for f in dense])
     if counts.min() < counts.max():
         dense = [[np.concatenate(f)] for f in dense]
@@ -110,8 +310,7 @@ def _uniform(
     return with_rooms, [np.stack([f, before - f]).astype(np.int32) for f in first]
 
 
-def num_rows(own: Any) -> int:
-    """The number of rows in one rank's matrices or `RowTable`."""
+def _num_rows(own: Any) -> int:
     return as_table(own).shape[0]
 
 
@@ -123,7 +322,7 @@ def _offsets_with_room(indptr: Any, length: int) -> np.ndarray:
 
 def _check_rows(comm: Communicator, features: Sequence[Any], offsets: np.ndarray) -> None:
     for own, rank in zip(features, range(comm.rank, comm.size), strict=False):
-        num, want = num_rows(own), int(offsets[rank + 1] - offsets[rank])
+        num, want = _num_rows(own), int(offsets[rank + 1] - offsets[rank])
         if num != want:
             raise InputError(
                 f"the features of rank {rank} must have a row for each of its {want} nodes",
@@ -132,13 +331,14 @@ def _check_rows(comm: Communicator, features: Sequence[Any], offsets: np.ndarray
             )
 
 
-class DenseWire:
-    """Rows of matrices, `own`. All are rounded to `dtype`.
+class RowWire:
+    """Rows of matrices, `own`, or of a `RowTable` of such. All are rounded to `dtype`.
 
     Args:
       width: `F`.
       dtype: of rows that are sent.
       stored: the dtype of all matrices, where it is one, or None.
+      as_stored: whether rows are codes, which are sent as they are.
 
     Attributes:
       width: `F`, of the rows as they are read.
@@ -147,14 +347,16 @@ class DenseWire:
       exact: whether nothing is rounded, and rows can be read where they lie.
     """
 
-    def __init__(self, width: int, dtype: Any, stored: Any):
+    def __init__(self, width: int, dtype: Any, stored: Any, as_stored: bool = False):
         self.width = self.words = width
-        self.dtype = jnp.dtype(dtype)
+        self.dtype, self._as_stored = jnp.dtype(dtype), as_stored
         self.kept = jnp.dtype(dtype if stored == self.dtype else jnp.float32)
         self.exact = stored is not None and self.kept == stored == self.dtype
 
     def pack(self, own: Any, ids: jax.Array) -> jax.Array:
         """The rows `ids` as they are sent, `[n, W]`; -1 is padding."""
+        if self._as_stored:
+            return rows_as_stored(own.rows, ids)
         return gather(own, ids).astype(self.dtype)
 
     def keep(self, sent: jax.Array) -> jax.Array:
@@ -163,42 +365,20 @@ class DenseWire:
 
     def apart(self, own: Any, *sent: jax.Array) -> Any:
         """The table of the own rows and of those that were sent, which are not copied."""
-        return (*own, *sent)
+        table = as_table(own)
+        return table.with_rows((*table.rows, *sent))
 
     def read(
         self, own: Any, cached: jax.Array, replies: Sequence[jax.Array], place: jax.Array
     ) -> jax.Array:
         """float32 `[S, F]`: the rows `place` of the own, cached and sent rows, counted as one
         below the other."""
-        return _rounded(gather((*own, cached, *map(self.keep, replies)), place), self.dtype)
-
-
-class StoredWire:
-    """As `DenseWire`, for a `RowTable` whose rows are sent as they are stored, in `kept`."""
-
-    exact = True
-
-    def __init__(self, width: int, stored: Any):
-        self.width = self.words = width
-        self.kept = self.dtype = jnp.dtype(stored)
-
-    def pack(self, own: RowTable, ids: jax.Array) -> jax.Array:
-        return rows_as_stored(own.rows, ids)
-
-    def keep(self, sent: jax.Array) -> jax.Array:
-        return sent
-
-    def apart(self, own: RowTable, *sent: jax.Array) -> Any:
-        return own.with_rows((*own.rows, *sent))
-
-    def read(
-        self, own: RowTable, cached: jax.Array, replies: Sequence[jax.Array], place: jax.Array
-    ) -> jax.Array:
-        return gather(self.apart(own, cached, *replies), place)
+        x = gather(self.apart(own, cached, *map(self.keep, replies)), place)
+        return x if self._as_stored else _rounded(x, self.dtype)
 
 
 class SparseWire:
-    """As `DenseWire`; `own` is `SparseFeatures`. A row is sent as the columns, int32, and the
+    """As `RowWire`; `own` is `SparseFeatures`. A row is sent as the columns, int32, and the
     values of its entries, padded to as many entries as the fullest row of all ranks has.
 
     Args:
@@ -231,9 +411,6 @@ class SparseWire:
 
     def keep(self, sent: jax.Array) -> jax.Array:
         return sent
-
-    def apart(self, own: SparseFeatures, *sent: jax.Array) -> Any:
-        raise NotImplementedError  # they are never `exact`
 
     def read(
         self,

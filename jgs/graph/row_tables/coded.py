@@ -86,18 +86,8 @@ class Coded(RowTable):
         step = max(1, int(np.prod(self.shape)) // most)
         return Matrices((self.numbers(slice(None, None, step)),)).squares(most)
 
-    in_kernels = False
-
     def gather_plain(self, ids: jax.Array) -> jax.Array:
         if not self.shape[0]:
             return jnp.zeros((ids.shape[0], self.shape[1]), jnp.float32)
         real = (ids >= 0) & (ids < self.shape[0])
         return jnp.where(real[:, None], self.decoded(rows_as_stored(self.rows, ids)), 0)
-
-    def gather_kernel(self, ids: jax.Array, num_threads: int) -> jax.Array:
-        raise NotImplementedError
-
-    def aggregate_kernel(
-        self, place: jax.Array | None, edges: Mapping[str, Any], reduce: str, num_threads: int
-    ) -> jax.Array:
-        raise NotImplementedError

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any, Self
@@ -87,6 +87,9 @@ class Matrices(RowTable):
     def encoded(self, rows: np.ndarray) -> np.ndarray:
         with np.errstate(over="ignore", invalid="ignore"):
             return rows.astype(self.tables[0].dtype)
+
+    def digest(self, digest_of: Callable[..., str]) -> str:
+        return digest_of(*self.tables)
 
     @property
     def rows(self) -> tuple[Any, ...]:

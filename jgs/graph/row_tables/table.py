@@ -8,7 +8,8 @@ not ask which one it is.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, ClassVar, Self
 
 import jax
@@ -16,8 +17,11 @@ import numpy as np
 
 from jgs.errors import InputError, check_choice
 from jgs.graph.device import as_device
+from jgs.kernels.call import kernel_or_plain, vary_alike
 from jgs.tables import DTYPES
 from jgs.tables import ROW_TABLES as FORMS
+
+_MOST_SQUARES = 1 << 22  # numbers of which `square_sums` takes the squares
 
 
 class RowTable(ABC):
@@ -32,6 +36,7 @@ class RowTable(ABC):
       by_entries: whether a row is a list of entries, each a column and a value, as those of
         `SparseFeatures` are. All others have `rows` and `with_rows`.
       same_sums: whether sums by `aggregate_kernel` have the bits of sums of gathered rows.
+      schema: the `Schema` of node types that have a table each; None for one of all nodes.
     """
 
     form: ClassVar[str]
@@ -39,6 +44,7 @@ class RowTable(ABC):
     row_names: ClassVar[tuple[str, ...]] = ()
     by_entries: ClassVar[bool] = False
     same_sums: ClassVar[bool] = True
+    schema: Any = None
 
     @property
     @abstractmethod
@@ -47,6 +53,72 @@ class RowTable(ABC):
     @property
     @abstractmethod
     def kind(self) -> str: ...
+
+    # -- node types ----------------------------------------------------------------------------
+
+    @property
+    def by_type(self) -> dict[str, RowTable | None]:
+        """The table of each node type, None where it has no features; without types this one,
+        by the name ""."""
+        return {"": self}
+
+    @property
+    def widths(self) -> tuple[int, ...]:
+        """The number of features of each of `by_type`, 0 for None."""
+        return tuple(0 if table is None else table.shape[1] for table in self.by_type.values())
+
+    def of_type(self, name: str, values: np.ndarray) -> np.ndarray:
+        """Those of `values`, which has one for each node, of the nodes of one of `by_type`."""
+        return values
+
+    def changed(self, change: Callable[[RowTable], Any]) -> Any:
+        """What `change` makes of the table, or features with that of each node type's."""
+        return change(self)
+
+    def shown_widths(self) -> str:
+        """The widths, as "1,433 sparse", or by node type: "user 3, item 30 sparse"."""
+        words = []
+        for name, table in self.by_type.items():
+            kind = "" if table is None or table.kind.startswith("float") else f" {table.kind}"
+            width = "none" if table is None else f"{table.shape[1]:,}{kind}"
+            words.append(f"{name} {width}".lstrip())
+        return ", ".join(words)
+
+    def check_one_width(self, what: str, of: str, remedy: str) -> None:
+        """Raises `InputError` where node types have tables of their own: `what` must have one
+        for all. The rows are those `of` a data set or of something else."""
+        if self.schema is not None:
+            raise InputError(
+                f"{what} must have features of one width for all nodes",
+                f"{of}, with {self.shown_widths()}",
+                remedy,
+            )
+
+    def square_sums(self) -> list[np.ndarray]:
+        """For each of `by_type` float64 `[k, 2]`, for each column, or for all columns of sparse
+        rows together: the sum of the squares, and how many numbers are not 0; of some rows of
+        large tables, evenly spaced."""
+        return [
+            np.zeros((0, 2))
+            if table is None
+            else np.stack(table.squares(_MOST_SQUARES), axis=1).astype(np.float64)
+            for table in self.by_type.values()
+        ]
+
+    def digest(self, digest_of: Callable[..., str]) -> str:
+        """What `digest_of` makes of the arrays that say all."""
+        return digest_of(*self.arrays().values(), np.array(self.shape[1]))
+
+    def described(self) -> dict[str, Any]:
+        """The form, in JSON, as the manifest of a partitioned data set says it."""
+        form = {} if self.form in ("dense", "sparse") else {"form": self.form}
+        return {
+            "shape": list(self.shape),
+            "dtype": "float32" if self.by_entries else self.kind,
+            "sparse": self.by_entries,
+            "max_row": getattr(self, "max_row", None),
+            **form,
+        }
 
     # -- on the host ---------------------------------------------------------------------------
 
@@ -60,24 +132,24 @@ class RowTable(ABC):
         raise NotImplementedError
 
     @classmethod
-    @abstractmethod
     def opened(cls, arrays: Mapping[str, Any], width: int, max_row: int | None = None) -> Self:
         """The table of what `arrays` returned, as JAX arrays. `max_row` is known of entries
         that were counted before."""
+        raise NotImplementedError
 
-    @abstractmethod
     def take(self, rows: slice | np.ndarray) -> Self:
         """Some of the rows, in the same form."""
+        raise NotImplementedError
 
     @classmethod
     @abstractmethod
     def joined(cls, tables: Sequence[Self]) -> Any:
         """The rows of several tables, one below the other, as a `RowTable`."""
 
-    @abstractmethod
     def numbers(self, rows: Any = slice(None), columns: Any = slice(None)) -> np.ndarray:
         """Some numbers, dense, in NumPy. `rows` and `columns` are slices, or one of them is
         ints."""
+        raise NotImplementedError
 
     def shown(self) -> str:
         """Its kind and its shape, as people are told."""
@@ -95,11 +167,11 @@ class RowTable(ABC):
     def check_values(self, what: str) -> None:
         """Raises `InputError`, which calls the features `what`, for a NaN or an infinity."""
 
-    @abstractmethod
     def squares(self, most: int) -> tuple[np.ndarray, np.ndarray]:
         """float64 `[k]` twice, for each column, or for all columns together: the sum of the
         squares of the numbers, and how many are not 0; of about `most` numbers of rows evenly
         spaced."""
+        raise NotImplementedError
 
     def encoded(self, rows: np.ndarray) -> np.ndarray:
         """The numbers `[n, F]` of other nodes as rows of `rows`. It says so in the log where
@@ -119,25 +191,40 @@ class RowTable(ABC):
 
     # -- traced --------------------------------------------------------------------------------
 
+    def gather(self, ids: jax.Array, num_threads: int | None) -> Any:
+        """What `jgs.ops.gather` returns of ids int32 `[K]`; in plain JAX without threads."""
+        return _gather(self, ids, num_threads)
+
     @property
-    @abstractmethod
     def in_kernels(self) -> bool:
         """Whether the kernels read this table. None reads one without numbers."""
+        return False
 
-    @abstractmethod
     def gather_plain(self, ids: jax.Array) -> jax.Array:
         """float32 `[K, F]`: the rows of `ids`, int32 `[K]`; zeros for ids outside `[0, N)`."""
+        raise NotImplementedError
 
-    @abstractmethod
     def gather_kernel(self, ids: jax.Array, num_threads: int) -> jax.Array:
         """As `gather_plain`, by a kernel."""
+        raise NotImplementedError
 
-    @abstractmethod
     def aggregate_kernel(
         self, place: jax.Array | None, edges: Mapping[str, Any], reduce: str, num_threads: int
     ) -> jax.Array:
         """The kernel of `jgs.ops.gather_aggregate`; `edges` are the arrays and counts of the
         block, by the names of its fields."""
+        raise NotImplementedError
+
+
+@partial(jax.jit, static_argnums=2)
+def _gather(table, ids, num_threads):
+    def kernel(table, ids):
+        return table.gather_kernel(ids, num_threads)
+
+    def plain(table, ids):
+        return table.gather_plain(ids)
+
+    return kernel_or_plain(num_threads, kernel, plain, *vary_alike(table, ids))
 
 
 def as_table(features: Any) -> RowTable:
@@ -154,6 +241,8 @@ def kept_as(features: Any, dtype: str) -> Any:
     `InputError`."""
     check_choice("dtype", dtype, DTYPES)
     table = as_table(features)
+    if table.schema is not None:
+        return table.changed(lambda own: kept_as(own, dtype))
     if dtype in ("stored", table.form, table.kind):
         return features
     if dtype in FORMS:

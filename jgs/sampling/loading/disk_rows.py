@@ -22,12 +22,12 @@ from jgs.arrays import require_array
 from jgs.errors import InputError, refusing
 from jgs.files.packed_rows import PackedRows
 from jgs.files.row_file import THREADS
-from jgs.graph import MiniBatch, TypedFeatures, TypedRows, as_device
+from jgs.graph import MiniBatch, Schema, TypedRows, as_device
 from jgs.graph.checks import check_distinct, check_range
 from jgs.ops import gather
 from jgs.sampling.checks import require_int
 from jgs.sampling.loading.ahead import Ahead
-from jgs.sampling.loading.disk_table import REMEDY, RowsOnDisk, rows_on_disk
+from jgs.sampling.loading.disk_table import REMEDY, rows_on_disk
 from jgs.sampling.loading.row_pool import MOST_STEPS, Taken
 from jgs.sampling.loading.rows_together import RowsTogether
 
@@ -115,25 +115,24 @@ class DiskRows:
         if self.scratch is not None and not self.scratch.is_dir():
             raise InputError("scratch must be a folder", scratch, "Make it, or name another.")
         self.scratch_bytes = self._planned = self._made = 0
-        self._typed = features if isinstance(features, TypedFeatures) else None
-        if self._typed is not None and (then is not None or scale is not None):
+        self._schema: Schema | None = getattr(features, "schema", None)
+        if self._schema is not None and (then is not None or scale is not None):
             raise InputError(
                 "then and scale must be for one table", "TypedFeatures", "Leave them out."
             )
-        tables = (features,) if self._typed is None else self._typed.tables
-        opened = [None if t is None else rows_on_disk(t, dtype, threads) for t in tables]
-        there = [each for each in opened if each is not None]
+        tables = [features] if self._schema is None else features.by_type.values()
+        self._tables = [None if t is None else rows_on_disk(t, dtype, threads) for t in tables]
+        there = [each for each in self._tables if each is not None]
         if not there:
             raise InputError("features that are read from disk must be files", "none", REMEDY)
-        num_rows = there[0].shape[0] if self._typed is None else self._typed.num_nodes
+        num_rows = there[0].shape[0] if self._schema is None else self._schema.num_nodes
         self.shape = num_rows, sum(each.shape[1] for each in there)
         own = self._of_tables(_checked(pinned, num_rows))
         size = max(sum(each.nbytes for each in there), 1)
-        self._tables: list[RowsOnDisk | None] = [
-            None if each is None else each.open(memory * each.nbytes // size, rows[rows >= 0])
-            for each, rows in zip(opened, own, strict=True)
-        ]
-        self._there = [one for rows in self._tables if rows is not None for one in rows.tables]
+        for each, rows in zip(self._tables, own, strict=True):
+            if each is not None:
+                each.open(memory * each.nbytes // size, rows[rows >= 0])
+        self._there = [table for each in there for table in each.tables]
         self.files = [table.files for table in self._there]
         self.direct = all(each.direct for each in self.files)
         self._then = jax.jit(then or _then(_factor(scale, self.shape[1])))
@@ -217,16 +216,14 @@ class DiskRows:
                 fetched.append(table.fetched(taken, partial(packed[i].read, number)))
             else:
                 fetched.append(table.fetched(taken, partial(table.files.read, taken.missing)))
-        every, first = [], 0
-        for rows, ids in zip(self._tables, self._of_tables(batch.nodes), strict=True):
-            last = first + (0 if rows is None else len(rows.tables))
-            own = slice(first, last)
-            every.append(None if rows is None else rows.found(ids, fetched[own], plan[own]))
-            first = last
-        if self._typed is None:
-            (found,) = every
-            assert found is not None
-            made = self._then(found[0], as_device(found[1]), batch)
+        every, first = list[Any](), 0
+        for each, ids in zip(self._tables, self._of_tables(batch.nodes), strict=True):
+            own = slice(first, first + (0 if each is None else len(each.tables)))
+            every.append(None if each is None else each.found(ids, fetched[own], plan[own]))
+            first = own.stop
+        if self._schema is None:
+            ((rows, places),) = every
+            made = self._then(rows, as_device(places), batch)
         else:
             made = self._together(self._typed_rows(batch, every))
         made = jax.block_until_ready(made)
@@ -237,8 +234,8 @@ class DiskRows:
 
     def _typed_rows(self, batch: MiniBatch, every: Sequence[Any]) -> TypedRows:
         """The rows of the batch's nodes; `every`: what was found of each type, or None."""
-        assert self._typed is not None
-        kind, place = self._typed.schema.type_and_place(batch.nodes)
+        assert self._schema is not None
+        kind, place = self._schema.type_and_place(batch.nodes)
         places = np.array(place)
         for number, found in enumerate(every):
             if found is not None:
@@ -249,11 +246,10 @@ class DiskRows:
 
     def _of_tables(self, nodes: Any) -> list[np.ndarray]:
         """For each table int32 `[S]`, the row of each of `nodes`, -1 for none."""
-        if self._typed is None:
+        if self._schema is None:
             return [np.asarray(nodes, np.int32)]
-        kind, place = map(np.asarray, self._typed.schema.type_and_place(nodes))
-        num = len(self._typed.tables)
-        return [np.where(kind == i, place, np.int32(-1)) for i in range(num)]
+        kind, place = map(np.asarray, self._schema.type_and_place(nodes))
+        return [np.where(kind == i, place, np.int32(-1)) for i in range(len(self._tables))]
 
     def _check(self, batch: MiniBatch) -> None:
         if not isinstance(batch, MiniBatch):

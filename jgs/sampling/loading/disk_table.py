@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from functools import partial
-from typing import Any, NamedTuple, Protocol
+from typing import Any
 
 import jax
 import numpy as np
@@ -89,69 +88,59 @@ class DiskTable:
         return table, memory
 
 
-class RowsOnDisk(Protocol):
-    """The features of all nodes, or of those of one type, `N` rows.
+class RowsOnDisk:
+    """The features of all nodes, or of those of one type, `N` rows, in files: a matrix. `made`
+    makes features of its rows.
 
     Attributes:
-      tables: the matrices on disk from which they are made.
       shape: `(N, F)`.
+      nbytes: of the files.
+      tables: the matrices on disk from which they are made, once they are `open`.
     """
 
     tables: list[DiskTable]
-    shape: tuple[int, int]
+
+    def __init__(self, files: RowFiles, made: Callable[[Any], Any]):
+        self.shape, self._files, self._made = files.shape, files, made
+        self.nbytes = files.shape[0] * files.row_bytes
+
+    def open(self, memory: int, pinned: np.ndarray) -> None:
+        """Has so many bytes of rows in memory, and the rows `pinned`, int32 `[K]`, for ever."""
+        self.tables = [DiskTable(self._files, memory, pinned)]
 
     def rows_of(self, ids: np.ndarray) -> list[np.ndarray]:
         """For each of `tables` int32 `[n]`, the rows of it that the features of `ids`, int32
         `[S]`, need. An id outside `[0, N)` needs none. A row may be named twice."""
+        return [ids]
 
     def found(
         self, ids: np.ndarray, tables: Sequence[tuple[jax.Array, jax.Array]], plan: list[Taken]
     ) -> tuple[Any, np.ndarray]:
         """What `jgs.ops.gather` takes: features, and int32 `[S]`, the row in them of each of
         `ids`. Of each of `tables` the rows of `rows_of(ids)` were fetched, by this plan."""
-
-
-class DenseRows:
-    """`RowsOnDisk` of a matrix in files; `memory` bytes of it stay in memory. `made` makes of
-    some of its rows a `RowTable`, or returns them."""
-
-    def __init__(
-        self, files: RowFiles, made: Callable[[Any], Any], memory: int, pinned: np.ndarray
-    ):
-        self.shape, self.tables = files.shape, [DiskTable(files, memory, pinned)]
-        self._made = made
-
-    def rows_of(self, ids: np.ndarray) -> list[np.ndarray]:
-        return [ids]
-
-    def found(
-        self, ids: np.ndarray, tables: Sequence[tuple[jax.Array, jax.Array]], plan: list[Taken]
-    ) -> tuple[Any, np.ndarray]:
         return self._made(tables[0]), plan[0].place
 
 
-class SparseRows:
-    """`RowsOnDisk` of `SparseFeatures` whose `indices` and `values` lie in files.
+class SparseRowsOnDisk(RowsOnDisk):
+    """`SparseFeatures` whose `indices` and `values` lie in files.
 
     The two arrays are read as matrices of blocks of 32 entries. A row of features needs the
     blocks in which its entries lie. `indptr` is in memory. So are the entries after the last
     whole block.
     """
 
-    def __init__(
-        self,
-        features: SparseFeatures,
-        files: Sequence[RowFiles],
-        tails: Sequence[np.ndarray],
-        memory: int,
-        pinned: np.ndarray,
-    ):
+    def __init__(self, features: SparseFeatures, threads: int):
+        arrays = features.indices, features.values
+        both = zip(*(_blocks_of(array, threads) for array in arrays), strict=True)
+        self._of_arrays, self._tails = both
         self.shape, self._max_row = features.shape, features.max_row
-        self._indptr, self._tails = np.array(features.indptr), tails
+        self.nbytes = sum(each.nbytes for each in arrays)
+        self._indptr, self._room = np.array(features.indptr), 0
+
+    def open(self, memory: int, pinned: np.ndarray) -> None:
         blocks = np.unique(self._blocks(pinned)[0])
-        blocks = blocks[blocks < files[0].shape[0]]
-        self.tables = [DiskTable(each, memory // 2, blocks) for each in files]
-        self._room = 0
+        blocks = blocks[blocks < self._of_arrays[0].shape[0]]
+        self.tables = [DiskTable(each, memory // 2, blocks) for each in self._of_arrays]
 
     def rows_of(self, ids: np.ndarray) -> list[np.ndarray]:
         return [self._blocks(ids)[0]] * 2
@@ -206,34 +195,13 @@ def _rows_at(
     return rows
 
 
-class Opened(NamedTuple):
-    """Features whose files are open.
-
-    Fields:
-      shape: `(N, F)`.
-      nbytes: of the files.
-      open: makes their `RowsOnDisk`, of the bytes that may stay in memory and of the pinned
-        rows, int32 `[K]`.
-    """
-
-    shape: tuple[int, int]
-    nbytes: int
-    open: Callable[[int, np.ndarray], RowsOnDisk]
-
-
-def rows_on_disk(features: Any, dtype: Any, threads: int) -> Opened:
+def rows_on_disk(features: Any, dtype: Any, threads: int) -> RowsOnDisk:
     """Opens features, given as `DiskRows` takes those of one table. Raises `InputError`."""
-    table = features if isinstance(features, RowTable) else None
-    if table is not None and table.by_entries:
-        arrays = features.indices, features.values
-        files, tails = zip(*(_blocks_of(array, threads) for array in arrays), strict=True)
-        size = sum(each.nbytes for each in arrays)
-        return Opened(features.shape, size, partial(SparseRows, features, files, tails))
-    dense = _files_of(features if table is None else table.rows, dtype, threads)
-    _check_numbers(dense.dtype)
-    made = (lambda rows: rows) if table is None else table.with_rows
-    size = dense.shape[0] * dense.row_bytes
-    return Opened(dense.shape, size, partial(DenseRows, dense, made))
+    if not isinstance(features, RowTable):
+        return RowsOnDisk(_files_of(features, dtype, threads), lambda rows: rows)
+    if features.by_entries:
+        return SparseRowsOnDisk(features, threads)  # type: ignore[arg-type]
+    return RowsOnDisk(_files_of(features.rows, dtype, threads), features.with_rows)
 
 
 def _blocks_of(array: Any, threads: int) -> tuple[RowFiles, np.ndarray]:
@@ -258,23 +226,21 @@ def _blocks_of(array: Any, threads: int) -> tuple[RowFiles, np.ndarray]:
 def _files_of(table: Any, dtype: Any, threads: int) -> RowFiles:
     """The files of a dense matrix, given as `DiskRows` takes it. Raises `InputError`."""
     if isinstance(table, RowFiles):
-        return table
-    if isinstance(table, str | os.PathLike):
-        return RowFiles.of_npy([table], dtype, threads=threads)
-    several = isinstance(table, Sequence)
-    if several and table and all(isinstance(each, str | os.PathLike) for each in table):
-        return RowFiles.of_npy(table, dtype, threads=threads)
-    if several and not table:
+        return _of_numbers(table)
+    paths = isinstance(table, str | os.PathLike)
+    several = table if isinstance(table, Sequence) and not paths else [table]
+    if not several:
         raise InputError("features that are read from disk must be files", "none", REMEDY)
+    if all(isinstance(each, str | os.PathLike) for each in several):
+        return _of_numbers(RowFiles.of_npy(several, dtype, threads=threads))
     parts = list[FilePart]()
-    for one in table if several else [table]:
+    for one in several:
         matrix = getattr(one, "ndim", 0) == 2
         part = part_of_mapped(one) if matrix else None
         if part is None:
             raise _not_in_files("a matrix in memory" if matrix else type(one).__name__)
         parts.append(part)
-    first = table[0] if several else table
-    return RowFiles(parts, first.shape[1], first.dtype, threads)
+    return _of_numbers(RowFiles(parts, several[0].shape[1], several[0].dtype, threads))
 
 
 def _not_in_files(value: str) -> InputError:
@@ -282,8 +248,9 @@ def _not_in_files(value: str) -> InputError:
     return InputError(rule, value, REMEDY)
 
 
-def _check_numbers(kind: np.dtype) -> None:
-    """Raises `InputError` unless JAX reads numbers of this kind from files."""
+def _of_numbers(files: RowFiles) -> RowFiles:
+    """`files`; raises `InputError` unless JAX reads numbers of their kind."""
+    kind = files.dtype
     real = kind.kind in "iuf" and kind.itemsize <= 8 and kind.isnative
     if not real and not kind.name.startswith(("bfloat16", "float8")):
         raise InputError(
@@ -292,3 +259,4 @@ def _check_numbers(kind: np.dtype) -> None:
             kind,
             "Convert them; files of bfloat16 need dtype=jax.numpy.bfloat16.",
         )
+    return files

@@ -14,10 +14,9 @@ from jgs.arrays import require_array
 from jgs.errors import InputError
 from jgs.graph import MiniBatch, as_device
 from jgs.graph.checks import check_distinct, check_range
-from jgs.graph.row_tables.dense import rows_as_stored
 from jgs.graph.row_tables.table import RowTable, as_table
-from jgs.ops import gather
 from jgs.ops.checks import check_rows
+from jgs.ops.gather import rows_apart
 from jgs.sampling.capacity import round_up
 from jgs.sampling.checks import require_int
 from jgs.sampling.loading.loader import Loader
@@ -156,7 +155,7 @@ def _rows_of(features: Any) -> RowTable:
         check_rows("features", features, real=True)
         features = as_device(features)
     table = as_table(features)
-    if table.by_entries or len(table.rows) > 1:
+    if table.schema is not None or table.by_entries or len(table.rows) > 1:
         form = "floats or integers [N, F], one row a node"
         raise InputError(f"features must be {form}", table.shown(), "Give them in one matrix.")
     return table
@@ -174,8 +173,4 @@ def _split(
     asked = jnp.full(room, slot.shape[0], jnp.int32)
     asked = asked.at[jnp.where(cold, number, room)].set(nodes, mode="drop")
     place = jnp.where(cold, num_hot + number, jnp.maximum(place, -1))
-    # The kernel copies rows of floats faster.
-    kept = (
-        gather if rows.dtype == jnp.float32 else lambda rows, ids: rows_as_stored([rows], ids)
-    )
-    return ColdRows(kept(rows, asked), place), number[-1] + 1
+    return ColdRows(rows_apart(rows, asked), place), number[-1] + 1

@@ -8,18 +8,18 @@ import jax
 import numpy as np
 
 from jgs.graph import TypedRows, as_device
-from jgs.ops import gather
+from jgs.ops.gather import rows_apart
 from jgs.sampling.capacity import round_up
 
-_gather = jax.jit(gather)
+_rows_apart = jax.jit(rows_apart)
 
 
 class RowsTogether:
     """Copies the rows that `TypedRows` name, so that they can be sent without the tables.
 
-    Called with a pytree, it returns it with other `TypedRows`. The table of each type is then a
-    matrix `[K, F]`, float32, of the rows of the batch's nodes of that type in their order, with
-    zeros after them. A node of a type without features keeps its place. Numbers are the same.
+    Called with a pytree, it returns it with other `TypedRows`. The table of each type then has
+    `K` rows: those of the batch's nodes of that type in their order, kept as they are stored.
+    Sparse rows are made dense. A node of a type without features keeps its place.
 
     `K` has some room to spare. Where a batch needs more, `K` grows from then on, so that there
     are few shapes.
@@ -43,7 +43,7 @@ class RowsTogether:
                 asked = np.full(self._room_for(number, mine.size), -1, np.int32)
                 asked[: mine.size] = place[mine]
                 place[mine] = np.arange(mine.size, dtype=np.int32)
-                table = _gather(jax.tree.map(as_device, table), asked)
+                table = _rows_apart(jax.tree.map(as_device, table), asked)
             tables.append(table)
         return rows._replace(tables=tuple(tables), place=as_device(place))
 

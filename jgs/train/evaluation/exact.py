@@ -21,7 +21,6 @@ from jgs.files.row_file import RowFiles
 from jgs.files.writing import mib
 from jgs.graph import Graph, as_device
 from jgs.graph.row_tables.table import as_table
-from jgs.graph.typed_features import TypedFeatures
 from jgs.models import Model
 from jgs.models.layer import uses_types
 from jgs.train.evaluation.columns import Reduced, by_columns
@@ -148,7 +147,7 @@ class _Evaluation:
         first = self.features[0]
         if self.typed:
             width = model.inputs.out_features  # type: ignore[attr-defined]
-        elif isinstance(first, TypedFeatures):
+        elif getattr(first, "schema", None) is not None:
             raise InputError(
                 "a model must be one of typed graphs to read features of several widths",
                 type(model).__name__,

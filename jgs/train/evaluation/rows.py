@@ -22,22 +22,20 @@ from jgs.files.writing import reserve
 from jgs.graph import Schema, as_device
 from jgs.graph.device import aligned_empty
 from jgs.graph.row_tables.table import RowTable, as_table, plain
-from jgs.graph.typed_features import TypedFeatures, TypedRows
+from jgs.graph.typed_features import TypedRows
 from jgs.train.evaluation.spilled import Spilled, no_room
 
 # Rows of nodes: JAX arrays lie on the device, in one table or several. A NumPy array lies on
 # the host, and chunks of it are copied to the device. `OnDisk` lies in files.
 OnDisk = RowFiles | Spilled
-Rows = jax.Array | tuple[jax.Array, ...] | RowTable | TypedFeatures | np.ndarray | OnDisk
+Rows = jax.Array | tuple[jax.Array, ...] | RowTable | np.ndarray | OnDisk
 
 _gather = jax.jit(jgs.ops.gather)
 
 
 def as_rows(features: Any) -> Rows:
-    """One rank's features on the host: a matrix, several matrices, another `RowTable` or
-    `TypedFeatures`."""
-    if not isinstance(features, TypedFeatures):
-        features = plain(as_table(features))
+    """One rank's features on the host: a matrix, several matrices, or another `RowTable`."""
+    features = plain(as_table(features))
     leaves = jax.tree.leaves(features)
     if all(isinstance(leaf, jax.Array) for leaf in leaves):
         here = {device for leaf in leaves for device in leaf.devices()}
@@ -89,7 +87,7 @@ def project(
     inputs = nnx.merge(graphdef, params).inputs
     kind, place = schema.type_and_place(ids)
     rows = jgs.ops.gather(features, own)
-    if isinstance(features, TypedFeatures):
+    if as_table(features).schema is not None:
         # A node without features has no row in its rank's tables. Its place names it.
         bare = jnp.array([table is None for table in features.tables])[kind]
         rows = rows._replace(place=jnp.where(bare, place, rows.place))

@@ -19,15 +19,9 @@ from jgs.data.plain import Plain
 from jgs.dist.communicators.collect import all_features
 from jgs.dist.communicators.comm import Communicator, all_gather_rows
 from jgs.errors import InputError
-from jgs.graph import (
-    Graph,
-    NodeIds,
-    Schema,
-    TypedFeatures,
-    as_device,
-)
-from jgs.graph.row_tables.table import as_table
-from jgs.graph.typed_features import kept, scales_of, shown_tables, split_by_type
+from jgs.graph import Graph, NodeIds, Schema, as_device
+from jgs.graph.row_tables.table import as_table, kept_as
+from jgs.graph.typed_features import scales_of, split_by_type
 from jgs.sampling import Loader, Sampler, SamplerSchedule
 from jgs.sampling.base import State
 from jgs.sampling.loading.items import num_items
@@ -105,13 +99,9 @@ class Data:
 
     def _describe(self, of_ranks: Sequence[Any], schema: Schema | None) -> None:
         """Sets the fields that say what the features are, `of_ranks` of each local rank."""
-        first = of_ranks[0]
-        features = first[0] if isinstance(first, list) else first
-        typed = isinstance(features, TypedFeatures)
-        tables = features.tables if typed else [features]
-        self.num_features = sum(features.widths) if typed else features.shape[1]
-        self.sparse = any(t is not None and as_table(t).by_entries for t in tables)
-        if typed and schema is not None:
+        features = as_table(of_ranks[0])
+        self.num_features, self.sparse = features.shape[1], features.by_entries
+        if features.schema is not None and schema is not None:
             self._of_types = of_ranks, features.widths, schema
 
     @cached_property
@@ -214,10 +204,10 @@ def features_for(config: Config, name: str, schema: Schema | None, features: Any
     typed graphs `TypedFeatures`, also where one matrix has the rows of all nodes. Raises
     `InputError` where the model and the data do not fit."""
     check_types(config, name, schema, features)
-    if takes_types(config) and not isinstance(features, TypedFeatures):
+    if takes_types(config):
         assert schema is not None
         features = split_by_type(features, schema)
-    return None if features is None else kept(features, config.feature_dtype)
+    return None if features is None else kept_as(features, config.feature_dtype)
 
 
 def check_types(config: Config, name: str, schema: Schema | None, features: Any) -> None:
@@ -232,12 +222,9 @@ def check_types(config: Config, name: str, schema: Schema | None, features: Any)
             f"{name}, which has none",
             "Choose a model of untyped graphs, e.g. --model sage.",
         )
-    if not typed and isinstance(features, TypedFeatures):
-        raise InputError(
-            f"--model {config.model} must have features of one width for all nodes",
-            f"{name}, with {shown_tables(features)}",
-            "Choose a model of typed graphs, e.g. --model rgcn.",
-        )
+    if not typed and features is not None:
+        remedy = "Choose a model of typed graphs, e.g. --model rgcn."
+        as_table(features).check_one_width(f"--model {config.model}", name, remedy)
 
 
 def refuse_empty(data: Any, *splits: str) -> None:

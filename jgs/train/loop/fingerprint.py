@@ -13,7 +13,6 @@ from jgs.data import Dataset
 from jgs.data.plain import Plain
 from jgs.graph import Graph
 from jgs.graph.row_tables.table import as_table
-from jgs.graph.typed_features import TypedFeatures
 
 _WHOLE = 64 << 20  # arrays of at most so many bytes are read whole, of larger ones samples
 _SAMPLES = 64
@@ -47,15 +46,7 @@ def fingerprint_plain(data: Plain) -> dict[str, str]:
 
 def fingerprint_features(features: Any) -> str:
     """SHA-256 of the features of a data set, dense, sparse or typed, or "none"."""
-    if features is None:
-        return "none"
-    if isinstance(features, TypedFeatures):
-        digests = " ".join(map(fingerprint_features, features.tables)).encode()
-        return digest_of(features.schema.as_bytes(), np.frombuffer(digests, np.uint8))
-    table = as_table(features)
-    if table.form == "dense":
-        return digest_of(*table.rows)
-    return digest_of(*table.arrays().values(), np.array(table.shape[1]))
+    return "none" if features is None else as_table(features).digest(digest_of)
 
 
 def _of_graph(graph: Graph) -> dict[str, str]:

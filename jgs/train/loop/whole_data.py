@@ -17,10 +17,7 @@ from jgs.data.plain import Plain, load_plain
 from jgs.devices import host_device
 from jgs.dist.communicators.comm import Alone
 from jgs.errors import InputError
-from jgs.graph import (
-    MiniBatch,
-    TypedFeatures,
-)
+from jgs.graph import MiniBatch
 from jgs.graph.reading import is_mapped, read_ahead
 from jgs.models import read_inputs
 from jgs.models.inputs import Placed
@@ -37,7 +34,6 @@ from jgs.train.loop.fingerprint import (
 )
 from jgs.train.loop.model import takes_types
 
-_gather = jax.jit(jgs.ops.gather)
 _COUNTED = 64  # the batches by which the rows for the devices are chosen
 _read = jax.jit(read_inputs, static_argnames="reduce")
 
@@ -96,9 +92,8 @@ class WholeData(Data):
         def read(batch: MiniBatch) -> Any:
             if batch.direct_inputs:
                 return jax.block_until_ready(_read(features, batch, reduce=reduce))
-            if isinstance(features, TypedFeatures):  # a jitted function would copy the tables
-                return jax.block_until_ready(jgs.ops.gather(features, batch.nodes))
-            return jax.block_until_ready(_gather(features, batch.nodes))
+            # Not within `jax.jit`, which would copy the tables of node types.
+            return jax.block_until_ready(jgs.ops.gather(features, batch.nodes))
 
         items, before = judged or (self._items, self._before)
         size = size or config.batch_size

@@ -17,8 +17,8 @@ from jgs.data.plain import Plain, load_plain
 from jgs.dist.batches.pairs import PairDraws
 from jgs.dist.communicators.comm import OWN, SAME, Alone, Communicator, all_gather_rows
 from jgs.errors import InputError
-from jgs.graph import MiniBatch, TypedFeatures
-from jgs.graph.typed_features import shown_tables
+from jgs.graph import MiniBatch
+from jgs.graph.row_tables.table import as_table
 from jgs.models import DGCNN
 from jgs.sampling import Loader
 from jgs.train.config import Config
@@ -99,12 +99,9 @@ class SealJob(Job):
         check_schedule(config, -(-self.num_seeds // self.batch_size))
         self.sampler.init(data.held.graph)
         features = data.plain.features
-        if isinstance(features, TypedFeatures):
-            raise InputError(
-                "--sampler seal must have features of one width for all nodes",
-                f"{data.plain.name}, with {shown_tables(features)}",
-                "Choose another sampler, e.g. neighbors, and a model of typed graphs.",
-            )
+        if features is not None:
+            remedy = "Choose another sampler, e.g. neighbors, and a model of typed graphs."
+            as_table(features).check_one_width("--sampler seal", data.plain.name, remedy)
         self.num_features = 0 if features is None else features.shape[1]
 
     def loss(self, outputs: Any, batch: MiniBatch, labels: Any) -> jax.Array:
