@@ -19,6 +19,7 @@ from jgs.dist.batches.rank_parts import RankParts
 from jgs.dist.communicators.comm import Alone
 from jgs.dist.communicators.mesh import Mesh
 from jgs.graph import SparseFeatures, TypedFeatures
+from jgs.ops import gather
 from jgs.partition.__main__ import main
 from jgs.partition.nodes import METHODS, TOLERANCE, partition_nodes
 from jgs.partition.weights import CONSTRAINTS, constraint_weights, limits, part_loads
@@ -111,7 +112,7 @@ def test_the_command_says_how_even_the_types_are(data, tmp_path, capsys):
 
 def rows(features, ids):
     """A list of the rows of nodes, of the width of their type."""
-    found, made = features.rows(np.asarray(ids, np.int32)), [[]] * len(ids)
+    found, made = gather(features, np.asarray(ids, np.int32)), [[]] * len(ids)
     for number, table in enumerate(found.tables):
         at = np.flatnonzero(np.asarray(found.kind) == number)
         if isinstance(table, SparseFeatures):

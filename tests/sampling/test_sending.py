@@ -15,8 +15,9 @@ from refusals import refused
 import jgs
 from jgs import kernels, ops
 from jgs.devices import host_device
-from jgs.graph import TypedFeatures
+from jgs.graph import QuantizedFeatures, TypedFeatures
 from jgs.graph.drawn import drawn_edges as of_batch
+from jgs.graph.row_tables.table import as_table
 from jgs.sampling import (
     ByEpoch,
     HotRows,
@@ -127,11 +128,11 @@ def test_rows_of_types_are_sent_without_their_tables():
     edges = {("author", "writes", "paper"): ends, ("paper", "at", "venue"): at}
     graph = jgs.Graph.from_relations(counts, edges, both_ways=True)
     tables = {
-        "author": rng.normal(size=(150, 3)).astype(np.float16),
+        "author": QuantizedFeatures.of(rng.normal(size=(150, 3))),
         "paper": scipy.sparse.random(200, 9, 0.3, "csr", np.float32, rng),
     }
     features = TypedFeatures.from_dict(graph.schema, tables)
-    tables["paper"] = tables["paper"].toarray()
+    numbers = {name: as_table(features.table(name)).numbers() for name in tables}
 
     def read(batch):
         return ops.gather(features, batch.nodes)
@@ -141,7 +142,8 @@ def test_rows_of_types_are_sent_without_their_tables():
         shapes = set()
         for batch, rows in make(device=device, prefetch=0 if device is OTHERS[0] else 2):
             for own, x in shares((batch, rows), device):
-                want = features.rows(own.nodes)
+                want = read(own)
+                assert as_table(x.tables[0]).kind == "int8"  # as it is stored
                 np.testing.assert_array_equal(x.kind, want.kind)
                 for number, name in enumerate(counts):
                     mine = x.kind == number
@@ -149,8 +151,8 @@ def test_rows_of_types_are_sent_without_their_tables():
                         assert x.tables[number] is None
                         np.testing.assert_array_equal(x.place[mine], want.place[mine])
                     else:
-                        found = x.tables[number][x.place[mine]]
-                        np.testing.assert_array_equal(found, tables[name][want.place[mine]])
+                        found = as_table(x.tables[number]).numbers(x.place[mine])
+                        np.testing.assert_array_equal(found, numbers[name][want.place[mine]])
                 shapes.add(tuple(t.shape for t in x.tables if t is not None))
         assert len(shapes) < 12  # steps are compiled for few shapes
         assert all(rows < 150 for of_batch in shapes for rows, _ in of_batch)
