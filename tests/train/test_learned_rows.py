@@ -76,7 +76,7 @@ def trained(schema_rows, seeds_of, steps):
     )
     labels = jnp.asarray(np.arange(graph.num_nodes) % 3, jnp.int32)
     dense, sparse = (model_of(graph.schema, embedding) for embedding in (True, False))
-    first = rows_by_type(graph.schema, WIDTHS, schema_rows.own()[0])
+    first = rows_by_type(graph.schema, WIDTHS, schema_rows.table.own_rows()[0])
     dense.inputs.embedding[...] = jnp.asarray(first)
     optimizer = make_optimizer(RATE, DECAY)
     states, programs = [], []
@@ -92,7 +92,7 @@ def trained(schema_rows, seeds_of, steps):
         filled, token = schema_rows.fill(batch, x)
         states[1], gradient = programs[1](states[1], KEY, batch, filled, labels)
         schema_rows.push(token, gradient, step)
-    found = rows_by_type(graph.schema, WIDTHS, schema_rows.own()[0])
+    found = rows_by_type(graph.schema, WIDTHS, schema_rows.table.own_rows()[0])
     return graph, features, (dense, sparse), states, first, found
 
 

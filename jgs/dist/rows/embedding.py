@@ -7,7 +7,7 @@ where a sparse optimiser updates these rows alone. These are DistDGL's distribut
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -39,7 +39,7 @@ class Table(NamedTuple):
     opt_state: Any
 
 
-class ShardedEmbedding:
+class ShardedEmbedding(SplitRows):
     """A table float32 `[N, F]` of learned rows, split over the ranks like features.
 
     `rows, token = table.pull(nodes)` returns the rows float32 `[S, F]` of the nodes int32
@@ -101,30 +101,30 @@ class ShardedEmbedding:
         key_data = as_key_data(key)
         if width < 1:
             raise InputError("width must be at least 1", width, "Raise it.")
-        self._owners = owners = Owners(comm, offsets, capacity)
-        self.comm, self.width, self.late = comm, width, late
-        self.capacity = owners.capacity
-        self.extra_rounds = 0
-        self._optimizer = optimizer
+        self.owners, self.comm = Owners(comm, offsets, capacity), comm
+        self.width, self.late, self._optimizer = width, late, optimizer
         self._init = init or jax.nn.initializers.normal(width**-0.5)
         self._pending: tuple[Token, Any, Any] | None = None
         self._unit = comm.same(np.float32(1))
         made = comm.program(self._make, (SAME, SAME), OWN)
-        rows = made(owners.offsets, comm.same(key_data))
-        self._table = SplitRows(owners, rows, (width,), lambda table: table.rows)
-        self._apply = self._table.program(self._update, SAME)
+        held = made(self.owners.offsets, comm.same(key_data))
+        super().__init__(self.owners, held, (width,), lambda table: table.rows)
+        self._apply = self.program(self._update, SAME)
+
+    @property
+    def capacity(self) -> int:
+        return self.owners.capacity
 
     def resize(self, capacity: int) -> None:
         """Sets the capacity. All ranks call it alike; the next pull and push compile."""
         self.flush()
-        self.capacity = self._table.resize(capacity)
-        self._apply = self._table.program(self._update, SAME)
+        super().resize(capacity)
+        self._apply = self.program(self._update, SAME)
 
     def pull(self, nodes: Any) -> tuple[Any, Token]:
         """The rows of `nodes`, and the token that `push` needs. Without a push no row is
         touched."""
-        rows, token = self._table.pull(nodes)
-        self.extra_rounds += 2 * (len(token) - 1)
+        rows, token = super().pull(nodes)
         self.flush()
         return rows, token
 
@@ -138,7 +138,6 @@ class ShardedEmbedding:
         """
         self.flush()
         self._pending = (token, gradient, self._unit if scale is None else scale)
-        self.extra_rounds += len(token) - 1
         if not self.late:
             self.flush()
 
@@ -146,7 +145,7 @@ class ShardedEmbedding:
         """Applies the push that `late` holds back, if there is one."""
         if self._pending is not None:
             (token, *values), self._pending = self._pending, None
-            self._table.change(self._apply, token, *values)
+            self.change(self._apply, token, *values)
 
     def state(self) -> list[Table]:
         """NumPy copies of the rows `offsets[r]` to `offsets[r+1]`, for each local rank.
@@ -157,28 +156,19 @@ class ShardedEmbedding:
         that push, so results depend on when states are taken.
         """
         self.flush()
-        return self._table.local()
+        return self._local()
 
     def own_rows(self) -> list[np.ndarray]:
         """NumPy copies of the rows of each local rank, float32 `[n_r, F]`, without the
         optimiser's state. A pending push is applied first."""
         self.flush()
-        return self._table.local(lambda table: table.rows)
+        return self._local(self._read)
 
     def rows(self) -> np.ndarray:
         """float32 `[N, F]`: the learned rows on the process of rank 0, zeros on the others. All
         ranks call it. A pending push is applied first."""
         self.flush()
-        return self._table.whole()
-
-    def joined(self, states: Sequence[Any]) -> Any:
-        """What `state` returned, or the rows of it, of all ranks in one, as `load_state` takes
-        it: on the process of rank 0, and zeros on the others. All ranks call it."""
-        return self._table.joined(states)
-
-    def local_ranges(self) -> list[tuple[int, int]]:
-        """The rows of each local rank: the first, and one more than the last."""
-        return self._owners.local_ranges()
+        return self._whole()
 
     def load_state(self, whole: Table) -> None:
         """Continues from the joined states of any number of ranks.
@@ -186,21 +176,21 @@ class ShardedEmbedding:
         Each leaf of `whole` has `N` rows and can be sliced. A rank reads its own rows alone,
         e.g. of memory maps.
         """
-        self._pending, like = None, self.comm.local(self._table.rows)[0]
+        self._pending, like = None, self.comm.local(self._held)[0]
         given, wanted = str(jax.tree.structure(whole)), str(jax.tree.structure(like))
         if given != wanted:
             raise InputError(
                 "the state must be of the same optimizer", given, f"Make one of {wanted}."
             )
         for leaf, own in zip(jax.tree.leaves(whole), jax.tree.leaves(like), strict=True):
-            check_saved(leaf, self._owners.num_rows, own.shape[1:], own.dtype)
-        self._table.load(whole)
+            check_saved(leaf, self.owners.num_rows, own.shape[1:], own.dtype)
+        self._load(whole)
 
     # -- inside a program: one rank ----------------------------------------------------------
 
     def _make(self, offsets: jax.Array, key_data: jax.Array) -> Table:
         key = jax.random.wrap_key_data(key_data, impl="threefry2x32")
-        num_own = self._owners.num_own
+        num_own = self.owners.num_own
         nodes = offsets[self.comm.index()] + jnp.arange(num_own, dtype=jnp.int32)
 
         def row(node):
@@ -221,7 +211,7 @@ class ShardedEmbedding:
         form, size = "[n, W], as the rows that were pulled", token[0].place.shape[0]
         remedy = "Push the gradient with respect to what `pull` returned."
         require_array("the gradient", gradient, form, remedy, n=size, W=self.width)
-        said = self._owners.deliver(token, gradient.astype(jnp.float32))
+        said = self.owners.deliver(token, gradient.astype(jnp.float32))
         ids, gradients = (jnp.concatenate(each) for each in zip(*said, strict=True))
         rows, total, num, slots = add_equal(ids, gradients, slots, _STEP_ROWS)
 

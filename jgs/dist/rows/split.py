@@ -27,23 +27,26 @@ class SplitRows:
 
     Args:
       owners: which rank owns which row.
-      rows: `OWN`: for each rank the pytree, `num_own` rows in every leaf, padding included. A
+      held: `OWN`: for each rank the pytree, `num_own` rows in every leaf, padding included. A
         change takes the memory over.
       shape: of a row of the leaf that is read. The leaf itself is a matrix `[num_own, W]`.
       read: the leaf of the pytree that is read; by default the pytree is that leaf.
+
+    Attributes:
+      extra_rounds: the rounds so far that further rounds of requests took.
     """
 
     def __init__(
         self,
         owners: Owners,
-        rows: Any,
+        held: Any,
         shape: tuple[int, ...],
-        read: Callable[[Any], Any] = lambda rows: rows,
+        read: Callable[[Any], Any] = lambda held: held,
     ):
-        self.owners, self.comm, self.rows = owners, owners.comm, rows
-        self.shape, self._read = shape, read
+        self.owners, self.comm, self._held = owners, owners.comm, held
+        self.shape, self._read, self.extra_rounds = shape, read, 0
         slots = [jnp.zeros(owners.num_own, jnp.int32) for _ in range(self.comm.num_local)]
-        self.slots = self.comm.own(slots)
+        self._slots = self.comm.own(slots)
         self._compile()
 
     def _compile(self) -> None:
@@ -51,23 +54,23 @@ class SplitRows:
         self._fetch = program(self._one_round, (OWN, OWN, SAME, SAME), (OWN, OWN, SAME))
         self._find = program(self.owners.find, (OWN, SAME, SAME), (OWN, SAME))
 
-    def resize(self, capacity: int) -> int:
-        """Sets the `capacity` of the owners, and returns it. Programs are compiled again, and
-        those that `program` returned must be made again."""
-        found = self.owners.resize(capacity)
+    def resize(self, capacity: int) -> None:
+        """Sets the `capacity` of the owners. All ranks call it alike; what `program` returned
+        must be made again."""
+        self.owners.resize(capacity)
         self._compile()
-        return found
 
     def pull(self, ids: Any) -> tuple[Any, Token]:
         """The rows `[S, ...]` of the ids int32 `[S]`, both `OWN`, and the token of the request.
         Ids outside `[0, N)` get zeros."""
         owners = self.owners
-        rows, first, most = self._fetch(self.rows, ids, owners.offsets, owners.first)
+        rows, first, most = self._fetch(self._held, ids, owners.offsets, owners.first)
         token = [first]
         for nth in owners.further(most):
-            more, found, _ = self._fetch(self.rows, ids, owners.offsets, nth)
+            more, found, _ = self._fetch(self._held, ids, owners.offsets, nth)
             rows = jax.tree.map(jnp.add, rows, more)  # each row comes in one round
             token.append(found)
+        self.extra_rounds += 2 * (len(token) - 1)
         return rows, token
 
     def find(self, ids: Any) -> Token:
@@ -75,11 +78,12 @@ class SplitRows:
         owners = self.owners
         first, most = self._find(ids, owners.offsets, owners.first)
         further = [self._find(ids, owners.offsets, nth)[0] for nth in owners.further(most)]
+        self.extra_rounds += len(further)
         return [first, *further]
 
     def program(self, change: Callable, *kinds: Any) -> Any:
-        """`change(rows, slots, token, values, ...)`, compiled for all ranks. It runs on each
-        rank, and returns the rank's new `rows` and `slots`. What all ranks say of its rows it
+        """`change(held, slots, token, values, ...)`, compiled for all ranks. It runs on each
+        rank, and returns the rank's new `held` and `slots`. What all ranks say of its rows it
         takes from `Owners.deliver`. `slots` is int32 `[num_own]`, to be written to, and holds
         anything at first. `kinds` are those of further arguments."""
         return self.comm.program(change, (OWN, OWN, OWN, OWN, *kinds), OWN, donate=(0, 1))
@@ -87,26 +91,27 @@ class SplitRows:
     def change(self, program: Any, token: Token, values: Any, *more: Any) -> None:
         """Replaces the rows by what `program` makes of them and of `values` `[S, ...]`, `OWN`,
         which have a row for each id of the token, and of its further arguments."""
-        self.rows, self.slots = program(self.rows, self.slots, token, values, *more)
+        self._held, self._slots = program(self._held, self._slots, token, values, *more)
+        self.extra_rounds += len(token) - 1
 
-    def local(self, of: Callable[[Any], Any] = lambda rows: rows) -> list[Any]:
+    def _local(self, of: Callable[[Any], Any] = lambda held: held) -> list[Any]:
         """NumPy copies of each local rank's rows, or `of` these: pytrees of `[n_r, ...]`."""
         ranges = self.owners.local_ranges()
         return [
-            jax.tree.map(lambda a, n=stop - begin: np.array(a[:n]), of(rows))
-            for rows, (begin, stop) in zip(self.comm.local(self.rows), ranges, strict=True)
+            jax.tree.map(lambda a, n=stop - begin: np.array(a[:n]), of(held))
+            for held, (begin, stop) in zip(self.comm.local(self._held), ranges, strict=True)
         ]
 
-    def whole(self) -> np.ndarray:
+    def _whole(self) -> np.ndarray:
         """The leaf that is read, `[N, ...]`: its values on the process of rank 0, elsewhere
         zeros. All ranks call it."""
-        tables = [self._read(rows) for rows in self.comm.local(self.rows)]
+        tables = [self._read(held) for held in self.comm.local(self._held)]
         return self.joined(tables).reshape(-1, *self.shape)
 
     def joined(self, own: Sequence[Any]) -> Any:
         """The rows of all ranks, `[N, ...]`, on the process of rank 0, elsewhere zeros. All
-        ranks call it. `own` has for each local rank what `local` returns, or a leaf of it, of
-        4-byte numbers."""
+        ranks call it. `own` has for each local rank what `_local` returns, or a leaf of it,
+        of 4-byte numbers."""
         places = [np.arange(*each, dtype=np.int32) for each in self.owners.local_ranges()]
 
         def whole(*tables: Any) -> np.ndarray:
@@ -118,22 +123,24 @@ class SplitRows:
 
         return jax.tree.map(whole, *own)
 
-    def load(self, whole: Any) -> None:
+    def _load(self, whole: Any) -> None:
         """Replaces the rows by those of a pytree of arrays `[N, ...]` that `check_saved` has
         passed. A rank reads its own rows alone, e.g. of memory maps."""
         ranges = [slice(*each) for each in self.owners.local_ranges()]
-        own = [jax.tree.map(lambda leaf, of=rank: leaf[of], whole) for rank in ranges]
-        self.rows = own_tables(self.owners, own)
+        self.hold([jax.tree.map(lambda leaf, of=rank: leaf[of], whole) for rank in ranges])
+
+    def hold(self, rows: Sequence[Any]) -> None:
+        """Replaces the rows by each local rank's own ones. They are copied."""
+        self._held = own_tables(self.owners, rows)
 
     # -- inside a program: one rank ----------------------------------------------------------
 
     def _one_round(
-        self, rows: Any, ids: jax.Array, offsets: jax.Array, nth: jax.Array
+        self, held: Any, ids: jax.Array, offsets: jax.Array, nth: jax.Array
     ) -> tuple[jax.Array, Any, jax.Array]:
-        table = self._read(rows)
         token, most = self.owners.find(ids, offsets, nth)
-        found = self.owners.fetch(table, token)
-        return found.reshape(-1, *self.shape), token, most
+        rows = self.owners.fetch(self._read(held), token)
+        return rows.reshape(-1, *self.shape), token, most
 
 
 def own_tables(owners: Owners, rows: Sequence[Any]) -> Any:

@@ -25,7 +25,7 @@ DTYPES = ("float32", "int32", "uint32")
 _STEP_ROWS = 1 << 10
 
 
-class Tensor:
+class Tensor(SplitRows):
     """One tensor `[N, ...]` of a `TensorStore`, which makes it.
 
     `tensor.read(ids)` returns the rows `[S, ...]` of the ids int32 `[S]`, both `OWN`. Ids
@@ -51,36 +51,28 @@ class Tensor:
     """
 
     def __init__(self, owners: Owners, rows: Sequence[Any]):
-        self.shape, self.dtype = rows[0].shape[1:], jnp.dtype(rows[0].dtype)
-        self.comm, self.num_rows, self.extra_rounds = owners.comm, owners.num_rows, 0
         own = own_tables(owners, [flat(of_rank) for of_rank in rows])
-        self._table = table = SplitRows(owners, own, self.shape)
-        self._put, self._more = table.program(self._written), table.program(self._added)
+        super().__init__(owners, own, rows[0].shape[1:])
+        self.dtype, self.num_rows = jnp.dtype(rows[0].dtype), owners.num_rows
+        self._put, self._more = self.program(self._written), self.program(self._added)
 
     def read(self, ids: Any) -> Any:
-        rows, token = self._table.pull(ids)
-        self.extra_rounds += 2 * (len(token) - 1)
-        return rows
+        return self.pull(ids)[0]
 
     def write(self, ids: Any, rows: Any) -> None:
-        self._change(self._put, ids, rows)
+        self.change(self._put, self.find(ids), rows)
 
     def add(self, ids: Any, rows: Any) -> None:
-        self._change(self._more, ids, rows)
+        self.change(self._more, self.find(ids), rows)
 
     def local(self) -> list[np.ndarray]:
         """NumPy copies of each local rank's own rows `[n_r, ...]`."""
-        return [own.reshape(len(own), *self.shape) for own in self._table.local()]
+        return [own.reshape(len(own), *self.shape) for own in self._local()]
 
     def load(self, whole: Any) -> None:
         """Takes the rows of `whole` `[N, ...]`. A rank reads its own rows alone."""
         check_saved(whole, self.num_rows, self.shape, self.dtype)
-        self._table.load(flat(whole))
-
-    def _change(self, program: Any, ids: Any, rows: Any) -> None:
-        token = self._table.find(ids)
-        self.extra_rounds += 2 * (len(token) - 1)
-        self._table.change(program, token, rows)
+        self._load(flat(whole))
 
     # -- inside a program: one rank ----------------------------------------------------------
 
@@ -90,7 +82,7 @@ class Tensor:
         want = ", ".join(map(str, (*token[0].place.shape, *self.shape)))
         form, remedy = f"{self.dtype} [{want}]", "Give the tensor's dtype and shape of a row."
         require_array("rows", rows, f"{form}, one for each of the ids", remedy)
-        (own, values), *rounds = self._table.owners.deliver(token, flat(rows))
+        (own, values), *rounds = self.owners.deliver(token, flat(rows))
         if not rounds:
             return own, values
         asked, said = (
@@ -206,7 +198,7 @@ class TensorStore:
     def arrays(self) -> dict[str, np.ndarray]:
         """Every tensor `[N, ...]` by its name: the values on the process of rank 0, zeros on
         the others. All ranks call it."""
-        return {name: tensor._table.whole() for name, tensor in self._tensors.items()}
+        return {name: tensor._whole() for name, tensor in self._tensors.items()}
 
     def load_state(self, arrays: dict[str, Any]) -> None:
         """Continues from what `arrays()` returned, or from memory maps of it. It must be equal

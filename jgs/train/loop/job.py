@@ -258,7 +258,7 @@ class Job:
             yield batch, x
 
     def given_rows(self, learned: LearnedRows, own: Sequence[np.ndarray]) -> Any:
-        """What `metric` takes as `given`: the rows `own`, as `learned.own` returned them, of a
+        """What `metric` takes as `given`: the rows `own`, as its table returned them, of a
         model that learns rows beside its parameters. They are the features with these rows, or
         what puts them into a batch that is judged by time."""
         if self._judges:

@@ -12,9 +12,9 @@ import numpy as np
 import optax
 
 from jgs.dist.communicators.comm import OWN, Communicator
-from jgs.dist.rows.embedding import ShardedEmbedding, Table
+from jgs.dist.rows.embedding import ShardedEmbedding
 from jgs.dist.rows.owners import Owners, Token
-from jgs.dist.rows.split import SplitRows, own_tables
+from jgs.dist.rows.split import SplitRows
 from jgs.graph import MiniBatch, Schema, TypedFeatures, TypedRows, as_device
 from jgs.models.typed_inputs import TypedInputs
 from jgs.train.loop.schedules import Rate
@@ -33,6 +33,9 @@ class LearnedRows:
       key: decides the first rows, which depend on the node alone and not on the ranks.
       rate: as `learning_rate` returns it.
       weight_decay: of the rows that a step reads.
+
+    Attributes:
+      table: the `ShardedEmbedding`. Its `own_rows()` are those of each local rank's nodes.
     """
 
     def __init__(
@@ -51,14 +54,8 @@ class LearnedRows:
         optimizer = optax.chain(
             optax.add_decayed_weights(weight_decay), optax.scale_by_adam(), optax.scale(-1.0)
         )
-        self.table = ShardedEmbedding(
-            comm,
-            own,
-            inputs.out_features,
-            key,
-            optimizer,
-            init=self._first,
-        )
+        of_rows = (comm, own, inputs.out_features, key, optimizer)
+        self.table = ShardedEmbedding(*of_rows, init=self._first)
         self._ids = comm.program(self._of_batch, (OWN,), OWN)
         self._fits = comm.size == 1  # nobody is asked there
         self._kept: SplitRows | None = None
@@ -86,36 +83,18 @@ class LearnedRows:
         return [self._joined(each, rows) for each, rows in zip(features, own, strict=True)]
 
     def filler(self, own: Sequence[np.ndarray]) -> Callable[[MiniBatch, TypedRows], TypedRows]:
-        """What fills `x` as `fill` does, but with the rows `own`, as `own()` returned them. It
+        """What fills `x` as `fill` does, but with the rows `own`, as of the table. It
         is good until the next call, which takes the memory over. All ranks call both alike."""
         if self._kept is None:
             owners = Owners(self.comm, self._offsets, self.table.capacity)
             self._kept = SplitRows(owners, None, (self.table.width,))
         kept = self._kept
-        kept.rows = own_tables(kept.owners, own)
+        kept.hold(own)
 
         def fill(batch: MiniBatch, x: TypedRows) -> TypedRows:
             return x._replace(learned=kept.pull(self._ids(batch))[0])
 
         return fill
-
-    def own(self) -> list[np.ndarray]:
-        """Copies of each local rank's rows, in the order of its nodes."""
-        return self.table.own_rows()
-
-    def state(self) -> Table:
-        """The rows and Adam's state, of all ranks on the process of rank 0, and zeros on the
-        others. All ranks call it."""
-        return self.table.joined(self.table.state())
-
-    def joined(self, own: Sequence[np.ndarray]) -> np.ndarray:
-        """What `own` returned on all ranks in one, on the process of rank 0, and zeros on the
-        others. All ranks call it."""
-        return self.table.joined(own)
-
-    def parts_of(self, rows: np.ndarray) -> list[np.ndarray]:
-        """What `own` returns, of the rows of all ranks."""
-        return [rows[slice(*own)] for own in self.table.local_ranges()]
 
     def _first(self, key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
         """A first row, distributed as those of `TypedInputs.embedding`."""

@@ -121,7 +121,7 @@ class ModelLearner:
 
     def _own_rows(self) -> list[np.ndarray]:
         """Copies of each local rank's learned rows, where there are such."""
-        return [] if self.learned is None else self.learned.own()
+        return [] if self.learned is None else self.learned.table.own_rows()
 
     def _learned_rows(self, model: Any, key: jax.Array, rate: Rate) -> LearnedRows | None:
         """The rows that are learned beside the model's parameters, or None."""
@@ -192,14 +192,16 @@ class ModelLearner:
         if self.loader.learns:
             arrays["sampler_states"] = self.loader.sampler_states
         if self.learned is not None:
-            own = {"learned": self.learned.state()}
-            arrays |= own | {"best_learned": self.learned.joined(self.best_learned)}
+            table = self.learned.table
+            arrays["learned"] = table.joined(table.state())
+            arrays["best_learned"] = table.joined(self.best_learned)
         return _on_host(arrays)
 
     def load(self, arrays: dict[str, Any]) -> None:
         if self.learned is not None:
-            self.learned.table.load_state(arrays.pop("learned"))
-            self.best_learned = self.learned.parts_of(arrays.pop("best_learned"))
+            table, best = self.learned.table, arrays.pop("best_learned")
+            table.load_state(arrays.pop("learned"))
+            self.best_learned = [best[slice(*own)] for own in table.owners.local_ranges()]
         # Copied into JAX's own buffers, which the steps can donate.
         arrays, comm = jax.tree.map(jnp.array, arrays), self.place.comm
         self.state, self.key = comm.same(arrays["state"]), comm.same(arrays["key"])
