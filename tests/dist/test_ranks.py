@@ -15,6 +15,7 @@ from jgs.dist.batches.source import HybridSampler
 from jgs.dist.communicators.comm import Alone
 from jgs.dist.communicators.mesh import Mesh
 from jgs.dist.rows.exchange import FeatureExchange
+from jgs.dist.rows.tables import SplitTable
 from jgs.sampling import Labor, Ladies, Links, Loader, Neighbors, Saint, Thanos, grain_iterator
 
 N = 3000
@@ -81,7 +82,7 @@ def test_devices_share_the_batch_of_a_rank(parts):
 
 def test_a_planned_cache_compiles_few_programs(parts, noted):
     """One program for a step, in the first epoch. Two fill: for all rows, and for a few."""
-    steps, fills = (noted(FeatureExchange, name) for name in ("_one_round", "_raw_rows"))
+    steps, fills = noted(FeatureExchange, "_one_round"), noted(SplitTable, "_raw_rows")
     comm = ranks_of(2)
     with loader(comm, parts(20000), cache="planned", cache_memory=1 << 12) as batches:
         for epoch in range(4):
