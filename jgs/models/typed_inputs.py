@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import accumulate
 from typing import Any, NamedTuple
 
 import jax
@@ -14,6 +15,7 @@ from flax import nnx
 from jgs.arrays import require_array
 from jgs.errors import InputError
 from jgs.graph import Block, Schema
+from jgs.graph.row_tables.table import as_table
 from jgs.graph.typed_features import TypedRows
 from jgs.models.dense import check_widths, glorot
 from jgs.ops import aggregate, gather, linear
@@ -95,11 +97,11 @@ class TypedInputs(nnx.Module):
             {t: glorot(rngs, (width, out_features)) for t, width in featured.items()}
         )
         self.bias = nnx.Param(jnp.zeros((len(widths), out_features)))
-        self.offsets = _offsets(widths, counts)
-        rows = sum(count for width, count in zip(widths, counts, strict=True) if not width)
-        self.has_embedding = embedding and rows > 0
+        bare = [0 if width else count for width, count in zip(widths, counts, strict=True)]
+        self.offsets = tuple(accumulate(bare[:-1], initial=0))  # of the learned rows of types
+        self.has_embedding = embedding and sum(bare) > 0
         if self.has_embedding:
-            self.embedding = glorot(rngs, (rows, out_features))
+            self.embedding = glorot(rngs, (sum(bare), out_features))
 
     @property
     def needs_rows(self) -> bool:
@@ -155,7 +157,7 @@ class TypedInputs(nnx.Module):
         return jnp.where(real[:, None], h, 0)
 
     def _rows(self, x: TypedRows) -> jax.Array:
-        widths = tuple(0 if table is None else _width(table) for table in x.tables)
+        widths = tuple(0 if table is None else as_table(table).shape[1] for table in x.tables)
         if widths != self.in_features:
             raise InputError(
                 f"the features of the node types must have the widths {self.in_features}",
@@ -185,24 +187,17 @@ class TypedInputs(nnx.Module):
                 "rows with learned=None, and embedding=False",
                 "Fill TypedRows.learned, or build the model with embedding=True.",
             )
-        table = self.embedding[...]
-        offset = jnp.asarray(self.offsets)[jnp.maximum(x.kind, 0)]
-        mine = (offset >= 0) & (x.kind >= 0)
-        row = jnp.arange(x.kind.shape[0], dtype=jnp.int32)
+        table, kind, num = self.embedding[...], jnp.maximum(x.kind, 0), x.kind.shape[0]
+        mine = (jnp.asarray(self.in_features)[kind] == 0) & (x.kind >= 0)
+        row = jnp.arange(num + 1, dtype=jnp.int32)
         # Others read some row, each another one, with a weight of 0.
-        ids = jnp.where(mine, offset + x.place, row % table.shape[0])
-        return _read(table, ids, mine)
-
-
-def _read(table: jax.Array, ids: jax.Array, mine: jax.Array) -> jax.Array:
-    """The rows `ids` of `table`, zeros where not `mine`. Unlike a gather's, the derivative by
-    the table needs no scatter."""
-    num = jnp.int32(ids.shape[0])
-    each = jnp.arange(ids.shape[0] + 1, dtype=jnp.int32)
-    weight = mine.astype(jnp.float32)
-    rows = jnp.int32(table.shape[0])
-    block = Block(each, ids, num, rows, num, edge_weight=weight, source_capacity=table.shape[0])
-    return aggregate(block, table, "sum")
+        place = jnp.asarray(self.offsets)[kind] + x.place
+        ids = jnp.where(mine, place, row[:-1] % table.shape[0])
+        # Unlike a gather's, the derivative of this sum by the table needs no scatter.
+        counts = map(jnp.int32, (num, table.shape[0], num))
+        weight, rows = mine.astype(jnp.float32), table.shape[0]
+        block = Block(row, ids, *counts, edge_weight=weight, source_capacity=rows)
+        return aggregate(block, table, "sum")
 
 
 @jax.custom_vjp
@@ -334,12 +329,8 @@ def _over_chunks(step, state, table, num_rows, order, t):
 
 def _chunk(table: Any, num_rows: int) -> int:
     """The number of rows in a chunk, where there are `num_rows` rows in all."""
-    rows = min(_CHUNK_ROWS, _CHUNK_FLOATS // _width(table), num_rows)
+    rows = min(_CHUNK_ROWS, _CHUNK_FLOATS // as_table(table).shape[1], num_rows)
     return -(-max(rows, 1) // TILE) * TILE
-
-
-def _width(table: Any) -> int:
-    return (table[0] if isinstance(table, tuple) else table).shape[1]
 
 
 def _num_rows(kind: jax.Array) -> jax.Array:
@@ -367,13 +358,4 @@ def _scales(
             given,
             "Pass features.scales().",
         )
-    return tuple(found)
-
-
-def _offsets(widths: Sequence[int], counts: Sequence[int]) -> tuple[int, ...]:
-    """Where the learned rows of each type begin; -1 for types with features."""
-    found, total = [], 0
-    for width, count in zip(widths, counts, strict=True):
-        found.append(-1 if width else total)
-        total += 0 if width else count
     return tuple(found)

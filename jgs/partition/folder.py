@@ -135,7 +135,7 @@ def write_parts(
         **named,
     }
     for split, ids in (negatives or {}).items():
-        shared[f"negatives.{split}"] = _renamed(ids, new_id)
+        shared[f"negatives.{split}"] = _rows(new_id, ids)
     with replacing(folder, KIND, parts_files) as fresh:
         folders = [fresh / part_name(part) for part in range(num_parts)]
         for at in (fresh / GRAPH, fresh / SHARED, *folders):
@@ -293,13 +293,9 @@ def _topology(data: Dataset, new_id: np.ndarray, rows: np.ndarray) -> dict[str, 
 
 
 def _rows(array: np.ndarray, rows: np.ndarray) -> Chunks:
-    pieces = (array[rows[first:stop]] for first, stop in _chunks(array, rows.size))
-    return Chunks((rows.size, *array.shape[1:]), array.dtype, pieces)
-
-
-def _renamed(ids: np.ndarray, new_id: np.ndarray) -> Chunks:
-    pieces = (new_id[ids[first:stop]] for first, stop in _chunks(ids, len(ids)))
-    return Chunks(ids.shape, new_id.dtype, pieces)
+    wider = max(array, rows, key=lambda each: each[:1].nbytes)
+    pieces = (array[rows[first:stop]] for first, stop in _chunks(wider, len(rows)))
+    return Chunks((*rows.shape, *array.shape[1:]), array.dtype, pieces)
 
 
 def deal_seeds(owner: np.ndarray, num_parts: int, ranks_per_machine: int = 1) -> np.ndarray:

@@ -18,7 +18,6 @@ import numpy as np
 
 from jgs.dist.communicators.comm import OWN, SAME, Communicator
 from jgs.dist.rows.demand import rounded
-from jgs.dist.rows.owners import VOID
 from jgs.dist.rows.tables import SplitTable, Store
 from jgs.errors import InputError, check_choice
 from jgs.graph import Schema, TypedRows
@@ -26,6 +25,7 @@ from jgs.graph.row_tables.table import as_table
 from jgs.models.inputs import Placed
 
 WIRE = ("float32", "float16", "bfloat16")
+_VOID = 2**31 - 1  # takes the place of what is needed most where some rank has overflowed
 
 
 class Found(NamedTuple):
@@ -237,9 +237,9 @@ class FeatureExchange:
         each = list(zip(self._asked, stores, ids, offsets, strict=True))
         both = [table.requests(store, own, begin, nth) for table, store, own, begin in each]
         requests, places = zip(*both, strict=True) if both else ((), ())
-        if self.schema is None:  # an overflow takes the place of what is needed most
+        if self.schema is None:
             (own,) = requests
-            requests = (own.at[:, -1].set(jnp.where(overflow, VOID, own[:, -1])),)
+            requests = (own.at[:, -1].set(jnp.where(overflow, _VOID, own[:, -1])),)
             head = jnp.zeros((comm.size, 0), jnp.int32)
         else:
             counts = [jnp.sum(own >= 0, dtype=jnp.int32) for own in ids]
@@ -265,7 +265,7 @@ class FeatureExchange:
         )
         most = [num for _, num in known]
         if self.schema is None:
-            lost, sizes = (most[0] == VOID).astype(jnp.int32), []
+            lost, sizes = (most[0] == _VOID).astype(jnp.int32), []
         else:
             lost, *sizes = jnp.max(head, axis=0)
         said = jnp.stack([lost, *most, *sizes])

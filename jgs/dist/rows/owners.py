@@ -14,8 +14,6 @@ from jgs.dist.rows.route import check_offsets, route
 from jgs.errors import InputError
 from jgs.ops import gather
 
-VOID = 2**31 - 1  # takes the place of the most rows where the ids of some rank are void
-
 
 class Round(NamedTuple):
     """What one rank remembers of a round of requests.
@@ -87,7 +85,6 @@ class Owners:
         ids: jax.Array,
         offsets: jax.Array,
         nth: jax.Array,
-        void: jax.Array | None = None,
         cached: jax.Array | None = None,
         **sizes: int,
     ) -> tuple[Round, jax.Array]:
@@ -96,16 +93,12 @@ class Owners:
         Args:
           ids: int32 `[S]`; what lies outside `[0, N)` is padding.
           offsets, nth: the attribute `offsets`, and one of the numbers `first` and `further`.
-          void: bool scalar: this rank's ids are of no use.
           cached: int32 `[N]`, each id's row in a cache, or -1; cached rows are not asked for.
           sizes: `route`'s, where they differ: `capacity`, `num_own`, and `num_cached`, 0.
 
-        Returns the round, and the most rows that a rank must ask another for, in all rounds;
-        `VOID` where the ids of some rank are void.
+        Returns the round, and the most rows that a rank must ask another for, in all rounds.
         """
         requests, place = self.requests(ids, offsets, nth, cached, **sizes)
-        if void is not None:
-            requests = requests.at[:, -1].set(jnp.where(void, VOID, requests[:, -1]))
         if self.comm.size == 1:
             return Round(place, jnp.zeros(0, jnp.int32)), requests[0, -1]
         asked, most = self.asked(self.comm.all_to_all(requests), offsets)

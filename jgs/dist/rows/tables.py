@@ -179,7 +179,7 @@ class SplitTable:
     ) -> jax.Array:
         """Rows of other ranks' nodes as a cache has them."""
         (place, asked), _ = self.owners.find(
-            nodes, offsets, jnp.int32(0), None, store.cache_slot, **self._sizes(store, capacity)
+            nodes, offsets, jnp.int32(0), store.cache_slot, **self._sizes(store, capacity)
         )
         replies = self.comm.others(self.packed(store, asked))
         place = self.placed(store, place, capacity)

@@ -18,12 +18,10 @@ import jgs.ops
 from jgs.devices import host_device, to_device
 from jgs.errors import InputError
 from jgs.files.row_file import RowFiles, part_of_mapped
-from jgs.files.writing import reserve
 from jgs.graph import Schema, as_device
 from jgs.graph.device import aligned_empty
 from jgs.graph.row_tables.table import RowTable, as_table, plain
-from jgs.graph.typed_features import TypedRows
-from jgs.train.evaluation.spilled import Spilled, no_room
+from jgs.train.evaluation.spilled import Spilled, scratch_file
 
 # Rows of nodes: JAX arrays lie on the device, in one table or several. A NumPy array lies on
 # the host, and chunks of it are copied to the device. `OnDisk` lies in files.
@@ -91,21 +89,17 @@ def project(
         # A node without features has no row in its rank's tables. Its place names it.
         bare = jnp.array([table is None for table in features.tables])[kind]
         rows = rows._replace(place=jnp.where(bare, place, rows.place))
-        if inputs.needs_rows:
-            rows = _with_learned(rows, inputs.in_features)
+        if inputs.needs_rows:  # the tables of types without features are learned rows
+            learned, tables = jnp.float32(0), list(rows.tables)
+            for number, width in enumerate(inputs.in_features):
+                if not width:
+                    own = jnp.where(rows.kind == number, rows.place, -1)
+                    learned, tables[number] = (
+                        learned + jgs.ops.gather(tables[number], own),
+                        None,
+                    )
+            rows = rows._replace(tables=tuple(tables), learned=learned)
     return inputs(rows, kind)
-
-
-def _with_learned(rows: TypedRows, widths: Sequence[int]) -> TypedRows:
-    """`rows`, where the tables of types without features, of width 0, are learned rows."""
-    each = list(zip(rows.tables, widths, strict=True))
-    learned = [
-        jgs.ops.gather(table, jnp.where(rows.kind == number, rows.place, -1))
-        for number, (table, width) in enumerate(each)
-        if not width
-    ]
-    tables = tuple(table if width else None for table, width in each)
-    return rows._replace(tables=tables, learned=sum(learned))
 
 
 def padded(ids: np.ndarray, size: int, value: int) -> np.ndarray:
@@ -114,22 +108,13 @@ def padded(ids: np.ndarray, size: int, value: int) -> np.ndarray:
 
 
 def empty(shape: tuple[int, int], memory: int, scratch: Path | None) -> np.ndarray:
-    """An uninitialised float32 array. It lies in memory if it takes at most `memory` bytes,
-    else in an unnamed file in `scratch`, by default the system's folder for temporary files.
-
-    The file's room is reserved first, because a write to a memory map that the disk cannot hold
-    would end the process. Raises `InputError` where there is too little room.
-    """
+    """An uninitialised float32 array: in memory if it takes at most `memory` bytes, else in a
+    `scratch_file`."""
     size = 4 * shape[0] * shape[1]
     if size <= memory:
         return np.empty(shape, np.float32)
-    folder = tempfile.gettempdir() if scratch is None else scratch
-    try:
-        with tempfile.TemporaryFile(dir=folder) as file:  # the map stays after the file's close
-            reserve(file.fileno(), size, folder)
-            return np.memmap(file, np.float32, "w+", shape=shape)
-    except OSError as error:
-        raise no_room(size, folder, error) from None
+    with scratch_file(size, scratch) as file:  # the map stays after the file's close
+        return np.memmap(file, np.float32, "w+", shape=shape)
 
 
 def scratch_folder(folder: str) -> Path:

@@ -5,8 +5,11 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import jax
 import numpy as np
@@ -48,22 +51,13 @@ class Spilled:
         bounds = [*range(0, shape[1], width), shape[1]]
         self.columns = [slice(*pair) for pair in pairwise(bounds)]
         self._begin = [4 * shape[0] * columns.start for columns in self.columns]
-        size = 4 * shape[0] * shape[1]
-        folder = tempfile.gettempdir() if scratch is None else scratch
-        try:
-            # Its name is there until it has been opened for reading too.
-            with tempfile.NamedTemporaryFile(dir=folder) as file:
-                reserve(file.fileno(), max(size, 1), folder)
-                path = Path(file.name)
-                self._parts = [
-                    RowFiles(
-                        [FilePart(path, begin, shape[0])], part.stop - part.start, self.dtype
-                    )
-                    for begin, part in zip(self._begin, self.columns, strict=True)
-                ]
-                self._file = open(os.dup(file.fileno()), "wb", buffering=0)  # noqa: SIM115
-        except OSError as error:
-            raise no_room(size, folder, error) from None
+        with scratch_file(4 * shape[0] * shape[1], scratch) as file:
+            path = Path(file.name)
+            self._parts = [
+                RowFiles([FilePart(path, begin, shape[0])], part.stop - part.start, self.dtype)
+                for begin, part in zip(self._begin, self.columns, strict=True)
+            ]
+            self._file = open(os.dup(file.fileno()), "wb", buffering=0)  # noqa: SIM115
 
     @property
     def requests(self) -> int:
@@ -139,12 +133,21 @@ def columns_at_once(num_rows: int, width: int, memory: int) -> int:
     return -(-width // -(-width // fit))
 
 
-def no_room(size: int, folder: str | Path, error: OSError) -> InputError:
-    """The error of a disk without `size` bytes for a layer's rows."""
-    return InputError(
-        f"evaluation must have room for {mib(size)} MiB in {folder}: a layer's rows exceed "
-        "its working memory",
-        error.strerror,
-        "Free space there, choose another disk by --scratch (in jgs.predict by TMPDIR), or "
-        f"keep the rows in memory with --eval-memory {mib(size)} or more.",
-    )
+@contextmanager
+def scratch_file(size: int, scratch: Path | None) -> Iterator[Any]:
+    """A file in `scratch`, by default in the system's folder for temporary files, whose name
+    goes at the end. Its `size` bytes are reserved first, because a write to a memory map that
+    the disk cannot hold would end the process. Raises `InputError` where there is no room."""
+    folder = tempfile.gettempdir() if scratch is None else scratch
+    try:
+        with tempfile.NamedTemporaryFile(dir=folder) as file:
+            reserve(file.fileno(), max(size, 1), folder)
+            yield file
+    except OSError as error:
+        raise InputError(
+            f"evaluation must have room for {mib(size)} MiB in {folder}: a layer's rows exceed "
+            "its working memory",
+            error.strerror,
+            "Free space there, choose another disk by --scratch (in jgs.predict by TMPDIR), or "
+            f"keep the rows in memory with --eval-memory {mib(size)} or more.",
+        ) from None

@@ -10,7 +10,6 @@ import numpy as np
 
 from jgs.dist.communicators.comm import Communicator, all_gather_rows
 from jgs.dist.rows.exchange import FeatureExchange
-from jgs.graph.row_tables.table import as_table
 from jgs.train.evaluation.edges import Edges
 
 # A generator that yields node ids, is sent their rows, and so fills a layer's output.
@@ -42,9 +41,14 @@ class Turns:
           changed: whether the messages are others than in the last run of this layer.
         """
         comm, edges, num = self._comm, self._edges, self._edges.num_sources(size)
+        if layer not in self._exchanges:
+            own = (comm, edges.offsets, messages, -(-num // comm.size))
+            self._exchanges[layer] = FeatureExchange(*own)
+        elif changed:
+            self._exchanges[layer].replace(messages)
+        exchange = self._exchanges[layer]
         each = zip(edges.ranks, targets, strict=True)
         turns = [np.array([edges.num_pieces(*of_rank, size)], np.int32) for of_rank in each]
-        exchange = self._exchange(layer, messages, num, changed)
         nobody = np.full(num, np.iinfo(np.int32).max, np.int32)
 
         def advance(asking: Asking, rows: Any) -> np.ndarray:
@@ -57,17 +61,3 @@ class Turns:
         for _ in range(int(all_gather_rows(comm, turns).max())):
             x, _ = exchange(comm.own(wanted))
             wanted = list(map(advance, askings, comm.local(x)))
-
-    def _exchange(
-        self, layer: int, messages: Sequence[Any], size: int, changed: bool
-    ) -> FeatureExchange:
-        """The exchange that fetches `size` rows of the layer's messages at a time."""
-        tables = [as_table(m) for m in messages]
-        exchange = self._exchanges.get(layer)
-        if exchange is None:
-            capacity = -(-size // self._comm.size)
-            exchange = FeatureExchange(self._comm, self._edges.offsets, tables, capacity)
-            self._exchanges[layer] = exchange
-        elif changed:
-            exchange.replace(tables)
-        return exchange

@@ -172,7 +172,6 @@ class Data:
         """The features of all nodes. Ranks send them to each other, once."""
         return all_features(self.comm, self.features)
 
-    @abstractmethod
     def loader(
         self,
         sampler: Samplers,
@@ -189,6 +188,26 @@ class Data:
         stage, it goes through these in their order, and draws all batches with one key. `size`
         is a rank's batch size, by default the configuration's. `device` as in `Loader`; None:
         batches stay on the host."""
+        config = self._config
+        items, before = judged or (self._items, self._before)
+        options = {"key": key, "states": states, "before": before, "one_key": bool(judged)}
+        options |= {"shuffle": not judged, "by_time": None if judged else self._by_time}
+        options |= {"prefetch": config.prefetch, "age": config.state_age}
+        size = size or config.batch_size
+        return self._loader(sampler, reduce, items, size, bool(judged), device, options)
+
+    @abstractmethod
+    def _loader(
+        self,
+        sampler: Samplers,
+        reduce: str | None,
+        items: Any,
+        size: int,
+        judged: bool,
+        device: Any,
+        options: dict[str, Any],
+    ) -> Loader:
+        """The loader; `options` are those that every loader takes."""
 
     @abstractmethod
     def train_nodes(self) -> list[np.ndarray]:

@@ -6,7 +6,6 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-import jax
 import numpy as np
 
 from jgs.data.parts import open_parts
@@ -17,7 +16,7 @@ from jgs.sampling import Loader, Sampler
 from jgs.sampling.base import State
 from jgs.sampling.loading.items import num_items
 from jgs.train.config import Config
-from jgs.train.loop.data import Data, Samplers, States, check_types, refuse_empty
+from jgs.train.loop.data import Data, Samplers, check_types, refuse_empty
 from jgs.train.loop.model import takes_types
 
 
@@ -54,19 +53,17 @@ class PartedData(Data):
             self._ranks.check(self._config.batch_size, sampler, self._config.mode)
         return super().state_of(sampler, folder)
 
-    def loader(
+    def _loader(
         self,
         sampler: Samplers,
-        key: jax.Array,
         reduce: str | None,
-        states: States,
-        judged: tuple[Any, Any] | None = None,
-        size: int | None = None,
-        device: Any = None,
+        items: Any,
+        size: int,
+        judged: bool,
+        device: Any,
+        options: dict[str, Any],
     ) -> Loader:
         config = self._config
-        items, before = judged or (self._items, self._before)
-        size = size or config.batch_size
         in_place = True if reduce is not None else None  # None: rows of types alone
         if judged:  # every rank has a share of each batch
             size = max(1, min(size, num_items(items) // self.comm.size))
@@ -75,22 +72,15 @@ class PartedData(Data):
             self._ranks,
             size,
             sampler,
-            key=key,
-            shuffle=judged is None,
-            by_time=None if judged else self._by_time,
-            one_key=judged is not None,
             mode=config.mode,
             graphs=self._graphs(sampler),
             cache=config.cache,
             cache_memory=config.cache_memory << 20,
             wire=config.wire,
-            prefetch=config.prefetch,
-            age=config.state_age,
             in_place=in_place if self.in_place else False,
-            states=states,
             items=items,
-            before=before,
             device=device,
+            **options,
         )
 
     def train_nodes(self) -> list[np.ndarray]:

@@ -26,7 +26,7 @@ from jgs.sampling import DiskRows, HotRows, Loader, SamplerSchedule
 from jgs.sampling.loading.items import num_items
 from jgs.sampling.loading.stages import samplers_of
 from jgs.train.config import Config
-from jgs.train.loop.data import Data, Samplers, States, features_for, refuse_empty
+from jgs.train.loop.data import Data, Samplers, features_for, refuse_empty
 from jgs.train.loop.fingerprint import (
     fingerprint,
     fingerprint_features,
@@ -77,15 +77,15 @@ class WholeData(Data):
     def _every_feature(self) -> Any:
         return self.features[0]
 
-    def loader(
+    def _loader(
         self,
         sampler: Samplers,
-        key: jax.Array,
         reduce: str | None,
-        states: States,
-        judged: tuple[Any, Any] | None = None,
-        size: int | None = None,
-        device: Any = None,
+        items: Any,
+        size: int,
+        judged: bool,
+        device: Any,
+        options: dict[str, Any],
     ) -> Loader:
         config, (features,) = self._config, self.features
 
@@ -95,24 +95,9 @@ class WholeData(Data):
             # Not within `jax.jit`, which would copy the tables of node types.
             return jax.block_until_ready(jgs.ops.gather(features, batch.nodes))
 
-        items, before = judged or (self._items, self._before)
-        size = size or config.batch_size
-        make = partial(
-            Loader,
-            self._graphs(sampler)[0],
-            items,
-            min(size, num_items(items)) if judged else size,
-            sampler,
-            key=key,
-            before=before,
-            shuffle=judged is None,
-            by_time=None if judged else self._by_time,
-            one_key=judged is not None,
-            prefetch=config.prefetch,
-            age=config.state_age,
-            states=states,
-            device=device or host_device(),
-        )
+        size = min(size, num_items(items)) if judged else size
+        given = (self._graphs(sampler)[0], items, size, sampler)
+        make = partial(Loader, *given, device=device or host_device(), **options)
         if config.feature_memory and not judged:
             # As in memory: only such samplers leave the reading of inputs to the first layer.
             direct = all(
