@@ -194,9 +194,9 @@ class TypedInputs(nnx.Module):
         place = jnp.asarray(self.offsets)[kind] + x.place
         ids = jnp.where(mine, place, row[:-1] % table.shape[0])
         # Unlike a gather's, the derivative of this sum by the table needs no scatter.
-        counts = map(jnp.int32, (num, table.shape[0], num))
-        weight, rows = mine.astype(jnp.float32), table.shape[0]
-        block = Block(row, ids, *counts, edge_weight=weight, source_capacity=rows)
+        weight, every, rows = mine.astype(jnp.float32), jnp.int32(num), table.shape[0]
+        of_nodes = row, ids, every, jnp.int32(rows), every
+        block = Block(*of_nodes, edge_weight=weight, source_capacity=rows)
         return aggregate(block, table, "sum")
 
 

@@ -28,12 +28,8 @@ _STEP_ROWS = 1 << 10  # updated at a time: rows and the optimiser's state stay i
 
 
 class Table(NamedTuple):
-    """What is learned: the `n` rows of one rank, or the `N` rows of the whole graph.
-
-    Fields:
-      rows: float32 `[n, F]`.
-      opt_state: the optimiser's state of each row; every leaf has a leading axis `n`.
-    """
+    """What is learned, of one rank or of all: `rows` float32 `[n, F]`, and the optimiser's state
+    of each row, whose leaves have a leading axis `n`."""
 
     rows: Any
     opt_state: Any
@@ -64,26 +60,19 @@ class ShardedEmbedding(SplitRows):
         in between. That pull reads rows that lack the update: they are one step old. Results
         then differ from those of `late=False`, but not with the number of ranks.
 
-    The sparse update: a row is touched when some rank pulled it, whatever its gradient is. Its
-    gradients are added up, those of all ranks and of repeated nodes: first those of the owner
-    itself, then those of rank 0, 1, ..., each rank's in the order of its batch. So the bits are
-    the same every time on the CPU. Then the optimiser steps each touched row alone, from that
-    row's own state. A row's state, Adam's count included, moves only when the row is touched,
-    as in DGL's `SparseAdam` (`torch.optim.SparseAdam` has one count for the table). Untouched
-    rows neither decay nor drift: a row goes where dense Adam would take it if the other steps
-    had not been. DGL takes the mean where jgs adds; with a mean, a node that two ranks pulled
-    would learn half as fast as on one rank. Options that mix rows, such as clipping by the
-    global norm, see one row at a time. The cost follows the rows touched, not the table.
+    A row is touched when some rank pulled it, whatever its gradient is. Its gradients are added
+    up: first those of the owner itself, then those of rank 0, 1, ..., each rank's in the order
+    of its batch. So the bits are the same every time on the CPU. (DGL takes the mean. A node
+    that two ranks pulled would then learn half as fast as on one rank.) Then the optimiser
+    steps each touched row alone, from that row's own state. A row's state, Adam's count
+    included, moves only when the row is touched, as in DGL's `SparseAdam`. Untouched rows
+    neither decay nor drift. Options that mix rows, such as clipping by the global norm, see one
+    row at a time. The cost follows the rows touched, not the table.
 
-    A pull takes 2 rounds and a push 1. Each takes as many more each time that the rank asked
-    for most rows is asked for another `capacity` of them. All ranks must call both equally
-    often. Nodes outside `[0, N)` are padding: their rows are zeros, and their gradients go
-    nowhere.
+    A pull takes 2 rounds and a push 1, with `extra_rounds` as of `SplitRows`. Nodes outside
+    `[0, N)` are padding: their rows are zeros, and their gradients go nowhere.
 
     Raises `InputError` for what breaks these rules.
-
-    Attributes:
-      extra_rounds: the rounds so far beyond 2 a pull and 1 a push.
     """
 
     def __init__(
@@ -148,12 +137,11 @@ class ShardedEmbedding(SplitRows):
             self.change(self._apply, token, *values)
 
     def state(self) -> list[Table]:
-        """NumPy copies of the rows `offsets[r]` to `offsets[r+1]`, for each local rank.
+        """NumPy copies of the rows `offsets[r]` to `offsets[r+1]`, for each local rank. Joined in
+        the order of the ranks they are the table of `N` rows.
 
-        Joined in the order of the ranks they are the table of `N` rows, whatever the number of
-        ranks. No rank ever holds another's rows. A pending push is applied first: a run that
-        saves its state equals one that is resumed from it. With `late` the next pull then sees
-        that push, so results depend on when states are taken.
+        A pending push is applied first: a run that saves its state equals one that is resumed
+        from it. With `late` results depend on when states are taken.
         """
         self.flush()
         return self._local()
@@ -171,11 +159,8 @@ class ShardedEmbedding(SplitRows):
         return self._whole()
 
     def load_state(self, whole: Table) -> None:
-        """Continues from the joined states of any number of ranks.
-
-        Each leaf of `whole` has `N` rows and can be sliced. A rank reads its own rows alone,
-        e.g. of memory maps.
-        """
+        """Continues from the `joined` states of any number of ranks. A rank reads its own rows
+        alone, e.g. of memory maps."""
         self._pending, like = None, self.comm.local(self._held)[0]
         given, wanted = str(jax.tree.structure(whole)), str(jax.tree.structure(like))
         if given != wanted:

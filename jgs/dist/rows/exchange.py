@@ -29,15 +29,10 @@ _VOID = 2**31 - 1  # takes the place of what is needed most where some rank has 
 
 
 class Found(NamedTuple):
-    """What one rank knows after a round.
-
-    Fields:
-      kind: int32 `[S]`, the number of each node's type; -1 in padding. None without types.
-      within: int32 `[S]`, each node's place among those of its type; -1 in padding.
-      places: for each table int32 `[S]`: the places of its nodes in the rank's own tables, its
-        cache and the replies.
-      replies: for each table what the other ranks sent, as its wire has them.
-    """
+    """What one rank knows after a round: int32 `[S]` the number of each node's type, -1 in
+    padding, or None without types, and its place `within` the type; and for each table int32
+    `[S]`, the places of its nodes in the rank's own rows, its cache and the replies, and these
+    `replies` as the wire has them."""
 
     kind: Any
     within: jax.Array
@@ -73,18 +68,18 @@ class FeatureExchange:
     nodes of that type, with some room to spare. A node of a type without features has its place
     within the type of the whole graph, by which a model finds its learned row.
 
-    Raises `InputError` on the rank whose features do not fit its offsets, and
-    `jgs.dist.communicators.broadcast.FailedElsewhere` on the others.
+    Raises `InputError` on the rank whose features do not fit its offsets, and `FailedElsewhere`
+    on the others.
 
     All ranks must call it equally often. A call takes 2 rounds. It takes 2 more each time that
     the rank asked for most nodes of a table is asked for another `capacity` of them. Nodes
     outside `[0, N)` are padding, and get rows of zeros.
 
     Attributes:
-      tables: for each node type its `SplitTable`, in which nodes are places within the type;
-        None for a type without features. Without types one, of all nodes.
-      capacity, row_bytes: the capacity, and the bytes that a cached row takes; for each node
-        type 1 and 0 where it has no features. See `resize` and `fit_to_demand`.
+      tables: for each node type its `SplitTable`, in which nodes are places within the type, or
+        None. Without types one, of all nodes.
+      capacity, row_bytes: the capacity, and the bytes of a cached row; for each node type 1 and
+        0 where it has no features.
       extra_rounds: the rounds so far beyond 2 a call.
       store: the `Store` of the ranks, `OWN`, of the first table.
     """
@@ -151,10 +146,9 @@ class FeatureExchange:
         for table, most in zip(self.tables, self._each(capacity), strict=True):
             if table is not None:
                 table.resize(most)
-        alone = self.schema is None and not (self._in_place and self._asked[0].wire.exact)
-        self._reads = alone  # in the program of the round
+        self._reads = self.schema is None and not (self._in_place and self._asked[0].wire.exact)
         kinds = (OWN, OWN, OWN, SAME, SAME)
-        program = self._round_and_rows if alone else self._one_round
+        program = self._round_and_rows if self._reads else self._one_round
         self._fetch = self.comm.program(program, kinds, (OWN, SAME))
         self._put = cache(self._put_program)
 

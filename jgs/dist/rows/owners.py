@@ -16,14 +16,9 @@ from jgs.ops import gather
 
 
 class Round(NamedTuple):
-    """What one rank remembers of a round of requests.
-
-    Fields:
-      place: int32 `[S]`, from `route`: where each row is. Own rows come first, then cached
-        ones, then replies.
-      asked: int32 `[R * c]`, which of its own rows each rank in turn asks for; -1 for none.
-        `[0]` on one rank.
-    """
+    """What one rank remembers of a round of requests: the `place` of each row, int32 `[S]`, from
+    `route`; and which of its own rows each rank in turn has `asked` for, int32 `[R * c]`, -1 for
+    none, or `[0]` on one rank."""
 
     place: jax.Array
     asked: jax.Array

@@ -1,8 +1,5 @@
-"""`TensorStore`: a user's own tensors of nodes or edges, split over the ranks like the nodes.
-
-A loop may keep something for every node: a memory, a history of activations, counters. It reads
-and changes that by id, wherever it lies. DistDGL has DistTensor and its KVStore for this (Zheng
-et al. 2020, section III-C).
+"""`TensorStore`: a user's own tensors of nodes or edges, such as memories or counters, split
+over the ranks like the nodes. DistDGL has DistTensor for this (Zheng et al. 2020, section III-C).
 """
 
 from __future__ import annotations
@@ -19,7 +16,7 @@ from jgs.dist.communicators.comm import Communicator
 from jgs.dist.rows.owners import Owners, Token, read
 from jgs.dist.rows.split import SplitRows, check_saved, flat, own_tables
 from jgs.dist.rows.table_rows import add_equal, put_rows
-from jgs.errors import InputError
+from jgs.errors import InputError, check_choice
 
 DTYPES = ("float32", "int32", "uint32")
 _STEP_ROWS = 1 << 10
@@ -37,17 +34,12 @@ class Tensor(SplitRows):
     for each rank in the order of its ids. Where one id has several rows, `write` keeps the last
     one, and `add` adds them up in this order. So N ranks equal one, bit for bit on the CPU.
 
-    Each call takes 2 rounds. It takes 2 more each time that the rank asked for most rows is
-    asked for another `capacity` of them: nothing is dropped. All ranks must call it equally
-    often.
-
-    Raises `InputError` for ids or rows of another shape or dtype.
+    Each call takes 2 rounds, and more as `SplitRows` says. Raises `InputError` for ids or rows
+    of another shape or dtype.
 
     Attributes:
-      shape: the shape of a row.
-      dtype: the dtype of the rows.
-      num_rows: `N`.
-      extra_rounds: the rounds so far beyond 2 a call.
+      shape, dtype: the shape of a row, and the dtype.
+      num_rows, extra_rounds: `N`, and the rounds so far beyond 2 a call.
     """
 
     def __init__(self, owners: Owners, rows: Sequence[Any]):
@@ -135,9 +127,8 @@ class TensorStore:
         that a rank has. Messages are padded to it, so several ranks should give what a batch
         needs. Where some rank needs more, all ranks take further rounds.
 
-    For a checkpoint, `store.arrays()` is a dict of NumPy arrays that
-    `jgs.train.loop.checkpoint.save` takes. `store.load_state(arrays)` goes on from it, with any
-    number of ranks.
+    For a checkpoint, `jgs.train.loop.checkpoint.save` takes `store.arrays()`, from which
+    `store.load_state(arrays)` goes on with any number of ranks.
 
     Raises `InputError` for what breaks these rules.
     """
@@ -167,13 +158,10 @@ class TensorStore:
         """Makes the tensor `name` of the "nodes" or "edges". Its rows have this shape and one
         of the `DTYPES`. `rows` has for each local rank its own rows `[n_r, ...]`; by default
         they are zeros."""
-        for what, value, choices in (("dtype", dtype, DTYPES), ("of", of, tuple(self._owners))):
-            if value not in choices:
-                raise InputError(
-                    f"{what} must be one of {', '.join(choices)}",
-                    repr(value),
-                    "Choose one; a store of edges needs edge_offsets.",
-                )
+        check_choice("dtype", dtype, DTYPES)
+        if of not in self._owners:
+            rule = f"of must be one of {', '.join(self._owners)}"
+            raise InputError(rule, repr(of), "A store of edges needs edge_offsets.")
         if name in self._tensors:
             raise InputError("a tensor's name must be new", name, "Give it another name.")
         owners = self._owners[of]

@@ -20,15 +20,9 @@ from jgs.ops import aggregate
 
 
 class Sums(NamedTuple):
-    """What `add_equal` found.
-
-    Fields:
-      touched: int32 `[M']`, the rows of the table that something belongs to, each once. Their
-        order may not be relied on. -1 follows them.
-      total: float32 `[M', F]`, their sums. What follows has no meaning.
-      num: int32 scalar, their number.
-      slots: int32 `[n]`: takes the place of the `slots` that were given, with other contents.
-    """
+    """What `add_equal` found: the rows `touched`, int32 `[M']`, each once, in any order, and -1
+    after them; their sums `total`, float32 `[M', F]`; their number `num`; and the `slots`, int32
+    `[n]`, in place of those that were given."""
 
     touched: jax.Array
     total: jax.Array

@@ -44,7 +44,6 @@ class DiskRows:
     cache, in order of their place in the file, and stay while known batches need them sooner
     than others (Belady, IBM Systems Journal 1966). What is in memory changes no result.
 
-    A batch alone needs rows that lie far apart, so `threads` requests are under way at once.
     With a `scratch` folder the rows that the batches of a `block` lack are read in one pass
     over the file, and written to a scratch file, batch by batch, where they are read in turn.
     Each is then read twice and written once, in order, which many disks do faster. The drawn

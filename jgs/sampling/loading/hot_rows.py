@@ -26,16 +26,10 @@ _KEPT = 32  # the batches by which the room for sent rows is planned
 
 
 class ColdRows(NamedTuple):
-    """The rows of a batch that are sent to it, and where all its rows are.
-
-    Fields:
-      rows: `[C, F]`, the rows that the device lacks, in the dtype of the table; 0 in padding.
-      place: int32 `[S]`, the row of each of `batch.nodes` in `HotRows.table` followed by these
-        rows; -1 in padding.
-
-    `jgs.ops.gather(hot.joined(table, cold), cold.place)` are the rows `[S, F]`, in a step that
-    has the argument `table`, `hot.table`.
-    """
+    """The `rows` `[C, F]` of a batch that the device lacks, in the dtype of the table, and the
+    `place` int32 `[S]` of each of `batch.nodes` in `HotRows.table` followed by these rows, -1
+    in padding. `jgs.ops.gather(hot.joined(table, cold), cold.place)` are the rows `[S, F]`, in
+    a step that has the argument `table`, `hot.table`."""
 
     rows: jax.Array
     place: jax.Array
@@ -100,15 +94,12 @@ class HotRows:
         """The rows that a loader's batches read most, in at most `memory` bytes of each device.
 
         Args:
-          features: as above.
           loader: draws the batches that are counted, by `Loader.rehearse`: a loader with the
-            same arguments as the one that will train.
-          memory: int, bytes.
+            same arguments as the one that will train. The rows are a function of its key.
           device: as above; None: where the loader sends its batches.
-          batches: how many batches of the loader's epoch are counted, the first ones; None:
-            all, which takes as long as drawing an epoch.
+          batches: how many of an epoch's first batches are counted; None: all.
 
-        The rows are a function of the loader's key. Raises `InputError`.
+        Raises `InputError`.
         """
         table = _rows_of(features)
         num_nodes, row = table.shape[0], table.rows[0][:1]
