@@ -28,8 +28,8 @@ _STEP_ROWS = 1 << 10  # updated at a time: rows and the optimiser's state stay i
 
 
 class Table(NamedTuple):
-    """What is learned, of one rank or of all: `rows` float32 `[n, F]`, and the optimiser's state
-    of each row, whose leaves have a leading axis `n`."""
+    """What is learned, of one rank or of all: `rows` float32 `[n, F]`, and the optimiser's
+    state of each row, whose leaves have a leading axis `n`."""
 
     rows: Any
     opt_state: Any
@@ -137,8 +137,8 @@ class ShardedEmbedding(SplitRows):
             self.change(self._apply, token, *values)
 
     def state(self) -> list[Table]:
-        """NumPy copies of the rows `offsets[r]` to `offsets[r+1]`, for each local rank. Joined in
-        the order of the ranks they are the table of `N` rows.
+        """NumPy copies of the rows `offsets[r]` to `offsets[r+1]`, for each local rank. Joined
+        in the order of the ranks they are the table of `N` rows.
 
         A pending push is applied first: a run that saves its state equals one that is resumed
         from it. With `late` results depend on when states are taken.

@@ -16,9 +16,9 @@ from jgs.ops import gather
 
 
 class Round(NamedTuple):
-    """What one rank remembers of a round of requests: the `place` of each row, int32 `[S]`, from
-    `route`; and which of its own rows each rank in turn has `asked` for, int32 `[R * c]`, -1 for
-    none, or `[0]` on one rank."""
+    """What one rank remembers of a round of requests: the `place` of each row, int32 `[S]`,
+    from `route`; and which of its own rows each rank in turn has `asked` for, int32 `[R * c]`,
+    -1 for none, or `[0]` on one rank."""
 
     place: jax.Array
     asked: jax.Array

@@ -1,5 +1,6 @@
 """`TensorStore`: a user's own tensors of nodes or edges, such as memories or counters, split
-over the ranks like the nodes. DistDGL has DistTensor for this (Zheng et al. 2020, section III-C).
+over the ranks like the nodes. DistDGL has DistTensor for this (Zheng et al. 2020, section
+III-C).
 """
 
 from __future__ import annotations

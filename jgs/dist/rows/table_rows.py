@@ -21,8 +21,8 @@ from jgs.ops import aggregate
 
 class Sums(NamedTuple):
     """What `add_equal` found: the rows `touched`, int32 `[M']`, each once, in any order, and -1
-    after them; their sums `total`, float32 `[M', F]`; their number `num`; and the `slots`, int32
-    `[n]`, in place of those that were given."""
+    after them; their sums `total`, float32 `[M', F]`; their number `num`; and the `slots`,
+    int32 `[n]`, in place of those that were given."""
 
     touched: jax.Array
     total: jax.Array
