@@ -77,7 +77,8 @@ class Store:
             self._row = max(1, min(2 * features.max_row, spec.num_features))
         self._table = as_table(features)
         self._features = {n: shared(array) for n, array in self._table.arrays().items()}
-        self.arrays = self._put(self._graph_arrays(None) | self._feature_arrays(None))
+        nothing = NewNodes(np.empty((0, spec.num_features)), [], [])
+        self.arrays = self.with_new(nothing)[1]
 
     def with_new(self, new: NewNodes) -> tuple[int, dict[str, jax.Array]]:
         """The number of new nodes, and the arrays with these. Raises `InputError`."""
@@ -92,17 +93,13 @@ class Store:
         if "edge_weight" in self._of_edges:
             weight = np.ones(dst.size) if new.edge_weight is None else new.edge_weight
             edges["edge_weight"] = check_weights(weight, dst.size)[order]
-        graph = self._graph_arrays((dst[order], edges))
+        graph = self._graph_arrays(dst[order], edges)
         return num, self._put(graph | self._feature_arrays(rows))
 
-    def _graph_arrays(self, new: tuple[np.ndarray, dict[str, Any]] | None) -> dict[str, Any]:
+    def _graph_arrays(self, dst: np.ndarray, edges: dict[str, Any]) -> dict[str, Any]:
         """The graph's arrays with new edges, whose targets ascend."""
-        num_nodes, num_edges = self.num_nodes, self.num_edges
-        ends = np.full(self._nodes - num_nodes, num_edges, np.int64)
-        if new is None:
-            arrays = {n: with_room(array, self._edges) for n, array in self._of_edges.items()}
-            return {"indptr": with_rows(self._indptr, ends, self._nodes + 1), **arrays}
-        dst, edges = new
+        num_nodes = self.num_nodes
+        ends = np.full(self._nodes - num_nodes, self.num_edges, np.int64)
         if dst.size == 0 or dst[0] >= num_nodes:  # the rows of new nodes come last
             counts = np.bincount(dst - num_nodes, minlength=ends.size)
             ends += np.cumsum(counts)
@@ -124,16 +121,12 @@ class Store:
         own, size = self._features, self._nodes
         if not self._spec.sparse:
             (name,) = self._table.row_names
-            rows = np.empty((0, self._spec.num_features)) if rows is None else rows
             made = own | {name: with_rows(own[name], self._table.encoded(rows), size)}
             return {array_key(n): array for n, array in made.items()}
         entries = own["indices"].size
-        ends = np.full(size - self.num_nodes, entries, np.int64)
-        given: dict[str, Any] = {"indices": [], "values": []}
-        if rows is not None:
-            counts = np.diff(rows.indptr)
-            ends += np.cumsum(np.pad(counts, (0, ends.size - counts.size)))
-            given = {"indices": rows.indices, "values": rows.data}
+        counts = np.diff(rows.indptr)
+        ends = entries + np.cumsum(np.pad(counts, (0, size - self.num_nodes - counts.size)))
+        given = {"indices": rows.indices, "values": rows.data}
         room = max(1, entries + self._most[0] * self._row)
         arrays = {n: with_rows(own[n], np.asarray(given[n]), room) for n in given}
         arrays["indptr"] = with_rows(own["indptr"], ends, size + 1)
@@ -143,7 +136,7 @@ class Store:
     def _rows(self, new: NewNodes) -> Any:
         """The features of new nodes in the form of the graph's, checked."""
         spec, rows = self._spec, new.features
-        if isinstance(rows, RowTable):
+        if isinstance(rows, RowTable) and rows.schema is None:
             rows = rows.host()
         if not hasattr(rows, "tocsr"):
             rows = as_numpy(rows)

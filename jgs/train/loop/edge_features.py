@@ -123,12 +123,11 @@ def _scales(column: Any) -> list[tuple[float, float]] | None:
     rows = max(1, _CHUNK // max(width, 1))
     chunks = [slice(begin, begin + rows) for begin in range(0, num, rows)]
 
-    first = np.zeros((1, width))
+    # Less the first row, numbers far from 0 are added without loss.
+    first = np.asarray(column[:1]).reshape(1, width).astype(np.float64)
 
     def chunk(at: slice) -> np.ndarray:
         return np.asarray(column[at]).reshape(-1, width).astype(np.float64) - first
-
-    first = chunk(slice(1))  # less it, numbers far from 0 are added without loss
 
     total = np.zeros(width)
     for at in chunks:
