@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, NamedTuple, Self
 
 import jax
@@ -84,7 +85,7 @@ class TypedFeatures(Shown, RowTable):
         each = zip(self.schema.node_types, self.tables, strict=True)
         return {name: None if t is None else as_table(t) for (name, _), t in each}
 
-    @property
+    @cached_property
     def shape(self) -> tuple[int, int]:
         return self.num_nodes, sum(self.widths)
 
