@@ -132,14 +132,13 @@ def check_edge_weight(edge_weight: Any, num_slots: int, width: int, reduce: str)
     return edge_weight if heads > 1 else edge_weight.reshape(num_slots)
 
 
-def check_num_nodes(features: Any, num_nodes: int) -> None:
-    """Raises `InputError` unless `features`, of any form that `gather` takes, have `num_nodes`
-    rows: nodes beyond the last row would read zeros, as padding does."""
-    found = check_features(features, typed=True).shape[0]
-    if found != num_nodes:
+def check_num_nodes(num_rows: int, num_nodes: int) -> None:
+    """Raises `InputError` unless features of `num_rows` rows have one for each of `num_nodes`:
+    nodes beyond the last row would read zeros, as padding does."""
+    if num_rows != num_nodes:
         raise InputError(
             "features must have a row for each node of the graph",
-            f"{found} rows for {num_nodes} nodes",
+            f"{num_rows:,} rows for {num_nodes:,} nodes",
             "Give the features of all nodes, in the order of their ids.",
         )
 

@@ -30,10 +30,10 @@ def gather(features: Any, ids: Any) -> Any:
 
     Raises `InputError` for other types and ranks.
     """
-    if isinstance(ids, MiniBatch):
-        check_num_nodes(features, ids.num_nodes)
-        ids = ids.nodes
     table = check_features(features, typed=True)
+    if isinstance(ids, MiniBatch):
+        check_num_nodes(table.shape[0], ids.num_nodes)
+        ids = ids.nodes
     ids = check_ids(ids, table.shape[0])
     return table.gather(ids, threads_for(ids.shape[0], table))
 

@@ -13,6 +13,7 @@ import numpy as np
 from jgs.arrays import described, fits, require_array
 from jgs.errors import InputError
 from jgs.graph import Graph
+from jgs.graph.checks import check_distinct, check_range
 from jgs.sampling.capacity import Capacity, GraphShape, check_capacity
 from jgs.sampling.seeds import Seeds
 
@@ -48,6 +49,16 @@ def require_int(name: str, value: Any, least: int) -> int:
             f"{name} must be an int of at least {least}", repr(value), "Change it."
         )
     return int(value)
+
+
+def distinct_ids(what: str, nodes: Any, num_nodes: int) -> np.ndarray:
+    """`nodes` as int32 `[K]`, distinct ids of `num_nodes`. Raises `InputError`."""
+    array = np.asarray(nodes if np.size(nodes) else np.zeros(0, np.int32))
+    remedy = "Give those that batches read most, or leave them out."
+    require_array(what, array, "integers [K]", remedy)
+    check_range(f"{what} must be ids", array, num_nodes, remedy)
+    check_distinct(what, array)
+    return array.astype(np.int32)
 
 
 def check_seed_ids(seeds: Any, num_nodes: int, pairs: bool = False) -> np.ndarray:

@@ -23,9 +23,9 @@ from jgs.errors import InputError, refusing
 from jgs.files.packed_rows import PackedRows
 from jgs.files.row_file import THREADS
 from jgs.graph import MiniBatch, Schema, TypedRows, as_device
-from jgs.graph.checks import check_distinct, check_range
 from jgs.ops import gather
-from jgs.sampling.checks import require_int
+from jgs.ops.checks import check_num_nodes
+from jgs.sampling.checks import distinct_ids, require_int
 from jgs.sampling.loading.ahead import Ahead
 from jgs.sampling.loading.disk_table import REMEDY, rows_on_disk
 from jgs.sampling.loading.row_pool import MOST_STEPS, Taken
@@ -126,7 +126,7 @@ class DiskRows:
             raise InputError("features that are read from disk must be files", "none", REMEDY)
         num_rows = there[0].shape[0] if self._schema is None else self._schema.num_nodes
         self.shape = num_rows, sum(each.shape[1] for each in there)
-        own = self._of_tables(_checked(pinned, num_rows))
+        own = self._of_tables(distinct_ids("pinned nodes", pinned, num_rows))
         size = max(sum(each.nbytes for each in there), 1)
         for each, rows in zip(self._tables, own, strict=True):
             if each is not None:
@@ -134,7 +134,7 @@ class DiskRows:
         self._there = [table for each in there for table in each.tables]
         self.files = [table.files for table in self._there]
         self.direct = all(each.direct for each in self.files)
-        self._then = jax.jit(then or _then(_factor(scale, self.shape[1])))
+        self._then = jax.jit(then or _scaled(scale, self.shape[1]))
         self._together, self._in_use = RowsTogether(), False
         self._planning: Callable[[], Ahead | None] = _nothing
 
@@ -257,12 +257,7 @@ class DiskRows:
                 f"a {type(batch).__name__} of `after`",
                 "Read rows by a function of yours, or leave `after` out.",
             )
-        if batch.num_nodes != self.shape[0]:
-            raise InputError(
-                "features must have a row for each node of the graph",
-                f"{self.shape[0]:,} rows for {batch.num_nodes:,} nodes",
-                "Give those of the loader's graph.",
-            )
+        check_num_nodes(self.shape[0], batch.num_nodes)
         if batch.direct_inputs:
             raise InputError(
                 "features on disk must be read for batches that list their input nodes",
@@ -275,10 +270,10 @@ def _nothing() -> None:
     """A reference to nothing."""
 
 
-def _factor(scale: Any, width: int) -> jax.Array | None:
-    """The `scale`, checked."""
+def _scaled(scale: Any, width: int) -> Callable[[Any, Any, MiniBatch], jax.Array]:
+    """The `then` that multiplies rows by `scale`. Raises `InputError`."""
     if scale is None:
-        return None
+        return lambda tables, place, batch: gather(tables, place)
     with refusing(
         (TypeError, ValueError), "scale must be a number, or one a column", "Mend it."
     ):
@@ -286,21 +281,4 @@ def _factor(scale: Any, width: int) -> jax.Array | None:
     form = "[] or [F], a number or one for each column"
     remedy = "Give the missing ones, or remove those too many."
     require_array("scale", factor, form, remedy, F=width)
-    return factor
-
-
-def _then(factor: jax.Array | None) -> Callable[[Any, Any, MiniBatch], jax.Array]:
-    def rows(tables: Any, place: jax.Array, batch: MiniBatch) -> jax.Array:
-        found = gather(tables, place)
-        return found if factor is None else found * factor
-
-    return rows
-
-
-def _checked(pinned: Any, num_rows: int) -> np.ndarray:
-    nodes = np.asarray(pinned if np.size(pinned) else np.zeros(0, np.int32))
-    remedy = "Give those that batches read most, or leave them out."
-    require_array("pinned nodes", nodes, "integers [K]", remedy)
-    check_range("pinned nodes must be ids", nodes, num_rows, remedy)
-    check_distinct("pinned nodes", nodes)
-    return nodes.astype(np.int32)
+    return lambda tables, place, batch: gather(tables, place) * factor

@@ -10,15 +10,13 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec
 
-from jgs.arrays import require_array
 from jgs.errors import InputError
 from jgs.graph import MiniBatch, as_device
-from jgs.graph.checks import check_distinct, check_range
 from jgs.graph.row_tables.table import RowTable, as_table
-from jgs.ops.checks import check_rows
+from jgs.ops.checks import check_num_nodes, check_rows
 from jgs.ops.gather import rows_apart
 from jgs.sampling.capacity import round_up
-from jgs.sampling.checks import require_int
+from jgs.sampling.checks import distinct_ids, require_int
 from jgs.sampling.loading.loader import Loader
 from jgs.sampling.loading.sending import Destination
 
@@ -57,13 +55,9 @@ class HotRows:
     """
 
     def __init__(self, features: Any, nodes: Any, device: Any = None, room: int = 0):
-        self._features, nodes = _rows_of(features), np.asarray(nodes)
-        nodes = nodes.astype(np.int32) if nodes.size == 0 else nodes
+        self._features = _rows_of(features)
         number = self._features.shape[0]
-        remedy = "Give those that batches read most, or call HotRows.planned."
-        require_array("hot nodes", nodes, "integers [K]", remedy)
-        check_range("hot nodes must be ids", nodes, number, remedy)
-        check_distinct("hot nodes", nodes)
+        nodes = distinct_ids("hot nodes", nodes, number)
         slot = np.full(number + 1, -1, np.int32)
         slot[nodes] = np.arange(nodes.size, dtype=np.int32)
         slot[number] = np.iinfo(np.int32).min  # padding
@@ -107,12 +101,7 @@ class HotRows:
         counts = np.zeros(num_nodes + 1, np.int32)
         kept: list[np.ndarray] = []
         for batch in loader.rehearse(batches):
-            if batch.num_nodes != num_nodes:
-                raise InputError(
-                    "features must have a row for each node of the graph",
-                    f"{num_nodes} rows for {batch.num_nodes} nodes",
-                    "Give those of the loader's graph.",
-                )
+            check_num_nodes(num_nodes, batch.num_nodes)
             nodes = np.asarray(batch.nodes)
             counts[nodes] += 1  # a node is once among them, but for padding
             kept = [*kept[1 - _KEPT :], nodes]

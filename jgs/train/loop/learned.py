@@ -80,11 +80,19 @@ class LearnedRows:
     ) -> list[TypedFeatures]:
         """The `features` of each local rank's nodes, where its learned rows, `own`, are the
         tables of the types that have no features."""
-        return [self._joined(each, rows) for each, rows in zip(features, own, strict=True)]
+        found = []
+        for each, rows in zip(features, own, strict=True):
+            places, widths = _Places(each.schema, self._place.widths), self._place.widths
+            tables = [
+                table if width else as_device(rows[places.of_type(number)])
+                for number, (table, width) in enumerate(zip(each.tables, widths, strict=True))
+            ]
+            found.append(TypedFeatures(tuple(tables), each.schema))
+        return found
 
     def filler(self, own: Sequence[np.ndarray]) -> Callable[[MiniBatch, TypedRows], TypedRows]:
-        """What fills `x` as `fill` does, but with the rows `own`, as of the table. It
-        is good until the next call, which takes the memory over. All ranks call both alike."""
+        """What fills `x` as `fill` does, but with the rows `own`, as of the table. It is good
+        until the next call, which takes the memory over. All ranks call both alike."""
         if self._kept is None:
             owners = Owners(self.comm, self._offsets, self.table.capacity)
             self._kept = SplitRows(owners, None, (self.table.width,))
@@ -100,16 +108,6 @@ class LearnedRows:
         """A first row, distributed as those of `TypedInputs.embedding`."""
         most = math.sqrt(12 / (self._place.num_rows + shape[-1]))
         return jax.random.uniform(key, shape, jnp.float32, -most, most)
-
-    def _joined(self, features: TypedFeatures, rows: np.ndarray) -> TypedFeatures:
-        own = _Places(features.schema, self._place.widths)
-        tables = [
-            table if width else as_device(rows[own.of_type(number)])
-            for number, (table, width) in enumerate(
-                zip(features.tables, own.widths, strict=True)
-            )
-        ]
-        return TypedFeatures(tuple(tables), features.schema)
 
     def _of_batch(self, batch: MiniBatch) -> jax.Array:
         return self._place.of(batch.nodes)

@@ -150,8 +150,6 @@ def _by_device(table: jax.Array, sharding: Any) -> jax.Array:
 
 def _load(config: Config, pairs: bool) -> jgs.data.Dataset | Plain:
     arguments = config.data_arguments()
-    if pairs:
-        plain = load_plain(config.dataset, config.root, **arguments)
-        return plain if takes_types(config) else without_types(plain)
-    data = jgs.data.load(config.dataset, config.root, **arguments)
+    load: Any = load_plain if pairs else jgs.data.load
+    data = load(config.dataset, config.root, **arguments)
     return data if takes_types(config) else without_types(data)
