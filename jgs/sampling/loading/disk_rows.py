@@ -29,7 +29,7 @@ from jgs.sampling.checks import distinct_ids, require_int
 from jgs.sampling.loading.ahead import Ahead
 from jgs.sampling.loading.disk_table import REMEDY, rows_on_disk
 from jgs.sampling.loading.row_pool import MOST_STEPS, Taken
-from jgs.sampling.loading.rows_together import RowsTogether
+from jgs.sampling.loading.sending import RowsTogether
 
 WINDOW = 31  # reads within 3 % of the fewest on RMAT graphs: python -m benchmarks.disk
 BLOCK = 256

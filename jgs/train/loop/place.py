@@ -14,8 +14,7 @@ from jgs.dist.communicators.broadcast import everywhere
 from jgs.dist.communicators.comm import Communicator, all_gather_rows
 from jgs.dist.communicators.mesh import Mesh
 from jgs.errors import InputError
-from jgs.sampling.loading.rows_together import RowsTogether
-from jgs.sampling.loading.sending import Destination
+from jgs.sampling.loading.sending import Destination, RowsTogether
 
 
 @dataclass(frozen=True)
