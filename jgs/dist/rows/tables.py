@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Sequence
-from functools import partial
+from functools import cache, partial
 from typing import Any, NamedTuple
 
 import jax
@@ -64,7 +64,7 @@ class SplitTable:
         wire: str,
     ):
         self.comm, self.owners, self._dtype = comm, Owners(comm, offsets), wire
-        self._asking, self.demand = dict[int, Any](), Demand()
+        self._asking, self.demand = cache(self._asking_program), Demand()
         self.replace(features)
         self.resize(capacity)
 
@@ -81,8 +81,8 @@ class SplitTable:
         self, tables: Sequence[Any], width: int, entries: int | None
     ) -> RowWire | SparseWire:
         first = as_table(tables[0])
-        kept = all_gather_rows(self.comm, [_kept(as_table(table)) for table in tables])
-        if np.ptp(kept[:, 0]):
+        alike = all_gather_rows(self.comm, [_alike(as_table(table)) for table in tables])
+        if np.ptp(alike[:, 0]):
             raise InputError(
                 "ranks must keep their rows alike, also with the same scales",
                 f"{first.kind} rows of other scales, or of another form, on some rank",
@@ -92,7 +92,7 @@ class SplitTable:
             return SparseWire(width, entries, self._dtype)
         if first.form != "dense":
             return RowWire(width, first.rows[0].dtype, first.rows[0].dtype, as_stored=True)
-        each = zip(_FLOATS, kept[:, 1:].min(axis=0).tolist(), strict=True)
+        each = zip(_FLOATS, alike[:, 1:].min(axis=0).tolist(), strict=True)
         stored = next((name for name, on_all in each if on_all), None)
         half = stored == "float16" and self._dtype == "float32"
         return RowWire(width, stored if half else self._dtype, stored)
@@ -117,55 +117,45 @@ class SplitTable:
         reply for each `capacity` of them. Where one round suffices, it has room for fewer than
         twice as many as are asked for. A new size of that round compiles.
         """
-        owners = self.owners
+        owners, padding = self.owners, self.owners.num_rows
         before = self.comm.local((self.store.cached, self.store.cache_slot))
         self.store = self._with(self._no_cache)
         size = nodes[0].size
         if self.comm.size == 1 or size == 0:  # nobody is there to ask, or nothing to ask for
             return
-        kept = [self._kept(ids, *of_rank) for ids, of_rank in zip(nodes, before, strict=True)]
-        del before  # frees the rows of the old cache
-        cached, missing = [rows for rows, _ in kept], [ids for _, ids in kept]
-        nth = [_nth_of_owner(ids, owners.ranges) for ids in missing]
+        cached = [np.zeros((size, self.wire.words), self.wire.kept) for _ in nodes]
+        nth = []
+        for found, ids, (rows, slots) in zip(cached, nodes, before, strict=True):
+            slot, real = np.full(size, -1), ids < padding
+            if slots.size:
+                slot[real] = np.asarray(slots)[ids[real]]
+            found[slot >= 0] = np.asarray(rows)[slot[slot >= 0]]
+            nth.append(_nth_of_owner(np.where(slot >= 0, padding, ids), owners.ranges))
+        del before, rows, slots  # frees the rows of the old cache
         mine = [np.array([of_rank.max() + 1], np.int32) for of_rank in nth]
         most = int(all_gather_rows(self.comm, mine).max())
         # Each round asks every owner for as many nodes as a round has room for.
         capacity = min(self.capacity, 1 << (most - 1).bit_length()) if most else 1
         for begin in range(0, most, capacity):
             now = [(begin <= of_rank) & (of_rank < begin + capacity) for of_rank in nth]
-            asked = [np.full(capacity * self.comm.size, owners.num_rows, np.int32) for _ in now]
+            asked = [np.full(capacity * self.comm.size, padding, np.int32) for _ in now]
             for room, ids, which in zip(asked, nodes, now, strict=True):
                 room[: np.count_nonzero(which)] = ids[which]
-            rows = self._ask_only(capacity)(self.store, self.comm.own(asked), owners.offsets)
+            rows = self._asking(capacity)(self.store, self.comm.own(asked), owners.offsets)
             for found, which, some in zip(cached, now, self.comm.local(rows), strict=True):
                 found[which] = np.asarray(some)[: np.count_nonzero(which)]
         caches = []
         for ids, found in zip(nodes, cached, strict=True):
-            real = np.flatnonzero(ids < owners.num_rows)
-            slot = np.full(owners.num_rows, -1, np.int32)
-            slot[ids[real]] = real
-            caches.append((as_device(found), as_device(slot)))
+            there = np.flatnonzero(ids < padding)
+            slot_of = np.full(padding, -1, np.int32)
+            slot_of[ids[there]] = there
+            caches.append((as_device(found), as_device(slot_of)))
         self.store = self._with(*caches)
 
-    def _ask_only(self, capacity: int) -> Any:
+    def _asking_program(self, capacity: int) -> Any:
         """The program that fills a cache, by rounds of so many nodes of every owner."""
-        if capacity not in self._asking:
-            program = partial(self._raw_rows, capacity=capacity)
-            self._asking[capacity] = self.comm.program(program, (OWN, OWN, SAME), OWN)
-        return self._asking[capacity]
-
-    def _kept(
-        self, ids: np.ndarray, rows: jax.Array, slots: jax.Array
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """The rows of the nodes int32 `[C]` that the cache so far, `rows` and `slots`, has, and
-        zeros for the others; and the nodes, with `N` in place of those that it has."""
-        found = np.zeros((ids.size, rows.shape[1]), rows.dtype)
-        if slots.size == 0:
-            return found, ids
-        real = ids < self.owners.num_rows
-        slot = np.where(real, np.asarray(slots)[np.where(real, ids, 0)], -1)
-        found[slot >= 0] = np.asarray(rows)[slot[slot >= 0]]
-        return found, np.where(slot >= 0, np.int32(self.owners.num_rows), ids)
+        program = partial(self._raw_rows, capacity=capacity)
+        return self.comm.program(program, (OWN, OWN, SAME), OWN)
 
     def _with(self, *caches: tuple[jax.Array, jax.Array]) -> Any:
         if len(caches) == 1:
@@ -219,7 +209,7 @@ class SplitTable:
         return jnp.where(place >= begin, answer, place)
 
 
-def _kept(table: RowTable) -> np.ndarray:
+def _alike(table: RowTable) -> np.ndarray:
     """int64 `[3]`: a digest of what the tables of all ranks must have in common, their form and
     what all rows share; and whether all rows are of each of `_FLOATS`."""
     if table.by_entries:
