@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from jgs.errors import InputError
-from jgs.graph.batch import Block, MiniBatch
+from jgs.graph.batch import MiniBatch
 
 
 class DrawnEdges(NamedTuple):
@@ -46,17 +46,13 @@ def drawn_edges(batch: MiniBatch) -> DrawnEdges:
     found = []
     for layer in reversed(range(len(batch.blocks))):
         block = batch.blocks[layer]
-        src, dst = _of_block(batch, block, layer)
+        indptr, nodes = np.asarray(block.indptr), np.asarray(batch.nodes)
+        src = np.asarray(block.indices)[: int(block.num_edges)]
+        if layer > 0 or not batch.direct_inputs:
+            src = nodes[src]
+        dst = np.repeat(nodes[: indptr.size - 1], np.diff(indptr))
         numbers = (len(batch.blocks) - 1 - layer, layer)
         found.append((src, dst, *(np.full(src.size, n) for n in numbers), np.arange(src.size)))
     columns = [np.concatenate(column) for column in zip(*found, strict=True)]
     src, dst, hops, layers = (column.astype(np.int32) for column in columns[:4])
     return DrawnEdges(src, dst, hops, layers, columns[4])
-
-
-def _of_block(batch: MiniBatch, block: Block, layer: int) -> tuple[np.ndarray, np.ndarray]:
-    indptr, nodes = np.asarray(block.indptr), np.asarray(batch.nodes)
-    sources = np.asarray(block.indices)[: int(block.num_edges)]
-    if layer > 0 or not batch.direct_inputs:
-        sources = nodes[sources]
-    return sources, np.repeat(nodes[: indptr.size - 1], np.diff(indptr))

@@ -287,10 +287,6 @@ def _project(params, tables, order):
     return gather(out, order.slot_of_row)
 
 
-def _project_fwd(params, tables, order):
-    return _project(params, tables, order), (params, tables, order)
-
-
 def _project_bwd(residuals, grad):
     params, tables, order = residuals
     num_rows = order.slot_of_row.shape[0]
@@ -309,7 +305,7 @@ def _project_bwd(residuals, grad):
     return grads, None, None
 
 
-_project.defvjp(_project_fwd, _project_bwd)
+_project.defvjp(lambda *operands: (_project(*operands), operands), _project_bwd)
 
 
 def _over_chunks(step, state, table, num_rows, order, t):

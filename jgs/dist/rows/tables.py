@@ -259,7 +259,8 @@ def own_rows(
     entries, longest = max(entries, 1), max(longest, 1)  # an empty array cannot be read
     own = [
         SparseFeatures(
-            as_device(_offsets_with_room(f.indptr, most + 1)),
+            # Empty rows are appended.
+            as_device(np.pad(f.indptr, (0, max(most + 1 - f.indptr.size, 0)), mode="edge")),
             as_device(with_room(f.indices, entries)),
             as_device(with_room(f.values, entries)),
             f.num_features,
@@ -302,12 +303,6 @@ def _uniform(
 
 def _num_rows(own: Any) -> int:
     return as_table(own).shape[0]
-
-
-def _offsets_with_room(indptr: Any, length: int) -> np.ndarray:
-    """`indptr`, with empty rows appended up to `length` numbers."""
-    indptr = np.asarray(indptr)
-    return np.pad(indptr, (0, max(length - indptr.size, 0)), mode="edge")
 
 
 def _check_rows(comm: Communicator, features: Sequence[Any], offsets: np.ndarray) -> None:

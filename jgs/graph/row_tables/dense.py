@@ -111,10 +111,13 @@ class Matrices(RowTable):
         return len(kinds) == 1 and kinds <= {jnp.dtype(jnp.float32), jnp.dtype(jnp.float16)}
 
     def gather_plain(self, ids: jax.Array) -> jax.Array:
-        rows = [
-            _rows_plain(table, jnp.where(ids >= begin, ids - begin, -1) if begin else ids)
-            for table, begin in zip(self.tables, self._begins(), strict=True)
-        ]
+        rows = []
+        for table, begin in zip(self.tables, self._begins(), strict=True):
+            at = jnp.where(ids >= begin, ids - begin, -1) if begin else ids
+            if table.shape[0]:
+                rows.append(table.at[at].get(**FILL).astype(jnp.float32))
+            else:
+                rows.append(jnp.zeros((ids.shape[0], table.shape[1]), jnp.float32))
         return sum(rows[1:], start=rows[0])  # at most one of the terms is not 0 in each row
 
     def gather_kernel(self, ids: jax.Array, num_threads: int) -> jax.Array:
@@ -178,9 +181,3 @@ def aggregate_stored(
         target = f"jgs_gather_aggregate_{kind}"
         arrays = (place, *codes, *block, targets, num, *tables)
     return call(target, out, arrays, num_threads, reduce)
-
-
-def _rows_plain(table: Any, ids: jax.Array) -> jax.Array:
-    if table.shape[0] == 0:
-        return jnp.zeros((ids.shape[0], table.shape[1]), jnp.float32)
-    return table.at[ids].get(**FILL).astype(jnp.float32)

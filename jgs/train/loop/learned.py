@@ -56,7 +56,7 @@ class LearnedRows:
         )
         of_rows = (comm, own, inputs.out_features, key, optimizer)
         self.table = ShardedEmbedding(*of_rows, init=self._first)
-        self._ids = comm.program(self._of_batch, (OWN,), OWN)
+        self._ids = comm.program(lambda batch: self._place.of(batch.nodes), (OWN,), OWN)
         self._fits = comm.size == 1  # nobody is asked there
         self._kept: SplitRows | None = None
 
@@ -108,9 +108,6 @@ class LearnedRows:
         """A first row, distributed as those of `TypedInputs.embedding`."""
         most = math.sqrt(12 / (self._place.num_rows + shape[-1]))
         return jax.random.uniform(key, shape, jnp.float32, -most, most)
-
-    def _of_batch(self, batch: MiniBatch) -> jax.Array:
-        return self._place.of(batch.nodes)
 
 
 def learned_rows(model: Any) -> TypedInputs | None:
