@@ -98,7 +98,7 @@ class ShardedEmbedding(SplitRows):
         made = comm.program(self._make, (SAME, SAME), OWN)
         held = made(self.owners.offsets, comm.same(key_data))
         super().__init__(self.owners, held, (width,), lambda table: table.rows)
-        self._apply = self.program(self._update, SAME)
+        self._apply = self._changing(self._update, SAME)
 
     @property
     def capacity(self) -> int:
@@ -108,7 +108,7 @@ class ShardedEmbedding(SplitRows):
         """Sets the capacity. All ranks call it alike; the next pull and push compile."""
         self.flush()
         super().resize(capacity)
-        self._apply = self.program(self._update, SAME)
+        self._apply = self._changing(self._update, SAME)
 
     def pull(self, nodes: Any) -> tuple[Any, Token]:
         """The rows of `nodes`, and the token that `push` needs. Without a push no row is
@@ -134,7 +134,7 @@ class ShardedEmbedding(SplitRows):
         """Applies the push that `late` holds back, if there is one."""
         if self._pending is not None:
             (token, *values), self._pending = self._pending, None
-            self.change(self._apply, token, *values)
+            self._change(self._apply, token, *values)
 
     def state(self) -> list[Table]:
         """NumPy copies of the rows `offsets[r]` to `offsets[r+1]`, for each local rank. Joined

@@ -55,7 +55,7 @@ class SplitRows:
         self._find = program(self.owners.find, (OWN, SAME, SAME), (OWN, SAME))
 
     def resize(self, capacity: int) -> None:
-        """Sets the `capacity` of the owners. All ranks call it alike; what `program` returned
+        """Sets the `capacity` of the owners. All ranks call it alike; what `_changing` returned
         must be made again."""
         self.owners.resize(capacity)
         self._compile()
@@ -73,7 +73,7 @@ class SplitRows:
         self.extra_rounds += 2 * (len(token) - 1)
         return rows, token
 
-    def find(self, ids: Any) -> Token:
+    def _token(self, ids: Any) -> Token:
         """The token of the request for the ids int32 `[S]`, `OWN`, without the rows."""
         owners = self.owners
         first, most = self._find(ids, owners.offsets, owners.first)
@@ -81,14 +81,14 @@ class SplitRows:
         self.extra_rounds += len(further)
         return [first, *further]
 
-    def program(self, change: Callable, *kinds: Any) -> Any:
+    def _changing(self, change: Callable, *kinds: Any) -> Any:
         """`change(held, slots, token, values, ...)`, compiled for all ranks. It runs on each
         rank, and returns the rank's new `held` and `slots`. What all ranks say of its rows it
         takes from `Owners.deliver`. `slots` is int32 `[num_own]`, to be written to, and holds
         anything at first. `kinds` are those of further arguments."""
         return self.comm.program(change, (OWN, OWN, OWN, OWN, *kinds), OWN, donate=(0, 1))
 
-    def change(self, program: Any, token: Token, values: Any, *more: Any) -> None:
+    def _change(self, program: Any, token: Token, values: Any, *more: Any) -> None:
         """Replaces the rows by what `program` makes of them and of `values` `[S, ...]`, `OWN`,
         which have a row for each id of the token, and of its further arguments."""
         self._held, self._slots = program(self._held, self._slots, token, values, *more)

@@ -47,16 +47,16 @@ class Tensor(SplitRows):
         own = own_tables(owners, [flat(of_rank) for of_rank in rows])
         super().__init__(owners, own, rows[0].shape[1:])
         self.dtype, self.num_rows = jnp.dtype(rows[0].dtype), owners.num_rows
-        self._put, self._more = self.program(self._written), self.program(self._added)
+        self._put, self._more = self._changing(self._written), self._changing(self._added)
 
     def read(self, ids: Any) -> Any:
         return self.pull(ids)[0]
 
     def write(self, ids: Any, rows: Any) -> None:
-        self.change(self._put, self.find(ids), rows)
+        self._change(self._put, self._token(ids), rows)
 
     def add(self, ids: Any, rows: Any) -> None:
-        self.change(self._more, self.find(ids), rows)
+        self._change(self._more, self._token(ids), rows)
 
     def local(self) -> list[np.ndarray]:
         """NumPy copies of each local rank's own rows `[n_r, ...]`."""
