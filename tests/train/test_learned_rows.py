@@ -111,7 +111,7 @@ def test_where_every_batch_has_all_rows_training_is_that_of_dense_adam():
     # Exact evaluation reads the rows as tables of their types.
     infer, seeds = exact_inference(dense, graph, features), np.arange(31)
     expected = infer(states[0].params, seeds)
-    given = rows.features([features], rows.own())[0]
+    given = rows.features([features], rows.table.own_rows())[0]
     got = exact_inference(sparse, graph, features)(states[1].params, seeds, features=given)
     np.testing.assert_allclose(got, expected, rtol=1e-2, atol=1e-4)
 
