@@ -11,7 +11,7 @@ import numpy as np
 
 import jgs.data
 from jgs import Graph
-from jgs.data.dataset import assemble
+from jgs.data import Dataset
 from jgs.partition.__main__ import main
 
 
@@ -19,8 +19,9 @@ def load(*_, **__):
     folder = Path(sys.argv[1])
     graph = Graph.open(folder / "graph", verify=False)
     names = ("features", "labels", "train_idx", "val_idx", "test_idx")
-    arrays = [np.load(folder / f"{name}.npy", mmap_mode="r") for name in names]
-    return assemble("rmat", graph, *arrays, check_values=False)
+    rows, labels, *ids = (np.load(folder / f"{name}.npy", mmap_mode="r") for name in names)
+    splits = dict(zip(("train", "val", "test"), ids, strict=True))
+    return Dataset.from_arrays(graph, rows, labels, splits, name="rmat", check_values=False)
 
 
 if __name__ == "__main__":

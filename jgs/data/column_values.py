@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from jgs.data.label_values import is_missing
 from jgs.data.times import dates_of_text
-from jgs.data.values import is_missing
 from jgs.errors import InputError
 from jgs.graph.checks import refuse_where, refuse_words
 

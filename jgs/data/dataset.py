@@ -6,24 +6,29 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any, NamedTuple, Self
 
 import jax
 import numpy as np
 
-from jgs.data import stored, typed_values
+from jgs.data import by_type, stored
 from jgs.data.columns import FeatureColumns
 from jgs.data.label_table import LabelTable
-from jgs.data.label_values import are_numbers, as_labels, check_labels, count_classes
+from jgs.data.label_values import (
+    are_numbers,
+    as_labels,
+    check_labels,
+    class_labels,
+    count_classes,
+)
 from jgs.data.times import check_unit
 from jgs.data.values import (
     SPLITS,
     as_features,
     as_ids,
     check_splits,
-    class_labels,
     normalized,
     split_ids,
 )
@@ -31,7 +36,7 @@ from jgs.errors import InputError
 from jgs.files import storage
 from jgs.files.verified import Verify
 from jgs.graph import Graph, NodeIds, TypedFeatures
-from jgs.graph.row_tables.table import RowTable, kept_as, of_host
+from jgs.graph.row_tables.table import RowTable, as_table, kept_as, of_host
 from jgs.graph.shown import Shown
 
 KIND = "jgs.dataset"  # of the folders that `Dataset.save` writes
@@ -149,10 +154,15 @@ class Dataset(Shown):
             labels, splits = np.full(graph.num_nodes, -1), {}
             num_classes = num_classes or label_table.num_classes
         if isinstance(labels, Mapping):
-            node_type = typed_values.only_type(name, labels)
-            schema = typed_values.schema_of(name, graph)
-            nodes = typed_values.nodes_of(schema, node_type)
-            labels = labels[node_type]
+            if len(labels) != 1:
+                raise InputError(
+                    f"labels of {name} by node type must be for one type",
+                    ", ".join(map(repr, labels)) or "none",
+                    "Give {'paper': labels}.",
+                )
+            (node_type, labels), *_ = labels.items()
+            schema = by_type.schema_of(name, graph)
+            nodes = by_type.nodes_of(schema, node_type)
         numbers, found = class_labels(name, labels)
         if found and label_kind == "number":
             raise InputError(
@@ -166,26 +176,34 @@ class Dataset(Shown):
             numbers, ids = np.array(numbers), split_ids(name, splits, graph.num_nodes)
         else:
             of_type = schema, node_type, label_kind
-            numbers = typed_values.labels_of_type(name, numbers, *of_type)
-            ids = typed_values.splits_of_type(name, splits, nodes)
+            numbers = by_type.labels_of_type(name, numbers, *of_type)
+            within = zip(SPLITS, split_ids(name, splits, nodes.size), strict=True)
+            ids = [nodes[as_ids(name, split, own, nodes.size)] for split, own in within]
         named = class_names if found is None else found
-        if num_classes is None and named is not None:
-            num_classes = len(named)
-        data = assemble(
+        if num_classes is None:
+            num_classes = count_classes(numbers) if named is None else len(named)
+        train, val, test = (
+            as_ids(name, split, own, graph.num_nodes)
+            for split, own in zip(SPLITS, ids, strict=True)
+        )
+        data = cls(
             name,
             graph,
-            features,
+            _rows(name, graph, features, normalize_features),
             numbers,
-            *ids,
-            num_classes=num_classes,
-            normalize_features=normalize_features,
-            check_values=check_values,
-            label_table=label_table,
-            time_unit=time_unit,
-            label_kind=label_kind,
+            num_classes,
+            train,
+            val,
+            test,
+            node_ids,
+            None if named is None else tuple(map(str, named)),
+            label_table,
+            time_unit,
         )
-        names = None if named is None else tuple(map(str, named))
-        return replace(data, node_ids=node_ids, class_names=names)._check_names()
+        data.check(check_values)
+        if graph.num_edges == 0:
+            _log.warning("%s has no edges: every node is by itself", name)
+        return data
 
     def save(self, folder: str | os.PathLike) -> None:
         """Write the data set to `folder`. `jgs.data.load` opens it, memory-mapped.
@@ -246,7 +264,7 @@ class Dataset(Shown):
             "": repr(self.name),
             "nodes": f"{self.graph.num_nodes:,}",
             "edges": f"{self.graph.num_edges:,}",
-            "features": typed_values.shown_features(self.features),
+            "features": as_table(self.features).shown_widths(),
             **self._shown_labels(),
             "train/val/test": "/".join(f"{ids.size:,}" for ids in splits),
         }
@@ -277,7 +295,7 @@ class Dataset(Shown):
         `values=False` omits the check that all features are finite, the only one that reads
         them (parsed caches were checked when they were written).
         """
-        typed_values.check_features(self.name, self.features, self.graph, values)
+        by_type.check_features(self.name, self.features, self.graph, values)
         num_nodes = self.graph.num_nodes
         check_labels(self.name, self.labels, self.num_classes, num_nodes)
         splits = {split: getattr(self, f"{split}_idx") for split in SPLITS}
@@ -301,76 +319,18 @@ class Dataset(Shown):
         return self
 
 
-def assemble(
-    name: str,
-    graph: Graph,
-    features: Any,
-    labels: Any,
-    train_idx: Any,
-    val_idx: Any,
-    test_idx: Any,
-    *,
-    num_classes: int | None = None,
-    class_names: tuple[str, ...] | None = None,
-    normalize_features: bool = False,
-    check_values: bool = True,
-    label_table: LabelTable | None = None,
-    time_unit: str | None = None,
-    label_kind: str | None = None,
-) -> Dataset:
-    """The checked `Dataset` of what a loader has read; every loader ends with this.
-
-    Args:
-      features: array `[N, F]` of numbers, a SciPy sparse matrix or `SparseFeatures`; a dict of
-        these by node type, or `TypedFeatures`. A float16 or float32 memory map is not copied.
-      labels: integers `[N]`; floats `[N]` or `[N, 1]` that are whole numbers or NaN (no label:
-        -1); other floats, which are numbers; or `[N, C]` of 0 and 1 for several labels a node,
-        or of numbers that are not all whole, NaN for those not known.
-      train_idx, val_idx, test_idx: integers.
-      num_classes: int. None: the largest label + 1, or `C` for several labels a node. It must
-        be None or 1 for numbers `[N]`.
-      normalize_features: whether to divide every row by its sum; rows of zeros are kept.
-        Features must not be negative then.
-      check_values: False skips the scan for NaN and infinity.
-      label_table, time_unit: see `Dataset`.
-      label_kind: "class" or "number", whatever labels look like.
-    """
-    labels = as_labels(name, labels, label_kind)
-    if num_classes is None:
-        num_classes = count_classes(labels)
-    rows: jax.Array | RowTable | TypedFeatures
+def _rows(name: str, graph: Graph, features: Any, normalize_features: bool) -> Any:
+    """The features of a data set, of what `Dataset.from_arrays` takes."""
     is_dict = isinstance(features, Mapping) and not hasattr(features, "tocsr")  # as SciPy's dok
-    if is_dict or isinstance(features, TypedFeatures):
-        schema = typed_values.schema_of(name, graph)
-        rows = typed_values.typed_features(name, features, schema, normalize_features)
-    elif isinstance(features, RowTable) and not normalize_features:
-        rows = features
-    else:
-        given = features.host() if isinstance(features, RowTable) else features
-        sparse = hasattr(given, "tocsr")  # a matrix of scipy.sparse
-        numbers = given.tocsr().astype(np.float32) if sparse else as_features(name, given)
-        rows = of_host(normalized(name, numbers) if normalize_features else numbers)
-    train, val, test = (
-        as_ids(name, split, ids, graph.num_nodes)
-        for split, ids in (("train", train_idx), ("val", val_idx), ("test", test_idx))
-    )
-    dataset = Dataset(
-        name,
-        graph,
-        rows,
-        labels,
-        num_classes,
-        train,
-        val,
-        test,
-        class_names=class_names,
-        label_table=label_table,
-        time_unit=time_unit,
-    )
-    dataset.check(check_values)
-    if graph.num_edges == 0:
-        _log.warning("%s has no edges: every node is by itself", name)
-    return dataset
+    if is_dict or getattr(features, "schema", None) is not None:
+        schema = by_type.schema_of(name, graph)
+        return by_type.typed_features(name, features, schema, normalize_features)
+    if isinstance(features, RowTable) and not normalize_features:
+        return features
+    given = features.host() if isinstance(features, RowTable) else features
+    sparse = hasattr(given, "tocsr")  # a matrix of scipy.sparse
+    numbers = given.tocsr().astype(np.float32) if sparse else as_features(name, given)
+    return of_host(normalized(name, numbers) if normalize_features else numbers)
 
 
 class Plain(NamedTuple):
@@ -401,9 +361,9 @@ class Plain(NamedTuple):
 
     name: str
     graph: Graph
-    labels: np.ndarray | None
-    train_idx: np.ndarray | None
-    test_idx: np.ndarray | None
+    labels: np.ndarray | None = None
+    train_idx: np.ndarray | None = None
+    test_idx: np.ndarray | None = None
     features: Any = None
     node_ids: NodeIds | None = None
     negatives: dict[str, np.ndarray] | None = None
@@ -419,21 +379,8 @@ class Plain(NamedTuple):
     @classmethod
     def of(cls, data: Dataset) -> Plain:
         """The graph of a data set, with all that the data set has."""
-        return cls(
-            data.name,
-            data.graph,
-            data.labels,
-            data.train_idx,
-            data.test_idx,
-            data.features,
-            data.node_ids,
-            val_idx=data.val_idx,
-            class_names=data.class_names,
-            label_table=data.label_table,
-            time_unit=data.time_unit,
-            feature_columns=data.feature_columns,
-            edge_feature_columns=data.edge_feature_columns,
-        )
+        names = {field.name for field in fields(data)} & {*cls._fields}
+        return cls(**{name: getattr(data, name) for name in names})
 
     def dataset(self) -> Dataset:
         """A data set of this graph. Without labels or a split all nodes are for training and
@@ -451,17 +398,18 @@ class Plain(NamedTuple):
                 labels, split = np.full(num_nodes, -1, np.int32), (none, none, none)
                 number = number or self.label_table.num_classes
         rows = np.empty((num_nodes, 0), np.float32) if self.features is None else self.features
-        data = assemble(
-            self.name,
+        data = Dataset.from_arrays(
             self.graph,
             rows,
             labels,
-            *split,
+            dict(zip(SPLITS, split, strict=True)),
+            name=self.name,
             num_classes=number,
             class_names=names,
+            node_ids=self.node_ids,
             label_table=self.label_table,
             time_unit=self.time_unit,
             label_kind="number" if are_numbers(labels) else "class",
         )
-        kept = ("node_ids", "feature_columns", "edge_feature_columns")
+        kept = ("feature_columns", "edge_feature_columns")
         return replace(data, **{name: getattr(self, name) for name in kept})

@@ -11,7 +11,7 @@ from jgs.data.edge_facts import edge_facts, rows_alike
 from jgs.data.label_values import are_numbers, count_classes, labelled
 from jgs.data.values import SPLITS
 from jgs.data.warned import label_counts, warnings
-from jgs.graph import Graph, TypedFeatures
+from jgs.graph import Graph
 from jgs.graph.row_tables.table import as_table
 
 
@@ -111,22 +111,19 @@ def _label_table(data: Plain) -> dict[str, Any]:
 def _features(features: Any) -> dict[str, Any]:
     if features is None:
         return {}
-    if not isinstance(features, TypedFeatures):
-        table = as_table(features)
-        return {"features": table.shape[1], "sparse": table.by_entries}
+    own = as_table(features)
+    tables = own.by_type
+    if "" in tables:
+        return {"features": own.shape[1], "sparse": own.by_entries}
     kinds = {
-        name: {"width": width, "kind": _kind(table)}
-        for (name, _), width, table in zip(
-            features.schema.node_types, features.widths, features.tables, strict=True
-        )
+        name: {"width": 0, "kind": "none"}
+        if table is None
+        else {"width": table.shape[1], "kind": table.kind}
+        for name, table in tables.items()
     }
-    lacking = [name for name, each in kinds.items() if each["kind"] == "none"]
+    lacking = [name for name, table in tables.items() if table is None]
     without = {"types_without_features": lacking} if lacking else {}
     return {"features_of_types": kinds} | without
-
-
-def _kind(table: Any) -> str:
-    return "none" if table is None else as_table(table).kind
 
 
 def _labels(data: Plain, labels: np.ndarray) -> dict[str, Any]:

@@ -20,24 +20,24 @@ one is `user_id`, `rating` is the label.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from functools import partial
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from jgs.data.column_rule import ColumnRule
-from jgs.data.columns import FeatureColumns, encoded
-from jgs.data.edge_values import SPLIT_NUMBERS, edge_labels, edge_splits
+from jgs.data.columns import ColumnRule, FeatureColumns, encoded
+from jgs.data.label_values import edge_labels
 from jgs.data.text import first_line, is_number, unnamed
 from jgs.data.times import Clock
+from jgs.data.values import SPLIT_NUMBERS, SPLITS, split_numbers
 from jgs.errors import InputError, refusing
 from jgs.graph import Graph, NodeIds
 from jgs.graph.checks import refuse_words
 from jgs.graph.formats.arrow import Reading, column_names, read_arrow
 from jgs.graph.formats.tables import read_columns, require
 from jgs.graph.node_ids import id_column
-from jgs.graph.schema import REVERSE
+from jgs.graph.schema import REVERSE, Relation
 
 ROLES = ("src", "dst", "label", "time", "edge_weight")  # columns that may have other names
 ALIASES = {
@@ -57,6 +57,32 @@ PAIRS = (  # src, dst and time, where no column has a usual name of dst
     ("subject", "object", None),
 )
 _RECBOLE = {"token": "token", "token_seq": "string", "float": "double"}  # types of columns
+
+
+@dataclass(frozen=True)
+class Roles:
+    """What a user says of the columns of tables of edges; the options of a data set with these
+    names.
+
+    Fields:
+      src, dst, label, time, weight: the names of these columns. None: as the module says.
+      columns: the names of all columns, with commas between, of text files without a line of
+        names.
+      leave_out: the names of the columns that are not read, with commas between.
+    """
+
+    src: str | None = None
+    dst: str | None = None
+    label: str | None = None
+    time: str | None = None
+    weight: str | None = None
+    columns: str | None = None
+    leave_out: str | None = None
+
+    def given(self) -> dict[str, str]:
+        """The names of columns by role, of those of `ROLES` that the user names."""
+        fields = ((role, getattr(self, role.removeprefix("edge_"))) for role in ROLES)
+        return {role: name for role, name in fields if name is not None}
 
 
 class EdgeTable(NamedTuple):
@@ -117,36 +143,16 @@ class EdgeTable(NamedTuple):
             symmetric=symmetric,
         )
 
-    def bipartite(
-        self,
-        src_type: str,
-        dst_type: str,
-        relation: str,
-        both_ways: bool,
-        ids: tuple[NodeIds, NodeIds] | None = None,
-    ) -> tuple[Graph, NodeIds]:
-        """The graph of two types of nodes and of the relation between them, and the names of
-        the nodes, such as `user:17`. `both_ways` is that of `Graph.from_relations`, and `ids`
-        are the names of both types; None: those of the ends."""
-        if src_type == dst_type:
-            raise InputError(
-                "src_type and dst_type must be two types of nodes",
-                repr(src_type),
-                "Leave both out where src and dst are nodes of one kind.",
-            )
-        known = ids or (NodeIds.of_edges(self.src), NodeIds.of_edges(self.dst))
-        ends = dict(zip((src_type, dst_type), known, strict=True))
-        one = (src_type, relation, dst_type)
-        graph = Graph.from_relations(
-            {name: len(ids) for name, ids in ends.items()},
-            {one: (ends[src_type].nodes(self.src), ends[dst_type].nodes(self.dst))},
-            None if self.weight is None else {one: self.weight},
-            edge_columns={one: self.columns},
-            edge_time=None if self.time is None else {one: self.time},
-            both_ways=both_ways,
+
+def two_types(src_type: str, dst_type: str, relation: str) -> Relation:
+    """The relation between two types of nodes. Raises `InputError` if they are one."""
+    if src_type == dst_type:
+        raise InputError(
+            "src_type and dst_type must be two types of nodes",
+            repr(src_type),
+            "Leave both out where src and dst are nodes of one kind.",
         )
-        names = [f"{name}:{each}" for name, own in ends.items() for each in own.values.tolist()]
-        return graph, NodeIds(np.array(names, object))
+    return src_type, relation, dst_type
 
 
 def with_reverses(
@@ -163,16 +169,14 @@ def with_reverses(
 
 def read_edges(
     files: Mapping[str, Path],
-    names: Mapping[str, str | None],
+    roles: Roles,
     *,
+    clock: Clock,
+    reading: Reading,
     label_kind: str | None = None,
-    columns: str | None = None,
     apart: bool = False,
     text: Iterable[str] = (),
-    clock: Clock = Clock(),  # noqa: B008
-    leave_out: str | None = None,
     encode: ColumnRule | None = None,
-    reading: Reading = Reading(),  # noqa: B008
     may_be_empty: bool = False,
 ) -> EdgeTable:
     """The table of edges in one file, `{"": path}`, or in a file for each split.
@@ -180,32 +184,26 @@ def read_edges(
     Args:
       files: by the names of the splits, in the order of `SPLIT_NUMBERS`. The edges of one file
         then have the split that it is named for.
-      names: what the columns `ROLES` are called in the files; None or missing as above.
+      roles: what the columns are.
+      clock, reading: how times are counted, and how text is read.
       label_kind: "class" or "number", whatever the labels look like; None: as above.
-      columns: for text files without a line of names, the names with commas between.
       apart: whether `src` and `dst` name different nodes. Where they name the same, and only
         one of the two looks like integers, both are read as text.
       text: those of `src` and `dst` that are text in any case.
-      clock: how times are counted.
-      leave_out: the names, as in the files, of columns that are not read, with commas between.
       encode: what the edge columns become that it names; text and dates without an entry are
         refused. The edges of the split `train` are the rows for training, or all, if none is.
         None: columns stay as they are.
-      reading: how text is read.
       may_be_empty: whether the table may have no row. It then has no columns but the ends.
 
     Raises `InputError`.
     """
     what = ", ".join(str(path) for path in files.values())
-    header = None if columns is None else _names(columns)
     as_text = [*text, *(encode.text() if encode is not None else ())]
-    without = _names(leave_out)
-    read = partial(read_table, names=names, header=header, without=without, reading=reading)
-    tables = [read(path, text=as_text) for path in files.values()]
+    tables = [_read_table(path, roles, as_text, reading) for path in files.values()]
     groups = (("src",), ("dst",)) if apart else (("src", "dst"),)
     if mixed := [end for group in groups if _is_mixed(tables, group) for end in group]:
         as_text = sorted({*as_text, *mixed})
-        tables = [read(path, text=as_text) for path in files.values()]
+        tables = [_read_table(path, roles, as_text, reading) for path in files.values()]
     import pyarrow  # `read_arrow` has said what to do where it is not installed
 
     _check_alike(files, tables)
@@ -230,20 +228,24 @@ def read_edges(
     if list(files) != [""]:
         numbers = [SPLIT_NUMBERS[split] for split in files]
         splits = np.repeat(np.array(numbers, np.int8), [t.num_rows for t in tables])
-    return edges_of(what, read_columns(table), label_kind, clock, encode, splits)
+    columns = read_columns(table)
+    return edges_of(what, columns, label_kind, clock, encode=encode, splits=splits)
 
 
 def edges_of(
     what: str,
-    found: dict[str, np.ndarray],
+    columns: Mapping[str, np.ndarray],
     label_kind: str | None,
     clock: Clock,
+    *,
     encode: ColumnRule | None = None,
     splits: np.ndarray | None = None,
 ) -> EdgeTable:
     """The table `what` of these columns, each `[n]`, by their names as the module has them;
     `splits` int8 `[n]` are numbers of splits, in place of a column. The other arguments are
     those of `read_edges`. Raises `InputError`."""
+    back = {name: role for role, name in called(what, list(columns), Roles()).items()}
+    found = {back.get(name, name): column for name, column in columns.items()}
     for end in ("src", "dst"):
         found[end] = end_names(f"{end} in {what}", found[end])
     label_names = None
@@ -252,7 +254,8 @@ def edges_of(
     if splits is not None:
         found["split"] = splits
     elif "split" in found:
-        found["split"] = edge_splits(what, found["split"])
+        rule = f"the split of an edge in {what} must be {', '.join(SPLITS)}, or empty"
+        found["split"] = split_numbers(found["split"], "edge", rule)
     special, became = (*ROLES, "split"), None
     if encode is not None:
         found, became = encoded(what, found, encode, special)
@@ -277,43 +280,35 @@ def _names(listed: str | None) -> list[str]:
     return [] if listed is None else [name.strip() for name in listed.split(",")]
 
 
-def read_table(
-    path: Path,
-    *,
-    names: Mapping[str, str | None],
-    header: list[str] | None,
-    text: Iterable[str],
-    without: list[str],
-    reading: Reading,
-    types: Mapping[str, str] | None = None,
-    skip: int = 0,
-) -> Any:
+def _read_table(path: Path, roles: Roles, text: Iterable[str], reading: Reading) -> Any:
     """The Arrow table in a file, with the columns named as the module says; those named `text`
-    are text in a text file, whatever they look like. `types` and `skip` are those of
-    `jgs.graph.formats.arrow.read_arrow`. Raises `InputError`."""
-    types = dict(types or {})
+    are text in a text file, whatever they look like."""
+    header = None if roles.columns is None else _names(roles.columns)
+    types, skip = {}, 0
     if header is None and path.name.endswith(".inter"):
         fields = first_line(path).decode(errors="replace").strip().split("\t")
         pairs = [field.partition(":")[::2] for field in fields]
         header, skip = [name for name, _ in pairs], 1
         types = {name: _RECBOLE[kind] for name, kind in pairs if kind in _RECBOLE}
-    found = header if header is not None else column_names(path)
-    own = called(path, found, names)
+    own = called(path, column_names(path) if header is None else header, roles)
     types |= {own.get(name, name): "string" for name in text}
     ends = [own["src"], own["dst"]]
     table = read_arrow(path, types, header, skip, ids=ends, reading=reading)
-    require(str(path), table.column_names, without)
-    table = table.drop_columns(without)
-    back = {name: role for role, name in own.items()}
-    renamed = [back.get(name, name) for name in table.column_names]
-    twice = [name for name in renamed if renamed.count(name) > 1]
-    if twice or REVERSE in renamed:
+    require(str(path), table.column_names, without := _names(roles.leave_out))
+    return renamed(path, table.drop_columns(without), {n: role for role, n in own.items()})
+
+
+def renamed(path: Path, table: Any, names: Mapping[str, str]) -> Any:
+    """The Arrow table in a file, whose columns get these names. Raises `InputError`."""
+    new = [names.get(name, name) for name in table.column_names]
+    twice = [name for name in new if new.count(name) > 1]
+    if twice or REVERSE in new:
         raise InputError(
             f"{path} must have one column of each name, and none that means {REVERSE!r}",
             f"{(twice or [REVERSE])[0]!r} among {', '.join(map(repr, table.column_names))}",
             "Rename or remove the other one.",
         )
-    return table.rename_columns(renamed)
+    return table.rename_columns(new)
 
 
 def named_after(names: Iterable[str], kind: str) -> list[str]:
@@ -322,10 +317,10 @@ def named_after(names: Iterable[str], kind: str) -> list[str]:
     return [n for n, own in zip(names, letters, strict=True) if own in (kind, f"{kind}id")]
 
 
-def called(path: Path, found: list[str], names: Mapping[str, str | None]) -> dict[str, str]:
-    """What each of `ROLES` that a file with these columns has is called there. `names` are as
-    in `read_edges`. Raises `InputError`."""
-    given = {role: name for role, name in names.items() if name is not None}
+def called(path: Any, found: list[str], roles: Roles) -> dict[str, str]:
+    """What each of `ROLES` that the table `path` with these columns has is called there. Raises
+    `InputError`."""
+    given = roles.given()
     if found and not given and all(map(is_number, found)):
         raise unnamed(path, found)
     usual = {}

@@ -9,17 +9,15 @@ As a file it ends in `.parquet`, `.csv`, `.csv.gz`, `.tsv` or `.tsv.gz`. Its col
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 import numpy as np
 
 from jgs.arrays import require_array
-from jgs.data.edge_values import SPLIT_NUMBERS, edge_labels
-from jgs.data.label_values import NUMBERS
+from jgs.data.label_values import NUMBERS, edge_labels
 from jgs.data.times import Clock
-from jgs.data.values import SPLITS, is_missing
+from jgs.data.values import SPLITS, split_numbers
 from jgs.errors import InputError
 from jgs.graph import NodeIds
 from jgs.graph.checks import MAX_ID, check_range, refuse_where
@@ -99,7 +97,10 @@ class LabelTable(NamedTuple):
         if split is None:
             numbers = splits_by_time(time, name)
         else:
-            numbers = split_numbers(split, time.size, name)
+            remedy = "Give as many, or none to split by time."
+            require_array(f"split of {name}", as_numpy(split), form, remedy, n=count)
+            rule = f"each split of {name} must be {', '.join(SPLITS)}, 0, 1, 2, or empty"
+            numbers = split_numbers(split, "row", rule, numbered=True)
         return cls(given["nodes"].astype(np.int32), time, values, numbers).check(name)
 
     @property
@@ -156,22 +157,6 @@ def splits_by_time(time: np.ndarray, name: str) -> np.ndarray:
             f"{np.unique(time).size} different ones: {shown}",
             "Say the split of each row in a column split.",
         )
-    return found
-
-
-def split_numbers(split: Any, count: int, name: str) -> np.ndarray:
-    """int8 `[count]`: the numbers of splits that are given by name, or as numbers. Raises
-    `InputError`."""
-    values = as_numpy(split)
-    form, remedy = "[n], one for each of its nodes", "Give as many, or none to split by time."
-    require_array(f"split of {name}", values, form, remedy, n=count)
-    meaning: Mapping[Any, int] = {"": -1, -1: -1, **SPLIT_NUMBERS}
-    meaning = {**meaning, **{number: number for number in SPLIT_NUMBERS.values()}}
-    entries = ["" if is_missing(each) else each for each in values.tolist()]
-    entries = [each.strip() if isinstance(each, str) else each for each in entries]
-    found = np.array([meaning.get(each, -2) for each in entries], np.int8)
-    rule = f"each split of {name} must be {', '.join(SPLITS)}, 0, 1, 2, or empty"
-    refuse_where(found == -2, np.array(entries, object), "row", rule, "Correct it.")
     return found
 
 

@@ -1,4 +1,10 @@
-"""Conversions and checks of the labels of a data set's nodes; `Dataset` states the rules."""
+"""Conversions and checks of labels: of a data set's nodes, whose rules `Dataset` states, and of
+edges and of nodes in tables.
+
+Columns `label:NAME` of a table of nodes are labels of which a node can have several. Each is 0
+or 1, or empty where it is not known whether a node has the label NAME. Or they are numbers, of
+which one is not whole: targets of a regression, empty where one is not known.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +14,16 @@ import numpy as np
 
 from jgs.arrays import require_array
 from jgs.errors import InputError, nearest
-from jgs.graph.checks import refuse_where
+from jgs.graph.checks import refuse_where, refuse_words
 from jgs.graph.device import as_numpy
 
 NUMBERS = (np.dtype(np.float64), np.dtype(np.float32))
 """The dtypes of labels that are numbers."""
 
+PREFIX = "label:"
+"""How the names of columns of labels begin of which a node can have several."""
+
+_MOST_CLASSES = 1 << 16  # of edges
 _FEW_CLASSES = 1 << 16  # a graph with fewer nodes may have this number of classes too
 _AT_ONCE = 1 << 22  # labels of a matrix that are looked at
 
@@ -21,7 +31,7 @@ _AT_ONCE = 1 << 22  # labels of a matrix that are looked at
 def as_labels(name: str, labels: Any, kind: str | None = None) -> np.ndarray:
     """`labels` as int32 `[N]`, classes (-1 for NaN), or `[N]`, numbers (see `as_numbers`), or
     `[N, C]`, several classes, float32, or several numbers; `kind` and the rest as in
-    `assemble`. Raises `InputError`."""
+    `Dataset.from_arrays`. Raises `InputError`."""
     labels = as_numpy(labels)
     check_kind(kind)
     form, remedy = "numbers [N] or [N, C]", "Number the classes from 0."
@@ -148,3 +158,102 @@ def _check_num_classes(name: str, labels: np.ndarray, num_classes: int, num_node
         value,
         "Number the classes from 0 without gaps; label_kind=number takes numbers.",
     )
+
+
+def is_missing(value: Any) -> bool:
+    """Whether an entry of a table is empty: None, NaN, pandas' NA, or an empty text."""
+    try:
+        return value is None or bool(value == "" or value != value)
+    except TypeError:  # NA is neither equal nor different
+        return True
+
+
+def class_labels(name: str, labels: Any) -> tuple[Any, tuple[str, ...] | None]:
+    """`labels` as numbers of classes; and the names of the classes, or None unless labels are
+    text."""
+    array = as_numpy(labels)
+    if array.dtype.kind not in "OUT" or array.ndim != 1:
+        return array, None
+    texts = ["" if is_missing(each) else each for each in array.tolist()]
+    kinds = {type(each) for each in texts if each != ""}
+    if kinds and all(issubclass(kind, int | np.integer | np.bool_) for kind in kinds):
+        return np.array([-1 if each == "" else int(each) for each in texts], np.int64), None
+    if kinds and all(issubclass(kind, int | float | np.number) for kind in kinds):
+        return np.array([np.nan if each == "" else each for each in texts], float), None
+    if kinds - {str}:
+        raise InputError(
+            f"the labels of {name} must be all numbers, or all text",
+            " and ".join(sorted(kind.__name__ for kind in kinds)),
+            "Convert them with .astype(str).",
+        )
+    names = tuple(sorted(set(texts) - {""}))
+    number = dict(zip(names, range(len(names)), strict=True)) | {"": -1}
+    return np.array([number[each] for each in texts], np.int32), names
+
+
+def edge_labels(
+    what: str, labels: Any, kind: str | None = None, row: str = "edge"
+) -> tuple[np.ndarray, tuple[str, ...] | None]:
+    """The labels of the edges in the table `what`: classes int32 `[E]`, -1 for none, or numbers
+    `[E]`, NaN for none (`as_numbers`); and the names of the classes, or None unless they
+    are text.
+
+    `kind` is "class" or "number"; None as for labels of nodes: numbers where one has a
+    fraction, else classes. `row` is what messages call what has a label. Raises `InputError`.
+    """
+    check_kind(kind)
+    values, names = class_labels(f"the {row}s in {what}", labels)
+    if names is None:
+        form = "numbers [n], or text, one for each"
+        require_array(f"the labels of the {row}s in {what}", values, form, "Convert them.")
+    if names and kind == "number":
+        raise InputError(
+            f"the labels of the {row}s in {what} must be numbers for label_kind=number",
+            repr(names[0]),
+            "Correct them, or leave the option out.",
+        )
+    if kind == "number" or (kind is None and have_fractions(values)):
+        numbers = np.full(values.size, np.nan) if names == () else as_numbers(values)
+        rule = f"the labels of the {row}s in {what} must be finite, or NaN for none"
+        refuse_where(np.isinf(numbers), values, row, rule, "Correct them.")
+        return numbers, None
+    values = values.astype(np.int8) if values.dtype == bool else values
+    known = np.where(np.isnan(values), -1, values) if values.dtype.kind == "f" else values
+    wrong = (known < -1) | (known >= _MOST_CLASSES) | (known != np.floor(known))
+    rule = (
+        f"the classes of the {row}s in {what} must be integers in [0, {_MOST_CLASSES}), or -1"
+    )
+    refuse_where(
+        wrong, values, row, rule, "Number them from 0; label_kind=number takes numbers."
+    )
+    return known.astype(np.int32), names or None
+
+
+def with_label(
+    what: str, nodes: dict[str, np.ndarray]
+) -> tuple[dict[str, Any], tuple[str, ...] | None]:
+    """The columns of the table `what`, with one column `label`, float64 `[N, C]` with NaN for
+    what is not known, in place of its columns `label:NAME`; and their names. A table without
+    such columns is returned as it is, with None. Raises `InputError`."""
+    own = [name for name in nodes if name.startswith(PREFIX)]
+    if not own:
+        return nodes, None
+    if "label" in nodes:
+        raise InputError(
+            f"{what} must have a column 'label', or columns of labels of which a node can have "
+            "several",
+            f"'label' and {own[0]!r}",
+            "Remove one.",
+        )
+    columns = [_known(f"the column {name!r} in {what}", nodes[name]) for name in own]
+    rest = {name: column for name, column in nodes.items() if name not in own}
+    return rest | {"label": np.stack(columns, axis=1)}, tuple(n[len(PREFIX) :] for n in own)
+
+
+def _known(what: str, column: np.ndarray) -> np.ndarray:
+    """float64 `[N]`: a column of 0 and 1, with NaN where it is empty."""
+    if column.dtype == object:  # truth values of which some are missing
+        column = np.array([np.nan if each is None else each for each in column], object)
+        refuse_words(what, column, "Write 0, 1 or nothing.")
+    require_array(what, column, "numbers or object [n], each 0, 1 or empty", "Correct it.")
+    return column.astype(np.float64)

@@ -4,24 +4,37 @@ module there and a line here.
 A module has some of these:
 
   `NAMES`: what each data set is that has a name and this format, for `jgs data list`.
-  `load(name, root, **options)`: the named `Dataset`, where it has more than one place or is
+  `load(name, root, **options)`: the named data set, where it has more than one place or is
     fetched. Without it the named one is what `read` makes of `<root>/<name>`.
   `recognises(path)`: whether the file or the folder may be of the format, by its name and first
-    lines. `LAYOUTS` are the formats that have it.
-  `read(path, **options)`: the graph as `Plain`. Raises `InputError`.
+    lines; `recognises_named(path)`, if it is another question, where the user says what the
+    columns are. `LAYOUTS` are the formats that have it.
+  `read(path, **options)`: the graph as `Plain`, or a `Dataset`. Raises `InputError`. A keyword
+    that is a record of options, such as `jgs.data.times.Clock`, stands for its fields. Where
+    the reader has an argument `labelled`, it is True where labels and a split must be there.
+  `UNLABELLED`: True where a data set may lack labels, as events do.
 """
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
-from functools import partial, wraps
+from collections.abc import Callable, Iterator
+from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from types import NoneType
+from typing import Any, get_args, get_type_hints
 
+import numpy as np
+
+from jgs.data.cache import Cache
+from jgs.data.columns import ColumnRule
 from jgs.data.dataset import Dataset, Plain
+from jgs.data.edge_table import Roles
+from jgs.data.splits import SplitChoice, SplitRule
+from jgs.data.times import Clock
 from jgs.errors import InputError, check_choice
+from jgs.graph.formats.arrow import Reading
 
 FORMATS: dict[str, Any] = {
     name: import_module(f"jgs.data.formats.{module}")
@@ -32,6 +45,7 @@ FORMATS: dict[str, Any] = {
         "typed-npz": "typed",
         "ogb": "ogb",
         "ogb-typed": "ogb_typed",
+        "ogb-links": "ogb_links",
         "snap": "snap",
         "relations": "relation_table",
         "geom-gcn": "geom_gcn",
@@ -47,10 +61,26 @@ FORMATS: dict[str, Any] = {
         "lightgcn": "lightgcn",
         "movielens": "movielens",
         "konect": "konect",
+        "saved": "saved",
+        "graphsaint": "graphsaint",
+        "graphsage": "graphsage",
+        "dgl-reddit": "dgl_reddit",
+        "heco": "heco",
+        "jodie": "jodie",
+        "trust": "trust",
+        "events": "temporal",
+        "tables": "tables",
+        "typed-tables": "typed_tables",
     }.items()
 }
 LAYOUTS = {name: each for name, each in FORMATS.items() if hasattr(each, "recognises")}
-"""The layouts of public files, which are known by their files."""
+"""The formats that are known by their files."""
+
+_TABLES = ("planetoid", "ogb", "ogb-typed", "ogb-links", "snap", "graphsaint", "graphsage")
+_FOLDERS = (("saved",), (*_TABLES, "dgl-reddit", "tables"), ("typed-tables",))
+"""The formats of folders that are asked before all others, group by group."""
+_FILES = (("jodie", "trust"), ("npz",), ("events",), ("tables",), ("snap",))
+"""The formats of files that are asked after all others, group by group."""
 
 ABOUT: dict[str, str] = {
     name: about
@@ -67,60 +97,158 @@ LOADERS: dict[str, Callable[..., Any]] = {
 """The function `load` of each such data set's format, or else `read`."""
 
 _COLUMNS = ("columns", "src", "dst")  # options with which a user says what columns are
+_RECORDS = (Cache, Clock, ColumnRule, Reading, Roles, SplitChoice, SplitRule)
 
 
-def reader_of(path: Path, options: dict[str, Any]) -> Callable[..., Plain] | None:
-    """What reads `path`, where it has one of `LAYOUTS`, or None.
-
-    The option `layout` names one whatever the files look like, and is taken out of `options`.
-    A file whose columns the user names is a table of edges, unless the layout lets columns be
-    named. Raises `InputError` for a path that may be of several layouts.
-    """
-    if "layout" in options:
-        name = options.pop("layout")
-        check_choice("the option layout", name, LAYOUTS)
-        return partial(LAYOUTS[name].read, path)
-    named = set(_COLUMNS) & set(options)
-    found = [
-        name
-        for name, layout in LAYOUTS.items()
-        if named <= set(inspect.signature(layout.read).parameters) and layout.recognises(path)
-    ]
-    if len(found) > 1:
+def read(name: str, root: Path, options: dict[str, Any], labelled: bool) -> Plain | Dataset:
+    """The data set `name`, which is a name or a path as of `jgs.data.load`. Where it must be
+    `labelled`, it is a `Dataset`. Raises `InputError`."""
+    options = dict(options)
+    form, reader = _reader_of_name(name, root) or _reader_of_path(name, root, options)
+    own = getattr(form, "read", None)
+    if labelled and reader.func is own and "labelled" in inspect.signature(own).parameters:
+        reader = partial(reader, labelled=True)
+    found = call(name, reader, options)
+    if not labelled or isinstance(found, Dataset):
+        return found
+    lacks = found.labels is None or found.train_idx is None
+    if lacks and found.label_table is None and not getattr(form, "UNLABELLED", False):
+        unsplit = found.labels is not None
         raise InputError(
-            f"{path} must be of one layout",
-            " or ".join(found),
-            f"Say which by --data-options layout={found[0]}.",
+            "a data set of labelled nodes must have labels and a split of nodes",
+            f"{name}, which has {'no split' if unsplit else 'no labels'}",
+            "--data-options split=0.6,0.2,0.2 draws train, val and test."
+            if unsplit
+            else "Train a task of edges, or embed.",
         )
-    return partial(LAYOUTS[found[0]].read, path) if found else None
+    return found.dataset()
 
 
-def reader_of_name(name: str, root: Path) -> Callable[..., Plain] | None:
-    """What reads the data set `name` from `<root>/<name>`, where its format has no `load`; or
-    None."""
-    found = (each for each in LAYOUTS.values() if not hasattr(each, "load"))
-    read = next((each.read for each in found if name in getattr(each, "NAMES", ())), None)
-    return None if read is None else partial(read, root / name)
+def call(name: str, reader: partial, options: dict[str, Any]) -> Any:
+    """What `reader` makes of the `options` of the data set `name`. Raises `InputError` for an
+    option that it lacks or whose value is not of the declared type."""
+    keywords = dict(_keywords(reader))
+    allowed = {option: kind for own in keywords.values() for option, kind in own.items()}
+    if unknown := sorted(set(options) - set(allowed)):
+        raise InputError(
+            f"the options of the data set {name} are {', '.join(allowed)}",
+            ", ".join(unknown),
+            "Correct or remove them.",
+        )
+    options = {k: _checked(name, k, v, allowed[k]) for k, v in options.items()}
+    given: dict[str, Any] = {}
+    for (keyword, record), fields in keywords.items():
+        own = {option: options[option] for option in fields if option in options}
+        given |= own if record is None else {keyword: record(**own)}
+    try:
+        return reader(**given)
+    except MemoryError as error:
+        raise InputError(
+            f"the data set {name} must fit in memory while it is read",
+            " ".join(str(error).split()) or "too little",
+            "Free memory, or correct the sizes that its files and options state.",
+        ) from None
 
 
-def labelled(
-    read: Callable[..., Plain], path: Path, needed: bool = True
-) -> Callable[..., Dataset]:
-    """The function with the options of `read` that returns a data set. Labels and a split must
-    be there, if they are `needed`."""
+def _keywords(reader: partial) -> Iterator[tuple[tuple[str, Any], dict[str, Any]]]:
+    """The keyword-only arguments of a reader and their records, if they are some; and for each
+    the options that it takes, with their types."""
+    for each in inspect.signature(reader.func, eval_str=True).parameters.values():
+        if each.kind is not each.KEYWORD_ONLY:
+            continue
+        if each.annotation in _RECORDS:
+            kinds = get_type_hints(each.annotation)
+            fields = inspect.signature(each.annotation).parameters
+            yield (each.name, each.annotation), {name: kinds[name] for name in fields}
+        else:
+            yield (each.name, None), {each.name: each.annotation}
 
-    @wraps(read.func if isinstance(read, partial) else read)
-    def loader(_: Path, **options: Any) -> Dataset:
-        plain = read(**options)
-        if needed and (plain.labels is None or plain.train_idx is None):
-            unsplit = plain.labels is not None
+
+def _checked(name: str, option: str, value: Any, annotation: Any) -> Any:
+    """`value`, with a NumPy scalar as Python's; raises `InputError` unless its type is allowed
+    by `annotation`."""
+    value = value.item() if isinstance(value, np.generic) else value
+    kinds = get_args(annotation) or (annotation,)
+    # To Python a bool is an int, but here it is not. An int is accepted as a float.
+    fits = bool in kinds if isinstance(value, bool) else isinstance(value, kinds)
+    if fits or (float in kinds and type(value) is int):
+        return value
+    words = ["None" if k is NoneType else k.__name__ for k in kinds]
+    raise InputError(
+        f"the option {option} of the data set {name} must be of type {' or '.join(words)}",
+        " ".join(repr(value).split()),
+        "Correct it or leave it out.",
+    )
+
+
+def _reader_of_name(name: str, root: Path) -> tuple[Any, partial] | None:
+    """The format of the data set with this name, and what reads it from `root`; or None."""
+    for form in FORMATS.values():
+        if name in getattr(form, "NAMES", ()):
+            if hasattr(form, "load"):
+                return form, partial(form.load, name, root)
+            return form, partial(form.read, root / name)
+    return None
+
+
+def _reader_of_path(name: str, root: Path, options: dict[str, Any]) -> tuple[Any, partial]:
+    """The format of the file or folder `name`, relative to the working directory or to `root`,
+    and what reads it. The option `layout` names one whatever the files look like, and is taken
+    out of `options`. Raises `InputError`."""
+    places = (Path(name), root / name, root / f"{name}.npz")
+    path = next((place for place in places if place.exists()), None)
+    if path is None:
+        raise InputError(
+            f"a data set must be one of {', '.join(LOADERS)}, or a path",
+            repr(name),
+            f"Correct the name; there is no such file or folder, here or in {root}.",
+        )
+    if "layout" in options:
+        layout = options.pop("layout")
+        check_choice("the option layout", layout, LAYOUTS)
+        return LAYOUTS[layout], partial(LAYOUTS[layout].read, path)
+    groups = _FOLDERS if path.is_dir() else _FILES
+    others = [each for each in LAYOUTS if not any(each in group for group in groups)]
+    for group in (*groups, others) if path.is_dir() else (others, *groups):
+        found = [each for each in group if _recognises(LAYOUTS[each], path, options)]
+        if len(found) > 1 and path.is_dir() and group is not others:
+            raise _not_one(path, len(found))
+        if len(found) > 1:
             raise InputError(
-                "a data set of labelled nodes must have labels and a split of nodes",
-                f"{path}, which has {'no split' if unsplit else 'no labels'}",
-                "--data-options split=0.6,0.2,0.2 draws train, val and test."
-                if unsplit
-                else "Train a task of edges, or embed.",
+                f"{path} must be of one layout",
+                " or ".join(found),
+                f"Say which by --data-options layout={found[0]}.",
             )
-        return plain.dataset()
+        if found:
+            return LAYOUTS[found[0]], partial(LAYOUTS[found[0]].read, path)
+    if path.is_dir():
+        raise _not_one(path, 0)
+    raise InputError(
+        "a data set's file must end in .npz or, for an edge list, "
+        f"{', '.join(FORMATS['snap'].ENDINGS)}, or begin with out.",
+        path,
+        "Rename it, or name the folder it is in.",
+    )
 
-    return partial(loader, path)
+
+def _recognises(form: Any, path: Path, options: dict[str, Any]) -> bool:
+    """Whether a path may be of a format. A file whose columns the user names is of one that
+    lets columns be named."""
+    named = set(_COLUMNS) & set(options)
+    if named and not named <= {
+        option for _, own in _keywords(partial(form.read)) for option in own
+    }:
+        return False
+    asks = getattr(form, "recognises_named", None) if "columns" in named else None
+    return (asks or form.recognises)(path)
+
+
+def _not_one(folder: Path, count: int) -> InputError:
+    return InputError(
+        f"{folder} must hold one data set: a saved one, tables of nodes and edges, tables "
+        "nodes_<type> and edges_<type>_<relation>_<type>, features.npy and an edge list, "
+        "raw/edge.csv.gz, raw/data.npz, raw/triplet-type-list.csv.gz, ind.*.graph, "
+        "adj_full.npz, *-G.json, reddit_data.npz, or labels.npy and edges such as pa.txt",
+        f"{count} of them",
+        "Name the one that is meant, or the right folder.",
+    )

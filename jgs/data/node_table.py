@@ -2,7 +2,7 @@
 
 `id`: distinct integers or text (`jgs.NodeIds`). Row `i` is the `i`-th node of the type.
 `label`: optional; integers from 0, or text; -1 or empty for none. Or numbers that are not all
-  whole, of a regression; or columns `label:NAME` (`jgs.data.label_columns`).
+  whole, of a regression; or columns `label:NAME` (`jgs.data.label_values`).
 `split`: optional; `train`, `val` or `test`; empty for none.
 `time`: optional; the node exists from then on. Whole numbers, or dates (`jgs.data.times`).
 all other columns, in order: the features, float32, by the rule of `jgs.data.columns`.
@@ -10,21 +10,22 @@ all other columns, in order: the features, float32, by the rule of `jgs.data.col
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
-from jgs.data.column_rule import ColumnRule
-from jgs.data.columns import SPECIAL, FeatureColumns
-from jgs.data.label_columns import with_label
-from jgs.data.random_split import SplitRule
-from jgs.data.values import is_missing
+from jgs.data.columns import ColumnRule, FeatureColumns, is_feature
+from jgs.data.label_values import is_missing, with_label
+from jgs.data.splits import SplitRule
 from jgs.errors import InputError
 from jgs.graph import NodeIds
 from jgs.graph.checks import refuse_where
 from jgs.graph.formats.arrow import Reading, read_arrow
 from jgs.graph.formats.tables import read_columns, require
+
+DRAW = "--data-options split=0.6,0.2,0.2 draws train, val and test."
 
 
 class NodeTable(NamedTuple):
@@ -50,42 +51,48 @@ class NodeTable(NamedTuple):
 
 
 def read_nodes(
-    path: Path,
-    rule: ColumnRule,
-    drawn: SplitRule | None = None,
-    reading: Reading = Reading(),  # noqa: B008
+    path: Path, rule: ColumnRule, drawn: SplitRule, reading: Reading, labelled: bool = False
 ) -> NodeTable:
-    """The nodes of the table at `path`, with a split of labelled ones as `drawn` asks. Raises
+    """The nodes of the table at `path`, with a split of labelled ones as `drawn` asks. Where
+    they must be `labelled`, they must have a label, a split and features. Raises
     `InputError`."""
-    return nodes_of(path, columns_of_nodes(path, rule, reading), rule, drawn)
-
-
-def columns_of_nodes(path: Path, rule: ColumnRule, reading: Reading) -> dict[str, np.ndarray]:
-    """The columns of the table of nodes at `path`. Raises `InputError`."""
-    text = dict.fromkeys(rule.text(), "string")
-    table = read_arrow(path, text, ids=["id"], reading=reading)
+    table = read_arrow(path, dict.fromkeys(rule.text(), "string"), ids=["id"], reading=reading)
     if len(set(table.column_names)) < len(table.column_names):
         raise InputError(
             f"{path} must have one column of each name",
             ", ".join(map(repr, table.column_names)),
             "Rename or remove the other one.",
         )
-    return read_columns(table)
+    return nodes_of(path, read_columns(table), rule, drawn, labelled)
 
 
 def nodes_of(
-    path: Path, columns: dict[str, np.ndarray], rule: ColumnRule, drawn: SplitRule | None
+    path: Path,
+    columns: dict[str, np.ndarray],
+    rule: ColumnRule,
+    drawn: SplitRule,
+    labelled: bool = False,
 ) -> NodeTable:
     """The nodes of the table at `path` with these columns; see `read_nodes`."""
     found, label_names = with_label(str(path), columns)
+    split = drawn.column(found.get("label"), found.get("split"))
+    if labelled:
+        require(str(path), found, ("id", "label"))
+        known = found if split is None else [*found, "split"]
+        require(str(path), known, ["split"], f"Add it; {DRAW}")
+        if not any(map(is_feature, found)):
+            raise InputError(
+                f"{path} must have columns of features beside id, label, split and time",
+                "none",
+                "Add them; a column of ones will do.",
+            )
     require(str(path), found, ["id"])
     if not len(found["id"]):
         raise InputError(f"{path} must have nodes", "no row", "Write a row for each node.")
     ids = ids_of(path, found["id"])
-    label, split, time = (found.get(name) for name in SPECIAL[1:])
-    split = split if drawn is None else drawn.column(label, split)
     rows, became = features_of(path, found, split, rule)
     own = rows if became.columns else None
+    label, time = found.get("label"), found.get("time")
     return NodeTable(path, ids, label, split, own, became, time, label_names)
 
 
@@ -97,7 +104,7 @@ def features_of(
     `InputError`."""
     name = str(path)
     train = None if split is None else np.array([each == "train" for each in split], bool)
-    fitted = FeatureColumns.fit(nodes, **rule._asdict(), train=train, name=name)
+    fitted = FeatureColumns.fit(nodes, **asdict(rule), train=train, name=name)
     if not fitted.columns:
         return np.empty((len(nodes["id"]), 0), np.float32), fitted
     return fitted.encode(nodes, name), fitted

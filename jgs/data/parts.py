@@ -105,6 +105,10 @@ class Parts(Shown):
     schema: Schema | None
     verify: Verify
 
+    @cached_property
+    def _shared(self) -> dict[str, np.ndarray]:
+        return _open(self.folder, SHARED, SHARED_KIND, self.manifest, False)
+
     def _facts(self) -> dict[str, str]:
         return {
             "": repr(self.name),
@@ -130,11 +134,8 @@ class Parts(Shown):
     @cached_property
     def negatives(self) -> dict[str, np.ndarray] | None:
         """As in `jgs.data.plain.Plain`, with the new node ids, memory-mapped."""
-        shared, prefix = (
-            _open(self.folder, SHARED, SHARED_KIND, self.manifest, False),
-            "negatives.",
-        )
-        found = {k.removeprefix(prefix): v for k, v in shared.items() if k.startswith(prefix)}
+        prefix = "negatives."
+        found = {n[len(prefix) :]: a for n, a in self._shared.items() if n.startswith(prefix)}
         return found or None
 
     @property
@@ -155,15 +156,13 @@ class Parts(Shown):
     @cached_property
     def label_table(self) -> LabelTable | None:
         """As in `jgs.data.Dataset`, its rows in the same order, with the new node ids."""
-        shared = _open(self.folder, SHARED, SHARED_KIND, self.manifest, False)
-        return stored.read_label_table(str(self.folder / SHARED), shared)
+        return stored.read_label_table(str(self.folder / SHARED), self._shared)
 
     @cached_property
     def node_ids(self) -> NodeIds | None:
         """The `node_ids` of the `jgs.data.Dataset`, or None. They are in the order of the data
         set's ids: `node_ids[original_ids[v]]` is the name of node `v` in the user's tables."""
-        shared = _open(self.folder, SHARED, SHARED_KIND, self.manifest, False)
-        return stored.read_node_ids(str(self.folder / SHARED), shared)
+        return stored.read_node_ids(str(self.folder / SHARED), self._shared)
 
     @cached_property
     def new_ids(self) -> np.ndarray:
@@ -232,8 +231,7 @@ class Parts(Shown):
                 if Graph.is_edge_array(name)
             }
         made = Graph.from_edge_arrays(row_offsets(of_node), edges, schema=self.schema)
-        shared = _open(self.folder, SHARED, SHARED_KIND, self.manifest, False)
-        if (node_time := shared.get("node_time")) is not None:
+        if (node_time := self._shared.get("node_time")) is not None:
             made = made._with(node_time=as_device(node_time))
         return made
 

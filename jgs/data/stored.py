@@ -55,23 +55,15 @@ def read_about(owner: str, arrays: Mapping[str, np.ndarray]) -> dict[str, Any]:
 def features(values: Any) -> dict[str, np.ndarray]:
     """The arrays of dense, sparse or typed features, by the names of their files. Those of the
     node type of number `i` begin with `features.of_type_i`."""
-    if isinstance(values, TypedFeatures):
-        named = [
-            (name.replace("features", f"features.of_type_{number}", 1), array)
-            for number, table in enumerate(values.tables)
-            if table is not None
-            for name, array in features(table).items()
-        ]
-        return dict(named)
     arrays = as_table(values).arrays()
     return {f"features.{name}".removesuffix("."): array for name, array in arrays.items()}
 
 
 def widths(values: Any) -> int | list[int | None]:
     """The width of features, or of those of each node type, None where a type has none."""
-    if not isinstance(values, TypedFeatures):
-        return values.shape[1]
-    return [None if table is None else table.shape[1] for table in values.tables]
+    tables = as_table(values).by_type
+    own = [None if table is None else table.shape[1] for table in tables.values()]
+    return values.shape[1] if "" in tables else own
 
 
 def read_features(

@@ -126,6 +126,17 @@ def read_table(path: Path, dtype: type, *, columns: int | None = None) -> np.nda
     return np.concatenate(parts) if parts else np.empty((0, columns or 1), dtype)
 
 
+def only(path: Path, files: Sequence[Path]) -> Path:
+    """The only one of the files that a data set at `path` may be in. Raises `InputError`."""
+    if len(files) != 1:
+        raise InputError(
+            f"{path} must hold one data set",
+            f"{len(files)} of them",
+            "Name the one that is meant, or the right folder.",
+        )
+    return files[0]
+
+
 def is_number(field: bytes | str) -> bool:
     """Whether Python reads it as a number."""
     try:

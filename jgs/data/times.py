@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -17,8 +17,10 @@ _SCALES = tuple(10**power for power in range(1, 10))
 _EXACT = 2.0**53  # below it, float64 has all whole numbers
 
 
-class Clock(NamedTuple):
-    """How times in tables are counted; the options of a data set with these names.
+@dataclass(frozen=True)
+class Clock:
+    """How times in the tables of one data set are counted; the options with these names. Its
+    columns must be comparable: dates beside numbers need a `time_unit`.
 
     Fields:
       time_unit: one of `UNITS`, in which times are counted. Dates are converted to it, None is
@@ -29,18 +31,14 @@ class Clock(NamedTuple):
 
     time_unit: str | None = None
     time_scale: int = 1
-    seen: dict[str, str] | None = None  # of one data set: the columns of dates, and of numbers
+    _seen: dict[str, str] = field(default_factory=dict, init=False)
 
-    def check(self) -> Clock:
-        """Returns a clock for the tables of one data set if the fields are right; raises
-        `InputError` otherwise. Its columns must then be comparable: dates beside numbers need
-        a `time_unit`."""
+    def __post_init__(self) -> None:
         check_unit("a data set", self.time_unit)
         if self.time_scale < 1:
             raise InputError(
                 "the option time_scale must be 1 or more", self.time_scale, "Raise it."
             )
-        return self._replace(seen={})
 
     def unit_of(self, times: np.ndarray | None) -> str | None:
         """The unit of the column `times`, or None where it is not known."""
@@ -71,13 +69,13 @@ class Clock(NamedTuple):
     def _compare(self, what: str, kind: str) -> None:
         """Raises `InputError` where another table has times of the other kind, and nobody says
         what the numbers count."""
-        if self.seen is None or self.time_unit is not None:
+        if self.time_unit is not None:
             return
-        self.seen.setdefault(kind, what)
-        if len(self.seen) > 1:
+        self._seen.setdefault(kind, what)
+        if len(self._seen) > 1:
             raise InputError(
                 "times of one data set must be counted alike",
-                " and ".join(f"{kind} in {where}" for kind, where in self.seen.items()),
+                " and ".join(f"{kind} in {where}" for kind, where in self._seen.items()),
                 "Say what the numbers count since 1970, --data-options time_unit=s or another "
                 f"of {', '.join(UNITS)}.",
             )

@@ -10,13 +10,14 @@ import numpy as np
 import scipy
 
 from jgs.arrays import described, require_array
-from jgs.data.label_values import labelled
+from jgs.data.label_values import is_missing, labelled
 from jgs.errors import InputError, nearest
-from jgs.graph.checks import check_range
+from jgs.graph.checks import check_range, refuse_where
 from jgs.graph.device import as_numpy
 from jgs.graph.row_tables.dense import not_finite
 
 SPLITS = ("train", "val", "test")
+SPLIT_NUMBERS = {name: number for number, name in enumerate(SPLITS)}  # in a column `split`
 _VALUES_AT_ONCE = 1 << 24  # bounds the temporaries of a scan over features
 
 
@@ -160,43 +161,25 @@ def split_ids(name: str, splits: Any, num_nodes: int) -> list[Any]:
             f"{described(names)} for {num_nodes} nodes",
             'Give {"train": ids, "val": ids, "test": ids}.',
         )
-    texts = np.array(["" if is_missing(each) else str(each) for each in names], object)
-    known = np.isin(texts, [*SPLITS, ""])
-    if not known.all():
-        at = int(np.argmin(known))
-        raise InputError(rule, f"{texts[at]!r} at node {at}", "Correct it, or leave it empty.")
-    return [np.flatnonzero(texts == split) for split in SPLITS]
+    numbers = split_numbers(names, "node", rule)
+    return [np.flatnonzero(numbers == number) for number in SPLIT_NUMBERS.values()]
 
 
-def is_missing(value: Any) -> bool:
-    """Whether an entry of a table is empty: None, NaN, pandas' NA, or an empty text."""
-    try:
-        return value is None or bool(value == "" or value != value)
-    except TypeError:  # NA is neither equal nor different
-        return True
-
-
-def class_labels(name: str, labels: Any) -> tuple[Any, tuple[str, ...] | None]:
-    """`labels` as numbers of classes; and the names of the classes, or None unless labels are
-    text."""
-    array = as_numpy(labels)
-    if array.dtype.kind not in "OUT" or array.ndim != 1:
-        return array, None
-    texts = ["" if is_missing(each) else each for each in array.tolist()]
-    kinds = {type(each) for each in texts if each != ""}
-    if kinds and all(issubclass(kind, int | np.integer | np.bool_) for kind in kinds):
-        return np.array([-1 if each == "" else int(each) for each in texts], np.int64), None
-    if kinds and all(issubclass(kind, int | float | np.number) for kind in kinds):
-        return np.array([np.nan if each == "" else each for each in texts], float), None
-    if kinds - {str}:
-        raise InputError(
-            f"the labels of {name} must be all numbers, or all text",
-            " and ".join(sorted(kind.__name__ for kind in kinds)),
-            "Convert them with .astype(str).",
-        )
-    names = tuple(sorted(set(texts) - {""}))
-    number = dict(zip(names, range(len(names)), strict=True)) | {"": -1}
-    return np.array([number[each] for each in texts], np.int32), names
+def split_numbers(column: Any, row: str, rule: str, numbered: bool = False) -> np.ndarray:
+    """int8 `[n]`: the column `split` of a table, which has names: 0 train, 1 val, 2 test, and
+    -1 where it is empty. Where it may be `numbered`, it may have these numbers too. `row` is
+    what messages call what has a split. Raises `InputError` with the `rule`."""
+    known: dict[Any, int] = {"": -1, **SPLIT_NUMBERS}
+    if numbered:
+        known |= {number: number for number in (-1, *SPLIT_NUMBERS.values())}
+    entries = ["" if is_missing(each) else each for each in as_numpy(column).tolist()]
+    if not numbered:
+        entries = [str(each) for each in entries]
+    entries = [" ".join(each.split()) if isinstance(each, str) else each for each in entries]
+    found = np.array([known.get(each, -2) for each in entries], np.int8)
+    shown = np.array([*map(repr if row == "node" else str, entries)], object)
+    refuse_where(found == -2, shown, row, rule, "Correct it, or leave it empty.")
+    return found
 
 
 def check_splits(

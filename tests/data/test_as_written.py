@@ -8,10 +8,8 @@ from folders import edges, refused
 import jgs
 from jgs.data import Dataset
 from jgs.data.described import facts
-from jgs.data.edge_values import edge_labels
-from jgs.data.label_values import as_labels
+from jgs.data.label_values import as_labels, class_labels, edge_labels
 from jgs.data.plain import load_plain
-from jgs.data.values import class_labels
 from jgs.graph.device import as_numpy
 
 

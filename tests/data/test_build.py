@@ -26,7 +26,7 @@ def _sizes(request, monkeypatch):
     many = getattr(request, "param", "many") == "many"
     sizes = plan.Sizes(97, 150, 16) if many else plan.Sizes(10**6, 10**6, 1)
     monkeypatch.setattr(plan, "sizes_of", lambda *_: sizes)
-    monkeypatch.setattr(plan, "counting_chunk", lambda _: sizes.chunk)
+    monkeypatch.setattr(plan, "MOST_CHUNK", sizes.chunk)
     monkeypatch.setattr(spreading, "KEEP_EVERY", 0)
 
 

@@ -10,7 +10,7 @@ from jgs.data import Dataset
 from jgs.data.__main__ import main
 from jgs.data.dataset import Plain
 from jgs.data.described import facts
-from jgs.data.leaks import one_rule
+from jgs.data.warned import one_rule
 
 N = 120
 LABELS = np.arange(N) % 3

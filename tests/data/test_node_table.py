@@ -6,15 +6,18 @@ from folders import cases, edges, made, refused, write
 from pyarrow import parquet
 
 from jgs.data import load
-from jgs.data.column_rule import ColumnRule
+from jgs.data.columns import ColumnRule
 from jgs.data.described import facts
 from jgs.data.node_table import read_nodes
 from jgs.data.plain import load_plain
+from jgs.data.splits import SplitRule
+from jgs.graph.formats.arrow import Reading
 
 
 def table_of(folder, **columns):
     parquet.write_table(pa.table(columns), folder / "nodes.parquet")
-    return read_nodes(folder / "nodes.parquet", ColumnRule(max_categories=3))
+    rule = ColumnRule(max_categories=3)
+    return read_nodes(folder / "nodes.parquet", rule, SplitRule(), Reading())
 
 
 def test_columns_of_parquet(tmp_path):

@@ -132,7 +132,7 @@ def test_numbers_and_labels_that_are_not_known(tmp_path):
         again = load(tmp_path / "saved")
         assert again.numbers
         np.testing.assert_array_equal(again.labels, data.labels)
-    assert facts(load_plain(tmp_path / "half", tmp_path))["labels"] == "numbers"
+        assert facts(load_plain(folder, tmp_path, **options))["labels"] == "numbers"
 
 
 @cases(

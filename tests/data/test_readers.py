@@ -18,12 +18,11 @@ from torch_files import Tensor, torch_pickles, torch_zip
 
 from jgs import Graph, InputError
 from jgs.data import load
-from jgs.data.archive import extract
+from jgs.data.array_files import open_npy
+from jgs.data.download import extract
 from jgs.data.formats import snap
-from jgs.data.formats.npz import open_npy
 from jgs.data.text import read_rows, read_table
-from jgs.data.torch_file import load_torch
-from jgs.data.unpickle import load_pickle
+from jgs.data.unpickle import load_pickle, load_torch
 from jgs.files import storage
 
 

@@ -14,8 +14,7 @@ import scipy.sparse
 from folders import cases, refused
 from torch_files import MACHINE, Call, Named, Tensor, torch_pickles, torch_zip
 
-from jgs.data.torch_file import load_torch
-from jgs.data.unpickle import load_pickle
+from jgs.data.unpickle import load_pickle, load_torch
 
 
 def read(folder, data, load=load_pickle):

@@ -4,7 +4,7 @@ import numpy as np
 import scipy.sparse
 
 from jgs import Graph
-from jgs.data.dataset import assemble
+from jgs.data import Dataset
 from jgs.partition.folder import write_parts
 
 
@@ -24,7 +24,8 @@ def make_data(num_nodes, num_edges, seed=0, sparse=False, weighted=True, multila
         labels = (rng.random((num_nodes, 3)) > 0.5).astype(np.float32)
     order = rng.permutation(num_nodes)
     train, val, test = np.split(order, [max(1, num_nodes // 3), num_nodes // 2])
-    return assemble("made", graph, features, labels, train, val, test, num_classes=3)
+    splits = {"train": train, "val": val, "test": test}
+    return Dataset.from_arrays(graph, features, labels, splits, name="made", num_classes=3)
 
 
 def write(folder, data, num_parts, assignment=None, seed=0):

@@ -16,19 +16,17 @@ import numpy as np
 from jgs.data.building import plan
 from jgs.data.building.features import Parts, another_number
 from jgs.data.building.features import copy as copy_features
-from jgs.data.building.finish import Told, finish
-from jgs.data.building.phases import graph_files
-from jgs.data.building.progress import bar
+from jgs.data.building.plan import bar, graph_files
 from jgs.data.building.records import Relation, layout_of
-from jgs.data.building.results import GrowingFile
 from jgs.data.building.tables import Columns
-from jgs.data.building.work import Work, remove, working
+from jgs.data.building.work import GrowingFile, Work, remove, working
 from jgs.data.dataset import KIND, Dataset
 from jgs.errors import InputError
+from jgs.files.npy import map_npy
 from jgs.files.replacing import check_replaceable
-from jgs.files.storage import array_files
+from jgs.files.storage import array_files, write_arrays
+from jgs.graph import Graph, Schema
 from jgs.graph.checks import check_node_time, node_count
-from jgs.graph.schema import Schema
 from jgs.graph.times import times_of_types
 
 _log = logging.getLogger("jgs")
@@ -95,7 +93,13 @@ def build(
 
     Raises `InputError`.
     """
-    memory = plan.checked_memory(memory)
+    least = plan.LEAST_MEMORY
+    if isinstance(memory, bool) or not isinstance(memory, int) or memory < least:
+        raise InputError(
+            f"memory must be an int, at least {least} MiB",
+            repr(memory),
+            "Give more; it need not hold the graph.",
+        )
     if name is not None and not isinstance(name, str):
         raise InputError("the name of a data set must be text", repr(name), "Give text.")
     out = Path(os.path.realpath(out))
@@ -139,9 +143,10 @@ def build(
             files = graph_files(work, relations, layout, count, *ways)
             built = True
             made = _copied(work, parts, wanted, show_progress)
-            known = symmetric and "edge_time" not in files
-            about = name or out.name, schema, times, known
-            finish(work, files, made, Told(labels, splits, num_classes), *about)
+            graph = _graph(work, files, schema, times, symmetric)
+            made |= {f"graph.{array}": file for array, file in files.items()}
+            told = {"name": name or out.name, "num_classes": num_classes}
+            _finish(work, graph, made, told, labels, splits)
             work.publish(out, KIND, lambda old: array_files(old, KIND))
         except BaseException as error:
             if not from_files or (isinstance(error, InputError) and not built):
@@ -246,8 +251,9 @@ def _count_nodes(
             "Give num_nodes, or an object whose __iter__ begins anew each time.",
         )
     done, most = work.state.get("counted", [0, -1])
+    most_at_once = min(plan.MOST_CHUNK, (memory << 20) // 128)
     for number in range(done, len(shards)):
-        most = max(most, shards[number].largest_id(plan.counting_chunk(memory)))
+        most = max(most, shards[number].largest_id(most_at_once))
         work.save(counted=[number + 1, most])
     return node_count(most + 1)
 
@@ -258,3 +264,49 @@ def _node_time(given: Any, schema: Schema | None, num_nodes: int) -> np.ndarray 
     if isinstance(given, Mapping) and schema is not None:
         return times_of_types(schema, given)
     return check_node_time(given, num_nodes)
+
+
+def _finish(
+    work: Work,
+    graph: Graph,
+    files: Mapping[str, GrowingFile],
+    told: dict[str, Any],
+    labels: Any,
+    splits: Any,
+) -> None:
+    """Writes to `work.new` what a data set has beside the arrays in these files, and the
+    manifest, as `Dataset.save` does; `told` are arguments of `Dataset.from_arrays`."""
+    if (labels is None) != (splits is None):
+        raise InputError(
+            "labels and splits must be given together",
+            "one of the two",
+            "Give both or none; jgs.data.split_nodes(key, labels) draws splits.",
+        )
+    if labels is None:
+        labels = np.zeros(graph.num_nodes, np.int32)
+        splits = {"train": np.arange(graph.num_nodes, dtype=np.int32)}
+    own = {n: map_npy(f.path) for n, f in files.items() if not n.startswith("graph.")}
+    features: Any = own.get("features", np.empty((graph.num_nodes, 0), np.float32))
+    if own and graph.schema is not None and "features" not in own:
+        names = [kind for kind, _ in graph.schema.node_types]
+        features = {names[int(n.rpartition("_")[2])]: array for n, array in own.items()}
+    # Each piece of the features was checked.
+    data = Dataset.from_arrays(graph, features, labels, splits, check_values=False, **told)
+    write_arrays(work.new, KIND, {**data.stored(), **files})
+
+
+def _graph(
+    work: Work,
+    files: Mapping[str, GrowingFile],
+    schema: Schema | None,
+    node_time: np.ndarray | None,
+    symmetric: bool,
+) -> Graph:
+    arrays = {name: map_npy(file.path) for name, file in files.items()}
+    if schema is not None:
+        arrays["schema"] = schema.as_bytes()
+    if node_time is not None:
+        arrays["node_time"] = node_time
+    if symmetric and "edge_time" not in files:
+        arrays["sorted_by_source"] = np.empty((arrays["indices"].size, 0), bool)
+    return Graph.from_stored(str(work.new), arrays)

@@ -6,18 +6,17 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from jgs.arrays import require_array
-from jgs.data.building.ordering import ahead
-from jgs.data.building.results import GrowingFile
 from jgs.data.building.shards import Rows, stamp_of
 from jgs.data.building.spreading import KEEP_EVERY
 from jgs.data.building.tables import TABLES, TableFile
-from jgs.data.building.work import Work
+from jgs.data.building.work import GrowingFile, Work, ahead
 from jgs.data.values import as_features, check_finite
 from jgs.errors import InputError, refusing
 from jgs.files.npy import map_npy, plain_file
@@ -54,7 +53,7 @@ class Parts:
         elif isinstance(given, Iterable):
             arrays = iter(given)
             first = next(arrays, np.empty((0, 0), np.float32))
-            shapes.append((what, *self._take(_chained(first, arrays), first, None)))
+            shapes.append((what, *self._take(chain([first], arrays), first, None)))
         else:
             raise InputError(
                 f"the {what} must be files, an array, or an iterable of arrays",
@@ -146,11 +145,6 @@ def _stacked(path: Path, columns: list[np.ndarray]) -> np.ndarray:
         what, form = f"the columns of {path}", "numbers [n] or [n, F], equally long lists"
         require_array(what, column, form, "Convert or remove the column.")
     return np.column_stack([column.astype(np.float32) for column in columns])
-
-
-def _chained(first: Any, rest: Iterator[Any]) -> Iterator[Any]:
-    yield first
-    yield from rest
 
 
 def copy(

@@ -1,22 +1,36 @@
-"""What a build is to make, and how much of it is in memory at once."""
+"""What a build is to make, how much of it is in memory at once, and both of its phases."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import numpy as np
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    Progress,
+    TaskProgressColumn,
+    TextColumn,
+    TimeRemainingColumn,
+)
 
 from jgs.data.building.records import Layout, Relation
 from jgs.data.building.shards import open_shards
+from jgs.data.building.sorting import Order, sort
+from jgs.data.building.spreading import Buckets, spread
 from jgs.data.building.tables import Columns
+from jgs.data.building.work import GrowingFile, Work
 from jgs.errors import InputError
 from jgs.graph.schema import Schema
 
+_log = logging.getLogger("jgs")
 LEAST_MEMORY, MEMORY = 64, 2048  # MiB
 _PROGRAM = 512  # MiB that Python and its libraries take at most, beside the buffers
 _MOST_BUCKETS = 1 << 10
-_MOST_CHUNK = 1 << 22  # edges; more are not faster
+MOST_CHUNK = 1 << 22  # edges; more are not faster
 _UNKNOWN = 1 << 31  # edges, where only reading tells how many there are
 
 
@@ -34,17 +48,6 @@ class Sizes(NamedTuple):
     buckets: int
 
 
-def checked_memory(memory: Any) -> int:
-    """`memory` in MiB; raises `InputError`."""
-    if isinstance(memory, bool) or not isinstance(memory, int) or memory < LEAST_MEMORY:
-        raise InputError(
-            f"memory must be an int, at least {LEAST_MEMORY} MiB",
-            repr(memory),
-            "Give more; it need not hold the graph.",
-        )
-    return memory
-
-
 def sizes_of(
     memory: int, layout: Layout, symmetric: bool, num_nodes: int, num_records: int | None
 ) -> Sizes:
@@ -59,15 +62,10 @@ def sizes_of(
     # moved, the results of these edges and of those before, and what prefix sums need.
     each = 2 * record + 12 + 8 + 2 * result + 24 * by_keys + 64 * ("edge_weight" in names)
     group = max(1, buffers // each)
-    chunk = min(_MOST_CHUNK, max(1, buffers // (64 + 6 * record)))
+    chunk = min(MOST_CHUNK, max(1, buffers // (64 + 6 * record)))
     records = _UNKNOWN if num_records is None else num_records
     wanted = max(8 * records // group, 96 * num_nodes // buffers) + 1
     return Sizes(chunk, group, min(_MOST_BUCKETS, wanted))
-
-
-def counting_chunk(memory: int) -> int:
-    """How many edges are read at once where only their largest id is wanted."""
-    return min(_MOST_CHUNK, (memory << 20) // 128)
 
 
 def relations_of(
@@ -107,20 +105,77 @@ def relations_of(
     return found, schema
 
 
-def edges_known(relations: Sequence[Relation]) -> int | None:
-    """How many edges all shards have, or None where only reading tells."""
+def graph_files(
+    work: Work,
+    relations: Sequence[Relation],
+    layout: Layout,
+    num_nodes: int,
+    memory: int,
+    symmetric: bool,
+    both_ways: bool = False,
+    show_progress: bool = False,
+    sort_rows: bool = False,
+) -> dict[str, GrowingFile]:
+    """Writes the arrays of the graph of these edges to files in `work.new`, and returns these
+    by name. Each phase goes on where it stood.
+
+    `symmetric` and `both_ways` are those of `build`. `sort_rows` sorts the sources in each row,
+    for edges that have nothing else.
+    """
+    both = symmetric or both_ways
     counts = [shard.rows for one in relations for shard in one.shards]
     known = [count for count in counts if count is not None]
-    return sum(known) if len(known) == len(counts) else None
+    # Where one of the shards does not know it, only reading tells.
+    edges = sum(known) if len(known) == len(counts) else None
+    records = None if edges is None else edges * (1 + both)
+    sizes = sizes_of(memory, layout, symmetric, num_nodes, records)
+    buckets = _buckets(work, layout, num_nodes, sizes.buckets, symmetric)
+    if work.state["spread"]["shard"] < len(counts) or "sort" not in work.state:
+        with bar("reading edges", edges, show_progress) as advance:
+            spread(
+                work, layout, relations, buckets, both=both, most=sizes.chunk, advance=advance
+            )
+        work.save(sort={"row": 0, "edges": 0, "records": 0})
+    edges = work.state["spread"]["edges"]
+    order = Order(layout, num_nodes, edges, symmetric, both_ways, sort_rows)
+    with bar("sorting edges", edges * (1 + both), show_progress) as advance:
+        return sort(work, order, buckets, sizes.group, advance)
 
 
-def bucket_shift(num_nodes: int, buckets: int) -> tuple[int, int]:
-    """The width of buckets as a power of two, and their number, at least `buckets`, if there
-    are so many nodes, and at most twice as many."""
-    width = max(1, num_nodes // max(1, buckets))
-    shift = width.bit_length() - 1
-    return shift, (max(0, num_nodes - 1) >> shift) + 1
+def _buckets(
+    work: Work, layout: Layout, num_nodes: int, number: int, symmetric: bool
+) -> Buckets:
+    """The buckets of a new build, or those of one that goes on, whose files are checked."""
+    # Which of two equal edges is a reverse one matters where they carry something.
+    columns = set(layout.dtype.names or ()) - {"indices", "row", "edge_time", "edge_weight"}
+    streams = 2 if symmetric and columns else 1
+    place = work.state.get("spread")
+    if place is not None:
+        known = np.array(place["sizes"], np.int64)
+        made = (place["shift"], known.shape[1], streams, known)
+        buckets = Buckets(work.buckets, layout.dtype, *made)
+        done = work.state.get("sort", {"row": 0})["row"] >> place["shift"]
+        buckets.remove(0, done)
+        if buckets.cut(done):
+            return buckets
+        _log.info("edges that were read are missing in %s: begun anew", work.folder)
+        work.restart("spread", "sort")
+    # At least so many buckets, if there are so many nodes, and at most twice as many.
+    shift = max(1, num_nodes // max(1, number)).bit_length() - 1
+    count = (max(0, num_nodes - 1) >> shift) + 1
+    empty = np.zeros((streams, count), np.int64)
+    begun = {"shard": 0, "row": 0, "edges": 0, "shift": shift, "sizes": empty.tolist()}
+    work.save(spread=begun)
+    return Buckets(work.buckets, layout.dtype, shift, count, streams, empty)
 
 
-def no_sizes(buckets: int, streams: int) -> np.ndarray:
-    return np.zeros((streams, buckets), np.int64)
+@contextmanager
+def bar(name: str, total: int | None, enabled: bool) -> Iterator[Callable[[int], None]]:
+    """A block that yields `advance(done)`, which moves a bar on standard error if that is a
+    terminal and `enabled`. The bar is removed at the end."""
+    console = Console(stderr=True)
+    columns = (TextColumn(name), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
+    shown = enabled and console.is_terminal
+    with Progress(*columns, console=console, transient=True, disable=not shown) as progress:
+        task = progress.add_task(name, total=total)
+        yield lambda done: progress.update(task, completed=done)

@@ -11,9 +11,8 @@ from pathlib import Path
 
 import numpy as np
 
-from jgs.data.building.ordering import ahead
 from jgs.data.building.records import Layout, Relation
-from jgs.data.building.work import Work, sync
+from jgs.data.building.work import Work, ahead, sync
 from jgs.graph.grouping import group
 
 KEEP_EVERY = 20.0  # seconds between two states that a killed build can go on from

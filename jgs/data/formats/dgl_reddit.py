@@ -13,12 +13,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import numpy as np
-
 from jgs.arrays import require_array
-from jgs.data.dataset import Dataset, assemble
-from jgs.data.scipy_file import read_graph
-from jgs.data.values import as_features
+from jgs.data.array_files import read_graph
+from jgs.data.dataset import Dataset
+from jgs.data.text import only
+from jgs.data.values import SPLITS, as_features
 from jgs.errors import InputError
 from jgs.files import storage
 from jgs.graph.checks import refuse_where
@@ -27,19 +26,23 @@ _DATA, _GRAPHS = "reddit_data.npz", ("reddit_graph.npz", "reddit_self_loop_graph
 _ARRAYS = ("feature", "label", "node_types")
 
 
-def is_dgl_reddit(folder: Path) -> bool:
-    """Whether `folder` has one of the files of this layout."""
-    return any((folder / file).is_file() for file in (_DATA, *_GRAPHS))
+def recognises(path: Path) -> bool:
+    """Whether it is a folder with one of the files of this layout, perhaps in `raw`."""
+    return bool(_folders(path))
 
 
-def load_folder(
-    name: str, folder: Path, *, symmetric: bool = False, normalize_features: bool = False
-) -> Dataset:
-    """The data set in `folder`, in the layout described above.
+def _folders(folder: Path) -> list[Path]:
+    inner = (folder, folder / "raw")
+    return [at for at in inner if any((at / name).is_file() for name in (_DATA, *_GRAPHS))]
+
+
+def read(path: Path, *, symmetric: bool = False, normalize_features: bool = False) -> Dataset:
+    """The data set in the folder.
 
     `symmetric` adds the reverse of every edge that lacks one, and keeps each edge once.
     `normalize_features` makes the rows of the features sum to 1. Raises `InputError`.
     """
+    name, folder = path.resolve().name, only(path, _folders(path))
     path, graphs = folder / _DATA, [folder / g for g in _GRAPHS if (folder / g).is_file()]
     if not path.is_file() or len(graphs) != 1:
         found = ", ".join(each.name for each in (path, *graphs) if each.is_file())
@@ -61,11 +64,11 @@ def load_folder(
     require_array(what, types, form, "Fetch it again.", N=len(features))
     rule = f"{what} must be 1, 2 or 3"
     refuse_where((types < 1) | (types > 3), types, "node", rule, "Give each node a split.")
-    return assemble(
-        name,
+    return Dataset.from_arrays(
         read_graph(graphs[0], len(features), symmetric=symmetric),
         features,
         labels,
-        *(np.flatnonzero(types == number) for number in (1, 2, 3)),
+        {split: types == number for number, split in enumerate(SPLITS, 1)},
+        name=name,
         normalize_features=normalize_features,
     )

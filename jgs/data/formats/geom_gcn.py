@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from jgs.data.dataset import Plain
-from jgs.data.labelled import labelled_plain
+from jgs.data.splits import SplitChoice, labelled_plain
 from jgs.data.text import read_lines
 from jgs.data.values import SPLITS
 from jgs.errors import InputError, check_choice
@@ -37,9 +37,7 @@ def read(
     path: Path,
     *,
     features: str | None = None,
-    split: int | str = 0,
-    stratify: bool = False,
-    split_seed: int = 0,
+    drawn: SplitChoice,
     symmetric: bool = False,
     normalize_features: bool = False,
 ) -> Plain:
@@ -50,7 +48,7 @@ def read(
         have equally many of them and all are 0 or 1 or one has a point, columns where they have
         not. Other files are refused without it.
       symmetric: whether to add every edge's reverse and keep each edge once.
-      split, stratify, split_seed, normalize_features: as in `jgs.data.labelled.labelled_plain`.
+      drawn, normalize_features: as in `jgs.data.splits.labelled_plain`.
 
     Raises `InputError`.
     """
@@ -84,9 +82,7 @@ def read(
     graph = Graph.from_edges(src, dst, len(ids), symmetric=symmetric)
     return labelled_plain(
         *(path.resolve().name, graph, rows, labels, _splits(path)),
-        split=split,
-        stratify=stratify,
-        split_seed=split_seed,
+        drawn=drawn,
         normalize_features=normalize_features,
     )
 

@@ -16,9 +16,9 @@ from typing import Any
 
 import numpy as np
 
+from jgs.data.array_files import csr
 from jgs.data.dataset import Plain
-from jgs.data.formats.npz import csr
-from jgs.data.labelled import labelled_plain
+from jgs.data.splits import SplitRule, labelled_plain
 from jgs.errors import InputError
 from jgs.files.storage import open_npz
 from jgs.graph import Graph
@@ -38,14 +38,12 @@ def recognises(path: Path) -> bool:
 def read(
     path: Path,
     *,
-    split: str | None = None,
-    stratify: bool = False,
-    split_seed: int = 0,
+    drawn: SplitRule,
     symmetric: bool = True,
     normalize_features: bool = False,
 ) -> Plain:
     """The graph of the archive. `symmetric` adds every edge's reverse and keeps each edge once.
-    The other options are those of `jgs.data.labelled.labelled_plain`. Raises `InputError`."""
+    The other options are those of `jgs.data.splits.labelled_plain`. Raises `InputError`."""
     matrices: dict[str, Any] = {}
     with open_npz(path) as archive:
         for what in ("adj", "attr"):
@@ -68,12 +66,10 @@ def read(
                 "Fetch it again.",
             )
     if labels is None:
-        return Plain(path.stem, graph, None, None, None)
+        return Plain(path.stem, graph)
     return labelled_plain(
         *(path.stem, graph, features, labels),
-        split=split,
-        stratify=stratify,
-        split_seed=split_seed,
+        drawn=drawn,
         normalize_features=normalize_features,
     )
 

@@ -29,9 +29,10 @@ from typing import Any
 
 import numpy as np
 
-from jgs.data.dataset import Dataset, assemble
+from jgs.data.array_files import open_npy
+from jgs.data.dataset import Dataset
 from jgs.data.formats.graphsaint import check_files, labels_of, read_object, values_of
-from jgs.data.formats.npz import open_npy
+from jgs.data.text import only
 from jgs.data.values import as_features, standardized
 from jgs.errors import InputError
 from jgs.graph import Graph, NodeIds
@@ -42,16 +43,20 @@ _FILES = (GRAPH, "-id_map.json", "-class_map.json")
 _AGAIN = "Fetch the file again, or correct it."
 
 
-def load_folder(
-    name: str,
-    folder: Path,
+def recognises(path: Path) -> bool:
+    """Whether it is the file of a graph, or a folder that has one, perhaps in `raw`."""
+    return bool(_graphs(path))
+
+
+def read(
+    path: Path,
     *,
     symmetric: bool = False,
     ends: str | None = None,
     standardize: bool = False,
     normalize_features: bool = False,
 ) -> Dataset:
-    """The data set in the files `<name>-*` of `folder`, in the layout described above.
+    """The data set of the file `<prefix>-G.json`, or of the only one in the folder.
 
     Args:
       symmetric: whether to add the reverse of every edge of a directed graph that lacks one,
@@ -64,6 +69,8 @@ def load_folder(
 
     Raises `InputError`.
     """
+    graph = only(path, _graphs(path))
+    folder, name = graph.parent, graph.name.removesuffix(GRAPH)
     check_files(folder, [f"{name}{file}" for file in _FILES])
     path, id_map, class_map = (folder / f"{name}{file}" for file in _FILES)
     found = read_object(path, _pair_of_link)
@@ -86,14 +93,12 @@ def load_folder(
     place[order] = np.arange(order.size)
     train, val, test = (np.flatnonzero(roles[order] == role) for role in range(3))
     features = _features(folder / f"{name}-feats.npy", id_map, rows[order])
-    data = assemble(
-        name,
+    data = Dataset.from_arrays(
         Graph.from_edges(place[src], place[dst], order.size, symmetric=symmetric),
         standardized(name, features, train) if standardize else features,
         labels_of(class_map, read_object(class_map), names)[order],
-        train,
-        val,
-        test,
+        {"train": train, "val": val, "test": test},
+        name=name,
         normalize_features=normalize_features,
         label_kind="class",
     )
@@ -103,6 +108,12 @@ def load_folder(
     whole = all(type(each) is int and abs(each) < 2**63 for each in ids)
     shown = np.array(ids, np.int64) if whole else np.array(list(map(str, ids)), object)
     return replace(data, node_ids=NodeIds(shown))
+
+
+def _graphs(path: Path) -> list[Path]:
+    if path.is_dir():
+        return [file for inner in (path, path / "raw") for file in inner.glob(f"*{GRAPH}")]
+    return [path] * path.name.endswith(GRAPH)
 
 
 def _pair_of_link(found: dict) -> Any:

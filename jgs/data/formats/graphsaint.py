@@ -26,9 +26,9 @@ from typing import Any
 
 import numpy as np
 
-from jgs.data.dataset import Dataset, assemble
-from jgs.data.formats.npz import open_npy
-from jgs.data.scipy_file import read_graph
+from jgs.data.array_files import open_npy, read_graph
+from jgs.data.dataset import Dataset
+from jgs.data.text import only
 from jgs.data.values import SPLITS, as_features, as_ids, standardized
 from jgs.errors import InputError, refusing
 from jgs.files.npy import plain_file
@@ -39,20 +39,26 @@ _ROLES = ("tr", "va", "te")
 _AGAIN = "Fetch the file again, or correct it."
 
 
-def is_graphsaint(folder: Path) -> bool:
-    """Whether `folder` has one of the files that only this layout has."""
-    return any((folder / file).is_file() for file in ("adj_full.npz", "role.json"))
+def recognises(path: Path) -> bool:
+    """Whether it is a folder with one of the files that only this layout has, perhaps in
+    `raw`."""
+    return bool(_folders(path))
 
 
-def load_folder(
-    name: str,
-    folder: Path,
+def _folders(folder: Path) -> list[Path]:
+    inner = (folder, folder / "raw")
+    known = ("adj_full.npz", "role.json")
+    return [at for at in inner if any((at / name).is_file() for name in known)]
+
+
+def read(
+    path: Path,
     *,
     symmetric: bool = False,
     standardize: bool = False,
     normalize_features: bool = False,
 ) -> Dataset:
-    """The data set in `folder`, in the layout described above.
+    """The data set in the folder.
 
     Args:
       symmetric: whether to add the reverse of every edge that lacks one, and keep each edge
@@ -63,18 +69,19 @@ def load_folder(
 
     Raises `InputError`.
     """
+    name, folder = path.resolve().name, only(path, _folders(path))
     check_files(folder, _FILES)
     edges, feats, class_map, role = (folder / file for file in _FILES)
     features = as_features(str(feats), open_npy(feats))
     num_nodes = len(features)
     ids = _splits(role, num_nodes)
     labels = _labels(class_map, num_nodes)
-    return assemble(
-        name,
+    return Dataset.from_arrays(
         read_graph(edges, num_nodes, symmetric=symmetric),
         standardized(str(feats), features, ids[0]) if standardize else features,
         labels,
-        *ids,
+        dict(zip(SPLITS, ids, strict=True)),
+        name=name,
         normalize_features=normalize_features,
         label_kind="class",
     )

@@ -28,17 +28,15 @@ from typing import Any
 import numpy as np
 
 from jgs.arrays import require_array
-from jgs.data.dataset import Dataset, assemble
-from jgs.data.formats.npz import open_npy
+from jgs.data.array_files import open_npy, sparse_matrix
+from jgs.data.by_type import as_chosen
+from jgs.data.dataset import Dataset
 from jgs.data.label_values import as_labels
-from jgs.data.padded import as_chosen
-from jgs.data.scipy_file import sparse_matrix
 from jgs.data.text import read_rows
-from jgs.data.typed_values import labels_of_type
 from jgs.data.values import SPLITS, as_features, as_ids, normalized
 from jgs.errors import InputError
 from jgs.files import storage
-from jgs.graph import Graph, TypedFeatures
+from jgs.graph import Graph
 from jgs.graph.checks import MAX_ID
 from jgs.graph.schema import Relation
 
@@ -47,12 +45,12 @@ _NPY = b"\x93NUMPY"
 _AGAIN = "Fetch the data set again, or correct the file."
 
 
-def is_heco(folder: Path) -> bool:
-    """Whether `folder` has labels, and edges between types with names of one letter."""
-    return (folder / "labels.npy").is_file() and bool(_edge_files(folder))
+def recognises(path: Path) -> bool:
+    """Whether it is a folder with labels, and edges between types with names of one letter."""
+    return (path / "labels.npy").is_file() and bool(_edge_files(path))
 
 
-def load_folder(
+def read(
     folder: Path,
     *,
     split: str | int | None = None,
@@ -69,7 +67,7 @@ def load_folder(
         many nodes.
       both_ways: whether to add each relation's reverse.
       normalize_features: whether to make the rows of the features of each type sum to 1.
-      features: "typed", or "padded" for one matrix (`jgs.data.padded`).
+      features: "typed", or "padded" for one matrix (`jgs.data.by_type`).
 
     Raises `InputError`.
     """
@@ -95,19 +93,12 @@ def load_folder(
             )
     pairs = {one: (ends[:, 0], ends[:, 1]) for one, ends in edges.items()}
     graph = Graph.from_relations(counts, pairs, both_ways=both_ways)
-    assert graph.schema is not None
-    nodes = graph.schema.nodes(target)
-    ids = _split(folder, name, None if split is None else str(split), len(nodes))
+    ids = _split(folder, name, None if split is None else str(split), counts[target])
     if normalize_features:
         tables = {kind: normalized(name, rows) for kind, rows in tables.items()}
-    made = TypedFeatures.from_dict(graph.schema, tables)
-    return assemble(
-        name,
-        graph,
-        as_chosen(name, made, features),
-        labels_of_type(name, own, graph.schema, target),
-        *(each + np.int32(nodes.start) for each in ids),
-    )
+    splits = dict(zip(SPLITS, ids, strict=True))
+    data = Dataset.from_arrays(graph, tables, {target: own}, splits, name=name)
+    return as_chosen(data, features)
 
 
 def _edge_files(folder: Path) -> dict[tuple[str, str], Path]:

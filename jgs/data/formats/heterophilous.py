@@ -14,7 +14,7 @@ import numpy as np
 
 from jgs.arrays import require_array
 from jgs.data.dataset import Plain
-from jgs.data.labelled import labelled_plain
+from jgs.data.splits import SplitChoice, labelled_plain
 from jgs.data.values import SPLITS
 from jgs.errors import InputError
 from jgs.files.storage import open_npz
@@ -35,14 +35,12 @@ def recognises(path: Path) -> bool:
 def read(
     path: Path,
     *,
-    split: int | str = 0,
-    stratify: bool = False,
-    split_seed: int = 0,
+    drawn: SplitChoice,
     symmetric: bool = True,
     normalize_features: bool = False,
 ) -> Plain:
     """The graph of the archive. `symmetric` adds every edge's reverse and keeps each edge once.
-    The other options are those of `jgs.data.labelled.labelled_plain`. Raises `InputError`."""
+    The other options are those of `jgs.data.splits.labelled_plain`. Raises `InputError`."""
     with open_npz(path) as archive:
         edges, features, labels = (archive[name] for name in _ARRAYS)
         labels = np.atleast_1d(labels)
@@ -64,8 +62,6 @@ def read(
     )
     return labelled_plain(
         *(path.stem, graph, features, labels, splits),
-        split=split,
-        stratify=stratify,
-        split_seed=split_seed,
+        drawn=drawn,
         normalize_features=normalize_features,
     )

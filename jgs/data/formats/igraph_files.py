@@ -18,9 +18,9 @@ from typing import Any
 import numpy as np
 
 from jgs.data.dataset import Plain
-from jgs.data.labelled import labelled_plain
+from jgs.data.label_values import class_labels
+from jgs.data.splits import SplitRule, labelled_plain
 from jgs.data.text import line_chunks
-from jgs.data.values import class_labels
 from jgs.errors import InputError, refusing
 from jgs.graph import Graph, NodeIds
 from jgs.graph.formats.convert import igraph_edges
@@ -41,9 +41,7 @@ def read(
     label: str | None = None,
     features: str | None = None,
     symmetric: bool = False,
-    split: str | None = None,
-    stratify: bool = False,
-    split_seed: int = 0,
+    drawn: SplitRule,
 ) -> Plain:
     """The graph of the file.
 
@@ -51,7 +49,7 @@ def read(
       label: the attribute of nodes that is their class or number.
       features: the attributes of nodes that are their features, with commas between.
       symmetric: whether to add every edge's reverse and keep each edge once.
-      split, stratify, split_seed: as in `jgs.data.labelled.labelled_plain`.
+      drawn: the split of nodes.
 
     Raises `InputError`.
     """
@@ -78,14 +76,12 @@ def read(
             )
         rows = np.stack(table, axis=1).astype(np.float32)
     if label is None:
-        plain = Plain(path.stem, graph, None, None, None, rows)
+        plain = Plain(path.stem, graph, features=rows)
         return plain._replace(node_ids=ids)
     labels = np.array(found.vs[label])
     plain = labelled_plain(
         *(path.stem, graph, rows, labels),
-        split=split,
-        stratify=stratify,
-        split_seed=split_seed,
+        drawn=drawn,
     )
     return plain._replace(node_ids=ids, class_names=class_labels(path.stem, labels)[1])
 

@@ -19,7 +19,8 @@ import numpy as np
 
 from jgs.data.dataset import Plain
 from jgs.data.edge_table import EdgeTable, end_names
-from jgs.data.edge_values import edge_labels
+from jgs.data.label_values import edge_labels
+from jgs.data.table_graph import plain_of_tables
 from jgs.data.text import first_line, line_chunks
 from jgs.data.times import Clock
 from jgs.errors import InputError
@@ -30,9 +31,10 @@ from jgs.graph.row_tables.dense import not_finite
 _HEADER = ("user_id", "item_id", "timestamp", "state_label")
 _REST = "comma_separated_list_of_features"
 _ENDINGS = (".csv", ".csv.gz")
+UNLABELLED = True
 
 
-def is_jodie(path: Path) -> bool:
+def recognises(path: Path) -> bool:
     """Whether it is a file whose first line is that of JODIE's files."""
     if not path.name.endswith(_ENDINGS) or not path.is_file():
         return False
@@ -40,14 +42,13 @@ def is_jodie(path: Path) -> bool:
     return [name.strip() for name in names] == [*_HEADER, _REST]
 
 
-def load_plain(
+def read(
     path: Path,
     *,
     relation: str = "to",
     both_ways: bool = True,
     label_kind: str | None = None,
-    time_unit: str | None = None,
-    time_scale: int = 1,
+    clock: Clock,
 ) -> Plain:
     """The graph of the events in the file at `path`.
 
@@ -55,17 +56,15 @@ def load_plain(
       relation: the name of the relation from users to items.
       both_ways: whether to add the reverse of every event, as the relation `rev_<relation>`.
       label_kind: "class" or "number", whatever the labels look like.
-      time_unit, time_scale: see `jgs.data.times.Clock`.
+      clock: how times are counted.
 
     Raises `InputError`.
     """
-    clock = Clock(time_unit, time_scale).check()
     table = _read(path, label_kind, clock)
-    graph, ids = table.bipartite("user", "item", relation, both_ways)
     name = path.name
     for ending in reversed(_ENDINGS):
         name = name.removesuffix(ending)
-    return Plain(name, graph, None, None, None, node_ids=ids, time_unit=table.time_unit)
+    return plain_of_tables(name, {("user", relation, "item"): table}, both_ways=both_ways)
 
 
 def _read(path: Path, label_kind: str | None, clock: Clock) -> EdgeTable:

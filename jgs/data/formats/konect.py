@@ -17,8 +17,9 @@ from pathlib import Path
 import numpy as np
 
 from jgs.data.dataset import Plain
-from jgs.data.edge_table import edges_of
+from jgs.data.edge_table import edges_of, two_types
 from jgs.data.formats.snap import is_edge_list
+from jgs.data.table_graph import plain_of_tables
 from jgs.data.text import first_line, first_row, line_chunks, read_named
 from jgs.data.times import Clock
 from jgs.errors import InputError
@@ -65,10 +66,11 @@ def read(
     elif weight is not None and (weight != 1).any():
         columns["edge_weight"] = weight
     table = edges_of(str(path), columns, "number", Clock())
+    one = two_types(src_type, dst_type, relation)
     left, right = (NodeIds(np.arange(1, count + 1)) for count in counts)
-    graph, ids = table.bipartite(src_type, dst_type, relation, both_ways, (left, right))
+    ids = {src_type: left, dst_type: right}
     name = path.name.removeprefix("out.").partition(".")[0]
-    return Plain(name, graph, None, None, None, node_ids=ids)
+    return plain_of_tables(name, {one: table}, ids, both_ways=both_ways)
 
 
 def _counts(path: Path, columns: dict[str, np.ndarray]) -> list[int]:

@@ -15,10 +15,11 @@ import numpy as np
 
 from jgs.data.dataset import Plain
 from jgs.data.edge_table import edges_of
-from jgs.data.edge_values import SPLIT_NUMBERS
 from jgs.data.formats.triples import FILES, first_rows, found_in
+from jgs.data.table_graph import plain_of_tables
 from jgs.data.text import line_chunks
 from jgs.data.times import Clock
+from jgs.data.values import SPLIT_NUMBERS
 from jgs.errors import InputError
 from jgs.graph import NodeIds
 
@@ -40,12 +41,14 @@ def read(path: Path, *, both_ways: bool = True) -> Plain:
             pairs.append(edges)
             splits.append(np.full(edges.shape[1], SPLIT_NUMBERS[split], np.int8))
     src, dst = np.concatenate(pairs, axis=1)
-    table = edges_of(
-        str(path), {"src": src, "dst": dst}, None, Clock(), splits=np.concatenate(splits)
-    )
-    every = NodeIds.of_edges(np.concatenate(users)), NodeIds.of_edges(dst)
-    graph, ids = table.bipartite("user", "item", "to", both_ways, every)
-    return Plain(path.resolve().name, graph, None, None, None, node_ids=ids)
+    ends = {"src": src, "dst": dst}
+    table = edges_of(str(path), ends, None, Clock(), splits=np.concatenate(splits))
+    ids = {
+        "user": NodeIds.of_edges(np.concatenate(users)),
+        "item": NodeIds.of_edges(dst),
+    }
+    name = path.resolve().name
+    return plain_of_tables(name, {("user", "to", "item"): table}, ids, both_ways=both_ways)
 
 
 def _read(path: Path) -> tuple[np.ndarray, np.ndarray]:

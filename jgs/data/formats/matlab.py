@@ -20,9 +20,9 @@ import numpy as np
 import scipy.sparse
 
 from jgs.arrays import described
+from jgs.data.array_files import csr
 from jgs.data.dataset import Plain
-from jgs.data.formats.npz import csr
-from jgs.data.labelled import labelled_plain
+from jgs.data.splits import SplitRule, labelled_plain
 from jgs.errors import InputError
 from jgs.files.storage import open_npz
 from jgs.graph import Graph
@@ -40,9 +40,7 @@ def read(
     network: str = "network",
     group: str | None = None,
     symmetric: bool = False,
-    split: str | None = None,
-    stratify: bool = False,
-    split_seed: int = 0,
+    drawn: SplitRule,
 ) -> Plain:
     """The graph of the file.
 
@@ -50,7 +48,7 @@ def read(
       network, group: the names of the two matrices. Without `group` there are labels if the
         file has a matrix of this name.
       symmetric: whether to add every edge's reverse and keep each edge once.
-      split, stratify, split_seed: as in `jgs.data.labelled.labelled_plain`.
+      drawn: the split of nodes.
 
     Raises `InputError`.
     """
@@ -62,7 +60,7 @@ def read(
     weighted = bool((adjacency.data != 1).any())
     graph = Graph.from_scipy(adjacency, weighted, symmetric=symmetric)
     if (group or "group") not in names:
-        return Plain(path.stem, graph, None, None, None)
+        return Plain(path.stem, graph)
     labels = _matrix(path, group or "group", found)
     if labels.shape[0] != graph.num_nodes or not np.isin(labels.data, (0, 1)).all():
         raise InputError(
@@ -73,9 +71,7 @@ def read(
         )
     return labelled_plain(
         *(path.stem, graph, None, labels.toarray().astype(np.float32)),
-        split=split,
-        stratify=stratify,
-        split_seed=split_seed,
+        drawn=drawn,
     )
 
 

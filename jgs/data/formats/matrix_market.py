@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from jgs.data.dataset import Plain
-from jgs.data.formats.typed_tables import typed_ids
+from jgs.data.table_graph import typed_ids
 from jgs.data.text import line_chunks, read_named
 from jgs.errors import InputError
 from jgs.graph import Graph, NodeIds
@@ -59,7 +59,7 @@ def read(path: Path, *, symmetric: bool = False, both_ways: bool = True) -> Plai
     name = path.name.partition(".mtx")[0]
     if rows == columns:
         graph = Graph.from_edges(src, dst, rows, weight, symmetric=symmetric)
-        return Plain(name, graph, None, None, None, node_ids=NodeIds(np.arange(1, rows + 1)))
+        return Plain(name, graph, node_ids=NodeIds(np.arange(1, rows + 1)))
     counts, one = {"row": rows, "column": columns}, ("row", "to", "column")
     graph = Graph.from_relations(
         counts,
@@ -68,7 +68,7 @@ def read(path: Path, *, symmetric: bool = False, both_ways: bool = True) -> Plai
         both_ways=both_ways,
     )
     ids = {end: NodeIds(np.arange(1, count + 1)) for end, count in counts.items()}
-    return Plain(name, graph, None, None, None, node_ids=typed_ids(ids))
+    return Plain(name, graph, node_ids=typed_ids(ids))
 
 
 def _header(path: Path) -> tuple[tuple[int, ...], str, str, int]:

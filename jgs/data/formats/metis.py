@@ -85,7 +85,7 @@ def read(path: Path) -> Plain:
         columns = {name: table[:, i] for i, name in enumerate(names)}
         graph = graph.with_node_columns(**columns)
     ids = NodeIds(np.arange(1, count + 1))
-    return Plain(path.name.partition(".")[0], graph, None, None, None, node_ids=ids)
+    return Plain(path.name.partition(".")[0], graph, node_ids=ids)
 
 
 def _lines(path: Path) -> Iterator[bytes]:

@@ -17,6 +17,7 @@ import numpy as np
 
 from jgs.data.dataset import Plain
 from jgs.data.edge_table import edges_of
+from jgs.data.table_graph import plain_of_tables
 from jgs.data.text import first_line, read_named
 from jgs.data.times import Clock
 
@@ -39,9 +40,7 @@ def read(path: Path, *, both_ways: bool = True, label_kind: str = "number") -> P
     kinds = dict([*kinds.items()][: len(first_line(file).split(b"::"))])
     columns = read_named(file, kinds, delimiter="::")
     table = edges_of(str(file), columns, label_kind, Clock("s"))
-    graph, ids = table.bipartite("user", "item", "to", both_ways)
     if others := sorted(each.name for each in file.parent.glob("*.dat") if each != file):
         _log.info("%s: not read: %s", path, ", ".join(others))
     name = path.resolve().name if path.is_dir() else path.stem
-    unit = None if table.time is None else "s"
-    return Plain(name, graph, None, None, None, node_ids=ids, time_unit=unit)
+    return plain_of_tables(name, {("user", "to", "item"): table}, both_ways=both_ways)

@@ -24,7 +24,8 @@ from typing import Any
 import numpy as np
 
 from jgs.data.dataset import Plain
-from jgs.data.edge_table import called, edges_of
+from jgs.data.edge_table import edges_of
+from jgs.data.table_graph import UNTYPED, plain_of_tables
 from jgs.data.text import line_chunks, unnamed
 from jgs.data.times import Clock
 from jgs.errors import InputError
@@ -47,8 +48,7 @@ def read(
     *,
     columns: str | None = None,
     symmetric: bool = True,
-    time_unit: str | None = None,
-    time_scale: int = 1,
+    clock: Clock,
 ) -> Plain:
     """The graph of the list.
 
@@ -56,7 +56,7 @@ def read(
       columns: the names of all columns where lines have numbers behind the two nodes, such as
         `src,dst,weight`.
       symmetric: see above.
-      time_unit, time_scale: see `jgs.data.times.Clock`.
+      clock: how times are counted.
 
     Raises `InputError`.
     """
@@ -89,19 +89,12 @@ def read(
         pairs += words[:2]
     found = _columns(path, facts)
     every = _names([*pairs, *alone])
-    ids = NodeIds.of_edges(every)
     count = len(pairs)
-    columns_of = {"src": every[:count:2], "dst": every[1:count:2]} | found
-    back = {name: role for role, name in called(path, list(columns_of), {}).items()}
-    table = edges_of(
-        str(path),
-        {back.get(name, name): column for name, column in columns_of.items()},
-        None,
-        Clock(time_unit, time_scale).check(),
-    )
-    graph = table.graph(ids, symmetric, False)
-    name = path.name.partition(".")[0]
-    return Plain(name, graph, None, None, None, node_ids=ids, time_unit=table.time_unit)
+    columns_of = {"src": every[:count:2], "dst": every[1:count:2]}
+    table = edges_of(str(path), columns_of | found, None, clock)
+    ids, name = {"": NodeIds.of_edges(every)}, path.name.partition(".")[0]
+    edges = {UNTYPED: table}
+    return plain_of_tables(name, edges, ids, both_ways=False, symmetric=symmetric)
 
 
 def _lines(path: Path) -> Iterator[tuple[int, str]]:

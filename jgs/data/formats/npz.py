@@ -17,25 +17,28 @@ The archive's arrays (`N` nodes, `E` edges, `F` features):
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import wraps
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import scipy
 
 from jgs.arrays import require_array
-from jgs.data.dataset import Dataset, Plain, assemble
-from jgs.data.label_values import are_numbers, as_labels, check_labels, count_classes, labelled
-from jgs.data.values import training_nodes
-from jgs.errors import InputError, refusing
+from jgs.data import label_values
+from jgs.data.array_files import csr
+from jgs.data.dataset import Dataset, Plain
+from jgs.data.label_values import are_numbers, as_labels, check_labels, count_classes
+from jgs.data.values import SPLITS, training_nodes
+from jgs.errors import InputError
 from jgs.files import storage
-from jgs.files.npy import map_npy
 from jgs.graph import Graph
 
 NAMES = {"facebook": "links between pages, from an archive of yours"}
 
+UNLABELLED = True  # of events: all others are refused here
 # The reference accuracies of these data sets were measured with row-normalised features.
 NORMALIZED = ("cora", "citeseer", "pubmed", "facebook")
+_LABELLED = ("labels", "train_idx", "val_idx", "test_idx")
 _SPARSE = ("feature_values", "feature_indices", "feature_indptr", "feature_shape")
 FEATURES = ("features", *_SPARSE)
 """The arrays of features in an archive: the first, or all others."""
@@ -54,27 +57,41 @@ def archive_path(name: str, root: Path, layout: str) -> Path:
     return path
 
 
-def load(
-    name: str,
-    root: Path,
+def recognises(path: Path) -> bool:
+    """Whether it is an archive."""
+    return path.suffix == ".npz" and not path.is_dir()
+
+
+def read(
+    path: Path,
+    labelled: bool = False,
     *,
     normalize_features: bool | None = None,
     symmetric: bool = False,
     split: str = "public",
     label_kind: str | None = None,
-) -> Dataset:
-    """The data set in `<root>/<name>.npz`, in the layout described above.
+) -> Dataset | Plain:
+    """The data set in the archive; or, where it has no labels or no split, the graph.
 
-    `normalize_features` None normalises the rows of cora, citeseer, pubmed and facebook and no
-    others. `symmetric` adds the reverse of every edge that lacks one. `split="public"` trains
-    on `train_idx`, and "full" on every labelled node that is in neither of the other splits.
-    `label_kind` is "class" or "number", whatever labels `[N]` look like. Raises `InputError`.
+    Args:
+      labelled: whether the archive must have labels and a split, unless its edges have times.
+      normalize_features: None normalises the rows of cora, citeseer, pubmed and facebook and no
+        others.
+      symmetric: whether to add the reverse of every edge that lacks one.
+      split: "public" trains on `train_idx`, and "full" on every labelled node that is in
+        neither of the other splits.
+      label_kind: "class" or "number", whatever labels `[N]` look like.
+
+    Raises `InputError`.
     """
-    path = archive_path(name, root, "jgs.data.formats.npz")
-    if normalize_features is None:
-        normalize_features = name in NORMALIZED
+    name = path.stem
     with storage.open_npz(path) as archive:
-        needed = ["labels", "train_idx", "val_idx", "test_idx"]
+        events = "edge_time" in archive and "labels" not in archive
+        if events or not (labelled or set(_LABELLED) <= set(archive)):
+            labels = archive.get("labels")
+            graph = Graph.from_npz(path, symmetric=symmetric)
+            return Plain(name, graph, _labels(path, labels, graph, label_kind))
+        needed = list(_LABELLED)
         if missing := [k for k in needed if k not in archive]:
             raise InputError(
                 f"{path} must hold the arrays {needed}",
@@ -86,7 +103,7 @@ def load(
         arrays["train_idx"] = training_nodes(
             split,
             arrays["train_idx"],
-            np.flatnonzero(labelled(labels)),
+            np.flatnonzero(label_values.labelled(labels)),
             arrays["val_idx"],
             arrays["test_idx"],
         )
@@ -105,37 +122,33 @@ def load(
         require_array(f"class_names in {path}", names, "text [C]", remedy)
     num_classes = counts.get("num_classes")
     graph = Graph.from_npz(path)
-    return assemble(
-        name,
+    normalized = name in NORMALIZED if normalize_features is None else normalize_features
+    splits = {split: arrays[f"{split}_idx"] for split in SPLITS}
+    return Dataset.from_arrays(
         graph.symmetrized() if symmetric else graph,
         features,
-        *arrays.values(),
+        labels,
+        splits,
+        name=name,
         num_classes=None if num_classes is None else int(num_classes),
         class_names=None if names is None else tuple(names.tolist()),
-        normalize_features=normalize_features,
+        normalize_features=normalized,
         label_kind="number" if are_numbers(labels) else "class",
     )
 
 
-def is_events(path: Path) -> bool:
-    """Whether it is an archive of edges with times, without labels of nodes."""
-    with storage.open_npz(path) as archive:
-        return "edge_time" in archive and "labels" not in archive
+@wraps(read, assigned=(), updated=())  # its options alone
+def load(name: str, root: Path, **options: Any) -> Dataset | Plain:
+    """The data set in `<root>/<name>.npz`; see `read`."""
+    return read(archive_path(name, root, "jgs.data.formats.npz"), labelled=True, **options)
 
 
-def load_plain(path: Path, *, symmetric: bool = False) -> Plain:
-    """The graph of the archive at `path`, with its labels if it has some. Raises
-    `InputError`."""
-    with storage.open_npz(path) as archive:
-        labels = archive.get("labels")
-    graph = Graph.from_npz(path, symmetric=symmetric)
-    return Plain(path.stem, graph, _labels(path, labels, graph), None, None)
-
-
-def _labels(path: Path, labels: np.ndarray | None, graph: Graph) -> np.ndarray | None:
+def _labels(
+    path: Path, labels: np.ndarray | None, graph: Graph, kind: str | None
+) -> np.ndarray | None:
     if labels is None:
         return None
-    labels = as_labels(path.stem, labels)
+    labels = as_labels(path.stem, labels, kind)
     if len(labels) != graph.num_nodes:
         raise InputError(
             f"{path} must have a label for every node",
@@ -144,34 +157,6 @@ def _labels(path: Path, labels: np.ndarray | None, graph: Graph) -> np.ndarray |
         )
     check_labels(path.stem, labels, max(1, count_classes(labels)), graph.num_nodes)
     return labels
-
-
-def open_npy(path: Path) -> np.ndarray:
-    """The array in a `.npy` file, memory-mapped read-only; raises `InputError`."""
-    rule = f"{path} must be a whole NumPy .npy file without pickles"
-    with refusing((ValueError, OSError), rule, "Write it again with numpy.save."):
-        try:
-            return map_npy(path)
-        except FileNotFoundError:
-            raise InputError(f"{path} must exist", "no such file", "Put it there.") from None
-
-
-def csr(what: str, data, indices, indptr, shape) -> scipy.sparse.csr_matrix:
-    """A SciPy CSR matrix of arrays, with every rule of the format checked. `what` it is goes
-    into messages. Raises `InputError`."""
-    errors = (ValueError, TypeError, OverflowError, IndexError)
-    rule = f"{what} must be a sound CSR matrix"
-    with refusing(errors, rule, "Write them again."):
-        if not all(a.ndim == 1 and a.dtype.kind in "fiub" for a in (data, indices, indptr)):
-            raise ValueError("its arrays must be one-dimensional and of numbers")
-        if indices.dtype.kind not in "iu" or indptr.dtype.kind not in "iu":
-            raise ValueError("its indices must be integers")
-        rows, columns = (int(n) for n in shape)
-        if columns >= 2**31:
-            raise ValueError(f"its columns must fit in 31 bits: {columns:,}")
-        matrix = scipy.sparse.csr_matrix((data, indices, indptr), shape=(rows, columns))
-        matrix.check_format(full_check=True)
-        return matrix
 
 
 def read_features(path: Path, archive: Mapping[str, np.ndarray], prefix: str = "") -> Any:

@@ -20,7 +20,6 @@ once and drops self-loops. `symmetric=False` keeps the edges as stored.
 from __future__ import annotations
 
 import logging
-import os
 import shutil
 import zipfile
 from pathlib import Path
@@ -29,14 +28,14 @@ from typing import NamedTuple
 import numpy as np
 
 from jgs.arrays import require_array
-from jgs.data import archive, download
-from jgs.data.cache import parsed
-from jgs.data.dataset import Dataset, assemble
+from jgs.data import download
+from jgs.data.array_files import open_npy
+from jgs.data.cache import Cache
+from jgs.data.dataset import Dataset
 from jgs.data.edges import save_graph
-from jgs.data.formats.npz import open_npy
 from jgs.data.label_values import as_labels
 from jgs.data.text import read_rows, read_table
-from jgs.data.values import as_features, check_finite
+from jgs.data.values import SPLITS, as_features, check_finite
 from jgs.errors import InputError, refusing
 from jgs.files import storage
 from jgs.files.npy import NOT_ZIP
@@ -83,16 +82,14 @@ def load(
     *,
     symmetric: bool = True,
     download: bool = True,
-    cache: str | os.PathLike | None = None,
-    verify: bool = True,
+    kept: Cache,
 ) -> Dataset:
     """One of `PUBLISHED`, from a folder or archive in `root`, or downloaded into it.
 
     This looks for `raw` in `<root>/ogbn_arxiv` (and so on), in `<root>/<name>`, in the
     archive's own folder, and in `root` itself; then for the zip archive in `root`. Unless
     `download=False` it then fetches the archive from OGB. `symmetric` is described above.
-    `cache` names another folder for the parsed files. `verify` is that of `load_folder`. Raises
-    `InputError`.
+    `kept` says where the parsed files are kept. Raises `InputError`.
     """
     published = PUBLISHED[name]
     if not symmetric and not published.directed:
@@ -101,31 +98,42 @@ def load(
             symmetric,
             "Leave the option out.",
         )
-    return load_folder(
+    return read(
         find_folder(name, root, published, download),
         name=name,
         symmetric=symmetric,
         num_classes=published.num_classes,
-        cache=cache,
-        verify=verify,
+        kept=kept,
     )
 
 
-def load_folder(
+def recognises(path: Path) -> bool:
+    """Whether it is a folder with one of the two layouts, and with labels of nodes."""
+    raw = path / "raw"
+    named = any((raw / file).is_file() for file in (_TEXT[0], _BINARY[0]))
+    return named and not is_links(path)
+
+
+def is_links(folder: Path) -> bool:
+    """Whether `folder` has edges, and splits of them and not of nodes."""
+    edges, labels = (folder / "raw" / _TEXT[i] for i in (0, 2))
+    return edges.is_file() and not labels.exists() and any(folder.glob("split/*/train.*"))
+
+
+def read(
     folder: Path,
     *,
     name: str | None = None,
     symmetric: bool = True,
     num_classes: int | None = None,
     split: str | None = None,
-    cache: str | os.PathLike | None = None,
-    verify: bool = True,
+    kept: Cache,
 ) -> Dataset:
     """Any data set in one of the two layouts.
 
     `split` names the folder below `split/`, and is needed if there are several. `num_classes`
-    None takes the largest label + 1. `verify` reads the parsed files once and compares their
-    checksums (about a second a gigabyte); damaged files are parsed again. Raises `InputError`.
+    None takes the largest label + 1. `kept` says where the parsed files are kept. Raises
+    `InputError`.
     """
     name = name or folder.name
     raw, binary = folder / "raw", _is_binary(folder)
@@ -137,10 +145,8 @@ def load_folder(
             f"no {', '.join(missing)}",
             "Unpack the data set's archive again.",
         )
-    kept = Path(cache) if cache else folder / "jgs"
 
     def build(target: Path) -> None:
-        _log.info("parsing %s into %s, once", folder, kept)
         labels = (_parse_binary if binary else _parse_text)(name, raw, target, symmetric)
         np.save(target / "labels.npy", as_labels(name, labels))
         for field, path in zip(SPLIT_FILES, sources[-3:], strict=True):
@@ -148,16 +154,16 @@ def load_folder(
         _assemble(name, target, num_classes)  # so that data that breaks a rule is not kept
 
     settings = {"symmetric": symmetric, "num_classes": num_classes}
-    parsed(kept, sources, settings, build, verify)
-    return _assemble(name, kept, num_classes)
+    return _assemble(name, kept.parsed(folder / "jgs", sources, settings, build), num_classes)
 
 
 def _assemble(name: str, kept: Path, num_classes: int | None) -> Dataset:
-    return assemble(
-        name,
+    return Dataset.from_arrays(
         Graph.open(kept / "graph", verify=False),  # `parsed` has verified it
         open_npy(kept / "features.npy"),
-        *(np.array(open_npy(kept / f"{field}.npy")) for field in ("labels", *SPLIT_FILES)),
+        open_npy(kept / "labels.npy"),
+        {split: np.array(open_npy(kept / f"{split}_idx.npy")) for split in SPLITS},
+        name=name,
         num_classes=num_classes,
         check_values=False,  # checked once, while parsing
     )
@@ -302,6 +308,6 @@ def find_folder(name: str, root: Path, published: Published, may_download: bool)
             "a folder without raw/",
             "Move it away.",
         )
-    archive.extract(zipped, home)
+    download.extract(zipped, home)
     _log.info("unpacked %s as %s; the archive is no longer needed", zipped, home)
     return home

@@ -3,7 +3,7 @@
 `raw/` has `edge.csv.gz` (the edges of training, a source and a target a line) and
 `num-node-list.csv.gz`, and may have `node-feat.csv.gz`, and `edge_weight.csv.gz` and
 `edge_year.csv.gz`, one number for each edge. `split/<kind>/` has `train`, `valid` and `test`,
-each a dict of arrays as a file `.npz` or `.pt` (`jgs.data.torch_file`; torch is not needed), or
+each a dict of arrays as a file `.npz` or `.pt` (`jgs.data.unpickle`; torch is not needed), or
 a table `.csv.gz` or `.csv` with a column for each one-dimensional array:
   `edge` `[n, 2]`, in a table `src` and `dst`; or `source_node` and `target_node` `[n]`, as
     citation2 has them.
@@ -20,21 +20,20 @@ The first load parses the files into `<folder>/jgs`. Later loads map what is the
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from jgs.arrays import require_array
-from jgs.data.cache import parsed
+from jgs.data.array_files import open_npy
+from jgs.data.cache import Cache
 from jgs.data.dataset import Plain
 from jgs.data.edge_table import EdgeTable, with_reverses
-from jgs.data.formats.npz import open_npy
-from jgs.data.formats.ogb import read_node_count, save_text_features, split_folder
+from jgs.data.formats.ogb import is_links, read_node_count, save_text_features, split_folder
 from jgs.data.text import read_table
 from jgs.data.times import Clock
-from jgs.data.torch_file import load_torch
+from jgs.data.unpickle import load_torch
 from jgs.errors import InputError
 from jgs.files import storage
 from jgs.graph import Graph, as_device
@@ -46,26 +45,24 @@ _ENDINGS = (".npz", ".pt", ".csv.gz", ".csv")
 _AGAIN = "Unpack the data set's archive again."
 
 
-def is_links(folder: Path) -> bool:
-    """Whether `folder` has this layout: edges, and splits of them and not of nodes."""
-    edges, labels = (folder / "raw" / f"{name}.csv.gz" for name in ("edge", "node-label"))
-    return edges.is_file() and not labels.exists() and any(folder.glob("split/*/train.*"))
+def recognises(path: Path) -> bool:
+    """Whether it is a folder with edges, and splits of them and not of nodes."""
+    return is_links(path)
 
 
-def load_folder(
+def read(
     folder: Path,
     *,
     split: str | None = None,
     both_ways: bool | None = None,
-    cache: str | os.PathLike | None = None,
-    verify: bool = True,
+    kept: Cache,
 ) -> Plain:
     """The data set in `folder`.
 
     Args:
       split: the folder below `split/`; needed if there are several.
       both_ways: whether to add every edge's reverse, with its columns; None: as above.
-      cache: another folder for the parsed files.
+      kept: where the parsed files are kept.
       verify: whether to compare the checksums of the parsed files.
 
     Raises `InputError`.
@@ -78,7 +75,6 @@ def load_folder(
     if missing := [str(path) for path in sources[:2] if not path.is_file()]:
         raise InputError(f"{folder} must hold raw files", f"no {', '.join(missing)}", _AGAIN)
     sources = [path for path in sources if path.is_file()]
-    kept = Path(cache) if cache else folder / "jgs"
 
     def build(target: Path) -> None:
         arrays = {name: _arrays(path) for name, path in files.items()}
@@ -106,18 +102,17 @@ def load_folder(
             save_text_features(folder.name, rows, num_nodes, target / "features.npy")
 
     settings = {"split": splits.name, "both_ways": both_ways}
-    parsed(kept, [*sources, *files.values()], settings, build, verify)
+    parsed = kept.parsed(folder / "jgs", [*sources, *files.values()], settings, build)
     negatives = {
-        name: open_npy(kept / f"{name}.npy")
+        name: open_npy(parsed / f"{name}.npy")
         for name in ("val", "test")
-        if (kept / f"{name}.npy").is_file()
+        if (parsed / f"{name}.npy").is_file()
     }
-    features = kept / "features.npy"
+    features = parsed / "features.npy"
     return Plain(
         folder.resolve().name,
-        Graph.open(kept / "graph", verify=False),  # `parsed` has verified it
-        *(None, None, None),
-        as_device(open_npy(features)) if features.is_file() else None,
+        Graph.open(parsed / "graph", verify=False),  # `parsed` has verified it
+        features=as_device(open_npy(features)) if features.is_file() else None,
         negatives=negatives or None,
     )
 

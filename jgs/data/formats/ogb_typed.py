@@ -21,15 +21,15 @@ are parsed in bounded memory; the edges must fit in memory.
 from __future__ import annotations
 
 import logging
-import os
 from pathlib import Path
 
 import numpy as np
 
 from jgs.arrays import require_array
-from jgs.data.cache import parsed
-from jgs.data.dataset import Dataset, assemble
-from jgs.data.formats.npz import open_npy
+from jgs.data.array_files import open_npy
+from jgs.data.by_type import as_chosen
+from jgs.data.cache import Cache
+from jgs.data.dataset import Dataset
 from jgs.data.formats.ogb import (
     SPLIT_FILES,
     Published,
@@ -38,14 +38,12 @@ from jgs.data.formats.ogb import (
     split_folder,
 )
 from jgs.data.label_values import as_labels
-from jgs.data.padded import as_chosen
 from jgs.data.text import read_lines, read_rows, read_table
-from jgs.data.typed_values import labels_of_type
-from jgs.data.values import as_features, as_ids, check_finite
+from jgs.data.values import SPLITS, as_features, as_ids, check_finite
 from jgs.errors import InputError
-from jgs.graph import Graph, TypedFeatures
+from jgs.graph import Graph
 from jgs.graph.checks import MAX_ID, check_range
-from jgs.graph.schema import Relation, Schema
+from jgs.graph.schema import Relation
 
 NAMES = {"ogbn-mag": "OGB's papers, authors, institutions and fields of study, with types"}
 PUBLISHED = {"ogbn-mag": Published("mag.zip", "ogbn_mag", 349, True)}
@@ -55,9 +53,9 @@ _AGAIN = "Unpack the data set's archive again."
 _log = logging.getLogger("jgs")
 
 
-def is_typed_ogb(folder: Path) -> bool:
-    """Whether `folder` has the raw files of a typed graph."""
-    return (folder / "raw" / _RELATIONS).is_file()
+def recognises(path: Path) -> bool:
+    """Whether it is a folder with the raw files of a typed graph."""
+    return (path / "raw" / _RELATIONS).is_file()
 
 
 def load(
@@ -67,25 +65,23 @@ def load(
     both_ways: bool = True,
     features: str = "typed",
     download: bool = True,
-    cache: str | os.PathLike | None = None,
-    verify: bool = True,
+    kept: Cache,
 ) -> Dataset:
     """One of `PUBLISHED`, from a folder or archive in `root`, or downloaded into it, as
-    `jgs.data.formats.ogb.load` does. The other options are those of `load_folder`. Raises
+    `jgs.data.formats.ogb.load` does. The other options are those of `read`. Raises
     `InputError`."""
     published = PUBLISHED[name]
-    return load_folder(
+    return read(
         find_folder(name, root, published, download),
         name=name,
         num_classes=published.num_classes,
         both_ways=both_ways,
         features=features,
-        cache=cache,
-        verify=verify,
+        kept=kept,
     )
 
 
-def load_folder(
+def read(
     folder: Path,
     *,
     name: str | None = None,
@@ -93,24 +89,22 @@ def load_folder(
     both_ways: bool = True,
     features: str = "typed",
     split: str | None = None,
-    cache: str | os.PathLike | None = None,
-    verify: bool = True,
+    kept: Cache,
 ) -> Dataset:
     """Any data set in this layout.
 
     Args:
       both_ways: whether to add each relation's reverse.
-      features: "typed", or "padded" for one matrix (`jgs.data.padded`).
+      features: "typed", or "padded" for one matrix (`jgs.data.by_type`).
       split: the folder below `split/`; needed if there are several.
       num_classes: None takes the largest label + 1.
-      cache, verify: as in `jgs.data.formats.ogb`.
+      kept: where the parsed files are kept.
 
     Raises `InputError`.
     """
     name, raw = name or folder.resolve().name, folder / "raw"
     counts = _node_counts(raw / _COUNTS)
     relations = _relations(raw / _RELATIONS, counts)
-    schema = Schema(tuple(counts.items()), relations)
     splits = split_folder(folder, split)
     target = _target(raw, splits, counts)
     edges = {one: raw / "relations" / "___".join(one) / "edge.csv.gz" for one in relations}
@@ -125,10 +119,8 @@ def load_folder(
             f"no {', '.join(missing)}",
             _AGAIN,
         )
-    kept = Path(cache) if cache else folder / "jgs"
 
     def build(place: Path) -> None:
-        _log.info("parsing %s into %s, once", folder, kept)
         pairs = {one: _edges(path, one, counts) for one, path in edges.items()}
         graph = Graph.from_relations(counts, pairs, both_ways=both_ways)
         graph.save(place / "graph")
@@ -151,22 +143,20 @@ def load_folder(
             for number, kind in enumerate(counts)
             if kind in tables
         }
-        nodes = schema.nodes(target)
-        own = open_npy(place / "labels.npy")
-        return assemble(
-            name,
+        data = Dataset.from_arrays(
             graph,
-            as_chosen(name, TypedFeatures.from_dict(schema, rows), features),
-            labels_of_type(str(labels), own, schema, target),
-            *(open_npy(place / f"{field}.npy") + np.int32(nodes.start) for field in ids),
+            rows,
+            {target: open_npy(place / "labels.npy")},
+            {split: open_npy(place / f"{split}_idx.npy") for split in SPLITS},
+            name=name,
             num_classes=num_classes,
         )
+        return as_chosen(data, features)
 
     settings = {"typed": True, "both_ways": both_ways, "split": splits.name}
     # Files of one name in several folders: their paths tell them apart.
     settings |= {str(p.relative_to(folder)): _state(p) for p in (*sources, *tables.values())}
-    parsed(kept, [], settings, build, verify)
-    return opened(kept)
+    return opened(kept.parsed(folder / "jgs", [], settings, build))
 
 
 def _state(path: Path) -> list[int]:

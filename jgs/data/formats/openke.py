@@ -15,13 +15,14 @@ from pathlib import Path
 import numpy as np
 
 from jgs.data.dataset import Plain
-from jgs.data.edge_values import SPLIT_NUMBERS
+from jgs.data.formats.triples import graph_of_triples
 from jgs.data.text import first_line, read_lines, read_rows
+from jgs.data.values import SPLIT_NUMBERS
 from jgs.errors import InputError
-from jgs.graph import Graph, NodeIds
+from jgs.graph import NodeIds
 
 _FILES = {"train": "train2id.txt", "val": "valid2id.txt", "test": "test2id.txt"}
-_TYPE, _ROLES = "entity", ("head", "tail", "relation")
+_ROLES = ("head", "tail", "relation")
 
 
 def recognises(path: Path) -> bool:
@@ -51,18 +52,12 @@ def read(path: Path, *, columns: str = "head,tail,relation", both_ways: bool = T
                 _check(path / name, role, ids, sizes[role], order)
             parts.append(triples[:, [order.index(role) for role in _ROLES]])
             splits.append(np.full(len(triples), SPLIT_NUMBERS[split], np.int8))
-    (heads, tails, kinds), split_of = np.concatenate(parts).T, np.concatenate(splits)
-    edges, of_edges = {}, {}
-    for number, relation in enumerate(relations):
-        at = np.flatnonzero(kinds == number)
-        one = (_TYPE, relation, _TYPE)
-        edges[one] = heads[at], tails[at]
-        of_edges[one] = {"split": split_of[at]}
-    graph = Graph.from_relations(
-        {_TYPE: len(entities)}, edges, edge_columns=of_edges, both_ways=both_ways
+    heads, tails, kinds = np.concatenate(parts).T
+    graph = graph_of_triples(
+        len(entities), relations, (heads, kinds, tails), np.concatenate(splits), None, both_ways
     )
     ids = NodeIds(np.array(entities, object))
-    return Plain(path.resolve().name, graph, None, None, None, node_ids=ids)
+    return Plain(path.resolve().name, graph, node_ids=ids)
 
 
 def _count(path: Path) -> int:

@@ -20,11 +20,11 @@ from pathlib import Path
 import numpy as np
 import scipy
 
-from jgs.data.dataset import Dataset, assemble
+from jgs.data.dataset import Dataset, Plain
 from jgs.data.download import fetch
 from jgs.data.edges import simple_symmetric_graph
 from jgs.data.formats import npz
-from jgs.data.text import read_table
+from jgs.data.text import only, read_table
 from jgs.data.unpickle import load_pickle
 from jgs.data.values import training_nodes
 from jgs.errors import InputError
@@ -47,7 +47,7 @@ def load(
     symmetric: bool = False,
     split: str = "public",
     download: bool = True,
-) -> Dataset:
+) -> Dataset | Plain:
     """The data set in `<root>/<name>.npz` if it exists; or in the raw files in `root`,
     `root/<name>` or `root/<name>/raw`; or, with `download`, in raw files fetched into the last
     of these.
@@ -58,9 +58,8 @@ def load(
     `InputError`.
     """
     if (root / f"{name}.npz").is_file():
-        return npz.load(
-            name, root, normalize_features=normalize_features, symmetric=symmetric, split=split
-        )
+        ways = {"normalize_features": normalize_features, "symmetric": symmetric}
+        return npz.load(name, root, **ways, split=split)
     folders = [root, root / name, root / name / "raw"]
     held = [folder for folder in folders if (folder / f"ind.{name}.graph").is_file()]
     if not held and not download:
@@ -72,12 +71,27 @@ def load(
     folder = held[0] if held else folders[-1]
     for part in () if held else PARTS:
         fetch(f"{ADDRESS}/ind.{name}.{part}", folder / f"ind.{name}.{part}")
-    return load_folder(name, folder, normalize_features=normalize_features, split=split)
+    return _read(name, folder, normalize_features, split)
 
 
-def load_folder(
-    name: str, folder: Path, *, normalize_features: bool = True, split: str = "public"
-) -> Dataset:
+def recognises(path: Path) -> bool:
+    """Whether it is a folder with such files, or with one that has them in `raw`."""
+    return bool(_graphs(path))
+
+
+def read(path: Path, *, normalize_features: bool = True, split: str = "public") -> Dataset:
+    """The only data set in the folder; the options are those of `load`. Raises
+    `InputError`."""
+    graph = only(path, _graphs(path))
+    name = graph.name.removeprefix("ind.").removesuffix(".graph")
+    return _read(name, graph.parent, normalize_features, split)
+
+
+def _graphs(folder: Path) -> list[Path]:
+    return [file for inner in (folder, folder / "raw") for file in inner.glob("ind.*.graph")]
+
+
+def _read(name: str, folder: Path, normalize_features: bool, split: str) -> Dataset:
     """The data set in the raw files `ind.<name>.*` of `folder`; raises `InputError`."""
     files = {part: folder / f"ind.{name}.{part}" for part in PARTS}
     if missing := [f.name for f in files.values() if not f.is_file()]:
@@ -105,14 +119,14 @@ def load_folder(
     labels[:num_other] = ally.argmax(axis=1)
     labels[test_idx] = ty.argmax(axis=1)
     val_idx = np.arange(num_train, min(num_train + _NUM_VALIDATION, num_other))
-    return assemble(
-        name,
+    train_idx, every = np.arange(num_train), np.arange(num_other)
+    train_idx = training_nodes(split, train_idx, every, val_idx, test_idx)
+    return Dataset.from_arrays(
         simple_symmetric_graph(src, dst, num_nodes),
         features,
         labels,
-        training_nodes(split, np.arange(num_train), np.arange(num_other), val_idx, test_idx),
-        val_idx,
-        np.sort(test_idx),
+        {"train": train_idx, "val": val_idx, "test": np.sort(test_idx)},
+        name=name,
         num_classes=ally.shape[1],
         normalize_features=normalize_features,
     )

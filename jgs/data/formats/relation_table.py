@@ -39,16 +39,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from jgs.data.column_rule import ColumnRule
+from jgs.data.columns import ColumnRule
 from jgs.data.dataset import Plain
-from jgs.data.edge_table import EdgeTable, called, edges_of
-from jgs.data.formats.typed_labels import with_labels
-from jgs.data.formats.typed_tables import label_names, plain_of_tables
+from jgs.data.edge_table import EdgeTable, edges_of
+from jgs.data.label_values import is_missing
 from jgs.data.node_table import NodeTable, ids_of, nodes_of
-from jgs.data.random_split import SplitRule
+from jgs.data.splits import SplitRule
+from jgs.data.table_graph import ids_by_type, label_names_of, plain_of_tables, with_labels
 from jgs.data.text import first_line
 from jgs.data.times import Clock
-from jgs.data.values import is_missing
 from jgs.errors import InputError
 from jgs.graph import NodeIds
 from jgs.graph.checks import refuse_where
@@ -125,26 +124,18 @@ def read(
     target: str | None = None,
     label_kind: str | None = None,
     leave_out: str | None = None,
-    encode: str | Mapping | None = None,
-    standardize: bool = False,
-    split: str | None = None,
-    stratify: bool = False,
-    split_seed: int = 0,
-    time_unit: str | None = None,
-    time_scale: int = 1,
-    ids: str | None = None,
-    encoding: str | None = None,
+    rule: ColumnRule,
+    drawn: SplitRule,
+    clock: Clock,
+    reading: Reading,
 ) -> Plain:
     """The typed graph of the table or the folder at `path`.
 
     `both_ways` adds each relation's reverse; None: unless the layout lists both directions.
-    `leave_out` is that of `jgs.data.formats.tables.load_plain`, and the other options are those
-    of `jgs.data.formats.typed_tables.load_plain`. Raises `InputError`.
+    `leave_out` names columns of edges that are not read, with commas between. The other options
+    are those of `jgs.data.formats.typed_tables.read`. Raises `InputError`.
     """
-    clock = Clock(time_unit, time_scale).check()
-    reading = Reading(ids, encoding).check()
-    rule, of_edges = ColumnRule(encode, standardize=standardize).of_edges()
-    drawn = SplitRule(split, stratify, split_seed)
+    rule, of_edges = rule.of_edges()
     without = [] if leave_out is None else [name.strip() for name in leave_out.split(",")]
     rows = {
         file: _read(file, path, without, reading)
@@ -158,22 +149,21 @@ def read(
         if "id" in table.columns:
             continue
         typed = _typed(file, table, spaces)
-        whole = edges_of(str(file), table.columns, label_kind, clock, of_edges)
+        whole = edges_of(str(file), table.columns, label_kind, clock, encode=of_edges)
         wholes.append(whole)
         for one, at in typed.items():
             edges[one] = _joined(edges.get(one), whole.take(at))
     if not edges:
         raise InputError(f"{path} must have edges", "no row", "Write a row for each edge.")
+    label_names_of(wholes)  # which refuses names of several files
     if both_ways is None:
         both_ways = not any(table.twice for table in rows.values())
     declared = {end for a, _, b in edges for end in (a, b)} if not nodes else set()
-    names_of_labels = label_names(wholes)
-    plain, names = plain_of_tables(
-        path, dict(sorted(edges.items())), nodes, both_ways, clock, declared=declared
-    )
-    stem = plain.name if path.is_dir() else _stem(path)
-    plain = plain._replace(name=stem, label_names=names_of_labels)
-    return with_labels(plain, path, names, nodes, {}, target, label_kind, clock, reading)
+    edges = dict(sorted(edges.items()))
+    ids = ids_by_type(path, edges, nodes, declared)
+    name = path.resolve().name if path.is_dir() else _stem(path)
+    plain = plain_of_tables(name, edges, ids, nodes, both_ways=both_ways, clock=clock)
+    return with_labels(plain, path, nodes, label_kind, ids, clock, reading, {}, target)
 
 
 class Rows(NamedTuple):
@@ -271,9 +261,6 @@ def _read(path: Path, where: Path, without: list[str], reading: Reading) -> Rows
     require(str(path), table.column_names, of.names.values())
     back = of.rename | {name: role for role, name in of.names.items()}
     names = [back.get(name, name) for name in table.column_names]
-    if _is_edges(of):
-        again = {name: role for role, name in called(path, names, {}).items()}
-        names = [again.get(name, name) for name in names]
     if twice := [name for name in names if names.count(name) > 1]:
         raise InputError(
             f"{path} must have one column of each name", repr(twice[0]), "Rename one."

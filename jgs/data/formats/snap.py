@@ -16,48 +16,54 @@ The parsed graph is kept in `<folder>/jgs-<edge list>`.
 
 from __future__ import annotations
 
-import os
+import logging
 from collections.abc import Iterator
+from functools import wraps
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from jgs.arrays import require_array
-from jgs.data.cache import parsed
-from jgs.data.dataset import Dataset, assemble
-from jgs.data.edges import save_graph
-from jgs.data.formats.npz import open_npy
-from jgs.data.text import delimiter_of, first_line, read_rows
+from jgs.data.array_files import open_npy
+from jgs.data.cache import Cache
+from jgs.data.dataset import Dataset, Plain
+from jgs.data.edges import save_graph, simple_symmetric_graph
+from jgs.data.text import delimiter_of, first_line, first_row, read_rows
+from jgs.data.values import SPLITS
 from jgs.errors import InputError
 from jgs.graph import Graph
+
+_log = logging.getLogger("jgs")
 
 NAMES = {"snap": "an edge list of yours, with its arrays beside it"}
 ENDINGS = (".txt", ".txt.gz", ".edges", ".edges.gz", ".tsv", ".tsv.gz")
 
 
-def load(
-    name: str,
-    root: Path,
+def recognises(path: Path) -> bool:
+    """Whether it is such a list, or a folder with `features.npy`."""
+    return (path / "features.npy").is_file() if path.is_dir() else is_edge_list(path)
+
+
+def read(
+    path: Path,
+    labelled: bool = False,
     *,
     symmetric: bool = True,
     normalize_features: bool = False,
-    cache: str | os.PathLike | None = None,
-    verify: bool = True,
-) -> Dataset:
-    """The data set of the edge list `<root>/<name>`; or of the only one in that folder or, if
-    neither exists, in `root`.
+    kept: Cache,
+) -> Dataset | Plain:
+    """The data set of the edge list, or of the only one in the folder at `path`.
 
     Args:
+      labelled: whether the arrays must be there. Without them the list alone is the graph.
       symmetric: True adds every edge's reverse, keeps each edge once and drops self-loops (an
         undirected SNAP graph lists each edge once). False keeps the edges as listed.
       normalize_features: whether to make the rows of the features sum to 1; this copies them.
-      cache: another folder for the parsed graph.
-      verify: whether to read the parsed graph once and compare its checksums (about a second a
-        gigabyte); a damaged graph is parsed again.
+      kept: where the parsed graph is kept.
 
     Raises `InputError`.
     """
-    path = root / name if (root / name).exists() else root
     edges = find_edges(path) if path.is_dir() else path
     if not edges.is_file():
         raise InputError(
@@ -66,27 +72,55 @@ def load(
             "Correct the path.",
         )
     folder = edges.parent
+    if not (labelled or path.is_dir() or (folder / "labels.npy").exists()):
+        return _edges_alone(path, symmetric)
     arrays = {
         k: open_npy(folder / f"{k}.npy")
         for k in ("features", "labels", "train_idx", "val_idx", "test_idx")
     }
     require_array(f"{folder}/labels.npy", arrays["labels"], "[N] or [N, C]", "Correct it.")
     num_nodes = arrays["labels"].shape[0]
-    kept = Path(cache) if cache else folder / f"jgs-{edges.name}"
 
     def build(target: Path) -> None:
         chunks = ((rows[:, 0], rows[:, 1]) for rows in read_edges(edges))
         save_graph(target, chunks, num_nodes, symmetric=symmetric, what=str(edges))
 
-    parsed(kept, [edges], {"symmetric": symmetric, "num_nodes": num_nodes}, build, verify)
-    features = arrays.pop("features")
-    return assemble(
-        folder.name,
-        Graph.open(kept / "graph", verify=False),  # `parsed` has verified it
-        features,
-        *(np.array(a) for a in arrays.values()),
+    settings = {"symmetric": symmetric, "num_nodes": num_nodes}
+    parsed = kept.parsed(folder / f"jgs-{edges.name}", [edges], settings, build)
+    return Dataset.from_arrays(
+        Graph.open(parsed / "graph", verify=False),  # `parsed` has verified it
+        arrays["features"],
+        arrays["labels"],
+        {split: np.array(arrays[f"{split}_idx"]) for split in SPLITS},
+        name=folder.name,
         normalize_features=normalize_features,
     )
+
+
+@wraps(read, assigned=(), updated=())  # its options alone
+def load(name: str, root: Path, **options: Any) -> Dataset | Plain:
+    """The data set `<root>/<name>`, or in `root` if there is none; see `read`."""
+    place = root / name
+    return read(place if place.exists() else root, labelled=True, **options)
+
+
+def _edges_alone(path: Path, symmetric: bool) -> Plain:
+    if (width := len(first_row(path, b"%").split())) > 2 and first_line(path)[:1] == b"%":
+        asked = ",".join(["src", "dst", "weight", "time"][:width])
+        left = "edges go both ways, and the columns behind their ends are not read"
+        _log.warning("%s: %s; --data-options columns=%s reads all as listed", path, left, asked)
+    edges = np.concatenate([np.empty((0, 2), np.int64), *read_edges(path)])
+    if edges.size == 0 or edges.min() < 0 or edges.max() >= 2**31 - 1:
+        raise InputError(
+            f"{path} must have edges between nodes numbered from 0",
+            "no edge" if edges.size == 0 else f"{edges.min()} to {edges.max()}",
+            "Renumber the nodes.",
+        )
+    (src, dst), count = edges.T, int(edges.max()) + 1
+    graph = simple_symmetric_graph(src, dst, count)
+    if not symmetric:
+        graph = Graph.from_edges(src, dst, count)
+    return Plain(path.name.removeprefix("out.").partition(".")[0], graph)
 
 
 def is_edge_list(path: Path) -> bool:

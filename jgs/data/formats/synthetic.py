@@ -16,8 +16,9 @@ from pathlib import Path
 
 import numpy as np
 
-from jgs.data.dataset import Dataset, assemble
+from jgs.data.dataset import Dataset
 from jgs.data.edges import simple_symmetric_graph
+from jgs.data.values import SPLITS
 from jgs.errors import InputError
 
 NAMES = {"synthetic": "communities with features that tell of them, made on the spot"}
@@ -91,9 +92,10 @@ def load(
     features += means[labels]
     order = rng.permutation(num_nodes)
     cuts = np.cumsum([int(num_nodes * part) for part in _SPLIT])
-    train, val, test = (np.sort(ids) for ids in np.split(order, cuts))
-    return assemble(
-        "synthetic", graph, features, labels, train, val, test, num_classes=num_classes
+    ids = (np.sort(ids) for ids in np.split(order, cuts))
+    splits = dict(zip(SPLITS, ids, strict=True))
+    return Dataset.from_arrays(
+        graph, features, labels, splits, name="synthetic", num_classes=num_classes
     )
 
 

@@ -16,10 +16,6 @@ order:
 A list of which none says it is refused. Names mean what they do in tables of edges
 (`jgs.data.edge_table`), in small letters.
 
-A network of trust (`soc-sign-bitcoinotc.csv`, also gzipped) has no line of names. Each line is
-`source,target,rating,time`, of which the time is a moment as above. It is read as a table of
-edges (`jgs.data.formats.tables`) whose `label` is the rating, a number.
-
 The graph has an edge for each line: directed, with parallel edges. Any integers may name nodes;
 `node_ids` has them, in ascending order.
 """
@@ -28,16 +24,14 @@ from __future__ import annotations
 
 import logging
 from datetime import UTC, datetime
-from functools import wraps
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from jgs.data.dataset import Plain
-from jgs.data.edge_table import called, edges_of
-from jgs.data.formats import tables
+from jgs.data.edge_table import Roles, called, edges_of
 from jgs.data.formats.snap import is_edge_list
+from jgs.data.table_graph import UNTYPED, plain_of_tables
 from jgs.data.text import (
     delimiter_of,
     first_line,
@@ -49,57 +43,51 @@ from jgs.data.text import (
 )
 from jgs.data.times import Clock
 from jgs.errors import InputError
-from jgs.graph import NodeIds
 
+UNLABELLED = True
 _log = logging.getLogger("jgs")
 _COMMENTS = (b"#", b"%")
-_TRUST = "src,dst,label,time"
 _MOMENTS = (631_152_000, 4_102_444_800)  # seconds from 1970 to 1990, and to 2100
 
 
-def is_list(path: Path, named: bool = False) -> bool:
-    """Whether it is an edge list whose lines have more than two columns with white space
-    between, and not one of KONECT's. With `named`, where the user says what the columns are,
-    KONECT's are such lists, two columns are enough, and lines with tabs are those of a table.
-    """
-    first = first_line(path) if is_edge_list(path) else b"% bip"
-    if first.split()[:2] == [b"%", b"bip"] or (first.startswith(b"%") and not named):
-        return False
-    if named and b"\t" in first and not first.startswith((b"#", b"%")):
-        return False
+def recognises(path: Path) -> bool:
+    """Whether it is an edge list without arrays beside it, whose lines have more than two
+    columns with white space between, and not one of KONECT's."""
+    return _is_list(path) and not first_line(path).startswith(b"%") and _width(path) > 2
+
+
+def recognises_named(path: Path) -> bool:
+    """As `recognises`, where the user says what the columns are: KONECT's lists are such lists,
+    two columns are enough, and lines with tabs are those of a table."""
+    first = first_line(path) if _is_list(path) else b"\t"
+    tabs = b"\t" in first and not first.startswith(_COMMENTS)
+    return not tabs and first.split()[:2] != [b"%", b"bip"] and _width(path) > 1
+
+
+def _is_list(path: Path) -> bool:
+    return is_edge_list(path) and not (path.parent / "labels.npy").exists()
+
+
+def _width(path: Path) -> int:
+    """The number of columns in the first row, 0 where one of them is no number."""
     row = first_row(path, _COMMENTS).split(_between(path))
-    return len(row) > (1 if named else 2) and all(map(is_number, row))
+    return len(row) if all(map(is_number, row)) else 0
 
 
-def is_trust(path: Path) -> bool:
-    """Whether it is a network of trust: a file without a line of names, of 4 columns, of which
-    the last has moments."""
-    if not path.name.endswith((".csv", ".csv.gz")) or not path.is_file():
-        return False
-    fields = first_line(path).split(b",")
-    return len(fields) == 4 and all(map(is_number, fields)) and _scale(float(fields[3])) > 0
-
-
-def load_plain(
+def read(
     path: Path,
     *,
     columns: str | None = None,
     symmetric: bool = False,
     both_ways: bool = False,
     label_kind: str | None = None,
-    time_unit: str | None = None,
-    time_scale: int = 1,
+    clock: Clock,
 ) -> Plain:
     """The graph of the list at `path`.
 
-    Args:
-      columns: the names of all columns, with commas between.
-      symmetric, both_ways, label_kind: as in `jgs.data.formats.tables.load_plain`.
-      time_unit, time_scale: see `jgs.data.times.Clock`.
-
-    Raises `InputError`.
+    `columns` are the names of all columns, with commas between. The other options are those of
+    `jgs.data.formats.tables.read`. Raises `InputError`.
     """
-    clock = Clock(time_unit, time_scale).check()
     if symmetric and both_ways:
         raise InputError(
             "one of symmetric and both_ways must be true at most", "both", "Leave one out."
@@ -111,22 +99,9 @@ def load_plain(
     found = _read(path, names or ["src", "dst", "time"], row)
     if names is None:
         _check_moments(path, found["time"], row)
-    back = {name: role for role, name in called(path, list(found), {}).items()}
-    table = edges_of(
-        str(path), {back.get(n, n): a for n, a in found.items()}, label_kind, clock
-    )
-    ids = NodeIds.of_edges(table.src, table.dst)
-    graph = table.graph(ids, symmetric, both_ways)
-    name = path.name.partition(".")[0]
-    plain = Plain(name, graph, None, None, None, node_ids=ids, time_unit=table.time_unit)
-    return plain._replace(label_names=table.label_names)
-
-
-@wraps(load_plain, assigned=(), updated=())  # its options alone
-def load_trust(path: Path, **options: Any) -> Plain:
-    """The graph of the network of trust at `path`. The options are those of `load_plain`.
-    Raises `InputError`."""
-    return tables.load_plain(path, **{"columns": _TRUST, "label_kind": "number"} | options)
+    table = edges_of(str(path), found, label_kind, clock)
+    name, edges = path.name.partition(".")[0], {UNTYPED: table}
+    return plain_of_tables(name, edges, both_ways=both_ways, symmetric=symmetric)
 
 
 def _names(path: Path, columns: str | None, width: int) -> list[str] | None:
@@ -157,7 +132,7 @@ def _between(path: Path) -> bytes | None:
 
 
 def _ends(names: list[str]) -> list[str]:
-    back = {name: role for role, name in called(Path(), names, {}).items()}
+    back = {name: role for role, name in called(Path(), names, Roles()).items()}
     return [back.get(name, name) for name in names]
 
 
@@ -182,8 +157,8 @@ def _columns(path: Path, whole: dict[str, bool]) -> dict[str, np.ndarray]:
 
 def _check_moments(path: Path, column: np.ndarray, row: list[bytes]) -> None:
     """Raises `InputError` unless the third column can only be times."""
-    scale = _scale(float(column.min()))
-    if scale == 0 or _scale(float(column.max())) != scale:
+    scale = parts_of_a_second(float(column.min()))
+    if scale == 0 or parts_of_a_second(float(column.max())) != scale:
         raise unnamed(path, row)
     days = [
         datetime.fromtimestamp(float(f(column)) / scale, UTC).date() for f in (np.min, np.max)
@@ -193,7 +168,7 @@ def _check_moments(path: Path, column: np.ndarray, row: list[bytes]) -> None:
     _log.info(f"%s: {read}; {other}", path, *days)
 
 
-def _scale(number: float) -> int:
+def parts_of_a_second(number: float) -> int:
     """In how many parts of a second a moment of Unix time is counted; 0 for none."""
     least, most = _MOMENTS
     return next((each for each in (1, 1000) if least <= number / each < most), 0)

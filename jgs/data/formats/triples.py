@@ -26,9 +26,9 @@ from pathlib import Path
 import numpy as np
 
 from jgs.data.dataset import Plain
-from jgs.data.edge_values import SPLIT_NUMBERS
 from jgs.data.text import first_row, line_chunks
 from jgs.data.times import Clock
+from jgs.data.values import SPLIT_NUMBERS
 from jgs.errors import InputError
 from jgs.graph import Graph, NodeIds
 from jgs.graph.checks import MAX_ID
@@ -53,8 +53,7 @@ def read(
     *,
     columns: str | None = None,
     both_ways: bool = True,
-    time_unit: str | None = None,
-    time_scale: int = 1,
+    clock: Clock,
 ) -> Plain:
     """The graph of the triples in `folder`.
 
@@ -62,11 +61,10 @@ def read(
       columns: the names of all columns, of which three are `head`, `relation` and `tail`, and
         one may be `time`; others are not read. None: as above.
       both_ways: whether to add each relation's reverse.
-      time_unit, time_scale: see `jgs.data.times.Clock`.
+      clock: how times are counted.
 
     Raises `InputError`.
     """
-    clock = Clock(time_unit, time_scale).check()
     names = None if columns is None else [name.strip() for name in columns.split(",")]
     if names is not None and any(names.count(role) != 1 for role in _ROLES):
         raise InputError(
@@ -102,27 +100,36 @@ def read(
     known, rank = _ranked(entities)
     words, order = _ranked(relations)
     heads, kinds, tails = rank[heads], order[kinds], rank[tails]
-    by_kind = np.argsort(kinds, kind="stable")
-    ends = np.searchsorted(kinds[by_kind], np.arange(len(words) + 1))
-    split_column = np.concatenate(splits)
-    edges, of_edges, edge_time = {}, {}, {}
-    for number, word in enumerate(words):
-        at = by_kind[ends[number] : ends[number + 1]]
-        one = (_TYPE, word, _TYPE)
-        edges[one] = heads[at], tails[at]
-        of_edges[one] = {"split": split_column[at]}
-        if time is not None:
-            edge_time[one] = time[at]
-    graph = Graph.from_relations(
-        {_TYPE: len(known)},
-        edges,
-        edge_columns=of_edges,
-        edge_time=edge_time or None,
-        both_ways=both_ways,
+    graph = graph_of_triples(
+        len(known), words, (heads, kinds, tails), np.concatenate(splits), time, both_ways
     )
     ids = NodeIds.of_known(np.array(known, object))
-    plain = Plain(folder.resolve().name, graph, None, None, None, node_ids=ids)
-    return plain._replace(time_unit=unit)
+    name = folder.resolve().name
+    return Plain(name, graph, node_ids=ids, time_unit=unit)
+
+
+def graph_of_triples(
+    num_nodes: int,
+    relations: list[str],
+    triples: tuple[np.ndarray, np.ndarray, np.ndarray],
+    split: np.ndarray,
+    time: np.ndarray | None,
+    both_ways: bool,
+) -> Graph:
+    """The graph with one node type and these relations, of the columns `[E]` of triples: the
+    numbers of heads, of relations and of tails."""
+    heads, kinds, tails = triples
+    by_kind = np.argsort(kinds, kind="stable")
+    ends = np.searchsorted(kinds[by_kind], np.arange(1, len(relations)))
+    rows = dict(zip(relations, np.split(by_kind, ends), strict=True))
+    places = {(_TYPE, name, _TYPE): at for name, at in rows.items()}
+    return Graph.from_relations(
+        {_TYPE: num_nodes},
+        {one: (heads[at], tails[at]) for one, at in places.items()},
+        edge_columns={one: {"split": split[at]} for one, at in places.items()},
+        edge_time=None if time is None else {one: time[at] for one, at in places.items()},
+        both_ways=both_ways,
+    )
 
 
 def first_rows(folder: Path) -> list[list[bytes]]:

@@ -18,50 +18,51 @@ Features are `jgs.graph.TypedFeatures`: each type has its own width, or none.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import wraps
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from jgs.arrays import require_array
-from jgs.data.dataset import Dataset, assemble
+from jgs.data.by_type import as_chosen
+from jgs.data.dataset import Dataset
 from jgs.data.formats.npz import FEATURES, archive_path, read_features
-from jgs.data.label_values import labelled
-from jgs.data.padded import as_chosen
-from jgs.data.typed_values import labels_of_type
+from jgs.data.label_values import as_labels, labelled
 from jgs.data.values import SPLITS, as_features, as_ids, normalized, training_nodes
 from jgs.errors import InputError
 from jgs.files import storage
-from jgs.graph import Graph, TypedFeatures
+from jgs.graph import Graph
 
 NAMES = {"acm": "papers, authors and subjects, with types, from an archive of yours"}
 _COUNT, _SPLITS = "num_", tuple(f"{split}_idx" for split in SPLITS)
 
 
-def is_typed(path: Path) -> bool:
-    """Whether the archive at `path` has edges between named types; raises `InputError`."""
+def recognises(path: Path) -> bool:
+    """Whether it is an archive with edges between named types; raises `InputError`."""
+    if path.suffix != ".npz" or not path.is_file():
+        return False
     with storage.open_npz(path) as archive:
         return bool(_pairs(archive))
 
 
-def load(
-    name: str,
-    root: Path,
+def read(
+    path: Path,
     *,
     normalize_features: bool = False,
     both_ways: bool = True,
     split: str = "public",
     features: str = "typed",
 ) -> Dataset:
-    """The data set in `<root>/<name>.npz`, in the layout described above.
+    """The data set in the archive.
 
     `normalize_features` makes the rows of the features sum to 1. `both_ways` adds each
     relation's reverse. `split="public"` trains on `train_idx`, and "full" on every labelled
     node that is in neither of the other splits. `features="padded"` gives one matrix, with rows
-    of zeros for types without features (`jgs.data.padded`), as models without types need it.
+    of zeros for types without features (`jgs.data.by_type`), as models without types need it.
     Raises `InputError`.
     """
-    path = archive_path(name, root, "jgs.data.formats.typed")
+    name = path.stem
     with storage.open_npz(path) as archive:
         edges = {(a, f"{a}_{b}", b): archive[f"{a}_{b}"] for a, b in _pairs(archive)}
         counts = {kind: archive[_COUNT + kind] for kind in _types(archive)}
@@ -91,20 +92,24 @@ def load(
     graph = Graph.from_relations(
         given, {one: (pair[0], pair[1]) for one, pair in edges.items()}, both_ways=both_ways
     )
-    assert graph.schema is not None
-    nodes = graph.schema.nodes(target)
-    what = f"{target} in {path}"
-    labels = labels_of_type(what, target_labels, graph.schema, target)
+    labels = as_labels(f"{target} in {path}", target_labels)
     named = zip(SPLITS, splits, strict=True)
-    splits = [as_ids(name, one, ids, len(nodes)) + nodes.start for one, ids in named]
+    splits = [as_ids(name, one, ids, given[target]) for one, ids in named]
     splits[0] = training_nodes(split, splits[0], np.flatnonzero(labelled(labels)), *splits[1:])
     if normalize_features:
         tables = {
             kind: normalized(name, rows if hasattr(rows, "tocsr") else as_features(name, rows))
             for kind, rows in tables.items()
         }
-    made = TypedFeatures.from_dict(graph.schema, tables)
-    return assemble(name, graph, as_chosen(name, made, features), labels, *splits)
+    ids = dict(zip(SPLITS, splits, strict=True))
+    data = Dataset.from_arrays(graph, tables, {target: labels}, ids, name=name)
+    return as_chosen(data, features)
+
+
+@wraps(read, assigned=(), updated=())  # its options alone
+def load(name: str, root: Path, **options: Any) -> Dataset:
+    """The data set in `<root>/<name>.npz`; see `read`."""
+    return read(archive_path(name, root, "jgs.data.formats.typed"), **options)
 
 
 def _types(archive: Mapping[str, Any]) -> list[str]:

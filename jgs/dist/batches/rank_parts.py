@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from jgs.data.padded import padded
+from jgs.data.by_type import padded
 from jgs.data.parts import Part, Parts
 from jgs.dist.batches.vanilla import check_vanilla
 from jgs.dist.communicators.comm import Communicator
@@ -33,7 +33,7 @@ class RankParts:
       mine: for each local rank its `Part`s.
       features: for each local rank the rows of its own nodes, as `FeatureExchange` takes them;
         or its `TypedFeatures`, where the parts have such; always if `typed` is True, and never
-        if it is False (`jgs.data.padded`). A type's table is then a tuple of matrices where a
+        if it is False (`jgs.data.by_type`). A type's table is then a tuple of matrices where a
         rank has several parts.
 
     Raises `InputError`, for instance where `P` is no multiple of `R`.

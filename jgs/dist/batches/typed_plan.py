@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from jgs.data.typed_values import nodes_of
+from jgs.data.by_type import nodes_of
 from jgs.dist.batches.plan import (
     TRIALS,
     RemoteNodes,

@@ -9,6 +9,7 @@ from __future__ import annotations
 import codecs
 import csv
 from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,7 +17,8 @@ from jgs.errors import InputError, one_line, refusing
 from jgs.files.npy import plain_file
 
 
-class Reading(NamedTuple):
+@dataclass(frozen=True)
+class Reading:
     """How text in tables is read; the options of a data set with these names.
 
     Fields:
@@ -28,8 +30,7 @@ class Reading(NamedTuple):
     ids: str | None = None
     encoding: str | None = None
 
-    def check(self) -> Reading:
-        """Returns this if its fields are right; raises `InputError` otherwise."""
+    def __post_init__(self) -> None:
         if self.ids not in (None, "text"):
             raise InputError("the option ids must be text", repr(self.ids), "Or leave it out.")
         try:
@@ -40,7 +41,6 @@ class Reading(NamedTuple):
                 repr(self.encoding),
                 "Correct it.",
             ) from None
-        return self
 
 
 def read_arrow(
@@ -50,7 +50,7 @@ def read_arrow(
     skip: int = 0,
     *,
     ids: Collection[str] = (),
-    reading: Reading = Reading(),  # noqa: B008
+    reading: Reading = Reading(),
 ) -> Any:
     """The Arrow table in a file, which is of Parquet if its name ends in `.parquet`, and else
     text: with commas between the columns if it ends in `.csv` or `.csv.gz`, with tabs if not.

@@ -12,7 +12,7 @@ import numpy as np
 
 import jgs.data
 import jgs.ops
-from jgs.data.padded import without_types
+from jgs.data.by_type import without_types
 from jgs.data.plain import Plain, load_plain
 from jgs.devices import host_device
 from jgs.dist.communicators.comm import Alone

@@ -12,7 +12,7 @@ import numpy as np
 from flax import nnx
 
 from jgs.command import loading
-from jgs.data.padded import without_types
+from jgs.data.by_type import without_types
 from jgs.data.plain import Plain, load_plain
 from jgs.dist.batches.pairs import PairDraws
 from jgs.dist.communicators.comm import OWN, SAME, Alone, Communicator, all_gather_rows

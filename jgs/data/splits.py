@@ -1,17 +1,30 @@
-"""Splits of nodes that are drawn, and can keep the shares of the classes."""
+"""Splits of nodes: those that files have, and those that are drawn, which can keep the shares
+of the classes."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
 import jax
 import numpy as np
 
-from jgs.data.label_values import as_labels, labelled
-from jgs.data.values import SPLITS, class_labels
+from jgs.data.dataset import Dataset, Plain
+from jgs.data.label_values import (
+    as_labels,
+    check_labels,
+    class_labels,
+    count_classes,
+    labelled,
+)
+from jgs.data.values import SPLITS
 from jgs.errors import InputError
+from jgs.graph import Graph
+
+_log = logging.getLogger("jgs")
 
 
 def split_nodes(
@@ -90,32 +103,46 @@ def _sizes(count: int, shares: list[Fraction]) -> list[int]:
     return sizes[: len(shares)]
 
 
+@dataclass(frozen=True)
 class SplitRule:
-    """What the options `split`, `stratify` and `split_seed` of a data set say."""
+    """What a user says of the split of nodes; the options of a data set with these names.
 
-    def __init__(self, split: str | None, stratify: bool, split_seed: int):
-        self._shares = None if split is None else _shares(split)
-        self._stratify, self._seed = stratify, split_seed
-        if stratify and split is None:
+    Fields:
+      split: shares to draw, "0.6,0.2,0.2" of train, val and test, in place of the split that
+        the data have; None: theirs.
+      stratify: whether each class has these shares.
+      split_seed: of the key with which the split is drawn.
+    """
+
+    split: str | None = None
+    stratify: bool = False
+    split_seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.stratify and not isinstance(self.split, str):
             raise InputError(
                 "the option stratify must be beside the option split",
                 "none",
                 "E.g. " + _EXAMPLE,
             )
+        self._shares  # noqa: B018
 
     def column(self, label: Any, split: Any) -> Any:
         """The column `split` of a table of nodes with the column `label`, drawn anew where the
         options ask for it; else `split` as it is."""
         if self._shares is None or label is None:
             return split
-        found = split_nodes(self._key, label, **self._shares, stratify=self._stratify)
+        found = split_nodes(
+            self._key, label, **dict(zip(SPLITS, self._shares, strict=True)),
+            stratify=self.stratify,
+        )  # fmt: skip
         names = np.full(len(label), "", object)
         for name, ids in found.items():
             names[ids] = name
         return names
 
-    def of(self, data: Any) -> Any:
-        """The `Dataset` with splits drawn anew where the options ask for it; else as it is.
+    def of(self, data: Dataset) -> Dataset:
+        """The data set with splits drawn anew where the options ask for it; else as it is.
         Raises `InputError`."""
         if self._shares is None:
             return data
@@ -125,24 +152,85 @@ class SplitRule:
                 f"{data.name}, with labels at moments",
                 "Leave it out, or write the column split of the table labels.",
             )
-        shares = (self._shares["train"], self._shares["val"], self._shares["test"])
-        found = _drawn(self._key, np.asarray(data.labels), shares, self._stratify)
-        return replace(data, **{f"{k}_idx": ids for k, ids in found.items()}).check(False)
+        found = _drawn(self._key, np.asarray(data.labels), self._shares, self.stratify)
+        splits: dict[str, Any] = {f"{split}_idx": ids for split, ids in found.items()}
+        return replace(data, **splits).check(False)
 
     @property
     def _key(self) -> jax.Array:
-        return jax.random.key(self._seed, impl="threefry2x32")
+        return jax.random.key(self.split_seed, impl="threefry2x32")
+
+    @property
+    def _shares(self) -> tuple[float, float, float] | None:
+        if not isinstance(self.split, str):
+            return None
+        try:
+            train, val, test = map(float, self.split.split(","))
+        except ValueError:
+            raise InputError(
+                "the option split must be three shares with commas between",
+                repr(self.split),
+                "E.g. " + _EXAMPLE,
+            ) from None
+        return train, val, test
+
+
+@dataclass(frozen=True)
+class SplitChoice(SplitRule):
+    """A `SplitRule` of data that have several splits, of which `split` may be the number of
+    one, from 0."""
+
+    split: int | str | None = 0  # type: ignore[assignment]
 
 
 _EXAMPLE = "split=0.6,0.2,0.2 of train, val and test."
 
 
-def _shares(split: str) -> dict[str, float]:
-    try:
-        return dict(zip(SPLITS, map(float, split.split(",")), strict=True))
-    except ValueError:
-        raise InputError(
-            "the option split must be three shares with commas between",
-            repr(split),
-            "E.g. " + _EXAMPLE,
-        ) from None
+def labelled_plain(
+    name: str,
+    graph: Graph,
+    features: Any,
+    labels: Any,
+    splits: Sequence[Mapping[str, np.ndarray]] = (),
+    *,
+    drawn: SplitRule,
+    normalize_features: bool = False,
+) -> Plain:
+    """The `graph` with its features and its labels.
+
+    Args:
+      features: as of `Dataset.from_arrays`, or None.
+      labels: as of `Dataset.from_arrays`.
+      splits: those that the files have: masks `[N]` by `train`, `val` and `test`.
+      drawn: which of them is meant, or shares to draw.
+      normalize_features: whether to divide every row of the features by its sum.
+
+    Raises `InputError`.
+    """
+    number = 0 if drawn.split is None else drawn.split
+    masks = None
+    if isinstance(number, int) and (splits or number):
+        if not 0 <= number < len(splits):
+            raise InputError(
+                f"the option split of {name} must be the number of a split, or shares",
+                f"{number}, and {len(splits)} splits",
+                "Give a number from 0, or split=0.6,0.2,0.2.",
+            )
+        masks = {part: np.asarray(splits[number][part]).astype(bool) for part in SPLITS}
+        if len(splits) > 1:
+            _log.info("%s: split %s of %s, numbered from 0", name, number, len(splits))
+    chosen = drawn.column(labels, masks)
+    rows = np.empty((graph.num_nodes, 0), np.float32) if features is None else features
+    ways: dict[str, Any] = {"name": name, "normalize_features": normalize_features}
+    if chosen is not None:
+        plain = Plain.of(Dataset.from_arrays(graph, rows, labels, chosen, **ways))
+    else:
+        given, class_names = class_labels(name, labels)
+        numbers = as_labels(name, given)
+        check_labels(name, numbers, max(1, count_classes(numbers)), graph.num_nodes)
+        # Labels are checked again with a split; here features are, by a data set of them.
+        every = {"train": np.arange(graph.num_nodes)}
+        none = np.zeros(graph.num_nodes, np.int32)
+        data = Dataset.from_arrays(graph, rows, none, every, **ways)
+        plain = Plain(name, graph, numbers, features=data.features, class_names=class_names)
+    return plain._replace(features=None) if features is None else plain

@@ -1,4 +1,4 @@
-"""Files of sparse matrices as `scipy.sparse.save_npz` writes them, read without pickles."""
+"""Files of NumPy's arrays and of SciPy's sparse matrices, read without pickles and checked."""
 
 from __future__ import annotations
 
@@ -10,12 +10,40 @@ import numpy as np
 import scipy
 
 from jgs.arrays import described, require_array
-from jgs.data.formats.npz import csr
-from jgs.errors import InputError
+from jgs.errors import InputError, refusing
 from jgs.files import storage
+from jgs.files.npy import map_npy
 from jgs.graph import Graph
 
 _PARTS = {"csr": ("indices", "indptr"), "csc": ("indices", "indptr"), "coo": ("row", "col")}
+
+
+def open_npy(path: Path) -> np.ndarray:
+    """The array in a `.npy` file, memory-mapped read-only; raises `InputError`."""
+    rule = f"{path} must be a whole NumPy .npy file without pickles"
+    with refusing((ValueError, OSError), rule, "Write it again with numpy.save."):
+        try:
+            return map_npy(path)
+        except FileNotFoundError:
+            raise InputError(f"{path} must exist", "no such file", "Put it there.") from None
+
+
+def csr(what: str, data, indices, indptr, shape) -> scipy.sparse.csr_matrix:
+    """A SciPy CSR matrix of arrays, with every rule of the format checked. `what` it is goes
+    into messages. Raises `InputError`."""
+    errors = (ValueError, TypeError, OverflowError, IndexError)
+    rule = f"{what} must be a sound CSR matrix"
+    with refusing(errors, rule, "Write them again."):
+        if not all(a.ndim == 1 and a.dtype.kind in "fiub" for a in (data, indices, indptr)):
+            raise ValueError("its arrays must be one-dimensional and of numbers")
+        if indices.dtype.kind not in "iu" or indptr.dtype.kind not in "iu":
+            raise ValueError("its indices must be integers")
+        rows, columns = (int(n) for n in shape)
+        if columns >= 2**31:
+            raise ValueError(f"its columns must fit in 31 bits: {columns:,}")
+        matrix = scipy.sparse.csr_matrix((data, indices, indptr), shape=(rows, columns))
+        matrix.check_format(full_check=True)
+        return matrix
 
 
 def read_graph(path: Path, num_nodes: int, *, symmetric: bool) -> Graph:

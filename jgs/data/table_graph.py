@@ -1,0 +1,306 @@
+"""The graph of tables of edges, of nodes and of labels. A graph without types is one of a
+single type, `""`, with the relation `UNTYPED`."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from jgs.data.by_type import as_chosen, labels_of_type
+from jgs.data.dataset import Dataset, Plain
+from jgs.data.edge_table import EdgeTable
+from jgs.data.label_table import read_label_table
+from jgs.data.label_values import (
+    are_numbers,
+    as_labels,
+    check_labels,
+    class_labels,
+    count_classes,
+)
+from jgs.data.node_table import NodeTable
+from jgs.data.times import Clock
+from jgs.data.values import SPLITS, split_ids
+from jgs.errors import InputError
+from jgs.graph import Graph, NodeIds, TypedFeatures, as_device
+from jgs.graph.checks import refuse_words
+from jgs.graph.formats.arrow import Reading
+from jgs.graph.formats.tables import check_digits
+from jgs.graph.schema import Relation
+
+UNTYPED: Relation = ("", "", "")
+
+_log = logging.getLogger("jgs")
+
+
+def ids_of(
+    edges: Mapping[Relation, EdgeTable], nodes: Mapping[str, NodeTable]
+) -> dict[str, NodeIds]:
+    """The names of the nodes of each type, in the order in which relations name the types. A
+    type without a table has the nodes that edges name, in ascending order."""
+    columns: dict[str, list[np.ndarray]] = {}
+    for (source, _, target), table in edges.items():
+        for kind, column in ((source, table.src), (target, table.dst)):
+            columns.setdefault(kind, []).append(column)
+    named = columns | {kind: [] for kind in nodes}
+    return {
+        kind: nodes[kind].ids if kind in nodes else NodeIds.of_edges(*ends)
+        for kind, ends in named.items()
+    }
+
+
+def ids_by_type(
+    where: Path,
+    edges: Mapping[Relation, EdgeTable],
+    nodes: Mapping[str, NodeTable],
+    declared: Collection[str],
+) -> dict[str, NodeIds]:
+    """The names of the nodes of each type, in alphabetical order of the types. A log says which
+    types have no table in `where` and are not `declared`."""
+    found = ids_of(edges, nodes)
+    if new := sorted(found.keys() - nodes.keys() - set(declared)):
+        _log.warning(
+            "%s has no table of nodes of the type %s: its nodes are those that edges name",
+            where,
+            ", ".join(new),
+        )
+    return dict(sorted(found.items()))
+
+
+def plain_of_tables(
+    name: str,
+    edges: Mapping[Relation, EdgeTable],
+    ids: Mapping[str, NodeIds] | None = None,
+    nodes: Mapping[str, NodeTable] | None = None,
+    *,
+    both_ways: bool,
+    symmetric: bool = False,
+    clock: Clock | None = None,
+    features: str = "typed",
+) -> Plain:
+    """The graph of these tables, with features and without labels.
+
+    Args:
+      ids: the names of the nodes of each type, in the order of types; None: by `ids_of`.
+      nodes: the tables of nodes by type; None where there cannot be any.
+      both_ways: whether to add every edge's reverse, which of types is a relation.
+      symmetric: of a graph without types, as of `Graph.from_edges`.
+      clock: how the times of nodes are counted.
+      features: those of types, "typed" or "padded" (`jgs.data.by_type`).
+
+    Raises `InputError`.
+    """
+    clock, tables = clock or Clock(), nodes or {}
+    ids = ids_of(edges, tables) if ids is None else ids
+    begun = {
+        kind: clock.whole(str(table.path), table.time, "row")
+        for kind, table in tables.items()
+        if table.time is not None
+    }
+    label_names = label_names_of(edges.values())
+    if UNTYPED in edges:
+        names = ids[""]
+        graph = edges[UNTYPED].graph(names, symmetric, both_ways, begun.get(""))
+    else:
+        names = typed_ids(ids)
+        edges = edges if nodes is None else _aligned(edges)
+        graph = _typed_graph(edges, ids, tables, begun, both_ways)
+    units = {table.time_unit for table in edges.values() if table.time is not None}
+    units |= {clock.unit_of(tables[kind].time) for kind in begun}
+    plain = Plain(name, graph, node_ids=names)
+    plain = plain._replace(
+        label_names=label_names,
+        time_unit=units.pop() if len(units) == 1 else None,
+    )
+    became = {kind: t.columns for kind, t in tables.items() if t.features is not None}
+    rows: dict[str, Any] = {kind: tables[kind].features for kind in became}
+    if graph.schema is None:
+        for kind, columns in became.items():
+            filled = columns.filled or None
+            own = as_device(rows[kind]) if rows[kind].shape[1] else None
+            plain = plain._replace(features=own, feature_columns=columns, filled=filled)
+        return plain
+    if nodes is None:
+        return plain
+    made = TypedFeatures.from_dict(graph.schema, rows)
+    filled = {f"{k}.{c}": n for k, t in nodes.items() for c, n in t.columns.filled.items()}
+    if filled:
+        shown = ", ".join(f"{column} {count}" for column, count in filled.items())
+        _log.info("%s: missing values were filled with 0: %s", name, shown)
+    plain = plain._replace(features=made, feature_columns=became, filled=filled)
+    return as_chosen(plain, features)
+
+
+def typed_ids(ids: Mapping[str, NodeIds]) -> NodeIds:
+    """The names `<type>:<id>` of the nodes of all types, in order."""
+    names = [f"{kind}:{each}" for kind, own in ids.items() for each in own.values.tolist()]
+    return NodeIds.of_known(np.array(names, object))
+
+
+def _typed_graph(
+    edges: Mapping[Relation, EdgeTable],
+    ids: Mapping[str, NodeIds],
+    nodes: Mapping[str, NodeTable],
+    begun: Mapping[str, np.ndarray],
+    both_ways: bool,
+) -> Graph:
+    places = {kind: f" (a {kind} of {table.path})" for kind, table in nodes.items()}
+    pairs = {}
+    for one, table in edges.items():
+        src, dst = (
+            ids[kind].nodes(column, f"{end} in {table.what}{places.get(kind, '')}")
+            for end, kind, column in (("src", one[0], table.src), ("dst", one[2], table.dst))
+        )
+        pairs[one] = src, dst
+    weights = {one: t.weight for one, t in edges.items() if t.weight is not None}
+    times = {one: t.time for one, t in edges.items() if t.time is not None}
+    if times:
+        times |= {one: np.empty(0, np.int64) for one, t in edges.items() if not t.src.size}
+    if times and len(times) < len(edges):
+        timed, other = next(iter(times)), next(one for one in edges if one not in times)
+        raise InputError(
+            "all relations must have times, or none",
+            f"times in {edges[timed].what} and none in {edges[other].what}",
+            "Add a column time, or remove the others; an early time is an edge always there.",
+        )
+    return Graph.from_relations(
+        {kind: len(own) for kind, own in ids.items()},
+        pairs,
+        weights or None,
+        edge_columns={one: table.columns for one, table in edges.items()},
+        edge_time=times or None,
+        node_time=dict(begun) or None,
+        both_ways=both_ways,
+    )
+
+
+def _aligned(edges: Mapping[Relation, EdgeTable]) -> dict[Relation, EdgeTable]:
+    """The tables with the same columns in all, in alphabetical order. Where a table lacks a
+    column, its edges have 0, and no label and no split."""
+    found: dict[Relation, dict[str, np.ndarray]] = {one: {} for one in edges}
+    for name in sorted({name for table in edges.values() for name in table.columns}):
+        given = {one: t.columns[name] for one, t in edges.items() if name in t.columns}
+        for one, array in given.items():
+            refuse_words(f"the edge column {name!r} in {edges[one].what}", array)
+        dtype = np.result_type(*(array.dtype for array in given.values()))
+        shapes = {array.shape[1:] for array in given.values()}
+        kinds = {array.dtype.kind for array in given.values()}
+        for array in given.values():
+            if dtype.kind == "f" and array.dtype.kind in "iu":
+                check_digits(name, array, "the numbers of another table")
+        if len(shapes) > 1 or (name == "label" and len(kinds) > 1):
+            raise InputError(
+                f"the column {name!r} must be alike in all tables of edges",
+                " and ".join(sorted(f"{a.dtype}{list(a.shape[1:])}" for a in given.values())),
+                "Convert it, or rename one.",
+            )
+        none = -1.0 if name in ("label", "split") else 0.0
+        none = np.nan if name == "label" and dtype.kind == "f" else none
+        for one, table in edges.items():
+            lacking = np.full((table.src.size, *next(iter(shapes))), none, dtype)
+            found[one][name] = given.get(one, lacking)
+    return {one: table._replace(columns=found[one]) for one, table in edges.items()}
+
+
+def label_names_of(edges: Iterable[EdgeTable]) -> tuple[str, ...] | None:
+    """The names of the classes of the edges' labels, or None unless these are text. Raises
+    `InputError` where several files have some."""
+    files = {table.what: table for table in edges if "label" in table.columns}
+    labelled = [*files.values()]
+    named = [table for table in labelled if table.label_names is not None]
+    if named and len(labelled) > 1:
+        raise InputError(
+            "one table of edges must have all labels that are text",
+            " and ".join(table.what for table in labelled[:2]),
+            "Number the classes in both, or remove one of the columns.",
+        )
+    return named[0].label_names if named else None
+
+
+def with_labels(
+    plain: Plain,
+    where: Path,
+    nodes: Mapping[str, NodeTable],
+    label_kind: str | None,
+    ids: Mapping[str, NodeIds],
+    clock: Clock,
+    reading: Reading,
+    timed: Mapping[str, Path],
+    target: str | None = None,
+) -> Plain:
+    """The graph with the labels of the type `target`, or of the only one with labels: those in
+    the tables of `nodes`, or in the tables of labels at moments `timed`, whose nodes have the
+    names `ids`. Raises `InputError`."""
+    labelled = [kind for kind, table in nodes.items() if table.label is not None]
+    if timed and labelled:
+        raise InputError(
+            f"labels must be in {next(iter(timed.values()))}, or in the column label of "
+            f"{nodes[labelled[0]].path}: all must be at moments, or in tables of nodes",
+            "both",
+            "Remove one; a label at a moment belongs into the first.",
+        )
+    having = list(timed) or labelled
+    if target is None and len(having) < 2:
+        if not having:
+            return plain
+        target = having[0]
+    if target not in having:
+        raise InputError(
+            f"the labels in {where} must be of one type, which the option target names if "
+            "several have some",
+            f"target {target} and labels of {', '.join(having) or 'none'}",
+            "Correct the option.",
+        )
+    if not timed:
+        return _with_labels(plain, target, nodes[target], label_kind)
+    if target not in ids:
+        raise InputError(
+            f"{timed[target]} must be for a node type of the tables beside it",
+            f"{target!r} and types {', '.join(ids)}",
+            "Rename it.",
+        )
+    table, names = read_label_table(timed[target], ids[target], clock, label_kind, reading)
+    if target and plain.graph.schema is not None:
+        first = table.nodes.dtype.type(plain.graph.schema.nodes(target).start)
+        table = table._replace(nodes=table.nodes + first)
+    return plain._replace(label_table=table, class_names=names)
+
+
+def _with_labels(plain: Plain, kind: str, table: NodeTable, label_kind: str | None) -> Plain:
+    """The graph with the labels, and the split if there is one, of the nodes of a type."""
+    schema, what, first = plain.graph.schema, str(table.path), 0
+    numbers, texts = class_labels(what, table.label)
+    if texts and label_kind == "number" and plain.graph.edge_columns.get("label") is None:
+        raise InputError(
+            f"the labels of {what} must be numbers for label_kind=number",
+            repr(texts[0]),
+            "Correct them, or leave the option out.",
+        )
+    class_names = table.label_names or texts
+    labels = own = as_labels(what, numbers, None if texts else label_kind)
+    label_kind = "number" if are_numbers(own) else "class"
+    if schema is not None:
+        first = schema.nodes(kind).start
+        labels = labels_of_type(what, own, schema, kind, label_kind)
+    number = len(class_names or ()) or max(1, count_classes(own))
+    check_labels(what, own, number, len(table.ids))
+    plain = plain._replace(labels=labels, class_names=class_names)
+    if table.split is None:
+        return plain
+    rows = plain.features
+    ids = (ids + first for ids in split_ids(what, table.split, len(table.ids)))
+    data = Dataset.from_arrays(
+        plain.graph,
+        np.empty((plain.graph.num_nodes, 0), np.float32) if rows is None else rows,
+        labels,
+        dict(zip(SPLITS, ids, strict=True)),
+        name=plain.name,
+        num_classes=len(class_names) if class_names else None,
+        label_kind=label_kind,
+    )
+    splits = {f"{split}_idx": getattr(data, f"{split}_idx") for split in SPLITS}
+    features = None if rows is None else data.features
+    return plain._replace(**splits, labels=data.labels, features=features)
