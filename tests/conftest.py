@@ -124,10 +124,10 @@ def interruptible():
 
 
 def _kernel_with(num_threads: int):
-    def sample(key_data, graph, seeds, spec):
+    def sample(*args, spec):
         before, kernels.NUM_THREADS = kernels.NUM_THREADS, num_threads  # read while tracing
         try:
-            return neighbors.sample_kernel(key_data, graph, seeds, spec)
+            return neighbors.sample_kernel(*args, spec)
         finally:
             kernels.NUM_THREADS = before
 
@@ -152,7 +152,7 @@ def sample_with():
             pytest.skip("the compiled kernels are not installed")
         with pytest.MonkeyPatch.context() as patch:
             draw = _IMPLEMENTATIONS[name]
-            patch.setattr(hops, "_samples", lambda kernel, plain, *args: draw(*args[:4]))
+            patch.setattr(hops, "_samples", lambda *args: draw(*args[:4], spec=args[4]))
             return jgs.sampling.sample_neighbors(*args, **kwargs)
 
     return sample

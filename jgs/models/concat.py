@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 from flax import nnx
 
@@ -24,10 +23,8 @@ class ConcatConv(Conv):
     Args:
       in_features, out_features: widths of the input and the output; `out_features` is at
         least 2.
-      rngs: its `params` stream makes the weights.
 
-    `conv(block, x)`, `[T, out]` from `[S, in]`, is as in `jgs.models.Layer`. Raises
-    `InputError` for other widths.
+    Raises `InputError` for other widths.
     """
 
     def __init__(self, in_features: int, out_features: int, *, rngs: nnx.Rngs):
@@ -48,16 +45,7 @@ class ConcatConv(Conv):
         """Whether `message` multiplies by `W_neigh`: the product's rows are narrower."""
         return self.in_features > self.neighbor_kernel.shape[1]
 
-    def message(self, x: jax.Array, num_sources=None, degree=None) -> jax.Array:
-        """The rows to aggregate: `[S, in]`, or `[S, out // 2]` if `projects_first`."""
-        if self.projects_first:
-            return linear([x], [self.neighbor_kernel[...]], None, num_sources)
-        return x
-
-    def update(
-        self, own: jax.Array, aggregated: jax.Array, num_targets=None, degree=None, **after: Any
-    ) -> jax.Array:
-        """See `jgs.models.Layer`."""
+    def update(self, own, aggregated, num_targets=None, degree=None, **after: Any):
         # One product with columns of zeros: its sums do not depend on XLA's threads.
         neighbors = self.neighbor_kernel.shape[1]
         own_kernel = jnp.pad(self.self_kernel[...], ((0, 0), (0, neighbors)))

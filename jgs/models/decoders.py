@@ -151,11 +151,21 @@ class DistMult(_Product):
         draw = jax.random.normal(rngs.params(), (num_relations, width))
         self.relations = nnx.Param(draw / jnp.sqrt(width))
 
+    def of_relation(self, relation: Any) -> jax.Array:
+        """The rows `r` of relations. Raises `InputError` for None."""
+        if relation is None:
+            raise InputError(
+                "a decoder of relations must be given the relation of each pair",
+                "None",
+                'Give items with a column "relation", or use DotDecoder.',
+            )
+        return jnp.take(self.relations[...], relation, axis=0, mode="clip")
+
     def queries(self, rows: jax.Array, end: int, relation: Any = None) -> jax.Array:
-        return rows * _of_relation(self.relations, relation)
+        return rows * self.of_relation(relation)
 
 
-class ComplEx(_Product):
+class ComplEx(DistMult):
     """`Re(sum(src * r * conj(dst)))`: rows are complex numbers, the real parts first, so that a
     direction matters (Trouillon et al. 2016).
 
@@ -167,24 +177,13 @@ class ComplEx(_Product):
     def __init__(self, width: int, num_relations: int, *, rngs: nnx.Rngs):
         if width % 2:
             raise InputError("the width of ComplEx must be even", width, "Take one more.")
-        draw = jax.random.normal(rngs.params(), (num_relations, width))
-        self.relations = nnx.Param(draw / jnp.sqrt(width))
+        super().__init__(width, num_relations, rngs=rngs)
 
     def queries(self, rows: jax.Array, end: int, relation: Any = None) -> jax.Array:
         real, imaginary = jnp.split(rows, 2, axis=-1)
-        a, b = jnp.split(_of_relation(self.relations, relation), 2, axis=-1)
+        a, b = jnp.split(self.of_relation(relation), 2, axis=-1)
         b = b if end == SRC else -b  # Re(s r conj(d)) = Re(conj(s) conj(r) d)
         return jnp.concatenate([real * a - imaginary * b, real * b + imaginary * a], axis=-1)
-
-
-def _of_relation(table: nnx.Param, relation: Any) -> jax.Array:
-    if relation is None:
-        raise InputError(
-            "a decoder of relations must be given the relation of each pair",
-            "None",
-            'Give items with a column "relation", or use DotDecoder.',
-        )
-    return jnp.take(table[...], relation, axis=0, mode="clip")
 
 
 class LinkScores(NamedTuple):

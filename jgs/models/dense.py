@@ -12,7 +12,7 @@ from jgs.arrays import require_array
 from jgs.errors import InputError
 from jgs.graph import Block
 from jgs.models.edges import on_edges
-from jgs.ops import aggregate
+from jgs.ops import aggregate, linear
 
 # A program for each shape, instead of one for each operation.
 _glorot = jax.jit(
@@ -25,6 +25,18 @@ def check_widths(**widths: int) -> None:
     for name, width in widths.items():
         if width < 1:
             raise InputError(f"{name} must be at least 1", width, "Give a positive width.")
+
+
+def check_heads(num_heads: int, **widths: int) -> None:
+    """Raises `InputError` unless `num_heads` heads share each width equally."""
+    check_widths(num_heads=num_heads)
+    for name, width in widths.items():
+        if width % num_heads != 0:
+            raise InputError(
+                f"{name} must be a multiple of num_heads, which share it",
+                f"{width} features, {num_heads} heads",
+                "Give the width of all heads together.",
+            )
 
 
 def check_rates(**rates: float) -> None:
@@ -56,20 +68,25 @@ def zero_unless(real: jax.Array | None, x: jax.Array) -> jax.Array:
 
 class Conv(nnx.Module):
     """A layer in three steps: messages, at its sources or at its edges, a reduction by
-    `jgs.ops.aggregate`, and an update. A subclass has `message` and `update`, and says what
-    else it has of the contract `jgs.models.Layer`."""
+    `jgs.ops.aggregate`, and an update. A subclass has `update`, and says what else it has of
+    the contract `jgs.models.Layer`. Where it `projects_first` it has a `message`, or the matrix
+    of its neighbours under the name that `message_kernel` says."""
 
     reduce, uses_degrees, takes_inputs = "mean", False, False
     edge_columns: tuple[str, ...] = ()
+    message_kernel = "neighbor_kernel"
 
     @property
     def projects_first(self) -> bool:
         return False
 
-    def __call__(
-        self, block: Block, x: Any, real: jax.Array | None = None, *, degree=None, **after: Any
-    ) -> jax.Array:
-        """See `jgs.models.Layer`."""
+    def message(self, x, num_sources=None, degree=None):
+        """The rows to aggregate: `x` itself or, if `projects_first`, its product."""
+        if not self.projects_first:
+            return x
+        return linear([x], [getattr(self, self.message_kernel)[...]], None, num_sources)
+
+    def __call__(self, block: Block, x: Any, real=None, *, degree=None, **after: Any):
         layer: Any = self
         check_width(x, layer.in_features)
         own = x if real is None else zero_unless(real[: block.target_capacity], x)

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from flax import nnx
 
 from jgs.errors import InputError
-from jgs.graph import Block, MiniBatch
+from jgs.graph import MiniBatch
 from jgs.models.dense import check_rates, check_width, check_widths, glorot, zero_unless
 from jgs.ops import aggregate
 from jgs.ops.dropout import Mask, dropout_mask
@@ -97,7 +97,9 @@ class DGCNN(nnx.Module):
             h = jnp.concatenate([h, zero_unless(real, x)], axis=1)
         layers = []
         for i, kernel in enumerate(self.graph_kernels):
-            h = jnp.tanh(_with_own(batch.block(i), h @ kernel[...]))
+            h, block = h @ kernel[...], batch.block(i)
+            degree = jnp.diff(block.indptr)[:, None].astype(h.dtype)
+            h = jnp.tanh((degree * aggregate(block, h, "mean") + h) / (degree + 1))
             layers.append(h)
         pooled = sort_pool(jnp.concatenate(layers, axis=1), batch.groups, self.pool_rows)
         z = jax.nn.relu(self.rows(pooled))
@@ -127,9 +129,3 @@ def sort_pool(h: jax.Array, groups: jax.Array, num_rows: int) -> jax.Array:
     real = slot < groups[1:, None]
     place = order.at[slot].get(mode="clip")
     return jnp.where(real[:, :, None], h[place], 0)
-
-
-def _with_own(block: Block, h: jax.Array) -> jax.Array:
-    """For each row of `h` the mean of itself and its neighbours' rows."""
-    degree = jnp.diff(block.indptr)[:, None].astype(h.dtype)
-    return (degree * aggregate(block, h, "mean") + h) / (degree + 1)

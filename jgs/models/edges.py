@@ -75,6 +75,56 @@ def mean_by_source(block: Block, rows: jax.Array, num_sources: int) -> jax.Array
     return total / jnp.maximum(count, 1)
 
 
+class ReadsEdges:
+    """A layer that reads the features of edges, `e` in its equations.
+
+    Fields:
+      features: the names of the edge columns that together are `e`.
+      edge_columns: those and others that the layer reads.
+      edge_width: how many numbers the features hold for each edge.
+      edge_scales: pairs (mean, factor), one for each of these numbers: `e` is
+        `(number - mean) * factor`. (): `e` are the numbers.
+    """
+
+    features: tuple[str, ...]
+    edge_columns: tuple[str, ...]
+    edge_width: int
+    edge_scales: EdgeScales
+
+    def reads(
+        self, features: Iterable[str], width: int, scales: EdgeScales, *others: str
+    ) -> None:
+        """Sets these fields, from `edge_columns`, `edge_width` and `edge_scales` of a layer's
+        arguments and the names of other columns. Raises `InputError`."""
+        if isinstance(features, str):
+            raise InputError(
+                "edge_columns must be a tuple of names",
+                repr(features),
+                f"Write ({features!r},).",
+            )
+        names = tuple(features)
+        if width < 0 or bool(names) != (width > 0):
+            raise InputError(
+                "edge_width must be how many numbers the edge_columns hold for each edge",
+                f"{width} for {names}",
+                "Give both, as in edge_columns=('dist',), edge_width=1, or neither.",
+            )
+        found = tuple((float(mean), float(factor)) for mean, factor in scales)
+        if found and len(found) != width:
+            raise InputError(
+                "edge_scales must have a pair for each number of an edge",
+                f"{len(found)} for edge_width {width}",
+                "Give a mean and a factor for each, or leave it out.",
+            )
+        self.features, self.edge_columns = names, (*others, *names)
+        self.edge_width, self.edge_scales = width, found
+
+    def of_edges(self, edge: dict[str, jax.Array]) -> jax.Array:
+        """`e`, float32 `[n, edge_width]`, from columns of edges."""
+        own = {name: edge[name] for name in self.features}
+        return joined(own, self.edge_width, self.edge_scales)
+
+
 def joined(edge: dict[str, jax.Array], width: int, scales: EdgeScales = ()) -> jax.Array:
     """The columns side by side, float32 `[n, width]`, scaled by the `EdgeScales`: numbers of 64
     bits as float64, so that what is far from 0 keeps digits. Raises `InputError` for another
@@ -91,57 +141,19 @@ def joined(edge: dict[str, jax.Array], width: int, scales: EdgeScales = ()) -> j
         return jnp.hstack([column.astype(jnp.float32) for column in columns])
     ends = np.cumsum([column.shape[1] for column in columns])
     with exact_integers():
-        pairs = zip(columns, np.split(np.array(scales), ends[:-1]), strict=True)
-        return jnp.hstack([_scaled(*pair) for pair in pairs])
-
-
-def _scaled(column: jax.Array, scales: np.ndarray) -> jax.Array:
-    """float32 `[n, k]`, of a column `[n, k]` and float64 `[k, 2]`."""
-    kind = np.float64 if column.dtype.itemsize == 8 else np.float32
-    mean, factor = scales.T.astype(kind)
-    return ((column.astype(kind) - mean) * factor).astype(jnp.float32)
-
-
-def check_scales(scales: EdgeScales, edge_width: int) -> EdgeScales:
-    """`scales` as a tuple of pairs of floats; raises `InputError` unless there is one for each
-    number of an edge, or none."""
-    found = tuple((float(mean), float(factor)) for mean, factor in scales)
-    if found and len(found) != edge_width:
-        raise InputError(
-            "edge_scales must have a pair for each number of an edge",
-            f"{len(found)} for edge_width {edge_width}",
-            "Give a mean and a factor for each, or leave it out.",
-        )
-    return found
-
-
-def check_edges(edge_columns: Iterable[str], edge_width: int) -> tuple[str, ...]:
-    """`edge_columns` as a tuple; raises `InputError` unless it has names, of columns with
-    `edge_width` numbers an edge, or neither is given."""
-    if isinstance(edge_columns, str):
-        raise InputError(
-            "edge_columns must be a tuple of names",
-            repr(edge_columns),
-            f"Write ({edge_columns!r},).",
-        )
-    names = tuple(edge_columns)
-    if edge_width < 0 or bool(names) != (edge_width > 0):
-        raise InputError(
-            "edge_width must be how many numbers the edge_columns hold for each edge",
-            f"{edge_width} for {names}",
-            "Give both, as in edge_columns=('dist',), edge_width=1, or neither.",
-        )
-    return names
+        scaled = []
+        for column, own in zip(columns, np.split(np.array(scales), ends[:-1]), strict=True):
+            kind = np.float64 if column.dtype.itemsize == 8 else np.float32
+            mean, factor = own.T.astype(kind)
+            scaled.append(((column.astype(kind) - mean) * factor).astype(jnp.float32))
+        return jnp.hstack(scaled)
 
 
 def _with_finite_padding(block: Block, array: jax.Array) -> jax.Array:
     """`array` `[E, ...]` with copies of the first edge's entry in padding, and 1 if there is no
-    edge.
-
-    What a layer computes of padding gets a gradient of 0, and 0 * NaN would be NaN in a
+    edge. What a layer computes of padding gets a gradient of 0, and 0 * NaN would be NaN in a
     weight's gradient. A function that is finite on the real edges is finite on copies of them;
-    it need not be at 0, as a logarithm is not.
-    """
+    it need not be at 0, as a logarithm is not."""
     with exact_integers():  # positions and times are 64-bit
         real = jnp.arange(array.shape[0]) < block.num_edges
         first = array[:1]

@@ -11,29 +11,21 @@ from flax import nnx
 
 from jgs.errors import InputError
 from jgs.graph import Block
-from jgs.models.dense import check_width, check_widths, glorot, zero_unless
-from jgs.models.edges import (
-    EdgeScales,
-    by_edge,
-    check_edges,
-    check_scales,
-    joined,
-    padded_edges,
-    read_edges,
-)
+from jgs.models.dense import check_heads, check_width, check_widths, glorot, zero_unless
+from jgs.models.edges import EdgeScales, ReadsEdges, by_edge, padded_edges, read_edges
 from jgs.ops import aggregate, edge_dot, edge_mask, edge_scores, edge_softmax, gather, linear
 from jgs.ops.dropout import Mask
 from jgs.ops.edge_scores import leaky_scores
 from jgs.ops.linear import finish
 
 
-class GATConv(nnx.Module):
+class GATConv(ReadsEdges, nnx.Module):
     """One layer: for each head the mean of `W x_u` over `v`'s neighbours `u`, plus a bias.
 
     The mean is weighted by attention: a softmax over `u`, head by head, of
 
-    - version 1: `LeakyReLU(a_source . W x_u + a_target . W x_v + a_edge . W_edge e)`;
-    - version 2: `a . LeakyReLU(W x_u + W_target x_v + W_edge e)`.
+    - version 1: `LeakyReLU(a_source . W x_u + a_target . W x_v + a_edge . W_edge e)`; - version
+    2: `a . LeakyReLU(W x_u + W_target x_v + W_edge e)`.
 
     Here `e` are the features of the edge from `u` to `v`; without `edge_columns` the last terms
     are left out. Matrices and attention vectors are Glorot uniform with a gain of sqrt(2), and
@@ -52,13 +44,11 @@ class GATConv(nnx.Module):
       edge_columns: the names of the edge columns that together are `e`, as a sampler is asked
         for them: `Neighbors(..., edges=("dist",))`.
       edge_width: how many numbers they hold for each edge.
-      edge_scales: pairs (mean, factor), one for each of these numbers: `e` is
-        `(number - mean) * factor`. (): `e` are the numbers.
-      rngs: its `params` stream makes the weights.
+      edge_scales: pairs (mean, factor), one for each of these numbers: `e` is `(number - mean)
+        * factor`. (): `e` are the numbers.
 
-    `conv(block, x)`, `[T, out]` from `[S, in]`, is as in `jgs.models.AttentionLayer`. Raises
-    `InputError` for another width, version or number of heads, and where the block lacks an
-    edge column.
+    It is an `AttentionLayer`. Raises `InputError` for another width, version or number of
+    heads, and where the block lacks an edge column.
     """
 
     reduce = "attention"
@@ -80,15 +70,10 @@ class GATConv(nnx.Module):
         edge_scales: EdgeScales = (),
         rngs: nnx.Rngs,
     ):
-        check_widths(in_features=in_features, out_features=out_features, num_heads=num_heads)
+        check_widths(in_features=in_features, out_features=out_features)
+        check_heads(num_heads, **({"out_features": out_features} if concat else {}))
         if version not in (1, 2):
             raise InputError("version must be 1 or 2", version, "1 is GAT, 2 is GATv2.")
-        if concat and out_features % num_heads != 0:
-            raise InputError(
-                "out_features must be a multiple of num_heads, which are concatenated",
-                f"{out_features} features, {num_heads} heads",
-                "Give the width of all heads together, or concat=False.",
-            )
         self.in_features, self.out_features = in_features, out_features
         self.num_heads, self.negative_slope = num_heads, negative_slope
         self.concat, self.version, self.self_loops = concat, version, self_loops
@@ -102,8 +87,7 @@ class GATConv(nnx.Module):
             self.target_kernel = glorot(rngs, (in_features, width))
             self.attention = glorot(rngs, (num_heads, head_width))
         self.bias = nnx.Param(jnp.zeros(out_features))
-        self.edge_columns = check_edges(edge_columns, edge_width)
-        self.edge_width, self.edge_scales = edge_width, check_scales(edge_scales, edge_width)
+        self.reads(edge_columns, edge_width, edge_scales)
         if self.edge_columns:
             self.edge_kernel = glorot(rngs, (edge_width, width))
             if version == 1:
@@ -112,7 +96,6 @@ class GATConv(nnx.Module):
     def __call__(
         self, block: Block, x: Any, real=None, *, degree=None, attention_drop=None, **after: Any
     ) -> jax.Array:
-        """See `jgs.models.AttentionLayer`."""
         check_width(x, self.in_features)
         x, num = zero_unless(real, x), block.target_capacity
         values = linear([x], [self.kernel[...]], None, block.num_sources)
@@ -149,7 +132,7 @@ class GATConv(nnx.Module):
             aggregated += jnp.repeat(own_weights, self._head_width, axis=1) * values[:num]
         return self.update(x, aggregated, block.num_targets, **after)
 
-    def message(self, x: jax.Array, num_sources=None, degree=None) -> jax.Array:
+    def message(self, x, num_sources=None, degree=None):
         """`[S, M]`: the values `W x` `[S, H * D]`. In version 1 the source's part of the logits
         `[S, H]` follows them."""
         kernel = self.kernel[...]
@@ -157,7 +140,7 @@ class GATConv(nnx.Module):
             kernel = jnp.hstack([kernel, _scores_kernel(kernel, self.source_attention[...])])
         return linear([x], [kernel], None, num_sources)
 
-    def query(self, own: jax.Array, num_targets: jax.Array | None = None) -> jax.Array:
+    def query(self, own, num_targets=None):
         """The targets' part of the logits `[T, H]` in version 1, `W_target own` `[T, H * D]` in
         version 2."""
         if self.version == 1:
@@ -166,24 +149,18 @@ class GATConv(nnx.Module):
             kernel = self.target_kernel[...]
         return linear([own], [kernel], None, num_targets)
 
-    def scores(
-        self, message: jax.Array, query: jax.Array, edge: dict[str, jax.Array] | None = None
-    ) -> jax.Array:
-        """See `jgs.models.AttentionLayer`."""
+    def scores(self, message, query, edge=None):
         query = query + self._of_edge(edge) if edge else query
         if self.version == 1:
             return self._leaky(message[:, -self.num_heads :] + query)
         return leaky_scores(message + query, self.attention[...], self.negative_slope)
 
-    def values(self, message: jax.Array) -> jax.Array:
-        """See `jgs.models.AttentionLayer`."""
+    def values(self, message):
         return message[:, : self.num_heads * self._head_width]
 
-    def update(
-        self, own: jax.Array, aggregated: jax.Array, num_targets=None, degree=None, **after: Any
-    ) -> jax.Array:
+    def update(self, own, aggregated, num_targets=None, degree=None, **after: Any):
         """The output `[T, out]`, from the weighted sums of the values `[T, H * D]`; `own` is
-        not read. See `jgs.models.Layer`."""
+        not read."""
         if not self.concat:
             aggregated = aggregated.reshape(-1, self.num_heads, self._head_width).mean(1)
         return finish(aggregated + self.bias[...][None], num_targets, **after)
@@ -197,7 +174,7 @@ class GATConv(nnx.Module):
         kernel = self.edge_kernel[...]
         if self.version == 1:
             kernel = _scores_kernel(kernel, self.edge_attention[...])
-        return linear([joined(edge, self.edge_width, self.edge_scales)], [kernel])
+        return linear([self.of_edges(edge)], [kernel])
 
     def _leaky(self, logits: jax.Array) -> jax.Array:
         return jax.nn.leaky_relu(logits, self.negative_slope)

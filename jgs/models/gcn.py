@@ -25,10 +25,8 @@ class GCNConv(Conv):
 
     Args:
       in_features, out_features: widths of the input and the output.
-      rngs: its `params` stream makes the weights.
 
-    `conv(block, x, degree=degree)`, `[T, out]` from `[S, in]`, is as in `jgs.models.Layer`.
-    Raises `InputError` for another width and for absent degrees.
+    A call needs the `degree`. Raises `InputError` for another width and for absent degrees.
     """
 
     projects_first = True  # a message is at least scaled, so it is never `x` itself
@@ -45,17 +43,14 @@ class GCNConv(Conv):
         """Whether messages are multiplied by `W`, because the product's rows are narrower."""
         return self.in_features > self.out_features
 
-    def message(self, x: jax.Array, num_sources=None, degree=None) -> jax.Array:
+    def message(self, x, num_sources=None, degree=None):
         """The rows to aggregate, `[S, min(in, out)]`."""
         if self._narrows:
             x = linear([x], [self.kernel[...]], None, num_sources)
         _, with_loop = _degrees(degree, x.shape[0])
         return x * jax.lax.rsqrt(with_loop)
 
-    def update(
-        self, own: jax.Array, aggregated: jax.Array, num_targets=None, degree=None, **after: Any
-    ) -> jax.Array:
-        """See `jgs.models.Layer`."""
+    def update(self, own, aggregated, num_targets=None, degree=None, **after: Any):
         num_rows = aggregated.shape[0]
         degrees, with_loop = _degrees(degree, num_rows)
         own = own[:num_rows] / with_loop

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 from flax import nnx
 
@@ -24,13 +23,11 @@ class GINConv(Conv):
       hidden_features: width of the MLP's hidden layer; None: `out_features`.
       eps: a node's own row has the weight `1 + eps`. If `train_eps`, this is its first value.
       train_eps: whether `eps` is a parameter (GIN-eps) or a constant (GIN-0 with `eps=0`).
-      rngs: its `params` stream makes the weights.
 
-    `conv(block, x)`, `[T, out]` from `[S, in]`, is as in `jgs.models.Layer`. Raises
-    `InputError` for other widths.
+    Raises `InputError` for other widths.
     """
 
-    reduce = "sum"
+    reduce, message_kernel = "sum", "hidden_kernel"
 
     def __init__(
         self,
@@ -57,16 +54,7 @@ class GINConv(Conv):
         """Whether `message` multiplies by `W_1`: the product's rows are narrower."""
         return self.in_features > self.hidden_features
 
-    def message(self, x: jax.Array, num_sources=None, degree=None) -> jax.Array:
-        """The rows to sum: `[S, in]`, or `[S, hidden]` if `projects_first`."""
-        if self.projects_first:
-            return linear([x], [self.hidden_kernel[...]], None, num_sources)
-        return x
-
-    def update(
-        self, own: jax.Array, aggregated: jax.Array, num_targets=None, degree=None, **after: Any
-    ) -> jax.Array:
-        """See `jgs.models.Layer`."""
+    def update(self, own, aggregated, num_targets=None, degree=None, **after: Any):
         eps = self.eps[...] if isinstance(self.eps, nnx.Param) else self.eps
         rows, add = jnp.arange(aggregated.shape[0]), None
         real = rows < (rows.size if num_targets is None else num_targets)

@@ -8,12 +8,12 @@ import jax.numpy as jnp
 from flax import nnx
 
 from jgs.models.dense import check_widths, glorot
-from jgs.models.edges import EdgeScales, check_edges, check_scales, joined
+from jgs.models.edges import EdgeScales, ReadsEdges
 from jgs.models.gin import GINConv
 from jgs.ops import linear
 
 
-class GINEConv(GINConv):
+class GINEConv(ReadsEdges, GINConv):
     """One layer: `MLP((1 + eps) x_v + sum(relu(x_u + W_edge e + b_edge)))`. The sum is over
     `v`'s neighbours `u`, and `e` are the features of the edge from `u` to `v`.
 
@@ -21,14 +21,9 @@ class GINEConv(GINConv):
     with a gain of sqrt(2), and `b_edge` is 0.
 
     Args:
-      edge_columns: the names of the edge columns that together are `e`, as a sampler is asked
-        for them: `Neighbors(..., edges=("dist",))`.
-      edge_width: how many numbers they hold for each edge.
-      edge_scales: pairs (mean, factor), one for each of these numbers: `e` is
-        `(number - mean) * factor`. (): `e` are the numbers.
+      edge_columns, edge_width, edge_scales: `e`, as of `GATConv`.
 
-    `conv(block, x)` is as in `jgs.models.EdgeLayer`. Raises `InputError` where a column is
-    missing or has another width.
+    It is an `EdgeLayer`. Raises `InputError` where a column is missing or has another width.
     """
 
     projects_first = False
@@ -50,15 +45,12 @@ class GINEConv(GINConv):
             in_features, out_features, hidden_features, eps=eps, train_eps=train_eps, rngs=rngs
         )
         check_widths(edge_width=edge_width)
-        self.edge_columns = check_edges(edge_columns, edge_width)
-        self.edge_scales = check_scales(edge_scales, edge_width)
-        self.edge_width, self.message_width = edge_width, in_features
+        self.reads(edge_columns, edge_width, edge_scales)
+        self.message_width = in_features
         self.edge_kernel = glorot(rngs, (edge_width, in_features))
         self.edge_bias = nnx.Param(jnp.zeros(in_features))
 
     def edge_message(self, message: jax.Array, edge: dict[str, jax.Array]) -> jax.Array:
         """`relu(x_u + W_edge e + b_edge)`, `[n, in]`."""
-        of_edge = joined(edge, self.edge_width, self.edge_scales)
-        return linear(
-            [of_edge], [self.edge_kernel[...]], self.edge_bias[...], add=message, relu=True
-        )
+        kernels, bias = [self.edge_kernel[...]], self.edge_bias[...]
+        return linear([self.of_edges(edge)], kernels, bias, add=message, relu=True)

@@ -80,8 +80,8 @@ class GNN(nnx.Module):
                 f"norm must be one of {NORMS}", repr(norm), "Give None for no norm."
             )
         check_choice("activation", activation, ACTIVATIONS)
-        check_rates(dropout=dropout, input_dropout=input_dropout)
-        check_rates(attention_dropout=attention_dropout)
+        rates = {"dropout": dropout, "input_dropout": input_dropout}
+        check_rates(**rates, attention_dropout=attention_dropout)
         self.dropout, self.input_dropout = dropout, input_dropout
         self.attention_dropout = attention_dropout
         self.norm, self.activation = norm, activation

@@ -11,19 +11,11 @@ from flax import nnx
 
 from jgs.errors import InputError
 from jgs.graph import Block, Schema
-from jgs.models.dense import check_width, check_widths, glorot, zero_unless
-from jgs.models.relation import (
-    RelationConv,
-    check_heads,
-    check_relations,
-    matrices,
-    relations_of,
-    runs_from,
-)
+from jgs.models.dense import check_heads, check_width, check_widths, glorot, zero_unless
+from jgs.models.relation import RelationConv, matrices, relations_of, runs_from
 from jgs.ops import aggregate, edge_dot, edge_mask, edge_softmax, linear
 from jgs.ops.linear import finish
 from jgs.ops.relation_linear import group_linear, relation_linear
-from jgs.ops.relations import Slots
 
 
 class HGTConv(RelationConv):
@@ -49,11 +41,9 @@ class HGTConv(RelationConv):
       schema: the graph's `jgs.graph.Schema`, with its node types and relations.
       num_heads: the number of heads, which share `width` equally.
       width: of keys, queries and values of all heads together; None: `in_features`.
-      rngs: its `params` stream makes the weights. Matrices are Glorot uniform with a gain of
-        sqrt(2), biases 0, and `mu` and `alpha` 1.
 
-    `conv(block, x, kind=kind)`, `[T, out]` from `[S, in]`, is as in
-    `jgs.models.RelationAttentionLayer`. Raises `InputError` for other widths, a schema without
+    Matrices are Glorot uniform with a gain of sqrt(2), biases 0, and `mu` and `alpha` 1. It is
+    a `RelationAttentionLayer`. Raises `InputError` for other widths, a schema without
     relations, and where the block lacks edge types.
     """
 
@@ -72,9 +62,8 @@ class HGTConv(RelationConv):
     ):
         width = in_features if width is None else width
         num_types, num_relations = len(schema.node_types), relations_of(schema)
-        check_relations(in_features, out_features, num_relations)
-        check_widths(width=width)
-        check_heads(width, num_heads)
+        check_widths(in_features=in_features, out_features=out_features, width=width)
+        check_heads(num_heads, width=width)
         self.in_features, self.out_features, self.width = in_features, out_features, width
         self.num_types, self.num_relations, self.num_heads = num_types, num_relations, num_heads
         head = width // num_heads
@@ -95,15 +84,14 @@ class HGTConv(RelationConv):
     def __call__(
         self,
         block: Block,
-        x: jax.Array,
-        real: jax.Array | None = None,
+        x: Any,
+        real=None,
         *,
-        degree: jax.Array | None = None,
-        kind: jax.Array | None = None,
-        attention_drop: Any = None,
+        degree=None,
+        kind=None,
+        attention_drop=None,
         **after: Any,
     ) -> jax.Array:
-        """See `jgs.models.RelationAttentionLayer`."""
         check_width(x, self.in_features)
         x, runs = zero_unless(real, x), runs_from(block, x, self.num_relations)
         own = x[: block.target_capacity]
@@ -118,20 +106,12 @@ class HGTConv(RelationConv):
         reduced = aggregate(runs.edges, values, "sum", runs.to_runs(weights))
         return self.update(own, runs.slots, reduced, block.num_targets, kind, **after)
 
-    def message(
-        self, x: jax.Array, num_sources=None, degree=None, kind: jax.Array | None = None
-    ) -> jax.Array:
-        """`[S, 2 * width]`: the keys, then the values. See `jgs.models.RelationLayer`."""
+    def message(self, x, num_sources=None, degree=None, kind=None):
+        """`[S, 2 * width]`: the keys, then the values."""
         kernel = jnp.concatenate([self.key_kernel[...], self.value_kernel[...]], axis=2)
         return self._by_type(kind, x, kernel, self.key_value_bias[...], num_sources)
 
-    def query(
-        self,
-        own: jax.Array,
-        slots: Slots,
-        kind: jax.Array | None = None,
-        num_targets: jax.Array | None = None,
-    ) -> jax.Array:
+    def query(self, own, slots, kind=None, num_targets=None):
         """`[K, width]`: `W_att_r Q(x_v) mu_r / sqrt(d)` of each head."""
         bias = self.query_bias[...]
         rows = self._by_type(kind, own, self.query_kernel[...], bias, num_targets)
@@ -139,49 +119,30 @@ class HGTConv(RelationConv):
         kernel = self.attention[...].swapaxes(2, 3) * scale[:, :, None, None]
         return relation_linear(slots, slots.of_targets(rows), kernel)
 
-    def edge_message(self, message: jax.Array, relation: jax.Array) -> jax.Array:
-        """`message` itself. See `jgs.models.RelationAttentionLayer`."""
+    def edge_message(self, message, relation, edge=None):
         return message
 
-    def scores(self, message: jax.Array, query: jax.Array) -> jax.Array:
-        """See `jgs.models.RelationAttentionLayer`."""
+    def scores(self, message, query):
         products = message[:, : self.width] * query
         return products.reshape(products.shape[0], self.num_heads, -1).sum(-1)
 
-    def values(self, message: jax.Array) -> jax.Array:
-        """See `jgs.models.RelationAttentionLayer`."""
+    def values(self, message):
         return message[:, self.width :]
 
-    def update(
-        self,
-        own: jax.Array,
-        slots: Slots,
-        reduced: jax.Array,
-        num_targets: jax.Array | None = None,
-        kind: jax.Array | None = None,
-        **after: Any,
-    ) -> jax.Array:
-        """See `jgs.models.RelationLayer`."""
+    def update(self, own, slots, reduced, num_targets=None, kind=None, **after: Any):
         messages = relation_linear(slots, reduced, self.message_kernel[...])
         summed = jax.nn.gelu(aggregate(slots.sums, messages, "sum"), approximate=False)
         num = summed.shape[0]
         bias = self.out_bias[...]
         out = self._by_type(kind, summed, self.out_kernel[...], bias, num_targets)
-        gate = jax.nn.one_hot(kind[:num], self.num_types) @ jax.nn.sigmoid(self.skip[...])  # type: ignore[index]
+        gate = jax.nn.one_hot(kind[:num], self.num_types) @ jax.nn.sigmoid(self.skip[...])
         own = own[:num]
         if self.in_features != self.out_features:
             own = linear([own], [self.skip_kernel[...]], None, num_targets)
         out = out * gate[:, None] + own * (1 - gate)[:, None]
         return finish(out, num_targets, **after)
 
-    def _by_type(
-        self,
-        kind: jax.Array | None,
-        x: jax.Array,
-        kernel: jax.Array,
-        bias: jax.Array,
-        num_rows: jax.Array | None,
-    ) -> jax.Array:
+    def _by_type(self, kind: Any, x: Any, kernel: Any, bias: Any, num_rows: Any) -> jax.Array:
         if kind is None:
             raise InputError(
                 "HGTConv must be told the types of its rows' nodes",

@@ -5,6 +5,8 @@ target are *reduced* to one row, and the target is *updated* with that row. A la
 its three steps separately can be trained on sampled blocks (`layer(block, x)`). It can also be
 evaluated exactly by `jgs.train.exact_inference`, which goes over all neighbours in pieces of
 bounded memory and knows this contract alone. A user's own `nnx.Module` can keep it.
+
+All layers here take `rngs`, whose `params` stream makes their weights.
 """
 
 from __future__ import annotations
@@ -242,10 +244,7 @@ class RelationAttentionLayer(RelationLayer, Protocol):
         """float32 `[K, Q]`: the query of each run, from its target's row of `own` `[T, in]`."""
 
     def edge_message(
-        self,
-        message: jax.Array,
-        relation: jax.Array,
-        edge: dict[str, jax.Array] | None = None,
+        self, message: jax.Array, relation: jax.Array, edge: dict[str, jax.Array] | None = None
     ) -> jax.Array:
         """The messages float32 `[n, P]` of `n` edges, from the rows `[n, M]` that `message`
         returned for their sources, and their relations int `[n]`. `message` itself, if they do

@@ -8,11 +8,11 @@ import jax
 import jax.numpy as jnp
 
 from jgs.graph import Block
-from jgs.graph.formats.export import edge_targets
+from jgs.graph.formats.export import targets_of
 from jgs.kernels.call import FILL
 from jgs.models.dense import zero_unless
 from jgs.models.edges import by_edge, on_edges, padded_edges, read_edges
-from jgs.models.layer import attended, of_relations, relational
+from jgs.models.layer import attended, of_relations, relational, uses_types
 from jgs.models.relation import from_edges, runs_from
 from jgs.ops import aggregate, edge_softmax, gather
 
@@ -28,43 +28,31 @@ def masked_layer(
     kind: jax.Array | None = None,
 ) -> jax.Array:
     """The output `[T, out]` of `layer(block, x, real)`, to rounding, with the message of edge
-    `e` multiplied by `mask[e]`. In a layer with attention the edge's value is multiplied, after
-    the softmax. A mask of 1 changes nothing. An edge with a mask of 0 contributes nothing and
-    is still counted in a mean.
-
-    Args:
-      layer: a layer that keeps the contract `jgs.models.Layer`.
-      mask: float32 `[E]`, without meaning in padding. The result is differentiable in it.
-      block, x, real, degree, relu, kind: as the layer's call takes them, with a matrix `x`.
-    """
-    of_degree = {"degree": degree} if layer.uses_degrees else {}
+    `e` multiplied by `mask[e]`; differentiable in `mask` float32 `[E]`, which has no meaning in
+    padding. In a layer with attention the edge's value is multiplied, after the softmax. A mask
+    of 1 changes nothing. An edge with a mask of 0 contributes nothing and is still counted in a
+    mean."""
+    facts = {"degree": degree} if layer.uses_degrees else {}
+    types = {"kind": kind} if uses_types(layer) else {}
     x = zero_unless(real, x)
+    own = x[: block.target_capacity]
+    message = layer.message(x, block.num_sources, **facts, **types)
     if relational(layer):
-        return _of_runs(layer, mask, block, x, of_degree, kind, relu)
-    message = layer.message(x, block.num_sources, **of_degree)
+        slots, reduced = _of_runs(layer, mask, block, own, message, types)
+        return layer.update(own, slots, reduced, block.num_targets, **types, relu=relu)
     if layer.reduce == "attention":
-        aggregated = _attended(layer, mask, block, x[: block.target_capacity], message)
+        aggregated = _attended(layer, mask, block, own, message)
     else:
         weight = mask if block.edge_weight is None else mask * block.edge_weight
         aggregated = aggregate(*on_edges(layer, block, message), layer.reduce, weight)
-    return layer.update(x, aggregated, block.num_targets, **of_degree, relu=relu)
+    return layer.update(x, aggregated, block.num_targets, **facts, relu=relu)
 
 
-def _of_runs(
-    layer: Any,
-    mask: jax.Array,
-    block: Block,
-    x: jax.Array,
-    of_degree: dict[str, Any],
-    kind: jax.Array | None,
-    relu: bool,
-) -> jax.Array:
-    """`masked_layer` for a `jgs.models.RelationLayer`."""
-    types = {"kind": kind} if layer.uses_types else {}
-    message = layer.message(x, block.num_sources, **of_degree, **types)
+def _of_runs(layer: Any, mask: Any, block: Block, own: Any, message: Any, types: Any) -> Any:
+    """The slots and the reduced rows of a `jgs.models.RelationLayer`."""
     block, message = on_edges(layer, block, message)
     runs = runs_from(block, message, layer.num_relations)
-    slots, edges, own = runs.slots, runs.edges, x[: block.target_capacity]
+    slots, edges = runs.slots, runs.edges
     weight = runs.to_runs(mask[:, None])
     if layer.run_reduce != "attention":
         weight = weight[:, 0] if edges.edge_weight is None else weight[:, 0] * edges.edge_weight
@@ -73,8 +61,7 @@ def _of_runs(
         columns = read_edges(layer, block)
         columns = {n: array.at[runs.order].get(**FILL) for n, array in columns.items()}
         rows = of_relations(layer, gather(message, edges.indices), columns)
-        counts = edges.num_targets, edges.num_edges
-        slot, _ = edge_targets(edges.edge_capacity, edges.indptr, *counts)
+        slot, _ = targets_of(edges)
         query = layer.query(own, slots, **types)
         scores = layer.scores(rows, query.at[slot].get(**FILL))
         if layer.softmax_over == "run":
@@ -82,15 +69,14 @@ def _of_runs(
         else:
             weights = runs.to_runs(edge_softmax(block, runs.to_block(scores)))
         reduced = aggregate(from_edges(edges), layer.values(rows), "sum", weights * weight)
-    return layer.update(own, slots, reduced, block.num_targets, **types, relu=relu)
+    return slots, reduced
 
 
 def _attended(
     layer: Any, mask: jax.Array, block: Block, own: jax.Array, message: jax.Array
 ) -> jax.Array:
     query = layer.query(own)
-    counts = block.num_targets, block.num_edges
-    target, _ = edge_targets(block.edge_capacity, block.indptr, *counts)
+    target, _ = targets_of(block)
     edge = read_edges(layer, block) if layer.edge_columns else None
     rows, of_edges = gather(message, block.indices), query.at[target].get(**FILL)
     scores, values = attended(layer, rows, of_edges, edge)

@@ -23,8 +23,7 @@ class MemoryState(NamedTuple):
       time: int64 `[N]`, the time of the event before that; of its last one if it had but one.
       pending: bool `[N]`, whether the node has had an event, whose message is not in `rows`.
       partner: float32 `[N, D]`, the memory of the other node of the last event, at that time.
-      features: float32 `[N, F]`, those of the last event; None where `F` is 0, for a
-        checkpoint saves no empty arrays.
+      features: float32 `[N, F]`, those of the last event; None where `F` is 0.
       last: int64 `[N]`, the time of the last event.
     """
 
@@ -42,10 +41,10 @@ class Memory(nnx.Module):
 
     The message of an event to one of its nodes is `[memory of the node, memory of the other,
     phi(time since the node's event before), features]`, the paper's "identity" message. Of
-    several events of a node in one batch the last one counts, the "most recent" aggregator;
-    of equal times the one that stands later.
+    several events of a node in one batch the last one counts, the "most recent" aggregator; of
+    equal times the one that stands later. An event of a batch sees the events of the batches
+    before, and none of its own batch.
 
-    What an event of a batch sees: the events of the batches before, and none of its own batch.
     A node's last event stays `pending`: `read` applies it, with the parameters of now, so that
     a loss reaches the GRU. `record` writes it into the memory when the node has its next event,
     and no gradient goes further back. A training step is thus:
@@ -59,8 +58,7 @@ class Memory(nnx.Module):
     goes on with the same bits.
 
     Args:
-      num_nodes: `N`.
-      width: `D`, of a row of memory.
+      width: `D`, of a row of memory, of which each of `num_nodes` has one.
       edge_width: `F`, how many numbers an event has; 0: none.
       time_width, time_unit: `width` and `unit` of the `TimeEncoding`.
       rngs: its `params` stream makes the weights.
@@ -141,7 +139,11 @@ class Memory(nnx.Module):
         real = (nodes >= 0) & (nodes < self.num_nodes)
         real &= (others >= 0) & (others < self.num_nodes)
         nodes = jnp.where(real, nodes, self.num_nodes)  # no event of the other end either
-        place = jnp.where(_is_last(nodes, size), nodes, self.num_nodes)
+        event = jnp.tile(jnp.arange(size, dtype=jnp.int32), 2)
+        order = jnp.lexsort((event, nodes))
+        last = jnp.append(jnp.diff(nodes[order]) != 0, True)  # event of its node
+        last = jnp.zeros(2 * size, bool).at[order].set(last)
+        place = jnp.where(last, nodes, self.num_nodes)
         memory = jax.lax.stop_gradient(self.read(state, nodes))
         partner = jax.lax.stop_gradient(self.read(state, others))
 
@@ -165,13 +167,3 @@ class Memory(nnx.Module):
             kept,
             after,
         )
-
-
-def _is_last(nodes: jax.Array, size: int) -> jax.Array:
-    """bool `[2 * size]`: whether an entry is the last event of its node; entry `i` and entry
-    `size + i` are of event `i`."""
-    event = jnp.tile(jnp.arange(size, dtype=jnp.int32), 2)
-    order = jnp.lexsort((event, nodes))
-    ordered = nodes[order]
-    last = jnp.append(ordered[1:] != ordered[:-1], True)
-    return jnp.zeros(2 * size, bool).at[order].set(last)

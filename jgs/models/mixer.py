@@ -13,13 +13,7 @@ from jgs.errors import InputError
 from jgs.graph import Block
 from jgs.kernels.call import FILL
 from jgs.models.dense import check_width, check_widths, glorot, zero_unless
-from jgs.models.edges import (
-    EdgeScales,
-    check_edges,
-    check_scales,
-    joined,
-    read_edges,
-)
+from jgs.models.edges import EdgeScales, ReadsEdges, read_edges
 from jgs.models.gnn import GNN
 from jgs.models.time import ELAPSED, TimeEncoding, TimeUnit, TimeWidth
 from jgs.ops import aggregate, gather, linear
@@ -32,11 +26,11 @@ NumLatest = Annotated[
 ]
 
 
-class MixerConv(nnx.Module):
+class MixerConv(ReadsEdges, nnx.Module):
     """One layer: an MLP-Mixer over the latest edges of each node, beside a mean of neighbours.
 
-    The *link encoder* (section 3.1) makes a token of each of the `K` latest edges of a node:
-    `W [phi(t), e, x_u]`, where `t` is the time from the edge to the cutoff, `phi` the encoding
+    The *link encoder* (section 3.1) makes a token of each of the `K` latest edges of a node: `W
+    [phi(t), e, x_u]`, where `t` is the time from the edge to the cutoff, `phi` the encoding
     with fixed frequencies, `e` the features of the edge and `x_u` the row of its source. (The
     paper's tokens have no `x_u`.) A node with fewer edges has tokens of zeros before them. Each
     of `depth` blocks adds to the tokens an MLP over the `K` places, and then one over the
@@ -51,10 +45,9 @@ class MixerConv(nnx.Module):
       depth: the number of blocks.
       time_width, time_unit: `width` and `unit` of the `TimeEncoding`.
       edge_columns, edge_width, edge_scales: as of `TGATConv`.
-      rngs: its `params` stream makes the weights.
 
-    `conv(block, x)` is as in `jgs.models.Layer`. It depends on the order of a node's edges, so
-    it has no messages of its own, and is evaluated by sampled batches.
+    It depends on the order of a node's edges, so it has no messages of its own, and is
+    evaluated by sampled batches.
     """
 
     reduce = "sum"
@@ -80,9 +73,7 @@ class MixerConv(nnx.Module):
         check_widths(hidden_features=width, depth=depth)
         self.in_features, self.out_features = in_features, out_features
         self.num_latest, self.hidden_features = num_latest, width
-        self.features, self.edge_width = check_edges(edge_columns, edge_width), edge_width
-        self.edge_scales = check_scales(edge_scales, edge_width)
-        self.edge_columns = (ELAPSED, *self.features)
+        self.reads(edge_columns, edge_width, edge_scales, ELAPSED)
         self.time = TimeEncoding(time_width, unit=time_unit, learned=False)
         self.token_kernel = glorot(rngs, (time_width + edge_width + in_features, width))
         self.token_bias = nnx.Param(jnp.zeros(width))
@@ -92,18 +83,14 @@ class MixerConv(nnx.Module):
         self.out_bias = nnx.Param(jnp.zeros(out_features))
 
     @usual_promotion()
-    def __call__(
-        self, block: Block, x: Any, real=None, *, degree=None, **after: Any
-    ) -> jax.Array:
-        """See `jgs.models.Layer`."""
+    def __call__(self, block: Block, x: Any, real=None, *, degree=None, **after: Any):
         check_width(x, self.in_features)
         x, num = zero_unless(real, x), block.target_capacity
         edge = read_edges(self, block)
         of_source = gather(x, block.indices)
         inputs = [self.time(edge[ELAPSED])]
         if self.features:
-            own = {name: edge[name] for name in self.features}
-            inputs.append(joined(own, self.edge_width, self.edge_scales))
+            inputs.append(self.of_edges(edge))
         token = jnp.hstack([*inputs, of_source]) @ self.token_kernel[...] + self.token_bias[...]
         if not token.shape[0]:  # an empty array cannot be indexed
             token = jnp.zeros((1, token.shape[1]), token.dtype)
@@ -121,7 +108,7 @@ class MixerConv(nnx.Module):
         out = linear([mixed, near], kernels, bias, block.num_targets)
         return finish(out, block.num_targets, **after) if after else out
 
-    def message(self, x: jax.Array, num_sources=None, degree=None) -> jax.Array:
+    def message(self, *args: Any, **options: Any) -> jax.Array:
         """Raises `InputError`: see the class."""
         raise InputError(
             "a MixerConv must be given blocks: it mixes a node's edges in their order",
@@ -129,9 +116,7 @@ class MixerConv(nnx.Module):
             "Evaluate by sampled batches, as jgs train --temporal does.",
         )
 
-    def update(self, *args: Any, **options: Any) -> jax.Array:
-        """Raises `InputError`: see the class."""
-        return self.message(*args, **options)
+    update = message
 
 
 class _Mixer(nnx.Module):
@@ -157,13 +142,7 @@ def _mlp(width: int, inner: int, rngs: nnx.Rngs) -> nnx.Sequential:
 class Mixer(GNN):
     """A GraphMixer: one `MixerConv` over the latest edges of each seed.
 
-    Args:
-      in_features, hidden_features, out_features, rngs, and all others: as of `jgs.models.GNN`
-        and its stacks.
-      num_layers: 1, the number of blocks of a batch.
-      num_latest, depth, time_width, time_unit, edge_columns, edge_width, edge_scales: as of
-        `MixerConv`.
-
+    Its own arguments are those of `MixerConv`, and the others those of a `GNN` and its stacks.
     Raises `InputError` for several layers.
     """
 

@@ -63,7 +63,6 @@ class PairModel(nnx.Module):
     def observed(
         self, batch: MiniBatch, x: Any, probes: Any, *, key: jax.Array | None = None
     ) -> tuple[LinkScores, Any]:
-        """See `GNN.observed`."""
         x = self._inputs(batch, x)
         rows, messages = self.encoder.observed(batch, x, probes, key=key)
         return link_scores(self.decoder, rows, batch.items), messages

@@ -124,17 +124,12 @@ def _known(
         target = np.searchsorted(indptr, at, side="right") - 1
         begin = np.searchsorted(sorted_nodes, indices[at], side="left")
         times = np.searchsorted(sorted_nodes, indices[at], side="right") - begin
-        which = np.repeat(begin, times) + _within(times)  # a node may be asked for twice
+        within = np.arange(times.sum()) - np.repeat(np.cumsum(times) - times, times)
+        which = np.repeat(begin, times) + within  # a node may be asked for twice
         query, partner = order[which], np.repeat(target, times)
     query = np.concatenate([query, np.arange(len(nodes))])
     found = place[np.concatenate([partner, nodes])]
     return query[found >= 0], found[found >= 0]
-
-
-def _within(counts: np.ndarray) -> np.ndarray:
-    """0, 1, .. within each run of the lengths `counts`."""
-    ends = np.cumsum(counts)
-    return np.arange(counts.sum()) - np.repeat(ends - counts, counts)
 
 
 def _padded(index: np.ndarray, beyond: int) -> np.ndarray:

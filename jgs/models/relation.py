@@ -11,9 +11,10 @@ from flax import nnx
 
 from jgs.errors import InputError
 from jgs.graph import Block, Schema
-from jgs.models.dense import check_width, check_widths, zero_unless
+from jgs.models.dense import check_width, zero_unless
 from jgs.models.edges import on_edges
-from jgs.ops import aggregate
+from jgs.ops import aggregate, linear
+from jgs.ops.linear import finish
 from jgs.ops.relations import Runs, runs_of
 
 
@@ -25,13 +26,6 @@ def matrices(rngs: nnx.Rngs, *shape: int, gain: float = 2**0.5) -> nnx.Param:
     return nnx.Param(jax.jit(draw, static_argnums=1)(rngs.params(), shape))
 
 
-def check_relations(in_features: int, out_features: int, num_relations: int) -> None:
-    """Raises `InputError` unless all three are positive."""
-    check_widths(
-        in_features=in_features, out_features=out_features, num_relations=num_relations
-    )
-
-
 def relations_of(schema: Schema) -> int:
     """The number of relations; raises `InputError` where there are none."""
     if not schema.relations:
@@ -41,17 +35,6 @@ def relations_of(schema: Schema) -> int:
             "Pass the schema of a typed graph, graph.schema.",
         )
     return len(schema.relations)
-
-
-def check_heads(width: int, num_heads: int) -> None:
-    """Raises `InputError` unless `num_heads` heads share `width` features equally."""
-    check_widths(num_heads=num_heads)
-    if width % num_heads != 0:
-        raise InputError(
-            "the number of heads must divide the width of all heads together",
-            f"{num_heads} heads, width {width}",
-            "Choose a divisor.",
-        )
 
 
 def from_edges(edges: Block) -> Block:
@@ -73,17 +56,11 @@ class RelationConv(nnx.Module):
     edge_columns: tuple[str, ...] = ("type",)
     in_features: int
     num_relations: int
+    self_loop: bool
+    self_kernel: nnx.Param
+    bias: nnx.Param
 
-    def __call__(
-        self,
-        block: Block,
-        x: jax.Array,
-        real: jax.Array | None = None,
-        *,
-        degree: jax.Array | None = None,
-        **after: Any,
-    ) -> jax.Array:
-        """See `jgs.models.Layer`."""
+    def __call__(self, block: Block, x: Any, real=None, *, degree=None, **after: Any):
         layer: Any = self
         check_width(x, self.in_features)
         edges, rows = on_edges(self, block, x)
@@ -92,11 +69,17 @@ class RelationConv(nnx.Module):
         reduced = aggregate(runs.edges, rows, self.run_reduce)
         return layer.update(own, runs.slots, reduced, block.num_targets, **after)
 
-    def message(
-        self, x: jax.Array, num_sources=None, degree=None, kind: jax.Array | None = None
-    ) -> jax.Array:
-        """`x` itself. See `jgs.models.RelationLayer`."""
+    def message(self, x, num_sources=None, degree=None, kind=None):
+        """`x` itself."""
         return x
+
+    def with_own(self, own, summed, num_targets=None, **after: Any) -> jax.Array:
+        """The output: the bias, what the runs of each target sum to, `[T, out]`, and with
+        `self_loop` the product of the target's own row."""
+        if not self.self_loop:
+            return finish(summed + self.bias[...], num_targets, **after)
+        kernels, bias = [self.self_kernel[...]], self.bias[...]
+        return linear([own], kernels, bias, num_targets, add=summed, **after)
 
 
 def runs_from(block: Block, x: jax.Array, num_relations: int) -> Runs:

@@ -12,30 +12,15 @@ from flax import nnx
 
 from jgs.graph import Block
 from jgs.kernels.call import FILL
-from jgs.models.dense import check_width, zero_unless
-from jgs.models.edges import (
-    EdgeScales,
-    check_edges,
-    check_scales,
-    joined,
-    read_edges,
-)
+from jgs.models.dense import check_heads, check_width, check_widths, zero_unless
+from jgs.models.edges import EdgeScales, ReadsEdges, read_edges
 from jgs.models.gat import beside_ones
-from jgs.models.relation import (
-    RelationConv,
-    check_heads,
-    check_relations,
-    from_edges,
-    matrices,
-    runs_from,
-)
-from jgs.ops import aggregate, edge_dot, edge_mask, edge_softmax, linear
-from jgs.ops.linear import finish
+from jgs.models.relation import RelationConv, from_edges, matrices, runs_from
+from jgs.ops import aggregate, edge_dot, edge_mask, edge_softmax
 from jgs.ops.relation_linear import group_linear, relation_linear
-from jgs.ops.relations import Slots
 
 
-class RGATConv(RelationConv):
+class RGATConv(ReadsEdges, RelationConv):
     """One layer: for each head the sum, over relations `r`, of the mean of `W_r x_u` over `v`'s
     neighbours `u` by relation `r`, plus a bias. It is a `GATConv` for each relation, summed.
 
@@ -54,10 +39,9 @@ class RGATConv(RelationConv):
         itself.
       negative_slope: slope of the LeakyReLU below 0.
       edge_columns, edge_width, edge_scales: `e`, beside `"type"`, as of `GATConv`.
-      rngs: its `params` stream makes the weights.
 
-    `conv(block, x)`, `[T, out]` from `[S, in]`, is as in `jgs.models.RelationAttentionLayer`.
-    Raises `InputError` for other widths, and where the block lacks edge types.
+    It is a `RelationAttentionLayer`. Raises `InputError` for other widths, and where the block
+    lacks edge types.
     """
 
     run_reduce, softmax_over = "attention", "run"
@@ -77,9 +61,10 @@ class RGATConv(RelationConv):
         edge_scales: EdgeScales = (),
         rngs: nnx.Rngs,
     ):
-        check_relations(in_features, out_features, num_relations)
+        widths = {"in_features": in_features, "out_features": out_features}
+        check_widths(**widths, num_relations=num_relations)
         width = out_features if concat else out_features * num_heads
-        check_heads(width, num_heads)
+        check_heads(num_heads, out_features=width)
         self.in_features, self.out_features = in_features, out_features
         self.num_relations, self.num_heads = num_relations, num_heads
         self.concat, self.self_loop, self.negative_slope = concat, self_loop, negative_slope
@@ -87,9 +72,7 @@ class RGATConv(RelationConv):
         vectors = (num_relations, num_heads, width // num_heads)
         self.source_attention = matrices(rngs, *vectors)
         self.target_attention = matrices(rngs, *vectors)
-        self.features, self.edge_width = check_edges(edge_columns, edge_width), edge_width
-        self.edge_scales = check_scales(edge_scales, edge_width)
-        self.edge_columns = ("type", *self.features)
+        self.reads(edge_columns, edge_width, edge_scales, "type")
         if self.features:
             self.edge_attention = matrices(rngs, num_relations, edge_width, num_heads)
         if self_loop:
@@ -97,21 +80,17 @@ class RGATConv(RelationConv):
         self.bias = nnx.Param(jnp.zeros(out_features))
 
     def __call__(
-        self,
-        block: Block,
-        x: jax.Array,
-        real: jax.Array | None = None,
-        *,
-        degree: jax.Array | None = None,
-        attention_drop: Any = None,
-        **after: Any,
+        self, block: Block, x: Any, real=None, *, degree=None, attention_drop=None, **after: Any
     ) -> jax.Array:
-        """See `jgs.models.RelationAttentionLayer`."""
         check_width(x, self.in_features)
         x, runs = zero_unless(real, x), runs_from(block, x, self.num_relations)
         own, edges = x[: block.target_capacity], from_edges(runs.edges)
         relation = block.edge_type.at[runs.order].get(mode="fill", fill_value=0)  # type: ignore[union-attr]
-        rows = aggregate(_to_edges(runs.edges), x, "sum")
+        # The same edges and sources, where each edge is a target of its own.
+        num = runs.edges.num_edges
+        indptr = jnp.minimum(jnp.arange(edges.edge_capacity + 1, dtype=jnp.int32), num)
+        of_own = replace(runs.edges, indptr=indptr, num_targets=num, edge_weight=None)
+        rows = aggregate(of_own, x, "sum")
         messages = self._projected(rows, relation, runs.edges.num_edges)
         if self.features:
             edge = read_edges(self, block)
@@ -129,48 +108,29 @@ class RGATConv(RelationConv):
         reduced = aggregate(edges, values, "sum", weights)
         return self.update(own, runs.slots, reduced, block.num_targets, **after)
 
-    def edge_message(
-        self,
-        message: jax.Array,
-        relation: jax.Array,
-        edge: dict[str, jax.Array] | None = None,
-    ) -> jax.Array:
+    def edge_message(self, message, relation, edge=None):
         """float32 `[n, H * D + H]`: the values `W_r x_u`, then the part of the logits that
-        sources and edges make. See `jgs.models.RelationAttentionLayer`."""
+        sources and edges make."""
         num = jnp.int32(message.shape[0])
         message = self._projected(message, relation, num)
         return self._with_edges(message, relation, edge, num) if edge else message
 
-    def query(self, own: jax.Array, slots: Slots, kind: jax.Array | None = None) -> jax.Array:
+    def query(self, own, slots, kind=None):
         """The targets' part of the logits `[K, H]`."""
         scores = self._scores_kernel(self.target_attention[...])
         return relation_linear(slots, slots.of_targets(own), scores)
 
-    def scores(self, message: jax.Array, query: jax.Array) -> jax.Array:
-        """See `jgs.models.RelationAttentionLayer`."""
+    def scores(self, message, query):
         return self._leaky(message[:, -self.num_heads :] + query)
 
-    def values(self, message: jax.Array) -> jax.Array:
-        """See `jgs.models.RelationAttentionLayer`."""
+    def values(self, message):
         return message[:, : -self.num_heads]
 
-    def update(
-        self,
-        own: jax.Array,
-        slots: Slots,
-        reduced: jax.Array,
-        num_targets: jax.Array | None = None,
-        kind: jax.Array | None = None,
-        **after: Any,
-    ) -> jax.Array:
-        """See `jgs.models.RelationLayer`."""
+    def update(self, own, slots, reduced, num_targets=None, kind=None, **after: Any):
         summed = aggregate(slots.sums, reduced, "sum")
         if not self.concat:
             summed = summed.reshape(summed.shape[0], self.num_heads, -1).mean(1)
-        bias = self.bias[...]
-        if not self.self_loop:
-            return finish(summed + bias, num_targets, **after)
-        return linear([own], [self.self_kernel[...]], bias, num_targets, add=summed, **after)
+        return self.with_own(own, summed, num_targets, **after)
 
     def _projected(self, rows: jax.Array, relation: jax.Array, num: jax.Array) -> jax.Array:
         kernel = self.kernel[...]
@@ -178,16 +138,10 @@ class RGATConv(RelationConv):
         kernel = jnp.concatenate([kernel, scores], axis=2)
         return group_linear(relation, rows, kernel, None, num)
 
-    def _with_edges(
-        self,
-        message: jax.Array,
-        relation: jax.Array,
-        edge: dict[str, jax.Array],
-        num: jax.Array,
-    ) -> jax.Array:
+    def _with_edges(self, message: Any, relation: Any, edge: Any, num: Any) -> jax.Array:
         """`message` `[n, H * D + H]`, with what edges add to the logits."""
-        of_edge = joined(edge, self.edge_width, self.edge_scales)
-        of_edge = group_linear(relation, of_edge, self.edge_attention[...], None, num)
+        kernel = self.edge_attention[...]
+        of_edge = group_linear(relation, self.of_edges(edge), kernel, None, num)
         return message.at[:, -self.num_heads :].add(of_edge)
 
     def _scores_kernel(self, attention: jax.Array) -> jax.Array:
@@ -198,10 +152,3 @@ class RGATConv(RelationConv):
 
     def _leaky(self, logits: jax.Array) -> jax.Array:
         return jax.nn.leaky_relu(logits, self.negative_slope)
-
-
-def _to_edges(edges: Block) -> Block:
-    """The same edges and sources, where each edge is a target of its own."""
-    num = edges.num_edges
-    indptr = jnp.minimum(jnp.arange(edges.edge_capacity + 1, dtype=jnp.int32), num)
-    return replace(edges, indptr=indptr, num_targets=num, edge_weight=None)

@@ -11,12 +11,10 @@ from flax import nnx
 
 from jgs.errors import InputError
 from jgs.models.dense import check_widths, glorot
-from jgs.models.relation import RelationConv, check_relations, matrices
-from jgs.ops import aggregate, linear
+from jgs.models.relation import RelationConv, matrices
+from jgs.ops import aggregate
 from jgs.ops.checks import check_reduce
-from jgs.ops.linear import finish
 from jgs.ops.relation_linear import relation_linear
-from jgs.ops.relations import Slots
 
 
 class RGCNConv(RelationConv):
@@ -36,10 +34,9 @@ class RGCNConv(RelationConv):
         (equation 4). It divides both widths.
       self_loop: False leaves `W_0` out.
       reduce: `"mean"`, `"sum"` or `"max"`, as in `jgs.ops.aggregate`.
-      rngs: its `params` stream makes the weights.
 
-    `conv(block, x)`, `[T, out]` from `[S, in]`, is as in `jgs.models.RelationLayer`. Raises
-    `InputError` for other widths, and where the block lacks edge types.
+    It is a `RelationLayer`. Raises `InputError` for other widths, and where the block lacks
+    edge types.
     """
 
     gain = 1.0  # of the relations' first matrices
@@ -60,7 +57,8 @@ class RGCNConv(RelationConv):
         rngs: nnx.Rngs,
     ):
         check_reduce(reduce)
-        check_relations(in_features, out_features, num_relations)
+        widths = {"in_features": in_features, "out_features": out_features}
+        check_widths(**widths, num_relations=num_relations)
         self.in_features, self.out_features = in_features, out_features
         self.num_relations, self.run_reduce = num_relations, reduce
         self.bases, self.blocks, self.self_loop = bases, blocks, self_loop
@@ -99,18 +97,6 @@ class RGCNConv(RelationConv):
         of_relation = self.coefficients[...] @ kernel.reshape(self.bases, -1)
         return of_relation.reshape(-1, *kernel.shape[1:])
 
-    def update(
-        self,
-        own: jax.Array,
-        slots: Slots,
-        reduced: jax.Array,
-        num_targets: jax.Array | None = None,
-        kind: jax.Array | None = None,
-        **after: Any,
-    ) -> jax.Array:
-        """See `jgs.models.RelationLayer`."""
+    def update(self, own, slots, reduced, num_targets=None, kind=None, **after: Any):
         rows = relation_linear(slots, reduced, self.kernels())
-        summed, bias = aggregate(slots.sums, rows, "sum"), self.bias[...]
-        if not self.self_loop:
-            return finish(summed + bias, num_targets, **after)
-        return linear([own], [self.self_kernel[...]], bias, num_targets, add=summed, **after)
+        return self.with_own(own, aggregate(slots.sums, rows, "sum"), num_targets, **after)

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 from flax import nnx
 
@@ -25,11 +24,9 @@ class SAGEConv(Conv):
     Args:
       in_features, out_features: widths of the input and the output.
       reduce: `"mean"`, `"sum"` or `"max"`, as in `jgs.ops.aggregate`.
-      rngs: its `params` stream makes the weights.
 
-    `conv(block, x)`, `[T, out]` from `[S, in]`, is as in `jgs.models.Layer`. `x` may also be
-    `Inputs`, which give the same result to rounding without the sources' rows. Raises
-    `InputError` for another width or an unknown `reduce`.
+    In a call `x` may also be `Inputs`, which give the same result to rounding without the
+    sources' rows. Raises `InputError` for another width or an unknown `reduce`.
     """
 
     takes_inputs = True
@@ -52,7 +49,7 @@ class SAGEConv(Conv):
         """
         return self.reduce != "max" and self.in_features > self.out_features
 
-    def __call__(self, block: Block, x: Any, real=None, **after: Any) -> jax.Array:
+    def __call__(self, block: Block, x: Any, real=None, **after: Any):
         if not isinstance(x, Inputs):
             return super().__call__(block, x, real, **after)
         for rows in x:
@@ -61,16 +58,7 @@ class SAGEConv(Conv):
         after.pop("degree", None)
         return linear(x, kernels, self.bias[...], block.num_targets, **after)
 
-    def message(self, x: jax.Array, num_sources=None, degree=None) -> jax.Array:
-        """The rows to aggregate: `[S, in]`, or `[S, out]` if `projects_first`."""
-        if self.projects_first:
-            return linear([x], [self.neighbor_kernel[...]], None, num_sources)
-        return x
-
-    def update(
-        self, own: jax.Array, aggregated: jax.Array, num_targets=None, degree=None, **after: Any
-    ) -> jax.Array:
-        """See `jgs.models.Layer`."""
+    def update(self, own, aggregated, num_targets=None, degree=None, **after: Any):
         kernels = [self.self_kernel[...], self.neighbor_kernel[...]]
         inputs, add = [own, aggregated], None
         if self.projects_first:

@@ -62,14 +62,9 @@ class WalkBatch(NamedTuple):
 
 
 class Gradient(NamedTuple):
-    """What `skipgram` returns for one batch.
-
-    Fields:
-      loss: float32 scalar, the loss summed over all pairs.
-      pairs: float32 scalar, the number of pairs of a center and a context.
-      rows: float32 `[M, D + 1]`, for each row of `batch.rows()` the gradient of `loss` by its
-        vector and, in the last column, the number of pairs it is in; both times `rate`.
-    """
+    """What `skipgram` returns: the loss, summed over all pairs; the number of pairs; and `rows`
+    float32 `[M, D + 1]`, for each row of `batch.rows()` the gradient by its vector and, in the
+    last column, the number of pairs it is in, both times `rate`."""
 
     loss: jax.Array
     pairs: jax.Array
@@ -79,16 +74,13 @@ class Gradient(NamedTuple):
 def count_visits(
     key: Any, graph: Graph, walker: Walker, state: Any, cutoff: int | None = None
 ) -> np.ndarray:
-    """float64 `[N]`: how often each node is in one walk from every node, by walks of `walker`.
+    """float64 `[N]`: how often each node is in one walk from every node, by walks of `walker`,
+    whose roots have the `cutoff`, or none.
 
     The nodes of all places of a walk count, its root too. A graph of fewer than 16,384 nodes
     has several walks from each, and one of more than 1,048,576 has them from so many evenly
-    spaced nodes; the result is scaled. It depends on the arguments alone.
-
-    Args:
-      key: the key of these walks. The draws of a batch do not depend on them.
-      graph, walker, state: the walks, with `state` from `walker.init(graph)`.
-      cutoff: that of every root (`Seeds.time`), or None.
+    spaced nodes; the result is scaled. It depends on the arguments alone. The draws of a batch
+    do not depend on these walks' `key`.
     """
     num_nodes, key_data = graph.num_nodes, fold(as_key_data(key), _VISITS)
     at_once = min(_VISIT_WALKS[0], max(_VISIT_WALKS[0] // num_nodes, 1) * num_nodes)
@@ -119,20 +111,14 @@ def noise_prefix(visits: np.ndarray) -> np.ndarray:
 def draw_pairs(
     key_data: jax.Array, nodes: jax.Array, prefix: jax.Array, window: int, num_negatives: int
 ) -> WalkBatch:
-    """Draws the windows and negatives of walks; returns their batch. It must be traced under
-    x64.
+    """The batch of the walks `nodes` int32 `[B, T]`, which were drawn with the key's data
+    `key_data`. It must be traced under x64.
 
     A center's window is uniform in `1, ..., window`, as in word2vec, so near contexts weigh
     more. As with a walk's steps, a draw depends on the key, the walk (its root, and which of
-    the root's walks it is) and the draw's number.
-
-    Args:
-      key_data: uint32 `[2]`, the data of the key with which the walks were drawn.
-      nodes: int32 `[B, T]`, the walks.
-      prefix: int64 `[N]`, from `noise_prefix`.
-      window: the widest window.
-      num_negatives: the number `K` of negatives that a run of centers shares. A run has about
-        `K / 2` places, so a walk reads about `2 T` negatives.
+    the root's walks it is) and the draw's number. `prefix` is from `noise_prefix`. A run of
+    centers shares `num_negatives` of them, `K`, and has about `K / 2` places, so a walk reads
+    about `2 T` negatives.
     """
     num_runs = count_runs(nodes.shape[1], num_negatives)
     roots = nodes[:, 0]
@@ -159,23 +145,16 @@ def count_runs(num_places: int, num_negatives: int) -> int:
 def skipgram(
     rows: jax.Array, batch: WalkBatch, num_nodes: int, weight: float, rate: Any = 1.0
 ) -> Gradient:
-    """The loss of a batch, and its gradient by the rows that the batch reads.
+    """The loss of a batch of walks, and its gradient, times `rate`, by the table's `rows` `[M,
+    D + 1]` that the batch reads. In padding, which has the id `num_nodes`, these may hold
+    anything finite.
 
-    A pair is a center `c` and a context `x` within the center's window. It costs
-    `-log sigmoid(c . x)`, and for the `K` negatives `y` of the center's run another
-    `-weight / K * sum(log sigmoid(-c . y))`. In expectation that is word2vec's loss with
-    `weight` negatives for each pair. (Word2vec leaves out a negative that is the context
-    itself; here it stays.) The derivatives are written out, as they use the same products as
-    the loss. The kernel scores only the contexts within each window and gives the same to
-    rounding.
-
-    Args:
-      rows: float32 `[M, D + 1]`, the table's rows `batch.rows()`; in padding they may hold
-        anything finite.
-      batch: the walks, with their windows and negatives.
-      num_nodes: the number `N` of nodes; padding has the id `N`.
-      weight: how many negatives count for each pair.
-      rate: float32 scalar, the learning rate, by which the gradient is multiplied.
+    A pair is a center `c` and a context `x` within the center's window. It costs `-log
+    sigmoid(c . x)`, and for the `K` negatives `y` of the center's run another `-weight / K *
+    sum(log sigmoid(-c . y))`. In expectation that is word2vec's loss with `weight` negatives
+    for each pair. (Word2vec leaves out a negative that is the context itself; here it stays.)
+    The derivatives are written out, as they use the same products as the loss. The kernel
+    scores only the contexts within each window and gives the same to rounding.
     """
     sizes: dict[str, Any] = {"num_nodes": num_nodes, "weight": weight}
     ways = partial(_kernel, **sizes), partial(skipgram_plain, **sizes)
@@ -257,12 +236,8 @@ def damped_sgd() -> optax.GradientTransformation:
     vector that is in many pairs, as a hub's is, would step beyond its aim and diverge. So a
     vector in `n` pairs takes `1 / (1 + rate * n / 4)` of SGD's step. If the other vectors have
     length 1, the pairs' second derivatives add up to at most `n / 4`, and the step is like an
-    implicit one.
-
-    The center at one place of a walk is in about `(window + 1) * (1 + negatives)` pairs, 66 for
-    a window of 10 and 5 negatives. So at a rate of 0.05 a node that a batch visits once steps
-    as in SGD at 0.027, about word2vec's 0.025. At 0.025 it steps as at 0.018, and learns less
-    in as many walks.
+    implicit one. At a rate of 0.05 a node that a batch visits once steps about as word2vec's
+    0.025 does: its center is in about `(window + 1) * (1 + negatives)` pairs.
     """
 
     def update(gradient, state, params=None):

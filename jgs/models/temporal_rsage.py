@@ -4,7 +4,6 @@ Learning on Relational Databases", 2024) that encodes times."""
 
 from __future__ import annotations
 
-import jax
 import jax.numpy as jnp
 from flax import nnx
 
@@ -29,9 +28,9 @@ class TemporalRSAGEConv(RSAGEConv):
         too. Each `P_r` is Glorot uniform with a gain of sqrt(2).
       time_width, time_unit: `width` and `unit` of the `TimeEncoding`.
 
-    `conv(block, x)` is as in `jgs.models.RelationLayer`, with `edge_message`. The sampler is
-    asked for `edges=conv.edge_columns`, and its seeds have times. Raises `InputError` for other
-    widths, and where the block lacks a column.
+    It is a `RelationLayer` with `edge_message`. The sampler is asked for
+    `edges=conv.edge_columns`, and its seeds have times. Raises `InputError` for other widths,
+    and where the block lacks a column.
     """
 
     edge_columns = ("type", ELAPSED)
@@ -52,8 +51,8 @@ class TemporalRSAGEConv(RSAGEConv):
         self.time = TimeEncoding(time_width, unit=time_unit)
         self.time_kernel = matrices(rngs, num_relations, time_width, in_features)
 
-    def edge_message(self, message: jax.Array, edge: dict[str, jax.Array]) -> jax.Array:
-        """`relu(x_u + P_r phi(t))`, `[n, in]`. See `jgs.models.EdgeLayer`."""
+    def edge_message(self, message, edge):
+        """`relu(x_u + P_r phi(t))`, `[n, in]`."""
         # Padding may hold a relation that there is not.
         relation = jnp.clip(edge["type"].astype(jnp.int32), 0, self.num_relations - 1)
         num, encoded = jnp.int32(message.shape[0]), self.time(edge[ELAPSED])

@@ -9,18 +9,9 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 
-from jgs.errors import InputError
 from jgs.graph import Block
-from jgs.models.dense import check_width, check_widths, glorot, zero_unless
-from jgs.models.edges import (
-    EdgeScales,
-    by_edge,
-    check_edges,
-    check_scales,
-    joined,
-    padded_edges,
-    read_edges,
-)
+from jgs.models.dense import check_heads, check_width, check_widths, glorot, zero_unless
+from jgs.models.edges import EdgeScales, ReadsEdges, by_edge, padded_edges, read_edges
 from jgs.models.gat import dropped
 from jgs.models.gnn import GNN, widths_of
 from jgs.models.stacked import Heads
@@ -28,7 +19,7 @@ from jgs.models.time import ELAPSED, TimeEncoding, TimeUnit, TimeWidth
 from jgs.ops import aggregate, edge_dot, edge_mask, edge_softmax, gather, linear
 
 
-class TGATConv(nnx.Module):
+class TGATConv(ReadsEdges, nnx.Module):
     """One layer of TGAT (section 3.3): an attention over neighbours that sees when each edge
     was.
 
@@ -47,14 +38,11 @@ class TGATConv(nnx.Module):
       attention_features: the width of all heads together, and that of the `relu`. None:
         `out_features`.
       time_width, time_unit: `width` and `unit` of the `TimeEncoding`.
-      edge_columns: the names of the edge columns that together are `e`, beside `"elapsed"`.
-      edge_width: how many numbers they hold for each edge.
-      edge_scales: as of `GATConv`.
-      rngs: its `params` stream makes the weights.
+      edge_columns, edge_width, edge_scales: `e`, beside `"elapsed"`, as of `GATConv`.
 
-    `conv(block, x)` is as in `jgs.models.AttentionLayer`, with `edge_values`. The sampler is
-    asked for `edges=conv.edge_columns`, and its seeds have times. Raises `InputError` for other
-    widths or heads, and where the block lacks a column.
+    It is an `AttentionLayer` with `edge_values`. The sampler is asked for
+    `edges=conv.edge_columns`, and its seeds have times. Raises `InputError` for other widths or
+    heads, and where the block lacks a column.
     """
 
     reduce = "attention"
@@ -76,19 +64,12 @@ class TGATConv(nnx.Module):
         rngs: nnx.Rngs,
     ):
         width = out_features if attention_features is None else attention_features
-        check_widths(in_features=in_features, out_features=out_features, num_heads=num_heads)
+        check_widths(in_features=in_features, out_features=out_features)
         check_widths(attention_features=width)
-        if width % num_heads != 0:
-            raise InputError(
-                "attention_features must be a multiple of num_heads",
-                f"{width} features, {num_heads} heads",
-                "Give the width of all heads together.",
-            )
+        check_heads(num_heads, attention_features=width)
         self.in_features, self.out_features = in_features, out_features
         self.num_heads, self.attention_features = num_heads, width
-        self.features, self.edge_width = check_edges(edge_columns, edge_width), edge_width
-        self.edge_scales = check_scales(edge_scales, edge_width)
-        self.edge_columns = (ELAPSED, *self.features)
+        self.reads(edge_columns, edge_width, edge_scales, ELAPSED)
         self.time = TimeEncoding(time_width, unit=time_unit)
         self.query_kernel = glorot(rngs, (in_features + time_width, width))
         self.kernel = glorot(rngs, (in_features, 2 * width))  # of keys and values
@@ -103,7 +84,6 @@ class TGATConv(nnx.Module):
     def __call__(
         self, block: Block, x: Any, real=None, *, degree=None, attention_drop=None, **after: Any
     ) -> jax.Array:
-        """See `jgs.models.AttentionLayer`."""
         check_width(x, self.in_features)
         x = zero_unless(real, x)
         message = self.message(x, block.num_sources)
@@ -117,50 +97,38 @@ class TGATConv(nnx.Module):
         aggregated = aggregate(edges, self.values(rows), "sum", weights)
         return self.update(x, aggregated, block.num_targets, **after)
 
-    def message(self, x: jax.Array, num_sources=None, degree=None) -> jax.Array:
+    def message(self, x, num_sources=None, degree=None):
         """`[S, 2 * H * D]`: what each source adds to the keys and values of its edges."""
         return linear([x], [self.kernel[...]], None, num_sources)
 
-    def edge_message(self, message: jax.Array, edge: dict[str, jax.Array]) -> jax.Array:
+    def edge_message(self, message, edge):
         """`[n, 2 * H * D]`: the keys and values of edges."""
         inputs, kernels = [self.time(edge[ELAPSED])], [self.time_kernel[...]]
         if self.features:
-            inputs.append(self._of_edge(edge))
+            inputs.append(self.of_edges(edge))
             kernels.append(self.edge_kernel[...])
         return linear(inputs, kernels, add=message)
 
-    def _of_edge(self, edge: dict[str, jax.Array]) -> jax.Array:
-        own = {name: edge[name] for name in self.features}
-        return joined(own, self.edge_width, self.edge_scales)
-
-    def query(self, own: jax.Array, num_targets: jax.Array | None = None) -> jax.Array:
+    def query(self, own, num_targets=None):
         """`[T, H * D]`: the queries, divided by `sqrt(D)`."""
         kernel = self.query_kernel[...]
         now = self.time(jnp.zeros(1)) @ kernel[self.in_features :]
         bias = now[0] / self._root
         return linear([own], [kernel[: self.in_features] / self._root], bias, num_targets)
 
-    def scores(
-        self, message: jax.Array, query: jax.Array, edge: dict[str, jax.Array] | None = None
-    ) -> jax.Array:
-        """See `jgs.models.AttentionLayer`."""
+    def scores(self, message, query, edge=None):
         products = message[:, : self.attention_features] * query
         return products.reshape(-1, self.num_heads, self._head_width).sum(-1)
 
-    def values(self, message: jax.Array) -> jax.Array:
-        """See `jgs.models.AttentionLayer`."""
+    def values(self, message):
         return message[:, self.attention_features :]
 
-    def update(
-        self, own: jax.Array, aggregated: jax.Array, num_targets=None, degree=None, **after: Any
-    ) -> jax.Array:
-        """See `jgs.models.Layer`."""
+    def update(self, own, aggregated, num_targets=None, degree=None, **after: Any):
         first, second = jnp.split(self.inner_kernel[...], [self.attention_features])
         both, bias = [aggregated, own], self.inner_bias[...]
         inner = linear(both, [first, second], bias, num_targets, relu=True)
-        return linear(
-            [inner], [self.outer_kernel[...]], self.outer_bias[...], num_targets, **after
-        )
+        kernels, bias = [self.outer_kernel[...]], self.outer_bias[...]
+        return linear([inner], kernels, bias, num_targets, **after)
 
     @property
     def _head_width(self) -> int:
@@ -172,14 +140,8 @@ class TGATConv(nnx.Module):
 
 
 class TGAT(GNN):
-    """A stack of `TGATConv`.
-
-    Args:
-      in_features, hidden_features, out_features, num_layers, rngs, and all others: as of
-        `jgs.models.GNN` and its stacks. There is no activation between the layers by default.
-      heads: the number of heads of every layer.
-      time_width, time_unit, edge_columns, edge_width, edge_scales: as of `TGATConv`.
-    """
+    """A stack of `TGATConv` with `heads` heads each, and by default no activation between them.
+    Other arguments are those of `TGATConv`, and of a `GNN` and its stacks."""
 
     timed = True
 

@@ -54,21 +54,15 @@ class TimeEncoding(nnx.Module):
             raise InputError("the unit of times must be above 0", unit, "Give e.g. 86400.0.")
         self.width, self.unit, self.learned = width, float(unit), learned
         if learned:
-            self.log_frequency = nnx.Param(jnp.log(jnp.asarray(_of_tgat(width))))
+            frequency = (10.0 ** -np.linspace(0, 9, width)).astype(np.float32)
+            self.log_frequency = nnx.Param(jnp.log(jnp.asarray(frequency)))
             self.phase = nnx.Param(jnp.zeros(width))
 
     @usual_promotion()
     def __call__(self, elapsed: jax.Array) -> jax.Array:
         scaled = elapsed.astype(jnp.float32)[:, None] / np.float32(self.unit)
         if not self.learned:
-            return jnp.cos(scaled * _of_mixer(self.width))
+            root = np.sqrt(self.width)
+            frequency = root ** (-np.arange(self.width) / root)
+            return jnp.cos(scaled * frequency.astype(np.float32))
         return jnp.cos(scaled * jnp.exp(self.log_frequency[...]) + self.phase[...])
-
-
-def _of_tgat(width: int) -> np.ndarray:
-    return (10.0 ** -np.linspace(0, 9, width)).astype(np.float32)
-
-
-def _of_mixer(width: int) -> np.ndarray:
-    root = np.sqrt(width)
-    return (root ** (-np.arange(width) / root)).astype(np.float32)

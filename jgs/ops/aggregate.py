@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -23,6 +22,7 @@ from jgs.ops.checks import (
     threads_for,
     zeros_or_lost,
 )
+from jgs.ops.derivative import with_derivative
 
 
 def aggregate(
@@ -32,40 +32,34 @@ def aggregate(
 
     Args:
       block: a `jgs.Block` with `T` targets (capacity).
-      x: `[S, F]` float32, float16, bfloat16 or float64; row `i` belongs to source `i`. It has
-        a row for every source, padding included. `[S, H, D]` are `H` heads of `D` columns.
+      x: `[S, F]` float32, float16, bfloat16 or float64; row `i` belongs to source `i`. It has a
+        row for every source, padding included. `[S, H, D]` are `H` heads of `D` columns.
       reduce: `"sum"`: the sum of `w[e] * x[indices[e]]` over the edges `e` of a target, where
         `w` is the block's edge weights, or 1 without weights. `"mean"`: that sum divided by the
         number of edges, whatever their weights (as in DGL's `u_mul_e_mean`). `"max"`: the
         largest of the products, feature by feature.
       edge_weight: float `[E]`, which replaces the block's weights. For sums and means it may be
-        `[E, H]`: the features are then `H` heads of `F / H` columns each, and
-        `edge_weight[:, h]` weights the columns of head `h`. `x` `[S, H, D]` takes `[E]` or
-        `[E, H]`.
+        `[E, H]`: `edge_weight[:, h]` then weights the columns of head `h`, the `h`-th of `H`
+        equal parts of the features.
 
-    If the block has `control`, `reduce` must be `"mean"`. The rows `x` are then replaced by
-    `x - control.sources`, and `control.targets` is added to the result (see
-    `jgs.graph.Control`).
+    If the block has `control`, `reduce` must be `"mean"`. The rows `x` are then replaced by `x
+    - control.sources`, and `control.targets` is added to the result (see `jgs.graph.Control`).
 
-    Returns:
-      `[T, F]`, or `[T, H, D]`, of `x`'s dtype. Rows without edges, and those from `num_targets`
-      on, are 0. All are NaN where the sample of the block has overflowed.
-      Half precision is summed in float32. Edges from `num_edges` on and rows of `x` that no
-      edge reads contribute nothing, whatever they hold, NaN included.
+    Returns `[T, F]`, or `[T, H, D]`, of `x`'s dtype; half precision is summed in float32, in
+    edge order. Rows without edges, and those from `num_targets` on, are 0. All are NaN where
+    the sample of the block has overflowed. Edges from `num_edges` on and rows of `x` that no
+    edge reads contribute nothing, whatever they hold, NaN included.
 
-    Differentiable in `x` and `edge_weight`, in reverse mode: `jax.grad`, `jax.vjp` and
-    `jax.jacrev`, and `jax.hessian`. There is no forward mode: `jax.jvp` and `jax.jacfwd` raise
-    an error, an `InputError` outside of `jax.jit`. The gradient of a maximum goes to the first
-    edge that attains it. Rows are summed in edge order.
+    Differentiable in `x` and `edge_weight`, in reverse mode: `jax.grad`, `jax.vjp`,
+    `jax.jacrev` and `jax.hessian`. `jax.jvp` and `jax.jacfwd` raise an error, an `InputError`
+    outside of `jax.jit`. The gradient of a maximum goes to the first edge that attains it.
 
     Raises `InputError` for arguments and blocks that break these rules. The counts of the block
-    may have any integer dtype.
-
-    Only the kernel checks the values in the arrays, when it runs (float32, on the CPU, `T`, `E`
-    and `F` not 0): a block that breaks a rule of `jgs.Block` is a `jax.errors.JaxRuntimeError`
-    that names the rule. The plain form does not check values. It then reads each edge at most
-    once, and only edges below `num_edges` and `indptr[-1]`, in rows below `num_targets`, whose
-    index is a row of `x`; it may assign edges to wrong rows.
+    may have any integer dtype. Only the kernel checks the values in the arrays, when it runs
+    (float32, on the CPU, `T`, `E` and `F` not 0): a block that breaks a rule of `jgs.Block` is
+    a `jax.errors.JaxRuntimeError` that names the rule. The plain form then reads each edge at
+    most once, and only edges below `num_edges` and `indptr[-1]`, in rows below `num_targets`,
+    whose index is a row of `x`; it may assign edges to wrong rows.
     """
     if getattr(x, "ndim", 0) == 3:
         return _by_head(block, x, reduce, edge_weight)
@@ -100,7 +94,7 @@ def aggregate(
     num_edges = edges_or_lost(block, num_edges)
     edges = (block.indptr, block.indices, num_targets, num_edges)
     try:
-        return _aggregate(reduce, num_threads, *vary_alike(x, weight, edges))
+        return _aggregate(reduce, num_threads, *vary_alike(x, weight, edges))[0]
     except TypeError as error:
         if "forward-mode" not in str(error):
             raise
@@ -120,26 +114,23 @@ def _by_head(block: Block, x: jax.Array, reduce: str, weight: jax.Array | None) 
     return out.reshape(-1, heads, width)
 
 
-@partial(jax.custom_vjp, nondiff_argnums=(0, 1))
-def _aggregate(reduce, num_threads, x, weight, edges):
-    return passes.forward(reduce, num_threads, x, weight, *edges)[0]
-
-
-def _aggregate_fwd(reduce, num_threads, x, weight, edges):
-    out, argmax = passes.forward(reduce, num_threads, x, weight, *edges)
+def _kept(x, weight, edges, results):
     # Without weights the derivative needs only the shape and the dtype of x.
-    return out, (argmax, x if weight is not None else x[:, :0], weight, *edges)
+    return results[1], x if weight is not None else x[:, :0], weight, *edges
 
 
-def _aggregate_bwd(reduce, num_threads, residuals, grad_out):
-    *residuals, num_edges = residuals
-    residuals = (*residuals, jnp.maximum(num_edges, 0))
-    grad_x = passes.grad_x(reduce, num_threads, grad_out, *residuals)
-    _, _, weight, *_ = residuals
+def _backward(reduce, num_threads, kept, grads):
+    *kept, num_edges = kept
+    kept = (*kept, jnp.maximum(num_edges, 0))
+    grad_x = passes.grad_x(reduce, num_threads, grads[0], *kept)
     grad_weight = None
-    if weight is not None:  # a separate pass, which XLA drops where its result is not used
-        grad_weight = passes.grad_weight(reduce, num_threads, grad_out, *residuals)
+    if kept[2] is not None:  # a separate pass, which XLA drops where its result is not used
+        grad_weight = passes.grad_weight(reduce, num_threads, grads[0], *kept)
     return grad_x, grad_weight, None
 
 
-_aggregate.defvjp(_aggregate_fwd, _aggregate_bwd)
+def _forward(reduce, num_threads, x, weight, edges):
+    return passes.forward(reduce, num_threads, x, weight, *edges)
+
+
+_aggregate = with_derivative(_forward, _kept, _backward, 2)

@@ -11,7 +11,7 @@ import numpy as np
 from jgs.arrays import require_array
 from jgs.errors import InputError
 from jgs.graph import Block
-from jgs.graph.formats.export import edge_targets
+from jgs.graph.formats.export import targets_of
 from jgs.kernels.call import FILL
 
 GOLDEN = 0x9E3779B9  # 2**32 divided by the golden ratio: multiples of it are far apart
@@ -20,13 +20,9 @@ GOLDEN = 0x9E3779B9  # 2**32 divided by the golden ratio: multiples of it are fa
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class Mask:
-    """The elements that `dropout` drops, as a hash of each row instead of the mask itself.
-
-    Fields:
-      low, high: uint32 `[K]`; a hash of each row's `(key, layer, node)`. The random bits of the
-        row's units are computed from it.
-      rate: float, static; the probability of dropping a unit, in `[0, 1)`.
-    """
+    """The elements that `dropout` drops with the probability `rate`, as a hash of each row's
+    `(key, layer, node)`, uint32 `[K]` twice, instead of the mask itself. The random bits of the
+    row's units are computed from it."""
 
     low: jax.Array
     high: jax.Array
@@ -99,10 +95,9 @@ def edge_mask(block: Block, mask: Mask) -> Mask:
     `[E]` rows. Whether edge `u -> v` keeps its unit `h`, for instance its weight of head `h`,
     depends on `(key, layer, u, v, h)` alone.
     """
-    num_slots, num_rows = block.edge_capacity, block.target_capacity
-    row, _ = edge_targets(num_slots, block.indptr, block.num_targets, block.num_edges)
+    row, _ = targets_of(block)
     low = mask.low.at[block.indices].get(**FILL)
-    return Mask(low, mask.high[:num_rows].at[row].get(**FILL), mask.rate)
+    return Mask(low, mask.high[: block.target_capacity].at[row].get(**FILL), mask.rate)
 
 
 def _key_words(key: jax.Array, layer: int | jax.Array) -> tuple[jax.Array, jax.Array]:

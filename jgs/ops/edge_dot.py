@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 import jax
 import jax.numpy as jnp
 
@@ -13,6 +11,7 @@ from jgs.graph import Block
 from jgs.kernels.call import vary_alike
 from jgs.ops import aggregate_passes as passes
 from jgs.ops.checks import check_block, check_rows, threads_for
+from jgs.ops.derivative import with_derivative
 
 
 def edge_dot(block: Block, x: jax.Array, y: jax.Array, num_heads: int = 1) -> jax.Array:
@@ -57,29 +56,20 @@ def edge_dot(block: Block, x: jax.Array, y: jax.Array, num_heads: int = 1) -> ja
     return _edge_dot(num_heads, threads_for(num_rows, x), *vary_alike(x, y, edges))
 
 
-@partial(jax.custom_vjp, nondiff_argnums=(0, 1))
-def _edge_dot(num_heads, num_threads, *operands):
-    return _forward(num_heads, num_threads, *operands)
-
-
 def _forward(num_heads, num_threads, x, y, edges):
     no_weight = jnp.zeros((edges[1].shape[0], num_heads), x.dtype)  # only its shape matters
     return passes.grad_weight("sum", num_threads, y, _no_argmax(x), x, no_weight, *edges)
 
 
-def _edge_dot_fwd(num_heads, num_threads, *operands):
-    return _forward(num_heads, num_threads, *operands), operands
-
-
-def _edge_dot_bwd(num_heads, num_threads, operands, grad):
+def _backward(num_heads, num_threads, operands, grad):
     x, y, edges = operands
     grad_x = passes.grad_x("sum", num_threads, y, _no_argmax(x), x, grad, *edges)
     grad_y, _ = passes.forward("sum", num_threads, x, grad, *edges)
     return grad_x, grad_y, None
 
 
-_edge_dot.defvjp(_edge_dot_fwd, _edge_dot_bwd)
-
-
 def _no_argmax(x):
     return jnp.zeros((0, x.shape[1]), jnp.int32)
+
+
+_edge_dot = with_derivative(_forward, lambda *operands: operands[:-1], _backward, 2)

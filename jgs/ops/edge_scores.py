@@ -13,6 +13,7 @@ from jgs.graph import Block
 from jgs.graph.formats.export import edge_targets
 from jgs.kernels.call import FILL, call, floats, kernel_or_plain, vary_alike
 from jgs.ops.checks import check_block, check_rows, threads_for
+from jgs.ops.derivative import with_derivative
 
 
 def edge_scores(
@@ -58,22 +59,6 @@ def edge_scores(
 # `(indptr, indices, num_targets, num_edges)`.
 
 
-@partial(jax.custom_vjp, nondiff_argnums=(0, 1))
-def _scores(num_threads, slope, *operands):
-    return _forward(num_threads, slope, *operands)
-
-
-def _scores_fwd(num_threads, slope, *operands):
-    return _forward(num_threads, slope, *operands), operands
-
-
-def _scores_bwd(num_threads, slope, operands, grad):
-    return *_grad(num_threads, slope, grad, *operands), None, None, None, None
-
-
-_scores.defvjp(_scores_fwd, _scores_bwd)
-
-
 @partial(jax.jit, static_argnums=(0, 1))
 def _forward(num_threads, slope, *operands):
     def kernel(*operands):
@@ -100,6 +85,13 @@ def _grad(num_threads, slope, grad, *operands):
         return jax.vjp(f, x, y, attention)[1](grad)
 
     return kernel_or_plain(num_threads, kernel, plain, grad, *operands)
+
+
+def _backward(num_threads, slope, operands, grad):
+    return *_grad(num_threads, slope, grad, *operands), None, None, None, None
+
+
+_scores = with_derivative(_forward, lambda *operands: operands[:-1], _backward, 2)
 
 
 def _forward_plain(slope, x, y, attention, indptr, indices, num_targets, num_edges):

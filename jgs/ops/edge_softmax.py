@@ -13,6 +13,7 @@ from jgs.graph import Block
 from jgs.graph.formats.export import edge_targets
 from jgs.kernels.call import FILL, call, floats, kernel_or_plain, vary_alike
 from jgs.ops.checks import check_block, threads_for
+from jgs.ops.derivative import with_derivative
 
 
 def edge_softmax(block: Block, logits: jax.Array, own: jax.Array | None = None) -> Any:
@@ -24,19 +25,16 @@ def edge_softmax(block: Block, logits: jax.Array, own: jax.Array | None = None) 
       logits: float `[E]`, or `[E, H]` with a separate softmax for each of `H` heads.
       own: None; or float `[T]` or `[T, H]`: one more logit for each target, for its self-loop.
 
-    Returns:
-      The weights, with the shape and the dtype of `logits`. With `own`, a pair: those weights,
-      and the weights of the targets' self-loops, with the shape of `own`. The weights of a
-      target's edges and of its self-loop sum to 1. Padding gets 0 and is not read, NaN
-      included. A logit of minus infinity has the weight 0, also where a target has no other
-      logit. NaN or plus infinity makes all weights of its target and head NaN.
+    Returns the weights, with the shape and the dtype of `logits`. With `own`, a pair: those
+    weights, and the weights of the targets' self-loops, with the shape of `own`. The weights of
+    a target's edges and of its self-loop sum to 1. Padding gets 0 and is not read, NaN
+    included. A logit of minus infinity has the weight 0, also where a target has no other
+    logit. NaN or plus infinity makes all weights of its target and head NaN.
 
     The largest logit of each target is subtracted first, so that no exponential overflows. Half
-    precision is computed in float32.
-
-    Raises `InputError` for logits of another shape or dtype, and for a block whose arrays have
-    other dtypes or shapes. Only the kernel checks the values in the arrays, as
-    `jgs.ops.aggregate` says.
+    precision is computed in float32. Raises `InputError` for logits of another shape or dtype,
+    and for a block whose arrays have other dtypes or shapes. Only the kernel checks the values
+    in the arrays, as `jgs.ops.aggregate` says.
     """
     num_targets, _, num_edges = check_block(block)
     remedy = "Give every edge of the block, padding included, a logit for each head."
@@ -63,24 +61,6 @@ def edge_softmax(block: Block, logits: jax.Array, own: jax.Array | None = None) 
 # `num_threads` None means that no kernel runs. Without self-loops `own` has no rows.
 
 
-@partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _softmax(num_threads, *operands):
-    return _forward(num_threads, *operands)
-
-
-def _softmax_fwd(num_threads, logits, own, *rows):
-    weights = _forward(num_threads, logits, own, *rows)
-    return weights, (weights, rows)
-
-
-def _softmax_bwd(num_threads, residuals, grads):
-    weights, rows = residuals
-    return *_grad(num_threads, weights, grads, *rows), None, None, None
-
-
-_softmax.defvjp(_softmax_fwd, _softmax_bwd)
-
-
 @partial(jax.jit, static_argnums=0)
 def _forward(num_threads, logits, own, *rows):
     """`(weights, own_weights)`."""
@@ -101,6 +81,14 @@ def _grad(num_threads, weights, grads, *rows):
         return tuple(call("jgs_edge_softmax_grad", out, arguments, num_threads))
 
     return kernel_or_plain(num_threads, kernel, _grad_plain, weights, grads, *rows)
+
+
+def _backward(num_threads, kept, grads):
+    weights, rows = kept
+    return *_grad(num_threads, weights, grads, *rows), None, None, None
+
+
+_softmax = with_derivative(_forward, lambda a, b, *rest: (rest[-1], rest[:-1]), _backward, 1)
 
 
 def _real(num_slots, indptr, num_targets, num_edges):

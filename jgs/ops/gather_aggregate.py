@@ -48,23 +48,17 @@ def gather_aggregate(
       place: int32 (or int64) `[S]`, the row of `features` of each source of the block. A place
         outside `[0, N)` reads zeros. `indices` are then sources, as in `aggregate`.
 
-    Returns:
-      float32 `[T, F]`. Rows without edges, and those from `num_targets` on, are 0. All are NaN
-      where the sample of the block has overflowed. Edges from
-      `num_edges` on contribute nothing, whatever they hold.
+    Returns float32 `[T, F]`, with zeros and NaN as in `aggregate`. Rows are summed in edge
+    order.
 
     The function has derivatives in both modes in dense `features`, in the `values` of sparse
     ones, and in `edge_weight`. The plain form computes them, with a matrix of one row for each
-    edge; features that are only read need no derivative. Rows are summed in edge order.
+    edge; features that are only read need no derivative.
 
     Raises `InputError` for arguments and blocks that break these rules and, without `place`,
     for a block with edges whose `num_sources` is known and not `N`, because its `indices` are
-    then sources of the batch, not nodes.
-
-    Only the kernel checks the values in the arrays, when it runs (dense float32 or sparse, on
-    the CPU, `T`, `E`, `N` and `F` not 0): a block that breaks a rule of `jgs.Block`, or that
-    has another `num_sources`, is a `jax.errors.JaxRuntimeError` that names the rule. The plain
-    form does not check values, and reads zeros for ids outside `[0, N)`.
+    then sources of the batch, not nodes. Only the kernel checks the values in the arrays, as in
+    `aggregate`. The plain form reads zeros for ids outside `[0, N)`.
     """
     check_reduce(reduce)
     counts = check_block(block)
@@ -76,10 +70,20 @@ def gather_aggregate(
         )
     table = check_features(features)
     if place is None:
-        _check_matrix(features)
+        if isinstance(features, tuple):
+            raise InputError(
+                "features must be a JAX array or SparseFeatures",
+                type(features).__name__,
+                "Give the place of each source too.",
+            )
         _check_num_sources(block, table.shape[0], *counts[1:])
     else:
-        _check_takes_places(table)
+        if table.by_entries:
+            raise InputError(
+                "features in several tables must be JAX arrays",
+                type(table).__name__,
+                "Join them with scipy.sparse.vstack.",
+            )
         place = check_ids(place, table.shape[0])
         if block.source_capacity is not None:
             form = "[S], the row of each of the block's sources, padding included"
@@ -92,24 +96,6 @@ def gather_aggregate(
     counts = (*counts[:2], edges_or_lost(block, counts[2]))
     edges = (block.edge_weight, block.indptr, block.indices, *counts)
     return _gather_aggregate(reduce, num_threads, *vary_alike(table, place, *edges))
-
-
-def _check_matrix(features):
-    if isinstance(features, tuple):
-        raise InputError(
-            "features must be a JAX array or SparseFeatures",
-            type(features).__name__,
-            "Give the place of each source too.",
-        )
-
-
-def _check_takes_places(table):
-    if table.by_entries:
-        raise InputError(
-            "features in several tables must be JAX arrays",
-            type(table).__name__,
-            "Join them with scipy.sparse.vstack.",
-        )
 
 
 def _check_num_sources(block, num_nodes, *counts):

@@ -13,6 +13,7 @@ import numpy as np
 from jgs.errors import InputError
 from jgs.kernels.call import call, floats, kernel_or_plain, or_empty, vary_alike
 from jgs.ops.checks import check_count, threads_for
+from jgs.ops.derivative import with_derivative
 from jgs.ops.dropout import Mask
 
 
@@ -39,10 +40,10 @@ def linear(
       drop: `jgs.ops.dropout_mask(key, nodes, layer, rate)` of the `K` rows' nodes, or None.
         This dropout is applied after the ReLU, which it needs.
 
-    Returns:
-      `[K, O]`, zeros in padding. The values in padded rows of the inputs, of `add` and of the
-      gradient change nothing, NaN included, for they enter no product. On the CPU zeros in the
-      inputs may enter no product either: weights must be finite, for 0 * inf need not give NaN.
+    Returns `[K, O]`, zeros in padding. The values in padded rows of the inputs, of `add` and of
+    the gradient change nothing, NaN included, for they enter no product. On the CPU zeros in
+    the inputs may enter no product either: weights must be finite, for 0 * inf need not give
+    NaN.
 
     Differentiable in all matrices. Raises `InputError` for shapes that do not match, for a
     `num_rows` that is not an integer scalar, and for `drop` without `relu`.
@@ -62,36 +63,6 @@ def linear(
 
 # The forward pass and its derivatives are jitted, so that eager calls compile once too.
 # `num_threads` None means that no kernel runs.
-
-
-@partial(jax.custom_vjp, nondiff_argnums=(0, 1))
-def _linear(num_threads, relu, *operands):
-    return _forward(num_threads, relu, *operands)
-
-
-def _linear_fwd(num_threads, relu, *operands):
-    out = _forward(num_threads, relu, *operands)
-    # The result shows which units ReLU or dropout set to 0.
-    return out, (*operands, out if relu else None)
-
-
-def _linear_bwd(num_threads, relu, residuals, grad):
-    num_rows, drop, inputs, weights, bias, add, out = residuals
-    scale = 1.0 if drop is None else drop.scale
-    # Each input's gradient is a separate call, which XLA drops where its result is not used.
-    before = _before_relu(grad, out, scale)
-    grad_inputs = tuple(
-        _forward(num_threads, False, num_rows, None, (before,), (w.T,), None, None)
-        for w in weights
-    )
-    grad_bias, *grad_weights = _grad_weights(num_threads, scale, num_rows, grad, out, inputs)
-    grad_inputs = tuple(map(_padded_like, grad_inputs, inputs))
-    grad_bias = None if bias is None else grad_bias
-    grad_add = None if add is None else _padded_like(_real(num_rows, before), add)
-    return None, None, grad_inputs, tuple(grad_weights), grad_bias, grad_add
-
-
-_linear.defvjp(_linear_fwd, _linear_bwd)
 
 
 @partial(jax.jit, static_argnums=(0, 1))
@@ -139,6 +110,26 @@ def _grad_weights(num_threads, scale, num_rows, grad, out, inputs):
         return call("jgs_linear_grad", results, arguments, num_threads, scale=np.float32(scale))
 
     return kernel_or_plain(num_threads, kernel, plain, num_rows, grad, out, inputs)
+
+
+def _backward(num_threads, relu, kept, grad):
+    num_rows, drop, inputs, weights, bias, add, out = kept
+    out = out if relu else None  # it shows which units ReLU or dropout set to 0
+    scale = 1.0 if drop is None else drop.scale
+    # Each input's gradient is a separate call, which XLA drops where its result is not used.
+    before = _before_relu(grad, out, scale)
+    grad_inputs = tuple(
+        _forward(num_threads, False, num_rows, None, (before,), (w.T,), None, None)
+        for w in weights
+    )
+    grad_bias, *grad_weights = _grad_weights(num_threads, scale, num_rows, grad, out, inputs)
+    grad_inputs = tuple(map(_padded_like, grad_inputs, inputs))
+    grad_bias = None if bias is None else grad_bias
+    grad_add = None if add is None else _padded_like(_real(num_rows, before), add)
+    return None, None, grad_inputs, tuple(grad_weights), grad_bias, grad_add
+
+
+_linear = with_derivative(_forward, lambda *kept: kept, _backward, 2)
 
 
 def finish(

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from jgs.errors import InputError
 from jgs.kernels.call import call, floats, kernel_or_plain, vary_alike
 from jgs.ops.checks import check_rows, threads_for
+from jgs.ops.derivative import with_derivative
 from jgs.ops.linear import finish
 from jgs.ops.relations import TILE, Slots, groups_of, permuted
 
@@ -53,16 +54,10 @@ def group_linear(
     bias: jax.Array | None,
     num_rows: jax.Array,
 ) -> jax.Array:
-    """float32 `[S, O]`: each row of `x` `[S, F]` times the matrix of its group, plus the bias
-    of its group; zeros from row `num_rows` on.
-
-    Args:
-      kind: int32 `[S]`, the group of each row. Where it is negative the row is multiplied like
-        one of group 0, so `x` must be finite there.
-      kernel: float32 `[G, F, O]`.
-      bias: float32 `[G, O]`, or None.
-      num_rows: int32 scalar.
-    """
+    """float32 `[S, O]`: each row of `x` `[S, F]` times the matrix of its group in `kernel` `[G,
+    F, O]`, plus the `bias` `[G, O]` of its group; zeros from row `num_rows` on. `kind` int32
+    `[S]` has the groups. Where it is negative the row counts to group 0, so `x` must be finite
+    there."""
     num_groups, num = kernel.shape[0], kind.shape[0]
     slots = groups_of(kind, num_groups, num_rows)
     row_of_slot, slot_of_row = slots.target, slots.sums.indices
@@ -77,24 +72,6 @@ def group_linear(
 
 # The passes are jitted, so that eager calls compile once too. `num_threads` None means that no
 # kernel runs.
-
-
-@partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _linear(num_threads, *operands):
-    return _forward(num_threads, *operands)
-
-
-def _linear_fwd(num_threads, *operands):
-    return _forward(num_threads, *operands), operands
-
-
-def _linear_bwd(num_threads, operands, grad):
-    num_rows, relation, x, kernel = operands
-    grad_x = _forward(num_threads, num_rows, relation, grad, kernel.swapaxes(2, 3))
-    return None, None, grad_x, _grad_kernel(num_threads, num_rows, relation, x, grad, kernel)
-
-
-_linear.defvjp(_linear_fwd, _linear_bwd)
 
 
 @partial(jax.jit, static_argnums=0)
@@ -123,6 +100,15 @@ def _grad_kernel(num_threads, num_rows, relation, x, grad, kernel):
         return jax.ops.segment_sum(of_tile, relation, kernel.shape[0])
 
     return kernel_or_plain(num_threads, run, plain, num_rows, relation, x, grad)
+
+
+def _backward(num_threads, operands, grad):
+    num_rows, relation, x, kernel = operands
+    grad_x = _forward(num_threads, num_rows, relation, grad, kernel.swapaxes(2, 3))
+    return None, None, grad_x, _grad_kernel(num_threads, num_rows, relation, x, grad, kernel)
+
+
+_linear = with_derivative(_forward, lambda *operands: operands[:-1], _backward, 1)
 
 
 def _tiles(num_rows, x, num_blocks):

@@ -140,16 +140,9 @@ def runs_of(block: Block, num_relations: int) -> Runs:
 
 
 def groups_of(kind: jax.Array, num_groups: int, num_rows: jax.Array) -> Slots:
-    """Rows in order of their groups: `Slots` whose relations are the groups, with one slot for
-    each of the first `num_rows` rows.
-
-    Args:
-      kind: int32 `[S]`, each row's group; a negative number counts as 0.
-      num_groups: int.
-      num_rows: int32 scalar.
-
-    `slots.target` is the row of each slot, and `slots.sums.indices` the slot of each row.
-    """
+    """`Slots` whose relations are the groups `kind` int32 `[S]`, a negative number counting as
+    0, with one slot for each of the first `num_rows` rows. `slots.target` is the row of each
+    slot, and `slots.sums.indices` the slot of each row."""
     num = kind.shape[0]
     row = jnp.arange(num, dtype=jnp.int32)
     num_rows = jnp.clip(num_rows, 0, num).astype(jnp.int32)

@@ -69,7 +69,11 @@ def event_negatives(
         order = np.argsort(ages, kind="stable")
         nodes, ages = nodes[order], ages[order]
     src, dst, time = _columns("events", events)
-    bits, past = _event_bits(key, src, dst, time), _Past(history)
+    high, low = np.asarray(as_key_data(key)).astype(np.uint64)
+    bits = mixed(np.full(src.size, (high << np.uint64(32)) | low))
+    for column in (src, dst, time):
+        bits = mixed(bits + _STEP ^ column.astype(np.uint64))
+    past = _Past(history)
     made: np.ndarray = np.full((src.size, num), -1, np.int32)
     read = np.cumsum(2 * num + np.diff(past.events_at(src, time), axis=0)[0])
     (first,) = np.nonzero(np.diff(read // _AT_ONCE, prepend=-1))
@@ -219,15 +223,6 @@ class _Past:
         first = np.searchsorted(self._first, low)
         end = np.searchsorted(self._first, self._code(src, time))
         return _Pool(self._new, first, np.maximum(end - first, 0))
-
-
-def _event_bits(key: Any, *columns: np.ndarray) -> np.ndarray:
-    """uint64 `[n]`: random bits of each event."""
-    high, low = np.asarray(as_key_data(key)).astype(np.uint64)
-    bits = mixed(np.full(columns[0].size, (high << np.uint64(32)) | low))
-    for column in columns:
-        bits = mixed(bits + _STEP ^ column.astype(np.uint64))
-    return bits
 
 
 def mixed(x: np.ndarray) -> np.ndarray:

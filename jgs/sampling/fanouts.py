@@ -63,9 +63,9 @@ class ByRelation(Mapping):
             ks += [self._fanouts[ANY]] * (num_relations - len(ks))
         return -1 if -1 in ks else sum(ks)
 
-    def numbers(self, schema: Schema | None) -> tuple[int, ...]:
-        """The fanout of each of the graph's relations, 0 for one that is not drawn. Raises
-        `InputError` for a relation that the graph does not have."""
+    def drawn(self, schema: Schema | None) -> tuple[tuple[int, int], ...]:
+        """The number and the fanout of each of the graph's relations that is drawn, ascending.
+        Raises `InputError` for a relation that the graph does not have."""
         if schema is None or not schema.relations:
             raise InputError(
                 "fanouts by relation must be for a graph with relations",
@@ -76,10 +76,7 @@ class ByRelation(Mapping):
         for name, k in self._fanouts.items():
             if name != ANY:
                 found[schema.relation(name)] = k
-        return tuple(found)
-
-
-Fanout = int | ByRelation
+        return tuple((relation, k) for relation, k in enumerate(found) if k != 0)
 
 
 def check_fanouts(fanouts: Any, by_relation: bool = False) -> tuple[Any, ...]:
@@ -94,15 +91,8 @@ def check_fanouts(fanouts: Any, by_relation: bool = False) -> tuple[Any, ...]:
             fanouts,
             "Give a tuple such as (10, 10); under jax.jit close over it or make it static.",
         )
-    return tuple(_fanout(k) for k in fanouts)
-
-
-def _fanout(k: Any) -> Fanout:
-    if isinstance(k, ByRelation):
-        return k
-    if isinstance(k, str):
-        return ByRelation(_read(k))
-    return ByRelation(k) if isinstance(k, Mapping) else int(k)
+    by_name = (ByRelation(_read(k)) if isinstance(k, str) else k for k in fanouts)
+    return tuple(ByRelation(k) if isinstance(k, Mapping) else int(k) for k in by_name)
 
 
 def _read(text: str) -> dict[Any, int]:

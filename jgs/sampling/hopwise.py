@@ -1,4 +1,4 @@
-"""`Hopwise`: what `Neighbors` and `Labor` share, whose kernels draw all hops in one call."""
+"""Samplers that draw hop by hop: `Hops`, and `Hopwise`, whose kernels draw all hops at once."""
 
 from __future__ import annotations
 
@@ -11,36 +11,50 @@ import numpy as np
 
 from jgs.errors import InputError
 from jgs.graph import Graph, MiniBatch
-from jgs.sampling.base import ByNode, HopRows
+from jgs.sampling.base import ByNode, HopRows, Sampler
 from jgs.sampling.capacity import Capacity, GraphShape
-from jgs.sampling.checks import check_call, check_graph, checked_seeds
-from jgs.sampling.edges.columns import column_at, column_of, with_columns
+from jgs.sampling.checks import check_call, check_graph, check_timed, checked_seeds
+from jgs.sampling.edges.columns import column_at, column_of, ids_needed, with_columns
+from jgs.sampling.edges.hops import Spec, draw_batches
 from jgs.sampling.edges.random import as_key_data
-from jgs.sampling.edges.relations import drawn_relations
 from jgs.sampling.fanouts import ByRelation
 from jgs.sampling.seeds import Seeds
 from jgs.settings import exact_integers
 
 
-class Hopwise(ByNode):
-    """A sampler of `fanouts[h]` neighbours at hop `h`; a subclass says how a call draws."""
+class Hops(Sampler):
+    """A sampler whose hops draw neighbours of the nodes known so far.
 
-    fanouts: tuple[Any, ...]
+    Attributes:
+      forms: the kernel and the plain form: functions of (key_data, graph, reads, seeds, spec)
+        that return what `jgs.sampling.edges.hops.sample_hops` does.
+      edge_ids, edge_weights, edges, window: as in `Neighbors`.
+    """
+
+    edge_ids: bool = False
+    edge_weights: bool = False
+    edges: tuple[str, ...] = ()
+    window: int | None = None
+
+    @property
+    @abstractmethod
+    def forms(self) -> tuple[Any, Any]: ...
+
+    @property
+    @abstractmethod
+    def num_hops(self) -> int: ...
 
     @abstractmethod
-    def _spec(self, capacity: Capacity, graph: Graph) -> Any:
-        """The static arguments of a call, see `jgs.sampling.edges.hops.sample_hops`."""
+    def _spec(self, capacity: Capacity, graph: Graph) -> Spec: ...
 
     @abstractmethod
-    def _draw(
-        self, key_data: jax.Array, graph: Graph, state: Any, seeds: Seeds, spec: Any
-    ) -> list[MiniBatch]:
-        """See `jgs.sampling.edges.hops.draw_batches`; raises `InputError`."""
+    def _most_edges(self, hop: int, shape: GraphShape, targets: int, repeated: int) -> int:
+        """The most edges that `targets` nodes draw at a hop, where `repeated` of them may be
+        repetitions of others."""
 
-    @abstractmethod
-    def _most_edges(self, k: Any, shape: GraphShape, targets: int, repeated: int) -> int:
-        """The most edges that `targets` nodes draw with the fanout `k`, where `repeated` of
-        them may be repetitions of others."""
+    def _reads(self, graph: Graph, state: Any) -> Any:
+        """What the forms read beside the graph. Raises `InputError` for another state."""
+        return ()
 
     def _check_graph(self, graph: Graph) -> None:
         check_graph(graph, False)
@@ -48,33 +62,11 @@ class Hopwise(ByNode):
     def _key_data(self, key: Any, shape: tuple[int, ...]) -> jax.Array:
         return as_key_data(key, shape)
 
-    @property
-    def by_relation(self) -> bool:
-        """Whether every hop draws from each relation by itself."""
-        return all(isinstance(k, ByRelation) for k in self.fanouts)
-
-    def _fanouts(self, graph: Graph) -> tuple[Any, ...]:
-        """The fanouts as a call's static arguments have them."""
-        return tuple(
-            drawn_relations(k.numbers(graph.schema)) if isinstance(k, ByRelation) else int(k)
-            for k in self.fanouts
-        )
-
-    @property
-    def num_hops(self) -> int:
-        return len(self.fanouts)
-
-    def expected_draws(self, hop: int, degree: np.ndarray) -> np.ndarray:
-        """See `jgs.sampling.base.ByNode`."""
-        k = self.fanouts[hop]
-        k = k if isinstance(k, int) else k.total(0)
-        return degree if k == -1 else np.minimum(k, degree)
-
     def bound(self, shape: GraphShape, batch_size: int, distinct: bool = False) -> Capacity:
         edges, sources, targets = [], [], batch_size
-        for k in self.fanouts:
+        for hop in range(self.num_hops):
             repeated = 0 if distinct else batch_size - 1
-            most = self._most_edges(k, shape, targets, repeated)
+            most = self._most_edges(hop, shape, targets, repeated)
             edges.append(most)
             targets = min(targets + most, shape.num_nodes + batch_size)
             sources.append(targets)
@@ -83,12 +75,49 @@ class Hopwise(ByNode):
     def sample(
         self, key: Any, graph: Graph, state: Any, seeds: Any, capacity: Capacity | None = None
     ) -> MiniBatch:
-        """See `jgs.sampling.base.Sampler`."""
         self._check_graph(graph)
         seeds, capacity = check_call(self, graph, seeds, capacity, self.num_hops)
         key_data = self._key_data(key, seeds.nodes.shape[:-1])
         (batch,) = self._draw(key_data, graph, state, seeds, self._spec(capacity, graph))
         return with_columns(batch, graph, self)
+
+    def _draw(
+        self, key_data: jax.Array, graph: Graph, state: Any, seeds: Seeds, spec: Spec
+    ) -> list[MiniBatch]:
+        check_timed(self, seeds)
+        return draw_batches(key_data, graph, self._reads(graph, state), seeds, spec)
+
+
+class Hopwise(Hops, ByNode):
+    """A sampler of `fanouts[h]` neighbours at hop `h`."""
+
+    fanouts: tuple[Any, ...]
+
+    @property
+    def num_hops(self) -> int:
+        return len(self.fanouts)
+
+    @property
+    def by_relation(self) -> bool:
+        """Whether every hop draws from each relation by itself."""
+        return all(isinstance(k, ByRelation) for k in self.fanouts)
+
+    def _draws_relations(self, graph: Graph) -> bool:
+        """Whether a hop draws by relation; raises `InputError` for those of another graph."""
+        hops = [k.drawn(graph.schema) for k in self.fanouts if isinstance(k, ByRelation)]
+        return bool(hops)
+
+    def _spec(self, capacity: Capacity, graph: Graph) -> Spec:
+        fanouts = tuple(
+            k.drawn(graph.schema) if isinstance(k, ByRelation) else int(k) for k in self.fanouts
+        )
+        flags = ids_needed(self), self.edge_weights, self.relabel_inputs
+        return Spec(self, capacity, fanouts, *flags)
+
+    def expected_draws(self, hop: int, degree: np.ndarray) -> np.ndarray:
+        k = self.fanouts[hop]
+        k = k if isinstance(k, int) else k.total(0)
+        return degree if k == -1 else np.minimum(k, degree)
 
     def sample_separately(
         self, key_data: jax.Array, graph: Graph, state: Any, seeds: Any, capacity: Capacity
@@ -109,7 +138,6 @@ class Hopwise(ByNode):
         excluded: jax.Array | None = None,
         time: jax.Array | None = None,
     ) -> HopRows:
-        """See `jgs.sampling.base.ByNode`."""
         spec = self._spec(Capacity((num_edges,), nodes.shape[-1:]), graph)
         types_by_id = "type" in self.edges and isinstance(self.fanouts[hop], int)
         timed = bool({"time", "elapsed"} & {*self.edges})

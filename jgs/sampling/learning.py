@@ -21,14 +21,11 @@ class Learning:
     most `age` batches ahead, by default none.
 
     Args:
-      sampler: the sampler.
-      state: its state before any update. It is copied.
-      age: int, at least 0.
+      state: the sampler's state before any update. It is copied.
       graph: the graph that batches are drawn from, as `update` takes it.
       program: `program(update, donate_argnums=...)` compiles.
 
     Attributes:
-      age: as given.
       states: the newest `1 + age` states, the newest last.
       yielded: the number of batches since the states were set, which the loader counts.
     """

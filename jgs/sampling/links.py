@@ -163,13 +163,14 @@ class Links:
             real = jnp.all((ends >= 0) & (ends < graph.num_nodes), axis=0)
             cutoff = None if time is None else as_long("time", time).reshape(-1)
             if "negatives" in items:
-                nodes, side, log_prob, mask = _given(items["negatives"], real, graph.num_nodes)
-            elif self.shared:
-                of = (items.get("relation"), cutoff)
-                nodes, side, log_prob, mask = self._shared(key, graph, ends, real, *of)
+                nodes = jnp.asarray(items["negatives"]).astype(jnp.int64)
+                mask = real[:, None] & (nodes >= 0) & (nodes < graph.num_nodes)
+                nodes = jnp.where(mask, nodes, graph.num_nodes)
+                side = jnp.full(nodes.shape, DST, jnp.int32)
+                log_prob = jnp.zeros(nodes.shape, jnp.float32)
             else:
                 of = (items.get("relation"), cutoff)
-                nodes, side, log_prob, mask = self._own(key, graph, ends, real, *of)
+                nodes, side, log_prob, mask = self._negatives(key, graph, ends, real, *of)
             every = jnp.concatenate([ends.reshape(-1), nodes.reshape(-1).astype(jnp.int64)])
             if cutoff is not None:
                 cutoff = jnp.concatenate([cutoff, cutoff, jnp.repeat(cutoff, nodes.shape[1])])
@@ -191,89 +192,85 @@ class Links:
 
     # -- draws -------------------------------------------------------------------------------
 
-    def _own(
+    def _negatives(
         self, key: Any, graph: Graph, ends: Any, real: Any, relation: Any, cutoff: Any
     ) -> tuple:
-        """The negatives of each pair: nodes, sides, log-probabilities and mask, `[B, K]`."""
-        shape = (ends.shape[1], self.num_negatives)
-        keys = pair_keys(key, ends[SRC], ends[DST], cutoff)
-        keys = jnp.broadcast_to(keys[:, None], (*shape, 2))
-        number = jnp.broadcast_to(jnp.arange(shape[1], dtype=jnp.int32), shape)
-        side = jnp.full(shape, _SIDES[self.sides][0], jnp.int32)
-        if self.sides == "both":
-            side = (node_bits(keys, number, _SIDE_BITS) >> jnp.uint64(63)).astype(jnp.int32)
+        """The negatives of each pair: nodes, sides, log-probabilities and mask, `[B, K]` each.
+        Those that are `shared` have `[S, K]`, `[S]`, `[S, K]` and `[S, B, K]`."""
+        shape: tuple[int, ...] = (ends.shape[1], self.num_negatives)
+        if self.shared:
+            side, kind, bits = self._of_batch(key, graph, cutoff)
+            shape = (side.shape[0], *shape)
+        else:
+            side, bits = self._of_pairs(pair_keys(key, ends[SRC], ends[DST], cutoff), shape)
         replaced = jnp.where(side == DST, ends[DST, :, None], ends[SRC, :, None])
-        kept = jnp.where(side == DST, ends[SRC, :, None], ends[DST, :, None])
-        kind = _Kinds.of(graph).kind(replaced)
-
-        def drawn(turn: Any) -> jax.Array:
-            return self._draw(graph, node_bits(keys, number, turn), kind, side, until)
-
+        if not self.shared:
+            kind = _Kinds.of(graph).kind(replaced)
         until = None if cutoff is None else jnp.broadcast_to(cutoff[:, None], shape)
-        when = None if until is None else until.reshape(-1)
-        of = None if relation is None else jnp.repeat(jnp.asarray(relation), shape[1])
 
-        def unborn(node: jax.Array) -> jax.Array:
+        def flat(of_pair: Any) -> Any:
+            if of_pair is None:
+                return None
+            return jnp.broadcast_to(jnp.asarray(of_pair)[:, None], shape).reshape(-1)
+
+        def unfit(node: jax.Array) -> jax.Array:
             if until is None or graph.node_time is None:
-                return jnp.zeros(shape, bool)
-            return graph.node_time.at[node].get(mode="clip") >= until
+                return node == replaced
+            unborn = graph.node_time.at[node].get(mode="clip") >= until
+            return (node == replaced) | unborn
 
         def wrong(node: jax.Array) -> jax.Array:
-            src, dst = (jnp.where(side == end, node, kept) for end in (SRC, DST))
-            joined = has_fact(graph, src.reshape(-1), dst.reshape(-1), of, when).reshape(shape)
-            found = joined | (src == dst) | (node == replaced) | unborn(node)
-            return found & real[:, None]
+            src, dst = (
+                jnp.broadcast_to(jnp.where(side == end, node, ends[end, :, None]), shape)
+                for end in (SRC, DST)
+            )
+            both = src.reshape(-1), dst.reshape(-1)
+            joined = has_fact(graph, *both, flat(relation), flat(cutoff)).reshape(shape)
+            return (joined | (src == dst) | unfit(node)) & real[:, None]
 
         def again(state: tuple) -> tuple:
             turn, node, bad = state
-            node = jnp.where(bad, drawn(turn), node)
+            node = jnp.where(bad, self._draw(graph, bits(turn), kind, side, until), node)
             return turn + 1, node, wrong(node)
 
         def unfinished(state: tuple) -> jax.Array:
             return (state[0] < self.tries) & jnp.any(state[2])
 
-        node = drawn(jnp.uint32(0))
-        log_prob = self._log_prob(graph, node, kind, side, until)
-        mask = real[:, None] & (log_prob > -jnp.inf) & (node != replaced) & ~unborn(node)
-        if self.filtered:
-            begin = vary_alike(jnp.uint32(1), node, wrong(node), graph)[:3]
+        node = self._draw(graph, bits(jnp.uint32(0)), kind, side, until)
+        bad = wrong(node) if self.filtered else unfit(node)
+        if self.filtered and not self.shared:
+            begin = vary_alike(jnp.uint32(1), node, bad, graph)[:3]
             _, node, bad = jax.lax.while_loop(unfinished, again, begin)
-            log_prob = self._log_prob(graph, node, kind, side, until)
-            mask = real[:, None] & (log_prob > -jnp.inf) & ~bad
-        node = jnp.where(real[:, None], node, graph.num_nodes)
-        return node, side, log_prob, mask
+        log_prob = self._log_prob(graph, node, kind, side, until)
+        mask = real[:, None] & (log_prob > -jnp.inf) & ~bad
+        if self.shared:
+            return node[:, 0].astype(jnp.int32), side[:, 0, 0], log_prob[:, 0], mask
+        return jnp.where(real[:, None], node, graph.num_nodes), side, log_prob, mask
 
-    def _shared(
-        self, key: Any, graph: Graph, ends: Any, real: Any, relation: Any, cutoff: Any
-    ) -> tuple:
-        """The negatives of a batch: nodes `[S, K]`, sides `[S]`, log-probabilities `[S, K]`,
-        and the mask `[S, B, K]`."""
+    def _of_pairs(self, keys: jax.Array, shape: tuple[int, ...]) -> tuple[Any, Any]:
+        """The sides int32 `[B, K]` of each pair's own negatives, and the bits of a turn."""
+        keys = jnp.broadcast_to(keys[:, None], (*shape, 2))
+        number = jnp.broadcast_to(jnp.arange(shape[1], dtype=jnp.int32), shape)
+        side = jnp.full(shape, _SIDES[self.sides][0], jnp.int32)
+        if self.sides == "both":
+            side = (node_bits(keys, number, _SIDE_BITS) >> jnp.uint64(63)).astype(jnp.int32)
+        return side, lambda turn: node_bits(keys, number, turn)
+
+    def _of_batch(self, key: Any, graph: Graph, cutoff: Any) -> tuple[Any, Any, Any]:
+        """The sides int32 `[S, 1, 1]` of shared negatives, the types of the nodes that they
+        replace, `[S, 1, K]`, and their bits, which are the same in every turn."""
         if cutoff is not None:
             raise InputError(
                 "shared negatives must be for items without times: they have no cutoff",
                 "items with a time",
                 "Give Links(shared=False).",
             )
-        side = jnp.asarray(_SIDES[self.sides], jnp.int32)
-        shape = (side.shape[0], self.num_negatives)
-        number = jnp.broadcast_to(jnp.arange(shape[1], dtype=jnp.int32), shape)
-        bits = node_bits(as_key_data(key), number, jnp.broadcast_to(side[:, None], shape))
-        kind = jnp.broadcast_to(self._end_kinds(graph)[side][:, None], shape)
-        node = self._draw(graph, bits, kind, side[:, None])
-        log_prob = self._log_prob(graph, node, kind, side[:, None])
-        is_src = (side == SRC)[:, None, None]
-        replaced = jnp.where(is_src, ends[SRC, :, None], ends[DST, :, None])
-        mask = real[:, None] & (log_prob > -jnp.inf)[:, None] & (node[:, None] != replaced)
-        if self.filtered:
-            src = jnp.where(is_src, node[:, None], ends[SRC, :, None])
-            dst = jnp.where(is_src, ends[DST, :, None], node[:, None])
-            if relation is not None:
-                relation = jnp.broadcast_to(jnp.asarray(relation)[:, None], src.shape)
-                relation = relation.reshape(-1)
-            joined = has_fact(graph, src.reshape(-1), dst.reshape(-1), relation)
-            joined = joined.reshape(src.shape)
-            mask = mask & ~joined & (src != dst)
-        return node.astype(jnp.int32), side, log_prob, mask
+        side = jnp.asarray(_SIDES[self.sides], jnp.int32)[:, None, None]
+        shape = (side.shape[0], 1, self.num_negatives)
+        number = jnp.broadcast_to(jnp.arange(shape[2], dtype=jnp.int32), shape)
+        bits = node_bits(as_key_data(key), number, jnp.broadcast_to(side, shape))
+        kind = jnp.broadcast_to(self._end_kinds(graph)[side], shape)
+        return side, kind, lambda turn: bits
 
     def _end_kinds(self, graph: Graph) -> jax.Array:
         """int64 `[2]`: the numbers of the types of sources and targets of shared negatives."""
@@ -353,14 +350,6 @@ def _born(graph: Graph, until: Any) -> tuple[jax.Array, jax.Array] | None:
     return graph.node_columns[_BORN[0]], graph.node_columns[_BORN[1]]
 
 
-def _given(nodes: Any, real: jax.Array, num_nodes: int) -> tuple:
-    """The negatives that the items have, in place of their targets: as `Links._own`."""
-    nodes = jnp.asarray(nodes).astype(jnp.int64)
-    mask = real[:, None] & (nodes >= 0) & (nodes < num_nodes)
-    side, log_prob = jnp.full(nodes.shape, DST, jnp.int32), jnp.zeros(nodes.shape, jnp.float32)
-    return jnp.where(mask, nodes, num_nodes), side, log_prob, mask
-
-
 def _weight(sums: jax.Array, begin: jax.Array, count: jax.Array) -> tuple[jax.Array, jax.Array]:
     """int64: the sum before the place `begin`, and that of the `count` places from there."""
 
@@ -371,12 +360,9 @@ def _weight(sums: jax.Array, begin: jax.Array, count: jax.Array) -> tuple[jax.Ar
 
 
 class _Kinds(NamedTuple):
-    """Where the nodes of each type are, in the order of types: a node's *place*. Without parts,
-    a node's place is its id.
-
-    Fields, of `T` types in `P` parts:
-      offsets: int64 `[P*T+1]`, where the ids of each type in each part begin.
-      begins: int64 `[T*P+1]`, where the places of each part of each type begin.
+    """Where the nodes of each of `T` types are, in the order of types: a node's *place*.
+    Without parts, a node's place is its id. With `P` parts `offsets` int64 `[P*T+1]` says where
+    the ids of each type in each part begin, and `begins` int64 `[T*P+1]` where their places do.
     """
 
     offsets: np.ndarray

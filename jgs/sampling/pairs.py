@@ -15,11 +15,11 @@ import numpy as np
 from jgs.errors import InputError
 from jgs.graph import Graph
 from jgs.graph.schema import REVERSE
-from jgs.kernels.call import vary_alike
 from jgs.sampling.checks import require_int
 from jgs.sampling.edges.eligible import count_less, rows_of
 from jgs.sampling.edges.random import as_key_data, below, node_bits, words
 from jgs.sampling.edges.relabel import relabel, relabel_edges
+from jgs.sampling.edges.slots import fold_slots
 from jgs.settings import exact_integers
 
 _AT_ONCE = 1 << 14  # edges that are read at a time
@@ -28,13 +28,10 @@ _AT_ONCE = 1 << 14  # edges that are read at a time
 def edges_between(graph: Graph, src: Any, dst: Any, room: int) -> jax.Array:
     """The edges `src[i] -> dst[i]` of a graph, all parallel ones, for `Seeds.excluded`.
 
-    Args:
-      src, dst: int `[P]`, the ends of pairs; a pair with an end that is no node has no edges.
-        Give a pair twice, with its ends in turn, to find the reverse edges too.
-      room: static int, at least 1; how many edges there is room for, all pairs together.
-
-    The rows of the targets are read. Where the graph is `sorted_by_source` they are searched,
-    which is much faster in long rows.
+    The ends are int `[P]`; a pair with an end that is no node has no edges. Give a pair twice,
+    with its ends in turn, to find the reverse edges too. `room` is a static int, at least 1:
+    how many edges there is room for, all pairs together. The rows of the targets are read.
+    Where the graph is `sorted_by_source` they are searched, which is much faster in long rows.
 
     Returns int64 `[room]`: the positions of the edges, ascending, each once, then `E`. If they
     do not fit, the first is -1, and samplers refuse it. Raises `InputError` for another `room`.
@@ -47,19 +44,17 @@ def edges_between(graph: Graph, src: Any, dst: Any, room: int) -> jax.Array:
             return jnp.full(room, num_edges, jnp.int64)
         if graph.sorted_by_source:
             start, degree = _copies(graph, src, start, degree)
-        ends = jnp.cumsum(degree)
         at_once = min(_AT_ONCE, 2 * src.shape[0]) if graph.sorted_by_source else _AT_ONCE
 
-        def read(state: tuple) -> tuple:
-            slot, found, count = state
-            _, edge, kept = _edges_at(graph, src, start, degree, ends, slot, at_once)
+        def read(value: tuple, pair: jax.Array, nth: jax.Array, real: jax.Array) -> tuple:
+            found, count = value
+            edge = start[pair] + nth
+            kept = real & (graph.indices.at[edge].get(mode="clip") == src[pair])
             place = jnp.where(kept, count + jnp.cumsum(kept) - 1, room)
-            found = found.at[place].set(edge, mode="drop")
-            return slot + at_once, found, count + jnp.sum(kept)
+            return found.at[place].set(edge, mode="drop"), count + jnp.sum(kept)
 
-        begin = (jnp.int64(0), jnp.full(room, num_edges, jnp.int64), jnp.int64(0))
-        begin = vary_alike(*begin, src, dst, graph)[:3]
-        _, found, count = jax.lax.while_loop(lambda state: state[0] < ends[-1], read, begin)
+        begin = (jnp.full(room, num_edges, jnp.int64), jnp.int64(0))
+        found, count = fold_slots(read, begin, degree, at_once, (src, dst, graph))
         ordered = jnp.sort(found)  # pairs that are given twice find their edges twice
         again = jnp.concatenate([jnp.zeros(1, bool), ordered[1:] == ordered[:-1]])
         place = jnp.where(again, room, jnp.cumsum(~again) - 1)
@@ -70,12 +65,9 @@ def edges_between(graph: Graph, src: Any, dst: Any, room: int) -> jax.Array:
 def join_nodes(
     graph: Graph, nodes: Any, time: Any = None
 ) -> tuple[jax.Array, jax.Array | None, jax.Array]:
-    """The distinct nodes, each to be a seed once.
-
-    Args:
-      nodes: int `[...]`, `N` for padding. If another number is no node, all seeds are -1, which
-        samplers refuse.
-      time: int `[...]`, a cutoff for each, or None. Two are one where both are equal.
+    """The distinct `nodes`, int `[...]` with `N` for padding, each to be a seed once. With
+    `time` int `[...]`, a cutoff for each, two are one where both are equal. If another number
+    is no node, all seeds are -1, which samplers refuse.
 
     Returns int32 `[B]`, the nodes in order of first appearance, then `N`, where `B` is the
     number of entries of `nodes`; int64 `[B]`, their cutoffs, or None; and int32 of the shape of
@@ -171,33 +163,26 @@ def count_edges(
         relations = () if graph.schema is None else graph.schema.relations
         one = relation is not None or graph.edge_type is None or len(relations) == 1
         if relation is not None and graph.edge_type is not None:
-            start, degree = _at_relation(graph.edge_type, start, degree, relation)
+            number, types = jnp.asarray(relation).astype(jnp.int32).reshape(-1), graph.edge_type
+            begin, end = (count_less(types, start, degree, number + i) for i in (0, 1))
+            start, degree = start + begin, end - begin
         if time is not None:
             start, degree, time = _at_time(graph, start, degree, time, one)
         elif graph.sorted_by_source:
             start, degree = _copies(graph, src, start, degree)
             if added is None:
                 return degree
-        ends = jnp.cumsum(degree)
 
-        def read(state: tuple) -> tuple:
-            slot, found = state
-            pair, edge, same = _edges_at(graph, src, start, degree, ends, slot, _AT_ONCE)
+        def read(found: Any, pair: jax.Array, nth: jax.Array, real: jax.Array) -> jax.Array:
+            edge = start[pair] + nth
+            same = real & (graph.indices.at[edge].get(mode="clip") == src[pair])
             if time is not None and graph.edge_time is not None:
                 same &= graph.edge_time.at[edge].get(mode="clip") == time[pair]
             if added is not None:
                 same &= ~added.at[edge].get(mode="clip")
-            return slot + _AT_ONCE, found.at[pair].add(same, mode="drop")
+            return found.at[pair].add(same, mode="drop")
 
-        begin = vary_alike(jnp.int64(0), none, src, dst, graph)[:2]
-        return jax.lax.while_loop(lambda state: state[0] < ends[-1], read, begin)[1]
-
-
-def _at_relation(edge_type: Any, start: Any, degree: Any, relation: Any) -> tuple[Any, Any]:
-    """The stretches of the rows from `start` on that have the edges of these relations."""
-    relation = jnp.asarray(relation).astype(jnp.int32).reshape(-1)
-    begin, end = (count_less(edge_type, start, degree, relation + i) for i in (0, 1))
-    return start + begin, end - begin
+        return fold_slots(read, none, degree, _AT_ONCE, (src, dst, graph))
 
 
 def _at_time(
@@ -234,19 +219,6 @@ def _rows_of(graph: Graph, src: Any, dst: Any) -> tuple[jax.Array, ...]:
     src, dst = (jnp.asarray(ends).astype(jnp.int64).reshape(-1) for ends in (src, dst))
     real = (src >= 0) & (src < num_nodes) & (dst >= 0) & (dst < num_nodes)
     return src, dst, *rows_of(graph.indptr, dst, real)
-
-
-def _edges_at(
-    graph: Graph, src: Any, start: Any, degree: Any, ends: Any, slot: Any, num: int
-) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """`num` edges of the stretches `start`, `degree` in turn, from the edge number `slot`
-    on: the pair that each belongs to, its position, and whether it is one of the pair's `src`.
-    `ends` has the running sum of `degree`."""
-    at = slot + jnp.arange(num, dtype=jnp.int64)
-    pair = jnp.minimum(jnp.searchsorted(ends, at, side="right"), ends.shape[0] - 1)
-    edge = start[pair] + at - (ends - degree)[pair]
-    same = graph.indices.at[edge].get(mode="clip") == src[pair]
-    return pair, edge, same & (at < ends[-1])
 
 
 def pair_keys(key: Any, src: jax.Array, dst: jax.Array, time: Any = None) -> jax.Array:

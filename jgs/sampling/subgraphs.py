@@ -27,7 +27,7 @@ from jgs.sampling.checks import check_graph, checked_seeds
 from jgs.sampling.edges.columns import check_edges, ids_needed, with_columns
 from jgs.sampling.edges.hops import bad_seeds
 from jgs.sampling.edges.induced import induced_blocks, rows_sorted
-from jgs.sampling.edges.normalize import Coefficients, check_error, estimate
+from jgs.sampling.edges.normalize import Coefficients, estimate
 from jgs.sampling.edges.random import as_key_data
 from jgs.sampling.loading.schedule import graph_digest
 from jgs.sampling.seeds import Seeds
@@ -49,13 +49,8 @@ BUDGET = Option(
 
 
 class SubgraphState(NamedTuple):
-    """The state of a `SubgraphSampler` for a graph.
-
-    Fields:
-      node_state: what the sampler's `node_state` returned.
-      is_sorted: bool `[]`, see `rows_sorted`.
-      coefficients: those of the normalisation, or None.
-    """
+    """The state for a graph: what the sampler's `node_state` returned, whether the rows are
+    sorted (`rows_sorted`), and the coefficients of the normalisation, or None."""
 
     node_state: State
     is_sorted: jax.Array
@@ -102,7 +97,17 @@ class SubgraphSampler(Sampler):
     takes_excluded = True
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "norm_error", check_error(self.norm_error))
+        error = self.norm_error
+        if error is not None and not (type(error) in (int, float) and error == 0):
+            number = isinstance(error, int | float) and not isinstance(error, bool)
+            if not number or not 1e-4 <= error <= 1:
+                raise InputError(
+                    "norm_error must be a number from 0.0001 to 1, or None for no "
+                    "normalisation",
+                    repr(error),
+                    "0.15 is usual.",
+                )
+        object.__setattr__(self, "norm_error", float(error) if error else None)
         check_edges(self)
 
     @abstractmethod

@@ -14,11 +14,13 @@ from typing import Annotated, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
+from jgs import kernels
 from jgs.arrays import described
 from jgs.errors import InputError
 from jgs.graph import Graph
-from jgs.kernels.call import vary_alike, where_it_is
+from jgs.kernels.call import call, vary_alike, where_it_is
 from jgs.options import Option
 from jgs.sampling.base import Draws, State
 from jgs.sampling.checks import (
@@ -29,10 +31,12 @@ from jgs.sampling.checks import (
     require_int,
 )
 from jgs.sampling.edges.eligible import Eligible, bad_excluded, eligible, weights_of
-from jgs.sampling.edges.random import as_key_data, below, cutoff_keys, node_bits, words
+from jgs.sampling.edges.hops import call_once, longs_or_empty
+from jgs.sampling.edges.random import as_key_data, below, cutoff_keys, words
 from jgs.sampling.seeds import Seeds
 from jgs.settings import exact_integers
 
+JUMPS = 0xFFFFFFFF  # the draw that decides whether a walk stops or goes back to its root
 LENGTH = Option("steps of a walk", default=80, name="walk_length", least=1, most=1 << 16)
 Causal = Annotated[
     bool, Option("walk back in time: each step's edge is earlier than the one before")
@@ -94,6 +98,24 @@ class Walker(Draws):
     by_source: bool = False
 
     @abstractmethod
+    def rule(self, graph: Graph, state: State, seeds: Seeds) -> Rule:
+        """The plain form: which edge a step draws. Traced under x64."""
+
+    def kernel_reads(self, graph: Graph, state: State) -> dict[str, Any]:
+        """What steps of the kernel draw by, besides the fields that are named as those of
+        `Walk`; see `call_walks`."""
+        return {}
+
+    def jump(
+        self, graph: Graph, seeds: Seeds, keys: jax.Array, at: Place, step: tuple[Any, Any]
+    ) -> tuple[Any, Any]:
+        """Where walks are after a `step`: the nodes int32 `[B]` to which it led, and the
+        cutoffs of the next step."""
+        return step
+
+    def check_state(self, graph: Graph, state: State) -> None:
+        """Raises `InputError` unless `state` may be what `init` returned for the graph."""
+
     def sample(
         self, key: Any, graph: Graph, state: State, seeds: Any, capacity: None = None
     ) -> Walks:
@@ -102,6 +124,14 @@ class Walker(Draws):
         The arguments are those of `Sampler.sample`. For seeds `[S, B]` the key is an array of
         `S` keys. `capacity` is not used, because the size of a walk is known.
         """
+        check_graph(graph, self.weighted)
+        self.check_state(graph, state)
+        seeds = checked_seeds(self, graph, seeds)
+        check_timed(self, seeds)
+        key_data = as_key_data(key, seeds.nodes.shape[:-1])
+        operands = vary_alike(key_data, graph, state, seeds)
+        with exact_integers():  # edge offsets are 64-bit, whatever the caller's setting
+            return _walks(*operands, self)
 
 
 def relation_path(graph: Graph, relations: Sequence[Any]) -> tuple[int, ...]:
@@ -130,14 +160,9 @@ def relation_path(graph: Graph, relations: Sequence[Any]) -> tuple[int, ...]:
 
 
 class Place(NamedTuple):
-    """Where `B` walks are before a step.
-
-    Fields:
-      step: uint32 `[]`; the number of the step, counted from 1.
-      previous: int32 `[B]`; the nodes one step before, `N` before the first step.
-      here: int32 `[B]`; the nodes where the walks are, `N` after their ends.
-      cutoff: int64 `[B]`; the step's edge is before it. None: there are no times.
-    """
+    """Where `B` walks are before a step: the step's number, uint32 from 1 on; int32 `[B]`, the
+    nodes one step before, `N` before the first step, and where the walks are, `N` after their
+    ends; and the cutoffs int64 `[B]` that the step's edges are before, or None."""
 
     step: jax.Array
     previous: jax.Array
@@ -145,50 +170,68 @@ class Place(NamedTuple):
     cutoff: jax.Array | None
 
 
-# step(keys, at) makes the next step of `B` walks, whose keys are uint32 `[B, 2]`, from the
-# `Place` where they are. It returns the next nodes, int32 `[B]`, which are `N` where a walk
-# cannot go on or has ended before; and the cutoffs of the step after, int64 `[B]` or None.
-Step = Callable[[jax.Array, Place], tuple[jax.Array, jax.Array | None]]
-
-# An implementation of a walker: a function of `(key_data, graph, state, seeds, walker)` that
-# returns walks. A plain one takes `Seeds` of roots int32 `[B]` and the data uint32 `[2]` of one
-# key. A kernel takes `Seeds` of roots `[..., B]` and the data `[..., 2]` of as many keys.
-Implementation = Callable[..., Walks]
+# rule(keys, at) draws the next step of `B` walks, whose keys are uint32 `[B, 2]`, from the
+# `Place` where they are: int64 `[B]`, the edges along which they go, `E` for a walk that cannot
+# go on or has ended before.
+Rule = Callable[[jax.Array, Place], jax.Array]
 
 
-def sample_walks(
-    kernel: Implementation,
-    plain: Implementation,
-    key: Any,
-    graph: Graph,
-    state: State,
-    seeds: Any,
-    walker: Any,
-) -> Walks:
-    """What `walker.sample` returns, drawn by `kernel` on a CPU and by `plain` elsewhere. Both
-    must be functions at the top level of a module."""
-    check_graph(graph, walker.weighted)
-    seeds = checked_seeds(walker, graph, seeds)
-    check_timed(walker, seeds)
-    key_data = as_key_data(key, seeds.nodes.shape[:-1])
-    key_data, graph, state, seeds = vary_alike(key_data, graph, state, seeds)
-    with exact_integers():  # edge offsets are 64-bit, whatever the caller's setting
-        return _walks(kernel, plain, key_data, graph, state, seeds, walker)
-
-
-@partial(jax.jit, static_argnums=(0, 1, 6))
+@partial(jax.jit, static_argnums=4)
 def _walks(
-    kernel: Implementation,
-    plain: Implementation,
-    key_data: jax.Array,
-    graph: Graph,
-    state: State,
-    seeds: Seeds,
-    walker: Any,
+    key_data: jax.Array, graph: Graph, state: State, seeds: Seeds, walker: Walker
 ) -> Walks:
-    one = partial(plain, walker=walker)
-    of_all = jax.vmap(one, (0, None, None, 0)) if seeds.nodes.ndim > 1 else one
-    return where_it_is(partial(kernel, walker=walker), of_all, key_data, graph, state, seeds)
+    one = partial(walk, walker=walker)
+    plain = jax.vmap(one, (0, None, None, 0)) if seeds.nodes.ndim > 1 else one
+    kernel = partial(call_walks, walker=walker)
+    return where_it_is(kernel, plain, key_data, graph, state, seeds)
+
+
+def call_walks(
+    key_data: jax.Array, graph: Graph, state: State, seeds: Seeds, walker: Walker
+) -> Walks:
+    """The result of `walk` for roots `[..., B]` and keys `[..., 2]`, by jgs/kernels/walk.cc and
+    walk_second.cc.
+
+    The walker's `kernel_reads` may be:
+      stretches: int64 `[U, N, 2]`: `U` parts of every row, each with the position of its first
+        edge and its number of edges.
+      relations: the index among the `U` parts that each step draws from, repeated for longer
+        walks. By default steps draw from whole rows.
+      second: the fields of `SecondOrder` in jgs/kernels/walk.h, for a walk of second order.
+      sums: int64 `[E]`, `jgs.sampling.edges.recency.decayed_sums`, with a `half_life`.
+      by_source, weight_by_source: the fields of
+        `jgs.sampling.algorithms.walks.by_source.BySource`. By default rows are sorted by
+        source.
+    """
+    reads = walker.kernel_reads(graph, state)
+    numbers = {"window": -1, "latest": -1, "half_life": 0}
+    numbers |= {n: getattr(walker, n) for n in numbers if getattr(walker, n, None)}
+    attributes = {
+        "length": np.int64(walker.length),
+        "weighted": np.bool_(walker.weighted),
+        "restart": np.int64(limit(getattr(walker, "restart", 0.0))),
+        "stop": np.int64(limit(getattr(walker, "stop", 0.0))),
+        "relations": np.array(reads.get("relations", ()), np.int64),
+        "second": np.array(reads.get("second", ()), np.int64),
+        "causal": np.bool_(walker.causal),
+        **{name: np.int64(number) for name, number in numbers.items()},
+    }
+
+    def run(key_data: jax.Array, arrays: Any, seeds: Seeds) -> Walks:
+        limits = longs_or_empty(seeds.time), longs_or_empty(seeds.excluded)
+        shape = (*seeds.nodes.shape, walker.length + 1)
+        out = [jax.ShapeDtypeStruct(s, jnp.int32) for s in (shape, shape[:-1])]
+        operands = (key_data, *arrays, seeds.nodes, *limits)
+        return Walks(*call("jgs_walk", out, operands, kernels.NUM_THREADS, **attributes))
+
+    edges = (
+        graph.edge_weight_prefix if walker.weighted else None,
+        reads.get("stretches"),
+        None if seeds.time is None else graph.edge_time,
+        *(reads.get(name) for name in ("sums", "by_source", "weight_by_source")),
+    )
+    edges = (graph.indptr, graph.indices, *map(longs_or_empty, edges))
+    return call_once(run, key_data, edges, seeds)
 
 
 def walk_numbers(roots: jax.Array, cutoff: jax.Array | None = None) -> jax.Array:
@@ -215,11 +258,6 @@ def step_halves(keys: jax.Array, step: jax.Array, number: Any) -> tuple[jax.Arra
     """Two uint32 `[B]`: the random words of draw `number` (a scalar or `[B]`) at `step`."""
     high, low = words(keys, step, number)
     return high, low
-
-
-def step_bits(keys: jax.Array, step: jax.Array, number: Any) -> jax.Array:
-    """uint64 `[B]`: the two words of `step_halves` as one number."""
-    return node_bits(keys, step, number)
 
 
 def eligible_of(
@@ -260,19 +298,10 @@ def drawn_neighbor(graph: Graph, rows: Eligible, bits: jax.Array, weighted: bool
     return neighbor_by(graph, drawn_edge(graph, rows, bits, weighted))
 
 
-def cutoff_after(
-    graph: Graph, cutoff: jax.Array | None, edge: jax.Array, causal: bool
-) -> jax.Array | None:
-    """The cutoffs int64 `[B]` of the steps after those along the edges `[B]`, whose own were
-    `cutoff`: the times of the edges for `causal` walks."""
-    if not causal or graph.num_edges == 0:
-        return cutoff
-    assert graph.edge_time is not None
-    return graph.edge_time.at[edge].get(mode="clip")
-
-
-def walk(key_data: jax.Array, graph: Graph, seeds: Seeds, length: int, step: Step) -> Walks:
-    """Walks of at most `length` steps from the roots `[B]`, by the key data uint32 `[2]`."""
+def walk(
+    key_data: jax.Array, graph: Graph, state: State, seeds: Seeds, walker: Walker
+) -> Walks:
+    """The walks from the roots `[B]` by the key data uint32 `[2]`, in plain JAX."""
     num_nodes, roots = graph.num_nodes, seeds.nodes
     bad = (roots < 0) | (roots > num_nodes)
     if seeds.excluded is not None:
@@ -280,15 +309,21 @@ def walk(key_data: jax.Array, graph: Graph, seeds: Seeds, length: int, step: Ste
     begin = jnp.where(bad, num_nodes, roots)
     cutoff = None if seeds.time is None else jnp.where(begin < num_nodes, seeds.time, 0)
     keys = walker_keys(cutoff_keys(key_data, cutoff), begin, walk_numbers(begin, cutoff))
+    rule = walker.rule(graph, state, seeds)
 
-    def go(state, t):
-        previous, here, cutoff = state
-        there, cutoff = step(keys, Place(t, previous, here, cutoff))
-        return (here, there, cutoff), there
+    def go(carry, t):
+        at = Place(t, *carry)
+        edge, cutoff = rule(keys, at), at.cutoff
+        if walker.causal and graph.num_edges > 0:
+            assert graph.edge_time is not None
+            cutoff = graph.edge_time.at[edge].get(mode="clip")
+        step = (neighbor_by(graph, edge), cutoff)
+        there, cutoff = walker.jump(graph, seeds, keys, at, step)
+        return (at.here, there, cutoff), there
 
     nobody = jnp.full_like(begin, num_nodes)
-    state = vary_alike(nobody, begin, cutoff, keys, graph)[:3]
-    _, after = jax.lax.scan(go, state, jnp.arange(1, length + 1, dtype=jnp.uint32))
+    carry = vary_alike(nobody, begin, cutoff, keys, graph)[:3]
+    _, after = jax.lax.scan(go, carry, jnp.arange(1, walker.length + 1, dtype=jnp.uint32))
     nodes = jnp.concatenate([begin[None], after]).T
     steps = jnp.sum(nodes[:, 1:] < num_nodes, axis=1, dtype=jnp.int32)
     return Walks(nodes, jnp.where(bad, -1, steps))

@@ -85,8 +85,8 @@ def assert_eligible(graph, batch, excluded, sampler, words):
             parts = [(np.flatnonzero(may), fanout)]
             if sampler.by_relation:
                 kind = np.asarray(graph.edge_type)
-                ks = fanout.numbers(graph.schema)
-                parts = [(np.flatnonzero(may & (kind == i)), k) for i, k in enumerate(ks)]
+                ks = fanout.drawn(graph.schema)
+                parts = [(np.flatnonzero(may & (kind == i)), k) for i, k in ks]
             of = hop, int(cutoff[t])
             if of not in known:
                 known[of] = numbers_of(words, *of)

@@ -37,11 +37,14 @@ def edge_targets(num_slots, indptr, num_targets, num_edges):
     return jnp.where(real, row, num_rows), real
 
 
+def targets_of(block: Any) -> tuple[jax.Array, jax.Array]:
+    """The `edge_targets` of a block."""
+    return edge_targets(block.edge_capacity, block.indptr, block.num_targets, block.num_edges)
+
+
 def edge_index_of_block(block: Any) -> jax.Array:
     """See `Block.edge_index`."""
-    target, real = edge_targets(
-        block.edge_capacity, block.indptr, block.num_targets, block.num_edges
-    )
+    target, real = targets_of(block)
     return jnp.stack([block.indices, jnp.where(real, target, block.indices)])
 
 
@@ -181,9 +184,7 @@ def graphs_tuple(batch: Any, x: Any) -> Any:
         nodes = jax.tree.map(lambda a: jnp.pad(a, [(0, 1)] + [(0, 0)] * (a.ndim - 1)), x)
     ends, columns, real = [], [], []
     for layer, block in enumerate(batch.blocks):
-        target, is_real = edge_targets(
-            block.edge_capacity, block.indptr, block.num_targets, block.num_edges
-        )
+        target, is_real = targets_of(block)
         ends.append(jnp.where(is_real, jnp.stack([block.indices, target]), first.num_sources))
         real.append(is_real)
         names = ("edge_id", "edge_weight", "edge_type", "edge_time")

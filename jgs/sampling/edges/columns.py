@@ -12,7 +12,7 @@ import jax.numpy as jnp
 
 from jgs.errors import InputError
 from jgs.graph import Block, Graph, MiniBatch
-from jgs.graph.formats.export import edge_targets
+from jgs.graph.formats.export import targets_of
 from jgs.sampling.edges.eligible import is_excluded
 from jgs.settings import exact_integers
 
@@ -97,9 +97,7 @@ def with_elapsed(block: Block, cutoff: jax.Array | None, time: jax.Array) -> Blo
         )
 
     def of_block(block: Block, cutoff: jax.Array, time: jax.Array) -> jax.Array:
-        target, real = edge_targets(
-            block.edge_capacity, block.indptr, block.num_targets, block.num_edges
-        )
+        target, real = targets_of(block)
         until = cutoff.at[target].get(mode="clip")
         # As unsigned numbers, whose difference has room for any two times.
         elapsed = until.astype(jnp.uint64) - time.astype(jnp.uint64)
@@ -148,14 +146,10 @@ def compacted(
     columns: Sequence[tuple[Any, Any]],
     room: int | None = None,
 ) -> tuple[jax.Array, list[Any], jax.Array]:
-    """Moves the edges that are kept together, in their order.
-
-    Args:
-      indptr: int `[R+1]`; row `r` has the slots `indptr[r]:indptr[r+1]`.
-      keep: bool `[E]`; which slots have an edge that is kept.
-      columns: pairs of an array `[E, ...]` with something of each edge, or None, and its
-        padding.
-      room: int, the number of edges that fit. None: `E`.
+    """Moves the edges that are kept together, in their order. `indptr` int `[R+1]` has the rows
+    of the slots, `keep` bool `[E]` says which have an edge that is kept, and `columns` are
+    pairs of an array `[E, ...]`, or None, and its padding. So many edges fit as `room` says;
+    None: `E`.
 
     Returns int32 `[R+1]`, the rows of what is kept; the columns `[room, ...]`; and int32, the
     number of edges kept. If it exceeds `room`, there are none.

@@ -7,6 +7,8 @@ uint32 `[2]`, or `[T, 2]` if each target has a key of its own.
 
 from __future__ import annotations
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 
@@ -85,21 +87,20 @@ def repeated(key_data: jax.Array, node: jax.Array, degree: jax.Array, k: int) ->
     return below(_bits(key_data, node, k), degree[:, None])
 
 
-def weighted_repeated(
-    key_data: jax.Array, node: jax.Array, weights: Weights, k: int
+def repeated_by(
+    key_data: jax.Array, node: jax.Array, law: Any, k: int
 ) -> tuple[jax.Array, jax.Array]:
     """`k` edges of each row, each drawn in proportion to its weight.
 
     Args:
       node: int32 `[T]`.
-      weights: of the rows `[T]`.
+      law: the `Weights` of the rows `[T]`, or `jgs.sampling.edges.recency.Decayed`.
 
     Returns edges int64 `[T, k]`, and bool `[T, k]`, which of them were drawn: none in a row
-    whose weights are all 0.
+    without edges to draw.
     """
-    total = weights.total[:, None]
-    edge = weights.along().edge(below(_bits(key_data, node, k), total))
-    return edge, jnp.broadcast_to(total > 0, edge.shape)
+    edge = law.along().drawn(_bits(key_data, node, k))
+    return edge, jnp.broadcast_to(law.some[:, None], edge.shape)
 
 
 def weighted_distinct(
@@ -111,7 +112,7 @@ def weighted_distinct(
     A draw is a point below the total weight not yet drawn. It becomes a point of the whole row
     by stepping over the parts of the earlier draws, in ascending order. This is exact: no
     draw is repeated, and no neighbours are scanned. Arguments and results are those of
-    `weighted_repeated`. There are as many steps as the longest row has draws.
+    `repeated_by`. There are as many steps as the longest row has draws.
     """
     slots = jnp.arange(k)
 

@@ -16,6 +16,7 @@ import jax.numpy as jnp
 
 from jgs.graph import Graph
 from jgs.kernels.call import FILL, vary_alike
+from jgs.sampling.edges.random import below
 
 
 class Eligible(NamedTuple):
@@ -189,6 +190,15 @@ class Weights(NamedTuple):
             )
             real = real + _get(self.lost, first + passed)
         return rows.start + find(self.prefix, rows.start, rows.length, real)
+
+    def drawn(self, bits: jax.Array) -> jax.Array:
+        """int64, the shape of `bits`: an edge of each row, drawn by its weight."""
+        return self.edge(below(bits, self.total))
+
+    @property
+    def some(self) -> jax.Array:
+        """bool `[T]`: whether a row has edges to draw."""
+        return self.total > 0
 
     def part(self, edge: jax.Array, at: Any = slice(None)) -> tuple[jax.Array, jax.Array]:
         """int64: where the part of each edge begins on its row's line, and its weight. `at` is

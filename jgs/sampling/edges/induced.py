@@ -20,9 +20,10 @@ from jgs.graph.formats.export import edge_targets
 from jgs.kernels.call import call, or_empty, vary_alike, where_it_is
 from jgs.sampling.capacity import round_up
 from jgs.sampling.checks import check_graph, check_seed_ids
-from jgs.sampling.edges.columns import without_edges
+from jgs.sampling.edges.columns import ids_needed, without_edges
 from jgs.sampling.edges.eligible import rows_of
-from jgs.sampling.edges.hops_kernel import call_once
+from jgs.sampling.edges.hops import call_once
+from jgs.sampling.edges.slots import fold_slots
 from jgs.settings import exact_integers
 
 _AT_ONCE = 1 << 15  # edges that the plain form reads at a time
@@ -53,17 +54,15 @@ class Wanted(NamedTuple):
 
 
 def induced_subgraph(graph: Graph, nodes: Any, *, sorted_rows: bool = False) -> Block:
-    """The graph that `nodes` induce: all edges of `graph` between two of them.
+    """The graph that `nodes` int `[R]`, distinct ids, induce: all edges of `graph` between two
+    of them.
 
-    Args:
-      graph: the graph, of `N` nodes.
-      nodes: int `[R]`, distinct node ids.
-      sorted_rows: a promise that every row of the graph is sorted by source, as in
-        `graph.sorted()`. A row much longer than `nodes` is then searched instead of read.
+    With `sorted_rows` every row of the graph is sorted by source, as in `graph.sorted()`. A row
+    much longer than `nodes` is then searched instead of read.
 
-    Returns:
-      A square `Block` with `R` sources and targets, in the order of `nodes`, with `edge_id`
-      and, if the graph has weights, `edge_weight`. The edges of a row keep the graph's order.
+    Returns a square `Block` with `R` sources and targets, in the order of `nodes`, with
+    `edge_id` and, if the graph has weights, `edge_weight`. The edges of a row keep the graph's
+    order.
 
     The cost is that of reading the in-edges of `nodes`, whatever the size of the graph. This
     does not work inside `jax.jit`, because the block's size depends on the values; samplers of
@@ -118,10 +117,7 @@ def induced_block(
         its first row is the source of its out-edges. `N` has no edges.
       groups: int32 `[G+1]`; group `g` has the rows `groups[g]:groups[g+1]`. Rows from
         `groups[G]` on are padding.
-      max_edges: static int, the block's room for edges.
-      excluded: int64 `[X]`, the edges that the block does not have (`Seeds`); None: there are
-        none.
-      options: as in `induced_blocks`.
+      max_edges, excluded, options: as in `induced_blocks`.
 
     Returns the block, which is empty if it does not fit, and int64, the number of edges needed,
     excluded ones included.
@@ -130,29 +126,38 @@ def induced_block(
     return made
 
 
-def induced_blocks(
+def square_block(
+    sampler: Any,
     graph: Graph,
     nodes: jax.Array,
-    counts: jax.Array,
-    max_edges: int,
-    **options: Any,
+    groups: jax.Array,
+    room: int,
+    is_sorted: jax.Array | None = None,
+    excluded: jax.Array | None = None,
+) -> tuple[Block, jax.Array]:
+    """The `induced_block` with what the sampler was asked for."""
+    weight = graph.edge_weight if sampler.edge_weights else None
+    of = {"edge_ids": ids_needed(sampler), "edge_weight": weight, "is_sorted": is_sorted}
+    return induced_block(graph, nodes, groups, room, excluded=excluded, **of)
+
+
+def induced_blocks(
+    graph: Graph, nodes: jax.Array, counts: jax.Array, max_edges: int, **options: Any
 ) -> list[tuple[Block, jax.Array]]:
-    """The `induced_block` of each of `S` lists of nodes.
+    """The `induced_block` of each of `S` lists of nodes. They share no array, so taking them
+    apart copies nothing.
 
     Args:
       nodes: int32 `[S, R]`.
       counts: int32 `[S]`; the first `counts[s]` nodes of list `s` are one group, and the rest
         is padding.
-      max_edges: as in `induced_block`.
+      max_edges: static int, a block's room for edges.
       edge_ids: whether a block has `edge_id`; by default it has not.
-      edge_weight: float32 `[E]`, a number for every edge of the graph, for the blocks'
-        `edge_weight`; or None.
+      edge_weight: float32 `[E]`, for the blocks' `edge_weight`; or None.
       by_row: whether each weight is multiplied by the number of edges in its row of the block.
       is_sorted: bool `[]`, whether the graph's rows are sorted by source (`rows_sorted`); long
-        rows are then searched. None: they may be unsorted.
-      excluded: that of each list; none if it is empty.
-
-    The blocks share no array, so taking them apart copies nothing.
+        rows are then searched.
+      excluded: for each list int64 `[X]`, the edges that its block does not have, or None.
     """
     groups = jnp.stack([jnp.zeros_like(counts), counts], axis=1)
     return _blocks(graph, nodes, groups, max_edges, **options)
@@ -183,7 +188,18 @@ def _blocks(
     )
     made = []
     for i, arrays in enumerate(every):
-        block = _as_block(arrays, groups[i, -1] if separate else groups[-1], wanted)
+        fits = arrays.needed <= max_edges
+        num_rows = jnp.where(fits, groups[i, -1] if separate else groups[-1], 0)
+        block = Block(
+            indptr=arrays.indptr,
+            indices=arrays.indices,
+            num_targets=num_rows.astype(jnp.int32),
+            num_sources=num_rows.astype(jnp.int32),
+            num_edges=jnp.where(fits, arrays.needed, 0).astype(jnp.int32),
+            edge_id=arrays.edge_id if wanted.edge_ids else None,
+            edge_weight=arrays.edge_weight if wanted.edge_weights else None,
+            source_capacity=arrays.indptr.shape[-1] - 1,
+        )
         if limited:
             block = without_edges(block, excluded[i], graph.num_edges)
             if by_row and block.edge_weight is not None:
@@ -211,21 +227,6 @@ def rows_sorted(graph: Graph) -> jax.Array:
         if falls.size and not np.array_equal(indptr[np.searchsorted(indptr, falls)], falls):
             return jax.device_put(np.False_)
     return jax.device_put(np.True_)
-
-
-def _as_block(arrays: InducedArrays, count: jax.Array, wanted: Wanted) -> Block:
-    fits = arrays.needed <= wanted.max_edges
-    num_rows = jnp.where(fits, count, 0).astype(jnp.int32)
-    return Block(
-        indptr=arrays.indptr,
-        indices=arrays.indices,
-        num_targets=num_rows,
-        num_sources=num_rows,
-        num_edges=jnp.where(fits, arrays.needed, 0).astype(jnp.int32),
-        edge_id=arrays.edge_id if wanted.edge_ids else None,
-        edge_weight=arrays.edge_weight if wanted.edge_weights else None,
-        source_capacity=arrays.indptr.shape[-1] - 1,
-    )
 
 
 def _kernel(
@@ -279,8 +280,6 @@ def _plain_block(
     group = jnp.searchsorted(groups, row, side="right") - 1
     real = (group >= 0) & (row < groups[-1]) & (nodes >= 0) & (nodes < num_nodes)
     start, degree = rows_of(indptr, nodes, real)
-    ends = jnp.cumsum(degree)
-    total = jnp.max(ends, initial=0)
 
     # The nodes sorted by (group, node); equal ones stay in order.
     one_past = num_nodes + 1
@@ -288,36 +287,28 @@ def _plain_block(
     order = jnp.argsort(name, stable=True)
     names = name[order]
 
-    def go_on(state: tuple[jax.Array, ...]) -> jax.Array:
-        return state[0] < total
-
-    def read(state: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
-        first, needed, count, local, edge_of = state
-        slot = first + jnp.arange(_AT_ONCE, dtype=jnp.int64)
-        at = jnp.clip(jnp.searchsorted(ends, slot, side="right"), 0, num_rows - 1)
-        edge = start[at] + slot - (ends - degree)[at]
+    def read(value: tuple, at: jax.Array, nth: jax.Array, real: jax.Array) -> tuple:
+        needed, count, local, edge_of = value
+        edge = start[at] + nth
         source = indices.at[edge].get(mode="clip")
         wanted_name = group[at] * one_past + source
         place = jnp.clip(jnp.searchsorted(names, wanted_name), 0, num_rows - 1)
-        kept = (slot < total) & (names[place] == wanted_name)
+        kept = real & (names[place] == wanted_name)
         to = jnp.where(kept, needed + jnp.cumsum(kept) - 1, room)
         local = local.at[to].set(order[place].astype(jnp.int32), mode="drop")
         edge_of = edge_of.at[to].set(edge, mode="drop")
         count = count.at[at + 1].add(kept.astype(jnp.int32))
-        return first + _AT_ONCE, needed + jnp.sum(kept), count, local, edge_of
+        return needed + jnp.sum(kept), count, local, edge_of
 
-    zero = jnp.zeros((), jnp.int64)
-    state = (
-        zero,
-        zero,
+    value = (
+        jnp.zeros((), jnp.int64),
         jnp.zeros(num_rows + 1, jnp.int32),
         jnp.full(room, num_rows, jnp.int32),
         jnp.full(room, num_edges, jnp.int64),
     )
-    state = vary_alike(*state, nodes, groups, operands)[:5]
     if num_edges and num_rows:  # an empty array cannot be indexed
-        state = jax.lax.while_loop(go_on, read, state)
-    _, needed, count, local, edge = state
+        value = fold_slots(read, value, degree, _AT_ONCE, (nodes, groups, operands))
+    needed, count, local, edge = value
     fits = needed <= room
     begin = jnp.where(fits, jnp.cumsum(count, dtype=jnp.int32), 0)
     edge = jnp.where(fits, edge, num_edges)

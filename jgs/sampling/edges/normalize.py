@@ -31,39 +31,22 @@ _KEY_DATA = np.zeros(2, np.uint32)  # the key of these subgraphs; batches have o
 
 
 class Coefficients(NamedTuple):
-    """Factors that make sums over a subgraph estimates of sums over the graph.
-
-    They come from `T` sampled subgraphs: `C[v]` of them had the node `v`, and `C[u, v]` the
-    edge from `u` to `v`.
+    """Factors that make sums over a subgraph estimates of sums over the graph. They come from
+    `T` sampled subgraphs: `C[v]` of them had the node `v`, and `C[u, v]` the edge from `u` to
+    `v`. What was in none counts as if it had been in one.
 
     Fields:
-      nodes: float32 `[N]`, `T / C[v]`: one over the probability that `v` is in a subgraph. The
-        loss of a seed is multiplied by it, and by the batch's share of all seeds, so that the
-        mean over a batch is an estimate of the mean over all seeds (section 3.2, equation 3).
+      nodes: float32 `[N]`, `T / C[v]`: one over the probability that `v` is in a subgraph.
+        Times the batch's share of all seeds it weighs the loss of a seed, so that the mean over
+        a batch estimates the mean over all seeds (section 3.2, equation 3).
       edges: float32 `[E]`, `C[v] / C[u, v] / d[v]`, where `d` is the in-degree, times the
-        graph's edge weight if asked for. A block's `edge_weight` is this times the number of
-        the row's edges in the block. `aggregate(block, x, "mean")`, which divides by that
-        number, then estimates the mean over all neighbours of `v`, given that `v` was drawn
-        (equation 2, with the aggregator normalisation `alpha = C[u, v] / C[v]`).
-
-    A node or edge that was in no subgraph counts as if it had been in one.
+        graph's edge weight if asked for. Times the number of the row's edges in a block it is
+        the block's `edge_weight`. So `aggregate(block, x, "mean")` estimates the mean over all
+        neighbours of `v`, given that `v` was drawn (equation 2, with `alpha = C[u, v] / C[v]`).
     """
 
     nodes: jax.Array
     edges: jax.Array
-
-
-def check_error(error: Any) -> float | None:
-    """`error` as a float above 0, or None, which 0 is too; raises `InputError`."""
-    if error is None or (type(error) in (int, float) and error == 0):
-        return None
-    if isinstance(error, bool) or not isinstance(error, int | float) or not 1e-4 <= error <= 1:
-        raise InputError(
-            "norm_error must be a number from 0.0001 to 1, or None for no normalisation",
-            repr(error),
-            "0.15 is usual.",
-        )
-    return float(error)
 
 
 def estimate(
@@ -74,18 +57,11 @@ def estimate(
     bound: Capacity,
     error: float,
 ) -> Coefficients:
-    """The coefficients, estimated from subgraphs.
-
-    Subgraphs are drawn until the relative standard error of a node's count, for the mean count
-    of all nodes, is at most `error`. Their keys are always the same.
-
-    Args:
-      draw: `draw(key_data, graph, state, capacity)`, which is traced under x64. For `key_data`
-        uint32 `[S, 2]` it returns `S` subgraphs, as `jgs.sampling.subgraphs.Drawn`.
-      edge_weight: float32 `[E]` that the edges' coefficients are multiplied by, or None.
-      bound: a capacity that no subgraph exceeds.
-      error: float; the relative standard error.
-    """
+    """The coefficients, times `edge_weight` if it is given. Subgraphs are drawn until the
+    relative standard error of a node's count, for the mean count of all nodes, is at most
+    `error`. Their keys are always the same. `draw(key_data, graph, state, capacity)` is traced
+    under x64, and returns a `jgs.sampling.subgraphs.Drawn` for each key `[S, 2]`; no subgraph
+    exceeds the `bound`."""
     began, enough = time.perf_counter(), math.ceil(graph.num_nodes / error**2)
     in_nodes = np.zeros(graph.num_nodes, np.int32)
     in_edges = np.zeros(graph.num_edges, np.int32)

@@ -31,18 +31,10 @@ def features_of(graph: Graph | None) -> Any:
 
 @jax.custom_vjp
 def project(features: Any, nodes: jax.Array, weight: jax.Array) -> Any:
-    """The features of `nodes` times `weight`.
-
-    Args:
-      features: `[N, F]`, as `jgs.ops.gather` takes them.
-      nodes: int32 `[n]`; ids outside `[0, N)` are padding.
-      weight: float32 `[F, ...]`.
-
-    Returns:
-      float32 `[n, ...]`, 0 in padding. A node's products are added in the order of its
-      features, so the bits of its row do not depend on the other nodes. Differentiable in
-      `weight`.
-    """
+    """The `features` `[N, F]`, as `jgs.ops.gather` takes them, of `nodes` int32 `[n]`, times
+    `weight` float32 `[F, ...]`: float32 `[n, ...]`, 0 for ids of no nodes. A node's products
+    are added in the order of its features, so the bits of its row do not depend on the other
+    nodes. Differentiable in `weight`."""
     zero = jnp.zeros((nodes.shape[0], *weight.shape[1:]), jnp.float32)
     if as_table(features).by_entries:
 

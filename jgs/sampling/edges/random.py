@@ -129,12 +129,10 @@ _LOG_2 = 97_551_793_252_584  # in units of 2**-47
 
 
 def exponential(bits: jax.Array) -> jax.Array:
-    """float64, the shape of `bits` uint64: numbers with the exponential distribution of mean 1.
-
-    It is `-log(1 - u)` with `u` in (0, 1) made of the upper 52 bits, to a relative error of
-    2**-22. No function of a mathematical library is used, and no sum of a product that is not
-    exact. So the result is the same to the bit on every platform.
-    """
+    """float64, the shape of `bits` uint64: numbers with the exponential distribution of mean 1:
+    `-log(1 - u)` with `u` in (0, 1) made of the upper 52 bits, to a relative error of 2**-22.
+    No function of a mathematical library is used, and no sum of a product that is not exact. So
+    the result is the same to the bit on every platform."""
     one = 1 << 53
     left = one - (bits >> 11 | 1).astype(jnp.int64)  # 1 - u, in units of 2**-53
     halved = jax.lax.clz(left) - 11  # 1 - u is (1 - t) / 2**halved, with t at most 1/2

@@ -37,12 +37,8 @@ POWERS = np.rint(np.exp2(31 + np.arange(_STEPS + 2) / _STEPS)).astype(np.int64)
 
 
 class Recency(NamedTuple):
-    """The state of a sampler that draws by recency.
-
-    Fields:
-      sums: int64 `[E]`, see this module.
-      runs: the state that the sampler has without it.
-    """
+    """The state of a sampler that draws by recency: `sums` int64 `[E]`, see this module, and
+    the state that the sampler has without it."""
 
     sums: jax.Array
     runs: Any
@@ -96,13 +92,8 @@ def _sums_of(times: np.ndarray, starts: np.ndarray, half_life: int) -> np.ndarra
 
 
 class Decayed(NamedTuple):
-    """The decayed sums of eligible edges.
-
-    Fields:
-      rows: the rows, `[T]`, or with one more axis (`Eligible.along`).
-      sums, time: int64 `[E]`.
-      half_life: int.
-    """
+    """The decayed sums of eligible edges: of the rows `[T]`, or with one more axis
+    (`Eligible.along`), by the `sums` and the times int64 `[E]`."""
 
     rows: Eligible
     sums: jax.Array
@@ -144,47 +135,33 @@ class Decayed(NamedTuple):
         most, found, *_ = vary_alike(jnp.max(holes, initial=0), found, holes)
         return jax.lax.fori_loop(0, most, subtract, found)
 
+    def drawn(self, bits: jax.Array) -> jax.Array:
+        """int64, the shape of `bits`: an edge of each row, drawn in proportion to its weight by
+        the random `bits` uint64. It is undefined in a row without eligible edges."""
+        rows = self.rows
+        last = jnp.maximum(rows.num - 1, 0)
+        scale = self.octave(rows.edge(last))
+        point = below(bits, self.eligible(last, scale))
+        last = jnp.broadcast_to(last, point.shape)
+        reads = (point, rows)
+        return rows.edge(first_where(lambda p: self.eligible(p, scale) > point, last, reads))
+
+    @property
+    def some(self) -> jax.Array:
+        """bool `[T]`: whether a row has edges to draw."""
+        return self.rows.num > 0
+
     def along(self) -> Decayed:
         """The same with one more axis, along which each row has several positions."""
         return self._replace(rows=self.rows.along())
-
-
-def drawn(bits: jax.Array, decayed: Decayed) -> jax.Array:
-    """int64, the shape of `bits`: an edge of each row, drawn in proportion to its weight by the
-    random `bits` uint64. It is undefined in a row without eligible edges."""
-    rows = decayed.rows
-    last = jnp.maximum(rows.num - 1, 0)
-    scale = decayed.octave(rows.edge(last))
-    point = below(bits, decayed.eligible(last, scale))
-    last = jnp.broadcast_to(last, point.shape)
-    found = first_where(lambda p: decayed.eligible(p, scale) > point, last, (point, rows))
-    return rows.edge(found)
-
-
-def repeated(
-    key_data: jax.Array, node: jax.Array, decayed: Decayed, k: int
-) -> tuple[jax.Array, jax.Array]:
-    """`k` edges of each row, each drawn in proportion to its weight.
-
-    Args:
-      key_data: uint32 `[T, 2]`, the key of each row.
-      node: int32 `[T]`.
-      decayed: of the rows `[T]`.
-
-    Returns edges int64 `[T, k]`, and bool `[T, k]`, which of them were drawn: none in a row
-    without eligible edges.
-    """
-    along = decayed.along()
-    keys = jnp.repeat(key_data[:, None], k, axis=1)
-    edge = drawn(node_bits(keys, node[:, None], jnp.arange(k)), along)
-    return edge, jnp.broadcast_to(along.rows.num > 0, edge.shape)
 
 
 def distinct(
     key_data: jax.Array, node: jax.Array, decayed: Decayed, k: int
 ) -> tuple[jax.Array, jax.Array]:
     """Up to `k` distinct edges by successive draws, each in proportion to its weight among the
-    edges that are left. Arguments and results are those of `repeated`."""
+    edges that are left. Arguments and results are those of
+    `jgs.sampling.edges.draw.repeated_by`, with a key for each row."""
     rows, slots = decayed.rows, jnp.arange(k)
 
     def draw(i: jax.Array, state: tuple) -> tuple:

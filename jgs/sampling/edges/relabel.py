@@ -14,21 +14,14 @@ from jgs.kernels.call import call, kernel_or_plain, vary_alike
 
 
 def first_equal(keys: Sequence[jax.Array], real: jax.Array) -> jax.Array:
-    """int32 `[n]`: for each slot the first one that has the same keys; itself where it is not
-    `real`.
-
-    Args:
-      keys: integers `[n]`, one array or more.
-      real: bool `[n]`.
+    """int32 `[n]`: for each slot the first one that has the same `keys`, integers `[n]` of one
+    array or more; itself where it is not `real`, bool `[n]`.
 
     Nothing is sorted. The slots are hashed to a table of cells. The first slot that comes to a
     free cell gets it, and so do its equals, for they go the same way. Those that find another's
-    slot there try their next cell together. After `r` rounds about `f**r` of the distinct keys
-    are left, where `f` is the share of the cells that are taken.
-
-    A CPU has a table of 1.25n to 2.5n cells, which fits its caches. On an accelerator, where
-    the host has to ask whether another round is needed, the table has 4n to 8n cells, and four
-    rounds are made before each question.
+    slot there try their next cell together. A CPU has a table of 1.25n to 2.5n cells, which
+    fits its caches. On an accelerator, where the host has to ask whether another round is
+    needed, the table has 4n to 8n cells, and four rounds are made before each question.
     """
     num = real.shape[0]
     on_cpu = partial(_first_equal, num + num // 4, 1)
@@ -90,23 +83,19 @@ def relabel(
     cutoff: jax.Array | None = None,
     neighbor_cutoff: jax.Array | None = None,
 ) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array | None]:
-    """The sources of a hop, and the position of each neighbour among them.
+    """The sources of a hop, and the position of each neighbour among them. The cost depends on
+    the sample only, not on the graph. Nothing is sorted.
 
     Args:
       targets: int32 `[T]`; the first `num_targets` are real. They may repeat.
       neighbors: int32 `[E]`, real where `valid` (bool `[E]`).
-      source_capacity: int; `S`.
-      padding: int; fills the sources after the real ones.
       cutoff, neighbor_cutoff: int64 `[T]` and `[E]`, or None. With them two nodes are the same
         where their cutoffs are too.
 
-    Returns:
-      sources, int32 `[S]`: the targets, then every other neighbour in order of first
-      appearance; the number of sources, int32, which may exceed `S` (the rest is then dropped);
-      the neighbours' positions, int32 `[E]`: the first position of a repeated target, and `S`
-      where not valid; and the sources' cutoffs, int64 `[S]` or None, 0 in padding.
-
-    The cost depends on the sample only, not on the graph. Nothing is sorted.
+    Returns int32 `[S]`, the targets, then every other neighbour in order of first appearance,
+    then `padding`; int32, their number, which may exceed `S` (the rest is then dropped); int32
+    `[E]`, the neighbours' positions, `S` where not valid; and int64 `[S]`, the sources'
+    cutoffs, or None.
     """
     num = targets.shape[0]
     real = jnp.concatenate([jnp.arange(num) < num_targets, valid])

@@ -22,15 +22,14 @@ _BITS = 15  # a relation's number is below 2**15
 
 
 class RelationIndex(NamedTuple):
-    """Where the runs of each node begin. `N` is the number of nodes, `M` that of all runs.
+    """Where the runs of each node begin. It takes 8 bytes a node and 8 bytes a run: one for
+    each node and relation that has an edge.
 
     Fields:
       indptr: int64 `[N+1]`; node `v` has the runs `indptr[v]:indptr[v+1]`, ascending by
         relation.
-      runs: int64 `[M+1]`; each run's first edge times 2**15, plus its relation. Its last edge
-        is before the first edge of the next run. The last entry stands for the end of all.
-
-    It takes 8 bytes a node and 8 bytes a run: one for each node and relation that has an edge.
+      runs: int64 `[M+1]`; each run's first edge times 2**15, plus its relation. The last entry
+        stands for the end of all.
     """
 
     indptr: jax.Array
@@ -61,11 +60,6 @@ def relations_of(fanout: int | Relations) -> tuple[int, ...] | None:
     """The numbers of the relations that a hop draws by themselves; None for one that draws
     from all edges."""
     return None if isinstance(fanout, int) else tuple(relation for relation, _ in fanout)
-
-
-def drawn_relations(numbers: Sequence[int]) -> Relations:
-    """The relations that are drawn, from the fanout of each relation, 0 for one that is not."""
-    return tuple((relation, k) for relation, k in enumerate(numbers) if k != 0)
 
 
 def relation_draws(fanouts: Sequence[Any], schema: Schema | None) -> np.ndarray:

@@ -30,15 +30,12 @@ class Factors(NamedTuple):
 
 
 class Step(NamedTuple):
-    """One edge map: an operation on each edge's value and another operand. Static.
+    """One edge map: an operation on each edge's value and another operand, which comes first if
+    it is `reflected`. Static.
 
-    Fields:
-      operation: a name in `OPERATIONS`.
-      kind: the kind of the other operand: `"number"`, `"scalar"` (an array without axes),
-        `"row"` or `"column"` (a vector with an entry for each slot), `"dot"` (`Factors`), or
-        `"edge"` (a value for each edge).
-      number: the other operand if it is a number.
-      reflected: whether the other operand comes first, as in `1 - A`.
+    The `operation` is a name in `OPERATIONS`. The `kind` of the other operand is `"number"`,
+    `"scalar"` (an array without axes), `"row"` or `"column"` (a vector with an entry for each
+    slot), `"dot"` (`Factors`), or `"edge"` (a value for each edge).
     """
 
     operation: str

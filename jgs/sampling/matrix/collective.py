@@ -17,18 +17,13 @@ from jgs.settings import exact_integers
 def smallest_ranks(
     key_data: jax.Array, nodes: jax.Array, weight: jax.Array, k: int
 ) -> tuple[jax.Array, jax.Array]:
-    """Successive draws without replacement, see `Matrix.collective_sample`.
+    """Successive draws without replacement, see `Matrix.collective_sample`: of `nodes` int32
+    `[R]`, which are distinct but for padding, by `weight` float32 `[R]`, finite and not
+    negative. A node of weight 0 is never drawn.
 
-    Args:
-      key_data: uint32 `[2]`, the key.
-      nodes: int32 `[R]`, distinct except for padding.
-      weight: float32 `[R]`, finite and not negative; a node of weight 0 is never drawn.
-      k: int, the number of rows.
-
-    Returns:
-      int32 `[k]`, the drawn slots in the order of their nodes, `R` where there are fewer; and
-      float32 `[k]`, the probabilities of inclusion, 1 in padding. Ranks are float64 quotients
-      of an exponential number and the weight. Among equal ranks the smaller node comes first.
+    Returns int32 `[k]`, the drawn slots in the order of their nodes, `R` where there are fewer;
+    and float32 `[k]`, the probabilities of inclusion, 1 in padding. Ranks are float64 quotients
+    of an exponential number and the weight. Among equal ranks the smaller node comes first.
     """
 
     def kernel(*arrays: jax.Array) -> tuple[jax.Array, jax.Array]:

@@ -3,8 +3,9 @@ are jgs/kernels/extract.cc."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -14,6 +15,7 @@ from jgs import kernels
 from jgs.kernels.call import call, handler, vary_alike, where_it_is
 from jgs.sampling.edges.columns import compacted
 from jgs.sampling.edges.eligible import Eligible, holes_of, rows_of
+from jgs.sampling.edges.hops import longs_or_empty
 from jgs.sampling.edges.relabel import relabel_edges
 
 _ints = partial(jax.ShapeDtypeStruct, dtype=jnp.int32)
@@ -46,26 +48,27 @@ class Edges(NamedTuple):
 def expand(
     indptr: jax.Array, columns: jax.Array, room: int, excluded: jax.Array | None = None
 ) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
-    """The edges of some of the compressed columns `indptr` `[M+1]`; traced under x64.
+    """The edges of some of the compressed columns `indptr` `[M+1]`, but the `excluded` of
+    `Seeds`; traced under x64. A number in `columns` int32 `[C]` that is not in `[0, M)` has no
+    edges.
 
-    Args:
-      columns: int32 `[C]` in `[0, M)`; any other number is padding, which has no edges.
-      room: int, the number of edges that fit.
-      excluded: positions of edges that are left out, as in `Seeds`. None: all are there.
-
-    Returns:
-      int32 `[C+1]`, the offsets of each column's edges; int32 `[room]`, the index in `columns`
-      of each edge's column, `C` in padding; int64 `[room]`, each edge's position in the
-      compressed columns; and int64, the number of edges. If it exceeds `room`, everything else
-      is empty.
+    Returns int32 `[C+1]`, the offsets of each column's edges; int32 `[room]`, the index in
+    `columns` of each edge's column, `C` in padding; int64 `[room]`, each edge's position in the
+    compressed columns; and int64, the number of edges. If it exceeds `room`, the rest is empty.
     """
 
-    def kernel(*arrays: jax.Array) -> tuple[jax.Array, ...]:
-        out = [_ints((columns.shape[0] + 1,)), _ints((room,)), _longs((room,)), _longs(())]
-        return tuple(call("jgs_expand", out, arrays, kernels.NUM_THREADS))
-
-    plain = partial(_expand, room=room)
+    out = [_ints((columns.shape[0] + 1,)), _ints((room,)), _longs((room,)), _longs(())]
+    kernel, plain = _kernel("jgs_expand", out), partial(_expand, room=room)
     return where_it_is(kernel, plain, indptr, columns, longs_or_empty(excluded))
+
+
+def _kernel(target: str, out: list[Any], **attributes: Any) -> Callable[..., tuple]:
+    """The FFI `target` as a function of its operands."""
+
+    def run(*operands: jax.Array) -> tuple[jax.Array, ...]:
+        return tuple(call(target, out, operands, kernels.NUM_THREADS, **attributes))
+
+    return run
 
 
 def _expand(
@@ -96,33 +99,15 @@ def extract(
     room: int,
     excluded: jax.Array | None = None,
 ) -> tuple[Edges, jax.Array, jax.Array]:
-    """The edges of a graph from `rows` into `columns`; traced under x64.
+    """The edges of a graph from `rows` int32 `[R]` into `columns`; traced under x64. Of equal
+    rows the first has the edges. `columns` and `excluded` are as in `expand`. So many edges
+    into `columns` fit as `looked` says, and so many of these from `rows` as `room` says.
 
-    Args:
-      columns, excluded: as in `expand`.
-      rows: int32 `[R]`, node ids; of equal ids the first has the edges.
-      looked: int, the number of edges into `columns` that fit.
-      room: int, the number of edges from `rows` that fit.
-
-    Returns:
-      The edges; int64, the number of edges into `columns`; and int64, the number of these that
-      come from `rows`. If one of the numbers does not fit, there are no edges. If the first
-      does not fit, the second is 0.
+    Returns the edges, and both numbers of edges, int64. If one does not fit, there are no
+    edges; if the first does not, the second is 0.
     """
 
-    def kernel(*arrays: jax.Array) -> tuple[jax.Array, ...]:
-        shapes = (columns.shape[0] + 1,), (room,), (room,)
-        out = [*map(_ints, shapes), _longs((room,)), _longs(()), _longs(())]
-        rooms = {"looked_room": np.int64(looked)}
-        return tuple(call("jgs_extract", out, arrays, kernels.NUM_THREADS, **rooms))
-
-    def plain(
-        indptr: jax.Array,
-        indices: jax.Array,
-        columns: jax.Array,
-        excluded: jax.Array,
-        rows: jax.Array,
-    ) -> tuple[jax.Array, ...]:
+    def plain(indptr, indices, columns, excluded, rows):
         num_nodes, slots = indptr.shape[0] - 1, rows.shape[0]
         offsets, column, at, all_of_them = _expand(indptr, columns, excluded, looked)
         node = sources(indices, at, column < columns.shape[0], num_nodes)
@@ -134,14 +119,12 @@ def extract(
         edges = edges._replace(row=jnp.where(edges.real, edges.row, slots))
         return *edges, all_of_them, needed.astype(jnp.int64)
 
+    shapes = (columns.shape[0] + 1,), (room,), (room,)
+    out = [*map(_ints, shapes), _longs((room,)), _longs(()), _longs(())]
+    kernel = _kernel("jgs_extract", out, looked_room=np.int64(looked))
     given = indptr, indices, columns, longs_or_empty(excluded), rows
     *found, all_of_them, needed = where_it_is(kernel, plain, *given)
     return Edges(*found), all_of_them, needed
-
-
-def longs_or_empty(array: jax.Array | None) -> jax.Array:
-    """`array`, or for None an empty int64 array, which means none to a kernel."""
-    return jnp.zeros(0, jnp.int64) if array is None else array
 
 
 def sources(indices: jax.Array, at: jax.Array, real: jax.Array, num_nodes: int) -> jax.Array:
@@ -154,30 +137,18 @@ def sources(indices: jax.Array, at: jax.Array, real: jax.Array, num_nodes: int) 
 def rearrange(
     edges: Edges, rows: jax.Array | None, slots: jax.Array, num_nodes: int, num_edges: int
 ) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array, jax.Array]:
-    """The edges of column slots, one slot after the other; traced under x64.
+    """The edges of column `slots` int32 `[T]`, one slot after the other; traced under x64. Any
+    number not in `[0, C)` is padding. `rows` int32 `[R]` are the nodes of the row slots; None:
+    row slots are node ids.
 
-    Args:
-      rows: int32 `[R]`, the nodes of the row slots. None: row slots are node ids.
-      slots: int32 `[T]`, column slots; any number not in `[0, C)` is padding.
-
-    Returns:
-      int32 `[T+1]`, the offsets of each slot's edges; int32 `[E]`, the index of each edge in
-      `edges`, 0 in padding; int32 `[E]`, the node of each edge's row, `num_nodes` in padding;
-      int64 `[E]`, each edge's `edge_id`, `num_edges` in padding; and int64, the number of
-      edges. If it exceeds `E`, everything else is empty.
+    Returns int32 `[T+1]`, the offsets of each slot's edges; int32 `[E]`, the index of each edge
+    in `edges`, 0 in padding; int32 `[E]`, the node of each edge's row, `num_nodes` in padding;
+    int64 `[E]`, each edge's `edge_id`, `num_edges` in padding; and int64, the number of edges.
+    If it exceeds `E`, the rest is empty.
     """
     mapped, room = rows is not None, edges.row.shape[0]
 
-    def kernel(*arrays: jax.Array) -> tuple[jax.Array, ...]:
-        shapes = (slots.shape[0] + 1,), (room,), (room,)
-        out = [*map(_ints, shapes), _longs((room,)), _longs(())]
-        sizes = {"num_nodes": np.int64(num_nodes), "num_edges": np.int64(num_edges)}
-        attributes = {"mapped": np.bool_(mapped), **sizes}
-        return tuple(call("jgs_rearrange", out, arrays, kernels.NUM_THREADS, **attributes))
-
-    def plain(
-        indptr: jax.Array, row: jax.Array, edge_id: jax.Array, rows: jax.Array, slots: jax.Array
-    ) -> tuple[jax.Array, ...]:
+    def plain(indptr, row, edge_id, rows, slots):
         offsets, _, at, needed = _expand(indptr, slots, longs_or_empty(None), room)
         real = jnp.arange(room) < offsets[-1]
         node = rows.at[row].get(mode="fill", fill_value=num_nodes) if mapped else row
@@ -186,6 +157,10 @@ def rearrange(
         return offsets, at.astype(jnp.int32), node, edge_id, needed
 
     rows = jnp.zeros(0, jnp.int32) if rows is None else rows
+    shapes = (slots.shape[0] + 1,), (room,), (room,)
+    sizes = {"num_nodes": np.int64(num_nodes), "num_edges": np.int64(num_edges)}
+    out = [*map(_ints, shapes), _longs((room,)), _longs(())]
+    kernel = _kernel("jgs_rearrange", out, mapped=np.bool_(mapped), **sizes)
     return where_it_is(kernel, plain, edges.indptr, edges.row, edges.edge_id, rows, slots)
 
 
@@ -252,10 +227,6 @@ def places(nodes: jax.Array, ids: jax.Array, num_nodes: int) -> jax.Array:
     """int32, the shape of `ids`: the first index in `nodes` `[R]` of each id; `R` if `nodes`
     does not have it, or if it is not a node."""
 
-    def kernel(*arrays: jax.Array) -> jax.Array:
-        out, most = [_ints(ids.shape)], np.int64(num_nodes)
-        return call("jgs_places", out, arrays, kernels.NUM_THREADS, num_nodes=most)[0]
-
     def plain(nodes: jax.Array, ids: jax.Array) -> jax.Array:
         order = jnp.argsort(nodes, stable=True).astype(jnp.int32)
         ordered, last = nodes[order], max(nodes.shape[0] - 1, 0)
@@ -263,7 +234,8 @@ def places(nodes: jax.Array, ids: jax.Array, num_nodes: int) -> jax.Array:
         found = (ordered.at[at].get(mode="fill", fill_value=-1) == ids) & (ids < num_nodes)
         return jnp.where(found & (ids >= 0), order.at[at].get(mode="clip"), nodes.shape[0])
 
-    return where_it_is(kernel, plain, nodes, ids)
+    kernel = _kernel("jgs_places", [_ints(ids.shape)], num_nodes=np.int64(num_nodes))
+    return where_it_is(lambda *operands: kernel(*operands)[0], plain, nodes, ids)
 
 
 def distinct(nodes: jax.Array, room: int, padding: int) -> jax.Array:

@@ -1,5 +1,5 @@
 """`Entries`: the fields of a `Matrix`, its edges once they are built, and their values; slices
-of it; and the sizes that depend on the data, `Room` and `Needs`."""
+of it, and their blocks; and the sizes that depend on the data, `Room` and `Needs`."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ import jax.numpy as jnp
 
 from jgs.arrays import require_array
 from jgs.errors import InputError
-from jgs.graph import Graph
+from jgs.graph import Block, Graph
 from jgs.kernels.call import FILL
 from jgs.sampling.edges.columns import compacted
 from jgs.sampling.edges.eligible import is_excluded
+from jgs.sampling.edges.relabel import relabel_edges
 from jgs.sampling.matrix import chain
 from jgs.sampling.matrix.chain import Step
 from jgs.sampling.matrix.edges import (
@@ -25,6 +26,7 @@ from jgs.sampling.matrix.edges import (
     extract,
     keep,
     places,
+    rearrange,
     sources,
 )
 from jgs.settings import exact_integers
@@ -66,24 +68,21 @@ def more(
 
 @dataclass(frozen=True, eq=False)
 class Entries:
-    """The fields of a `Matrix`. The docstring of `Matrix` describes its arguments.
+    """The fields of a `Matrix`, which describes its arguments, and:
 
-    Further fields:
+    Fields:
       columns, rows: int32 `[C]` and `[R]`, node ids; None: all nodes. If the edges are not
         built, `rows` are the rows whose edges are to be kept.
       edges: None if they are not built. Their row slots are node ids while `rows` is None.
       operands, steps: the edge maps that are not applied yet, see `chain`.
-      store: whether the edge maps of a whole graph are applied before a slice of it is taken.
       needs: what was needed so far; None: nothing.
       edge_probs, row_probs: the probabilities of the last selection, or None.
       draws: the number of selections so far.
-      repeats: the number of draws of a column with replacement; 0: a column has no edge twice.
+      repeats: the draws of a column with replacement; 0: a column has no edge twice.
       loose: whether the rows are to become the distinct nodes alone, once they are needed.
       valued: whether `with_values` was called.
-      origin: `(k, replace, weighted)` if the kernel of `Neighbors` has drawn the edges from the
-        graph's columns, and they have not changed since; else None.
-      relations: the number of relations, if each column has the edges of one relation
-        (`by_relation`); else 0.
+      origin: `(k, replace, weighted)` if the kernel of `Neighbors` drew these edges; else None.
+      relations: the number of relations if each column has the edges of one; else 0.
     """
 
     graph: Graph
@@ -347,6 +346,53 @@ def onto_rows(matrix: T, rows: jax.Array, to_new: jax.Array, slot: jax.Array) ->
         new, _ = matrix.kept(every, row < padding, row, padding)
     operands = chain.moved(new.steps, new.operands, "row", slot)
     return replace(new, rows=rows, operands=operands, loose=False)
+
+
+def to_block(
+    matrix: Entries, targets: jax.Array, num_sources: int | None
+) -> tuple[Block, jax.Array, jax.Array]:
+    """The block of `targets` from the columns of a matrix.
+
+    Args:
+      targets: int32 `[T]`, nodes among the columns in any order, also repeated, `N` in padding.
+      num_sources: `S`, the room for the sources. None: an upper bound of their number.
+
+    Returns the block; int32 `[S]`, the nodes of its sources; and int64, the number of edges
+    that it needs. If the sources do not fit, the block is empty and its `num_sources` is
+    `S + 1`. It is also empty if its edges exceed the matrix's room for edges.
+    """
+    num_nodes = matrix.graph.num_nodes
+    built = matrix.ready()
+    edges, room = built.edges, built.edges.row.shape[0]
+    weight = built.values if built.weighted else None
+    node, edge_id, indptr, needed = edges.row, edges.edge_id, edges.indptr, edges.indptr[-1]
+    if targets is not built.columns:
+        slot = places(built.column(), targets, num_nodes)
+        with exact_integers():
+            indptr, at, node, edge_id, needed = rearrange(
+                edges, built.rows, slot, num_nodes, matrix.graph.num_edges
+            )
+            real = jnp.arange(room) < indptr[-1]
+            weight = None if weight is None else jnp.where(real, weight[at], 0)
+    elif built.rows is not None:
+        node = built.rows.at[node].get(mode="fill", fill_value=num_nodes)
+    place = jnp.arange(targets.shape[0], dtype=jnp.int32)
+    num_targets = jnp.max(place + 1, initial=0, where=targets < num_nodes)
+    if num_sources is None:
+        num_sources = targets.shape[0] + room
+    num_edges, rooms = indptr[-1], (num_sources, num_nodes)
+    nodes, count, indices = relabel_edges(targets, num_targets, node, num_edges, *rooms)
+    block = Block(
+        indptr=indptr,
+        indices=indices,
+        num_targets=num_targets,
+        num_sources=count,
+        num_edges=num_edges,
+        edge_id=edge_id,
+        edge_weight=weight,
+        source_capacity=num_sources,
+    )
+    return block, nodes, needed
 
 
 def node_ids(ids: jax.Array | None, graph: Graph) -> jax.Array:

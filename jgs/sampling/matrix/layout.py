@@ -41,16 +41,13 @@ def choose_layout(
     This is gSampler's layout selection (SOSP 2023, section 4.3). Row vectors of a slice have an
     entry for each node of the graph or, with `compact`, only for each distinct row of the
     slice. The first layout needs no search, and the second no memory for nodes that a batch
-    does not touch. The format of a slice's edges is not chosen: it has each edge's row and
-    column beside the columns' offsets (`docs/benchmarks.md` says why an order by row would not
-    pay). A batch is drawn five times in each layout, in turn, and the medians decide.
-
-    Args:
-      graph, batch_size, sampler, seeds, key: as in `jgs.sampling.plan_capacity`.
+    does not touch. (`docs/benchmarks.md` says why an order by row would not pay.) A batch is
+    drawn five times in each layout, in turn, and the medians decide. Arguments are those of
+    `jgs.sampling.plan_capacity`.
 
     A process makes the choice once for each sampler, size of a graph and batch size, and logs
-    it to the logger `jgs` at level INFO. To fix the choice, give the sampler `compact` and do
-    not call this function. Raises `InputError`.
+    it to the logger `jgs` at level INFO. To fix the choice, give the sampler `compact`. Raises
+    `InputError`.
     """
     return _faster("compact", graph, batch_size, sampler, seeds, key)
 
@@ -72,11 +69,8 @@ def choose_stored(
     array of all edges that `init` has computed. To be chosen, reading must save a tenth of a
     batch's time, because it takes memory.
 
-    Args:
-      graph, batch_size, sampler, seeds, key: as in `jgs.sampling.plan_capacity`.
-      memory: int, the most bytes that the stored values may take. They take 4 an edge in each
-        layer. Layers that have equal values share them once `init` is done, and are counted
-        each. None: no limit.
+    The stored values may take `memory` bytes; None: any number. They take 4 an edge in each
+    layer. Layers that have equal values share them once `init` is done, and are counted each.
 
     The result has `stored=False`, and nothing is timed, if the program makes no such values of
     the graph alone, if the sampler has arrays of its own, or if the values exceed `memory`.

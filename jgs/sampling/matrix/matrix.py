@@ -20,12 +20,14 @@ from jgs.arrays import described, fits, require_array
 from jgs.errors import InputError
 from jgs.graph import Block
 from jgs.kernels.call import FILL
-from jgs.sampling.matrix import finalize, relations, select
+from jgs.sampling.edges.slots import offsets_of
+from jgs.sampling.matrix import chain, select
 from jgs.sampling.matrix.chain import Factors, Step
 from jgs.sampling.matrix.edges import inner
-from jgs.sampling.matrix.entries import Entries, check_axis, of_columns, of_rows
+from jgs.sampling.matrix.entries import Entries, check_axis, of_columns, of_rows, to_block
 from jgs.sampling.matrix.exact import exact_sum
 from jgs.sampling.matrix.reduce_kernel import chain_sum, count
+from jgs.settings import exact_integers
 
 
 @jax.tree_util.register_dataclass
@@ -92,12 +94,50 @@ class Matrix(Entries):
         `c`, and the same node. So `A[:, frontier].by_relation().count(axis=0)` has the number
         of each node's neighbours by each relation. Without relations `K` is 1. The edges are
         built. Raises `InputError` for edge types without a schema."""
-        return relations.by_relation(self)
+        if self.relations:
+            return self
+        schema, edge_type = self.graph.schema, self.graph.edge_type
+        if edge_type is not None and schema is None:
+            raise InputError(
+                "a graph must name its relations for columns by relation",
+                "edge types without a schema",
+                "Give Graph a schema, or make the graph with Graph.from_relations.",
+            )
+        number = 1 if schema is None else max(1, len(schema.relations))
+        built = self.built()
+        columns, edges = built.column(), built.edges
+        slots = columns.shape[0] * number
+        kind = jnp.zeros(edges.column.shape, jnp.int32)
+        if edge_type is not None and edge_type.shape[0]:
+            with exact_integers():  # else the positions would be cut to int32
+                kind = edge_type.at[edges.edge_id].get(mode="clip").astype(jnp.int32)
+        # The edges of a column are sorted by relation, so they keep their order.
+        column = jnp.where(edges.real, edges.column * number + kind, slots)
+        old = jnp.arange(slots, dtype=jnp.int32) // number
+        return replace(
+            built,
+            columns=columns[old],
+            edges=edges._replace(indptr=offsets_of(column, edges.real, slots), column=column),
+            operands=chain.moved(built.steps, built.operands, "column", old),
+            relations=number,
+            origin=None,
+        )
 
     def joined(self) -> Matrix:
         """The inverse of `by_relation`: each column has the edges of all relations again, with
         their values. The edges keep their order, which is by relation within a column."""
-        return relations.joined(self)
+        number = self.relations
+        if not number:
+            return self
+        by_column = any(step.reads("column") for step in self.steps)
+        built = (self.with_values(self.values) if by_column else self).built()
+        edges = built.edges
+        return replace(
+            built,
+            columns=built.column()[::number],
+            edges=edges._replace(indptr=edges.indptr[::number], column=edges.column // number),
+            relations=0,
+        )
 
     # -- compute -------------------------------------------------------------------------------
 
@@ -331,7 +371,7 @@ class Matrix(Entries):
         each edge, so that `aggregate(block, x, "sum")` is `A.T @ x`.
         """
         joined = self.joined()
-        return finalize.to_block(joined, joined.column(), num_sources)[:2]
+        return to_block(joined, joined.column(), num_sources)[:2]
 
 
 class Transposed(NamedTuple):

@@ -17,14 +17,8 @@ _CONSTANT, _OF_GRAPH, _OF_BATCH = range(3)
 
 
 class _Split(NamedTuple):
-    """A traced program.
-
-    Fields:
-      closed: the jaxpr.
-      out_tree: the tree of the program's results.
-      kept: the variables that the graph's part computes and the batch's part reads.
-      owner: for each equation, what it depends on.
-    """
+    """A traced program: the variables that the graph's part computes and the batch's part
+    reads, and what each equation depends on."""
 
     closed: core.ClosedJaxpr
     out_tree: Any

@@ -19,8 +19,8 @@ import numpy as np
 from jgs import kernels
 from jgs.kernels.call import FILL, call, floats, kernel_or_plain, or_empty, where_it_is
 from jgs.sampling.edges.eligible import Eligible, holes_of, rows_of
+from jgs.sampling.edges.hops import longs_or_empty
 from jgs.sampling.matrix.chain import Step
-from jgs.sampling.matrix.edges import longs_or_empty
 from jgs.sampling.matrix.entries import Entries, check_axis
 from jgs.settings import exact_integers
 
@@ -57,15 +57,13 @@ def count(matrix: Entries, axis: int) -> jax.Array:
         if columns is None:
             return degrees
         number = degrees.at[columns].get(**FILL)
-        return number if matrix.left_out is None else number - _num_left_out(matrix)
+        if matrix.left_out is None:
+            return number
+        with exact_integers():
+            start, length = rows_of(graph.indptr, columns)
+            rows = Eligible(columns, start, start, length, length)
+            return number - (length - holes_of(rows, matrix.left_out).num).astype(jnp.int32)
     return _count_plain(matrix, 0)
-
-
-def _num_left_out(matrix: Entries) -> jax.Array:
-    with exact_integers():
-        start, length = rows_of(matrix.graph.indptr, matrix.column())
-        rows = Eligible(matrix.column(), start, start, length, length)
-        return (length - holes_of(rows, matrix.left_out).num).astype(jnp.int32)
 
 
 def _count_plain(matrix: Entries, axis: int) -> jax.Array:
@@ -108,11 +106,8 @@ def _has_kernel(matrix: Entries) -> bool:
         if name in ("mul", "div") and last == "div":
             return False
         last = name
-    return all(map(_is_vector, matrix.operands))
-
-
-def _is_vector(operand: jax.Array) -> bool:
-    return operand.ndim == 1 and jnp.promote_types(jnp.float32, operand.dtype) == jnp.float32
+    f32 = jnp.float32
+    return all(a.ndim == 1 and jnp.promote_types(f32, a.dtype) == f32 for a in matrix.operands)
 
 
 def _name(step: Step) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -15,15 +15,16 @@ from jgs.arrays import require_array
 from jgs.errors import InputError
 from jgs.graph import Block, Extras, Graph, MiniBatch
 from jgs.kernels.call import vary_alike
+from jgs.sampling.algorithms.nodewise.neighbors import Neighbors
 from jgs.sampling.base import Adaptive, Sampler, Sizes
 from jgs.sampling.capacity import Capacity, GraphShape
 from jgs.sampling.checks import check_call, check_graph
 from jgs.sampling.edges.columns import check_edges, ids_needed, with_columns
 from jgs.sampling.edges.hops import Sample, bad_seeds, empty_if
 from jgs.sampling.edges.random import as_key_data
-from jgs.sampling.matrix import finalize, fuse, prepare
+from jgs.sampling.matrix import prepare
 from jgs.sampling.matrix.edges import clipped, distinct, expand
-from jgs.sampling.matrix.entries import Room, more
+from jgs.sampling.matrix.entries import Room, more, to_block
 from jgs.sampling.matrix.matrix import Matrix
 from jgs.sampling.seeds import Seeds
 from jgs.sampling.sizes import check_layer_sizes
@@ -211,8 +212,8 @@ def _sample(
     hops, edges = range(len(sampler.sizes)), [max(size, 1) for size in capacity.edges]
     rooms = [Room(*edges[2 * h : 2 * h + 2]) for h in hops]
     programs = [_program(sampler, h, rooms[h], arrays) for h in hops]
-    if neighbors := fuse.as_neighbors(programs, graph, key_data, ids_needed(sampler)):
-        return fuse.sample(neighbors, key_data, graph, seeds, capacity)
+    if neighbors := _as_neighbors(programs, graph, key_data, ids_needed(sampler)):
+        return _fused(neighbors, key_data, graph, seeds, capacity)
     nodes, bad = seeds.nodes, bad_seeds(seeds, num_nodes, num_edges)
     overflow, blocks, needed = bad, [], []
     nodes = jnp.where(bad, num_nodes, nodes)
@@ -228,7 +229,7 @@ def _sample(
         if prepared:
             program = partial(prepare.each_time, program, prepared[h])
         drawn = program(graph, key_data, frontier, seeds.excluded)
-        block, nodes, edges_needed = finalize.to_block(drawn.joined(), nodes, sources)
+        block, nodes, edges_needed = to_block(drawn.joined(), nodes, sources)
         needs = more(drawn.needs)
         missed = needs.overflow | (edges_needed > selected) | (needs.selected > selected)
         edges_needed = jnp.maximum(clipped(edges_needed), needs.selected)
@@ -312,3 +313,49 @@ def _finished(block: Block, drawn: Matrix, sampler: MatrixSampler) -> Block:
         weight = weight * count.at[row].get(mode="clip")
     edge_id = block.edge_id if ids_needed(sampler) else None
     return replace(block, edge_weight=weight, edge_id=edge_id)
+
+
+def _as_neighbors(
+    programs: Sequence[Callable[..., Any]], graph: Graph, key_data: jax.Array, edge_ids: bool
+) -> Neighbors | None:
+    """The sampler of neighbours that draws what these programs draw, one program for each
+    layer. None unless every program selects from the frontier's columns and returns the
+    selection.
+
+    Extract-select fusion (gSampler, SOSP 2023, section 4.2) makes one call of a slice and a
+    selection from it. If every layer of a program is just that, all layers become one call
+    too, which keeps its table of known nodes from layer to layer.
+    """
+    fanouts, ways = [], set()
+
+    def traced(program: Callable[..., Any], *arguments: Any) -> None:
+        drawn, frontier = program(*arguments), arguments[-1]
+        if drawn.origin and drawn.columns is frontier and not drawn.has_own_values:
+            fanouts.append(drawn.origin[0])
+            ways.add(drawn.origin[1:])
+
+    frontier = jax.ShapeDtypeStruct((1,), jnp.int32)
+    for program in programs:
+        jax.eval_shape(partial(traced, program), graph, key_data, frontier)
+    if len(fanouts) < len(programs) or len(ways) > 1:
+        return None
+    ((replace, weighted),) = ways
+    return Neighbors(tuple(fanouts), replace, weighted, edge_ids=edge_ids)
+
+
+def _fused(
+    neighbors: Neighbors, key_data: jax.Array, graph: Graph, seeds: Seeds, capacity: Capacity
+) -> Sample:
+    """The fields of a `MatrixSampler`'s sample, drawn by `neighbors`. Of the `capacity` only
+    the entries of selections are used, because no slices are built."""
+    selections = Capacity(capacity.edges[1::2], capacity.sources[1::2])
+    batch = neighbors.sample(key_data, graph, (), seeds, selections)
+    assert batch.needed is not None
+    slot = jnp.arange(seeds.nodes.shape[0], dtype=jnp.int32)
+    first = jnp.max(slot + 1, initial=0, where=seeds.nodes < graph.num_nodes)
+    edges, sources = batch.needed
+    frontiers = jnp.concatenate([jnp.where(edges[0] < 0, -1, first)[None], sources[:-1]])
+    looked = jnp.where(edges < 0, -1, 0)
+    needed = jnp.stack([jnp.stack([looked, edges]), jnp.stack([frontiers, sources])])
+    needed = jnp.moveaxis(needed, 1, 2).reshape(2, -1)
+    return list(batch.blocks[::-1]), batch.nodes, batch.overflow, needed, None

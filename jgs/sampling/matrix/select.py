@@ -13,11 +13,12 @@ from jgs.arrays import require_array
 from jgs.errors import InputError
 from jgs.graph import Schema
 from jgs.kernels.call import FILL
-from jgs.sampling.algorithms.nodewise.neighbors import sample_batches
-from jgs.sampling.algorithms.nodewise.neighbors_draws import Indexed, Spec
+from jgs.sampling.algorithms.nodewise.neighbors import Neighbors
+from jgs.sampling.algorithms.nodewise.neighbors_draws import Reads
 from jgs.sampling.capacity import Capacity
 from jgs.sampling.edges import draw
 from jgs.sampling.edges.eligible import Eligible, Weights, eligible, weights_of
+from jgs.sampling.edges.hops import Spec, draw_batches
 from jgs.sampling.edges.random import as_key_data, fold
 from jgs.sampling.fanouts import is_fanout
 from jgs.sampling.matrix.collective import smallest_ranks
@@ -52,7 +53,13 @@ def individual_sample(matrix: T, k: int, probs: Any, replace: bool, key: Any) ->
     if matrix.edges is None and matrix.rows is None and (probs is None or stored):
         return _from_the_graph(matrix, key_data, k, replace, stored)
     built = matrix.built()
-    weight = None if probs is None else _edge_values(built, probs)
+    weight = None
+    if probs is not None:
+        weight = probs.values if isinstance(probs, Entries) else jnp.asarray(probs)
+        form, size = "[E], one for each edge", built.edges.row.shape[0]
+        remedy = "Make them from the same slice; of several values an edge make one."
+        require_array("probs", weight, form, remedy, E=size)
+        weight = weight.astype(jnp.float32)
     return _from_edges(built, fold(key_data, matrix.layer), k, replace, weight)
 
 
@@ -69,32 +76,17 @@ def _is_stored(matrix: Entries, probs: Any) -> bool:
     )
 
 
-def _edge_values(built: Entries, probs: Any) -> jax.Array:
-    values = probs.values if isinstance(probs, Entries) else jnp.asarray(probs)
-    form, size = "[E], one for each edge", built.edges.row.shape[0]
-    remedy = "Make them from the same slice; of several values an edge make one."
-    require_array("probs", values, form, remedy, E=size)
-    return values.astype(jnp.float32)
-
-
 def _from_the_graph(matrix: T, key_data: jax.Array, k: int, replace: bool, weighted: bool) -> T:
     """Extract and select in one: the fused kernel of `Neighbors` draws, and no slice is
     built."""
     graph, columns = matrix.graph, matrix.column()
     most = columns.shape[0] * k if k != -1 else matrix.room.looked or graph.num_edges
     room = max(min(most, matrix.room.selected or most), 1)
-    spec = Spec(
-        fanouts=(k,),
-        capacity=Capacity((room,), (columns.shape[0],)),
-        replace=replace,
-        weighted=weighted,
-        edge_ids=True,
-        edge_weights=False,
-        relabel_inputs=False,
-        first_hop=matrix.layer,
-    )
+    capacity = Capacity((room,), (columns.shape[0],))
+    neighbors = Neighbors((k,), replace, weighted)
+    spec = Spec(neighbors, capacity, (k,), True, False, False, first_hop=matrix.layer)
     seeds = Seeds(columns, excluded=matrix.excluded)
-    (batch,) = sample_batches(key_data, Indexed(graph), seeds, spec)
+    (batch,) = draw_batches(key_data, graph, Reads(), seeds, spec)
     block, needed = batch.blocks[0], batch.needed
     assert block.edge_id is not None
     assert needed is not None
@@ -160,7 +152,7 @@ def _draws(
         at = start + uniform(key_data, columns, rows.num, k)
         drawn = jnp.ones(at.shape, bool)
     else:
-        by_weight = draw.weighted_repeated if replace else draw.weighted_distinct
+        by_weight = draw.repeated_by if replace else draw.weighted_distinct
         if not replace:  # rows of at most `k` edges give all of them
             by = by._replace(total=jnp.where(rows.num > k, by.total, 0))
         at, drawn = by_weight(key_data, columns, by, k)

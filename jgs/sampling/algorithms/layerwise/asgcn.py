@@ -12,7 +12,7 @@ import optax
 
 from jgs.errors import InputError
 from jgs.graph import Graph, MiniBatch
-from jgs.graph.formats.export import edge_targets
+from jgs.graph.formats.export import targets_of
 from jgs.ops import edge_dot
 from jgs.sampling.base import Adaptive, Feedback, Sizes
 from jgs.sampling.edges.project import FEATURES, features_of, project
@@ -159,8 +159,7 @@ class ASGCN(MatrixSampler, Adaptive):
         """float32 `[S]`: the factor of each source's `d log(1 + |W x|)` in the gradient."""
         block = batch.block(layer)
         assert block.edge_weight is not None
-        edges = (block.edge_capacity, block.indptr, block.num_targets, block.num_edges)
-        target, _ = edge_targets(*edges)
+        target, _ = targets_of(block)
         drawn = jnp.diff(block.indptr).at[target].get(mode="fill", fill_value=1)
         A = Matrix(graph, excluded=batch.excluded)
         degree = A[:, batch.target_nodes(layer)].count(axis=0)

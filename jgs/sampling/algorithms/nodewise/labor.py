@@ -7,7 +7,6 @@ draws the same bits in one call.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Annotated, Any
 
 import jax
@@ -15,26 +14,17 @@ import jax.numpy as jnp
 import numpy as np
 
 from jgs.errors import InputError
-from jgs.graph import Graph, MiniBatch
+from jgs.graph import Graph
 from jgs.options import INT32, Option
-from jgs.sampling.algorithms.nodewise.labor_kernel import (
-    HubEdges,
-    Hubs,
-    hubs_of,
-    sample_kernel,
-)
-from jgs.sampling.algorithms.nodewise.labor_plain import LaborGraph, Spec, sample_plain
+from jgs.sampling.algorithms.nodewise.labor_kernel import HubEdges, Hubs, hubs_of, sample_kernel
+from jgs.sampling.algorithms.nodewise.labor_plain import sample_plain
 from jgs.sampling.base import WINDOW, FanoutsByRelation
-from jgs.sampling.capacity import Capacity, GraphShape
-from jgs.sampling.checks import check_duration, check_graph, check_timed, require_int
-from jgs.sampling.edges.columns import check_edges, ids_needed
-from jgs.sampling.edges.hops import draw_batches
+from jgs.sampling.capacity import GraphShape
+from jgs.sampling.checks import check_duration, check_graph, require_int
+from jgs.sampling.edges.columns import check_edges
 from jgs.sampling.edges.random import step_key_data
-from jgs.sampling.fanouts import ByRelation, Fanout, check_fanouts
+from jgs.sampling.fanouts import check_fanouts
 from jgs.sampling.hopwise import Hopwise, check_indptr
-from jgs.sampling.seeds import Seeds
-
-_batches = partial(draw_batches, sample_kernel, sample_plain)
 
 
 @dataclass(frozen=True, repr=False)
@@ -141,6 +131,7 @@ class Labor(Hopwise):
     window: Annotated[int | None, WINDOW] = field(default=None, kw_only=True)
     edges: tuple[str, ...] = field(default=(), repr=False, kw_only=True)
 
+    forms = sample_kernel, sample_plain
     takes_excluded = takes_time = True
     later_fields = ("window",)
 
@@ -171,18 +162,16 @@ class Labor(Hopwise):
         in its place the draws are the same, and take more time. Draws by relation and under
         cutoffs have no use for it."""
         check_graph(graph, False)
-        by_relation = [
-            k.numbers(graph.schema) for k in self.fanouts if isinstance(k, ByRelation)
-        ]
+        by_relation = self._draws_relations(graph)
         return hubs_of(graph) if self.by_node and not by_relation else ()
 
-    def _most_edges(self, k: Fanout, shape: GraphShape, targets: int, repeated: int) -> int:
+    def _most_edges(self, hop: int, shape: GraphShape, targets: int, repeated: int) -> int:
         # A row may draw all its neighbours, whatever its fanout.
         most = shape.num_edges + repeated * (shape.max_degree or 0)
         return most if shape.max_degree is None else min(most, targets * shape.max_degree)
 
     def step_keys(self, epoch_key_data: np.ndarray, steps: np.ndarray) -> np.ndarray:
-        """See `Sampler.step_keys`. With a `period` above 1 uint32 `[n, 5]`: the key
+        """With a `period` above 1 uint32 `[n, 5]`: the key
         of the step's group, the key of the next group, and the part of the period that has
         passed, in units of 2**-32."""
         if self.period == 1:
@@ -192,15 +181,12 @@ class Labor(Hopwise):
         now, after = (step_key_data(epoch_key_data, group + i) for i in (0, 1))
         return np.concatenate([now, after, phase[:, None]], axis=1)
 
-    def _draw(
-        self, key_data: jax.Array, graph: Graph, state: Any, seeds: Seeds, spec: Spec
-    ) -> list[MiniBatch]:
-        check_timed(self, seeds)
-        if isinstance(state, HubEdges):
-            check_indptr(state.indptr, graph)
-        by_relation = any(isinstance(k, ByRelation) for k in self.fanouts)
-        hubs = state if isinstance(state, HubEdges) and self.by_node and not by_relation else ()
-        return _batches(key_data, LaborGraph(graph, hubs), seeds, spec)
+    def _reads(self, graph: Graph, state: Any) -> Hubs:
+        if not isinstance(state, HubEdges):
+            return ()
+        check_indptr(state.indptr, graph)
+        by_relation = not all(isinstance(k, int) for k in self.fanouts)
+        return state if self.by_node and not by_relation else ()
 
     def _key_data(self, key: Any, shape: tuple[int, ...]) -> jax.Array:
         """The key's data, which may be one of the `step_keys`. With any other key the batch
@@ -209,17 +195,3 @@ class Labor(Hopwise):
         if is_step_key and key.dtype == jnp.uint32:
             return jnp.asarray(key)
         return super()._key_data(key, shape)
-
-    def _spec(self, capacity: Capacity, graph: Graph) -> Spec:
-        return Spec(
-            self._fanouts(graph),
-            capacity,
-            self.importance,
-            self.layer_dependency,
-            ids_needed(self),
-            self.edge_weights,
-            self.unbiased,
-            self.relabel_inputs,
-            window=self.window,
-            edge_types="type" in self.edges,
-        )

@@ -14,25 +14,21 @@ from jgs.devices import host_device
 from jgs.graph import Graph
 from jgs.graph.device import as_device
 from jgs.graph.grouping import group_kernel
-from jgs.sampling.algorithms.nodewise.labor_plain import LaborGraph, Spec
-from jgs.sampling.edges.hops import Sample
-from jgs.sampling.edges.hops_kernel import call_kernel, call_once
-from jgs.sampling.edges.relations import relation_draws, relations_of
+from jgs.sampling.edges.hops import Sample, Spec, call_hops
 from jgs.sampling.seeds import Seeds
 
 LEAST_DEGREE = 1 << 13  # at a fanout of 8 one neighbour in a thousand is taken
 
 
 class HubEdges(NamedTuple):
-    """The edges of `K` nodes with many neighbours, by source.
+    """The edges of `K` nodes with many neighbours, by source. A target of LABOR-0 with `d`
+    neighbours takes those whose random number is below `k / d`. For a hub these are few of all
+    nodes, and nobody need look at the others.
 
-    A target of LABOR-0 with `d` neighbours takes those whose random number is below `k / d`.
-    For a hub these are few of all nodes. Whoever has their edges need not look at the others.
-
-    Fields (`N` nodes, `H` edges of hubs, one hub after the other):
+    Fields:
       nodes: int32 `[K]`, the hubs, ascending.
       indptr: int32 `[N+1]`; the edges of source `u` are `edges[indptr[u]:indptr[u+1]]`.
-      edges: int32 `[H]`, positions among the edges of all hubs.
+      edges: int32 `[H]`, positions among the edges of all hubs, one hub after the other.
     """
 
     nodes: jax.Array
@@ -45,12 +41,9 @@ Hubs = HubEdges | tuple[()]
 
 def hubs_of(graph: Graph) -> Hubs:
     """The `HubEdges` of the nodes that have `LEAST_DEGREE` neighbours or more; of the largest
-    of them, if they have more than a quarter of all edges. So it takes 4 bytes a node, and at
-    most 1 byte an edge.
-
-    It is () where it saves nothing: where the kernel does not draw, and where the hubs have
-    fewer edges than the graph has nodes. It is also () if the graph is damaged or traced.
-    """
+    of them, if they have more than a quarter of all edges. It is () where it saves nothing:
+    where the kernel does not draw, and where the hubs have fewer edges than the graph has
+    nodes; and if the graph is damaged or traced."""
     traced = isinstance(graph.indptr, jax.core.Tracer)
     if traced or not kernels.available() or host_device().platform != "cpu":
         return ()
@@ -71,31 +64,19 @@ def hubs_of(graph: Graph) -> Hubs:
 
 
 def sample_kernel(
-    key_data: jax.Array, graph: LaborGraph, seeds: Seeds, spec: Spec
+    key_data: jax.Array, graph: Graph, hubs: Hubs, seeds: Seeds, spec: Spec
 ) -> list[Sample]:
-    """The result of `sample_plain`. `jax.vmap` makes it one call for several batches."""
-
-    def call(key_data: jax.Array, of: LaborGraph, seeds: Seeds) -> list[Sample]:
-        graph, hubs = of
-        if not hubs:
-            hubs = HubEdges(*[jnp.zeros(0, jnp.int32)] * 3)
-        typed = any(relations_of(k) is not None for k in spec.fanouts)
-        types = graph.edge_type if typed else jnp.zeros(0, jnp.int16)
-        times = jnp.zeros(0, jnp.int64) if seeds.time is None else graph.edge_time
-        return call_kernel(
-            "jgs_sample_labor",
-            (key_data, graph.indptr, graph.indices, *hubs, times, types),
-            graph,
-            seeds,
-            spec,
-            [spec.edge_types and relations_of(k) is not None for k in spec.fanouts],
-            draws=np.array([0 if relations_of(k) else k for k in spec.fanouts], np.int64),
-            relation_draws=relation_draws(spec.fanouts, graph.schema if typed else None),
-            key_words=np.int64(key_data.shape[-1]),
-            importance=np.int64(spec.importance),
-            layer_dependency=np.bool_(spec.layer_dependency),
-            unbiased=np.bool_(spec.unbiased),
-            window=np.int64(-1 if spec.window is None else spec.window),
-        )
-
-    return call_once(call, key_data, graph, seeds)
+    """The result of `sample_plain`."""
+    how = spec.sampler
+    return call_hops(
+        "jgs_sample_labor",
+        key_data,
+        graph,
+        hubs or (jnp.zeros(0, jnp.int32),) * 3,
+        seeds,
+        spec,
+        key_words=np.int64(key_data.shape[-1]),
+        importance=np.int64(how.importance),
+        layer_dependency=np.bool_(how.layer_dependency),
+        unbiased=np.bool_(how.unbiased),
+    )

@@ -18,12 +18,10 @@ import numpy as np
 
 from jgs.graph import Graph
 from jgs.kernels.call import vary_alike
-from jgs.sampling.capacity import Capacity
 from jgs.sampling.edges.eligible import Eligible
-from jgs.sampling.edges.hops import Sample, sample_hops
+from jgs.sampling.edges.hops import DrawnEdges, Hop, sample_hops
 from jgs.sampling.edges.random import cutoff_keys, fold, node_bits
-from jgs.sampling.edges.relations import Relations, relations_of
-from jgs.sampling.seeds import Seeds
+from jgs.sampling.edges.slots import fold_slots
 
 _CHUNK = 1 << 12  # candidates in a chunk
 _UNIT = 1 << 12  # 1.0 in the fixed-point sums of inverse importances
@@ -33,54 +31,10 @@ _MOST_RARE = 2.0**20  # the largest inverse of an importance
 _MOST_INVERSE = 2.0**31  # the largest inverse of a probability
 
 
-class Spec(NamedTuple):
-    """The static part of a sample's arguments, see `jgs.sampling.edges.hops.sample_hops`. Each
-    value has its own compiled program. A hop by relation has in `fanouts` the number and the
-    fanout of each relation that is drawn, ascending. Other fields are those of
-    `jgs.sampling.algorithms.nodewise.labor.Labor`."""
-
-    fanouts: tuple[int | Relations, ...]
-    capacity: Capacity
-    importance: int
-    layer_dependency: bool
-    edge_ids: bool
-    edge_weights: bool
-    unbiased: bool
-    relabel_inputs: bool
-    separate: bool = False
-    first_hop: int = 0
-    window: int | None = None
-    edge_types: bool = False
-
-
-class LaborGraph(NamedTuple):
-    """What a batch is drawn from: the graph, and for the kernel its `HubEdges` or ()."""
-
-    graph: Graph
-    hubs: Any
-
-    @property
-    def num_nodes(self) -> int:
-        return self.graph.num_nodes
-
-
-def sample_plain(
-    key_data: jax.Array, graph: LaborGraph, seeds: Seeds, spec: Spec
-) -> list[Sample]:
-    """See `jgs.sampling.edges.hops.sample_hops`."""
-    relations = [relations_of(fanout) for fanout in spec.fanouts]
-    draw = partial(_draw, spec)
-    return sample_hops(key_data, graph.graph, seeds, spec, draw, relations=relations)
-
-
 class NumberKeys(NamedTuple):
-    """What names the random numbers of a hop's nodes.
-
-    Fields:
-      now: uint32 `[2]`, or with cutoffs `[T, 2]`: the key of each row.
-      later: the same for the next group of dependent batches; or None.
-      phase: uint32, the part of the period that has passed, in units of 2**-32; or None.
-    """
+    """What names the random numbers of a hop's nodes: the key uint32 `[2]`, or with cutoffs
+    that of each row `[T, 2]`; the same for the next group of dependent batches; and uint32, the
+    part of the period that has passed, in units of 2**-32."""
 
     now: jax.Array
     later: jax.Array | None = None
@@ -97,11 +51,9 @@ class NumberKeys(NamedTuple):
 
     def numbers(self, node: jax.Array, row: jax.Array | None = None) -> jax.Array:
         """uint64, the shape of `node`: each node's random number, which all targets of a cutoff
-        share. `row` has the row of each, where rows have keys of their own.
-
-        It is draw number 0 of the node. In dependent batches it is that of the next group if
-        the phase exceeds the upper half of draw number 1.
-        """
+        share. `row` has the row of each, where rows have keys of their own. It is draw number 0
+        of the node. In dependent batches it is that of the next group if the phase exceeds the
+        upper half of draw number 1."""
 
         def bits(keys: jax.Array, draw: int) -> jax.Array:
             return node_bits(keys if keys.ndim == 1 else keys[row], node, draw)
@@ -113,14 +65,7 @@ class NumberKeys(NamedTuple):
 
 
 class _Candidates(NamedTuple):
-    """A chunk of a hop's candidates.
-
-    Fields:
-      row: the index of each candidate's row.
-      edge: int64, the edge.
-      neighbor: the edge's source.
-      real: bool; False in slots without a candidate.
-    """
+    """A chunk of a hop's candidates: the row, the edge and its source; not all are real."""
 
     row: jax.Array
     edge: jax.Array
@@ -129,14 +74,8 @@ class _Candidates(NamedTuple):
 
 
 class _Rows(NamedTuple):
-    """The `T` rows that a hop draws from, see `jgs.sampling.edges.hops.Draw`.
-
-    Fields:
-      graph: the graph.
-      edges: the eligible edges.
-      fanout: int64 `[T]`, each row's fanout; -1 for all.
-      per_fanout: float32 `[T]`, one over it.
-      whole: bool `[T]`, whether all neighbours are taken.
+    """The `T` rows that a hop draws from: their eligible `edges`; the `fanout` int64 `[T]` of
+    each, -1 for all, and float32 one over it; and whether all neighbours are taken, bool `[T]`.
     """
 
     graph: Graph
@@ -157,42 +96,27 @@ class _Rows(NamedTuple):
     def walk(self, look: Callable[[Any, _Candidates], Any], begin: Any) -> Any:
         """A fold over all candidates, a chunk at a time: `look(value, candidates)` returns the
         next value, and `begin` is the first. Returns the last value."""
-        ends = jnp.cumsum(self.degree)
-        total = jnp.max(ends, initial=0)
 
-        def body(state: tuple) -> tuple:
-            first, value = state
-            slot = first + jnp.arange(_CHUNK, dtype=jnp.int64)
-            row = jnp.searchsorted(ends, slot, side="right").astype(jnp.int32)
-            row = jnp.minimum(row, ends.shape[0] - 1)
-            edge = self.edges.edge(slot - (ends - self.degree)[row], row)
+        def at(value: Any, row: jax.Array, nth: jax.Array, real: jax.Array) -> Any:
+            edge = self.edges.edge(nth, row)
             neighbor = self.graph.indices.at[edge].get(mode="clip")
-            return first + _CHUNK, look(value, _Candidates(row, edge, neighbor, slot < total))
+            return look(value, _Candidates(row, edge, neighbor, real))
 
-        # jax.shard_map requires the loop's state to vary over the same axes as what it reads.
-        begin, *_ = vary_alike((jnp.int64(0), begin), self)
-        return jax.lax.while_loop(lambda state: state[0] < total, body, begin)[1]
+        return fold_slots(at, begin, self.degree, _CHUNK, self)
 
 
-def _draw(
-    spec: Spec,
-    graph: Graph,
-    key_data: jax.Array,
-    eligible: Eligible,
-    h: int,
-    room: int,
-) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array | None]:
+def _draw(of: Hop, eligible: Eligible) -> DrawnEdges:
     """See `jgs.sampling.edges.hops.Draw`."""
-    fanout = spec.fanouts[h]
+    how, fanout, room = of.spec.sampler, of.fanout, of.room
     ks = [fanout] if isinstance(fanout, int) else [k for _, k in fanout]
-    eligible, key_data = vary_alike(eligible, key_data)
+    eligible, key_data = vary_alike(eligible, of.key_data)
     degree = eligible.num
     # Each target has a row for each of these fanouts.
     of_rows = np.tile(np.array(ks, np.int64), degree.shape[0] // len(ks))
     k = jnp.asarray(of_rows)
     per_k = jnp.asarray(np.float32(1) / of_rows.astype(np.float32))
-    rows = _Rows(graph, eligible, k, per_k, (k == -1) | (degree <= k))
-    hop = 0 if spec.layer_dependency else spec.first_hop + h
+    rows = _Rows(of.graph, eligible, k, per_k, (k == -1) | (degree <= k))
+    hop = 0 if how.layer_dependency else of.number
     keys = NumberKeys.of(key_data, hop, eligible.cutoff)
     nothing = _Taken(
         jnp.full(room, -1, jnp.int64),
@@ -200,29 +124,27 @@ def _draw(
         jnp.ones(room, jnp.float32),
         jnp.int64(0),
     )
-    if spec.importance == 0 or all(k == -1 for k in ks):
+    if how.importance == 0 or all(k == -1 for k in ks):
         taken = _take(rows, keys, nothing)
     elif eligible.cutoff is None:
-        taken = _take(rows, keys, nothing, _importances(rows, spec.importance))
+        taken = _take(rows, keys, nothing, _importances(rows, how.importance))
     else:
-        taken = _take_by_cutoff(rows, keys, nothing, spec.importance)
+        taken = _take_by_cutoff(rows, keys, nothing, how.importance)
     edges, row, inverse, total = taken
     weight = None
-    if spec.edge_weights:
+    if of.spec.edge_weights:
         row_of_real = jnp.where(edges >= 0, row, degree.shape[0])
-        weight = _weights(row_of_real, inverse, rows, spec)
+        weight = _weights(row_of_real, inverse, rows, how)
     return edges, row, total, weight
 
 
-class _Taken(NamedTuple):
-    """The edges that a hop's rows take, in `room` slots.
+sample_plain = partial(sample_hops, draw=_draw)
 
-    Fields:
-      edges: int64 `[room]`, -1 in empty slots.
-      row: int32 `[room]`, the row of each; `T` in empty slots.
-      inverse: float32 `[room]`, one over the probability that it is taken.
-      total: int64, the number of edges. If it exceeds `room`, the last ones are not there.
-    """
+
+class _Taken(NamedTuple):
+    """The edges that a hop's rows take, in `room` slots: int64 `edges`, -1 in empty slots;
+    their int32 `row`, `T` there; one over the probability that each is taken; and int64 their
+    number. If it exceeds `room`, the last ones are not there."""
 
     edges: jax.Array
     row: jax.Array
@@ -238,7 +160,12 @@ def _take(
 ) -> _Taken:
     """`taken`, and after it the edges that the rows take: those of a row with equal
     probabilities, or with those of the `importances`, rates and rarities."""
-    room, limit = taken.edges.shape[0], _fraction(rows.fanout, rows.degree)
+    room = taken.edges.shape[0]
+    # fanout / degree in units of 2**-64, rounded down, for degrees above the fanout
+    half, low = jnp.uint64(32), jnp.uint64(0xFFFFFFFF)
+    d = jnp.maximum(rows.degree, 1).astype(jnp.uint64)
+    upper = jnp.maximum(rows.fanout, 0).astype(jnp.uint64) << half
+    limit = ((upper // d) << half) | ((((upper % d) << half) // d) & low)
 
     def look(taken: _Taken, chunk: _Candidates) -> _Taken:
         if importances is not None:
@@ -282,14 +209,6 @@ def _take_by_cutoff(rows: _Rows, keys: NumberKeys, nothing: _Taken, rounds: int)
     return _Taken(taken.edges[order], taken.row[order], taken.inverse[order], taken.total)
 
 
-def _fraction(k: jax.Array, degree: jax.Array) -> jax.Array:
-    """uint64: `k / degree` in units of 2**-64, rounded down, for degrees above `k`."""
-    half, low = jnp.uint64(32), jnp.uint64(0xFFFFFFFF)
-    d = jnp.maximum(degree, 1).astype(jnp.uint64)
-    upper = jnp.maximum(k, 0).astype(jnp.uint64) << half
-    return ((upper // d) << half) | ((((upper % d) << half) // d) & low)
-
-
 def _inverse(rate: jax.Array, rarity: jax.Array) -> jax.Array:
     """float32: one over the probability that a target takes a neighbour; at most 1 if
     certain."""
@@ -298,11 +217,9 @@ def _inverse(rate: jax.Array, rarity: jax.Array) -> jax.Array:
 
 def _importances(rows: _Rows, rounds: int) -> tuple[jax.Array, jax.Array]:
     """One over each target's `c`, float32 `[T]`, and one over each node's `pi`, float32 `[N]`.
-
     A round multiplies `pi` of every candidate by the largest `c` of its targets, and solves for
     `c` again; see `Labor`. With `rounds` -1 they go on until the expected number of nodes has
-    converged.
-    """
+    converged."""
     num_nodes = rows.graph.num_nodes
     rarity = jnp.ones(num_nodes, jnp.float32)
     # A product with the inverse, for XLA turns a division by a constant into one, with
@@ -338,11 +255,9 @@ def _importances(rows: _Rows, rounds: int) -> tuple[jax.Array, jax.Array]:
 
 def _solve(rows: _Rows, rarity: jax.Array, rate: jax.Array) -> jax.Array:
     """The rate `y` of each target that does not take all its neighbours, float32 `[T]`, at
-    least 1. It solves `sum(max(1, y * rarity)) = degree**2 / k`.
-
-    The sum is convex and piecewise linear in `y`. Newton's method starts where no term is 1. It
-    then descends to the solution, and every step makes more terms 1.
-    """
+    least 1. It solves `sum(max(1, y * rarity)) = degree**2 / k`, which is convex and piecewise
+    linear in `y`. Newton's method starts where no term is 1. It then descends to the solution,
+    and every step makes more terms 1."""
     num_rows, degree, k = rate.shape[0], rows.degree, rows.fanout
 
     def step(state: tuple) -> tuple:
@@ -377,19 +292,19 @@ def _solve(rows: _Rows, rarity: jax.Array, rate: jax.Array) -> jax.Array:
     return jax.lax.while_loop(lambda state: state[2], step, begin)[0]
 
 
-def _weights(row: jax.Array, inverse: jax.Array, rows: _Rows, spec: Spec) -> jax.Array:
+def _weights(row: jax.Array, inverse: jax.Array, rows: _Rows, how: Any) -> jax.Array:
     """float32, the shape of `row`: the weight of each slot's edge, see `Labor`. `row` is the
     row of each slot, `T` where the slot is empty."""
     degree, k = rows.degree, rows.fanout
     num_rows = degree.shape[0]
     count = jnp.zeros(num_rows, jnp.int64).at[row].add(1, mode="drop")
-    if spec.unbiased:
+    if how.unbiased:
         # LABOR-0 takes a neighbour with probability k / degree, or 1 if degree is at most k.
         all_of = degree
-        if spec.importance == 0:
+        if how.importance == 0:
             all_of = jnp.where(k == -1, degree, jnp.minimum(degree, k))
         over = all_of.astype(jnp.float32)
-    elif spec.importance != 0:
+    elif how.importance != 0:
         parts = (inverse * _UNIT).astype(jnp.int64)
         sums = jnp.zeros(num_rows, jnp.int64).at[row].add(parts, mode="drop")
         over = sums.astype(jnp.float32) * jnp.float32(1 / _UNIT)

@@ -8,33 +8,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Annotated, Any
 
-import jax
 import numpy as np
 
 from jgs.errors import InputError
 from jgs.graph import Graph, MiniBatch
 from jgs.options import LONGEST, Option
-from jgs.sampling.algorithms.nodewise.neighbors_draws import (
-    Indexed,
-    Spec,
-    sample_kernel,
-    sample_plain,
-)
+from jgs.sampling.algorithms.nodewise.neighbors_draws import Reads, sample_kernel, sample_plain
 from jgs.sampling.base import WINDOW, FanoutsByRelation, Weighted
 from jgs.sampling.capacity import Capacity, GraphShape
-from jgs.sampling.checks import check_duration, check_graph, check_has_times, check_timed
-from jgs.sampling.edges.columns import check_edges, ids_needed
-from jgs.sampling.edges.hops import draw_batches
+from jgs.sampling.checks import check_duration, check_graph, check_has_times
+from jgs.sampling.edges.columns import check_edges
 from jgs.sampling.edges.recency import Recency, decayed_sums
 from jgs.sampling.edges.relations import RelationIndex, index_of
-from jgs.sampling.fanouts import ByRelation, Fanout, check_fanouts
+from jgs.sampling.fanouts import check_fanouts
 from jgs.sampling.hopwise import Hopwise, check_indptr
-from jgs.sampling.seeds import Seeds
-
-sample_batches = partial(draw_batches, sample_kernel, sample_plain)
 
 
 @dataclass(frozen=True, repr=False)
@@ -114,6 +103,7 @@ class Neighbors(Hopwise):
     ] = field(default=None, kw_only=True)
     edges: tuple[str, ...] = field(default=(), repr=False, kw_only=True)
 
+    forms = sample_kernel, sample_plain
     by_node = takes_excluded = takes_time = True
     later_fields = ("window", "latest", "half_life")
 
@@ -149,8 +139,7 @@ class Neighbors(Hopwise):
     def init(self, graph: Graph) -> RelationIndex | Recency | tuple[()]:
         """See `Sampler`; the state is described above."""
         self._check_graph(graph)
-        numbers = [k.numbers(graph.schema) for k in self.fanouts if isinstance(k, ByRelation)]
-        runs = index_of(graph) if numbers else ()
+        runs = index_of(graph) if self._draws_relations(graph) else ()
         if self.half_life is None:
             return runs
         check_has_times(graph)
@@ -159,55 +148,33 @@ class Neighbors(Hopwise):
     def _check_graph(self, graph: Graph) -> None:
         check_graph(graph, self.weighted, self.edge_weights)
 
-    def _most_edges(self, k: Fanout, shape: GraphShape, targets: int, repeated: int) -> int:
+    def _most_edges(self, hop: int, shape: GraphShape, targets: int, repeated: int) -> int:
+        k: Any = self.fanouts[hop]
         k = k if isinstance(k, int) else k.total(shape.num_relations)
         if k == -1:
             return shape.num_edges + repeated * (shape.max_degree or 0)
         return targets * k if self.replace else min(targets * k, shape.num_edges + repeated * k)
 
-    def _draw(
-        self, key_data: jax.Array, graph: Graph, state: Any, seeds: Seeds, spec: Spec
-    ) -> list[MiniBatch]:
-        check_timed(self, seeds)
+    def _reads(self, graph: Graph, state: Any) -> Reads:
         sums: Any = ()
         if self.half_life is not None:
-            sums, state = self._recency(graph, state)
-        if isinstance(state, RelationIndex):
-            check_indptr(state.indptr, graph)
-        index = state if isinstance(state, RelationIndex) else ()
-        return sample_batches(key_data, Indexed(graph, index, sums), seeds, spec)
-
-    def _recency(self, graph: Graph, state: Any) -> Recency:
-        """The state of a sampler with `half_life`; raises `InputError` for any other."""
-        if isinstance(state, Recency) and state.sums.shape == graph.indices.shape:
-            return state
-        raise InputError(
-            "draws by recency read the state that init returns for the whole graph",
-            "that of another graph" if isinstance(state, Recency) else repr(state),
-            'Call sampler.init(graph); on ranks use mode="hybrid".',
-        )
+            if not isinstance(state, Recency) or state.sums.shape != graph.indices.shape:
+                raise InputError(
+                    "draws by recency read the state that init returns for the whole graph",
+                    "that of another graph" if isinstance(state, Recency) else repr(state),
+                    'Call sampler.init(graph); on ranks use mode="hybrid".',
+                )
+            sums, state = state
+        if not isinstance(state, RelationIndex):
+            return Reads((), sums)
+        check_indptr(state.indptr, graph)
+        return Reads(state, sums)
 
     def expected_draws(self, hop: int, degree: np.ndarray) -> np.ndarray:
-        """See `jgs.sampling.base.ByNode`."""
         k = self.fanouts[hop]
         if self.replace and isinstance(k, int) and k != -1:
             return np.where(degree > 0, k, 0)
         return super().expected_draws(hop, degree)
-
-    def _spec(self, capacity: Capacity, graph: Graph) -> Spec:
-        return Spec(
-            self._fanouts(graph),
-            capacity,
-            self.replace,
-            self.weighted,
-            ids_needed(self),
-            self.edge_weights,
-            self.relabel_inputs,
-            window=self.window,
-            latest=self.latest,
-            edge_types="type" in self.edges,
-            half_life=self.half_life,
-        )
 
 
 def sample_neighbors(
@@ -225,25 +192,23 @@ def sample_neighbors(
     latest: bool = False,
     edges: tuple[str, ...] = (),
 ) -> MiniBatch:
-    """Sample the in-neighbourhood of `seeds`, hop by hop, as message-passing blocks.
+    """Sample the in-neighbourhood of `seeds`, hop by hop, as message-passing blocks:
+    `Neighbors` in one call.
 
     At hop `h` every node known so far (the seeds and all neighbours drawn before) draws
-    `fanouts[h]` of its in-neighbours (GraphSAGE, Hamilton et al. 2017, Algorithm 2; sampled
-    straight into CSC as in FastSample 2023, Algorithm 1). What node `v` draws at hop `h`
-    depends on `(key, h, v)` alone: not on the other seeds, their order, the padding, the
-    device or the number of threads. The function is jittable; `fanouts` and all arguments after
-    it are static.
+    `fanouts[h]` of its in-neighbours. What node `v` draws at hop `h` depends on `(key, h, v)`
+    alone: not on the other seeds, their order, the padding, the device or the number of
+    threads. The function is jittable; `fanouts` and all arguments after it are static.
 
     Args:
-      key: a Threefry key (`jax.random.key(0)`), used once. For several batches an array of
-        as many keys (`jax.random.split(key, S)`).
+      key: a Threefry key (`jax.random.key(0)`), used once. For several batches an array of as
+        many keys (`jax.random.split(key, S)`).
       graph: the graph, of `N` nodes. Under `jax.jit` pass it as an argument, do not close over
         it.
       seeds: `Seeds`, or integer `[B]` node ids, `B >= 1`. `N` marks padding, at any position:
         it draws nothing. Each repetition of a seed has a row of its own, with an equal sample;
         edges from the seed name its first row. `[S, B]` are S batches (gSampler, SOSP 2023,
-        super-batches). They are drawn in one call, each separately, and threads wait less for
-        each other than in S calls.
+        super-batches), drawn in one call, each separately.
       fanouts, replace, weighted, relabel_inputs, window, latest, edges: the fields of
         `Neighbors`.
       capacity: static sizes, from `plan_capacity`. None takes the worst case, which is large. A
@@ -252,9 +217,8 @@ def sample_neighbors(
 
     Returns:
       A `MiniBatch` of `len(fanouts)` blocks, the hop of the seeds last. For S batches all its
-      arrays have a leading axis S: `jax.tree.map(lambda a: a[i], batch)` is batch `i`. It
-      equals, bit for bit and `overflow` included, the result of a call with that batch's key
-      and seeds.
+      arrays have a leading axis S, and each batch has the bits of a call with its own key and
+      seeds.
 
     Raises:
       InputError: for arguments that break these rules. Seeds out of range are noticed where

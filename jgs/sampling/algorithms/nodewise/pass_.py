@@ -12,7 +12,7 @@ import optax
 
 from jgs.errors import InputError
 from jgs.graph import Graph, MiniBatch
-from jgs.graph.formats.export import edge_targets
+from jgs.graph.formats.export import targets_of
 from jgs.ops import edge_dot
 from jgs.sampling.base import Adaptive, Fanouts, Feedback
 from jgs.sampling.checks import require_int
@@ -25,12 +25,8 @@ _LEAST = 1e-9  # added to every bias, so that none is 0
 
 
 class Policy(NamedTuple):
-    """The parameters that `PASS` learns.
-
-    Fields:
-      weight: float32 `[F, 2 * width]`, `W1` and `W2` beside each other.
-      attention: float32 `[3]`, `a`.
-    """
+    """The parameters that `PASS` learns: `W1` and `W2` beside each other, float32 `[F, 2 *
+    width]`, and `a`, float32 `[3]`."""
 
     weight: jax.Array
     attention: jax.Array
@@ -159,9 +155,7 @@ class PASS(MatrixSampler, Adaptive):
                 heads = edge_dot(block, rows, rows[: block.target_capacity], 2)
                 A = Matrix(graph, excluded=batch.excluded)
                 count = jnp.maximum(A[:, batch.target_nodes(i)].count(axis=0), 1)
-                target, _ = edge_targets(
-                    block.edge_capacity, block.indptr, block.num_targets, block.num_edges
-                )
+                target, _ = targets_of(block)
                 share = (1 / count).at[target].get(mode="fill", fill_value=0)
                 bias = _bias(heads, share, policy.attention)
                 lowers = edge_dot(block, messages, derivative)[:, 0]

@@ -20,14 +20,9 @@ from jgs.settings import exact_integers, usual_promotion
 
 
 class Weights(NamedTuple):
-    """The state of `Thanos`.
-
-    Fields:
-      edges: float32 `[E]`, the logarithm of each edge's weight.
-      sums: float32 `[N]`, the logarithm of the sum of the weights of each node's edges.
-      degrees: int32 `[N]`, the nodes' in-degrees.
-      steps: int32, the number of batches learned from.
-    """
+    """The state of `Thanos`: float32 `[E]`, the logarithm of each edge's weight; float32 `[N]`,
+    that of the sum of the weights of each node's edges; int32 `[N]`, the nodes' in-degrees; and
+    int32, the number of batches learned from."""
 
     edges: jax.Array
     sums: jax.Array

@@ -69,9 +69,7 @@ class VRGCN(MatrixSampler, Adaptive):
             )
         if self.weighted:
             raise InputError(
-                "VRGCN must estimate the mean over neighbours",
-                "weighted=True",
-                "Leave it out.",
+                "VRGCN must estimate the mean over neighbours", "weighted=True", "Leave it out."
             )
 
     def layer(self, A: Matrix, frontier: jax.Array, k: int) -> Matrix:

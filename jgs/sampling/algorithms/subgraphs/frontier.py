@@ -142,18 +142,10 @@ def draw_kernel(
 
 class _Board(NamedTuple):
     """The frontier, and the index of its table. The table itself is not stored: entry `e`
-    belongs to the slot with `start <= e < start + degree`, and is dead if there is no such
-    slot.
-
-    Fields:
-      node: int32 `[m]`, the node in each slot.
-      successor: int32 `[m]`, the node that follows it; `N` for a node without neighbours.
-      start: int64 `[m]`, the first entry of each slot.
-      degree: int64 `[m]`, the capped degrees.
-      used: int64, the length of the table.
-      pop: int32, the number of the next pop.
-      popped: int32 `[budget - m]`, the popped nodes, padded with `N`.
-    """
+    belongs to the slot with `start <= e < start + degree`, and is dead if there is none.
+    `node`, `successor` int32, `start` and `degree` int64 are `[m]`; a node without neighbours
+    has the successor `N`. `used` is the length of the table, `pop` the number of the next pop,
+    and `popped` int32 `[budget - m]` has the popped nodes."""
 
     node: jax.Array
     successor: jax.Array

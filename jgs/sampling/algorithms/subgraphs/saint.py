@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Annotated, Any, NamedTuple
 
 import jax
@@ -108,11 +109,9 @@ class Saint(SubgraphSampler):
         return self.budget * per
 
     def most_nodes(self, shape: GraphShape) -> int:
-        """See `SubgraphSampler`."""
         return min(self._most_draws, shape.num_nodes)
 
     def node_state(self, graph: Graph) -> State:
-        """See `SubgraphSampler`."""
         if self.mode == "walk":
             return Walk(self.length or 1).init(graph)
         if graph.num_edges == 0:
@@ -126,13 +125,21 @@ class Saint(SubgraphSampler):
     def draw_nodes(
         self, key_data: jax.Array, graph: Graph, state: State, room: int
     ) -> tuple[jax.Array, jax.Array]:
-        """See `SubgraphSampler`."""
         if self.mode == "walk":
             drawn = self._walked(key_data, graph)
         else:
-            draw = _DRAWS[self.mode]
-            drawn = jax.vmap(lambda key: draw(key, graph, state, self.budget))(key_data)
+            drawn = jax.vmap(partial(self._drawn, graph, state))(key_data)
         return distinct_nodes(drawn, room, graph.num_nodes)
+
+    def _drawn(self, graph: Graph, state: Any, key_data: jax.Array) -> jax.Array:
+        """int32 `[budget]` or, in mode "edge", `[2 * budget]`: the drawn nodes of one key."""
+        if self.mode == "edge":
+            return _ends(key_data, graph, state, self.budget)
+        bits = _bits(key_data, self.budget)
+        if self.mode == "node":  # by the prefix sums of their weights
+            return _found(state, below(bits, state[-1])).astype(jnp.int32)
+        edges = jnp.full(self.budget, graph.num_edges, jnp.int64)
+        return _target(graph, below(bits, edges))  # those of uniformly drawn edges
 
     def _walked(self, key_data: jax.Array, graph: Graph) -> jax.Array:
         """int32 `[S, K]`: the nodes of all walks, `N` after a walk's end."""
@@ -171,23 +178,10 @@ def _column_norms(graph: Graph) -> jax.Array:
     return as_device(np.cumsum(np.maximum(units, norm > 0).astype(np.int64)))
 
 
-def _by_weight(key_data: jax.Array, graph: Graph, prefix: jax.Array, budget: int) -> jax.Array:
-    """int32 `[budget]`: nodes drawn by the prefix sums of their weights."""
-    return _found(prefix, below(_bits(key_data, budget), prefix[-1])).astype(jnp.int32)
-
-
-def _by_degree(key_data: jax.Array, graph: Graph, state: Any, budget: int) -> jax.Array:
-    """int32 `[budget]`: the targets of uniformly drawn edges."""
-    edges = jnp.full(budget, graph.num_edges, jnp.int64)
-    return _target(graph, below(_bits(key_data, budget), edges))
-
-
 class EdgeSums(NamedTuple):
-    """The state of mode "edge".
-
-    An edge is drawn in one of two ways: as a uniform in-edge of a uniform target, or as a
-    uniform out-edge of a uniform source. The choice is in proportion to the numbers of targets
-    and of sources.
+    """The state of mode "edge". An edge is drawn in one of two ways, in proportion to the
+    numbers of targets and of sources: as a uniform in-edge of a uniform target, or as a uniform
+    out-edge of a uniform source.
 
     Fields:
       targets: int32 `[n]`, the nodes with in-edges, ascending.
@@ -243,13 +237,6 @@ def _ends(key_data: jax.Array, graph: Graph, sums: EdgeSums, budget: int) -> jax
 
     edge = jnp.where(number < num_targets, of_target, of_source)
     return jnp.concatenate([graph.indices[edge], _target(graph, edge)])
-
-
-_DRAWS: dict[str, Callable[..., jax.Array]] = {
-    "node": _by_weight,
-    "degree": _by_degree,
-    "edge": _ends,
-}
 
 
 def _found(prefix: jax.Array, point: jax.Array) -> jax.Array:

@@ -10,16 +10,16 @@ import jax
 import jax.numpy as jnp
 
 from jgs.graph import Block, Extras, Graph, MiniBatch
-from jgs.graph.formats.export import edge_targets
+from jgs.graph.formats.export import edge_targets, targets_of
 from jgs.kernels.call import vary_alike
 from jgs.options import INT32, Option
 from jgs.sampling.algorithms.nodewise.neighbors import Neighbors
 from jgs.sampling.base import Sampler
 from jgs.sampling.capacity import Capacity, GraphShape, check_capacity
 from jgs.sampling.checks import check_graph, checked_seeds
-from jgs.sampling.edges.columns import check_edges, ids_needed, with_columns, with_edges
+from jgs.sampling.edges.columns import check_edges, with_columns, with_edges
 from jgs.sampling.edges.hops import empty_if
-from jgs.sampling.edges.induced import induced_block, rows_sorted
+from jgs.sampling.edges.induced import rows_sorted, square_block
 from jgs.sampling.edges.random import as_key_data
 from jgs.sampling.fanouts import check_fanouts
 from jgs.settings import exact_integers
@@ -127,20 +127,12 @@ def _sample(
     ends = jnp.where(bad, num_nodes, pairs)
     others, needed, overflow = _draw(key_data, graph, ends, sampler, capacity)
     nodes, groups = _rows(ends, others, num_nodes, num_rows, overflow)
-    weight = graph.edge_weight if sampler.edge_weights else None
-    block, edges = induced_block(
-        graph,
-        nodes,
-        groups,
-        capacity.edges[-1],
-        edge_ids=ids_needed(sampler),
-        edge_weight=weight,
-        is_sorted=is_sorted,
-    )
+    room = capacity.edges[-1]
+    block, edges = square_block(sampler, graph, nodes, groups, room, is_sorted)
     edges_needed = jnp.minimum(edges, 2**31 - 1).astype(jnp.int32)
     last = jnp.stack([edges_needed, jnp.where(overflow, 0, needed[1, -1])])
     needed = jnp.where(bad, -1, jnp.concatenate([needed, last[:, None]], axis=1))
-    overflow |= bad | (edges > capacity.edges[-1])
+    overflow |= bad | (edges > room)
     nodes, groups = jnp.where(overflow, num_nodes, nodes), jnp.where(overflow, 0, groups)
 
     # The end of its pair that a row is: 0 or 1, or -1 for neither.
@@ -168,12 +160,9 @@ def _sample(
 def _draw(
     key_data: jax.Array, graph: Graph, ends: jax.Array, sampler: Seal, capacity: Capacity
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """The nodes that the hops from `ends` `[B, 2]` reach.
-
-    Returns int64 `[R]`, the ascending numbers `pair * N + node` of the nodes that are not ends,
-    padded with `_NONE`; int32 `[2, L]`, the numbers of edges and rows that each hop needed; and
-    whether one did not fit.
-    """
+    """The nodes that the hops from `ends` `[B, 2]` reach: int64 `[R]`, the ascending numbers
+    `pair * N + node` of those that are not ends, padded with `_NONE`; int32 `[2, L]`, the
+    numbers of edges and rows that each hop needed; and whether one did not fit."""
     num_nodes, num_pairs = max(graph.num_nodes, 1), ends.shape[0]
     draws = Neighbors(sampler.fanouts)
     twice = jnp.where(ends[:, 1] == ends[:, 0], graph.num_nodes, ends[:, 1])
@@ -242,9 +231,7 @@ def _without_targets(
 ) -> tuple[Block, jax.Array]:
     """The block without the edges that join a pair's ends (for a pair of equal ends: its
     self-loops), and int32 `[B]`: 1 where there were such edges."""
-    row, real = edge_targets(
-        block.edge_capacity, block.indptr, block.num_targets, block.num_edges
-    )
+    row, real = targets_of(block)
     source = jnp.where(real, block.indices, 0)
     row = jnp.where(real, row, 0)
     pair = group[row]
@@ -255,21 +242,16 @@ def _without_targets(
 
 
 def double_radius_labels(block: Block, end: jax.Array) -> jax.Array:
-    """int32 `[R]`: the label of each row of disjoint subgraphs, the paper's equation 3.
+    """int32 `[R]`: the label of each row of disjoint subgraphs, the paper's equation 3: `1 +
+    min(dx, dy) + (d / 2) [(d / 2) + (d % 2) - 1]` with `d = dx + dy` and integer division. `dx`
+    is the number of edges, from target to source, on the shortest path from the first end to
+    the row that does not pass the second end; `dy` is the same from the second end. The ends
+    have the label 1. Rows that one of the ends does not reach in this way have 0.
 
-    The label is `1 + min(dx, dy) + (d / 2) [(d / 2) + (d % 2) - 1]` with `d = dx + dy` and
-    integer division. `dx` is the number of edges, from target to source, on the shortest path
-    from the first end to the row that does not pass the second end; `dy` is the same from the
-    second end. The ends have the label 1. Rows that one of the ends does not reach in this way
-    have 0.
-
-    Args:
-      block: square, the subgraphs without the edges that join their ends.
-      end: int32 `[R]`; 0 or 1 for the rows of a pair's first or second end, -1 for others.
+    The square `block` has the subgraphs without the edges that join their ends. `end` int32
+    `[R]` is 0 or 1 for the rows of a pair's first or second end, -1 for others.
     """
-    row, real = edge_targets(
-        block.edge_capacity, block.indptr, block.num_targets, block.num_edges
-    )
+    row, real = targets_of(block)
     row = jnp.where(real, row, 0)
     is_end = end[:, None] == jnp.arange(2)
     begin = jnp.where(is_end, 0, _FAR).astype(jnp.int32)

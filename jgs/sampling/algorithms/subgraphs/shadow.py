@@ -18,20 +18,16 @@ from jgs.sampling.algorithms.walks.pinsage import PinSage
 from jgs.sampling.base import Adaptive, Sampler, State
 from jgs.sampling.capacity import Capacity, GraphShape
 from jgs.sampling.checks import check_call, check_graph
-from jgs.sampling.edges.columns import check_edges, ids_needed, with_columns
-from jgs.sampling.edges.induced import induced_block, rows_sorted
+from jgs.sampling.edges.columns import check_edges, with_columns
+from jgs.sampling.edges.induced import rows_sorted, square_block
 from jgs.sampling.seeds import Seeds
 from jgs.sampling.shorthand import as_sampler
 from jgs.settings import exact_integers
 
 
 class ShadowState(NamedTuple):
-    """The state of `Shadow`.
-
-    Fields:
-      scope: the state of the scope's sampler.
-      is_sorted: bool `[]`, whether the graph's rows are sorted by source.
-    """
+    """The state of `Shadow`: that of the scope's sampler, and
+    `jgs.sampling.edges.induced.rows_sorted`."""
 
     scope: State
     is_sorted: jax.Array
@@ -214,16 +210,8 @@ def _induce(
         rows = jnp.where(counts > 0, groups[:-1], most_rows)
         most = seeds.nodes.shape[0] * jnp.max(needed.astype(jnp.int64), axis=0)
         needed = jnp.where(jnp.any(needed < 0), -1, jnp.minimum(most, 2**31 - 1))
-    block, num_edges = induced_block(
-        graph,
-        nodes,
-        groups,
-        most_edges,
-        edge_ids=ids_needed(sampler),
-        edge_weight=graph.edge_weight if sampler.edge_weights else None,
-        is_sorted=is_sorted,
-        excluded=seeds.excluded,
-    )
+    both = is_sorted, seeds.excluded
+    block, num_edges = square_block(sampler, graph, nodes, groups, most_edges, *both)
     overflow = failed | (num_edges > most_edges)
     last = jnp.stack([jnp.minimum(num_edges, 2**31 - 1), groups[-1].astype(jnp.int64)])
     last = jnp.where(jnp.any(needed < 0), -1, last)

@@ -17,9 +17,9 @@ from jgs.options import INT32, Option
 from jgs.sampling.base import Sampler
 from jgs.sampling.capacity import Capacity, GraphShape
 from jgs.sampling.checks import check_call, check_graph, require_int
-from jgs.sampling.edges.columns import check_edges, ids_needed, with_columns
+from jgs.sampling.edges.columns import check_edges, with_columns
 from jgs.sampling.edges.hops import bad_seeds
-from jgs.sampling.edges.induced import induced_block
+from jgs.sampling.edges.induced import square_block
 from jgs.sampling.edges.random import as_key_data, below, node_bits
 from jgs.sampling.edges.relabel import relabel
 from jgs.sampling.seeds import Seeds
@@ -101,10 +101,8 @@ def _sample(
     nodes, num_rows = _nodes(key_data, seeds.nodes, num_nodes, sampler.extra, most_rows)
     fits = ~bad & (num_rows <= most_rows)
     groups = jnp.stack([0, jnp.where(fits, num_rows, 0)])
-    options = {"edge_ids": ids_needed(sampler), "excluded": seeds.excluded}
-    if sampler.edge_weights:
-        options["edge_weight"] = graph.edge_weight
-    block, edges_needed = induced_block(graph, nodes, groups, most_edges, **options)
+    of = (nodes, groups, most_edges, None, seeds.excluded)
+    block, edges_needed = square_block(sampler, graph, *of)
     counts = [jnp.minimum(edges_needed, 2**31 - 1), jnp.minimum(num_rows, most_rows + 1)]
     needed = jnp.where(bad, -1, jnp.stack(counts)[:, None]).astype(jnp.int32)
     overflow = ~fits | (edges_needed > most_edges)

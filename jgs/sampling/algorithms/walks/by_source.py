@@ -8,7 +8,8 @@ find what they look for by bisection. Everything but `index_by_source` is traced
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from abc import abstractmethod
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -31,15 +32,14 @@ _POSITION = (1 << 32) - 1
 
 
 class BySource(NamedTuple):
-    """The edges of each row in the order of their sources.
+    """The edges of each row in the order of their sources, of 8 bytes an edge, and 8 more with
+    weights.
 
     Fields:
       order: int64 `[E]`; of each edge its source times 2**32, plus its position in the row.
         These numbers ascend within the row.
       weight: int64 `[E]`; the prefix sums of each row's weights in that order. None where
         nobody asks.
-
-    It takes 8 bytes an edge, and 8 more with weights.
     """
 
     order: jax.Array
@@ -72,172 +72,146 @@ def index_by_source(graph: Graph, weighted: bool) -> BySource:
     return BySource(as_device(order), as_device(sums) if weighted else None)
 
 
-class Ascending(NamedTuple):
-    """Rows sorted by source, all of whose edges are eligible; and the edges that lead back.
+class Ways:
+    """The steps from rows `[B]` on, and those among them that lead back.
 
-    Fields:
+    Attributes:
       graph: their graph.
       rows: the rows, `[B]`.
       previous: int32 `[B]`; the nodes that the walks came from.
       weighted: whether edges weigh `graph.edge_weight` instead of 1.
-      before, weight: int64 `[B]`; the weight in each row before the edges from `previous`, and
-        the weight of those. Both are 0 if steps back are not drawn separately.
+      back_weight: int64 `[B]`; the weight of the edges from `previous`. It is 0 if steps back
+        are not drawn separately.
     """
 
-    graph: Graph
-    rows: Eligible
-    previous: jax.Array
-    weighted: bool
-    before: jax.Array
-    weight: jax.Array
+    def __init__(self, graph: Graph, rows: Eligible, previous: jax.Array, weighted: bool):
+        self.graph, self.rows, self.previous, self.weighted = graph, rows, previous, weighted
+        self.by_weight = weighted and graph.num_edges > 0
+        self.back_weight = jnp.zeros_like(rows.num)
 
-    @classmethod
-    def of(
-        cls, graph: Graph, rows: Eligible, previous: jax.Array, weighted: bool, apart: bool
-    ) -> Ascending:
-        """With `apart` steps back are drawn separately."""
-        nothing = jnp.zeros_like(rows.num)
-        if not apart:
-            return cls(graph, rows, previous, weighted, nothing, nothing)
-        start, num = rows.start, rows.num
-        before, through = (
-            _weight(graph, start, count_less(graph.indices, start, num, previous + i), weighted)
-            for i in (0, 1)
-        )
-        weight = jnp.where(previous == graph.num_nodes, 0, through - before)
-        return cls(graph, rows, previous, weighted, before, weight)
+    def through(self, row: jax.Array, count: jax.Array) -> jax.Array:
+        """int64 `[B]`: the total weight of the first `count` edges of each row."""
+        if not self.by_weight:
+            return count
+        assert self.graph.edge_weight_prefix is not None
+        return row_weight(self.graph.edge_weight_prefix, row, count)
+
+    def edge(self, point: jax.Array) -> jax.Array:
+        """int64 `[B]`: the eligible edges whose parts of their rows have these points."""
+        if not self.by_weight:
+            return self.rows.start + point
+        prefix = self.graph.edge_weight_prefix
+        return weights_of(self.rows, prefix, self.graph.indptr).edge(point)
+
+    @abstractmethod
+    def is_near(self, candidate: jax.Array) -> jax.Array:
+        """bool `[B]`: whether an eligible edge leads from `candidate` int32 `[B]` to the node
+        before."""
+
+    @abstractmethod
+    def over(self, point: jax.Array) -> jax.Array:
+        """int64 `[B]`: points of the row, for points of what does not lead back."""
+
+    @abstractmethod
+    def back(self, point: jax.Array) -> jax.Array:
+        """int64 `[B]`: the edges back whose parts of the weight of those have these points."""
+
+
+class Ascending(Ways):
+    """Rows sorted by source, all of whose edges are eligible. With `apart` steps back are drawn
+    separately."""
+
+    def __init__(self, graph: Graph, rows: Eligible, *how: Any, apart: bool):
+        super().__init__(graph, rows, *how)
+        self.before = self.back_weight  # the weight in each row before the edges back
+        if apart:
+            start, num = rows.start, rows.num
+            self.before, through = (
+                self.through(start, count_less(graph.indices, start, num, self.previous + i))
+                for i in (0, 1)
+            )
+            self.back_weight = through - self.before
+            self.back_weight = jnp.where(self.previous == graph.num_nodes, 0, self.back_weight)
 
     def is_near(self, candidate: jax.Array) -> jax.Array:
-        """bool `[B]`: whether `candidate` int32 `[B]` is in the row of the node before."""
         start, degree = rows_of(self.graph.indptr, self.previous)
         at = count_less(self.graph.indices, start, degree, candidate)
         return (at < degree) & (source_at(self.graph, start + at) == candidate)
 
     def over(self, point: jax.Array) -> jax.Array:
-        """int64 `[B]`: points of the row, for points of what does not lead back."""
-        passed = (self.weight > 0) & (point >= self.before)
-        return jnp.where(passed, point + self.weight, point)
-
-    def edge(self, point: jax.Array) -> jax.Array:
-        """int64 `[B]`: the eligible edges whose parts of their rows have these points."""
-        return _edge_at(self.graph, self.rows, point, self.weighted)
+        passed = (self.back_weight > 0) & (point >= self.before)
+        return jnp.where(passed, point + self.back_weight, point)
 
     def back(self, point: jax.Array) -> jax.Array:
-        """int64 `[B]`: the edges back whose parts of the weight of those have these points."""
         return self.edge(self.before + point)
 
 
-class Indexed(NamedTuple):
-    """Rows in any order with an index of their sources; and the edges that lead back.
+class Indexed(Ways):
+    """Rows in any order, with an index of their graph's edges by source. Edges that are not
+    eligible count for nothing. `before` are the eligible edges of `previous`, under the cutoffs
+    of the rows."""
 
-    Fields:
-      graph, rows, previous, weighted: those of `Ascending`. Edges that are not eligible count
-        for nothing.
-      before: the eligible edges of `previous`, under the cutoffs of `rows`.
-      of_graph: its index.
-      first, num: int64 `[B]`; where among a row's edges by source the eligible ones from
-        `previous` begin, and their number. 0 if steps back are not drawn separately.
-      weight: int64 `[B]`; their weight.
-    """
-
-    graph: Graph
-    rows: Eligible
-    previous: jax.Array
-    weighted: bool
-    before: Eligible
-    of_graph: BySource
-    first: jax.Array
-    num: jax.Array
-    weight: jax.Array
-
-    @classmethod
-    def of(
-        cls,
+    def __init__(
+        self,
         graph: Graph,
         rows: Eligible,
-        previous: jax.Array,
-        weighted: bool,
+        *how: Any,
         apart: bool,
         before: Eligible,
         index: BySource,
-    ) -> Indexed:
-        """With `apart` steps back are drawn separately."""
-        nothing = jnp.zeros_like(rows.num)
-        made = cls(graph, rows, previous, weighted, before, index, nothing, nothing, nothing)
-        if not apart:
-            return made
-        begin = rows.start - rows.row
-        _, degree = rows_of(graph.indptr, rows.nodes)
-        first, after = (
-            count_less(index.order, rows.row, degree, _named(previous, at))
-            for at in (begin, begin + rows.num)
-        )
-        num = jnp.where(previous == graph.num_nodes, 0, after - first)
-        made = made._replace(first=first, num=num)
-        return made._replace(weight=made._lost(num))
+    ):
+        super().__init__(graph, rows, *how)
+        self.before, self.index = before, index
+        # Where among a row's edges by source the eligible edges back begin, and their number.
+        self.first = self.num = self.back_weight
+        if apart:
+            begin = rows.start - rows.row
+            _, degree = rows_of(graph.indptr, rows.nodes)
+            self.first, after = (
+                count_less(index.order, rows.row, degree, _named(self.previous, at))
+                for at in (begin, begin + rows.num)
+            )
+            self.num = jnp.where(self.previous == graph.num_nodes, 0, after - self.first)
+            self.back_weight = self._lost(self.num)
 
     def _lost(self, holes: jax.Array) -> jax.Array:
         """int64 `[B]`: the weight of the first so many edges that lead back."""
-        if self.of_graph.weight is None:
+        if self.index.weight is None:
             return holes
         row, first = self.rows.row, self.first
         through, before = (
-            row_weight(self.of_graph.weight, row, first + i) for i in (holes, jnp.int64(0))
+            row_weight(self.index.weight, row, first + i) for i in (holes, jnp.int64(0))
         )
         return through - before
 
     def _at(self, hole: jax.Array) -> jax.Array:
         """int64 `[B]`: the edges that lead back, by their number."""
-        entry = self.of_graph.order.at[self.rows.row + self.first + hole].get(**FILL)
+        entry = self.index.order.at[self.rows.row + self.first + hole].get(**FILL)
         return self.rows.row + (entry & _POSITION)
 
     def is_near(self, candidate: jax.Array) -> jax.Array:
-        """bool `[B]`: whether an eligible edge leads from `candidate` int32 `[B]` to the node
-        before."""
         start, degree = rows_of(self.graph.indptr, self.previous)
         begin = self.before.start - start
-        at = count_less(self.of_graph.order, start, degree, _named(candidate, begin))
-        entry = self.of_graph.order.at[start + at].get(mode="clip")
+        at = count_less(self.index.order, start, degree, _named(candidate, begin))
+        entry = self.index.order.at[start + at].get(mode="clip")
         eligible = (entry & _POSITION) < begin + self.before.num
         return (at < degree) & (entry >> 32 == candidate) & eligible
 
     def over(self, point: jax.Array) -> jax.Array:
-        """See `Ascending`: steps over the edges that lead back, which lie anywhere."""
         row = self.rows.row
-        base = _weight(self.graph, row, self.rows.start - row, self.weighted)
+        base = self.through(row, self.rows.start - row)
 
         def before(hole: jax.Array) -> jax.Array:  # the weight that does not lead back
-            of_all = _weight(self.graph, row, self._at(hole) - row, self.weighted) - base
-            return of_all - self._lost(hole)
+            return self.through(row, self._at(hole) - row) - base - self._lost(hole)
 
         passed = first_where(lambda hole: before(hole) > point, self.num, (point, self.rows))
         return point + self._lost(passed)
 
-    def edge(self, point: jax.Array) -> jax.Array:
-        """See `Ascending`."""
-        return _edge_at(self.graph, self.rows, point, self.weighted)
-
     def back(self, point: jax.Array) -> jax.Array:
-        """See `Ascending`."""
-        last = jnp.maximum(self.num - 1, 0)
-        reads = (point, self.rows)
+        last, reads = jnp.maximum(self.num - 1, 0), (point, self.rows)
         return self._at(first_where(lambda hole: self._lost(hole + 1) > point, last, reads))
 
 
 def _named(source: jax.Array, position: jax.Array) -> jax.Array:
     """int64 `[B]`: what `BySource.order` has for edges of these sources and positions."""
     return source.astype(jnp.int64) << 32 | position
-
-
-def _weight(graph: Graph, row: jax.Array, count: jax.Array, weighted: bool) -> jax.Array:
-    """int64 `[B]`: the total weight of the first `count` edges of each row."""
-    if not weighted or graph.num_edges == 0:
-        return count
-    assert graph.edge_weight_prefix is not None
-    return row_weight(graph.edge_weight_prefix, row, count)
-
-
-def _edge_at(graph: Graph, rows: Eligible, point: jax.Array, weighted: bool) -> jax.Array:
-    if not weighted or graph.num_edges == 0:
-        return rows.start + point
-    return weights_of(rows, graph.edge_weight_prefix, graph.indptr).edge(point)

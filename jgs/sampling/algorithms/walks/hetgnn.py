@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
 
 from jgs.errors import InputError
 from jgs.graph import Graph
-from jgs.sampling.algorithms.walks.visits import Restart, VisitSampler, WalkCounts, check_walks
+from jgs.sampling.algorithms.walks.visits import (
+    Facts,
+    Restart,
+    VisitSampler,
+    WalkCounts,
+    check_walks,
+)
 from jgs.sampling.base import Fanouts
 from jgs.sampling.capacity import GraphShape
 
@@ -48,7 +53,7 @@ class HetGNN(VisitSampler):
     def _sizes_of(self, shape: GraphShape) -> list[int]:
         return [sum(k) if isinstance(k, tuple) else k * shape.num_types for k in self.sizes]
 
-    def _groups_of(self, graph: Graph) -> tuple[Any, Any, tuple[int, ...]]:
+    def _facts_of(self, graph: Graph) -> Facts:
         if graph.schema is None:
             raise InputError(
                 "HetGNN needs a graph with node types",
@@ -65,4 +70,4 @@ class HetGNN(VisitSampler):
             )
         ranges = [graph.schema.ranges(name) for name in names]
         groups = [tuple(end for r in own for end in (r.start, r.stop)) for own in ranges]
-        return tuple(groups), sizes, ()
+        return Facts(tuple(groups), tuple(sizes), ())

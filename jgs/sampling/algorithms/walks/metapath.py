@@ -15,32 +15,21 @@ from jgs.errors import InputError
 from jgs.graph import Graph
 from jgs.graph.schema import Relation
 from jgs.options import Option
-from jgs.sampling.algorithms.walks.walk import call_walks
 from jgs.sampling.base import Weighted
 from jgs.sampling.checks import check_graph
-from jgs.sampling.edges.eligible import (
-    Eligible,
-    before_cutoff,
-    holes_of,
-    of_relation,
-    rows_of,
-)
+from jgs.sampling.edges.eligible import Eligible, before_cutoff, holes_of, of_relation, rows_of
+from jgs.sampling.edges.random import node_bits
 from jgs.sampling.seeds import Seeds
 from jgs.sampling.walks import (
     LENGTH,
     Causal,
     Place,
+    Rule,
     Walker,
-    Walks,
     check_fields,
-    cutoff_after,
     drawn_edge,
     eligible_of,
-    neighbor_by,
     relation_path,
-    sample_walks,
-    step_bits,
-    walk,
 )
 from jgs.settings import exact_integers
 
@@ -97,7 +86,15 @@ class Metapath(Walker):
         return cls(relations, length, weighted, causal=causal)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "relations", _check_relations(self.relations))
+        given: Any = self.relations
+        if isinstance(given, str) or not isinstance(given, Sequence) or not given:
+            raise InputError(
+                "relations must be names or triples, one a step",
+                repr(given),
+                'Give a tuple such as ("writes", "rev_writes").',
+            )
+        path = tuple(one if isinstance(one, str) else tuple(one) for one in given)
+        object.__setattr__(self, "relations", path)
         if self.length is None:
             object.__setattr__(self, "length", len(self.relations))
         check_fields(self)
@@ -110,14 +107,28 @@ class Metapath(Walker):
         with exact_integers():
             return _stretches(graph, different)
 
-    def sample(
-        self, key: Any, graph: Graph, state: Any, seeds: Any, capacity: None = None
-    ) -> Walks:
-        check_graph(graph, self.weighted)
+    def check_state(self, graph: Graph, state: Any) -> None:
         sizes = {"U": len(_path(self, graph)[0]), "N": graph.num_nodes}
         remedy = "Give what `init` returned for this graph."
         require_array("the state", state, "int64 [U, N, 2]", remedy, **sizes)
-        return sample_walks(metapath_kernel, metapath_plain, key, graph, state, seeds, self)
+
+    def kernel_reads(self, graph: Graph, state: Any) -> dict[str, Any]:
+        return {"stretches": state, "relations": _path(self, graph)[1]}
+
+    def rule(self, graph: Graph, state: Any, seeds: Seeds) -> Rule:
+        turns = jnp.array(_path(self, graph)[1])
+
+        def step(keys: jax.Array, at: Place) -> jax.Array:
+            turn = turns[(at.step - 1) % len(turns)]
+            part = state.at[turn, at.here].get(mode="fill", fill_value=0)
+            row, _ = rows_of(graph.indptr, at.here)
+            rows = Eligible(at.here, row, part[:, 0], part[:, 1], part[:, 1])
+            if at.cutoff is not None:
+                rows = before_cutoff(graph, rows, at.cutoff, self.window)
+            rows = holes_of(rows, seeds.excluded)
+            return drawn_edge(graph, rows, node_bits(keys, at.step, 0), self.weighted)
+
+        return step
 
 
 @partial(jax.jit, static_argnums=1)
@@ -126,45 +137,6 @@ def _stretches(graph: Graph, relations: tuple[int, ...]) -> jax.Array:
     rows = eligible_of(graph, nodes, Seeds(nodes))
     found = (of_relation(graph, rows, relation) for relation in relations)
     return jnp.array([(one.start, one.length) for one in found]).mT
-
-
-def metapath_kernel(
-    key_data: jax.Array, graph: Graph, state: Any, seeds: Seeds, walker: Metapath
-) -> Walks:
-    """The result of `metapath_plain`, by jgs/kernels/walk.cc."""
-    _, turns = _path(walker, graph)
-    return call_walks(key_data, graph, seeds, walker, stretches=state, relations=turns)
-
-
-def metapath_plain(
-    key_data: jax.Array, graph: Graph, state: Any, seeds: Seeds, walker: Metapath
-) -> Walks:
-    """See `jgs.sampling.walks.Implementation`."""
-    turns = jnp.array(_path(walker, graph)[1])
-
-    def step(keys: jax.Array, at: Place) -> tuple[jax.Array, jax.Array | None]:
-        turn = turns[(at.step - 1) % len(turns)]
-        part = state.at[turn, at.here].get(mode="fill", fill_value=0)
-        row, _ = rows_of(graph.indptr, at.here)
-        rows = Eligible(at.here, row, part[:, 0], part[:, 1], part[:, 1])
-        if at.cutoff is not None:
-            rows = before_cutoff(graph, rows, at.cutoff, walker.window)
-        rows = holes_of(rows, seeds.excluded)
-        edge = drawn_edge(graph, rows, step_bits(keys, at.step, 0), walker.weighted)
-        cutoff = cutoff_after(graph, at.cutoff, edge, walker.causal)
-        return neighbor_by(graph, edge), cutoff
-
-    return walk(key_data, graph, seeds, walker.length, step)
-
-
-def _check_relations(relations: Any) -> tuple[str | Relation, ...]:
-    if isinstance(relations, str) or not isinstance(relations, Sequence) or not relations:
-        raise InputError(
-            "relations must be names or triples, one a step",
-            repr(relations),
-            'Give a tuple such as ("writes", "rev_writes").',
-        )
-    return tuple(one if isinstance(one, str) else tuple(one) for one in relations)
 
 
 def _path(walker: Metapath, graph: Graph) -> tuple[tuple[int, ...], list[int]]:

@@ -20,27 +20,21 @@ from jgs.sampling.algorithms.walks.by_source import (
     Indexed,
     index_by_source,
 )
-from jgs.sampling.algorithms.walks.walk import call_walks
 from jgs.sampling.base import Weighted
 from jgs.sampling.checks import check_graph
 from jgs.sampling.edges.eligible import weights_of
 from jgs.sampling.edges.hops import source_at
-from jgs.sampling.edges.random import below
+from jgs.sampling.edges.random import below, node_bits
 from jgs.sampling.seeds import Seeds
 from jgs.sampling.walks import (
     LENGTH,
     Causal,
     Place,
+    Rule,
     Walker,
-    Walks,
     check_fields,
-    cutoff_after,
     eligible_of,
-    neighbor_by,
-    sample_walks,
-    step_bits,
     step_halves,
-    walk,
 )
 
 _MOST = 1e6  # p and q are in [1 / _MOST, _MOST], because chances have units of 2**-32
@@ -116,12 +110,9 @@ class Node2Vec(Walker):
 
     @property
     def _weighs_back(self) -> bool:
-        return self.weighted and bool(rule_of(self).back_separately)
+        return self.weighted and bool(chances_of(self).back_separately)
 
-    def sample(
-        self, key: Any, graph: Graph, state: Any, seeds: Any, capacity: None = None
-    ) -> Walks:
-        check_graph(graph, self.weighted)
+    def check_state(self, graph: Graph, state: Any) -> None:
         shapes: tuple[Any, ...] = ((),)
         if graph.edge_time is not None:
             shapes = (graph.indices.shape,) * (1 + self._weighs_back)
@@ -132,10 +123,59 @@ class Node2Vec(Walker):
                 repr(state),
                 "Give what `init` returned for this graph.",
             )
-        return sample_walks(node2vec_kernel, node2vec_plain, key, graph, state, seeds, self)
+
+    def kernel_reads(self, graph: Graph, state: Any) -> dict[str, Any]:
+        """Steps are those of jgs/kernels/walk_second.cc."""
+        reads: dict[str, Any] = {"second": chances_of(self)}
+        if isinstance(state, BySource):
+            reads |= {"by_source": state.order, "weight_by_source": state.weight}
+        return reads
+
+    def rule(self, graph: Graph, state: Any, seeds: Seeds) -> Rule:
+        chances, num_nodes = chances_of(self), graph.num_nodes
+
+        def step(keys: jax.Array, at: Place) -> jax.Array:
+            if graph.num_edges == 0:  # an empty array cannot be indexed
+                return jnp.zeros(at.here.shape, jnp.int64)
+            t, previous, of = at.step, at.previous, seeds.replace(time=at.cutoff)
+            rows = eligible_of(graph, at.here, of, self.window)
+            how, apart = (graph, rows, previous, self.weighted), bool(chances.back_separately)
+            ways: Ascending | Indexed
+            if isinstance(state, BySource):
+                before = eligible_of(graph, previous, of, self.window)
+                ways = Indexed(*how, apart=apart, before=before, index=state)
+            else:
+                ways = Ascending(*how, apart=apart)
+            first = previous == num_nodes
+            total = rows.num
+            if self.weighted:
+                total = weights_of(rows, graph.edge_weight_prefix, graph.indptr).total
+            area_back, area = _areas(chances, total, ways.back_weight)
+
+            def attempt(state):
+                j, taken, waits = state
+                side, chance = step_halves(keys, t, 2 * j + 1)
+                goes_back = below(side.astype(jnp.uint64) << jnp.uint64(32), area) < area_back
+                goes_back &= ways.back_weight > 0
+                bits = node_bits(keys, t, 2 * j)
+                edge = ways.edge(ways.over(below(bits, total - ways.back_weight)))
+                candidate = source_at(graph, edge)
+                near = ways.is_near(candidate)
+                limit = jnp.where(near, jnp.uint64(chances.near), jnp.uint64(chances.far))
+                limit = jnp.where(candidate == previous, jnp.uint64(chances.back), limit)
+                accepted = first | goes_back | (chance.astype(jnp.uint64) < limit)
+                edge = jnp.where(goes_back, ways.back(below(bits, ways.back_weight)), edge)
+                taken = jnp.where(waits & accepted, edge, taken)
+                return j + jnp.uint32(1), taken, waits & ~accepted
+
+            nothing = jnp.full_like(rows.num, graph.num_edges)
+            begin = vary_alike(jnp.uint32(0), nothing, total > 0, keys, graph)[:3]
+            return jax.lax.while_loop(lambda state: jnp.any(state[2]), attempt, begin)[1]
+
+        return step
 
 
-class Rule(NamedTuple):
+class Chances(NamedTuple):
     """`p` and `q` as integers: the fields of `SecondOrder` in jgs/kernels/walk.h.
 
     Fields:
@@ -143,8 +183,8 @@ class Rule(NamedTuple):
         if it is the node before, `near` if it is in that node's row, `far` otherwise.
       back_separately: whether steps back are drawn separately.
       area_back, area_on: with separate steps back, the factors of the weight of a step back and
-        of the weight of the other candidates. The choice between the two is in proportion to
-        the products. At most 2**31.
+        of that of the other candidates, at most 2**31. The choice is in proportion to the
+        products.
     """
 
     back: int
@@ -155,8 +195,7 @@ class Rule(NamedTuple):
     area_on: int
 
 
-def rule_of(walker: Node2Vec) -> Rule:
-    """The `Rule` of a walker."""
+def chances_of(walker: Node2Vec) -> Chances:
     back, far = 1 / walker.p, 1 / walker.q
     most = max(1.0, far)
 
@@ -167,78 +206,12 @@ def rule_of(walker: Node2Vec) -> Rule:
         return max(1, round(2**31 * chance / max(back, most)))
 
     separately = not most / _SEPARATE <= back <= most
-    return Rule(limit(back), limit(1.0), limit(far), int(separately), area(back), area(most))
+    return Chances(limit(back), limit(1.0), limit(far), int(separately), area(back), area(most))
 
 
-_NO_INDEX = BySource(None, None)  # type: ignore[arg-type]
-
-
-def node2vec_kernel(
-    key_data: jax.Array, graph: Graph, state: Any, seeds: Seeds, walker: Node2Vec
-) -> Walks:
-    """The result of `node2vec_plain`, by jgs/kernels/walk_second.cc."""
-    index = state if isinstance(state, BySource) else _NO_INDEX
-    return call_walks(
-        key_data,
-        graph,
-        seeds,
-        walker,
-        second=rule_of(walker),
-        by_source=index.order,
-        weight_by_source=index.weight,
-    )
-
-
-def node2vec_plain(
-    key_data: jax.Array, graph: Graph, state: Any, seeds: Seeds, walker: Node2Vec
-) -> Walks:
-    """See `jgs.sampling.walks.Implementation`."""
-    rule, num_nodes = rule_of(walker), graph.num_nodes
-
-    def step(keys: jax.Array, at: Place) -> tuple[jax.Array, jax.Array | None]:
-        if graph.num_edges == 0:  # an empty array cannot be indexed
-            return jnp.full_like(at.here, num_nodes), at.cutoff
-        t, previous, of = at.step, at.previous, seeds.replace(time=at.cutoff)
-        rows = eligible_of(graph, at.here, of, walker.window)
-        how = graph, rows, previous, walker.weighted, bool(rule.back_separately)
-        ways: Ascending | Indexed
-        if isinstance(state, BySource):
-            ways = Indexed.of(*how, eligible_of(graph, previous, of, walker.window), state)
-        else:
-            ways = Ascending.of(*how)
-        first = previous == num_nodes
-        total = rows.num
-        if walker.weighted:
-            total = weights_of(rows, graph.edge_weight_prefix, graph.indptr).total
-        area_back, area = _areas(rule, total, ways.weight)
-
-        def attempt(state):
-            j, taken, waits = state
-            side, chance = step_halves(keys, t, 2 * j + 1)
-            goes_back = below(side.astype(jnp.uint64) << jnp.uint64(32), area) < area_back
-            goes_back &= ways.weight > 0
-            bits = step_bits(keys, t, 2 * j)
-            edge = ways.edge(ways.over(below(bits, total - ways.weight)))
-            candidate = source_at(graph, edge)
-            near = ways.is_near(candidate)
-            limit = jnp.where(near, jnp.uint64(rule.near), jnp.uint64(rule.far))
-            limit = jnp.where(candidate == previous, jnp.uint64(rule.back), limit)
-            accepted = first | goes_back | (chance.astype(jnp.uint64) < limit)
-            edge = jnp.where(goes_back, ways.back(below(bits, ways.weight)), edge)
-            taken = jnp.where(waits & accepted, edge, taken)
-            return j + jnp.uint32(1), taken, waits & ~accepted
-
-        waits = total > 0
-        nothing = jnp.full_like(rows.num, graph.num_edges)
-        begin = vary_alike(jnp.uint32(0), nothing, waits, keys, graph)[:3]
-        _, edge, _ = jax.lax.while_loop(lambda state: jnp.any(state[2]), attempt, begin)
-        cutoff = cutoff_after(graph, at.cutoff, edge, walker.causal)
-        return neighbor_by(graph, edge), cutoff
-
-    return walk(key_data, graph, seeds, walker.length, step)
-
-
-def _areas(rule: Rule, total: jax.Array, back_weight: jax.Array) -> tuple[jax.Array, jax.Array]:
+def _areas(
+    chances: Chances, total: jax.Array, back_weight: jax.Array
+) -> tuple[jax.Array, jax.Array]:
     """int64 `[B]` each: the area of a step back, and the total area. A step back is drawn with
     the probability of their ratio. Weights are reduced to 31 bits."""
     bits = 64 - jax.lax.clz(total)
@@ -247,8 +220,8 @@ def _areas(rule: Rule, total: jax.Array, back_weight: jax.Array) -> tuple[jax.Ar
     def scaled(weight: jax.Array) -> jax.Array:
         return jnp.maximum(weight >> shift, (weight > 0).astype(jnp.int64))
 
-    back = scaled(back_weight) * rule.area_back
-    return back, back + scaled(total - back_weight) * rule.area_on
+    back = scaled(back_weight) * chances.area_back
+    return back, back + scaled(total - back_weight) * chances.area_on
 
 
 def _check_sorted(indptr: np.ndarray, indices: np.ndarray) -> None:

@@ -8,7 +8,13 @@ from typing import Annotated, Any
 from jgs.errors import InputError
 from jgs.graph import Graph
 from jgs.options import Option
-from jgs.sampling.algorithms.walks.visits import Restart, VisitSampler, WalkCounts, check_walks
+from jgs.sampling.algorithms.walks.visits import (
+    Facts,
+    Restart,
+    VisitSampler,
+    WalkCounts,
+    check_walks,
+)
 from jgs.sampling.base import Fanouts
 from jgs.sampling.capacity import GraphShape
 from jgs.sampling.walks import relation_path
@@ -84,8 +90,9 @@ class PinSage(VisitSampler):
     def _sizes_of(self, shape: GraphShape) -> tuple[int, ...]:
         return self.sizes
 
-    def _groups_of(self, graph: Graph) -> tuple[Any, Any, tuple[int, ...]]:
-        groups, sizes = ((0, graph.num_nodes),), [(k,) for k in self.sizes]
+    def _facts_of(self, graph: Graph) -> Facts:
+        groups, sizes = ((0, graph.num_nodes),), tuple((k,) for k in self.sizes)
         if self.relations is None:
-            return groups, sizes, ()
-        return groups, sizes, relation_path(graph, (*self.relations, self.relations[0]))[:-1]
+            return Facts(groups, sizes, ())
+        path = relation_path(graph, (*self.relations, self.relations[0]))[:-1]
+        return Facts(groups, sizes, path)

@@ -15,23 +15,22 @@ import numpy as np
 
 from jgs import kernels
 from jgs.errors import InputError
-from jgs.graph import Graph, MiniBatch
+from jgs.graph import Graph
 from jgs.kernels.call import call, vary_alike
 from jgs.options import INT32, Option
-from jgs.sampling.algorithms.walks.walk import JUMPS
-from jgs.sampling.base import Sampler
 from jgs.sampling.capacity import Capacity, GraphShape
-from jgs.sampling.checks import check_call, check_graph, require_int
+from jgs.sampling.checks import check_graph, require_int
 from jgs.sampling.edges.eligible import Eligible, eligible, holes_of, of_relation
-from jgs.sampling.edges.hops import Sample, draw_batches, sample_hops
-from jgs.sampling.edges.random import as_key_data, fold
+from jgs.sampling.edges.hops import DrawnEdges, Hop, Spec, longs_or_empty, sample_hops
+from jgs.sampling.edges.random import fold, node_bits
+from jgs.sampling.hopwise import Hops
 from jgs.sampling.seeds import Seeds
 from jgs.sampling.walks import (
+    JUMPS,
     check_probability,
     drawn_neighbor,
     happens,
     limit,
-    step_bits,
     step_halves,
     walker_keys,
 )
@@ -46,35 +45,25 @@ Restart = Annotated[
 _VISITS_AT_ONCE = 1 << 22  # bounds the temporaries to some hundred megabytes
 
 
-class Spec(NamedTuple):
-    """The static part of a sample's arguments, see `jgs.sampling.edges.hops.sample_hops`.
+class Facts(NamedTuple):
+    """What of a graph decides whom a traversal visits.
 
     Fields:
       groups: for each group of nodes its ranges of ids, (first, last, first, last, ...),
         ascending. Groups do not overlap. A node in no group is never a neighbour.
       sizes: for each hop and each group, the largest number of neighbours of a target.
-      path: the relation of each step of a traversal, in turn. Empty: a traversal is one step
-        along any edge.
-      sampler: the `VisitSampler`, whose `length` counts traversals.
+      path: the relation of each step of a traversal. Empty: it is one step along any edge.
     """
 
-    capacity: Capacity
     groups: tuple[tuple[int, ...], ...]
     sizes: tuple[tuple[int, ...], ...]
     path: tuple[int, ...]
-    sampler: Any
-    edge_ids: bool = False
-    edge_weights: bool = True
-    relabel_inputs: bool = True
-    separate: bool = False
-    first_hop: int = 0
-    window: None = None
 
 
 @dataclass(frozen=True)
-class VisitSampler(Sampler):
+class VisitSampler(Hops):
     """What `PinSage` and `HetGNN` share; their docstrings have the fields. A subclass says
-    which nodes are neighbours, by `_sizes_of` and `_groups_of`."""
+    which nodes are neighbours, by `_sizes_of` and `_facts_of`."""
 
     sizes: tuple[Any, ...]
     num_walks: int = 200
@@ -93,6 +82,10 @@ class VisitSampler(Sampler):
         object.__setattr__(self, "restart", check_probability("restart", self.restart))
 
     @property
+    def forms(self) -> tuple[Any, Any]:
+        return _form(visit_kernel), _form(visit_plain)
+
+    @property
     def num_hops(self) -> int:
         return len(self.sizes)
 
@@ -101,39 +94,28 @@ class VisitSampler(Sampler):
         """The largest number of visits of one target."""
         return self.num_walks * self.length
 
-    def bound(self, shape: GraphShape, batch_size: int, distinct: bool = False) -> Capacity:
-        edges, sources, targets = [], [], batch_size
-        for k in self._sizes_of(shape):
-            edges.append(targets * min(k, self._most, shape.num_nodes))
-            targets = min(targets + edges[-1], shape.num_nodes + batch_size)
-            sources.append(targets)
-        return Capacity(tuple(edges), tuple(sources))
+    def _most_edges(self, hop: int, shape: GraphShape, targets: int, repeated: int) -> int:
+        return targets * min(self._sizes_of(shape)[hop], self._most, shape.num_nodes)
 
     @abstractmethod
     def _sizes_of(self, shape: GraphShape) -> Sequence[int]:
         """For each hop the largest number of neighbours of a target, of all groups together."""
 
     @abstractmethod
-    def _groups_of(self, graph: Graph) -> tuple[Any, Any, tuple[int, ...]]:
-        """The `groups`, `sizes` and `path` of a `Spec`, where `sizes` may exceed the number of
-        visits. Raises `InputError` where the graph lacks what they need."""
+    def _facts_of(self, graph: Graph) -> Facts:
+        """The `Facts`, where `sizes` may exceed the number of visits. Raises `InputError` where
+        the graph lacks what they need."""
 
     def init(self, graph: Graph) -> tuple[()]:
         check_graph(graph, False)
-        self._groups_of(graph)
+        self._facts_of(graph)
         return ()
 
-    def sample(
-        self, key: Any, graph: Graph, state: Any, seeds: Any, capacity: Capacity | None = None
-    ) -> MiniBatch:
-        check_graph(graph, False)
-        groups, sizes, path = self._groups_of(graph)
-        seeds, capacity = check_call(self, graph, seeds, capacity, len(self.sizes))
-        key_data = as_key_data(key, seeds.nodes.shape[:-1])
-        sizes = tuple(tuple(min(k, self._most) for k in row) for row in sizes)
-        spec = Spec(capacity, groups, sizes, path, self)
-        (batch,) = draw_batches(_KERNEL, _PLAIN, key_data, graph, seeds, spec)
-        return batch
+    def _spec(self, capacity: Capacity, graph: Graph) -> Spec:
+        facts = self._facts_of(graph)
+        sizes = tuple(tuple(min(k, self._most) for k in row) for row in facts.sizes)
+        facts, fanouts = facts._replace(sizes=sizes), (-1,) * self.num_hops
+        return Spec(self, capacity, fanouts, False, True, True, facts=facts)
 
 
 def check_walks(walks: tuple[int, ...]) -> tuple[int, int]:
@@ -162,24 +144,11 @@ def check_sizes(sizes: Any) -> tuple[Any, ...]:
     return tuple(checked(value) for value in sizes)
 
 
-def _sample(
-    visit: Any, key_data: jax.Array, graph: Graph, seeds: Seeds, spec: Spec
-) -> list[Sample]:
-    draw = partial(_draw, visit, spec)
-    return sample_hops(key_data, graph, seeds, spec, draw, _as_nodes)
-
-
-def _as_nodes(graph: Graph, drawn: jax.Array) -> jax.Array:
-    return drawn.astype(jnp.int32)
-
-
-def _draw(
-    visit: Any, spec: Spec, graph: Graph, key_data: jax.Array, rows: Eligible, h: int, room: int
-) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
+def _draw(hop: Hop, rows: Eligible, visit: Any) -> DrawnEdges:
     """See `jgs.sampling.edges.hops.Draw`; this draws nodes in place of edges."""
-    nodes, key_data = rows.nodes, fold(key_data, spec.first_hop + h)
-    targets = Seeds(nodes, excluded=rows.excluded)
-    found, count = visit(key_data, graph, targets, spec, spec.sizes[h])
+    nodes, spec, room = rows.nodes, hop.spec, hop.room
+    targets, key_data = Seeds(nodes, excluded=rows.excluded), fold(hop.key_data, hop.number)
+    found, count = visit(key_data, hop.graph, targets, spec, spec.facts.sizes[hop.h])
     weight = count.astype(jnp.float32)
     if not spec.sampler.counts:
         num_found = jnp.sum(count > 0, axis=1).astype(jnp.float32)
@@ -205,10 +174,10 @@ def visit_kernel(
     sampler, nodes, excluded = spec.sampler, targets.nodes, targets.excluded
     shape = jax.ShapeDtypeStruct((nodes.shape[0], sum(sizes)), jnp.int32)
     types = graph.edge_type
-    if types is None or not spec.path:
+    if types is None or not spec.facts.path:
         types = jnp.zeros(0, jnp.int16)
-    gone = jnp.zeros(0, jnp.int64) if excluded is None else excluded
-    groups = zip(sizes, spec.groups, strict=True)
+    gone = longs_or_empty(excluded)
+    groups = zip(sizes, spec.facts.groups, strict=True)
     found, count = call(
         "jgs_visits",
         (shape, shape),
@@ -217,7 +186,7 @@ def visit_kernel(
         num_walks=np.int64(sampler.num_walks),
         length=np.int64(sampler.length),
         stop=np.int64(limit(sampler.restart)),
-        path=np.array(spec.path, np.int64),
+        path=np.array(spec.facts.path, np.int64),
         groups=np.concatenate([(k, len(ends), *ends) for k, ends in groups], dtype=np.int64),
     )
     return found, count
@@ -226,16 +195,12 @@ def visit_kernel(
 def visit_plain(
     key_data: jax.Array, graph: Graph, targets: Seeds, spec: Spec, sizes: tuple[int, ...]
 ) -> tuple[jax.Array, jax.Array]:
-    """The most visited nodes of each target, with the hop's key `key_data` uint32 `[2]`.
+    """The most visited nodes of the targets' nodes int32 `[T]`, `N` for padding, with the hop's
+    key `key_data` uint32 `[2]`. Walks do not follow the edges that are excluded.
 
-    Args:
-      targets: nodes int32 `[T]`, `N` for padding, and the edges that walks do not follow.
-      sizes: the number of nodes for each group of `spec`; their sum is `K`.
-
-    Returns:
-      Two arrays int32 `[T, K]`. The first has `sizes[i]` nodes of each group `i` in turn, in
-      the order of `PinSage`, and `N` where there are no more. The second has the number of
-      visits to each, 0 for `N`.
+    Returns two arrays int32 `[T, K]`. The first has `sizes[i]` nodes of each group `i` in turn,
+    in the order of `PinSage`, and `N` where there are no more. The second has the number of
+    visits to each, 0 for `N`.
     """
     nodes, rows = targets.nodes, max(1, _VISITS_AT_ONCE // spec.sampler._most)
     if nodes.shape[0] <= rows:
@@ -268,7 +233,7 @@ def _most_visited(
     count = jnp.where(starts, after - slot, 0)
     score = count.astype(jnp.int64) * most + (most - 1 - order)
     results = []
-    for bounds, size in zip(spec.groups, sizes, strict=True):
+    for bounds, size in zip(spec.facts.groups, sizes, strict=True):
         below = jnp.searchsorted(jnp.array(bounds), ordered, side="right", method="compare_all")
         inside = starts & (below % 2 == 1)
         best, at = jax.lax.top_k(jnp.where(inside, score, -1), size)
@@ -283,7 +248,7 @@ def _most_visited(
 def _walk(key_data: jax.Array, graph: Graph, targets: Seeds, spec: Spec) -> jax.Array:
     """int32 `[T, length * num_walks]`: the end of each traversal. The first traversals of all
     walks come before the second ones. `N` after a walk's end."""
-    nodes, num_nodes, per = targets.nodes, graph.num_nodes, max(1, len(spec.path))
+    nodes, num_nodes, per = targets.nodes, graph.num_nodes, max(1, len(spec.facts.path))
     num_walks, length = spec.sampler.num_walks, spec.sampler.length
     roots = jnp.repeat(nodes, num_walks)
     number = jnp.tile(jnp.arange(num_walks, dtype=jnp.int32), nodes.shape[0])
@@ -295,10 +260,10 @@ def _walk(key_data: jax.Array, graph: Graph, targets: Seeds, spec: Spec) -> jax.
         here = jnp.where(stops & (i > 0), num_nodes, here)
         for j in range(per):
             rows = eligible(graph, here, here < num_nodes)
-            if spec.path:
-                rows = of_relation(graph, rows, spec.path[j])
+            if spec.facts.path:
+                rows = of_relation(graph, rows, spec.facts.path[j])
             rows = holes_of(rows, targets.excluded)
-            here = drawn_neighbor(graph, rows, step_bits(keys, step + j, 0), False)
+            here = drawn_neighbor(graph, rows, node_bits(keys, step + j, 0), False)
         return here, here
 
     begin = vary_alike(roots, keys, graph)[0]
@@ -307,4 +272,6 @@ def _walk(key_data: jax.Array, graph: Graph, targets: Seeds, spec: Spec) -> jax.
     return jnp.swapaxes(ends, 0, 1).reshape(nodes.shape[0], length * num_walks)
 
 
-_KERNEL, _PLAIN = partial(_sample, visit_kernel), partial(_sample, visit_plain)
+def _form(visit: Any) -> Any:
+    nodes = lambda graph, drawn: drawn.astype(jnp.int32)  # noqa: E731
+    return partial(sample_hops, draw=partial(_draw, visit=visit), neighbor=nodes)

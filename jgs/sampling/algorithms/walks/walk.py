@@ -2,45 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
-from jgs import kernels
 from jgs.errors import InputError
 from jgs.graph import Graph
-from jgs.kernels.call import call
 from jgs.options import LONGEST, Option
 from jgs.sampling.base import Weighted
 from jgs.sampling.checks import check_duration, check_graph, check_has_times, require_int
-from jgs.sampling.edges.hops_kernel import call_once
-from jgs.sampling.edges.recency import Decayed, decayed_sums, drawn
+from jgs.sampling.edges.random import node_bits
+from jgs.sampling.edges.recency import Decayed, decayed_sums
 from jgs.sampling.seeds import Seeds
 from jgs.sampling.walks import (
+    JUMPS,
     LENGTH,
     Causal,
     Place,
+    Rule,
     Walker,
-    Walks,
     check_fields,
     check_probability,
-    cutoff_after,
     drawn_edge,
     eligible_of,
     happens,
-    limit,
-    neighbor_by,
-    sample_walks,
-    step_bits,
     step_halves,
-    walk,
 )
-
-JUMPS = 0xFFFFFFFF  # the draw that decides whether a walk stops or goes back to its root
 
 
 @dataclass(frozen=True, repr=False)
@@ -115,16 +104,14 @@ class Walk(Walker):
             object.__setattr__(self, name, check_probability(name, getattr(self, name)))
 
     def init(self, graph: Graph) -> jax.Array | tuple[()]:
-        """See `Draws`; the state is described above."""
+        """The state is described above."""
         check_graph(graph, self.weighted)
         if self.half_life is None:
             return ()
         check_has_times(graph)
         return decayed_sums(graph, self.half_life)
 
-    def sample(
-        self, key: Any, graph: Graph, state: Any, seeds: Any, capacity: None = None
-    ) -> Walks:
+    def check_state(self, graph: Graph, state: Any) -> None:
         shape = getattr(state, "shape", None)
         if self.half_life is not None and shape != jnp.shape(graph.indices):
             raise InputError(
@@ -132,98 +119,32 @@ class Walk(Walker):
                 repr(state) if shape is None else f"one of shape {list(shape)}",
                 "Call walker.init(graph).",
             )
-        return sample_walks(walk_kernel, walk_plain, key, graph, state, seeds, self)
 
+    def kernel_reads(self, graph: Graph, state: Any) -> dict[str, Any]:
+        return {} if self.half_life is None else {"sums": state}
 
-def walk_kernel(
-    key_data: jax.Array, graph: Graph, state: Any, seeds: Seeds, walker: Walk
-) -> Walks:
-    """The result of `walk_plain`, by jgs/kernels/walk.cc."""
-    reads = None if walker.half_life is None else state
-    return call_walks(key_data, graph, seeds, walker, sums=reads)
-
-
-def call_walks(
-    key_data: jax.Array,
-    graph: Graph,
-    seeds: Seeds,
-    walker: Any,
-    stretches: jax.Array | None = None,
-    relations: Sequence[int] = (),
-    second: tuple[int, ...] = (),
-    sums: jax.Array | None = None,
-    by_source: jax.Array | None = None,
-    weight_by_source: jax.Array | None = None,
-) -> Walks:
-    """The walks of `walker.length` steps from the `seeds`, nodes int32 `[..., B]`, with the
-    keys `key_data` uint32 `[..., 2]`, by weight with `walker.weighted`: jgs/kernels/walk.cc.
-    `jax.vmap` makes it one call.
-
-    What else steps draw by are fields of the walker that are named as those of `Walk`.
-
-    Args:
-      stretches: int64 `[U, N, 2]`: `U` parts of every row, each with the position of its first
-        edge and its number of edges.
-      relations: the index among the `U` parts that each step draws from, repeated for longer
-        walks. Empty: steps draw from whole rows.
-      second: the fields of `SecondOrder` in jgs/kernels/walk.h. Empty: a walk of first order.
-      sums: int64 `[E]`, `jgs.sampling.edges.recency.decayed_sums`, with a `half_life`.
-      by_source, weight_by_source: int64 `[E]` each, the fields of
-        `jgs.sampling.algorithms.walks.by_source.BySource`. None: rows are sorted by source.
-    """
-
-    def run(key_data: jax.Array, of_graph: Any, seeds: Seeds) -> Walks:
-        graph, (parts, *beside) = of_graph
-        prefix = graph.edge_weight_prefix if walker.weighted else None
-        edge_time = None if seeds.time is None else graph.edge_time
-        given = (prefix, parts, edge_time, *beside, seeds.nodes, seeds.time, seeds.excluded)
-        arrays = [jnp.zeros(0, jnp.int64) if array is None else array for array in given]
-        shape = (*seeds.nodes.shape, walker.length + 1)
-        numbers = {"window": -1, "latest": -1, "half_life": 0}
-        numbers |= {n: getattr(walker, n) for n in numbers if getattr(walker, n, None)}
-        nodes, lengths = call(
-            "jgs_walk",
-            [jax.ShapeDtypeStruct(s, jnp.int32) for s in (shape, shape[:-1])],
-            (key_data, graph.indptr, graph.indices, *arrays),
-            kernels.NUM_THREADS,
-            length=np.int64(walker.length),
-            weighted=np.bool_(walker.weighted),
-            restart=np.int64(limit(getattr(walker, "restart", 0.0))),
-            stop=np.int64(limit(getattr(walker, "stop", 0.0))),
-            relations=np.array(relations, np.int64),
-            second=np.array(second, np.int64),
-            causal=np.bool_(walker.causal),
-            **{name: np.int64(number) for name, number in numbers.items()},
-        )
-        return Walks(nodes, lengths)
-
-    beside = (stretches, sums, by_source, weight_by_source)
-    return call_once(run, key_data, (graph, beside), seeds)
-
-
-def walk_plain(
-    key_data: jax.Array, graph: Graph, state: Any, seeds: Seeds, walker: Walk
-) -> Walks:
-    """See `jgs.sampling.walks.Implementation`."""
-
-    def step(keys: jax.Array, at: Place) -> tuple[jax.Array, jax.Array | None]:
-        of = seeds.replace(time=at.cutoff)
-        rows, bits = eligible_of(graph, at.here, of, walker.window), step_bits(keys, at.step, 0)
-        if walker.half_life is not None and graph.num_edges > 0:
+    def rule(self, graph: Graph, state: Any, seeds: Seeds) -> Rule:
+        def step(keys: jax.Array, at: Place) -> jax.Array:
+            of = seeds.replace(time=at.cutoff)
+            rows = eligible_of(graph, at.here, of, self.window)
+            bits = node_bits(keys, at.step, 0)
+            if self.half_life is None or graph.num_edges == 0:
+                return drawn_edge(graph, rows, bits, self.weighted, self.latest)
             assert graph.edge_time is not None
-            by = Decayed(rows, state, graph.edge_time, walker.half_life)
-            edge = jnp.where(rows.num > 0, drawn(bits, by), graph.num_edges)
-        else:
-            edge = drawn_edge(graph, rows, bits, walker.weighted, walker.latest)
-        there = neighbor_by(graph, edge)
-        cutoff = cutoff_after(graph, at.cutoff, edge, walker.causal)
-        if walker.restart == walker.stop == 0:
-            return there, cutoff
+            by = Decayed(rows, state, graph.edge_time, self.half_life)
+            return jnp.where(by.some, by.drawn(bits), graph.num_edges)
+
+        return step
+
+    def jump(
+        self, graph: Graph, seeds: Seeds, keys: jax.Array, at: Place, step: tuple[Any, Any]
+    ) -> tuple[Any, Any]:
+        if self.restart == self.stop == 0:
+            return step
+        there, cutoff = step
         back, end = step_halves(keys, at.step, JUMPS)
         walks = (at.here < graph.num_nodes) & (at.step > 1)
-        back = walks & happens(back, walker.restart)
+        back = walks & happens(back, self.restart)
         there = jnp.where(back, seeds.nodes, there)
         cutoff = None if cutoff is None else jnp.where(back, seeds.time, cutoff)
-        return jnp.where(walks & happens(end, walker.stop), graph.num_nodes, there), cutoff
-
-    return walk(key_data, graph, seeds, walker.length, step)
+        return jnp.where(walks & happens(end, self.stop), graph.num_nodes, there), cutoff
