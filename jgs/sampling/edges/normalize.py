@@ -18,11 +18,8 @@ from jgs.errors import InputError
 from jgs.graph import Graph
 from jgs.sampling.capacity import (
     Capacity,
-    enlarged,
-    modest,
+    Room,
     num_threads,
-    until_it_fits,
-    with_margin,
 )
 from jgs.sampling.edges.random import fold_each
 from jgs.settings import exact_integers
@@ -89,10 +86,9 @@ def estimate(
     began, enough = time.perf_counter(), math.ceil(graph.num_nodes / error**2)
     in_nodes = np.zeros(graph.num_nodes, np.int32)
     in_edges = np.zeros(graph.num_edges, np.int32)
-    program, room = jax.jit(draw, static_argnums=3), modest(bound, 0)
+    program, room = jax.jit(draw, static_argnums=3), Room.modest(bound)
 
-    def attempt(level: int, key_data: np.ndarray) -> tuple[list[Any], bool]:
-        capacity = enlarged(room, bound, level)
+    def attempt(capacity: Capacity, key_data: np.ndarray) -> tuple[list[Any], bool]:
         with exact_integers(), kernels.this_host_only():
             drawn = program(key_data, graph, state, capacity)
         return drawn, bool((_most(drawn) > np.array(capacity)).any())
@@ -100,7 +96,7 @@ def estimate(
     num_drawn, total, level = 0, 0, 0
     while total < enough:
         key_data = fold_each(_KEY_DATA, num_drawn + np.arange(num_threads()))
-        drawn, level = until_it_fits(partial(attempt, key_data=key_data), level)
+        drawn, level = room.fit(partial(attempt, key_data=key_data), level)
         for subgraph in drawn:
             if total >= enough:
                 break
@@ -115,7 +111,7 @@ def estimate(
             in_edges[np.asarray(subgraph.block.edge_id)[:num_edges]] += 1
             total, num_drawn = total + count, num_drawn + 1
         if num_drawn <= len(drawn):  # the first subgraphs show how large a capacity is needed
-            room, level = with_margin(_most(drawn), 0.2, 0, bound), 0
+            room, level = room.with_margin(_most(drawn), 0.2), 0
     logging.getLogger("jgs").info(
         "normalisation estimated from %d subgraphs in %.1f s",
         num_drawn,

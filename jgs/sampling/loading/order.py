@@ -1,8 +1,9 @@
-"""`Order`: in which order the items of a loader come, a function of its own for each order."""
+"""`Epochs`: how epochs go over items. `Order`: in which order, a function for each order."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -58,19 +59,37 @@ def positions(order: Order, items: Any, bits: np.ndarray, epoch: int) -> np.ndar
     return found
 
 
-def order_of(
-    items: Any, shuffle: bool | Order, by_time: int | None = None
-) -> tuple[Order | None, str]:
-    """The order that a loader's arguments ask for, and how its state names it, beside whether
-    items are shuffled at all. Raises `InputError`."""
-    if callable(shuffle):
-        if by_time is not None:
+@dataclass(frozen=True)
+class Epochs:
+    """How epochs go over the items of a loader. The fields are arguments of `Loader`."""
+
+    shuffle: bool | Order = True
+    drop_last: bool = False
+    by_time: int | None = None
+    one_key: bool = False
+
+    def order_of(self, items: Any) -> Order | None:
+        """The order of the items; None: as they are. Raises `InputError`."""
+        if self.by_time is None:
+            order = shuffled if self.shuffle else None
+            return self.shuffle if callable(self.shuffle) else order
+        if callable(self.shuffle):
             raise InputError(
                 "by_time must be without an order of its own",
-                f"by_time={by_time} and {name_of(shuffle)}",
+                f"by_time={self.by_time} and {name_of(self.shuffle)}",
                 "Leave one out.",
             )
-        return shuffle, f" order={name_of(shuffle)}"
-    if by_time is not None:
-        return in_time(items, by_time), f" by_time={by_time}"
-    return (shuffled if shuffle else None), ""
+        return in_time(items, self.by_time)
+
+    @property
+    def named(self) -> str:
+        """How a loader's state names all of it, but whether items are shuffled."""
+        names = [name for name in ("drop_last", "one_key") if getattr(self, name)]
+        if callable(self.shuffle):
+            names.append(f"order={name_of(self.shuffle)}")
+        if self.by_time is not None:
+            names.append(f"by_time={self.by_time}")
+        return "".join(f" {name}" for name in names)
+
+
+SHUFFLED = Epochs()
