@@ -30,7 +30,7 @@ from jgs import kernels
 from jgs.errors import InputError
 from jgs.graph import Block, Graph, MiniBatch
 from jgs.sampling import Neighbors
-from jgs.sampling.capacity import Capacity, GraphShape, Room
+from jgs.sampling.capacity import Capacities, Capacity, GraphShape
 from jgs.settings import exact_integers
 
 _SOURCE = Path(__file__).with_suffix(".cc")
@@ -145,7 +145,9 @@ class TwoSteps:
                 "Leave these out.",
             )
         self._graph, self._sampler = graph, sampler
-        self.room = Room(capacity, sampler.bound(GraphShape.of(graph), batch_size, True))
+        self.capacities = Capacities(
+            capacity, sampler.bound(GraphShape.of(graph), batch_size, True)
+        )
         self._programs = cache(self._program)
 
     def __call__(
@@ -153,7 +155,7 @@ class TwoSteps:
     ) -> MiniBatch:
         """See `RankSampler`."""
         with exact_integers():  # edge offsets are 64-bit
-            program = self._programs(capacity or self.room.capacity)
+            program = self._programs(capacity or self.capacities.capacity)
             return program(key_data, self._graph, seeds)
 
     def _program(self, capacity: Capacity) -> Any:

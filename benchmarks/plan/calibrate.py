@@ -62,7 +62,7 @@ def calibrate(
             batch = sampler(np.array([0, number], np.uint32), batches[number], capacity)
             return batch, batch.overflow
 
-        return sampler.room.fit(attempt)[0]
+        return sampler.capacities.fit(attempt)[0]
 
     drawn = [draw(samplers[0], number) for number in range(_REPEATS)]
     batch = drawn[0]

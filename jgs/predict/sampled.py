@@ -15,7 +15,7 @@ from jgs.graph import Graph, MiniBatch
 from jgs.models import GNN
 from jgs.ops import gather
 from jgs.sampling import Capacity, Neighbors, plan_capacity, worst_case
-from jgs.sampling.capacity import Room
+from jgs.sampling.capacity import Capacities
 from jgs.sampling.edges.random import as_key_data
 from jgs.sampling.fanouts import check_fanouts
 from jgs.train.config import Config
@@ -83,7 +83,7 @@ def batches(
     if size == 1:
         up = [[1 << (c - 1).bit_length() for c in sizes] for sizes in planned]
         planned = Capacity(*(tuple(map(min, *each)) for each in zip(up, worst, strict=True)))
-    room, level = Room(planned, worst), 0
+    capacities, level = Capacities(planned, worst), 0
 
     def draw(some: np.ndarray) -> MiniBatch:
         nonlocal level
@@ -94,7 +94,7 @@ def batches(
             batch = _batch(sampler, capacity, key_data, graph, state, padded)
             return batch, batch.overflow
 
-        batch, level = room.fit(attempt, level)
+        batch, level = capacities.fit(attempt, level)
         return batch
 
     return draw

@@ -115,7 +115,7 @@ def check_capacity(capacity: Any, batch_size: int, num_hops: int) -> Capacity:
     return Capacity(edges, sources)
 
 
-class Room(NamedTuple):
+class Capacities(NamedTuple):
     """The capacities of batches that are drawn until they fit.
 
     Fields:
@@ -129,15 +129,17 @@ class Room(NamedTuple):
     num_seeds: int = 0
 
     @classmethod
-    def of(cls, capacity: Capacity | Room | None, bound: Callable[[], Capacity]) -> Room:
-        """The room itself, or that of a capacity, by default the bound."""
-        if isinstance(capacity, Room):
+    def of(
+        cls, capacity: Capacity | Capacities | None, bound: Callable[[], Capacity]
+    ) -> Capacities:
+        """Those given, or those of a first capacity, by default the bound."""
+        if isinstance(capacity, Capacities):
             return capacity
         worst = bound()
         return cls(worst if capacity is None else capacity, worst)
 
     @classmethod
-    def modest(cls, worst: Capacity, num_seeds: int = 0) -> Room:
+    def modest(cls, worst: Capacity, num_seeds: int = 0) -> Capacities:
         """The first capacity is the bound, or less where that would take much memory."""
         edges = [min(w, _MODEST) for w in worst.edges]
         sources = [min(w, _MODEST + num_seeds) for w in worst.sources]
@@ -175,9 +177,9 @@ class Room(NamedTuple):
                 return drawn, level
             level += 1
 
-    def with_margin(self, need: np.ndarray, margin: float) -> Room:
-        """Room for what was needed, int `[2, L]` edges and sources of each hop, and a `margin`
-        as a fraction of it."""
+    def with_margin(self, need: np.ndarray, margin: float) -> Capacities:
+        """The first capacity is what was needed, int `[2, L]` edges and sources of each hop,
+        and a `margin` as a fraction of it."""
         edges, sources = (
             [min(round_up(math.ceil(n * (1 + margin))), w) for n, w in zip(*each, strict=True)]
             for each in zip(need.tolist(), self.worst, strict=True)

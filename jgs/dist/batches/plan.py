@@ -24,7 +24,7 @@ from jgs.sampling.base import Sampler, State
 from jgs.sampling.capacity import Capacity, GraphShape, round_up
 from jgs.sampling.loading.items import Stage
 from jgs.sampling.loading.schedule import Schedule
-from jgs.sampling.plan import SMALL, bound_of, room_for
+from jgs.sampling.plan import SMALL, bound_of, capacities_for
 
 _TRIALS, _VANILLA_TRIALS = 16, 4  # the batches that are drawn for a plan
 
@@ -63,7 +63,7 @@ class RemoteNodes:
             mine = [np.asarray(overflow, np.int32)[None] for overflow in overflows]
             return batch, bool(all_gather_rows(self.comm, mine).any())
 
-        return self._sampler.room.fit(attempt)[0]
+        return self._sampler.capacities.fit(attempt)[0]
 
     def _remote(self, local: int, nodes: np.ndarray) -> np.ndarray:
         first, last = self.offsets[self.comm.rank + local :][:2]
@@ -96,14 +96,14 @@ def planned_hybrid(
       the rest: as for `HybridSampler`.
     """
 
-    def rooms() -> list[Any]:
+    def plan() -> list[Any]:
         of_run = (batch_size, distinct, stages, state)
-        return [room_for(sampler, graph, own, *of_run) for own in seeds]
+        return [capacities_for(sampler, graph, own, *of_run) for own in seeds]
 
-    found = everywhere(comm, rooms)
-    planned = [room.capacity for room in found] * (comm.num_local // len(found))
-    room = found[0]._replace(capacity=largest(comm, planned))
-    return HybridSampler(comm, graph, batch_size, sampler, room, state, stages)
+    found = everywhere(comm, plan)
+    planned = [capacities.capacity for capacities in found] * (comm.num_local // len(found))
+    capacities = found[0]._replace(capacity=largest(comm, planned))
+    return HybridSampler(comm, graph, batch_size, sampler, capacities, state, stages)
 
 
 def planned_vanilla(
@@ -149,28 +149,28 @@ def planned_vanilla(
         degrees = [np.diff(np.asarray(g.indptr)).max(keepdims=True, initial=0) for g in graphs]
         shape = shape._replace(max_degree=int(all_gather_rows(comm, degrees).max()))
     bounded = (seeds[0] if distinct else items, batch_size, distinct, stages, shape)
-    room = bound_of(sampler, graphs[0], *bounded)
+    capacities = bound_of(sampler, graphs[0], *bounded)
     drawing = VanillaSampler(
         comm,
         comm.own(graphs),
         offsets.tolist(),
         num_edges,
-        room.num_seeds,
+        capacities.num_seeds,
         sampler,
-        room,
+        capacities,
         held=comm.own(held),
         before=stages,
         any_seeds=not distinct,
     )
     which = evenly(num_steps, _VANILLA_TRIALS)
     remote = RemoteNodes(comm, offsets, drawing, schedules)
-    capacity = room.worst
+    capacity = capacities.worst
     if sum(capacity.edges) > SMALL:
         need = np.zeros((2, len(capacity.edges)), np.int64)
         for key_data, asked in steps(comm, schedules, 0, which):
             for needed in comm.local(remote.drawn(key_data, asked).needed):
                 need = np.maximum(need, np.asarray(needed))
-        mine = room.with_margin(need, 0.05).capacity
+        mine = capacities.with_margin(need, 0.05).capacity
         capacity = largest(comm, [mine] * comm.num_local)
     drawing.resize(capacity)
     if comm.size > 1:  # one rank exchanges nothing

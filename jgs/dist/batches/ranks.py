@@ -29,7 +29,7 @@ from jgs.graph import Graph
 from jgs.graph.row_tables.table import as_table
 from jgs.sampling.base import Sampler
 from jgs.sampling.learning import Learning
-from jgs.sampling.loading.items import Stage, check_asked, prepared, prepared_split
+from jgs.sampling.loading.items import Stage, check_asked, prepared
 from jgs.sampling.loading.loader import Loader
 from jgs.sampling.loading.order import Epochs, Order
 from jgs.sampling.loading.schedule import Schedule
@@ -140,7 +140,7 @@ def rank_loader(
         else:
             own = (comm, graphs, ranks.offsets)
             degrees = cached(lambda: (all_out_degrees(*own), all_degrees(*own)))
-            graphs = [prepared_split(stages, graph, degrees) for graph in graphs]
+            graphs = [prepared(stages, graph, degrees) for graph in graphs]
     for each in samplers.each:
         if items is None:
             ranks.check(batch_size, each, mode)

@@ -16,7 +16,7 @@ from jgs.dist.communicators.comm import OWN, SAME, Communicator, Counters
 from jgs.dist.supervision.phases import phase
 from jgs.graph import Graph
 from jgs.sampling.base import State
-from jgs.sampling.capacity import Capacity, GraphShape, Room
+from jgs.sampling.capacity import Capacities, Capacity, GraphShape
 from jgs.sampling.edges.random import fold_keys
 from jgs.sampling.learning import Learning
 from jgs.sampling.loading.items import Stage, seeds_of, wide
@@ -28,17 +28,17 @@ from jgs.settings import exact_integers
 
 
 class RankSampler(Protocol):
-    """Draws the batches of all ranks at one step. `room` has their capacities. See `RankSource`
-    for `extra_rounds`."""
+    """Draws the batches of all ranks at one step, with these `capacities`. See `RankSource` for
+    `extra_rounds`."""
 
     extra_rounds: int
-    room: Room
+    capacities: Capacities
 
     def __call__(
         self, key_data: np.ndarray, seeds: Any, capacity: Capacity | None = None
     ) -> Any:
         """The `OWN` MiniBatch of the `OWN` seeds `[B]`, drawn by the key `key_data` uint32
-        `[2]`; by default with the capacity of `room`. All ranks call it alike."""
+        `[2]`; by default with its first capacity. All ranks call it alike."""
 
 
 class Rows(Protocol):
@@ -58,11 +58,11 @@ class HybridSampler:
     Args:
       comm: the communicator.
       graph: the graph, equal on all ranks.
-      batch_size: `B`, a rank's seeds in a batch, distinct ones unless a `Room` is given.
+      batch_size: `B`, a rank's seeds in a batch, distinct ones unless `Capacities` are given.
       sampler: the `Sampler`, or a tuple of ints with the `options` of `sample_neighbors`. A
         sampler that is not by-node draws by the key folded with the rank's number.
-      capacity: that of the batches, equal on all ranks; by default the sampler's bound. Or a
-        `jgs.sampling.capacity.Room`, which has a bound for seeds that repeat too.
+      capacity: that of the batches, equal on all ranks; by default the sampler's bound. Or
+        `jgs.sampling.capacity.Capacities`, with a bound for seeds that repeat too.
       state: what the sampler's `init` returned for the graph. None: it is called here.
       before: the stages that make seeds of items, as in `Loader`. Then it is called with an
         `OWN` `jgs.sampling.loading.items.Asked` in place of seeds.
@@ -81,7 +81,7 @@ class HybridSampler:
         graph: Graph,
         batch_size: int,
         sampler: Any = None,
-        capacity: Capacity | Room | None = None,
+        capacity: Capacity | Capacities | None = None,
         state: State | None = None,
         before: Sequence[Stage] = (),
         **options: Any,
@@ -91,7 +91,9 @@ class HybridSampler:
         self._comm, self.graph = comm, comm.same(graph)
         self.state = comm.same(self._sampler.init(graph) if state is None else state)
         shape = GraphShape.of(graph)
-        self.room = Room.of(capacity, lambda: self._sampler.bound(shape, batch_size, True))
+        self.capacities = Capacities.of(
+            capacity, lambda: self._sampler.bound(shape, batch_size, True)
+        )
         self._programs = cache(self._program)
 
     def __call__(
@@ -99,7 +101,7 @@ class HybridSampler:
     ) -> Any:
         key_data = self._comm.same(key_data)
         with wide(self._before):
-            program = self._programs(capacity or self.room.capacity)
+            program = self._programs(capacity or self.capacities.capacity)
             return program(key_data, self.graph, self.state, seeds)
 
     def _program(self, capacity: Capacity) -> Callable:
@@ -213,7 +215,7 @@ class RankSource(Source):
                 lost += self.counters.rounds - before
             return drawn, False
 
-        drawn, level = self._sampler.room.fit(attempt, self._level)
+        drawn, level = self._sampler.capacities.fit(attempt, self._level)
         self.redraws += level - self._level
         self.rounds += self.counters.rounds - begun
         extra = lost + self._further_rounds() - further

@@ -30,9 +30,9 @@ from jgs.graph import Block, Graph, MiniBatch
 from jgs.graph.formats.export import edge_targets
 from jgs.sampling.base import ByNode, HopRows, Sampler
 from jgs.sampling.capacity import (
+    Capacities,
     Capacity,
     GraphShape,
-    Room,
     check_capacity,
     round_up,
 )
@@ -102,13 +102,13 @@ class VanillaSampler:
       offsets: int `[R+1]`; rank `r` owns the nodes from `offsets[r]` to `offsets[r+1]`, and
         `offsets[R]` is `N`.
       num_edges: `E` of the whole graph.
-      batch_size: `B`, a rank's seeds in a batch, distinct ones unless a `Room` is given.
+      batch_size: `B`, a rank's seeds in a batch, distinct ones unless `Capacities` are given.
       sampler: a by-node `Sampler` (`jgs.sampling.base.ByNode`), or a tuple of ints with the
         `options` of `sample_neighbors`. Blocks carry no columns of edges but `"type"`, for
         which a reply is half as large again for each edge, and `"time"` and `"elapsed"`, for
         which it is three times as large.
       capacity: that of the mini-batches, equal on all ranks; by default the sampler's bound. Or
-        a `jgs.sampling.capacity.Room`, which has a bound for seeds that repeat too.
+        `jgs.sampling.capacity.Capacities`, with a bound for seeds that repeat too.
       held: `OWN` bool `[N]`: the nodes that are not the rank's own and whose in-edges it has,
         such as other ranks' nodes among its seeds, and halo nodes. None: there are none.
       before: the stages that make seeds of items, as in `Loader`. Then it is called with an
@@ -118,7 +118,7 @@ class VanillaSampler:
         stages make are.
 
     Attributes:
-      room: the capacities of the mini-batches; see `resize`.
+      capacities: those of the mini-batches; see `resize`.
       rows: the `RowCapacity` of what ranks exchange, at first twice what an even split of the
         capacity takes; see `plan`.
       extra_rounds: the rounds so far beyond the `2 (L-1)` of a batch of `L` hops, or the `2 L`
@@ -140,7 +140,7 @@ class VanillaSampler:
         num_edges: int,
         batch_size: int,
         sampler: Any = None,
-        capacity: Capacity | Room | None = None,
+        capacity: Capacity | Capacities | None = None,
         *,
         held: Any = None,
         before: Sequence[Stage] = (),
@@ -159,8 +159,8 @@ class VanillaSampler:
         self._sampler = sampler
         self._first = 0 if any_seeds or before else 1  # the first hop that is asked for
         bound = partial(sampler.bound, shape, self._batch_size, True)
-        self.room = Room.of(capacity, bound)
-        self.resize(self.room.capacity)
+        self.capacities = Capacities.of(capacity, bound)
+        self.resize(self.capacities.capacity)
         self.extra_rounds = 0
         self._programs = cache(self._program)
         self._make_seeds = comm.program(partial(_seeds_of, sampler, before), (OWN, OWN), OWN)
@@ -170,16 +170,19 @@ class VanillaSampler:
     ) -> Any:
         """See `RankSampler`. A seed is a node, or `N` for padding. Without `any_seeds` the rank
         must have its in-edges."""
-        capacity = capacity or self.room.capacity
+        capacity = capacity or self.capacities.capacity
         batch, _, rows = self._sample(key_data, seeds, capacity, self.rows)
-        if capacity == self.room.capacity:
+        if capacity == self.capacities.capacity:
             self.rows = rows
         return batch
 
     def resize(self, capacity: Capacity) -> None:
         """Sets the capacity, and `rows`, as when the sampler was made."""
         capacity = check_capacity(capacity, self._batch_size, self._sampler.num_hops)
-        self.room, most = self.room._replace(capacity=capacity), self._most_rows(capacity)
+        self.capacities, most = (
+            self.capacities._replace(capacity=capacity),
+            self._most_rows(capacity),
+        )
         self.rows = _rounded(-(-2 * most // self._comm.size), most)
 
     def plan(
@@ -190,7 +193,7 @@ class VanillaSampler:
 
         All ranks set the same, because each sees the largest need of all ranks.
         """
-        capacity, rows = self.room.capacity, self.rows
+        capacity, rows = self.capacities.capacity, self.rows
         most = self._most_rows(capacity)
         needs = np.zeros(most.shape)
         for key_data, seeds in batches:

@@ -19,7 +19,7 @@ from jgs.sampling.capacity import Capacity, check_capacity, default_super_batch,
 from jgs.sampling.learning import Learning
 from jgs.sampling.loading.items import Stage, seeds_of, wide
 from jgs.sampling.loading.schedule import Schedule
-from jgs.sampling.plan import bound_of, room_for
+from jgs.sampling.plan import bound_of, capacities_for
 from jgs.sampling.programs import shared
 
 
@@ -190,11 +190,13 @@ class LocalSource(Source):
         distinct = plain and len(np.unique(items, axis=0)) == len(items)
         of_batch = sampler, graph, items, size, distinct, before
         if capacity is None:
-            room = room_for(*of_batch, state)
+            capacities = capacities_for(*of_batch, state)
         else:
-            room = bound_of(*of_batch)._replace(capacity=capacity)
-        own = check_capacity(room.capacity, room.num_seeds, len(room.worst.edges))
-        self.capacity, self._room = own, room._replace(capacity=own)
+            capacities = bound_of(*of_batch)._replace(capacity=capacity)
+        own = check_capacity(
+            capacities.capacity, capacities.num_seeds, len(capacities.worst.edges)
+        )
+        self.capacity, self._capacities = own, capacities._replace(capacity=own)
         if super_batch is None:
             super_batch = default_super_batch(own)
             if type(sampler).sample_separately is Sampler.sample_separately:
@@ -219,7 +221,7 @@ class LocalSource(Source):
             for i in range(0, len(batches), shares):
                 if lost[i : i + shares].any():
                     step = slice(i, i + shares)  # whose shares have one shape
-                    batches[step], level = self._room.fit(partial(attempt, some=step), 1)
+                    batches[step], level = self._capacities.fit(partial(attempt, some=step), 1)
                     self.redraws += level
             return jax.block_until_ready(batches)
 
