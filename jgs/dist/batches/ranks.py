@@ -204,6 +204,7 @@ def _rows_of(
     if schema is not None and as_table(features[0]).schema is None:
         schema = None
     capacities = request_capacities(remote, 0, num_draws, schema)
+    of_rows: Any
     if schema is None:
         of_rows = (ranks.offsets, features, capacities[0], reading.wire, bool(reading.in_place))
     else:
