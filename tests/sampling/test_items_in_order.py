@@ -9,8 +9,7 @@ from test_items import DST, GRAPH, KEY, SRC, N
 
 from jgs import InputError
 from jgs.sampling import Loader, Neighbors
-from jgs.sampling.loading.order import Epochs
-from jgs.sampling.loading.schedule import Schedule, SeedParts
+from jgs.sampling.loading.schedule import Epochs, Schedule, SeedParts
 
 
 @pytest.mark.parametrize("within", [1, 7, 1000])

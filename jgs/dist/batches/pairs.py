@@ -14,8 +14,7 @@ from jgs.dist.communicators.comm import OWN, SAME, Communicator
 from jgs.graph import Graph
 from jgs.ops import gather
 from jgs.sampling.base import Sampler
-from jgs.sampling.loading.order import Epochs
-from jgs.sampling.loading.schedule import Schedule, SeedParts, graph_digest
+from jgs.sampling.loading.schedule import Epochs, Schedule, SeedParts, graph_digest
 from jgs.sampling.loading.stages import Samplers
 
 

@@ -17,8 +17,7 @@ from jgs.graph import Graph, Schema
 from jgs.graph.row_tables.table import as_one, as_table
 from jgs.graph.typed_features import TypedFeatures, split_by_type
 from jgs.sampling.base import Sampler
-from jgs.sampling.loading.order import Epochs
-from jgs.sampling.loading.schedule import Schedule, SeedParts
+from jgs.sampling.loading.schedule import Epochs, Schedule, SeedParts
 
 
 class RankParts:

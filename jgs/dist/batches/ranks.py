@@ -31,8 +31,7 @@ from jgs.sampling.base import Sampler
 from jgs.sampling.learning import Learning
 from jgs.sampling.loading.items import Stage, check_asked, prepared
 from jgs.sampling.loading.loader import Loader
-from jgs.sampling.loading.order import Epochs, Order
-from jgs.sampling.loading.schedule import Schedule
+from jgs.sampling.loading.schedule import Epochs, Order, Schedule
 from jgs.sampling.loading.sending import Destination, SentSource
 from jgs.sampling.loading.stages import Drawing, Samplers, taken
 

@@ -18,8 +18,7 @@ from jgs.sampling.loading.ahead import Ahead, each, on_host_each
 from jgs.sampling.loading.disk_rows import DiskRows
 from jgs.sampling.loading.disk_source import DiskSource
 from jgs.sampling.loading.items import Stage, check_asked, check_functions, prepared
-from jgs.sampling.loading.order import Epochs, Order
-from jgs.sampling.loading.schedule import Schedule, SeedParts, graph_digest
+from jgs.sampling.loading.schedule import Epochs, Order, Schedule, SeedParts, graph_digest
 from jgs.sampling.loading.sending import Destination, SentSource
 from jgs.sampling.loading.source import LocalSource
 from jgs.sampling.loading.stages import Drawing, Samplers, taken
