@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jgs.dist.batches.plan import planned_hybrid
-from jgs.dist.batches.source import RankSource
+from jgs.dist.batches.source import RankSource, own_shares
 from jgs.dist.communicators.comm import OWN, SAME, Communicator
 from jgs.graph import Graph
 from jgs.ops import gather
@@ -62,9 +62,8 @@ class PairDraws:
         draws_by = None if sampler.by_node else comm.size
         settings = Samplers.of(sampler).settings(shuffle, draws_by, age=None)
         every = SeedParts.whole(pairs, graph_digest(self._graph))
-        of = (key, every, size, num_nodes, Epochs(shuffle), settings, sampler, False)
-        ranks = range(comm.rank, comm.rank + comm.num_local)
-        schedules = [Schedule(*of, (rank, comm.size)) for rank in ranks]
+        of_all = (key, every, size, num_nodes, Epochs(shuffle), settings, sampler)
+        schedules = [Schedule(*of_all, share=share) for share in own_shares(comm)]
         return RankSource(comm, schedules, self._draws, self._rows)
 
 

@@ -244,6 +244,11 @@ def steps(
         yield batches[0][0][step], _entry(comm, [asked for _, asked in batches], step)
 
 
+def own_shares(comm: Communicator) -> list[tuple[int, int]]:
+    """For each local rank its `share` of all ranks' batches, as `Schedule` takes it."""
+    return [(rank, comm.size) for rank in range(comm.rank, comm.rank + comm.num_local)]
+
+
 def _entry(comm: Communicator, asked: Sequence[Any], number: int) -> Any:
     """That entry of what each local rank is asked for, `OWN`."""
     return comm.own([jax.tree.map(lambda array: array[number], own) for own in asked])

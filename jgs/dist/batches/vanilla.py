@@ -163,7 +163,12 @@ class VanillaSampler:
         self.resize(self.capacities.capacity)
         self.extra_rounds = 0
         self._programs = cache(self._program)
-        self._make_seeds = comm.program(partial(_seeds_of, sampler, before), (OWN, OWN), OWN)
+
+        def make_seeds(graph: Graph, asked: Any) -> tuple[Seeds, Any]:
+            seeds, items = seeds_of(before, graph, asked)
+            return checked_seeds(sampler, graph, seeds), items
+
+        self._make_seeds = comm.program(make_seeds, (OWN, OWN), OWN)
 
     def __call__(
         self, key_data: np.ndarray, seeds: Any, capacity: Capacity | None = None
@@ -337,14 +342,6 @@ def _sample_rows(
         cutoff=cutoff,
     )
     return batch, jnp.array(needs, jnp.int32).reshape(-1, 2).T
-
-
-def _seeds_of(
-    sampler: ByNode, before: Sequence[Stage], graph: Graph, asked: Any
-) -> tuple[Seeds, Any]:
-    """The checked seeds of a batch, and the items that come back with it."""
-    seeds, items = seeds_of(before, graph, asked)
-    return checked_seeds(sampler, graph, seeds), items
 
 
 def _with_times(block: Block, cutoff: jax.Array | None, names: Sequence[str]) -> Block:

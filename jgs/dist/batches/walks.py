@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jgs.dist.batches.source import own_shares
 from jgs.dist.communicators.comm import OWN, SAME, Communicator
 from jgs.graph import Graph
 from jgs.models.skipgram import WalkBatch, count_visits, draw_pairs, noise_prefix
@@ -107,7 +108,7 @@ def walk_loader(
     settings += "" if cutoff is None else f" before {cutoff}"
     roots = SeedParts.whole(nodes, graph_digest(graph))._replace(passes=num_walks)
     of_all = (key, roots, batch_size * comm.size, graph.num_nodes)
-    shares = [(rank, comm.size) for rank in range(comm.rank, comm.rank + comm.num_local)]
+    shares = own_shares(comm)
     schedules = [Schedule(*of_all, settings=settings, share=share) for share in shares]
     prefix = noise_prefix(count_visits(key, graph, walker, state, cutoff))
     of_walks = (walker, state, schedules, prefix, (window, num_negatives), cutoff)
