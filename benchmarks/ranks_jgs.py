@@ -131,7 +131,7 @@ def measure(task: dict) -> dict:
 
 def _unfused(task: dict, graph: jgs.Graph, config: Config, fused: HybridSampler) -> RankSampler:
     """What draws in place of the fused kernel."""
-    sampler, capacity = fused._sampler, fused._capacity
+    sampler, capacity = fused._sampler, fused.capacities.capacity
     assert isinstance(sampler, Neighbors)
     if task["unfused"] == "two steps":
         if not two_steps.register(Path(task["programs"])):

@@ -30,7 +30,7 @@ from jgs import kernels
 from jgs.errors import InputError
 from jgs.graph import Block, Graph, MiniBatch
 from jgs.sampling import Neighbors
-from jgs.sampling.capacity import Capacity, GraphShape, enlarged
+from jgs.sampling.capacity import Capacities, Capacity, GraphShape
 from jgs.settings import exact_integers
 
 _SOURCE = Path(__file__).with_suffix(".cc")
@@ -144,15 +144,19 @@ class TwoSteps:
                 f"edge_weights={sampler.edge_weights}, fanouts={sampler.fanouts}",
                 "Leave these out.",
             )
-        self._graph, self._sampler, self._capacity = graph, sampler, capacity
-        self._worst = sampler.bound(GraphShape.of(graph), batch_size, True)
+        self._graph, self._sampler = graph, sampler
+        self.capacities = Capacities(
+            capacity, sampler.bound(GraphShape.of(graph), batch_size, True)
+        )
         self._programs = cache(self._program)
 
-    def __call__(self, key_data: Any, seeds: Any, level: int = 0) -> MiniBatch:
+    def __call__(
+        self, key_data: Any, seeds: Any, capacity: Capacity | None = None
+    ) -> MiniBatch:
         """See `RankSampler`."""
         with exact_integers():  # edge offsets are 64-bit
-            return self._programs(level)(key_data, self._graph, seeds)
+            program = self._programs(capacity or self.capacities.capacity)
+            return program(key_data, self._graph, seeds)
 
-    def _program(self, level: int) -> Any:
-        capacity = enlarged(self._capacity, self._worst, level)
+    def _program(self, capacity: Capacity) -> Any:
         return jax.jit(partial(sample, self._sampler, capacity))

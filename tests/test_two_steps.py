@@ -35,13 +35,13 @@ def threads(request, monkeypatch):
     monkeypatch.setattr(kernels, "NUM_THREADS", request.param)  # read while tracing
 
 
-def drawn(graph, seeds, fanouts, capacity=None, level=0, **options):
+def drawn(graph, seeds, fanouts, capacity=None, **options):
     sampler, seeds = Neighbors(fanouts, **options), np.asarray(seeds, np.int32)
     capacity = capacity or sampler.bound(GraphShape.of(graph), len(seeds), True)
     key = jax.random.key(3)
     two = two_steps.TwoSteps(graph, len(seeds), sampler, capacity)
     expected = sampler.sample(key, graph, (), seeds, capacity)
-    return two(jax.random.key_data(key), seeds, level), expected
+    return two(jax.random.key_data(key), seeds), expected
 
 
 @pytest.mark.usefixtures("threads")

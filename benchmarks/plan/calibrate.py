@@ -19,7 +19,6 @@ from jgs.graph import Graph, as_device
 from jgs.models import GraphSAGE
 from jgs.ops import gather
 from jgs.sampling import plan_capacity
-from jgs.sampling.capacity import until_it_fits
 from jgs.sampling.edges.random import threefry
 from jgs.train.loop.step import init_state, make_optimizer, make_train_step
 
@@ -59,11 +58,11 @@ def calibrate(
     batches = [_seeds(rng, seeds, num_nodes, work.batch_size) for _ in range(_REPEATS)]
 
     def draw(sampler: Any, number: int) -> Any:
-        def attempt(level: int) -> Any:
-            batch = sampler(np.array([0, number], np.uint32), batches[number], level)
+        def attempt(capacity: Any) -> Any:
+            batch = sampler(np.array([0, number], np.uint32), batches[number], capacity)
             return batch, batch.overflow
 
-        return until_it_fits(attempt)[0]
+        return sampler.capacities.fit(attempt)[0]
 
     drawn = [draw(samplers[0], number) for number in range(_REPEATS)]
     batch = drawn[0]

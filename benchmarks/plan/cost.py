@@ -206,8 +206,8 @@ def cost(
 
 
 def request_rows(most: float) -> int:
-    """The capacity of requests that `jgs.dist.batches.plan.request_capacity` plans for at most
-    `most` rows asked of one rank."""
+    """The capacity of requests that `jgs.dist.batches.plan.request_capacities` plans for at
+    most `most` rows asked of one rank."""
     return -(-math.ceil(most) // 64) * 64
 
 

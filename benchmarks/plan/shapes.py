@@ -17,7 +17,7 @@ from benchmarks.plan.cost import Draw, Workload
 
 SIGMA = 1.2  # standard deviation of the logarithm of degrees
 _CLASSES = 400
-_TRIALS = 8  # the number of batches over which `request_capacity` takes the maximum
+_TRIALS = 8  # the number of batches over which `request_capacities` takes the maximum
 
 
 # All edges count in both directions. Node types are ignored: every node has a feature row.

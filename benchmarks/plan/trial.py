@@ -12,7 +12,7 @@ from benchmarks.plan.cost import Draw, Workload
 from jgs.dist.rows.demand import Demand
 from jgs.graph import Graph, MiniBatch
 from jgs.sampling import plan_capacity, worst_case
-from jgs.sampling.capacity import enlarged, until_it_fits
+from jgs.sampling.capacity import Capacities
 from jgs.sampling.edges.random import threefry
 
 _RANKS = 4  # batches are drawn for at most so many ranks
@@ -112,7 +112,7 @@ def _batches(
         jax.random.fold_in(threefry(0), rank),
         sampler.init(graph),
     )
-    worst = worst_case(graph, size, sampler, distinct=True)
+    capacities = Capacities(capacity, worst_case(graph, size, sampler, distinct=True))
     for number, begin in enumerate(range(0, min(order.size, most * size), size)):
         some = np.full(size, work.num_nodes, np.int32)
         mine = order[begin : begin + size]
@@ -121,8 +121,8 @@ def _batches(
         some[: mine.size] = mine
         key_data = jax.random.fold_in(key, number)
 
-        def attempt(level: int, key_data: Any = key_data, some: np.ndarray = some) -> Any:
-            batch = sample(key_data, graph, state, some, enlarged(capacity, worst, level))
+        def attempt(capacity: Any, key_data: Any = key_data, some: np.ndarray = some) -> Any:
+            batch = sample(key_data, graph, state, some, capacity)
             return batch, batch.overflow
 
-        yield until_it_fits(attempt)[0]
+        yield capacities.fit(attempt)[0]

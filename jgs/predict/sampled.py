@@ -15,7 +15,7 @@ from jgs.graph import Graph, MiniBatch
 from jgs.models import GNN
 from jgs.ops import gather
 from jgs.sampling import Capacity, Neighbors, plan_capacity, worst_case
-from jgs.sampling.capacity import enlarged, until_it_fits
+from jgs.sampling.capacity import Capacities
 from jgs.sampling.edges.random import as_key_data
 from jgs.sampling.fanouts import check_fanouts
 from jgs.train.config import Config
@@ -83,19 +83,18 @@ def batches(
     if size == 1:
         up = [[1 << (c - 1).bit_length() for c in sizes] for sizes in planned]
         planned = Capacity(*(tuple(map(min, *each)) for each in zip(up, worst, strict=True)))
-    last = 0
+    capacities, level = Capacities(planned, worst), 0
 
     def draw(some: np.ndarray) -> MiniBatch:
-        nonlocal last
+        nonlocal level
         padded = np.full(size, graph.num_nodes, np.int32)
         padded[: some.size] = some
 
-        def attempt(level: int) -> tuple[MiniBatch, Any]:
-            capacity = enlarged(planned, worst, level)
+        def attempt(capacity: Capacity) -> tuple[MiniBatch, Any]:
             batch = _batch(sampler, capacity, key_data, graph, state, padded)
             return batch, batch.overflow
 
-        batch, last = until_it_fits(attempt, last)
+        batch, level = capacities.fit(attempt, level)
         return batch
 
     return draw

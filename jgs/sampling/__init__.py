@@ -28,7 +28,7 @@ from jgs.sampling.loading.disk_rows import DiskRows
 from jgs.sampling.loading.grain import grain_iterator
 from jgs.sampling.loading.hot_rows import HotRows
 from jgs.sampling.loading.loader import Loader
-from jgs.sampling.loading.order import Order
+from jgs.sampling.loading.schedule import Order
 from jgs.sampling.loading.stages import ByEpoch, OnPlateau, SamplerSchedule
 from jgs.sampling.loading.super_batch import choose_super_batch
 from jgs.sampling.matrix import MatrixSampler

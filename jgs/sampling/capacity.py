@@ -115,58 +115,77 @@ def check_capacity(capacity: Any, batch_size: int, num_hops: int) -> Capacity:
     return Capacity(edges, sources)
 
 
-def with_margin(need: np.ndarray, margin: float, batch_size: int, worst: Capacity) -> Capacity:
-    """A capacity for what was needed, plus a margin, but at most `worst`.
+class Capacities(NamedTuple):
+    """The capacities of batches that are drawn until they fit.
 
-    Args:
-      need: int `[2, L]`, the edges and the sources that each hop needed.
-      margin: float; a fraction of `need`.
+    Fields:
+      capacity: what a batch is drawn with at first.
+      worst: the bound, which no batch exceeds.
+      num_seeds: int, the seeds of a batch.
     """
-    edges, sources = (
-        [min(round_up(math.ceil(n * (1 + margin))), w) for n, w in zip(row, limit, strict=True)]
-        for row, limit in zip(need.tolist(), worst, strict=True)
-    )
-    sources = np.maximum.accumulate([batch_size, *sources])[1:].tolist()
-    return Capacity(tuple(edges), tuple(sources))
 
+    capacity: Capacity
+    worst: Capacity
+    num_seeds: int = 0
 
-def modest(worst: Capacity, batch_size: int) -> Capacity:
-    """`worst`, or less where that would take much memory: a capacity to begin with."""
-    edges = [min(w, _MODEST) for w in worst.edges]
-    sources = [min(w, _MODEST + batch_size) for w in worst.sources]
-    return Capacity(tuple(edges), tuple(sources))
+    @classmethod
+    def of(
+        cls, capacity: Capacity | Capacities | None, bound: Callable[[], Capacity]
+    ) -> Capacities:
+        """Those given, or those of a first capacity, by default the bound."""
+        if isinstance(capacity, Capacities):
+            return capacity
+        worst = bound()
+        return cls(worst if capacity is None else capacity, worst)
 
+    @classmethod
+    def modest(cls, worst: Capacity, num_seeds: int = 0) -> Capacities:
+        """The first capacity is the bound, or less where that would take much memory."""
+        edges = [min(w, _MODEST) for w in worst.edges]
+        sources = [min(w, _MODEST + num_seeds) for w in worst.sources]
+        return cls(Capacity(tuple(edges), tuple(sources)), worst, num_seeds)
 
-def enlarged(capacity: Capacity, worst: Capacity, level: int) -> Capacity:
-    """`capacity` enlarged `level` times. Raises `InputError` if `worst` is reached before."""
-    for _ in range(level):
-        if capacity == worst:
-            raise InputError(
-                "a batch must fit the bound of its sampler",
-                "an overflow there: seeds that are no nodes or repeat, or wrong excluded edges",
-                "Give node ids; where seeds repeat, plan with distinct=False; where edges are "
-                "excluded, give edges_between more room.",
-            )
-        capacity = capacity.enlarge(worst)
-    return capacity
+    def at(self, level: int) -> Capacity:
+        """The capacity, enlarged `level` times. Raises `InputError` beyond the bound."""
+        capacity = self.capacity
+        for _ in range(level):
+            if capacity == self.worst:
+                raise InputError(
+                    "a batch must fit the bound of its sampler",
+                    "an overflow there: seeds that are no nodes or repeat, or wrong excluded "
+                    "edges",
+                    "Give node ids; where seeds repeat, plan with distinct=False; where edges "
+                    "are excluded, give edges_between more room.",
+                )
+            capacity = capacity.enlarge(self.worst)
+        return capacity
 
+    def fit(self, draw: Callable[[Capacity], tuple[T, Any]], level: int = 0) -> tuple[T, int]:
+        """Draws with larger and larger capacities until a batch does not overflow.
 
-def until_it_fits(draw: Callable[[int], tuple[T, Any]], level: int = 0) -> tuple[T, int]:
-    """Draws with larger and larger capacities until a batch does not overflow.
+        Args:
+          draw: `draw(capacity)` returns what it drew, and whether some of it overflowed: a bool
+            or an array of such. The key is always the same, so the batch does not depend on the
+            capacity.
+          level: int, how often the first capacity to try has been enlarged.
 
-    Args:
-      draw: `draw(level)` draws with a capacity `enlarged` `level` times; it returns the result
-        and whether that overflowed. The key is always the same, so the batch does not depend on
-        the capacity.
-      level: int, the first level to try.
+        Returns what was drawn, and its level.
+        """
+        while True:
+            drawn, overflow = draw(self.at(level))
+            if not np.any(jax.device_get(overflow)):
+                return drawn, level
+            level += 1
 
-    Returns the result, and the level at which it was drawn.
-    """
-    drawn, overflow = draw(level)
-    while jax.device_get(overflow):  # `enlarged` ends this at the bound
-        level += 1
-        drawn, overflow = draw(level)
-    return drawn, level
+    def with_margin(self, need: np.ndarray, margin: float) -> Capacities:
+        """The first capacity is what was needed, int `[2, L]` edges and sources of each hop,
+        and a `margin` as a fraction of it."""
+        edges, sources = (
+            [min(round_up(math.ceil(n * (1 + margin))), w) for n, w in zip(*each, strict=True)]
+            for each in zip(need.tolist(), self.worst, strict=True)
+        )
+        sources = np.maximum.accumulate([self.num_seeds, *sources])[1:].tolist()
+        return self._replace(capacity=Capacity(tuple(edges), tuple(sources)))
 
 
 def bytes_of(capacity: Capacity) -> int:

@@ -16,14 +16,7 @@ from jgs import kernels
 from jgs.errors import InputError
 from jgs.graph import Graph, as_device
 from jgs.sampling.base import Sampler, State
-from jgs.sampling.capacity import (
-    Capacity,
-    GraphShape,
-    enlarged,
-    modest,
-    until_it_fits,
-    with_margin,
-)
+from jgs.sampling.capacity import Capacities, Capacity, GraphShape
 from jgs.sampling.checks import check_graph, require_int
 from jgs.sampling.edges.random import as_key_data, fold_each
 from jgs.sampling.loading.items import (
@@ -118,40 +111,37 @@ def plan_capacity(
     began = time.perf_counter()
     state = sampler.init(graph) if state is None else state
     chooser = np.random.default_rng(key_data.tolist())
-    num_seeds, worst = bound_of(sampler, graph, pool, batch_size, distinct, stages)
-    least = 0 if sampler.draws_seeds else num_seeds
-    first = modest(worst, least)
+    capacities = bound_of(sampler, graph, pool, batch_size, distinct, stages)
     draw = shared(_draw, sampler, tuple(stages))
 
-    def attempt(level: int, key_data: np.ndarray, items: Any) -> Any:
+    def attempt(capacity: Capacity, key_data: np.ndarray, items: Any) -> Any:
         # JAX keeps all that it has traced, also these few sizes. So on a CPU only the kernel is
         # traced, and not the long plain form.
-        capacity = enlarged(first, worst, level)
         with kernels.this_host_only(), wide(stages):
             return draw(jax.device_put(key_data), graph, state, items, capacity)
 
-    need, level = np.zeros((2, len(worst.edges)), np.int64), 0
+    need, level = np.zeros((2, len(capacities.worst.edges)), np.int64), 0
     count = num_items(pool)
     size = min(batch_size, count) if distinct else batch_size
     for trial_key_data in fold_each(key_data, np.arange(trials)):
         rows = chooser.choice(count, size, replace=not distinct)
         items = jax.tree.map(partial(_chosen, rows, batch_size, graph.num_nodes), pool)
         again = partial(attempt, key_data=trial_key_data, items=items)
-        needed, level = until_it_fits(again, level)
+        needed, level = capacities.fit(again, level)
         need = np.maximum(need, jax.device_get(needed))
-    planned = with_margin(need, margin, least, worst)
+    planned = capacities.with_margin(need, margin).capacity
     log = logging.getLogger("jgs")
     log.info(
         "capacity planned from %d batches in %.2f s, %.1f times below the worst case",
         trials,
         time.perf_counter() - began,
-        sum(worst.edges) / max(1, sum(planned.edges)),
+        sum(capacities.worst.edges) / max(1, sum(planned.edges)),
     )
     log.info("  edges %s, sources %s", planned.edges, planned.sources)
     return planned
 
 
-def room_for(
+def capacities_for(
     sampler: Sampler,
     graph: Graph,
     items: Any,
@@ -159,18 +149,16 @@ def room_for(
     distinct: bool,
     stages: Sequence[Stage] = (),
     state: State | None = None,
-) -> tuple[Capacity, Capacity, int]:
-    """The capacity for batches of `batch_size` of the `items`, the bound that no batch exceeds,
-    and a batch's number of seeds.
-
-    The capacity is planned; or a bound of at most `SMALL` edges, whose padding costs less than
-    the programs that measuring compiles."""
-    num_seeds, worst = bound_of(sampler, graph, items, batch_size, distinct, stages)
-    if sum(worst.edges) <= SMALL:
-        return worst, worst, num_seeds
+) -> Capacities:
+    """The planned capacities for batches of `batch_size` of the `items`. A bound of at most
+    `SMALL` edges is taken as it is: its padding costs less than the programs that measuring
+    compiles."""
+    capacities = bound_of(sampler, graph, items, batch_size, distinct, stages)
+    if sum(capacities.worst.edges) <= SMALL:
+        return capacities._replace(capacity=capacities.worst)
     options: dict[str, Any] = {"distinct": distinct, "state": state, "before": stages}
     planned = plan_capacity(graph, batch_size, sampler, seeds=items, **options)
-    return planned, worst, num_seeds
+    return capacities._replace(capacity=planned)
 
 
 def bound_of(
@@ -181,9 +169,10 @@ def bound_of(
     distinct: bool,
     stages: Sequence[Stage] = (),
     shape: GraphShape | None = None,
-) -> tuple[int, Capacity]:
-    """The number of seeds of a batch of `batch_size` items, and a capacity that no such batch
-    exceeds. `shape` is that of the whole graph, where `graph` is a part of it."""
+) -> Capacities:
+    """The capacities for a batch of `batch_size` items before anything is measured. Its seeds
+    are 0 where the sampler draws them. `shape` is that of the whole graph, where `graph` is a
+    part of it."""
     num_seeds, timed = batch_size, False
     if stages:
         num_seeds, timed = num_seeds_of(stages, graph, items, batch_size)
@@ -192,7 +181,8 @@ def bound_of(
     shape = shape or GraphShape.of(graph, degrees=not distinct)
     if timed:
         shape = shape.under(num_seeds)
-    return num_seeds, sampler.bound(shape, num_seeds, distinct)
+    worst = sampler.bound(shape, num_seeds, distinct)
+    return Capacities.modest(worst, 0 if sampler.draws_seeds else num_seeds)
 
 
 def _chosen(rows: np.ndarray, size: int, num_nodes: int, array: np.ndarray) -> jax.Array:

@@ -121,7 +121,7 @@ class Ranks:
         parts = self.comm.own([hold_rows(self.whole, h) for h in held])
         options = {"any_seeds": True} if timed else {"held": self.comm.own(list(held))}
         arguments = (self.comm, parts, CUTS[size], E, B, each, self.capacity)
-        self.sampler = VanillaSampler(*arguments, rows=ENOUGH[hops], **options)
+        self.sampler = VanillaSampler(*arguments, **options)
         words = 5 if getattr(each, "period", 1) > 1 else 2
         self.words = np.arange(7, 7 + words, dtype=np.uint32) << 27
 
@@ -130,10 +130,10 @@ class Ranks:
             return self.comm.own(self.seeds)
         return self.comm.own([{"nodes": s.nodes, "time": s.time} for s in self.seeds])
 
-    def sample(self, level=0, rows=None):
+    def sample(self, capacity=None, rows=None):
         """What the ranks draw; with `rows` for what they exchange."""
         self.sampler.rows = rows or ENOUGH[self.each.num_hops]
-        drawn = self.sampler(self.words, self.asked(), level)
+        drawn = self.sampler(self.words, self.asked(), capacity)
         return [replace(one, items=None) for one in self.comm.local(drawn)]
 
     def alone(self, capacity=None):
@@ -220,14 +220,14 @@ def test_more_rounds_where_ranks_exchange_more(size, each, timed, rows, same_bit
     ids=str,
 )
 def test_overflow_is_that_of_the_whole_graph(each, timed, capacity, same_bits):
-    """Only the rank that overflows is flagged. A level is a larger capacity."""
+    """Only the rank that overflows is flagged. Another capacity may be given."""
     ranks = Ranks(2, "", each, timed, capacity)
     whole = ranks.alone()
     assert [bool(batch.overflow) for batch in whole] == [True, False]
     same_bits(ranks.sample(), whole)
     if not timed:
         larger = capacity.enlarge(worst_case(ranks.whole, B, each, distinct=True))
-        same_bits(ranks.sample(level=1), ranks.alone(larger))
+        same_bits(ranks.sample(larger), ranks.alone(larger))
     assert ranks.sampler.extra_rounds == 0
 
 
@@ -279,7 +279,7 @@ def test_one_rank_plans_from_whole_batches(monkeypatch):
 
     def plan():
         none, each = [np.zeros(0, np.int32)], Neighbors((3, 2))
-        return planned_vanilla(*of_graph, each, schedules, seeds=none)._capacity
+        return planned_vanilla(*of_graph, each, schedules, seeds=none).capacities.capacity
 
     roomy = plan()
     monkeypatch.setattr("jgs.sampling.capacity._MODEST", 8)

@@ -9,8 +9,7 @@ from test_items import DST, GRAPH, KEY, SRC, N
 
 from jgs import InputError
 from jgs.sampling import Loader, Neighbors
-from jgs.sampling.loading.order import in_time
-from jgs.sampling.loading.schedule import Schedule, SeedParts
+from jgs.sampling.loading.schedule import Epochs, Schedule, SeedParts
 
 
 @pytest.mark.parametrize("within", [1, 7, 1000])
@@ -43,7 +42,7 @@ def test_items_in_the_order_of_time(within):
     refused("digest must be the loader's", loader(within + 1).load_state_dict, cut.state_dict())
     parts = SeedParts.whole(items)
     every, *own = (
-        Schedule(KEY, parts, 8, N, in_time(items, within), share=share).batches(0)[1]["time"]
+        Schedule(KEY, parts, 8, N, Epochs(by_time=within), share=share).batches(0)[1]["time"]
         for share in ((0, 1), (0, 2), (1, 2))
     )
     np.testing.assert_array_equal(np.concatenate(own, axis=1), every)

@@ -18,7 +18,7 @@ import jgs
 from jgs import InputError
 from jgs.sampling import Capacity, Labor, Loader, Walk, sample_neighbors
 from jgs.sampling.loading import schedule
-from jgs.sampling.loading.order import shuffled
+from jgs.sampling.loading.schedule import shuffled
 
 KEY = jax.random.key(1)
 SEEDS = np.random.default_rng(0).permutation(300)[:100]

@@ -20,7 +20,7 @@ def with_cutoffs(requests: jax.Array, place: jax.Array, cutoff: jax.Array | None
     num_ranks, num = requests.shape[0], requests.shape[1] - 1
     at = jnp.where(place >= 0, place, num_ranks * num)
     times = jnp.zeros(num_ranks * num, jnp.int64).at[at].set(cutoff, mode="drop")
-    return jnp.concatenate([requests, _words(times.reshape(num_ranks, num))], axis=1)
+    return jnp.concatenate([requests, to_words(times.reshape(num_ranks, num))], axis=1)
 
 
 def asked_for(wanted: jax.Array, num: int) -> tuple[jax.Array, jax.Array | None]:
@@ -28,22 +28,22 @@ def asked_for(wanted: jax.Array, num: int) -> tuple[jax.Array, jax.Array | None]
     they have any."""
     begin = 1 + num
     times = wanted[:, begin:]
-    return wanted[:, 1:begin], _from_words(times, jnp.int64, num) if times.shape[1] else None
+    return wanted[:, 1:begin], from_words(times, jnp.int64, num) if times.shape[1] else None
 
 
-def _words(column: jax.Array) -> jax.Array:
-    """int32 `[R, W]`: the bits of int16 or int64 `[R, n]`, with a 0 at the end where it takes
-    one."""
-    if column.dtype == jnp.int16:
+def to_words(column: jax.Array) -> jax.Array:
+    """int32 `[R, W]`: the bits of `[R, n]` of 16, 32 or 64 bits, with a 0 at the end where it
+    takes one."""
+    if column.dtype.itemsize == 2:
         column = jnp.pad(column, ((0, 0), (0, column.shape[1] % 2)))
         column = column.reshape(column.shape[0], -1, 2)
     words = jax.lax.bitcast_convert_type(column, jnp.int32)
     return words.reshape(words.shape[0], -1)
 
 
-def _from_words(words: jax.Array, dtype: Any, num: int) -> jax.Array:
-    """The column `[R, num]` of this type of which these are the `_words`."""
-    if dtype == jnp.int64:
+def from_words(words: jax.Array, dtype: Any, num: int) -> jax.Array:
+    """The column `[R, num]` of this type of which these are the `to_words`."""
+    if jnp.dtype(dtype).itemsize == 8:
         words = words.reshape(words.shape[0], -1, 2)
     column = jax.lax.bitcast_convert_type(words, dtype)
     return column.reshape(column.shape[0], -1)[:, :num]
@@ -58,11 +58,11 @@ def _columns(rows: HopRows) -> dict[str, jax.Array]:
 def reply(answers: HopRows) -> jax.Array:
     """The replies int32 `[R, 2+C+E]`, a row for each rank: the most edges that any rank must be
     sent; the edges that this one must be sent; where the edges of each node end; and the
-    neighbours. The `_words` of the edges' columns follow."""
+    neighbours. The `to_words` of the edges' columns follow."""
     need = answers.needed
     headers = jnp.stack([jnp.broadcast_to(jnp.max(need), need.shape), need], axis=1)
     reply = [headers, answers.indptr[:, 1:], answers.neighbors]
-    reply += [_words(column) for column in _columns(answers).values()]
+    reply += [to_words(column) for column in _columns(answers).values()]
     return jnp.concatenate(reply, axis=1)
 
 
@@ -87,8 +87,8 @@ def merged(
     _, slot = merge_rows(place, own.indptr, slots[:room], sent, *of_rows, slots.shape[0])
     merged = {}
     for name, column in columns.items():
-        size = _words(jnp.zeros((1, num_edges), column.dtype)).shape[1]
-        there = _from_words(replies[:, end : end + size], column.dtype, num_edges)
+        size = to_words(jnp.zeros((1, num_edges), column.dtype)).shape[1]
+        there = from_words(replies[:, end : end + size], column.dtype, num_edges)
         every = jnp.concatenate([column, there.reshape(-1)])
         merged[name] = every.at[slot].get(mode="fill", fill_value=0)
         end += size

@@ -9,14 +9,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from jgs.dist.batches.plan import planned_hybrid
-from jgs.dist.batches.source import RankSource
+from jgs.dist.batches.source import RankSource, own_shares
 from jgs.dist.communicators.comm import OWN, SAME, Communicator
 from jgs.graph import Graph
 from jgs.ops import gather
 from jgs.sampling.base import Sampler
-from jgs.sampling.loading.order import order_of
-from jgs.sampling.loading.schedule import Schedule, SeedParts, graph_digest
-from jgs.sampling.loading.stages import decided_by
+from jgs.sampling.loading.schedule import Epochs, Schedule, SeedParts, graph_digest
+from jgs.sampling.loading.stages import Samplers
 
 
 class PairDraws:
@@ -61,12 +60,10 @@ class PairDraws:
             padding = np.full((size - len(pairs), 2), num_nodes, np.int32)
             pairs = np.concatenate([pairs, padding])
         draws_by = None if sampler.by_node else comm.size
-        settings = decided_by(sampler, shuffle, draws_by, None)
+        settings = Samplers.of(sampler).settings(shuffle, draws_by, age=None)
         every = SeedParts.whole(pairs, graph_digest(self._graph))
-        order, _ = order_of(pairs, shuffle)
-        of = (key, every, size, num_nodes, order, settings, sampler.step_keys)
-        ranks = range(comm.rank, comm.rank + comm.num_local)
-        schedules = [Schedule(*of, share=(rank, comm.size)) for rank in ranks]
+        of_all = (key, every, size, num_nodes, Epochs(shuffle), settings, sampler)
+        schedules = [Schedule(*of_all, share=share) for share in own_shares(comm)]
         return RankSource(comm, schedules, self._draws, self._rows)
 
 

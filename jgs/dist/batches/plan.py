@@ -6,31 +6,27 @@ samples are drawn once for counting (RapidGNN, arXiv 2509.05207).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
+from jgs.data.by_type import nodes_of
 from jgs.dist.batches.source import HybridSampler, RankSampler, steps
 from jgs.dist.batches.vanilla import VanillaSampler
 from jgs.dist.communicators.broadcast import everywhere
 from jgs.dist.communicators.comm import Communicator, all_gather_rows
 from jgs.dist.rows.demand import Demand, rounded
-from jgs.graph import Graph
+from jgs.dist.rows.exchange import FeatureExchange
+from jgs.graph import Graph, Schema
 from jgs.graph.rows import neighbor_counts
 from jgs.sampling.base import Sampler, State
-from jgs.sampling.capacity import (
-    Capacity,
-    GraphShape,
-    modest,
-    until_it_fits,
-    with_margin,
-)
+from jgs.sampling.capacity import Capacity, GraphShape, round_up
 from jgs.sampling.loading.items import Stage
 from jgs.sampling.loading.schedule import Schedule
-from jgs.sampling.plan import SMALL, bound_of, room_for
+from jgs.sampling.plan import SMALL, bound_of, capacities_for
 
-TRIALS, _VANILLA_TRIALS = 16, 4  # the batches that are drawn for a plan
+_TRIALS, _VANILLA_TRIALS = 16, 4  # the batches that are drawn for a plan
 
 
 class RemoteNodes:
@@ -61,13 +57,13 @@ class RemoteNodes:
     def drawn(self, key_data: np.ndarray, seeds: Any) -> Any:
         """The `OWN` batch of these seeds, with a capacity that is large enough on all ranks."""
 
-        def attempt(level: int) -> tuple[Any, bool]:
-            batch = self._sampler(key_data, seeds, level)
+        def attempt(capacity: Capacity) -> tuple[Any, bool]:
+            batch = self._sampler(key_data, seeds, capacity)
             overflows = self.comm.local(batch.overflow)
             mine = [np.asarray(overflow, np.int32)[None] for overflow in overflows]
             return batch, bool(all_gather_rows(self.comm, mine).any())
 
-        return until_it_fits(attempt)[0]
+        return self._sampler.capacities.fit(attempt)[0]
 
     def _remote(self, local: int, nodes: np.ndarray) -> np.ndarray:
         first, last = self.offsets[self.comm.rank + local :][:2]
@@ -100,15 +96,14 @@ def planned_hybrid(
       the rest: as for `HybridSampler`.
     """
 
-    def room(own: Any) -> tuple[Capacity, Capacity, int]:
-        return room_for(sampler, graph, own, batch_size, distinct, stages, state)
+    def plan() -> list[Any]:
+        of_run = (batch_size, distinct, stages, state)
+        return [capacities_for(sampler, graph, own, *of_run) for own in seeds]
 
-    rooms = everywhere(comm, lambda: [room(own) for own in seeds])
-    planned, (_, worst, _) = [planned for planned, *_ in rooms], rooms[0]
-    if len(planned) < comm.num_local:
-        planned = planned * comm.num_local
-    capacity = largest(comm, planned)
-    return HybridSampler(comm, graph, batch_size, sampler, capacity, state, stages, worst)
+    found = everywhere(comm, plan)
+    planned = [capacities.capacity for capacities in found] * (comm.num_local // len(found))
+    capacities = found[0]._replace(capacity=largest(comm, planned))
+    return HybridSampler(comm, graph, batch_size, sampler, capacities, state, stages)
 
 
 def planned_vanilla(
@@ -154,29 +149,28 @@ def planned_vanilla(
         degrees = [np.diff(np.asarray(g.indptr)).max(keepdims=True, initial=0) for g in graphs]
         shape = shape._replace(max_degree=int(all_gather_rows(comm, degrees).max()))
     bounded = (seeds[0] if distinct else items, batch_size, distinct, stages, shape)
-    batch_size, worst = bound_of(sampler, graphs[0], *bounded)
+    capacities = bound_of(sampler, graphs[0], *bounded)
     drawing = VanillaSampler(
         comm,
         comm.own(graphs),
         offsets.tolist(),
         num_edges,
-        batch_size,
+        capacities.num_seeds,
         sampler,
-        modest(worst, batch_size),
+        capacities,
         held=comm.own(held),
         before=stages,
         any_seeds=not distinct,
-        worst=worst,
     )
     which = evenly(num_steps, _VANILLA_TRIALS)
     remote = RemoteNodes(comm, offsets, drawing, schedules)
-    capacity = worst
-    if sum(worst.edges) > SMALL:
-        need = np.zeros((2, len(worst.edges)), np.int64)
+    capacity = capacities.worst
+    if sum(capacity.edges) > SMALL:
+        need = np.zeros((2, len(capacity.edges)), np.int64)
         for key_data, asked in steps(comm, schedules, 0, which):
             for needed in comm.local(remote.drawn(key_data, asked).needed):
                 need = np.maximum(need, np.asarray(needed))
-        mine = with_margin(need, 0.05, batch_size, worst)
+        mine = capacities.with_margin(need, 0.05).capacity
         capacity = largest(comm, [mine] * comm.num_local)
     drawing.resize(capacity)
     if comm.size > 1:  # one rank exchanges nothing
@@ -184,61 +178,160 @@ def planned_vanilla(
     return drawing
 
 
-def request_capacity(
+def request_capacities(
     remote: RemoteNodes,
     epoch: int,
     num_steps: int,
+    schema: Schema | None,
     cached: Sequence[np.ndarray] | None = None,
-) -> int:
-    """The most nodes that a rank asks another for, except in one of ten thousand steps (see
-    `Demand`). It is at least 1, and equal on all ranks.
+) -> tuple[int, ...]:
+    """The most nodes that a rank asks another for, of each node type of `schema`, or of all,
+    except in one of ten thousand steps (see `Demand`). They are at least 1, and equal on all
+    ranks.
 
     Args:
       remote: draws the batches of a few of the epoch's `num_steps` steps.
       cached: for each local rank the nodes that it need not ask for.
     """
-    if remote.comm.size == 1:  # one rank has no remote nodes
-        return 1
+    comm, num_types = remote.comm, 1 if schema is None else len(schema.node_types)
+    if comm.size == 1:  # one rank has no remote nodes
+        return (1,) * num_types
     needs = []
-    for nodes in remote.nodes(epoch, evenly(num_steps, TRIALS)):
+    for nodes in remote.nodes(epoch, evenly(num_steps, _TRIALS)):
         if cached is not None:
             nodes = [np.setdiff1d(n, c) for n, c in zip(nodes, cached, strict=True)]
-        counts = [np.diff(np.searchsorted(np.sort(n), remote.offsets)) for n in nodes]
-        needs.append(max(count.max() for count in counts))
-    mine = [np.array(needs, np.int32)] * remote.comm.num_local
-    return rounded(Demand(all_gather_rows(remote.comm, mine).max(axis=0).tolist()).most())
+        asked = np.zeros((len(nodes), comm.size, num_types), np.int32)
+        for of_rank, some in zip(asked, nodes, strict=True):
+            owner = np.searchsorted(remote.offsets, some, "right") - 1
+            kind = np.zeros_like(owner) if schema is None else schema.numbers(some)
+            np.add.at(of_rank, (owner, kind), 1)
+        needs.append(asked.max(axis=(0, 1)))
+    mine = np.array(needs, np.int32).reshape(-1)
+    most = all_gather_rows(comm, [mine] * comm.num_local).max(axis=0).reshape(-1, num_types)
+    return tuple(rounded(Demand(of_type.tolist()).most()) for of_type in most.T)
 
 
-def planned_cache(
-    remote: RemoteNodes, epoch: int, num_steps: int, num_rows: int
-) -> list[np.ndarray]:
-    """For each local rank the `num_rows` remote nodes that its batches of the epoch read most
-    often, int32, padded with `N`. A row that is read once is worth its place too: it comes
-    before the epoch, with all others, and no step waits for it."""
-    counts, _ = read_counts(remote, epoch, range(num_steps))
-    return [most_read(count, num_rows) for count in counts]
+def keeper(
+    remote: RemoteNodes,
+    exchange: FeatureExchange,
+    graphs: Sequence[Graph],
+    num_steps: int,
+    policy: str,
+    memory: int,
+) -> Callable[[int], None]:
+    """A function that caches rows of other ranks for an epoch of `num_steps`, in at most
+    `memory` bytes on each rank. All ranks keep equally many of each type.
+
+    Args:
+      exchange: reads the rows, with the `request_capacities` of epoch 0.
+      policy: of `jgs.dist.batches.ranks.rank_loader`. A trial draws batches of epoch 1, so that
+        the requests, which those of epoch 0 decide, do not count on the nodes by which the
+        cache was chosen. It keeps at most as many rows as a batch reads. With a plan a row that
+        is read once is worth its place too: it comes before the epoch, with all others, and no
+        step waits for it.
+    """
+    num_nodes, schema = int(remote.offsets[-1]), exchange.schema
+    of_tables = [exchange.row_bytes] if schema is None else exchange.row_bytes
+    plan = CachePlan(remote.comm, schema, num_nodes, of_tables, memory, policy == "planned")
+
+    def counted(epoch: int) -> tuple[Any, int]:
+        """How often each local rank reads each node, and the most rows to keep."""
+        if policy == "degree":
+            return degree_counts(remote.comm, remote.offsets, graphs), num_nodes
+        if policy == "trial":
+            return read_counts(remote, 1, evenly(num_steps, _TRIALS))
+        return read_counts(remote, epoch, range(num_steps))[0], num_nodes
+
+    def keep(epoch: int) -> None:
+        first = plan.rooms is None
+        nodes = plan.chosen(*counted(epoch))
+        if first:  # later on the epochs themselves show what they ask for
+            ids = plan.ids(nodes)
+            capacities = request_capacities(remote, epoch, num_steps, schema, ids)
+            exchange.resize(capacities[0] if schema is None else capacities)
+        exchange.cache(nodes[0] if schema is None else nodes)
+
+    return keep
 
 
-def trial_cache(remote: RemoteNodes, num_steps: int, num_rows: int) -> list[np.ndarray]:
-    """For each local rank the remote nodes that a few of its batches read most often, int32
-    `[num_rows]`, padded with `N`. They are at most as many as the largest of these batches
-    reads, so a cache of them takes no more memory than a batch's remote rows.
+class CachePlan:
+    """Chooses the rows of a cache by how often each is read. Types share the memory by use: the
+    rows that are read most often for each byte they take come first. How many rows a type has
+    is decided at first, and where an epoch needs more of it, as long as there is memory.
 
-    The batches are of epoch 1. So `request_capacity`, which draws those of epoch 0, does not
-    count on the nodes by which the cache was chosen."""
-    counts, largest = read_counts(remote, 1, evenly(num_steps, TRIALS))
-    found = [most_read(count, num_rows) for count in counts]
-    for nodes in found:
-        nodes[largest:] = counts.shape[1]
-    return found
+    Args:
+      row_bytes: the bytes of a row of each type, 0 for a type without rows.
+      spare: whether there is some room to spare, because other rows will be chosen later on.
 
+    Attributes:
+      rooms: int64 `[T]`, how many rows of each type are kept; None at first.
+    """
 
-def degree_cache(
-    comm: Communicator, offsets: np.ndarray, graphs: Sequence[Graph], num_rows: int
-) -> list[np.ndarray]:
-    """For each local rank the `num_rows` remote nodes that are most often a neighbour in its
-    graph, int32, padded with `N`. It takes some bytes of memory a node, and none an edge."""
-    return [most_read(count, num_rows) for count in degree_counts(comm, offsets, graphs)]
+    rooms: np.ndarray | None = None
+
+    def __init__(
+        self,
+        comm: Communicator,
+        schema: Schema | None,
+        num_nodes: int,
+        row_bytes: Sequence[int],
+        memory: int,
+        spare: bool,
+    ):
+        self._comm, self._memory, self._spare, self._full = comm, memory, spare, False
+        self._bytes = np.array(row_bytes, np.int64)
+        self._nodes = [np.arange(num_nodes, dtype=np.int32)]
+        if schema is not None:
+            self._nodes = [nodes_of(schema, name) for name, _ in schema.node_types]
+
+    def chosen(self, counts: Sequence[np.ndarray], most: int) -> list[list[np.ndarray]]:
+        """For each type and each local rank the places within the type of the rows to keep,
+        padded with the type's number of nodes. `counts` has for each local rank how often it
+        reads each node. At most about `most` rows are kept."""
+        by_type = [[count[own] for own in self._nodes] for count in counts]
+        if not self._full:
+            self._make_room([self._needed(each, most) for each in by_type])
+        assert self.rooms is not None
+        return [
+            [most_read(each[number], room) for each in by_type]
+            for number, room in enumerate(self.rooms.tolist())
+        ]
+
+    def ids(self, nodes: list[list[np.ndarray]]) -> list[np.ndarray]:
+        """For each local rank the ids of the nodes that `chosen` returned."""
+        return [
+            np.concatenate([i[p[p < i.size]] for i, p in zip(self._nodes, own, strict=True)])
+            for own in zip(*nodes, strict=True)
+        ]
+
+    def _needed(self, counts: list[np.ndarray], most: int) -> np.ndarray:
+        """int64 `[T]`: how many rows of each type are among those that are read most for each
+        of their bytes, as many as there is memory for."""
+        if len(counts) == 1:  # without sorting what is read
+            row, used = int(self._bytes[0]), int(np.count_nonzero(counts[0]))
+            return np.array([min(used, most, self._memory // row) if row else 0])
+        kinds, value = [], []
+        for number, (count, size) in enumerate(zip(counts, self._bytes.tolist(), strict=True)):
+            reads = count[count > 0] if size else count[:0]
+            kinds.append(np.full(reads.size, number))
+            value.append(reads / max(size, 1))
+        kind, worth = np.concatenate(kinds), np.concatenate(value)
+        kind = kind[np.argsort(-worth, kind="stable")]
+        fits = np.cumsum(self._bytes[kind]) <= self._memory
+        return np.bincount(kind[fits][:most], minlength=self._bytes.size)
+
+    def _make_room(self, needed: list[np.ndarray]) -> None:
+        need = all_gather_rows(self._comm, needed).max(axis=0)
+        before = np.zeros_like(need) if self.rooms is None else self.rooms
+        if self.rooms is not None and (need <= before).all():
+            return
+        if self._spare:  # programs of each size are compiled
+            need = np.array([round_up(n + n // 8) if n else 0 for n in need.tolist()])
+        room = np.maximum(need, before)
+        total = int((room * self._bytes).sum())
+        if total > self._memory:
+            room, self._full = room * self._memory // total, True
+        self.rooms = room
 
 
 def degree_counts(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Sequence
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -18,8 +17,7 @@ from jgs.graph import Graph, Schema
 from jgs.graph.row_tables.table import as_one, as_table
 from jgs.graph.typed_features import TypedFeatures, split_by_type
 from jgs.sampling.base import Sampler
-from jgs.sampling.loading.order import Order, order_of
-from jgs.sampling.loading.schedule import Schedule, SeedParts
+from jgs.sampling.loading.schedule import Epochs, Schedule, SeedParts
 
 
 class RankParts:
@@ -87,44 +85,36 @@ class RankParts:
         self,
         key: Any,
         batch_size: int,
-        shuffle: bool | Order,
+        epochs: Epochs,
         settings: str,
         sampler: Sampler,
         items: Any = None,
         staged: bool = False,
-        by_time: int | None = None,
-        one_key: bool = False,
         devices: int = 1,
     ) -> list[Schedule]:
         """For each local rank the schedule of its batches: of `batch_size` seeds, equally many
         from each of its parts, or of its share of the batches of `items`. A sampler that draws
         the seeds gets all of them. `devices` share each of these batches."""
+
+        def make(own: SeedParts, size: int, share: tuple[int, int] = (0, 1)) -> Schedule:
+            of_all = (parts.num_nodes, epochs, settings, sampler, staged, share, devices)
+            return Schedule(key, own, size, *of_all)
+
         parts, whole = self.parts, sampler.draws_seeds
         digest = zlib.crc32(parts.parts_id.encode())
-        shares = [(0, 1)] * len(self.mine)
-        if items is None:
-            size = batch_size // self.per_rank
-            seeds = [part["seeds"] for part in parts.manifest["parts"]]
-            sizes = (parts.num_parts, sum(seeds), max(seeds), digest)
-            every = [parts.part(i) for i in range(parts.num_parts)] if whole else []
-            drawn_from = []
-            for some in self.mine:
-                idx = [np.asarray(part.train_idx) for part in every or some]
-                drawn_from.append(SeedParts(idx, some[0].index, *sizes))
-        else:
-            size = batch_size * self._size
-            drawn_from = [SeedParts.whole(items, digest)] * len(self.mine)
-            if not whole:
-                shares = [(rank, self._size) for rank in self._ranks]
-        order, named = order_of(items, shuffle, by_time)
-        options: dict[str, Any] = {"whole": whole, "staged": staged, "named": named}
-        options |= {"one_key": one_key, "step_keys": sampler.step_keys}
-        options |= {"devices": devices, "by_node": sampler.by_node}
-        make: Any = partial(Schedule, key, **options)
-        rest = (size, parts.num_nodes, order, settings)
-        return [
-            make(own, *rest, share=share) for own, share in zip(drawn_from, shares, strict=True)
-        ]
+        if items is not None:
+            every, size = SeedParts.whole(items, digest), batch_size * self._size
+            shares = [(0, 1) if whole else (rank, self._size) for rank in self._ranks]
+            return [make(every, size, share) for share in shares]
+        seeds = [part["seeds"] for part in parts.manifest["parts"]]
+        sizes = (parts.num_parts, sum(seeds), max(seeds), digest)
+        all_parts = [parts.part(i) for i in range(parts.num_parts)] if whole else []
+        schedules = []
+        for some in self.mine:
+            idx = [np.asarray(part.train_idx) for part in all_parts or some]
+            own = SeedParts(idx, some[0].index, *sizes)
+            schedules.append(make(own, batch_size // self.per_rank))
+        return schedules
 
 
 def _features(parts: Sequence[Part], schema: Schema | None, typed: bool | None) -> Any:

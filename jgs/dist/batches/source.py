@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import cache
@@ -12,28 +11,34 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jgs.dist.batches.answers import from_words, to_words
 from jgs.dist.communicators.comm import OWN, SAME, Communicator, Counters
 from jgs.dist.supervision.phases import phase
 from jgs.graph import Graph
 from jgs.sampling.base import State
-from jgs.sampling.capacity import Capacity, GraphShape, enlarged, until_it_fits
+from jgs.sampling.capacity import Capacities, Capacity, GraphShape
 from jgs.sampling.edges.random import fold_keys
 from jgs.sampling.learning import Learning
 from jgs.sampling.loading.items import Stage, seeds_of, wide
 from jgs.sampling.loading.schedule import Schedule
 from jgs.sampling.loading.sending import shapes
+from jgs.sampling.loading.source import Source
 from jgs.sampling.shorthand import as_sampler
 from jgs.settings import exact_integers
 
 
 class RankSampler(Protocol):
-    """Draws the batches of all ranks at one step. See `RankSource` for `extra_rounds`."""
+    """Draws the batches of all ranks at one step, with these `capacities`. See `RankSource` for
+    `extra_rounds`."""
 
     extra_rounds: int
+    capacities: Capacities
 
-    def __call__(self, key_data: np.ndarray, seeds: Any, level: int = 0) -> Any:
+    def __call__(
+        self, key_data: np.ndarray, seeds: Any, capacity: Capacity | None = None
+    ) -> Any:
         """The `OWN` MiniBatch of the `OWN` seeds `[B]`, drawn by the key `key_data` uint32
-        `[2]`. Its capacity has been enlarged `level` times. All ranks call it alike."""
+        `[2]`; by default with its first capacity. All ranks call it alike."""
 
 
 class Rows(Protocol):
@@ -53,14 +58,14 @@ class HybridSampler:
     Args:
       comm: the communicator.
       graph: the graph, equal on all ranks.
-      batch_size: `B`, a rank's seeds in a batch; they must be distinct unless `worst` is given.
+      batch_size: `B`, a rank's seeds in a batch, distinct ones unless `Capacities` are given.
       sampler: the `Sampler`, or a tuple of ints with the `options` of `sample_neighbors`. A
         sampler that is not by-node draws by the key folded with the rank's number.
-      capacity: that of the batches, equal on all ranks; by default the sampler's bound.
+      capacity: that of the batches, equal on all ranks; by default the sampler's bound. Or
+        `jgs.sampling.capacity.Capacities`, with a bound for seeds that repeat too.
       state: what the sampler's `init` returned for the graph. None: it is called here.
       before: the stages that make seeds of items, as in `Loader`. Then it is called with an
         `OWN` `jgs.sampling.loading.items.Asked` in place of seeds.
-      worst: a capacity that no batch exceeds; by default the bound for distinct seeds.
 
     Attributes:
       graph: the graph, `SAME`.
@@ -76,28 +81,30 @@ class HybridSampler:
         graph: Graph,
         batch_size: int,
         sampler: Any = None,
-        capacity: Capacity | None = None,
+        capacity: Capacity | Capacities | None = None,
         state: State | None = None,
         before: Sequence[Stage] = (),
-        worst: Capacity | None = None,
         **options: Any,
     ):
         self._before = before
         self._sampler = as_sampler(sampler, **options)
         self._comm, self.graph = comm, comm.same(graph)
         self.state = comm.same(self._sampler.init(graph) if state is None else state)
-        self._worst = worst or self._sampler.bound(GraphShape.of(graph), batch_size, True)
-        self._capacity = capacity or self._worst
+        shape = GraphShape.of(graph)
+        self.capacities = Capacities.of(
+            capacity, lambda: self._sampler.bound(shape, batch_size, True)
+        )
         self._programs = cache(self._program)
 
-    def __call__(self, key_data: np.ndarray, seeds: Any, level: int = 0) -> Any:
+    def __call__(
+        self, key_data: np.ndarray, seeds: Any, capacity: Capacity | None = None
+    ) -> Any:
         key_data = self._comm.same(key_data)
         with wide(self._before):
-            return self._programs(level)(key_data, self.graph, self.state, seeds)
+            program = self._programs(capacity or self.capacities.capacity)
+            return program(key_data, self.graph, self.state, seeds)
 
-    def _program(self, level: int) -> Callable:
-        capacity = enlarged(self._capacity, self._worst, level)
-
+    def _program(self, capacity: Capacity) -> Callable:
         def sample(key_data, graph, state, asked):
             seeds, items = seeds_of(self._before, graph, asked)
             if not self._sampler.by_node and self._comm.size > 1:
@@ -115,8 +122,8 @@ class Drawn(NamedTuple):
     x: Any
 
 
-class RankSource:
-    """See `jgs.sampling.loading.source.Source`: yields a `Drawn` a step.
+class RankSource(Source):
+    """A `jgs.sampling.loading.source.Source` that yields a `Drawn` a step.
 
     All ranks draw each step together, so they must iterate alike. Where a batch overflows on
     one rank, all ranks draw theirs again, by the same key, with a larger capacity.
@@ -144,7 +151,7 @@ class RankSource:
       extra_steps: the steps that were exceptions.
     """
 
-    at_once, together = 1, True
+    together = True
 
     def __init__(
         self,
@@ -156,11 +163,10 @@ class RankSource:
         learning: Learning | None = None,
         listed: bool = False,
     ):
-        self._comm, self.schedules, self.learning = comm, list(schedules), learning
-        self._listed = listed
-        self._sampler, self._exchange = sampler, exchange
+        super().__init__(schedules, learning, listed)
+        self._comm, self._sampler, self._exchange = comm, sampler, exchange
         self._before_epoch = before_epoch
-        self.redraws, self.seconds = 0, {"sampling": 0.0, "features": 0.0}
+        self.seconds["features"] = 0.0
         self.rounds, self.extra_rounds, self.extra_steps = 0, 0, 0
         self._level, self._steps, self._settled = 0, 0, 0
 
@@ -175,68 +181,53 @@ class RankSource:
         names = ("rounds", "extra_rounds", "extra_steps")
         return {name: getattr(self, name) for name in names}
 
-    def drawn(self, epoch: int, first: int) -> Iterator[list[Any]]:
-        begun = 0 if self.learning is None else self.learning.yielded
-        self._take_state(begun)
+    def begin(self, epoch: int, state: State) -> None:
+        if self.learning is not None:
+            self._sampler.state = state  # type: ignore[attr-defined]
         if self._before_epoch is not None:
             with phase("planning"):
                 self._before_epoch(epoch)
         if 1000 * (self.redraws - self._settled) > self._steps:
             self._level += 1
             self._settled, self._steps = self.redraws, 0
-        schedule = self.schedules[0]
-        devices = schedule.devices
-        which = range(first * devices, schedule.num_draws)
-        parts = steps(self._comm, self.schedules, epoch, which)
-        for number, of_step in enumerate(zip(*[parts] * devices, strict=True), begun):
-            self._take_state(number)
-            drawn = self._draw(of_step)
-            yield [[self._comm.local(each)[0] for each in drawn] if self._listed else drawn[0]]
 
-    def _take_state(self, number: int) -> None:
+    def draw(self, key_data: np.ndarray, asked: list[Any], state: State) -> list[Any]:
         if self.learning is not None:
-            self._sampler.state = self.learning.state_of(number)  # type: ignore[attr-defined]
-
-    def _draw(self, of_step: Sequence[tuple[np.ndarray, Any]]) -> list[Drawn]:
+            self._sampler.state = state  # type: ignore[attr-defined]
+        parts = [(key, _entry(self._comm, asked, i)) for i, key in enumerate(key_data)]
         lost, further, begun = 0, self._further_rounds(), self.counters.rounds
 
-        def attempt(level: int) -> tuple[list[Drawn], bool]:
+        def attempt(capacity: Capacity) -> tuple[list[Drawn], bool]:
             nonlocal lost
             before, more = self.counters.rounds, self._further_rounds()
-            drawn, overflow = list[Drawn](), False
-            for key_data, seeds in of_step:
-                began = time.perf_counter()
-                with phase("sampling"):
-                    batch = jax.block_until_ready(self._sampler(key_data, seeds, level))
-                self.seconds["sampling"] += time.perf_counter() - began
+            drawn = list[Drawn]()
+            for key, seeds in parts:
+                with self._timed("sampling"), phase("sampling"):
+                    batch = jax.block_until_ready(self._sampler(key, seeds, capacity))
                 x, overflow = self._rows(batch)
                 drawn.append(Drawn(batch, x))
                 if overflow:
-                    break
-            if overflow:
-                lost += self.counters.rounds - before - (self._further_rounds() - more)
-            elif len({shapes(each.x) for each in drawn}) > 1:  # the rows have got more room
+                    lost += self.counters.rounds - before - (self._further_rounds() - more)
+                    return drawn, True
+            if len({shapes(each.x) for each in drawn}) > 1:  # the rows have got more room
                 before = self.counters.rounds
                 drawn = [Drawn(batch, self._rows(batch)[0]) for batch, _ in drawn]
                 lost += self.counters.rounds - before
-            return drawn, overflow
+            return drawn, False
 
-        drawn, level = until_it_fits(attempt, self._level)
+        drawn, level = self._sampler.capacities.fit(attempt, self._level)
         self.redraws += level - self._level
         self.rounds += self.counters.rounds - begun
         extra = lost + self._further_rounds() - further
         self.extra_rounds += extra
         self.extra_steps += extra > 0
         self._steps += 1
-        return drawn
+        return [self._comm.local(each)[0] for each in drawn] if self._listed else drawn
 
     def _rows(self, batch: Any) -> tuple[Any, bool]:
-        began = time.perf_counter()
-        with phase("exchange"):
+        with self._timed("features"), phase("exchange"):
             x, overflow = self._exchange(batch.nodes, batch.overflow)
-            x = jax.block_until_ready(x)
-        self.seconds["features"] += time.perf_counter() - began
-        return x, overflow
+            return jax.block_until_ready(x), overflow
 
     def _further_rounds(self) -> int:
         """The rounds so far that requests took because they did not fit."""
@@ -250,10 +241,17 @@ def steps(
     parts of its steps, where devices share a batch."""
     batches = [schedule.batches(epoch) for schedule in schedules]
     for step in which:
-        own = [
-            jax.tree.map(lambda array, step=step: array[step], asked) for _, asked in batches
-        ]
-        yield batches[0][0][step], comm.own(own)
+        yield batches[0][0][step], _entry(comm, [asked for _, asked in batches], step)
+
+
+def own_shares(comm: Communicator) -> list[tuple[int, int]]:
+    """For each local rank its `share` of all ranks' batches, as `Schedule` takes it."""
+    return [(rank, comm.size) for rank in range(comm.rank, comm.rank + comm.num_local)]
+
+
+def _entry(comm: Communicator, asked: Sequence[Any], number: int) -> Any:
+    """That entry of what each local rank is asked for, `OWN`."""
+    return comm.own([jax.tree.map(lambda array: array[number], own) for own in asked])
 
 
 def update_program(
@@ -277,27 +275,12 @@ def _gathered(comm: Communicator, tree: Any) -> Any:
     """`tree` with a leading axis of ranks, by one `all_gather` of its bits."""
     leaves, structure = jax.tree.flatten(tree)
     with exact_integers():  # without it 64-bit edge ids would be cut
-        words = [_to_words(leaf) for leaf in leaves]
-        every = comm.all_gather(jnp.concatenate(words))
-        found, begin = [], 0
-        for leaf, own in zip(leaves, words, strict=True):
-            rows = every[:, begin : begin + own.shape[0]]
-            found.append(_from_words(rows, leaf))
-            begin += own.shape[0]
+        columns = [leaf.astype(jnp.int16) if leaf.dtype == bool else leaf for leaf in leaves]
+        words = [to_words(column.reshape(1, -1))[0] for column in columns]
+        every, begin, found = comm.all_gather(jnp.concatenate(words)), 0, []
+        for leaf, column, own in zip(leaves, columns, words, strict=True):
+            rows = every[:, begin : begin + own.size]
+            gathered = from_words(rows, column.dtype, leaf.size).astype(leaf.dtype)
+            found.append(gathered.reshape(-1, *leaf.shape))
+            begin += own.size
     return jax.tree.unflatten(structure, found)
-
-
-def _to_words(leaf: jax.Array) -> jax.Array:
-    """uint32 `[n]`: the bits of an array of 32 or 64 bits, or of booleans."""
-    if leaf.dtype == bool:
-        return leaf.reshape(-1).astype(jnp.uint32)
-    return jax.lax.bitcast_convert_type(leaf, jnp.uint32).reshape(-1)
-
-
-def _from_words(rows: jax.Array, leaf: jax.Array) -> jax.Array:
-    shape = (rows.shape[0], *leaf.shape)
-    if leaf.dtype == bool:
-        return rows.reshape(shape) != 0
-    if leaf.dtype.itemsize == 8:
-        shape = (*shape, 2)
-    return jax.lax.bitcast_convert_type(rows.reshape(shape), leaf.dtype)

@@ -30,10 +30,10 @@ from jgs.graph import Block, Graph, MiniBatch
 from jgs.graph.formats.export import edge_targets
 from jgs.sampling.base import ByNode, HopRows, Sampler
 from jgs.sampling.capacity import (
+    Capacities,
     Capacity,
     GraphShape,
     check_capacity,
-    enlarged,
     round_up,
 )
 from jgs.sampling.checks import checked_seeds, require_int
@@ -102,25 +102,25 @@ class VanillaSampler:
       offsets: int `[R+1]`; rank `r` owns the nodes from `offsets[r]` to `offsets[r+1]`, and
         `offsets[R]` is `N`.
       num_edges: `E` of the whole graph.
-      batch_size: `B`, a rank's seeds in a batch; they must be distinct unless `worst` is given.
+      batch_size: `B`, a rank's seeds in a batch, distinct ones unless `Capacities` are given.
       sampler: a by-node `Sampler` (`jgs.sampling.base.ByNode`), or a tuple of ints with the
         `options` of `sample_neighbors`. Blocks carry no columns of edges but `"type"`, for
         which a reply is half as large again for each edge, and `"time"` and `"elapsed"`, for
         which it is three times as large.
-      capacity: that of the mini-batches, equal on all ranks; by default the sampler's bound.
+      capacity: that of the mini-batches, equal on all ranks; by default the sampler's bound. Or
+        `jgs.sampling.capacity.Capacities`, with a bound for seeds that repeat too.
       held: `OWN` bool `[N]`: the nodes that are not the rank's own and whose in-edges it has,
         such as other ranks' nodes among its seeds, and halo nodes. None: there are none.
-      rows: the sizes of what ranks exchange; by default twice what an even split of the
-        capacity takes. See `plan`.
       before: the stages that make seeds of items, as in `Loader`. Then it is called with an
         `OWN` `jgs.sampling.loading.items.Asked` in place of seeds. On each rank they find the
         edges to leave out in the rank's graph.
       any_seeds: whether seeds may be nodes whose in-edges the rank does not have, as those that
         stages make are.
-      worst: a capacity that no batch exceeds; by default the bound for distinct seeds.
 
     Attributes:
-      rows: the planned `RowCapacity`.
+      capacities: those of the mini-batches; see `resize`.
+      rows: the `RowCapacity` of what ranks exchange, at first twice what an even split of the
+        capacity takes; see `plan`.
       extra_rounds: the rounds so far beyond the `2 (L-1)` of a batch of `L` hops, or the `2 L`
         with `any_seeds`. Where one rank needs more than `rows`, all ranks see that in what they
         receive, and draw the batch again with larger `rows`, which they keep: nothing is
@@ -140,13 +140,11 @@ class VanillaSampler:
         num_edges: int,
         batch_size: int,
         sampler: Any = None,
-        capacity: Capacity | None = None,
+        capacity: Capacity | Capacities | None = None,
         *,
         held: Any = None,
-        rows: RowCapacity | None = None,
         before: Sequence[Stage] = (),
         any_seeds: bool = False,
-        worst: Capacity | None = None,
         **options: Any,
     ):
         sampler = as_sampler(sampler, **options)
@@ -158,29 +156,39 @@ class VanillaSampler:
         self._offsets = comm.same(self._bounds)
         self._batch_size = require_int("batch_size", batch_size, 1)
         shape = GraphShape.of(comm.local(graph)[0])._replace(num_edges=num_edges)
-        self._worst = worst or sampler.bound(shape, self._batch_size, True)
         self._sampler = sampler
         self._first = 0 if any_seeds or before else 1  # the first hop that is asked for
-        self.resize(self._worst if capacity is None else capacity, rows)
+        bound = partial(sampler.bound, shape, self._batch_size, True)
+        self.capacities = Capacities.of(capacity, bound)
+        self.resize(self.capacities.capacity)
         self.extra_rounds = 0
         self._programs = cache(self._program)
-        self._make_seeds = comm.program(partial(_seeds_of, sampler, before), (OWN, OWN), OWN)
 
-    def __call__(self, key_data: np.ndarray, seeds: Any, level: int = 0) -> Any:
+        def make_seeds(graph: Graph, asked: Any) -> tuple[Seeds, Any]:
+            seeds, items = seeds_of(before, graph, asked)
+            return checked_seeds(sampler, graph, seeds), items
+
+        self._make_seeds = comm.program(make_seeds, (OWN, OWN), OWN)
+
+    def __call__(
+        self, key_data: np.ndarray, seeds: Any, capacity: Capacity | None = None
+    ) -> Any:
         """See `RankSampler`. A seed is a node, or `N` for padding. Without `any_seeds` the rank
         must have its in-edges."""
-        capacity = enlarged(self._capacity, self._worst, level)
+        capacity = capacity or self.capacities.capacity
         batch, _, rows = self._sample(key_data, seeds, capacity, self.rows)
-        if level == 0:
+        if capacity == self.capacities.capacity:
             self.rows = rows
         return batch
 
-    def resize(self, capacity: Capacity, rows: RowCapacity | None = None) -> None:
+    def resize(self, capacity: Capacity) -> None:
         """Sets the capacity, and `rows`, as when the sampler was made."""
-        hops = self._sampler.num_hops
-        self._capacity = check_capacity(capacity, self._batch_size, hops)
-        most = self._most_rows(self._capacity)
-        self.rows = rows or _rounded(-(-2 * most // self._comm.size), most)
+        capacity = check_capacity(capacity, self._batch_size, self._sampler.num_hops)
+        self.capacities, most = (
+            self.capacities._replace(capacity=capacity),
+            self._most_rows(capacity),
+        )
+        self.rows = _rounded(-(-2 * most // self._comm.size), most)
 
     def plan(
         self, batches: Iterable[tuple[np.ndarray, Any]], margin: float = 0.1
@@ -190,10 +198,11 @@ class VanillaSampler:
 
         All ranks set the same, because each sees the largest need of all ranks.
         """
-        most, rows = self._most_rows(self._capacity), self.rows
+        capacity, rows = self.capacities.capacity, self.rows
+        most = self._most_rows(capacity)
         needs = np.zeros(most.shape)
         for key_data, seeds in batches:
-            _, need, rows = self._sample(key_data, seeds, self._capacity, rows)
+            _, need, rows = self._sample(key_data, seeds, capacity, rows)
             needs = np.maximum(needs, need)
         self.rows = _rounded((needs * (1 + margin)).astype(int) + 1, most)
         return self.rows
@@ -333,14 +342,6 @@ def _sample_rows(
         cutoff=cutoff,
     )
     return batch, jnp.array(needs, jnp.int32).reshape(-1, 2).T
-
-
-def _seeds_of(
-    sampler: ByNode, before: Sequence[Stage], graph: Graph, asked: Any
-) -> tuple[Seeds, Any]:
-    """The checked seeds of a batch, and the items that come back with it."""
-    seeds, items = seeds_of(before, graph, asked)
-    return checked_seeds(sampler, graph, seeds), items
 
 
 def _with_times(block: Block, cutoff: jax.Array | None, names: Sequence[str]) -> Block:

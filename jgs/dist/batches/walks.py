@@ -2,26 +2,27 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterator
+from collections.abc import Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jgs.dist.batches.source import own_shares
 from jgs.dist.communicators.comm import OWN, SAME, Communicator
 from jgs.graph import Graph
 from jgs.models.skipgram import WalkBatch, count_visits, draw_pairs, noise_prefix
 from jgs.sampling import Loader, Seeds, Walker
 from jgs.sampling.loading.schedule import Schedule, SeedParts, graph_digest
+from jgs.sampling.loading.source import Source
 from jgs.settings import exact_integers
 
 _WALKS_AT_ONCE = 1 << 11  # drawn in one call: a call costs as much for few walks as for many
 
 
-class WalkSource:
-    """See `jgs.sampling.loading.source.Source`: yields an `OWN` `WalkBatch` a step.
+class WalkSource(Source):
+    """A `jgs.sampling.loading.source.Source` that yields an `OWN` `WalkBatch` a step.
 
     Every rank has the whole graph and draws its own `1 / R` of a step's walks. The ranks do not
     communicate. Their walks are together what one rank draws from as many roots.
@@ -29,14 +30,13 @@ class WalkSource:
     Args:
       comm: the communicator of the programs that draw.
       graph: the graph, equal on all ranks.
-      walker: walks from the roots of `schedule`, which are distinct in a batch.
+      walker: walks from the roots of `schedules`, which are distinct in a batch.
       state: what `walker.init(graph)` returned.
-      schedule: that of all ranks' roots. Its batch size is a multiple of the number of ranks.
-      prefix, window, num_negatives: as for `jgs.models.skipgram.draw_pairs`.
+      schedules: for each local rank that of its share of the roots.
+      prefix: as for `jgs.models.skipgram.draw_pairs`.
+      pairs: its window and its number of negatives.
       cutoff: the cutoff of every root, or None.
     """
-
-    together, redraws, learning = False, 0, None
 
     def __init__(
         self,
@@ -44,39 +44,24 @@ class WalkSource:
         graph: Graph,
         walker: Walker,
         state: Any,
-        schedule: Schedule,
+        schedules: Sequence[Schedule],
         prefix: np.ndarray,
-        window: int,
-        num_negatives: int,
+        pairs: tuple[int, int],
         cutoff: int | None = None,
     ):
-        self._comm, self._walker, self.schedules = comm, walker, [schedule]
-        self._pairs, self._cutoff = (window, num_negatives), cutoff
-        self._graph, self._state = comm.same(graph), comm.same(state)
-        self._prefix = comm.same(prefix)
-        self._own = schedule.batch_size // comm.size
-        self.at_once = min(max(_WALKS_AT_ONCE // self._own, 1), len(schedule))
+        super().__init__(schedules)
+        self._comm, self._walker, self._pairs, self._cutoff = comm, walker, pairs, cutoff
+        self._of_all = comm.same(graph), comm.same(state), comm.same(prefix)
+        own, num_steps = schedules[0].batch_size // comm.size, len(schedules[0])
+        self.at_once = min(max(_WALKS_AT_ONCE // own, 1), num_steps)
         self._sample = comm.program(self._draw, (SAME, SAME, SAME, SAME, OWN), OWN)
         self._pick = comm.program(_pick, (OWN, SAME), OWN)
-        self.seconds = {"sampling": 0.0}
-        self.counts: dict[str, int] = {}
 
-    def drawn(self, epoch: int, first: int) -> Iterator[list[Any]]:
-        (schedule,), comm = self.schedules, self._comm
-        key_data, roots = schedule.batches(epoch, self.at_once)
-        columns = [
-            slice(rank * self._own, (rank + 1) * self._own)
-            for rank in range(comm.rank, comm.rank + comm.num_local)
-        ]
-        for step in range(first, len(schedule), self.at_once):
-            began, some = time.perf_counter(), slice(step, step + self.at_once)
-            own = comm.own([np.ascontiguousarray(roots[some, c]) for c in columns])
-            keys = comm.same(np.ascontiguousarray(key_data[some]))
-            batches = self._sample(keys, self._graph, self._state, self._prefix, own)
-            jax.block_until_ready(batches)
-            self.seconds["sampling"] += time.perf_counter() - began
-            count = min(self.at_once, len(schedule) - step)
-            yield [self._pick(batches, comm.same(np.int32(i))) for i in range(count)]
+    def draw(self, key_data: np.ndarray, asked: list[Any], state: Any) -> list[Any]:
+        with self._timed("sampling"):
+            keys, roots = self._comm.same(key_data), self._comm.own(asked)
+            batches = jax.block_until_ready(self._sample(keys, *self._of_all, roots))
+        return [self._pick(batches, self._comm.same(np.int32(i))) for i in range(self.at_once)]
 
     def _draw(
         self, key_data: jax.Array, graph: Graph, state: Any, prefix: jax.Array, roots: jax.Array
@@ -121,16 +106,11 @@ def walk_loader(
     nodes = np.arange(graph.num_nodes, dtype=np.int32)
     settings = repr((walker, num_walks, window, num_negatives))
     settings += "" if cutoff is None else f" before {cutoff}"
-    schedule = Schedule(
-        key,
-        SeedParts.whole(nodes, graph_digest(graph)),
-        batch_size * comm.size,
-        graph.num_nodes,
-        settings=settings,
-        passes=num_walks,
-    )
+    roots = SeedParts.whole(nodes, graph_digest(graph))._replace(passes=num_walks)
+    of_all = (key, roots, batch_size * comm.size, graph.num_nodes)
+    shares = own_shares(comm)
+    schedules = [Schedule(*of_all, settings=settings, share=share) for share in shares]
     prefix = noise_prefix(count_visits(key, graph, walker, state, cutoff))
-    source = WalkSource(
-        comm.clone(), graph, walker, state, schedule, prefix, window, num_negatives, cutoff
-    )
+    of_walks = (walker, state, schedules, prefix, (window, num_negatives), cutoff)
+    source = WalkSource(comm.clone(), graph, *of_walks)
     return Loader.over(source, prefetch if comm.concurrent else 0)

@@ -17,12 +17,9 @@ from jgs import kernels
 from jgs.errors import InputError
 from jgs.graph import Graph
 from jgs.sampling.capacity import (
+    Capacities,
     Capacity,
-    enlarged,
-    modest,
     num_threads,
-    until_it_fits,
-    with_margin,
 )
 from jgs.sampling.edges.random import fold_each
 from jgs.settings import exact_integers
@@ -65,10 +62,9 @@ def estimate(
     began, enough = time.perf_counter(), math.ceil(graph.num_nodes / error**2)
     in_nodes = np.zeros(graph.num_nodes, np.int32)
     in_edges = np.zeros(graph.num_edges, np.int32)
-    program, room = jax.jit(draw, static_argnums=3), modest(bound, 0)
+    program, capacities = jax.jit(draw, static_argnums=3), Capacities.modest(bound)
 
-    def attempt(level: int, key_data: np.ndarray) -> tuple[list[Any], bool]:
-        capacity = enlarged(room, bound, level)
+    def attempt(capacity: Capacity, key_data: np.ndarray) -> tuple[list[Any], bool]:
         with exact_integers(), kernels.this_host_only():
             drawn = program(key_data, graph, state, capacity)
         return drawn, bool((_most(drawn) > np.array(capacity)).any())
@@ -76,7 +72,7 @@ def estimate(
     num_drawn, total, level = 0, 0, 0
     while total < enough:
         key_data = fold_each(_KEY_DATA, num_drawn + np.arange(num_threads()))
-        drawn, level = until_it_fits(partial(attempt, key_data=key_data), level)
+        drawn, level = capacities.fit(partial(attempt, key_data=key_data), level)
         for subgraph in drawn:
             if total >= enough:
                 break
@@ -91,7 +87,7 @@ def estimate(
             in_edges[np.asarray(subgraph.block.edge_id)[:num_edges]] += 1
             total, num_drawn = total + count, num_drawn + 1
         if num_drawn <= len(drawn):  # the first subgraphs show how large a capacity is needed
-            room, level = with_margin(_most(drawn), 0.2, 0, bound), 0
+            capacities, level = capacities.with_margin(_most(drawn), 0.2), 0
     logging.getLogger("jgs").info(
         "normalisation estimated from %d subgraphs in %.1f s",
         num_drawn,

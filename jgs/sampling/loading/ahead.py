@@ -7,6 +7,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from jgs import kernels
@@ -90,6 +91,17 @@ class Ahead:
         if error is not None:
             raise error
         return item
+
+
+@contextmanager
+def run_ahead(items: Iterator[Any], ahead: bool) -> Iterator[Iterator[Any]]:
+    """The same items within the block, with `ahead` one more of them made in a thread."""
+    running = Ahead(items, 1) if ahead else None
+    try:
+        yield items if running is None else running
+    finally:
+        if running is not None:
+            running.end()
 
 
 def on_host_each(calls: Iterator[list[Any]]) -> Iterator[list[Any]]:

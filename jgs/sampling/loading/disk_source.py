@@ -16,7 +16,7 @@ import numpy as np
 from jgs.files.packed_rows import PackedRows, Spool, Spooled
 from jgs.graph import MiniBatch, as_device
 from jgs.graph.device import aligned_empty
-from jgs.sampling.loading.ahead import Ahead, each, go_on
+from jgs.sampling.loading.ahead import Ahead, each, go_on, run_ahead
 from jgs.sampling.loading.disk_rows import DiskRows
 from jgs.sampling.loading.row_pool import Taken
 from jgs.sampling.loading.source import OverSource, Source
@@ -113,13 +113,8 @@ class Plans:
 
     def steps(self, epoch: int, first: int) -> Generator[Any]:
         """What the source draws, step by step."""
-        calls = self.source.drawn(epoch, first)
-        ahead = Ahead(calls, 1) if self.ahead else None
-        try:
-            yield from each(calls if ahead is None else ahead)
-        finally:
-            if ahead is not None:
-                ahead.end()
+        with run_ahead(self.source.drawn(epoch, first), self.ahead) as calls:
+            yield from each(calls)
 
     def planned(self, steps: Iterable[Any]) -> Generator[tuple[Any, list[list[Taken]]]]:
         """Each step with the plans of its batches, made with the next steps known."""
@@ -127,15 +122,12 @@ class Plans:
 
     def packed(self, epoch: int, first: int) -> Generator[Block]:
         """As `blocks`, each with its rows. The next one is planned while one is packed."""
-        blocks = self.blocks(epoch, first)
-        ahead = Ahead(blocks, 1) if self.ahead else None
-        try:
-            for block in blocks if ahead is None else ahead:
+        with (
+            closing(self.blocks(epoch, first)) as blocks,
+            run_ahead(blocks, self.ahead) as made,
+        ):
+            for block in made:
                 yield block.pack()
-        finally:
-            if ahead is not None:
-                ahead.end()
-            blocks.close()
 
     def blocks(self, epoch: int, first: int) -> Generator[Block]:
         """Blocks of the steps from that one on, epoch after epoch without end; none has steps

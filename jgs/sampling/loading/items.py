@@ -54,19 +54,14 @@ class SplitStage(PreparedStage, Protocol):
     def prepare_split(self, graph: Graph, degrees: Degrees) -> Graph: ...
 
 
-def prepared(stages: Sequence[Stage], graph: Graph) -> Graph:
-    """The graph with what the stages read."""
+def prepared(stages: Sequence[Stage], graph: Graph, degrees: Degrees | None = None) -> Graph:
+    """The graph with what the stages read. With `degrees` it has the in-edges of one rank's
+    nodes, see `SplitStage`; raises `InputError`."""
     for stage in stages:
-        if isinstance(stage, PreparedStage):
-            graph = stage.prepare(graph)
-    return graph
-
-
-def prepared_split(stages: Sequence[Stage], graph: Graph, degrees: Degrees) -> Graph:
-    """`prepared` for one rank's graph, see `SplitStage`; raises `InputError`."""
-    for stage in stages:
-        if isinstance(stage, SplitStage):
+        if degrees is not None and isinstance(stage, SplitStage):
             graph = stage.prepare_split(graph, degrees)
+        elif degrees is None and isinstance(stage, PreparedStage):
+            graph = stage.prepare(graph)
         elif isinstance(stage, PreparedStage):
             raise InputError(
                 "a stage with prepare must have prepare_split too, where ranks split the "
@@ -220,8 +215,8 @@ def num_seeds_of(
 def check_stages(stages: Any) -> tuple[Stage, ...]:
     """A stage, or a sequence of them, or None, as a tuple; raises `InputError`."""
     found = check_functions(stages, "a stage must be a function of (key, graph, items)")
-    for each in found:
-        name_of(each)
+    for stage in found:
+        name_of(stage)  # by which a loader's state knows it
     return found
 
 

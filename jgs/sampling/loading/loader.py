@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import Any, NoReturn, Self
 
 from jgs.devices import computes_on_cpu, host_device, on_host
 from jgs.errors import InputError
 from jgs.graph import Graph, MiniBatch
 from jgs.graph.shown import Shown
-from jgs.sampling.base import Sampler, State
+from jgs.sampling.base import Sampler
 from jgs.sampling.capacity import Capacity
 from jgs.sampling.checks import refuse_forked, require_int
 from jgs.sampling.learning import Learning
@@ -18,16 +18,10 @@ from jgs.sampling.loading.ahead import Ahead, each, on_host_each
 from jgs.sampling.loading.disk_rows import DiskRows
 from jgs.sampling.loading.disk_source import DiskSource
 from jgs.sampling.loading.items import Stage, check_asked, check_functions, prepared
-from jgs.sampling.loading.order import Order, order_of
-from jgs.sampling.loading.schedule import Schedule, SeedParts, graph_digest
+from jgs.sampling.loading.schedule import Epochs, Order, Schedule, SeedParts, graph_digest
 from jgs.sampling.loading.sending import Destination, SentSource
-from jgs.sampling.loading.source import LocalSource, OverSource, Source
-from jgs.sampling.loading.stages import (
-    StagedSource,
-    check_samplers,
-    decided_by,
-    source_of,
-)
+from jgs.sampling.loading.source import LocalSource
+from jgs.sampling.loading.stages import Drawing, Samplers, taken
 
 
 class Loader(Shown):
@@ -67,29 +61,9 @@ class Loader(Shown):
         thread calls them, so the caller does not wait for them.
       shuffle: whether the items are shuffled in each epoch. Otherwise they keep their order. Or
         a function `order(items, bits, epoch)`, an order of its own (`jgs.sampling.Order`).
-      by_time: the items have a column `time`, and come in its order: in each epoch so many that
-        follow each other are shuffled among themselves. With 1 no item comes before an earlier
-        one. It takes the place of `shuffle`.
-      one_key: whether all batches of an epoch are drawn with one key. Then what a by-node
-        sampler draws for a seed depends on its node and cutoff alone, not on its batch: as a
-        judgement of it should.
-      drop_last: whether an epoch leaves out the items that do not fill a batch.
-      capacity: None plans one (`plan_capacity`), which draws a few batches; or takes the bound
-        (`worst_case`) if that is at most 2,048 edges. With a sharding it is that of a share, of
-        `B / D` items.
-      prefetch: how many batches may wait, rounded up to whole super-batches. With 0 the loader
-        samples in the caller's thread.
-      super_batch: how many batches are sampled in one call. More make small batches cheaper and
-        change none of them. None chooses a number by the capacity and the threads, and
-        `choose_super_batch` one by timing; 1 turns it off.
       read: a function of a batch, for example one that gathers its features. The loader then
         yields pairs of the batch and the function's result. Or `DiskRows`, which the background
         thread reads.
-      age: for an adaptive sampler, whose state `update` changes after every step. Batch `t` is
-        drawn with the state after step `t - 1 - age`, and at most `age` batches wait. With None
-        the state never changes, and `update` is not called.
-      states: by sampler, what its `init` returned for the graph, or other arrays like it.
-        `init` is called for samplers that are not there.
       device: where the batches are put, with what `read` returned: a device; None: JAX's
         default device. The graph stays on the host (`jgs.devices`), which draws and reads, and
         the background thread sends. At most `prefetch + 2` batches are on the device: those
@@ -98,6 +72,27 @@ class Loader(Shown):
         must be a multiple. Device `d` then gets a batch of the `d`-th `B / D` items, and every
         array has a leading axis: `[D, ...]`. The shares of a by-node sampler are together the
         batch that one device gets. `read` and `after` get one share at a time.
+      options: those of `sample_neighbors` that go with a tuple of fanouts, and the following.
+      drop_last: whether an epoch leaves out the items that do not fill a batch.
+      by_time: the items have a column `time`, and come in its order: in each epoch so many that
+        follow each other are shuffled among themselves. With 1 no item comes before an earlier
+        one. It takes the place of `shuffle`.
+      one_key: whether all batches of an epoch are drawn with one key. Then what a by-node
+        sampler draws for a seed depends on its node and cutoff alone, not on its batch: as a
+        judgement of it should.
+      capacity: None plans one (`plan_capacity`), which draws a few batches; or takes the bound
+        (`worst_case`) if that is at most 2,048 edges. With a sharding it is that of a share, of
+        `B / D` items.
+      prefetch: how many batches may wait, by default 2, rounded up to whole super-batches. With
+        0 the loader samples in the caller's thread.
+      super_batch: how many batches are sampled in one call. More make small batches cheaper and
+        change none of them. None chooses a number by the capacity and the threads, and
+        `choose_super_batch` one by timing; 1 turns it off.
+      age: for an adaptive sampler, whose state `update` changes after every step. Batch `t` is
+        drawn with the state after step `t - 1 - age`, and at most `age` batches wait; by
+        default 0. With None the state never changes, and `update` is not called.
+      states: by sampler, what its `init` returned for the graph, or other arrays like it.
+        `init` is called for samplers that are not there.
 
     Attributes:
       epoch, step: the position; `step` batches of `epoch` have been yielded.
@@ -113,6 +108,9 @@ class Loader(Shown):
     cannot be copied: make another one, and give it this one's `state_dict`.
     """
 
+    _read: Callable[[Any], Any] | None = None
+    _drawn_by = ""
+
     def __init__(
         self,
         graph: Graph,
@@ -124,99 +122,71 @@ class Loader(Shown):
         before: Stage | Sequence[Stage] | None = None,
         after: Callable[[Any], Any] | Sequence[Callable[[Any], Any]] | None = None,
         shuffle: bool | Order = True,
-        drop_last: bool = False,
-        by_time: int | None = None,
-        one_key: bool = False,
-        capacity: Capacity | None = None,
-        prefetch: int = 2,
-        super_batch: int | None = None,
         read: Callable[[MiniBatch], Any] | DiskRows | None = None,
-        age: int | None = 0,
-        states: Mapping[Sampler, State] | None = None,
         device: Any = None,
         **options: Any,
     ):
+        epochs = taken(Epochs, options, shuffle=shuffle)
+        drawing = taken(Drawing, options)
         destination = Destination.of(device)
-        disk, read = (read, None) if isinstance(read, DiskRows) else (None, read)
+        disk, reads = (read, None) if isinstance(read, DiskRows) else (None, read)
+        shares = destination.shares if destination else None
         with on_host():
-            sampler, samplers, states = check_samplers(sampler, states, capacity, **options)
-            items, stages = check_asked(seeds, before, samplers, graph.num_nodes)
+            samplers = Samplers.of(sampler, drawing, **options)
+            items, stages = check_asked(seeds, before, samplers.each, graph.num_nodes)
             graph = prepared(stages, graph)
             functions = check_functions(after)
-            # What else decides the batches, so that a state of others is noticed.
-            order, named = order_of(items, shuffle, by_time)
-            settings = decided_by(sampler, bool(shuffle), age, stages=stages)
-            shares = destination.shares if destination else None
-            if shares and shares > 1 and not all(each.by_node for each in samplers):
-                settings = f"{settings} devices={shares}"
-            prefetch = require_int("prefetch", prefetch, 0)
-            if super_batch is not None:
-                super_batch = require_int("super_batch", super_batch, 1)
-            seed_parts = SeedParts.whole(items, graph_digest(graph))
+            age, devices = drawing.age, shares or 1
+            settings = samplers.settings(bool(shuffle), age=age, stages=stages, devices=devices)
+            parts = SeedParts.whole(items, graph_digest(graph))
 
-            def make(sampler: Sampler) -> Source:
-                own = states[sampler] if sampler in states else sampler.init(graph)
-                schedule = Schedule(
-                    key,
-                    seed_parts,
-                    batch_size,
-                    graph.num_nodes,
-                    order,
-                    settings,
-                    sampler.step_keys,
-                    whole=sampler.draws_seeds,
-                    staged=bool(stages),
-                    drop_last=bool(drop_last),
-                    one_key=bool(one_key),
-                    named=named,
-                    devices=shares or 1,
-                    by_node=sampler.by_node,
-                )
-                learning = Learning.of(sampler, own, age, graph)
-                if learning is not None and destination and destination.shares:
+            def make(sampler: Sampler) -> Any:
+                state, staged = samplers.state(sampler, graph), bool(stages)
+                of_all = (key, parts, batch_size, graph.num_nodes, epochs, settings)
+                schedule = Schedule(*of_all, sampler, staged, devices=devices)
+                learning = Learning.of(sampler, state, age, graph)
+                if learning is not None and shares:
                     raise InputError(
                         "an adaptive sampler must have one device, which tells it of its steps",
-                        f"{destination.shares} devices for {sampler!r}",
+                        f"{shares} devices for {sampler!r}",
                         "Give one device, or age=None, which leaves its state as it is.",
                     )
-                sizes = (capacity, super_batch)
-                drawing = (graph, sampler, own, schedule, items, *sizes, learning)
-                source: Any = LocalSource(*drawing, stages, functions, shares is not None)
-                ahead = prefetch > 0 and learning is None
+                sizes = (drawing.capacity, drawing.super_batch)
+                of_steps = (schedule, items, stages, *sizes, learning, shares is not None)
+                source: Any = LocalSource(graph, sampler, state, *of_steps)
+                source.after = functions
+                ahead = drawing.prefetch > 0 and learning is None
                 if disk is not None:
                     source = DiskSource(source, disk, ahead)
                 if destination is None:
                     return source
-                return SentSource(source, destination, read, ahead)
+                return SentSource(source, destination, reads, ahead)
 
-            source = source_of(sampler, make)
-        self._destination = destination
-        self._begin(source, prefetch, None if destination else read, repr(sampler))
+            source = samplers.source(make)
+        self._begin(source, drawing.prefetch, destination)
+        self._read = None if destination else reads
+        self._drawn_by = repr(samplers.given)
 
     @classmethod
     def over(
-        cls, source: Source, prefetch: int = 2, destination: Destination | None = None
+        cls, source: Any, prefetch: int = 2, destination: Destination | None = None
     ) -> Self:
         """A loader of the batches that `source` draws, at most `prefetch` of them ahead.
         `destination`: where it puts them; None: they stay on the host."""
         loader = object.__new__(cls)
-        loader._destination = destination
-        loader._begin(source, prefetch)
+        loader._begin(source, prefetch, destination)
         return loader
 
-    def _begin(
-        self, source: Source, prefetch: int, read: Callable | None = None, drawn_by: str = ""
-    ) -> None:
+    def _begin(self, source: Any, prefetch: int, destination: Destination | None) -> None:
         if source.learning is not None:
             prefetch = min(prefetch, source.learning.age)
-        self.source, self._prefetch, self._read = source, prefetch, read
+        self.source, self._prefetch, self._destination = source, prefetch, destination
         self.waited, self.drawn_early, self._finishing = 0.0, 0.0, 0.0
         self._ahead: Ahead | None = None
         self._ahead_of = (0, 0)  # epoch and step of its first batch
         self._loop: object = None  # the loop under way, until `close`
         self._items: Iterator[Any] | None = None  # what it draws itself
         self._early: list[Any] = []  # what `draw_next` drew
-        self._drawn_by = drawn_by
 
     @property
     def destination(self) -> Any:
@@ -262,12 +232,11 @@ class Loader(Shown):
 
     @property
     def super_batch(self) -> int:
-        source = self.source
-        return (source.source if isinstance(source, DiskSource) else source).at_once
+        return self.source.drawing.at_once
 
     @property
     def capacity(self) -> Capacity:
-        return self.source.capacity  # type: ignore[attr-defined]
+        return self.source.capacity
 
     @property
     def seconds(self) -> dict[str, float]:
@@ -368,11 +337,7 @@ class Loader(Shown):
     def _drawn(self, epoch: int, first: int, sent: bool = True) -> Iterator[list[Any]]:
         """What the source draws, computed on the host; unless `sent`, it stays there."""
         with on_host():
-            source = self.source
-            if not sent and isinstance(source, StagedSource):
-                source = source.of_epoch(epoch)
-            while not sent and isinstance(source, OverSource):
-                source = source.source
+            source = self.source if sent else self.source.of_epoch(epoch).drawing
             calls = source.drawn(epoch, first)
         return calls if computes_on_cpu() else on_host_each(calls)
 
@@ -424,8 +389,7 @@ class Loader(Shown):
         """Gives a loader that follows the loss (`OnPlateau`) the mean training loss of the
         epoch that has ended. Call it once, before the next epoch begins. On ranks, all ranks
         call it with the same number. Other loaders ignore it. Raises `InputError`."""
-        if isinstance(self.source, StagedSource):
-            self.source.report(loss, self.epoch + (self.step == len(self)))
+        self.source.report(loss, self.epoch + (self.step == len(self)))
 
     # -- the position --------------------------------------------------------------------------
 
@@ -441,15 +405,11 @@ class Loader(Shown):
         """The position, and what decides the batches: ints that `load_state_dict` takes back.
         With a by-node sampler it may be taken back on another number of ranks. With `OnPlateau`
         the state has the progress of the losses too."""
-        state = self._schedule.state_dict()
-        if isinstance(self.source, StagedSource):
-            state |= self.source.state_dict()
-        return state
+        return self._schedule.state_dict() | self.source.state_dict()
 
     def load_state_dict(self, state: dict[str, int]) -> None:
         """Continues where the state was taken; see `Schedule.load_state_dict`."""
-        if isinstance(self.source, StagedSource):
-            state = self.source.load_state_dict(state)
+        state = self.source.load_state_dict(state)
         for schedule in self.source.schedules:
             schedule.load_state_dict(state)
         self.close()
@@ -460,8 +420,7 @@ class Loader(Shown):
         """Stops drawing ahead. The position stays, and a new loop continues from it. Ranks that
         draw together first finish what they are drawing, so that all stop at one position."""
         self._stop()
-        if isinstance(self.source, OverSource | StagedSource):
-            self.source.close()
+        self.source.close()
 
     def _stop(self) -> None:
         """Ends the loop. What a source does for the next epoch goes on."""

@@ -1,16 +1,20 @@
-"""`Schedule`: the seeds of each batch of an epoch, and the key that samples it."""
+"""`Schedule`: the seeds of each batch of an epoch, and the key that samples it. `Epochs`: how
+epochs go over items. `Order`: in which order, a function for each order."""
 
 from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
+from jgs.arrays import described
 from jgs.errors import InputError
 from jgs.graph import Graph
+from jgs.sampling.base import Sampler
 from jgs.sampling.checks import require_int
 from jgs.sampling.edges.random import (
     as_key_data,
@@ -19,15 +23,94 @@ from jgs.sampling.edges.random import (
     node_bits,
     step_key_data,
 )
-from jgs.sampling.loading.items import Asked, num_items, padding_of
-from jgs.sampling.loading.order import Order, positions, shuffled
+from jgs.sampling.loading.items import Asked, name_of, num_items, padding_of
 from jgs.settings import exact_integers
 
 _UINT32_MAX = 2**32 - 1
 _node_bits = jax.jit(node_bits)
 _read = jax.jit(lambda array, at: array[at])
-StepKeys = Callable[[np.ndarray, np.ndarray], np.ndarray]
 _DIGEST_ENTRIES = 4096  # the number of entries of each array that enter a graph's digest
+
+Order = Callable[[Any, np.ndarray, int], Any]
+"""`order(items, bits, epoch)`: the positions int `[n]` of the items, each once, in the order in
+which batches take them. `items` is the pytree of arrays `[n, ...]`. `bits` uint64 `[n]` are
+random, and others in each epoch, by the loader's key."""
+
+
+def shuffled(items: Any, bits: np.ndarray, epoch: int) -> np.ndarray:
+    """Any order is as likely."""
+    return np.argsort(bits, kind="stable")
+
+
+def in_time(items: Any, within: int) -> Order:
+    """The order of the items' column `time`, where `within` that follow each other are shuffled
+    among themselves. Raises `InputError`."""
+    within = require_int("by_time", within, 1)
+    time = items.get("time") if isinstance(items, Mapping) else None
+    if time is None or time.ndim != 1:
+        raise InputError(
+            "items in the order of time must have a column time",
+            ", ".join(map(str, items)) if isinstance(items, Mapping) else "ids alone",
+            "Give a dict with nodes, or src and dst, and time.",
+        )
+    sorted_by_time = np.argsort(time, kind="stable")
+
+    def order(items: Any, bits: np.ndarray, epoch: int) -> np.ndarray:
+        return sorted_by_time[np.lexsort((bits, np.arange(bits.size) // within))]
+
+    return order
+
+
+def positions(order: Order, items: Any, bits: np.ndarray, epoch: int) -> np.ndarray:
+    """What an order says. Raises `InputError` unless each item comes once."""
+    found = np.asarray(order(items, bits, epoch))
+    there = np.zeros(bits.size, bool)
+    good = found.shape == bits.shape and found.dtype.kind in "iu"
+    if good and found.size and found.min() >= 0 and found.max() < bits.size:
+        there[found] = True
+    if not good or not there.all():
+        raise InputError(
+            f"an order must give each of the {bits.size} positions once, as integers",
+            "others of them" if good else described(found),
+            "Sort the items, e.g. by numpy.lexsort((bits, level)).",
+        )
+    return found
+
+
+@dataclass(frozen=True)
+class Epochs:
+    """How epochs go over the items of a loader. The fields are arguments of `Loader`."""
+
+    shuffle: bool | Order = True
+    drop_last: bool = False
+    by_time: int | None = None
+    one_key: bool = False
+
+    def order_of(self, items: Any) -> Order | None:
+        """The order of the items; None: as they are. Raises `InputError`."""
+        if self.by_time is None:
+            order = shuffled if self.shuffle else None
+            return self.shuffle if callable(self.shuffle) else order
+        if callable(self.shuffle):
+            raise InputError(
+                "by_time must be without an order of its own",
+                f"by_time={self.by_time} and {name_of(self.shuffle)}",
+                "Leave one out.",
+            )
+        return in_time(items, self.by_time)
+
+    @property
+    def named(self) -> str:
+        """How a loader's state names all of it, but whether items are shuffled."""
+        names = [name for name in ("drop_last", "one_key") if getattr(self, name)]
+        if callable(self.shuffle):
+            names.append(f"order={name_of(self.shuffle)}")
+        if self.by_time is not None:
+            names.append(f"by_time={self.by_time}")
+        return "".join(f" {name}" for name in names)
+
+
+SHUFFLED = Epochs()
 
 
 class SeedParts(NamedTuple):
@@ -43,6 +126,7 @@ class SeedParts(NamedTuple):
       num_parts, num_seeds: int, the numbers of all parts and of all items.
       longest: int, the largest number of items in a part.
       digest: int, equal wherever the items are divided in the same way.
+      passes: int, how often an epoch goes over the items, each time in another order.
     """
 
     parts: Sequence[Any]
@@ -51,6 +135,7 @@ class SeedParts(NamedTuple):
     num_seeds: int
     longest: int
     digest: int
+    passes: int = 1
 
     @classmethod
     def whole(cls, items: Any, digest: int = 0) -> SeedParts:
@@ -83,30 +168,24 @@ def graph_digest(graph: Graph) -> int:
 class Schedule:
     """The batches of every epoch, each a pure function of (key, epoch, step).
 
-    Batch `i` of epoch `e` has the key `fold_in(fold_in(key, e), 1 + i)`, or the one that
-    `step_keys` makes. The order of the seeds comes from `fold_in(fold_in(key, e), 0)`: pass `i`
-    over part `p` of `P` parts has draw number `i * P + p`.
+    Batch `i` of epoch `e` has the key `fold_in(fold_in(key, e), 1 + i)`, or the one that the
+    sampler's `step_keys` makes. The order of the seeds comes from `fold_in(fold_in(key, e),
+    0)`: pass `i` over part `p` of `P` parts has draw number `i * P + p`.
 
     Args:
       batch_size: int; the number of seeds of each part in a batch, at most that of the longest
         part. A batch has `batch_size * len(seed_parts.parts)` seeds.
       num_nodes: int; the padding of seeds.
+      epochs: how an epoch goes over the items. Items are dropped only if they are in one part.
       settings: text; everything else that determines the batches.
-      named: text; the order, as `order_of` names it.
-      step_keys: see `jgs.sampling.base.Sampler.step_keys`.
-      passes: the number of passes over the seeds in an epoch, each in another order.
-      whole: whether every batch is given all seeds of its parts, in ascending order, and the
-        sampler chooses among them. `batch_size` then only determines the number of batches.
+      sampler: has the steps' keys. Where it draws the seeds, every batch is given all of them,
+        ascending, and `batch_size` only sets the number of batches. None: a by-node one.
       staged: whether stages make the seeds of a batch of its items.
-      drop_last: as in `Loader`; with one part.
-      order: the `Order` of the items of each part; None: as they are.
-      one_key: as in `Loader`; the key is that of the epoch's first batch.
       share: `(r, R)`; every batch is divided into `R` equal parts, and this schedule gives the
         `r`-th, the share of a rank.
       devices: every batch, or a rank's share of it, is divided further into so many equal
-        parts, one for a device. With `whole` each part has all seeds.
-      by_node: of the sampler. Unless it is, each of these parts has a key of its own: that of
-        the batch folded with the part's number.
+        parts, one for a device; where the sampler draws the seeds, each has all. Unless it is
+        by-node, each has a key of its own: that of the batch folded with the part's number.
 
     Attributes:
       epoch, step: the position, which the user of the schedule moves.
@@ -119,21 +198,16 @@ class Schedule:
         seed_parts: SeedParts,
         batch_size: int,
         num_nodes: int,
-        order: Order | None = shuffled,
+        epochs: Epochs = SHUFFLED,
         settings: str = "",
-        step_keys: StepKeys = step_key_data,
-        passes: int = 1,
-        whole: bool = False,
-        share: tuple[int, int] = (0, 1),
+        sampler: Sampler | None = None,
         staged: bool = False,
-        drop_last: bool = False,
-        one_key: bool = False,
+        share: tuple[int, int] = (0, 1),
         devices: int = 1,
-        by_node: bool = True,
-        named: str = "",
     ):
         self._key_data = jax.device_get(as_key_data(key))
-        self._seed_parts, self._order, self._num_nodes = seed_parts, order, num_nodes
+        self._seed_parts, self._num_nodes = seed_parts, num_nodes
+        self._epochs, self._order = epochs, epochs.order_of(seed_parts.parts[0])
         self.batch_size = require_int("batch_size", batch_size, 1)
         if self.batch_size > seed_parts.longest:
             raise InputError(
@@ -141,27 +215,22 @@ class Schedule:
                 batch_size,
                 "Choose a smaller batch.",
             )
-        self._step_keys, self._passes, self._whole = step_keys, passes, whole
-        self._share, self._staged, self._drop_last = share, staged, drop_last
-        self.devices, self._by_node = devices, by_node
+        self._step_keys = step_key_data if sampler is None else sampler.step_keys
+        self._whole = sampler is not None and sampler.draws_seeds
+        self._by_node = sampler is None or sampler.by_node
+        self._staged, self._share, self.devices = staged, share, devices
         seeds = self.batch_size * len(seed_parts.parts) // share[1]
-        if not whole and seeds % devices:
+        if not self._whole and seeds % devices:
             raise InputError(
                 f"the batch size must be a multiple of {devices}, the number of devices",
                 seeds,
                 f"Choose {-(-seeds // devices) * devices}.",
             )
-        if drop_last:
-            settings = f"{settings} drop_last"
-        self._one_key = one_key
-        if one_key:
-            settings = f"{settings} one_key"
-        settings += named
-        self._digest = zlib.crc32(settings.encode(), seed_parts.digest)
+        self._digest = zlib.crc32((settings + epochs.named).encode(), seed_parts.digest)
         self.epoch = self.step = 0
 
     def __len__(self) -> int:
-        return self._passes * self._steps_of_pass()
+        return self._seed_parts.passes * self._steps_of_pass()
 
     @property
     def num_draws(self) -> int:
@@ -173,7 +242,7 @@ class Schedule:
         return self._seed_parts.num_seeds
 
     def _steps_of_pass(self) -> int:
-        if self._drop_last:
+        if self._epochs.drop_last:
             return self._seed_parts.longest // self.batch_size
         return -(-self._seed_parts.longest // self.batch_size)
 
@@ -181,13 +250,14 @@ class Schedule:
         """The keys and the items of the batches of an epoch, and of `more` empty ones.
 
         Returns uint32 `[n, W]`, the key of each batch, where `n` is `len(self) + more`; and the
-        items, `[n, batch_size * len(parts), ...]`, or a rank's share of them. With `whole` they
-        are int32 `[n, num_seeds]`. If `staged` it is an `Asked` instead, of such arrays. With
-        `D` devices `n` is `D` times as large: the parts of a batch follow each other.
+        items, `[n, batch_size * len(parts), ...]`, or a rank's share of them. Where the sampler
+        draws the seeds they are int32 `[n, num_seeds]`. If `staged` it is an `Asked` instead,
+        of such arrays. With `D` devices `n` is `D` times as large: the parts of a batch follow
+        each other.
         """
         epoch_key_data = fold_each(self._key_data, [epoch])[0]
         steps = np.arange(len(self) + more)
-        if self._one_key:
+        if self._epochs.one_key:
             keys = step_key_data(epoch_key_data, np.zeros_like(steps))
         else:
             keys = self._step_keys(epoch_key_data, steps)
@@ -199,32 +269,26 @@ class Schedule:
             return np.ascontiguousarray(array[:, rank * width : (rank + 1) * width])
 
         own = every if ranks == 1 else jax.tree.map(share, every)
-        if not self._staged:
-            return self._divided(keys, own)
-        return self._divided(keys, Asked(own, every, step_key_data(epoch_key_data, steps)))
+        asked = Asked(own, every, step_key_data(epoch_key_data, steps)) if self._staged else own
+        return (keys, asked) if self.devices == 1 else self._divided(keys, asked)
 
     def _divided(self, keys: np.ndarray, asked: Any) -> tuple[np.ndarray, Any]:
         """The keys and the items of the devices' parts."""
-        devices = self.devices
-        if devices == 1:
-            return keys, asked
 
         def repeated(array: np.ndarray) -> np.ndarray:
-            return np.repeat(array, devices, axis=0)
+            return np.repeat(array, self.devices, axis=0)
 
         def divided(array: np.ndarray) -> np.ndarray:
-            return array.reshape(len(array) * devices, -1, *array.shape[2:])
+            return array.reshape(len(array) * self.devices, -1, *array.shape[2:])
 
-        numbers = np.tile(np.arange(devices, dtype=np.uint32), len(keys))
         keys = repeated(keys)
         if not self._by_node:
+            numbers = np.arange(len(keys), dtype=np.uint32) % self.devices
             keys = np.asarray(jax.vmap(fold_keys)(*jax.device_put((keys, numbers))))
-        if self._whole:
-            return keys, jax.tree.map(repeated, asked)
         if not isinstance(asked, Asked):
-            return keys, jax.tree.map(divided, asked)
-        own = jax.tree.map(divided, asked.items), jax.tree.map(repeated, asked.every)
-        return keys, Asked(*own, repeated(asked.key_data))
+            return keys, jax.tree.map(repeated if self._whole else divided, asked)
+        every, key_data = jax.tree.map(repeated, asked[1:])
+        return keys, Asked(jax.tree.map(divided, asked.items), every, key_data)
 
     def _items(self, epoch_key_data: np.ndarray, steps: int, epoch: int) -> Any:
         """The items of so many whole batches."""
@@ -235,7 +299,7 @@ class Schedule:
         each = self._steps_of_pass() * self.batch_size
         for part, items in enumerate(self._seed_parts.parts, self._seed_parts.first):
             count, orders = num_items(items), list[Any]()
-            for i in range(self._passes):
+            for i in range(self._seed_parts.passes):
                 draw = i * self._seed_parts.num_parts + part
                 if self._order is None:
                     orders.append(slice(each))

@@ -19,7 +19,7 @@ from jgs.errors import InputError
 from jgs.graph import TypedRows, as_device
 from jgs.ops.gather import rows_apart
 from jgs.sampling.capacity import round_up
-from jgs.sampling.loading.ahead import Ahead
+from jgs.sampling.loading.ahead import each, run_ahead
 from jgs.sampling.loading.source import OverSource, Source
 from jgs.settings import exact_integers
 
@@ -248,16 +248,8 @@ class SentSource(OverSource):
 
     def drawn(self, epoch: int, first: int) -> Iterator[list[Any]]:
         """As of the source, one step at a time: so a loader can bound what waits there."""
-        calls = self.source.drawn(epoch, first)
-        ahead = Ahead(calls, 1) if self._ahead else None
-        try:
-            for steps in calls if ahead is None else ahead:
-                steps.reverse()
-                while steps:
-                    yield [self._sent(steps.pop())]
-        finally:
-            if ahead is not None:
-                ahead.stop()
+        with run_ahead(self.source.drawn(epoch, first), self._ahead) as calls:
+            yield from map(lambda step: [self._sent(step)], each(calls))  # keeps no step
 
     def _sent(self, drawn: Any) -> Any:
         began = time.perf_counter()

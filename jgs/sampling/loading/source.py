@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -14,60 +15,121 @@ import numpy as np
 
 from jgs.graph import Graph, MiniBatch, as_device
 from jgs.sampling.base import MOST_IN_TURN, Sampler, State
-from jgs.sampling.capacity import (
-    Capacity,
-    check_capacity,
-    default_super_batch,
-    enlarged,
-    num_threads,
-    until_it_fits,
-)
+from jgs.sampling.capacity import Capacity, check_capacity, default_super_batch, num_threads
 from jgs.sampling.learning import Learning
 from jgs.sampling.loading.items import Stage, seeds_of, wide
 from jgs.sampling.loading.schedule import Schedule
-from jgs.sampling.plan import bound_of, room_for
+from jgs.sampling.plan import bound_of, capacities_for
 from jgs.sampling.programs import shared
 
 
-class Source(Protocol):
-    """Where a loader's batches come from: this machine, or a rank together with its peers.
+class Source:
+    """The batches of epochs, drawn call by call. A subclass says in `draw` how: on this
+    machine, or by a rank together with its peers.
+
+    Args:
+      schedules: the schedule of the items for each rank of this process, all at one position.
+      learning: the states of an adaptive sampler, or None.
+      listed: whether a step is the list of what the schedule's `devices` get, all of the same
+        shapes. Otherwise it is one batch.
 
     Attributes:
-      schedules: the schedule of the seeds for each rank of this process.
+      schedules, learning: as given.
       at_once: the number of steps that are drawn in one call.
-      redraws: the number of batches that were drawn again so far.
-      seconds: the time that each part of `drawn` has taken so far, by name.
-      counts: the amounts that drawing has sent so far, by name; empty on one machine.
       together: whether other ranks draw at the same time, so that all must stop after the same
         step.
-      learning: the states of an adaptive sampler, or None.
+      after: functions, each of which makes of a batch what is yielded in its place.
+      redraws: the number of batches that were drawn again so far.
+      seconds: the time that each part of drawing has taken so far, by name.
+      counts: the amounts that drawing has sent so far, by name; empty on one machine.
     """
 
-    schedules: list[Schedule]
-    together: bool
+    at_once, together = 1, False
+    after: Sequence[Callable[[Any], Any]] = ()
+
+    def __init__(
+        self,
+        schedules: Sequence[Schedule],
+        learning: Learning | None = None,
+        listed: bool = False,
+    ):
+        self.schedules, self.learning, self._listed = list(schedules), learning, listed
+        self.redraws, self.seconds = 0, {"sampling": 0.0}
 
     @property
-    def at_once(self) -> int: ...
+    def counts(self) -> dict[str, int]:
+        return {}
 
-    @property
-    def redraws(self) -> int: ...
+    def begin(self, epoch: int, state: State) -> None:
+        """Prepares for an epoch. `state` is that of its first batch, as in `draw`."""
 
-    @property
-    def seconds(self) -> dict[str, float]: ...
+    def draw(self, key_data: np.ndarray, asked: list[Any], state: State) -> list[Any]:
+        """The batches of `at_once` steps, a batch for each of a step's `devices`.
 
-    @property
-    def counts(self) -> dict[str, int]: ...
-
-    @property
-    def learning(self) -> Learning | None: ...
+        Args:
+          key_data: uint32 `[S, W]`, the key of each.
+          asked: for each schedule the items of each, `[S, ...]`.
+          state: that of an adaptive sampler; None for others.
+        """
+        raise NotImplementedError
 
     def drawn(self, epoch: int, first: int) -> Iterator[list[Any]]:
-        """The items of the steps of `epoch` from step `first` on, `at_once` at a time. A
+        """What the steps of `epoch` from step `first` on yield, `at_once` at a time. A
         background thread iterates over the result."""
+        schedule, learning = self.schedules[0], self.learning
+        shares, before = schedule.devices, 0 if learning is None else learning.yielded - first
+
+        def state_of(step: int) -> State:
+            return None if learning is None else learning.state_of(before + step)
+
+        self.begin(epoch, state_of(first))
+        every = [each.batches(epoch, self.at_once - 1) for each in self.schedules]
+        for step in range(first, len(schedule), self.at_once):
+            steps = slice(step * shares, (step + self.at_once) * shares)
+            asked = [jax.tree.map(lambda a, s=steps: a[s], own) for _, own in every]
+            batches = self.draw(every[0][0][steps], asked, state_of(step))
+            batches = batches[: (len(schedule) - step) * shares]
+            with self._timed("sampling"):
+                for function in self.after:
+                    batches = [function(batch) for batch in batches]
+            if self._listed:
+                batches = [batches[i : i + shares] for i in range(0, len(batches), shares)]
+            yield batches
+
+    @contextmanager
+    def _timed(self, name: str) -> Iterator[None]:
+        began = time.perf_counter()
+        yield
+        self.seconds[name] += time.perf_counter() - began
+
+    # What sources of several samplers, and those over others, have more.
+
+    @property
+    def drawing(self) -> Source:
+        """What draws the batches, which stay on the host."""
+        return self
+
+    def of_epoch(self, epoch: int) -> Any:
+        """The source that draws `epoch`."""
+        return self
+
+    def close(self) -> None:
+        """Stops what is done for the next epoch."""
+
+    def report(self, loss: Any, finished: int) -> None:
+        """Takes the mean training loss of the last of the `finished` epochs."""
+
+    def state_dict(self) -> dict[str, int]:
+        """What decides the batches beside the position, as ints."""
+        return {}
+
+    def load_state_dict(self, state: Any) -> Any:
+        """Continues with what `state_dict` returned. Returns the other entries of `state`."""
+        return state
 
 
 class OverSource:
-    """A `Source` of what is made of another one's batches. It has all else from that one.
+    """A source of what is made of another one's batches. It has all else from that one.
 
     Args:
       source: draws the batches.
@@ -77,7 +139,7 @@ class OverSource:
       source: as given.
     """
 
-    def __init__(self, source: Source, ahead: bool):
+    def __init__(self, source: Any, ahead: bool):
         self.source, self._ahead = source, ahead
         self._seconds = 0.0  # of what is made of batches, which counts as features
 
@@ -85,9 +147,10 @@ class OverSource:
         return getattr(self.source, name)
 
     def close(self) -> None:
-        """Stops what is done for the next epoch."""
-        if isinstance(self.source, OverSource):
-            self.source.close()
+        self.source.close()
+
+    def of_epoch(self, epoch: int) -> Any:
+        return self
 
     @property
     def seconds(self) -> dict[str, float]:
@@ -95,20 +158,16 @@ class OverSource:
         return own | {"features": own.get("features", 0.0) + self._seconds}
 
 
-class LocalSource:
+class LocalSource(Source):
     """A `Source` of `MiniBatch`es on one machine.
 
     Args:
       state: what the sampler's `init` returned for the graph.
       schedule: which of the `items`, a pytree `[n, ...]`, each step has.
-      learning: the states of an adaptive sampler, or None.
-      listed: whether a step is the list of the `MiniBatch`es of the schedule's `devices`, all
-        of the same shapes. Otherwise it is one `MiniBatch`.
+      learning, listed: as for `Source`.
 
-    The others are as in `Loader`; `before` and `after` are tuples of functions.
+    The others are as in `Loader`; `before` is a tuple of functions.
     """
-
-    together = False
 
     def __init__(
         self,
@@ -117,83 +176,54 @@ class LocalSource:
         state: State,
         schedule: Schedule,
         items: Any,
+        before: Sequence[Stage] = (),
         capacity: Capacity | None = None,
         super_batch: int | None = None,
         learning: Learning | None = None,
-        before: Sequence[Stage] = (),
-        after: Sequence[Callable[[Any], Any]] = (),
         listed: bool = False,
     ):
-        self._graph, self._sampler, self._listed = graph, sampler, listed
-        self._state, self.learning = None if learning else state, learning
-        self._before, self._after = before, after
-        self.schedules = [schedule]
+        super().__init__([schedule], learning, listed)
+        self._graph, self._before = graph, before
+        self._state = None if learning else state
         size = schedule.batch_size // (1 if sampler.draws_seeds else schedule.devices)
         plain = isinstance(items, np.ndarray) and not before
         distinct = plain and len(np.unique(items, axis=0)) == len(items)
         of_batch = sampler, graph, items, size, distinct, before
         if capacity is None:
-            capacity, self._worst, size = room_for(*of_batch, state)
+            capacities = capacities_for(*of_batch, state)
         else:
-            size, self._worst = bound_of(*of_batch)
-        chooses = sampler.draws_seeds
-        self.capacity = check_capacity(capacity, 0 if chooses else size, len(self._worst.edges))
+            capacities = bound_of(*of_batch)._replace(capacity=capacity)
+        own = check_capacity(
+            capacities.capacity, capacities.num_seeds, len(capacities.worst.edges)
+        )
+        self.capacity, self._capacities = own, capacities._replace(capacity=own)
         if super_batch is None:
-            super_batch = default_super_batch(self.capacity)
+            super_batch = default_super_batch(own)
             if type(sampler).sample_separately is Sampler.sample_separately:
                 super_batch = min(super_batch, MOST_IN_TURN)
-            if chooses:  # one thread draws a subgraph, so draw as many as there are threads
+            if sampler.draws_seeds:  # one thread draws a subgraph: as many as there are threads
                 super_batch = max(super_batch, num_threads())
-        self.at_once = min(super_batch, len(schedule))
-        if learning is not None:  # each batch has another state
-            self.at_once = 1
+        # A sampler that learns has another state for each batch.
+        self.at_once = min(super_batch, len(schedule)) if learning is None else 1
         self._draw = shared(_draw_separately, sampler, tuple(before))
-        self.redraws, self.seconds = 0, {"sampling": 0.0}
-        self.counts: dict[str, int] = {}
 
-    def drawn(self, epoch: int, first: int) -> Iterator[list[Any]]:
-        (schedule,) = self.schedules
-        key_data, asked = schedule.batches(epoch, self.at_once)
-        shares = schedule.devices
-        learning = self.learning
-        before = 0 if learning is None else learning.yielded - first
-        for step in range(first, len(schedule), self.at_once):
-            steps = slice(step * shares, (step + self.at_once) * shares)
-            began = time.perf_counter()
-            state = self._state if learning is None else learning.state_of(before + step)
-            own = jax.tree.map(lambda a, steps=steps: a[steps], asked)
-            batches = self._sample(key_data[steps], own, state)
-            batches = batches[: (len(schedule) - step) * shares]
-            for function in self._after:
-                batches = [function(batch) for batch in batches]
-            self.seconds["sampling"] += time.perf_counter() - began
-            if self._listed:
-                yield [batches[i : i + shares] for i in range(0, len(batches), shares)]
-            else:
-                yield batches
+    def draw(self, key_data: np.ndarray, asked: list[Any], state: State) -> list[Any]:
+        state = self._state if state is None else state
 
-    def _sample(self, key_data: np.ndarray, asked: Any, state: State) -> list[Any]:
-        def draw(key_data: np.ndarray, asked: Any, level: int) -> Any:
-            capacity = enlarged(self.capacity, self._worst, level)
-            key_data, of_batches = jax.tree.map(as_device, (key_data, asked))
+        def attempt(capacity: Capacity, some: slice = slice(None)) -> Any:
+            own = jax.tree.map(lambda a: as_device(a[some]), (key_data, *asked))
             with wide(self._before):
-                return self._draw(key_data, self._graph, state, of_batches, capacity)
+                return self._draw(own[0], self._graph, state, own[1], capacity)
 
-        batches, overflow = draw(key_data, asked, 0)
-        lost, shares = jax.device_get(overflow), self.schedules[0].devices
-        for i in range(0, len(batches), shares):
-            if not lost[i : i + shares].any():
-                continue
-            whole = slice(i, i + shares)  # the shares of a step have one shape
-            one = jax.tree.map(lambda a, whole=whole: a[whole], (key_data, asked))
-
-            def again(level: int, one: tuple[Any, Any] = one) -> tuple[list[Any], Any]:
-                drawn, overflow = draw(one[0], one[1], level)
-                return drawn, jnp.any(overflow)
-
-            batches[whole], level = until_it_fits(again, 1)
-            self.redraws += level
-        return jax.block_until_ready(batches)
+        with self._timed("sampling"):
+            batches, overflow = attempt(self.capacity)
+            lost, shares = jax.device_get(overflow), self.schedules[0].devices
+            for i in range(0, len(batches), shares):
+                if lost[i : i + shares].any():
+                    step = slice(i, i + shares)  # whose shares have one shape
+                    batches[step], level = self._capacities.fit(partial(attempt, some=step), 1)
+                    self.redraws += level
+            return jax.block_until_ready(batches)
 
 
 def _draw_separately(

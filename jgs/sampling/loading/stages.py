@@ -7,23 +7,26 @@ is cheap, and early epochs need no more.
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 
 from jgs.errors import InputError
+from jgs.graph import Graph
 from jgs.sampling.base import Adaptive, Sampler, State
 from jgs.sampling.capacity import Capacity
 from jgs.sampling.checks import require_int
-from jgs.sampling.learning import Learning
 from jgs.sampling.loading.items import Stage, name_of
 from jgs.sampling.loading.schedule import Schedule
-from jgs.sampling.loading.source import OverSource, Source
+from jgs.sampling.loading.source import OverSource
 from jgs.sampling.shorthand import as_sampler
+
+T = TypeVar("T")
 
 
 class Progress(NamedTuple):
@@ -146,6 +149,29 @@ class OnPlateau:
         return Progress(losses + 1, stage + 1)
 
 
+@dataclass(frozen=True)
+class Drawing:
+    """How a loader draws. The fields are arguments of `Loader`. Raises `InputError`."""
+
+    capacity: Capacity | None = None
+    super_batch: int | None = None
+    prefetch: int = 2
+    age: int | None = 0
+    states: Mapping[Sampler, State] | None = None
+
+    def __post_init__(self) -> None:
+        require_int("prefetch", self.prefetch, 0)
+        if self.super_batch is not None:
+            require_int("super_batch", self.super_batch, 1)
+
+
+def taken(record: type[T], options: dict[str, Any], *but: str, **fields: Any) -> T:
+    """A record of these fields and of the options that are others of it, which are taken out of
+    `options`; not those named in `but`."""
+    names = [f.name for f in dataclasses.fields(record) if f.name in options]  # type: ignore[arg-type]
+    return record(**fields, **{name: options.pop(name) for name in names if name not in but})
+
+
 def samplers_of(sampler: Any, **options: Any) -> tuple[Sampler, ...]:
     """The samplers of a schedule, or of anything else that `as_sampler` takes."""
     if isinstance(sampler, SamplerSchedule):
@@ -159,72 +185,104 @@ def samplers_of(sampler: Any, **options: Any) -> tuple[Sampler, ...]:
     return (as_sampler(sampler, **options),)
 
 
-def check_samplers(
-    sampler: Any, states: Mapping[Any, Any] | None, capacity: Any = None, **options: Any
-) -> tuple[Any, tuple[Sampler, ...], dict[Sampler, State]]:
-    """The sampler or the schedule of a loader, its samplers, and the states that the loader was
-    given for some of them. Raises `InputError` where they cannot follow one another."""
-    samplers = samplers_of(sampler, **options)
-    if len(samplers) > 1 and capacity is not None:
-        raise InputError(
-            "a capacity must be of one sampler",
-            f"one for {len(samplers)} samplers",
-            "Leave it out: each sampler's is planned.",
-        )
-    kinds = {
-        "adaptive": {isinstance(one, Adaptive) for one in samplers},
-        "of pairs": {one.pairs for one in samplers},
-    }
-    for kind, answers in kinds.items():
-        if len(answers) > 1:
+class Samplers(NamedTuple):
+    """What a loader draws with.
+
+    Fields:
+      given: the sampler, or the schedule.
+      each: the samplers.
+      states: by sampler, what its `init` returned.
+    """
+
+    given: Any
+    each: tuple[Sampler, ...]
+    states: dict[Sampler, State]
+
+    @classmethod
+    def of(cls, sampler: Any, drawing: Drawing = Drawing(), **options: Any) -> Samplers:
+        """Raises `InputError` where the samplers cannot follow one another."""
+        samplers = samplers_of(sampler, **options)
+        if len(samplers) > 1 and drawing.capacity is not None:
             raise InputError(
-                f"a schedule's samplers must be {kind} all or none",
-                ", ".join(type(one).__name__ for one in samplers),
-                "Give one kind of sampler with other sizes.",
+                "a capacity must be of one sampler",
+                f"one for {len(samplers)} samplers",
+                "Leave it out: each sampler's is planned.",
             )
-    found = {as_sampler(one): state for one, state in (states or {}).items()}
-    if other := [one for one in found if one not in samplers]:
-        raise InputError(
-            f"states must be by sampler, of {', '.join(map(repr, samplers))}",
-            repr(other[0]),
-            "Give {sampler: state} with the loader's own sampler.",
-        )
-    return sampler if isinstance(sampler, SamplerSchedule) else samplers[0], samplers, found
+        kinds = {
+            "adaptive": {isinstance(one, Adaptive) for one in samplers},
+            "of pairs": {one.pairs for one in samplers},
+        }
+        for kind, answers in kinds.items():
+            if len(answers) > 1:
+                raise InputError(
+                    f"a schedule's samplers must be {kind} all or none",
+                    ", ".join(type(one).__name__ for one in samplers),
+                    "Give one kind of sampler with other sizes.",
+                )
+        states = {as_sampler(one): state for one, state in (drawing.states or {}).items()}
+        if other := [one for one in states if one not in samplers]:
+            raise InputError(
+                f"states must be by sampler, of {', '.join(map(repr, samplers))}",
+                repr(other[0]),
+                "Give {sampler: state} with the loader's own sampler.",
+            )
+        given = sampler if isinstance(sampler, SamplerSchedule) else samplers[0]
+        return cls(given, samplers, states)
+
+    @property
+    def learn(self) -> bool:
+        return isinstance(self.each[0], Adaptive)
+
+    @property
+    def by_node(self) -> bool:
+        return all(one.by_node for one in self.each)
+
+    def state(self, sampler: Sampler, graph: Graph) -> State:
+        if sampler not in self.states:
+            self.states[sampler] = sampler.init(graph)
+        return self.states[sampler]
+
+    def settings(
+        self, *others: Any, age: int | None, stages: Sequence[Stage] = (), devices: int = 1
+    ) -> str:
+        """A text of what decides the batches beside key and items: the samplers, the `others`,
+        the age of the state of those that learn, the stages, and the devices unless they draw
+        together what one would."""
+        text = repr((self.given, *others, *((age,) if self.learn else ())))
+        apart = [f"devices={devices}"] if devices > 1 and not self.by_node else []
+        return " ".join([text, *map(name_of, stages), *apart])
+
+    def source(self, make: Callable[[Sampler], Any]) -> Any:
+        """The source that `make` makes of the sampler, or a `StagedSource`."""
+        if isinstance(self.given, SamplerSchedule):
+            return StagedSource(self.given, make)
+        return make(self.given)
 
 
-def decided_by(
-    sampler: Sampler | SamplerSchedule, *others: Any, stages: Sequence[Stage] = ()
-) -> str:
-    """A text of what decides the batches beside key and items: the sampler or the schedule, the
-    `others`, and the stages. The last of the `others`, the age of the state, counts for
-    adaptive samplers only."""
-    learns = isinstance(samplers_of(sampler)[0], Adaptive)
-    text = repr((sampler, *(others if learns else others[:-1])))
-    return " ".join([text, *map(name_of, stages)])
+class StagedSource(OverSource):
+    """A source whose samplers change. An epoch has the batches that a loader with only that
+    epoch's sampler draws in it.
 
-
-class StagedSource:
-    """See `jgs.sampling.loading.source.Source`.
-
-    An epoch has the batches that a loader with only that epoch's sampler draws in it. Each
-    sampler has a source of its own, with its own planned capacity and compiled programs. The
-    source is made when it is first needed, and kept. The state of an adaptive sampler passes
+    Each sampler has a source of its own, with its own planned capacity and compiled programs,
+    which is made when it is first needed, and kept. The state of an adaptive sampler passes
     from one sampler to the next.
 
     Args:
       plan: decides which sampler draws an epoch.
       make: makes the source of a sampler; all sources have the same seeds, key and settings.
+
+    Attributes:
+      source: that of the sampler that draws now.
     """
 
-    def __init__(self, plan: SamplerSchedule, make: Callable[[Sampler], Source]):
+    def __init__(self, plan: SamplerSchedule, make: Callable[[Sampler], Any]):
         self._plan, self._progress = plan, Progress()
         self._logged = 0  # the stage that was logged last
-        self._make, self._made = make, {}  # type: Any, dict[Sampler, Source]
-        self._now = self._of(0)
-        self.schedules: list[Schedule] = self._now.schedules
-        self.together = self._now.together
+        self._make, self._made = make, dict[Sampler, Any]()
+        self.source = self._of(0)
+        self.schedules: list[Schedule] = self.source.schedules
 
-    def _of(self, epoch: int) -> Source:
+    def _of(self, epoch: int) -> Any:
         """The source of the sampler that draws `epoch`. Raises `InputError` where a loss is
         missing."""
         known = self._progress.losses
@@ -244,23 +302,8 @@ class StagedSource:
         return self._made[sampler]
 
     def close(self) -> None:
-        """Stops what is done for the next epoch."""
         for source in self._made.values():
-            if isinstance(source, OverSource):
-                source.close()
-
-    @property
-    def at_once(self) -> int:
-        return self._now.at_once
-
-    @property
-    def capacity(self) -> Capacity:
-        """The capacity of the sampler that draws now."""
-        return self._now.capacity  # type: ignore[attr-defined]
-
-    @property
-    def learning(self) -> Learning | None:
-        return self._now.learning
+            source.close()
 
     @property
     def redraws(self) -> int:
@@ -277,18 +320,17 @@ class StagedSource:
     def drawn(self, epoch: int, first: int) -> Iterator[list[Any]]:
         return self.of_epoch(epoch).drawn(epoch, first)
 
-    def of_epoch(self, epoch: int) -> Source:
+    def of_epoch(self, epoch: int) -> Any:
         """The source of the sampler that draws `epoch`, at the position of this one."""
         # Not in the background, so that the caller's thread plans a new source's capacity.
-        before, self._now = self._now, self._of(epoch)
-        if self._now is not before and self._now.learning and before.learning:
-            self._now.learning.states = before.learning.states
-        for schedule in self._now.schedules:
+        before, self.source = self.source, self._of(epoch)
+        if self.source is not before and self.source.learning and before.learning:
+            self.source.learning.states = before.learning.states
+        for schedule in self.source.schedules:
             schedule.load_state_dict(self.schedules[0].state_dict())
-        return self._now
+        return self.source
 
     def report(self, loss: Any, finished: int) -> None:
-        """Takes the mean training loss of the last of the `finished` epochs."""
         if not self._plan.by_loss:
             return
         if self._progress.losses != finished - 1:
@@ -300,14 +342,13 @@ class StagedSource:
         self._progress = self._plan.after(self._progress, float(loss))
 
     def state_dict(self) -> dict[str, int]:
-        """The progress as a dict of ints; empty where the epoch alone decides."""
+        """The progress of the losses; empty where the epoch alone decides."""
         if not self._plan.by_loss:
             return {}
         best = int(np.float64(self._progress.best).view(np.int64))
         return self._progress._replace(best=best)._asdict()
 
     def load_state_dict(self, state: Any) -> Any:
-        """Continues with what `state_dict` returned. Returns the other entries of `state`."""
         if not (self._plan.by_loss and isinstance(state, Mapping)):
             return state
         if missing := [name for name in Progress._fields if name not in state]:
@@ -321,13 +362,6 @@ class StagedSource:
         best = float(np.int64(found["best"]).view(np.float64))
         self._progress = Progress(**found)._replace(best=best)
         return rest
-
-
-def source_of(sampler: Any, make: Callable[[Sampler], Source]) -> Source:
-    """The source that `make` makes of a sampler, or a `StagedSource` for a schedule."""
-    if isinstance(sampler, SamplerSchedule):
-        return StagedSource(sampler, make)
-    return make(sampler)
 
 
 def _total(parts: Iterable[dict[str, Any]]) -> dict[str, Any]:

@@ -20,14 +20,13 @@ from jgs.sampling.edges import draw
 from jgs.sampling.edges.eligible import Eligible, Weights, eligible, weights_of
 from jgs.sampling.edges.hops import Spec, draw_batches
 from jgs.sampling.edges.random import as_key_data, fold
-from jgs.sampling.fanouts import is_fanout
+from jgs.sampling.fanouts import ByType, is_fanout
 from jgs.sampling.matrix.collective import smallest_ranks
 from jgs.sampling.matrix.edges import Edges
 from jgs.sampling.matrix.entries import Entries, more, num_slots, of_rows, onto_rows
 from jgs.sampling.matrix.exact import exponent, to_fixed
 from jgs.sampling.matrix.reduce_kernel import count
 from jgs.sampling.seeds import Seeds
-from jgs.sampling.sizes import ByType
 from jgs.settings import exact_integers
 
 T = TypeVar("T", bound=Entries)
