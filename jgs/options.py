@@ -268,21 +268,23 @@ def flag(name: str) -> str:
 def add_options(found: argparse.ArgumentParser, maker: Any) -> None:
     """Adds the options of a class to the parser of a command: those without a default must be
     given."""
-    instead = found.add_mutually_exclusive_group()
-    for name, known in options_of(maker).items():
-        where = instead if known.option.instead else found
-        add_flag(where, name, known, metavar=name.upper())
+    options = options_of(maker)
+    instead: Any = found
+    if any(known.option.instead for known in options.values()):  # argparse takes no empty group
+        instead = found.add_mutually_exclusive_group()
+    for name, known in options.items():
+        add_flag(instead if known.option.instead else found, name, known, own=True)
 
 
-def add_flag(found: Any, name: str, known: Known, metavar: str = "") -> None:
-    """Adds the flag of an option to a parser or to one of its groups. With a `metavar`, of an
-    option that has none, it must be given where it has no default."""
+def add_flag(found: Any, name: str, known: Known, own: bool = False) -> None:
+    """Adds the flag of an option to a parser or to one of its groups. Flags of a command's
+    `own` must be given where they have no default, and their values are named like them."""
     option, kind = known.option, known.item
     options: dict[str, Any] = {"help": option.help.replace("%", "%%"), "dest": name}
     if kind is bool:
         options["action"] = argparse.BooleanOptionalAction if known.default else "store_true"
     else:
-        shown = option.metavar or metavar or kind.__name__.upper()
+        shown = option.metavar or (None if own else kind.__name__.upper())
         options |= {"type": known.parser, "metavar": shown}
         if known.many:
             options["nargs"] = "+"
@@ -290,7 +292,7 @@ def add_flag(found: Any, name: str, known: Known, metavar: str = "") -> None:
             options |= {"choices": option.choices, "metavar": None}
         if known.default not in (None, (), _NONE):
             options["help"] += f" (default: {as_typed(known.default)})"
-        if metavar and known.default is _NONE:
+        if own and known.default is _NONE:
             options["required"] = True
     found.add_argument(flag(name), default=argparse.SUPPRESS, **options)
 
