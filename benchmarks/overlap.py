@@ -9,7 +9,7 @@ runtime runs a kernel and a collective one after the other.
 
 Two ranks, of one core each, train GraphSAGE (hidden 256) in vanilla mode on the `synthetic`
 data set, in parts by ldg. Their network is emulated: every round takes `--latency` seconds
-more, and bytes go at `--gbit` gigabits a second (`jgs.dist.communicators.emulate`). The figures
+more, and bytes go at `--gbit` gigabits a second (`jgs.dist.Emulated`). The figures
 are the medians of the seconds of an epoch.
 """
 
@@ -90,7 +90,7 @@ def _rank(given: argparse.Namespace) -> None:
     from jgs.data.parts import open_parts
     from jgs.dist.batches.rank_parts import RankParts
     from jgs.dist.batches.ranks import rank_loader
-    from jgs.dist.communicators.emulate import Emulated
+    from jgs.dist.communicators.comm import Emulated
     from jgs.dist.communicators.launch import connect
     from jgs.graph import as_device
     from jgs.train.config import Config

@@ -33,8 +33,7 @@ from jgs.dist.batches.rank_parts import RankParts
 from jgs.dist.batches.ranks import rank_loader
 from jgs.dist.batches.source import HybridSampler, RankSampler
 from jgs.dist.batches.vanilla import VanillaSampler
-from jgs.dist.communicators.comm import Alone
-from jgs.dist.communicators.emulate import Emulated
+from jgs.dist.communicators.comm import Alone, Emulated
 from jgs.dist.communicators.launch import connect
 from jgs.graph import as_device
 from jgs.sampling import Neighbors

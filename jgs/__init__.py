@@ -43,7 +43,7 @@ _PLACES = {name: "jgs.graph" for name in _GRAPHS} | {
     "open_run": "jgs.predict.open",
     "to_device": "jgs.devices",
 }
-_public = lazily("jgs", _PLACES)
+_public = lazily("jgs", _PLACES)[1]
 _SUBMODULES = (
     "data",
     "dist",

@@ -20,10 +20,9 @@ def keep_freed_memory() -> bool:
     allocation. Importing jgs changes nothing.
 
     The function sets, by `mallopt`: one arena; no separate `mmap` for large blocks; growth by
-    256 MiB at a time; no trimming below 2 GiB. It also asks for huge pages in the next GiB of
-    addresses, whose memory is not used before it is needed. The process then holds its peak
-    memory until it ends. On systems without glibc the function changes nothing and returns
-    False.
+    256 MiB at a time; no trimming below 2 GiB. It asks for huge pages in the next GiB of
+    addresses. The process then holds its peak memory until it ends. Without glibc the function
+    changes nothing and returns False.
     """
     if not sys.platform.startswith("linux"):
         return False

@@ -13,6 +13,7 @@ if __name__ == "__main__":
 
 import argparse
 from collections.abc import Sequence
+from importlib import import_module
 from typing import Any
 
 from jgs import command
@@ -49,35 +50,25 @@ def _print(argv: Sequence[str] | None) -> int:
 
 def _everything(shtab: Any) -> argparse.ArgumentParser:
     """A parser of all commands, for shtab to read."""
-    # Slow imports.
-    from jgs import doctor
-    from jgs.data.__main__ import parser as data
-    from jgs.export.__main__ import parser as export
-    from jgs.launch.__main__ import parser as launch
-    from jgs.partition.__main__ import parser as partition
-    from jgs.predict.__main__ import parser as predict
-    from jgs.report.__main__ import parser as report
-    from jgs.train.config import OWNERS, PAGES
+    from jgs.train.config import OWNERS, PAGES  # slow imports
     from jgs.train.flags import ALL
-    from jgs.train.flags import parser as train
 
-    parsers = {"train": train, "predict": predict, "partition": partition, "launch": launch}
-    parsers |= {"export": export, "report": report}
-    parsers |= {"data": data, "doctor": doctor.parser, "completion": parser}
+    places = {name: f"jgs.{name}.__main__" for name in COMMANDS}
+    places |= {"train": "jgs.train.flags", "doctor": "jgs.doctor", "completion": __name__}
     topics = {owner: list(table) for owner, table in OWNERS.items()}
     topics["help"] = [ALL, *PAGES, *(name for names in topics.values() for name in names)]
     whole = argparse.ArgumentParser("jgs")
     commands = whole.add_subparsers()
     for name, text in COMMANDS.items():
-        own = parsers[name]()
+        own = import_module(places[name]).parser()
         for action in own._actions:
             if name == "train" and action.dest in topics:
                 action.choices = topics[action.dest]
                 action.nargs = "?" if action.dest == "help" else None
             elif action.metavar == "FILE":
-                action.complete = shtab.FILE  # type: ignore[attr-defined]
+                action.complete = shtab.FILE
             elif action.dest in _FOLDERS:
-                action.complete = shtab.DIRECTORY  # type: ignore[attr-defined]
+                action.complete = shtab.DIRECTORY
         commands.add_parser(name, help=text, parents=[own], add_help=False)
     return whole
 

@@ -195,14 +195,12 @@ def _agreement() -> Iterator[Finding]:
     finally:
         for process in started:
             process.kill()
+    remedy = "Set JGS_MAX_ISA=0, or JGS_KERNELS=off, and report it."
     for process, (_, errors) in zip(started, said, strict=True):
-        if process.returncode != 0:
+        if (status := process.returncode) != 0:
             last = (errors.strip().splitlines() or ["nothing said"])[-1]
-            yield Finding(
-                "no",
-                f"a trial of sampling and training ended with {process.returncode}: {last}",
-                "Set JGS_MAX_ISA=0, or JGS_KERNELS=off, and report it.",
-            )
+            text = f"a trial of sampling and training ended with {status}: {last}"
+            yield Finding("no", text, remedy)
             return
     own_trial, plain = (json.loads(out.splitlines()[-1]) for out, _ in said)
     near = all(
@@ -212,11 +210,7 @@ def _agreement() -> Iterator[Finding]:
     if own_trial["samples"] == plain["samples"] and near:
         yield Finding("ok", "kernels and plain JAX draw the same and compute the same")
     else:
-        yield Finding(
-            "no",
-            f"kernels and plain JAX differ: {own_trial} and {plain}",
-            "Set JGS_MAX_ISA=0, or JGS_KERNELS=off, and report it.",
-        )
+        yield Finding("no", f"kernels and plain JAX differ: {own_trial} and {plain}", remedy)
 
 
 def trial() -> None:

@@ -116,18 +116,14 @@ class Pressed(KeyboardInterrupt):
 
 class Interruptible:
     """A block in which Ctrl-C and SIGTERM raise KeyboardInterrupt, again and again until the
-    exception has been caught for good.
+    exception has been caught for good. In a thread other than the main one, which alone
+    receives signals, it changes nothing. `pressed` is the signal that has come, or 0.
 
     A signal that comes during an import raises only after the import: in the middle of one, C
     code would print a traceback. Launchers send SIGTERM twice, to the ranks and to mpiexec,
-    which passes it on; the second SIGTERM is ignored.
-
-    The block heeds SIGINT even in a command that a shell script has started with `&`. Shells
-    make such a command ignore SIGINT, but whoever sends it by `kill` means it. In a thread
-    other than the main one the block changes nothing, as only the main thread receives signals.
-
-    Fields:
-      pressed: the number of the signal that has come, or 0.
+    which passes it on; the second SIGTERM is ignored. The block heeds SIGINT even in a command
+    that a shell script has started with `&`: shells make such a command ignore SIGINT, but
+    whoever sends it by `kill` means it.
     """
 
     def __init__(self) -> None:
@@ -164,13 +160,10 @@ class Interruptible:
         if _is_importing(frame):
             _thread.start_new_thread(self._insist, (number,))
         else:
-            raise self._interruption(number)
-
-    def _interruption(self, number: int) -> Pressed:
-        error = Pressed(number)
-        # Not threading.Thread: the handler may have interrupted a holder of its locks.
-        _thread.start_new_thread(self._insist, (number, weakref.ref(error)))
-        return error
+            error = Pressed(number)
+            # Not threading.Thread: the handler may have interrupted a holder of its locks.
+            _thread.start_new_thread(self._insist, (number, weakref.ref(error)))
+            raise error
 
     def _insist(self, number: int, error: Callable[[], Pressed | None] = lambda: None) -> None:
         """Sends the signal again after the exception is gone, unless `hear` was called."""

@@ -7,9 +7,11 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 
-def lazily(package: str, places: Mapping[str, str]) -> Callable[[str], Any]:
-    """The `__getattr__` of a package (PEP 562). Its command answers `--help` and Ctrl-C at
-    once, for importing JAX takes most of a second, and Flax another.
+def lazily(
+    package: str, places: Mapping[str, str]
+) -> tuple[list[str], Callable[[str], Any], Callable[[], list[str]]]:
+    """The `__all__`, `__getattr__` and `__dir__` of a package (PEP 562). Its command answers
+    `--help` and Ctrl-C at once, for importing JAX takes most of a second, and Flax another.
 
     Args:
       package: its name.
@@ -21,4 +23,5 @@ def lazily(package: str, places: Mapping[str, str]) -> Callable[[str], Any]:
             return getattr(importlib.import_module(places[name]), name)
         raise AttributeError(f"module {package!r} has no attribute {name!r}")
 
-    return found
+    names = sorted(places)
+    return names, found, lambda: names

@@ -20,14 +20,7 @@ import optax
 
 from jgs.settings import usual_promotion
 
-__all__ = [
-    "balanced_weights",
-    "cross_entropy",
-    "focal",
-    "huber",
-    "masked_mean",
-    "mse",
-]
+__all__ = ["balanced_weights", "cross_entropy", "focal", "huber", "masked_mean", "mse"]
 
 
 def cross_entropy(
@@ -41,7 +34,8 @@ def cross_entropy(
     """
     with usual_promotion():
         if labels.ndim == 2:
-            return optax.sigmoid_binary_cross_entropy(outputs, _softened(labels, smoothing))
+            soft = labels * (1 - smoothing) + smoothing / 2 if smoothing else labels
+            return optax.sigmoid_binary_cross_entropy(outputs, soft)
         if not smoothing:
             return optax.softmax_cross_entropy_with_integer_labels(outputs, labels)
         each = jax.nn.one_hot(labels, outputs.shape[1], dtype=outputs.dtype)
@@ -116,10 +110,6 @@ def masked_mean(
     total = jnp.sum(counts)
     each = losses if weight is None else losses * weight
     return jnp.sum(jnp.where(mask, each, 0)) / jnp.where(total > 0, total, 1)
-
-
-def _softened(labels: jax.Array, smoothing: float) -> jax.Array:
-    return labels * (1 - smoothing) + smoothing / 2 if smoothing else labels
 
 
 def _number(outputs: jax.Array, labels: jax.Array) -> jax.Array:

@@ -6,13 +6,13 @@ A class, or a function, says in its annotations which of its arguments are optio
     class Labor:
         importance: Annotated[int, Option("rounds of importance sampling", least=-1)] = 0
 
-Flags, their help, completion, refusals and saved configurations are all made of that. A class
-of the user's, named `package.module:Class`, needs no such annotations: each of its arguments of
-a plain type is an option.
+Flags, their help, completion, refusals and saved configurations are made of that. In a class of
+the user's, named `package.module:Class`, each argument of a plain type is an option.
 """
 
 from __future__ import annotations
 
+import argparse
 import importlib
 import inspect
 import os
@@ -49,6 +49,8 @@ class Option(NamedTuple):
       saved: whether it is in a run's `config.json`.
       flag: whether it has a flag.
       first: whether the first page of `--help` shows it.
+      parse: makes a value of a text, where the type does not.
+      instead: whether only one of the options that say so may be given.
     """
 
     help: str = ""
@@ -67,6 +69,8 @@ class Option(NamedTuple):
     never: float | None = None
     first: bool = True
     own: bool = False
+    parse: Callable[[str], Any] | None = None
+    instead: bool = False
 
 
 class Known(NamedTuple):
@@ -93,8 +97,8 @@ class Known(NamedTuple):
     def parser(self) -> Callable[[str], Any]:
         """Makes the value, or each value of a tuple, of a text on the command line. Where text
         stands for numbers too, it has a `=`."""
-        if self.item is str or str not in self._kinds:
-            return self.item
+        if self.option.parse or self.item is str or str not in self._kinds:
+            return self.option.parse or self.item
 
         def parsed(text: str) -> Any:
             return text if "=" in text else self.item(text)
@@ -178,7 +182,7 @@ class Table(Mapping[str, Any]):
         """The class of this name or place. Raises `InputError`."""
         if name in self:
             return self[name]
-        found = _of_user(self, name)
+        found = _imported(self.what, name, "class", self)
         if lacks := [attribute for attribute in self.has if not hasattr(found, attribute)]:
             raise InputError(
                 f"the class of {flag(self.what)} must be a {self.what}, see the docs",
@@ -189,7 +193,7 @@ class Table(Mapping[str, Any]):
 
     def takes(self, place: str) -> bool:
         """Whether the user's class at `package.module:Class` is one for this table."""
-        found = _of_user(self, place)
+        found = _imported(self.what, place, "class", self)
         return all(hasattr(found, attribute) for attribute in self.has)
 
     def options(self, name: str) -> dict[str, Known]:
@@ -261,6 +265,38 @@ def flag(name: str) -> str:
     return "--" + name.replace("_", "-")
 
 
+def add_options(found: argparse.ArgumentParser, maker: Any) -> None:
+    """Adds the options of a class to the parser of a command: those without a default must be
+    given."""
+    options = options_of(maker)
+    instead: Any = found
+    if any(known.option.instead for known in options.values()):  # argparse takes no empty group
+        instead = found.add_mutually_exclusive_group()
+    for name, known in options.items():
+        add_flag(instead if known.option.instead else found, name, known, own=True)
+
+
+def add_flag(found: Any, name: str, known: Known, own: bool = False) -> None:
+    """Adds the flag of an option to a parser or to one of its groups. Flags of a command's
+    `own` must be given where they have no default, and their values are named like them."""
+    option, kind = known.option, known.item
+    options: dict[str, Any] = {"help": option.help.replace("%", "%%"), "dest": name}
+    if kind is bool:
+        options["action"] = argparse.BooleanOptionalAction if known.default else "store_true"
+    else:
+        shown = option.metavar or (None if own else kind.__name__.upper())
+        options |= {"type": known.parser, "metavar": shown}
+        if known.many:
+            options["nargs"] = "+"
+        if option.choices and not option.own:
+            options |= {"choices": option.choices, "metavar": None}
+        if known.default not in (None, (), _NONE):
+            options["help"] += f" (default: {as_typed(known.default)})"
+        if own and known.default is _NONE:
+            options["required"] = True
+    found.add_argument(flag(name), default=argparse.SUPPRESS, **options)
+
+
 def as_typed(value: Any) -> str:
     """An option's value as it is written on the command line."""
     return " ".join(map(str, value)) if isinstance(value, tuple) else str(value)
@@ -308,11 +344,6 @@ def _typed(name: str, value: Any, kind: Any) -> Any:
         return value
     kind_name = getattr(kind, "__name__", str(kind))
     raise InputError(f"{flag(name)} must be {kind_name}", repr(value), "See --help.")
-
-
-def _of_user(table: Table, name: str) -> Callable[..., Any]:
-    """The user's class at `package.module:Class`."""
-    return _imported(table.what, name, "class", table)
 
 
 def _imported(option: str, name: str, kind: str, known: Iterable[str]) -> Callable[..., Any]:

@@ -15,15 +15,10 @@ import jax
 
 # The contexts of JAX that hold for one thread; `jax.config.jax_<name>` is this thread's value.
 _OF_A_THREAD = (
-    *(
-        "numpy_dtype_promotion",
-        "numpy_rank_promotion",
-        "enable_x64",
-        "default_matmul_precision",
-    ),
+    *("numpy_dtype_promotion", "numpy_rank_promotion", "enable_x64", "disable_jit"),
     *("default_device", "default_prng_impl", "legacy_prng_key", "threefry_partitionable"),
     *("debug_infs", "debug_key_reuse", "debug_nans", "check_tracer_leaks", "enable_checks"),
-    *("disable_jit", "explain_cache_misses", "log_compiles"),
+    *("default_matmul_precision", "explain_cache_misses", "log_compiles"),
     *("transfer_guard_device_to_device", "transfer_guard_device_to_host"),
     "transfer_guard_host_to_device",
 )

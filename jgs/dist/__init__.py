@@ -21,7 +21,7 @@ _PLACES = {
     "SAME": "jgs.dist.communicators.comm",
     "Mesh": "jgs.dist.communicators.mesh",
     "Mpi": "jgs.dist.communicators.mpi",
-    "Emulated": "jgs.dist.communicators.emulate",
+    "Emulated": "jgs.dist.communicators.comm",
     "agree": "jgs.dist.communicators.launch",
     "connect": "jgs.dist.communicators.launch",
     "Watchdog": "jgs.dist.supervision.watchdog",
@@ -40,9 +40,4 @@ _PLACES = {
     "TensorStore": "jgs.dist.rows.store",
     "broadcast_arrays": "jgs.dist.communicators.broadcast",
 }
-__all__ = sorted(_PLACES)
-__getattr__ = lazily(__name__, _PLACES)
-
-
-def __dir__() -> list[str]:
-    return __all__
+__all__, __getattr__, __dir__ = lazily(__name__, _PLACES)

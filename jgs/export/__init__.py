@@ -11,9 +11,4 @@ _PLACES = {
     "export_run": "jgs.export.write",
     "load_exported": "jgs.export.load",
 }
-__all__ = sorted(_PLACES)
-__getattr__ = lazily(__name__, _PLACES)
-
-
-def __dir__() -> list[str]:
-    return __all__
+__all__, __getattr__, __dir__ = lazily(__name__, _PLACES)

@@ -11,10 +11,12 @@ if __name__ == "__main__":
     interrupts.end_at_once()  # before the imports that take their time
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from jgs import command
+from jgs.options import Option, add_options
 
 _ARGUMENTS = ("fanouts", "batch_sizes", "platforms", "with_graph", "direct")
 
@@ -41,56 +43,49 @@ def _export(argv: Sequence[str] | None) -> dict[str, Any]:
     return {"out": str(out), "bytes": size, "run_dir": given["run_dir"], **spec}
 
 
+# fmt: off
+@dataclass
+class _Asked:
+    """What the command is asked for."""
+
+    run_dir: Annotated[str, Option("folder of the run")]
+    out: Annotated[str, Option("folder to write; an artifact there is replaced")]
+    fanouts: Annotated[tuple[int, ...], Option(
+        "draw so many neighbours, a number for each layer, seeds' hop first (default: those of "
+        "the run)", metavar="K"
+    )] = ()
+    batch_sizes: Annotated[tuple[int, ...], Option(
+        "the numbers of nodes that there is a program for; the next larger one answers",
+        metavar="B"
+    )] = (1, 8, 64)
+    platforms: Annotated[tuple[str, ...], Option(
+        "where it is to run, of cpu, cuda, rocm and tpu", metavar="NAME"
+    )] = ("cpu",)
+    with_graph: Annotated[bool, Option(
+        "put the graph and the features into the artifact; otherwise they are given when it is "
+        "opened"
+    )] = False
+    direct: Annotated[bool, Option(
+        "sum the neighbours' features while reading them, also where that changes the last "
+        "bits: faster for wide features"
+    )] = False
+    params: Annotated[str, Option(
+        "the parameters of the epoch of best validation, or of the last one",
+        choices=("best", "last")
+    )] = "best"
+    root: Annotated[str | None, Option(
+        "folder of the data sets' files, if they have moved"
+    )] = None
+# fmt: on
+
+
 def parser() -> command.Parser:
     found = command.Parser(
         "python -m jgs.export",
         "Write the sampler, the reading of features and the model of a run of python -m "
         "jgs.train as one artifact. jgs.load_exported opens it without training code.",
     )
-    add = found.add_argument
-    add("--run-dir", required=True, help="folder of the run")
-    add("--out", required=True, help="folder to write; an artifact there is replaced")
-    add(
-        "--fanouts",
-        type=int,
-        nargs="+",
-        metavar="K",
-        help="draw so many neighbours, a number for each layer, seeds' hop first (default: "
-        "those of the run)",
-    )
-    add(
-        "--batch-sizes",
-        type=int,
-        nargs="+",
-        metavar="B",
-        help="the numbers of nodes that there is a program for; the next larger one answers "
-        "(default: 1 8 64)",
-    )
-    add(
-        "--platforms",
-        nargs="+",
-        metavar="NAME",
-        help="where it is to run, of cpu, cuda, rocm and tpu (default: cpu)",
-    )
-    add(
-        "--with-graph",
-        action="store_true",
-        help="put the graph and the features into the artifact; otherwise they are given when "
-        "it is opened",
-    )
-    add(
-        "--direct",
-        action="store_true",
-        help="sum the neighbours' features while reading them, also where that changes the "
-        "last bits: faster for wide features",
-    )
-    add(
-        "--params",
-        choices=("best", "last"),
-        help="the parameters of the epoch of best validation, or of the last one (default: "
-        "best)",
-    )
-    add("--root", help="folder of the data sets' files, if they have moved")
+    add_options(found, _Asked)
     return found
 
 

@@ -1,7 +1,5 @@
 """Files: folders of arrays, atomic replacement, locks."""
 
-__all__: list[str] = []
+from jgs.lazy import lazily
 
-
-def __dir__() -> list[str]:
-    return __all__
+__all__, __getattr__, __dir__ = lazily(__name__, {})

@@ -25,20 +25,15 @@ class PackedRows:
     """The rows of a matrix in files that each of `K` steps needs, in a scratch file.
 
     Rows of one step lie far apart, and a disk that gives a gigabyte a second in order gives a
-    fraction of it at random. All steps together need rows that lie close. So the matrix is read
-    once, in order. What was read is written, step by step within some megabytes of rows. A step
-    reads its pieces. (DiskGNN, SIGMOD 2025, packs a whole epoch before training.)
-
-    The scratch file has no name: it is gone when this object or the process is.
+    fraction of it at random. So the matrix is read once, in order, and written step by step
+    within some megabytes of rows. A step reads its pieces. (DiskGNN, SIGMOD 2025, packs a whole
+    epoch before training.) The scratch file, of `nbytes` bytes in the existing `folder`, has no
+    name: it is gone when this object or the process is.
 
     Args:
       files: the matrix.
       steps: for each step int32 `[m]`, the rows that it needs, ascending, each once.
-      folder: an existing folder, for the scratch file.
       between: called after each of the pieces in which the matrix is read; it may raise.
-
-    Attributes:
-      nbytes: the bytes of the scratch file.
 
     Raises `DiskError` where the matrix cannot be read, or there is no room.
     """

@@ -6,6 +6,7 @@ import ctypes
 import mmap
 import os
 import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -89,17 +90,23 @@ def _with_room(array: np.ndarray, length: int) -> np.ndarray:
 def _is_shared(array: np.ndarray) -> bool:
     """Whether the array's bytes lie in one shared map. Files that NumPy maps read-only are such
     maps."""
-    address = array.ctypes.data
-    size = array.nbytes
+    found = map_of(array)
+    return found is not None and found[1].endswith("s")
+
+
+def map_of(array: np.ndarray) -> list[str] | None:
+    """The words of the line of `/proc/self/maps` with all bytes of a contiguous array: bounds,
+    access, place in the file, device, inode and path. None for others, and outside Linux."""
+    begin, end = array.ctypes.data, array.ctypes.data + array.nbytes
     if not array.flags.c_contiguous:
-        return False
+        return None
     try:
-        with open("/proc/self/maps") as maps:
-            for line in maps:
-                bounds, access = line.split(maxsplit=2)[:2]
-                first, last = (int(bound, 16) for bound in bounds.split("-"))
-                if first <= address < last:
-                    return access.endswith("s") and address + size <= last
-    except OSError:  # not on Linux
-        pass
-    return False
+        lines = Path("/proc/self/maps").read_text("utf-8", "replace").splitlines()
+    except OSError:
+        return None
+    for line in lines:
+        words = line.split(maxsplit=5)
+        first, last = (int(bound, 16) for bound in words[0].split("-"))
+        if first <= begin and end <= last:
+            return words
+    return None

@@ -17,6 +17,7 @@ import numpy as np
 from jgs import kernels
 from jgs.errors import InputError
 from jgs.files.npy import npy_layout
+from jgs.files.room import map_of
 
 THREADS = 32
 _GAP = 16 << 10  # bytes between rows that are rather read than passed over
@@ -199,22 +200,13 @@ def part_of_mapped(array: Any) -> FilePart | None:
     """Where the rows of an array lie whose memory is a mapping of a file: a NumPy memory map,
     or a JAX array of one on the CPU. None for others."""
     view = np.asarray(array)
-    if view.ndim == 0 or view.nbytes == 0 or not view.flags.c_contiguous:
+    words = map_of(view) if view.ndim and view.nbytes else None
+    if words is None or len(words) < 6 or words[5][0] != "/":
         return None
-    begin, end = view.ctypes.data, view.ctypes.data + view.nbytes
-    try:
-        lines = Path("/proc/self/maps").read_text("utf-8", "replace").splitlines()
-    except OSError:  # not Linux
-        return None
-    for line in lines:
-        fields = line.split(maxsplit=5)
-        first, last = (int(text, 16) for text in fields[0].split("-"))
-        if first <= begin and end <= last and len(fields) == 6 and fields[5][0] == "/":
-            path = Path(fields[5])
-            here = path.is_file() and path.stat().st_ino == int(fields[4])
-            place = int(fields[2], 16) + begin - first
-            return FilePart(path, place, len(view)) if here else None
-    return None
+    path, first = Path(words[5]), int(words[0].split("-")[0], 16)
+    here = path.is_file() and path.stat().st_ino == int(words[4])
+    place = int(words[2], 16) + view.ctypes.data - first
+    return FilePart(path, place, len(view)) if here else None
 
 
 def _opened(path: Path) -> tuple[int, int]:

@@ -106,7 +106,10 @@ def write_arrays(
         if isinstance(array, ArrayFile):
             assert array.path == file
         elif isinstance(array, Chunks):
-            array = _write_chunks(file, array)
+            with ArrayFile(folder, name, array.shape, array.dtype) as written:
+                for piece in array.pieces:
+                    written.append(piece)
+            array = written
         else:
             np.save(file, array, allow_pickle=False)
         entries[name] = {
@@ -117,13 +120,6 @@ def write_arrays(
         }
     manifest = {"kind": kind, "version": 1, "arrays": entries}
     (folder / MANIFEST).write_text(json.dumps(manifest, indent=2) + "\n", "utf-8")
-
-
-def _write_chunks(path: Path, array: Chunks) -> ArrayFile:
-    with ArrayFile(path.parent, path.stem, array.shape, array.dtype) as file:
-        for piece in array.pieces:
-            file.append(piece)
-    return file
 
 
 def open_arrays(

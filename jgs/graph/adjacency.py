@@ -73,15 +73,8 @@ def connected(graph: Adjacency) -> np.ndarray:
 def neighbors_per_part(
     graph: Adjacency, rows: np.ndarray, parts: np.ndarray, num_parts: int
 ) -> np.ndarray:
-    """The weight of the edges into each row from each part.
-
-    Args:
-      rows: int `[n]`, node ids.
-      parts: int `[N]`, the part of each node; -1 for a node that has none yet and counts
-        nowhere.
-
-    Returns int64 `[n, num_parts]`.
-    """
+    """int64 `[n, num_parts]`: the weight of the edges into each of `rows` int `[n]` from each
+    part. A node whose entry in `parts` int `[N]` is -1 has no part yet and counts nowhere."""
     counts = np.empty((rows.size, num_parts), np.int64)
     bounds = row_offsets(graph.indptr[rows + 1] - graph.indptr[rows])
     for first, stop in row_chunks(bounds):

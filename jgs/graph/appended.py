@@ -12,11 +12,11 @@ from jgs import kernels
 from jgs.arrays import described
 from jgs.errors import InputError
 from jgs.graph import checks
-from jgs.graph.arrays import TAKEN, GraphArrays
+from jgs.graph.arrays import PREFIX, TAKEN, GraphArrays
 from jgs.graph.device import aligned_empty, as_device
 from jgs.graph.grouping import group, longs, pointer, threads
+from jgs.graph.relations import ends_of
 from jgs.graph.rows import offsets_of_rows, order_dtype, row_positions
-from jgs.graph.times import times_with_nodes
 from jgs.graph.weights import appended_prefix_sums, check_weights, weight_prefix_sums
 
 _CHUNK = 1 << 16  # edges that a thread inserts at a time
@@ -53,8 +53,14 @@ def appended(
     born = _node_times(graph, size, node_time)
     times = _later(graph, checks.check_times(time, src.size, "time"), kind)
     if born is not None:
-        times = times_with_nodes(times, born, src, dst)
-    weight = _weight(graph, edge_weight, src.size)
+        times = checks.times_with_nodes(times, born, src, dst)
+    if (edge_weight is None) != (graph.edge_weight is None):
+        raise InputError(
+            "appended edges must have weights where the graph's have, and nowhere else",
+            "none" if edge_weight is None else "some",
+            "Give edge_weight, or leave it out.",
+        )
+    weight = None if edge_weight is None else check_weights(edge_weight, src.size)
     columns = _columns(graph, edge_columns, src.size)
     indptr = np.asarray(graph.indptr)
     if size > old_nodes:
@@ -75,20 +81,20 @@ def appended(
         "indices": src,
         "edge_time": times,
         "edge_order": np.arange(first, first + src.size),
-        **({} if kind is None else {"edge_type": kind}),
-        **{f"edge_columns.{name}": array for name, array in columns.items()},
+        "edge_type": kind,
+        "edge_weight": weight,
+        **{PREFIX + name: array for name, array in columns.items()},
     }
-    new = {name: array[place] for name, array in new.items()}
+    new = {name: array[place] for name, array in new.items() if array is not None}
     again = np.empty(0, np.int64)  # the rows whose prefix sums change
     if weight is not None:
-        new["edge_weight"] = weight[place]
         own = (np.asarray(graph.edge_weight), np.asarray(graph.edge_weight_prefix))
         added, again = appended_prefix_sums(indptr, *own, new["edge_weight"], at, counts)
         new["edge_weight_prefix"] = added
-    arrays = {}
-    for name, array in old.items():
-        array = np.asarray(array)
-        arrays[name] = inserted(array, at, new[name].astype(array.dtype, copy=False))
+    arrays = {
+        name: inserted(array, at, new[name].astype(array.dtype, copy=False))
+        for name, array in ((name, np.asarray(array)) for name, array in old.items())
+    }
     if again.size:
         changed, within = row_positions(total, again), offsets_of_rows(total, again)
         sums = weight_prefix_sums(within, arrays["edge_weight"][changed])
@@ -149,32 +155,29 @@ def _ends(
             f"Give relation=, one of {', '.join(name for _, name, _ in schema.relations)}.",
         )
     number = schema.relation(relation)
-    source, _, target = schema.relations[number]
-    sources, targets = schema.nodes(source), schema.nodes(target)
-    src = checks.node_ids("src", src, len(sources)) + np.int32(sources.start)
-    dst = checks.node_ids("dst", dst, len(targets)) + np.int32(targets.start)
-    checks.check_paired("src and dst", src, dst)
+    src, dst = ends_of(schema, schema.relations[number], src, dst)
     return src, dst, np.full(src.size, number, np.int16)
 
 
 def _node_times(graph: Any, size: int, node_time: Any) -> np.ndarray | None:
     """int64 `[size]`: the times of the graph's nodes and of the new ones; or None."""
     new = size - graph.num_nodes
-    if graph.node_time is None or (node_time is None and new == 0):
+    if graph.node_time is None:
         if node_time is not None:
             raise InputError(
                 "node_time must be for a graph whose nodes have times",
                 "one without",
                 "Leave it out.",
             )
-        return None if graph.node_time is None else np.asarray(graph.node_time)
-    if node_time is None:
+        return None
+    if node_time is None and new:
         raise InputError(
             "node_time must have the times of the new nodes",
             f"none for {new} of them",
             "Give them, or num_nodes=None.",
         )
-    return np.concatenate([np.asarray(graph.node_time), checks.check_node_time(node_time, new)])
+    added = [] if node_time is None else [checks.check_node_time(node_time, new)]
+    return np.concatenate([np.asarray(graph.node_time), *added])
 
 
 def _later(graph: Any, times: np.ndarray, kind: np.ndarray | None) -> np.ndarray:
@@ -232,16 +235,6 @@ def _columns(graph: Any, given: Any, num: int) -> dict[str, np.ndarray]:
             wrong = (columns[name] != array).any(axis=tuple(range(1, array.ndim)))
             checks.refuse_where(wrong, array, "edge", rule, "Make a graph of all edges.")
     return columns
-
-
-def _weight(graph: Any, edge_weight: Any, num: int) -> np.ndarray | None:
-    if (edge_weight is None) != (graph.edge_weight is None):
-        raise InputError(
-            "appended edges must have weights where the graph's have, and nowhere else",
-            "none" if edge_weight is None else "some",
-            "Give edge_weight, or leave it out.",
-        )
-    return None if edge_weight is None else check_weights(edge_weight, num)
 
 
 def _ends_of_runs(graph: Any, row: np.ndarray, kind: np.ndarray) -> np.ndarray:

@@ -6,7 +6,7 @@ Nothing here checks edges: `jgs.graph.graph` does, and says what each field mean
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -35,7 +35,8 @@ _FIELDS = {
 }
 _NAMES = (*_FIELDS, "edge_columns", "node_columns", "node_time")
 _SCHEMA, _SORTED, _NODE_TIME = "schema", "sorted_by_source", "node_time"
-_PREFIX = "edge_columns."  # before the name of a user's column, in dicts of arrays and in files
+PREFIX = "edge_columns."  # before the name of a user's column, in dicts of arrays and in files
+Arrays = dict[str, np.ndarray]
 TAKEN = {*_NAMES, _SCHEMA, _SORTED}  # names that a user's column cannot have
 
 
@@ -111,7 +112,7 @@ class GraphArrays:
     def edge_arrays(self) -> dict[str, jax.Array]:
         """All arrays `[E, ...]` with an entry for each edge, by name: the fields that are not
         None, and the user's columns."""
-        columns = {_PREFIX + name: array for name, array in self.edge_columns.items()}
+        columns = {PREFIX + name: array for name, array in self.edge_columns.items()}
         fields = {name: getattr(self, name) for name in _FIELDS if self.is_edge_array(name)}
         return {name: array for name, array in fields.items() if array is not None} | columns
 
@@ -122,7 +123,7 @@ class GraphArrays:
     @staticmethod
     def is_edge_array(name: str) -> bool:
         """Whether an array of this name may be one of `edge_arrays`."""
-        return name.startswith(_PREFIX) or (name in _FIELDS and name != "indptr")
+        return name.startswith(PREFIX) or (name in _FIELDS and name != "indptr")
 
     @classmethod
     def from_edge_arrays(
@@ -150,23 +151,32 @@ class GraphArrays:
 
         put = {n: on_device(array) for n, array in arrays.items() if cls.is_edge_array(n)}
         fields = [put.get(name) for name in list(_FIELDS)[1:]]
-        columns = {n.removeprefix(_PREFIX): a for n, a in put.items() if n.startswith(_PREFIX)}
+        columns = {n.removeprefix(PREFIX): a for n, a in put.items() if n.startswith(PREFIX)}
         indptr = indptr if isinstance(indptr, jax.Array) else as_device(indptr)
         return cls._unchecked(indptr, *fields, columns, schema=schema)
 
-    def _edited(self, edit: Callable, *args: Any) -> Self:
-        """The graph of the same nodes that `edit`, a function of `jgs.graph.edits`, makes."""
-        arrays = {name: np.asarray(array) for name, array in self.edge_arrays().items()}
-        arrays.pop("edge_weight_prefix", None)
-        indptr, arrays = edit(np.asarray(self.indptr), arrays, *args)
-        if "edge_weight" in arrays:
-            prefix = weight_prefix_sums(indptr, arrays["edge_weight"])
-            arrays["edge_weight_prefix"] = prefix
+    def _numpy(self, without: str = "") -> tuple[np.ndarray, Arrays]:
+        """`indptr`, and the edges' arrays but those that `_remade` makes and the one `without`
+        which a copy is made."""
+        left = ("edge_weight_prefix", without)
+        given = {name: array for name, array in self.edge_arrays().items() if name not in left}
+        return np.asarray(self.indptr), {name: np.asarray(a) for name, a in given.items()}
+
+    def _remade(self, indptr: np.ndarray, arrays: Arrays, **fields: Any) -> Self:
+        """The graph of the same nodes with these edges, and with other values of `fields`."""
         schema = self.schema
         if schema is not None and "edge_type" not in arrays:
             schema = schema.without_relations()
-        made = self.from_edge_arrays(indptr, arrays, schema=schema)
-        return made._with(node_time=self.node_time)
+        made = self._built(indptr, arrays, schema)
+        return made._with(**{"node_time": self.node_time, **fields})
+
+    @classmethod
+    def _built(cls, indptr: np.ndarray, arrays: Arrays, schema: Schema | None) -> Self:
+        """As `from_edge_arrays`, with the prefix sums of the weights."""
+        if "edge_weight" in arrays:
+            prefix = weight_prefix_sums(indptr, arrays["edge_weight"])
+            arrays = arrays | {"edge_weight_prefix": prefix}
+        return cls.from_edge_arrays(indptr, arrays, schema=schema)
 
     # -- files -------------------------------------------------------------------------------
 

@@ -13,17 +13,11 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from jgs.errors import InputError
 from jgs.graph.device import reduce_arrays
-from jgs.graph.formats.export import (
-    Coo,
-    Csc,
-    coo_of_block,
-    csc_of_block,
-    edge_index_of_block,
-    graphs_tuple,
-)
+from jgs.graph.formats.export import Coo, Csc, graphs_tuple, targets_of
 from jgs.graph.schema import Schema
 from jgs.graph.shown import Shown, real
 
@@ -138,19 +132,35 @@ class Block(Shown):
         In padding both are `S`, one past the last row. A sum that drops indices out of bounds,
         as `jax.ops.segment_sum` does, leaves padding out. It works inside `jax.jit`.
         """
-        return edge_index_of_block(self)
+        target, real = targets_of(self)
+        return jnp.stack([self.indices, jnp.where(real, target, self.indices)])
 
     def csc(self) -> Csc:
         """The real edges in compressed columns, in NumPy. For DGL, which numbers the edges of a
         block from 0: `dgl.create_block(("csc", (csc.indptr, csc.indices,
         np.arange(len(csc.indices)))), num_src_nodes=csc.num_rows, num_dst_nodes=csc.num_cols)`.
         Raises `InputError` for a super-batch."""
-        return csc_of_block(self)
+        if np.ndim(self.num_edges):
+            raise InputError(
+                "one block can be exported at a time",
+                f"those of a super-batch of {np.shape(self.num_edges)[0]}",
+                "Take one: jax.tree.map(lambda a: a[0], block).",
+            )
+        num_edges, num_targets = int(self.num_edges), int(self.num_targets)
+        ids, weight = (
+            None if array is None else np.asarray(array)[:num_edges]
+            for array in (self.edge_id, self.edge_weight)
+        )
+        indptr = np.asarray(self.indptr)[: num_targets + 1]
+        indices = np.asarray(self.indices)[:num_edges]
+        return Csc(indptr, indices, ids, weight, int(self.num_sources), num_targets)
 
     def coo(self) -> Coo:
         """The real edges as pairs of a row (a source) and a column (a target), in NumPy. Raises
         `InputError` for a super-batch."""
-        return coo_of_block(self)
+        csc = self.csc()
+        col = np.repeat(np.arange(csc.num_cols, dtype=np.int32), np.diff(csc.indptr))
+        return Coo(csc.indices, col, *csc[2:])
 
 
 class OfType(NamedTuple):
@@ -191,6 +201,10 @@ class Extras(NamedTuple):
     groups: jax.Array | None = None
     node_labels: jax.Array | None = None
     excluded: jax.Array | None = None
+
+
+def _of_extras(name: str) -> property:
+    return property(lambda batch: getattr(batch.extras, name))
 
 
 @jax.tree_util.register_dataclass
@@ -301,25 +315,7 @@ class MiniBatch(Shown):
         `features` have a row for each of the graph's `num_nodes` nodes."""
         return import_module("jgs.ops").gather(features, self)  # it imports this package
 
-    @property
-    def seed_weight(self) -> jax.Array | None:
-        return self.extras.seed_weight
-
-    @property
-    def pair_labels(self) -> jax.Array | None:
-        return self.extras.pair_labels
-
-    @property
-    def groups(self) -> jax.Array | None:
-        return self.extras.groups
-
-    @property
-    def node_labels(self) -> jax.Array | None:
-        return self.extras.node_labels
-
-    @property
-    def excluded(self) -> jax.Array | None:
-        return self.extras.excluded
+    seed_weight, pair_labels, groups, node_labels, excluded = map(_of_extras, Extras._fields)
 
     def block(self, layer: int) -> Block:
         """The block that layer number `layer` of the model reads."""

@@ -7,10 +7,14 @@ from typing import Any, Self
 
 import numpy as np
 
-from jgs.graph import checks, edits
+from jgs.arrays import require_array
+from jgs.errors import InputError
+from jgs.graph import checks
 from jgs.graph.appended import appended
-from jgs.graph.arrays import GraphArrays
+from jgs.graph.arrays import Arrays, GraphArrays
 from jgs.graph.device import as_device
+from jgs.graph.grouping import order_by
+from jgs.graph.rows import order_dtype, row_of_edges, row_offsets, row_positions
 
 
 class Changed(GraphArrays):
@@ -28,14 +32,34 @@ class Changed(GraphArrays):
         node types are kept and edge types are dropped (`from_relations` can add reverse
         relations).
         """
-        made = self._edited(edits.both_ways)
-        return made._with(sorted_by_source=self.edge_time is None)
+        indptr, arrays = self._numpy(without="edge_type")
+        targets, sources = row_of_edges(indptr), arrays["indices"]
+        num_edges = sources.size
+        rows, sources = np.concatenate([targets, sources]), np.concatenate([sources, targets])
+        times = np.tile(arrays.get("edge_time", np.zeros(num_edges, np.int64)), 2)
+        # A given edge comes before an equal reverse.
+        by_time = None if self.edge_time is None else times
+        order = order_by(rows, sources, self.num_nodes, times=by_time)
+        rows, sources, times = rows[order], sources[order], times[order]
+        first = np.ones(order.size, bool)
+        first[1:] = (rows[1:] != rows[:-1]) | (sources[1:] != sources[:-1])
+        first[1:] |= times[1:] != times[:-1]
+        kept = np.flatnonzero(first)
+        of_edge = order % max(num_edges, 1)
+        both = _take(arrays, of_edge[kept]) | {"indices": sources[kept]}
+        if "edge_weight" in arrays and num_edges:
+            both["edge_weight"] = np.maximum.reduceat(arrays["edge_weight"][of_edge], kept)
+        offsets = row_offsets(np.bincount(rows[kept], minlength=self.num_nodes))
+        return self._remade(offsets, both, sorted_by_source=self.edge_time is None)
 
     def sorted(self) -> Self:
         """The graph with each row sorted by edge type and by time, if edges have them, and then
         by source; parallel edges keep their order."""
         known = self.edge_type is None and self.edge_time is None
-        return self._edited(edits.sorted_rows)._with(sorted_by_source=known)
+        indptr, arrays = self._numpy()
+        keys = arrays.get("edge_type"), arrays.get("edge_time")
+        order = order_by(row_of_edges(indptr), arrays["indices"], self.num_nodes, *keys)
+        return self._remade(indptr, _take(arrays, order), sorted_by_source=known)
 
     def with_self_loops(self) -> Self:
         """The graph with a self-loop at the end of each row that has none.
@@ -45,7 +69,27 @@ class Changed(GraphArrays):
         relation, so node types are kept and edge types are dropped. Raises `InputError` for a
         graph whose edges have times.
         """
-        return self._edited(edits.with_loops)
+        indptr, arrays = self._numpy(without="edge_type")
+        if "edge_time" in arrays:
+            raise InputError(
+                "a graph that gets self-loops must have no edge times, for a loop has none",
+                "one with edge_time",
+                "Add the loops yourself, with the times that they shall have.",
+            )
+        targets, sources = row_of_edges(indptr), arrays["indices"]
+        missing = np.ones(self.num_nodes, bool)
+        missing[targets[targets == sources]] = False
+        nodes = np.flatnonzero(missing)
+        order: np.ndarray = np.arange(sources.size, dtype=order_dtype(sources.size))
+        arrays = {"edge_order": order} | arrays
+        nowhere = np.iinfo(arrays["edge_order"].dtype).max
+        added: Mapping = {"indices": nodes, "edge_weight": 1, "edge_order": nowhere}
+        ends = indptr[nodes + 1]
+        looped = {
+            name: np.insert(array, ends, added.get(name, 0), axis=0)
+            for name, array in arrays.items()
+        }
+        return self._remade(row_offsets(np.diff(indptr) + missing), looped)
 
     def with_edges(
         self,
@@ -93,8 +137,11 @@ class Changed(GraphArrays):
         Args:
           kept: bool `[E]`, which edges. Raises `InputError` for another shape or dtype.
         """
-        made = self._edited(edits.only, np.asarray(kept))
-        return made._with(sorted_by_source=self.sorted_by_source)
+        form, kept = "bool [E], one for each edge", np.asarray(kept)
+        require_array("kept", kept, form, "Give a mask of the edges.", E=self.num_edges)
+        indptr, arrays = self._numpy()
+        arrays, offsets = _take(arrays, np.flatnonzero(kept)), row_offsets(kept)[indptr]
+        return self._remade(offsets, arrays, sorted_by_source=self.sorted_by_source)
 
     def subgraph(self, nodes: Any) -> Self:
         """The graph of `nodes` and the edges among them; its node `i` is `nodes[i]` here.
@@ -111,4 +158,24 @@ class Changed(GraphArrays):
         checks.check_distinct("nodes", ids)
         schema = self.schema and self.schema.of_nodes(ids)
         born = None if self.node_time is None else as_device(np.asarray(self.node_time)[ids])
-        return self._edited(edits.among, ids)._with(schema=schema, node_time=born)
+        indptr, arrays = self._numpy()
+        positions = row_positions(indptr, ids)
+        sources = arrays["indices"][positions]
+        new_id = np.argsort(ids)  # the new id of each node in ascending order
+        ascending = ids[new_id]
+        at = np.searchsorted(ascending, sources)
+        inside = ascending[np.minimum(at, ids.size - 1)] == sources
+        induced = _take(arrays, positions[inside])
+        induced["indices"] = new_id[at[inside]].astype(np.int32)
+        begins = row_offsets(indptr[ids + 1] - indptr[ids])
+        offsets = row_offsets(inside)[begins]
+        return self._remade(offsets, induced, schema=schema, node_time=born)
+
+
+def _take(arrays: Arrays, positions: np.ndarray) -> Arrays:
+    """The arrays of the edges at `positions`, with `edge_order`, which is `positions` where
+    the given edges had no `edge_order`."""
+    taken = {name: array[positions] for name, array in arrays.items()}
+    if "edge_order" not in arrays:
+        taken["edge_order"] = positions.astype(order_dtype(arrays["indices"].size), copy=False)
+    return taken

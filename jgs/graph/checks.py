@@ -257,14 +257,18 @@ def _times(name: str, value: Any) -> np.ndarray:
             'Convert dates with .astype("datetime64[s]").astype(int), and numbers with rint.',
         )
     times = integers(name, array, np.int64, "Count from another moment, or in a coarser unit.")
-    if times.size and times.max() == np.iinfo(np.int64).max:
-        at = int(np.argmax(times))
-        raise InputError(
-            f"{name} must be below 2**63 - 1",
-            f"{times[at]} at position {at}",
-            "Give times in a coarser unit.",
-        )
+    rule, remedy = f"{name} must be below 2**63 - 1", "Give times in a coarser unit."
+    refuse_where(times == np.iinfo(np.int64).max, times, "position", rule, remedy)
     return times
+
+
+def times_with_nodes(
+    edge_time: np.ndarray | None, node_time: np.ndarray, src: np.ndarray, dst: np.ndarray
+) -> np.ndarray:
+    """int64 `[E]`: the time of each edge, or that of the later one of its ends, `node_time`
+    int64 `[N]`, if that is later."""
+    both = np.maximum(node_time[src], node_time[dst])
+    return both if edge_time is None else np.maximum(both, edge_time)
 
 
 def check_times_ascend(times: np.ndarray, types: np.ndarray | None, indptr: np.ndarray) -> None:

@@ -7,10 +7,12 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Self
 
 import jax
+import jax.numpy as jnp
 import numpy as np
+import scipy
 
-from jgs.graph import checks, edits
-from jgs.graph.arrays import TAKEN
+from jgs.graph import checks
+from jgs.graph.arrays import PREFIX, TAKEN
 from jgs.graph.changed import Changed
 from jgs.graph.device import as_device
 from jgs.graph.formats import convert, export
@@ -19,13 +21,17 @@ from jgs.graph.grouping import group_values
 from jgs.graph.node_ids import NodeIds
 from jgs.graph.relations import typed_edges
 from jgs.graph.rows import row_of_edges
-from jgs.graph.schema import Relation, Schema, check_edge_types, check_schema
-from jgs.graph.shown import Shown, graph_facts
-from jgs.graph.times import times_of_types, times_with_nodes
+from jgs.graph.schema import (
+    Relation,
+    Schema,
+    check_edge_types,
+    check_schema,
+    times_of_types,
+)
+from jgs.graph.shown import Shown
 from jgs.graph.weights import check_weights, weight_prefix_sums
 
 if TYPE_CHECKING:
-    import scipy
     from jax.experimental.sparse import BCOO
 
 
@@ -68,8 +74,6 @@ class Graph(Shown, Changed):
     kept: each counts as a neighbour.
     """
 
-    _facts = graph_facts
-
     def __init__(
         self,
         indptr: Any,
@@ -97,11 +101,25 @@ class Graph(Shown, Changed):
             edge_time = checks.check_times(edge_time, indices.size)
         if node_time is not None:
             node_time = checks.check_node_time(node_time, indptr.size - 1)
-            edge_time = times_with_nodes(edge_time, node_time, indices, row_of_edges(indptr))
+            edge_time = checks.times_with_nodes(
+                edge_time, node_time, indices, row_of_edges(indptr)
+            )
         if edge_time is not None:
             checks.check_times_ascend(edge_time, edge_type, indptr)
         of_edges = (indices, edge_weight, prefix, None, edge_type, edge_time, columns)
         self._set(*jax.tree.map(as_device, (indptr, *of_edges, {}, node_time)), schema=schema)
+
+    def _facts(self) -> dict[str, str]:
+        names = ", ".join([*sorted(self.edge_columns), *sorted(self.node_columns)])
+        words = ["weighted"] if self.edge_weight is not None else []
+        words += ["edge times"] if self.edge_time is not None else []
+        words += ["node times"] if self.node_time is not None else []
+        if self.schema is not None:
+            types, relations = len(self.schema.node_types), len(self.schema.relations)
+            words += [f"{types} node types", f"{relations} relations"]
+        words += [f"columns {names}"] if names else []
+        sizes = {"num_nodes": f"{self.num_nodes:,}", "num_edges": f"{self.num_edges:,}"}
+        return sizes | {"": ", ".join(words)}
 
     def with_node_columns(self, **columns: Any) -> Self:
         """The same graph with these node columns added.
@@ -154,35 +172,50 @@ class Graph(Shown, Changed):
         columns = checks.check_columns(edge_columns, src.size, TAKEN)
         if edge_weight is not None:
             edge_weight = check_weights(edge_weight, src.size)
-        by_time = None
         if edge_time is not None:
             edge_time = checks.check_times(edge_time, src.size)
         if node_time is not None:
             node_time = checks.check_node_time(node_time, num_nodes)
-            checks.check_range("src must be node ids", src, num_nodes)
-            checks.check_range("dst must be node ids", dst, num_nodes)
-            edge_time = times_with_nodes(edge_time, node_time, src, dst)
-        if edge_time is not None:
-            by_time = np.argsort(edge_time, kind="stable")
-            src, dst = src[by_time], dst[by_time]
+        fields = {"edge_weight": edge_weight, "edge_time": edge_time}
+        graph = cls._of_ends(src, dst, num_nodes, fields, columns, node_time)
+        return graph.symmetrized() if symmetric else graph
+
+    @classmethod
+    def _of_ends(
+        cls,
+        src: np.ndarray,
+        dst: np.ndarray,
+        num_nodes: int,
+        fields: dict[str, np.ndarray | None],
+        columns: dict[str, np.ndarray],
+        node_time: np.ndarray | None,
+        schema: Schema | None = None,
+    ) -> Self:
+        """The graph of edges in any order. Their `fields`, arrays by name or None, have been
+        checked, and the ids of `src` and `dst` have not."""
+        times, types, first = fields["edge_time"], fields.get("edge_type"), None
+        if node_time is not None:
+            _check_ends(src, dst, num_nodes)
+            times = checks.times_with_nodes(times, node_time, src, dst)
+        if times is not None:
+            first = np.argsort(times, kind="stable")
+            if types is not None:
+                first = first[np.argsort(types[first], kind="stable")]
+            src, dst = src[first], dst[first]
         groups = group_values(dst, src, num_nodes)
         if groups is None:
-            checks.check_range("src must be node ids", src, num_nodes)
-            checks.check_range("dst must be node ids", dst, num_nodes)
+            _check_ends(src, dst, num_nodes)
         assert groups is not None
         indptr, order, indices = groups
-        if by_time is not None:
-            order = by_time[order].astype(order.dtype)
-        graph = cls(
-            indptr,
-            indices,
-            None if edge_weight is None else edge_weight[order],
-            {name: array[order] for name, array in columns.items()},
-            edge_time=None if edge_time is None else edge_time[order],
-            node_time=node_time,
-        )
-        graph = graph._with(edge_order=as_device(order))
-        return graph.symmetrized() if symmetric else graph
+        assert indices is not None
+        if first is not None:
+            order = first[order].astype(order.dtype)
+        checks.check_csc(indptr, indices)
+        named = {PREFIX + name: columns[name] for name in sorted(columns)}
+        given = {**fields, "edge_time": times, **named}
+        arrays = {name: array[order] for name, array in given.items() if array is not None}
+        made = cls._built(indptr, arrays | {"indices": indices, "edge_order": order}, schema)
+        return made if node_time is None else made._with(node_time=as_device(node_time))
 
     @classmethod
     def from_relations(
@@ -217,22 +250,11 @@ class Graph(Shown, Changed):
         time, if they have times, and otherwise keep the order of `src`. `edge_order` counts
         through the edges of all relations, one relation after the other. Raises `InputError`.
         """
-        src, dst, types, weight, columns, time, schema = typed_edges(
+        src, dst, fields, columns, schema = typed_edges(
             num_nodes, edges, edge_weight, edge_columns, edge_time, both_ways
         )
-        graph = cls.from_edges(
-            src,
-            dst,
-            schema.num_nodes,
-            weight,
-            edge_columns=columns,
-            edge_time=time,
-            node_time=None if node_time is None else times_of_types(schema, node_time),
-        )._with(schema=schema)
-        if not schema.relations:
-            return graph
-        graph = graph._with(edge_type=as_device(types[np.asarray(graph.edge_order)]))
-        return graph if graph.edge_time is None else graph._edited(edits.rows_by_type)
+        born = None if node_time is None else times_of_types(schema, node_time)
+        return cls._of_ends(src, dst, schema.num_nodes, fields, columns, born, schema)
 
     @classmethod
     def from_scipy(
@@ -363,18 +385,22 @@ class Graph(Shown, Changed):
 
     def edge_index(self) -> np.ndarray:
         """int32 `[2, E]`: the source and the target of each edge, in the order of `indices`."""
-        return export.edge_index_of_graph(self)
+        return np.stack([np.asarray(self.indices), row_of_edges(np.asarray(self.indptr))])
 
     def to_scipy(self) -> scipy.sparse.csc_array:
         """The adjacency matrix `[N, N]`, float32: entry `(i, j)` is the weight of the edge
         `i -> j`, or 1 without weights. Parallel edges are separate entries, which most SciPy
         operations add up."""
-        return export.scipy_matrix(self)
+        arrays = (export.weights_or_ones(self), *map(np.asarray, (self.indices, self.indptr)))
+        return scipy.sparse.csc_array(arrays, shape=(self.num_nodes,) * 2)
 
     def to_bcoo(self) -> BCOO:
         """The matrix of `to_scipy` for `jax.experimental.sparse`; entries are in the order of
         `indices`."""
-        return export.bcoo_matrix(self)
+        from jax.experimental.sparse import BCOO  # a slow import
+
+        entries = jnp.asarray(export.weights_or_ones(self)), jnp.asarray(self.edge_index().T)
+        return BCOO(entries, shape=(self.num_nodes,) * 2)
 
     def to_networkx(self) -> Any:
         """A `networkx.DiGraph`, or a `MultiDiGraph` where there are parallel edges.
@@ -384,3 +410,8 @@ class Graph(Shown, Changed):
         Raises `InputError` where NetworkX is not installed.
         """
         return export.networkx_graph(self)
+
+
+def _check_ends(src: np.ndarray, dst: np.ndarray, num_nodes: int) -> None:
+    for name, ids in (("src", src), ("dst", dst)):
+        checks.check_range(f"{name} must be node ids", ids, num_nodes)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from functools import partial
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -21,10 +22,10 @@ def typed_edges(
     edge_columns: Mapping[Relation, Mapping[str, Any]] | None,
     edge_time: Mapping[Relation, Any] | None,
     both_ways: bool,
-) -> tuple[Any, Any, Any, Any, dict[str, Any], Any, Schema]:
-    """What `Graph.from_relations` makes a graph of, with ids of the graph: `src` and `dst`
-    int32 `[E]`, `edge_type` int16 `[E]`, ascending, `edge_weight` float32 `[E]` or None, the
-    edge columns `[E, ...]` by name, `edge_time` int64 `[E]` or None, and the schema."""
+) -> tuple[np.ndarray, np.ndarray, dict[str, Any], dict[str, Any], Schema]:
+    """What `Graph.from_relations` makes a graph of: `src` and `dst` int32 `[E]`, ids of the
+    graph; by name the fields `edge_type`, ascending, `edge_weight` and `edge_time`, `[E]` or
+    None; the edge columns `[E, ...]` by name; and the schema."""
     for what, value in (("num_nodes", num_nodes), ("edges", edges)):
         if not isinstance(value, Mapping):
             raise InputError(
@@ -36,25 +37,27 @@ def typed_edges(
         reverse = tuple((b, f"rev_{name}", a) for a, name, b in relations)
         schema = Schema(schema.node_types, relations + reverse)
     ends = [_ends(schema, relation, edges[relation]) for relation in relations]
-    weights = None if edge_weight is None else _weights(edge_weight, relations, ends)
-    columns = _columns({} if edge_columns is None else edge_columns, relations, ends)
-    times = None if edge_time is None else _times(edge_time, relations, ends)
+    sizes = {one: src.size for one, (src, _) in zip(relations, ends, strict=True)}
+    weights = _each("edge_weight", edge_weight, sizes, check_weights, lambda _, n: np.ones(n))
+    times = _each("edge_time", edge_time, sizes, check_times, _no_times)
+    columns = _columns({} if edge_columns is None else edge_columns, sizes)
     if both_ways:
         ends += [(dst, src) for src, dst in ends]
-        weights = None if weights is None else weights * 2
+        weights, times = weights and weights * 2, times and times * 2
         columns = {name: arrays * 2 for name, arrays in columns.items()}
-        times = None if times is None else times * 2
-    counts = [src.size for src, _ in ends]
-    nothing = np.empty(0, np.int32)
-    return (
-        np.concatenate([nothing, *(src for src, _ in ends)]),
-        np.concatenate([nothing, *(dst for _, dst in ends)]),
-        np.repeat(np.arange(len(ends), dtype=np.int16), counts),
-        None if weights is None else np.concatenate([np.empty(0, np.float32), *weights]),
-        {name: np.concatenate(arrays) for name, arrays in columns.items()},
-        None if times is None else np.concatenate([np.empty(0, np.int64), *times]),
-        schema,
-    )
+    numbers = [np.full(src.size, i, np.int16) for i, (src, _) in enumerate(ends)]
+    fields = {
+        "edge_type": _joined(numbers, np.int16) if ends else None,
+        "edge_weight": None if weights is None else _joined(weights, np.float32),
+        "edge_time": None if times is None else _joined(times, np.int64),
+    }
+    src, dst = (_joined([each[end] for each in ends], np.int32) for end in (0, 1))
+    joined = {name: np.concatenate(arrays) for name, arrays in columns.items()}
+    return src, dst, fields, joined, schema
+
+
+def _joined(arrays: list, dtype: type) -> np.ndarray:
+    return np.concatenate([np.empty(0, dtype), *arrays])
 
 
 def _ends(schema: Schema, relation: Relation, given: Any) -> tuple[np.ndarray, np.ndarray]:
@@ -68,31 +71,43 @@ def _ends(schema: Schema, relation: Relation, given: Any) -> tuple[np.ndarray, n
             f"a {type(given).__name__}",
             "Give two arrays of node ids, which count from 0 in each type.",
         ) from None
+    return ends_of(schema, relation, src, dst, f" {label}")
+
+
+def ends_of(
+    schema: Schema, relation: Relation, src: Any, dst: Any, label: str = ""
+) -> tuple[np.ndarray, np.ndarray]:
+    """`src` and `dst`, which count from 0 in the types of the relation, as ids of the graph,
+    int32 `[n]`. The `label` is what errors add to their names. Raises `InputError`."""
     sources, targets = schema.nodes(relation[0]), schema.nodes(relation[2])
-    src = node_ids(f"src {label}", src, len(sources)) + np.int32(sources.start)
-    dst = node_ids(f"dst {label}", dst, len(targets)) + np.int32(targets.start)
-    check_paired(f"src and dst {label}", src, dst)
+    src = node_ids(f"src{label}", src, len(sources)) + np.int32(sources.start)
+    dst = node_ids(f"dst{label}", dst, len(targets)) + np.int32(targets.start)
+    check_paired(f"src and dst{label}", src, dst)
     return src, dst
 
 
-def _weights(given: Mapping, relations: tuple, ends: list) -> list[np.ndarray]:
-    """The weights of each relation's edges; 1 where none are given."""
-    _check_keys("edge_weight", given, relations)
-    return [
-        check_weights(given.get(relation, np.ones(src.size)), src.size)
-        for relation, (src, _) in zip(relations, ends, strict=True)
-    ]
+def _each(name: str, given: Any, sizes: dict[Relation, int], check: Any, default: Any) -> Any:
+    """What `check` makes of each relation's entry, which is `default`'s where it is left out,
+    and of its number of edges; None for None."""
+    if given is None:
+        return None
+    if not isinstance(given, Mapping) or not set(given) <= set(sizes):
+        wrong = sorted(set(given) - set(sizes)) if isinstance(given, Mapping) else given
+        raise InputError(
+            f"{name} must be a dict by relations of the edges",
+            repr(wrong),
+            "Correct its keys.",
+        )
+    entries = ((given[r] if r in given else default(r, n), n) for r, n in sizes.items())
+    return [check(*entry) for entry in entries]
 
 
-def _columns(given: Mapping, relations: tuple, ends: list) -> dict[str, list[np.ndarray]]:
+def _columns(given: Any, sizes: dict[Relation, int]) -> dict[str, list[np.ndarray]]:
     """The columns of each relation's edges, by name."""
-    _check_keys("edge_columns", given, relations)
-    found = [
-        check_columns(given.get(relation), src.size, TAKEN)
-        for relation, (src, _) in zip(relations, ends, strict=True)
-    ]
+    check = partial(check_columns, taken=TAKEN)
+    found = _each("edge_columns", given, sizes, check, lambda *_: None)
     names = set().union(*found)
-    for relation, columns in zip(relations, found, strict=True):
+    for relation, columns in zip(sizes, found, strict=True):
         if missing := sorted(names - set(columns)):
             raise InputError(
                 "either all relations must have an edge column or none",
@@ -102,25 +117,9 @@ def _columns(given: Mapping, relations: tuple, ends: list) -> dict[str, list[np.
     return {name: [columns[name] for columns in found] for name in (found or [{}])[0]}
 
 
-def _times(given: Mapping, relations: tuple, ends: list) -> list[np.ndarray]:
-    """The times of each relation's edges."""
-    _check_keys("edge_time", given, relations)
-    if missing := [relation for relation in relations if relation not in given]:
-        raise InputError(
-            "either all relations must have times or none",
-            f"none for ({', '.join(missing[0])})",
-            "Give each relation an array in edge_time.",
-        )
-    return [
-        check_times(given[one], src.size) for one, (src, _) in zip(relations, ends, strict=True)
-    ]
-
-
-def _check_keys(name: str, given: Any, relations: tuple) -> None:
-    if not isinstance(given, Mapping) or not set(given) <= set(relations):
-        wrong = sorted(set(given) - set(relations)) if isinstance(given, Mapping) else given
-        raise InputError(
-            f"{name} must be a dict by relations of the edges",
-            repr(wrong),
-            "Correct its keys.",
-        )
+def _no_times(relation: Relation, _: int) -> NoReturn:
+    raise InputError(
+        "either all relations must have times or none",
+        f"none for ({', '.join(relation)})",
+        "Give each relation an array in edge_time.",
+    )

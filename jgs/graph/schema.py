@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from typing import Any
@@ -20,10 +20,17 @@ import numpy as np
 
 from jgs.arrays import require_array
 from jgs.errors import InputError, refusing
-from jgs.graph.checks import first_fall, integers, node_count, refuse_where
+from jgs.graph.checks import (
+    check_node_time,
+    first_fall,
+    integers,
+    node_count,
+    refuse_where,
+)
 from jgs.graph.rows import row_chunks
 
 Relation = tuple[str, str, str]
+_ALWAYS = np.iinfo(np.int64).min  # the time of a node that has always existed
 _MAX_RELATIONS = 2**15  # edge types are int16
 REVERSE = "reverse"
 """The edge column, bool, that marks edges which are not the data's own: a reader added them, so
@@ -297,3 +304,22 @@ def _check_ends(schema: Schema, begin: int, types: Any, ids: Any, end: int) -> N
             f"{ids[at]} at edge {begin + at}",
             "Correct the edge's type, or the counts of the node types.",
         )
+
+
+def times_of_types(schema: Schema, given: Mapping[str, Any]) -> np.ndarray:
+    """int64 `[N]`: the times of the nodes of each type, by its name; raises `InputError`."""
+    names = [name for name, _ in schema.node_types]
+    if not isinstance(given, Mapping) or not set(given) <= set(names):
+        wrong = (
+            sorted(set(given) - set(names), key=str) if isinstance(given, Mapping) else given
+        )
+        raise InputError(
+            "node_time must be a dict by node types",
+            repr(wrong),
+            f"Choose among {', '.join(names)}.",
+        )
+    times: np.ndarray = np.full(schema.num_nodes, _ALWAYS)
+    for name, value in given.items():
+        nodes = schema.nodes(name)
+        times[nodes.start : nodes.stop] = check_node_time(value, len(nodes))
+    return times

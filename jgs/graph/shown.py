@@ -44,17 +44,3 @@ def real(count: Any, capacity: int) -> str:
     counts = np.asarray(count)
     most = "≤" if counts.size > 1 else ""
     return f"{most}{int(counts.max(initial=0)):,}/{capacity:,}"
-
-
-def graph_facts(graph: Any) -> dict[str, str]:
-    """The `_facts` of a `jgs.Graph`."""
-    names = ", ".join([*sorted(graph.edge_columns), *sorted(graph.node_columns)])
-    words = ["weighted"] if graph.edge_weight is not None else []
-    words += ["edge times"] if graph.edge_time is not None else []
-    words += ["node times"] if graph.node_time is not None else []
-    if graph.schema is not None:
-        types, relations = len(graph.schema.node_types), len(graph.schema.relations)
-        words += [f"{types} node types", f"{relations} relations"]
-    words += [f"columns {names}"] if names else []
-    sizes = {"num_nodes": f"{graph.num_nodes:,}", "num_edges": f"{graph.num_edges:,}"}
-    return sizes | {"": ", ".join(words)}

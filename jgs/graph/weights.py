@@ -45,7 +45,13 @@ def weight_prefix_sums(indptr: np.ndarray, edge_weight: np.ndarray) -> np.ndarra
     prefix = np.empty(edge_weight.size, np.int64)
     for first, stop in row_chunks(indptr):
         span = slice(indptr[first], indptr[stop])
-        prefix[span] = _rows(indptr[first : stop + 1] - indptr[first], edge_weight[span])
+        weight, degree = edge_weight[span], np.diff(indptr[first : stop + 1])
+        if weight.size:
+            full = degree > 0
+            starts = (indptr[first:stop] - indptr[first])[full]
+            scale = _scales(np.maximum.reduceat(weight, starts), degree[full])
+            units = _units(weight, np.repeat(scale, degree[full]))
+            prefix[span] = _sums(units, starts, degree[full])
     return prefix
 
 
@@ -57,17 +63,13 @@ def appended_prefix_sums(
     at: np.ndarray,
     counts: np.ndarray,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The prefix sums of edges that are added to a graph, whose own stay what they are.
+    """The prefix sums of edges that are added to a graph with these `indptr`, `edge_weight` and
+    `prefix`, whose own stay what they are.
 
-    Args:
-      indptr, edge_weight, prefix: the graph's, int64 `[N+1]`, float32 `[E]` and int64 `[E]`.
-      added: float32 `[n]`, the weights of the added edges, row by row.
-      at: int64 `[n]`, the place among the graph's edges that each is inserted before.
-      counts: int64 `[N]`, how many each row gets.
-
-    Returns:
-      int64 `[n]` for the added edges, and int64 `[m]`: the rows whose sums must be made again,
-      because the power of two of the row changes or because an edge is not added at its end.
+    The added edges have the weights `added` float32 `[n]`, row by row, `counts` int64 `[N]` in
+    each, and are inserted before the graph's edges number `at` int64 `[n]`. Returns their sums
+    int64 `[n]`, and int64 `[m]`: the rows whose sums must be made again, because the power of
+    two of the row changes or because an edge is not added at its end.
     """
     if added.size == 0:
         return np.empty(0, np.int64), np.empty(0, np.int64)
@@ -86,16 +88,6 @@ def appended_prefix_sums(
     totals[degree > 0] = prefix[indptr[rows + 1][degree > 0] - 1]
     sums = _sums(_units(added, np.repeat(scale, counts)), ends - counts, counts)
     return sums + np.repeat(totals, counts), rows[stale]
-
-
-def _rows(indptr: np.ndarray, weight: np.ndarray) -> np.ndarray:
-    if weight.size == 0:
-        return np.empty(0, np.int64)
-    degree = np.diff(indptr)
-    full = degree > 0
-    starts, degree = indptr[:-1][full], degree[full]
-    scale = _scales(np.maximum.reduceat(weight, starts), degree)
-    return _sums(_units(weight, np.repeat(scale, degree)), starts, degree)
 
 
 def _scales(heaviest: np.ndarray, degree: np.ndarray) -> np.ndarray:

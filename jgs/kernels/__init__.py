@@ -69,14 +69,6 @@ def _from_environment(name: str, least: int) -> int:
     return int(text)
 
 
-def _check_isa() -> None:
-    """Raises `InputError` for a wrong JGS_MAX_ISA, which the kernels read themselves
-    (isa.h)."""
-    text = os.environ.get("JGS_MAX_ISA", "2")
-    if text not in ("0", "1", "2"):
-        raise InputError("JGS_MAX_ISA must be 0, 1 or 2", repr(text), "Unset it?")
-
-
 def _find() -> Path | None:
     """The library that JGS_KERNELS names, or the installed one."""
     if _WANTED.lower() == "off":
@@ -143,7 +135,8 @@ def other_platforms() -> list[str]:
 
 
 NUM_THREADS = _from_environment("JGS_NUM_THREADS", 1)  # 0: as many as are in XLA's pool
-_check_isa()
+if (_isa := os.environ.get("JGS_MAX_ISA", "2")) not in ("0", "1", "2"):  # isa.h reads it
+    raise InputError("JGS_MAX_ISA must be 0, 1 or 2", repr(_isa), "Unset it?")
 _WANTED = os.environ.get("JGS_KERNELS", "")
 _PATH = _find()
 _LOADED = _register()

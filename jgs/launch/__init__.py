@@ -1,7 +1,5 @@
 """`python -m jgs.launch` runs `python -m jgs.train` on several hosts, by ssh."""
 
-__all__: list[str] = []
+from jgs.lazy import lazily
 
-
-def __dir__() -> list[str]:
-    return __all__
+__all__, __getattr__, __dir__ = lazily(__name__, {})

@@ -3,9 +3,4 @@
 from jgs.lazy import lazily
 
 _PLACES = {"partition_nodes": "jgs.partition.nodes", "write_parts": "jgs.partition.folder"}
-__all__ = sorted(_PLACES)
-__getattr__ = lazily(__name__, _PLACES)
-
-
-def __dir__() -> list[str]:
-    return __all__
+__all__, __getattr__, __dir__ = lazily(__name__, _PLACES)

@@ -13,10 +13,12 @@ if __name__ == "__main__":
 import os
 import time
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Annotated, Any
 
 from jgs import command
 from jgs.errors import InputError
+from jgs.options import Option, add_options
 from jgs.tables import DTYPES
 
 # The table's columns: each part's numbers in the manifest.
@@ -44,8 +46,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _partition(argv: Sequence[str] | None) -> dict[str, Any]:
-    given = parser().parse_args(argv)
-    options = vars(given)
+    given = vars(parser().parse_args(argv))
+    asked = _Asked(**given)
     with interrupts.starting():
         # A slow import, of JAX: --help and the errors above do not wait for it.
         from jgs.data.plain import load_whole
@@ -55,51 +57,54 @@ def _partition(argv: Sequence[str] | None) -> dict[str, Any]:
         from jgs.partition.memory import check_memory
 
     command.configure_jax()
-    _check_flags(options)
-    own = nodes.open_assignment(options["assignment"]) if "assignment" in options else None
-    method, seed = options.get("method", "metis"), options.get("seed", 0)
-    choice = given.parts, method if own is None else "random", seed
-    per_machine = options.get("ranks_per_machine", 1)
+    _check_flags(asked, given)
+    own = nodes.open_assignment(asked.assignment) if asked.assignment is not None else None
+    method, num_parts, per_machine = asked.method, asked.parts, asked.ranks_per_machine
+    choice = num_parts, method if own is None else "random", asked.seed
     nodes.check_partition(*choice)
-    check_machines(given.parts, per_machine)
-    check_out(given.out)
+    check_machines(num_parts, per_machine)
+    check_out(asked.out)
     with command.loading():
-        plain, data = load_whole(
-            given.dataset,
-            options.get("root", "data"),
-            **command.option_values(options.get("data_options", ())),
-        )
-    data = data.kept_as(options.get("feature_dtype", "stored"))
+        options = command.option_values(asked.data_options)
+        plain, data = load_whole(asked.dataset, asked.root, **options)
+    data = data.kept_as(asked.feature_dtype)
     graph = data.graph
     nodes.check_partition(*choice, graph)
-    if 0 < data.train_idx.size < given.parts:
+    if 0 < data.train_idx.size < num_parts:
         raise InputError(
             f"there must be no more parts than training nodes, {data.train_idx.size:,}",
-            f"{given.parts:,}",
+            f"{num_parts:,}",
             "Give fewer --parts: every rank must have something to train on.",
         )
     splits = {f"{k}_idx": getattr(data, f"{k}_idx") for k in ("train", "val", "test")}
     if own is not None:
         method = "assignment"
-    used, size = nodes.used_and_size(graph, given.parts, method, splits.values())
+    used, size = nodes.used_and_size(graph, num_parts, method, splits.values())
     needed = check_memory(used, size)
     began = time.perf_counter()
     if own is not None:
-        assignment = nodes.checked_assignment(own, graph, given.parts, **splits)
+        assignment = nodes.checked_assignment(own, graph, num_parts, **splits)
     else:
-        scratch = os.path.dirname(os.path.realpath(given.out))
+        scratch = os.path.dirname(os.path.realpath(asked.out))
         os.makedirs(scratch, exist_ok=True)
-        more = {"seed": seed, "threads": options.get("threads", 1), "scratch": scratch}
-        more["ranks_per_machine"] = per_machine
-        assignment = nodes.partition_nodes(graph, given.parts, method, **splits, **more)
+        assignment = nodes.partition_nodes(
+            graph,
+            num_parts,
+            method,
+            **splits,
+            seed=asked.seed,
+            threads=asked.threads,
+            scratch=scratch,
+            ranks_per_machine=per_machine,
+        )
     partitioned = time.perf_counter()
     manifest = write_parts(
-        given.out,
+        asked.out,
         data,
         assignment,
-        given.parts,
+        num_parts,
         method=used,
-        seed=seed,
+        seed=asked.seed,
         label_names=plain.label_names,
         negatives=plain.negatives,
         ranks_per_machine=per_machine,
@@ -107,10 +112,10 @@ def _partition(argv: Sequence[str] | None) -> dict[str, Any]:
     written = time.perf_counter()
     _show(manifest)
     return {
-        "parts": os.path.abspath(given.out),
+        "parts": os.path.abspath(asked.out),
         "dataset": data.name,
         "method": used,
-        "num_parts": given.parts,
+        "num_parts": num_parts,
         "edge_cut": manifest["edge_cut"],
         "machine_cut": manifest.get("machine_cut", manifest["edge_cut"]),
         "balance": manifest["balance"],
@@ -123,17 +128,17 @@ def _partition(argv: Sequence[str] | None) -> dict[str, Any]:
     }
 
 
-def _check_flags(options: dict[str, Any]) -> None:
-    if "assignment" in options:
+def _check_flags(asked: _Asked, given: dict[str, Any]) -> None:
+    if asked.assignment is not None:
         for name in ("method", "seed", "threads"):
-            if name in options:
+            if name in given:
                 raise InputError(
                     f"--{name} must be used without --assignment",
-                    options[name],
+                    given[name],
                     "Leave one out.",
                 )
-    threads = options.get("threads", 1)
-    if threads != 1 and options.get("method") != "kaminpar":
+    threads = asked.threads
+    if threads != 1 and asked.method != "kaminpar":
         raise InputError(
             "--threads must be used with --method kaminpar", threads, "Leave it out."
         )
@@ -141,43 +146,43 @@ def _check_flags(options: dict[str, Any]) -> None:
         raise InputError("--threads must be at least 1", threads, "Give 1 or more.")
 
 
+# fmt: off
+@dataclass
+class _Asked:
+    """What the command is asked for."""
+
+    dataset: Annotated[str, Option("a name or a path, as for python -m jgs.train")]
+    parts: Annotated[int, Option("the number of parts, one for each rank")]
+    out: Annotated[str, Option("folder to write; earlier parts there are replaced")]
+    method: Annotated[str, Option(
+        "metis (small edge cut), kaminpar (small edge cut, for graphs too large for METIS), "
+        "ldg (one pass, for still larger graphs) or random"
+    )] = "metis"
+    ranks_per_machine: Annotated[int, Option(
+        "each T consecutive parts are those of one machine, and share many edges", metavar="T"
+    )] = 1
+    seed: Annotated[int, Option("random seed, for all methods but ldg")] = 0
+    threads: Annotated[int, Option(
+        "threads of kaminpar; more than 1 are faster, and not reproducible"
+    )] = 1
+    assignment: Annotated[str | None, Option(
+        "in place of --method: a .npy file of each node's part, in the data set's order",
+        metavar="FILE"
+    )] = None
+    feature_dtype: Annotated[str, Option(
+        "how feature rows are written: as the data have them (stored), or as in python -m "
+        "jgs.train", choices=DTYPES
+    )] = "stored"
+    root: str = "data"
+    data_options: Sequence[str] = ()
+# fmt: on
+
+
 def parser() -> command.Parser:
     found = command.Parser(
         "python -m jgs.partition", "Split a data set into parts, one for each rank."
     )
-    add = found.add_argument
-    add("--dataset", required=True, help="a name or a path, as for python -m jgs.train")
-    add("--parts", type=int, required=True, help="the number of parts, one for each rank")
-    add("--out", required=True, help="folder to write; earlier parts there are replaced")
-    add(
-        "--method",
-        help="metis (small edge cut), kaminpar (small edge cut, for graphs too large for "
-        "METIS), ldg (one pass, for still larger graphs) or random (default: metis)",
-    )
-    add(
-        "--ranks-per-machine",
-        type=int,
-        metavar="T",
-        help="each T consecutive parts are those of one machine, and share many edges "
-        "(default: 1)",
-    )
-    add("--seed", type=int, help="random seed, for all methods but ldg (default: 0)")
-    add(
-        "--threads",
-        type=int,
-        help="threads of kaminpar; more than 1 are faster, and not reproducible (default: 1)",
-    )
-    add(
-        "--assignment",
-        metavar="FILE",
-        help="in place of --method: a .npy file of each node's part, in the data set's order",
-    )
-    add(
-        "--feature-dtype",
-        choices=DTYPES,
-        help="how feature rows are written: as the data have them (stored), or as in "
-        "python -m jgs.train (default: stored)",
-    )
+    add_options(found, _Asked)
     found.add_data_options()
     return found
 

@@ -46,18 +46,15 @@ def kaminpar_partition(
     graph: Adjacency, weights: Any, num_parts: int, seed: int, threads: int, scratch: Path
 ) -> np.ndarray:
     """int32 `[N]`: the part of each node, with a small edge cut. Nodes without edges are in
-    part 0.
+    part 0. With 1 thread the same arguments give the same parts.
 
     Args:
       graph: directed or not. Repeated edges count once.
       weights: `NodeWeights`. A node's weight is its number of edges plus 1, and parts are
         balanced in it to 3 %. `jgs.partition.rebalance` balances the other constraints.
       num_parts: at least 2.
-      seed: the random seed.
-      threads: with 1 thread the same arguments give the same parts.
-      scratch: an existing folder for the graph's file. It takes 4 bytes for each direction of
-        an edge and 12 for a node. If the graph is not symmetric, another 16 bytes for an edge
-        are needed for a while.
+      scratch: an existing folder for the graph's file: 4 bytes for each direction of an edge
+        and 12 for a node; if the graph is not symmetric, 16 more for an edge for a while.
 
     Raises `InputError`, and `OSError` where the disk is full.
     """
@@ -117,13 +114,12 @@ def _write(path: Path, graph: Adjacency, weights: Any, workspace: Path) -> None:
 def undirected_rows(
     graph: Adjacency, workspace: Path
 ) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
-    """Yields the rows of the undirected graph in order, some million edges at a time.
+    """Yields the rows of the undirected graph in order, some million edges at a time: the first
+    row's number, the rows' degrees int64 `[n]`, and the neighbours int32, one row after the
+    other, ascending and distinct in each, without the node itself.
 
-    Each item is the first row's number, the rows' degrees int64 `[n]`, and the neighbours
-    int32, one row after the other. A row's neighbours are ascending and distinct, without the
-    node itself. Every edge is in the rows of both its ends. A symmetric graph is read twice
-    where it lies. The edges of any other are sorted on the disk, in `workspace`, which takes 16
-    bytes an edge for a while.
+    A symmetric graph is read twice where it lies. The edges of any other are sorted on the
+    disk, in `workspace`, which takes 16 bytes an edge for a while.
     """
     if not is_symmetric(graph):
         made = build_graph(_edges(graph), graph.num_nodes, workspace, symmetric=True, what="it")

@@ -45,11 +45,8 @@ def edges_between(graph: Adjacency, parts: np.ndarray, num_parts: int) -> np.nda
 
 
 def machine_order(between: np.ndarray, ranks_per_machine: int) -> np.ndarray:
-    """int64 `[P]`: the new number of each part, with which few edges are between machines.
-
-    Args:
-      between: `[P, P]`, as `edges_between` returns it.
-      ranks_per_machine: `T`, which divides `P`. With 1, and with `P`, parts keep their numbers.
+    """int64 `[P]`: the new number of each part, with which few of the edges `between` `[P, P]`,
+    as `edges_between` returns them, are between machines. Each has `ranks_per_machine` parts.
 
     A machine begins with the part that has the most edges to parts without a machine. It takes
     the part that has the most edges to it, until it is full. Then parts of different machines

@@ -34,18 +34,18 @@ def check_metis(num_edges: int) -> None:
 def metis_partition(
     graph: Adjacency, weights: np.ndarray, num_parts: int, seed: int = 0
 ) -> np.ndarray:
-    """int32 `[n]`: the part of each node, with a small edge cut.
+    """int32 `[n]`: the part of each node, with a small edge cut. The same arguments give the
+    same parts.
 
     Args:
       graph: symmetric, without repeated edges and self-loops. `edge_weight` is the cost of
         cutting an edge.
       weights: integers `[n, C]`, none negative: each node's weight in each constraint.
       num_parts: at least 2.
-      seed: the random seed.
 
-    METIS aims at parts within 3 % of even in every constraint and may miss that aim. The same
-    arguments give the same parts. What METIS prints goes to standard error. Ctrl-C takes effect
-    at once; a thread then stays until METIS or the process ends. Raises `InputError`.
+    METIS aims at parts within 3 % of even in every constraint and may miss that aim. What it
+    prints goes to standard error. Ctrl-C takes effect at once; a thread then stays until METIS
+    or the process ends. Raises `InputError`.
     """
     num_nodes, num_constraints = weights.shape
     library, dtype = _library(int(max(graph.indices.size, weights.sum(axis=0).max())))

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from jgs.arrays import require_array
-from jgs.errors import InputError, check_choice
+from jgs.errors import InputError, check_choice, refusing
 from jgs.files.npy import map_npy
 from jgs.graph import Graph
 from jgs.graph.adjacency import Adjacency, connected, in_neighbors, subgraph, symmetric
@@ -191,14 +191,9 @@ def check_partition(num_parts: int, method: str, seed: int, graph: Graph | None 
 def open_assignment(path: str | os.PathLike) -> np.ndarray:
     """The array `[N]` of a `.npy` file, of any integer dtype, memory-mapped. Raises
     `InputError`."""
-    try:
+    rule = "an assignment must be a .npy file of integers"
+    with refusing((OSError, ValueError), rule, "Write it with numpy.save."):
         array = map_npy(Path(path))
-    except (OSError, ValueError) as error:
-        raise InputError(
-            "an assignment must be a .npy file of integers",
-            " ".join(str(error).split()) or repr(path),
-            "Write it with numpy.save.",
-        ) from None
     remedy = "Give the part of each node, in the order of the data set's ids."
     require_array("an assignment", array, "integers [N]", remedy)
     return array

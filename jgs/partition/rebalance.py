@@ -20,29 +20,22 @@ _AT_LEAST = 1000  # a round moves at least one 1000th of a limit, if so much is 
 def rebalance(
     graph: Adjacency, weights: Any, parts: np.ndarray, num_parts: int, limit: np.ndarray
 ) -> np.ndarray:
-    """`parts` int32 `[N]`, with nodes moved until no part holds more than `limit`.
+    """`parts` int32 `[N]`, with nodes moved until no part holds more than `limit` int64 `[C]`.
 
-    Args:
-      graph: gives the cost of a move: the edges of the moved node into the part that it leaves,
-        minus its edges into the part that it joins.
-      weights: `NodeWeights`, or integers `[N, C]`, none negative.
-      parts: int32 `[N]`, the part of each node.
-      num_parts: the number `P` of parts.
-      limit: int64 `[C]`.
-
-    The imbalance is the sum of `exp(k load / limit)` over all parts and constraints, where `k`
-    grows as the loads come near the limits. In each round the part that exceeds a limit the
-    most gives nodes away, those first with the smallest cost for the imbalance that their move
-    takes away. If none of its nodes helps, the next part does. The imbalance must fall, so
-    parts may also swap, for example a hub for many leaves. There are at most 500 rounds.
+    The cost of a move are the edges of the node into the part that it leaves, minus those into
+    the part that it joins. The imbalance is the sum of `exp(k load / limit)` over all parts and
+    constraints, where `k` grows as the loads come near the limits. In each of at most 500
+    rounds the part that exceeds a limit the most gives nodes away, those first with the
+    smallest cost for the imbalance that their move takes away. If none of its nodes helps, the
+    next part does. The imbalance must fall, so parts may also swap, as a hub for many leaves.
 
     In a large part a round looks at some of the nodes and moves their share of what must go.
-    The part's next round continues behind these nodes. So the edges of a part are read a few
-    times, however many rounds there are.
+    The next round continues behind these nodes. So the edges of a part are read a few times,
+    however many rounds there are.
 
-    Where no move helps any part, one of the exceeded constraints is given up, the one with the
-    heaviest node: parts may keep what they hold of it. The other constraints can then still be
-    met.
+    Where no move helps any part, the exceeded constraint with the heaviest node is given up:
+    parts may keep what they hold of it, and the others can still be met. `weights` are
+    `NodeWeights`, or integers `[N, C]`, none negative.
     """
     parts = parts.copy()
     load = part_loads(parts, weights, num_parts)

@@ -20,14 +20,9 @@ _NODES, _COUNTS = 1 << 16, 1 << 23  # nodes of a chunk, and nodes times parts
 def ldg_partition(
     graph: Adjacency, weights: NodeWeights, num_parts: int, limit: np.ndarray
 ) -> np.ndarray:
-    """int32 `[N]`: the part of each node. Nodes without edges are in part 0.
-
-    Args:
-      graph: its neighbours are read once, in the order of the nodes' ids.
-      weights: the nodes' weights.
-      num_parts: the number of parts.
-      limit: int64 `[C]`, which no part exceeds as long as another part has room.
-    """
+    """int32 `[N]`: the part of each node, of which none exceeds `limit` int64 `[C]` as long as
+    another part has room. Nodes without edges are in part 0. The neighbours are read once, in
+    the order of the nodes' ids."""
     parts = np.full(graph.num_nodes, -1, np.int32)
     load = np.zeros((num_parts, limit.size), np.int64)
     most = min(_NODES, max(1, _COUNTS // num_parts))

@@ -13,9 +13,4 @@ _PLACES = {
     "SealRun": "jgs.predict.seal",
     "open_run": "jgs.predict.open",
 }
-__all__ = sorted(_PLACES)
-__getattr__ = lazily(__name__, _PLACES)
-
-
-def __dir__() -> list[str]:
-    return __all__
+__all__, __getattr__, __dir__ = lazily(__name__, _PLACES)

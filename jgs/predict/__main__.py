@@ -12,17 +12,14 @@ if __name__ == "__main__":
 
 import sys
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Annotated, Any
 
 from jgs import command
-from jgs.dist.communicators.start import watching
+from jgs.dist.communicators.start import CONNECTING, unmet
+from jgs.dist.supervision.watchdog import watching
+from jgs.options import Option, add_flag, add_options
 from jgs.train.config import SETTINGS
-from jgs.train.flags import add_flag
-
-# Flags that are those of training.
-_CONNECTING = (
-    *("comm", "coordinator", "num_processes", "process_id", "interface", "start_timeout"),
-)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -31,13 +28,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _predict(argv: Sequence[str] | None) -> dict[str, Any] | int:
-    with watching(sys.argv[1:] if argv is None else argv) as watch:
-        with interrupts.starting():
-            from jgs.dist.communicators.launch import unmet  # a slow import
+    with watching(sys.argv[1:] if argv is None else argv, SETTINGS) as watch:
         with unmet():
             given = vars(parser().parse_args(argv))
             with interrupts.starting():
-                # It imports Flax, for which the errors above need not wait.
+                # A slow import, of Flax, for which the errors above need not wait.
                 from jgs.predict.command import predict
         command.configure_jax()
         return predict(given, watch)
@@ -50,6 +45,57 @@ def _moment(text: str) -> int | str:
         return text  # a date, which the run reads
 
 
+# fmt: off
+@dataclass
+class _Asked:
+    """What the command is asked for."""
+
+    run_dir: Annotated[str, Option("folder of the run")]
+    out: Annotated[str, Option("file to write: .csv, .npy or .parquet", metavar="FILE")]
+    split: Annotated[str | None, Option(
+        "predict for the nodes of this split, or for the rows of labels at moments (default: "
+        "all nodes)", choices=("train", "val", "test"), instead=True
+    )] = None
+    nodes: Annotated[str | None, Option(
+        "predict for these node ids (the data set's own ids if it has some): one a line, or an "
+        ".npy file", metavar="FILE", instead=True
+    )] = None
+    node_type: Annotated[str | None, Option(
+        "for the nodes of this type; ids of --nodes and --out then count from 0 in the type "
+        "(the data set's own ids stay as they are)", metavar="NAME"
+    )] = None
+    pairs: Annotated[str | None, Option(
+        "for --task links and edges: the pairs, two node ids a line, or an .npy file [n, 2]",
+        metavar="FILE", instead=True
+    )] = None
+    top_k: Annotated[int | None, Option(
+        "for --task links: the K best targets of each node, exactly; by default of each node "
+        "of the relation's source type", metavar="K"
+    )] = None
+    new_only: Annotated[bool, Option(
+        "for --top-k: leave out targets to which the node has an edge"
+    )] = False
+    at: Annotated[int | str | None, Option(
+        "for a run that sees times: that at which pairs are scored, or nodes classified; a "
+        "number in the unit of the data's times, or a date such as 2024-05-01 (default: the "
+        "last column of their file)", metavar="TIME", parse=_moment
+    )] = None
+    relation: Annotated[str | None, Option(
+        "for --pairs and --top-k in a graph with several relations"
+    )] = None
+    embed: Annotated[bool, Option(
+        "write the rows of the last hidden layer, not the classes"
+    )] = False
+    fanouts: Annotated[tuple[int, ...], Option(
+        "predict from so many sampled neighbours, a number for each layer, seeds' hop first "
+        "(default: from all neighbours)", metavar="K"
+    )] = ()
+    seed: Annotated[int | None, Option(
+        "seed of what --fanouts draw (default: the run's --seed)"
+    )] = None
+# fmt: on
+
+
 def parser() -> command.Parser:
     found = command.Parser(
         "python -m jgs.predict",
@@ -59,71 +105,9 @@ def parser() -> command.Parser:
         "that a link joins two nodes, or with --top-k each node's best targets. For a run of "
         "--task edges: with --pairs what edges are. For a run of --task embed: the embeddings.",
     )
-    add = found.add_argument
-    add("--run-dir", required=True, help="folder of the run")
-    add("--out", required=True, metavar="FILE", help="file to write: .csv, .npy or .parquet")
-    which = found.add_mutually_exclusive_group()
-    which.add_argument(
-        "--split",
-        choices=("train", "val", "test"),
-        help="predict for the nodes of this split, or for the rows of labels at moments "
-        "(default: all nodes)",
-    )
-    which.add_argument(
-        "--nodes",
-        metavar="FILE",
-        help="predict for these node ids (the data set's own ids if it has some): one a line, "
-        "or an .npy file",
-    )
-    add(
-        "--node-type",
-        metavar="NAME",
-        help="for the nodes of this type; ids of --nodes and --out then count from 0 in the "
-        "type (the data set's own ids stay as they are)",
-    )
-    which.add_argument(
-        "--pairs",
-        metavar="FILE",
-        help="for --task links and edges: the pairs, two node ids a line, or an .npy file "
-        "[n, 2]",
-    )
-    add(
-        "--top-k",
-        type=int,
-        metavar="K",
-        help="for --task links: the K best targets of each node, exactly; by default of each "
-        "node of the relation's source type",
-    )
-    add(
-        "--new-only",
-        action="store_true",
-        help="for --top-k: leave out targets to which the node has an edge",
-    )
-    add(
-        "--at",
-        type=_moment,
-        metavar="TIME",
-        help="for a run that sees times: that at which pairs are scored, or nodes classified; "
-        "a number in the unit of the data's times, or a date such as 2024-05-01 "
-        "(default: the last column of their file)",
-    )
-    add("--relation", help="for --pairs and --top-k in a graph with several relations")
-    add(
-        "--embed",
-        action="store_true",
-        help="write the rows of the last hidden layer, not the classes",
-    )
-    add(
-        "--fanouts",
-        type=int,
-        nargs="+",
-        metavar="K",
-        help="predict from so many sampled neighbours, a number for each layer, seeds' hop "
-        "first (default: from all neighbours)",
-    )
-    add("--seed", type=int, help="seed of what --fanouts draw (default: the run's --seed)")
+    add_options(found, _Asked)
     command.add_opening(found)
-    for name in _CONNECTING:
+    for name in CONNECTING:  # as those of training
         add_flag(found, name, SETTINGS[name])
     return found
 

@@ -12,8 +12,8 @@ from jgs.allocator import keep_freed_memory
 from jgs.arrays import described
 from jgs.dist.communicators.broadcast import broadcast_arrays, broadcast_text, everywhere
 from jgs.dist.communicators.comm import Communicator
-from jgs.dist.communicators.start import Watch
-from jgs.dist.communicators.together import together
+from jgs.dist.communicators.launch import together
+from jgs.dist.supervision.watchdog import Watch
 from jgs.errors import InputError
 from jgs.files.npy import map_npy, plain_file
 from jgs.graph import NodeIds

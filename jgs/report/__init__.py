@@ -3,9 +3,4 @@
 from jgs.lazy import lazily
 
 _PLACES = {"write_report": "jgs.report.page"}
-__all__ = sorted(_PLACES)
-__getattr__ = lazily(__name__, _PLACES)
-
-
-def __dir__() -> list[str]:
-    return __all__
+__all__, __getattr__, __dir__ = lazily(__name__, _PLACES)

@@ -13,9 +13,4 @@ _PLACES = dict.fromkeys(_RANKING, "jgs.train.evaluation.ranking") | {
     "exact_inference": "jgs.train.evaluation.exact",
     "run": "jgs.train.loop.start",
 }
-__all__ = sorted(_PLACES)
-__getattr__ = lazily(__name__, _PLACES)
-
-
-def __dir__() -> list[str]:
-    return __all__
+__all__, __getattr__, __dir__ = lazily(__name__, _PLACES)

@@ -10,21 +10,15 @@ if __name__ == "__main__":
 import os
 import sys
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from jgs import command
 from jgs.allocator import keep_freed_memory
-from jgs.dist.communicators.start import watching
-from jgs.train.config import Config
+from jgs.dist.communicators.start import CONNECTING, cluster, launched, unmet
+from jgs.dist.supervision.watchdog import watching
+from jgs.train.config import SETTINGS, Config
 from jgs.train.flags import parse
 from jgs.train.loop import folder
-
-# Environment variables that launchers of several processes set.
-_LAUNCHERS = (
-    *("PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE", "SLURM_NTASKS"),
-    *("JOB_COMPLETION_INDEX", "JAX_COORDINATOR_ADDRESS"),
-)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -45,8 +39,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _train(argv: Sequence[str] | None) -> dict[str, Any] | int:
-    with watching(sys.argv[1:] if argv is None else argv) as watch:
-        with _unmet():
+    with watching(sys.argv[1:] if argv is None else argv, SETTINGS) as watch:
+        with unmet():
             given = parse(argv)
             if several := _several(given):
                 with interrupts.starting():
@@ -58,14 +52,6 @@ def _train(argv: Sequence[str] | None) -> dict[str, Any] | int:
             with interrupts.starting():
                 from jgs.train.loop import start
         return start.train(given, watch)
-
-
-def _unmet() -> AbstractContextManager[None]:
-    if not _launched():
-        return nullcontext()
-    with interrupts.starting():
-        from jgs.dist.communicators.launch import unmet  # a slow import
-    return unmet()
 
 
 def _run(settings: Config) -> dict[str, Any] | int:
@@ -89,12 +75,8 @@ def _several(given: dict[str, Any]) -> bool:
     """Whether there may be other processes; `communicators.launch` finds out if there are."""
     if given.get("comm") == "none":
         return False
-    asked = given.keys() & {"comm", "coordinator", "num_processes", "process_id", "interface"}
-    return bool(asked) or _launched()
-
-
-def _launched() -> bool:
-    return any(name in os.environ for name in _LAUNCHERS)
+    asked = given.keys() & CONNECTING.keys() - {"start_timeout"}
+    return bool(asked or launched() or cluster())
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from typing import Any
 
 from jgs.command import Parser
 from jgs.errors import InputError
-from jgs.options import Known, as_typed, flag, options_of
+from jgs.options import Known, add_flag, flag, options_of
 from jgs.train.config import OWNERS, PAGES, SETTINGS
 from jgs.train.loop.folder import saved_owners
 
@@ -140,20 +140,3 @@ class _Formatter(argparse.HelpFormatter):
 
 def _wrapped(text: str) -> list[str]:
     return textwrap.wrap(" ".join(text.split()), _WIDTH, subsequent_indent="  ")
-
-
-def add_flag(found: Any, name: str, known: Known) -> None:
-    """Adds the flag of an option to a parser or to one of its groups."""
-    option, kind = known.option, known.item
-    options: dict[str, Any] = {"help": option.help.replace("%", "%%"), "dest": name}
-    if kind is bool:
-        options["action"] = argparse.BooleanOptionalAction if known.default else "store_true"
-    else:
-        options |= {"type": known.parser, "metavar": option.metavar or kind.__name__.upper()}
-        if known.many:
-            options["nargs"] = "+"
-        if option.choices and not option.own:
-            options |= {"choices": option.choices, "metavar": None}
-        if known.default not in (None, (), inspect.Parameter.empty):
-            options["help"] += f" (default: {as_typed(known.default)})"
-    found.add_argument(flag(name), default=argparse.SUPPRESS, **options)

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 
 from jgs.errors import InputError
-from jgs.graph import MiniBatch
+from jgs.graph import MiniBatch, Schema
 from jgs.predict import Explanation
 from jgs.viz.layout import Drawn, drawn_of, places, rings
-from jgs.viz.types import TYPE_COLORS, add_legend, line_style, marker
 
+_TYPE_COLORS = "tab10"  # a colour map of ten colours
+_MARKERS = "os^Dvphd<>"
+# Line styles of relations; the dashes are lengths in points, a line and a gap in turn.
+_STYLES: tuple[Any, ...] = (
+    *("solid", "dashed", "dotted", "dashdot"),
+    *((0, (8, 2)), (0, (1, 3)), (0, (5, 1, 1, 1, 1, 1)), (0, (8, 2, 2, 2))),
+)
 _LABELLED = 60  # nodes in a picture with ids: with more of them the ids would overlap
 
 
@@ -72,7 +79,7 @@ def neighborhood(
             shrinkB=size**0.5 / 2,
             color=colors[e],
             linewidth=widths[e],
-            linestyle=line_style(drawn.relation[e]),
+            linestyle=_STYLES[max(drawn.relation[e], 0) % len(_STYLES)],
             connectionstyle=f"arc3,rad={bends[e]}",
             zorder=1,
         )
@@ -89,14 +96,18 @@ def neighborhood(
         far = float(np.abs(drawn.node_scores).max(initial=0)) or 1.0
         fill, values = {"cmap": "coolwarm", "vmin": -far, "vmax": far}, drawn.node_scores
     elif drawn.schema is not None:
-        fill, values = {"cmap": TYPE_COLORS, "vmin": 0, "vmax": 9}, kinds % 10
+        fill, values = {"cmap": _TYPE_COLORS, "vmin": 0, "vmax": 9}, kinds % 10
     for kind in np.unique(kinds):
         own = kinds == kind
-        shown = {"c": values[own], "edgecolors": outlines[own], "marker": marker(kind)}
+        shown = {
+            "c": values[own],
+            "edgecolors": outlines[own],
+            "marker": _MARKERS[kind % len(_MARKERS)],
+        }
         ax.scatter(*place[own].T, s=size, zorder=2, **shown, **fill)
     if drawn.schema is not None:
         colored = drawn.node_scores is None
-        add_legend(ax, drawn.schema, np.unique(kinds), np.unique(drawn.relation), colored)
+        _add_legend(ax, drawn.schema, np.unique(kinds), np.unique(drawn.relation), colored)
     if labels or (labels is None and drawn.ids.size <= _LABELLED):
         above = (0, size**0.5 / 2 + 1)
         for spot, name in zip(place, names.tolist(), strict=True):
@@ -127,3 +138,34 @@ def _edge_style(drawn: Drawn, plt: Any) -> tuple[np.ndarray, np.ndarray]:
     colors = plt.get_cmap("coolwarm")((share + 1) / 2)
     colors[:, 3] = 0.25 + 0.75 * np.abs(share)
     return colors, 0.5 + 2.5 * np.abs(share)
+
+
+def _add_legend(
+    ax: Any, schema: Schema, kinds: Iterable[int], relations: Iterable[int], colored: bool
+) -> None:
+    """Adds a legend of the node types `kinds` and of the `relations` to matplotlib `Axes`.
+    `colored`: whether nodes have the colours of their types, and not only the markers."""
+    from matplotlib import colormaps  # only now: an optional dependency
+    from matplotlib.lines import Line2D
+
+    colors = colormaps[_TYPE_COLORS]
+    handles = [
+        Line2D(
+            [],
+            [],
+            color=colors(kind % 10) if colored else "0.5",
+            marker=_MARKERS[kind % len(_MARKERS)],
+            linestyle="",
+            label=schema.node_types[kind][0],
+        )
+        for kind in kinds
+    ]
+    names = [name for _, name, _ in schema.relations]
+    for number in relations:
+        if number >= 0:
+            name = names[number]
+            label = name if names.count(name) == 1 else " ".join(schema.relations[number])
+            handles.append(
+                Line2D([], [], color="0.4", ls=_STYLES[number % len(_STYLES)], label=label)
+            )
+    ax.legend(handles=handles, fontsize=7, loc="upper right", frameon=False)

@@ -12,8 +12,7 @@ import scipy.sparse
 from ranks import barrier, connect_here
 
 from jgs.dist.communicators.broadcast import FailedElsewhere
-from jgs.dist.communicators.comm import OWN, SAME, all_gather_rows
-from jgs.dist.communicators.emulate import Emulated
+from jgs.dist.communicators.comm import OWN, SAME, Emulated, all_gather_rows
 from jgs.dist.communicators.launch import agree
 from jgs.dist.rows.exchange import FeatureExchange
 from jgs.errors import InputError

@@ -19,7 +19,7 @@ class Finder:
     def find_spec(name, *_):
         if name == "jax" and moment == "import":
             come_to_harm()
-        if name == "jgs.dist.communicators.together" and moment == "connected":
+        if name == "jgs.train.loop.start" and moment == "connected":
             from jgs.dist.communicators import launch
 
             def connect(*args, connect=launch.connect, **kwargs):

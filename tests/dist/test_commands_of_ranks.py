@@ -15,7 +15,7 @@ from ranks import MPIEXEC, needs_mpi, run_ranks
 from refusals import command_refused
 from small_ranks import FLAGS, make_parts, ranks_of, train_on
 
-from jgs.dist.communicators import together
+from jgs.dist.communicators import launch
 from jgs.dist.supervision.watchdog import Watchdog
 from jgs.files.writing import locked
 from jgs.predict.__main__ import main as predict
@@ -267,7 +267,7 @@ def test_a_resumed_run_keeps_its_parts_and_the_watchdog_s_patience(
         made.append(Watchdog(*arguments, **options))
         return made[-1]
 
-    monkeypatch.setattr(together, "Watchdog", spy)
+    monkeypatch.setattr(launch, "Watchdog", spy)
     run_dir = ["--run-dir", str(tmp_path / "run")]
     flags = [*FLAGS, "--batch-size", "12", "--partition", str(parts), "--no-keep-memory"]
     assert main([*flags, *run_dir, "--epochs", "1", "--watchdog", "600"]) == 0

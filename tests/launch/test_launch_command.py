@@ -163,14 +163,13 @@ else:
 """
 RUN = """
 import sys
-from jgs.launch import rank, running
-running.LAST_WORDS, rank.GRACE = 0.2, 0.2
+from jgs.launch import rank, start
+start.LAST_WORDS, rank.GRACE = 0.2, 0.2
 command = [sys.executable, "-c", "from jgs.launch import rank; rank.GRACE = 0.2; "
            "import sys; rank.main(sys.argv[1:])", "--control"]
-sys.exit(running.run([
-    running.Start(f"rank {i}", [*command, str(i), "a_rank", harm])
-    for i, harm in enumerate(sys.argv[1:])
-]))
+sys.exit(start.run({
+    f"rank {i}": [*command, str(i), "a_rank", harm] for i, harm in enumerate(sys.argv[1:])
+}))
 """
 
 

@@ -27,7 +27,7 @@ from jgs.files.replacing import check_replaceable
 from jgs.files.storage import array_files, write_arrays
 from jgs.graph import Graph, Schema
 from jgs.graph.checks import check_node_time, node_count
-from jgs.graph.times import times_of_types
+from jgs.graph.schema import times_of_types
 
 _log = logging.getLogger("jgs")
 

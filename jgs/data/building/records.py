@@ -17,8 +17,7 @@ import numpy as np
 from jgs.data.building.shards import Chunk, Shard, not_ids
 from jgs.errors import InputError
 from jgs.graph.arrays import TAKEN
-from jgs.graph.checks import check_columns, check_times
-from jgs.graph.times import times_with_nodes
+from jgs.graph.checks import check_columns, check_times, times_with_nodes
 from jgs.graph.weights import check_weights
 
 COLUMN = "edge_columns."

@@ -312,7 +312,7 @@ def _sorted_pairs(load: Load, distinct: bool) -> tuple[np.ndarray, Arrays]:
 
 
 def _merged(load: Load, names: set[str]) -> tuple[np.ndarray, Arrays]:
-    """The degrees and the edges, each once, as `jgs.graph.edits.both_ways` has them. Given
+    """The degrees and the edges, each once, as `jgs.Graph.symmetrized` has them. Given
     edges come before reverse ones in `load`."""
     records = load.records
     rows = records["row"] - np.int32(load.first)

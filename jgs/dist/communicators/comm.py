@@ -12,6 +12,8 @@ that has an item for each rank of this process, and `local` turns it into a list
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
@@ -114,12 +116,26 @@ class Communicator(Protocol):
         """Leaves the communicator. Nothing may be called afterwards."""
 
 
-class Counted:
-    """Counts what programs send, by the shapes that are known when they are traced."""
+class Compiled:
+    """Compiles programs, and counts what they send by the shapes that are known when they are
+    traced. `on_rank` makes what is compiled of a program."""
 
     def __init__(self) -> None:
         self.counters = Counters()
         self._traced = Counters()
+
+    def on_rank(self, function: Callable, in_specs: Sequence[Any], out_specs: Any) -> Callable:
+        return partial(function)
+
+    def program(
+        self,
+        function: Callable,
+        in_specs: Sequence[PartitionSpec],
+        out_specs: Any,
+        donate: Sequence[int] = (),
+    ) -> Callable:
+        made = self.on_rank(function, in_specs, out_specs)
+        return self.counting(jax.jit(made, donate_argnums=tuple(donate)))
 
     def count(self, num_bytes: int) -> None:
         """Counts a round of so many bytes, in the program that is being traced."""
@@ -155,8 +171,11 @@ class Counted:
         call.lower = lower  # type: ignore[attr-defined]
         return call
 
+    def close(self) -> None:
+        pass
 
-class OneLocal:
+
+class OneLocal(Compiled):
     """Communicators with one rank a process: values outside a program are as inside it."""
 
     num_local = 1
@@ -177,9 +196,6 @@ class Alone(OneLocal):
 
     rank, size, concurrent, uniform = 0, 1, True, False
 
-    def __init__(self) -> None:
-        self.counters = Counters()
-
     def clone(self) -> Alone:
         return Alone()
 
@@ -198,17 +214,53 @@ class Alone(OneLocal):
     def all_gather(self, x: jax.Array) -> jax.Array:
         return x[None]
 
-    def program(
-        self,
-        function: Callable,
-        in_specs: Sequence[PartitionSpec],
-        out_specs: Any,
-        donate: Sequence[int] = (),
-    ) -> Callable:
-        return jax.jit(partial(function), donate_argnums=tuple(donate))
+    def counting(self, compiled: Any) -> Callable:
+        return compiled
 
-    def close(self) -> None:
-        pass
+
+class Emulated:
+    """`comm`, slowed down: every round of a program takes `latency` seconds more, and its bytes
+    take `bytes / bandwidth` seconds more. `Emulated(comm, 50e-6, 25e9 / 8)` is a network of 25
+    Gbit/s and 50 µs.
+
+    A program's call returns when its results are there and that time has passed. The bytes are
+    `Counters.bytes`, what one rank sends. Clones share the link, as they would share a network
+    card. `seconds` is the time added so far, over all clones.
+    """
+
+    def __init__(self, comm: Communicator, latency: float, bandwidth: float):
+        self._comm, self._latency, self._bandwidth = comm, latency, bandwidth
+        self._link, self._added = threading.Lock(), [0.0]
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._comm, name)
+
+    @property
+    def seconds(self) -> float:
+        return self._added[0]
+
+    def clone(self) -> Emulated:
+        other = Emulated(self._comm.clone(), self._latency, self._bandwidth)
+        other._link, other._added = self._link, self._added
+        return other
+
+    def program(self, *arguments: Any, **options: Any) -> Callable:
+        program = self._comm.program(*arguments, **options)
+
+        def call(*args):
+            counters = self._comm.counters
+            rounds, num_bytes = counters.rounds, counters.bytes
+            result = jax.block_until_ready(program(*args))
+            latency = (counters.rounds - rounds) * self._latency
+            transfer = (counters.bytes - num_bytes) / self._bandwidth
+            time.sleep(latency)  # several messages may wait at once
+            with self._link:  # it carries one message at a time
+                time.sleep(transfer)
+                self._added[0] += latency + transfer
+            return result
+
+        call.lower = program.lower  # type: ignore[attr-defined]
+        return call
 
 
 _FEW = 4096  # bytes; a row of so few is padded, see `all_gather_rows`

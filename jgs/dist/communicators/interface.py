@@ -75,17 +75,13 @@ def address_towards(host: str) -> str:
 def use_for_gloo(interface: str | None, coordinator: str | None, timeout: float) -> None:
     """Makes gloo's ranks connect to this process at an address that they reach.
 
-    Call it between `jax.distributed.initialize` and the first use of JAX's devices, on every
-    process.
+    Every process calls it between `jax.distributed.initialize` and the first use of JAX's
+    devices. `interface` is what `address_of` takes; None: the address that leads to the
+    `coordinator`, the first process's host, which JAX knows where the user did not give it. It
+    waits `timeout` seconds for what other processes say.
 
-    Args:
-      interface: what `address_of` takes; None: the address that leads to the coordinator.
-      coordinator: the first process's host, where the user gave it; otherwise JAX knows it.
-      timeout: the seconds to wait for what other processes say.
-
-    Raises:
-      InputError: there is no way to the other processes; or this version of JAX takes no
-        address, and would use another one by itself.
+    Raises `InputError` where there is no way to the other processes, or where this version of
+    JAX takes no address, and would use another one by itself.
     """
     try:
         # No public module has these names. JAX 0.10.2 to 0.12 has them here.

@@ -1,38 +1,33 @@
-"""`connect`: makes the communicator of the processes, by how they were started."""
+"""`connect` makes the communicator of the processes, by how they were started; `together` is a
+command that several run, where one of them speaks."""
 
 from __future__ import annotations
 
-import atexit
 import importlib.util
 import json
+import logging
 import os
-import signal
 import sys
-import threading
-import time
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
+from typing import Any
 
 import jax
 import jaxlib
 
 import jgs
+from jgs.command import output_elsewhere
 from jgs.dist.communicators import start
-from jgs.dist.communicators.broadcast import FailedElsewhere, texts_of_all
+from jgs.dist.communicators.broadcast import FailedElsewhere, everywhere, texts_of_all
 from jgs.dist.communicators.comm import Alone, Communicator
 from jgs.dist.communicators.interface import address_of, use_for_gloo
 from jgs.dist.communicators.mesh import Mesh
 from jgs.dist.communicators.mpi import Mpi
-from jgs.dist.communicators.start import (
-    START_TIMEOUT,
-    Watch,
-    host_and_port,
-    in_slurm_step,
-    launched,
-)
+from jgs.dist.communicators.start import START_TIMEOUT, host_and_port
 from jgs.dist.supervision.lost import CONNECTING
+from jgs.dist.supervision.watchdog import Watch, Watchdog
 from jgs.errors import InputError, check_choice
-from jgs.interrupts import WORDS
+from jgs.interrupts import number_of, status_of
 
 KINDS = ("auto", "mpi", "jax", "none")
 # The settings of JAX that change dtypes, random bits, results, or which programs there are.
@@ -97,70 +92,25 @@ def connect(
             f"comm {kind!r}",
             "Leave them out, or choose comm 'jax'.",
         )
-    found = launched()
+    found = start.launched()
     if kind == "none":
         return Alone()
     mpi = kind == "mpi" or (kind == "auto" and not by_hand and found and _has("mpi4jax"))
-    if not mpi and kind == "auto" and not by_hand and not found and not _cluster():
+    if not mpi and kind == "auto" and not by_hand and not found and not start.cluster():
         return Alone()
     with ExitStack() as stack:
         if watch is None and (where := start.meeting(kind, coordinator, num_ranks, rank)):
             watch = stack.enter_context(Watch(where, timeout))
         own = _environment()
-        comm: Communicator
         if mpi:
             if watch is not None:
                 watch.at(CONNECTING)
-            comm = _connect_mpi(found)
+            comm: Communicator = _connect_mpi(found)
         else:
-            given = (coordinator, num_ranks, rank, interface, found, timeout, watch)
-            comm = _connect_jax(*given, drawing)
+            by_jax = (coordinator, num_ranks, rank, interface)
+            comm = _connect_jax(*by_jax, found, timeout, watch, drawing)
         agree(comm, own)
         return comm
-
-
-@contextmanager
-def unmet() -> Iterator[None]:
-    """A block for all that a command does before the ranks have met: `connect`, and what comes
-    before it.
-
-    Where an MPI launcher started several processes, the others would wait for a process that
-    ends here. Hydra, MPICH's mpiexec, ends them when a signal kills a rank, but not when a rank
-    exits before MPI_Init. So Ctrl-C and SIGTERM have their default action here. An error that
-    leaves the block ends the process by SIGKILL at its exit, when the error has been printed.
-    An error that all ranks have been told (see `jgs.dist.communicators.broadcast.everywhere`)
-    leaves the exit as it is.
-    """
-    if not launched():
-        yield
-        return
-    in_main = threading.current_thread() is threading.main_thread()
-    before = {n: signal.signal(n, signal.SIG_DFL) for n in WORDS if in_main}
-    try:
-        yield
-    except Exception as error:
-        if not getattr(error, "told", False):
-            atexit.register(_end_by_signal)  # what is registered last is called first
-        raise
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
-def _end_by_signal() -> None:
-    sys.stdout.flush()
-    sys.stderr.flush()
-    time.sleep(0.5)  # the others of this host may have errors of their own to print
-    os.kill(os.getpid(), signal.SIGKILL)
-
-
-def _cluster() -> bool:
-    """Whether several processes were started in a way that `jax.distributed.initialize`
-    recognises by itself."""
-    kubernetes = (
-        "KUBERNETES_SERVICE_HOST" in os.environ and "JOB_COMPLETION_INDEX" in os.environ
-    )
-    return in_slurm_step() or kubernetes or "JAX_COORDINATOR_ADDRESS" in os.environ
 
 
 def _has(module: str) -> bool:
@@ -189,7 +139,7 @@ def _connect_mpi(found: tuple[int, int] | None) -> Communicator:
             f"{found[0]} processes by the launcher, {comm.size} by MPI",
             "Use the mpiexec beside this Python, or install mpi4jax with that MPI.",
         )
-    return _or_alone(comm)
+    return comm if comm.size > 1 else Alone()
 
 
 def _connect_jax(
@@ -219,9 +169,9 @@ def _connect_jax(
             f"rank {rank} of {num_ranks}",
             "Give every process a number of its own.",
         )
-    if num_ranks == 1 or (len(missing) == 3 and not found and not _cluster()):
-        return _or_alone(_mesh(drawing))
-    if missing and not _cluster() and not (found and _has("mpi4py")):
+    if num_ranks == 1 or (len(missing) == 3 and not found and not start.cluster()):
+        return _mesh(drawing)
+    if missing and not start.cluster() and not (found and _has("mpi4py")):
         raise InputError(
             "JAX's runtime needs coordinator (host:port), number of ranks and rank",
             "no " + ", no ".join(missing),
@@ -254,11 +204,11 @@ def _connect_jax(
             "of its own, and before anything else uses JAX; open the port in firewalls.",
         ) from error
     use_for_gloo(interface, host_and_port(coordinator)[0] if coordinator else None, timeout)
-    return _or_alone(_mesh(drawing))
+    return _mesh(drawing)
 
 
-def _mesh(drawing: bool) -> Mesh:
-    """The mesh of the ranks, see `connect`."""
+def _mesh(drawing: bool) -> Mesh | Alone:
+    """The mesh of the ranks, see `connect`; of one rank `Alone`."""
     try:
         devices = jax.devices("cpu")
     except RuntimeError as error:
@@ -267,13 +217,9 @@ def _mesh(drawing: bool) -> Mesh:
             error,
             "Unset JAX_PLATFORMS, or add cpu to it.",
         ) from None
-    if not drawing and jax.default_backend() == "cpu":
-        return Mesh(devices)
-    return Mesh(list({device.process_index: device for device in devices[::-1]}.values())[::-1])
-
-
-def _or_alone(comm: Communicator) -> Communicator:
-    return comm if comm.size > 1 else Alone()
+    if drawing or jax.default_backend() != "cpu":  # the first device of each process
+        devices = [*{device.process_index: device for device in devices[::-1]}.values()][::-1]
+    return Mesh(devices) if len(devices) > 1 else Alone()
 
 
 def _environment() -> dict[str, str]:
@@ -327,3 +273,49 @@ def agree(comm: Communicator, what: dict[str, str], absent: str = "missing") -> 
             raise FailedElsewhere(str(error))
         error.told = True  # type: ignore[attr-defined]
         raise error
+
+
+def together(
+    work: Callable[[Communicator, Watchdog], dict[str, Any] | int],
+    given: dict[str, Any],
+    timeout: Callable[[], float],
+    last_checkpoint: Callable[[], str],
+    watch: Watch | None,
+) -> dict[str, Any] | int:
+    """What `work` returns, done together with all other ranks that were started.
+
+    Returns `work`'s result on rank 0, and the exit status on the other ranks and where there is
+    no result. Raises `InputError` on the rank that has the problem, or on rank 0 where all
+    ranks have it.
+
+    Args:
+      given: flags, those that say how to connect (`start.CONNECTING`) and `device` among them.
+      timeout: returns the watchdog's timeout in seconds, or raises `InputError`, on every rank.
+      last_checkpoint: as `Watchdog` takes it.
+      watch: this process's watch; None where it is alone, or `connect` is to make one.
+    """
+    with output_elsewhere(), suppress(FailedElsewhere), ExitStack() as stack:
+        with start.unmet():
+            drawing = given.get("device", "auto") != "auto"
+            comm = connect(**start.arguments(given), watch=watch, drawing=drawing)
+            if comm.rank > 0:  # one rank speaks; every rank warns
+                logging.getLogger("jgs").setLevel(logging.WARNING)
+            seconds = everywhere(comm, timeout)
+            watchdog = stack.enter_context(
+                Watchdog(comm, timeout=seconds, last_checkpoint=last_checkpoint, watch=watch)
+            )
+        from jgs import kernels  # only now: an error of this import must reach the others
+
+        try:
+            with kernels.this_host_only():
+                return work(comm, watchdog)
+        except KeyboardInterrupt as error:  # others may wait for this rank
+            watchdog.failed(error)
+            if comm.rank > 0:  # rank 0 speaks
+                raise SystemExit(status_of(number_of(error))) from error
+            raise
+        except Exception as error:
+            if getattr(error, "told", False):
+                watchdog.close()  # every rank ends by itself
+            raise
+    return 2

@@ -16,11 +16,11 @@ import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec
 
 from jgs import kernels
-from jgs.dist.communicators.comm import AXIS, OWN, SAME, Counted
+from jgs.dist.communicators.comm import AXIS, OWN, SAME, Compiled
 from jgs.settings import exact_integers
 
 
-class Mesh(Counted):
+class Mesh(Compiled):
     """See `Communicator`. `devices`: those of all processes; by default all that there are.
 
     Attributes:
@@ -66,13 +66,7 @@ class Mesh(Counted):
         self.count(x.nbytes * (self.size - 1))
         return jax.lax.all_gather(x, AXIS)
 
-    def program(
-        self,
-        function: Callable,
-        in_specs: Sequence[PartitionSpec],
-        out_specs: Any,
-        donate: Sequence[int] = (),
-    ) -> Callable:
+    def on_rank(self, function: Callable, in_specs: Sequence[Any], out_specs: Any) -> Callable:
         def one_device(*args):
             given = [_first(a) if s == OWN else a for a, s in zip(args, in_specs, strict=True)]
             # A thread whose other programs are for its host alone has this one for its devices.
@@ -85,14 +79,13 @@ class Mesh(Counted):
                 for r, s in zip(results, out_specs, strict=True)
             )
 
-        sharded = jax.shard_map(
+        return jax.shard_map(
             one_device,
             mesh=self._mesh,
             in_specs=tuple(in_specs),
             out_specs=out_specs,
             check_vma=False,  # gradients are summed where the step says so, not by shard_map
         )
-        return self.counting(jax.jit(sharded, donate_argnums=tuple(donate)))
 
     def own(self, values: Sequence[Any]) -> Any:
         def stack(*arrays):
@@ -132,9 +125,6 @@ class Mesh(Counted):
             jax.tree.unflatten(structure, _first_rows([shards[i].data for shards in rows]))
             for i in range(self.num_local)
         ]
-
-    def close(self) -> None:
-        pass
 
 
 def _as_array(value: Any) -> Any:

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax.sharding import PartitionSpec
 
-from jgs.dist.communicators.comm import Counted, OneLocal
+from jgs.dist.communicators.comm import OneLocal
 from jgs.errors import InputError
 
 
-class Mpi(OneLocal, Counted):
+class Mpi(OneLocal):
     """See `Communicator`. `world`: an mpi4py communicator, by default that of all processes.
 
     `world` is cloned: what mpi4jax sends shares no communicator with anybody's mpi4py calls.
@@ -77,15 +75,6 @@ class Mpi(OneLocal, Counted):
     def all_gather(self, x: jax.Array) -> jax.Array:
         self.count(x.nbytes * (self.size - 1))
         return _on_the_wire(x, lambda wire: self._mpi.allgather(wire, comm=self._comm))
-
-    def program(
-        self,
-        function: Callable,
-        in_specs: Sequence[PartitionSpec],
-        out_specs: Any,
-        donate: Sequence[int] = (),
-    ) -> Callable:
-        return self.counting(jax.jit(partial(function), donate_argnums=tuple(donate)))
 
     def close(self) -> None:
         jax.effects_barrier()  # it is not freed: another thread's program may still use it

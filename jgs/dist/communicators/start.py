@@ -1,8 +1,7 @@
-"""`Watch`: this process's guard, from the first moment on, and where guards meet before ranks
-do.
+"""How a process learns that it is a rank, and where the guards of all ranks meet.
 
-A command makes one before its slow imports. A rank that is stopped or killed during them, or
-that never comes or comes late, is then named by all others. The guards meet:
+A command makes its guard before its slow imports. A rank that is stopped or killed during them,
+or that never comes or comes late, is then named by all others. The guards meet:
 
 - by hand: at the coordinator's address;
 - under Slurm: at the address that JAX derives from Slurm's variables;
@@ -18,31 +17,32 @@ before MPI connects the ranks. A rank then still ends in time, but cannot say wh
 
 from __future__ import annotations
 
-import argparse
-import json
+import atexit
 import os
 import signal
-import socket
-import subprocess
 import sys
 import threading
 import time
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from itertools import count
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
-from jgs import interrupts
-from jgs.dist.communicators import rendezvous
-from jgs.dist.communicators.rendezvous import Line
-from jgs.dist.supervision import phases
-from jgs.dist.supervision.guard import LOST
 from jgs.errors import InputError
+from jgs.interrupts import WORDS
 
 START_TIMEOUT = 120.0
-LOSS = 1.0  # seconds after which a lost rank is known, on a busy machine too
+# The flags that say how ranks meet, and the argument of `jgs.dist.connect` that each is.
+CONNECTING = {
+    "comm": "kind",
+    "coordinator": "coordinator",
+    "num_processes": "num_ranks",
+    "process_id": "rank",
+    "interface": "interface",
+    "start_timeout": "timeout",
+}
 
 # The environment variables by which launchers of MPI programs tell the number of processes, the
 # number of this one, and how many are on this host: MPICH and Intel MPI, Open MPI, MVAPICH.
@@ -51,10 +51,6 @@ _LAUNCHERS = (
     ("OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"),
     ("MV2_COMM_WORLD_SIZE", "MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_LOCAL_SIZE"),
 )
-_BOOT = """import sys
-sys.path.insert(0, sys.argv[1])
-from jgs.dist.supervision.guard import main
-main(sys.argv[2:])"""
 _meetings = count()  # a process may run several times; each run has a meeting of its own
 
 
@@ -74,6 +70,11 @@ class Meeting(NamedTuple):
     name: str
     places: tuple[Any, ...]
     certain: bool
+
+
+def arguments(given: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments of `jgs.dist.connect` that are among the flags `given`."""
+    return {argument: given[name] for name, argument in CONNECTING.items() if name in given}
 
 
 def launched() -> tuple[int, int] | None:
@@ -100,6 +101,13 @@ def number(variable: str, default: int | None = None) -> int:
 def in_slurm_step() -> bool:
     """Whether srun started several processes, this one among them."""
     return number("SLURM_NTASKS", 1) > 1 and "SLURM_STEP_NODELIST" in os.environ
+
+
+def cluster() -> bool:
+    """Whether several processes were started in a way that `jax.distributed.initialize`
+    recognises by itself."""
+    kubernetes = {"KUBERNETES_SERVICE_HOST", "JOB_COMPLETION_INDEX"} <= os.environ.keys()
+    return in_slurm_step() or kubernetes or "JAX_COORDINATOR_ADDRESS" in os.environ
 
 
 def host_and_port(coordinator: str) -> tuple[str, int]:
@@ -137,22 +145,19 @@ def meeting(
     if found:
         return _under_mpi(*found)
     if kind != "mpi" and in_slurm_step() and "SLURM_PROCID" in os.environ:
-        return _at(_slurm_coordinator(), number("SLURM_NTASKS"), number("SLURM_PROCID"))
+        # The address that JAX takes: the step's first host, and a port by the job's number.
+        first = os.environ["SLURM_STEP_NODELIST"].split(",")[0]
+        prefix, _, rest = first.partition("[")
+        port = os.environ.get("JAX_COORDINATOR_PORT")
+        port = port or str(number("SLURM_JOB_ID", 0) % 2**12 + 65535 - 2**12 + 1)
+        place = f"{prefix}{rest.rstrip(']').split('-')[0]}:{port}"
+        return _at(place, number("SLURM_NTASKS"), number("SLURM_PROCID"))
     return None
 
 
 def _at(place: str, num_ranks: int, rank: int) -> Meeting:
     places = (host_and_port(place),)
     return Meeting(rank, num_ranks, f"a run of {num_ranks} ranks", places, True)
-
-
-def _slurm_coordinator() -> str:
-    """The address that JAX takes: the step's first host, and a port by the job's number."""
-    first = os.environ["SLURM_STEP_NODELIST"].split(",")[0]
-    prefix, _, rest = first.partition("[")
-    port = os.environ.get("JAX_COORDINATOR_PORT")
-    port = port or str(number("SLURM_JOB_ID", 0) % 2**12 + 65535 - 2**12 + 1)
-    return f"{prefix}{rest.rstrip(']').split('-')[0]}:{port}"
 
 
 def _under_mpi(num_ranks: int, rank: int) -> Meeting | None:
@@ -182,222 +187,36 @@ def _control_port() -> str | None:
     return None
 
 
-class Watch:
-    """This process's guard (see `jgs.dist.supervision.guard`), and what it is told of this
-    process.
-
-    Use it as a context, around all that the ranks do together. An error that leaves it is told
-    to the other ranks, which end too. Without an error they no longer miss this rank.
-
-    Args:
-      where: where the guards meet.
-      timeout: the seconds in which all ranks must have started, met and connected.
-
-    Attributes:
-      certain: see `Meeting`.
-      timeout: as given.
-      port: where the guard of process 0 listens for guards that do not find it at the meeting's
-        places; 0 in other processes.
-      step: the step that this rank is in.
-      limit: a function of no arguments that returns the seconds that this rank's phase may
-        last.
-      silence: one that returns the seconds for which this rank may be silent.
-      checkpoint: a function of no arguments that names the last checkpoint.
-    """
-
-    def __init__(self, where: Meeting, timeout: float = START_TIMEOUT):
-        listeners = _listen(where) if where.number == 0 else []
-        self.port = listeners[-1].getsockname()[1] if listeners else 0
-        self.number, self.certain, self.timeout = where.number, where.certain, timeout
-        self.step: int | None = None
-        self.limit: Callable[[], float] = lambda: timeout
-        self.silence: Callable[[], float] = lambda: timeout
-        self.checkpoint: Callable[[], str] = str
-        self.open = True
-        self._met, self._unmet = threading.Event(), ""
-        self._lock = threading.RLock()  # a signal's handler may interrupt its holder
-        ours, theirs = socket.socketpair()
-        self._line = Line(ours)
-        given = [theirs, *listeners]
-        setup = {
-            "pid": os.getpid(),
-            "number": where.number,
-            "count": where.size,
-            "meeting": where.name,
-            "places": where.places,
-            "certain": where.certain,
-            "start_timeout": timeout,
-            "begun": time.monotonic(),
-            "by_signal": launched() is not None,
-        }
-        fds = [str(s.fileno()) for s in given]
-        root = str(Path(interrupts.__file__).parents[1])
-        arguments = [root, fds[0], json.dumps(setup), *fds[1:]]
-        self._guard = subprocess.Popen(
-            [sys.executable, "-I", "-S", "-c", _BOOT, *arguments],
-            pass_fds=[s.fileno() for s in given],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            start_new_session=True,
-        )
-        for each in given:
-            each.close()
-        phases.tell(self._report_phase)
-        interrupts.tell(self._ends)
-        self.at("starting")
-        self._thread = threading.Thread(target=self._talk, name="watch", daemon=True)
-        self._thread.start()
-
-    def at(self, phase: str | None) -> None:
-        """From now on the main thread is in `phase`. The guard is told at once, because
-        Python's lock may be held from now on."""
-        phases.enter(phase)
-        self.report()
-
-    def wait_met(self, timeout: float | None = None) -> None:
-        """Returns once all guards have met. Raises `InputError` where they have not after
-        `timeout` seconds, by default when the time of the start is over."""
-        self._say(wait=timeout)
-        self._met.wait()
-        if self._unmet:
-            self.open = False
-            raise InputError(
-                "every rank must reach rank 0 by TCP",
-                self._unmet,
-                "Start all ranks, each with its own number, the same number of ranks and rank "
-                "0's address; let firewalls pass connections between them.",
-            )
-
-    def join(self, name: str, places: Sequence[Any], ranks: Sequence[Sequence[int]]) -> None:
-        """Tells the guard where that of process 0 is, if it was not found, and which ranks each
-        process has."""
-        self._say(join=name, places=list(places))
-        self._say(names=[list(each) for each in ranks])
-
-    def failed(self, text: str, status: int = LOST) -> None:
-        """Tells all others that this rank ends, and why. They end too, with `status`."""
-        if self.open:
-            self.open = False
-            self._say(failed=text, status=status)
-
-    def failed_by(self, error: BaseException, who: str) -> None:
-        """As `failed`, where an error ends `who`, the ranks of this process."""
-        if not self.open:
-            return
-        text, number = " ".join(f"failed: {type(error).__name__}: {error}".split())[:500], 0
-        if isinstance(error, KeyboardInterrupt):
-            number = interrupts.number_of(error)
-            text = f"was {interrupts.WORDS[signal.Signals(number)]}"
-        elif of_peers(error):
-            time.sleep(10 * LOSS)  # the guard ends this process, and names the lost rank
-        self.failed(f"{who} {text}", _told_status(number))
-
-    def _ends(self, number: int) -> None:
-        word = interrupts.WORDS[signal.Signals(number)]
-        self.failed(f"rank {self.number} was {word}", _told_status(number))
-
-    def close(self) -> None:
-        """Ends this rank's part in an orderly way: from now on nobody misses it."""
-        if self.open:
-            self.open = False
-            self._say(bye=True)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
-        done = isinstance(error, SystemExit) and not error.code  # --help
-        if error is None or done or getattr(error, "told", False):
-            self.close()
-        else:
-            self.failed_by(error, f"rank {self.number}")
-
-    def _talk(self) -> None:
-        while self.open:
-            messages, lives = self._line.read()
-            for message in messages:
-                if "end" in message and self.open:
-                    os._exit(message["end"])
-                self._unmet = message.get("unmet", "")
-                self._met.set()
-            if not lives:
-                if self.open and not self._unmet:
-                    os.write(2, f"rank {self.number} ends: its guard is gone\n".encode())
-                    os._exit(LOST)
-                return
-            if not messages:  # for as long as `BEAT`
-                self.report()
-
-    def report(self) -> None:
-        """Tells the guard the last checkpoint and the phase. Every `BEAT` does so too."""
-        try:
-            checkpoint = self.checkpoint()
-        except Exception as error:  # the run goes on after any error of it
-            checkpoint = f"unknown ({error})"
-        self._say(seen={"checkpoint": checkpoint})
-        self._report_phase()
-
-    def _report_phase(self) -> None:
-        """Reports at once, because a rank that is killed says nothing more."""
-        if self.open:
-            # The limits come first: a shorter limit must not meet a count from before it.
-            limits = {"limit": self.limit(), "silence": self.silence()}
-            phase, far = phases.seen()
-            self._say(seen={"phase": phase, "far": far, "step": self.step, **limits})
-
-    def _say(self, **message: Any) -> None:
-        with self._lock:
-            self._line.say(**message)
-
-
-def _told_status(number: int) -> int:
-    """The exit status of the others where a signal (0: none) has ended one. That of SIGTERM is
-    passed on."""
-    return interrupts.status_of(number) if number == signal.SIGTERM else LOST
-
-
-def of_peers(error: BaseException) -> bool:
-    """Whether an error may come of a collective with a rank that is gone."""
-    words = ("gloo", "connection", "mpi_", "socket")
-    return not isinstance(error, InputError) and any(w in str(error).lower() for w in words)
-
-
-def _listen(where: Meeting) -> list[socket.socket]:
-    """The sockets at which the other guards find that of process 0. The last one is at a port
-    that was free."""
-    # Where a place is taken, there is another one, or MPI brings the guards together.
-    taken = () if where.certain else (OSError, InputError)
-    found = []
-    for place in where.places:
-        with suppress(*taken):
-            if isinstance(place, str):
-                unix = socket.socket(socket.AF_UNIX)
-                unix.bind(place)
-                unix.listen(512)
-                found.append(unix)
-            else:
-                found.append(rendezvous.listen(place[1]))
-    return [*found, rendezvous.listen()]
-
-
 @contextmanager
-def watching(argv: Sequence[str]) -> Iterator[Watch | None]:
-    """A block with the watch of a command that has the arguments `argv`, which need not parse.
-    It is None where there is one process, or no place to meet."""
+def unmet() -> Iterator[None]:
+    """A block for all that a command does before the ranks have met: `connect`, and what comes
+    before it.
 
-    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
-    parser.add_argument("--comm", default="auto")
-    parser.add_argument("--coordinator")
-    parser.add_argument("--num-processes", type=int)
-    parser.add_argument("--process-id", type=int)
-    parser.add_argument("--start-timeout", type=float, default=START_TIMEOUT)
-    try:
-        said, _ = parser.parse_known_args(argv)
-        where = meeting(said.comm, said.coordinator, said.num_processes, said.process_id)
-    except (argparse.ArgumentError, InputError):
-        where = None  # whoever parses the arguments says what is wrong
-    if where is None:
-        yield None
+    Where an MPI launcher started several processes, the others would wait for a process that
+    ends here. Hydra, MPICH's mpiexec, ends them when a signal kills a rank, but not when a rank
+    exits before MPI_Init. So Ctrl-C and SIGTERM have their default action here. An error that
+    leaves the block ends the process by SIGKILL at its exit, when the error has been printed.
+    An error that all ranks have been told (see `jgs.dist.communicators.broadcast.everywhere`)
+    leaves the exit as it is.
+    """
+    if not launched():
+        yield
         return
-    with Watch(where, said.start_timeout) as watch:
-        yield watch
+    in_main = threading.current_thread() is threading.main_thread()
+    before = {n: signal.signal(n, signal.SIG_DFL) for n in WORDS if in_main}
+    try:
+        yield
+    except Exception as error:
+        if not getattr(error, "told", False):
+            atexit.register(_end_by_signal)  # what is registered last is called first
+        raise
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _end_by_signal() -> None:
+    sys.stdout.flush()
+    sys.stderr.flush()
+    time.sleep(0.5)  # the others of this host may have errors of their own to print
+    os.kill(os.getpid(), signal.SIGKILL)

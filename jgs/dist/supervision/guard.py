@@ -4,7 +4,7 @@ A rank cannot do that by itself: MPI_Init and long imports hold Python's lock, a
 says nothing, and mpiexec kills all ranks as soon as one is killed, before they can say why. The
 guard has a session of its own, needs the standard library alone, and ends with its rank.
 
-The guard hears from its rank over a socket; `jgs.dist.communicators.start.Watch` has the other
+The guard hears from its rank over a socket; `jgs.dist.supervision.watchdog.Watch` has the other
 end. Four times a second and at each new phase the rank tells the phase and the step that it is
 in, and how far it has counted (`jgs.dist.supervision.phases`).
 
@@ -53,23 +53,22 @@ class Guard:
     Args:
       rank: the socket to the rank.
       listeners: the sockets at which the other guards find the hub; the hub alone has some.
-      setup: `pid`, the rank's; `number`, that of its process, among `count`; `meeting`, a word
-        that the guards of this run have in common; `places`, where the hub may be; `certain`,
-        whether it must be there; `start_timeout`; `begun`, when the guard was asked for;
-        `by_signal`, whether the rank must end by SIGKILL.
+      setup: the fields of a `jgs.dist.communicators.start.Meeting`; `pid`, the rank's;
+        `start_timeout`; `begun`, when the guard was asked for; `by_signal`, whether the rank
+        must end by SIGKILL.
     """
 
     def __init__(
         self, rank: socket.socket, listeners: Iterable[socket.socket], setup: dict[str, Any]
     ):
         self._pid, self._number = setup["pid"], setup["number"]
-        self._meetings, self._places = [setup["meeting"]], setup["places"]
+        self._meetings, self._places = [setup["name"]], setup["places"]
         self._certain, self._limit = setup["certain"], setup["start_timeout"]
         self._by_signal = setup["by_signal"]
-        self._names = [[n] for n in range(setup["count"])]
+        self._names = [[n] for n in range(setup["size"])]
         self._rank, self._rank_lives, self._rank_spoke_up = Line(rank), True, False
         self._peers: dict[int, Line] = {}
-        self._missing = set(range(setup["count"])) - {self._number} if self._hub else {0}
+        self._missing = set(range(setup["size"])) - {self._number} if self._hub else {0}
         self._met = self._over = False
         self._begun = self._moved = self._joined = time.monotonic()
         self._awake = setup["begun"]  # when this process was last seen to run
@@ -114,11 +113,10 @@ class Guard:
             if "seen" in message:
                 self._rank.said |= message["seen"]
                 self._rank.spoke = time.monotonic()
-            elif "names" in message:
-                self._names = message["names"]
             elif "join" in message:
                 self._meetings.append(message["join"])
                 self._places, self._certain = message["places"], True
+                self._names = message["names"]
             elif "wait" in message:
                 self._asked = True
                 if message["wait"] is not None:
@@ -383,10 +381,9 @@ _BEFORE = ("starting", CONNECTING)  # the phases of a rank that MPI has not conn
 
 
 def main(argv: list[str]) -> None:
-    """Runs a guard. `argv` is `FD JSON [FD...]`: the socket to the rank, the setup, and the
+    """Runs a guard. `argv` is `JSON FD [FD...]`: the setup, the socket to the rank, and the
     hub's listeners."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    own, setup, *listeners = argv
-    sockets = [socket.socket(fileno=int(fd)) for fd in (own, *listeners)]
-    Guard(sockets[0], sockets[1:], json.loads(setup)).run()
+    rank, *listeners = (socket.socket(fileno=int(fd)) for fd in argv[1:])
+    Guard(rank, listeners, json.loads(argv[0])).run()

@@ -16,30 +16,254 @@ of `jax.distributed` is lost, JAX may itself end the others (SIGABRT). Their gua
 
 from __future__ import annotations
 
+import argparse
 import atexit
+import json
 import os
 import secrets
+import signal
 import socket
+import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
 
-import numpy as np
-
+from jgs import interrupts
 from jgs.dist.communicators import rendezvous
-from jgs.dist.communicators.comm import Communicator, all_gather_rows
-from jgs.dist.communicators.start import LOSS, Meeting, Watch, of_peers
+from jgs.dist.communicators.rendezvous import Line
+from jgs.dist.communicators.start import (
+    CONNECTING,
+    START_TIMEOUT,
+    Meeting,
+    arguments,
+    launched,
+    meeting,
+)
 from jgs.dist.supervision import phases
 from jgs.dist.supervision.guard import LOST
 from jgs.errors import InputError
-from jgs.interrupts import number_of, status_of
+from jgs.options import Known, add_flag
 
-__all__ = ["LOST", "Watchdog"]
+if TYPE_CHECKING:
+    from jgs.dist.communicators.comm import Communicator
+
+__all__ = ["LOST", "Watch", "Watchdog", "watching"]
 
 START = 30.0  # seconds in which the processes must have found each other
+LOSS = 1.0  # seconds after which a lost rank is known, on a busy machine too
 _MAX_ADDRESSES = 8
+_BOOT = """import sys
+sys.path.insert(0, sys.argv[1])
+from jgs.dist.supervision.guard import main
+main(sys.argv[2:])"""
+
+
+class Watch:
+    """This process's guard (see `jgs.dist.supervision.guard`), and what it is told of this
+    process.
+
+    Use it as a context, around all that the ranks do together. An error that leaves it is told
+    to the other ranks, which end too. Without an error they no longer miss this rank.
+
+    All ranks must have started, met and connected within `timeout` seconds.
+
+    Attributes:
+      certain: see `Meeting`.
+      port: where the guard of process 0 listens for guards that do not find it at the meeting's
+        places; 0 in other processes.
+      step: the step that this rank is in.
+      limit, silence: functions that return the seconds that this rank's phase may last, and
+        those for which it may be silent.
+      checkpoint: a function that names the last checkpoint.
+    """
+
+    def __init__(self, where: Meeting, timeout: float = START_TIMEOUT):
+        listeners = _listen(where) if where.number == 0 else []
+        self.port = listeners[-1].getsockname()[1] if listeners else 0
+        self.number, self.certain, self.timeout = where.number, where.certain, timeout
+        self.step: int | None = None
+        self.limit: Callable[[], float] = lambda: timeout
+        self.silence: Callable[[], float] = lambda: timeout
+        self.checkpoint: Callable[[], str] = str
+        self.open = True
+        self._met, self._unmet = threading.Event(), ""
+        self._lock = threading.RLock()  # a signal's handler may interrupt its holder
+        ours, theirs = socket.socketpair()
+        self._line = Line(ours)
+        setup = where._asdict() | {
+            "pid": os.getpid(),
+            "start_timeout": timeout,
+            "begun": time.monotonic(),
+            "by_signal": launched() is not None,
+        }
+        given = [theirs, *listeners]
+        fds = [s.fileno() for s in given]
+        root = str(Path(interrupts.__file__).parents[1])
+        self._guard = subprocess.Popen(
+            [sys.executable, "-I", "-S", "-c", _BOOT, root, json.dumps(setup), *map(str, fds)],
+            pass_fds=fds,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        for each in given:
+            each.close()
+        phases.tell(self._report_phase)
+        interrupts.tell(lambda number: self.stopped(f"rank {self.number}", number))
+        self.at("starting")
+        self._thread = threading.Thread(target=self._talk, name="watch", daemon=True)
+        self._thread.start()
+
+    def at(self, phase: str | None) -> None:
+        """From now on the main thread is in `phase`. The guard is told at once, because
+        Python's lock may be held from now on."""
+        phases.enter(phase)
+        self.report()
+
+    def wait_met(self, timeout: float | None = None) -> None:
+        """Returns once all guards have met. Raises `InputError` where they have not after
+        `timeout` seconds; None: when the time of the start is over."""
+        self._say(wait=timeout)
+        self._met.wait()
+        if self._unmet:
+            self.open = False
+            raise InputError(
+                "every rank must reach rank 0 by TCP",
+                self._unmet,
+                "Start all ranks, each with its own number, the same number of ranks and rank "
+                "0's address; let firewalls pass connections between them.",
+            )
+
+    def join(self, name: str, places: Sequence[Any], ranks: list[list[int]]) -> None:
+        """Tells the guard where that of process 0 is, if it was not found, and which ranks each
+        process has."""
+        self._say(join=name, places=places, names=ranks)
+
+    def failed(self, text: str, status: int = LOST) -> None:
+        """Tells all others that this rank ends, and why. They end too, with `status`."""
+        if self.open:
+            self.open = False
+            self._say(failed=text, status=status)
+
+    def failed_by(self, error: BaseException, who: str) -> None:
+        """As `failed`, where an error ends `who`, the ranks of this process."""
+        if not self.open:
+            return
+        if isinstance(error, KeyboardInterrupt):
+            return self.stopped(who, interrupts.number_of(error))
+        if of_peers(error):
+            time.sleep(10 * LOSS)  # the guard ends this process, and names the lost rank
+        text = " ".join(f"failed: {type(error).__name__}: {error}".split())[:500]
+        self.failed(f"{who} {text}")
+
+    def stopped(self, who: str, number: int) -> None:
+        """As `failed`, where a signal ends `who`. The status of SIGTERM is passed on."""
+        word = interrupts.WORDS[signal.Signals(number)]
+        passed_on = number == signal.SIGTERM
+        status = interrupts.status_of(number) if passed_on else LOST
+        self.failed(f"{who} was {word}", status)
+
+    def close(self) -> None:
+        """Ends this rank's part in an orderly way: from now on nobody misses it."""
+        if self.open:
+            self.open = False
+            self._say(bye=True)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        done = isinstance(error, SystemExit) and not error.code  # --help
+        if error is None or done or getattr(error, "told", False):
+            self.close()
+        else:
+            self.failed_by(error, f"rank {self.number}")
+
+    def _talk(self) -> None:
+        while self.open:
+            messages, lives = self._line.read()
+            for message in messages:
+                if "end" in message and self.open:
+                    os._exit(message["end"])
+                self._unmet = message.get("unmet", "")
+                self._met.set()
+            if not lives:
+                if self.open and not self._unmet:
+                    os.write(2, f"rank {self.number} ends: its guard is gone\n".encode())
+                    os._exit(LOST)
+                return
+            if not messages:  # for as long as `BEAT`
+                self.report()
+
+    def report(self) -> None:
+        """Tells the guard the last checkpoint and the phase. Every `BEAT` does so too."""
+        try:
+            checkpoint = self.checkpoint()
+        except Exception as error:  # the run goes on after any error of it
+            checkpoint = f"unknown ({error})"
+        self._say(seen={"checkpoint": checkpoint})
+        self._report_phase()
+
+    def _report_phase(self) -> None:
+        """Reports at once, because a rank that is killed says nothing more."""
+        if self.open:
+            # The limits come first: a shorter limit must not meet a count from before it.
+            limits = {"limit": self.limit(), "silence": self.silence()}
+            phase, far = phases.seen()
+            self._say(seen={"phase": phase, "far": far, "step": self.step, **limits})
+
+    def _say(self, **message: Any) -> None:
+        with self._lock:
+            self._line.say(**message)
+
+
+def of_peers(error: BaseException) -> bool:
+    """Whether an error may come of a collective with a rank that is gone."""
+    words = ("gloo", "connection", "mpi_", "socket")
+    return not isinstance(error, InputError) and any(w in str(error).lower() for w in words)
+
+
+def _listen(where: Meeting) -> list[socket.socket]:
+    """The sockets at which the other guards find that of process 0. The last one is at a port
+    that was free."""
+    # Where a place is taken, there is another one, or MPI brings the guards together.
+    taken = () if where.certain else (OSError, InputError)
+    found = []
+    for place in where.places:
+        with suppress(*taken):
+            if isinstance(place, str):
+                unix = socket.socket(socket.AF_UNIX)
+                unix.bind(place)
+                unix.listen(512)
+                found.append(unix)
+            else:
+                found.append(rendezvous.listen(place[1]))
+    return [*found, rendezvous.listen()]
+
+
+@contextmanager
+def watching(argv: Sequence[str], known: Mapping[str, Known]) -> Iterator[Watch | None]:
+    """A block with the watch of a command that has the arguments `argv`, which need not parse,
+    and these flags among others. It is None where there is one process, or no place to meet."""
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
+    for name in CONNECTING:
+        add_flag(parser, name, known[name])
+    try:
+        said = arguments(vars(parser.parse_known_args(argv)[0]))
+        timeout = said.pop("timeout", START_TIMEOUT)
+        said.pop("interface", None)
+        where = meeting(**said)
+    except (argparse.ArgumentError, InputError):
+        where = None  # whoever parses the arguments says what is wrong
+    if where is None:
+        yield None
+        return
+    with Watch(where, timeout) as watch:
+        yield watch
 
 
 class Watchdog:
@@ -133,7 +357,7 @@ class Watchdog:
             return
         status = 1
         if isinstance(error, KeyboardInterrupt):
-            status = status_of(number_of(error))
+            status = interrupts.status_of(interrupts.number_of(error))
         elif not isinstance(error, InputError) and not of_peers(error):
             time.sleep(LOSS)
         atexit.register(_exit_now, status)  # what is registered last is called first
@@ -157,6 +381,10 @@ class Watchdog:
 
     def _connect(self, comm: Communicator, watch: Watch | None) -> Watch:
         """Has the guards of all processes meet, if they have not met yet."""
+        import numpy as np  # slow imports, for which a command's watch does not wait
+
+        from jgs.dist.communicators.comm import all_gather_rows
+
         own = [np.array([comm.rank])] * comm.num_local
         firsts = sorted(set(all_gather_rows(comm, own)[:, 0].tolist()))
         if watch is None:

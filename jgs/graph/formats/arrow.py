@@ -80,7 +80,7 @@ def read_arrow(
         if kind == "Parquet":
             with open(path, "rb") as file:
                 table = pyarrow.parquet.read_table(file)
-            return _as_text(table, ids) if reading.ids else table
+            return _as("string", table, ids) if reading.ids else table
         made = {name: pyarrow.type_for_alias(_ALIASES.get(t, t)) for name, t in types.items()}
         header = None if names is None else list(names)
         text = _TextFile(path, header, skip, reading)
@@ -89,7 +89,10 @@ def read_arrow(
         table = text.read(made)
         if wrong := text.words(table, [name for name in ids if name not in types], types):
             table = text.read(made | dict.fromkeys(wrong, pyarrow.string()))
-        return _as_integers(table, [name for name, t in types.items() if t == "token"])
+        tokens = [n for n, t in types.items() if t == "token" and n in table.column_names]
+        every = pyarrow.compute.all
+        whole = [n for n in tokens if every(matches(table, n, _WRITTEN_WHOLE)).as_py()]
+        return _as("int64", table, whole)
 
 
 _LONGEST_LINE = 1 << 24
@@ -216,23 +219,12 @@ def matches(table: Any, name: str, pattern: str) -> Any:
     return pc.match_substring_regex(table.column(name), pattern)
 
 
-def _as_integers(table: Any, tokens: Iterable[str]) -> Any:
-    """The table, whose columns `tokens` are integers where all are written as integers are."""
-    import pyarrow.compute as pc
-
-    for name in tokens:
-        if name in table.column_names and pc.all(matches(table, name, _WRITTEN_WHOLE)).as_py():
-            at = table.column_names.index(name)
-            table = table.set_column(at, name, table.column(name).cast("int64"))
-    return table
-
-
-def _as_text(table: Any, ids: Iterable[str]) -> Any:
-    """The table, whose columns `ids` are text."""
-    for name in ids:
+def _as(kind: str, table: Any, columns: Iterable[str]) -> Any:
+    """The table, of which some columns, if they are there, have this Arrow type."""
+    for name in columns:
         if name in table.column_names:
             at = table.column_names.index(name)
-            table = table.set_column(at, name, table.column(name).cast("string"))
+            table = table.set_column(at, name, table.column(name).cast(kind))
     return table
 
 
@@ -241,6 +233,7 @@ def pyarrow_for(path: Any) -> Any:
     try:
         # Optional, and a slow import.
         import pyarrow
+        import pyarrow.compute
         import pyarrow.csv
         import pyarrow.parquet
     except ImportError:

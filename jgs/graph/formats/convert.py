@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -59,12 +59,8 @@ def count_nodes(src: np.ndarray, dst: np.ndarray) -> int:
 
 def scipy_edges(matrix: Any, weighted: bool) -> Edges:
     """See `Graph.from_scipy`."""
-    if not hasattr(matrix, "tocoo"):
-        raise InputError(
-            "an adjacency matrix must be a SciPy sparse matrix or array",
-            f"a {type(matrix).__name__}",
-            "Convert it with scipy.sparse.coo_array.",
-        )
+    rule = "an adjacency matrix must be a SciPy sparse matrix or array"
+    _check_has(matrix, ("tocoo",), rule, "Convert it with scipy.sparse.coo_array.")
     remedy = "Give one row and one column for every node."
     require_array("an adjacency matrix", matrix, "[N, N]", remedy)
     coo = matrix.tocoo()
@@ -73,12 +69,8 @@ def scipy_edges(matrix: Any, weighted: bool) -> Edges:
 
 def networkx_edges(graph: Any, weight: str | None) -> tuple[Edges, np.ndarray]:
     """See `Graph.from_networkx`; also each edge's position in `graph.edges`."""
-    if not all(hasattr(graph, name) for name in ("nodes", "edges", "is_directed")):
-        raise InputError(
-            "the graph must be a NetworkX graph",
-            f"a {type(graph).__name__}",
-            "Make one, e.g. networkx.Graph(edges).",
-        )
+    rule, remedy = "the graph must be a NetworkX graph", "Make one, e.g. networkx.Graph(edges)."
+    _check_has(graph, ("nodes", "edges", "is_directed"), rule, remedy)
     position = {node: i for i, node in enumerate(graph.nodes)}
     edges = [(position[u], position[v], d) for u, v, d in graph.edges(data=True)]
     src = np.array([e[0] for e in edges], np.int64)
@@ -92,12 +84,9 @@ def networkx_edges(graph: Any, weight: str | None) -> tuple[Edges, np.ndarray]:
 
 def igraph_edges(graph: Any, weight: str | None) -> tuple[Edges, np.ndarray]:
     """See `Graph.from_igraph`; also each edge's position in `graph.es`."""
-    if not all(hasattr(graph, name) for name in ("get_edgelist", "vcount", "is_directed")):
-        raise InputError(
-            "the graph must be an igraph graph",
-            f"a {type(graph).__name__}",
-            "Make one, e.g. igraph.Graph(edges=pairs).",
-        )
+    rule = "the graph must be an igraph graph"
+    remedy = "Make one, e.g. igraph.Graph(edges=pairs)."
+    _check_has(graph, ("get_edgelist", "vcount", "is_directed"), rule, remedy)
     ends = np.array(graph.get_edgelist(), np.int64).reshape(-1, 2)
     w = None
     if weight is not None:
@@ -107,6 +96,11 @@ def igraph_edges(graph: Any, weight: str | None) -> tuple[Edges, np.ndarray]:
         w = np.array([_number(weight, value) for value in values], np.float64)
     edges = Edges(ends[:, 0], ends[:, 1], graph.vcount(), w)
     return _both_ways(edges, graph.is_directed())
+
+
+def _check_has(value: Any, names: Iterable[str], rule: str, remedy: str) -> None:
+    if not all(hasattr(value, name) for name in names):
+        raise InputError(rule, f"a {type(value).__name__}", remedy)
 
 
 def _number(name: str, value: Any) -> float:
@@ -139,12 +133,8 @@ def _both_ways(edges: Edges, directed: bool) -> tuple[Edges, np.ndarray]:
 def tuple_edges(graphs: Any) -> tuple[Edges, dict[str, Any], dict[str, Any]]:
     """See `Graph.from_graphs_tuple`; also the columns of its edges and of its nodes."""
     fields = ("senders", "receivers", "n_node", "nodes", "edges")
-    if not all(hasattr(graphs, name) for name in fields):
-        raise InputError(
-            f"a GraphsTuple must have the fields {', '.join(fields)}",
-            f"a {type(graphs).__name__}",
-            "Make one with jraph.GraphsTuple.",
-        )
+    rule = f"a GraphsTuple must have the fields {', '.join(fields)}"
+    _check_has(graphs, fields, rule, "Make one with jraph.GraphsTuple.")
     src, dst = as_array("senders", graphs.senders), as_array("receivers", graphs.receivers)
     counts = integers("n_node", graphs.n_node, np.int64)
     edges = Edges(src, dst, node_count(int(counts.sum())), None)

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-import scipy
 
 from jgs.errors import InputError
-from jgs.graph.rows import row_of_edges
 from jgs.settings import exact_integers
-
-if TYPE_CHECKING:
-    from jax.experimental import sparse
 
 
 def edge_targets(num_slots, indptr, num_targets, num_edges):
@@ -40,12 +35,6 @@ def edge_targets(num_slots, indptr, num_targets, num_edges):
 def targets_of(block: Any) -> tuple[jax.Array, jax.Array]:
     """The `edge_targets` of a block."""
     return edge_targets(block.edge_capacity, block.indptr, block.num_targets, block.num_edges)
-
-
-def edge_index_of_block(block: Any) -> jax.Array:
-    """See `Block.edge_index`."""
-    target, real = targets_of(block)
-    return jnp.stack([block.indices, jnp.where(real, target, block.indices)])
 
 
 class Csc(NamedTuple):
@@ -80,56 +69,8 @@ class Coo(NamedTuple):
     num_cols: int
 
 
-def csc_of_block(block: Any) -> Csc:
-    """See `Block.csc`."""
-    if np.ndim(block.num_edges):
-        raise InputError(
-            "one block can be exported at a time",
-            f"those of a super-batch of {np.shape(block.num_edges)[0]}",
-            "Take one: jax.tree.map(lambda a: a[0], block).",
-        )
-    num_edges, num_cols = int(block.num_edges), int(block.num_targets)
-
-    def real(array: Any) -> np.ndarray | None:
-        return None if array is None else np.asarray(array)[:num_edges]
-
-    return Csc(
-        np.asarray(block.indptr)[: num_cols + 1],
-        np.asarray(block.indices)[:num_edges],
-        real(block.edge_id),
-        real(block.edge_weight),
-        int(block.num_sources),
-        num_cols,
-    )
-
-
-def coo_of_block(block: Any) -> Coo:
-    """See `Block.coo`."""
-    csc = csc_of_block(block)
-    col = np.repeat(np.arange(csc.num_cols, dtype=np.int32), np.diff(csc.indptr))
-    return Coo(csc.indices, col, csc.edge_ids, csc.values, csc.num_rows, csc.num_cols)
-
-
-def edge_index_of_graph(graph: Any) -> np.ndarray:
-    """See `Graph.edge_index`."""
-    return np.stack([np.asarray(graph.indices), row_of_edges(np.asarray(graph.indptr))])
-
-
-def scipy_matrix(graph: Any) -> scipy.sparse.csc_array:
-    """See `Graph.to_scipy`."""
-    arrays = _weights(graph), np.asarray(graph.indices), np.asarray(graph.indptr)
-    return scipy.sparse.csc_array(arrays, shape=(graph.num_nodes,) * 2)
-
-
-def bcoo_matrix(graph: Any) -> sparse.BCOO:
-    """See `Graph.to_bcoo`."""
-    from jax.experimental import sparse  # a slow import
-
-    indices = jnp.asarray(edge_index_of_graph(graph).T)
-    return sparse.BCOO((jnp.asarray(_weights(graph)), indices), shape=(graph.num_nodes,) * 2)
-
-
-def _weights(graph: Any) -> np.ndarray:
+def weights_or_ones(graph: Any) -> np.ndarray:
+    """float32 `[E]`: the weight of each edge, 1 without weights."""
     if graph.edge_weight is None:
         return np.ones(graph.num_edges, np.float32)
     return np.asarray(graph.edge_weight)
@@ -141,10 +82,10 @@ def networkx_graph(graph: Any) -> Any:
         import networkx  # optional, and a slow import
     except ImportError:
         raise _missing("networkx", "networkx") from None
-    src, dst = edge_index_of_graph(graph)
+    src, dst = graph.edge_index()
     columns = {name: np.asarray(array) for name, array in graph.edge_columns.items()}
     if graph.edge_weight is not None:
-        columns["weight"] = _weights(graph)
+        columns["weight"] = weights_or_ones(graph)
     names, values = list(columns), [_entries(array) for array in columns.values()]
     entries = zip(*values, strict=True) if values else iter([()] * src.size)
     pairs = list(zip(src.tolist(), dst.tolist(), strict=True))

@@ -99,7 +99,11 @@ def read_columns(
     Raises `InputError`.
     """
     if isinstance(table, str | os.PathLike):
-        table = _read_file(Path(table), text, ids)
+        path = Path(table)
+        if not path.name.endswith(ENDINGS):
+            must = f"a table's file must end in {', '.join(ENDINGS)}"
+            raise InputError(must, path, "Convert or rename it.")
+        table = read_arrow(path, dict.fromkeys(text, "string"), ids=ids)
     for name in ("collect", "to_arrow_table"):  # of lazy frames, and of DuckDB's relations
         if callable(make := getattr(table, name, None)):
             with refusing(Exception, f"{table_name(table)} must be readable", "Correct it."):
@@ -177,11 +181,3 @@ def _exact(name: str, array: np.ndarray) -> np.ndarray:
     if any(each is None or each != int(each) for each in array):
         return np.array([np.nan if each is None else float(each) for each in array])
     return np.array([int(each) for each in array])
-
-
-def _read_file(path: Path, text: Iterable[str], ids: Collection[str]) -> Any:
-    if not path.name.endswith(ENDINGS):
-        raise InputError(
-            f"a table's file must end in {', '.join(ENDINGS)}", path, "Convert or rename it."
-        )
-    return read_arrow(path, dict.fromkeys(text, "string"), ids=ids)

@@ -12,10 +12,8 @@ from jgs.allocator import keep_freed_memory
 from jgs.command import configure_jax
 from jgs.dist.communicators.broadcast import broadcast_text, everywhere
 from jgs.dist.communicators.comm import Communicator
-from jgs.dist.communicators.launch import agree
-from jgs.dist.communicators.start import Watch
-from jgs.dist.communicators.together import together
-from jgs.dist.supervision.watchdog import Watchdog
+from jgs.dist.communicators.launch import agree, together
+from jgs.dist.supervision.watchdog import Watch, Watchdog
 from jgs.interrupts import status_of
 from jgs.options import as_typed, flag
 from jgs.train.config import Config

@@ -76,7 +76,7 @@ def open_seal(config: Config, comm: Communicator | None = None) -> SealData:
 
 def pair_loss(outputs: jax.Array, batch: MiniBatch, labels: jax.Array) -> jax.Array:
     """The `Loss` of links: binary cross-entropy of the pairs' logits `[B, 1]`."""
-    own = batch.pair_labels.astype(jnp.float32)  # type: ignore[union-attr]
+    own = batch.pair_labels.astype(jnp.float32)
     return masked_loss(outputs, own[:, None], batch.seed_mask)
 
 
