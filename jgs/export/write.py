@@ -116,8 +116,8 @@ def _files(folder: Path) -> set[str]:
 def _checked(run: Any) -> Run:
     """`run`. Raises `InputError` unless it classifies nodes, or says their numbers, by a model
     of one kind of nodes."""
-    if not (getattr(run, "exports", False) and run.answer.exports):
-        timed = ", at moments" if getattr(run, "timed", False) else ""
+    if not (run.exports and run.answer.exports):
+        timed = ", at moments" if run.timed else ""
         raise InputError(
             "an exported run must be of --task nodes, with labels that have no times",
             f"a {type(run).__name__} of {run.config.task}{timed}",

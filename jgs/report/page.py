@@ -108,7 +108,7 @@ def command_of(config: Config, run_dir: str) -> list[str]:
 
 def _page(run: Any, judged: Judged | None, examples: int) -> Element:
     config, name = run.config, Path(run.run_dir).absolute().name
-    title = f"{name}: {run.learned or config.model} on {Path(config.dataset).name}"
+    title = f"{name}: {run.task.model_name(config)} on {Path(config.dataset).name}"
     head = tag(
         "head",
         tag("meta", charset="utf-8"),
@@ -201,7 +201,7 @@ def _curves(run: Any) -> Element:
     columns, drawn = run.metrics, []
     if not len(columns.get("epoch", ())):
         return section("Curves", tag("p", "The run folder has no metrics."))
-    epochs, best = columns["epoch"], getattr(run, "best_epoch", None)
+    epochs, best = columns["epoch"], run.best_epoch
     metric = str(columns["metric"][-1]) if "metric" in columns else "metric"
     names = {"train_loss": "training loss", "val_accuracy": f"validation {metric}"}
     kept = {}

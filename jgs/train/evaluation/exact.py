@@ -24,10 +24,9 @@ from jgs.graph.row_tables.table import as_table
 from jgs.graph.typed_features import TypedFeatures
 from jgs.models import Model
 from jgs.models.layer import uses_types
-from jgs.train.evaluation.columns import Reduced, by_columns
 from jgs.train.evaluation.edges import Edges, Rank, check_nodes
 from jgs.train.evaluation.layer import message, stages, update
-from jgs.train.evaluation.reduction import reduced
+from jgs.train.evaluation.reduction import Reduced, by_columns, reduced
 from jgs.train.evaluation.rows import (
     Rows,
     as_rows,
@@ -323,31 +322,46 @@ class _Evaluation:
         columns = by_columns(stage, self.edges.num_nodes, self.memory)
         if not stage.projects_first and not (columns and isinstance(rows[0], RowFiles)):
             return rows
+
+        def of(rank: Rank, own: Rows, chunk: np.ndarray, places: np.ndarray) -> jax.Array:
+            x = take(own, places)
+            if not stage.projects_first:
+                return x
+            degree = padded(rank.degree(chunk), self.edges.num_rows, 0)
+            given = jax.device_put((degree, self._kind(chunk)))
+            return message(self.graphdef, params, x, *given, layer)
+
         nodes = self.edges.with_neighbours(targets)
         outputs = self._empty([r.num_own for r in ranks], stage.message_width, layer, True)
-        for rank, own, asked, output in zip(ranks, rows, nodes, outputs, strict=True):
-            for chunk in self.edges.chunks(asked):
-                x = take(own, padded(chunk - rank.first, self.edges.num_rows, rank.num_own))
-                if stage.projects_first:
-                    degree = padded(rank.degree(chunk), self.edges.num_rows, 0)
-                    given = jax.device_put((degree, self._kind(chunk)))
-                    x = message(self.graphdef, params, x, *given, layer)
-                _put(output, chunk - rank.first, jax.device_get(x))
-        return [self._settled(output) for output in outputs]
+        return self._filled(outputs, rows, nodes, of)
 
     def _inputs(self, params: Any, nodes: list[np.ndarray]) -> list[Rows]:
         """For each local rank a row for each own node, with the input rows of a typed model for
         those in `nodes`."""
-        edges = self.edges
-        outputs = self._empty([r.num_own for r in edges.ranks], self.in_width, 0)
-        of_ranks = zip(edges.ranks, self.features, nodes, outputs, strict=True)
-        for rank, features, asked, output in of_ranks:
-            for chunk in edges.chunks(asked):
-                ids = padded(chunk, edges.num_rows, edges.num_nodes)
-                own = padded(chunk - rank.first, edges.num_rows, rank.num_own)
-                given = jax.device_put((ids, own))
-                h = project(self.graphdef, params, features, *given, self.schema)
-                _put(output, chunk - rank.first, jax.device_get(h))
+
+        def of(rank: Rank, own: Rows, chunk: np.ndarray, places: np.ndarray) -> jax.Array:
+            ids = padded(chunk, self.edges.num_rows, self.edges.num_nodes)
+            given = jax.device_put((ids, places))
+            return project(self.graphdef, params, own, *given, self.schema)
+
+        outputs = self._empty([r.num_own for r in self.edges.ranks], self.in_width, 0)
+        return self._filled(outputs, self.features, nodes, of)
+
+    def _filled(
+        self,
+        outputs: Sequence[Any],
+        rows: Sequence[Rows],
+        nodes: Sequence[np.ndarray],
+        of: Callable[..., jax.Array],
+    ) -> list[Rows]:
+        """The `outputs` of the local ranks, with `of(rank, rows, chunk, places)` for each chunk
+        of `nodes`, whose rows lie at the places."""
+        each = zip(self.edges.ranks, rows, nodes, outputs, strict=True)
+        for rank, own, asked, output in each:
+            for chunk in self.edges.chunks(asked):
+                at = chunk - rank.first
+                places = padded(at, self.edges.num_rows, rank.num_own)
+                _put(output, at, jax.device_get(of(rank, own, chunk, places)))
         return [self._settled(output) for output in outputs]
 
     def _kind(self, chunk: np.ndarray) -> np.ndarray:

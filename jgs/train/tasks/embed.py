@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, NamedTuple
+from typing import Annotated, Any, ClassVar, NamedTuple, Self
 
 import jax
 import jax.numpy as jnp
@@ -74,7 +74,7 @@ class Embed(Task):
         ),
     ] = 32
 
-    like, answered_by = "embed", "jgs.predict.embeddings:EmbedRun"
+    like = "embed"
     defaults: ClassVar[dict[str, Any]] = {
         "sampler": "walk",
         "epochs": 3,
@@ -87,6 +87,15 @@ class Embed(Task):
 
     def model(self, config: Config, shape: dict[str, Any]) -> None:
         return None
+
+    def flags(self, config: Config, shape: dict[str, Any]) -> frozenset[str]:
+        return frozenset({"nodes", "node_type", "embed"})
+
+    def opened(self, config: Config, comm: Communicator) -> tuple[WalkData, None]:
+        return WalkData.of(config), None
+
+    def model_name(self, config: Config) -> str:
+        return "skip-gram"
 
     def open(self, config: Config, comm: Communicator | None = None) -> EmbedJob:
         return EmbedJob(config, comm or Alone())
@@ -101,6 +110,12 @@ class WalkData(NamedTuple):
     plain: Plain
     digests: dict[str, str]
 
+    @classmethod
+    def of(cls, config: Config) -> Self:
+        with loading():
+            plain = load_plain(config.dataset, config.root, **config.data_arguments())
+        return cls(plain, fingerprint_plain(plain))
+
     @property
     def name(self) -> str:
         return self.plain.name
@@ -110,11 +125,10 @@ class EmbedJob:
     """The job of `--task embed`, with what the loop calls of `Job`. All ranks call it alike."""
 
     def __init__(self, config: Config, comm: Communicator):
-        with loading():
-            plain = load_plain(config.dataset, config.root, **config.data_arguments())
         self.config, self.comm = config, comm
-        self.data = WalkData(plain, fingerprint_plain(plain))
-        num_nodes = plain.graph.num_nodes
+        self.data = WalkData.of(config)
+        self.graph: Graph = self.data.plain.graph
+        num_nodes = self.graph.num_nodes
         self.batch_size = config.batch_size * self.comm.size
         self.num_seeds = num_nodes * config.num_walks
         if num_nodes > _MOST_NODES:
@@ -130,7 +144,6 @@ class EmbedJob:
                 "Lower --batch-size.",
             )
         self.walker: Walker = config.made("sampler")
-        self.graph: Graph = plain.graph
         # Walks under cutoffs begin after the latest edge, and so from the whole graph.
         self.cutoff: int | None = None
         if needs_times(self.walker):
