@@ -75,49 +75,27 @@ def _check(run: Any, given: dict[str, Any]) -> None:
     ways = " or ".join(flag(n) for n in sorted(own & {"pairs", "embed", "top_k"}))
     embed, pairs, leave = given.get("embed"), "pairs" in asked, "Leave it out."
     drawn = "--embed too" if embed else "--seed alone"
+    lists = [flag(name) for name in ("relation", "new_only") if given.get(name)]
     wrong: list[tuple[Any, ...]] = [
-        (
-            "fanouts" in given if embed else "seed" in given and "fanouts" not in given,
-            "--fanouts, and the --seed of what is drawn, must be for predictions by sampled "
-            "neighbours",
-            drawn,
-            leave,
-        ),
-        (
-            "pairs" in own and len(asked) != 1,
-            f"a run of --task {run.config.task} must be asked for one of {ways}",
-            " and ".join(flag(n) for n in sorted(asked)) or "no --pairs",
-            "Name a file of pairs, or give another of these.",
-        ),
-        (
-            run.timed and "pairs" not in own and not given.keys() & {"at", "split", "nodes"},
-            "--at must say the time for a run on labels at moments",
-            "none",
-            "E.g. --at 7.",
-        ),
-        (
-            "at" in given and "split" in given,
-            "--at must be for other rows than a split's, which have times of their own",
-            f"--at {given.get('at')} and --split {given.get('split')}",
-            "Leave one out.",
-        ),
-        *(
-            (
-                given.get(name) and "embed" in asked,
-                f"{flag(name)} must be for pairs or lists",
-                "--embed",
-                leave,
-            )
-            for name in ("relation", "new_only")
-        ),
-        (
-            "node_type" in given and pairs,
-            "--node-type must be for nodes, whose ids are then those of the type",
-            "--pairs",
-            "Leave it out, and give ids of the graph.",
-        ),
+        ("fanouts" in given if embed else "seed" in given and "fanouts" not in given,
+         "--fanouts, and the --seed of what is drawn, must be for predictions by sampled "
+         "neighbours", drawn, leave),
+        ("pairs" in own and len(asked) != 1,
+         f"a run of --task {run.config.task} must be asked for one of {ways}",
+         " and ".join(flag(n) for n in sorted(asked)) or "no --pairs",
+         "Name a file of pairs, or give another of these."),
+        (run.timed and "pairs" not in own and not given.keys() & {"at", "split", "nodes"},
+         "--at must say the time for a run on labels at moments", "none", "E.g. --at 7."),
+        ("at" in given and "split" in given,
+         "--at must be for other rows than a split's, which have times of their own",
+         f"--at {given.get('at')} and --split {given.get('split')}", "Leave one out."),
+        (lists and "embed" in asked,
+         f"{', '.join(lists)} must be for pairs or lists", "--embed", leave),
+        ("node_type" in given and pairs,
+         "--node-type must be for nodes, whose ids are then those of the type", "--pairs",
+         "Leave it out, and give ids of the graph."),
         (given.get("new_only") and pairs, "--new-only must be for --top-k", "--pairs", leave),
-    ]
+    ]  # fmt: skip
     for found, *said in wrong:
         if found:
             raise InputError(*said)

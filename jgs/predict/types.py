@@ -29,20 +29,14 @@ def ids_of(
         if nodes is None:
             return np.arange(num_nodes, dtype=np.int32)
         return check_nodes(nodes, 0, num_nodes)
-    of_type = [np.arange(r.start, r.stop, dtype=np.int32) for r in typed(schema, node_type)]
-    every = np.concatenate(of_type)
-    return every if nodes is None else every[check_nodes(nodes, 0, every.size)]
-
-
-def typed(schema: Schema | None, node_type: str) -> tuple[range, ...]:
-    """The ranges of the ids of a type; raises `InputError`."""
     if schema is None:
         raise InputError(
             "a node type must be for a graph with node types",
             f"{node_type!r} for a graph without",
             "Leave it out.",
         )
-    return schema.ranges(node_type)
+    every = np.concatenate([np.array(r, np.int32) for r in schema.ranges(node_type)])
+    return every if nodes is None else every[check_nodes(nodes, 0, every.size)]
 
 
 def named(schema: Schema, ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

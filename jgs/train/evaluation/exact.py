@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import numpy as np
@@ -40,18 +40,6 @@ from jgs.train.evaluation.spilled import Spilled, mapped_at_most
 from jgs.train.evaluation.turns import Asking, Turns
 
 log = logging.getLogger(__name__)
-
-
-class _Work(NamedTuple):
-    """A layer to compute: its number, the model's state, the number of edges in a piece,
-    whether the output has rows for the targets alone, and the reduced messages, if they are
-    already there."""
-
-    layer: int
-    params: Any
-    size: int
-    last: bool
-    stored: Reduced | None
 
 
 def exact_inference(
@@ -269,49 +257,40 @@ class _Evaluation:
             stored = Reduced(edges, *of_rank, stage.reduce, self.scratch)
         fetched = 0 if alone else 2 * stage.message_width
         size = edges.piece_size(stage.edge_floats + fetched, stage.edge_columns)
-        work = _Work(layer, params, size, last, stored)
+        conv = nnx.split(nnx.merge(self.graphdef, params).layers[layer])
+
+        def compute(rank: Rank, rows: Rows, table: Any, asked: Any, output: Any) -> Asking:
+            done = 0
+            for chunk in edges.chunks(asked):
+                x = take(rows, padded(chunk - rank.first, edges.num_rows, rank.num_own))
+                kind = jax.device_put(self._kind(chunk))
+                if stored is None:
+                    of = edges, stage, conv, size, rank, table
+                    state, count = yield from reduced(*of, chunk, x, kind)
+                else:
+                    state, count = stored.chunk(done, chunk.size)
+                ids = padded(chunk, edges.num_rows, edges.num_nodes)
+                degree = padded(rank.degree(chunk), edges.num_rows, 0)
+                given = jax.device_put((count.astype(np.float32), degree, kind, ids))
+                h = update(self.graphdef, params, x, state, *given, layer)
+                at = np.arange(done, done + chunk.size) if last else chunk - rank.first
+                _put(output, at, jax.device_get(h))
+                done += chunk.size
+                self.done += chunk.size
+                if self.advance is not None:
+                    self.advance(self.done, self.total)
+
         each = zip(edges.ranks, targets, strict=True)
         sizes = [asked.size if last else rank.num_own for rank, asked in each]
         outputs = self._empty(sizes, stage.out_width, None if last else layer + 1)
         of_ranks = zip(edges.ranks, rows, messages, targets, outputs, strict=True)
-        askings = [self._compute(work, *of_rank) for of_rank in of_ranks]
+        askings = [compute(*of_rank) for of_rank in of_ranks]
         if alone:
             next(askings[0], None)  # it asks for nothing
         else:
             changed = layer > 0 or self.replaced or self.typed or stage.projects_first
             self.turns.run(layer, messages, askings, targets, size, changed)
         return outputs if last else [self._settled(output) for output in outputs]
-
-    def _compute(
-        self,
-        work: _Work,
-        rank: Rank,
-        rows: Rows,
-        messages: Any,
-        targets: np.ndarray,
-        output: Any,
-    ) -> Asking:
-        """Fills `output` with the outputs of one local rank's `targets`."""
-        edges, num_rows, done = self.edges, self.edges.num_rows, 0
-        layer = nnx.split(nnx.merge(self.graphdef, work.params).layers[work.layer])
-        own = edges, self.stages[work.layer], layer, work.size, rank, messages
-        for chunk in edges.chunks(targets):
-            x = take(rows, padded(chunk - rank.first, num_rows, rank.num_own))
-            kind = jax.device_put(self._kind(chunk))
-            if work.stored is None:
-                state, count = yield from reduced(*own, chunk, x, kind)
-            else:
-                state, count = work.stored.chunk(done, chunk.size)
-            ids = padded(chunk, num_rows, edges.num_nodes)
-            numbers = (count.astype(np.float32), padded(rank.degree(chunk), num_rows, 0))
-            given = jax.device_put((*numbers, kind, ids))
-            h = update(self.graphdef, work.params, x, state, *given, work.layer)
-            at = np.arange(done, done + chunk.size) if work.last else chunk - rank.first
-            _put(output, at, jax.device_get(h))
-            done += chunk.size
-            self.done += chunk.size
-            if self.advance is not None:
-                self.advance(self.done, self.total)
 
     def _messages(
         self, params: Any, rows: Sequence[Rows], targets: list[np.ndarray], layer: int

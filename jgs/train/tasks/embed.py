@@ -39,6 +39,7 @@ _MOST_NODES = (1 << 30) - 1
 _LEAST_RATE = 1e-4  # as a fraction of the first learning rate, as in word2vec
 
 
+# fmt: off
 @dataclass(frozen=True)
 class Embed(Task):
     """Embeddings of nodes from walks, by skip-gram with negative sampling (DeepWalk, node2vec,
@@ -46,41 +47,27 @@ class Embed(Task):
     which is --num-walks passes over all nodes."""
 
     dim: Annotated[int, Option("width of the embeddings", least=1, most=1 << 14)] = 128
-    num_walks: Annotated[
-        int, Option("walks from each node in an epoch", least=1, most=1 << 16)
-    ] = 10
-    window: Annotated[
-        int,
-        Option(
-            "the widest window; each center draws its own, from 1 to this",
-            least=1,
-            most=1 << 16,
-        ),
-    ] = 10
-    negatives: Annotated[
-        int,
-        Option(
-            "how many negatives count for each pair of a center and a context",
-            least=1,
-            most=1 << 10,
-        ),
-    ] = 5
-    shared_negatives: Annotated[
-        int,
-        Option(
-            "so many drawn negatives are shared by half as many centers in a row",
-            least=1,
-            most=1 << 16,
-        ),
-    ] = 32
+    num_walks: Annotated[int, Option(
+        "walks from each node in an epoch", least=1, most=1 << 16
+    )] = 10
+    window: Annotated[int, Option(
+        "the widest window; each center draws its own, from 1 to this", least=1, most=1 << 16
+    )] = 10
+    negatives: Annotated[int, Option(
+        "how many negatives count for each pair of a center and a context", least=1,
+        most=1 << 10
+    )] = 5
+    shared_negatives: Annotated[int, Option(
+        "so many drawn negatives are shared by half as many centers in a row", least=1,
+        most=1 << 16
+    )] = 32
 
     like = "embed"
     defaults: ClassVar[dict[str, Any]] = {
-        "sampler": "walk",
-        "epochs": 3,
-        "batch_size": 32,
+        "sampler": "walk", "epochs": 3, "batch_size": 32,
         "lr": 0.05,  # steps as word2vec's 0.025, see `damped_sgd`
     }
+    # fmt: on
 
     def answer(self, shape: dict[str, Any]) -> Answer:
         return Answer()

@@ -112,19 +112,8 @@ def open_pairs(
     if not whole:
         own = data.offsets[data.comm.rank :][: data.comm.num_local + 1]
         bounds = list(pairwise(own.tolist()))
-    targets = split_targets(
-        data.comm,
-        data.graphs,
-        bounds,
-        key_of(config, "split"),
-        how=task.split,
-        test_share=task.test_share,
-        val_share=task.val_share,
-        relation=task.relation,
-        label=task.label,
-        val_messages=task.val_messages,
-        temporal=task.temporal,
-    )
+    key = key_of(config, "split")
+    targets = split_targets(data.comm, data.graphs, bounds, key, task)
     arrays = [array for split in targets[:3] for array in split.values()]
     data.digests = data.digests | {"split of edges": digest_of(*arrays)}
     return data, targets
