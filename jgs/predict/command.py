@@ -15,11 +15,10 @@ from jgs.dist.communicators.start import Watch
 from jgs.dist.communicators.together import together
 from jgs.errors import InputError
 from jgs.options import flag
-from jgs.predict.ids import read_ids
+from jgs.predict.ids import ids_of, named, read_ids
 from jgs.predict.open import open_run
 from jgs.predict.output import check_out, write
 from jgs.predict.run import Run
-from jgs.predict.types import ids_of, named
 
 _CHANGED = ("root", "partition", "eval_memory", "progress", "seed")
 # Which of these a run takes, its class says.
@@ -152,7 +151,7 @@ def _asked(run: Run, comm: Communicator, given: dict[str, Any]) -> tuple[np.ndar
         kind = run.source_type(given.get("relation"))
     every = everywhere(comm, lambda: ids_of(kind and run.schema, num, node_type=kind))
     if "split" in given:
-        own, time = run.rows(given["split"]) if timed else (run.split(given["split"]), None)
+        own, time = run.rows(given["split"])
         some = slice(None) if kind is None else np.isin(own, every)
         return own[some], time if time is None else time[some]
     if "nodes" not in given:

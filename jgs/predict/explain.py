@@ -16,7 +16,7 @@ from jgs.graph import MiniBatch, Schema, TypedRows
 from jgs.graph.drawn import drawn_edges
 from jgs.graph.shown import Shown
 from jgs.models import GNN, TypedGNN
-from jgs.predict.types import named
+from jgs.predict.ids import named
 
 METHODS = ("gradient", "integrated")
 

@@ -17,11 +17,10 @@ from jgs.models import PairModel, top_k
 from jgs.ops import gather
 from jgs.predict.by_time import cutoffs, judged_at
 from jgs.predict.explain import Explanation, explain
-from jgs.predict.progress import bar
+from jgs.predict.ids import check_ends, ids_of
 from jgs.predict.sampled import batches, neighbor_sampler, sampled_logits
 from jgs.predict.saved import Opened
 from jgs.predict.source import SPLITS, RunData
-from jgs.predict.types import check_ends, ids_of
 from jgs.sampling import Links
 from jgs.sampling.checks import check_seed_ids
 from jgs.sampling.edges.random import threefry
@@ -30,6 +29,7 @@ from jgs.train.evaluation.by_time import batch_size
 from jgs.train.evaluation.edges import check_nodes
 from jgs.train.evaluation.scores import Decoded
 from jgs.train.loop.keys import key_of
+from jgs.train.loop.progress import bar
 from jgs.train.tasks.moments import judges_key, outputs_of
 from jgs.train.tasks.seal import pair_scores
 
@@ -265,17 +265,28 @@ class Run(Opened):
         self._check_takes("split", "splits of nodes")
         return self._source.splits[name]
 
-    def rows(self, split: str) -> tuple[np.ndarray, np.ndarray]:
-        """The nodes int32 `[n]` and times int64 `[n]` of the label table's rows in a split,
-        "train", "val" or "test", in the table's order. Raises `InputError`."""
+    def rows(self, split: str) -> tuple[np.ndarray, np.ndarray | None]:
+        """The nodes int32 `[n]` of a split, "train", "val" or "test". Of a run on labels at
+        moments they are those of the table's rows, in its order, with their times int64 `[n]`;
+        of others the second is None."""
+        if not self.timed:
+            return self.split(split), None
         check_choice("a split", split, SPLITS)
-        if not self.timed or self._of_pairs:
-            self._refuse("rows", "on labels at moments", "a run without them")
-        data = self._data[0]
-        some = data.table.split == SPLITS.index(split)
-        nodes, time = data.table.nodes[some], data.table.time[some]
-        ids = data.own_ids
-        return nodes if ids is None else ids.argsort()[nodes].astype(np.int32), time
+        self._check_takes("split", "splits of nodes")
+        table, ids = self._data[0].table, self._source.own_ids
+        some = table.split == SPLITS.index(split)
+        nodes = table.nodes[some]
+        nodes = nodes if ids is None else ids.argsort()[nodes].astype(np.int32)
+        return nodes, table.time[some]
+
+    def labels(self, split: str) -> np.ndarray:
+        """The labels of `rows(split)`, as in `jgs.data.Dataset`; on one process."""
+        (nodes, time), table = self.rows(split), self._data[0].table
+        if time is not None:
+            return np.asarray(table.labels)[np.asarray(table.split) == SPLITS.index(split)]
+        source = self.source()
+        own = nodes if source.own_ids is None else source.own_ids[nodes]
+        return np.asarray(source.labels)[own]
 
     def source(self, graph: Graph | None = None, features: Any = None) -> RunData:
         """The graph and the features that sampled predictions read. Raises `InputError` on

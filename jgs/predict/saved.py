@@ -17,15 +17,15 @@ from jgs.dist.communicators.comm import Alone, Communicator
 from jgs.errors import InputError
 from jgs.graph import Graph, NodeIds, Schema
 from jgs.graph.shown import Shown
-from jgs.predict.progress import Advance, bar
+from jgs.predict.ids import ids_of
 from jgs.predict.source import RunData, check_digests, of_graph, of_run
-from jgs.predict.types import ids_of
 from jgs.train.config import Config
 from jgs.train.evaluation.exact import exact_inference
 from jgs.train.evaluation.rows import empty
 from jgs.train.evaluation.scores import Encoded
 from jgs.train.loop.edge_features import edges_of
 from jgs.train.loop.model import types_of
+from jgs.train.loop.progress import Advance, bar
 from jgs.train.tasks.targets import Targets
 from jgs.train.tasks.task import Task
 

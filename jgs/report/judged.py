@@ -7,11 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from jgs.data.values import SPLITS
 from jgs.errors import InputError
 from jgs.predict import Run
+from jgs.predict.ids import named
 from jgs.predict.source import RunData
-from jgs.predict.types import named
 
 MOST = 100_000  # rows that are judged; of more rows a sample is
 _VALUES = 1 << 26  # of several labels a row: labels that are judged
@@ -78,17 +77,7 @@ class Judged:
 def judge(run: Run, split: str) -> Judged:
     """The predictions of a run of a task of nodes for a split, of at most `MOST` rows. Raises
     `InputError` for a split without labels."""
-    data, time = run.source(), None
-    own_ids = np.arange(data.num_nodes) if data.own_ids is None else data.own_ids
-    if run.timed:
-        assert data.label_table is not None
-        nodes, time = run.rows(split)
-        table = data.label_table
-        truth = np.asarray(table.labels)[np.asarray(table.split) == SPLITS.index(split)]
-    else:
-        assert data.labels is not None
-        nodes = run.split(split)
-        truth = np.asarray(data.labels[own_ids[nodes]])
+    data, (nodes, time), truth = run.source(), run.rows(split), run.labels(split)
     labelled = truth >= 0 if truth.dtype.kind in "iu" else ~np.isnan(truth)
     some = np.flatnonzero(labelled.any(axis=1) if truth.ndim == 2 else labelled)
     if not some.size:
@@ -100,7 +89,8 @@ def judge(run: Run, split: str) -> Judged:
     nodes, truth, degree = nodes[some], truth[some], None
     if time is None:
         found = run.predict(nodes)
-        own, indptr = own_ids[nodes], np.asarray(data.graphs[0].indptr)
+        own = nodes if data.own_ids is None else data.own_ids[nodes]
+        indptr = np.asarray(data.graphs[0].indptr)
         degree = indptr[own + 1] - indptr[own]
     else:
         time = time[some]
