@@ -167,8 +167,8 @@ class Run(Opened):
         candidates are left there is -1, of score `-inf`. The rows of all nodes are computed at
         the first call and kept. Raises `InputError`.
         """
-        self._check_takes("top_k", "lists of targets")
         self._check_untimed()
+        self._check_takes("top_k", "lists of targets")
         data, own_ids = self._data[0], self._source.own_ids
         ids, number = check_nodes(nodes, 0, self.num_nodes()), self._relation(relation)
         schema = self._source.graphs[0].schema
