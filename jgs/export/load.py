@@ -85,8 +85,9 @@ def load_exported(
             "Give graph= and features=, or export with with_graph (--with-graph).",
         )
     store = Store(spec, graph, features, new_nodes, new_edges, device)
-    put = jax.device_put([np.asarray(arrays[f"param.{i}"]) for i in _params(arrays)], device)
-    params = tuple(put)
+    count = sum(name.startswith("param.") for name in arrays)
+    leaves = [np.asarray(arrays[f"param.{i}"]) for i in range(count)]
+    params = tuple(jax.device_put(leaves, device))
     kind = "kernel" if kernel else "plain"
     programs = {
         size: _compiled(folder, arrays[f"program.{kind}.{size}"], size, params, store, device)
@@ -104,16 +105,14 @@ def load_exported(
     )
 
 
-def _params(arrays: dict[str, Any]) -> range:
-    return range(sum(name.startswith("param.") for name in arrays))
-
-
 def _device(spec: Spec, platform: str | None) -> Any:
     """The device that the model runs on. Raises `InputError` where it has no program for one
     that is here."""
     if platform is None:
         device = default_device()
-        if _names(device) & set(spec.platforms):
+        # JAX calls CUDA and ROCm gpu too.
+        names = {"cuda", "rocm"} if device.platform == "gpu" else set()
+        if (names | {device.platform}) & set(spec.platforms):
             return device
         if "cpu" in spec.platforms and host_device().platform == "cpu":
             return host_device()
@@ -126,12 +125,6 @@ def _device(spec: Spec, platform: str | None) -> Any:
         platform,
         f"Export it again with --platforms {' '.join(spec.platforms)} {platform}.",
     )
-
-
-def _names(device: Any) -> set[str]:
-    """The names of a device's platform: JAX calls CUDA and ROCm gpu too."""
-    kinds = {"gpu": {"cuda", "rocm"}}
-    return {device.platform} | kinds.get(device.platform, set())
 
 
 def _uses_kernel(spec: Spec, platform: str) -> bool:

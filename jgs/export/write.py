@@ -7,7 +7,6 @@ import operator
 import os
 import reprlib
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -103,21 +102,17 @@ def export_run(
         arrays |= stored.features(source.table) | stored.node_ids(source.node_ids)
     text = spec.text().encode()
     arrays[DIGEST] = np.frombuffer(hashlib.sha256(text).digest(), np.uint8)
-    with replacing(out, KIND, _files) as fresh:
+    with replacing(out, KIND, lambda folder: {FILE, *array_files(folder, KIND)}) as fresh:
         write_arrays(fresh, KIND, arrays)
         (fresh / FILE).write_bytes(text)
     return spec
 
 
-def _files(folder: Path) -> set[str]:
-    return {FILE, *array_files(folder, KIND)}
-
-
 def _checked(run: Any) -> Run:
     """`run`. Raises `InputError` unless it classifies nodes, or says their numbers, by a model
     of one kind of nodes."""
-    if not (getattr(run, "exports", False) and run.answer.exports):
-        timed = ", at moments" if getattr(run, "timed", False) else ""
+    if not (run.exports and run.answer.exports):
+        timed = ", at moments" if run.timed else ""
         raise InputError(
             "an exported run must be of --task nodes, with labels that have no times",
             f"a {type(run).__name__} of {run.config.task}{timed}",
@@ -175,18 +170,17 @@ def _spec(
     kernel: bool,
     with_graph: bool,
 ) -> Spec:
-    names = run.class_names
+    names, table = run.class_names, as_table(source.table)
+    own = {name: getattr(run.config, name) for name in ("dataset", "model", "seed")}
+    own |= {name: getattr(run, name) for name in ("best_epoch", "num_features", "num_classes")}
+    own |= {name: getattr(form.sampler, name) for name in ("replace", "weighted")}
     return Spec(
+        **own,
         format=FORMAT,
         jgs=jgs.__version__,
         jax=jax.__version__,
-        dataset=run.config.dataset,
-        model=run.config.model,
-        best_epoch=run.best_epoch,
         val_accuracy=float(run.val_accuracy),
         fanouts=list(form.fanouts),
-        replace=form.sampler.replace,
-        weighted=form.sampler.weighted,
         batch_sizes=list(sizes),
         platforms=list(platforms),
         kernel=kernel,
@@ -194,17 +188,14 @@ def _spec(
         inputs={name: shown(array) for name, array in form.arrays().items()}
         | {"key": "uint32[2]", "seeds": f"int32[{' | '.join(map(str, sizes))}]"},
         outputs={"logits": f"float32[seeds, {run.num_classes}]"},
-        num_features=run.num_features,
-        feature_dtype=_kind(source.table),
+        feature_dtype="float32" if table.by_entries else table.kind,
         sparse=ROW_TABLES[form.rows].by_entries,
         normalization=_normalization(source.table, run.config.data_arguments()),
-        num_classes=run.num_classes,
         multilabel=bool(run.multilabel),
         class_names=None if names is None else names.tolist(),
         numbers=list(run.scale) if run.numbers else None,
         columns=list(run.answer.outputs) or None,
         point=run.answer.point if run.answer.outputs else None,
-        seed=run.config.seed,
         least_edges=form.least_edges,
         has_graph=with_graph,
     )
@@ -215,8 +206,8 @@ def _normalization(features: Any, options: dict[str, Any]) -> str:
     `Spec.normalization`. That rows were divided by their sums is known by their sums."""
     if options.get("standardize"):
         return COLUMNS
-    tables = [as_table(part) for part in _parts_of(features)]
-    for rows in [part.host() for part in tables]:
+    parts = features if isinstance(features, tuple) else (features,)
+    for rows in [as_table(part).host() for part in parts]:
         step = max(1, (1 << 22) // max(1, rows.shape[1]))  # bounds the temporaries
         for begin in range(0, rows.shape[0], step):
             some = rows[begin : begin + step]
@@ -225,16 +216,6 @@ def _normalization(features: Any, options: dict[str, Any]) -> str:
             if some.size and (some.min() < 0 or not share.all()):
                 return NONE
     return ROWS
-
-
-def _kind(features: Any) -> str:
-    """The dtype of features, as a `Spec` says it."""
-    table = as_table(features)
-    return "float32" if table.by_entries else table.kind
-
-
-def _parts_of(features: Any) -> tuple[Any, ...]:
-    return features if isinstance(features, tuple) else (features,)
 
 
 def _check_sizes(batch_sizes: Sequence[int]) -> tuple[int, ...]:

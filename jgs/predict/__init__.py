@@ -4,13 +4,9 @@ from jgs.lazy import lazily
 
 # Where each public name is. It is imported when first used, so the command starts without JAX.
 _PLACES = {
-    "EmbedRun": "jgs.predict.embeddings",
     "Explanation": "jgs.predict.explain",
-    "LinkRun": "jgs.predict.pairs",
-    "PairRun": "jgs.predict.pairs",
     "Predictions": "jgs.answers",
     "Run": "jgs.predict.run",
-    "SealRun": "jgs.predict.seal",
     "open_run": "jgs.predict.open",
 }
 __all__, __getattr__, __dir__ = lazily(__name__, _PLACES)

@@ -23,7 +23,13 @@ def cutoffs(data: Any, ids: np.ndarray, time: Any, what: str) -> tuple[np.ndarra
     num, unit = len(ids), data.time_unit
     times = np.asarray(np.nan if time is None else time)
     if times.dtype.kind in "MUO" and times.shape in ((), (num,)):
-        times = _counted(times, what, unit).reshape(times.shape)
+        if unit is None:
+            raise InputError(
+                f"times of {what} must be whole numbers, as those of its data are",
+                str(times.reshape(-1)[0]),
+                "Give numbers, or train with --data-options time_unit=s or another unit.",
+            )
+        times = Clock(unit).whole(what, times.reshape(-1), "row").reshape(times.shape)
     whole = times.dtype.kind in "iu" and times.dtype != np.uint64  # which int64 does not hold
     if not whole or times.shape not in ((), (num,)):
         raise InputError(
@@ -33,16 +39,6 @@ def cutoffs(data: Any, ids: np.ndarray, time: Any, what: str) -> tuple[np.ndarra
         )
     own = ids if data.own_ids is None else data.own_ids[ids]
     return own, np.broadcast_to(times, num).astype(np.int64)
-
-
-def _counted(dates: np.ndarray, what: str, unit: str | None) -> np.ndarray:
-    if unit is None:
-        raise InputError(
-            f"times of {what} must be whole numbers, as those of its data are",
-            str(dates.reshape(-1)[0]),
-            "Give numbers, or train with --data-options time_unit=s or another unit.",
-        )
-    return Clock(unit).whole(what, dates.reshape(-1), "row")
 
 
 def judged_at(

@@ -16,7 +16,7 @@ from jgs.graph import MiniBatch, Schema, TypedRows
 from jgs.graph.drawn import drawn_edges
 from jgs.graph.shown import Shown
 from jgs.models import GNN, TypedGNN
-from jgs.predict.types import named
+from jgs.predict.ids import named
 
 METHODS = ("gradient", "integrated")
 
@@ -86,24 +86,20 @@ class Explanation(Shown):
         return table | {"hop": self.hop, "edge_id": self.edge_id, "value": self.edges}
 
     def _facts(self) -> dict[str, str]:
+        name = ""
+        if self.schema is not None:
+            kinds, places = named(self.schema, np.array([self.node], np.int32))
+            name = f"{kinds[0]} {places[0]}"
+        rows = self.features if isinstance(self.features, dict) else {"": self.features}
+        widths = [f"{kind} {own.shape[1]:,}".lstrip() for kind, own in rows.items()]
         return {
-            "node": str(self.node) if self.schema is None else self._named_node(),
+            "node": str(self.node) if self.schema is None else name,
             "target": str(self.target),
             "output": f"{self.output:.4g}",
             "nodes": f"{self.nodes.size:,}",
-            "features": self._widths(),
+            "features": ", ".join(widths),
             "edges": f"{self.edges.size:,}",
         }
-
-    def _widths(self) -> str:
-        if not isinstance(self.features, dict):
-            return f"{self.features.shape[1]:,}"
-        return ", ".join(f"{name} {rows.shape[1]:,}" for name, rows in self.features.items())
-
-    def _named_node(self) -> str:
-        assert self.schema is not None
-        ((name,), (place,)) = named(self.schema, np.array([self.node], np.int32))
-        return f"{name} {place}"
 
 
 def _columns(type_: str, id_: str, schema: Schema, ids: np.ndarray) -> dict[str, np.ndarray]:

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import os
 from pathlib import Path
 from typing import Any
 
 import jax
+import numpy as np
 from flax import nnx
 
 from jgs.dist.communicators.broadcast import broadcast_arrays, broadcast_text, everywhere
 from jgs.dist.communicators.comm import Alone, Communicator
-from jgs.errors import check_choice
-from jgs.predict.saved import PARAMS, Saved, fitting, read_run
+from jgs.errors import InputError, check_choice
+from jgs.predict.run import Run
+from jgs.predict.saved import PARAMS, Saved
 from jgs.train.config import Config
+from jgs.train.loop import checkpoint, folder
+from jgs.train.loop.learned import rows_by_type
+from jgs.train.loop.model import types_of
 from jgs.train.tasks.task import Task
 
 
@@ -25,12 +29,8 @@ def open_run(
     params: str = "best",
     comm: Communicator | None = None,
     **changed: Any,
-) -> Any:
+) -> Run:
     """Opens the run in `run_dir`, a run folder of `python -m jgs.train`, finished or not.
-    Returns what the task says that its runs are: a `Run` for tasks of nodes, for `--task edges`
-    a `PairRun`, for `--task links` a `LinkRun` (of `--sampler seal` a `SealRun`), and for
-    `--task embed` an `EmbedRun`.
-
     Nothing in the folder is changed. The newest whole checkpoint is read.
 
     Args:
@@ -69,10 +69,88 @@ def open_run(
         found = broadcast_arrays(comm, everywhere(comm, fitted))
         found = {name: jax.tree.map(jax.numpy.asarray, found[name]) for name in PARAMS}
         nnx.update(model, found[params])
-    module, _, name = task.run_of(config).partition(":")
+    of_run = (config, model, record, comm, found, rows, os.fspath(run_dir))
+    return everywhere(comm, lambda: Run(Saved(*of_run)))
 
-    def opened() -> Any:
-        kind = getattr(importlib.import_module(module), name)
-        return kind(Saved(config, model, record, comm, found, rows, os.fspath(run_dir)))
 
-    return everywhere(comm, opened)
+def read_run(
+    run_dir: Path,
+) -> tuple[str, dict[str, Any], dict[str, Any], list[dict[str, Any]]]:
+    """Reads the folder of a run, with its newest whole checkpoint. Raises `InputError`.
+
+    Returns the text of `config.json`; the checkpoint's arrays, nested dicts by name: the
+    parameters `best` and `last` of a model, or the `rows` of a run without one; the
+    checkpoint's record, with the number of `epochs` that were complete; and these epochs'
+    metrics.
+    """
+    try:
+        text = (run_dir / folder.CONFIG).read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(
+            f"{run_dir} must be the folder of a run, with a {folder.CONFIG}",
+            error,
+            "Give the --run-dir of python -m jgs.train.",
+        ) from None
+    config = Config.from_json(text)
+    found = checkpoint.read(run_dir / folder.CHECKPOINTS)
+    if found is None or found[1].get("best_epoch", int("rows" in found[0])) < 1:
+        raise InputError(
+            f"the run in {run_dir} must have finished an epoch",
+            "no whole checkpoint of one",
+            "Let it train further, with --resume.",
+        )
+    arrays, record = found
+    try:
+        if "rows" in arrays:  # embeddings, without a model
+            kept, needed = {"rows": arrays["rows"]}, {"data"}
+        else:
+            needed = {"data", "shape"}
+            state = arrays["state"]
+            averages = config.average != "none"
+            last = state["opt_state"]["average"] if averages else state["params"]
+            kept = {"best": arrays["best_params"], "last": last}
+            if "learned" in arrays:
+                _put_rows(kept["best"], record["shape"], arrays["best_learned"])
+                _put_rows(kept["last"], record["shape"], arrays["learned"]["rows"])
+        if missing := needed - set(record):
+            raise KeyError(*missing)
+    except (KeyError, TypeError):
+        raise InputError(
+            f"the run in {run_dir} must be of this version of jgs",
+            "a checkpoint of another",
+            "Open it with the version that wrote it, or train again.",
+        ) from None
+    epochs = record.get("loader", {}).get("epoch", 0)
+    return text, kept, record | {"epochs": epochs}, folder.read_metrics(run_dir, epochs)
+
+
+def _put_rows(params: dict[str, Any], shape: dict[str, Any], rows: np.ndarray) -> None:
+    """Adds the rows that were learned beside the parameters to them, where the model of an
+    opened run has them."""
+    types = types_of(shape)
+    assert types is not None
+    inputs = params.get("encoder", params)["inputs"]
+    inputs["embedding"] = {"value": rows_by_type(types.schema, types.widths, rows)}
+
+
+def fitting(run_dir: Any, template: Any, found: dict[str, Any] | None) -> Any:
+    """`template` with the arrays `found` in a checkpoint, nested dicts by name, in place of its
+    own. It keeps its own where `found` is None or empty, as on ranks other than 0. Raises
+    `InputError` for arrays that do not fit."""
+    if not found:
+        return template
+
+    def pick(path: Any, like: jax.Array) -> np.ndarray:
+        node: Any = found
+        for key in path:
+            name = str(next(getattr(key, k) for k in ("key", "name", "idx") if hasattr(key, k)))
+            node = node.get(name) if isinstance(node, dict) else None
+        if getattr(node, "shape", None) != like.shape:
+            raise InputError(
+                f"the checkpoint in {run_dir} must fit the model of its {folder.CONFIG}",
+                f"{jax.tree_util.keystr(path)} of shape {getattr(node, 'shape', None)}",
+                "Was the file changed? Train again.",
+            )
+        return np.asarray(node, like.dtype)
+
+    return jax.tree_util.tree_map_with_path(pick, template)

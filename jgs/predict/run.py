@@ -1,62 +1,81 @@
-"""`Run`: the model of a training run, and its predictions for nodes."""
+"""`Run`: a trained run, and what it says of nodes and of pairs of nodes."""
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
+import jax
 import numpy as np
 from flax import nnx
 
-from jgs.dist.communicators.broadcast import everywhere
-from jgs.dist.communicators.collect import rows_of_all
 from jgs.errors import InputError, check_choice
 from jgs.graph import Graph
+from jgs.models import PairModel, top_k
 from jgs.ops import gather
 from jgs.predict.by_time import cutoffs, judged_at
 from jgs.predict.explain import Explanation, explain
-from jgs.predict.progress import Advance, bar
+from jgs.predict.ids import check_ends, ids_of
 from jgs.predict.sampled import batches, neighbor_sampler, sampled_logits
-from jgs.predict.saved import OpenedModel, Saved
-from jgs.predict.source import SPLITS, RunData, check_digests, of_graph, of_run
-from jgs.predict.types import ids_of
+from jgs.predict.saved import Opened
+from jgs.predict.source import SPLITS, RunData
+from jgs.sampling import Links
 from jgs.sampling.checks import check_seed_ids
 from jgs.sampling.edges.random import threefry
-from jgs.train.evaluation.rows import empty
-from jgs.train.loop.model import types_of
-from jgs.train.loop.open_data import open_data
+from jgs.sampling.pairs import only_facts
+from jgs.train.evaluation.by_time import batch_size
+from jgs.train.evaluation.edges import check_nodes
+from jgs.train.evaluation.scores import Decoded
+from jgs.train.loop.keys import key_of
+from jgs.train.loop.progress import bar
 from jgs.train.tasks.moments import judges_key, outputs_of
+from jgs.train.tasks.seal import pair_scores
+
+Finish = Callable[[np.ndarray], np.ndarray]
 
 
-class Run(OpenedModel):
-    """A training run with its parameters, which `open_run` opens.
+class Run(Opened):
+    """A training run with what it has learned, which `open_run` opens.
 
-    Its methods compute from all neighbours, in the bounded memory of the run's `--eval-memory`
-    (see `jgs.train.exact_inference`).
+    Rows and outputs are computed from all neighbours, in the memory of the run's
+    `--eval-memory` (see `jgs.train.exact_inference`), but with `fanouts`, at a `time`, and of
+    runs of `--sampler seal`, which draw a subgraph for each pair.
 
     Arguments of several methods:
-      nodes: int `[n]`, ids of the data set in any order; by default all nodes.
+      nodes: int `[n]`, ids of the data set in any order; by default all nodes. Runs of
+        `--task links` and `--task edges` predict pairs int `[n, 2]`, source and target.
       node_type: the name of a node type. `nodes` are then nodes of this type, and their ids
         count from 0 in it; by default all nodes of the type.
+      relation: the name of the pairs' relation, for a decoder that has relations. By default
+        it is the one whose edges the run has learned to predict.
+      time: of a run on labels at moments, or with `--temporal`: the cutoff of each row `[n]`,
+        or one for all: ints in the unit of the graph's times, or dates (NumPy's, or text)
+        where that unit is known. A row depends on edges before its cutoff alone. Neighbours are
+        drawn by the run's sampler, with the key that drew them for the run's test; by a
+        sampler that is by-node a row depends on its nodes and time alone.
       graph, features: another graph, and its features `[N, F]`, as wide as those that the run
         was trained with, or of a model of typed graphs `TypedFeatures`. By default they are the
-        run's data, opened when first needed.
+        run's data, opened when first needed; of pairs without the edges that it held out for
+        the test. With `time`, and for learned rows of nodes, the graph has the same nodes.
       fanouts: how many neighbours to sample in each layer, seeds' hop first, in place of all.
         One process only.
       key: the random key of what `fanouts` draw, by default that of the run's `--seed`. A
         node's draws depend on the key, the hop and the node alone, so its rows do not depend
         on the other nodes.
 
-    They raise `InputError` for nodes or features that do not fit. All ranks of a run on many
-    ranks call them; rank 0's process gets the rows of all nodes, the others get None.
+    They raise `InputError` for what does not fit the run. Runs of tasks of nodes are opened on
+    many ranks too: all ranks call the methods; rank 0's process gets the rows of all nodes, the
+    others get None.
 
     Fields:
-      config: the run's `Config`.
-      model: the `jgs.models.GNN`, with the parameters of the best epoch, which the run's
+      config, task: the run's `Config` and its task.
+      flags: those of `python -m jgs.predict` by which it is asked.
+      answer: the `jgs.answers.Answer` that makes columns of what `predict` returns.
+      model: the model of `jgs.models`, with the parameters of the best epoch, which the run's
         `test_accuracy` is about, or of the newest checkpoint after
-        `open_run(..., params="last")`.
+        `open_run(..., params="last")`. None for a run of `--task embed`.
       best_params, last_params: `nnx.State`, the parameters of the epoch of best validation, and
         those of the newest checkpoint; `nnx.update(run.model, run.last_params)` puts them into
         the model.
@@ -69,93 +88,35 @@ class Run(OpenedModel):
         on; `numbers` says whether labels are numbers.
       scale: two floats, the mean and the deviation of the training labels that are numbers; of
         several numbers a node two lists of them.
-      timed: whether the run is on a `jgs.data.LabelTable`, labels at moments. A node is then
-        predicted at a time, by `predict(nodes, time=)`; it has no outputs, rows, split or
-        explanation without one.
+      timed: whether each prediction is for a time. There are no rows, splits, lists or
+        explanations without one.
       feature_columns: `jgs.data.FeatureColumns`, whose `encode` makes features of new rows of
         the user's table; a dict of them by node type; None for other data.
       edge_feature_columns: as in `jgs.data.Dataset`.
     """
 
-    ranks = exports = True
-    untimed = (
-        "outputs and rows of nodes must be of a run without labels at moments",
-        "a run with them",
-        "Predict at a time: run.predict(nodes, time=...).",
-    )
-    flags = frozenset({"split", "nodes", "node_type", "embed", "fanouts", "seed"})
+    # -- predictions
 
-    def __init__(self, saved: Saved):
-        shape = saved.record["shape"]
-        self.timed = bool(shape.get("moments"))
-        if self.timed:
-            self.ranks = self.exports = False
-            self.flags = frozenset({"split", "nodes", "node_type", "at"})
-        super().__init__(saved)
-        self.num_features, self.num_classes = shape["num_features"], shape["num_classes"]
-        self.multilabel, self.numbers = shape["multilabel"], shape.get("numbers", False)
-        self.scale = shape.get("mean", 0.0), shape.get("deviation", 1.0)
-        self._comm, self._types = saved.comm, types_of(shape)
-        self._advance: Advance = lambda done, total: None
+    def predict(self, nodes: Any = None, **options: Any) -> Any:
+        """The `Predictions` for nodes or for what edges are: classes and probabilities. Where
+        labels are numbers float64 `[n]`, or `[n, C]` of several, in the unit of the labels. Of
+        links float32 `[n]`: the logistic function of each pair's score, which is the
+        probability of a link where the run has learned with `--loss bce`. Of `--task embed` the
+        rows of `embed`. `options` are those of `logits`."""
+        kept = self._outputs(nodes, self.answer.kept, **options)
+        return None if kept is None else self.answer.read(kept)
 
-    def predict(
-        self,
-        nodes: Any = None,
-        *,
-        node_type: str | None = None,
-        graph: Graph | None = None,
-        features: Any = None,
-        fanouts: Any = None,
-        key: Any = None,
-        time: Any = None,
-    ) -> Any:
-        """The `Predictions` for nodes: their classes and probabilities. Where labels are
-        numbers float64 `[n]`, or `[n, C]` of several, in the unit of the labels.
+    def logits(self, nodes: Any = None, **options: Any) -> Any:
+        """float32 `[n, C]`, of links `[n]`: the outputs of the model. Where labels are numbers
+        these are deviations from the mean of the training labels; `predict` has them in the
+        labels' unit.
 
-        For a run on labels at moments, `time` is the cutoff of each node `[n]`, or one for all:
-        ints in the unit of the graph's times, or dates (NumPy's, or text) where that unit is
-        known. A prediction depends on edges before it alone. `graph` then has the same nodes,
-        by the data set's ids, and other edges. Neighbours are drawn by the run's sampler, with
-        the key that drew them for the run's validation and test. By a sampler that is by-node a
-        prediction depends on its node and time alone.
+        Args:
+          options: `node_type`, `relation`, `time`, `graph`, `features`, `fanouts` and `key`.
         """
-        if self.timed:
-            others = {"node_type": node_type, "features": features, "fanouts": fanouts}
-            self._refuse(others | {"key": key}, "without labels at moments", "a run with them")
-            return self.answer.of(self._at(nodes, time, graph))
-        self._refuse({"time": time}, "on labels at moments", "a run without them")
-        of_nodes = nodes, node_type, graph, features
-        if fanouts is None:
-            last, kept = len(self.model.layers), self.answer.kept
-            rows = self._rows(*of_nodes, last, kept)
-            return None if rows is None else self.answer.read(rows)
-        return self.answer.of(self._sampled(*of_nodes, fanouts, key))
+        return self._outputs(nodes, lambda outputs: outputs, **options)
 
-    def logits(
-        self,
-        nodes: Any = None,
-        *,
-        node_type: str | None = None,
-        graph: Graph | None = None,
-        features: Any = None,
-        fanouts: Any = None,
-        key: Any = None,
-    ) -> Any:
-        """float32 `[n, C]`: the model's outputs. Where labels are numbers these are deviations
-        from the mean of the training labels; `predict` has them in the labels' unit."""
-        of_nodes = nodes, node_type, graph, features
-        if fanouts is None:
-            return self._rows(*of_nodes, len(self.model.layers))
-        return self._sampled(*of_nodes, fanouts, key)
-
-    def _sampled(
-        self, nodes: Any, node_type: Any, graph: Any, features: Any, fanouts: Any, key: Any
-    ) -> np.ndarray:
-        sampler = neighbor_sampler(self.config, self.model, fanouts)
-        source, ids = self._on_one_machine(nodes, node_type, graph, features)
-        of = (source.graphs[0], source.table, ids, sampler, self._key(key))
-        with bar("predicting", self.config.progress) as advance:
-            return sampled_logits(self.model, *of, self.config.batch_size, advance)
+    scores = logits
 
     def embed(
         self,
@@ -166,14 +127,68 @@ class Run(OpenedModel):
         features: Any = None,
     ) -> Any:
         """float32 `[n, hidden]`: the nodes' rows of the last hidden layer, the input of the
-        last layer. Raises `InputError` for a model of one layer."""
-        if len(self.model.layers) < 2:
+        last layer; of a run of pairs those of which the decoder makes scores. Of `--task embed`
+        the embeddings at the newest checkpoint, which after the run's end are those of
+        `embeddings.npy`. Raises `InputError` for a model of one layer."""
+        if self.model is None:
+            schema = None if node_type is None else self.schema
+            return self._table[ids_of(schema, self.num_nodes(), nodes, node_type)]
+        self._check_untimed()
+        self._check_takes("embed", "rows of nodes")
+        layers = len(self._encoder.layers) - (not self._of_pairs)
+        if layers < 1:
             raise InputError(
                 "a run must have a hidden layer to embed nodes",
                 "one layer",
                 "Train a model of two layers or more.",
             )
-        return self._rows(nodes, node_type, graph, features, len(self.model.layers) - 1)
+        return self._rows(nodes, node_type, graph, features, layers)
+
+    def recommend(
+        self,
+        nodes: Any,
+        k: int,
+        *,
+        candidates: Any = None,
+        new_only: bool = False,
+        relation: str | None = None,
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """The `k` best targets of links for each of `nodes`, exactly, in bounded memory.
+
+        Args:
+          nodes: int `[n]`, the sources.
+          k: int, at least 1.
+          candidates: int `[C]`, distinct nodes to choose from; by default all, or in a typed
+            graph those of the relation's target type. A node is none of its own.
+          new_only: whether those are left out to which a node has an edge in the run's data:
+            an edge of this relation, and none that was added as another's reverse.
+
+        Returns int32 `[n, k]`, the best first, and their scores float32 `[n, k]`. Where fewer
+        candidates are left there is -1, of score `-inf`. The rows of all nodes are computed at
+        the first call and kept. Raises `InputError`.
+        """
+        self._check_untimed()
+        self._check_takes("top_k", "lists of targets")
+        data, own_ids = self._data[0], self._source.own_ids
+        ids, number = check_nodes(nodes, 0, self.num_nodes()), self._relation(relation)
+        schema = self._source.graphs[0].schema
+        if candidates is not None:
+            own = check_nodes(candidates, 0, self.num_nodes())
+            own = own if own_ids is None else own_ids[own]
+        elif number is not None and schema is not None:
+            kind = schema.relations[number][2]
+            own = np.concatenate([np.array(r, np.int32) for r in schema.ranges(kind)])
+        else:
+            own = np.arange(self.num_nodes(), dtype=np.int32)
+        ids = ids if own_ids is None else own_ids[ids]
+        decoder = Decoded(self.model).decoder(nnx.state(self.model))
+        known = only_facts(data.graphs[0], number) if new_only else None
+        of = (decoder, self._every_row, ids, own, k)
+        best, scores = top_k(*of, relation=number, known=known)
+        if own_ids is not None:
+            names = np.argsort(own_ids).astype(np.int32)
+            best = np.where(best >= 0, names[best], -1)
+        return best, scores
 
     def explain(
         self,
@@ -200,12 +215,12 @@ class Run(OpenedModel):
             `jgs.predict.explain`.
           steps: the number of steps of `"integrated"`.
         """
+        self._check_untimed()
+        self._check_takes("fanouts", "explanations of nodes")
         fanouts = (10,) * len(self.model.layers) if fanouts is None else fanouts
         sampler = neighbor_sampler(self.config, self.model, fanouts, edge_ids=True)
-        node = np.asarray(node)
-        source, ids = self._on_one_machine(
-            node.reshape(1) if node.ndim == 0 else node, node_type, graph, features
-        )
+        node, source = np.atleast_1d(np.asarray(node)), self.source(graph, features)
+        ids = self._own_ids(source, node, node_type)
         if ids.size != 1:
             raise InputError(
                 "one node is explained at a time", f"{ids.size}", "Loop over them."
@@ -216,15 +231,27 @@ class Run(OpenedModel):
             batch = batch.with_degrees(own.degrees())
         x = gather(source.table, batch.nodes)
         found = explain(self.model, batch, x, target, method, steps)
-        if own.edge_type is not None:
-            edge_type = np.asarray(own.edge_type)[found.edge_id]
-            found = dataclasses.replace(found, edge_type=edge_type)
-        found = dataclasses.replace(found, schema=source.schema)
+        types = None if own.edge_type is None else np.asarray(own.edge_type)[found.edge_id]
+        found = replace(found, edge_type=types, schema=source.schema)
         if source.own_ids is None:
             return found
         names = np.argsort(source.own_ids).astype(np.int32)
         ids_of = {name: names[getattr(found, name)] for name in ("nodes", "src", "dst")}
-        return dataclasses.replace(found, node=int(names[found.node]), **ids_of)
+        return replace(found, node=int(names[found.node]), **ids_of)
+
+    # -- data
+
+    @property
+    def class_names(self) -> np.ndarray | None:
+        """NumPy text `[C]`, so that `class_names[prediction]` names the predicted classes; None
+        where the data set names none."""
+        return self.answer.names
+
+    def source_type(self, relation: str | None = None) -> str | None:
+        """The node type of the sources of links of a relation; None in a graph without types,
+        and where any node may be one."""
+        number, schema = self._relation(relation), self._source.graphs[0].schema
+        return None if number is None or schema is None else schema.relations[number][0]
 
     def split(self, name: str) -> np.ndarray:
         """int32, ascending: the nodes of the run's split `name`, "train", "val" or "test"."""
@@ -235,48 +262,31 @@ class Run(OpenedModel):
                 "a run with them",
                 "Take run.rows(split): nodes and times.",
             )
+        self._check_takes("split", "splits of nodes")
         return self._source.splits[name]
 
-    def rows(self, split: str) -> tuple[np.ndarray, np.ndarray]:
-        """The nodes int32 `[n]` and times int64 `[n]` of the label table's rows in a split,
-        "train", "val" or "test", in the table's order. Raises `InputError`."""
-        check_choice("a split", split, SPLITS)
+    def rows(self, split: str) -> tuple[np.ndarray, np.ndarray | None]:
+        """The nodes int32 `[n]` of a split, "train", "val" or "test". Of a run on labels at
+        moments they are those of the table's rows, in its order, with their times int64 `[n]`;
+        of others the second is None."""
         if not self.timed:
-            self._refuse({"rows": split}, "on labels at moments", "a run without them")
-        table, ids = self._opened.table, self._opened.own_ids
+            return self.split(split), None
+        check_choice("a split", split, SPLITS)
+        self._check_takes("split", "splits of nodes")
+        table, ids = self._data[0].table, self._source.own_ids
         some = table.split == SPLITS.index(split)
         nodes = table.nodes[some]
-        return nodes if ids is None else ids.argsort()[nodes].astype(np.int32), table.time[some]
+        nodes = nodes if ids is None else ids.argsort()[nodes].astype(np.int32)
+        return nodes, table.time[some]
 
-    def _rows(
-        self,
-        nodes: Any,
-        node_type: str | None,
-        graph: Graph | None,
-        features: Any,
-        num_layers: int,
-        finish: Callable[[np.ndarray], np.ndarray] = lambda rows: rows,
-    ) -> Any:
-        self._check_untimed()
-        source = self._with(graph, features)
-        infer = self._infer if graph is None else self._exact(source)
-        of_nodes = source.schema, source.num_nodes, nodes, node_type
-        ids = everywhere(source.comm, lambda: ids_of(*of_nodes))
-        owned = source.owned(ids)
-        with bar("predicting", self.config.progress and source.comm.rank == 0) as advance:
-            self._advance = advance
-            outputs = infer(nnx.state(self.model), [mine for _, mine in owned], num_layers)
-        rows = [finish(output) for output in outputs]
-
-        def table() -> np.ndarray | None:
-            if source.comm.rank > 0:
-                return None
-            shape = (ids.size, rows[0].shape[1])
-            return empty(shape, self._memory, None).view(rows[0].dtype)
-
-        out = everywhere(source.comm, table)
-        rows_of_all(source.comm, [at for at, _ in owned], rows, out, self._memory)
-        return out
+    def labels(self, split: str) -> np.ndarray:
+        """The labels of `rows(split)`, as in `jgs.data.Dataset`; on one process."""
+        (nodes, time), table = self.rows(split), self._data[0].table
+        if time is not None:
+            return np.asarray(table.labels)[np.asarray(table.split) == SPLITS.index(split)]
+        source = self.source()
+        own = nodes if source.own_ids is None else source.own_ids[nodes]
+        return np.asarray(source.labels)[own]
 
     def source(self, graph: Graph | None = None, features: Any = None) -> RunData:
         """The graph and the features that sampled predictions read. Raises `InputError` on
@@ -290,58 +300,110 @@ class Run(OpenedModel):
             )
         return source
 
+    # -- how outputs are computed
+
+    def _outputs(
+        self,
+        nodes: Any,
+        finish: Finish,
+        *,
+        node_type: str | None = None,
+        relation: str | None = None,
+        time: Any = None,
+        graph: Graph | None = None,
+        features: Any = None,
+        fanouts: Any = None,
+        key: Any = None,
+    ) -> Any:
+        """`finish` of the outputs; on several ranks each computes it of its own."""
+        if time is not None and not self.timed:
+            seen = "--temporal" if self._of_pairs else "labels at moments"
+            self._refuse("time", f"with {seen}", "a run without")
+        if relation is not None and "relation" not in self.flags:
+            self._refuse("relation", "with relations of pairs", "a run without")
+        untaken = {"features": features} if self.timed else {}
+        if self.timed or self._of_pairs:
+            untaken |= {"node_type": node_type, "fanouts": fanouts, "key": key}
+        for name, value in untaken.items():
+            if value is not None:
+                self._refuse(name, "of nodes without times", "a run of others")
+        if self.model is None:
+            return self.embed(nodes, node_type=node_type)
+        if self.timed:
+            return finish(self._at(nodes, relation, time, graph))
+        if self._of_pairs:
+            return finish(self._scores(nodes, relation, graph, features))
+        if fanouts is None:
+            layers = len(self.model.layers)
+            return self._rows(nodes, node_type, graph, features, layers, finish)
+        sampler = neighbor_sampler(self.config, self.model, fanouts)
+        source = self.source(graph, features)
+        ids = self._own_ids(source, nodes, node_type)
+        of = (source.graphs[0], source.table, ids, sampler, self._key(key))
+        with bar("predicting", self.config.progress) as advance:
+            return finish(sampled_logits(self.model, *of, self.config.batch_size, advance))
+
+    def _scores(self, pairs: Any, relation: Any, graph: Any, features: Any) -> np.ndarray:
+        """The outputs for pairs: of the decoder from exact rows, or of a subgraph each."""
+        source = self._with(graph, features)
+        ids = check_seed_ids(pairs, source.num_nodes, pairs=True)
+        if not isinstance(self.model, PairModel):
+            of = self.model, source.graphs[0], source.features[0], ids
+            return pair_scores(self.config, *of)
+        number = self._relation(relation)
+        nodes, at = np.unique(ids, return_inverse=True)
+        check_ends(source.schema, number, ids)
+        rows, at = self.embed(nodes, graph=graph, features=features), at.reshape(ids.shape)
+        of_pairs = None if number is None else np.full(len(ids), number, np.int32)
+        decode = Decoded(self.model)
+        return decode(nnx.state(self.model), rows, at[:, 0], at[:, 1], of_pairs)
+
+    def _at(self, nodes: Any, relation: Any, time: Any, graph: Graph | None) -> np.ndarray:
+        """The outputs for nodes or pairs at times, from a sample of each."""
+        (data, targets), num = self._data, self.num_nodes()
+        if targets is None:
+            ids = check_seed_ids(np.arange(num) if nodes is None else nodes, num)
+            own, times = cutoffs(data, ids, time, "nodes of a run on labels at moments")
+            items = {"nodes": own, "time": times}
+            return judged_at(self, data, items, graph, judges_key(self.config), outputs_of)
+        ids, number = check_seed_ids(nodes, num, pairs=True), self._relation(relation)
+        check_ends(self.schema, number, ids)
+        own, times = cutoffs(data, ids, time, "pairs of a run of --temporal")
+        items = {"src": own[:, 0], "dst": own[:, 1], "time": times}
+        if number is not None:
+            items["relation"] = np.full(len(own), number, np.int32)
+        data.graphs, key = targets.messages, key_of(self.config, "samples of test")
+        stage, size = Links(0, types=targets.types), batch_size(self.config, 0)
+        return judged_at(self, data, items, graph, key, _positive, stage, size)
+
+    @cached_property
+    def _every_row(self) -> np.ndarray:
+        """The rows of all nodes, in the order of the graph's ids."""
+        rows, own_ids = self.embed(), self._source.own_ids
+        return rows if own_ids is None else rows[np.argsort(own_ids)]
+
     def _key(self, key: Any) -> Any:
         return threefry(self.config.seed) if key is None else key
 
-    def _on_one_machine(
-        self, nodes: Any, node_type: str | None, graph: Graph | None, features: Any
-    ) -> tuple[RunData, np.ndarray]:
-        """The data, and the ids int32 of `nodes` in their graph."""
-        self._check_untimed()
-        source = self.source(graph, features)
-        ids = ids_of(source.schema, source.num_nodes, nodes, node_type)
-        return source, ids if source.own_ids is None else source.own_ids[ids]
+    def _relation(self, name: str | None) -> int | None:
+        """The number of a relation; None for a graph without."""
+        targets, schema = self._data[1], self._source.graphs[0].schema
+        if name is not None and schema is not None:
+            return schema.relation(name)
+        if name is not None:
+            self._refuse("relation", "with relations", repr(name))
+        own = None if targets is None else targets.train.get("relation")
+        if own is None:
+            return None
+        numbers = np.unique(own)
+        if numbers.size > 1:
+            assert schema is not None
+            names = ", ".join(schema.relations[n][1] for n in numbers)
+            raise InputError(
+                "the relation of the pairs must be named", f"none of {names}", "Give relation=."
+            )
+        return int(numbers[0])
 
-    @property
-    def _memory(self) -> int:
-        return self.config.eval_memory << 20
 
-    def _refuse(self, arguments: dict[str, Any], taker: str, own: str) -> None:
-        for name, value in arguments.items():
-            if value is not None:
-                raise InputError(f"{name} must be for a run {taker}", own, "Leave it out.")
-
-    def _at(self, nodes: Any, time: Any, graph: Graph | None) -> np.ndarray:
-        """float32 `[n, C]`: the model's outputs for nodes at times."""
-        data, num = self._opened, self._opened.graphs[0].num_nodes
-        ids = check_seed_ids(np.arange(num) if nodes is None else nodes, num)
-        own, times = cutoffs(data, ids, time, "nodes of a run on labels at moments")
-        items = {"nodes": own, "time": times}
-        return judged_at(self, data, items, graph, judges_key(self.config), outputs_of)
-
-    @cached_property
-    def _opened(self) -> Any:
-        comm = self._comm
-
-        def opened() -> Any:
-            data = open_data(self.config, comm)
-            check_digests(data.name, self._digests, data.digests)
-            return data
-
-        return everywhere(comm, opened)
-
-    @cached_property
-    def _source(self) -> RunData:
-        return of_run(self._opened, self.timed)
-
-    def _with(self, graph: Graph | None, features: Any) -> RunData:
-        if graph is None:
-            return self._source
-        return of_graph(graph, features, self.num_features, self._types)
-
-    @cached_property
-    def _infer(self) -> Callable:
-        return self._exact(self._source)
-
-    def _exact(self, source: RunData) -> Callable:
-        return self._inference(self.model, source, lambda *done: self._advance(*done))
+def _positive(model: Any, batch: Any, x: Any) -> tuple[jax.Array, ...]:
+    return (model(batch, x).positive,)

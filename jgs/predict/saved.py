@@ -1,90 +1,36 @@
-"""What a run folder has (`read_run`), and what the opened runs of all tasks share."""
+"""`Opened`: an opened run's fields, its data, and the exact rows of nodes."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from dataclasses import replace
+from functools import cached_property
+from typing import Any, NamedTuple, NoReturn
 
-import jax
 import numpy as np
+from flax import nnx
 
 from jgs.data.stored import read_columns
-from jgs.dist.communicators.comm import Communicator
+from jgs.dist.communicators.broadcast import everywhere
+from jgs.dist.communicators.collect import rows_of_all
+from jgs.dist.communicators.comm import Alone, Communicator
 from jgs.errors import InputError
-from jgs.graph import NodeIds, Schema
+from jgs.graph import Graph, NodeIds, Schema
 from jgs.graph.shown import Shown
-from jgs.predict.progress import Advance
-from jgs.predict.source import RunData
+from jgs.predict.ids import ids_of
+from jgs.predict.source import RunData, check_digests, of_graph, of_run
 from jgs.train.config import Config
 from jgs.train.evaluation.exact import exact_inference
-from jgs.train.loop import checkpoint, folder
+from jgs.train.evaluation.rows import empty
+from jgs.train.evaluation.scores import Encoded
 from jgs.train.loop.edge_features import edges_of
-from jgs.train.loop.learned import rows_by_type
 from jgs.train.loop.model import types_of
+from jgs.train.loop.progress import Advance, bar
+from jgs.train.tasks.targets import Targets
 from jgs.train.tasks.task import Task
 
 PARAMS = ("best", "last")
-
-
-def read_run(
-    run_dir: Path,
-) -> tuple[str, dict[str, Any], dict[str, Any], list[dict[str, Any]]]:
-    """Reads the folder of a run, with its newest whole checkpoint. Raises `InputError`.
-
-    Returns the text of `config.json`; the checkpoint's arrays, nested dicts by name: the
-    parameters `best` and `last` of a model, or the `rows` of a run without one; the
-    checkpoint's record, with the number of `epochs` that were complete; and these epochs'
-    metrics.
-    """
-    try:
-        text = (run_dir / folder.CONFIG).read_text("utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(
-            f"{run_dir} must be the folder of a run, with a {folder.CONFIG}",
-            error,
-            "Give the --run-dir of python -m jgs.train.",
-        ) from None
-    config = Config.from_json(text)
-    found = checkpoint.read(run_dir / folder.CHECKPOINTS)
-    if found is None or found[1].get("best_epoch", int("rows" in found[0])) < 1:
-        raise InputError(
-            f"the run in {run_dir} must have finished an epoch",
-            "no whole checkpoint of one",
-            "Let it train further, with --resume.",
-        )
-    arrays, record = found
-    try:
-        if "rows" in arrays:  # embeddings, without a model
-            kept, needed = {"rows": arrays["rows"]}, {"data"}
-        else:
-            needed = {"data", "shape"}
-            state = arrays["state"]
-            averages = config.average != "none"
-            last = state["opt_state"]["average"] if averages else state["params"]
-            kept = {"best": arrays["best_params"], "last": last}
-            if "learned" in arrays:
-                _put_rows(kept["best"], record["shape"], arrays["best_learned"])
-                _put_rows(kept["last"], record["shape"], arrays["learned"]["rows"])
-        if missing := needed - set(record):
-            raise KeyError(*missing)
-    except (KeyError, TypeError):
-        raise InputError(
-            f"the run in {run_dir} must be of this version of jgs",
-            "a checkpoint of another",
-            "Open it with the version that wrote it, or train again.",
-        ) from None
-    epochs = record.get("loader", {}).get("epoch", 0)
-    return text, kept, record | {"epochs": epochs}, folder.read_metrics(run_dir, epochs)
-
-
-def _put_rows(params: dict[str, Any], shape: dict[str, Any], rows: np.ndarray) -> None:
-    """Adds the rows that were learned beside the parameters to them, where the model of an
-    opened run has them."""
-    types = types_of(shape)
-    assert types is not None
-    inputs = params.get("encoder", params)["inputs"]
-    inputs["embedding"] = {"value": rows_by_type(types.schema, types.widths, rows)}
+Finish = Callable[[np.ndarray], np.ndarray]
 
 
 class Saved(NamedTuple):
@@ -101,52 +47,44 @@ class Saved(NamedTuple):
 
 
 class Opened(Shown):
-    """An opened run of any task, with fields of `jgs.predict.Run`, its `task`, and the
-    `jgs.answers.Answer` that makes columns of what its `predict` returns. It raises
-    `InputError` on several ranks, unless the class takes `ranks`.
-
-    A class says what commands need to know:
-      flags: those of `python -m jgs.predict` by which its runs are asked. With `split` a report
-        judges its predictions of a split.
-      timed: whether each prediction is for a time.
-      untimed: the error for a timed run that is asked for what has no time.
-      exports: whether `jgs.export_run` may write its model.
-      learned: what the run learns, where that is not `--model`.
-    """
-
-    ranks: bool = False
-    flags: frozenset[str]
-    timed: bool = False
-    untimed: ClassVar[tuple[str, str, str]]
-    exports: bool = False
-    learned: ClassVar[str] = ""
+    """The fields of a `jgs.predict.Run`, its data, and the exact rows of its nodes."""
 
     def __init__(self, saved: Saved):
-        config, comm, record = saved.config, saved.comm, saved.record
-        if comm.size > 1 and not self.ranks:
+        config, record = saved.config, saved.record
+        self.config, self._comm, self.run_dir = config, saved.comm, saved.run_dir
+        shape = self._shape = record.get("shape", {})
+        self.task: Task = config.made("task")
+        self.flags, self.answer = self.task.flags(config, shape), self.task.answer(shape)
+        self.timed, self._of_pairs = "at" in self.flags, "pairs" in self.flags
+        if saved.comm.size > 1 and not self.exports:
             raise InputError(
                 f"a run of --task {config.task} must be opened by one process",
-                f"{comm.size} ranks",
+                f"{saved.comm.size} ranks",
                 "Start one.",
             )
-        self.config, self.metrics, self.run_dir = config, columns(saved.rows), saved.run_dir
-        self.task: Task = config.made("task")
-        self.answer = self.task.answer(record.get("shape", {}))
-        self.epochs, self._digests = record.get("epochs", 0), record["data"]
-
-    @property
-    def _source(self) -> Any:
-        """The run's data, which are opened when first needed."""
-        raise NotImplementedError
+        self.metrics, self.epochs = columns(saved.rows), record.get("epochs", 0)
+        self.model, self._saved = saved.model, saved
+        self.best_params, self.last_params = (saved.params.get(name) for name in PARAMS)
+        self.best_epoch: Any = record.get("best_epoch")
+        self.val_accuracy: Any = record.get("val_accuracy")
+        self.edges = edges_of(shape)
+        self.feature_columns = read_columns(shape.get("feature_columns"))
+        self.edge_feature_columns = read_columns(shape.get("edge_feature_columns"))
+        self.num_features, self.num_classes = map(shape.get, ("num_features", "num_classes"))
+        self.multilabel, self.numbers = (shape.get(n, False) for n in ("multilabel", "numbers"))
+        self.scale = shape.get("mean", 0.0), shape.get("deviation", 1.0)
+        self._advance: Advance = lambda done, total: None
 
     def num_nodes(self) -> int:
         """The number of nodes in the run's data."""
-        return self._source.num_nodes
+        return len(self._table) if self.model is None else self._source.num_nodes
 
     @property
     def node_ids(self) -> NodeIds | None:
         """The ids of the user's tables for the nodes of the run's data; None where there are
         none. `run.node_ids[nodes]` are the ids of `nodes`."""
+        if self.model is None and not self._saved.record.get("named", False):
+            return None  # the data need not be opened
         return self._source.node_ids
 
     @property
@@ -154,56 +92,164 @@ class Opened(Shown):
         """The node types and relations of the run's data; None where there are none."""
         return self._source.schema
 
-    def _facts(self) -> dict[str, str]:
-        config = self.config
-        return {
-            "": repr(self.run_dir),
-            "dataset": config.dataset,
-            "model": self.learned or config.model,
-            "sampler": config.sampler,
-            "epochs": f"{self.epochs:,}/{config.epochs:,}",
-        }
-
-
-class OpenedModel(Opened):
-    """An opened run that has trained a model."""
-
-    def __init__(self, saved: Saved):
-        super().__init__(saved)
-        self.model, record = saved.model, saved.record
-        self.best_params, self.last_params = (saved.params[name] for name in PARAMS)
-        self.best_epoch, self.val_accuracy = record["best_epoch"], record["val_accuracy"]
-        shape = self._shape = record["shape"]
-        self.edges = edges_of(shape)
-        self.feature_columns = read_columns(shape.get("feature_columns"))
-        self.edge_feature_columns = read_columns(shape.get("edge_feature_columns"))
-
     @property
-    def class_names(self) -> np.ndarray | None:
-        """NumPy text `[C]`, so that `class_names[prediction]` names the predicted classes; None
-        where the data set names none."""
-        return self.answer.names
+    def exports(self) -> bool:
+        """Whether `jgs.export_run` may write its model, and many ranks may open it: runs of
+        nodes without times."""
+        return "fanouts" in self.flags
 
-    def _inference(self, model: Any, source: RunData, advance: Advance) -> Callable[..., Any]:
+    # -- data
+
+    @cached_property
+    def _table(self) -> np.ndarray:
+        """The embeddings of `--task embed`. Each node has two rows, as a center and as a
+        context. The last column is no part of a vector, see `jgs.models.skipgram`."""
+        return np.asarray(self._saved.params["rows"])[::2, :-1]
+
+    @cached_property
+    def _data(self) -> tuple[Any, Targets | None]:
+        def opened() -> tuple[Any, Targets | None]:
+            data, targets = self.task.opened(self.config, self._comm)
+            check_digests(data.name, self._saved.record["data"], data.digests)
+            return data, targets
+
+        return everywhere(self._comm, opened)
+
+    @cached_property
+    def _source(self) -> RunData:
+        data, targets = self._data
+        if self.model is None:
+            plain, every = data.plain, np.array([0, len(self._table)])
+            return RunData(Alone(), [plain.graph], every, [None], None, {}, plain.node_ids)
+        source = of_run(data, self.timed or self._of_pairs)
+        return source if targets is None else replace(source, graphs=targets.at_test)
+
+    def _with(self, graph: Graph | None, features: Any) -> RunData:
+        if graph is None and features is None:
+            return self._source
+        if graph is None:
+            raise InputError(
+                "features must be given with their graph", "features alone", "Give graph= too."
+            )
+        width = self._shape["num_features"]
+        if self._shape.get("learned") and graph.num_nodes != self._shape["num_nodes"]:
+            raise InputError(
+                f"the graph must have the {self._shape['num_nodes']} nodes for which the run "
+                "has learned rows",
+                graph.num_nodes,
+                "Give such a graph, or train with features and --learned 0.",
+            )
+        if features is None and width == 0:
+            features = np.zeros((graph.num_nodes, 0), np.float32)
+        return of_graph(graph, features, width, types_of(self._shape))
+
+    @cached_property
+    def _infer(self) -> Callable[..., Any]:
+        return self._exact(self._source)
+
+    def _exact(self, source: RunData) -> Callable[..., Any]:
         return exact_inference(
-            model,
+            self._encoder,
             source.graphs,
-            source.features,
+            self._encoded(source),
             self.config.eval_memory << 20,
             None,
             self.config.options.get("weighted", False),
             comm=source.comm,
             offsets=source.offsets,
-            advance=advance,
+            advance=lambda *done: self._advance(*done),
         )
+
+    @property
+    def _encoder(self) -> Any:
+        """What gives nodes their rows."""
+        return self.model.encoder if self._of_pairs else self.model
+
+    def _encoded(self, source: RunData) -> Any:
+        """What the encoder reads: features, beside rows that are learned."""
+        if not self._of_pairs:
+            return source.features
+        of = source.features, source.offsets, 0, self.model.learned
+        return Encoded(*of).features(nnx.state(self.model))
+
+    # -- exact rows
+
+    def _rows(
+        self,
+        nodes: Any,
+        node_type: str | None,
+        graph: Graph | None,
+        features: Any,
+        num_layers: int,
+        finish: Finish = lambda rows: rows,
+    ) -> Any:
+        """`finish` of the exact rows of a layer."""
+        self._check_untimed()
+        source = self._with(graph, features)
+        comm, params = source.comm, nnx.state(self.model)
+        infer = self._infer if graph is None else self._exact(source)
+        given = None  # learned rows are those of the parameters
+        if self._of_pairs:
+            given = self._encoded(source) if self.model.learned else None
+            params = params["encoder"]
+        of_nodes = source.schema, source.num_nodes, nodes, node_type
+        ids = everywhere(comm, lambda: ids_of(*of_nodes))
+        owned = source.owned(ids)
+        with bar("predicting", self.config.progress and comm.rank == 0) as advance:
+            self._advance = advance
+            outputs = infer(params, [mine for _, mine in owned], num_layers, given)
+        rows = [finish(output) for output in outputs]
+        memory = self.config.eval_memory << 20
+
+        def table() -> np.ndarray | None:
+            if comm.rank > 0:
+                return None
+            return empty((ids.size, rows[0].shape[1]), memory, None).view(rows[0].dtype)
+
+        out = everywhere(comm, table)
+        rows_of_all(comm, [at for at, _ in owned], rows, out, memory)
+        return out
+
+    def _own_ids(self, source: RunData, nodes: Any, node_type: str | None) -> np.ndarray:
+        """int32: the ids of `nodes` in the source's graph."""
+        ids = ids_of(source.schema, source.num_nodes, nodes, node_type)
+        return ids if source.own_ids is None else source.own_ids[ids]
+
+    # -- refusals
+
+    def _refuse(self, name: str, taker: str, own: str) -> NoReturn:
+        raise InputError(f"{name} must be for a run {taker}", own, "Leave it out.")
+
+    def _check_takes(self, name: str, what: str) -> None:
+        if name not in self.flags:
+            raise InputError(
+                f"{what} must be of a run that gives them",
+                f"one of --task {self.config.task} --sampler {self.config.sampler}",
+                "Ask this run for predictions.",
+            )
 
     def _check_untimed(self) -> None:
         if self.timed:
-            raise InputError(*self.untimed)
+            raise InputError(
+                "rows, outputs, lists and explanations without a time must be of a run without "
+                "labels at moments and --temporal",
+                "a run with them",
+                "Predict at a time: run.predict(..., time=...).",
+            )
 
     def _facts(self) -> dict[str, str]:
+        config = self.config
+        found = {
+            "": repr(self.run_dir),
+            "dataset": config.dataset,
+            "model": self.task.model_name(config),
+            "sampler": config.sampler,
+            "epochs": f"{self.epochs:,}/{config.epochs:,}",
+        }
+        if self.model is None:
+            return found
         best = {"best_epoch": str(self.best_epoch), "val": f"{self.val_accuracy:.4f}"}
-        return super()._facts() | best
+        return found | best
 
 
 def columns(rows: Sequence[dict[str, Any]]) -> dict[str, np.ndarray]:
@@ -219,26 +265,3 @@ def _column(values: list[Any]) -> np.ndarray:
     if all(isinstance(value, int) for value in values):
         return np.array(values, np.int64)
     return np.array(values, np.float64)  # None becomes NaN
-
-
-def fitting(run_dir: Any, template: Any, found: dict[str, Any] | None) -> Any:
-    """`template` with the arrays `found` in a checkpoint, nested dicts by name, in place of its
-    own. It keeps its own where `found` is None or empty, as on ranks other than 0. Raises
-    `InputError` for arrays that do not fit."""
-    if not found:
-        return template
-
-    def pick(path: Any, like: jax.Array) -> np.ndarray:
-        node: Any = found
-        for key in path:
-            name = str(next(getattr(key, k) for k in ("key", "name", "idx") if hasattr(key, k)))
-            node = node.get(name) if isinstance(node, dict) else None
-        if getattr(node, "shape", None) != like.shape:
-            raise InputError(
-                f"the checkpoint in {run_dir} must fit the model of its {folder.CONFIG}",
-                f"{jax.tree_util.keystr(path)} of shape {getattr(node, 'shape', None)}",
-                "Was the file changed? Train again.",
-            )
-        return np.asarray(node, like.dtype)
-
-    return jax.tree_util.tree_map_with_path(pick, template)

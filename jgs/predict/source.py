@@ -17,7 +17,7 @@ from jgs.errors import InputError
 from jgs.graph import Graph, NodeIds, Schema, TypedFeatures
 from jgs.graph.device import as_numpy
 from jgs.graph.row_tables.table import RowTable, as_table
-from jgs.predict.types import schema_of
+from jgs.predict.ids import schema_of
 from jgs.train.loop.data import Data
 from jgs.train.loop.model import Types
 

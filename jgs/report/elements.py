@@ -65,6 +65,12 @@ def table(caption: str, head: Sequence[str], rows: Iterable[Sequence[Any]]) -> E
     return tag("div", made, class_="scroll", tabindex="0", role="region", aria_label=caption)
 
 
+def grid(*children: Element) -> Element:
+    """Charts and tables side by side, or below each other where there is no room."""
+    drawn = (tag("figure", one) if one.tag == "svg" else one for one in children)
+    return tag("div", *drawn, class_="grid")
+
+
 def folded(summary: str, *children: Any) -> Element:
     """What is shown after a click on `summary`."""
     return tag("details", tag("summary", summary), *children)

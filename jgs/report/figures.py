@@ -39,7 +39,9 @@ def by_class(given: np.ndarray, true: np.ndarray, num_classes: int) -> ByClass:
         counts = [np.bincount(part, minlength=num_classes) for part in classes]
     right, given, true = counts
     ways = (right, given), (right, true), (2 * right, given + true)
-    return ByClass(*counts, *(_ratio(a, b) for a, b in ways))
+    nan = np.full(len(right), np.nan)
+    shares = (np.divide(a, b, out=nan.copy(), where=b > 0) for a, b in ways)
+    return ByClass(*counts, *shares)
 
 
 def confusion_matrix(given: np.ndarray, true: np.ndarray, num_classes: int) -> np.ndarray:
@@ -123,7 +125,3 @@ def calibration(probability: np.ndarray, event: np.ndarray, num_bins: int = 10) 
     )
     error = float(np.sum(count[some] * np.abs(hits - mean)) / max(count.sum(), 1))
     return Calibration(some / num_bins, (some + 1) / num_bins, count[some], mean, hits, error)
-
-
-def _ratio(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    return np.divide(a, b, out=np.full(len(a), np.nan), where=b > 0)

@@ -7,11 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from jgs.data.values import SPLITS
 from jgs.errors import InputError
 from jgs.predict import Run
+from jgs.predict.ids import named
 from jgs.predict.source import RunData
-from jgs.predict.types import named
 
 MOST = 100_000  # rows that are judged; of more rows a sample is
 _VALUES = 1 << 26  # of several labels a row: labels that are judged
@@ -63,7 +62,7 @@ class Judged:
 
     def in_graph(self, nodes: Any) -> Any:
         """The ids in `data.graphs` of nodes of the data set."""
-        return _in_graph(self.data, nodes)
+        return nodes if self.data.own_ids is None else self.data.own_ids[nodes]
 
     def node_name(self, node: int) -> str:
         """The node's id in the user's tables, or its type and the id in it, or its id."""
@@ -78,17 +77,9 @@ class Judged:
 def judge(run: Run, split: str) -> Judged:
     """The predictions of a run of a task of nodes for a split, of at most `MOST` rows. Raises
     `InputError` for a split without labels."""
-    data, time = run.source(), None
-    if run.timed:
-        assert data.label_table is not None
-        nodes, time = run.rows(split)
-        table = data.label_table
-        truth = np.asarray(table.labels)[np.asarray(table.split) == SPLITS.index(split)]
-    else:
-        assert data.labels is not None
-        nodes = run.split(split)
-        truth = np.asarray(data.labels[_in_graph(data, nodes)])
-    some = _labelled(truth)
+    data, (nodes, time), truth = run.source(), run.rows(split), run.labels(split)
+    labelled = truth >= 0 if truth.dtype.kind in "iu" else ~np.isnan(truth)
+    some = np.flatnonzero(labelled.any(axis=1) if truth.ndim == 2 else labelled)
     if not some.size:
         raise InputError(f"the {split} split must have labels", "none", "Choose another.")
     most, total = max(1, min(MOST, _VALUES // max(truth[0].size, 1))), some.size
@@ -98,7 +89,8 @@ def judge(run: Run, split: str) -> Judged:
     nodes, truth, degree = nodes[some], truth[some], None
     if time is None:
         found = run.predict(nodes)
-        own, indptr = _in_graph(data, nodes), np.asarray(data.graphs[0].indptr)
+        own = nodes if data.own_ids is None else data.own_ids[nodes]
+        indptr = np.asarray(data.graphs[0].indptr)
         degree = indptr[own + 1] - indptr[own]
     else:
         time = time[some]
@@ -111,15 +103,3 @@ def judge(run: Run, split: str) -> Judged:
         *(run.answer.kind, split, total, nodes, time, truth, prediction, probability, degree),
         *([str(name) for name in names], own, run, data),
     )
-
-
-def _in_graph(data: RunData, nodes: Any) -> Any:
-    return nodes if data.own_ids is None else data.own_ids[nodes]
-
-
-def _labelled(truth: np.ndarray) -> np.ndarray:
-    """The rows that have a label: a class, a number, or any of several labels."""
-    if truth.dtype.kind in "iu":
-        return np.flatnonzero(truth >= 0)
-    given = ~np.isnan(truth)
-    return np.flatnonzero(given.any(axis=1) if truth.ndim == 2 else given)

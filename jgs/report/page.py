@@ -17,7 +17,7 @@ from jgs.files.writing import whole_file
 from jgs.options import as_typed, flag
 from jgs.predict import open_run
 from jgs.report import charts
-from jgs.report.elements import Element, as_html, folded, section, shown, table, tag
+from jgs.report.elements import Element, as_html, folded, grid, section, shown, table, tag
 from jgs.report.judged import Judged, judge
 from jgs.report.sections import sections, summary
 from jgs.report.style import STYLE
@@ -108,7 +108,7 @@ def command_of(config: Config, run_dir: str) -> list[str]:
 
 def _page(run: Any, judged: Judged | None, examples: int) -> Element:
     config, name = run.config, Path(run.run_dir).absolute().name
-    title = f"{name}: {run.learned or config.model} on {Path(config.dataset).name}"
+    title = f"{name}: {run.task.model_name(config)} on {Path(config.dataset).name}"
     head = tag(
         "head",
         tag("meta", charset="utf-8"),
@@ -201,7 +201,7 @@ def _curves(run: Any) -> Element:
     columns, drawn = run.metrics, []
     if not len(columns.get("epoch", ())):
         return section("Curves", tag("p", "The run folder has no metrics."))
-    epochs, best = columns["epoch"], getattr(run, "best_epoch", None)
+    epochs, best = columns["epoch"], run.best_epoch
     metric = str(columns["metric"][-1]) if "metric" in columns else "metric"
     names = {"train_loss": "training loss", "val_accuracy": f"validation {metric}"}
     kept = {}
@@ -213,7 +213,7 @@ def _curves(run: Any) -> Element:
             name = names.get(key, key.replace("_", " "))
             kept[name] = values
             shape = epochs[some].tolist(), values[some].tolist()
-            drawn.append(tag("figure", charts.curve(name, *shape, best)))
+            drawn.append(charts.curve(name, *shape, best))
     step = -(-len(epochs) // _ROWS)
     rows = [
         (str(epochs[i]), *(float(values[i]) for values in kept.values()))
@@ -223,7 +223,7 @@ def _curves(run: Any) -> Element:
     said = "" if best is None else f"The ring is the best epoch, {best}."
     return section(
         "Curves",
-        tag("div", *drawn, class_="grid"),
+        grid(*drawn),
         tag("p", said, class_="soft") if said else None,
         folded("The curves in numbers", table(f"Metrics of {every}", ("epoch", *kept), rows)),
     )

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from jgs.report import charts, figures
-from jgs.report.elements import Element, folded, section, share_bar, shown, table, tag
+from jgs.report.elements import Element, folded, grid, section, share_bar, shown, table, tag
 from jgs.report.examples import example, legend, most_wrong
 from jgs.report.judged import CLASSES, LABELS, NUMBERS, Judged
 from jgs.train.evaluation.metrics import mae, r2, rmse
@@ -66,7 +66,7 @@ def _confusion(judged: Judged) -> Element:
             "blue on the diagonal, where predictions are right, and orange elsewhere.",
             class_="soft",
         ),
-        tag("div", tag("figure", charts.heat(matrix, names)), listed, class_="grid"),
+        grid(charts.heat(matrix, names), listed),
         folded("The matrix in numbers", numbers),
     )
 
@@ -115,12 +115,7 @@ def _degrees(judged: Judged, degree: np.ndarray) -> Element:
     return section(
         "By degree",
         tag("p", said, class_="soft"),
-        tag(
-            "div",
-            tag("figure", charts.bars(name, "in-edges", bins, top)),
-            table(f"{name} by degree", head, rows),
-            class_="grid",
-        ),
+        grid(charts.bars(name, "in-edges", bins, top), table(f"{name} by degree", head, rows)),
     )
 
 
@@ -147,12 +142,7 @@ def _calibration(judged: Judged) -> Element:
         "Calibration",
         tag("p", f"Expected calibration error: {found.error:.4f}."),
         tag("p", said, class_="soft"),
-        tag(
-            "div",
-            tag("figure", charts.reliability(found, name)),
-            table("Calibration", head, rows),
-            class_="grid",
-        ),
+        grid(charts.reliability(found, name), table("Calibration", head, rows)),
     )
 
 
@@ -166,12 +156,7 @@ def _residuals(judged: Judged) -> Element:
     return section(
         "Residuals",
         tag("p", said + "A residual is the prediction less the label."),
-        tag(
-            "div",
-            tag("figure", charts.cloud(*of)),
-            tag("figure", drawn),
-            class_="grid",
-        ),
+        grid(charts.cloud(*of), drawn),
         folded("The residuals in numbers", table("Residuals", ("residual", "rows"), rows)),
     )
 

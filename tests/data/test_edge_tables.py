@@ -8,7 +8,7 @@ from folders import cases, edges, in_order, refused, splits, write
 from jgs.data import load
 from jgs.data.described import facts
 from jgs.data.plain import load_plain
-from jgs.predict.command import read_ids
+from jgs.predict.ids import read_ids
 
 TABLE = {
     "src": ["ann", "bob", "ann", "cat", "bob"],
@@ -126,7 +126,7 @@ def test_two_types_of_nodes_number_their_names_apart(tmp_path):
     assert graph.edge_columns["label"].dtype == np.float64
     assert "reverse" not in graph.edge_columns
     (tmp_path / "pairs.txt").write_text("user:7\titem:3\nuser:3 item:9\n")
-    pairs = read_ids(tmp_path / "pairs.txt", graph.num_nodes, 2, plain.node_ids)
+    pairs, _ = read_ids(tmp_path / "pairs.txt", graph.num_nodes, 2, plain.node_ids)
     assert pairs.tolist() == [[1, 2], [0, 3]]
     one = load_plain(path, "data", **given, **types, relation="rates", both_ways=False)
     assert one.graph.schema.relations == (("user", "rates", "item"),)

@@ -204,6 +204,7 @@ def test_what_a_run_cannot_predict(whole, in_parts, tmp_path, capsys, monkeypatc
         ),
         ("one row for each", {"features": jnp.zeros((N - 1, 8)), "graph": graph}),
         ("ids from 0 to 299; got -1", {"nodes": [-1]}),
+        ("features must be given with their graph", {"features": jnp.zeros((N, 8))}),
     ):
         refused(says, run.predict, **given)
 

@@ -191,7 +191,7 @@ def test_events_by_their_past(parted, ranks):
     )
     graph, found = job.targets.messages[0], job.baselines()
     (src, dst), time = graph.edge_index(), np.asarray(graph.edge_time)
-    links, others = job.targets.test, job.negatives["test"]
+    links, others = job.targets.test, job.judged["test"].other_dst
     every = np.column_stack([links["dst"], others])
     popular, latest = np.zeros((2, *every.shape))
     for i, (u, t) in enumerate(zip(links["src"], links["time"], strict=True)):

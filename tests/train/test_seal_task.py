@@ -70,7 +70,7 @@ def test_the_opened_run_tells_of_pairs(whole):
         with pytest.raises(InputError):
             run.predict(wrong)
     for other in (None, features[:5], features[:, :1]):
-        with pytest.raises(InputError, match="columns"):
+        with pytest.raises(InputError, match="features must be"):
             run.predict(held.test, graph=held.graph, features=other)
 
 

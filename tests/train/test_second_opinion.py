@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 from cases import cases
 from small_data import communities
-from small_runs import started
+from small_runs import of_ranks, started
 
+import jgs
 from jgs import Graph
 from jgs.data import Dataset
 
@@ -239,7 +240,7 @@ def test_links_at_moments(saved, parted, metric, typed, ranks):
     job, params, old = opened(ranks, saved, parted, make, **more)
     names = list(ENDS) if typed else ["follows"]
     for split in ("val", "test"):
-        links, others = getattr(job.targets, split), job.negatives[split]
+        links, others = getattr(job.targets, split), job.judged[split].other_dst
         good, bad = job.scores(params, split)
         real, places = others >= 0, []
         for i in range(len(good)):
@@ -278,6 +279,19 @@ def of_numbers(metric, outputs, labels):
     if metric == "r2":
         return 1 - (error**2).sum() / ((labels - labels.mean()) ** 2).sum()
     return np.abs(error).mean()
+
+
+def test_pairs_at_moments_are_of_the_types_of_the_data(parted, tmp_path):
+    """Whatever ids the nodes have in the parts."""
+    more = {"task": "links", "temporal": True, "model": "rgcn", "fanouts": ("*=2",)}
+    more |= {"partition": str(parted(2, society, True)), "relation": "follows", "learned": 0}
+    of_ranks(tmp_path / "run", 1, batch_size=20, hidden=8, epochs=1, **more)
+    run = jgs.open_run(tmp_path / "run")
+    users = np.stack(written()["follows"].T[:2], axis=1)
+    assert run.scores(users, time=10**6).shape == (len(users),)
+    (items,) = run.schema.ranges("item")
+    with pytest.raises(jgs.InputError, match="got pair 0, of item and user"):
+        run.scores([[items.start, 0]], time=10**6)
 
 
 @cases(

@@ -1,5 +1,7 @@
 """How edges are dealt to training, validation and test, and what they are judged against."""
 
+from types import SimpleNamespace
+
 import jax
 import numpy as np
 import pytest
@@ -12,13 +14,15 @@ from small_runs import unordered
 from jgs import Graph
 from jgs.dist.communicators.comm import Alone
 from jgs.train.evaluation.pairs import Ends, judged
+from jgs.train.tasks.links import Links
 from jgs.train.tasks.targets import split_targets
 
 KEY = jax.random.key(3)
 
 
 def split(graph, **options):
-    return split_targets(Alone(), [graph], [(0, graph.num_nodes)], KEY, **options)
+    task = SimpleNamespace(**vars(Links()) | {"label": None} | options)
+    return split_targets(Alone(), [graph], [(0, graph.num_nodes)], KEY, task)
 
 
 def pairs(columns):
@@ -101,7 +105,7 @@ def test_by_the_column_and_with_labels():
     assert not found.undirected
     assert found.messages[0].num_edges == 2 * (column < 1).sum()
     assert set(found.messages[0].edge_columns) == {"reverse"}
-    alike = split(graph, how="random")
+    alike = split(graph, split="random")
     hidden = unordered(alike.test["src"], alike.test["dst"])
     assert hidden.isdisjoint(unordered(*alike.messages[0].edge_index()))
 

@@ -42,7 +42,7 @@ def test_any_number_of_ranks_judges_the_same(parted):
     of |= {"eval_negatives": 5, "eval_negatives_by": "inductive"}
     for ranks in (1, 2):
         job, params = started(ranks, **of)
-        found.append((job.negatives["val"], *job.scores(params, "val")))
+        found.append((job.judged["val"].other_dst, *job.scores(params, "val")))
         job.close()
     (one, *scores), (two, *others) = found
     np.testing.assert_array_equal(one, two)
@@ -54,7 +54,7 @@ def test_any_number_of_ranks_judges_the_same(parted):
 def test_an_opened_run_gives_the_scores_that_were_judged(learned):
     run = jgs.open_run(learned)
     job = open_job(run.config)
-    negatives, links = job.negatives["test"], job.targets.test
+    negatives, links = job.judged["test"].other_dst, job.targets.test
     pairs = np.stack([np.repeat(links["src"], 10), negatives.ravel()], axis=1)
     ends = np.stack([links["src"], links["dst"]], axis=1)
     found = ranking.ranks(
@@ -93,7 +93,7 @@ def test_each_relation_has_negatives_of_its_own(kind, tmp_path):
     begin, of_past = job.targets.val["time"].min(), 0
     for split in ("val", "test"):
         links = job.targets._asdict()[split]
-        for i, row in enumerate(job.negatives[split].tolist()):
+        for i, row in enumerate(job.judged[split].other_dst.tolist()):
             source, relation, time = (links[name][i] for name in ("src", "relation", "time"))
             (own,) = graph.schema.ranges(graph.schema.relations[relation][2])
             mine = every[(every[:, 0] == source) & (every[:, 2] == relation)]

@@ -9,7 +9,7 @@ more than the bounds `MOST_EDGES` and `MOST_STEPS` is not computed. It is None t
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -21,6 +21,7 @@ from jgs.dist.communicators.comm import Communicator
 from jgs.errors import InputError
 
 LINK_BASELINES = ("common_neighbors", "adamic_adar", "degree_product")
+EVENT_BASELINES = ("latest_partner", "popularity")
 MOST_EDGES = 1 << 25  # of the graph
 MOST_STEPS = 1 << 27  # entries of rows that are multiplied, some seconds
 _AT_ONCE = 1 << 22  # such entries, or scores
@@ -150,13 +151,16 @@ class EventCounts:
 
     def scores(
         self, name: str, src: np.ndarray, dst: np.ndarray, time: np.ndarray
-    ) -> np.ndarray:
-        """float64 `[n]`, for pairs int `[n]` and times int64 `[n]`.
+    ) -> np.ndarray | None:
+        """float64 `[n]`, for pairs int `[n]` and times int64 `[n]`; None for more than
+        `MOST_STEPS` pairs.
 
         latest_partner: 1 where `dst` is the target of the latest event of `src`, or of one of
         those at that same moment; else 0. popularity: the number of events whose target is
         `dst`.
         """
+        if src.size > MOST_STEPS:
+            return None
         scores = np.zeros(src.size)
         for a in range(0, src.size, _AT_ONCE):
             some = slice(a, a + _AT_ONCE)
@@ -252,6 +256,27 @@ def same_outputs(train: np.ndarray, num_classes: int, numbers: bool, count: int)
     else:
         share = np.bincount(train, minlength=num_classes) / max(train.size, 1)
     return np.repeat(as_outputs(share[None], train.ndim == 2), count, axis=0)
+
+
+def scores_of(
+    counts: Mapping[int | None, Callable[[], Any] | None],
+    name: str,
+    relation: np.ndarray | None,
+    *columns: np.ndarray,
+) -> np.ndarray | None:
+    """The baseline `name` of pairs, float64 of the shape of `columns`, which `scores` takes.
+    `counts` makes the `LinkCounts` or `EventCounts` of each relation; None: by all edges."""
+    flat = [column.reshape(-1) for column in columns]
+    scores = np.zeros(flat[0].size)
+    for number, made in counts.items():
+        some: Any = slice(None)
+        if relation is not None:
+            some = relation.reshape(-1) == number
+        own = made and made().scores(name, *(column[some] for column in flat))
+        if own is None:
+            return None
+        scores[some] = own
+    return scores.reshape(columns[0].shape)
 
 
 Figures = dict[str, dict[str, float] | None]

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import numpy as np
@@ -23,10 +23,9 @@ from jgs.graph import Graph, as_device
 from jgs.graph.row_tables.table import as_table
 from jgs.models import Model
 from jgs.models.layer import uses_types
-from jgs.train.evaluation.columns import Reduced, by_columns
 from jgs.train.evaluation.edges import Edges, Rank, check_nodes
 from jgs.train.evaluation.layer import message, stages, update
-from jgs.train.evaluation.reduction import reduced
+from jgs.train.evaluation.reduction import Reduced, by_columns, reduced
 from jgs.train.evaluation.rows import (
     Rows,
     as_rows,
@@ -40,18 +39,6 @@ from jgs.train.evaluation.spilled import Spilled, mapped_at_most
 from jgs.train.evaluation.turns import Asking, Turns
 
 log = logging.getLogger(__name__)
-
-
-class _Work(NamedTuple):
-    """A layer to compute: its number, the model's state, the number of edges in a piece,
-    whether the output has rows for the targets alone, and the reduced messages, if they are
-    already there."""
-
-    layer: int
-    params: Any
-    size: int
-    last: bool
-    stored: Reduced | None
 
 
 def exact_inference(
@@ -269,49 +256,40 @@ class _Evaluation:
             stored = Reduced(edges, *of_rank, stage.reduce, self.scratch)
         fetched = 0 if alone else 2 * stage.message_width
         size = edges.piece_size(stage.edge_floats + fetched, stage.edge_columns)
-        work = _Work(layer, params, size, last, stored)
+        conv = nnx.split(nnx.merge(self.graphdef, params).layers[layer])
+
+        def compute(rank: Rank, rows: Rows, table: Any, asked: Any, output: Any) -> Asking:
+            done = 0
+            for chunk in edges.chunks(asked):
+                x = take(rows, padded(chunk - rank.first, edges.num_rows, rank.num_own))
+                kind = jax.device_put(self._kind(chunk))
+                if stored is None:
+                    of = edges, stage, conv, size, rank, table
+                    state, count = yield from reduced(*of, chunk, x, kind)
+                else:
+                    state, count = stored.chunk(done, chunk.size)
+                ids = padded(chunk, edges.num_rows, edges.num_nodes)
+                degree = padded(rank.degree(chunk), edges.num_rows, 0)
+                given = jax.device_put((count.astype(np.float32), degree, kind, ids))
+                h = update(self.graphdef, params, x, state, *given, layer)
+                at = np.arange(done, done + chunk.size) if last else chunk - rank.first
+                _put(output, at, jax.device_get(h))
+                done += chunk.size
+                self.done += chunk.size
+                if self.advance is not None:
+                    self.advance(self.done, self.total)
+
         each = zip(edges.ranks, targets, strict=True)
         sizes = [asked.size if last else rank.num_own for rank, asked in each]
         outputs = self._empty(sizes, stage.out_width, None if last else layer + 1)
         of_ranks = zip(edges.ranks, rows, messages, targets, outputs, strict=True)
-        askings = [self._compute(work, *of_rank) for of_rank in of_ranks]
+        askings = [compute(*of_rank) for of_rank in of_ranks]
         if alone:
             next(askings[0], None)  # it asks for nothing
         else:
             changed = layer > 0 or self.replaced or self.typed or stage.projects_first
             self.turns.run(layer, messages, askings, targets, size, changed)
         return outputs if last else [self._settled(output) for output in outputs]
-
-    def _compute(
-        self,
-        work: _Work,
-        rank: Rank,
-        rows: Rows,
-        messages: Any,
-        targets: np.ndarray,
-        output: Any,
-    ) -> Asking:
-        """Fills `output` with the outputs of one local rank's `targets`."""
-        edges, num_rows, done = self.edges, self.edges.num_rows, 0
-        layer = nnx.split(nnx.merge(self.graphdef, work.params).layers[work.layer])
-        own = edges, self.stages[work.layer], layer, work.size, rank, messages
-        for chunk in edges.chunks(targets):
-            x = take(rows, padded(chunk - rank.first, num_rows, rank.num_own))
-            kind = jax.device_put(self._kind(chunk))
-            if work.stored is None:
-                state, count = yield from reduced(*own, chunk, x, kind)
-            else:
-                state, count = work.stored.chunk(done, chunk.size)
-            ids = padded(chunk, num_rows, edges.num_nodes)
-            numbers = (count.astype(np.float32), padded(rank.degree(chunk), num_rows, 0))
-            given = jax.device_put((*numbers, kind, ids))
-            h = update(self.graphdef, work.params, x, state, *given, work.layer)
-            at = np.arange(done, done + chunk.size) if work.last else chunk - rank.first
-            _put(output, at, jax.device_get(h))
-            done += chunk.size
-            self.done += chunk.size
-            if self.advance is not None:
-                self.advance(self.done, self.total)
 
     def _messages(
         self, params: Any, rows: Sequence[Rows], targets: list[np.ndarray], layer: int
@@ -322,31 +300,46 @@ class _Evaluation:
         columns = by_columns(stage, self.edges.num_nodes, self.memory)
         if not stage.projects_first and not (columns and isinstance(rows[0], RowFiles)):
             return rows
+
+        def of(rank: Rank, own: Rows, chunk: np.ndarray, places: np.ndarray) -> jax.Array:
+            x = take(own, places)
+            if not stage.projects_first:
+                return x
+            degree = padded(rank.degree(chunk), self.edges.num_rows, 0)
+            given = jax.device_put((degree, self._kind(chunk)))
+            return message(self.graphdef, params, x, *given, layer)
+
         nodes = self.edges.with_neighbours(targets)
         outputs = self._empty([r.num_own for r in ranks], stage.message_width, layer, True)
-        for rank, own, asked, output in zip(ranks, rows, nodes, outputs, strict=True):
-            for chunk in self.edges.chunks(asked):
-                x = take(own, padded(chunk - rank.first, self.edges.num_rows, rank.num_own))
-                if stage.projects_first:
-                    degree = padded(rank.degree(chunk), self.edges.num_rows, 0)
-                    given = jax.device_put((degree, self._kind(chunk)))
-                    x = message(self.graphdef, params, x, *given, layer)
-                _put(output, chunk - rank.first, jax.device_get(x))
-        return [self._settled(output) for output in outputs]
+        return self._filled(outputs, rows, nodes, of)
 
     def _inputs(self, params: Any, nodes: list[np.ndarray]) -> list[Rows]:
         """For each local rank a row for each own node, with the input rows of a typed model for
         those in `nodes`."""
-        edges = self.edges
-        outputs = self._empty([r.num_own for r in edges.ranks], self.in_width, 0)
-        of_ranks = zip(edges.ranks, self.features, nodes, outputs, strict=True)
-        for rank, features, asked, output in of_ranks:
-            for chunk in edges.chunks(asked):
-                ids = padded(chunk, edges.num_rows, edges.num_nodes)
-                own = padded(chunk - rank.first, edges.num_rows, rank.num_own)
-                given = jax.device_put((ids, own))
-                h = project(self.graphdef, params, features, *given, self.schema)
-                _put(output, chunk - rank.first, jax.device_get(h))
+
+        def of(rank: Rank, own: Rows, chunk: np.ndarray, places: np.ndarray) -> jax.Array:
+            ids = padded(chunk, self.edges.num_rows, self.edges.num_nodes)
+            given = jax.device_put((ids, places))
+            return project(self.graphdef, params, own, *given, self.schema)
+
+        outputs = self._empty([r.num_own for r in self.edges.ranks], self.in_width, 0)
+        return self._filled(outputs, self.features, nodes, of)
+
+    def _filled(
+        self,
+        outputs: Sequence[Any],
+        rows: Sequence[Rows],
+        nodes: Sequence[np.ndarray],
+        of: Callable[..., jax.Array],
+    ) -> list[Rows]:
+        """The `outputs` of the local ranks, with `of(rank, rows, chunk, places)` for each chunk
+        of `nodes`, whose rows lie at the places."""
+        each = zip(self.edges.ranks, rows, nodes, outputs, strict=True)
+        for rank, own, asked, output in each:
+            for chunk in self.edges.chunks(asked):
+                at = chunk - rank.first
+                places = padded(at, self.edges.num_rows, rank.num_own)
+                _put(output, at, jax.device_get(of(rank, own, chunk, places)))
         return [self._settled(output) for output in outputs]
 
     def _kind(self, chunk: np.ndarray) -> np.ndarray:

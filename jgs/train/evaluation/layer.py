@@ -1,6 +1,11 @@
 """A layer's three steps for exact evaluation, jitted: messages of some rows, their reduction
 piece by piece, and the update.
 
+A relation layer has a state for each target and relation of a chunk. So a chunk of `C` targets
+has `C * R` runs, in order of the targets and then of the relations, and a piece is a block with
+a row for each run. The runs are put in order of their relations, as layers take them, when all
+pieces are added up.
+
 The state of a reduction is `[R, M]` for sums, means and maxima. For attention it is the running
 maximum of the scores, with the sum and the weighted sum of the exponentials relative to it
 (Milakov and Gimelshein 2018; Dao et al., FlashAttention, 2022, section 3.1). So no exponential
@@ -22,8 +27,8 @@ import jgs.ops
 from jgs.errors import InputError
 from jgs.graph import Block
 from jgs.models.edges import by_edge, on_edges, read_edges
-from jgs.models.layer import attended, by_each_edge, of_relations, relational
-from jgs.train.evaluation.relations import by_slots, finished, kinds_of, queries
+from jgs.models.layer import attended, by_each_edge, of_relations, relational, uses_types
+from jgs.ops.relations import TILE, Slots, dense_slots
 
 
 class Stage(NamedTuple):
@@ -129,8 +134,7 @@ def message(
     """The messages `[R, M]` of the rows `x`, whose nodes have the in-degrees `degree` and the
     types `kind`."""
     conv = nnx.merge(graphdef, params).layers[layer]
-    types = kinds_of(conv, kind) if relational(conv) else {}
-    return conv.message(x, **_degree(conv, degree), **types)
+    return conv.message(x, **_degree(conv, degree), **_kind(conv, kind))
 
 
 @partial(jax.jit, static_argnames=("graphdef", "layer"))
@@ -156,11 +160,11 @@ def update(
         return model.activate(layer, h, ids, None)
     num = x.shape[0]
     if isinstance(state, Attended):
-        reduced = finished(conv, num, *state[1:])
+        reduced = _of_runs(conv, num, *state[1:])
     else:
         reduced = _finished(state, count, conv.run_reduce)
-    slots, reduced = by_slots(reduced, num, conv.num_relations)
-    h = conv.update(x, slots, reduced, **kinds_of(conv, kind))
+    slots, reduced = _by_slots(reduced, num, conv.num_relations)
+    h = conv.update(x, slots, reduced, **_kind(conv, kind))
     return model.activate(layer, h, ids, None)
 
 
@@ -185,7 +189,10 @@ def begin(
     `definition` and `params` are the layer's."""
     conv = nnx.merge(definition, params)
     if relational(conv):
-        query = queries(definition, params, x, kind)
+        slots = dense_slots(x.shape[0], conv.num_relations)
+        query = conv.query(x, slots, **_kind(conv, kind))
+        query = query.reshape(conv.num_relations, -1, query.shape[1])[:, : x.shape[0]]
+        query = query.swapaxes(0, 1).reshape(-1, query.shape[2])
         one = conv.edge_message(own_message[:1], np.zeros(1, np.int32))  # for its widths
         num, heads, width = query.shape[0], conv.num_heads, conv.values(one).shape[1]
         none = jnp.zeros((num, heads))
@@ -271,6 +278,38 @@ def _finished(state: jax.Array | Attended, count: jax.Array, reduce: str) -> jax
     if reduce == "mean":
         return state / jnp.maximum(count, 1)[:, None].astype(state.dtype)
     return jnp.where(count[:, None] > 0, state, 0)
+
+
+def _of_runs(
+    conv: Any, num_targets: int, top: jax.Array, weight: jax.Array, total: jax.Array
+) -> jax.Array:
+    """float32 `[C * R, H * D]`: the weighted sums of the runs' values, of an `Attended`."""
+    num_heads = top.shape[1]
+    shape = (num_targets, conv.num_relations, num_heads)
+    top, weight = top.reshape(shape), weight.reshape(shape)
+    total = total.reshape(*shape, -1)
+    if conv.softmax_over == "target":
+        highest = jnp.max(top, axis=1, keepdims=True)
+        highest = jnp.where(jnp.isfinite(highest), highest, 0)
+        factor = jnp.exp(top - highest)  # 0 for runs without edges
+        total = total * factor[..., None]
+        weight = jnp.sum(weight * factor, axis=1, keepdims=True)
+    total = total / jnp.where(weight > 0, weight, 1)[..., None]
+    return total.reshape(num_targets * conv.num_relations, -1)
+
+
+def _by_slots(rows: jax.Array, num_targets: int, num_relations: int) -> tuple[Slots, jax.Array]:
+    """The slots of all runs, and their rows `[K, M]`, from rows `[C * R, M]`."""
+    slots = dense_slots(num_targets, num_relations)
+    rows = rows.reshape(num_targets, num_relations, -1).swapaxes(0, 1)
+    more = -num_targets % TILE
+    rows = jnp.pad(rows, ((0, 0), (0, more), (0, 0)))
+    return slots, rows.reshape(slots.target.shape[0], -1)
+
+
+def _kind(conv: Any, kind: jax.Array) -> dict[str, jax.Array]:
+    """The keyword argument `kind` for a layer that reads types; `{}` for any other."""
+    return {"kind": kind} if uses_types(conv) else {}
 
 
 def _degree(conv: Any, degree: jax.Array) -> dict[str, jax.Array]:

@@ -122,7 +122,6 @@ class Job:
         return self._judge_by_nodes(np.concatenate(self.data.train_nodes()))
 
     def _judge_by_nodes(self, train: np.ndarray) -> str:
-        """As `_judge_by`, of the training nodes."""
         labels = np.asarray(self.data.host_labels)
         missing = labels.ndim == 2 and bool(np.isnan(labels).any())
         of = {"numbers": are_numbers(labels), "missing": missing}

@@ -87,7 +87,11 @@ class ModelLearner:
         if self.place.destination is not None:
             self.labels = comm.same(np.asarray(job.data.labels))
         self.metric = job.metric_name
-        self.learned = self._learned_rows(model, params_key, rate)
+        # The rows that are learned beside the model's parameters, or None.
+        self.learned: LearnedRows | None = None
+        if (inputs := learned_rows(model)) is not None:
+            of_data = job.data.types.schema, job.data.offsets, jax.random.fold_in(params_key, 1)
+            self.learned = LearnedRows(job.comm, inputs, *of_data, rate, config.weight_decay)
         self.best_learned = self._own_rows()
         how = (job.loss, job.loader.learns, job.count, self.learned is not None)
         self._step = make_train_step(graphdef, optimizer, comm, *how, config.precision)
@@ -122,15 +126,6 @@ class ModelLearner:
     def _own_rows(self) -> list[np.ndarray]:
         """Copies of each local rank's learned rows, where there are such."""
         return [] if self.learned is None else self.learned.table.own_rows()
-
-    def _learned_rows(self, model: Any, key: jax.Array, rate: Rate) -> LearnedRows | None:
-        """The rows that are learned beside the model's parameters, or None."""
-        if (inputs := learned_rows(model)) is None:
-            return None
-        job = self.job
-        comm, config, data = job.comm, job.config, job.data
-        of_data = (data.types.schema, data.offsets, jax.random.fold_in(key, 1), rate)
-        return LearnedRows(comm, inputs, *of_data, config.weight_decay)
 
     @property
     def record(self) -> dict[str, Any]:

@@ -1,19 +1,30 @@
-"""What the user sees while an epoch runs: where the time goes, and a bar on a terminal."""
+"""What the user sees while an epoch or a long prediction runs: where time goes, and a bar on
+a terminal."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Self
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    ProgressColumn,
+    TaskProgressColumn,
+    TextColumn,
+    TimeRemainingColumn,
+)
 from rich.table import Column
 
 from jgs.sampling import Loader
 
 PARTS = ("sampling", "features", "computing")
+Advance = Callable[[int, int], None]
+_PATIENCE = 1.0  # seconds after which a prediction is long
 EXPLANATION = f"each epoch: seeds a second, and the time for {' / '.join(PARTS)}"
 
 
@@ -77,21 +88,25 @@ def _short(number: float) -> str:
     return f"{number:,.0f}G"
 
 
+def _on_terminal(enabled: bool, *columns: ProgressColumn) -> Progress:
+    """A bar on standard error, disabled where that is no terminal."""
+    console = Console(stderr=True)
+    disable = not (enabled and console.is_terminal)
+    return Progress(*columns, console=console, transient=True, disable=disable)
+
+
 class Bar:
     """A progress bar on standard error. It shows nothing unless `enabled` and on a terminal."""
 
     def __init__(self, enabled: bool):
-        console = Console(stderr=True)
-        self.shown = enabled and console.is_terminal
-        self._progress = Progress(
+        self._progress = _on_terminal(
+            enabled,
             TextColumn("{task.description}"),
             BarColumn(bar_width=10),
             MofNCompleteColumn(),
             TextColumn("{task.fields[status]}", table_column=Column(no_wrap=True)),
-            console=console,
-            transient=True,
-            disable=not self.shown,
         )
+        self.shown = not self._progress.disable
         self._task = self._progress.add_task("", total=None, status="")
         self._next = 0.0
 
@@ -114,3 +129,27 @@ class Bar:
     def show(self, done: int, loss: float, meter: Meter) -> None:
         self._next = time.perf_counter() + 0.2
         self._progress.update(self._task, completed=done, status=f"loss {loss:.4f}  {meter}")
+
+
+@contextmanager
+def bar(name: str, enabled: bool) -> Iterator[Advance]:
+    """A block that yields `advance(done, total)`, which moves a bar on standard error if that
+    is a terminal and `enabled`. The bar appears after a second and is removed at the end."""
+    made = (TextColumn(name), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
+    progress = _on_terminal(enabled, *made)
+    task = progress.add_task(name, total=None)
+    begun, started = time.monotonic(), False
+
+    def advance(done: int, total: int) -> None:
+        nonlocal started
+        if not started and time.monotonic() - begun >= _PATIENCE:
+            progress.start()
+            started = True
+        if started:
+            progress.update(task, completed=done, total=total)
+
+    try:
+        yield advance
+    finally:
+        if started:
+            progress.stop()

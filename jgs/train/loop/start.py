@@ -32,8 +32,7 @@ _OWN = (
 
 def run(config: Config) -> Any:
     """Trains in this process, as the command does with the same flags. Returns the run, as
-    `jgs.open_run` does: a `Run`, for task "links" a `LinkRun` or
-    `SealRun`, for "edges" an `EdgeRun`, for "embed" an `EmbedRun`.
+    `jgs.open_run` does.
 
     The run folder is `config.run_dir`, or by default a new one in `runs/`. Its `result.json` is
     what the command prints. Progress goes to standard error. With `resume=True` the run in that

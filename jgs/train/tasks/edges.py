@@ -23,26 +23,23 @@ from jgs.train.tasks.pairs import PairJob, PairTask
 _MOST_CLASSES = 1 << 16
 
 
+# fmt: off
 @dataclass(frozen=True)
 class Edges(PairTask, Compared):
     """What an edge is: the class, or the number, in a column of the edges. Edges to learn from
     are never messages to their own ends."""
 
     label: Annotated[str, Option("the edges' column that is learned")] = "label"  # type: ignore[misc]
-    numbers: Annotated[
-        bool,
-        Option("labels are numbers, such as ratings, also where they are integers"),
-    ] = False
+    numbers: Annotated[bool, Option(
+        "labels are numbers, such as ratings, also where they are integers"
+    )] = False
 
     like = "edges"
     defaults: ClassVar[dict[str, Any]] = {
-        "sampler": "neighbors",
-        "decoder": "mlp",
-        "batch_size": 512,
-        "epochs": 20,
-        "dropout": 0.0,
-        "lr": 5e-3,
+        "sampler": "neighbors", "decoder": "mlp", "batch_size": 512, "epochs": 20,
+        "dropout": 0.0, "lr": 5e-3,
     }
+    # fmt: on
 
     def check(self, config: Config) -> None:
         super().check(config)

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, NamedTuple
+from typing import Annotated, Any, ClassVar, NamedTuple, Self
 
 import jax
 import jax.numpy as jnp
@@ -39,6 +39,7 @@ _MOST_NODES = (1 << 30) - 1
 _LEAST_RATE = 1e-4  # as a fraction of the first learning rate, as in word2vec
 
 
+# fmt: off
 @dataclass(frozen=True)
 class Embed(Task):
     """Embeddings of nodes from walks, by skip-gram with negative sampling (DeepWalk, node2vec,
@@ -46,47 +47,42 @@ class Embed(Task):
     which is --num-walks passes over all nodes."""
 
     dim: Annotated[int, Option("width of the embeddings", least=1, most=1 << 14)] = 128
-    num_walks: Annotated[
-        int, Option("walks from each node in an epoch", least=1, most=1 << 16)
-    ] = 10
-    window: Annotated[
-        int,
-        Option(
-            "the widest window; each center draws its own, from 1 to this",
-            least=1,
-            most=1 << 16,
-        ),
-    ] = 10
-    negatives: Annotated[
-        int,
-        Option(
-            "how many negatives count for each pair of a center and a context",
-            least=1,
-            most=1 << 10,
-        ),
-    ] = 5
-    shared_negatives: Annotated[
-        int,
-        Option(
-            "so many drawn negatives are shared by half as many centers in a row",
-            least=1,
-            most=1 << 16,
-        ),
-    ] = 32
+    num_walks: Annotated[int, Option(
+        "walks from each node in an epoch", least=1, most=1 << 16
+    )] = 10
+    window: Annotated[int, Option(
+        "the widest window; each center draws its own, from 1 to this", least=1, most=1 << 16
+    )] = 10
+    negatives: Annotated[int, Option(
+        "how many negatives count for each pair of a center and a context", least=1,
+        most=1 << 10
+    )] = 5
+    shared_negatives: Annotated[int, Option(
+        "so many drawn negatives are shared by half as many centers in a row", least=1,
+        most=1 << 16
+    )] = 32
 
-    like, answered_by = "embed", "jgs.predict.embeddings:EmbedRun"
+    like = "embed"
     defaults: ClassVar[dict[str, Any]] = {
-        "sampler": "walk",
-        "epochs": 3,
-        "batch_size": 32,
+        "sampler": "walk", "epochs": 3, "batch_size": 32,
         "lr": 0.05,  # steps as word2vec's 0.025, see `damped_sgd`
     }
+    # fmt: on
 
     def answer(self, shape: dict[str, Any]) -> Answer:
         return Answer()
 
     def model(self, config: Config, shape: dict[str, Any]) -> None:
         return None
+
+    def flags(self, config: Config, shape: dict[str, Any]) -> frozenset[str]:
+        return frozenset({"nodes", "node_type", "embed"})
+
+    def opened(self, config: Config, comm: Communicator) -> tuple[WalkData, None]:
+        return WalkData.of(config), None
+
+    def model_name(self, config: Config) -> str:
+        return "skip-gram"
 
     def open(self, config: Config, comm: Communicator | None = None) -> EmbedJob:
         return EmbedJob(config, comm or Alone())
@@ -101,6 +97,12 @@ class WalkData(NamedTuple):
     plain: Plain
     digests: dict[str, str]
 
+    @classmethod
+    def of(cls, config: Config) -> Self:
+        with loading():
+            plain = load_plain(config.dataset, config.root, **config.data_arguments())
+        return cls(plain, fingerprint_plain(plain))
+
     @property
     def name(self) -> str:
         return self.plain.name
@@ -110,11 +112,10 @@ class EmbedJob:
     """The job of `--task embed`, with what the loop calls of `Job`. All ranks call it alike."""
 
     def __init__(self, config: Config, comm: Communicator):
-        with loading():
-            plain = load_plain(config.dataset, config.root, **config.data_arguments())
         self.config, self.comm = config, comm
-        self.data = WalkData(plain, fingerprint_plain(plain))
-        num_nodes = plain.graph.num_nodes
+        self.data = WalkData.of(config)
+        self.graph: Graph = self.data.plain.graph
+        num_nodes = self.graph.num_nodes
         self.batch_size = config.batch_size * self.comm.size
         self.num_seeds = num_nodes * config.num_walks
         if num_nodes > _MOST_NODES:
@@ -130,7 +131,6 @@ class EmbedJob:
                 "Lower --batch-size.",
             )
         self.walker: Walker = config.made("sampler")
-        self.graph: Graph = plain.graph
         # Walks under cutoffs begin after the latest edge, and so from the whole graph.
         self.cutoff: int | None = None
         if needs_times(self.walker):

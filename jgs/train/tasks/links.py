@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache, partial
+from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
 import jax
@@ -18,6 +19,7 @@ from jgs.errors import InputError, check_choice
 from jgs.graph import Graph, MiniBatch
 from jgs.models import (
     LinkScores,
+    PairModel,
     binary_cross_entropy,
     bpr,
     margin_ranking,
@@ -31,14 +33,30 @@ from jgs.sampling.event_negatives import KINDS
 from jgs.sampling.pairs import has_edge, only_facts
 from jgs.train.config import Config
 from jgs.train.evaluation import baselines, ranking
-from jgs.train.evaluation.baselines import LINK_BASELINES, Figures, LinkCounts, figures
-from jgs.train.evaluation.pairs import LINK_METRICS, Judged, joined_parts, judged
+from jgs.train.evaluation.baselines import (
+    EVENT_BASELINES,
+    LINK_BASELINES,
+    EventCounts,
+    Figures,
+    LinkCounts,
+    figures,
+    scores_of,
+)
+from jgs.train.evaluation.by_time import ByTime, batch_size, by_time
+from jgs.train.evaluation.pairs import (
+    EVENT_METRICS,
+    LINK_METRICS,
+    Judged,
+    joined_parts,
+    judged,
+)
 from jgs.train.loop.keys import key_of
 from jgs.train.loop.objective import own_link_loss
-from jgs.train.tasks.events import EventJob, check_events
+from jgs.train.tasks.events import check_events, negatives_at
 from jgs.train.tasks.nodes import refuse_timed
 from jgs.train.tasks.pairs import PairJob, PairTask
 from jgs.train.tasks.seal import SealJob, make_dgcnn, open_seal
+from jgs.train.tasks.targets import Columns, Targets
 
 LOSSES = {
     "bce": binary_cross_entropy,
@@ -80,10 +98,10 @@ class Links(PairTask):
     )] = "both"
     shared: Annotated[bool, Option("one set of negatives for all links of a batch")] = False
     filtered: Annotated[bool, Option("draw no negative that is an edge of the graph")] = False
-    temporal: Annotated[bool, Option(
+    temporal: Annotated[bool, Option(  # type: ignore[misc]
         "see each link at its own time, with what was before it alone; the edges have times"
     )] = False
-    by_time: Annotated[int | None, Option(
+    by_time: Annotated[int | None, Option(  # type: ignore[misc]
         "with --temporal: go through the links in the order of time, so many that follow each "
         "other shuffled; 1: in order", least=1, most=INT32
     )] = None
@@ -142,14 +160,25 @@ class Links(PairTask):
     def open(self, config: Config, comm: Communicator | None = None) -> Any:
         if self.kind(config.sampler) == "seal":
             return SealJob(config, open_seal(config, comm))
-        return EventJob(config, self, comm) if self.temporal else LinkJob(config, self, comm)
+        return LinkJob(config, self, comm)
 
     def answer(self, shape: dict[str, Any]) -> Answer:
         return Probabilities()
 
-    def run_of(self, config: Config) -> str:
-        seal = self.kind(config.sampler) == "seal"
-        return "jgs.predict.seal:SealRun" if seal else "jgs.predict.pairs:LinkRun"
+    def flags(self, config: Config, shape: dict[str, Any]) -> frozenset[str]:
+        if self.kind(config.sampler) == "seal":
+            return frozenset({"pairs"})
+        if self.temporal:
+            return frozenset({"pairs", "relation", "at"})
+        return super().flags(config, shape) | {"top_k", "new_only"}
+
+    def opened(self, config: Config, comm: Communicator) -> tuple[Any, Targets | None]:
+        if self.kind(config.sampler) == "seal":
+            return open_seal(config, comm), None
+        return super().opened(config, comm)
+
+    def model_name(self, config: Config) -> str:
+        return "dgcnn" if self.kind(config.sampler) == "seal" else config.model
 
     def model(self, config: Config, shape: dict[str, Any]) -> Any:
         if self.kind(config.sampler) == "seal":
@@ -160,11 +189,24 @@ class Links(PairTask):
 class LinkJob(PairJob):
     """The job of `--task links` with a sampler of nodes. All ranks make it and call it alike.
 
+    With `--temporal` the graph has all events, and a link's cutoff is its own time: its sample,
+    and those of its negatives, have what was before it alone, in training, validation and test
+    alike. The splits are parts of the time. A link of validation and test is judged against
+    `--eval-negatives` nodes in place of its target (`event_negatives`). MRR and Hits@k rank it
+    among them. AP and AUC tell the links from all their negatives; DyGLib's have one each, as
+    with `--eval-negatives 1`. Samples of the evaluation have a key of their own, and are the
+    same in every epoch.
+
     Fields:
-      judged: what "val" and "test" are judged by.
+      judged: what "val" and "test" are judged by, which the run's key decides.
     """
 
     task: Links
+
+    def __init__(self, config: Config, task: Links, comm: Communicator | None = None):
+        super().__init__(config, task, comm)
+        if task.temporal:
+            self.refuse_degrees("--temporal")
 
     def stage(self, copies: int) -> LinkSeeds:
         task = self.task
@@ -182,11 +224,12 @@ class LinkJob(PairJob):
         return self.task.mean_loss(outputs)
 
     def _make_metric(self) -> str:
-        self._kind = kind = LINK_METRICS[self.config.metric or "auc"]
-        self.judged = {
-            split: self._judge(split) for split in ("val", "test")
-        }
-        k, drawn = self.task.metric_k, min(j.other_dst.size for j in self.judged.values())
+        task = self.task
+        kinds, usual = (EVENT_METRICS, "mrr") if task.temporal else (LINK_METRICS, "auc")
+        self._kind = kind = kinds[self.config.metric or usual]
+        judge = self._judge_at if task.temporal else self._judge
+        self.judged: dict[str, Judged] = {split: judge(split) for split in ("val", "test")}
+        k, drawn = task.metric_k, min(j.other_dst.size for j in self.judged.values())
         if kind.name.startswith("Hits") and drawn < k:
             raise InputError(
                 f"--metric hits must have at least --metric-k negatives, {k}",
@@ -202,17 +245,30 @@ class LinkJob(PairJob):
         links, given = getattr(self.targets, split), None
         if self.data.negatives is not None and self.task.split in ("auto", "column"):
             given = self.data.negatives.get(split)  # of the data's own splits
-        key = as_key_data(key_of(self.config, f"negatives of {split}"))
-        of = (np.asarray(key), self._kind.against, self.task.eval_negatives)
+        key = np.asarray(as_key_data(key_of(self.config, f"negatives of {split}")))
+        of = self._kind.against, self.task.eval_negatives
         if "relation" not in links:
-            return judged(links, self.ends(None), self.joined(None), *of, given)
+            return judged(links, self.ends(None), self.joined(None), key, *of, given)
         found = []
         for relation in np.unique(links["relation"]).tolist():
-            some = links["relation"] == relation
-            own = {name: array[some] for name, array in links.items()}
-            keys, joined = np.append(of[0], np.uint32(relation)), self.joined(relation)
-            found.append(judged(own, self.ends(relation), joined, keys, *of[1:], given))
+            own = _of(links, relation)
+            keys, joined = np.append(key, np.uint32(relation)), self.joined(relation)
+            found.append(judged(own, self.ends(relation), joined, keys, *of, given))
         return joined_parts(found)
+
+    def _judge_at(self, split: str) -> Judged:
+        """As `_judge`, of links that have times; each relation has its own history."""
+        links, key = getattr(self.targets, split), key_of(self.config, f"negatives of {split}")
+        relations, num = links.get("relation"), len(links["src"])
+        others = np.zeros((num, self.task.eval_negatives), np.int32)
+        for relation in _each(relations):
+            some = slice(None) if relation is None else relations == relation
+            own = key if relation is None else jax.random.fold_in(key, relation)
+            of = self.task, self.targets, _of(links, relation), relation
+            others[some] = negatives_at(own, *of, self.ends(relation).dst)
+        src = np.broadcast_to(links["src"][:, None], others.shape)
+        kinds = None if relations is None else np.broadcast_to(relations[:, None], src.shape)
+        return Judged(links["src"], links["dst"], relations, src, others, kinds, others >= 0)
 
     def _check_lists(self) -> None:
         relations = self.targets.test.get("relation")
@@ -229,27 +285,47 @@ class LinkJob(PairJob):
                 "Choose --mode hybrid, or --metric mrr.",
             )
 
-    def metric(self, params: Any, split: str, features: Any = None) -> float:
-        """The metric of a split, from exact rows, with negatives that the run's key decides."""
+    # -- evaluation
+
+    def _prepare_metric(self, model: PairModel, scratch: Path | None) -> None:
+        if not self.task.temporal:
+            return super()._prepare_metric(model, scratch)
+        of = self.config, self.data, model, self.edges.columns
+        stage = LinkSeeds(self.task.eval_negatives, types=self.targets.types)
+        size = batch_size(self.config, self.task.eval_negatives)
+
+        def judge(split: str) -> ByTime:
+            own = {"negatives": self.judged[split].other_dst}
+            key = key_of(self.config, f"samples of {split}")
+            items = getattr(self.targets, split) | own
+            return by_time(*of, items, key, _scores, stage, size, self._states)
+
+        self._judges = {split: judge(split) for split in ("val", "test")}
+
+    def metric(self, params: Any, split: str, given: Any = None) -> float:
+        """The metric of a split: of links at times from the samples of each, of others from
+        exact rows."""
         if (measure := self._kind.measure) is None:
-            return self._of_lists(params, split, features)
-        scores = self.scores(params, split, features)
+            return self._of_lists(params, split, given)
+        scores = self.scores(params, split, given)
         return measure(*scores, self.judged[split].mask, self.task.metric_k)
 
     def scores(
-        self, params: Any, split: str, features: Any = None
+        self, params: Any, split: str, given: Any = None
     ) -> tuple[np.ndarray, np.ndarray]:
-        """The scores of the links in `judged[split]`, float32 `[n]`, and of its negatives, from
-        exact rows."""
+        """The scores of the links in `judged[split]`, float32 `[n]`, and of its negatives, as
+        `metric` takes them."""
+        if self.task.temporal:
+            positive, negative = self._judges[split](params, given)
+            return positive, negative
         made = self.judged[split]
         nodes = made.nodes
-        rows = self.rows_of(params, split, nodes, features)
+        rows = self.rows_of(params, split, nodes, given)
         src, dst, other_src, other_dst = (
             np.searchsorted(nodes, a).astype(np.int32).reshape(-1)
             for a in (made.src, made.dst, made.other_src, made.other_dst)
         )
-        other = made.other_relation
-        of = None if other is None else other.reshape(-1)
+        of = None if made.other_relation is None else made.other_relation.reshape(-1)
         positive = self.decode(params, rows, src, dst, made.relation)
         negative = self.decode(params, rows, other_src, other_dst, of)
         return positive, negative.reshape(made.other_src.shape)
@@ -268,9 +344,8 @@ class LinkJob(PairJob):
         return self._of_best(split, best)
 
     def _listed(self, split: str) -> int | None:
-        """The relation whose lists are judged, or None for a graph without."""
-        relation = self.judged[split].relation
-        return None if relation is None else int(relation[0])
+        """The one relation whose lists are judged, or None for a graph without."""
+        return _each(self.judged[split].relation)[0]
 
     def _of_best(self, split: str, best: Callable[..., Any]) -> Any:
         """The metric of the lists that `best(queries, candidates, k, known)` returns, int32
@@ -306,60 +381,70 @@ class LinkJob(PairJob):
     # -- baselines
 
     def baselines(self) -> Figures:
-        """What counting reaches, see `LinkCounts` and `figures`. A pair is scored by those
-        messages of its split that are edges of the pair's relation."""
+        """What counting reaches, see `LinkCounts`, `EventCounts` and `figures`: by the edges of
+        a pair's own relation, of links at times by those before its moment, and of others by
+        the messages of the split. All ranks call it alike."""
         counts = {
             split: {number: self._counts(split, number) for number in _each(made.relation)}
             for split, made in self.judged.items()
         }
 
-        def scored(name: str, split: str, src: Any, dst: Any, relation: Any) -> Any:
-            shape, src, dst = src.shape, src.reshape(-1), dst.reshape(-1)
-            scores = np.zeros(src.size)
-            for number, made in counts[split].items():
-                some = slice(None) if number is None else relation.reshape(-1) == number
-                own = None if made is None else made().scores(name, src[some], dst[some])
-                if own is None:
-                    return None
-                scores[some] = own
-            return scores.reshape(shape)
-
         def measure(name: str, split: str) -> float | None:
-            made = self.judged[split]
+            made, time = self.judged[split], []
             if (measured := self._kind.measure) is None:
                 count = counts[split][self._listed(split)]
                 best = None if count is None else partial(count().best, name)
                 return None if best is None else self._of_best(split, best)
-            own = scored(name, split, made.src, made.dst, made.relation)
-            of = (made.other_src, made.other_dst, made.other_relation)
-            others = None if own is None else scored(name, split, *of)
-            if others is None:
+            if self.task.temporal:
+                time = [getattr(self.targets, split)["time"]]
+            own = scores_of(counts[split], name, made.relation, made.src, made.dst, *time)
+            time = [np.broadcast_to(each[:, None], made.other_dst.shape) for each in time]
+            others = made.other_src, np.maximum(made.other_dst, 0), *time
+            of = counts[split], name, made.other_relation
+            other = None if own is None else scores_of(*of, *others)
+            if own is None or other is None:
                 return None
-            return measured(own, others, made.mask, self.task.metric_k)
+            return measured(own, other, made.mask, self.task.metric_k)
 
-        names = list(LINK_BASELINES)
-        if any(map(self._of_two_types, counts["test"])):
-            names.append("paths_of_three")
+        names: tuple[str, ...] = EVENT_BASELINES if self.task.temporal else LINK_BASELINES
+        schema = self.targets.messages[0].schema
+        ends = [schema.relations[n] for n in counts["test"] if n is not None] if schema else []
+        if not self.task.temporal and any(source != target for source, _, target in ends):
+            names = (*names, "paths_of_three")
         return figures(self.comm, names, measure)
 
-    def _counts(self, split: str, relation: int | None) -> Callable[[], LinkCounts] | None:
-        """Makes the `LinkCounts` of a split and relation, when it is first called; None where
-        there are too many edges. All ranks call it."""
+    def _counts(self, split: str, relation: int | None) -> Callable[[], Any] | None:
+        """Makes the counts of a split and relation, when it is first called; None where there
+        are too many edges. All ranks call it."""
         graphs = self.targets.messages if split == "val" else self.targets.at_test
+
+        def events() -> EventCounts:
+            facts = only_facts(graphs[0], relation)
+            src, dst = facts.edge_index()
+            some = src != dst
+            time = np.asarray(facts.edge_time)[some]
+            return EventCounts(src[some], dst[some], time, self.num_nodes)
+
+        if self.task.temporal:
+            return cache(events) if graphs[0].num_edges <= baselines.MOST_EDGES else None
         facts = [only_facts(graph, relation) for graph in graphs]
         ends = all_edges(self.comm, facts, self.data.offsets, baselines.MOST_EDGES)
         if ends is None:
             return None
         return cache(partial(LinkCounts, ends[0], ends[1], self.num_nodes))
 
-    def _of_two_types(self, relation: int | None) -> bool:
-        schema = self.targets.messages[0].schema
-        if relation is None or schema is None:
-            return False
-        source, _, target = schema.relations[relation]
-        return source != target
-
 
 def _each(relation: np.ndarray | None) -> list[int | None]:
     """The relations of a split, or None for a graph without."""
     return [None] if relation is None else np.unique(relation).tolist()
+
+
+def _of(links: Columns, relation: int | None) -> Columns:
+    """The links of a relation; all in a graph without."""
+    some = slice(None) if relation is None else links["relation"] == relation
+    return {name: array[some] for name, array in links.items()}
+
+
+def _scores(model: PairModel, batch: MiniBatch, x: Any) -> tuple[jax.Array, ...]:
+    scores = model(batch, x)
+    return scores.positive, scores.negative

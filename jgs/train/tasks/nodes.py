@@ -52,6 +52,14 @@ class NodeTask(Task):
             )
         return Job(config, data)
 
+    def flags(self, config: Config, shape: dict[str, Any]) -> frozenset[str]:
+        if shape.get("moments"):
+            return frozenset({"split", "nodes", "node_type", "at"})
+        return frozenset({"split", "nodes", "node_type", "embed", "fanouts", "seed"})
+
+    def opened(self, config: Config, comm: Communicator) -> tuple[Any, None]:
+        return open_data(config, comm), None
+
     def model(self, config: Config, shape: dict[str, Any]) -> GNN:
         of = shape["num_features"], shape["num_classes"], shape["sparse"], threefry(0)
         return make_model(config, *of, types_of(shape), edges=edges_of(shape), head=self.head)

@@ -50,10 +50,13 @@ class PairTask(Task):
 
     Attributes:
       label: the edge column that is learned, or None: whether there is an edge.
+      temporal: whether every pair is seen at its own time.
+      by_time: in training, as in `Loader`, of pairs with times.
     """
 
     label: ClassVar[Any] = None
-    answered_by = "jgs.predict.pairs:PairRun"
+    temporal: ClassVar[Any] = False
+    by_time: ClassVar[Any] = None
 
     split: Annotated[str, Option(
         "how edges are dealt to training, validation and test: by the edges' column split, by "
@@ -88,34 +91,29 @@ class PairTask(Task):
             )
         check_layers(config, sampler)
 
+    def flags(self, config: Config, shape: dict[str, Any]) -> frozenset[str]:
+        return frozenset({"pairs", "nodes", "node_type", "embed", "relation"})
+
+    def opened(self, config: Config, comm: Communicator) -> tuple[Any, Targets | None]:
+        return open_pairs(config, self, comm)
+
     def model(self, config: Config, shape: dict[str, Any]) -> Any:
         return make_pair_model(config, shape, threefry(0))
 
 
 def open_pairs(
-    config: Config, task: PairTask, comm: Communicator | None = None, temporal: bool = False
+    config: Config, task: PairTask, comm: Communicator | None = None
 ) -> tuple[WholeData | PartedData, Targets]:
     """The data of a configuration and its targets, for the ranks of `comm` or, with None, for
-    one process. `temporal` as for `split_targets`. Raises `InputError`."""
+    one process. Raises `InputError`."""
     data = open_data(config, comm, pairs=True)
     whole = config.partition is None or config.mode == "hybrid"
     bounds = [(0, int(data.offsets[-1]))] * data.comm.num_local
     if not whole:
         own = data.offsets[data.comm.rank :][: data.comm.num_local + 1]
         bounds = list(pairwise(own.tolist()))
-    targets = split_targets(
-        data.comm,
-        data.graphs,
-        bounds,
-        key_of(config, "split"),
-        how=task.split,
-        test_share=task.test_share,
-        val_share=task.val_share,
-        relation=task.relation,
-        label=task.label,
-        val_messages=task.val_messages,
-        temporal=temporal,
-    )
+    key = key_of(config, "split")
+    targets = split_targets(data.comm, data.graphs, bounds, key, task)
     arrays = [array for split in targets[:3] for array in split.values()]
     data.digests = data.digests | {"split of edges": digest_of(*arrays)}
     return data, targets
@@ -128,16 +126,14 @@ class PairJob(Job):
     A subclass has `loss` and `metric`, and may have its own `stage` and `decoder_shape`.
     """
 
-    temporal = False  # whether every pair is seen at its own time
-
     def __init__(self, config: Config, task: PairTask, comm: Communicator | None = None):
         self.task = task
-        data, self.targets = open_pairs(config, task, comm, self.temporal)
+        data, self.targets = open_pairs(config, task, comm)
         self.num_nodes = int(data.offsets[-1])
         self._full = data.graphs  # until the negatives of validation and test are drawn
         self.config, self.comm = config, data.comm
         of_batches = (self.targets.train, self.stage(self._copies()), self.targets.messages)
-        data.ask(*of_batches, self.by_time())
+        data.ask(*of_batches, task.by_time if task.temporal else None)
         self.learned = task.learned
         if self.learned is None:
             self.learned = 0 if data.num_features or data.types else _WIDTH
@@ -160,13 +156,11 @@ class PairJob(Job):
         """The stage that makes the seeds of a batch, with room for so many `copies`."""
         return LinkSeeds(0, copies=copies)
 
-    def by_time(self) -> int | None:
-        """`by_time` of the loader."""
-        return None
-
     def _copies(self) -> int:
         """The room that no batch exceeds with the edges that it leaves out."""
         train, messages = self.targets.train, self.targets.messages
+        if self.task.temporal:  # no edge is left out: the cutoff does it
+            return 2
         own = [np.array([_may_have_copies(graph)], np.int32) for graph in messages]
         if not all_gather_rows(self.comm, own).any():
             return 1  # an edge and its reverse, for each target

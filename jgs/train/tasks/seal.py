@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -12,66 +12,56 @@ import numpy as np
 from flax import nnx
 
 from jgs.command import loading
-from jgs.data.by_type import without_types
-from jgs.data.plain import Plain, load_plain
 from jgs.dist.batches.pairs import PairDraws
 from jgs.dist.communicators.comm import OWN, SAME, Alone, Communicator, all_gather_rows
 from jgs.errors import InputError
-from jgs.graph import MiniBatch
+from jgs.graph import Graph, MiniBatch
 from jgs.graph.row_tables.table import as_table
 from jgs.models import DGCNN
 from jgs.sampling import Loader
+from jgs.sampling.edges.random import threefry
 from jgs.train.config import Config
 from jgs.train.evaluation import baselines
 from jgs.train.evaluation.baselines import LINK_BASELINES, Figures, LinkCounts, figures
 from jgs.train.evaluation.metrics import auc
-from jgs.train.loop.fingerprint import digest_of, fingerprint_features, fingerprint_plain
+from jgs.train.loop.fingerprint import digest_of
 from jgs.train.loop.job import Job
 from jgs.train.loop.keys import key_of
 from jgs.train.loop.losses import count_seeds, masked_loss
-from jgs.train.loop.schedules import check_schedule
-from jgs.train.tasks.hold_out import HeldOut, hold_out, is_link
+from jgs.train.loop.whole_data import WholeData
+from jgs.train.tasks.hold_out import hold_out, is_link
 
 _MEASURED = 1000  # the sizes of so many subgraphs choose the number of rows to pool
 _LEAST_ROWS = 10  # the smallest `pool_rows` of `DGCNN`
 
 
-class SealData(NamedTuple):
-    """The data of a run of this task.
+class SealData(WholeData):
+    """The whole graph as its files have it, on every rank, with links held out.
 
     Fields:
-      plain: the whole graph as its files have it, on every rank.
-      held: the graph with links held out, and the pairs of each split.
-      comm: the communicator of the ranks.
-      digests: digests of the data, by which a resumed run recognises them.
-      labels: an empty array; the pairs' labels are in the batches.
+      held: the graph without the test's links, and the pairs of each split.
     """
 
-    plain: Plain
-    held: HeldOut
-    comm: Communicator
-    digests: dict[str, str]
-    labels: Any
-
-    @property
-    def name(self) -> str:
-        return self.plain.name
+    def __init__(self, config: Config, comm: Communicator | None = None):
+        super().__init__(config, pairs=True)
+        self.comm = comm or Alone()
+        if self.plain.features is not None:
+            remedy = "Choose another sampler, e.g. neighbors, and a model of typed graphs."
+            as_table(self.plain.features).check_one_width("--sampler seal", self.name, remedy)
+        shares = config.test_share, config.val_share
+        self.held = held = hold_out(self.plain.graph, key_of(config, "split"), *shares)
+        self.digests |= {"pairs": digest_of(held.train, held.val, held.test)}
+        self.graphs, self.num_seeds = [held.graph], len(held.train)
+        size = config.batch_size * self.comm.size
+        self.num_steps = -(-self.num_seeds // size)
+        self.labels = self.comm.same(np.zeros(0, np.int32))  # those of pairs are in batches
 
 
 def open_seal(config: Config, comm: Communicator | None = None) -> SealData:
     """Opens the data of a configuration, for the ranks of `comm` or, with None, for one
     process. Raises `InputError`."""
     with loading():
-        plain = load_plain(config.dataset, config.root, **config.data_arguments())
-        plain = without_types(plain)
-    comm = comm or Alone()
-    key = key_of(config, "split")
-    held = hold_out(plain.graph, key, config.test_share, config.val_share)
-    digests = fingerprint_plain(plain) | {
-        "features": fingerprint_features(plain.features),
-        "pairs": digest_of(held.train, held.val, held.test),
-    }
-    return SealData(plain, held, comm, digests, comm.same(np.zeros(0, np.int32)))
+        return SealData(config, comm)
 
 
 def pair_loss(outputs: jax.Array, batch: MiniBatch, labels: jax.Array) -> jax.Array:
@@ -83,26 +73,20 @@ def pair_loss(outputs: jax.Array, batch: MiniBatch, labels: jax.Array) -> jax.Ar
 class SealJob(Job):
     """The job of SEAL: batches of pairs. All ranks make it and call it alike."""
 
-    metric_name = "AUC"
+    data: SealData
 
     def __init__(self, config: Config, data: SealData):
-        self.config, self.data, self.comm = config, data, data.comm
-        self.batch_size = config.batch_size * self.comm.size
-        self.num_seeds = len(data.held.train)
-        self.sampler = config.made("sampler")
-        if self.batch_size > self.num_seeds:
+        size = config.batch_size * data.comm.size
+        if size > data.num_seeds:
             raise InputError(
                 "the pairs of a step must be at most those to train on",
-                f"{self.batch_size} for {self.num_seeds}",
+                f"{size} for {data.num_seeds}",
                 "Lower --batch-size.",
             )
-        check_schedule(config, -(-self.num_seeds // self.batch_size))
-        self.sampler.init(data.held.graph)
-        features = data.plain.features
-        if features is not None:
-            remedy = "Choose another sampler, e.g. neighbors, and a model of typed graphs."
-            as_table(features).check_one_width("--sampler seal", data.plain.name, remedy)
-        self.num_features = 0 if features is None else features.shape[1]
+        super().__init__(config, data)
+
+    def _make_metric(self) -> str:
+        return "AUC"
 
     def loss(self, outputs: Any, batch: MiniBatch, labels: Any) -> jax.Array:
         return pair_loss(outputs, batch, labels)
@@ -118,15 +102,15 @@ class SealJob(Job):
             held.graph,
             self.data.plain.features,
             config.batch_size,
-            self.sampler,
+            self._samplers[0],
             np.concatenate([held.train, held.val, held.test]),
         )
         self._pool_rows = self._rows_to_pool(key)
-        return make_dgcnn(config, self.num_features, self._pool_rows, key)
+        return make_dgcnn(config, self.data.num_features, self._pool_rows, key)
 
     def shape(self) -> dict[str, Any]:
         """The arguments of `DGCNN` that the configuration does not have."""
-        return {"num_features": self.num_features, "pool_rows": self._pool_rows}
+        return {"num_features": self.data.num_features, "pool_rows": self._pool_rows}
 
     def start(self, model: DGCNN, key: jax.Array, scratch: Path | None) -> None:
         """Makes the loader and what `metric` needs; `key` decides the draws."""
@@ -207,3 +191,13 @@ class Scores:
             own = self._comm.local(self._program(params, batch, x))
             found.append(all_gather_rows(self._comm, own).reshape(-1))
         return np.concatenate(found)[: len(pairs)]
+
+
+def pair_scores(
+    config: Config, model: DGCNN, graph: Graph, features: Any, pairs: np.ndarray
+) -> np.ndarray:
+    """float32 `[n]`: the logits of `pairs` int32 `[n, 2]`, in one process; the configuration's
+    seed decides what is drawn of the graph."""
+    comm, of = Alone(), (config.batch_size, config.made("sampler"), pairs)
+    scores = Scores(comm, PairDraws(comm, graph, features, *of), nnx.graphdef(model))
+    return scores(nnx.state(model), pairs, threefry(config.seed))

@@ -52,14 +52,7 @@ def split_targets(
     graphs: Sequence[Graph],
     bounds: Sequence[tuple[int, int]],
     key: Any,
-    *,
-    how: str = "auto",
-    test_share: float = 0.1,
-    val_share: float = 0.05,
-    relation: str | None = None,
-    label: str | None = None,
-    val_messages: bool = False,
-    temporal: bool = False,
+    task: Any,
 ) -> Targets:
     """Deals the edges of a graph to training, validation and test. All ranks call it.
 
@@ -69,28 +62,27 @@ def split_targets(
       bounds: for each local rank the nodes `[first, last)` whose in-edges it names; those of
         all ranks together are all nodes, or one rank names all for each.
       key: decides a random split.
-      how: `"column"`: the edge column `split` says it: 0 train, 1 val, 2 test, -1: the edge is
+      task: a `jgs.train.tasks.pairs.PairTask`, of which `split`, `test_share`, `val_share`,
+        `val_messages`, `relation`, `label` and `temporal` are read.
+
+    The split is one of these; with `"auto"` the first that the graph has:
+      `"column"`: the edge column `split` says it: 0 train, 1 val, 2 test, -1: the edge is
         always a message and never a target. Targets are in the order of the data's files.
-        `"time"`: the latest edges are the test, those before them validation. `"random"`.
-        `"auto"`: the first of these that the graph has.
-      test_share, val_share: of a random split and of one by time; at least one edge each.
-      relation: the name of the relation whose edges are targets. None: all relations that are
-        not the reverse of another.
-      label: the edge column of labels: int, -1 for none, or float, NaN for none. Targets are
-        then the edges with a label: a self-loop may be one, and each of parallel edges
-        is. Otherwise they are pairs of distinct nodes, and parallel edges are one target,
-        unless they are split by time or column.
-      val_messages: whether `at_test` has the edges of `val`.
-      temporal: targets have their `time`, and `messages` are the graphs themselves, with all
-        edges and their times. `how` is not random; each split is later than the one before.
+      `"time"`: the latest edges are the test, those before them validation; at least one each.
+      `"random"`: shares, of at least one edge each.
+
+    With a label, int, -1 for none, or float, NaN for none, targets are the edges that have one:
+    a self-loop may be one, and each of parallel edges is. Otherwise they are pairs of distinct
+    nodes, and parallel edges are one target, unless they are split by time or column. With
+    `temporal` they have their `time`, each split is later than the one before, and `messages`
+    are the graphs themselves, with all edges and their times.
 
     A random split keeps all edges between the two nodes of a target of `val` and `test` out of
     `messages`, whatever their direction and relation. One by time or column keeps out the edges
     of that time or entry, and so their reverses, which have it too. Raises `InputError`, on all
     ranks alike.
     """
-    made = _Split(comm, graphs, bounds, relation, label)
-    return made.targets(key, how, test_share, val_share, val_messages, temporal)
+    return _Split(comm, graphs, bounds, task).targets(key)
 
 
 class _Split:
@@ -99,10 +91,9 @@ class _Split:
         comm: Communicator,
         graphs: Sequence[Graph],
         bounds: Sequence[tuple[int, int]],
-        relation: str | None,
-        label: str | None,
+        task: Any,
     ):
-        self.comm, self.graphs, self.label = comm, list(graphs), label
+        self.comm, self.graphs, self.task, self.label = comm, list(graphs), task, task.label
         # Where each rank has the whole graph, each names all its edges, and none are sent.
         self.split_up = bounds[0] != (0, graphs[0].num_nodes)
         self.ends = [_ends(graph) for graph in graphs]
@@ -111,25 +102,18 @@ class _Split:
             for graph, each in zip(graphs, bounds, strict=True)
         ]
         self.begins: dict[int, Any] = {}  # by time: when validation (1) and the test (2) begin
-        self.numbers = self._relations(relation)
+        self.numbers = self._relations(task.relation)
         self.undirected = self._undirected()
 
-    def targets(
-        self,
-        key: Any,
-        how: str,
-        test_share: float,
-        val_share: float,
-        val_messages: bool,
-        temporal: bool,
-    ) -> Targets:
+    def targets(self, key: Any) -> Targets:
+        temporal = self.task.temporal
         if temporal and self.graphs[0].edge_time is None:
             raise InputError(
                 "--temporal must have edges with times",
                 "a graph without",
                 "Give a column time to the table of edges, or leave --temporal out.",
             )
-        how = self._how(how)
+        how = self._how(self.task.split)
         found = self._candidates(distinct=how == "random" and self.label is None)
         if how == "column":
             if (order := found.pop("order", None)) is not None:
@@ -137,7 +121,7 @@ class _Split:
                 found = {name: array[place] for name, array in found.items()}
             number = found.pop("split")
         else:
-            number = self._numbered(found, key, how, test_share, val_share)
+            number = self._numbered(found, key, how)
         if temporal:
             _check_order(found["time"], number)
         parts = []
@@ -162,7 +146,7 @@ class _Split:
                     _messages(*each, (self.label, "split"))
                     for each in zip(self.graphs, self._kept(parts, how, first), strict=True)
                 ]
-                for first in ((1, 2) if val_messages else (1,))
+                for first in ((1, 2) if self.task.val_messages else (1,))
             ]
         schema = self.graphs[0].schema
         types = None
@@ -290,16 +274,15 @@ class _Split:
 
     # -- which split each is in
 
-    def _numbered(
-        self, found: Columns, key: Any, how: str, test_share: float, val_share: float
-    ) -> np.ndarray:
+    def _numbered(self, found: Columns, key: Any, how: str) -> np.ndarray:
         """int8: the split of each candidate, by time or at random. At random all edges between
         two nodes are in one."""
         count, at = len(found["src"]), None
         if how == "random" and not (self.undirected and self.label is None):
             codes, at = np.unique(_codes(found["src"], found["dst"]), return_inverse=True)
             count = len(codes)
-        num_test, num_val = (max(1, int(share * count)) for share in (test_share, val_share))
+        shares = self.task.test_share, self.task.val_share
+        num_test, num_val = (max(1, int(share * count)) for share in shares)
         number = np.zeros(count, np.int8)
         if how == "random" or not count:
             chance = np.random.default_rng(np.asarray(as_key_data(key)).tolist())

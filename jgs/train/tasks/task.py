@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from jgs.train.config import Config
     from jgs.train.loop.learner import Learner
     from jgs.train.loop.objective import Objective
+    from jgs.train.tasks.targets import Targets
 
 
 class Task:
@@ -29,8 +30,6 @@ class Task:
     Attributes:
       like: the task of jgs whose settings it takes, such as "nodes".
       defaults: the settings and their defaults that differ from those of "nodes".
-      answered_by: the place of the class of its opened runs, `package.module:Class`; a
-        subclass of `jgs.predict.saved.Opened`.
       head: of a task of nodes, what the model applies to its last layer's rows `[T, C]`, in
         JAX and of the same shape, a static method; None: nothing. It is there wherever the
         model is: in learning, evaluation, prediction and export.
@@ -38,7 +37,6 @@ class Task:
 
     like: ClassVar[str]
     defaults: ClassVar[dict[str, Any]] = {}
-    answered_by: ClassVar[str] = "jgs.predict.run:Run"
     head: ClassVar[Any] = None
 
     @classmethod
@@ -100,9 +98,20 @@ class Task:
         """The model of a saved run, whose parameters are replaced; None for a run without."""
         raise NotImplementedError(f"{type(self).__name__}.model")
 
-    def run_of(self, config: Config) -> str:
-        """`answered_by` for the runs of a configuration."""
-        return self.answered_by
+    @abstractmethod
+    def flags(self, config: Config, shape: dict[str, Any]) -> frozenset[str]:
+        """The flags of `python -m jgs.predict` by which an opened run is asked, whose `shape`
+        is as for `answer`. With "pairs" it predicts pairs, with "at" each row at a time, with
+        "fanouts" it also samples neighbours and may be exported, and with "split" a report
+        judges it."""
+
+    @abstractmethod
+    def opened(self, config: Config, comm: Communicator) -> tuple[Any, Targets | None]:
+        """The data of an opened run, and of a run of pairs its targets. Raises `InputError`."""
+
+    def model_name(self, config: Config) -> str:
+        """What a run of a configuration is said to learn."""
+        return config.model
 
     def learner(self, job: Any, key: jax.Array, run_dir: Path | None) -> Learner:
         """Starts `job` and makes its learner, by default one that trains the job's model. `key`
