@@ -138,7 +138,7 @@ def check_num_nodes(num_rows: int, num_nodes: int) -> None:
     if num_rows != num_nodes:
         raise InputError(
             "features must have a row for each node of the graph",
-            f"{num_rows:,} rows for {num_nodes:,} nodes",
+            f"{num_rows} rows for {num_nodes} nodes",
             "Give the features of all nodes, in the order of their ids.",
         )
 
