@@ -19,6 +19,7 @@ from torch_files import Tensor, torch_pickles, torch_zip
 from jgs import Graph, InputError
 from jgs.data import load
 from jgs.data.array_files import open_npy
+from jgs.data.cache import Cache
 from jgs.data.download import extract
 from jgs.data.formats import snap
 from jgs.data.text import read_rows, read_table
@@ -118,7 +119,7 @@ def test_a_pipe_is_no_file(tmp_path, arrays):
         lambda: unpack(tmp_path / "pipe.zip"),
         lambda: open_npy(tmp_path / "features.npy"),
         lambda: next(read_rows(tmp_path / "edges.txt", np.int64)),
-        lambda: snap.load("edges.txt", tmp_path),
+        lambda: snap.load("edges.txt", tmp_path, kept=Cache()),
         lambda: storage.sha256(tmp_path / "pipe"),
     ):
         refused("must be a*file", call)

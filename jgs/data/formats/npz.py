@@ -130,7 +130,7 @@ def read(
         labels,
         splits,
         name=name,
-        num_classes=None if num_classes is None else int(num_classes),
+        num_classes=count_classes(labels) if num_classes is None else int(num_classes),
         class_names=None if names is None else tuple(names.tolist()),
         normalize_features=normalized,
         label_kind="number" if are_numbers(labels) else "class",

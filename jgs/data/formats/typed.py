@@ -92,7 +92,10 @@ def read(
     graph = Graph.from_relations(
         given, {one: (pair[0], pair[1]) for one, pair in edges.items()}, both_ways=both_ways
     )
-    labels = as_labels(f"{target} in {path}", target_labels)
+    what = f"{target} in {path}"
+    labels = as_labels(what, target_labels)
+    form, remedy = "[n] or [n, C], one for every node of their type", "Give as many."
+    require_array(f"the labels of {what}", labels, form, remedy, n=given[target])
     named = zip(SPLITS, splits, strict=True)
     splits = [as_ids(name, one, ids, given[target]) for one, ids in named]
     splits[0] = training_nodes(split, splits[0], np.flatnonzero(labelled(labels)), *splits[1:])
