@@ -123,15 +123,13 @@ def _features(parts: Sequence[Part], schema: Schema | None, typed: bool | None) 
     features: list[Any] = [part.features for part in parts]
     if typed is False:
         features = [
-            padded("parts", own) if isinstance(own, TypedFeatures) else own for own in features
+            padded("parts", own) if as_table(own).schema is not None else own
+            for own in features
         ]
-    if schema is not None and (typed or isinstance(features[0], TypedFeatures)):
+    if schema is not None and (typed or as_table(features[0]).schema is not None):
         first, stop = parts[0].index, parts[-1].index + 1
         each = [schema.of_parts(index, index + 1) for index in range(first, stop)]
-        by_type = [
-            own if isinstance(own, TypedFeatures) else split_by_type(own, of_part)
-            for own, of_part in zip(features, each, strict=True)
-        ]
+        by_type = [split_by_type(*own) for own in zip(features, each, strict=True)]
         tables = [_as_table(_joined(t)) for t in zip(*(f.tables for f in by_type), strict=True)]
         return TypedFeatures(tuple(tables), schema.of_parts(first, stop))
     return _joined(features)
