@@ -45,6 +45,10 @@ def test_users_items_and_features_of_jodie(tmp_path, ending):
     assert np.array_equal(again.edge_time, graph.edge_time)
     path = write(tmp_path, {"mooc.csv": HEADER + "1,1,5,0\n2,1,6,1\n"}) / "mooc.csv"
     assert load_plain(path, "data").graph.edge_columns["features"].shape == (4, 0)
+    write(tmp_path, {"mooc.csv": HEADER + "1,1,5,stays\n2,1,6,leaves\n"})
+    plain = load_plain(path, "data", both_ways=False)
+    assert sorted(plain.graph.edge_columns["label"].tolist()) == [0, 1]
+    assert plain.label_names == ("leaves", "stays")
 
 
 @cases(

@@ -192,7 +192,9 @@ def test_sent_to_devices(file, same_bits):
     mesh = jax.sharding.Mesh(np.array(jax.devices()[1:3]), ("data",))
     for device in (jax.devices()[1], NamedSharding(mesh, PartitionSpec("data"))):
         reads = DiskRows(file, 90 * ROW), in_memory
-        same_bits(*(list(loader(read, device=device)) for read in reads))
+        loaders = [loader(read, device=device, super_batch=2) for read in reads]
+        assert [each.super_batch for each in loaders] == [2, 2]
+        same_bits(*map(list, loaders))
 
 
 def test_a_file_that_gets_shorter_ends_the_loop(file, whole, same_bits):

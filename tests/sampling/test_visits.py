@@ -88,6 +88,7 @@ def test_the_most_visited_of_the_walks(graph, shop, kernel, at_once, implemented
         draw = jax.jit(sampler.sample, static_argnums=4)
         batch = draw(KEY, of, sampler.init(of), nodes, None)
         assert not batch.overflow
+        assert batch.schema == of.schema
         for hop in range(len(groups)):
             found, hop_key = rows(batch, hop), jax.random.fold_in(KEY, hop)
             assert {node for node, _ in found} >= {3, 11, 10, 0, 7}
