@@ -17,7 +17,7 @@ from jgs.errors import InputError
 from jgs.options import flag
 from jgs.predict.ids import ids_of, named, read_ids
 from jgs.predict.open import open_run
-from jgs.predict.output import check_out, write
+from jgs.predict.output import check_not_read, check_out, write
 from jgs.predict.run import Run
 
 _CHANGED = ("root", "partition", "eval_memory", "progress", "seed")
@@ -44,6 +44,8 @@ def _predict(comm: Communicator, given: dict[str, Any]) -> dict[str, Any] | int:
     everywhere(comm, lambda: check_out(out) if comm.rank == 0 else None)
     changed = {name: given[name] for name in _CHANGED if name in given}
     run = open_run(given["run_dir"], comm=comm, **changed)
+    read = run.config.dataset, given.get("pairs"), given.get("nodes")
+    everywhere(comm, lambda: check_not_read(out, read) if comm.rank == 0 else None)
     everywhere(comm, lambda: _check(run, given))
     columns = _columns(run, comm, given)
     everywhere(comm, lambda: write(out, columns) if comm.rank == 0 else None)

@@ -64,6 +64,15 @@ def check_out(path: Path) -> None:
         )
 
 
+def check_not_read(path: Path, files: Iterable[Any]) -> None:
+    """Raises `InputError` where `path` is one of the `files`, or None, that a run reads."""
+    for file in files:
+        if file and path.exists() and os.path.exists(file) and path.samefile(file):
+            raise InputError(
+                "--out must not replace a file that the run reads", path, "Name another file."
+            )
+
+
 def write(path: Path, columns: dict[str, np.ndarray]) -> None:
     """Writes the columns, `[n]` or `[n, W]` each, to `path`. The file appears whole or not at
     all. Raises `InputError`."""

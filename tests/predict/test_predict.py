@@ -163,6 +163,7 @@ def test_what_a_run_cannot_predict(whole, in_parts, tmp_path, capsys, monkeypatc
     (tmp_path / "far.txt").write_text(f"3\n{N}\n")
     (tmp_path / "word.txt").write_text("3\nfour\n")
     np.save(tmp_path / "float.npy", np.zeros(3))
+    np.save(ids := tmp_path / "ids.npy", np.arange(3))
     (tmp_path / "empty").mkdir()
     (tmp_path / "young" / "checkpoints").mkdir(parents=True)
     shutil.copy(run_dir / "config.json", tmp_path / "young")
@@ -182,6 +183,7 @@ def test_what_a_run_cannot_predict(whole, in_parts, tmp_path, capsys, monkeypatc
         (["--run-dir", run_dir, *out, "--fanouts", 3], "model's 2 layers; got (3,)"),
         (["--run-dir", run_dir, "--out", "out.txt"], "must end in .csv, .npy, .parquet"),
         (["--run-dir", run_dir, "--out", tmp_path / "no" / "x.csv"], "a folder that can be"),
+        (["--run-dir", run_dir, "--out", ids, "--nodes", ids], "must not replace a file"),
         (["--run-dir", tmp_path / "none", *out], "must be the folder of a run"),
         (["--run-dir", tmp_path / "empty", *out], "must be the folder of a run"),
         (["--run-dir", tmp_path / "young", *out], "must have finished an epoch"),
@@ -191,6 +193,7 @@ def test_what_a_run_cannot_predict(whole, in_parts, tmp_path, capsys, monkeypatc
         errors = command_refused(capsys, said, predict, list(map(str, argv)))
         assert errors.count("\n") == 1
     assert not (tmp_path / "out.csv").exists()
+    assert np.load(ids).tolist() == [0, 1, 2]
     with monkeypatch.context() as patch:
         patch.setattr(importlib.util, "find_spec", lambda name: None)
         argv = ["--run-dir", str(run_dir), "--out", "out.parquet"]
