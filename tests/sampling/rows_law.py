@@ -29,11 +29,13 @@ def assert_all_as_often(results):
 
 
 def assert_mean(found, exact, sigmas=4.5, slack=0.0):
-    """Asserts that the mean of `found` `[draws, ...]` is `exact`, by a z-test of each entry."""
+    """Asserts that the mean of `found` `[draws, ...]` is `exact`, by a z-test of each entry,
+    and returns the standard errors."""
     found = np.asarray(found, np.float64)
     error = found.std(axis=0) / np.sqrt(len(found))
     off = np.abs(found.mean(axis=0) - exact)
     assert (off <= sigmas * np.maximum(error, 1e-6) + slack).all(), (off, error)
+    return error
 
 
 def assert_independent(a, b):

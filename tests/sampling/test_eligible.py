@@ -1,14 +1,38 @@
-"""Draws among edges that a cutoff, a window and holes leave: as in a graph of these alone."""
+"""Draws among the edges that cutoffs, windows and holes leave: as in a graph of these alone."""
 
 import dataclasses
+from functools import cache, partial
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from cases import rarely
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from jgs import Graph
-from jgs.sampling import FastGCN, Labor, Neighbors, PinSage, Shadow, Subgraph, Walk, worst_case
+from jgs.graph import Extras
+from jgs.sampling import (
+    ASGCN,
+    GCNBS,
+    PASS,
+    VRGCN,
+    FastGCN,
+    Feedback,
+    GraphShape,
+    Labor,
+    Ladies,
+    Neighbors,
+    PinSage,
+    Shadow,
+    Subgraph,
+    Thanos,
+    Walk,
+    worst_case,
+)
+from jgs.sampling.base import Adaptive
+from jgs.sampling.matrix import MatrixSampler
 from jgs.sampling.seeds import Seeds
 
 # A hub, a row with holes at its begin and within, one whose edges but one are excluded, one
@@ -49,6 +73,7 @@ EVERYWHERE = [  # and the cutoff of all seeds: that of some edges, or beyond all
     (Neighbors((2,), replace=True, weighted=True), None),
     (Neighbors((2, -1), latest=True), -2),
     (Labor((3, 2)), -2),
+    (Labor((3,), window=2), -1),
     (Labor((3, 2), importance=1), None),
     (PinSage((3, 2), 5, 3), None),
     (Shadow((3, 2)), None),
@@ -61,7 +86,7 @@ EVERYWHERE = [  # and the cutoff of all seeds: that of some edges, or beyond all
 ]
 
 
-@pytest.mark.parametrize(("sampler", "cutoff"), rarely(EVERYWHERE, 3, 6, 9, 12), ids=repr)
+@pytest.mark.parametrize(("sampler", "cutoff"), rarely(EVERYWHERE, 3, 7, 10, 13), ids=repr)
 def test_draws_are_those_in_a_graph_of_the_eligible_edges(sampler, cutoff, alike, same_bits):
     """It fails if a hole, its weight or a tie counts. A subgraph needs room for holes too."""
     kept = eligible_edges(cutoff, getattr(sampler, "window", None))
@@ -95,3 +120,99 @@ def test_fastgcn_estimates_the_mean_over_the_edges_that_are_left():
     np.testing.assert_array_equal(block.edge_id[: kept.size], kept)
     np.testing.assert_array_equal(block.indptr, np.searchsorted(kept, OFFSETS))
     np.testing.assert_allclose(block.edge_weight[: kept.size], 1, rtol=1e-6)
+
+
+SMALL, FEW, GONE = 4, 14, 5
+node = st.integers(0, SMALL - 1)
+
+
+class OfAll(MatrixSampler):
+    """A program that draws for all nodes, by a bias that is computed once."""
+
+    def layer(self, A, frontier, k):
+        return A.individual_sample(k, A.built().values)
+
+
+PROGRAMS = [
+    OfAll((2, 3), edge_ids=True),
+    Ladies((2, 3), edge_ids=True),
+    Ladies((2, 3), weighted=True, normalize=False, edge_ids=True),
+    FastGCN((3,), edge_ids=True),
+    ASGCN((3,), edge_ids=True),
+    GCNBS((3,)),
+    Thanos((3,)),
+    PASS((3,), width=2, edge_ids=True),
+    VRGCN((3,), widths=(2,), edge_ids=True),
+]
+
+
+@cache
+def program_of(sampler):
+    """The batch, and what a sampler's `update` descends, for a random feedback."""
+
+    def program(key, graph, state, seeds):
+        room = sampler.bound(GraphShape(SMALL, FEW), seeds.nodes.size)
+        batch, gradient = sampler.sample(key, graph, state, seeds, room), None
+        if isinstance(sampler, ASGCN | PASS):
+            rng, sizes = np.random.default_rng(8), ("source_capacity", "target_capacity")
+            rows = ([getattr(block, size) for block in batch.blocks] for size in sizes)
+            made = (tuple(jnp.float32(rng.normal(size=(n, 3))) for n in of) for of in rows)
+            gradient = sampler.gradient(state[0], batch, Feedback(*made), graph)
+        return batch, gradient
+
+    return jax.jit(program)
+
+
+def state_of(sampler, graph, kept):
+    """The state for the edges `kept` of a graph; its learned numbers are random."""
+    rng, begin = np.random.default_rng(6), sampler.init(graph)
+    if not isinstance(sampler, Adaptive):
+        return begin
+
+    def learned(first):
+        if not np.issubdtype(first.dtype, np.floating):
+            return first
+        of_edge = first.shape == (graph.num_edges,)
+        made = rng.normal(size=FEW if of_edge else first.shape).astype(np.float32)
+        return made[kept] if of_edge else made
+
+    return jax.tree.map(learned, begin)
+
+
+@pytest.mark.parametrize("sampler", rarely(PROGRAMS, 1, 4, 6), ids=repr)
+@settings(max_examples=15, deadline=None, derandomize=True)
+@given(
+    st.lists(st.tuples(node, node), min_size=FEW, max_size=FEW),
+    st.sets(st.integers(0, FEW - 1), min_size=GONE, max_size=GONE),
+    st.lists(st.integers(0, SMALL), min_size=3, max_size=3),
+    st.integers(0, 5),
+)
+def test_programs_draw_as_in_the_graph_without_the_edges(sampler, edges, excluded, seeds, key):
+    """It fails if an excluded edge is kept, is counted, or moves what is learned."""
+    weight = np.float32(1 + np.arange(FEW) % 3)
+    whole, holes = (
+        Graph.from_edges(*np.array(edges).T, SMALL, weight),
+        np.array(sorted(excluded)),
+    )
+    features = np.arange(2 * SMALL, dtype=np.float32).reshape(SMALL, 2) - 3
+    kept = np.setdiff1d(np.arange(FEW), holes)
+    part = Graph.from_edges(*whole.edge_index()[:, kept], SMALL, whole.edge_weight[kept])
+
+    def sample(graph, edges, excluded=None):
+        graph = graph.with_node_columns(features=features)
+        given = Seeds(np.int32(seeds), excluded=excluded)
+        state = state_of(sampler, graph, edges)
+        return jax.device_get(program_of(sampler)(jax.random.key(key), graph, state, given))
+
+    batch, gradient = sample(whole, slice(None), holes)
+    for block in batch.blocks:
+        assert not np.isin(block.edge_id[: block.num_edges], holes).any()
+    if isinstance(sampler, FastGCN | OfAll):  # they draw by all edges
+        return
+    other, same = sample(part, kept)
+    ids = np.r_[kept, np.full(GONE, FEW)]
+    blocks = tuple(dataclasses.replace(b, edge_id=ids[b.edge_id]) for b in other.blocks)
+    batch = dataclasses.replace(batch, extras=Extras())
+    other = dataclasses.replace(other, blocks=blocks)
+    jax.tree.map(np.testing.assert_array_equal, batch, other)
+    jax.tree.map(partial(np.testing.assert_allclose, rtol=1e-5, atol=1e-8), gradient, same)

@@ -1,16 +1,20 @@
-"""Implementation, threads, `jit`, `shard_map` and names of inputs never change a sample."""
+"""Threads, `jit`, `vmap`, `shard_map`, names of inputs, other batches change no sample."""
 
 import dataclasses
 import functools
+from functools import partial
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from cases import cases, rarely
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from refusals import refused
 
 import jgs
+from jgs import kernels
 from jgs.sampling import Capacity, sample_neighbors
 
 KEY = jax.random.key(4)
@@ -123,24 +127,26 @@ def test_the_last_hops_direct_inputs_need_no_room(alike, assert_direct, make_gra
         assert_direct(direct, full)
 
 
-def test_the_sample_of_a_key_is_fixed_for_ever(sample_with):
+def test_the_sample_of_a_key_is_fixed_for_ever():
     """A change of these values changes every published run, so it needs a new major version."""
     graph = jgs.Graph.from_edges(np.arange(20) * 7 % 10, np.arange(20) % 4, 10)
-    batch = sample_with("plain", jax.random.key(2026), graph, np.array([0, 1, 2, 3]), (2, 2))
+    with kernels.plain():
+        batch = sample_neighbors(jax.random.key(2026), graph, np.array([0, 1, 2, 3]), (2, 2))
     assert np.asarray(batch.blocks[-1].indices).tolist() == [4, 0, 3, 5, 0, 2, 6, 5]
     nodes = np.asarray(batch.nodes)[: int(batch.blocks[0].num_sources)]
     assert nodes.tolist() == [0, 1, 2, 3, 8, 5, 7, 4]
 
 
-@cases("implementation, mode", ("plain", MODES[0]), ("kernel", MODES[3]), ids=str)
-def test_shard_map_changes_nothing(sample_with, make_graph, same_bits, implementation, mode):
+@cases("plain, mode", (True, MODES[0]), (False, MODES[3]), ids=str)
+def test_shard_map_changes_nothing(make_graph, same_bits, plain, mode):
     graph, seeds = make_graph(50, 400), np.arange(8, dtype=np.int32)
     keys = jax.random.split(jax.random.key(0), 2)
     mesh = jax.sharding.Mesh(np.array(jax.devices()[:2]), ("rank",))
     ours, everyones = jax.sharding.PartitionSpec("rank"), jax.sharding.PartitionSpec()
 
     def sample(key, graph, seeds):
-        return sample_with(implementation, key, graph, seeds, (3, -1), **mode, **EXTRAS)
+        with kernels.plain(plain):
+            return sample_neighbors(key, graph, seeds, (3, -1), **mode, **EXTRAS)
 
     def each(keys, graph, seeds):
         return jax.tree.map(lambda a: a[None], sample(keys[0], graph, seeds))
@@ -151,3 +157,90 @@ def test_shard_map_changes_nothing(sample_with, make_graph, same_bits, implement
     for rank in range(2):
         mine = sample(keys[rank], graph, seeds[4 * rank : 4 * rank + 4])
         same_bits(mine, jax.tree.map(lambda a, r=rank: a[r], batches))
+
+
+KEYS = jax.random.split(jax.random.key(8), 5)
+RUNTIME_ERRORS = (ValueError, jax.errors.JaxRuntimeError)  # depends on JAX's version
+
+
+def seeds_of(num_batches: int, batch_size: int, num_nodes: int = 300) -> np.ndarray:
+    """Seeds with repetitions, and with padding anywhere."""
+    rng = np.random.default_rng(num_batches)
+    return rng.integers(0, num_nodes + 1, (num_batches, batch_size)).astype(np.int32)
+
+
+def batch_of(batches: jgs.MiniBatch, i: int) -> jgs.MiniBatch:
+    return jax.tree.map(lambda array: array[i], batches)
+
+
+@pytest.mark.parametrize("options", [{}, {"replace": True, "relabel_inputs": False}], ids=str)
+def test_each_batch_is_a_call_of_its_own(options, implemented, same_bits, make_graph):
+    """At parallel sizes, with fewer batches than threads, one of them padding alone."""
+    graph, seeds = make_graph(20_000, 400_000), seeds_of(3, 2000, 20_000)
+    seeds[1] = 20_000
+    sample = partial(sample_neighbors, fanouts=(4, 6), **options, **EXTRAS)
+    for threads in (1, 2, 4) if kernels.available() else ():
+        implemented(True, threads)
+        together = jax.device_get(sample(KEYS[:3], graph, seeds))
+        assert together.blocks[0].num_edges.astype(bool).tolist() == [True, False, True]
+        for i in range(3):
+            alone = jax.device_get(sample(KEYS[i], graph, seeds[i]))
+            same_bits(batch_of(together, i), alone)
+            for layer in range(2):
+                nodes = together.target_nodes(layer)[i]
+                np.testing.assert_array_equal(nodes, alone.target_nodes(layer))
+
+
+def test_one_batch_raw_keys_jit_and_vmap(same_bits, make_graph):
+    graph, seeds, traces = make_graph(300, 4000), seeds_of(4, 8), []
+
+    def sample(keys, graph, seeds):
+        traces.append(None)
+        return sample_neighbors(keys, graph, seeds, (3, 2))
+
+    jitted, together = jax.jit(sample), jax.device_get(sample(KEYS[:4], graph, seeds))
+    same_bits(jitted(KEYS[:4], graph, seeds), together)
+    jitted(KEYS[1:], graph, seeds[::-1])
+    assert len(traces) == 2
+    same_bits(sample(jax.random.key_data(KEYS[:4]), graph, seeds), together)
+    first = jax.device_get(jitted(KEYS[:1], graph, seeds[:1]))
+    same_bits(first, jax.tree.map(lambda array: array[:1], together))
+
+    def one(key, seeds):
+        return sample(key, graph, seeds)
+
+    same_bits(jax.jit(jax.vmap(one))(KEYS[:4], seeds), together)
+    for mapped in (jax.vmap(jax.vmap(one)), jax.vmap(one)):
+        pairs = jax.jit(mapped)(KEYS[:4].reshape(2, 2), seeds.reshape(2, 2, 8))
+        pairs = jax.tree.map(lambda a: a.reshape(4, *a.shape[2:]), jax.device_get(pairs))
+        same_bits(pairs, together)
+    shared = jax.jit(jax.vmap(one, in_axes=(None, 0)))(KEYS[0], seeds)  # one key for all
+    same_bits(batch_of(shared, 3), jax.device_get(jitted(KEYS[0], graph, seeds[3])))
+    if kernels.available():
+        text = jax.jit(jax.vmap(one)).lower(KEYS[:4], seeds).as_text()
+        assert text.count("jgs_sample_neighbors") == 1
+        assert "stablehlo.while" not in text
+
+
+def test_a_graph_for_each_batch(same_bits, make_graph):
+    graphs = [make_graph(300, 4000, seed) for seed in (0, 1)]
+    seeds = seeds_of(2, 8)
+
+    sample = partial(sample_neighbors, fanouts=(3, 2), weighted=True)
+    with jax.enable_x64(True):
+        stacked = jax.tree.map(lambda *arrays: jnp.stack(arrays), *graphs)
+    together = jax.device_get(jax.jit(jax.vmap(sample))(KEYS[:2], stacked, seeds))
+    for i in range(2):
+        alone = jax.jit(sample)(KEYS[i], graphs[i], seeds[i])
+        same_bits(batch_of(together, i), jax.device_get(alone))
+
+
+def test_bad_seeds_name_their_batch(make_graph):
+    graph, seeds = make_graph(300, 4000), seeds_of(4, 8)
+    seeds[2, 5] = seeds[3, 1] = 301
+    rule = "batch 2: seeds must be node ids in [0, 300), or 300 for padding"
+    refused(f"{rule}; got 301 at position 5", sample_neighbors, KEYS[:4], graph, seeds, (3, 2))
+    if kernels.available():  # plain JAX cannot raise an error here
+        sample = jax.jit(lambda s: sample_neighbors(KEYS[:4], graph, s, (3, 2)).nodes)
+        with pytest.raises(RUNTIME_ERRORS, match=r"batch 2: .* got 301 at position 5"):
+            sample(seeds).block_until_ready()

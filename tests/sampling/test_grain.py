@@ -1,4 +1,4 @@
-"""`grain_iterator` keeps Grain's contract for iterators, and Orbax's for saved state."""
+"""`grain_iterator` keeps Grain's contract for iterators."""
 
 import itertools
 import json
@@ -8,11 +8,9 @@ import grain
 import jax
 import numpy as np
 import pytest
-from orbax.checkpoint.experimental import v1 as ocp
 from refusals import refused
 from test_loader import threads
 
-from jgs import InputError
 from jgs.sampling import Loader, grain_iterator
 
 EPOCHS, STEPS = 3, 4
@@ -82,21 +80,6 @@ def test_prefetch_begins_before_the_first_batch(make, expected):
     for call in (iterator.__next__, iterator.start_prefetch):
         with pytest.raises(ValueError, match="closed"):
             call()
-
-
-def test_orbax_saves_it_beside_parameters(make, expected, tmp_path):
-    iterator, params = grain_iterator(make(), EPOCHS), {"w": np.arange(3.0)}
-    seeds(iterator, 6)
-    ocp.save_checkpointables(tmp_path / "6", {"params": params, "dataset": iterator})
-    again = grain_iterator(make(), EPOCHS)
-    found = ocp.load_checkpointables(tmp_path / "6", {"params": params, "dataset": again})
-    np.testing.assert_array_equal(found["params"]["w"], params["w"])
-    assert seeds(found["dataset"]) == seeds(iterator) == expected[6:]
-    other = grain_iterator(make(shuffle=False), EPOCHS)
-    # A newer Orbax raises its own error, which names the cause.
-    with pytest.raises((InputError, KeyError)) as raised:
-        ocp.load_checkpointables(tmp_path / "6", {"dataset": other})
-    assert "the state's digest" in str(raised.value.__cause__ or raised.value)
 
 
 def test_without_grain(make, monkeypatch):

@@ -1,26 +1,27 @@
-"""Matrix programs: what FastGCN and LADIES estimate, what is computed once, own arrays."""
+"""Matrix programs: the laws of their draws, what is computed once, arrays of their own."""
 
 import dataclasses
 import functools
+from decimal import Decimal, localcontext
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from rows_law import assert_as_often, assert_mean
+from rows_law import assert_as_often, assert_included, assert_mean, inclusion
 
-from jgs import Graph, InputError, kernels
+from jgs import Graph, InputError
 from jgs.graph.drawn import drawn_edges
 from jgs.ops import aggregate
 from jgs.sampling import (
-    Capacity,
+    ASGCN,
     FastGCN,
     Ladies,
-    Neighbors,
     plan_capacity,
     worst_case,
 )
-from jgs.sampling.matrix import MatrixSampler, choose_layout
+from jgs.sampling.edges.random import LOGARITHMS, exponential
+from jgs.sampling.matrix import Matrix, MatrixSampler, choose_layout
 
 SEEDS = np.arange(0, 40, 2, dtype=np.int32)
 
@@ -118,27 +119,6 @@ class GraphSAGE(MatrixSampler):
         return sub.individual_sample(k)
 
 
-def test_a_program_that_samples_neighbours_is_one_kernel(make_graph):
-    """`matrix/test_select.py` compares its draws with those from edges that are built."""
-    graph, key = make_graph(150, 1200), jax.random.key(2)
-    seeds = np.r_[SEEDS, graph.num_nodes, SEEDS[:2]].astype(np.int32)
-    program = GraphSAGE((3, 2), edge_ids=True)
-    capacity = plan_capacity(graph, seeds.size, program, margin=0.5, distinct=False)
-    of_neighbors = Capacity(capacity.edges[1::2], capacity.sources[1::2])
-    draw = jax.jit(program.sample, static_argnums=4)
-    batch = draw(key, graph, (), seeds, capacity)
-    whole = Neighbors((3, 2), edge_ids=True).sample(key, graph, (), seeds, of_neighbors)
-    np.testing.assert_array_equal(batch.needed[:, 1::2], whole.needed)
-    np.testing.assert_array_equal(batch.nodes, whole.nodes)
-    jax.tree.map(np.testing.assert_array_equal, drawn_edges(batch), drawn_edges(whole))
-    for mine, block in zip(batch.blocks, whole.blocks, strict=True):
-        count = int(mine.num_edges)
-        np.testing.assert_array_equal(mine.edge_id[:count], block.edge_id[:count])
-    text = draw.lower(key, graph, (), seeds, capacity).as_text()
-    if kernels.available():
-        assert text.count("custom_call @jgs_") == text.count("@jgs_sample_neighbors") == 1
-
-
 @dataclasses.dataclass(frozen=True)
 class ByScore(MatrixSampler):
     """Draws neighbours in proportion to a score of each node."""
@@ -231,3 +211,124 @@ def test_draws_with_replacement_fit_the_bound(fused):
     batch = draw(jax.random.key(0), graph, (), seeds, capacity)
     assert not batch.overflow
     assert [int(block.num_edges) for block in batch.blocks] == [4 * 3, 3 * 4]
+
+
+# Nodes 0 to 10, and 11 without edges. Node 0 has 9 of the 18 out-edges, the next nine have one.
+HUB = Graph.from_edges(np.r_[[0] * 9, 1:10], np.r_[0:9, [10] * 9], 12)
+VALUES = jnp.linspace(0, 5, 18)
+COLUMNS = np.array([3, 12, 4, 10, 3, 12], np.int32)  # 12 is padding, and 3 comes twice
+ROWS = np.array([12, 0, 11, 5, 7, 8, 12], np.int32)
+
+
+def drawn(rows, num_nodes):
+    """bool `[num_nodes]`: whether each node is among `rows`."""
+    return jnp.zeros(num_nodes, bool).at[rows].set(True, mode="drop")
+
+
+SELECTIONS = {
+    "whole graph": (lambda A: A, np.r_[9, np.ones(9), 0, 0]),
+    "columns": (lambda A: A[:, COLUMNS], np.r_[3, np.ones(9), 0, 0]),
+    "built columns": (lambda A: A[:, COLUMNS].built(), np.r_[3, np.ones(9), 0, 0]),
+    "rows": (lambda A: A[ROWS, :], np.r_[9, np.zeros(4), 1, 0, 1, 1, 0, 0, 0]),
+    "rows of columns": (lambda A: A[ROWS, COLUMNS], np.r_[3, np.zeros(4), 1, 0, 1, 1, 0, 0, 0]),
+    "a selection": (lambda A: A[:, COLUMNS].individual_sample(-1), np.r_[3, np.ones(9), 0, 0]),
+}
+
+
+@pytest.mark.parametrize(("k", "compact"), [(1, True), (3, False)])
+@pytest.mark.parametrize("name", SELECTIONS)
+def test_by_default_rows_are_drawn_by_their_number_of_edges(name, k, compact):
+    """gSampler's default, a bias of 1 an edge (section 3.1). Values change nothing."""
+    part, edges = SELECTIONS[name]
+
+    def draw(key):
+        A = Matrix(HUB, VALUES, key, compact=compact)
+        return drawn(part(A).collective_sample(k).row(), 12)
+
+    assert_included(draw, inclusion(edges, k))
+
+
+# In-degrees of the nodes 0 to 7: 12, 1, 2, 3, 1, 0, 2, 1. Node 12 has the most out-edges, 3.
+SOURCES = [range(1, 13), [13], [12, 14], [10, 11, 12], [1], [], [14, 15], [2]]
+GRAPH = Graph.from_edges(
+    np.concatenate(SOURCES).astype(int),
+    np.repeat(np.arange(8), list(map(len, SOURCES))),
+    16,
+    np.linspace(0.5, 1.5, 22, dtype=np.float32),
+)
+FRONTIER = np.array([5, 0, 3, 16, 1, 2, 4], np.int32)  # not 6 and 7; 16 is padding
+FEATURES = np.stack([np.arange(16) % 3, np.arange(16) % 2], axis=1).astype(np.float32)
+
+
+def by_degree(weighted):
+    """float64 `[16, 8]`: `P[u, v]`, which is 1 / d_v, times the edge's weight."""
+    P, at = np.zeros((16, 8)), 0
+    for v, sources in enumerate(SOURCES):
+        for u in sources:
+            P[u, v] = (GRAPH.edge_weight[at] if weighted else 1) / len(sources)
+            at += 1
+    return P
+
+
+def sources_of(sampler, graph, state):
+    """A function of a key: bool `[16]`, the sources of the edges drawn into the seeds."""
+
+    def draw(key):
+        batch = sampler.sample(key, graph, state, FRONTIER, None)
+        block = batch.blocks[0]
+        real = np.arange(block.edge_capacity) < block.num_edges
+        return drawn(jnp.where(real, batch.nodes.at[block.indices].get(mode="clip"), 16), 16)
+
+    return draw
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_ladies_draws_rows_by_their_squared_norms_in_the_frontier(weighted):
+    """In proportion to the sum over v in the frontier of P[u, v]**2 (Algorithm 1)."""
+    sampler = Ladies((4,), weighted=weighted)
+    bias = (by_degree(weighted)[:, :6] ** 2).sum(axis=1)
+    draw = sources_of(sampler, GRAPH, sampler.init(GRAPH))
+    assert_included(draw, inclusion(bias, 4))
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_fastgcn_draws_rows_by_their_squared_norms(weighted):
+    """By the sum over all v of P[u, v]**2 (equation 10). Rows without edges are not seen."""
+    sampler, P = FastGCN((6,), weighted=weighted), by_degree(weighted)
+    seen = (P[:, :6] > 0).any(axis=1)
+    draw = sources_of(sampler, GRAPH, sampler.init(GRAPH))
+    assert_included(draw, np.where(seen, inclusion((P**2).sum(axis=1), 6), 0))
+
+
+def test_asgcn_draws_rows_by_their_norms_and_their_features():
+    """By (1 + |W x[u]|) sqrt(sum of P[u, v]**2) (equation 10, and the authors' code)."""
+    graph, weight = GRAPH.with_node_columns(features=FEATURES), np.float32([1.5, -4])
+    sampler = ASGCN((4,))
+    state = sampler.init(graph)._replace(weight=jnp.asarray(weight))
+    size = 1 + np.abs(FEATURES @ weight)
+    bias = size * np.sqrt((by_degree(False)[:, :6] ** 2).sum(axis=1))
+    assert_included(sources_of(sampler, graph, state), inclusion(bias, 4))
+
+
+def test_exponential_numbers_are_logarithms():
+    """From bits of all sizes, the smallest and the largest among them."""
+    rng = np.random.default_rng(0)
+    shift = rng.integers(0, 64, 200_000, np.uint64)
+    bits = rng.integers(0, 1 << 64, 200_000, np.uint64) >> shift
+    bits = np.r_[bits, ~bits, np.uint64(0), ~np.uint64(0)]
+    with jax.enable_x64(True):
+        found = np.asarray(jax.jit(exponential)(jnp.asarray(bits)))
+    u = ((bits >> np.uint64(12)).astype(float) + 0.5) * 2.0**-52
+    left = ((~bits >> np.uint64(12)).astype(float) + 0.5) * 2.0**-52  # 1 - u, exactly
+    exact = np.where(u < 0.5, -np.log1p(-u), -np.log(left))
+    np.testing.assert_allclose(found, exact, rtol=2.0**-22, atol=0)
+
+
+def test_no_logarithm_of_the_table_depends_on_the_mathematical_library():
+    """Each entry is the exact one, rounded, and none is near to a half."""
+    with localcontext() as context:
+        context.prec = 40
+        for i in range(1, LOGARITHMS.size):
+            t = Decimal(i) / 2048
+            exact = -(1 - t).ln() / t * 2**30
+            assert abs(exact - int(LOGARITHMS[i])) < Decimal(1) / 2 - Decimal(2) ** -20

@@ -1,4 +1,4 @@
-"""Samplers that gradients train: `PASS` and `ASGCN`."""
+"""Samplers that learn: by gradients (`PASS`, `ASGCN`), from messages (`VRGCN`), as bandits."""
 
 import itertools
 
@@ -7,13 +7,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.sparse
+from refusals import refused
+from rows_law import assert_mean
 
 from jgs import Graph, InputError
 from jgs.graph import SparseFeatures
 from jgs.ops import aggregate, gather
-from jgs.sampling import ASGCN, PASS, Feedback, worst_case
+from jgs.sampling import ASGCN, GCNBS, PASS, VRGCN, Feedback, Loader, Thanos, worst_case
 from jgs.sampling.algorithms.nodewise.pass_ import Policy
-from jgs.sampling.edges import project as projecting
 from jgs.sampling.edges.project import project
 
 N, F, M = 40, 3, 2
@@ -24,14 +25,6 @@ def many(function, trials):
     keys = jax.random.split(jax.random.key(5), trials)
     found = jax.jit(lambda keys: jax.lax.map(function, keys))(keys)
     return jax.tree.map(lambda a: np.asarray(a, np.float64), found)
-
-
-def agrees(found, expected, slack=0.0):
-    """Asserts that each entry of the trials' mean is within 5 standard errors of `expected`."""
-    error = np.abs(found.mean(axis=0) - expected)
-    deviation = found.std(axis=0) / np.sqrt(len(found))
-    assert (error <= 5 * deviation + slack + 1e-6).all(), (found.mean(axis=0), expected)
-    return deviation
 
 
 def dense(graph):
@@ -108,11 +101,11 @@ def test_pass_draws_by_its_policy_and_its_gradient_is_that_of_the_expected_loss(
     drawn, gradient, moved = many(trial, 4000)
     assert_descent(moved)
     q = np.concatenate([np.asarray(p, np.float64) for p in probabilities(policy)])
-    agrees(drawn[:, : q.size], 3 * q)
+    assert_mean(drawn[:, : q.size], 3 * q)
     assert (drawn[:, q.size :] == 0).all()
     expected = jax.grad(expected_loss)(policy)
     for found, true in zip(gradient, expected, strict=True):
-        deviation = agrees(found, np.asarray(true))
+        deviation = assert_mean(found, np.asarray(true))
         assert (np.abs(true) > 10 * deviation).any()  # the gradient is clearly not zero
 
 
@@ -152,11 +145,11 @@ def test_asgcn_is_unbiased_and_its_gradient_is_that_of_its_loss():
     means, along_weights, along_variance, moved = many(trial, 4000)
     assert_descent(moved)
     for i in range(len(steps)):  # each of the seven W
-        agrees(means[:, i], true)
+        assert_mean(means[:, i], true)
     # The variance at each W, and its differences. All W draw with the same random numbers.
     squares = ((means - true) ** 2).sum(axis=-1).mean(axis=-1)
     differences = (squares[:, 1::2] - squares[:, 2::2]) / (2 * step)
-    both = agrees(along_variance - differences, 0)
+    both = assert_mean(along_variance - differences, 0)
     assert (np.abs(along_variance.mean(axis=0)) > 8 * both).any()
     # The expected loss is the same for every W. So its derivative through the weights is that
     # through the draws with the opposite sign: the two cancel.
@@ -174,7 +167,7 @@ def test_asgcn_is_unbiased_and_its_gradient_is_that_of_its_loss():
     centred /= np.where(inclusion > 0, inclusion, 1)[:, None]
     counts = ((parts @ slope) * messages).sum(axis=1)
     score = counts[candidates] @ centred[candidates]
-    deviation = agrees(along_weights, -score, slack=0.05 * np.abs(score).max())
+    deviation = assert_mean(along_weights, -score, 5, 0.05 * np.abs(score).max())
     assert (np.abs(score) > 10 * deviation).any()
 
 
@@ -206,20 +199,190 @@ def test_project_dense_and_sparse():
         np.testing.assert_allclose(vector, expected[:, 0], rtol=1e-5)
 
 
-def test_project_in_blocks_has_the_bits_of_one_block(monkeypatch):
-    """Rows of padding are anywhere; a last block of padding alone is left out."""
-    rng = np.random.default_rng(1)
-    features = jnp.asarray(rng.normal(size=(50, 37)), jnp.float32)
-    weight = jnp.asarray(rng.normal(size=(37, 2, 3)), jnp.float32)
-    nodes = jnp.array([*rng.integers(0, 50, 11), 50, 3, -1, *[50] * 9], jnp.int32)
-    whole = project(features, nodes, weight)
-    wanted = np.einsum("nf,fab->nab", features[nodes[:11]], weight)
-    np.testing.assert_allclose(whole[:11], wanted, rtol=1e-4, atol=1e-5)
-    assert not whole[jnp.array([11, 13, 14, 22])].any()
-    monkeypatch.setattr(projecting, "_ROWS", 4)
-    jax.clear_caches()
-    np.testing.assert_array_equal(project(features, nodes, weight), whole)
-    np.testing.assert_array_equal(jax.jit(project)(features, nodes, weight), whole)
-    many = jax.vmap(project, (None, 0, None))(features, nodes[None].repeat(2, 0), weight)
-    np.testing.assert_array_equal(many[1], whole)
-    assert project(features, nodes[:0], weight).shape == (0, 2, 3)
+DEGREE = 10
+
+
+def star():
+    """A node 0 with ten neighbours: eight small messages, two large ones; other edges too."""
+    source = np.r_[np.arange(1, DEGREE + 1), 0, 0]
+    target = np.r_[np.zeros(DEGREE, int), 1, 2]
+    graph = Graph.from_edges(source, target, DEGREE + 1)
+    norms = np.r_[0, np.ones(8), 5, 5].astype(np.float32)
+    direction = jax.random.normal(jax.random.key(0), (DEGREE + 1, 3))
+    x = norms[:, None] * direction / jnp.linalg.norm(direction, axis=1, keepdims=True)
+    return graph, x, norms[np.asarray(graph.indices[:DEGREE])]
+
+
+def learned(sampler, graph, x, steps):
+    """The state after so many steps on node 0, and each step's estimate of the node's mean."""
+    seeds = jnp.zeros(1, jnp.int32)
+    capacity = worst_case(graph, 1, sampler, distinct=True)
+
+    @jax.jit
+    def run(keys, graph, x, state):
+        def step(state, key):
+            batch = sampler.sample(key, graph, state, seeds, capacity)
+            messages = gather(x, batch.nodes)
+            estimate = aggregate(batch.blocks[0], messages)[0]
+            return sampler.update(state, batch, Feedback((messages,), ())), estimate
+
+        return jax.lax.scan(step, state, keys)
+
+    keys = jax.random.split(jax.random.key(1), steps)
+    return run(keys, graph, x, sampler.init(graph))
+
+
+def test_gcnbs_goes_to_the_probabilities_of_least_variance():
+    graph, x, norms = star()
+    sampler = GCNBS((2,), delta=0.005)
+    state, estimates = learned(sampler, graph, x, 4000)
+    assert (state[DEGREE:] == 0).all()  # edges into nodes that no batch had stay at 0
+    weights = np.exp(np.asarray(state[:DEGREE], np.float64))
+    q = 0.6 * weights / weights.sum() + 0.4 / DEGREE
+    best = norms / norms.sum()  # proportional to the norms: alpha is the same for all
+    np.testing.assert_allclose(q, best, rtol=0.25)
+
+    def bound(q):
+        return (norms**2 / (DEGREE**2 * 2 * q)).sum()
+
+    assert bound(best) <= bound(q) < 1.03 * bound(best) < 0.6 * bound(np.full(DEGREE, 0.1))
+    late, mean = np.asarray(estimates[1000:], np.float64), np.asarray(x)[1:].mean(axis=0)
+    assert_mean(late, mean, 5)  # unbiased whatever the weights are
+    variance = ((late - mean) ** 2).sum(axis=1).mean()
+    expected = bound(q) - (mean**2).sum() / 2
+    np.testing.assert_allclose(variance, expected, rtol=0.1)
+
+
+def test_thanos_goes_to_the_edges_nearest_to_the_mean():
+    """Eight neighbours lie around a point. The mean of the two outliers is that point, too."""
+    graph, x, _ = star()
+    around = 0.1 * np.asarray(x) + [2, 0, 0]
+    around[-2:] = [[2, 3, 0], [2, -3, 0]]
+    x = jnp.asarray(around, jnp.float32)
+    sampler = Thanos((2,), gamma=0.1, eta=1.0)
+    state, estimates = learned(sampler, graph, x, 1500)
+    outlier = np.asarray(graph.indices[:DEGREE]) > 8
+    weights = np.asarray(state.edges, np.float64)
+    assert (weights[DEGREE:] == 0).all()
+    np.testing.assert_allclose(state.sums[0], np.logaddexp.reduce(weights[:DEGREE]), rtol=1e-4)
+    share = np.exp(weights[:DEGREE] - state.sums[0])
+    assert share[outlier].sum() < 1e-3
+    mean = np.asarray(x)[1:].mean(axis=0)
+    error = ((np.asarray(estimates) - mean) ** 2).sum(axis=1)
+    assert error[-500:].mean() < 0.3 * error[:50].mean()
+
+    again, _ = learned(Thanos((2,), eta=1.0, restart=1500), graph, x, 1500)
+    fresh = sampler.init(graph)
+    np.testing.assert_array_equal(again.edges, fresh.edges)
+    np.testing.assert_array_equal(again.sums, fresh.sums)
+
+
+def test_thanos_counts_every_edges_reward_alike():
+    """Orthogonal messages: a reward depends on its edge alone, however seldom it is drawn."""
+    graph, _, norms = star()
+    k, keys = 3, jax.random.split(jax.random.key(2), 20000)
+    sampler = Thanos((k,), eta=0.01)
+    x = np.zeros((DEGREE + 1, DEGREE), np.float32)
+    x[np.asarray(graph.indices[:DEGREE]), np.arange(DEGREE)] = norms
+    edges, sums = map(np.array, sampler.init(graph)[:2])
+    edges[:DEGREE] = np.linspace(-1, 1, DEGREE)
+    sums[0] = np.logaddexp.reduce(edges[:DEGREE])
+    state = sampler.init(graph)._replace(edges=jnp.asarray(edges), sums=jnp.asarray(sums))
+    seeds = jnp.array([0, 0], jnp.int32)  # a repeated seed counts once
+    capacity = worst_case(graph, 2, sampler)
+
+    @jax.jit
+    def gains(keys, graph, x, state):
+        def one(key):
+            batch = sampler.sample(key, graph, state, seeds, capacity)
+            feedback = Feedback((gather(x, batch.nodes),), ())
+            return sampler.update(state, batch, feedback).edges - state.edges
+
+        return jax.lax.map(one, keys)
+
+    found = np.asarray(gains(keys, graph, x, state)[:, :DEGREE], np.float64)
+    expected = 0.01 * (2 / k - 1) * norms**2 / DEGREE**2
+    deviation = found.std(axis=0) / np.sqrt(len(keys))
+    assert (np.abs(found.mean(axis=0) - expected) < 5 * deviation).all(), (found, expected)
+    assert (5 * deviation < 0.2 * np.abs(expected)).all()
+
+
+NODES, E, B, WIDTH = 120, 1500, 30, 3
+SEEDS = np.arange(B, dtype=np.int32)
+
+
+def test_unbiased_and_without_variance_once_the_history_is_true(make_graph):
+    """With fixed parameters the messages `x` are fixed, and the history converges to them."""
+    graph, trials = make_graph(NODES, E), 150
+    sampler = VRGCN((2,), widths=(WIDTH,), edge_ids=True)
+    capacity = worst_case(graph, B, sampler, distinct=True)
+    x = jax.random.normal(jax.random.key(0), (NODES, WIDTH)) + 3
+    seeds = jnp.asarray(SEEDS)
+
+    @jax.jit
+    def draw(key, history):
+        batch = sampler.sample(key, graph, history, seeds, capacity)
+        messages = gather(x, batch.nodes)
+        learned = sampler.update(history, batch, Feedback((messages,), ()))
+        return aggregate(batch.blocks[0], messages)[:B], learned
+
+    indptr, indices = np.asarray(graph.indptr), np.asarray(graph.indices)
+    rows = [indices[a:b] for a, b in itertools.pairwise(indptr[: B + 1])]
+    true = np.stack([np.asarray(x)[row].mean(axis=0) for row in rows])
+    history, variances = sampler.init(graph), []
+    for step in range(4):
+        keys = jax.random.split(jax.random.key(step), trials)
+        # 2 of d drawn without replacement: (1 - 2 / d) / 2 times the neighbours' variance.
+        wrong = np.asarray(x - history[0], np.float64)
+        nothing = np.zeros(WIDTH)
+        among = [wrong[row].var(0, ddof=1) if row.size > 2 else nothing for row in rows]
+        parts = [max(1 - 2 / row.size, 0) / 2 for row in rows]
+        variance = np.stack(among) * np.array(parts)[:, None]
+        variances.append(variance.mean())
+        found = [np.asarray(draw(key, history)[0], np.float64) for key in keys]
+        error = np.abs(np.mean(found, axis=0) - true)
+        assert (error < 5 * np.sqrt(variance / trials) + 1e-5).all(), error.max()
+        measured = np.var(found, axis=0).mean()
+        assert 0.7 < (measured + 1e-9) / (variances[-1] + 1e-9) < 1.4, (measured, variances)
+        for key in keys[:6]:
+            history = draw(key, history)[1]
+    assert variances[1] < 0.7 * variances[0], variances
+    assert variances[-1] < 0.2 * variances[0], variances
+    found = [draw(key, (x,))[0] for key in keys[:20]]
+    np.testing.assert_allclose(np.stack(found), np.stack([true] * 20), atol=1e-5)
+
+
+def test_a_loop_that_does_not_update_is_told_so(make_graph):
+    graph = make_graph(NODES, E)
+    options = {"key": jax.random.key(1), "shuffle": False}
+    sampler = VRGCN((2,), widths=(WIDTH,))
+
+    def feedback(batch):
+        return Feedback((batch.nodes[:, None] * jnp.ones(WIDTH),), ())
+
+    def loader(**more):
+        return Loader(graph, np.arange(NODES), B, sampler, **options, **more)
+
+    one = loader()
+    assert one.learns
+    refused("loader.update", list, one)
+    options["capacity"] = one.capacity
+    frozen = loader(age=None)
+    assert not any(batch.blocks[0].control.sources.any() for batch in frozen)
+    refused("adaptive", frozen.update, None, None)
+
+    def run(age, prefetch):
+        """Every batch's history of the inputs."""
+        one, found = loader(age=age, prefetch=prefetch), []
+        for batch in itertools.chain(one, one):
+            found.append(np.asarray(batch.blocks[0].control.sources))
+            one.update(batch, feedback(batch))
+        return found, np.asarray(one.sampler_state[0])
+
+    for age, prefetch in ((0, 2), (2, 3)):
+        plain, state = run(age, 0)
+        assert [bool(rows.any()) for rows in plain[: age + 2]] == [False] * (age + 1) + [True]
+        again, end = run(age, prefetch)
+        np.testing.assert_array_equal(end, state)
+        for mine, theirs in zip(plain, again, strict=True):
+            np.testing.assert_array_equal(mine, theirs)

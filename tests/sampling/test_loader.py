@@ -1,4 +1,4 @@
-"""`Loader`: each seed once, sampling ahead, redraws, resuming, and no thread left behind."""
+"""`Loader`: each seed once, several batches a call, redraws, resuming, no thread left."""
 
 import json
 import multiprocessing
@@ -15,8 +15,21 @@ from refusals import refused
 from rows_law import assert_as_often
 
 import jgs
-from jgs import InputError
-from jgs.sampling import Capacity, Labor, Loader, Walk, sample_neighbors
+from jgs import Graph, InputError
+from jgs.sampling import (
+    ByEpoch,
+    Capacity,
+    Labor,
+    Ladies,
+    Loader,
+    Thanos,
+    Walk,
+    choose_super_batch,
+    plan_capacity,
+    sample_neighbors,
+    worst_case,
+)
+from jgs.sampling.capacity import bytes_of
 from jgs.sampling.loading import schedule
 from jgs.sampling.loading.schedule import shuffled
 
@@ -168,7 +181,6 @@ def test_a_script_that_stops_in_mid_epoch_exits(how):
 @cases(
     "options, says",
     ({"batch_size": 101}, "must be at most 100, the number of seeds; got 101"),
-    ({"batch_size": 0}, "batch_size must be an int of at least 1; got 0"),
     ({"seeds": np.array([], int)}, "not empty"),
     ({"seeds": np.array([300])}, "[0, 300); got 300 at position 0"),
     ({"seeds": np.array([1.0])}, "integers"),
@@ -217,14 +229,6 @@ def test_repeated_seeds(make_graph):
     assert roomless.redraws > 0 == few.redraws
 
 
-def test_numpy_integers_are_integers(graph):
-    options = {"prefetch": np.int64(1), "batch_size": np.int64(16), "super_batch": np.int64(2)}
-    batches = make(graph, sampler=np.array([3, 2]), **options)
-    assert batches.super_batch == 2
-    assert json.dumps(batches.state_dict())
-    assert len(list(batches)) == 7
-
-
 @pytest.mark.parametrize("prefetch", [0, 2])
 def test_a_loop_ends_when_the_loader_moves_to_another_epoch(graph, prefetch):
     with make(graph, prefetch=prefetch) as mine, make(graph) as other:
@@ -266,3 +270,125 @@ def test_a_process_forked_after_jax_has_run_is_refused(graph):
         child.kill()
         child.join()
     assert len(list(batches)) == 7
+
+
+@cases(
+    "super_batch, prefetch, options",
+    (2, 0, {}),
+    (3, 1, {"return_edge_ids": True, "weighted": True, "shuffle": False}),
+    (7, 3, {"return_edge_weights": True, "relabel_inputs": False}),
+    (50, 0, {}),
+)
+def test_the_batches_are_the_same(super_batch, prefetch, options, graph, same_bits):
+    single, several = (make(graph, n, prefetch=prefetch, **options) for n in (1, super_batch))
+    assert (single.super_batch, several.super_batch) == (1, min(super_batch, 7))
+    for _ in range(2):
+        steps = []
+        for a, b in zip(single, several, strict=True):
+            same_bits(a, b)
+            steps.append(several.step)
+            assert several.state_dict() == single.state_dict()
+        assert steps == list(range(1, 8))
+
+
+@pytest.mark.parametrize("prefetch", [0, 2])
+def test_only_the_batch_that_overflowed_is_redrawn(prefetch, graph, same_bits, neighbors_of):
+    """With the same key."""
+    roomy = list(make(graph, 1))
+    most = max(int(batch.blocks[0].num_sources) for batch in roomy)
+    small = {"capacity": Capacity((80, 200), (100, most - 1)), "prefetch": prefetch}
+    single, several = make(graph, 1, **small), make(graph, 4, **small)
+    batches = list(several)
+    same_bits(list(single), batches)
+    for batch, whole in zip(batches, roomy, strict=True):
+        assert not batch.overflow
+        assert neighbors_of(batch) == neighbors_of(whole)
+    assert 1 <= several.redraws == single.redraws < 7
+
+
+@pytest.mark.parametrize("number", [3, 11])
+def test_batches_without_a_kernel_for_several(number, graph, same_bits):
+    """Drawn one after the other in a program, and by a loop; each has the bits of its own."""
+    asked = graph, np.arange(300)[: 16 * number], 16, Ladies((9, 9))
+    single = Loader(*asked, key=KEY, super_batch=1)
+    several = Loader(*asked, key=KEY, capacity=single.capacity, super_batch=number)
+    assert several.super_batch == number
+    same_bits(list(single), list(several))
+    assert Loader(*asked, key=KEY).super_batch <= 4
+
+
+def test_the_fastest_size_within_the_memory_is_chosen(graph, monkeypatch, caplog):
+    took, now = {1: 8.0, 2: 5.0, 4: 4.1, 7: 4.0}, [0.0]
+    monkeypatch.setattr("jgs.sampling.loading.super_batch.time.perf_counter", lambda: now[0])
+
+    def rehearse(self, steps):
+        now[0] += took[self.super_batch] * steps
+        return iter([()] * steps)
+
+    monkeypatch.setattr(Loader, "rehearse", rehearse)
+    asked = (graph, SEEDS, 16, (3, 2))
+    size = bytes_of(Loader(*asked, key=KEY).capacity)
+    caplog.set_level("INFO", "jgs")
+    for memory, chosen in ((100 * size, 4), (3 * size, 2), (size, 1), (0, 1)):
+        sizes = (1, 2, 4, 7, 50)  # there are 7 batches
+        assert choose_super_batch(*asked, memory=memory, sizes=sizes) == chosen
+    assert "4 batches a call: each takes 8000.00 ms with 1, 5000.00 ms with 2" in caplog.text
+    assert choose_super_batch(graph, SEEDS, 16, Thanos((3, 2))) == 1
+    for wrong, said in (
+        ({"memory": -1}, "memory must be an int of at least 0"),
+        ({"sizes": ("4",)}, "a size must be an int of at least 1"),
+        ({"super_batch": 2}, "must be chosen for one sampler, and not be given"),
+        ({"sampler": ByEpoch({0: (3, 2), 1: (2, 2)})}, "must be chosen for one sampler"),
+    ):
+        refused(said, choose_super_batch, graph, SEEDS, 16, **({"sampler": (3, 2)} | wrong))
+
+
+PLAN_KEY = jax.random.key(100)
+
+
+def test_plan_capacity_is_tight_and_says_so(make_graph, caplog):
+    graph = make_graph(20_000, 400_000)
+    with caplog.at_level("INFO", "jgs"):
+        capacity = plan_capacity(graph, 256, (5, 5, 5))
+    first, second = caplog.messages
+    assert first.startswith("capacity planned from 10 batches")
+    assert str(capacity.edges) in second
+    seeds = np.stack([np.random.default_rng(i).permutation(20_000)[:256] for i in range(5)])
+    batch = sample_neighbors(jax.random.split(PLAN_KEY, 5), graph, seeds, (5, 5, 5))
+    need = int(batch.blocks[0].num_edges.max())
+    assert need <= capacity.edges[2] < 1.25 * need
+    assert plan_capacity(graph, 256, (5, 5, 5)) == capacity
+
+
+def test_bad_plans_are_refused():
+    good = {"graph": Graph.from_edges([0, 1], [1, 2], 30), "batch_size": 2, "fanouts": (2, 2)}
+    for change in (
+        *({"batch_size": size} for size in (-1, 2.5)),
+        *({"seeds": seeds} for seeds in ([30], [], [[1], [2, 3]])),
+        *({"key": 3}, {"graph": None}, {"trials": 0}, {"margin": -0.5}),
+        *({"fanouts": np.array(3)}, {"weighted": True}),
+    ):
+        with pytest.raises(InputError):
+            plan_capacity(**(good | change))
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("fanout", [1, 3])
+def test_a_sample_far_beyond_its_sources_overflows(fanout):
+    """Every chunk of the kernel finds some new nodes, and no chunk finds many."""
+    size = 47_000
+    src, dst = np.arange(size * fanout) + size, np.repeat(np.arange(size), fanout)
+    graph = Graph.from_edges(src, dst, size * (fanout + 1))
+    capacity = Capacity((size * fanout,), (size,))
+    batch = sample_neighbors(PLAN_KEY, graph, np.arange(size), (fanout,), capacity)
+    assert batch.overflow
+    assert int(batch.blocks[0].num_edges) == 0
+
+
+def test_a_loader_measures_only_where_the_bound_is_large(make_graph):
+    """A small bound is the capacity, so nothing overflows there."""
+    small = Loader(make_graph(60, 700), np.arange(40), 8, (3, 2), key=PLAN_KEY)
+    assert small.capacity == worst_case(make_graph(60, 700), 8, (3, 2), distinct=True)
+    graph = make_graph(20_000, 400_000)
+    large = Loader(graph, np.arange(20_000), 256, (5, 5, 5), key=PLAN_KEY)
+    assert large.capacity == plan_capacity(graph, 256, (5, 5, 5))

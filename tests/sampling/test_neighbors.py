@@ -12,8 +12,6 @@ import jgs
 from jgs import Graph, kernels
 from jgs.graph import as_device
 from jgs.sampling import Capacity, plan_capacity, sample_neighbors
-from jgs.sampling.edges.relabel import first_equal
-from jgs.settings import exact_integers
 
 KEY, KEYS = jax.random.key(0), jax.random.split(jax.random.key(8), 5)
 TWO = np.zeros((2, 3), int)  # two batches of seeds
@@ -116,16 +114,12 @@ def test_offsets_beyond_32_bits(alike, tmp_path):
     ("change", "says"),
     [
         ({"seeds": np.array([0, 31])}, "[0, 30), or 30 for padding; got 31 at position 1"),
-        ({"seeds": np.array([-1, 0])}, "got -1 at position 0"),
         ({"seeds": np.array([0.5])}, "seeds must be integers [B]"),
         ({"seeds": np.array([], int)}, "at least one id; got int64[0]"),
         ({"fanouts": (3, 0)}, "fanouts must be static positive 32-bit ints, or -1"),
-        ({"fanouts": ()}, "got ()"),
-        ({"fanouts": (2.0,)}, "got (2.0,)"),
         ({"fanouts": (2**31,)}, "got (2147483648,)"),
         ({"key": 3}, "must be a JAX random key; got int 3. "),
         ({"key": jax.random.key(0, impl="rbg")}, "must be one Threefry key"),
-        ({"key": KEYS[:2]}, "must be one Threefry key"),
         ({"key": KEYS[0], "seeds": TWO}, "must be 2 Threefry keys, one a batch"),
         ({"key": KEYS, "seeds": TWO}, "got threefry2x32[5]"),
         ({"key": jax.random.PRNGKey(0), "seeds": TWO}, "must be a JAX random key"),
@@ -134,7 +128,6 @@ def test_offsets_beyond_32_bits(alike, tmp_path):
         ({"graph": None}, "second argument must be a jgs.Graph; got NoneType"),
         ({"weighted": True}, "needs a graph with edge weights"),
         ({"return_edge_weights": True}, "needs a graph with edge weights"),
-        ({"capacity": (1, 2)}, "the capacity must be edges and sources for 2 hops"),
         ({"capacity": Capacity((9,), (9,))}, "for 2 hops"),
         ({"capacity": Capacity((9, 9), (1, 9))}, "not decreasing from the 2 seeds on"),
         ({"capacity": Capacity((9, 2**31), (9, 2**31))}, "fewer than 2**31 edges"),
@@ -199,27 +192,3 @@ def test_graphs_with_other_weights_are_refused(field, change, make_graph):
     fields[at] = as_device(change(np.asarray(fields[at])))
     wrong = Graph._unchecked(*fields), np.arange(3), (2,)
     refused(f"the graph's {field} must be", sample_neighbors, KEY, *wrong, weighted=True)
-
-
-NUM = 819  # 1023 cells are asked for, so the table is as full as it can be
-
-
-@pytest.mark.parametrize(
-    ("kinds", "timed"), [(1, False), (5, True), (400, False), (400, True), (10**9, True)]
-)
-def test_the_first_of_equal_slots(kinds, timed):
-    """This stands in for sorting in plain JAX."""
-    rng = np.random.default_rng(kinds % 97)
-    ids = rng.integers(-(2**31), 2**31, kinds if kinds < NUM else NUM).astype(np.int32)
-    ids = ids[rng.permutation(np.arange(NUM) % ids.size)]
-    time = rng.choice([-(2**63), -1, 0, 2**32, 2**63 - 1], NUM)
-    real = rng.random(NUM) < 0.9
-    keys = [ids, time] if timed else [ids]
-    with exact_integers():
-        found = np.asarray(jax.jit(first_equal)([jnp.asarray(k) for k in keys], real))
-    first: dict[tuple, int] = {}
-    for slot in range(NUM):
-        own = tuple(key[slot] for key in keys)
-        want = first.setdefault(own, slot) if real[slot] else slot
-        assert found[slot] == want
-    assert len(first) > min(kinds, NUM // 2) * 0.7

@@ -41,7 +41,7 @@ from every_sampler import (
 from refusals import refused
 from test_walk_protocol import CASES as WALKS
 
-from jgs import Graph, InputError, kernels
+from jgs import InputError, kernels
 from jgs.dist.batches.source import HybridSampler
 from jgs.dist.communicators.mesh import Mesh
 from jgs.sampling import Capacity, Feedback, Loader, Sampler, algorithms, worst_case
@@ -325,41 +325,6 @@ def test_plain_and_kernel_are_equal(sampler, other, graph, same_bits, implemente
     if type(sampler).sample_separately is not Sampler.sample_separately:
         implemented(KERNELS, 2)
         same_bits(jax.device_get(jax.jit(both)(*inputs)), (plain, together))
-
-
-FIRST = [case for cases in CASES.values() for case in cases[:2]]
-TIMED = [case for case in FIRST if case[0].takes_time and not case[0].by_relation]
-
-
-@pytest.mark.parametrize(("sampler", "other"), TIMED, ids=repr)
-def test_cutoffs(sampler, other, make_graph):
-    """Each edge is before its target's cutoff, on which alone rows by node depend."""
-    made = make_graph(N, E)
-    indptr = np.asarray(made.indptr)
-    # Every two edges of a row have the same time.
-    time = (np.arange(E) - np.repeat(indptr[:-1], np.diff(indptr))) // 2 - 3
-    timed = Graph(made.indptr, made.indices, made.edge_weight, edge_time=time)
-    cutoffs = np.stack([np.resize([-2, 0, 3, 40], B), np.full(B, 3)])
-    seeds, keys = Seeds(np.stack([SEEDS, SEEDS]), cutoffs), jax.random.key_data(KEY)[None]
-    draw = jax.jit(sampler.sample_separately, static_argnums=4)
-    capacity, found = worst_case(timed, 4 * B, sampler), []
-    for batch in jax.device_get(draw(keys.repeat(2, 0), timed, (), seeds, capacity)):
-        assert not batch.overflow
-        rows = {}
-        for layer, block in enumerate(batch.blocks):
-            for t in range(int(block.num_targets)):
-                row = slice(block.indptr[t], block.indptr[t + 1])
-                assert (time[block.edge_id[row]] < batch.cutoff[t]).all()
-                assert (batch.cutoff[block.indices[row]] == batch.cutoff[t]).all()
-                of = layer, int(batch.nodes[t]), int(batch.cutoff[t])
-                rows[of] = block.edge_id[row].tolist()
-        found.append(rows)
-        np.testing.assert_array_equal(batch.cutoff[:B], cutoffs[len(found) - 1])
-    assert {cutoff for *_, cutoff in found[0]} == {-2, 0, 3, 40}
-    common = found[0].keys() & found[1].keys()
-    assert len(common) > B // 4
-    if sampler.by_node:
-        assert all(found[0][of] == found[1][of] for of in common)
 
 
 LEARNS = [case for case in EVERY if isinstance(case[0], Adaptive)]

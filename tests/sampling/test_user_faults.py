@@ -1,4 +1,4 @@
-"""Faults that were found by using the samplers as a new user would, each with a test."""
+"""Faults that new users found, each with a test; and graphs that were damaged on the disk."""
 
 import copy
 import pickle
@@ -10,8 +10,26 @@ import pytest
 from refusals import refused
 
 import jgs
-from jgs import ops
-from jgs.sampling import Loader, Neighbors, Walk, sample_neighbors
+from jgs import Graph, NodeIds, kernels, ops
+from jgs.data import Dataset
+from jgs.graph import as_device
+from jgs.graph.device import aligned_empty
+from jgs.sampling import (
+    Capacity,
+    FastGCN,
+    Frontier,
+    Labor,
+    Loader,
+    Neighbors,
+    Node2Vec,
+    PinSage,
+    Seal,
+    Seeds,
+    Shadow,
+    Subgraph,
+    Walk,
+    sample_neighbors,
+)
 from jgs.sampling.edges.columns import with_edges
 from jgs.settings import exact_integers
 
@@ -106,3 +124,110 @@ def test_looking_at_a_batch_and_a_loop_that_begins_where_nothing_is_left(graph, 
         same_bits(looked, next(iter(loader)))
         assert (loader.epoch, loader.step) == (epoch, 1)
     loader.close()
+
+
+needs_kernels = pytest.mark.skipif(not kernels.available(), reason="no compiled kernels")
+
+RUNTIME_ERRORS = (ValueError, jax.errors.JaxRuntimeError)
+N = 500
+SAMPLERS = [
+    *(Neighbors(k, relabel_inputs=yes) for k in ((-1,), (1, 2)) for yes in (True, False)),
+    *(Frontier(100, 400), Walk(9), Node2Vec(9, 0.1, 0.5)),
+]
+
+
+def damaged(graph):
+    """With rows that end before they begin or beyond the edges, and sources out of range."""
+    indptr, indices = np.asarray(graph.indptr), np.asarray(graph.indices)
+    for inner in (indptr[-2:0:-1], 7000, -9, 2**40):
+        wrong = indptr.copy()
+        wrong[1:-1] = inner
+        yield wrong, indices
+    yield from ((indptr, indices + N - 2), (indptr, indices - N + 1))
+
+
+@needs_kernels
+@pytest.mark.parametrize("sampler", SAMPLERS, ids=repr)
+def test_a_damaged_graph_is_refused(sampler, make_graph):
+    graph = make_graph(N, 6000).sorted().unweighted()
+    state, seeds = sampler.init(graph), np.arange(N, dtype=np.int32)
+    room = () if isinstance(sampler, Walk | Node2Vec) else (None,)
+    draw = jax.jit(lambda graph: sampler.sample(KEY, graph, state, seeds, *room))
+    for arrays in damaged(graph):
+        wrong = Graph._unchecked(*map(as_device, arrays))
+        with pytest.raises(RUNTIME_ERRORS, match=r"damaged|arrays must be valid"):
+            jax.block_until_ready(draw(wrong))
+
+
+@needs_kernels
+def test_a_damaged_edge_that_is_excluded_is_found():
+    """LABOR's importances are computed of whole rows, holes too."""
+    indices = np.zeros(64, np.int32)
+    indices[10] = -(2**31)
+    wrong = Graph._unchecked(as_device(np.array([0, 64, 64, 64])), as_device(indices))
+    seeds = Seeds([0], excluded=[10, 64])
+    with pytest.raises(RUNTIME_ERRORS, match="must be valid"):
+        Labor((4,), importance=1).sample(KEY, wrong, (), seeds, Capacity((64,), (3,)))
+
+
+NUM = 30
+
+
+def aligned(values, dtype=np.int32):
+    """The values in a buffer that JAX can use without a copy."""
+    values = np.asarray(values, dtype)
+    array = aligned_empty(values.size, dtype).reshape(values.shape)
+    array[...] = values
+    return array
+
+
+@pytest.fixture(scope="module")
+def small(make_graph):
+    return make_graph(NUM, 200)
+
+
+HELD = [Neighbors((2,)), Labor((2,)), PinSage((2,), 2, 2), FastGCN((4,)), Subgraph(9)]
+HELD += [Shadow((2,)), Seal((2,)), Walk(2)]
+
+
+@pytest.mark.parametrize("sampler", HELD, ids=lambda sampler: type(sampler).__name__)
+def test_a_batch_keeps_its_seeds(sampler, small):
+    """int64 seeds are copied anyway, since JAX has int32."""
+    given = np.arange(16).reshape((8, 2) if isinstance(sampler, Seal) else 16)
+    buffer = aligned(given)
+    room = () if isinstance(sampler, Walk) else (None,)
+    drawn = sampler.sample(KEY, small, sampler.init(small), buffer, *room)
+    roots = drawn.nodes[:, 0] if isinstance(sampler, Walk) else drawn.seeds
+    buffer[...] = 7
+    np.testing.assert_array_equal(roots, given)
+
+
+def test_a_raw_key_and_ids_are_read_before_the_call_returns(small):
+    key, ids = aligned([3, 4], np.uint32), aligned(np.arange(NUM))
+    sampler, rows = Neighbors((2,)), ops.gather(jax.numpy.eye(NUM), ids)
+    batch = sampler.sample(key, small, (), ids, None)
+    key[...], ids[...] = 0, 0
+    np.testing.assert_array_equal(rows, np.eye(NUM))
+    again = sampler.sample(np.array([3, 4], np.uint32), small, (), np.arange(NUM), None)
+    np.testing.assert_array_equal(batch.nodes, again.nodes)
+
+
+def test_a_data_set_has_labels_splits_and_names_of_its_own(small):
+    labels, names = aligned(np.arange(NUM) % 3), aligned(np.arange(NUM), np.int64)
+    train, val = aligned([1, 2, 3]), aligned(np.arange(NUM) == 5, bool)
+    of = (small, np.ones((NUM, 2), np.float32), labels, {"train": train, "val": val})
+    data = Dataset.from_arrays(*of, node_ids=NodeIds(names))
+    labels[...], names[...], train[...], val[...] = 0, 0, 0, False
+    np.testing.assert_array_equal(data.labels, np.arange(NUM) % 3)
+    np.testing.assert_array_equal(data.node_ids.values, np.arange(NUM))
+    assert (data.train_idx.tolist(), data.val_idx.tolist()) == ([1, 2, 3], [5])
+
+
+def test_large_arrays_are_read_in_place_and_only_read(small):
+    features = aligned(np.ones((NUM, 4)), np.float32)
+    data = Dataset.from_arrays(small, features, np.zeros(NUM, int), {"train": [0]})
+    with_columns = small.with_node_columns(features=features)
+    for array in (data.features, with_columns.node_columns["features"]):
+        assert np.shares_memory(array, features)
+        assert not np.asarray(array).flags.writeable
+    assert features.flags.writeable

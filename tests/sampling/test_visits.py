@@ -5,9 +5,8 @@ from collections import Counter
 import jax
 import numpy as np
 import pytest
-from cases import rarely
 
-from jgs import Graph, Schema, kernels
+from jgs import Graph, Schema
 from jgs.sampling import HetGNN, Metapath, PinSage, Walk
 from jgs.sampling.algorithms.walks import visits
 
@@ -65,16 +64,7 @@ def by_walks(graph, key, node, sampler, groups):
     return [(u, pytest.approx(c / unit)) for u, c in row]
 
 
-WAYS = [(False, 1 << 22), (False, 100), (True, 0)]
-
-
-@pytest.mark.parametrize(("kernel", "at_once"), rarely(WAYS, 0, 1))
-def test_the_most_visited_of_the_walks(graph, shop, kernel, at_once, implemented, monkeypatch):
-    if kernel and not kernels.available():
-        pytest.skip("the compiled kernels are not installed")
-    implemented(kernel)
-    # Counts a part of the targets at a time.
-    monkeypatch.setattr(visits, "_VISITS_AT_ONCE", at_once)
+def test_the_most_visited_of_the_walks(graph, shop):
     seeds = np.array([3, 11, 12, 3, 10, 0, 7, 12])
     bought = BUYS, "rev_buys"  # from an item to a user, and to what else they bought
     by_type = [[((0, 5), a), ((5, 12), b)] for a, b in ((2, 2), (1, 3))]
@@ -100,8 +90,10 @@ def test_the_most_visited_of_the_walks(graph, shop, kernel, at_once, implemented
         assert drawn[7]
 
 
-def test_plain_and_kernel_visit_alike(shop, alike):
-    """More walks, neighbours and groups than the protocol's test, and rounds of relations."""
+def test_plain_and_kernel_visit_alike(shop, alike, monkeypatch):
+    """More walks, neighbours and groups than the protocol's test, and rounds of relations.
+    The plain form counts a part of the targets at a time."""
+    monkeypatch.setattr(visits, "_VISITS_AT_ONCE", 1000)
     seeds = np.r_[np.arange(14), np.arange(5)]
     samplers = (
         PinSage((12,), 130, 6, 0.1, counts=True),

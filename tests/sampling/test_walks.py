@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from refusals import refused
 from rows_law import assert_as_often
-from walk_law import KEY, assert_law, graph_of
+from test_walks_by_time import KEY, assert_law, graph_of
 
 import jgs
 from jgs import kernels

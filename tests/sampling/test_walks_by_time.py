@@ -1,4 +1,4 @@
-"""Walks from roots with times: their law by enumeration, and that none follows a later edge."""
+"""Walks from roots with times: their law by enumeration, and plain JAX beside kernels."""
 
 import dataclasses
 import itertools
@@ -11,7 +11,7 @@ import pytest
 from cases import rarely
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from walk_law import KEY, assert_law, graph_of
+from rows_law import assert_all_as_often, assert_as_often
 
 from jgs import Graph, kernels
 from jgs.sampling import Metapath, Node2Vec, Seeds, Walk
@@ -66,24 +66,6 @@ def test_many_edges_back_keep_no_walk_waiting():
         np.testing.assert_array_equal(nodes, [[1, 0, 2]] * 50)
 
 
-def assert_follows(edges, num_nodes, walker, cutoffs, nodes):
-    """Fails for walks that cannot have followed `edges`, each before the cutoff of its step."""
-    times = defaultdict(list)
-    for source, target, time in edges:
-        times[source, target].append(time)
-    for cutoff, row in zip(cutoffs.tolist(), nodes.tolist(), strict=True):
-        own = cutoff
-        for t, (here, there) in enumerate(itertools.pairwise(row)):
-            if there == num_nodes:
-                break
-            since = own - walker.window if walker.window else -np.inf
-            known = [time for time in times[there, here] if since <= time < own]
-            back = t > 0 and getattr(walker, "restart", 0) > 0 and there == row[0]
-            assert known or back, (row, t, own, times[there, here])
-            if walker.causal:
-                own = cutoff if back else max(known)
-
-
 ANY = [
     Walk(LENGTH, causal=True),
     Walk(LENGTH, weighted=True, causal=True, restart=0.2),
@@ -127,8 +109,8 @@ def events(draw, typed):
 
 
 @pytest.mark.parametrize("walker", rarely(ANY, 0, 4, 5), ids=repr)
-def test_no_walk_follows_an_edge_at_or_after_its_cutoff(walker, same_bits):
-    """Nor one before a birth or excluded. Kernels are plain JAX; roots keep their walks."""
+def test_kernels_are_plain_jax_and_roots_keep_their_walks(walker, same_bits):
+    """In whatever order they come, at whatever times."""
     draw = jax.jit(walker.sample, compiler_options=programs.OPTIMISED)  # for the weights' bits
     keys, kinds = jax.random.split(KEY), set()
 
@@ -149,13 +131,6 @@ def test_no_walk_follows_an_edge_at_or_after_its_cutoff(walker, same_bits):
         moved = draw(keys, graph, state, Seeds(roots[:, order], cutoff[:, order], holes))
         np.testing.assert_array_equal(moved.nodes[1], walks.nodes[1][order])
         kinds.update(map(tuple, walks.nodes[1][::2].tolist()))
-        left = ~np.isin(range(NUM_EDGES), () if holes is None else holes)
-        (source, target), time = graph.edge_index(), np.asarray(graph.edge_time)
-        born = np.asarray(graph.node_time)
-        left &= time >= np.maximum(born[source], born[target])
-        edges = list(zip(*(a[left].tolist() for a in (source, target, time)), strict=True))
-        for own, nodes in zip(cutoff, np.asarray(walks.nodes), strict=True):
-            assert_follows(edges, N, walker, own, nodes)
 
     check()
     assert len(kinds) > 2  # roots that are the same part
@@ -201,11 +176,19 @@ def test_steps_go_along_their_relations(timed):
         assert_law(walker, graph, (there, back), [(v, None) for v in range(5)])
 
 
+# Without edges, of one node, and with a self-loop alone.
+TINY = Graph([0] * 5, []), Graph([0, 0], []), Graph([0, 1], [0])
+
+
 def test_walks_of_a_graph_without_edges():
     empty = Graph.from_edges([], [], 3, edge_time=np.zeros(0, int))
     for walker in (Walk(2, causal=True), Walk(2, half_life=3), Node2Vec(2, causal=True)):
         nodes, _ = walker.sample(KEY, empty, walker.init(empty), Seeds([2, 3], [5, 5]))
         np.testing.assert_array_equal(nodes, [[2, 3, 3], [3, 3, 3]])
+    for walker, graph in itertools.product((Walk(2), Node2Vec(2, 2, 0.5)), TINY):
+        nodes, _ = walker.sample(KEY, graph, walker.init(graph), [0, graph.num_nodes])
+        assert graph.num_edges or (np.asarray(nodes)[:, 1:] == graph.num_nodes).all()
+        assert np.asarray(nodes)[1].tolist() == [graph.num_nodes] * 3
 
 
 def test_a_walker_of_before_has_the_same_name():
@@ -213,3 +196,87 @@ def test_a_walker_of_before_has_the_same_name():
     assert repr(Node2Vec(4, 2)) == "Node2Vec(length=4, p=2.0, q=1.0, weighted=False)"
     assert "causal" not in repr(Metapath(("a",), 3)) + repr(Walk(3))
     assert "causal=True" in repr(Walk(3, causal=True))
+
+
+KEY = jax.random.key(5)
+COPIES = 4000
+
+
+def graph_of(edges, num_nodes, timed=True):
+    """The graph of (source, target, time, weight)s."""
+    src, dst, time, weight = map(np.array, zip(*edges, strict=True))
+    time = time if timed else None
+    return Graph.from_edges(src, dst, num_nodes, np.float32(weight), edge_time=time)
+
+
+def weight_of(walker, cutoff, time, weight):
+    """What a step draws an edge in proportion to, before it looks at the node before."""
+    half_life = getattr(walker, "half_life", None)
+    return weight if walker.weighted else 2 ** ((time - cutoff) / half_life) if half_life else 1
+
+
+def steps(walker, edges, place, end):
+    """(probability, next place) of every step; a place is (before, here, cutoff, root's)."""
+    before, here, cutoff, root = place
+    if here == end:
+        return [(1.0, place)]
+    known = edges
+    if cutoff is not None:
+        since = cutoff - walker.window if walker.window else -np.inf
+        known = [e for e in edges if since <= e[2] < cutoff]
+    ways = [(e, weight_of(walker, cutoff, *e[2:])) for e in known if e[1] == here]
+    latest = getattr(walker, "latest", None)
+    if latest:
+        ways = sorted(ways, key=lambda way: way[0][2])[-latest:]
+    if isinstance(walker, Node2Vec) and before is not None:
+        near = {e[0] for e in known if e[1] == before}
+        bias = {e[0]: 1.0 if e[0] in near else 1 / walker.q for e in known}
+        bias[before] = 1 / walker.p
+        ways = [(e, w * bias[e[0]]) for e, w in ways]
+    total, first = sum(w for _, w in ways), before is None
+    stop, restart = (0 if first else getattr(walker, name, 0) for name in ("stop", "restart"))
+    found = [(stop, (here, end, cutoff, root))]
+    found.append(((1 - stop) * restart, (here, *root, root)))
+    on = (1 - stop) * (1 - restart)
+    if total == 0:
+        return [*found, (on, (here, end, cutoff, root))]
+    return found + [
+        (w / total * on, (here, e[0], e[2] if walker.causal else cutoff, root)) for e, w in ways
+    ]
+
+
+def law(walker, edges, root, end):
+    """The probability of each walk from `root`, whose steps go along the `edges` in turn."""
+    states = {((root[0],), (None, *root, root)): 1.0}
+    for t in range(walker.length):
+        after = defaultdict(float)
+        for (path, place), chance in states.items():
+            for share, there in steps(walker, edges[t % len(edges)], place, end):
+                if share > 0:
+                    after[(*path, there[1]), there] += chance * share
+        states = after
+    found = defaultdict(float)
+    for (path, _), chance in states.items():
+        found[path] += chance
+    return found
+
+
+def assert_law(walker, graph, edges, roots, excluded=None):
+    """`COPIES` walks from each (node, cutoff) have the law of those along `edges` in turn."""
+    nodes, cutoffs = zip(*roots, strict=True)
+    cutoffs = None if cutoffs[0] is None else np.tile(cutoffs, COPIES)
+    seeds = Seeds(np.tile(np.int32(nodes), COPIES), cutoffs, excluded)
+    nodes = np.asarray(jax.jit(walker.sample)(KEY, graph, walker.init(graph), seeds).nodes)
+    results = []
+    for i, root in enumerate(roots):
+        expected = law(walker, edges, root, graph.num_nodes)
+        assert sum(expected.values()) == pytest.approx(1)
+        paths, counts = np.unique(nodes[i :: len(roots)], axis=0, return_counts=True)
+        drawn = dict(zip(map(tuple, paths.tolist()), counts.tolist(), strict=True))
+        assert drawn.keys() <= expected.keys(), drawn.keys() - expected.keys()
+        rare = {path for path, chance in expected.items() if chance * COPIES < 5}
+        kinds = [*([path] for path in sorted(expected.keys() - rare)), rare]
+        counts = [sum(drawn.get(path, 0) for path in kind) for kind in kinds]
+        chances = [sum(expected[path] for path in kind) for kind in kinds]
+        results.append(assert_as_often(counts, chances, root))
+    assert_all_as_often(results)

@@ -56,7 +56,7 @@ def test_degrees_and_links_on_devices(tmp_path):
         close(run("cpu:1,2"), run("cpu"))
 
 
-@pytest.mark.slow  # two trainings; test_vrgcn.py and test_bandits.py have the states
+@pytest.mark.slow  # two trainings; test_learned.py has the states
 def test_a_sampler_that_learns_is_trained_by_one_device(tmp_path):
     run = runs(tmp_path, "thanos", "--sampler thanos --epochs 1 --fanouts 3")
     same_run(run("cpu:2"), run("cpu"))
