@@ -1,4 +1,4 @@
-"""The layers beside SAGEConv: their equations in NumPy, padding, derivatives."""
+"""Layers: their equations in NumPy, padding, derivatives."""
 
 from functools import partial
 
@@ -14,7 +14,7 @@ from modules import exact, module
 from refusals import refused
 
 from jgs import Graph, ops
-from jgs.models import GCN, ConcatConv, GATConv, GCNConv, GINConv, GINEConv
+from jgs.models import GCN, ConcatConv, GATConv, GCNConv, GINConv, GINEConv, SAGEConv
 from jgs.sampling import sample_neighbors
 
 NUM_NODES, ISOLATED, PADDING = 24, 5, 6
@@ -41,6 +41,14 @@ def concat(conv, graph, x):
     mean = adjacency / np.maximum(adjacency.sum(1, keepdims=True), 1)
     own, other = x @ exact(conv.self_kernel), mean @ x @ exact(conv.neighbor_kernel)
     return np.concatenate([own, other], axis=1) + exact(conv.bias)
+
+
+def sage(conv, graph, x):
+    (src, dst), reduced = graph.edge_index(), np.zeros(x.shape)
+    for v in np.unique(dst):
+        reduced[v] = getattr(x[src[dst == v]], conv.reduce)(0)
+    own, other = x @ exact(conv.self_kernel), reduced @ exact(conv.neighbor_kernel)
+    return own + other + exact(conv.bias)
 
 
 def gin(conv, graph, x):
@@ -103,6 +111,9 @@ def of(kind, *sizes, **options):
 
 # Widths with which layers project before they aggregate, and widths with which they do not.
 CONVS = {
+    "sage-mean-narrows": (of(SAGEConv, 4), sage),
+    "sage-sum": (of(SAGEConv, 9, reduce="sum"), sage),
+    "sage-max": (of(SAGEConv, 9, reduce="max"), sage),
     "gcn-narrows": (of(GCNConv, 4), gcn),
     "gcn-widens": (of(GCNConv, 9), gcn),
     "concat-narrows": (of(ConcatConv, 5), concat),
@@ -257,7 +268,6 @@ def test_attention_dropout_belongs_to_the_two_nodes_of_an_edge(graph, version):
     (lambda rngs: GATConv(3, 3, 0, rngs=rngs), "num_heads must"),
     (lambda rngs: GATConv(3, 3, 2, rngs=rngs), "multiple of num_heads"),
     (lambda rngs: GATConv(3, 3, edge_columns=("a",), rngs=rngs), "edge_width must"),
-    (lambda rngs: GATConv(3, 3, edge_width=2, rngs=rngs), "edge_width must"),
     (lambda rngs: GATConv(3, 4, 2, version=3, rngs=rngs), "version must be 1 or 2"),
 )
 def test_refuses_other_sizes(make, said):

@@ -6,10 +6,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from cases import cases
 from modules import exact, module
 from refusals import refused
 
 from jgs import Graph
+from jgs.models import BilinearDecoder, DistMult, DotDecoder, top_k
 from jgs.models import decoders as d
 from jgs.sampling import Links
 
@@ -162,3 +164,63 @@ def test_scores_of_a_batch_are_those_of_its_pairs(shared):
             pair = (rows[node], dst) if side == 0 else (src, rows[node])
             want = pair[0] @ weight @ pair[1]
             np.testing.assert_allclose(scores.negative[i, j], want, rtol=1e-4, atol=1e-5)
+
+
+RANDOM = np.random.default_rng(0)
+N, WIDTH = 50, 4
+ROWS = RANDOM.normal(size=(N, WIDTH)).astype(np.float32)
+KNOWN = Graph.from_edges(*RANDOM.integers(0, N, (2, 600)), N)
+
+
+def all_scores(decoder, nodes, candidates, end, relation=None):
+    given = None if relation is None else np.full(len(nodes), relation)
+    side = 0 if end == "src" else 1
+    run = jax.jit(lambda rows, others: decoder.against(rows, others, side, given))
+    return np.asarray(run(ROWS[nodes], ROWS[candidates]))
+
+
+@cases(
+    "at_once, end, known",
+    (1 << 22, "src", KNOWN),
+    (64, "dst", KNOWN),
+    (7, "src", None),
+    (7, "dst", KNOWN),
+)
+def test_it_is_the_sort_of_all_scores(at_once, end, known, monkeypatch):
+    """It fails if edges of the other direction are left out, or padding is a candidate."""
+    monkeypatch.setattr("jgs.models.recommend.AT_ONCE", at_once)
+    decoder = module(lambda rngs: BilinearDecoder(WIDTH, rngs=rngs))
+    nodes, candidates = np.array([7, 3, 7, 49, 0]), RANDOM.permutation(np.arange(5, 42))
+    found, scores = top_k(decoder, ROWS, nodes, candidates, 6, end=end, known=known)
+    every = all_scores(decoder, nodes, candidates, end).copy()
+    if known is not None:
+        pairs = {*map(tuple, KNOWN.edge_index().T.tolist())}
+        for i, v in enumerate(nodes):
+            for j, c in enumerate(candidates):
+                if ((v, c) if end == "src" else (c, v)) in pairs:
+                    every[i, j] = -np.inf
+    order = np.argsort(-every, axis=1, kind="stable")[:, :6]
+    np.testing.assert_array_equal(found, candidates[order])
+    np.testing.assert_allclose(scores, np.take_along_axis(every, order, 1), rtol=1e-5)
+
+
+def test_ties_keep_the_order_of_the_candidates_and_lists_may_be_short():
+    rows = np.ones((6, WIDTH), np.float32)
+    found, scores = top_k(DotDecoder(), rows, [2], [4, 1, 5], 5)
+    assert found.tolist() == [[4, 1, 5, -1, -1]]
+    assert scores[0, 3] == -np.inf
+    known = Graph.from_edges([2, 2, 5], [4, 5, 2], 6)
+    found, _ = top_k(DotDecoder(), rows, [2], [4, 1, 5], 3, known=known)
+    assert found.tolist() == [[1, -1, -1]]
+
+
+def test_relations_and_refusals():
+    decoder = module(lambda rngs: DistMult(WIDTH, 3, rngs=rngs))
+    nodes, candidates = np.arange(4), np.arange(20, 40)
+    found, _ = top_k(decoder, ROWS, nodes, candidates, 3, relation=2)
+    every = all_scores(decoder, nodes, candidates, "src", 2)
+    np.testing.assert_array_equal(found, candidates[np.argsort(-every, axis=1)[:, :3]])
+    refused("ids in [0, 50); got -1 at", top_k, decoder, ROWS, [1, -1], [1], 3, relation=0)
+    refused("distinct", top_k, decoder, ROWS, [1], [2, 2], 3, relation=0)
+    refused("must be integers [n]", top_k, decoder, ROWS, [1], [], 3, relation=0)
+    refused("end must be", top_k, decoder, ROWS, [1], [2], 3, end="left")

@@ -1,7 +1,6 @@
 """Layers whose messages read their edges: their equations, padding, every form of a batch."""
 
 from dataclasses import replace
-from itertools import pairwise
 
 import jax
 import jax.numpy as jnp
@@ -14,7 +13,6 @@ from modules import module
 from refusals import refused
 
 from jgs import kernels
-from jgs.graph import Control
 from jgs.models import GNN, GINEConv, Placed, SAGEConv, read_inputs
 from jgs.sampling import Labor, Ladies, Neighbors, sample_neighbors
 
@@ -135,7 +133,7 @@ def test_masks_of_edges(kind):
 
 
 def test_adaptive_samplers_observe_the_means_over_a_sources_edges():
-    """`test_observed.py` has the derivatives."""
+    """`test_gnn.py` has the derivatives."""
     model, batch = edge_model("mean", dropout=0.3), batch_of([7, 3, 49, N], (4, 4))
     x, widths, near = rows_of(batch, np.nan), model.message_widths, model.layers[0]
     assert widths == (3, 8)
@@ -161,23 +159,6 @@ def test_adaptive_samplers_observe_the_means_over_a_sources_edges():
     for rows, block, width in zip(messages, batch.blocks, widths, strict=True):
         assert rows.shape == (block.source_capacity, width)
         assert np.isfinite(rows).all()
-
-
-def test_control_variates_are_those_of_the_edges_sources():
-    layer, batch = edge_model("mean").layers[0], batch_of([7, 3, 0], (3,))
-    block, x, rng = batch.blocks[0], rows_of(batch), np.random.default_rng(2)
-    layer.update = lambda own, rows, *_, **options: rows  # the reduced rows themselves
-    sizes, width = (block.target_capacity, len(x)), layer.message_width
-    known, stored = (rng.standard_normal((size, width), np.float32) for size in sizes)
-
-    @jax.jit
-    def both(block, x, stored, known):
-        return layer(replace(block, control=Control(stored, known)), x), layer(block, x)
-
-    got, plain = jax.device_get(both(block, x, stored, known))
-    indptr, indices = np.asarray(block.indptr), np.asarray(block.indices)
-    means = [stored[indices[a:b]].mean(0) for a, b in pairwise(indptr)]
-    np.testing.assert_allclose(got, known + plain - np.stack(means), atol=1e-5)
 
 
 @cases(
