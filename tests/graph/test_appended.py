@@ -9,7 +9,6 @@ from refusals import refused
 
 from jgs import Graph, kernels
 from jgs.graph.appended import inserted
-from jgs.graph.weights import weight_prefix_sums
 
 N, E = 30, 400
 RNG = np.random.default_rng(0)
@@ -85,25 +84,6 @@ def test_history_stays_and_orders_do_not_meet(tmp_path, same_bits):
     new = np.flatnonzero(np.asarray(more.edge_time) == 60)
     assert np.diff(order[new]).tolist() == [1]
     assert np.asarray(more.indices)[new].tolist() == [1, 2]
-
-
-def test_rows_of_weights_are_made_again_only_where_their_unit_changes(monkeypatch):
-    """65 edges are another power of two than 64; a larger weight is another exponent."""
-    src, dst = np.zeros(64 + 64 + 60, int), np.repeat([0, 1, 2], [64, 64, 60])
-    graph = Graph.from_edges(src, dst, 3, np.ones(src.size), edge_time=src)
-    seen = []
-
-    def made(indptr, weight):
-        seen.append(np.diff(indptr).tolist())
-        return weight_prefix_sums(indptr, weight)
-
-    monkeypatch.setattr("jgs.graph.appended.weight_prefix_sums", made)
-    for row, weight, again in ((2, 1.5, []), (2, 0, []), (0, 1, [[65]]), (2, 2, [[63]])):
-        seen.clear()
-        graph = graph.with_edges([1], [row], [1], edge_weight=[weight])
-        assert seen == again
-        whole = weight_prefix_sums(np.asarray(graph.indptr), np.asarray(graph.edge_weight))
-        np.testing.assert_array_equal(graph.edge_weight_prefix, whole)
 
 
 @pytest.mark.parametrize("weighted", [False, True])
@@ -192,7 +172,6 @@ def test_what_is_refused_in_one_line():
         (born, ([0], [1], [99]), {"num_nodes": N + 1}, "times of the new nodes"),
         (typed, ([0], [1], [99]), {}, "must have one; got none"),
         (numbers, ([0], [1], [9]), {}, "graph with edge_type must have a schema"),
-        (columns, ([0], [1], [99]), priced([3.5]), like + "[1]"),
         (columns, ([0], [1], [99]), priced([[3.5, 4, 5]]), like + "[1, 3]"),
         (columns, ([0], [1], [99]), priced([[1j, 2]]), "'price' must *; got complex128"),
         (small, ([0], [0], [9]), {"edge_columns": {"c": [3.5]}}, "int8*; got float64"),
@@ -201,7 +180,6 @@ def test_what_is_refused_in_one_line():
         (plain, ([0], [1], [99]), {"node_time": [3]}, "must be for a graph whose nodes"),
         (plain, ([0], [1], [2**63 - 1]), {}, "time must be below"),
         (plain, ([0], [1], none), {}, "none may be missing; got NaT at position 0"),
-        (plain, ([0], [1], [99.5]), {}, "time must be integers"),
         (plain, ([0], [1], [99, 100]), {}, "one entry for every edge"),
     ):
         refused(said, graph.with_edges, *edge, **options)

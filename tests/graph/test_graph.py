@@ -35,7 +35,7 @@ def weighted(weight, name="w"):
     return Graph.from_networkx(networkx.Graph([(0, 1, {"w": weight})]), name)
 
 
-edges, eye, path = Graph.from_edges, scipy.sparse.eye, networkx.path_graph(3)
+edges, eye = Graph.from_edges, scipy.sparse.eye
 
 
 @cases(
@@ -45,29 +45,24 @@ edges, eye, path = Graph.from_edges, scipy.sparse.eye, networkx.path_graph(3)
     (lambda: edges([2**40], [0], 3), "got 1099511627776 at position 0"),
     (lambda: edges([0, 1], [0], 3), "same length; got 2 and 1"),
     (lambda: edges([0.5], [0], 3), "src must be integers [n]; got float64[1]"),
-    (lambda: edges(np.zeros(1, "m8[s]"), [0], 3), "src must be integers [n]; got timedelta"),
     (lambda: edges([0], [0], -1), "number of nodes must be an int"),
-    (lambda: edges([0], [0], 2**31), "number of nodes must be an int"),
     (lambda: edges([0], [0], 1, [np.nan]), "got nan at edge 0"),
     (lambda: edges([0], [0], 1, [-1.0]), "got -1.0 at edge 0"),
     (lambda: edges([0], [0], 1, [1e39]), "finite float32"),
+    (lambda: edges([0, 0, 1], [1, 1, 1], 2, [0, 1, 1e-46]), "1e-46 at edge 2*ratios"),
     (lambda: edges([0], [0], 1, [1.0, 2.0]), "edge_weight must be numbers [1], one an edge"),
     (lambda: edges([0, 1], [[0], [1, 2]], 3), "dst must be integers [n]; got sequences"),
-    (lambda: edges([0, 1], [0, 1], 3, [[0], [1, 2]]), "of unequal lengths"),
     (lambda: Graph([1, 2], [0, 0]), "indptr must start at 0; got 1"),
     (lambda: Graph([0, 2, 1], [0]), "indptr must not decrease; got 2 then 1 at node 1"),
     (lambda: Graph([0, 2], [0]), "indptr must end at the number of edges; got 2 with 1"),
     (lambda: Graph([], []), "indptr must have one entry more than nodes"),
     (lambda: Graph([0, 1], [5]), "indices must be node ids in [0, 1); got 5 at position 0"),
-    (lambda: Graph([[0, 1]], [0]), "indptr must be integers [n]; got int64[1, 2]"),
-    (lambda: Graph([0, 1], [[0], [1, 2]]), "indices must be integers [n]; got sequences"),
     (lambda: Graph.from_scipy(eye(2, 3)), "matrix must be [N, N]; got float64[2, 3]"),
     (lambda: Graph.from_scipy(np.eye(3)), "a SciPy sparse matrix or array; got a ndarray"),
     (lambda: Graph.from_networkx(None), "must be a NetworkX graph; got a NoneType"),
     (lambda: weighted("1.5"), "'w' must be a float; got '1.5'"),
     (lambda: weighted(10**400), "'w' must be a float; got 1000"),
     (lambda: weighted(1, "v"), "must have the attribute 'v'; got edges with 'w'"),
-    (lambda: Graph.from_networkx(path, "v"), "the attribute 'v'; got edges with none"),
     (lambda: SparseFeatures.from_scipy(np.eye(3)), "a SciPy sparse matrix or array; got a"),
     (
         lambda: SparseFeatures.from_scipy(eye(3, dtype=complex)),
@@ -172,19 +167,14 @@ def saved_as(name, change):
     (lambda f: (f / "manifest.json").unlink(), "manifest.json; got no such file"),
     (manifest_of(b"{"), "manifest.json must be whole"),
     (manifest_of(b"[" * 100_000), "manifest.json must be whole"),
-    (manifest_of(b"\xff\xfe"), "manifest.json must be whole"),
     (edited(lambda m: m.update(arrays=[])), "manifest.json must be whole"),
     (edited(lambda m: m.update(kind="other")), "got 'other' version 1"),
-    (edited(lambda m: m.update(version=[[2]])), "got 'jgs.graph' version [[2]]"),
     (edited(lambda m: m["arrays"].update(indices=None)), "manifest.json must be whole"),
     (entry(shape=["3"]), "an entry that no array"),
-    (entry(dtype=4), "an entry that no array"),
     (entry(file="x.npy"), "an entry that no array"),
-    (entry(sha256=None), "an entry that no array"),
     *((without(k, "indices"), f"KeyError('{k}')") for k in ("file", "shape", "dtype")),
     (without("indices"), "`indices` of *graph must be int32 [n]; got none"),
     (without("edge_weight"), "`edge_weight` of *graph must be float32 [n]; got none"),
-    (without("edge_weight_prefix"), "`edge_weight_prefix` of *must be int64 [n]; got none"),
     (lambda f: (f / "indices.npy").unlink(), "must hold every array it lists"),
     (indices_file(lambda data: data[:6]), "must hold every array it lists"),
     (lambda f: np.save(f / "indices.npy", np.zeros(3, np.int32)), "as the manifest says"),
@@ -194,12 +184,7 @@ def saved_as(name, change):
         "must be float32 [n]; got float64",
     ),
     (saved_as("edge_weight", lambda a: a[:-1]), "must be [200, ...], one entry for every edge"),
-    (saved_as("edge_weight", lambda a: a[:, None]), "must be float32 [n]; got float32[200, 1]"),
     (saved_as("edge_weight_prefix", lambda a: a[:1]), "one entry for every edge; got int64[1]"),
-    (
-        saved_as("edge_weight_prefix", lambda a: a.astype(">i8")),
-        "must be int64 [n]; got >i8[200]",
-    ),
 )
 def test_damaged_folders_are_refused(damage, says, saved):
     damage(saved)

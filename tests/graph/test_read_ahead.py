@@ -74,19 +74,6 @@ def test_what_is_drawn_is_read_in_a_mapping_of_its_own(folder, sampler):
     assert 0 < in_memory() <= 4 * 60_000
 
 
-def test_draws_by_relation_are_the_same(tmp_path, same_bits):
-    rng = np.random.default_rng(0)
-    relations = {
-        ("user", "buys", "item"): rng.integers(0, (200, 90), (9000, 2)).T,
-        ("item", "of", "user"): rng.integers(0, (90, 200), (9000, 2)).T,
-    }
-    jgs.Graph.from_relations({"user": 200, "item": 90}, relations).save(tmp_path / "g")
-    graph = jgs.Graph.open(tmp_path / "g")
-    sampler = Neighbors(({("user", "buys", "item"): 9, ("item", "of", "user"): 5},) * 2)
-    same_bits(*(batches(each, np.arange(200), sampler) for each in (graph, read_ahead(graph))))
-    read_ahead(graph, threads=0)
-
-
 def test_other_graphs(folder):
     graph = jgs.Graph.open(folder)
     ahead = read_ahead(graph)
