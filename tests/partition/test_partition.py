@@ -1,21 +1,29 @@
-"""`partition_nodes`: all constraints even in all parts, few edges cut, bad input refused."""
+"""`partition_nodes`: constraints even in all parts, few edges cut, machines, memory."""
 
 import ctypes
+import itertools
+import json
 import sys
+import tracemalloc
 
 import numpy as np
 import pytest
 from cases import cases
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from refusals import refused
+from refusals import command_refused, refused
 
+import jgs
 from benchmarks import graph as rmat
 from jgs import Graph
+from jgs.data.dataset import Dataset
+from jgs.data.parts import open_parts
 from jgs.graph.adjacency import edge_cut, in_neighbors
-from jgs.partition import metis
+from jgs.partition import metis, write_parts
 from jgs.partition import rebalance as rebalancing
-from jgs.partition.kaminpar import is_symmetric, undirected_rows
+from jgs.partition.__main__ import main
+from jgs.partition.folder import deal_seeds
+from jgs.partition.machines import edges_between
 from jgs.partition.nodes import METHODS, TOLERANCE, max_over_mean, partition_nodes
 from jgs.partition.rebalance import rebalance
 from jgs.partition.weights import CONSTRAINTS, constraint_weights, limits, part_loads
@@ -155,50 +163,6 @@ def test_small_graphs_of_any_shape(made, method):
     assert set(parts.tolist()) <= set(range(num_parts))
 
 
-def test_metis_of_what_would_trouble_it(capfd):
-    """Isolated nodes, self-loops, a star, parallel edges, no edges, a split of no node."""
-    nodes = np.arange(200)
-    cases = {
-        "star": (np.zeros(199, int), nodes[1:]),
-        "loops": (nodes, nodes),
-        "parallel": (np.repeat(nodes[:100], 5), np.repeat(nodes[:100][::-1], 5)),
-        "ring, a hundred isolated": (nodes[:100], (nodes[:100] + 1) % 100),
-        "no edges": ([], []),
-    }
-    for name, (src, dst) in cases.items():
-        parts = partition_nodes(Graph.from_edges(src, dst, 200), 4)
-        assert max_over_mean(np.bincount(parts, minlength=4)) <= TOLERANCE, name
-    capfd.readouterr()
-    nodes = np.arange(400)
-    ring = Graph.from_edges(nodes, (nodes + 1) % 400, 400)
-    parts = partition_nodes(ring, 16, train_idx=[1, 1, 1, 2, 2, 3])
-    assert max_over_mean(np.bincount(parts, minlength=16)) <= TOLERANCE
-    said = capfd.readouterr()
-    assert "***" not in said.out + said.err  # METIS's complaints
-
-
-@pytest.mark.parametrize("both_ways", [False, True])
-def test_undirected_rows_have_each_edge_once_in_each_direction(
-    tmp_path, monkeypatch, make_graph, both_ways
-):
-    monkeypatch.setattr("jgs.graph.rows._EDGES_AT_ONCE", 50)
-    graph = make_graph(60, 300)  # it has self-loops, parallel edges and nodes without edges
-    dst = np.repeat(np.arange(60), np.diff(np.asarray(graph.indptr)))
-    src = np.asarray(graph.indices)
-    if both_ways:
-        graph = Graph.from_edges(np.r_[src, dst], np.r_[dst, src], 60)
-    adjacency = in_neighbors(graph)
-    assert is_symmetric(adjacency) == both_ways
-    expected = {(a, b) for a, b in zip(np.r_[src, dst], np.r_[dst, src], strict=True) if a != b}
-    found, at = [], 0
-    for first, degree, neighbors in undirected_rows(adjacency, tmp_path):
-        assert first == at
-        at += degree.size
-        found += zip(np.repeat(first + np.arange(degree.size), degree), neighbors, strict=True)
-    assert at == 60
-    assert found == sorted(expected)
-
-
 @pytest.mark.parametrize("looked_at", [1 << 18, 64])
 def test_rebalance_mends_everything_in_one_part(monkeypatch, skewed, looked_at, noted):
     """An even partition is left as it is. The edges are read a few times, not in each round."""
@@ -252,3 +216,127 @@ def test_two_hubs_do_not_share_a_part():
     for method in METHODS:
         parts = partition_nodes(graph, 8, method)
         assert parts[5] != parts[6], method
+
+
+NODES, NUM_EDGES, PARTS = 400_000, 600_000, 4
+
+
+class Counted(np.ndarray):
+    """An array that counts how many of its rows are read."""
+
+    rows = 0
+
+    def __getitem__(self, key):
+        found = super().__getitem__(key)
+        Counted.rows += len(found) if self.ndim == 2 else 0
+        return found
+
+
+@pytest.fixture(scope="module")
+def data():
+    """A fifth of the nodes has no edges; every node is in a split."""
+    rng = np.random.default_rng(0)
+    ids = rng.permutation(NODES)[: NODES * 4 // 5]
+    src, dst = ids[(rng.random((2, NUM_EDGES)) ** 2 * ids.size).astype(int)]
+    order = rng.permutation(NODES).astype(np.int32)
+    splits = np.split(order, [NODES // 10, NODES // 5])
+    features = rng.random((NODES, 2), np.float32).view(Counted)
+    labels = rng.integers(0, 3, NODES).astype(np.int32)
+    return Dataset("made", Graph.from_edges(src, dst, NODES), features, labels, 3, *splits)
+
+
+@pytest.mark.parametrize("method", ["ldg", "random"])
+def test_40_bytes_a_node_and_one_pass(tmp_path, monkeypatch, data, method):
+    # Temporaries of a fixed size do not count; they are made small compared with the graph.
+    for name, size in (
+        ("jgs.graph.rows._EDGES_AT_ONCE", 1 << 12),
+        ("jgs.graph.rows._ROWS_AT_ONCE", 1 << 12),
+        ("jgs.partition.weights._NODES_AT_ONCE", 1 << 12),
+        ("jgs.partition.folder._BYTES_AT_ONCE", 1 << 16),
+    ):
+        monkeypatch.setattr(name, size)
+    splits = {f"{k}_idx": getattr(data, f"{k}_idx") for k in ("train", "val", "test")}
+    tracemalloc.start()
+    parts = partition_nodes(data.graph, PARTS, method, **splits)
+    partitioned = tracemalloc.get_traced_memory()[1] / NODES
+    tracemalloc.reset_peak()
+    Counted.rows = 0
+    write_parts(tmp_path / "parts", data, parts, PARTS, method=method)
+    written = tracemalloc.get_traced_memory()[1] / NODES
+    tracemalloc.stop()
+    assert max(partitioned, written) <= 40, (partitioned, written)
+    assert Counted.rows <= NODES + 1  # one more row tells how many bytes a row has
+
+
+def test_each_edge_between_parts_counts_once(make_graph):
+    graph = make_graph(70, 900)
+    parts = np.random.default_rng(1).integers(0, 5, 70).astype(np.int32)
+    found = edges_between(in_neighbors(graph), parts, 5)
+    wanted = np.zeros((5, 5), np.int64)
+    target = np.repeat(np.arange(70), np.diff(graph.indptr))
+    np.add.at(wanted, (parts[target], parts[np.asarray(graph.indices)]), 1)
+    np.testing.assert_array_equal(found, wanted)
+    cut = 1 - wanted.trace() / wanted.sum()
+    assert edge_cut(in_neighbors(graph), parts) == pytest.approx(cut)
+    no_edges = jgs.Graph.from_edges([], [], 5)
+    assert edge_cut(in_neighbors(no_edges), np.zeros(5, int)) == 0
+
+
+def test_machines_have_the_parts_that_belong_together():
+    """Sixteen communities of 64 nodes, in two halves with many edges within each half."""
+    rng = np.random.default_rng(3)
+    place = rng.permutation(1024)  # the node at each place; communities are 64 places each
+    near = rng.integers(0, 1024, 60_000)
+    half = (near // 512) * 512 + rng.integers(0, 512, near.size)
+    own = (near // 64) * 64 + rng.integers(0, 64, near.size)
+    ends = np.where(rng.random(near.size) < 0.6, own, half)
+    ends[:600] = rng.integers(0, 1024, 600)
+    a, b = place[near], place[ends]
+    graph = jgs.Graph.from_edges(np.r_[a, b], np.r_[b, a], 1024)
+    splits = {"train_idx": rng.permutation(1024)[:301]}
+    alone = partition_nodes(graph, 16, **splits)
+    parts = partition_nodes(graph, 16, **splits, ranks_per_machine=8)
+    # The same parts, with other numbers.
+    assert len(set(zip(alone, parts, strict=True))) == 16
+    adjacency = in_neighbors(graph)
+    assert edge_cut(adjacency, parts // 8) < 0.1 < edge_cut(adjacency, parts)
+
+
+def test_the_command_takes_the_ranks_of_a_machine(tmp_path, capsys):
+    flags = ["--dataset", "synthetic", "--data-options", "num_nodes=200", "num_edges=900"]
+    flags += ["--parts", "4", "--out", str(tmp_path / "p"), "--ranks-per-machine"]
+    assert main([*flags, "2"]) == 0
+    said, parts = capsys.readouterr(), open_parts(tmp_path / "p")
+    machines = parts.owner(np.arange(200)) // 2
+    cut = pytest.approx(edge_cut(in_neighbors(parts.graph), machines))
+    assert json.loads(said.out)["machine_cut"] == parts.manifest["machine_cut"] == cut
+    assert "between machines" in " ".join(said.err.split())
+    assert parts.manifest["ranks_per_machine"] == 2
+    for wrong, rule in (("3", "multiple"), ("0", "positive")):
+        command_refused(capsys, rule, main, [*flags, wrong])
+
+
+def _moved(has, counts, size):
+    """How many seeds leave their part and their machine, at least, to be dealt so."""
+    of_machines = np.add.reduceat(has - counts, np.arange(0, 6, size))
+    return tuple(np.maximum(too_many, 0).sum() for too_many in (has - counts, of_machines))
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 6])
+def test_the_fewest_seeds_leave_their_part_and_their_machine(size):
+    rng = np.random.default_rng(size)
+    for _ in range(50):
+        num = int(rng.integers(0, 200))
+        owner = np.sort(rng.choice(6, num, p=rng.dirichlet(np.ones(6))))
+        dealt = deal_seeds(owner, 6, size)
+        counts, has = np.bincount(dealt, minlength=6), np.bincount(owner, minlength=6)
+        assert np.ptp(counts) <= 1
+        # No dealing to these counts moves fewer.
+        assert (dealt != owner).sum() == np.maximum(has - counts, 0).sum()
+        share, rest = divmod(num, 6)
+        best = min(
+            _moved(has, share + np.isin(range(6), more), size)
+            for more in itertools.combinations(range(6), rest)
+        )
+        left = (dealt // size != owner // size).sum()
+        assert ((dealt != owner).sum(), left) == best

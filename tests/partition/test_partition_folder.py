@@ -5,6 +5,7 @@ import errno
 import json
 import shutil
 from itertools import pairwise
+from pathlib import Path
 
 import jax
 import numpy as np
@@ -16,10 +17,16 @@ from made_parts import make_data, write
 from mapped import is_mapped
 from refusals import refused
 
-from jgs import Graph, InputError, SparseFeatures
+from jgs import Graph, InputError, NodeIds, SparseFeatures
 from jgs.data.parts import open_parts, part_name
+from jgs.data.plain import Plain, load_plain
+from jgs.dist import RankParts, rank_loader
+from jgs.dist.communicators.comm import Alone
+from jgs.files import verified
 from jgs.files.storage import ArrayFile
 from jgs.graph.adjacency import edge_cut, in_neighbors
+from jgs.partition import write_parts
+from jgs.partition.__main__ import main
 from jgs.partition.nodes import partition_nodes
 
 
@@ -243,3 +250,182 @@ def test_parts_replace_parts_and_nothing_else(tmp_path):
     make_data(50, 300).graph.save(tmp_path / "graph")
     with pytest.raises(InputError, match=r"must not exist, be empty, or be a jgs\.parts"):
         write(tmp_path / "graph", make_data(50, 300), 3)
+
+
+def of_others(path):
+    """The folder `path` of other parts takes its place."""
+    other = path.parents[1] / "other"
+    write(other, make_data(50, 300, seed=1), 3)
+    shutil.rmtree(path)
+    (other / path.name).rename(path)
+
+
+def change(path, changed):
+    path.write_bytes(changed(path.read_bytes()))
+
+
+def flip(path):
+    change(path, lambda content: content[:-1] + bytes([content[-1] ^ 1]))
+
+
+def cut(path):
+    change(path, lambda content: content[:-4])
+
+
+def edit(path):
+    change(path, lambda content: content.replace(b'"num_nodes": 50', b'"num_nodes": 51'))
+
+
+FEATURES, INDICES = f"{part_name(1)}/features.npy", f"{part_name(1)}/indices.npy"
+DAMAGE = [
+    (of_others, part_name(1), "part-00001 must belong to the parts"),
+    (of_others, "graph", "graph must belong to the parts"),
+    (flip, FEATURES, "features.npy must have the manifest's checksum"),
+    (cut, INDICES, "part-00001 must hold every array"),
+    (edit, "manifest.json", "manifest.json must be whole"),
+    (cut, "manifest.json", "manifest.json must be whole"),
+    (shutil.rmtree, "shared", "must hold the folder shared"),
+    (shutil.rmtree, part_name(1), "must hold the folder part-00001"),
+    (Path.unlink, "manifest.json", "must be a folder of parts"),
+    (shutil.rmtree, "", "must be a folder of parts"),
+]
+
+
+def open_all(folder):
+    parts = open_parts(folder)
+    assert parts.graph.num_nodes == 50
+    parts.part(1)
+
+
+@pytest.mark.parametrize(("damage", "name", "said"), DAMAGE)
+def test_damage_is_named(tmp_path, damage, name, said):
+    folder = tmp_path / "parts"
+    write(folder, make_data(50, 300), 3)
+    damage(folder / name)
+    with pytest.raises(InputError, match=said) as error:
+        open_all(folder)
+    if folder.exists():  # a folder not marked as jgs's is never replaced
+        assert f"after moving {folder}" in str(error.value)
+        folder.rename(tmp_path / "away")
+    write(folder, make_data(50, 300), 3)
+    open_all(folder)
+
+
+def test_without_verify_sizes_are_checked_still(tmp_path):
+    folder = tmp_path / "parts"
+    write(folder, make_data(50, 300), 3)
+    flip(folder / FEATURES)
+    open_parts(folder, verify=False).part(1)
+    cut(folder / INDICES)
+    refused("must hold every array", open_parts(folder, verify=False).part, 1)
+
+
+def test_verified_once_files_are_read_again_only_where_they_changed(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    folder, read, hash_of = tmp_path / "parts", [], verified.sha256
+    write(folder, make_data(50, 300), 3)
+    monkeypatch.setattr(verified, "sha256", lambda path: read.append(path) or hash_of(path))
+
+    def reads(index=1):
+        read.clear()
+        parts = open_parts(folder, "once")
+        assert parts.graph.num_nodes == 50
+        parts.part(index)
+        return len(read)
+
+    assert reads() > 10
+    assert reads() == 0
+    assert reads(2) > 0  # only the files of another part
+    flip(folder / FEATURES)
+    for _ in range(2):  # damaged files are not remembered
+        refused("checksum", reads)
+    write(folder, make_data(50, 300), 3)  # the same bytes, in other files
+    monkeypatch.setenv("XDG_CACHE_HOME", "/proc/none")  # no result can be remembered
+    assert reads() == reads() > 10
+
+
+RNG = np.random.default_rng(0)
+ENDS = RNG.integers(0, 60, (2, 400))
+
+
+def edges(graph, names):
+    """A tuple for each edge: the names of its ends, the time, and the columns; sorted."""
+    columns = [np.asarray(column).tolist() for _, column in sorted(graph.edge_columns.items())]
+    times = [] if graph.edge_time is None else [np.asarray(graph.edge_time).tolist()]
+    return sorted(zip(*names[graph.edge_index()].tolist(), *times, *columns, strict=True))
+
+
+def partition(tmp_path, capsys, path, *options):
+    out = tmp_path / "parts"
+    arguments = ["--dataset", str(path), "--parts", "3", "--out", str(out)]
+    arguments += ["--data-options", *options] if options else []
+    assert main(arguments) == 0, capsys.readouterr().err
+    assert json.loads(capsys.readouterr().out)["num_parts"] == 3
+    return open_parts(out)
+
+
+@cases("options", [], ["src_type=user", "dst_type=item"], ["both_ways=true"])
+def test_the_columns_of_edges_survive(tmp_path, capsys, options):
+    path, (src, dst) = tmp_path / "t.csv", ENDS
+    words = np.array(["good", "bad", ""])[RNG.integers(0, 3, 400)]
+    splits = np.array(["train", "val", "test", ""])[RNG.integers(0, 4, 400)]
+    rows = zip(src, dst, words, splits, RNG.integers(0, 2**40, 400), strict=True)
+    lines = (",".join(map(str, row)) for row in rows)
+    path.write_text("\n".join(["src,dst,label,split,time", *lines]))
+    given = dict(option.split("=") for option in options)
+    plain = load_plain(path, "data", **{k: v == "true" or v for k, v in given.items()})
+    parts = partition(tmp_path, capsys, path, *options)
+    assert parts.label_names == plain.label_names == ("bad", "good")
+    names = NodeIds(parts.node_ids[parts.original_ids])
+    assert edges(parts.graph, names) == edges(plain.graph, plain.node_ids)
+    for name in ("label", "split"):
+        own, whole = (graph.edge_columns[name] for graph in (parts.graph, plain.graph))
+        assert own.dtype == whole.dtype
+    assert sum(part["seeds"] for part in parts.manifest["parts"]) == plain.graph.num_nodes
+    assert np.unique(parts.labels).tolist() == [0]
+    assert parts.val_idx.size == parts.test_idx.size == 0
+    for name, column in parts.local_graph(0, 3).edge_columns.items():
+        np.testing.assert_array_equal(column, parts.graph.edge_columns[name])
+    for index in range(3):
+        part = parts.part(index)
+        assert part.features.shape == (part.last - part.first, 0)
+
+
+def test_ranks_take_parts_without_features(tmp_path):
+    plain = Plain("own", Graph.from_edges(*ENDS, num_nodes=60), None, None, None)
+    parts = np.arange(60) % 2
+    write_parts(tmp_path / "p", plain.dataset(), parts, 2, method="by hand")
+    comm, key = Alone(), jax.random.key(0)
+    for cache in ("none", "trial"):
+        ranks = RankParts(comm, open_parts(tmp_path / "p"))
+        with rank_loader(comm, ranks, 10, (3, 2), key=key, cache=cache) as loader:
+            seeds = []
+            for batch, x in loader:
+                assert x.shape == (*batch.nodes.shape, 0)
+                seeds += np.asarray(batch.seeds)[np.asarray(batch.seed_mask)].tolist()
+        assert sorted(seeds) == list(range(60))
+
+
+def test_an_archive_without_labels(tmp_path, capsys):
+    times = np.arange(400)[::-1] * 10**10
+    np.savez(tmp_path / "a.npz", edge_index=ENDS, num_nodes=70, edge_time=times)
+    parts = partition(tmp_path, capsys, tmp_path / "a.npz")
+    names = NodeIds(np.arange(70))
+    whole = load_plain(tmp_path / "a.npz", "data").graph
+    assert np.asarray(whole.edge_time).max() == times.max()
+    assert edges(parts.graph, NodeIds(parts.original_ids)) == edges(whole, names)
+    assert parts.node_ids is parts.negatives is parts.label_names is None
+
+
+def test_negatives_have_the_new_ids(tmp_path):
+    graph = Graph.from_edges(*ENDS, num_nodes=60)
+    given = {"val": RNG.integers(0, 60, (7, 2)), "test": RNG.integers(0, 60, (3, 9))}
+    plain = Plain("own", graph, None, None, None, negatives=given)
+    assignment = RNG.integers(0, 3, 60).astype(np.int32)
+    known = {"negatives": given, "label_names": ("x",)}
+    write_parts(tmp_path / "p", plain.dataset(), assignment, 3, method="by hand", **known)
+    parts = open_parts(tmp_path / "p")
+    assert parts.label_names == ("x",)
+    for split, pairs in given.items():
+        assert parts.negatives[split].dtype == np.int32
+        assert parts.original_ids[parts.negatives[split]].tolist() == pairs.tolist()
