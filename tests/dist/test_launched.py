@@ -1,8 +1,6 @@
-"""`python -m jgs.train --partition` as several processes: one output, one run, and failures."""
+"""`python -m jgs.train --partition` as several processes: one run, failures, devices."""
 
-import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -10,16 +8,17 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
+import jax
+import numpy as np
+import orbax.checkpoint as ocp
+import programs
 import pytest
 import small_ranks
 from cases import cases
-from forks import ended
-from ranks import LIMIT, finish, needs_mpi, result
-from ssh_servers import ssh_servers
-from two_hosts import NotPermitted, two_hosts
+from ranks import LIMIT, finish, result
 
-from benchmarks import network
 from jgs.dist.supervision.watchdog import LOST
+from jgs.train.__main__ import main
 from jgs.train.loop import checkpoint, folder
 
 EPOCHS = 6  # each of 10 steps
@@ -155,59 +154,50 @@ def test_every_harm():
     assert "0 problems" in done.stdout, done.stdout + done.stderr
 
 
-LAUNCH = [sys.executable, "-m", "jgs.launch", "--hosts", "host-a,host-b"]
-TRAIN = ["--", *FLAGS, "--epochs", str(EPOCHS), "--batch-size", "6", "--run-dir"]
+FOUR = {"XLA_FLAGS": programs.quickly(devices=4)}
+TWO = 2
 
 
-def check_launched(done, whole, run_dir):
-    assert done.returncode == 0, done.stderr
-    told = json.loads(done.stdout)
-    assert told["params_sha256"] == whole["params_sha256"]
-    assert told["run_dir"] == str(run_dir)
-    lines = done.stderr.splitlines()
-    assert sum(line.startswith(f"[0] epoch {EPOCHS}/{EPOCHS}") for line in lines) == 1
+def parameters(run_dir):
+    last = checkpoint.checkpoints(run_dir / folder.CHECKPOINTS)[-1]
+    with ocp.PyTreeCheckpointer() as reader:
+        every = reader.restore(last.resolve() / checkpoint.ARRAYS)
+    return jax.tree.leaves(every["best_params"])
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", ["jax", "mpi"])
-def test_launched_over_ssh(whole, parts, environment, tmp_path, monkeypatch, kind):
-    """Two hosts share no disk where the parts lie; an sshd runs on each."""
-    if kind == "mpi":
-        needs_mpi()
-    alone = whole(kind)[0]
-    site = tmp_path / "site"
-    shutil.copytree(parts, site / "parts")
-    (tmp_path / "keys").mkdir()
-    monkeypatch.chdir(tmp_path)
-    try:
-        with two_hosts(tmp_path) as (a, b), ssh_servers([a, b], tmp_path / "keys") as ssh:
-            subprocess.run(b.on("mount", "-t", "tmpfs", "none", str(site)), check=True)
-            own = ["--ssh", ssh, "--parts", "site/parts", "--comm", kind]
-            command = [*LAUNCH, *own, *TRAIN, str(tmp_path / "run")]
-            # MPICH is told to use the cable, but not which interface that is.
-            env = environment | {
-                k: v for k, v in network.MPICH.items() if k != "UCX_NET_DEVICES"
-            }
-            done = ended(*a.on(*command), env=env)
-            there = ended(*b.on("ls", "site/parts"))
-    except NotPermitted as reason:
-        pytest.skip(f"launching over ssh needs root, namespaces, sshd and rsync: {reason}")
-    check_launched(done, alone, tmp_path / "run")
-    assert "host-b: copying graph, manifest.json, part-00002, part-00003, shared" in done.stderr
-    assert there.stdout.split() == [
-        "graph", "manifest.json", "part-00002", "part-00003", "shared",
-    ]  # fmt: skip
-
-
-@pytest.mark.slow  # test_jobs.py launches ranks, and test_launch_command.py has shells
-def test_launched_by_what_takes_ssh_s_place(whole, parts, environment, tmp_path):
-    script = tmp_path / "shell"
-    script.write_text(
-        "#!/bin/sh\nshift\nSSH_CONNECTION='127.0.0.1 1 127.0.0.1 22' exec sh -c \"$*\"\n"
+def test_processes_with_devices_end_as_one_process(start, parts, tmp_path):
+    """Two processes train on devices; one process goes on, in vanilla mode."""
+    more = ["--batch-size", 16, "--epochs", TWO, "--comm", "none"]
+    whole, two = (
+        [*small_ranks.FLAGS, "--partition", parts, "--run-dir", tmp_path / n] for n in "ab"
     )
-    script.chmod(0o755)
-    own = ["--ssh", str(script), "--parts", str(parts), "--comm", "jax"]
-    command = [*LAUNCH, *own, *TRAIN, str(tmp_path / "run")]
-    done = ended(*command, env=environment)
-    check_launched(done, whole("jax")[0], tmp_path / "run")
-    assert "copying" not in done.stderr  # the hosts share the file system
+    assert main(list(map(str, [*whole, *more]))) == 0
+    devices = [["--device", each] for each in ("cpu:1,2", "cpu:3,1")]
+    own = {"each": devices, "variables": [FOUR] * 2}
+    ended, printed = result(start("jax", 2, *two, "--batch-size", 8, "--epochs", 1, **own))
+    assert ended["epochs"] == 1
+    # A share that were lost or drawn twice would show in the first epoch's loss.
+    losses = [folder.read_metrics(tmp_path / run, 1)[0]["train_loss"] for run in "ab"]
+    assert abs(losses[0] - losses[1]) < 1e-4
+    assert "training on 2 x cpu\n" in printed
+    rest = [*two, *more, "--device", "cpu:1,2", "--mode", "vanilla", "--resume"]
+    assert main(list(map(str, rest))) == 0
+    for a, b in zip(parameters(tmp_path / "b"), parameters(tmp_path / "a"), strict=True):
+        np.testing.assert_allclose(a, b, atol=2e-3)
+
+
+def test_what_two_processes_cannot_do_is_said_at_once(start, parts, tmp_path):
+    flags = [
+        "--partition",
+        parts,
+        *small_ranks.FLAGS,
+        "--run-dir",
+        tmp_path / "run",
+        "--batch-size",
+        8,
+    ]
+    uneven = {"each": [["--device", "cpu:1"], ["--device", "cpu"]], "variables": [FOUR] * 2}
+    statuses, out, err = finish(start("jax", 2, *flags, **uneven))
+    assert statuses == [2, 2]
+    assert out == ""
+    assert "train on as many devices, of one kind, or all where they draw" in err

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from cases import cases
 from refusals import command_refused
-from small_ranks import FLAGS, ranks_of, train_on
+from small_ranks import FLAGS
 
 import jgs
 from jgs.train.__main__ import main
@@ -103,13 +103,6 @@ def test_they_train_resume_and_predict(mine, capsys, monkeypatch):
     assert main([*again, "--power", "2"]) == 2
     with pytest.raises(jgs.InputError, match=r"^--sampler must name a module"):
         jgs.open_run(saved)
-
-
-@pytest.mark.slow  # a training on ranks
-def test_they_run_on_ranks(mine, parts):
-    two = [*OWN_FLAGS, "--partition", parts, "--epochs", 1, "--run-dir", mine / "ranks"]
-    train_on(ranks_of(2), *two)
-    assert jgs.open_run(mine / "ranks").config.widen == 2
 
 
 @cases(

@@ -1,22 +1,28 @@
-"""`rank_loader`: what it plans, compiles and draws again, on a mesh and alone."""
+"""`rank_loader`: what it plans, compiles and draws again, and what ranks put together."""
 
 import functools
 
 import jax
 import numpy as np
 import pytest
+import scipy.sparse
 from orbax.checkpoint.experimental import v1 as ocp
 from refusals import refused
-from small_ranks import ranks_of, write_graph
+from small_ranks import make_parts, ranks_of, write_graph
 
 from jgs import Graph, InputError
 from jgs.dist import RankParts, open_parts, rank_loader
-from jgs.dist.batches.source import HybridSampler
+from jgs.dist.communicators.collect import all_features
 from jgs.dist.communicators.comm import Alone
 from jgs.dist.communicators.mesh import Mesh
 from jgs.dist.rows.exchange import FeatureExchange
 from jgs.dist.rows.tables import SplitTable
+from jgs.graph import SparseFeatures
 from jgs.sampling import Labor, Ladies, Links, Loader, Neighbors, Saint, Thanos, grain_iterator
+from jgs.train.config import Config
+from jgs.train.loop.model import make_model
+from jgs.train.loop.progress import Meter
+from jgs.train.tasks.task import open_job
 
 N = 3000
 
@@ -120,13 +126,6 @@ def test_a_trial_cache_has_what_batches_read_most(parts):
     assert sent[1] < 0.6 * sent[0]
 
 
-def test_one_rank_plans_no_exchange(parts, noted):
-    draws = noted(HybridSampler, "__call__")
-    with loader(Alone(), parts(20000), 20, cache="planned") as batches:
-        num = sum(1 for _ in batches)
-    assert len(draws) == num + batches.redraws == 5
-
-
 def test_a_graph_without_edges(parts):
     comm = ranks_of(2)
     with loader(comm, parts(0), mode="vanilla", cache="planned") as batches:
@@ -228,3 +227,48 @@ REFUSED = [
 @pytest.mark.parametrize(("size", "options", "said"), REFUSED)
 def test_what_is_refused(parts, size, options, said):
     refused(said, loader, ranks_of(size), parts(20000), **options)
+
+
+@pytest.fixture(scope="module")
+def two_parts(tmp_path_factory):
+    return open_parts(make_parts(tmp_path_factory.mktemp("parts") / "parts", num_parts=2))
+
+
+@pytest.mark.parametrize(("size", "mode"), [(1, "hybrid"), (2, "hybrid"), (2, "vanilla")])
+def test_batches_have_the_degrees_in_the_whole_graph(two_parts, size, mode):
+    whole, comm = np.diff(np.asarray(two_parts.graph.indptr)), ranks_of(size)
+    shape = {"partition": str(two_parts.folder), "mode": mode, "model": "gcn", "hidden": 4}
+    shape |= {"batch_size": 6, "fanouts": (3, 2), "ranks": size, "prefetch": 0}
+    job = open_job(Config(**shape), comm)
+    model = make_model(
+        job.config, job.data.num_features, job.data.num_classes, False, jax.random.key(0)
+    )
+    job.start(model, jax.random.key(1), None)
+    batches = job.batches(Meter())
+    batch, _ = next(batches)
+    for own in comm.local(batch):
+        nodes = np.asarray(own.nodes)
+        real = nodes < len(whole)
+        np.testing.assert_array_equal(own.degrees, np.where(real, np.r_[whole, 0][nodes], 0))
+    batches.close()
+    job.close()
+
+
+def test_dense_and_sparse_features_of_two_ranks_and_of_one():
+    rng = np.random.default_rng(0)
+    rows = rng.normal(size=(9, 4)).astype(np.float32) * (rng.random((9, 4)) < 0.5)
+    rows[6:] = 0
+    sparse = [
+        SparseFeatures.from_scipy(scipy.sparse.csr_array(p)) for p in (rows[:5], rows[5:])
+    ]
+    whole = SparseFeatures.from_scipy(scipy.sparse.csr_array(rows))
+    for comm, dense, of_ranks in (
+        (ranks_of(2), [[rows[:3], rows[3:5]], [rows[5:]]], sparse),
+        (Alone(), [[rows[:5], rows[5:]]], [whole]),
+    ):
+        np.testing.assert_array_equal(all_features(comm, dense), rows)
+        found = all_features(comm, of_ranks)
+        assert (found.shape, found.max_row) == (whole.shape, whole.max_row)
+        for mine, true in zip(jax.tree.leaves(found), jax.tree.leaves(whole), strict=True):
+            assert mine.dtype == true.dtype
+            np.testing.assert_array_equal(mine, true)

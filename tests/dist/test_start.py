@@ -1,14 +1,17 @@
-"""A rank that is lost before the ranks have met ends the others in one line that names it."""
+"""A rank that is lost ends the others in a line that names it, also before they have met."""
 
 import sys
 from pathlib import Path
 
 import pytest
-from ranks import MPIEXEC, finish, free_port, needs_mpi
+from ranks import MPIEXEC, finish, free_port, needs_mpi, run_ranks
 
 from jgs.dist.communicators import start
+from jgs.dist.communicators.comm import Alone
+from jgs.dist.communicators.rendezvous import names
 from jgs.dist.supervision import lost
 from jgs.dist.supervision.guard import LOST
+from jgs.dist.supervision.watchdog import Watchdog
 
 SCRIPT = Path(__file__).with_name("check_start.py")
 HEALTHY = [sys.executable, "-m", "jgs.train"]
@@ -138,3 +141,42 @@ def test_the_rank_that_is_behind_is_named(said, expected):
     said, quiet = {0: waiting, 1: behind, 2: waiting}, dict.fromkeys(range(3), 6.0)
     assert lost.silent(said, quiet, 5, names)[1] == [1]
     assert lost.silent(said, quiet | {1: 1.0}, 5, names) is None
+
+
+STEPS = Path(__file__).with_name("check_watchdog.py")
+SAID = {
+    "kill": "rank {} is gone (killed, or crashed) in step 20",
+    "stop": "nothing heard of rank {} for 2 s, last in step 20",
+    "raise": "rank {} failed: ValueError: no such feature",
+    "hang": "rank {} has been in step 20 for 2 s ({}: in step 20)",
+}
+HARMS = [("mpi", 3, harm, rank) for harm, rank in zip(SAID, (1, 0, 2, 1), strict=True)]
+HARMS += [("jax", 2, "kill", 1), ("jax", 2, "raise", 0), ("jax", 2, "hang", 0)]
+
+
+@pytest.mark.parametrize(("kind", "n", "harm", "rank"), HARMS)
+def test_lost_rank_is_named_by_all_others(kind, n, harm, rank):
+    status = LOST if (kind, harm) == ("jax", "hang") else None
+    output = run_ranks(STEPS, kind, n, harm, rank, timeout=120, status=status)
+    others = [other for other in range(n) if other != rank]
+    said = SAID[harm].format(rank, names(others))
+    for other in others:  # this holds also where mpiexec ended them first
+        assert f"rank {other} ends: {said}; last checkpoint: checkpoints/7" in output
+    assert "Traceback" not in output or harm == "raise"
+    assert "stopped after" not in output
+
+
+@pytest.mark.parametrize(("kind", "n"), [("mpi", 2), ("jax", 2)])
+def test_all_stop_after_the_same_step_when_one_is_asked(kind, n):
+    """An evaluation that takes longer than the timeout ends nothing before that."""
+    output = run_ranks(STEPS, kind, n, "none", 1, timeout=120)
+    assert output.count("stopped after 20") == n
+    assert "ends:" not in output
+
+
+def test_one_process_has_nobody_to_watch():
+    with Watchdog(Alone(), timeout=0.1) as watchdog:
+        watchdog.step = 1
+        assert not watchdog.stop_requested()
+        watchdog.request_stop()
+        assert watchdog.stop_requested()

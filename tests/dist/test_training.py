@@ -1,4 +1,4 @@
-"""N ranks with batch B against one rank that has all N parts and batch N * B."""
+"""Communicators of each kind, and N ranks with batch B against one with batch N * B."""
 
 import pickle
 from pathlib import Path
@@ -6,6 +6,7 @@ from pathlib import Path
 import check_training
 import numpy as np
 import pytest
+from cases import cases
 from ranks import run_ranks
 from small_ranks import make_parts, ranks_of
 
@@ -67,3 +68,15 @@ def test_two_processes_draw_and_learn_what_one_rank_does(parts, alone, tmp_path,
         if mode.startswith("hybrid"):
             graph = sum(f.stat().st_size for f in Path(parts, "graph").iterdir()) >> 10
             assert memory["Rss"] - memory["Pss"] > 0.8 * graph > 0
+
+
+@cases(
+    "kind, n",
+    ("mpi", 2),
+    ("jax", 2),
+    ("devices", 4),
+    # Three processes are in test_start.py.
+)
+def test_collectives(kind, n):
+    output = run_ranks(Path(__file__).with_name("check_comm.py"), kind, n, n)
+    assert output.count("is content") == (1 if kind == "devices" else n)

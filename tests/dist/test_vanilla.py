@@ -7,16 +7,13 @@ from itertools import pairwise
 import jax
 import numpy as np
 import pytest
-from cases import cases, rarely
+from cases import cases
 from refusals import refused
 from small_ranks import ranks_of
 
 from jgs import Graph, InputError, kernels
-from jgs.dist.batches.plan import planned_vanilla
 from jgs.dist.batches.vanilla import RowCapacity, VanillaSampler
-from jgs.dist.communicators.comm import Alone
 from jgs.sampling import Capacity, Labor, Neighbors, PinSage, Seeds, Subgraph, worst_case
-from jgs.sampling.loading.schedule import Schedule, SeedParts
 
 N, E, B = 300, 4000, 12
 CUTS = {1: [0, N], 2: [0, 120, N], 3: [0, 40, 40, N], 4: [0, 1, 90, 200, N]}
@@ -184,30 +181,21 @@ def test_without_kernels(same_bits, monkeypatch):
     same_bits(ranks.sample(), ranks.alone())
 
 
-MORE = [
-    (3, WEIGHTED, False, RowCapacity((8, 64), (1024, 128))),
-    (2, BY_TIME, True, RowCapacity((2, 8), (8, 16))),
-]
-
-
-@cases("size, each, timed, rows", *rarely(MORE, 1), ids=str)
-def test_more_rounds_where_ranks_exchange_more(size, each, timed, rows, same_bits):
+def test_more_rounds_where_ranks_exchange_more(same_bits):
     """A plan is enough, and tight."""
-    ranks = made(size, "", each, timed)
+    ranks = made(3, "", WEIGHTED)
     rounds, before = ranks.comm.counters.rounds, ranks.sampler.extra_rounds
     whole = ranks.alone()
-    same_bits(ranks.sample(rows=rows), whole)
+    same_bits(ranks.sample(rows=RowCapacity((8, 64), (1024, 128))), whole)
     extra = ranks.sampler.extra_rounds
     assert extra > before
     assert ranks.comm.counters.rounds - rounds == 4 + extra - before
     same_bits(ranks.sample(rows=ranks.sampler.rows), whole)  # the enlarged capacities stay
     assert ranks.sampler.extra_rounds == extra
-    if timed:
-        return
-    ranks.sampler.rows = ENOUGH[each.num_hops]
+    ranks.sampler.rows = ENOUGH[3]
     planned = ranks.sampler.plan([(ranks.words, ranks.asked())])
     assert planned == ranks.sampler.rows
-    assert np.sum(planned) < np.sum(ENOUGH[each.num_hops])
+    assert np.sum(planned) < np.sum(ENOUGH[3])
     extra = ranks.sampler.extra_rounds
     same_bits(ranks.sample(rows=planned), whole)
     assert ranks.sampler.extra_rounds == extra
@@ -268,19 +256,3 @@ def test_bad_arguments():
         (Neighbors((3, 2), edges=("feat",)), "types and times; got * edges=('feat',)"),
     ):
         refused(says, VanillaSampler, ranks.comm, None, CUTS[2], E, B, sampler)
-
-
-def test_one_rank_plans_from_whole_batches(monkeypatch):
-    """A batch that overflows while planning is drawn again, also where no other rank exists."""
-    seed_parts = SeedParts.whole(np.arange(N, dtype=np.int32))
-    monkeypatch.setattr("jgs.dist.batches.plan.SMALL", 0)
-    schedules = [Schedule(jax.random.key(0), seed_parts, B, N)]
-    of_graph = (Alone(), [graph_of(False, "")], np.array([0, N]), E, B)
-
-    def plan():
-        none, each = [np.zeros(0, np.int32)], Neighbors((3, 2))
-        return planned_vanilla(*of_graph, each, schedules, seeds=none).capacities.capacity
-
-    roomy = plan()
-    monkeypatch.setattr("jgs.sampling.capacity._MODEST", 8)
-    assert plan() == roomy

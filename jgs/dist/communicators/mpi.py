@@ -31,8 +31,8 @@ class Mpi(OneLocal):
 
     def __init__(self, world: Any = None):
         super().__init__()
-        # mpi4jax warns of every JAX newer than itself, on every rank. tests/dist/test_comm.py
-        # tries it with the JAX at hand.
+        # mpi4jax warns of every JAX newer than itself, on every rank.
+        # tests/dist/test_training.py tries it with the JAX at hand.
         os.environ.setdefault("MPI4JAX_NO_WARN_JAX_VERSION", "1")
         import mpi4jax
         from mpi4py import MPI
