@@ -24,8 +24,6 @@ from xdist.scheduler import LoadFileScheduling
 import jgs
 from jgs import kernels
 from jgs.devices import compute_on_host
-from jgs.sampling.algorithms.nodewise import neighbors
-from jgs.sampling.edges import hops
 
 REPOSITORY = Path(__file__).parents[1]
 # Tracing makes millions of small objects that live on: fewer searches among them for cycles.
@@ -96,7 +94,7 @@ def _forget_programs():
 
 # Tests of these trace for every platform, as users' own programs do.
 _EVERY_PLATFORM = {"ops", "kernels", "matrix", "test_lowering.py", "test_neighbors.py"}
-_EVERY_PLATFORM |= {"test_lowering_of_ranks.py", "test_examples.py"}
+_EVERY_PLATFORM |= {"test_examples.py"}
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -121,41 +119,6 @@ def interruptible():
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
-
-
-def _kernel_with(num_threads: int):
-    def sample(*args, spec):
-        before, kernels.NUM_THREADS = kernels.NUM_THREADS, num_threads  # read while tracing
-        try:
-            return neighbors.sample_kernel(*args, spec)
-        finally:
-            kernels.NUM_THREADS = before
-
-    return jax.jit(sample, static_argnames="spec")
-
-
-_IMPLEMENTATIONS = {
-    "plain": jax.jit(neighbors.sample_plain, static_argnames="spec"),
-    "kernel": _kernel_with(0),
-    "kernel, 1 thread": _kernel_with(1),
-    "kernel, 2 threads": _kernel_with(2),
-    "kernel, 4 threads": _kernel_with(4),
-}
-
-
-@pytest.fixture(scope="session")
-def sample_with():
-    """`sample_with(name, key, graph, ...)`: `sample_neighbors` in one implementation."""
-
-    def sample(name: str, *args, **kwargs) -> jgs.MiniBatch:
-        if name.startswith("kernel") and not kernels.available():
-            pytest.skip("the compiled kernels are not installed")
-        with pytest.MonkeyPatch.context() as patch:
-            draw = _IMPLEMENTATIONS[name]
-            patch.setattr(hops, "_samples", lambda *args: draw(*args[:4], spec=args[4]))
-            return jgs.sampling.sample_neighbors(*args, **kwargs)
-
-    return sample
 
 
 _CHOSEN = jax.make_user_context()  # JAX reuses no program that was traced with another value

@@ -6,9 +6,12 @@ import json
 import re
 from pathlib import Path
 
+import numpy as np
 from forks import quick_python, ran
 
 from benchmarks import papers
+from benchmarks.embeddings import summary
+from benchmarks.embeddings_gensim import SHARES, cells
 
 REPOSITORY = Path(__file__).parents[1]
 FILES = sorted((REPOSITORY / "benchmarks").rglob("*.py"))
@@ -76,3 +79,12 @@ def test_the_files_that_the_page_of_papers_names_are_there():
     named = re.findall(r"`((?:jgs|tests)/[\w/.]+)`", page)
     assert len(named) > 40
     assert not [each for each in named if not (REPOSITORY / each).exists()]
+
+
+def test_means_have_their_standard_errors():
+    assert summary([0.25]) == "0.250"
+    # Squares from the mean add up to 14: the variance is 14 / 3, that of the mean 14 / 12.
+    assert summary([1.0, 2.0, 3.0, 6.0], "+") == "+3.000 ± 1.080"
+    seed = np.arange(2 * len(SHARES)).reshape(len(SHARES), 2) / 10
+    found = cells(np.stack([seed, seed + 0.02]), "+")
+    assert found.startswith("+0.010 ± 0.010 / +0.110 ± 0.010 | ")

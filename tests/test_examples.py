@@ -1,13 +1,11 @@
 """Every code block of the README and of the pages, and every file in examples/, runs."""
 
-import importlib.util
 import json
 import os
 import re
 from pathlib import Path
 
 import nbformat
-import numpy as np
 import programs
 import pytest
 from forks import quick_python, ran
@@ -97,35 +95,6 @@ def test_example(path, tmp_path):
         ).execute()
     else:
         ran(quick_python(), path, "1", cwd=tmp_path)
-
-
-@pytest.mark.slow  # runs for itself; test_link_task.py sees that no target is a message
-@pytest.mark.parametrize("epochs", [1, 60])
-def test_the_example_of_links_learns_and_sees_no_target(
-    data_folder, neighbors_of, monkeypatch, epochs
-):
-    """60 epochs of seed 1 give an AUC of 0.976. No target edge is among the drawn ones."""
-    path = REPOSITORY / "examples" / "link_prediction.py"
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    example = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(example)
-    step, drawn = example.train_step, []
-
-    def watched(model, optimizer, batch, x, key):
-        if len(drawn) < 8:
-            ends = np.stack([batch.items["src"], batch.items["dst"]], axis=1)
-            hops = neighbors_of(batch)
-            drawn.append({(u, v) for hop in hops for v, row in hop.items() for u in row})
-            assert drawn[-1].isdisjoint(map(tuple, np.r_[ends, ends[:, ::-1]].tolist()))
-        return step(model, optimizer, batch, x, key)
-
-    monkeypatch.setattr(example, "train_step", watched)
-    with np.load(data_folder / "usair.npz") as file:
-        ends, num_nodes = file["edge_index"], int(file["num_nodes"])
-    pairs = np.unique(np.sort(ends.T, axis=1), axis=0)
-    auc = example.held_out_auc(pairs, num_nodes, seed=1, epochs=epochs)
-    assert auc > 0.93 or epochs == 1
-    assert min(map(len, drawn)) > 1000
 
 
 ON_ANOTHER = """
