@@ -113,13 +113,6 @@ def test_the_layout_changes_no_sample(make_graph, same_bits, caplog):
 
 
 @dataclasses.dataclass(frozen=True)
-class GraphSAGE(MatrixSampler):
-    def layer(self, A, frontier, k):
-        sub = A[:, frontier]
-        return sub.individual_sample(k)
-
-
-@dataclasses.dataclass(frozen=True)
 class ByScore(MatrixSampler):
     """Draws neighbours in proportion to a score of each node."""
 
@@ -174,7 +167,7 @@ def test_arrays_elsewhere_are_refused():
     graph, targets = star(3)
     with pytest.raises(InputError, match=r"ByScore must be given its arrays.*\(\)"):
         ByScore((1,)).sample(jax.random.key(0), graph, (), targets, None)
-    sampler = GraphSAGE((1,))
+    sampler = ByEdges((1,))
     with pytest.raises(dataclasses.FrozenInstanceError):
         sampler.first = jnp.ones(3)
     object.__setattr__(sampler, "first", jnp.ones(3))
