@@ -204,12 +204,12 @@ def test_ranks_draw_and_exchange_rows():
     offsets = np.arange(RANKS + 1) * N // RANKS
     rows = [[np.ones((n, WIDTH), np.float32)] for n in np.diff(offsets)]
     exchange = FeatureExchange(Mesh(), offsets, rows, SIZE)
-    exchange.comm = comm
+    exchange.comm = exchange.tables[0].comm = comm
     exchange.resize(SIZE)
-    place = exchange.owners
+    place = exchange.tables[0].owners
     nodes = comm.own([np.arange(20, dtype=np.int32)] * RANKS)
     lost = comm.own([np.zeros((), bool)] * RANKS)
-    asked = (exchange.store, nodes, lost, place.offsets, place.first)
+    asked = ((exchange.store,), nodes, lost, (place.offsets,), place.first)
     assert collectives(exchange._fetch, *asked) == {"all_to_all": 2}
 
 
