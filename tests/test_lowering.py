@@ -24,12 +24,19 @@ from jgs.dist.rows.picked import route_rows
 from jgs.dist.rows.route import route
 from jgs.models import GAT, GCN, GraphSAGE, read_inputs
 from jgs.sampling import (
+    Ladies,
+    Links,
     Loader,
     Neighbors,
+    Seal,
+    Shadow,
+    Subgraph,
     Walk,
     sample_neighbors,
 )
+from jgs.sampling.loading.items import Asked, seeds_of
 from jgs.sampling.matrix import MatrixSampler
+from jgs.train.evaluation import layer as evaluation
 from jgs.train.loop.step import init_state, make_optimizer, make_train_step
 
 KEY = jax.random.key(0)
@@ -77,7 +84,8 @@ def training(model, graph):
 
 def sampling(sampler, graph):
     """The jitted functions of samplers have jitted functions inside."""
-    seeds, room = jnp.arange(8), () if isinstance(sampler, Walk) else (None,)
+    seeds = jnp.arange(8).reshape((4, 2) if isinstance(sampler, Seal) else 8)
+    room = () if isinstance(sampler, Walk) else (None,)
 
     def draw(graph, state):
         return sampler.sample(KEY, graph, state, seeds, *room)
@@ -100,6 +108,10 @@ def asking(graph):
 PROGRAMS = {
     "neighbors": partial(sampling, Neighbors((3, 2))),
     "walk": partial(sampling, Walk(4)),
+    "subgraph": partial(sampling, Subgraph(9)),
+    "ladies": partial(sampling, Ladies((9,))),
+    "shadow": partial(sampling, Shadow((2,))),
+    "seal": partial(sampling, Seal((2,))),
     **{f"training, {m}": partial(training, m) for m in ("gat", "sage, direct", "gcn", "edges")},
     "ranks": asking,
 }
@@ -109,7 +121,7 @@ _CASE = jax.make_user_context()  # JAX reuses no function that was traced with a
 CASES = [(name, True) for name in PROGRAMS] + [("neighbors", False), ("ranks", False)]
 
 
-@pytest.mark.parametrize(("name", "host_first"), rarely(CASES, 2, 5))
+@pytest.mark.parametrize(("name", "host_first"), rarely(CASES, 2, 3, 4, 5, 6, 9))
 def test_a_trace_for_this_host_is_only_used_there(name, host_first, graph):
     """Neither that of the program itself, nor those of the functions inside."""
     with _CASE((name, host_first)):
@@ -241,3 +253,49 @@ def test_the_step():
     step, given = step_of(abstract)
     with kernels.this_host_only():  # as in the command: what is drawn is drawn by kernels
         assert collectives(step, *given) == {"all_reduce": 1}
+
+
+def test_stages_and_evaluation():
+    """On one device: no collectives."""
+    src, dst = (np.asarray(a)[:SIZE] for a in GRAPH.edge_index())
+    items = {"src": src, "dst": dst}
+    stage, sampler = Links(num_negatives=2), Neighbors((3, 2))
+
+    def draw(key_data, graph, items):
+        seeds, items = seeds_of((stage,), graph, Asked(items, items, key_data))
+        return sampler.sample(key_data, graph, (), seeds, None), items
+
+    with jax.enable_x64(True):
+        given = (jnp.asarray(KEY_DATA), stage.prepare(GRAPH), items)
+        assert collectives(jax.jit(draw), *given) == {}
+    batch = jgs.sampling.sample_neighbors(jax.random.key(0), GRAPH, np.arange(SIZE), (3,))
+    block = batch.blocks[0]
+    table = jnp.ones((block.source_capacity, WIDTH))
+    for reduce in ("mean", "max"):
+        state = evaluation.nothing((SIZE, WIDTH), reduce)
+        program = jax.jit(partial(evaluation.combine.__wrapped__, reduce=reduce))
+        assert collectives(program, state, block, table) == {}
+    layer = GAT(WIDTH, 8, 3, 1, heads=2, rngs=nnx.Rngs(0)).layers[0]
+    graphdef, params = nnx.split(layer)
+    kind = jnp.zeros(SIZE, jnp.int32)
+
+    def attention(params, x, block, table):
+        state = evaluation.begin.__wrapped__(graphdef, params, x, table[:SIZE], kind)
+        return evaluation.attend.__wrapped__(graphdef, params, state, block, table)
+
+    stage = evaluation.stages(GAT(WIDTH, 8, 3, 1, heads=2, rngs=nnx.Rngs(0)), WIDTH)[0]
+    messages = jnp.ones((block.source_capacity, stage.message_width))
+    assert collectives(jax.jit(attention), params, table[:SIZE], block, messages) == {}
+
+
+def test_the_loaders_step(graph):
+    sampler = Neighbors((3, 2), relabel_inputs=False)
+    loader = Loader(graph, np.arange(40), 8, sampler, key=KEY, super_batch=2, prefetch=0)
+    (schedule,) = loader.source.schedules
+    key_data, seeds = schedule.batches(0)
+    capacity = loader.capacity
+
+    def draw(key_data, graph, seeds):
+        return loader.source._draw(key_data, graph, (), seeds, capacity)
+
+    assert len(list(lowered(jax.jit(draw), key_data[:2], graph, seeds[:2]))) == 2

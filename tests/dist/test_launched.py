@@ -1,6 +1,8 @@
 """`python -m jgs.train --partition` as several processes: one run, failures, devices."""
 
+import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -15,8 +17,12 @@ import programs
 import pytest
 import small_ranks
 from cases import cases
-from ranks import LIMIT, finish, result
+from forks import ended
+from ranks import LIMIT, finish, needs_mpi, result
+from ssh_servers import ssh_servers
+from two_hosts import NotPermitted, two_hosts
 
+from benchmarks import network
 from jgs.dist.supervision.watchdog import LOST
 from jgs.train.__main__ import main
 from jgs.train.loop import checkpoint, folder
@@ -187,17 +193,46 @@ def test_processes_with_devices_end_as_one_process(start, parts, tmp_path):
 
 
 def test_what_two_processes_cannot_do_is_said_at_once(start, parts, tmp_path):
-    flags = [
-        "--partition",
-        parts,
-        *small_ranks.FLAGS,
-        "--run-dir",
-        tmp_path / "run",
-        "--batch-size",
-        8,
-    ]
+    flags = ["--partition", parts, *small_ranks.FLAGS, "--run-dir", tmp_path / "run"]
+    flags += ["--batch-size", 8]
     uneven = {"each": [["--device", "cpu:1"], ["--device", "cpu"]], "variables": [FOUR] * 2}
     statuses, out, err = finish(start("jax", 2, *flags, **uneven))
     assert statuses == [2, 2]
     assert out == ""
     assert "train on as many devices, of one kind, or all where they draw" in err
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["jax", "mpi"])
+def test_launched_over_ssh(whole, parts, environment, tmp_path, monkeypatch, kind):
+    """Two hosts share no disk where the parts lie; an sshd runs on each."""
+    if kind == "mpi":
+        needs_mpi()
+    alone = whole(kind)[0]
+    site = tmp_path / "site"
+    shutil.copytree(parts, site / "parts")
+    (tmp_path / "keys").mkdir()
+    monkeypatch.chdir(tmp_path)
+    try:
+        with two_hosts(tmp_path) as (a, b), ssh_servers([a, b], tmp_path / "keys") as ssh:
+            subprocess.run(b.on("mount", "-t", "tmpfs", "none", str(site)), check=True)
+            launch = [sys.executable, "-m", "jgs.launch", "--hosts", "host-a,host-b"]
+            launch += ["--ssh", ssh, "--parts", "site/parts", "--comm", kind, "--", *FLAGS]
+            train = ["--epochs", EPOCHS, "--batch-size", 6, "--run-dir", tmp_path / "run"]
+            # MPICH is told to use the cable, but not which interface that is.
+            env = environment | {
+                k: v for k, v in network.MPICH.items() if k != "UCX_NET_DEVICES"
+            }
+            done = ended(*a.on(*launch, *map(str, train)), env=env)
+            there = ended(*b.on("ls", "site/parts"))
+    except NotPermitted as reason:
+        pytest.skip(f"launching over ssh needs root, namespaces, sshd and rsync: {reason}")
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    assert told["params_sha256"] == alone["params_sha256"]
+    assert told["run_dir"] == str(tmp_path / "run")
+    assert done.stderr.count(f"\n[0] epoch {EPOCHS}/{EPOCHS}") == 1
+    assert "host-b: copying graph, manifest.json, part-00002, part-00003, shared" in done.stderr
+    assert there.stdout.split() == [
+        "graph", "manifest.json", "part-00002", "part-00003", "shared",
+    ]  # fmt: skip

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from cases import cases
 from refusals import command_refused
-from small_ranks import FLAGS
+from small_ranks import FLAGS, ranks_of, train_on
 
 import jgs
 from jgs.train.__main__ import main
@@ -131,3 +131,10 @@ def test_help_shows_their_flags(mine):
     assert "--power FLOAT" in help_page("mine:ByDegree")
     assert "--edge-ids" not in help_page("mine:ByDegree")
     assert "--widen INT" in help_page("mine:Net")
+
+
+@pytest.mark.slow  # a training on ranks
+def test_they_run_on_ranks(mine, parts):
+    two = [*OWN_FLAGS, "--partition", parts, "--epochs", 1, "--run-dir", mine / "ranks"]
+    train_on(ranks_of(2), *two)
+    assert jgs.open_run(mine / "ranks").config.widen == 2

@@ -12,6 +12,7 @@ from small_ranks import make_parts, ranks_of, write_graph
 
 from jgs import Graph, InputError
 from jgs.dist import RankParts, open_parts, rank_loader
+from jgs.dist.batches.source import HybridSampler
 from jgs.dist.communicators.collect import all_features
 from jgs.dist.communicators.comm import Alone
 from jgs.dist.communicators.mesh import Mesh
@@ -272,3 +273,10 @@ def test_dense_and_sparse_features_of_two_ranks_and_of_one():
         for mine, true in zip(jax.tree.leaves(found), jax.tree.leaves(whole), strict=True):
             assert mine.dtype == true.dtype
             np.testing.assert_array_equal(mine, true)
+
+
+def test_one_rank_plans_no_exchange(parts, noted):
+    draws = noted(HybridSampler, "__call__")
+    with loader(Alone(), parts(20000), 20, cache="planned") as batches:
+        num = sum(1 for _ in batches)
+    assert len(draws) == num + batches.redraws == 5

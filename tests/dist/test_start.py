@@ -180,3 +180,21 @@ def test_one_process_has_nobody_to_watch():
         assert not watchdog.stop_requested()
         watchdog.request_stop()
         assert watchdog.stop_requested()
+
+
+EXAMPLE = """
+import sys
+sys.path.insert(0, sys.argv[1])
+import ranks_loop
+
+make = ranks_loop.make_step
+ranks_loop.make_step = lambda comm, *rest: None if comm.rank else make(comm, *rest)
+ranks_loop.main(1)
+"""
+
+
+def test_an_error_on_one_rank_ends_the_example():
+    examples = STEPS.parents[2] / "examples"
+    output = run_ranks("-c", "mpi", 2, EXAMPLE, examples, timeout=240, status=None)
+    assert "rank 0 ends: rank 1 failed: TypeError: 'NoneType' object is not" in output
+    assert "epoch 0" not in output

@@ -12,8 +12,11 @@ from refusals import refused
 from small_ranks import ranks_of
 
 from jgs import Graph, InputError, kernels
+from jgs.dist.batches.plan import planned_vanilla
 from jgs.dist.batches.vanilla import RowCapacity, VanillaSampler
+from jgs.dist.communicators.comm import Alone
 from jgs.sampling import Capacity, Labor, Neighbors, PinSage, Seeds, Subgraph, worst_case
+from jgs.sampling.loading.schedule import Schedule, SeedParts
 
 N, E, B = 300, 4000, 12
 CUTS = {1: [0, N], 2: [0, 120, N], 3: [0, 40, 40, N], 4: [0, 1, 90, 200, N]}
@@ -256,3 +259,19 @@ def test_bad_arguments():
         (Neighbors((3, 2), edges=("feat",)), "types and times; got * edges=('feat',)"),
     ):
         refused(says, VanillaSampler, ranks.comm, None, CUTS[2], E, B, sampler)
+
+
+def test_one_rank_plans_from_whole_batches(monkeypatch):
+    """A batch that overflows while planning is drawn again, also where no other rank exists."""
+    seed_parts = SeedParts.whole(np.arange(N, dtype=np.int32))
+    monkeypatch.setattr("jgs.dist.batches.plan.SMALL", 0)
+    schedules = [Schedule(jax.random.key(0), seed_parts, B, N)]
+    of_graph = (Alone(), [graph_of(False, "")], np.array([0, N]), E, B)
+
+    def plan():
+        none, each = [np.zeros(0, np.int32)], Neighbors((3, 2))
+        return planned_vanilla(*of_graph, each, schedules, seeds=none)._capacity
+
+    roomy = plan()
+    monkeypatch.setattr("jgs.sampling.capacity._MODEST", 8)
+    assert plan() == roomy

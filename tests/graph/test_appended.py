@@ -9,6 +9,7 @@ from refusals import refused
 
 from jgs import Graph, kernels
 from jgs.graph.appended import inserted
+from jgs.graph.weights import weight_prefix_sums
 
 N, E = 30, 400
 RNG = np.random.default_rng(0)
@@ -183,3 +184,22 @@ def test_what_is_refused_in_one_line():
         (plain, ([0], [1], [99, 100]), {}, "one entry for every edge"),
     ):
         refused(said, graph.with_edges, *edge, **options)
+
+
+def test_rows_of_weights_are_made_again_only_where_their_unit_changes(monkeypatch):
+    """65 edges are another power of two than 64; a larger weight is another exponent."""
+    src, dst = np.zeros(64 + 64 + 60, int), np.repeat([0, 1, 2], [64, 64, 60])
+    graph = Graph.from_edges(src, dst, 3, np.ones(src.size), edge_time=src)
+    seen = []
+
+    def made(indptr, weight):
+        seen.append(np.diff(indptr).tolist())
+        return weight_prefix_sums(indptr, weight)
+
+    monkeypatch.setattr("jgs.graph.appended.weight_prefix_sums", made)
+    for row, weight, again in ((2, 1.5, []), (2, 0, []), (0, 1, [[65]]), (2, 2, [[63]])):
+        seen.clear()
+        graph = graph.with_edges([1], [row], [1], edge_weight=[weight])
+        assert seen == again
+        whole = weight_prefix_sums(np.asarray(graph.indptr), np.asarray(graph.edge_weight))
+        np.testing.assert_array_equal(graph.edge_weight_prefix, whole)

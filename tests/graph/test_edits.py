@@ -203,3 +203,13 @@ def test_without_weights_columns_or_edges():
         assert nothing.with_self_loops().num_edges == num
         nothing = Graph(nothing.indptr, nothing.indices, [])
         assert nothing.symmetrized().edge_weight.shape == (0,)
+
+
+def test_an_archive_made_symmetric(tmp_path):
+    np.savez(tmp_path / "a.npz", edge_index=np.array([[0, 2], [1, 1]]), num_nodes=3)
+    indptr, indices = [0, 0, 2, 2], [0, 2]
+    np.savez(tmp_path / "b.npz", indptr=indptr, indices=indices)
+    for name in "ab":
+        graph = Graph.from_npz(tmp_path / f"{name}.npz", symmetric=True)
+        assert np.asarray(graph.indptr).tolist() == [0, 1, 3, 4]
+        assert np.asarray(graph.indices).tolist() == [1, 0, 2, 1]

@@ -88,3 +88,16 @@ def test_other_graphs(folder):
         left = Path("/proc/self/maps").read_text().count(f"{folder}/indices.npy")
         assert mapped == left + 1
     refused("must be memory-mapped", read_ahead, other)
+
+
+def test_draws_by_relation_are_the_same(tmp_path, same_bits):
+    rng = np.random.default_rng(0)
+    relations = {
+        ("user", "buys", "item"): rng.integers(0, (200, 90), (9000, 2)).T,
+        ("item", "of", "user"): rng.integers(0, (90, 200), (9000, 2)).T,
+    }
+    jgs.Graph.from_relations({"user": 200, "item": 90}, relations).save(tmp_path / "g")
+    graph = jgs.Graph.open(tmp_path / "g")
+    sampler = Neighbors(({("user", "buys", "item"): 9, ("item", "of", "user"): 5},) * 2)
+    same_bits(*(batches(each, np.arange(200), sampler) for each in (graph, read_ahead(graph))))
+    read_ahead(graph, threads=0)

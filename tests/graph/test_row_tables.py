@@ -313,3 +313,18 @@ def test_a_batch_gives_its_nodes_by_type():
     plain = Graph.from_edges([0, 1], [1, 2], 3)
     batch = sample_neighbors(jax.random.key(0), plain, np.array([1]), (1,))
     refused("without a schema", batch.of_type, "author")
+
+
+def test_the_repr_has_shapes_and_no_numbers():
+    tables = {"a": np.zeros((3, 2), np.float32), "c": scipy.sparse.csr_array((2, 9))}
+    schema = Graph.from_relations({"a": 3, "b": 1, "c": 2}, {("a", "r", "b"): ([], [])}).schema
+    shown = repr(TypedFeatures.from_dict(schema, tables))
+    assert shown == "TypedFeatures(a=float32[3, 2], b=none, c=sparse float32[2, 9])"
+
+
+def test_places_count_on_through_the_parts_of_a_partitioned_graph():
+    schema = Schema((("a", 5), ("b", 4)), (), ((2, 3), (0, 1), (3, 0)))
+    ids = np.arange(-1, 10)
+    kind, place = schema.type_and_place(ids)
+    assert kind.tolist() == [-1, 0, 0, 1, 1, 1, 1, 0, 0, 0, -1]
+    assert place.tolist() == [-1, 0, 1, 0, 1, 2, 3, 2, 3, 4, -1]

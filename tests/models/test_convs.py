@@ -1,6 +1,7 @@
 """Layers: their equations in NumPy, padding, derivatives."""
 
 from functools import partial
+from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
@@ -10,7 +11,7 @@ import pytest
 from blocks import whole_batch
 from cases import cases
 from flax import nnx
-from modules import exact, module
+from modules import arrays_of, assert_slopes, exact, module
 from refusals import refused
 
 from jgs import Graph, ops
@@ -193,6 +194,26 @@ def test_a_layer_is_its_equation(name, graph):
         assert np.isfinite(leaf).all()
         assert np.abs(leaf).max() > 0
     assert ("eps" in nnx.state(grads)) == isinstance(getattr(conv, "eps", 0), nnx.Param)
+
+
+@pytest.mark.parametrize("name", CONVS)
+def test_derivatives_are_the_slopes_of_the_equation(name, graph):
+    make, equation = CONVS[name]
+    conv, batch, x = module(make), whole_batch(graph), features()
+
+    def loss(rows):
+        return (np.sin(np.arange(rows.size)).reshape(rows.shape) * rows**2).sum()
+
+    def of_layer(conv, x):
+        return loss(conv(batch.blocks[0], x, degree=batch.degrees))
+
+    def of_equation(operands):
+        params, x = operands
+        return loss(equation(SimpleNamespace(**{**vars(conv), **params}), graph, x))
+
+    grads, grad_x = nnx.jit(nnx.grad(of_layer, argnums=(0, 1)))(conv, x)
+    operands = arrays_of(nnx.state(conv)), np.float64(x)
+    assert_slopes(of_equation, operands, (nnx.to_pure_dict(grads), grad_x))
 
 
 def test_gcn_with_concatenation(graph):

@@ -1,6 +1,7 @@
 """Layers whose messages read their edges: their equations, padding, every form of a batch."""
 
 from dataclasses import replace
+from itertools import pairwise
 
 import jax
 import jax.numpy as jnp
@@ -13,6 +14,7 @@ from modules import module
 from refusals import refused
 
 from jgs import kernels
+from jgs.graph import Control
 from jgs.models import GNN, GINEConv, Placed, SAGEConv, read_inputs
 from jgs.sampling import Labor, Ladies, Neighbors, sample_neighbors
 
@@ -219,3 +221,20 @@ def test_what_is_refused_in_one_line():
         refused(said, jax.eval_shape, lambda *of, call=call: call(*of), *operands)
     other = module(lambda rngs: GNN([SAGEConv(6, 4, rngs=rngs)], rngs=rngs))
     assert other.edge_columns == ()
+
+
+def test_control_variates_are_those_of_the_edges_sources():
+    layer, batch = edge_model("mean").layers[0], batch_of([7, 3, 0], (3,))
+    block, x, rng = batch.blocks[0], rows_of(batch), np.random.default_rng(2)
+    layer.update = lambda own, rows, *_, **options: rows  # the reduced rows themselves
+    sizes, width = (block.target_capacity, len(x)), layer.message_width
+    known, stored = (rng.standard_normal((size, width), np.float32) for size in sizes)
+
+    @jax.jit
+    def both(block, x, stored, known):
+        return layer(replace(block, control=Control(stored, known)), x), layer(block, x)
+
+    got, plain = jax.device_get(both(block, x, stored, known))
+    indptr, indices = np.asarray(block.indptr), np.asarray(block.indices)
+    means = [stored[indices[a:b]].mean(0) for a, b in pairwise(indptr)]
+    np.testing.assert_allclose(got, known + plain - np.stack(means), atol=1e-5)

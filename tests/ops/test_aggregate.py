@@ -15,6 +15,7 @@ from refusals import refused
 
 import jgs
 from jgs import Block, SparseFeatures, kernels, ops
+from jgs.ops.checks import LOST
 from jgs.sampling import Capacity, Neighbors, worst_case
 
 needs_kernels = pytest.mark.skipif(not kernels.available(), reason="kernels are not in use")
@@ -215,3 +216,29 @@ def test_features_of_all_nodes():
     short = SparseFeatures.from_scipy(scipy.sparse.csr_array(x[:900]))
     for features in (x[:900], short, (x[:300], x[400:]), jnp.ones((N + 1, 4))):
         refused(f"for {N} nodes. Give the features of all nodes", batch.gather, features)
+
+
+def test_the_plain_path_takes_each_edge_of_a_broken_block_at_most_once():
+    rng = np.random.default_rng(2)
+    extreme = np.array([-(2**31), -5, -1, 0, 1, 2, 3, 4, 9, 2**31 - 1])
+    # As many features as sources, and feature s is 1 for source s only.
+    x = np.eye(4, dtype=np.float32)
+
+    @jax.jit
+    def run(block):
+        return [pulled_aggregate(reduce)(block, x, jnp.ones_like) for reduce in ops.REDUCTIONS]
+
+    for _ in range(60):
+        indptr, indices = (rng.choice(extreme, n).astype(np.int32) for n in (5, 6))
+        num_targets, num_edges = rng.choice(extreme, 2).astype(np.int32)
+        num_edges = max(num_edges, np.int32(LOST + 1))  # which is no count
+        block = Block(indptr, indices, num_targets, np.int32(3), num_edges)
+        good = np.arange(6) < min(num_edges, indptr[-1])
+        good &= (indices >= 0) & (indices < 4)
+        counts = np.bincount(indices[good], minlength=4)
+        with kernels.plain():
+            results = jax.device_get(run(block))
+        for out, (grad, _) in results:
+            assert np.all((out >= 0) & (out.sum(0) <= counts))
+            assert not np.any(out[np.clip(num_targets, 0, 4) :])
+            assert np.all((grad >= 0) & (grad <= counts[:, None]))

@@ -9,7 +9,7 @@ import pytest
 import scipy.sparse
 from blocks import aggregated, make_block, random_block, with_weight
 from cases import cases
-from derivatives import twins
+from derivatives import pulled, twins
 from refusals import refused
 
 from jgs import kernels, ops
@@ -192,3 +192,30 @@ def test_rows_of_several_tables_are_read_by_their_place():
     for pairs in twins(run)(tuple(map(jnp.asarray, tables)), place):
         for out, built in pairs:
             np.testing.assert_array_equal(out, built)
+
+
+def test_derivatives_add_up_repeated_rows():
+    ids = np.array([1, 1, 3, 0], np.int32)
+    (features, _), grads = make_features("sparse"), np.float32([[1], [2], [3], [4]])
+    times = np.bincount(ids, grads[:, 0], NUM_NODES)
+
+    def run(dense, values):
+        of_values = lambda v: SparseFeatures(**{**vars(features), "values": v})  # noqa: E731
+        back = np.broadcast_to(grads, (4, WIDTH))
+        first = pulled(lambda x: ops.gather(x, ids))(back, dense)
+        return first[1], pulled(lambda v: ops.gather(of_values(v), ids))(back, values)[1]
+
+    for (of_dense,), (of_values,) in twins(run)(jnp.ones((NUM_NODES, WIDTH)), features.values):
+        np.testing.assert_array_equal(of_dense, np.repeat(times[:, None], WIDTH, 1))
+        np.testing.assert_array_equal(of_values, np.repeat(times, np.diff(features.indptr)))
+
+
+@needs_kernels
+def test_the_kernel_runs_on_the_cpu_and_builds_no_matrix_of_inputs():
+    block = random_block(np.random.default_rng(0), True, num_sources=50_000)
+    features = jax.ShapeDtypeStruct((50_000, 64), np.float32)
+    with kernels.this_host_only(False):
+        compiled = jax.jit(ops.gather_aggregate).lower(features, block).compile()
+    assert "jgs_gather_aggregate" in compiled.as_text()
+    out = block.target_capacity * 64 * 4
+    assert compiled.memory_analysis().temp_size_in_bytes <= out + 10_000

@@ -23,7 +23,8 @@ from jgs.partition import metis, write_parts
 from jgs.partition import rebalance as rebalancing
 from jgs.partition.__main__ import main
 from jgs.partition.folder import deal_seeds
-from jgs.partition.machines import edges_between
+from jgs.partition.kaminpar import is_symmetric, undirected_rows
+from jgs.partition.machines import edges_between, machine_order
 from jgs.partition.nodes import METHODS, TOLERANCE, max_over_mean, partition_nodes
 from jgs.partition.rebalance import rebalance
 from jgs.partition.weights import CONSTRAINTS, constraint_weights, limits, part_loads
@@ -340,3 +341,68 @@ def test_the_fewest_seeds_leave_their_part_and_their_machine(size):
         )
         left = (dealt // size != owner // size).sum()
         assert ((dealt != owner).sum(), left) == best
+
+
+def test_metis_of_what_would_trouble_it(capfd):
+    """Isolated nodes, self-loops, a star, parallel edges, no edges, a split of no node."""
+    nodes = np.arange(200)
+    cases = {
+        "star": (np.zeros(199, int), nodes[1:]),
+        "loops": (nodes, nodes),
+        "parallel": (np.repeat(nodes[:100], 5), np.repeat(nodes[:100][::-1], 5)),
+        "ring, a hundred isolated": (nodes[:100], (nodes[:100] + 1) % 100),
+        "no edges": ([], []),
+    }
+    for name, (src, dst) in cases.items():
+        parts = partition_nodes(Graph.from_edges(src, dst, 200), 4)
+        assert max_over_mean(np.bincount(parts, minlength=4)) <= TOLERANCE, name
+    capfd.readouterr()
+    nodes = np.arange(400)
+    ring = Graph.from_edges(nodes, (nodes + 1) % 400, 400)
+    parts = partition_nodes(ring, 16, train_idx=[1, 1, 1, 2, 2, 3])
+    assert max_over_mean(np.bincount(parts, minlength=16)) <= TOLERANCE
+    said = capfd.readouterr()
+    assert "***" not in said.out + said.err  # METIS's complaints
+
+
+@pytest.mark.parametrize("both_ways", [False, True])
+def test_undirected_rows_have_each_edge_once_in_each_direction(
+    tmp_path, monkeypatch, make_graph, both_ways
+):
+    monkeypatch.setattr("jgs.graph.rows._EDGES_AT_ONCE", 50)
+    graph = make_graph(60, 300)  # it has self-loops, parallel edges and nodes without edges
+    dst = np.repeat(np.arange(60), np.diff(np.asarray(graph.indptr)))
+    src = np.asarray(graph.indices)
+    if both_ways:
+        graph = Graph.from_edges(np.r_[src, dst], np.r_[dst, src], 60)
+    adjacency = in_neighbors(graph)
+    assert is_symmetric(adjacency) == both_ways
+    expected = {(a, b) for a, b in zip(np.r_[src, dst], np.r_[dst, src], strict=True) if a != b}
+    found, at = [], 0
+    for first, degree, neighbors in undirected_rows(adjacency, tmp_path):
+        assert first == at
+        at += degree.size
+        found += zip(np.repeat(first + np.arange(degree.size), degree), neighbors, strict=True)
+    assert at == 60
+    assert found == sorted(expected)
+
+
+def _cut(between, order, size):
+    machine = order // size
+    return int(between[machine[:, None] != machine].sum())
+
+
+@pytest.mark.parametrize(("num_parts", "size"), [(4, 2), (6, 2), (6, 3), (8, 4)])
+def test_the_order_cuts_as_little_as_any(num_parts, size):
+    rng, exact = np.random.default_rng(num_parts * size), 0
+    for _ in range(20):
+        between = rng.integers(0, 100, (num_parts, num_parts))
+        order = machine_order(between, size)
+        assert sorted(order) == list(range(num_parts))
+        machines = itertools.product(range(num_parts // size), repeat=num_parts)
+        even = (np.array(m) for m in machines if np.bincount(m, minlength=2).max() == size)
+        best = min(_cut(between, m * size, size) for m in even)
+        found = _cut(between, order, size)
+        assert found <= 1.1 * best
+        exact += found == best
+    assert exact >= 14  # swaps of two end in a local minimum now and then

@@ -381,3 +381,9 @@ def test_without_a_window_the_oldest_leaves():
     steps = [np.array([row], np.int32) for row in (0, 1, 0, 2, 0, 1)]
     read = [taken.missing.tolist() for taken in run(row_pool, 10, 2, steps, 0)]
     assert read == [[0], [1], [], [2], [], [1]]
+
+
+@needs_kernels
+def test_memory_is_counted():
+    pool = row_pool(1000, 100, np.zeros(0, np.int32))
+    assert 8 * 1000 + 12 * 100 <= pool.nbytes <= 8 * 1000 + 12 * 100 + 300

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import json
 from functools import partial
 
 import jax
@@ -365,3 +366,26 @@ def test_with_one_key_what_is_drawn_for_a_seed_does_not_depend_on_its_batch(neig
     state = Loader(GRAPH, events, 5, **asked).state_dict()
     with pytest.raises(InputError, match="digest must be the loader's"):
         Loader(GRAPH, events, 5, **asked, one_key=True).load_state_dict(state)
+
+
+def test_super_batches_peek_and_resume(same_bits):
+    whole, one = list(loader(super_batch=1)), loader(super_batch=4, prefetch=2)
+    same_bits(one.peek(), whole[0])
+    for i, batch in enumerate(one):
+        same_bits(batch, whole[i])
+        if i == 1:
+            state = json.loads(json.dumps(one.state_dict()))
+    later = loader()
+    later.load_state_dict(state)
+    same_bits(list(later), whole[2:])
+
+
+def test_a_plain_loader_says_that_edges_between_needs_more_room(implemented):
+    implemented(False)
+
+    def tight(key, graph, items):
+        src, dst = items["src"], items["dst"]
+        return Seeds(src[:1], excluded=edges_between(graph, src, dst, room=3))
+
+    with pytest.raises(InputError, match="excluded, give edges_between more room"):
+        next(iter(loader(before=tight)))

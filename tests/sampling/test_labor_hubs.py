@@ -91,3 +91,20 @@ def test_a_wrong_one_is_noticed(graph):
         with pytest.raises(Exception, match=says):
             drawn(hubs._replace(**{name: wrong}))
     assert (drawn(hubs) != drawn(hubs._replace(edges=hubs.edges // 2))).any()
+
+
+def test_there_is_none_where_it_saves_nothing(graph, monkeypatch):
+    monkeypatch.setattr(labor_kernel, "LEAST_DEGREE", DEGREE + 7 * (HUBS - 1))
+    assert Labor((3,)).init(Graph(graph.indptr, graph.indices)) == ()  # 1,633 edges
+    monkeypatch.setattr(labor_kernel, "LEAST_DEGREE", 1)
+    assert Labor((3,), importance=1).init(graph) == ()  # which draws otherwise
+    hubs = Labor((3,)).init(Graph(graph.indptr, graph.indices))
+    assert graph.num_edges // 4 - 1700 < len(hubs.edges) <= graph.num_edges // 4
+    assert {*IDS.tolist()} < {*np.asarray(hubs.nodes).tolist()}  # the largest
+    strange = np.asarray(graph.indices).copy()
+    strange[hub_rows(graph)[3].start] = N
+    monkeypatch.setattr(labor_kernel, "LEAST_DEGREE", DEGREE)
+    damaged = object.__new__(Graph)
+    damaged.__dict__.update(vars(graph) | {"indices": jnp.asarray(strange)})
+    assert labor_kernel.hubs_of(damaged) == ()
+    assert jax.eval_shape(Labor((3,)).init, graph) == ()

@@ -164,3 +164,17 @@ def test_the_repr_and_the_bound():
     assert hash(typed) == hash(Ladies(({"author": 3, "paper": 4}, 5)))
     assert repr(typed).startswith("Ladies(sizes=({'author': 3, 'paper': 4}, 5), ")
     assert worst_case(GRAPH, 5, typed) == worst_case(GRAPH, 5, Ladies((3, 3)))
+
+
+def test_large_sizes_take_all_edges():
+    for normalize, weighted in ((True, False), (False, True)):
+        options = {"normalize": normalize, "by_type": True, "edge_ids": True}
+        sampler = Ladies(({"*": 30}, 30), weighted, **options)
+        room = worst_case(GRAPH, SEEDS.size, sampler)
+        batch = jax.jit(sampler.sample, static_argnums=4)(KEY, GRAPH, (), SEEDS, room)
+        for block in batch.blocks:
+            nodes = np.asarray(batch.nodes)[: int(block.num_targets)]
+            ids = np.asarray(block.edge_id)[: int(block.num_edges)]
+            assert sorted(ids) == np.flatnonzero(np.isin(TARGET, nodes)).tolist()
+            expected = np.asarray(GRAPH.edge_weight)[ids] if weighted else 1
+            np.testing.assert_allclose(block.edge_weight[: ids.size], expected, rtol=1e-6)

@@ -10,13 +10,15 @@ import numpy as np
 import pytest
 from rows_law import assert_as_often, assert_included, assert_mean, inclusion
 
-from jgs import Graph, InputError
+from jgs import Graph, InputError, kernels
 from jgs.graph.drawn import drawn_edges
 from jgs.ops import aggregate
 from jgs.sampling import (
     ASGCN,
+    Capacity,
     FastGCN,
     Ladies,
+    Neighbors,
     plan_capacity,
     worst_case,
 )
@@ -325,3 +327,40 @@ def test_no_logarithm_of_the_table_depends_on_the_mathematical_library():
             t = Decimal(i) / 2048
             exact = -(1 - t).ln() / t * 2**30
             assert abs(exact - int(LOGARITHMS[i])) < Decimal(1) / 2 - Decimal(2) ** -20
+
+
+@dataclasses.dataclass(frozen=True)
+class GraphSAGE(MatrixSampler):
+    def layer(self, A, frontier, k):
+        return A[:, frontier].individual_sample(k)
+
+
+def test_a_program_that_samples_neighbours_is_one_kernel(make_graph):
+    """`matrix/test_select.py` compares its draws with those from edges that are built."""
+    graph, key = make_graph(150, 1200), jax.random.key(2)
+    seeds = np.r_[SEEDS, graph.num_nodes, SEEDS[:2]].astype(np.int32)
+    program = GraphSAGE((3, 2), edge_ids=True)
+    capacity = plan_capacity(graph, seeds.size, program, margin=0.5, distinct=False)
+    of_neighbors = Capacity(capacity.edges[1::2], capacity.sources[1::2])
+    draw = jax.jit(program.sample, static_argnums=4)
+    batch = draw(key, graph, (), seeds, capacity)
+    whole = Neighbors((3, 2), edge_ids=True).sample(key, graph, (), seeds, of_neighbors)
+    np.testing.assert_array_equal(batch.needed[:, 1::2], whole.needed)
+    np.testing.assert_array_equal(batch.nodes, whole.nodes)
+    jax.tree.map(np.testing.assert_array_equal, drawn_edges(batch), drawn_edges(whole))
+    for mine, block in zip(batch.blocks, whole.blocks, strict=True):
+        count = int(mine.num_edges)
+        np.testing.assert_array_equal(mine.edge_id[:count], block.edge_id[:count])
+    text = draw.lower(key, graph, (), seeds, capacity).as_text()
+    if kernels.available():
+        assert text.count("custom_call @jgs_") == text.count("@jgs_sample_neighbors") == 1
+
+
+def test_a_slice_of_rows_has_no_draws_of_rows_without_edges():
+    """Node 11 and the padding have none. Nothing is built before the draw."""
+
+    def draw(key):
+        part = Matrix(HUB, key=key)[ROWS, :]
+        return drawn(part.collective_sample(2, np.ones(ROWS.size)).row(), 12)
+
+    assert_included(draw, inclusion(SELECTIONS["rows"][1] > 0, 2))

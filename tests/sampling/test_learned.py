@@ -15,6 +15,7 @@ from jgs.graph import SparseFeatures
 from jgs.ops import aggregate, gather
 from jgs.sampling import ASGCN, GCNBS, PASS, VRGCN, Feedback, Loader, Thanos, worst_case
 from jgs.sampling.algorithms.nodewise.pass_ import Policy
+from jgs.sampling.edges import project as projecting
 from jgs.sampling.edges.project import project
 
 N, F, M = 40, 3, 2
@@ -386,3 +387,22 @@ def test_a_loop_that_does_not_update_is_told_so(make_graph):
         np.testing.assert_array_equal(end, state)
         for mine, theirs in zip(plain, again, strict=True):
             np.testing.assert_array_equal(mine, theirs)
+
+
+def test_project_in_blocks_has_the_bits_of_one_block(monkeypatch):
+    """Rows of padding are anywhere; a last block of padding alone is left out."""
+    rng = np.random.default_rng(1)
+    features = jnp.asarray(rng.normal(size=(50, 37)), jnp.float32)
+    weight = jnp.asarray(rng.normal(size=(37, 2, 3)), jnp.float32)
+    nodes = jnp.array([*rng.integers(0, 50, 11), 50, 3, -1, *[50] * 9], jnp.int32)
+    whole = project(features, nodes, weight)
+    wanted = np.einsum("nf,fab->nab", features[nodes[:11]], weight)
+    np.testing.assert_allclose(whole[:11], wanted, rtol=1e-4, atol=1e-5)
+    assert not whole[jnp.array([11, 13, 14, 22])].any()
+    monkeypatch.setattr(projecting, "_ROWS", 4)
+    jax.clear_caches()
+    np.testing.assert_array_equal(project(features, nodes, weight), whole)
+    np.testing.assert_array_equal(jax.jit(project)(features, nodes, weight), whole)
+    many = jax.vmap(project, (None, 0, None))(features, nodes[None].repeat(2, 0), weight)
+    np.testing.assert_array_equal(many[1], whole)
+    assert project(features, nodes[:0], weight).shape == (0, 2, 3)

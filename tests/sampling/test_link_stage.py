@@ -1,6 +1,7 @@
 """Negatives of links and of events: their laws, and that nothing of the future leaks."""
 
 import functools
+import sys
 
 import jax
 import numpy as np
@@ -343,3 +344,20 @@ def test_an_event_draws_for_itself():
         assert not {*whole[0].tolist()} & taken
         assert all(len({*row.tolist()}) == 150 for row in whole[:50])
     assert len(np.unique(whole[:400], axis=0)) > 300  # each event of a moment has its own
+
+
+def test_memory_is_bounded(monkeypatch):
+    """Also where many events of one source and time each leave out the targets of all."""
+    module = sys.modules["jgs.sampling.event_negatives"]
+    same = {"src": np.zeros(300, int), "dst": np.arange(300) % 200, "time": np.zeros(300, int)}
+    of, at, sizes = (KEY, same, same, np.arange(900), 5), module._Past.at, []
+
+    def watched(self, *events):
+        sizes.append(len(found := at(self, *events)))
+        return found
+
+    whole = event_negatives(*of)
+    monkeypatch.setattr(module, "_AT_ONCE", 1_000)
+    monkeypatch.setattr(module._Past, "at", watched)
+    np.testing.assert_array_equal(event_negatives(*of), whole)
+    assert max(sizes) < 1_400

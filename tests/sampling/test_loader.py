@@ -4,6 +4,7 @@ import json
 import multiprocessing
 import subprocess
 import threading
+import time
 
 import jax
 import jax.numpy as jnp
@@ -15,7 +16,7 @@ from refusals import refused
 from rows_law import assert_as_often
 
 import jgs
-from jgs import Graph, InputError
+from jgs import Graph, InputError, kernels
 from jgs.sampling import (
     ByEpoch,
     Capacity,
@@ -29,7 +30,7 @@ from jgs.sampling import (
     sample_neighbors,
     worst_case,
 )
-from jgs.sampling.capacity import bytes_of
+from jgs.sampling.capacity import bytes_of, default_super_batch
 from jgs.sampling.loading import schedule
 from jgs.sampling.loading.schedule import shuffled
 
@@ -392,3 +393,37 @@ def test_a_loader_measures_only_where_the_bound_is_large(make_graph):
     graph = make_graph(20_000, 400_000)
     large = Loader(graph, np.arange(20_000), 256, (5, 5, 5), key=PLAN_KEY)
     assert large.capacity == plan_capacity(graph, 256, (5, 5, 5))
+
+
+def test_numpy_integers_are_integers(graph):
+    options = {"prefetch": np.int64(1), "batch_size": np.int64(16), "super_batch": np.int64(2)}
+    batches = make(graph, sampler=np.array([3, 2]), **options)
+    assert batches.super_batch == 2
+    assert json.dumps(batches.state_dict())
+    assert len(list(batches)) == 7
+
+
+@cases("super_batch, prefetch, waiting", (1, 2, 2), (3, 1, 3), (3, 3, 3), (3, 4, 6))
+def test_whole_super_batches_wait(super_batch, prefetch, waiting, graph, monkeypatch):
+    batches = make(graph, super_batch, prefetch=prefetch)
+    drawn, real = [], batches.source._draw
+    counted = lambda *args: (drawn.append(None), real(*args))[1]  # noqa: E731
+    monkeypatch.setattr(batches.source, "_draw", counted)
+    for step, _ in enumerate(batches):
+        time.sleep(0.03)
+        assert super_batch * (len(drawn) - step // super_batch - 1) <= waiting
+
+
+def test_small_batches_are_put_together(graph, monkeypatch):
+    for threads, edges, chosen in (
+        *((1, 1000, 8), (2, 1000, 8), (16, 1000, 64)),
+        *((2, 400_000, 6), (2, 10**6, 2), (2, 10**7, 1), (16, 10**7, 1)),
+    ):
+        monkeypatch.setattr(kernels, "NUM_THREADS", threads)
+        assert default_super_batch(Capacity((edges,), (edges // 4,))) == chosen
+    monkeypatch.setattr(kernels, "NUM_THREADS", 2)
+    assert make(graph, None).super_batch == 7  # a call samples the whole epoch
+
+
+def test_the_fastest_size_is_measured(graph):
+    assert choose_super_batch(graph, SEEDS, 16, (3, 2), key=KEY) in (1, 2, 4)

@@ -280,3 +280,56 @@ def assert_law(walker, graph, edges, roots, excluded=None):
         chances = [sum(expected[path] for path in kind) for kind in kinds]
         results.append(assert_as_often(counts, chances, root))
     assert_all_as_often(results)
+
+
+def assert_follows(edges, num_nodes, walker, cutoffs, nodes):
+    """Fails for walks that cannot have followed `edges`, each before the cutoff of its step."""
+    times = defaultdict(list)
+    for source, target, time in edges:
+        times[source, target].append(time)
+    for cutoff, row in zip(cutoffs.tolist(), nodes.tolist(), strict=True):
+        own = cutoff
+        for t, (here, there) in enumerate(itertools.pairwise(row)):
+            if there == num_nodes:
+                break
+            since = own - walker.window if walker.window else -np.inf
+            known = [time for time in times[there, here] if since <= time < own]
+            back = t > 0 and getattr(walker, "restart", 0) > 0 and there == row[0]
+            assert known or back, (row, t, own, times[there, here])
+            if walker.causal:
+                own = cutoff if back else max(known)
+
+
+@pytest.mark.parametrize("walker", rarely(ANY, 0, 4, 5), ids=repr)
+def test_no_walk_follows_an_edge_at_or_after_its_cutoff(walker, same_bits):
+    """Nor one before a birth or excluded. Kernels are plain JAX; roots keep their walks."""
+    draw = jax.jit(walker.sample, compiler_options=programs.OPTIMISED)  # for the weights' bits
+    keys, kinds = jax.random.split(KEY), set()
+
+    @settings(max_examples=40, deadline=None, derandomize=True)
+    @given(events(walker.by_relation))
+    def check(made):
+        graph, ends, holes = made
+        state, rng = walker.init(graph), np.random.default_rng(0)
+        roots = np.int32([np.arange(NUM_ROOTS) % (N + 1), np.arange(NUM_ROOTS) % 2])
+        cutoff = rng.integers(*ends, roots.shape, endpoint=True)
+        cutoff[1, ::2] = ends[1]
+        holes = np.stack([holes, holes]) if walker.takes_excluded else None
+        of = keys, graph, state, Seeds(roots, cutoff, holes)
+        walks = draw(*of)
+        with kernels.plain():
+            same_bits(draw(*of), walks)
+        order = np.lexsort((cutoff[1], roots[1]))  # stable
+        moved = draw(keys, graph, state, Seeds(roots[:, order], cutoff[:, order], holes))
+        np.testing.assert_array_equal(moved.nodes[1], walks.nodes[1][order])
+        kinds.update(map(tuple, walks.nodes[1][::2].tolist()))
+        left = ~np.isin(range(NUM_EDGES), () if holes is None else holes)
+        (source, target), time = graph.edge_index(), np.asarray(graph.edge_time)
+        born = np.asarray(graph.node_time)
+        left &= time >= np.maximum(born[source], born[target])
+        edges = list(zip(*(a[left].tolist() for a in (source, target, time)), strict=True))
+        for own, nodes in zip(cutoff, np.asarray(walks.nodes), strict=True):
+            assert_follows(edges, N, walker, own, nodes)
+
+    check()
+    assert len(kinds) > 2  # roots that are the same part

@@ -1,5 +1,6 @@
 """`Matrix` beside NumPy's dense matrices."""
 
+import re
 from functools import partial
 
 import jax
@@ -7,9 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jgs import Graph, InputError
+from jgs import Graph, InputError, kernels
 from jgs.ops import aggregate
-from jgs.sampling.matrix import Matrix, stack
+from jgs.sampling.matrix import Matrix, Room, stack
 
 N, E = 40, 300
 KEY = jax.random.key(5)
@@ -222,3 +223,74 @@ def test_what_is_refused(graph, compact):
     ):
         with pytest.raises(InputError):
             mistake()
+
+
+def test_what_does_not_fit_is_said(graph):
+    @partial(jax.jit, static_argnums=1)
+    def program(graph, looked):
+        A = Matrix(graph, room=Room(looked), key=KEY)
+        sub = A[:, COLUMNS].built()
+        selected = sub.collective_sample(3, sub.sum(1)), sub.individual_sample(3, sub)
+        overflows = [sub.overflow, jnp.isnan(sub.sum(1)).all()]
+        overflows += [part.overflow for part in selected]
+        return overflows, sub.needs.looked, sub.num_edges
+
+    needed = int(np.asarray(graph.degrees())[COLUMNS[COLUMNS < N]].sum())
+    for looked, fits in ((needed, True), (needed - 1, False)):
+        overflows, *counts = program(graph, looked)
+        assert [bool(each) for each in overflows] == [not fits] * 4
+        assert [int(count) for count in counts] == [needed, needed if fits else 0]
+    outside = Matrix(graph)[:, np.array([1, N + 7])].built()
+    assert outside.overflow
+
+
+ROOM = 4099  # edges; no other array has this size
+
+
+FIFTY = np.arange(50, dtype=np.int32)
+
+
+whole_arrays = re.compile(rf"= \(?(?:[^=]*, )?(\w+)\[{ROOM}[,\]].* ([\w-]+)\(")
+
+
+def arrays_of_edges(function, graph):
+    """`(dtype, operation)` of each array of edges that the compiled program has in memory."""
+    program = jax.jit(function).lower(graph, jnp.ones(50), jnp.ones(graph.num_nodes))
+    text = program.compile().as_text()
+    fused = set(re.findall(r"fusion\(.*calls=%?([\w.-]+)", text))
+    found, inside = [], False
+    for line in text.splitlines():
+        if header := re.match(r"(?:ENTRY )?%?([\w.-]+) .*\{$", line):
+            inside = header[1] in fused
+        elif not inside and (array := whole_arrays.search(line)):
+            found.append((array[1], array[2]))
+    return found, text
+
+
+def test_a_chain_of_edge_maps_is_one_loop(make_graph):
+    graph = make_graph(300, 4000).unweighted()
+
+    def chain(graph, by_column, by_row):
+        sub = Matrix(graph, room=Room(ROOM))[:, FIFTY].built()
+        return 2 * ((sub.div(by_column, axis=0) ** 2 + 1).mul(by_row, axis=1) - 3)
+
+    alone, _ = arrays_of_edges(lambda *args: chain(*args).edges.row, graph)
+    mapped, _ = arrays_of_edges(lambda *args: chain(*args).values, graph)
+    # The pattern does match such arrays where they exist.
+    assert sum(kind == "s32" for kind, _ in alone) > 0
+    assert [operation for kind, operation in mapped if kind == "f32"] == ["fusion"]
+
+
+@pytest.mark.skipif(not kernels.available(), reason="without the kernels XLA sums an array")
+def test_a_reduction_at_its_end_writes_no_array_of_edges(make_graph):
+    graph = make_graph(300, 4000).unweighted()
+
+    def summed(graph, by_column, by_row):
+        A = Matrix(graph, room=Room(ROOM)).mul(by_row, axis=1)
+        sub = A[:, FIFTY].div(by_column, axis=0)
+        return [(sub**2).sum(axis) for axis in (0, 1)]
+
+    arrays, text = arrays_of_edges(summed, graph)
+    assert arrays == []
+    assert text.count("custom-call(") >= 2
+    assert text.count('"jgs_sum_chain"') == 2

@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+import re
 from types import SimpleNamespace
 
 import jax
@@ -12,7 +13,7 @@ from cases import cases, rarely
 from refusals import refused
 
 from jgs import Graph, kernels
-from jgs.sampling import Seeds, worst_case
+from jgs.sampling import Capacity, Seeds, worst_case
 from jgs.sampling.matrix import Matrix, MatrixSampler, choose_stored, layout
 
 N, E, SEEDS = 120, 2000, np.arange(0, 40, 2, dtype=np.int32)
@@ -196,3 +197,37 @@ def test_nothing_is_stored_without_reason_or_above_the_limit(graph, monkeypatch)
         assert choose_stored(graph, SEEDS.size, other) == other  # there is nothing to choose
     refused("memory must not be negative", choose_stored, graph, SEEDS.size, two, memory=-1)
     refused("arrays of its own stores nothing", WithArrays, (5,), stored=True)
+
+
+def test_rows_that_the_batch_draws_read_what_is_stored(graph):
+    computed, stored = both(RowsFirst((60,)))
+    state, capacity = stored.init(graph), Capacity((700, 300), (20, 80))
+    assert len(edge_arrays(state)) == 1
+    draw = jax.make_jaxpr(stored.sample, static_argnums=4)
+    text = str(draw(KEY, graph, state, SEEDS, capacity))
+    assert f"f32[{E}]" in text  # it is read,
+    assert not re.search(rf"f32\[{E}\] = ", text)  # and nothing is computed of all edges
+    assert not edge_arrays(computed.init(graph))
+
+
+def test_super_batches_read_what_is_stored(graph, same_sample):
+    keys = jax.random.key_data(jax.random.split(KEY, 6))
+    seeds = np.stack([SEEDS + i for i in range(6)])
+    sampler = Sliced((9,), values="dot", stored=True)
+    capacity, state = worst_case(graph, SEEDS.size, sampler), sampler.init(graph)
+    together = jax.jit(sampler.sample_separately, static_argnums=4)
+    one = jax.jit(dataclasses.replace(sampler, stored=False).sample, static_argnums=4)
+    alone = [one(key, graph, (), each, capacity) for key, each in zip(keys, seeds, strict=True)]
+    for plain in (False, True):  # in plain JAX they are drawn under `jax.vmap`
+        with kernels.plain(plain):
+            batches = together(keys, graph, state, seeds, capacity)
+        for batch, other in zip(batches, alone, strict=True):
+            same_sample(batch, other)
+
+
+def test_a_slice_of_inner_products_copies_no_matrix_of_all_nodes(graph):
+    """Whatever the width: padding it to whole steps of a loop would copy `[N, D]` each time."""
+    columns = np.array([0, 5, 9], np.int32)
+    program = jax.make_jaxpr(lambda x: Matrix(graph).dot(x, x)[:, columns].values)
+    for width in (16, 18, 35):
+        assert not re.search(rf"f32\[{N},\d+\] = pad", str(program(jnp.ones((N, width)))))
