@@ -14,6 +14,7 @@ from jgs.arrays import described, fits, require_array
 ROWS = jgs.SparseFeatures.from_scipy(scipy.sparse.csr_array((2, 3)))  # without a dtype
 RIGHT = [
     ("int32 [n]", np.zeros(3, np.int32), {}),
+    ("int32 or int64 [n]", np.zeros(3, np.int64), {}),
     ("float32 [2, n]", np.zeros((2, 5), np.float32), {}),
     ("numbers [N, F]", np.zeros((2, 3), bool), {}),
     ("numbers [N, F]", scipy.sparse.csr_array((2, 3)), {"F": 3}),
@@ -23,11 +24,16 @@ RIGHT = [
     ("text [n]", np.array(["a", "b"]), {}),
     ("numbers or object [n]", np.array([None, True]), {}),
     ("integers or empty [n]", np.array([]), {}),
+    ("integers or empty [n, 2]", np.zeros((0, 2)), {}),
     ("integers []", np.int64(3), {}),
+    ("[]", jnp.float32(3), {}),
     ("[N, N], square", np.zeros((3, 3)), {}),
+    ("[N + 1]", np.zeros(4), {"N": 3}),
     ("[N, N + 1]", np.zeros((3, 4)), {}),
+    ("[E] or [E, H]", np.zeros(4), {"E": 4}),
     ("[E] or [E, H]", np.zeros((4, 2)), {"E": 4}),
     ("[n, ...]", np.zeros((4, 2, 0)), {}),
+    ("numbers [...]", np.zeros(()), {}),
     ("[n], any dtype, [even] this", np.array(["a"]), {}),
     ("[N, F]", ROWS, {"N": 2}),
     ("[N, F]", jax.ShapeDtypeStruct((2, 3), jnp.float32), {}),
@@ -35,6 +41,7 @@ RIGHT = [
 ]
 WRONG = [  # and what the message says after "x must be"
     ("int32 [n]", np.zeros(3), {}, "int32 [n]; got float64[3]. Mend it."),
+    ("int32 [n]", np.zeros(3, ">i4"), {}, "int32 [n]; got >i4[3]."),
     ("int32 [n]", np.zeros((3, 1), np.int32), {}, "int32 [n]; got int32[3, 1]."),
     ("int32 [n]", jnp.zeros(3), {"n": 3}, "int32 [3]; got float32[3]."),
     ("[n], one a node", np.zeros(3), {"n": 4}, "[4], one a node; got float64[3]."),
@@ -43,7 +50,9 @@ WRONG = [  # and what the message says after "x must be"
     ("[n]", None, {}, "[n]; got none."),
     ("numbers [N, F]", np.zeros((2, 3), complex), {}, "numbers [N, F]; got complex128[2, 3]."),
     ("numbers [n]", np.array(["a"]), {}, "numbers [n]; got <U1[1]."),
+    ("numbers [n]", np.array([None]), {}, "numbers [n]; got object[1]."),
     ("numbers [n]", np.zeros(1, "M8[s]"), {}, "numbers [n]; got datetime64[s][1]."),
+    ("numbers [n]", jnp.zeros(1, jnp.bfloat16), {}, "numbers [n]; got bfloat16[1]."),
     ("numbers [n]", scipy.sparse.coo_array((3, 2)), {}, "numbers [n]; got float64[3, 2]."),
     ("integers [n]", np.zeros(2, bool), {}, "integers [n]; got bool[2]."),
     ("integers [n]", jax.random.split(jax.random.key(0)), {}, "integers [n]; got key<fry>[2]."),
@@ -53,8 +62,10 @@ WRONG = [  # and what the message says after "x must be"
     ("integers or empty [n]", np.zeros((0, 2)), {}, "integers [n]; got float"),
     ("[E, 2]", np.zeros((2, 3)), {}, "[E, 2]; got float64[2, 3]."),
     ("[N, N], square", np.zeros((2, 3)), {}, "[N, N], square; got float64[2, 3]."),
+    ("[N + 1]", np.zeros(3), {"N": 3}, "[4]; got float64[3]."),
     ("[N, N + 1]", np.zeros((3, 3)), {}, "[N, N + 1]; got float64[3, 3]."),
     ("[E] or [E, H]", np.zeros((3, 2)), {"E": 4}, "[4] or [4, H]; got float64[3, 2]."),
+    ("[E] or [E, H]", np.zeros((4, 2)), {"H": 3}, "[E] or [E, 3]; got float64[4, 2]."),
     ("[n, ...]", np.zeros(()), {}, "[n, ...]; got float64[]."),
     ("[n, ...], [n] of n", np.zeros((3, 2)), {"n": 2}, "[2, ...], [2] of n; got float64[3"),
 ]  # fmt: skip

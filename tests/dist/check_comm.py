@@ -8,12 +8,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import scipy.sparse
 from ranks import barrier, connect_here
 
 from jgs.dist.communicators.broadcast import FailedElsewhere
 from jgs.dist.communicators.comm import OWN, SAME, Emulated, all_gather_rows
 from jgs.dist.communicators.launch import agree
+from jgs.dist.rows.exchange import FeatureExchange
 from jgs.errors import InputError
+from jgs.graph.row_tables.sparse import SparseFeatures
 
 comm = connect_here()
 size, mine = comm.size, range(comm.rank, comm.rank + comm.num_local)
@@ -147,6 +150,19 @@ if comm.concurrent:
     background.join()
     assert other.counters.rounds == 1200, other.counters
     other.close()
+
+# Sparse rows: the last rank has no rows, or its rows have no entries.
+for num_last, entries in ((0, 6), (3, 6), (3, 0)) if size == 2 else ():
+    offsets = np.r_[np.arange(size) * 3, (size - 1) * 3 + num_last]
+    matrix = np.zeros((offsets[-1], 5), np.float32)
+    matrix.reshape(-1)[:entries] = np.arange(1, 1 + entries)
+    parts = [scipy.sparse.csr_matrix(matrix[offsets[r] : offsets[r + 1]]) for r in mine]
+    features = [SparseFeatures.from_scipy(part) for part in parts]
+    exchange = FeatureExchange(comm, offsets, features, capacity=4)
+    nodes = [np.r_[np.arange(3), offsets[-1] - 1, offsets[-1]].astype(np.int32) for _ in mine]
+    rows, _ = exchange(comm.own(nodes))
+    for got in comm.local(rows):
+        equal(got, np.vstack([matrix, np.zeros((1, 5))])[nodes[0]], np.float32)
 
 # An emulated network gives the same values and tells the time it would take.
 slow = Emulated(comm.clone(), latency=2e-3, bandwidth=1e6)

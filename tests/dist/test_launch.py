@@ -35,6 +35,7 @@ WRONG = [
     ({}, BY_HAND | {"rank": 2}, "rank 2 of 2"),
     ({}, BY_HAND | {"coordinator": "a"}, "must be host:port"),
     ({}, BY_HAND | {"coordinator": "a:99999"}, "to 65535"),
+    ({}, BY_HAND | {"coordinator": "a:\u00b2"}, "to 65535"),
     ({}, BY_HAND | {"coordinator": "..:1", "timeout": 0.1}, "did not find"),
     # What no launcher sets.
     ({"PMI_SIZE": "abc"}, {}, "PMI_SIZE must be a number, * got 'abc'"),

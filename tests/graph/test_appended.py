@@ -181,6 +181,7 @@ def test_what_is_refused_in_one_line():
         (plain, ([0], [1], [99]), {"node_time": [3]}, "must be for a graph whose nodes"),
         (plain, ([0], [1], [2**63 - 1]), {}, "time must be below"),
         (plain, ([0], [1], none), {}, "none may be missing; got NaT at position 0"),
+        (plain, ([0], [1], [99.5]), {}, "time must be integers"),
         (plain, ([0], [1], [99, 100]), {}, "one entry for every edge"),
     ):
         refused(said, graph.with_edges, *edge, **options)

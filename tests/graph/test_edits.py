@@ -184,6 +184,7 @@ def test_beyond_two_to_the_31_edges(tmp_path):
     ([3], "nodes must be node ids in [0, 3); got 3 at position 0"),
     ([0, 1, 0], "nodes must be distinct; got 0 more than once"),
     ([True, False, True], "nodes must be integers [n]; got bool[3]"),
+    ([[0]], "nodes must be integers [n]; got int64[1, 1]"),
 )
 def test_nodes_that_make_no_subgraph(nodes, says):
     refused(says, made([(0, 1)], 3).subgraph, nodes)

@@ -245,6 +245,7 @@ one_edge = igraph.Graph(edges=[(0, 1)])
     (lambda: index(INDEX.T), "edge_index must be [2, E]; got int64[5, 2]"),
     (lambda: index(INDEX, 3), "[0, 3); got 3 at position 3"),
     (lambda: index(Exported(INDEX, (2, 0))), "Exported: it lies on a GPU"),
+    (lambda: index(INDEX * 0.5), "src must be integers [n]; got float64[5]"),
     (lambda: Graph.from_graphs_tuple(INDEX), "must have the fields senders, receivers"),
     (lambda: Graph.from_igraph(INDEX), "must be an igraph graph; got a ndarray"),
     (lambda: Graph.from_igraph(one_edge, "w"), "must have the attribute"),

@@ -94,9 +94,11 @@ NOT_A_TIME = np.array([0, 1, "NaT", 3, 4], "datetime64[s]")
     ({"edge_time": [1.0] * 5}, "integers, in a unit of your choice; got float64"),
     ({"edge_time": NOT_A_TIME}, "none may be missing; got NaT at position 2"),
     ({"edge_time": SECONDS}, "got datetime64[s][5]. Conv"),
+    ({"edge_time": [1, 2, 3, 4, np.nan]}, "may be missing; got nan at position 4"),
     ({"edge_time": [1] * 4}, "one entry for every edge; got int64[4]"),
     ({"edge_time": [1, 2, 3, 4, 2**63 - 1]}, "edge_time must be below 2**63 - 1"),
     ({"node_time": [1, 2]}, "[3], one entry for every node; got int64[2]"),
+    ({"node_time": [1.5, 2, 3]}, "node_time must be integers"),
 )
 def test_bad_times_are_refused_in_one_line(times, said):
     refused(said, Graph.from_edges, SRC, DST, 3, **times)

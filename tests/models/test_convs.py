@@ -289,6 +289,7 @@ def test_attention_dropout_belongs_to_the_two_nodes_of_an_edge(graph, version):
     (lambda rngs: GATConv(3, 3, 0, rngs=rngs), "num_heads must"),
     (lambda rngs: GATConv(3, 3, 2, rngs=rngs), "multiple of num_heads"),
     (lambda rngs: GATConv(3, 3, edge_columns=("a",), rngs=rngs), "edge_width must"),
+    (lambda rngs: GATConv(3, 3, edge_width=2, rngs=rngs), "edge_width must"),
     (lambda rngs: GATConv(3, 4, 2, version=3, rngs=rngs), "version must be 1 or 2"),
 )
 def test_refuses_other_sizes(make, said):

@@ -18,7 +18,6 @@ from jgs import Block, kernels
 from jgs.graph import Schema
 from jgs.models import HGTConv, RGATConv, RGCNConv, RSAGEConv, TemporalRSAGEConv
 from jgs.models.masked import masked_layer
-from jgs.ops import aggregate
 from jgs.ops.relations import TILE, runs_of
 
 R, IN, OUT, SOURCES, TARGETS = 5, 8, 6, 70, 40
@@ -260,34 +259,3 @@ def test_masks_multiply_the_messages_of_edges(name):
         nothing = np.asarray(run(0 * ones, rows(0))[0])
         total = whole[chosen].sum() - nothing[chosen].sum()
         np.testing.assert_allclose(gradient.sum(), total, atol=1e-4)
-
-
-@pytest.mark.parametrize(("num_relations", "seed"), [(R, 0), (40, 1)])
-def test_runs_are_the_edges_of_a_relation_into_a_target(num_relations, seed, same_bits):
-    block, (source, target, relation) = typed_block(seed, num_relations)
-
-    def run(block):
-        runs = runs_of(block, num_relations)
-        ones = aggregate(runs.edges, jnp.ones((SOURCES + 2, 1)), "sum")
-        return runs, aggregate(runs.slots.sums, ones, "sum")
-
-    both = twins(run)(block)
-    same_bits(*(runs for runs, _ in both))  # of the kernel and of its plain form
-    for runs, ones in both:
-        slots, edges, indptr = runs.slots, runs.edges, runs.edges.indptr
-        used, found = int(slots.num_slots), []
-        for slot in range(used):
-            r, t = slots.relation[slot // TILE], slots.target[slot]
-            mine = runs.order[indptr[slot] : indptr[slot + 1]]
-            assert (target[mine] == t).all()
-            assert (relation[mine] == r).all()
-            assert mine.size == ((target == t) & (relation == r)).sum()
-            row = slice(indptr[slot], indptr[slot + 1])
-            np.testing.assert_array_equal(edges.indices[row], source[mine])
-            if mine.size:
-                found.append((r, t))
-        assert found == sorted(set(zip(relation.tolist(), target.tolist(), strict=True)))
-        assert (slots.target[used:] == block.target_capacity).all()
-        order = runs.order[runs.place[: source.size]]
-        np.testing.assert_array_equal(order, np.arange(source.size))
-        np.testing.assert_array_equal(ones[:, 0], np.diff(block.indptr))

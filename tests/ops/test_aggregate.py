@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.sparse
-from blocks import aggregated, make_block, random_block
+from blocks import aggregated, make_block, random_block, with_weight
 from cases import cases
 from derivatives import pulled_aggregate, twins
 from refusals import refused
@@ -61,6 +61,8 @@ def test_rows_of_heads_and_forward_mode(reduce):
         out = ops.aggregate(block, x, reduce, given)
         assert out.shape == (block.target_capacity, 2, 3)
         np.testing.assert_array_equal(out.reshape(-1, 6), flat(x, given))
+    of_block = ops.aggregate(with_weight(block, weight[:, 0]), x, reduce)
+    np.testing.assert_array_equal(of_block, ops.aggregate(block, x, reduce, weight[:, 0]))
     refused(
         "must be [E, 2], a column for each head", ops.aggregate, block, x, "sum", weight[:, :1]
     )
@@ -98,6 +100,7 @@ def test_padded_edges_do_nothing_when_every_row_is_real():
     ({"x": np.ones(3)}, "x must be floats [N, F]"),
     ({"x": np.ones((2, 2))}, "2 rows for 3"),
     ({"indptr": np.array([0.0, 1.0])}, "indptr must be"),
+    ({"indptr": np.array([], np.int32)}, "indptr must be* int32[0]"),
     ({"indptr": None}, "indptr must be* none"),
     ({"edge_weight": np.ones(1)}, "edge_weight must be"),
     ({"num_targets": 1.0}, "num_targets must be"),

@@ -9,7 +9,7 @@ import pytest
 import scipy.sparse
 from blocks import aggregated, make_block, random_block, with_weight
 from cases import cases
-from derivatives import pulled, twins
+from derivatives import twins
 from refusals import refused
 
 from jgs import kernels, ops
@@ -157,11 +157,13 @@ def rows(*shape, dtype=np.float32):
     (rows(3, 2), [[0]], "ids must be"),
     (rows(3, 2), [0.5], "ids must be"),
     (np.ones((3, 2)), {}, "JAX array or SparseFeatures"),
+    (rows(3), {}, "must be floats or integers [N, F]"),
     (rows(3, 2, dtype=np.complex64), {}, "integers [N, F]"),
     (rows(4, 2), {}, "num_sources must be * 3 for 4 rows"),
     (rows(3, 2), {"reduce": "median"}, "sum, mean, max"),
     (rows(3, 2), {"indices": None}, "indices must be* none"),
     (rows(3, 2), {"edge_weight": np.ones(1)}, "edge_weight must be"),
+    (rows(3, 2), {"num_edges": None}, "num_edges must be"),
     ((rows(3, 2),), {"place": np.arange(4), "source_capacity": 3}, "place must be [3]"),
 )
 def test_bad_arguments_are_refused(features, ids, said):
@@ -192,22 +194,6 @@ def test_rows_of_several_tables_are_read_by_their_place():
     for pairs in twins(run)(tuple(map(jnp.asarray, tables)), place):
         for out, built in pairs:
             np.testing.assert_array_equal(out, built)
-
-
-def test_derivatives_add_up_repeated_rows():
-    ids = np.array([1, 1, 3, 0], np.int32)
-    (features, _), grads = make_features("sparse"), np.float32([[1], [2], [3], [4]])
-    times = np.bincount(ids, grads[:, 0], NUM_NODES)
-
-    def run(dense, values):
-        of_values = lambda v: SparseFeatures(**{**vars(features), "values": v})  # noqa: E731
-        back = np.broadcast_to(grads, (4, WIDTH))
-        first = pulled(lambda x: ops.gather(x, ids))(back, dense)
-        return first[1], pulled(lambda v: ops.gather(of_values(v), ids))(back, values)[1]
-
-    for (of_dense,), (of_values,) in twins(run)(jnp.ones((NUM_NODES, WIDTH)), features.values):
-        np.testing.assert_array_equal(of_dense, np.repeat(times[:, None], WIDTH, 1))
-        np.testing.assert_array_equal(of_values, np.repeat(times, np.diff(features.indptr)))
 
 
 @needs_kernels

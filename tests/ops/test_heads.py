@@ -150,6 +150,7 @@ SIX = np.ones((2, 6), np.float32)
     (ops.aggregate, (SIX, "sum", [1.0, 2.0]), "list"),
     (ops.aggregate, (SIX, "max", np.ones((2, 3))), "a maximum takes one weight"),
     (ops.edge_dot, (SIX, SIX, 1), "edge_dot takes"),
+    (ops.edge_dot, (SIX, np.ones((1, 5)), 1), "edge_dot takes"),
     (ops.edge_dot, (SIX, np.ones((1, 6), jnp.bfloat16), 1), "edge_dot takes"),
     (ops.edge_dot, (SIX[:, 0], SIX[:1], 1), "x must be floats [N, F]"),
     (ops.edge_dot, (SIX, SIX[:1], 4), "equal parts"),
@@ -240,20 +241,3 @@ def test_logits_that_are_large_infinite_or_nan():
         np.testing.assert_array_equal(grad, [0, 0, 0, 0, 0, nan, nan, 0, 0])
         np.testing.assert_array_equal(with_own, [1, 0, 0, 0, 1, nan, nan, 0, 0])
         np.testing.assert_array_equal(own_weights, [0, 0, 0, nan, 1, 0])
-
-
-def test_given_weights_take_the_place_of_the_blocks():
-    block = random_block(np.random.default_rng(0), weighted=True)
-    x, *_ = arrays(np.random.default_rng(0), block, 1, 6)
-
-    def run(x, w):
-        bare, several = with_weight(block, None), (w, w[:, None])
-        return [
-            [ops.aggregate(block, x, r), *(ops.aggregate(bare, x, r, each) for each in several)]
-            for r in ops.REDUCTIONS
-        ]
-
-    for results in twins(run)(x, block.edge_weight):
-        for want, *found in results:
-            for got in found:
-                np.testing.assert_array_equal(got, want)

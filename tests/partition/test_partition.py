@@ -24,7 +24,7 @@ from jgs.partition import rebalance as rebalancing
 from jgs.partition.__main__ import main
 from jgs.partition.folder import deal_seeds
 from jgs.partition.kaminpar import is_symmetric, undirected_rows
-from jgs.partition.machines import edges_between, machine_order
+from jgs.partition.machines import edges_between
 from jgs.partition.nodes import METHODS, TOLERANCE, max_over_mean, partition_nodes
 from jgs.partition.rebalance import rebalance
 from jgs.partition.weights import CONSTRAINTS, constraint_weights, limits, part_loads
@@ -385,24 +385,3 @@ def test_undirected_rows_have_each_edge_once_in_each_direction(
         found += zip(np.repeat(first + np.arange(degree.size), degree), neighbors, strict=True)
     assert at == 60
     assert found == sorted(expected)
-
-
-def _cut(between, order, size):
-    machine = order // size
-    return int(between[machine[:, None] != machine].sum())
-
-
-@pytest.mark.parametrize(("num_parts", "size"), [(4, 2), (6, 2), (6, 3), (8, 4)])
-def test_the_order_cuts_as_little_as_any(num_parts, size):
-    rng, exact = np.random.default_rng(num_parts * size), 0
-    for _ in range(20):
-        between = rng.integers(0, 100, (num_parts, num_parts))
-        order = machine_order(between, size)
-        assert sorted(order) == list(range(num_parts))
-        machines = itertools.product(range(num_parts // size), repeat=num_parts)
-        even = (np.array(m) for m in machines if np.bincount(m, minlength=2).max() == size)
-        best = min(_cut(between, m * size, size) for m in even)
-        found = _cut(between, order, size)
-        assert found <= 1.1 * best
-        exact += found == best
-    assert exact >= 14  # swaps of two end in a local minimum now and then

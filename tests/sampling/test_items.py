@@ -255,6 +255,7 @@ SAINT = Saint("node", 9)
     ({"items": {"src": ["a", "b"]}}, "items must be numbers"),
     ({"states": {Neighbors((5,)): ()}}, "states must be by sampler"),
     ({"before": None, "items": SRC[:70], "by_time": 3}, "must have a column time"),
+    ({"before": None, "items": {"nodes": SRC[:70]}, "by_time": 3}, "have a column time"),
     ({"by_time": 0}, "by_time must be an int of at least 1"),
 )
 def test_bad_items_are_refused_in_one_line(change, words):

@@ -12,7 +12,6 @@ from test_causal import B, E, N, edges, graph_of, holes, padded, seeds
 
 from jgs import Graph, InputError
 from jgs.sampling import Capacity, Labor, Seeds, worst_case
-from jgs.sampling.algorithms.nodewise.labor_plain import NumberKeys
 
 LEAST, MOST = np.iinfo(np.int64).min, np.iinfo(np.int64).max
 ROOM = Capacity((100, 2000), (100, 200))
@@ -145,16 +144,3 @@ def test_what_is_refused_and_shown():
     batch = Labor((-1,), edges=("elapsed",)).sample(jax.random.key(0), graph, (), timed, None)
     assert batch.blocks[0].edge_columns["elapsed"][:E].tolist() == [1.0] * E
     assert worst_case(graph, 1, Labor((3,))).edges[0] >= 20
-
-
-def numbers_of(words, hop, cutoff):
-    """The number of each node under a cutoff."""
-    with jax.enable_x64(True):
-        node, cutoff = jnp.arange(N, dtype=jnp.int32), jnp.full(N, cutoff, jnp.int64)
-        return np.asarray(NumberKeys.of(jnp.asarray(words), hop, cutoff).numbers(node, node))
-
-
-def test_each_cutoff_has_numbers_of_its_own():
-    cutoffs = [LEAST, -(2**32), -1, 0, 1, 2**32, 2**32 + 1, MOST]
-    numbers = [numbers_of(np.arange(2, dtype=np.uint32), 0, cutoff) for cutoff in cutoffs]
-    assert np.unique(numbers).size == N * len(cutoffs)

@@ -182,6 +182,7 @@ def test_a_script_that_stops_in_mid_epoch_exits(how):
 @cases(
     "options, says",
     ({"batch_size": 101}, "must be at most 100, the number of seeds; got 101"),
+    ({"batch_size": 0}, "batch_size must be an int of at least 1; got 0"),
     ({"seeds": np.array([], int)}, "not empty"),
     ({"seeds": np.array([300])}, "[0, 300); got 300 at position 0"),
     ({"seeds": np.array([1.0])}, "integers"),

@@ -44,14 +44,17 @@ TYPED = Graph(
     ("graph", "fields", "says"),
     [
         (PLAIN, {"excluded": [3, 1]}, "repetition, then 5 for padding; got 1 after one"),
+        (PLAIN, {"excluded": [5, 3]}, "got 3 after one that is not less"),
         (PLAIN, {"excluded": [-1, 3]}, "must be positions below 5 that ascend"),
         (PLAIN, {"excluded": [3, 6]}, "got 6. Use numpy.unique"),
+        (PLAIN, {"excluded": [2**40]}, "got 1099511627776"),
         (PLAIN, {"excluded": [0.5]}, "excluded of seeds must be an array of integers"),
         (PLAIN, {"excluded": [[3]]}, "must have the shape [1]; got [1, 1]"),
         (PLAIN, {"time": [1, 2]}, "need a graph whose edges have times"),
         (TIMED, {"time": [1.0, 2.0]}, "time of seeds must be an array of integers"),
         (TIMED, {"time": np.zeros(2, "m8[s]")}, "an array of integers; got timedelta64[s][2]"),
         (TIMED, {"time": [1]}, "time of these seeds must have the shape [2]; got [1]"),
+        (TIMED, {"time": [[1, 2]]}, "must have the shape [2]; got [1, 2]"),
         (TYPED, {"time": [1, 2]}, "one of several relations"),
     ],
 )  # fmt: skip

@@ -108,34 +108,6 @@ def events(draw, typed):
     return graph, (middle - span, min(middle + span + 1, MOST)), holes
 
 
-@pytest.mark.parametrize("walker", rarely(ANY, 0, 4, 5), ids=repr)
-def test_kernels_are_plain_jax_and_roots_keep_their_walks(walker, same_bits):
-    """In whatever order they come, at whatever times."""
-    draw = jax.jit(walker.sample, compiler_options=programs.OPTIMISED)  # for the weights' bits
-    keys, kinds = jax.random.split(KEY), set()
-
-    @settings(max_examples=40, deadline=None, derandomize=True)
-    @given(events(walker.by_relation))
-    def check(made):
-        graph, ends, holes = made
-        state, rng = walker.init(graph), np.random.default_rng(0)
-        roots = np.int32([np.arange(NUM_ROOTS) % (N + 1), np.arange(NUM_ROOTS) % 2])
-        cutoff = rng.integers(*ends, roots.shape, endpoint=True)
-        cutoff[1, ::2] = ends[1]
-        holes = np.stack([holes, holes]) if walker.takes_excluded else None
-        of = keys, graph, state, Seeds(roots, cutoff, holes)
-        walks = draw(*of)
-        with kernels.plain():
-            same_bits(draw(*of), walks)
-        order = np.lexsort((cutoff[1], roots[1]))  # stable
-        moved = draw(keys, graph, state, Seeds(roots[:, order], cutoff[:, order], holes))
-        np.testing.assert_array_equal(moved.nodes[1], walks.nodes[1][order])
-        kinds.update(map(tuple, walks.nodes[1][::2].tolist()))
-
-    check()
-    assert len(kinds) > 2  # roots that are the same part
-
-
 @pytest.mark.parametrize("causal", [False, True])
 def test_excluded_edges_and_cutoffs_together(causal, graph):
     """The law is that of the edges that are left."""

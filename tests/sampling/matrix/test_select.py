@@ -6,7 +6,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from cases import rarely
 from rows_law import assert_mean
 
 from jgs import Graph
@@ -132,24 +131,3 @@ def test_all_where_there_are_no_more_and_what_does_not_fit(graph):
     assert all(wrong)
     # A second selection draws anew.
     assert [edges_of(one)[0] for one in first] != [edges_of(one)[0] for one in again]
-
-
-@pytest.mark.parametrize("weighted", rarely([False, True], 1))
-def test_steps_that_no_row_needs_change_no_draw(weighted):
-    """A draw takes as many steps as the longest row has draws; a hub has all `k` of them."""
-    rng, degrees = np.random.default_rng(4), [60, 40, 9, 0]
-    dst = np.repeat(np.arange(4), degrees)
-    weight = rng.random(dst.size).astype(np.float32) + 0.1
-    weight[60:95] = 0  # five of forty edges are left
-    hub = Graph.from_edges(rng.integers(0, N, dst.size), dst, N, weight)
-
-    def draw(columns, seed):
-        sub = Matrix(hub, key=jax.random.key(seed))[:, jnp.array(columns)].built()
-        return edges_of(sub.individual_sample(34, sub if weighted else None).built())
-
-    for seed in range(4):
-        *rows, of_hub = draw([1, 2, 3, 0], seed)
-        assert len(of_hub) == 34
-        assert [len(row) for row in rows] == [5 if weighted else 34, 9, 0]
-        assert draw([1, 2, 3], seed) == rows
-        assert draw([2, 3], seed) == rows[1:]
