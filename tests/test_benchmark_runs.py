@@ -12,15 +12,24 @@ from forks import quick_python, ran
 
 import jgs
 from benchmarks import (
+    embeddings,
     graph,
     harmed,
+    link_quality,
+    papers_graph,
+    planted_labels,
+    subgraph_runs,
     time,
     time_graph,
     time_jgs,
+    time_quality,
+    time_quality_data,
+    time_quality_jgs,
     two_steps,
     typed_quality,
     typed_quality_jgs,
 )
+from benchmarks import typed_quality_data as quality
 from jgs.sampling import Neighbors
 from jgs.sampling.capacity import GraphShape
 
@@ -107,3 +116,76 @@ def test_two_steps_draw_the_sample_of_the_fused_kernel(tmp_path, make_graph, sam
         expected = sampler.sample(key, graph, (), seeds, capacity)
         assert not expected.overflow
         same_bits(two(jax.random.key_data(key), seeds, 0), expected)
+
+
+def test_embeddings_beside_features(tmp_path):
+    """Embeddings and features tell papers' classes, on the public and on random splits."""
+    flags = "--epochs 2 --dim 8 --walk-length 20 --window 3 --lr 0.5"
+    run = embeddings.Run("acm", "metapath", flags, "random embeddings macro_f1", 0)
+    found = embeddings.trained(run, str(acm(tmp_path)), 0)
+    assert found["speed"] > 0
+    for split in ("public", "random"):
+        for part in ("features", "embeddings", "both"):
+            assert found[f"{split} {part} macro_f1"] > 0.8, (split, part)
+
+
+@pytest.mark.parametrize("setting", typed_quality.SETTINGS["links"], ids=lambda s: s["name"])
+def test_jgs_predicts_links(tmp_path, setting):
+    root = str(acm(tmp_path))
+    np.savez(tmp_path / "split.npz", **quality.hold_out(quality.read(root), 20, seed=0))
+    given = {"root": root, "seed": 0, "epochs": 15, "hidden": 16, "batch_size": 64}
+    found = typed_quality_jgs.link(setting | given | {"split": str(tmp_path / "split.npz")})
+    assert 0.25 < found["mrr"] <= 1  # by chance about 0.17: the mean of 1 / rank among 21
+
+
+def test_a_model_of_messages_trains_and_is_judged(tmp_path):
+    rng, path, model = np.random.default_rng(1), tmp_path / "data.npz", "tgat"
+    pairs, times = rng.integers(0, 300, (2, 400), np.int32), rng.integers(1000, 1100, 400)
+    np.savez(tmp_path / "log.npz", num_nodes=300, edge_index=pairs, edge_time=times)
+    time_quality_data.write(path, time_quality_data.messages(tmp_path / "log.npz"), 20)
+    small = {"hidden": 4, "time_width": 4, "fanouts": (2, 2), "epochs": 2, "eval_batch": 10}
+    setting = time_quality.SETTINGS["messages"] | small
+    setting |= {"data": str(path), "model": model, "seed": 0, "batch_size": 50}
+    found = time_quality_jgs.train(setting)
+    assert 0.01 < found["mrr"] < 0.5  # chance gives 0.05
+    assert found["epoch"] in (0, 1)
+    side = next(name for name, of in time_quality.SIDES.items() if of[1].get("model") == model)
+    (line,) = time_quality.table({("messages", side): [found]})[2:]
+    assert f"| messages | {side} | 1 | {found['mrr']:.4f} |" in line
+
+
+def test_a_run_learns_planted_labels(tmp_path):
+    planted_labels.write(tmp_path / "planted", planted_labels.planted(2000))
+    flags = f"--dataset {tmp_path / 'planted'} --hidden 32 --batch-size 50 --norm layer"
+    flags += " --dropout 0 --fanouts 10 10 --lr 2e-2 --epochs 4 --prefetch 0"
+    with subgraph_runs.begun(flags) as run:
+        before = subgraph_runs.test_f1(*run)
+        epochs = list(subgraph_runs.trained(*run, lambda: 0.0))
+        found = subgraph_runs.test_f1(*run)
+        assert 100 * run[1].result(None)["test_accuracy"] == pytest.approx(found.micro)
+    assert len(epochs) == 4
+    assert before.micro + 20 < found.micro
+    assert abs(max(epoch.accuracy for epoch in epochs) - found.micro) < 10
+
+
+def test_links_are_judged(tmp_path):
+    """80 nodes in a ring, each linked to the next 4."""
+    src = np.repeat(np.arange(80), 4)
+    dst = (src + np.tile(np.arange(1, 5), 80)) % 80
+    both = np.stack([np.concatenate([src, dst]), np.concatenate([dst, src])])
+    np.savez(tmp_path / "usair.npz", num_nodes=80, edge_index=both.astype(np.int32))
+    [(_, one)] = link_quality.turn("usair", 0, str(tmp_path), python=None, epochs=2)
+    assert 0 <= one.metrics["auc"] <= 1
+
+
+def test_the_graphs_are_symmetric_without_self_loops(tmp_path):
+    papers = jgs.Graph.open(papers_graph.cached(tmp_path, papers_graph.Size(14)))
+    for made, most in (
+        (jgs.Graph(*graph.rmat(SIZE)), 2 * SIZE.num_undirected),
+        (papers, papers_graph.DEGREE << 14),
+    ):
+        source, target = made.edge_index()
+        assert not (target == source).any()
+        there, back = ((a << 14) + b for a, b in ((target, source), (source, target)))
+        np.testing.assert_array_equal(there, np.sort(back))
+        assert 0.97 * most < made.num_edges <= most

@@ -244,7 +244,7 @@ def test_rows_are_written_where_they_belong(with_kernels, implemented):
 def test_on_one_rank_a_pull_costs_its_rows_not_the_table():
     num_nodes, nodes = 1 << 14, jnp.arange(8, dtype=jnp.int32)
     table = ShardedEmbedding(Alone(), [0, num_nodes], 2, KEY, OPTIMIZERS["adam"])
-    split, owners = table._table, table._owners
-    pull = split._fetch.lower(split.rows, nodes, owners.offsets, owners.first)
+    owners = table.owners
+    pull = table._fetch.lower(table._held, nodes, owners.offsets, owners.first)
     memory = pull.compile().memory_analysis()
     assert memory.temp_size_in_bytes + memory.output_size_in_bytes < num_nodes

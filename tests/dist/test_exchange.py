@@ -4,7 +4,6 @@ import itertools
 import tracemalloc
 from types import SimpleNamespace
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -17,7 +16,6 @@ from small_ranks import OFFSETS, ranks_of
 from jgs import InputError, kernels
 from jgs.dist.batches.plan import degree_cache
 from jgs.dist.communicators.comm import Alone
-from jgs.dist.rows import route as routing
 from jgs.dist.rows import tables as module
 from jgs.dist.rows.demand import Demand, rounded
 from jgs.dist.rows.exchange import FeatureExchange
@@ -247,19 +245,6 @@ def test_few_needs_and_none():
     assert [rounded(n) for n in (0, 1, 64, 65)] == [1, 64, 64, 128]
 
 
-def test_a_capacity_that_was_too_small_is_enlarged_once():
-    comm, offsets = ranks_of(2), OFFSETS[2]
-    exchange, extra = FeatureExchange(comm, offsets, dense(offsets), 9), []
-    for epoch in range(2):
-        exchange.fit_to_demand()
-        before = exchange.extra_rounds
-        for seed in range(3):
-            check(exchange, comm, DENSE, batches(2, 3 * epoch + seed))
-        extra.append(exchange.extra_rounds - before)
-    assert extra[0] > 0 == extra[1]
-    assert exchange.capacity == 64  # at most twice the largest demand, in steps of 64
-
-
 def test_few_rows_are_asked_for_in_a_small_round():
     comm, offsets = ranks_of(2), OFFSETS[2]
     exchange = FeatureExchange(comm, offsets, dense(offsets), 40)
@@ -271,33 +256,6 @@ def test_few_rows_are_asked_for_in_a_small_round():
         sent = comm.counters.bytes - before
         assert sent == 256 + (room > 0) * 4 * (1 + room) + 4 * 6 * room
         check(exchange, comm, DENSE, everything)
-
-
-def test_route_is_its_plain_twin():
-    if not kernels.available():
-        pytest.skip("kernels are not in use")
-    static = ("capacity", "num_own", "num_cached")
-    fast, plain = (jax.jit(f, static_argnames=static) for f in (routing.route, routing._plain))
-    rng = np.random.default_rng(3)
-    for number in range(40):
-        size = (2, 4)[number % 2]
-        offsets = np.sort(np.r_[0, rng.integers(0, 41, size - 1), 40]).astype(np.int32)
-        nodes = rng.integers(-2, 44, 60).astype(np.int32)
-        nodes[:2] = -(2**31), 2**31 - 1  # hostile requests read nothing outside
-        slot = np.where(rng.random(40) < 0.3, rng.integers(0, 9, 40), -1).astype(np.int32)
-        rank, nth = rng.integers(size), rng.integers(3)
-        operands = (nodes, offsets, slot, np.int32(rank), np.int32(nth))
-        sizes = {"capacity": int(rng.choice([1, 19])), "num_own": 41, "num_cached": 9}
-        found = fast(*map(jnp.asarray, operands), **sizes)
-        want = plain(*map(jnp.asarray, operands), **sizes)
-        for a, b in zip(found, want, strict=True):
-            np.testing.assert_array_equal(a, b)
-        assert found[1].tolist()[:2] == [-1, -1]
-    short = slot[:3]  # than the graph
-    _, place = fast(
-        jnp.asarray(nodes), jnp.asarray(offsets), jnp.asarray(short), *operands[3:], **sizes
-    )
-    assert place.tolist()[:2] == [-1, -1]
 
 
 def test_a_rank_may_have_more_than_2_to_the_31_sparse_entries(monkeypatch):

@@ -1,5 +1,7 @@
 """The kernels of vanilla mode equal their plain twins and refuse a malformed reply."""
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -11,6 +13,7 @@ from hypothesis import strategies as st
 
 from jgs import kernels
 from jgs.dist.rows.picked import merge_rows, route_rows
+from jgs.dist.rows.route import route
 from jgs.sampling.edges.relabel import relabel_edges
 
 pytestmark = pytest.mark.skipif(not kernels.available(), reason="kernels are not in use")
@@ -38,6 +41,26 @@ def test_route(num_held, same_bits):
         nodes = rng.integers(-2, N + 3, T).astype(np.int32)
         offsets = np.array([0, *sorted(cuts), N], np.int32)
         same_bits(*run(nodes, offsets, rng.random(num_held) > 0.7, np.int32(rank)))
+
+    check()
+
+
+@pytest.mark.parametrize("capacity", [1, 19])
+def test_route_of_features(capacity, same_bits):
+    """Ids outside the graph read nothing there, also where fewer nodes have slots."""
+    run = twins(partial(route, capacity=capacity, num_own=N + 1, num_cached=9))
+
+    @examples()
+    @given(st.integers(0, 2**32 - 1), st.tuples(*[st.integers(0, N)] * 3), st.integers(0, 2))
+    def check(seed, cuts, nth):
+        rng = np.random.default_rng(seed)
+        nodes = np.r_[-(2**31), 2**31 - 1, rng.integers(-2, N + 4, T)].astype(np.int32)
+        offsets = np.array([0, *sorted(cuts), N], np.int32)
+        slot = np.where(rng.random(N) < 0.3, rng.integers(0, 9, N), -1).astype(np.int32)
+        of = np.int32(rng.integers(4)), np.int32(nth)
+        same_bits(*(found := run(nodes, offsets, slot, *of)))
+        for _, place in (*found, *run(nodes, offsets, slot[:3], *of)):
+            assert place[:2].tolist() == [-1, -1]
 
     check()
 
