@@ -75,7 +75,7 @@ def test_two_processes_draw_and_learn_what_one_rank_does(parts, alone, tmp_path,
     ("mpi", 2),
     ("jax", 2),
     ("devices", 4),
-    # Three processes are in test_start.py.
+    pytest.param("mpi", 3, marks=pytest.mark.slow),
 )
 def test_collectives(kind, n):
     output = run_ranks(Path(__file__).with_name("check_comm.py"), kind, n, n)

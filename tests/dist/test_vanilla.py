@@ -184,17 +184,25 @@ def test_without_kernels(same_bits, monkeypatch):
     same_bits(ranks.sample(), ranks.alone())
 
 
-def test_more_rounds_where_ranks_exchange_more(same_bits):
+@cases(
+    "size, each, timed, rows",
+    (3, WEIGHTED, False, RowCapacity((8, 64), (1024, 128))),
+    pytest.param(2, BY_TIME, True, RowCapacity((2, 8), (8, 16)), marks=pytest.mark.slow),
+    ids=str,
+)
+def test_more_rounds_where_ranks_exchange_more(size, each, timed, rows, same_bits):
     """A plan is enough, and tight."""
-    ranks = made(3, "", WEIGHTED)
+    ranks = made(size, "", each, timed)
     rounds, before = ranks.comm.counters.rounds, ranks.sampler.extra_rounds
     whole = ranks.alone()
-    same_bits(ranks.sample(rows=RowCapacity((8, 64), (1024, 128))), whole)
+    same_bits(ranks.sample(rows=rows), whole)
     extra = ranks.sampler.extra_rounds
     assert extra > before
     assert ranks.comm.counters.rounds - rounds == 4 + extra - before
     same_bits(ranks.sample(rows=ranks.sampler.rows), whole)  # the enlarged capacities stay
     assert ranks.sampler.extra_rounds == extra
+    if timed:
+        return
     ranks.sampler.rows = ENOUGH[3]
     planned = ranks.sampler.plan([(ranks.words, ranks.asked())])
     assert planned == ranks.sampler.rows
