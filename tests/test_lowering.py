@@ -211,7 +211,7 @@ def test_ranks_draw_and_exchange_rows():
     own = [np.arange(i * SIZE, (i + 1) * SIZE, dtype=np.int32) for i in range(RANKS)]
     sampler = HybridSampler(comm, GRAPH, SIZE, (3, 2))
     seeds = comm.own(own)
-    draw = sampler._program(0)
+    draw = sampler._program(sampler.capacities.capacity)
     assert collectives(draw, comm.same(KEY_DATA), sampler.graph, (), seeds) == {}
     offsets = np.arange(RANKS + 1) * N // RANKS
     rows = [[np.ones((n, WIDTH), np.float32)] for n in np.diff(offsets)]

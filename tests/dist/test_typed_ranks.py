@@ -10,7 +10,7 @@ from small_ranks import dense_rows, ranks_of
 from jgs import Graph
 from jgs.data import Dataset
 from jgs.dist import RankParts, open_parts, rank_loader
-from jgs.dist.batches.typed_plan import _Chooser
+from jgs.dist.batches.plan import CachePlan
 from jgs.dist.communicators.comm import Alone
 from jgs.dist.communicators.mesh import Mesh
 from jgs.partition.folder import write_parts
@@ -119,13 +119,7 @@ def test_ranks_draw_neighbors_of_each_type_as_one_does(parts):
 
 def test_the_memory_of_a_cache_is_shared_by_reads_for_each_byte(parts):
     """Rows of 12 bytes are kept rather than rows of 100, unless these are read more often."""
-
-    class Remote:
-        comm = Alone()
-
-    class Exchange:
-        schema, row_bytes = parts.schema, (12, 100, 20, 0)
-
+    of_rows = (Alone(), parts.schema, 920, (12, 100, 20, 0))
     kinds = parts.schema.numbers(np.arange(920))
     count = np.choose(kinds, [2, 5, 2, 9])
     for memory, want in (
@@ -133,13 +127,13 @@ def test_the_memory_of_a_cache_is_shared_by_reads_for_each_byte(parts):
         (4900, [400, 0, 5, 0]),
         (20_000, [400, 92, 300, 0]),
     ):
-        chooser = _Chooser(Remote, Exchange, memory, spare=False)
-        ids = chooser.ids(chooser.chosen([count], 1 << 62))[0]
+        plan = CachePlan(*of_rows, memory, spare=False)
+        ids = plan.ids(plan.chosen([count], 1 << 62))[0]
         assert np.bincount(kinds[ids], minlength=4).tolist() == want
         # With room to spare the memory is kept too.
-        chooser = _Chooser(Remote, Exchange, memory, spare=True)
-        chooser.chosen([count], 1 << 62)
-        assert chooser.rooms @ Exchange.row_bytes <= memory
-    chooser = _Chooser(Remote, Exchange, 20_000, spare=False)
-    chooser.chosen([count], 7)
-    assert chooser.rooms.tolist() == [7, 0, 0, 0]
+        plan = CachePlan(*of_rows, memory, spare=True)
+        plan.chosen([count], 1 << 62)
+        assert plan.rooms @ of_rows[-1] <= memory
+    plan = CachePlan(*of_rows, 20_000, spare=False)
+    plan.chosen([count], 7)
+    assert plan.rooms.tolist() == [7, 0, 0, 0]

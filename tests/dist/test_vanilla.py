@@ -278,7 +278,7 @@ def test_one_rank_plans_from_whole_batches(monkeypatch):
 
     def plan():
         none, each = [np.zeros(0, np.int32)], Neighbors((3, 2))
-        return planned_vanilla(*of_graph, each, schedules, seeds=none)._capacity
+        return planned_vanilla(*of_graph, each, schedules, seeds=none).capacities.capacity
 
     roomy = plan()
     monkeypatch.setattr("jgs.sampling.capacity._MODEST", 8)

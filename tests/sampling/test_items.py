@@ -24,8 +24,7 @@ from jgs.sampling import (
     edges_between,
     join_nodes,
 )
-from jgs.sampling.loading.order import in_time
-from jgs.sampling.loading.schedule import Schedule, SeedParts
+from jgs.sampling.loading.schedule import Epochs, Schedule, SeedParts
 
 N, KEY = 60, jax.random.key(5)
 RNG = np.random.default_rng(2)
@@ -301,7 +300,7 @@ def test_items_in_the_order_of_time(within):
     refused("digest must be the loader's", loader(within + 1).load_state_dict, cut.state_dict())
     parts = SeedParts.whole(items)
     every, *own = (
-        Schedule(KEY, parts, 8, N, in_time(items, within), share=share).batches(0)[1]["time"]
+        Schedule(KEY, parts, 8, N, Epochs(by_time=within), share=share).batches(0)[1]["time"]
         for share in ((0, 1), (0, 2), (1, 2))
     )
     np.testing.assert_array_equal(np.concatenate(own, axis=1), every)
