@@ -111,8 +111,7 @@ def sample(
         targets = jnp.where(overflow, num_nodes, sources)
         num_targets = jnp.where(overflow, 0, num_sources)
     needs = jnp.stack(needed, axis=1).astype(jnp.int32)
-    hops = tuple(blocks[::-1])
-    return MiniBatch(seeds, targets, hops, overflow, num_nodes, needed=needs)
+    return MiniBatch.drawn(seeds, targets, blocks[::-1], overflow, num_nodes, needed=needs)
 
 
 def _ints(*shape: int) -> jax.ShapeDtypeStruct:
