@@ -131,7 +131,7 @@ UNMET = """
 import os, signal, sys
 signal.signal(signal.SIGINT, signal.default_int_handler)
 from jgs.dist.communicators.broadcast import FailedElsewhere
-from jgs.dist.communicators.launch import unmet
+from jgs.dist.communicators.start import unmet
 
 def harm():
     os.kill(os.getpid(), signal.SIGINT)
