@@ -160,10 +160,15 @@ class Interruptible:
         if _is_importing(frame):
             _thread.start_new_thread(self._insist, (number,))
         else:
-            error = Pressed(number)
-            # Not threading.Thread: the handler may have interrupted a holder of its locks.
-            _thread.start_new_thread(self._insist, (number, weakref.ref(error)))
-            raise error
+            raise self._interruption(number)
+
+    def _interruption(self, number: int) -> Pressed:
+        """No local variable of `_press` holds it: its traceback has that frame, so it would
+        live in a cycle, and `_insist` would wait for the garbage collector."""
+        error = Pressed(number)
+        # Not threading.Thread: the handler may have interrupted a holder of its locks.
+        _thread.start_new_thread(self._insist, (number, weakref.ref(error)))
+        return error
 
     def _insist(self, number: int, error: Callable[[], Pressed | None] = lambda: None) -> None:
         """Sends the signal again after the exception is gone, unless `hear` was called."""
