@@ -48,4 +48,4 @@ def test_keys_of_the_seed_are_made_in_one_place():
         if "config.seed)" in path.read_text()
     }
     wanted = {"train/loop/keys.py", "train/loop/training.py"}
-    assert found == wanted | {"predict/run.py", "predict/seal.py"}
+    assert found == wanted | {"predict/run.py", "train/tasks/seal.py"}
