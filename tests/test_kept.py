@@ -39,8 +39,7 @@ def kept(tmp_path_factory):
     folders = {}
     for archive in ARCHIVES:
         folders[archive] = tmp_path_factory.mktemp("kept")
-        with tarfile.open(archive) as file:
-            file.extractall(folders[archive], filter="data")
+        shutil.unpack_archive(archive, folders[archive])
         for config in folders[archive].glob("*/config.json"):
             now = config.read_text().replace(said_by(archive)["folder"], str(folders[archive]))
             config.write_text(now)
