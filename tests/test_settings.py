@@ -16,6 +16,7 @@ from forks import ended, quick_python, ran
 
 import jgs
 from jgs import kernels, ops
+from jgs.kernels.call import where_it_is
 from jgs.models import MODELS
 from jgs.sampling import (
     ASGCN,
@@ -256,11 +257,22 @@ OTHERS = [i for i, (_, piece) in enumerate(CASES) if piece in VALUES and piece n
 
 @pytest.mark.parametrize(("setting", "piece"), rarely(CASES, *OTHERS))
 def test_a_setting_changes_nothing(setting, piece, usual):
-    """Of models only one is compared: all share the step and its keys."""
+    """Of models only one is compared: all share the step and its keys. A leak is seen while a
+    function is traced, hence by functions that no test before traced."""
+    if setting == "checks":
+        jax.clear_caches()
     with SETTINGS[setting][0]():
         found = arrays_of(piece)
     if piece in SAMPLES or piece in FEW:
         check_same(piece, found, usual(piece))
+
+
+def test_a_kernel_refers_to_no_traced_array_but_its_operands():
+    def product(x, y):
+        return where_it_is(lambda x: x * y, lambda x: x * y, x)
+
+    with pytest.raises(TypeError, match="refers to a traced array"):
+        jax.jit(product)(1.0, 2.0)
 
 
 def test_all_at_once_from_the_environment_and_without_kernels(usual, tmp_path):

@@ -22,6 +22,7 @@ def kernel_or_plain(num_threads, kernel, plain, *operands):
     """`kernel(*operands)` where it is registered, and `plain(*operands)` elsewhere or where
     `num_threads` is None. Derivatives, in both modes, are those of `plain`, for XLA cannot
     differentiate a kernel."""
+    _check_closures(kernel, plain)
     plain = usual_promotion()(plain)
     if num_threads is None:
         return plain(*operands)
@@ -40,6 +41,7 @@ def kernel_or_plain(num_threads, kernel, plain, *operands):
 def where_it_is(kernel, plain, *operands):
     """`kernel(*operands)` on the platforms for which all its handlers are registered, and
     `plain(*operands)` elsewhere. It is for functions without derivatives."""
+    _check_closures(kernel, plain)
     plain = usual_promotion()(plain)
     if not kernels.available():
         return plain(*operands)
@@ -52,6 +54,15 @@ def where_it_is(kernel, plain, *operands):
     return jax.lax.platform_dependent(
         *operands, **dict.fromkeys(platforms, kernel), default=plain
     )
+
+
+def _check_closures(*functions):
+    """Refuses functions that refer to a traced array other than their operands: JAX keeps the
+    functions that it traced, and would keep that array's trace with them."""
+    for function in functions:
+        held = [cell.cell_contents for cell in getattr(function, "__closure__", None) or ()]
+        if any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(held)):
+            raise TypeError(f"{function.__qualname__} refers to a traced array: pass it")
 
 
 _noted: ContextVar[set[str] | None] = ContextVar("noted", default=None)

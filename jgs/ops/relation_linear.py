@@ -90,14 +90,16 @@ def _forward(num_threads, *operands):
 
 @partial(jax.jit, static_argnums=0)
 def _grad_kernel(num_threads, num_rows, relation, x, grad, kernel):
+    shape = kernel.shape
+
     def run(num_rows, relation, x, grad):
         arguments = (num_rows, relation, x, grad)
-        return call("jgs_relation_linear_grad", floats(kernel.shape), arguments, num_threads)
+        return call("jgs_relation_linear_grad", floats(shape), arguments, num_threads)
 
     def plain(num_rows, relation, x, grad):
-        x, grad = (_tiles(num_rows, a, kernel.shape[1]) for a in (x, grad))
+        x, grad = (_tiles(num_rows, a, shape[1]) for a in (x, grad))
         of_tile = jnp.einsum("ntbi,ntbo->nbio", x, grad)
-        return jax.ops.segment_sum(of_tile, relation, kernel.shape[0])
+        return jax.ops.segment_sum(of_tile, relation, shape[0])
 
     return kernel_or_plain(num_threads, run, plain, num_rows, relation, x, grad)
 

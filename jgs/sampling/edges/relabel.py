@@ -147,7 +147,7 @@ def relabel_edges(
         )
 
     def kernel(*operands):
-        shapes = ((source_capacity,), (), neighbors.shape)
+        shapes = ((source_capacity,), (), operands[2].shape)
         out = [jax.ShapeDtypeStruct(shape, jnp.int32) for shape in shapes]
         return tuple(call("jgs_relabel", out, operands, kernels.NUM_THREADS, padding=padding))
 
