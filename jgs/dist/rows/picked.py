@@ -37,9 +37,10 @@ def route_rows(
       place int32 `[T]`: `r * C + i` where the row is answer `i` of rank `r`, else -1.
     """
 
+    num, num_ranks = nodes.shape[0], offsets.shape[0] - 1
+    out = [_ints(num), _ints(num_ranks, 1 + capacity), _ints(num)]
+
     def kernel(*operands):
-        num, num_ranks = nodes.shape[0], offsets.shape[0] - 1
-        out = [_ints(num), _ints(num_ranks, 1 + capacity), _ints(num)]
         return tuple(handler("jgs_route_rows", out)(*operands))
 
     plain = partial(_route_plain, capacity=capacity)
@@ -71,8 +72,9 @@ def merge_rows(
     replies that do not have this form.
     """
 
+    out = [_ints(place.shape[0] + 1), _ints(edge_capacity)]
+
     def kernel(*operands):
-        out = [_ints(place.shape[0] + 1), _ints(edge_capacity)]
         sizes = {"capacity": np.int64(capacity), "num_nodes": np.int64(num_nodes)}
         return tuple(handler("jgs_merge_rows", out)(*operands, **sizes))
 

@@ -64,9 +64,9 @@ def route(
       belong to the first round.
     """
     static = {"capacity": capacity, "num_own": num_own, "num_cached": num_cached}
+    shapes = ((offsets.shape[0] - 1, capacity + 1), nodes.shape)
 
     def kernel(*operands):
-        shapes = ((offsets.shape[0] - 1, capacity + 1), nodes.shape)
         results = [jax.ShapeDtypeStruct(s, jnp.int32) for s in shapes]
         sizes = {"num_own": np.int64(num_own), "num_cached": np.int64(num_cached)}
         return tuple(handler("jgs_route", results)(*operands, **sizes))
