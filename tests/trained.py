@@ -67,8 +67,10 @@ def arrays(labels: str = "classes") -> dict[str, np.ndarray]:
 
 
 @functools.cache
+@functools.cache
 def run_of(base: Path, kind: str) -> Trained:
-    """A run of `arrays(kind)`; for `parts`, of classes on two parts."""
+    """A run of `arrays(kind)`; for `parts`, of classes on two parts. A process trains it once,
+    whichever of its tests comes first."""
     folder = base / f"run of {kind}"
     folder.mkdir()
     file, run_dir = folder / "data.npz", folder / "run <b>"
