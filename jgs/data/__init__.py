@@ -9,6 +9,7 @@ from typing import Any
 from jgs.data import layouts
 from jgs.data.building.build import build
 from jgs.data.columns import FeatureColumn, FeatureColumns
+from jgs.data.database.database import Database
 from jgs.data.dataset import Dataset
 from jgs.data.label_table import LabelTable
 from jgs.data.layouts import LOADERS
@@ -16,6 +17,7 @@ from jgs.data.splits import split_nodes
 
 __all__ = [
     "LOADERS",
+    "Database",
     "Dataset",
     "FeatureColumn",
     "FeatureColumns",

@@ -12,6 +12,7 @@ A column's kind says what it becomes:
   `category`: a column of 0 and 1 for each different text in it, in alphabetical order.
   `hash:K`: `K` columns, with a 1 in the one that the text's BLAKE2b digest modulo `K` names,
     the same on every machine (feature hashing, Weinberger et al., 2009, without signs).
+  `words:K`: the same for each word of the text, in lower case.
   `date`: dates, or text in the form of ISO 8601; seconds since 1970 (UTC), as `standard`.
   `drop`: nothing.
 
@@ -36,9 +37,11 @@ from jgs.errors import InputError, refusing
 from jgs.graph.checks import refuse_where
 from jgs.graph.formats.tables import read_columns, require, table_name
 
-KINDS = ("number", "standard", "category", "hash", "date", "drop")
-TEXT = ("category", "hash")
+KINDS = ("number", "standard", "category", "hash", "words", "date", "drop")
+TEXT = ("category", "hash", "words")
+_WIDE = ("hash", "words")  # those that take a width
 MAX_CATEGORIES = 64
+_WORD = re.compile(r"\w+")
 _ENTRY = re.compile(rf"\s*(.+?):({'|'.join(KINDS)})(?::(\d+))?\s*")
 
 SPECIAL = ("id", "label", "split", "time")
@@ -66,7 +69,7 @@ class ColumnRule:
     normalize_features: bool = False
 
     def kinds(self) -> dict[str, tuple[str, int]]:
-        """The kind of each column that `encode` names, and the width of `hash`. Raises
+        """The kind of each column that `encode` names, and its width if it takes one. Raises
         `InputError`."""
         if self.max_categories < 1:
             raise InputError(
@@ -78,10 +81,10 @@ class ColumnRule:
         for entry in entries:
             match = _ENTRY.fullmatch(entry)
             width = match and match.group(3)
-            if not match or (width and match.group(2) != "hash") or width == "0":
+            if not match or (width and match.group(2) not in _WIDE) or width == "0":
                 raise InputError(
                     f"the option encode must be NAME:KIND, with a kind of {', '.join(KINDS)}, "
-                    "or hash:K of K columns",
+                    "or hash:K or words:K of K columns",
                     repr(entry),
                     "E.g. encode=city:hash:64,joined:date,serial:drop.",
                 )
@@ -95,7 +98,7 @@ class ColumnRule:
     def shown(self, name: str) -> str:
         """The kind of a column that `encode` names, as the option has it."""
         kind, width = self.kinds()[name]
-        return f"{kind}:{width}" if kind == "hash" else kind
+        return f"{kind}:{width}" if kind in _WIDE else kind
 
     def of_edges(self) -> tuple[ColumnRule, ColumnRule]:
         """The rule for a table of nodes, and that for the tables of edges, which has the names
@@ -127,7 +130,7 @@ class FeatureColumn(NamedTuple):
 
     Fields:
       name: the column's name.
-      kind: its kind, without the width of `hash`.
+      kind: its kind, without its width.
       width: the number of features, without that of what is missing.
       categories: of `category`, the texts in order.
       mean, deviation: of `standard` and `date`, float64 `[width]`, over the rows for training.
@@ -135,6 +138,7 @@ class FeatureColumn(NamedTuple):
         one more feature says which rows of a table have none.
       rows, distinct: the number of rows when the rule was fitted, and of text how many
         different ones.
+      may_lack: whether other rows may have no value where all had one; they have 0.
     """
 
     name: str
@@ -146,11 +150,12 @@ class FeatureColumn(NamedTuple):
     missing: int = 0
     rows: int = 0
     distinct: int = 0
+    may_lack: bool = False
 
     @property
     def becomes(self) -> str:
         """The kind, with the width of `hash`, and whether missing values are marked."""
-        shown = f"hash:{self.width}" if self.kind == "hash" else self.kind
+        shown = f"{self.kind}:{self.width}" if self.kind in _WIDE else self.kind
         return f"{shown} + missing" if self.missing else shown
 
     @property
@@ -160,7 +165,7 @@ class FeatureColumn(NamedTuple):
             return ()
         if self.kind == "category":
             own = [f"{self.name}={text}" for text in self.categories]
-        elif self.kind == "hash" or self.width > 1:
+        elif self.kind in _WIDE or self.width > 1:
             own = [f"{self.name}[{i}]" for i in range(self.width)]
         else:
             own = [self.name]
@@ -171,7 +176,7 @@ class FeatureColumn(NamedTuple):
         A category that was not there when the rule was fitted has zeros. Raises
         `InputError`."""
         found, missing = _read(what, values, self.kind)
-        if missing.any() and not self.missing:
+        if missing.any() and not (self.missing or self.may_lack):
             rule = f"{what} must have a value in every row, as when its kind was fitted"
             refuse_where(missing, np.full(missing.size, "none"), "row", rule, "Fill it.")
         if self.kind in TEXT:
@@ -194,12 +199,20 @@ class FeatureColumn(NamedTuple):
 
     def _of_text(self, texts: np.ndarray, missing: np.ndarray) -> np.ndarray:
         at = np.flatnonzero(~missing)
+        rows = np.zeros((texts.size, self.width), np.float32)
+        if self.kind == "words":
+            of_text = {
+                text: [_bucket(word, self.width) for word in set(_WORD.findall(text.lower()))]
+                for text in set(texts[at].tolist())
+            }
+            for row, text in zip(at.tolist(), texts[at].tolist(), strict=True):
+                rows[row, of_text[text]] = 1
+            return rows
         if self.kind == "category":
             place = {text: i for i, text in enumerate(self.categories)}
         else:
             place = {text: _bucket(text, self.width) for text in set(texts[at].tolist())}
         column = np.array([place.get(text, -1) for text in texts[at].tolist()], np.int64)
-        rows = np.zeros((texts.size, self.width), np.float32)
         rows[at[column >= 0], column[column >= 0]] = 1
         return rows
 
@@ -366,7 +379,7 @@ def _fitted(
         made = made._replace(distinct=len(texts))
         if kind == "category" or (kind == "text" and len(texts) <= width):
             return made._replace(kind="category", width=len(texts), categories=texts)
-        return made._replace(kind="hash", width=width)
+        return made._replace(kind="hash" if kind == "text" else kind, width=width)
     made = made._replace(width=found.shape[1])
     if kind == "number":
         remedy = f"Give encode={name}:standard, or TYPE.{name}:standard for that of a type."

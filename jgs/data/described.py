@@ -84,8 +84,9 @@ def _columns(became: Any) -> list[dict[str, Any]]:
 
 def _times(times: np.ndarray, unit: str | None) -> dict[str, Any]:
     """The first and the last time, as dates too where their `unit` is known, and how many
-    different times there are."""
+    different times there are. Edges that were always there have none."""
     found: dict[str, Any] = {} if unit is None else {"time_unit": unit}
+    times = times[times > np.iinfo(times.dtype).min]
     if times.size:
         ends = [int(times.min()), int(times.max())]
         found |= dict(zip(("first_time", "last_time"), ends, strict=True))

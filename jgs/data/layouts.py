@@ -71,6 +71,7 @@ FORMATS: dict[str, Any] = {
         "events": "temporal",
         "tables": "tables",
         "typed-tables": "typed_tables",
+        "database": "database",
     }.items()
 }
 LAYOUTS = {name: each for name, each in FORMATS.items() if hasattr(each, "recognises")}

@@ -90,7 +90,7 @@ def test_what_nothing_is_said_of(folder):
 @cases(
     "options, says",
     ({"encode": "age:onehot"}, "must be NAME:KIND, with a kind of number, standard"),
-    ({"encode": "age:number:3"}, "or hash:K of K columns; got 'age:number:3'"),
+    ({"encode": "age:number:3"}, "or hash:K or words:K of K columns; got 'age:number:3'"),
     ({"encode": {"aeg": "drop"}}, "nodes.csv must have a column 'aeg'"),
     ({"encode": "label:drop"}, "nodes.csv must have a column 'label'"),
     ({"encode": "name:number"}, "must be numbers; got 'n0' in row 0. Give it the kind cat"),

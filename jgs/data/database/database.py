@@ -1,0 +1,77 @@
+"""`Database`: tables with keys and moments as a data set."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from jgs.data.columns import ColumnRule
+from jgs.data.database import questions
+from jgs.data.database.graph import plain_of
+from jgs.data.database.stored_tables import StoredTables
+from jgs.data.dataset import Dataset, Plain
+from jgs.data.times import Clock
+from jgs.errors import InputError
+
+
+class Database(StoredTables):
+    """A database, whose tables become a typed graph with times. `StoredTables` says how it is
+    opened, and `jgs.data.database.graph` what becomes of it."""
+
+    def plain(
+        self,
+        *,
+        db_task: str | None = None,
+        task_sql: str | None = None,
+        entity: str | None = None,
+        horizon: str | None = None,
+        label_kind: str | None = None,
+        hide: str | None = None,
+        features: str = "typed",
+        rule: ColumnRule | None = None,
+        clock: Clock | None = None,
+    ) -> Plain:
+        """The graph of the tables, see `jgs.data.database.graph`, with the labels of a task if
+        one is named. `dataset` makes a `jgs.data.Dataset` of it.
+
+        Args:
+          db_task: the name of a task in the folder `tasks`.
+          task_sql: a query that gives labels, or the path of a file `.sql` with one; see
+            `jgs.data.database.questions.of_sql`.
+          entity: for `task_sql`, the table whose rows have the labels.
+          horizon: for `task_sql`, how far labels look ahead, such as "30 days".
+          label_kind: for `task_sql`, "class" or "number", whatever labels look like.
+          hide: columns that are no features, as `events.amount`, with commas between.
+          features: "typed", or "padded" for one matrix (`jgs.data.by_type`).
+          rule: what columns become; `encode` names them as `users.age`. Numbers are scaled.
+          clock: how times are counted. Dates are counted in the longest unit that is exact.
+
+        Raises `InputError`.
+        """
+        asked = None
+        if db_task is not None and task_sql is None:
+            asked = questions.of_task(self, db_task)
+        elif task_sql is not None and db_task is None and entity and horizon:
+            asked = questions.of_sql(self, task_sql, entity, horizon, label_kind)
+        elif task_sql is not None or db_task is not None:
+            raise InputError(
+                f"a task of {self.name} must be db_task, or task_sql with entity and horizon",
+                "both" if db_task else "task_sql without entity or horizon",
+                "Give one whole.",
+            )
+        rule, clock, hidden = rule or ColumnRule(), clock or Clock(), self._hidden(hide)
+        return plain_of(self, asked, rule, clock, features, hidden)
+
+    def dataset(self, **options: Any) -> Dataset:
+        """`plain(**options)` as a data set to train on."""
+        return self.plain(**options).dataset()
+
+    def _hidden(self, hide: str | None) -> frozenset[tuple[str, str]]:
+        named = [each.strip().rpartition(".") for each in hide.split(",")] if hide else []
+        for table, _, column in named:
+            if column not in self.columns.get(table, ()):
+                raise InputError(
+                    f"the option hide must name columns of {self.name}, as events.amount",
+                    f"{table}.{column}",
+                    "Correct it.",
+                )
+        return frozenset((table, column) for table, _, column in named)

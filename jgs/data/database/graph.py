@@ -1,0 +1,270 @@
+"""The typed graph of a database: each table is a node type, and each foreign key a relation.
+
+A row is a node from its time on; a row of a table with times that has none is left out, and a
+log says how many. The relation `(events, user_id, users)` has an edge from each event to the
+user that it names, and `rev_user_id` its reverse. An edge is as old as the younger of its ends.
+Columns that are neither keys nor times are features. What they become is fitted to the rows
+before `val_timestamp` alone, and to all rows of tables without times.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from jgs.data.by_type import as_chosen
+from jgs.data.column_values import kind_of, missing_in
+from jgs.data.columns import ColumnRule, FeatureColumns
+from jgs.data.database.questions import Question
+from jgs.data.database.stored_tables import NUMBERS, StoredTables, quoted
+from jgs.data.dataset import Plain
+from jgs.data.label_table import LabelTable
+from jgs.data.label_values import edge_labels
+from jgs.data.table_graph import typed_ids
+from jgs.data.times import UNITS, Clock
+from jgs.errors import InputError
+from jgs.graph import Graph, NodeIds, TypedFeatures
+from jgs.graph.formats.tables import read_columns
+
+_PLAIN = (
+    *NUMBERS,
+    "VARCHAR",
+    "BOOLEAN",
+    "TIMESTAMP",
+    *(f"TIMESTAMP_{u}" for u in ("S", "MS", "NS")),
+)
+
+_log = logging.getLogger("jgs")
+
+
+def plain_of(
+    base: StoredTables,
+    question: Question | None,
+    rule: ColumnRule,
+    clock: Clock,
+    features: str = "typed",
+    hidden: frozenset[tuple[str, str]] = frozenset(),
+) -> Plain:
+    """The graph of a database, with the labels that a question asks for.
+
+    Args:
+      rule: what columns become; `encode` names them as `users.age`. Numbers are always scaled.
+      clock: how times are counted. Dates are counted in the longest unit that is exact.
+      features: "typed", or "padded" for one matrix (`jgs.data.by_type`).
+      hidden: columns, as (table, column), that are no features, beside those of the question.
+
+    Raises `InputError`.
+    """
+    tables = base.catalogue.tables
+    for table in tables:
+        base.check_key(table)
+    pairs = {
+        (table, "_".join(key), target): _ends(base, table, key, target)
+        for table, keys in tables.items()
+        for key, target in keys.references.items()
+    }
+    if not pairs:
+        raise InputError(
+            f"{base.name} must have a foreign key",
+            "none",
+            "Say them in the manifest, by fkeys.",
+        )
+    given = {t: _times(base, t) for t, keys in tables.items() if keys.time is not None}
+    moments = [] if question is None else [_column(question.rows, question.time)]
+    clock = _exact(clock, [*given.values(), *moments])
+    born = {t: clock.whole(f"{t} of {base.name}", times, "row") for t, times in given.items()}
+    counts = {table: _count(base, table) for table in tables}
+    graph = Graph.from_relations(counts, pairs, node_time=born or None, both_ways=True)
+    assert graph.schema is not None
+    ids = {table: _names(base, table, counts[table]) for table in tables}
+    early = _before_validation(base, clock, born)
+    hidden |= frozenset() if question is None else question.hidden
+    became, rows = {}, {}
+    for table in tables:
+        own = rule.of_type(table, tables)
+        if made := _features(base, table, own, early.get(table), hidden):
+            became[table], rows[table] = made
+    plain = Plain(
+        base.name,
+        graph,
+        node_ids=typed_ids(ids),
+        features=TypedFeatures.from_dict(graph.schema, rows),
+        feature_columns=became,
+        time_unit=clock.time_unit,
+    )
+    plain = as_chosen(plain, features)
+    return plain if question is None else _labelled(base, plain, question, clock)
+
+
+def _column(table: Any, name: str) -> np.ndarray:
+    return read_columns(table.select([name]))[name]
+
+
+def _count(base: StoredTables, table: str) -> int:
+    return base.sql(f"SELECT count(*) AS n FROM ({base.rows(table)})").column(0)[0].as_py()
+
+
+def _ends(
+    base: StoredTables, table: str, key: tuple[str, ...], target: str
+) -> tuple[np.ndarray, np.ndarray]:
+    """The rows of a table that name a row of `target` by a foreign key, and those rows."""
+    base.check_types(table, key, target)
+    found = base.found(target, base.rows(table), key)
+    src = np.flatnonzero(found >= 0)
+    given = " AND ".join(f"{quoted(c)} IS NOT NULL" for c in key)
+    named = base.sql(f"SELECT count(*) AS n FROM ({base.rows(table)}) WHERE {given}")
+    if lost := named.column(0)[0].as_py() - src.size:
+        what = f"{', '.join(key)} of {table} in {base.name}"
+        _log.warning("%s: %d values name no row of %s, and make no edge", what, lost, target)
+    return src, found[src]
+
+
+def _times(base: StoredTables, table: str) -> np.ndarray:
+    time = base.catalogue.tables[table].time
+    assert time is not None
+    gone = f"SELECT count(*) AS n FROM {quoted(table)} WHERE {quoted(time)} IS NULL"
+    if number := base.sql(gone).column(0)[0].as_py():
+        _log.warning(
+            "%s in %s: %d rows without %s are left out", table, base.name, number, time
+        )
+    return _column(base.sql(f"SELECT {quoted(time)} AS t FROM ({base.rows(table)})"), "t")
+
+
+def _exact(clock: Clock, times: list[np.ndarray]) -> Clock:
+    """The clock with a unit in which all dates are whole, if times are dates and none is
+    given."""
+    dates = [each for each in times if each.dtype.kind == "M"]
+    if clock.time_unit is not None or not dates:
+        return clock
+    exact = (
+        unit
+        for unit in UNITS
+        if all((each.astype(f"M8[{unit}]").astype(each.dtype) == each).all() for each in dates)
+    )
+    return Clock(next(exact), clock.time_scale)
+
+
+def _names(base: StoredTables, table: str, count: int) -> NodeIds:
+    """The names of a table's rows: their keys, or numbers where there is no key."""
+    key = base.catalogue.tables[table].key
+    if not key:
+        return NodeIds.of_known(np.arange(count))
+    found = read_columns(
+        base.sql(f"SELECT {', '.join(map(quoted, key))} FROM ({base.rows(table)})")
+    )
+    if len(key) == 1:
+        return NodeIds.of_known(found[key[0]])
+    parts = (map(str, column.tolist()) for column in found.values())
+    return NodeIds.of_known(
+        np.array(["|".join(each) for each in zip(*parts, strict=True)], object)
+    )
+
+
+def _before_validation(
+    base: StoredTables, clock: Clock, born: dict[str, np.ndarray]
+) -> dict[str, np.ndarray]:
+    """Which rows of each table with times are before validation; {} where no moment is said."""
+    if base.catalogue.val_time is None or clock.time_unit is None:
+        return {}
+    moment = np.datetime64(base.catalogue.val_time).astype(f"M8[{clock.time_unit}]")
+    return {table: times < moment.astype(np.int64) for table, times in born.items()}
+
+
+def _features(
+    base: StoredTables,
+    table: str,
+    rule: ColumnRule,
+    early: np.ndarray | None,
+    hidden: frozenset[tuple[str, str]],
+) -> tuple[FeatureColumns, np.ndarray] | None:
+    """What the columns of a table became, and the features float32 `[n, F]`; None where there
+    are none."""
+    keys = base.catalogue.tables[table]
+    roles = {*keys.key, *(c for key in keys.references for c in key), keys.time}
+    roles |= {column for owner, column in hidden if owner == table}
+    chosen = {
+        name: value
+        for name, kind in base.columns[table].items()
+        if name not in roles and (value := _value(table, name, kind))
+    }
+    if not chosen:
+        return None
+    what = f"{table} of {base.name}"
+    select = ", ".join(f"{value} AS {quoted(name)}" for name, value in chosen.items())
+    columns = read_columns(base.sql(f"SELECT {select} FROM ({base.rows(table)})"))
+    seen = {n: values if early is None else values[early] for n, values in columns.items()}
+    empty = {name for name, values in seen.items() if missing_in(values).all()}
+    for name in sorted(empty):
+        _log.warning("%s: %s has no value to learn from, and is left out", what, name)
+    kinds = rule.kinds()
+    for name, values in seen.items():
+        if name not in kinds and name not in empty and _is_long(what, values, rule):
+            kinds[name] = "words", rule.max_categories
+    encode = {
+        name: f"{kind}:{width}" if kind in ("hash", "words") else kind
+        for name, (kind, width) in kinds.items()
+    }
+    fitted = FeatureColumns.fit(
+        {name: values for name, values in seen.items() if name not in empty},
+        encode,
+        max_categories=rule.max_categories,
+        standardize=True,
+        normalize_features=rule.normalize_features,
+        name=what,
+    )
+    fitted = replace(fitted, columns=tuple(c._replace(may_lack=True) for c in fitted.columns))
+    return (fitted, fitted.encode(columns, what)) if fitted.names else None
+
+
+def _is_long(what: str, values: np.ndarray, rule: ColumnRule) -> bool:
+    """Whether a column is text of more than `max_categories` different ones."""
+    if kind_of(what, values) != "text":
+        return False
+    return len({*values[~missing_in(values)].tolist()}) > rule.max_categories
+
+
+def _value(table: str, name: str, kind: str) -> str:
+    """SQL of a column's values as numbers, text or dates; "" where it has none of these, which
+    a log says."""
+    own = quoted(name)
+    if kind.startswith("DECIMAL") or kind in ("HUGEINT", "UHUGEINT"):
+        return f"CAST({own} AS DOUBLE)"
+    if kind.startswith("ENUM") or kind == "UUID":
+        return f"CAST({own} AS VARCHAR)"
+    if kind == "DATE" or kind == "TIMESTAMP WITH TIME ZONE":
+        return f"CAST({own} AS TIMESTAMP)"
+    if kind in _PLAIN or (kind.endswith("]") and not kind.endswith("[]")):
+        return own
+    if kind.endswith("[]") and kind.removesuffix("[]") in _PLAIN:
+        return f"array_to_string({own}, ' ')"
+    _log.warning("%s.%s is %s, which becomes no feature", table, name, kind)
+    return ""
+
+
+def _labelled(base: StoredTables, plain: Plain, asked: Question, clock: Clock) -> Plain:
+    """The graph with the labels of a question."""
+    schema = plain.graph.schema
+    assert schema is not None
+    query = "SELECT * FROM asked_rows"
+    nodes = base.found(asked.table, query, asked.key, asked_rows=asked.rows)
+    known = nodes >= 0
+    if lost := int((~known).sum()):
+        _log.warning(
+            "%s: %d labels of rows that %s lacks are left out", asked.what, lost, asked.table
+        )
+    time = clock.whole(asked.what, _column(asked.rows, asked.time), "row")
+    labels, names = edge_labels(
+        asked.what, _column(asked.rows, asked.label), asked.label_kind, "row"
+    )
+    table = LabelTable.from_arrays(
+        nodes[known] + np.int32(schema.nodes(asked.table).start),
+        time[known] + int(asked.at_its_time),
+        labels[known],
+        _column(asked.rows, "split")[known],
+        name=asked.what,
+        label_kind="number" if labels.dtype.kind == "f" else None,
+    )
+    return plain._replace(label_table=table, class_names=names)

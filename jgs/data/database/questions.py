@@ -1,0 +1,239 @@
+"""What is asked of a database: labels of the rows of a table at moments."""
+
+from __future__ import annotations
+
+import datetime
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from jgs.data.database.catalogue import Columns, columns_of
+from jgs.data.database.stored_tables import StoredTables, manifest_of, quoted
+from jgs.data.values import SPLITS
+from jgs.errors import InputError, nearest, refusing
+from jgs.graph.formats.arrow import read_arrow
+
+_KINDS = {
+    "binary_classification": "class",
+    "multiclass_classification": "class",
+    "regression": "number",
+}
+_LEAST_MOMENTS = 3  # of training, as RelBench has it
+
+
+class Question(NamedTuple):
+    """Labels to learn.
+
+    Fields (a table of `n` labels):
+      what: what messages call it.
+      table: the table whose rows have labels.
+      rows: an Arrow table `[n]`; its columns are `key`, `time`, `label` and `split`, which is
+        0, 1 or 2.
+      key: the columns of `rows` that name a row of `table`.
+      time, label: the columns of `rows` with the moment and the label.
+      label_kind: "class", "number", or None where the labels say it.
+      hidden: the columns, as (table, column), that are no features.
+      at_its_time: whether the moment is the row's own time, so that the row itself, and what
+        has the same time, is seen.
+    """
+
+    what: str
+    table: str
+    rows: Any
+    key: Columns
+    time: str
+    label: str
+    label_kind: str | None = None
+    hidden: frozenset[tuple[str, str]] = frozenset()
+    at_its_time: bool = False
+
+
+def of_task(base: StoredTables, name: str) -> Question:
+    """The question of a task in the database's folder, in RelBench's form. Raises
+    `InputError`."""
+    folder = None if base.folder is None else base.folder / "tasks"
+    known = sorted(at.name for at in folder.iterdir() if at.is_dir()) if folder else []
+    if folder is None or name not in known:
+        raise InputError(
+            f"a task of {base.name} must be one in its folder tasks",
+            f"{name!r} and {', '.join(known) or 'none'}",
+            nearest(name, known) if known else "Give task_sql instead.",
+        )
+    folder = folder / name
+    file = folder / "manifest.yaml"
+    said = manifest_of(file)
+    kind, table = said.get("task_type"), said.get("entity_table")
+    if kind not in _KINDS or table not in base.catalogue.tables:
+        raise InputError(
+            f"{file} must have an entity_table of the database, and a task_type of "
+            f"{', '.join(_KINDS)}",
+            f"{table!r} and {kind!r}",
+            "Choose another task.",
+        )
+    label, keys = said["target_col"], base.catalogue.tables[table]
+    own_key, own_time = keys.key or ("primary_key",), keys.time
+    key = columns_of(said["entity_col"]) if said.get("entity_col") else own_key
+    time = said.get("time_col") or own_time
+    hidden = {(str(t), str(c)) for t, c in said.get("remove_columns") or ()}
+    if said.get("kind") == "autocomplete":
+        hidden.add((table, label))
+    files = [folder / f"{split}.parquet" for split in SPLITS]
+    if all(file.is_file() for file in files):
+        rows = _joined([read_arrow(file, {}) for file in files])
+    else:
+        moments = str(said["timedelta"]), int(said.get("num_eval_timestamps", 1))
+        rows = _asked(base, said["sql"], str(file), *moments, str(time))
+    return Question(
+        f"the task {name} of {base.name}",
+        table,
+        rows,
+        key,
+        str(time),
+        label,
+        _KINDS[kind],
+        frozenset(hidden),
+        own_time is not None and time == own_time and said.get("kind") != "forecast",
+    )
+
+
+def of_sql(
+    base: StoredTables,
+    sql: str,
+    entity: str,
+    horizon: str,
+    label_kind: str | None = None,
+    moments: int = 1,
+) -> Question:
+    """The question that a query asks: labels of rows of the table `entity` at moments.
+
+    The query reads the tables, and the table `timestamps`, whose column `timestamp` has the
+    moments. It gives the key of the entity, the moment and the label, in this order. In it
+    `{timedelta}` stands for `horizon`, how far the labels look ahead, such as "30 days".
+
+    The moments are RelBench's: for validation and test `moments` of them, from `val_timestamp`
+    and `test_timestamp` on, one horizon apart, as long as a horizon ends before the next split
+    or the database does; for training those before validation, back to the first time.
+    `sql` may be the path of a file. Raises `InputError`.
+    """
+    if entity not in base.catalogue.tables:
+        raise InputError(
+            f"entity must be a table of {base.name}",
+            repr(entity),
+            nearest(entity, base.catalogue.tables),
+        )
+    what = "task_sql"
+    if sql.endswith(".sql"):
+        what, file = sql, Path(sql)
+        with refusing((OSError, UnicodeError), f"{what} must be a file of text", "Correct it."):
+            sql = file.read_text("utf-8")
+    key = base.catalogue.tables[entity].key
+    rows = _asked(base, sql, what, horizon, moments, None)
+    if not key or rows.num_columns != len(key) + 3:
+        raise InputError(
+            f"{what} must give the key of {entity} ({', '.join(key) or 'it has none'}), the "
+            "moment and the label",
+            f"columns {', '.join(rows.column_names[:-1])}",
+            "Name these columns, in this order.",
+        )
+    *own, time, label, _ = rows.column_names
+    return Question(what, entity, rows, tuple(own), time, label, label_kind)
+
+
+def _joined(tables: list[Any]) -> Any:
+    """The rows of the tables of the splits, and which split each is of."""
+    import pyarrow
+
+    numbered = [
+        table.append_column("split", pyarrow.array([number] * table.num_rows, "int8"))
+        for number, table in enumerate(tables)
+    ]
+    return pyarrow.concat_tables(numbered, promote_options="permissive")
+
+
+def _asked(
+    base: StoredTables, sql: str, what: str, horizon: str, moments: int, time: str | None
+) -> Any:
+    """The labels that a query gives at the moments of each split."""
+    import pyarrow
+
+    tables = []
+    for split in SPLITS:
+        own = pyarrow.table({"timestamp": moments_of(base, split, horizon, moments)})
+        query = sql.replace("{timedelta}", horizon)
+        tables.append(base.ask(query, what, timestamps=own))
+    return _joined(tables)
+
+
+def moments_of(base: StoredTables, split: str, horizon: str, number: int) -> Any:
+    """The moments of a split, an Arrow array of timestamps; see `of_sql`. Raises
+    `InputError`."""
+    val, test = (
+        _moment(base, name, text)
+        for name, text in (
+            ("val_timestamp", base.catalogue.val_time),
+            ("test_timestamp", base.catalogue.test_time),
+        )
+    )
+    step = _duration(base, horizon)
+    if val + step > test:
+        raise InputError(
+            f"the horizon of a task of {base.name} must fit between val_timestamp and "
+            "test_timestamp",
+            f"{horizon} from {val} to {test}",
+            "Shorten it, or correct the manifest.",
+        )
+    first, last = _times_of(base)
+    if split == "test":
+        found = [
+            test + i * step for i in range(number) if not i or test + (i + 1) * step <= last
+        ]
+    elif split == "val":
+        found = [val + i * step for i in range(number) if val + (i + 1) * step <= test]
+    else:
+        found = []
+        while val - (len(found) + 1) * step >= first:
+            found.append(val - (len(found) + 1) * step)
+        if len(found) < _LEAST_MOMENTS:
+            raise InputError(
+                f"a task of {base.name} must have {_LEAST_MOMENTS} moments to train on",
+                f"{len(found)} of {horizon} between {first} and {val}",
+                "Shorten the horizon, or correct val_timestamp.",
+            )
+    import pyarrow
+
+    return pyarrow.array(found, pyarrow.timestamp("us"))
+
+
+def _moment(base: StoredTables, name: str, text: str | None) -> datetime.datetime:
+    if text is None:
+        raise InputError(
+            f"the manifest of {base.name} must say {name}", "nothing", "Add it, as a date."
+        )
+    with refusing(ValueError, f"{name} of {base.name} must be a date", "Correct it."):
+        return datetime.datetime.fromisoformat(text)
+
+
+def _duration(base: StoredTables, horizon: str) -> datetime.timedelta:
+    query = f"SELECT CAST('{horizon.replace(chr(39), '')}' AS INTERVAL) AS d"
+    rule = "the horizon of a task must be a length of time above 0, such as 30 days"
+    found = base.ask(query, rule).column(0)[0].as_py()
+    step = datetime.timedelta(days=found.months * 30 + found.days) + datetime.timedelta(
+        microseconds=found.nanoseconds // 1000
+    )
+    if step <= datetime.timedelta(0):
+        raise InputError(rule, repr(horizon), "Correct it.")
+    return step
+
+
+def _times_of(base: StoredTables) -> tuple[datetime.datetime, datetime.datetime]:
+    """The first and the last time in the tables."""
+    known = []
+    for table, keys in base.catalogue.tables.items():
+        if keys.time is not None:
+            time = f"CAST({quoted(keys.time)} AS TIMESTAMP)"
+            own = base.sql(f"SELECT min({time}) AS a, max({time}) AS b FROM {quoted(table)}")
+            known += [each for each in own.to_pylist()[0].values() if each is not None]
+    if not known:
+        raise InputError(
+            f"a table of {base.name} must have times", "none has", "Say its time_col."
+        )
+    return min(known), max(known)

@@ -1,0 +1,338 @@
+"""`StoredTables`: tables with keys and moments, which DuckDB reads."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sqlite3
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+
+from jgs.data.database import catalogue
+from jgs.data.database.catalogue import Catalogue, Columns, Keys
+from jgs.errors import InputError, refusing
+
+TABLES = (".parquet", ".csv", ".csv.gz")
+FILES = (".duckdb", ".db", ".sqlite", ".sqlite3")
+
+_ASKING, _NAMED = '"jgs rows that ask"', '"jgs rows that are named"'  # no user's tables
+_WHOLE = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT")
+NUMBERS = (*_WHOLE, *(f"U{each}" for each in _WHOLE), "FLOAT", "DOUBLE")
+
+_log = logging.getLogger("jgs")
+
+
+class StoredTables:
+    """Tables with keys and moments. They are only read.
+
+    Attributes:
+      name: the name in messages.
+      catalogue: the keys, the references and the times of the tables.
+      columns: the types of the columns, as DuckDB names them, by table and column.
+      folder: the folder with RelBench's tasks, or None.
+
+    `open` reads a file or a folder, and `from_tables` takes tables in memory. Needs the extra
+    `jgs[database]`.
+    """
+
+    def __init__(
+        self, name: str, connection: Any, known: Catalogue, folder: Path | None = None
+    ):
+        self.name, self.folder, self._connection = name, folder, connection
+        self.catalogue = known
+        views = self.sql(
+            "SELECT table_name FROM information_schema.tables WHERE table_schema = 'main' "
+            "AND table_catalog NOT IN ('source', 'system')"
+        )
+        self.columns = {table: self._described(table) for table in views.column(0).to_pylist()}
+        catalogue.check(name, known, self.columns)
+        if not known.tables:
+            raise InputError(f"{name} must have tables", "none", "Name the right file.")
+
+    @classmethod
+    def open(cls, path: str | os.PathLike) -> Self:
+        """The database in a folder with `manifest.yaml` and tables, in it or in its folder `db`
+        (Parquet or CSV); or in a DuckDB or SQLite file. See `jgs.data.database.catalogue`.
+        Raises `InputError`."""
+        path = Path(path)
+        if not path.exists():
+            raise InputError("a database must exist", path, "Correct the path.")
+        return cls._of_folder(path) if path.is_dir() else cls._of_file(path)
+
+    @classmethod
+    def from_tables(
+        cls, tables: Mapping[str, Any], manifest: Any, name: str = "tables"
+    ) -> Self:
+        """The database of tables in memory.
+
+        Args:
+          tables: Arrow tables, or data frames of pandas or Polars, by name.
+          manifest: a mapping with the fields of a manifest, see `jgs.data.database.catalogue`.
+          name: the name in messages.
+
+        Raises `InputError`.
+        """
+        connection = _connected()
+        for table, rows in tables.items():
+            with refusing(Exception, f"the table {table} must be readable", "Convert it."):
+                connection.register(table, rows)
+        return cls(name, connection, catalogue.of_manifest(name, manifest))
+
+    @classmethod
+    def _of_folder(cls, folder: Path) -> Self:
+        file = folder / "manifest.yaml"
+        known = catalogue.of_manifest(str(file), manifest_of(file))
+        connection = _connected()
+        place = folder / "db" if (folder / "db").is_dir() else folder
+        for table in known.tables:
+            files = [at for end in TABLES if (at := place / f"{table}{end}").is_file()]
+            if len(files) != 1:
+                raise InputError(
+                    f"{place} must have one file of the table {table}",
+                    ", ".join(at.name for at in files) or "none",
+                    f"Its name is {table}.parquet or {table}.csv.",
+                )
+            read = "read_parquet" if files[0].suffix == ".parquet" else "read_csv"
+            _view(connection, table, f"{read}({_text(files[0])})", files[0])
+        return cls(folder.resolve().name, connection, known, folder)
+
+    @classmethod
+    def _of_file(cls, file: Path) -> Self:
+        connection = _connected()
+        with file.open("rb") as opened:
+            lite = opened.read(16).startswith(b"SQLite format 3")
+        declared = (_sqlite if lite else _duckdb)(connection, file)
+        said = file.with_suffix(".yaml")
+        if said.is_file():
+            declared = catalogue.merged(
+                declared, catalogue.of_manifest(str(said), manifest_of(said))
+            )
+        return cls(file.stem, connection, declared)
+
+    def sql(self, query: str, **registered: Any) -> Any:
+        """The Arrow table that a query gives. `registered` are Arrow tables by name, which the
+        query may read."""
+        for name, table in registered.items():
+            if name in self.catalogue.tables:
+                raise InputError(
+                    f"no table of {self.name} may have the name {name}, which labels need",
+                    name,
+                    "Rename it.",
+                )
+            self._connection.register(name, table)
+        try:
+            return self._connection.sql(query).to_arrow_table()
+        finally:
+            for name in registered:
+                self._connection.unregister(name)
+
+    def ask(self, query: str, what: str, **registered: Any) -> Any:
+        """As `sql`, for a query of the user's own, which messages call `what`. It must be one
+        query that reads. Raises `InputError`."""
+        duckdb = _duckdb_module()
+        with refusing(duckdb.Error, f"{what} must be SQL that DuckDB takes", "Correct it."):
+            statements = duckdb.extract_statements(query)
+            kinds = [str(each.type).rpartition(".")[2] for each in statements]
+            if kinds != ["SELECT"]:
+                raise InputError(
+                    f"{what} must be one query, which reads",
+                    ", ".join(kinds).lower() or "nothing",
+                    "Write SELECT.",
+                )
+            return self.sql(query, **registered)
+
+    def rows(self, table: str) -> str:
+        """SQL of the rows of a table that are nodes: all, or those with a time where the table
+        has times. The position of a row among them is its node."""
+        time = self.catalogue.tables[table].time
+        return f"SELECT * FROM {quoted(table)}" + (
+            "" if time is None else f" WHERE {quoted(time)} IS NOT NULL"
+        )
+
+    def found(self, table: str, query: str, columns: Columns, **registered: Any) -> np.ndarray:
+        """int32 `[n]`: for each row of a query the row of `table` whose key its `columns` are,
+        in the order of its rows; -1 for none."""
+        key = self.catalogue.tables[table].key
+        own, other = (
+            ", ".join(f"{value} AS k{i}" for i, value in enumerate(values))
+            for values in (map(quoted, key), map(quoted, columns))
+        )
+        on = " AND ".join(f"{_ASKING}.k{i} = {_NAMED}.k{i}" for i in range(len(key)))
+        place = "row_number() OVER () - 1"
+        joined = self.sql(
+            f"WITH {_ASKING} AS (SELECT {place} AS n, {other} FROM ({query})), "
+            f"{_NAMED} AS (SELECT {place} AS n, {own} FROM ({self.rows(table)})) "
+            f"SELECT CAST(coalesce({_NAMED}.n, -1) AS INTEGER) AS n "
+            f"FROM {_ASKING} LEFT JOIN {_NAMED} ON {on} ORDER BY {_ASKING}.n",
+            **registered,
+        )
+        return joined.column("n").to_numpy().astype(np.int32)
+
+    def check_key(self, table: str) -> None:
+        """Raises `InputError` unless each row of a table has a key of its own."""
+        key = self.catalogue.tables[table].key
+        if not key:
+            return
+        own = ", ".join(map(quoted, key))
+        missing = " OR ".join(f"{quoted(c)} IS NULL" for c in key)
+        rows = self.rows(table)
+        remedy = "Correct the rows, or the key."
+        lacking = self.sql(f"SELECT count(*) AS n FROM ({rows}) WHERE {missing}")
+        if number := lacking.column(0)[0].as_py():
+            rule = f"each row of {table} in {self.name} must have a key {', '.join(key)}"
+            raise InputError(rule, f"{number} rows without", remedy)
+        twice = self.sql(
+            f"SELECT {own}, count(*) AS n FROM ({rows}) GROUP BY {own} HAVING n > 1 "
+            f"ORDER BY {own} LIMIT 1"
+        )
+        if twice.num_rows:
+            *values, number = twice.to_pylist()[0].values()
+            rule = f"the key {', '.join(key)} of {table} in {self.name} must name one row"
+            raise InputError(rule, f"{number} rows of {', '.join(map(str, values))}", remedy)
+
+    def check_types(self, table: str, columns: Columns, target: str) -> None:
+        """Raises `InputError` unless a foreign key has the types of the key that it names."""
+        key = self.catalogue.tables[target].key
+        for own, named in zip(columns, key, strict=True):
+            kinds = self.columns[table][own], self.columns[target][named]
+            if kinds[0] != kinds[1] and not all(kind in NUMBERS for kind in kinds):
+                raise InputError(
+                    f"the foreign key {own} of {table} in {self.name} must be of the type of "
+                    f"the key {named} of {target}",
+                    f"{kinds[0]} and {kinds[1]}",
+                    "Convert one.",
+                )
+
+    def _described(self, table: str) -> dict[str, str]:
+        found = self.sql(f"DESCRIBE SELECT * FROM {quoted(table)}").to_pylist()
+        return {each["column_name"]: each["column_type"] for each in found}
+
+
+def quoted(name: str) -> str:
+    """An identifier in SQL."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def manifest_of(file: Path) -> Any:
+    """What a YAML file says. Raises `InputError`."""
+    try:
+        import yaml
+    except ImportError:
+        raise _missing("pyyaml") from None
+    if not file.is_file():
+        raise InputError(f"{file} must exist", "no such file", "Write it.")
+    with refusing((yaml.YAMLError, OSError, UnicodeError), f"{file} must be YAML", "Mend it."):
+        return yaml.safe_load(file.read_text("utf-8"))
+
+
+def _text(value: Any) -> str:
+    return "'" + str(value).replace("'", "''") + "'"
+
+
+def _missing(module: str) -> InputError:
+    return InputError(
+        f"{module} must be installed to read a database",
+        "no such module",
+        "Install it with pip install 'jgs[database]'.",
+    )
+
+
+def _duckdb_module() -> Any:
+    try:
+        import duckdb  # optional, and a slow import
+        import pyarrow  # noqa: F401
+    except ImportError:
+        raise _missing("duckdb") from None
+    return duckdb
+
+
+def _connected() -> Any:
+    return _duckdb_module().connect(":memory:")
+
+
+def _view(connection: Any, table: str, source: str, file: Path) -> None:
+    errors = _duckdb_module().Error
+    with refusing(errors, f"{file} must be a whole table", "Write it again."):
+        connection.execute(f"CREATE VIEW {quoted(table)} AS SELECT * FROM {source}")
+
+
+def _duckdb(connection: Any, file: Path) -> Catalogue:
+    """Makes the tables of a DuckDB file views of a connection; their declared keys."""
+    errors = _duckdb_module().Error
+    with refusing(errors, f"{file} must be a DuckDB or SQLite file", "Name the right one."):
+        connection.execute(f"ATTACH {_text(file)} AS source (READ_ONLY)")
+    own = "database_name = 'source' AND schema_name = 'main'"
+    names = connection.execute(f"SELECT table_name FROM duckdb_tables() WHERE {own}").fetchall()
+    for (table,) in names:
+        _view(connection, table, f"source.main.{quoted(table)}", file)
+    declared = connection.execute(
+        "SELECT table_name, constraint_type, constraint_column_names, referenced_table "
+        f"FROM duckdb_constraints() WHERE {own}"
+    ).fetchall()
+    found = {table: Keys((), None, {}) for (table,) in names}
+    for table, kind, columns, target in declared:
+        if kind == "PRIMARY KEY":
+            found[table] = found[table]._replace(key=tuple(columns))
+        if kind == "FOREIGN KEY":
+            own_keys = {**found[table].references, tuple(columns): target}
+            found[table] = found[table]._replace(references=own_keys)
+    return Catalogue(found)
+
+
+def _sqlite(connection: Any, file: Path) -> Catalogue:
+    """Makes the tables of an SQLite file tables of a connection; their declared keys."""
+    import pyarrow
+
+    found: dict[str, Keys] = {}
+    errors = (sqlite3.Error, pyarrow.ArrowException)
+    with refusing(errors, f"{file} must be a whole SQLite file", "Mend it, or export it."):
+        source = sqlite3.connect(f"{file.resolve().as_uri()}?mode=ro", uri=True)
+        try:
+            tables = source.execute(
+                "SELECT name FROM sqlite_schema WHERE type = 'table' "
+                "AND name NOT LIKE 'sqlite_%'"
+            ).fetchall()
+            for (table,) in tables:
+                keys, rows = _sqlite_table(source, table)
+                found[table] = keys
+                connection.register(table, rows)
+        finally:
+            source.close()
+    return Catalogue(found)
+
+
+def _sqlite_table(source: sqlite3.Connection, table: str) -> tuple[Keys, Any]:
+    import pyarrow
+
+    about = source.execute(f"PRAGMA table_info({quoted(table)})").fetchall()
+    key = tuple(name for _, name, *_, at in sorted(about, key=lambda c: c[-1]) if at)
+    references: dict[int, tuple[str, list[str]]] = {}
+    for number, _, target, column, *_ in source.execute(
+        f"PRAGMA foreign_key_list({quoted(table)})"
+    ):
+        references.setdefault(number, (target, []))[1].append(column)
+    rows = source.execute(f"SELECT * FROM {quoted(table)}").fetchall()
+    columns = zip(*rows, strict=True) if rows else [[] for _ in about]
+    arrays = {
+        name: _dated(pyarrow.array(list(values)), kind)
+        for (_, name, kind, *_), values in zip(about, columns, strict=True)
+    }
+    named = {tuple(own): target for target, own in references.values()}
+    return Keys(key, None, named), pyarrow.table(arrays)
+
+
+def _dated(column: Any, declared: str) -> Any:
+    """A column of SQLite, whose dates are text, as what it was declared."""
+    import pyarrow
+
+    kinds: dict[str, Callable[[], Any]] = {
+        "DATE": pyarrow.date32,
+        "DATETIME": lambda: pyarrow.timestamp("us"),
+        "TIMESTAMP": lambda: pyarrow.timestamp("us"),
+        "BOOLEAN": pyarrow.bool_,
+    }
+    kind = kinds.get(declared.partition("(")[0].strip().upper())
+    return column if kind is None else column.cast(kind())
