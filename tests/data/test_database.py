@@ -349,6 +349,7 @@ def test_bad_databases_are_one_line(name, says):
         ({"task_sql": "SELECT 1", "horizon": "0 days"}, "a length of time above 0"),
         ({"task_sql": "SELECT 1", "horizon": "soon"}, "a length of time above 0"),
         ({"task_sql": "SELECT 1", "horizon": "90 days"}, "must fit between val_timestamp"),
+        ({"task_sql": "SELECT 1", "horizon": "58 days"}, "must end before the last time"),
         ({"task_sql": "SELECT 1", "entity": "user"}, "Did you mean users"),
         ({"task_sql": "no.sql"}, "no.sql must be a file"),
         ({"hide": "events.amoun"}, "hide must name columns"),

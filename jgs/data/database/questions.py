@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import logging
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,6 +19,8 @@ _KINDS = {
     "regression": "number",
 }
 _LEAST_MOMENTS = 3  # of training, as RelBench has it
+
+_log = logging.getLogger("jgs")
 
 
 class Question(NamedTuple):
@@ -166,6 +169,8 @@ def _asked(
 def moments_of(base: StoredTables, split: str, horizon: str, number: int) -> Any:
     """The moments of a split, an Arrow array of timestamps; see `of_sql`. Raises
     `InputError`."""
+    import pyarrow
+
     val, test = (
         _moment(base, name, text)
         for name, text in (
@@ -174,6 +179,7 @@ def moments_of(base: StoredTables, split: str, horizon: str, number: int) -> Any
         )
     )
     step = _duration(base, horizon)
+    first, last = _times_of(base)
     if val + step > test:
         raise InputError(
             f"the horizon of a task of {base.name} must fit between val_timestamp and "
@@ -181,11 +187,14 @@ def moments_of(base: StoredTables, split: str, horizon: str, number: int) -> Any
             f"{horizon} from {val} to {test}",
             "Shorten it, or correct the manifest.",
         )
-    first, last = _times_of(base)
+    if test + step > last:
+        raise InputError(
+            f"the horizon of a task of {base.name} must end before the last time in the tables",
+            f"{horizon} from {test}, and {last}",
+            "Shorten it, or correct test_timestamp.",
+        )
     if split == "test":
-        found = [
-            test + i * step for i in range(number) if not i or test + (i + 1) * step <= last
-        ]
+        found = [test + i * step for i in range(number) if test + (i + 1) * step <= last]
     elif split == "val":
         found = [val + i * step for i in range(number) if val + (i + 1) * step <= test]
     else:
@@ -198,8 +207,10 @@ def moments_of(base: StoredTables, split: str, horizon: str, number: int) -> Any
                 f"{len(found)} of {horizon} between {first} and {val}",
                 "Shorten the horizon, or correct val_timestamp.",
             )
-    import pyarrow
-
+    if split != "train" and len(found) < number:
+        _log.warning(
+            "%s has times for %d of %d moments of %s", base.name, len(found), number, split
+        )
     return pyarrow.array(found, pyarrow.timestamp("us"))
 
 
