@@ -20,14 +20,14 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Annotated, Any, NamedTuple, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, NamedTuple, Unpack, get_args, get_origin, get_type_hints
 
 from jgs.errors import InputError, nearest
 
 INT32 = 2**31 - 1
 LONGEST = 2**63 - 1  # of a time, in the unit of a graph's times
 _PLAIN = (bool, int, float, str)
-_NONE = inspect.Parameter.empty
+_NONE, _KEYWORD = inspect.Parameter.empty, inspect.Parameter.KEYWORD_ONLY
 
 
 class Option(NamedTuple):
@@ -302,12 +302,36 @@ def as_typed(value: Any) -> str:
     return " ".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
 
+def joint_signature(*functions: Callable[..., Any], **defaults: Any) -> inspect.Signature:
+    """The signature of functions of which each passes its further keywords on to the next, with
+    other `defaults`. It lacks `self`, and what functions but the first take by position. The
+    fields of a `TypedDict` in `**keywords: Unpack[...]` are arguments. Annotations are types,
+    not texts."""
+    found: dict[str, inspect.Parameter] = {}
+    for function in functions:
+        hints = get_type_hints(function, include_extras=True)
+        for name, parameter in inspect.signature(function).parameters.items():
+            hint = hints.get(name, _NONE)
+            if get_origin(hint) is Unpack:
+                (fields,) = get_args(hint)
+                for field, kind in get_type_hints(fields, include_extras=True).items():
+                    found[field] = inspect.Parameter(field, _KEYWORD, annotation=kind)
+            elif name != "self" and (function is functions[0] or parameter.kind == _KEYWORD):
+                default = defaults.get(name, parameter.default)
+                found[name] = parameter.replace(annotation=hint, default=default)
+    given = [each for each in found.values() if each.kind != inspect.Parameter.VAR_KEYWORD]
+    return inspect.Signature(sorted(given, key=lambda each: each.kind))
+
+
 def _arguments(maker: Any) -> tuple[dict[str, Any], Mapping[str, inspect.Parameter]]:
     """The annotations and the parameters of what a class or a function is called with."""
     maker = maker.func if isinstance(maker, partial) else maker
     if not isinstance(maker, type):
         return get_type_hints(maker, include_extras=True), inspect.signature(maker).parameters
-    owner = next(c for c in maker.__mro__ if "__init__" in vars(c))
+    owner = next(c for c in maker.__mro__ if {"__init__", "__signature__"} & vars(c).keys())
+    if joint := vars(owner).get("__signature__"):
+        hints = {name: each.annotation for name, each in joint.parameters.items()}
+        return hints, joint.parameters
     init = vars(owner)["__init__"]
     # A dataclass's own __init__ does not know the names of its bases' annotations.
     typed = owner if "__dataclass_fields__" in vars(owner) else init

@@ -5,7 +5,7 @@ This is the one place to which a new one is added. Each is imported when it is f
 
 from jgs.options import Table
 
-_SAMPLING, _MODELS = "jgs.sampling.algorithms", "jgs.models.stacked"
+_SAMPLING = "jgs.sampling.algorithms"
 # Arguments of a user's class that are no options: the command gives them, or none.
 _OF_SAMPLERS = ("edge_ids", "edge_weights", "edges", "relabel_inputs", "widths", "compact")
 _OF_MODELS = (
@@ -53,18 +53,18 @@ SAMPLERS_AND_WALKERS = Table(
 MODELS = Table(
     "model",
     {
-        "sage": f"{_MODELS}:GraphSAGE",
-        "gcn": f"{_MODELS}:GCN",
-        "gat": f"{_MODELS}:GAT",
-        "gatv2": f"{_MODELS}:GATv2",
-        "gin": f"{_MODELS}:GIN",
+        "sage": "jgs.models.sage:GraphSAGE",
+        "gcn": "jgs.models.gcn:GCN",
+        "gat": "jgs.models.gat:GAT",
+        "gatv2": "jgs.models.gat:GATv2",
+        "gin": "jgs.models.gin:GIN",
         "tgat": "jgs.models.tgat:TGAT",
         "mixer": "jgs.models.mixer:Mixer",
-        "rgcn": "jgs.models.typed:RGCN",
-        "rsage": "jgs.models.typed:RSAGE",
-        "trsage": "jgs.models.typed:TemporalRSAGE",
-        "rgat": "jgs.models.typed:RGAT",
-        "hgt": "jgs.models.typed:HGT",
+        "rgcn": "jgs.models.rgcn:RGCN",
+        "rsage": "jgs.models.rgcn:RSAGE",
+        "trsage": "jgs.models.rgcn:TemporalRSAGE",
+        "rgat": "jgs.models.rgat:RGAT",
+        "hgt": "jgs.models.hgt:HGT",
     },
     has=("activate", "message_widths"),
     given=_OF_MODELS,

@@ -18,12 +18,11 @@ from jgs.models.decoders import (
     sampled_softmax,
 )
 from jgs.models.dgcnn import DGCNN
-from jgs.models.gat import GATConv
-from jgs.models.gcn import GCNConv
-from jgs.models.gin import GINConv
-from jgs.models.gine import GINEConv
+from jgs.models.gat import GAT, GATConv
+from jgs.models.gcn import GCN, GCNConv
+from jgs.models.gin import GIN, GINConv, GINEConv
 from jgs.models.gnn import GNN
-from jgs.models.hgt import HGTConv
+from jgs.models.hgt import HGT, HGTConv
 from jgs.models.inputs import Inputs, Placed, read_inputs
 from jgs.models.layer import (
     AttentionLayer,
@@ -37,15 +36,19 @@ from jgs.models.memory import Memory, MemoryState
 from jgs.models.mixer import Mixer, MixerConv
 from jgs.models.pairs import PairModel
 from jgs.models.recommend import top_k
-from jgs.models.rgat import RGATConv
-from jgs.models.rgcn import RGCNConv
-from jgs.models.rsage import RSAGEConv
-from jgs.models.sage import SAGEConv
-from jgs.models.stacked import GAT, GCN, GIN, GraphSAGE
-from jgs.models.temporal_rsage import TemporalRSAGEConv
+from jgs.models.rgat import RGAT, RGATConv
+from jgs.models.rgcn import (
+    RGCN,
+    RSAGE,
+    RGCNConv,
+    RSAGEConv,
+    TemporalRSAGE,
+    TemporalRSAGEConv,
+)
+from jgs.models.sage import GraphSAGE, SAGEConv
 from jgs.models.tgat import TGAT, TGATConv
 from jgs.models.time import TimeEncoding
-from jgs.models.typed import HGT, RGAT, RGCN, RSAGE, TemporalRSAGE, TypedGNN
+from jgs.models.typed import TypedGNN
 from jgs.models.typed_inputs import TypedInputs
 from jgs.tables import DECODERS, MODELS
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypedDict
 
 import jax
 import jax.numpy as jnp
@@ -20,6 +20,14 @@ from jgs.settings import exact_integers
 
 # For each number of an edge a mean, which is taken off, and a factor; (): as they are.
 EdgeScales = Sequence[tuple[float, float]]
+
+
+class EdgeOptions(TypedDict, total=False):
+    """The arguments of layers that are `ReadsEdges`, and of their stacks."""
+
+    edge_columns: tuple[str, ...]
+    edge_width: int
+    edge_scales: EdgeScales
 
 
 def read_edges(layer: Any, block: Block) -> dict[str, jax.Array]:
@@ -92,10 +100,15 @@ class ReadsEdges:
     edge_scales: EdgeScales
 
     def reads(
-        self, features: Iterable[str], width: int, scales: EdgeScales, *others: str
+        self,
+        *others: str,
+        edge_columns: Iterable[str] = (),
+        edge_width: int = 0,
+        edge_scales: EdgeScales = (),
     ) -> None:
-        """Sets these fields, from `edge_columns`, `edge_width` and `edge_scales` of a layer's
-        arguments and the names of other columns. Raises `InputError`."""
+        """Sets these fields, from the `EdgeOptions` of a layer and the names of `others` that
+        it reads. Raises `InputError`."""
+        features, width, scales = edge_columns, edge_width, edge_scales
         if isinstance(features, str):
             raise InputError(
                 "edge_columns must be a tuple of names",

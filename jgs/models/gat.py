@@ -3,7 +3,8 @@ Yahav, "How Attentive are Graph Attention Networks?" (2022), in Flax NNX."""
 
 from __future__ import annotations
 
-from typing import Any
+from functools import partial
+from typing import Any, Unpack
 
 import jax
 import jax.numpy as jnp
@@ -12,7 +13,8 @@ from flax import nnx
 from jgs.errors import InputError
 from jgs.graph import Block
 from jgs.models.dense import check_heads, check_width, check_widths, glorot, zero_unless
-from jgs.models.edges import EdgeScales, ReadsEdges, by_edge, padded_edges, read_edges
+from jgs.models.edges import EdgeOptions, ReadsEdges, by_edge, padded_edges, read_edges
+from jgs.models.gnn import Heads, Sizes, Stack
 from jgs.ops import aggregate, edge_dot, edge_mask, edge_scores, edge_softmax, gather, linear
 from jgs.ops.dropout import Mask
 from jgs.ops.edge_scores import leaky_scores
@@ -65,10 +67,8 @@ class GATConv(ReadsEdges, nnx.Module):
         version: int = 1,
         negative_slope: float = 0.2,
         self_loops: bool = True,
-        edge_columns: tuple[str, ...] = (),
-        edge_width: int = 0,
-        edge_scales: EdgeScales = (),
         rngs: nnx.Rngs,
+        **edges: Unpack[EdgeOptions],
     ):
         check_widths(in_features=in_features, out_features=out_features)
         check_heads(num_heads, **({"out_features": out_features} if concat else {}))
@@ -87,9 +87,9 @@ class GATConv(ReadsEdges, nnx.Module):
             self.target_kernel = glorot(rngs, (in_features, width))
             self.attention = glorot(rngs, (num_heads, head_width))
         self.bias = nnx.Param(jnp.zeros(out_features))
-        self.reads(edge_columns, edge_width, edge_scales)
+        self.reads(**edges)
         if self.edge_columns:
-            self.edge_kernel = glorot(rngs, (edge_width, width))
+            self.edge_kernel = glorot(rngs, (self.edge_width, width))
             if version == 1:
                 self.edge_attention = glorot(rngs, (num_heads, head_width))
 
@@ -197,3 +197,34 @@ def dropped(weights: jax.Array, mask: Mask) -> jax.Array:
     """`weights`, with 0 where `mask` drops them. The first rows of `mask` are read."""
     rows, num_heads = weights.shape
     return jnp.where(mask.keep(num_heads)[:rows], weights * mask.scale, 0)
+
+
+class GAT(Stack, activation="elu", attention_dropout=None):
+    """A stack of `GATConv`, with ELU between the layers.
+
+    Args:
+      hidden_features: the width of all heads of a hidden layer together.
+      heads: the number of heads of each hidden layer, which are concatenated.
+      out_heads: the number of heads of the last layer, which are averaged.
+      version: 1, or 2 for GATv2.
+      attention_dropout: rate on the attention weights; by default `dropout`'s, as in the paper.
+      edge_columns, edge_width, edge_scales: what the layers read of edges, as of `GATConv`.
+    """
+
+    @staticmethod
+    def convs(
+        sizes: Sizes,
+        rngs: nnx.Rngs,
+        *,
+        heads: Heads = 8,
+        out_heads: int = 1,
+        version: int = 1,
+        **edges: Unpack[EdgeOptions],
+    ) -> list[GATConv]:
+        make = partial(GATConv, version=version, rngs=rngs, **edges)
+        *hidden, last = sizes.widths
+        layers = [make(*width, heads) for width in hidden]
+        return [*layers, make(*last, out_heads, concat=False)]
+
+
+GATv2 = partial(GAT, version=2)

@@ -3,15 +3,19 @@ Networks" (2017), equation 2, in Flax NNX."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 import jax
 import jax.numpy as jnp
 from flax import nnx
 
 from jgs.errors import InputError
+from jgs.models.concat import ConcatConv
 from jgs.models.dense import Conv, check_widths, glorot
+from jgs.models.gnn import Sizes, Stack
+from jgs.models.sage import SAGEConv
 from jgs.ops import linear
+from jgs.options import Option
 
 
 class GCNConv(Conv):
@@ -79,3 +83,28 @@ def _degrees(degree: jax.Array | None, num_rows: int) -> tuple[jax.Array, jax.Ar
         )
     degrees = jnp.maximum(degree[:num_rows, None], 0).astype(jnp.float32)
     return degrees, degrees + 1
+
+
+class GCN(Stack):
+    """A stack of `GCNConv`, which reads `batch.degrees`.
+
+    Args:
+      concat: True stacks `ConcatConv` instead, the convolution of gcn-ipdps19 for sampled
+        subgraphs. It puts two products side by side, of a node's own row and of its neighbours'
+        mean, each with weights of its own. The last layer, a `SAGEConv`, adds the two. These
+        layers read no degrees.
+    """
+
+    @staticmethod
+    def convs(
+        sizes: Sizes,
+        rngs: nnx.Rngs,
+        *,
+        concat: Annotated[
+            bool,
+            Option("a node's own row and its neighbours' mean side by side, as in gcn-ipdps19"),
+        ] = False,
+    ) -> list[Any]:
+        inner, outer = (ConcatConv, SAGEConv) if concat else (GCNConv, GCNConv)
+        *hidden, last = sizes.widths
+        return [*(inner(*width, rngs=rngs) for width in hidden), outer(*last, rngs=rngs)]

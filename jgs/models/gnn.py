@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from itertools import pairwise
-from typing import Any
+from typing import Annotated, Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -19,11 +19,16 @@ from jgs.models.edges import mean_by_source, on_edges
 from jgs.models.inputs import Inputs, Placed
 from jgs.models.layer import Layer, attends, uses_types
 from jgs.models.masked import masked_layer
-from jgs.ops import aggregate, dropout_mask
+from jgs.ops import REDUCTIONS, aggregate, dropout_mask
 from jgs.ops import dropout as drop_units
+from jgs.options import Option, joint_signature
 
 NORMS = (None, "layer", "l2")
 ACTIVATIONS = {"relu": nnx.relu, "elu": nnx.elu, "none": lambda h: h}
+Reduce = Annotated[str, Option("how a node combines its neighbours", choices=REDUCTIONS)]
+Heads = Annotated[
+    int, Option("the number of heads of every hidden layer", least=1, most=1 << 10)
+]
 
 
 class GNN(nnx.Module):
@@ -34,7 +39,8 @@ class GNN(nnx.Module):
         are the next one's `in_features`.
       dropout: rate on each hidden layer's output, after the activation.
       input_dropout: rate on the input rows.
-      attention_dropout: rate on the attention weights of layers that have them.
+      attention_dropout: rate on the attention weights of layers that have them; None:
+        `dropout`'s.
       norm: of the hidden layers. `"layer"` is a LayerNorm before the activation. `"l2"` divides
         each row by its Euclidean norm after the activation, as line 7 of GraphSAGE's Algorithm
         1 does. None is no normalisation.
@@ -69,7 +75,7 @@ class GNN(nnx.Module):
         *,
         dropout: float = 0.5,
         input_dropout: float = 0.0,
-        attention_dropout: float = 0.0,
+        attention_dropout: float | None = 0.0,
         norm: str | None = None,
         activation: str = "relu",
         rngs: nnx.Rngs,
@@ -80,6 +86,7 @@ class GNN(nnx.Module):
                 f"norm must be one of {NORMS}", repr(norm), "Give None for no norm."
             )
         check_choice("activation", activation, ACTIVATIONS)
+        attention_dropout = dropout if attention_dropout is None else attention_dropout
         rates = {"dropout": dropout, "input_dropout": input_dropout}
         check_rates(**rates, attention_dropout=attention_dropout)
         self.dropout, self.input_dropout = dropout, input_dropout
@@ -300,14 +307,65 @@ class GNN(nnx.Module):
         return h
 
 
-def widths_of(
-    in_features: int, hidden_features: int, out_features: int, num_layers: int
-) -> list[tuple[int, int]]:
-    """The input and output widths of each of `num_layers` layers; raises `InputError`."""
-    if num_layers < 1:
-        raise InputError("num_layers must be at least 1", num_layers, "Give one a hop.")
-    widths = [in_features, *[hidden_features] * (num_layers - 1), out_features]
-    return list(pairwise(widths))
+class Sizes(NamedTuple):
+    """The sizes that every `Stack` is made of: widths, and the number of layers."""
+
+    in_features: int
+    hidden_features: int
+    out_features: int
+    num_layers: int
+
+    @property
+    def widths(self) -> list[tuple[int, int]]:
+        """The input and output widths of each layer; raises `InputError`."""
+        if self.num_layers < 1:
+            rule = "num_layers must be at least 1"
+            raise InputError(rule, self.num_layers, "Give one a hop.")
+        hidden = [self.hidden_features] * (self.num_layers - 1)
+        return list(pairwise([self.in_features, *hidden, self.out_features]))
+
+
+class Stack(GNN):
+    """A `GNN` that stacks one kind of layer. A subclass has `convs`, which makes the layers.
+    What else `convs` takes are arguments of the class, and its options are flags. Keywords of
+    the subclass are its own defaults of `GNN`'s arguments: `class Deep(Stack, dropout=0.1)`.
+
+    Args:
+      in_features, hidden_features, out_features: widths.
+      num_layers: the number of layers, and of a batch's blocks.
+      rngs: makes the layers' weights too.
+      options: those of `convs`, and those of `GNN`.
+    """
+
+    convs: ClassVar[Callable[..., Sequence[Any]]]  # of `Sizes`, and `rngs=` and its options
+    _usual: ClassVar[dict[str, Any]] = {}
+
+    def __init_subclass__(cls, **usual: Any):
+        super().__init_subclass__()
+        cls._usual = cls._usual | usual
+        if "convs" in vars(cls) or usual:
+            joint = joint_signature(cls.__init__, cls.convs, GNN.__init__, **cls._usual)
+            cls.__signature__ = joint  # type: ignore[attr-defined]
+
+    def __init__(
+        self,
+        in_features: int,
+        hidden_features: int,
+        out_features: int,
+        num_layers: int,
+        *,
+        rngs: nnx.Rngs,
+        **options: Any,
+    ):
+        sizes = Sizes(in_features, hidden_features, out_features, num_layers)
+        self._stack(sizes, rngs, options)
+
+    def _stack(self, sizes: Sizes, rngs: nnx.Rngs, options: dict[str, Any], **given: Any):
+        """Makes the layers of `sizes` and of what is `given`, and sets all fields."""
+        taken = joint_signature(self.convs).parameters.keys() & options.keys()
+        of_layers = {name: options.pop(name) for name in taken}
+        layers = self.convs(sizes, rngs=rngs, **given, **of_layers)
+        GNN.__init__(self, layers, rngs=rngs, **{**self._usual, **options})
 
 
 def _check_layers(layers: Sequence[Layer]) -> None:

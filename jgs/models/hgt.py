@@ -12,7 +12,9 @@ from flax import nnx
 from jgs.errors import InputError
 from jgs.graph import Block, Schema
 from jgs.models.dense import check_heads, check_width, check_widths, glorot, zero_unless
+from jgs.models.gnn import Heads, Sizes
 from jgs.models.relation import RelationConv, matrices, relations_of, runs_from
+from jgs.models.typed import TypedStack
 from jgs.ops import aggregate, edge_dot, edge_mask, edge_softmax, linear
 from jgs.ops.linear import finish
 from jgs.ops.relation_linear import group_linear, relation_linear
@@ -151,3 +153,20 @@ class HGTConv(RelationConv):
             )
         num = jnp.int32(x.shape[0]) if num_rows is None else num_rows
         return group_linear(kind[: x.shape[0]], x, kernel, bias, num)
+
+
+class HGT(TypedStack, activation="none", dropout=0.2):
+    """A stack of `HGTConv`, with a GELU after the inputs' projection and no activation but the
+    layers' own between them. `dropout` is 0.2 by default.
+
+    Args:
+      heads: the number of heads of each layer.
+    """
+
+    inputs_activation = "gelu"
+
+    @staticmethod
+    def convs(
+        sizes: Sizes, rngs: nnx.Rngs, schema: Schema, *, heads: Heads = 8
+    ) -> list[HGTConv]:
+        return [HGTConv(*width, schema, heads, rngs=rngs) for width in sizes.widths]

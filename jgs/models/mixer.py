@@ -3,7 +3,7 @@ For Temporal Networks?" (GraphMixer, ICLR 2023), in Flax NNX."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Unpack
 
 import jax
 import jax.numpy as jnp
@@ -13,8 +13,8 @@ from jgs.errors import InputError
 from jgs.graph import Block
 from jgs.kernels.call import FILL
 from jgs.models.dense import check_width, check_widths, glorot, zero_unless
-from jgs.models.edges import EdgeScales, ReadsEdges, read_edges
-from jgs.models.gnn import GNN
+from jgs.models.edges import EdgeOptions, ReadsEdges, read_edges
+from jgs.models.gnn import Sizes, Stack
 from jgs.models.time import ELAPSED, TimeEncoding, TimeUnit, TimeWidth
 from jgs.ops import aggregate, gather, linear
 from jgs.ops.linear import finish
@@ -63,19 +63,17 @@ class MixerConv(ReadsEdges, nnx.Module):
         depth: int = 2,
         time_width: int = 100,
         time_unit: float = 1.0,
-        edge_columns: tuple[str, ...] = (),
-        edge_width: int = 0,
-        edge_scales: EdgeScales = (),
         rngs: nnx.Rngs,
+        **edges: Unpack[EdgeOptions],
     ):
         width = out_features if hidden_features is None else hidden_features
         check_widths(in_features=in_features, out_features=out_features, num_latest=num_latest)
         check_widths(hidden_features=width, depth=depth)
         self.in_features, self.out_features = in_features, out_features
         self.num_latest, self.hidden_features = num_latest, width
-        self.reads(edge_columns, edge_width, edge_scales, ELAPSED)
+        self.reads(ELAPSED, **edges)
         self.time = TimeEncoding(time_width, unit=time_unit, learned=False)
-        self.token_kernel = glorot(rngs, (time_width + edge_width + in_features, width))
+        self.token_kernel = glorot(rngs, (time_width + self.edge_width + in_features, width))
         self.token_bias = nnx.Param(jnp.zeros(width))
         self.mixers = nnx.List([_Mixer(num_latest, width, rngs) for _ in range(depth)])
         self.norm = nnx.LayerNorm(width, rngs=rngs)
@@ -139,7 +137,7 @@ def _mlp(width: int, inner: int, rngs: nnx.Rngs) -> nnx.Sequential:
     return nnx.Sequential(first, nnx.gelu, second)
 
 
-class Mixer(GNN):
+class Mixer(Stack):
     """A GraphMixer: one `MixerConv` over the latest edges of each seed.
 
     Its own arguments are those of `MixerConv`, and the others those of a `GNN` and its stacks.
@@ -155,33 +153,38 @@ class Mixer(GNN):
         out_features: int,
         num_layers: int = 1,
         *,
+        rngs: nnx.Rngs,
+        **options: Any,
+    ):
+        sizes = Sizes(in_features, hidden_features, out_features, num_layers)
+        super().__init__(*sizes, rngs=rngs, **options)
+
+    @staticmethod
+    def convs(
+        sizes: Sizes,
+        rngs: nnx.Rngs,
+        *,
         num_latest: NumLatest = 20,
         depth: int = 2,
         time_width: TimeWidth = 100,
         time_unit: TimeUnit = 1.0,
-        edge_columns: tuple[str, ...] = (),
-        edge_width: int = 0,
-        edge_scales: EdgeScales = (),
-        rngs: nnx.Rngs,
-        **options: Any,
-    ):
-        if num_layers != 1:
+        **edges: Unpack[EdgeOptions],
+    ) -> list[MixerConv]:
+        if sizes.num_layers != 1:
             raise InputError(
                 "a Mixer must have one layer, of the latest edges of each seed",
-                f"{num_layers} layers",
+                f"{sizes.num_layers} layers",
                 f"Give one fanout, e.g. --fanouts {num_latest} --latest.",
             )
         layer = MixerConv(
-            in_features,
-            out_features,
+            sizes.in_features,
+            sizes.out_features,
             num_latest,
-            hidden_features=hidden_features,
+            hidden_features=sizes.hidden_features,
             depth=depth,
             time_width=time_width,
             time_unit=time_unit,
-            edge_columns=edge_columns,
-            edge_width=edge_width,
-            edge_scales=edge_scales,
             rngs=rngs,
+            **edges,
         )
-        super().__init__([layer], rngs=rngs, **options)
+        return [layer]

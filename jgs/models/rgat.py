@@ -4,18 +4,21 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from functools import partial
+from typing import Any, Unpack
 
 import jax
 import jax.numpy as jnp
 from flax import nnx
 
-from jgs.graph import Block
+from jgs.graph import Block, Schema
 from jgs.kernels.call import FILL
 from jgs.models.dense import check_heads, check_width, check_widths, zero_unless
-from jgs.models.edges import EdgeScales, ReadsEdges, read_edges
+from jgs.models.edges import EdgeOptions, ReadsEdges, read_edges
 from jgs.models.gat import beside_ones
-from jgs.models.relation import RelationConv, from_edges, matrices, runs_from
+from jgs.models.gnn import Heads, Sizes
+from jgs.models.relation import RelationConv, from_edges, matrices, relations_of, runs_from
+from jgs.models.typed import TypedStack
 from jgs.ops import aggregate, edge_dot, edge_mask, edge_softmax
 from jgs.ops.relation_linear import group_linear, relation_linear
 
@@ -56,10 +59,8 @@ class RGATConv(ReadsEdges, RelationConv):
         concat: bool = True,
         self_loop: bool = True,
         negative_slope: float = 0.2,
-        edge_columns: tuple[str, ...] = (),
-        edge_width: int = 0,
-        edge_scales: EdgeScales = (),
         rngs: nnx.Rngs,
+        **edges: Unpack[EdgeOptions],
     ):
         widths = {"in_features": in_features, "out_features": out_features}
         check_widths(**widths, num_relations=num_relations)
@@ -72,9 +73,9 @@ class RGATConv(ReadsEdges, RelationConv):
         vectors = (num_relations, num_heads, width // num_heads)
         self.source_attention = matrices(rngs, *vectors)
         self.target_attention = matrices(rngs, *vectors)
-        self.reads(edge_columns, edge_width, edge_scales, "type")
+        self.reads("type", **edges)
         if self.features:
-            self.edge_attention = matrices(rngs, num_relations, edge_width, num_heads)
+            self.edge_attention = matrices(rngs, num_relations, self.edge_width, num_heads)
         if self_loop:
             self.self_kernel = matrices(rngs, in_features, out_features)
         self.bias = nnx.Param(jnp.zeros(out_features))
@@ -152,3 +153,31 @@ class RGATConv(ReadsEdges, RelationConv):
 
     def _leaky(self, logits: jax.Array) -> jax.Array:
         return jax.nn.leaky_relu(logits, self.negative_slope)
+
+
+class RGAT(TypedStack, activation="elu", attention_dropout=None):
+    """A stack of `RGATConv`, with ELU between the layers.
+
+    Args:
+      heads: the number of heads of each hidden layer, which are concatenated.
+      out_heads: the number of heads of the last layer, which are averaged.
+      self_loop: as in these layers.
+      attention_dropout: rate on the attention weights; by default `dropout`'s.
+      edge_columns, edge_width, edge_scales: what the layers read of edges, as of `RGATConv`.
+    """
+
+    @staticmethod
+    def convs(
+        sizes: Sizes,
+        rngs: nnx.Rngs,
+        schema: Schema,
+        *,
+        heads: Heads = 8,
+        out_heads: int = 1,
+        self_loop: bool = True,
+        **edges: Unpack[EdgeOptions],
+    ) -> list[RGATConv]:
+        relations = relations_of(schema)
+        make = partial(RGATConv, self_loop=self_loop, rngs=rngs, **edges)
+        *hidden, last = ((*width, relations) for width in sizes.widths)
+        return [*(make(*of, heads) for of in hidden), make(*last, out_heads, concat=False)]

@@ -10,6 +10,7 @@ from flax import nnx
 
 from jgs.graph import Block
 from jgs.models.dense import Conv, check_width, check_widths, glorot
+from jgs.models.gnn import Reduce, Sizes, Stack
 from jgs.models.inputs import Inputs
 from jgs.ops import linear
 from jgs.ops.checks import check_reduce
@@ -65,3 +66,11 @@ class SAGEConv(Conv):
             inputs, kernels, add = [own], kernels[:1], aggregated
         bias = self.bias[...]
         return linear(inputs, kernels, bias, num_targets, add=add, **after)
+
+
+class GraphSAGE(Stack):
+    """A stack of `SAGEConv`; `reduce` is the argument of these layers."""
+
+    @staticmethod
+    def convs(sizes: Sizes, rngs: nnx.Rngs, *, reduce: Reduce = "mean") -> list[SAGEConv]:
+        return [SAGEConv(*width, reduce=reduce, rngs=rngs) for width in sizes.widths]

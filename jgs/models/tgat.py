@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Unpack
 
 import jax
 import jax.numpy as jnp
@@ -11,10 +11,9 @@ from flax import nnx
 
 from jgs.graph import Block
 from jgs.models.dense import check_heads, check_width, check_widths, glorot, zero_unless
-from jgs.models.edges import EdgeScales, ReadsEdges, by_edge, padded_edges, read_edges
+from jgs.models.edges import EdgeOptions, ReadsEdges, by_edge, padded_edges, read_edges
 from jgs.models.gat import dropped
-from jgs.models.gnn import GNN, widths_of
-from jgs.models.stacked import Heads
+from jgs.models.gnn import Heads, Sizes, Stack
 from jgs.models.time import ELAPSED, TimeEncoding, TimeUnit, TimeWidth
 from jgs.ops import aggregate, edge_dot, edge_mask, edge_softmax, gather, linear
 
@@ -58,10 +57,8 @@ class TGATConv(ReadsEdges, nnx.Module):
         attention_features: int | None = None,
         time_width: int = 100,
         time_unit: float = 1.0,
-        edge_columns: tuple[str, ...] = (),
-        edge_width: int = 0,
-        edge_scales: EdgeScales = (),
         rngs: nnx.Rngs,
+        **edges: Unpack[EdgeOptions],
     ):
         width = out_features if attention_features is None else attention_features
         check_widths(in_features=in_features, out_features=out_features)
@@ -69,13 +66,13 @@ class TGATConv(ReadsEdges, nnx.Module):
         check_heads(num_heads, attention_features=width)
         self.in_features, self.out_features = in_features, out_features
         self.num_heads, self.attention_features = num_heads, width
-        self.reads(edge_columns, edge_width, edge_scales, ELAPSED)
+        self.reads(ELAPSED, **edges)
         self.time = TimeEncoding(time_width, unit=time_unit)
         self.query_kernel = glorot(rngs, (in_features + time_width, width))
         self.kernel = glorot(rngs, (in_features, 2 * width))  # of keys and values
         self.time_kernel = glorot(rngs, (time_width, 2 * width))
         if self.features:
-            self.edge_kernel = glorot(rngs, (edge_width, 2 * width))
+            self.edge_kernel = glorot(rngs, (self.edge_width, 2 * width))
         self.inner_kernel = glorot(rngs, (width + in_features, width))
         self.inner_bias = nnx.Param(jnp.zeros(width))
         self.outer_kernel = glorot(rngs, (width, out_features))
@@ -139,32 +136,22 @@ class TGATConv(ReadsEdges, nnx.Module):
         return float(self._head_width) ** 0.5
 
 
-class TGAT(GNN):
+class TGAT(Stack, activation="none"):
     """A stack of `TGATConv` with `heads` heads each, and by default no activation between them.
     Other arguments are those of `TGATConv`, and of a `GNN` and its stacks."""
 
     timed = True
 
-    def __init__(
-        self,
-        in_features: int,
-        hidden_features: int,
-        out_features: int,
-        num_layers: int,
+    @staticmethod
+    def convs(
+        sizes: Sizes,
+        rngs: nnx.Rngs,
         *,
         heads: Heads = 2,
         time_width: TimeWidth = 100,
         time_unit: TimeUnit = 1.0,
-        edge_columns: tuple[str, ...] = (),
-        edge_width: int = 0,
-        edge_scales: EdgeScales = (),
-        rngs: nnx.Rngs,
-        **options: Any,
-    ):
-        widths = widths_of(in_features, hidden_features, out_features, num_layers)
-        own: dict[str, Any] = {"attention_features": hidden_features, "rngs": rngs}
-        own |= {"time_width": time_width, "time_unit": time_unit}
-        own |= {"edge_columns": edge_columns, "edge_width": edge_width}
-        own |= {"edge_scales": edge_scales}
-        layers = [TGATConv(*width, heads, **own) for width in widths]
-        super().__init__(layers, rngs=rngs, **{"activation": "none", **options})
+        **edges: Unpack[EdgeOptions],
+    ) -> list[TGATConv]:
+        own: dict[str, Any] = {"attention_features": sizes.hidden_features, "rngs": rngs}
+        own |= {"time_width": time_width, "time_unit": time_unit, **edges}
+        return [TGATConv(*width, heads, **own) for width in sizes.widths]
