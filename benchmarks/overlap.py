@@ -88,8 +88,7 @@ def _rank(given: argparse.Namespace) -> None:
     from flax import nnx
 
     from jgs.data.parts import open_parts
-    from jgs.dist.batches.rank_parts import RankParts
-    from jgs.dist.batches.ranks import rank_loader
+    from jgs.dist.batches.ranks import RankParts, rank_loader
     from jgs.dist.communicators.comm import Emulated
     from jgs.dist.communicators.launch import connect
     from jgs.graph import as_device

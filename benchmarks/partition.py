@@ -125,8 +125,8 @@ def _by_dgl(python: Path, cache: Path, graph, splits, all_parts) -> list[tuple]:
 
 def _shares(graph, splits, parts: np.ndarray, num_parts: int) -> list[str]:
     from jgs.graph.adjacency import edge_cut, in_neighbors
+    from jgs.partition.balance import constraint_weights, part_loads
     from jgs.partition.nodes import max_over_mean
-    from jgs.partition.weights import constraint_weights, part_loads
 
     loads = part_loads(parts, constraint_weights(graph, *splits), num_parts)
     cut = edge_cut(in_neighbors(graph), parts)

@@ -29,8 +29,7 @@ import jgs
 from benchmarks import replay, two_steps, wire, worker
 from benchmarks.replay import Recorded
 from jgs.data.parts import open_parts
-from jgs.dist.batches.rank_parts import RankParts
-from jgs.dist.batches.ranks import rank_loader
+from jgs.dist.batches.ranks import RankParts, rank_loader
 from jgs.dist.batches.source import HybridSampler, RankSampler
 from jgs.dist.batches.vanilla import VanillaSampler
 from jgs.dist.communicators.comm import Alone, Emulated

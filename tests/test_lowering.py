@@ -17,11 +17,11 @@ from jax.sharding import AbstractDevice, AbstractMesh, AxisType
 import jgs
 from jgs import kernels, ops
 from jgs.dist import Mesh
+from jgs.dist.batches.answers import route_rows
 from jgs.dist.batches.source import HybridSampler
 from jgs.dist.communicators.comm import AXIS
 from jgs.dist.rows.exchange import FeatureExchange
-from jgs.dist.rows.picked import route_rows
-from jgs.dist.rows.route import route
+from jgs.dist.rows.owners import route
 from jgs.models import GAT, GCN, GraphSAGE, read_inputs
 from jgs.sampling import (
     Ladies,

@@ -31,7 +31,7 @@ _PLACES = {
     "partition_nodes": "jgs.partition.nodes",
     "write_parts": "jgs.partition.folder",
     "RankSource": "jgs.dist.batches.source",
-    "RankParts": "jgs.dist.batches.rank_parts",
+    "RankParts": "jgs.dist.batches.ranks",
     "rank_loader": "jgs.dist.batches.ranks",
     "HybridSampler": "jgs.dist.batches.source",
     "VanillaSampler": "jgs.dist.batches.vanilla",

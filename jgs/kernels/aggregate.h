@@ -1,6 +1,6 @@
 // Message passing over one block, and its derivatives.
 //
-// Plain C++: `jgs/ops/aggregate_passes.py` defines the results, and `aggregate_ffi.cc` has the
+// Plain C++: `jgs/ops/aggregate.py` defines the results, and `aggregate_ffi.cc` has the
 // XLA bindings. One thread takes every sum in edge order, so results do not depend on the
 // number of threads.
 #ifndef JGS_KERNELS_AGGREGATE_H_

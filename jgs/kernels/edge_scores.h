@@ -1,6 +1,6 @@
 // The logits of additive attention over the edges of a block, and their derivatives.
 //
-// Plain C++: `jgs/ops/edge_scores.py` defines the results, and `edge_scores_ffi.cc` has the XLA
+// Plain C++: `jgs/ops/attention.py` defines the results, and `edge_scores_ffi.cc` has the XLA
 // bindings. One thread takes every sum in edge order, so results do not depend on the number of
 // threads.
 #ifndef JGS_KERNELS_EDGE_SCORES_H_

@@ -1,6 +1,6 @@
 // The softmax over the edges of each target, head by head, and its derivative.
 //
-// Plain C++: `jgs/ops/edge_softmax.py` defines the results, and `edge_softmax_ffi.cc` has the
+// Plain C++: `jgs/ops/attention.py` defines the results, and `edge_softmax_ffi.cc` has the
 // XLA bindings. One thread takes a target's sums in edge order, so results do not depend on the
 // number of threads.
 #ifndef JGS_KERNELS_EDGE_SOFTMAX_H_

@@ -1,6 +1,6 @@
 // The rank that has the feature row of each of a batch's nodes.
 //
-// Plain C++: `jgs/dist/rows/route.py` defines the results, and `route_ffi.cc` has the XLA binding.
+// Plain C++: `jgs/dist/rows/owners.py` defines the results, `route_ffi.cc` has the XLA binding.
 #ifndef JGS_KERNELS_ROUTE_H_
 #define JGS_KERNELS_ROUTE_H_
 

@@ -1,4 +1,4 @@
-// The XLA binding of Route. Its Python side is jgs/dist/rows/route.py.
+// The XLA binding of Route. Its Python side is jgs/dist/rows/owners.py.
 #include <string>
 
 #include "ffi.h"

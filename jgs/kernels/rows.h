@@ -1,7 +1,7 @@
 // Rows of a topology that is split over ranks: the rank to request each row from, and how the
 // replies are merged.
 //
-// Plain C++: `jgs/dist/rows/picked.py` defines the results, and `rows_ffi.cc` has the XLA binding.
+// Plain C++: `jgs/dist/batches/answers.py` defines the results, `rows_ffi.cc` has the XLA binding.
 #ifndef JGS_KERNELS_ROWS_H_
 #define JGS_KERNELS_ROWS_H_
 

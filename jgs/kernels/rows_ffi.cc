@@ -1,4 +1,4 @@
-// The XLA bindings of rows.h. Their Python side is jgs/dist/rows/picked.py.
+// The XLA bindings of rows.h. Their Python side is jgs/dist/batches/answers.py.
 #include <cstdint>
 #include <string>
 

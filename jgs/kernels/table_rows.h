@@ -1,4 +1,4 @@
-// Updates of some rows of a table (jgs/dist/rows/table_rows.py).
+// Updates of some rows of a table (jgs/dist/rows/split.py).
 #ifndef JGS_KERNELS_TABLE_ROWS_H_
 #define JGS_KERNELS_TABLE_ROWS_H_
 

@@ -1,7 +1,6 @@
 """Graph neural networks, and their layers, as Flax NNX modules that take `(batch, x)`. Their
 dropout is `jgs.ops.dropout`."""
 
-from jgs.models.concat import ConcatConv
 from jgs.models.decoders import (
     BilinearDecoder,
     ComplEx,
@@ -11,6 +10,7 @@ from jgs.models.decoders import (
     DotDecoder,
     LinkScores,
     MLPDecoder,
+    PairModel,
     binary_cross_entropy,
     bpr,
     link_scores,
@@ -34,7 +34,6 @@ from jgs.models.layer import (
 )
 from jgs.models.memory import Memory, MemoryState
 from jgs.models.mixer import Mixer, MixerConv
-from jgs.models.pairs import PairModel
 from jgs.models.recommend import top_k
 from jgs.models.rgat import RGAT, RGATConv
 from jgs.models.rgcn import (
@@ -45,7 +44,7 @@ from jgs.models.rgcn import (
     TemporalRSAGE,
     TemporalRSAGEConv,
 )
-from jgs.models.sage import GraphSAGE, SAGEConv
+from jgs.models.sage import ConcatConv, GraphSAGE, SAGEConv
 from jgs.models.tgat import TGAT, TGATConv
 from jgs.models.time import TimeEncoding
 from jgs.models.typed import TypedGNN

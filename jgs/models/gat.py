@@ -16,8 +16,8 @@ from jgs.models.dense import check_heads, check_width, check_widths, glorot, zer
 from jgs.models.edges import EdgeOptions, ReadsEdges, by_edge, padded_edges, read_edges
 from jgs.models.gnn import Heads, Sizes, Stack
 from jgs.ops import aggregate, edge_dot, edge_mask, edge_scores, edge_softmax, gather, linear
+from jgs.ops.attention import leaky_scores
 from jgs.ops.dropout import Mask
-from jgs.ops.edge_scores import leaky_scores
 from jgs.ops.linear import finish
 
 

@@ -10,10 +10,9 @@ import jax.numpy as jnp
 from flax import nnx
 
 from jgs.errors import InputError
-from jgs.models.concat import ConcatConv
 from jgs.models.dense import Conv, check_widths, glorot
 from jgs.models.gnn import Sizes, Stack
-from jgs.models.sage import SAGEConv
+from jgs.models.sage import ConcatConv, SAGEConv
 from jgs.ops import linear
 from jgs.options import Option
 

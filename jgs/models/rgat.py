@@ -20,7 +20,7 @@ from jgs.models.gnn import Heads, Sizes
 from jgs.models.relation import RelationConv, from_edges, matrices, relations_of, runs_from
 from jgs.models.typed import TypedStack
 from jgs.ops import aggregate, edge_dot, edge_mask, edge_softmax
-from jgs.ops.relation_linear import group_linear, relation_linear
+from jgs.ops.relations import group_linear, relation_linear
 
 
 class RGATConv(ReadsEdges, RelationConv):

@@ -19,8 +19,7 @@ from jgs.graph.row_tables.table import as_table
 from jgs.graph.typed_features import TypedRows
 from jgs.models.dense import check_widths, glorot
 from jgs.ops import aggregate, gather, linear
-from jgs.ops.relation_linear import group_linear
-from jgs.ops.relations import TILE, groups_of
+from jgs.ops.relations import TILE, group_linear, groups_of
 
 ACTIVATIONS: dict[str | None, Callable[[jax.Array], jax.Array]] = {
     None: lambda h: h,

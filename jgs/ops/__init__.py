@@ -12,15 +12,11 @@ not). From the second derivative on, the plain form computes it.
 
 from jgs.kernels.call import REDUCTIONS
 from jgs.ops.aggregate import aggregate
+from jgs.ops.attention import edge_dot, edge_scores, edge_softmax
 from jgs.ops.dropout import dropout, dropout_mask, edge_mask
-from jgs.ops.edge_dot import edge_dot
-from jgs.ops.edge_scores import edge_scores
-from jgs.ops.edge_softmax import edge_softmax
-from jgs.ops.gather import gather
-from jgs.ops.gather_aggregate import gather_aggregate
+from jgs.ops.gather import gather, gather_aggregate
 from jgs.ops.linear import linear
-from jgs.ops.relation_linear import relation_linear
-from jgs.ops.relations import Runs, Slots, runs_of
+from jgs.ops.relations import Runs, Slots, relation_linear, runs_of
 
 __all__ = [
     "REDUCTIONS",

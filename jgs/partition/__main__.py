@@ -53,8 +53,8 @@ def _partition(argv: Sequence[str] | None) -> dict[str, Any]:
         from jgs.data.plain import load_whole
         from jgs.partition import nodes
         from jgs.partition.folder import check_out, write_parts
-        from jgs.partition.machines import check_machines
         from jgs.partition.memory import check_memory
+        from jgs.partition.nodes import check_machines
 
     command.configure_jax()
     _check_flags(asked, given)

@@ -31,9 +31,8 @@ from jgs.files.storage import MANIFEST, ArrayFile, Chunks, sha256, write_arrays
 from jgs.graph.adjacency import edge_cut, in_neighbors
 from jgs.graph.row_tables.table import RowTable, as_table
 from jgs.graph.rows import offsets_of_rows, row_chunks, row_offsets, row_positions
-from jgs.partition.machines import check_machines
-from jgs.partition.nodes import max_over_mean
-from jgs.partition.weights import constraint_weights, part_loads, pieces
+from jgs.partition.balance import constraint_weights, part_loads, pieces
+from jgs.partition.nodes import check_machines, max_over_mean
 
 _BYTES_AT_ONCE = 1 << 26  # of features: bounds the temporaries
 _OPEN_AT_ONCE = 256  # parts; a process may have about a thousand open files

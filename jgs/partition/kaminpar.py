@@ -24,7 +24,7 @@ from jgs.errors import InputError
 from jgs.graph.adjacency import Adjacency, in_neighbors
 from jgs.graph.rows import row_chunks
 from jgs.partition import kaminpar_run
-from jgs.partition.weights import CONSTRAINTS, pieces
+from jgs.partition.balance import CONSTRAINTS, pieces
 
 # The header of a ParHiP file with 32-bit ids, 64-bit offsets, and edges that all weigh 1.
 _VERSION = 1 | 8 | 16 | 32
@@ -51,7 +51,7 @@ def kaminpar_partition(
     Args:
       graph: directed or not. Repeated edges count once.
       weights: `NodeWeights`. A node's weight is its number of edges plus 1, and parts are
-        balanced in it to 3 %. `jgs.partition.rebalance` balances the other constraints.
+        balanced in it to 3 %. `jgs.partition.balance` balances the other constraints.
       num_parts: at least 2.
       scratch: an existing folder for the graph's file: 4 bytes for each direction of an edge
         and 12 for a node; if the graph is not symmetric, 16 more for an edge for a while.

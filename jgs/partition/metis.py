@@ -21,7 +21,7 @@ from jgs.graph.adjacency import Adjacency
 _OPTIONS = 40  # METIS_NOPTIONS
 _SEED = 8  # METIS_OPTION_SEED: the seed's place among them
 _OK, _OUT_OF_MEMORY = 1, -3
-# The imbalance that METIS may leave; `jgs.partition.rebalance` evens out what exceeds it.
+# The imbalance that METIS may leave; `jgs.partition.balance` evens out what exceeds it.
 _TOLERANCE = 1.03
 _LARGER = "Use --method ldg, which streams through the graph once."
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from jgs.graph.adjacency import Adjacency, neighbors_per_part
-from jgs.partition.weights import NodeWeights, ids_where
+from jgs.partition.balance import NodeWeights, ids_where
 
 _CHUNKS = 1024  # the number of chunks of the pass, which is more if one would exceed these:
 _NODES, _COUNTS = 1 << 16, 1 << 23  # nodes of a chunk, and nodes times parts

@@ -13,7 +13,7 @@ from jgs import kernels
 from jgs.dist.communicators.comm import Alone
 from jgs.dist.rows import embedding
 from jgs.dist.rows.embedding import ShardedEmbedding, Table
-from jgs.dist.rows.table_rows import add_equal, put_rows
+from jgs.dist.rows.split import add_equal, put_rows
 
 N, F = 50, 6
 KEY = jax.random.key(7)

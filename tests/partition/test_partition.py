@@ -22,12 +22,16 @@ from jgs.graph.adjacency import edge_cut, in_neighbors
 from jgs.partition import metis, write_parts
 from jgs.partition import rebalance as rebalancing
 from jgs.partition.__main__ import main
+from jgs.partition.balance import CONSTRAINTS, constraint_weights, limits, part_loads, rebalance
 from jgs.partition.folder import deal_seeds
 from jgs.partition.kaminpar import is_symmetric, undirected_rows
-from jgs.partition.machines import edges_between
-from jgs.partition.nodes import METHODS, TOLERANCE, max_over_mean, partition_nodes
-from jgs.partition.rebalance import rebalance
-from jgs.partition.weights import CONSTRAINTS, constraint_weights, limits, part_loads
+from jgs.partition.nodes import (
+    METHODS,
+    TOLERANCE,
+    edges_between,
+    max_over_mean,
+    partition_nodes,
+)
 
 
 @pytest.fixture(scope="module")
@@ -252,7 +256,7 @@ def test_40_bytes_a_node_and_one_pass(tmp_path, monkeypatch, data, method):
     for name, size in (
         ("jgs.graph.rows._EDGES_AT_ONCE", 1 << 12),
         ("jgs.graph.rows._ROWS_AT_ONCE", 1 << 12),
-        ("jgs.partition.weights._NODES_AT_ONCE", 1 << 12),
+        ("jgs.partition.balance._NODES_AT_ONCE", 1 << 12),
         ("jgs.partition.folder._BYTES_AT_ONCE", 1 << 16),
     ):
         monkeypatch.setattr(name, size)

@@ -15,14 +15,14 @@ from refusals import refused
 from jgs import Graph
 from jgs.data import Dataset
 from jgs.data.parts import open_parts
-from jgs.dist.batches.rank_parts import RankParts
+from jgs.dist.batches.ranks import RankParts
 from jgs.dist.communicators.comm import Alone
 from jgs.dist.communicators.mesh import Mesh
 from jgs.graph import SparseFeatures, TypedFeatures
 from jgs.ops import gather
 from jgs.partition.__main__ import main
+from jgs.partition.balance import CONSTRAINTS, constraint_weights, limits, part_loads
 from jgs.partition.nodes import METHODS, TOLERANCE, partition_nodes
-from jgs.partition.weights import CONSTRAINTS, constraint_weights, limits, part_loads
 
 COUNTS = {"author": 900, "paper": 300, "tag": 1500, "venue": 60}
 
@@ -175,7 +175,7 @@ def test_written_in_small_pieces_it_is_the_same(data, tmp_path, monkeypatch):
     monkeypatch.setattr("jgs.graph.rows._EDGES_AT_ONCE", 7)
     monkeypatch.setattr("jgs.partition.folder._BYTES_AT_ONCE", 30)
     monkeypatch.setattr("jgs.partition.folder._OPEN_AT_ONCE", 2)
-    monkeypatch.setattr("jgs.partition.weights._NODES_AT_ONCE", 7)
+    monkeypatch.setattr("jgs.partition.balance._NODES_AT_ONCE", 7)
     assert whole == [write(tmp_path / "few", each, 3)["parts_id"] for each in (plain, data)]
 
 

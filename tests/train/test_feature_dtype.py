@@ -12,7 +12,7 @@ import jgs
 from jgs.data.described import facts
 from jgs.data.parts import open_parts
 from jgs.data.plain import Plain
-from jgs.dist.batches.rank_parts import RankParts
+from jgs.dist.batches.ranks import RankParts
 from jgs.dist.rows.exchange import FeatureExchange
 from jgs.errors import InputError
 from jgs.export import NewNodes

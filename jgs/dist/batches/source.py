@@ -11,8 +11,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jgs.dist.batches.answers import from_words, to_words
 from jgs.dist.communicators.comm import OWN, SAME, Communicator, Counters
+from jgs.dist.rows.owners import from_words, to_words
 from jgs.dist.supervision.phases import phase
 from jgs.graph import Graph
 from jgs.sampling.base import State

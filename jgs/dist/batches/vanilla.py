@@ -21,10 +21,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jgs.dist.batches.answers import asked_for, merged, reply, with_cutoffs
+from jgs.dist.batches.answers import asked_for, merged, reply, route_rows, with_cutoffs
 from jgs.dist.communicators.comm import OWN, SAME, Communicator
-from jgs.dist.rows.picked import route_rows
-from jgs.dist.rows.route import check_offsets
+from jgs.dist.rows.owners import check_offsets
 from jgs.errors import InputError
 from jgs.graph import Block, Graph, MiniBatch
 from jgs.graph.formats.export import edge_targets

@@ -18,8 +18,7 @@ import optax
 from jgs.arrays import require_array
 from jgs.dist.communicators.comm import OWN, SAME, Communicator
 from jgs.dist.rows.owners import Owners, Token, read
-from jgs.dist.rows.split import SplitRows, check_saved
-from jgs.dist.rows.table_rows import add_equal, put_rows
+from jgs.dist.rows.split import SplitRows, add_equal, check_saved, put_rows
 from jgs.errors import InputError
 from jgs.sampling.edges.random import as_key_data
 

@@ -18,6 +18,7 @@ import numpy as np
 
 from jgs.dist.communicators.comm import OWN, SAME, Communicator
 from jgs.dist.rows.demand import rounded
+from jgs.dist.rows.owners import from_words, to_words
 from jgs.dist.rows.tables import SplitTable, Store
 from jgs.errors import InputError, check_choice
 from jgs.graph import Schema, TypedRows
@@ -278,14 +279,15 @@ class FeatureExchange:
         for each table what goes to each of them."""
         if len(packed) < 2:
             return tuple(self.comm.others(to_ranks) for to_ranks in packed)
-        words = [[_words(rows) for rows in of_table] for of_table in packed]
+        words = [[to_words(rows.reshape(1, -1))[0] for rows in each] for each in packed]
         joined = [jnp.concatenate(to_rank) for to_rank in zip(*words, strict=True)]
         ends = np.cumsum([of_table[0].size for of_table in words])
         found: list[list[jax.Array]] = [[] for _ in packed]
         for message in self.comm.others(joined):
             pieces = jnp.split(message, ends[:-1])
             for of_table, piece, like in zip(found, pieces, packed, strict=True):
-                of_table.append(_from_words(piece, like[0]))
+                rows = from_words(piece[None], like[0].dtype, like[0].size)
+                of_table.append(rows.reshape(like[0].shape))
         return tuple(found)
 
     def _round_and_rows(self, stores: Any, *asked: Any) -> tuple[jax.Array, jax.Array]:
@@ -335,17 +337,3 @@ def offsets_by_type(schema: Schema, num_ranks: int) -> list[np.ndarray]:
         )
     ends = np.cumsum([[0] * len(schema.node_types), *parts], axis=0)
     return list(ends[:: len(parts) // num_ranks].T)
-
-
-def _words(rows: jax.Array) -> jax.Array:
-    """int32, one-dimensional: the bits of rows of 32, 16 or 8 bits."""
-    flat, number = rows.reshape(-1), 4 // rows.dtype.itemsize
-    if number > 1:
-        flat = jnp.pad(flat, (0, -flat.size % number)).reshape(-1, number)
-    return jax.lax.bitcast_convert_type(flat, jnp.int32)
-
-
-def _from_words(words: jax.Array, like: jax.Array) -> jax.Array:
-    """The rows of which `_words` returned the bits, of the shape and dtype of `like`."""
-    flat = jax.lax.bitcast_convert_type(words, like.dtype).reshape(-1)
-    return flat[: like.size].reshape(like.shape)

@@ -15,8 +15,7 @@ import numpy as np
 from jgs.arrays import require_array
 from jgs.dist.communicators.comm import Communicator
 from jgs.dist.rows.owners import Owners, Token, read
-from jgs.dist.rows.split import SplitRows, check_saved, flat, own_tables
-from jgs.dist.rows.table_rows import add_equal, put_rows
+from jgs.dist.rows.split import SplitRows, add_equal, check_saved, flat, own_tables, put_rows
 from jgs.errors import InputError, check_choice
 
 DTYPES = ("float32", "int32", "uint32")

@@ -13,7 +13,7 @@ import numpy as np
 
 from jgs.arrays import require_array
 from jgs.dist.communicators.comm import Communicator, all_gather_rows
-from jgs.dist.rows.route import check_offsets
+from jgs.dist.rows.owners import check_offsets
 from jgs.errors import InputError
 from jgs.graph import Block, Graph, as_device
 from jgs.sampling.edges.columns import column_of

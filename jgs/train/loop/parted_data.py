@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 
 from jgs.data.parts import open_parts
-from jgs.dist.batches.rank_parts import RankParts
-from jgs.dist.batches.ranks import rank_loader
+from jgs.dist.batches.ranks import RankParts, rank_loader
 from jgs.dist.communicators.comm import Communicator
 from jgs.sampling import Loader, Sampler
 from jgs.sampling.base import State
