@@ -14,7 +14,7 @@ from jgs.errors import InputError
 from jgs.export.spec import COLUMNS, ROWS, Spec, array_key
 from jgs.files.room import shared, with_room, with_rows
 from jgs.graph import Graph
-from jgs.graph.appended import inserted
+from jgs.graph.changed import inserted
 from jgs.graph.checks import check_paired, check_range, id_array, node_ids
 from jgs.graph.device import as_device, as_numpy
 from jgs.graph.row_tables.dense import not_finite

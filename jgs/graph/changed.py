@@ -1,20 +1,36 @@
-"""`Changed`: the changed copies that a `Graph` makes of itself."""
+"""`Changed`: the changed copies that a `Graph` makes of itself.
+
+Edges that are appended come last in their rows, which stay sorted by time: no edge is sorted
+again.
+"""
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Mapping
 from typing import Any, Self
 
 import numpy as np
 
-from jgs.arrays import require_array
+from jgs import kernels
+from jgs.arrays import described, require_array
 from jgs.errors import InputError
 from jgs.graph import checks
-from jgs.graph.appended import appended
-from jgs.graph.arrays import Arrays, GraphArrays
-from jgs.graph.device import as_device
-from jgs.graph.grouping import order_by
-from jgs.graph.rows import order_dtype, row_of_edges, row_offsets, row_positions
+from jgs.graph.arrays import PREFIX, TAKEN, Arrays, GraphArrays
+from jgs.graph.device import aligned_empty, as_device
+from jgs.graph.grouping import group, longs, order_by, pointer, threads
+from jgs.graph.relations import ends_of
+from jgs.graph.rows import (
+    offsets_of_rows,
+    order_dtype,
+    row_of_edges,
+    row_offsets,
+    row_positions,
+)
+from jgs.graph.weights import appended_prefix_sums, check_weights, weight_prefix_sums
+
+_CHUNK = 1 << 16  # edges that a thread inserts at a time
+_RANK = {"b": 0, "i": 1, "u": 1, "f": 2, "c": 3}  # of a dtype's kind: it holds lower ones
 
 
 class Changed(GraphArrays):
@@ -128,8 +144,73 @@ class Changed(GraphArrays):
         Where each call adds at least a fixed share of the edges, all calls together take time
         in proportion to the edges at the end. Raises `InputError`.
         """
-        given = (edge_weight, edge_columns, num_nodes, node_time, relation)
-        return appended(self, src, dst, time, *given)
+        old_nodes, old_edges = self.num_nodes, self.num_edges
+        size = old_nodes if num_nodes is None else checks.node_count(num_nodes)
+        if self.edge_time is None:
+            raise InputError(
+                "a graph to append edges to must have times",
+                "one without edge_time",
+                "Make it with edge_time=...; or make one of all edges with Graph.from_edges.",
+            )
+        if size < old_nodes or (size > old_nodes and self.schema is not None):
+            raise InputError(
+                f"num_nodes must be at least the graph's {old_nodes}, and equal in a typed "
+                "graph",
+                size,
+                "Raise it, or make the graph again.",
+            )
+        src, dst, kind = _ends(self, src, dst, size, relation)
+        born = _node_times(self, size, node_time)
+        times = _later(self, checks.check_times(time, src.size, "time"), kind)
+        if born is not None:
+            times = checks.times_with_nodes(times, born, src, dst)
+        if (edge_weight is None) != (self.edge_weight is None):
+            raise InputError(
+                "appended edges must have weights where the graph's have, and nowhere else",
+                "none" if edge_weight is None else "some",
+                "Give edge_weight, or leave it out.",
+            )
+        weight = None if edge_weight is None else check_weights(edge_weight, src.size)
+        columns = _columns(self, edge_columns, src.size)
+        indptr = np.asarray(self.indptr)
+        if size > old_nodes:
+            indptr = np.concatenate([indptr, np.full(size - old_nodes, indptr[-1])])
+        # In the order of rows, and within them of time, which nodes born late may change.
+        by_time = None if born is None else np.argsort(times, kind="stable")
+        begins, place = group(dst if by_time is None else dst[by_time], size)
+        place = place if by_time is None else by_time[place]
+        row, total, counts = dst[place], indptr + begins, np.diff(begins)
+        at = indptr[row + 1] if kind is None else _ends_of_runs(self, row, kind[place])
+        order: Any = self.edge_order
+        order = np.arange(old_edges) if order is None else np.asarray(order)
+        # Graphs of some of the given edges may know larger numbers than they have edges.
+        first = max(old_edges, int(order.max(initial=-1)) + 1)
+        dtype = order_dtype(first + src.size)
+        old = self.edge_arrays() | {"edge_order": order.astype(dtype, copy=False)}
+        new = {
+            "indices": src,
+            "edge_time": times,
+            "edge_order": np.arange(first, first + src.size),
+            "edge_type": kind,
+            "edge_weight": weight,
+            **{PREFIX + name: array for name, array in columns.items()},
+        }
+        new = {name: array[place] for name, array in new.items() if array is not None}
+        again = np.empty(0, np.int64)  # the rows whose prefix sums change
+        if weight is not None:
+            own = (np.asarray(self.edge_weight), np.asarray(self.edge_weight_prefix))
+            added, again = appended_prefix_sums(indptr, *own, new["edge_weight"], at, counts)
+            new["edge_weight_prefix"] = added
+        arrays = {
+            name: inserted(array, at, new[name].astype(array.dtype, copy=False))
+            for name, array in ((name, np.asarray(array)) for name, array in old.items())
+        }
+        if again.size:
+            changed, within = row_positions(total, again), offsets_of_rows(total, again)
+            sums = weight_prefix_sums(within, arrays["edge_weight"][changed])
+            arrays["edge_weight_prefix"][changed] = sums
+        made = self.from_edge_arrays(total, arrays, schema=self.schema)
+        return made._with(node_time=None if born is None else as_device(born))
 
     def edge_subgraph(self, kept: Any) -> Self:
         """The graph with all nodes and some of the edges, which keep their order.
@@ -179,3 +260,149 @@ def _take(arrays: Arrays, positions: np.ndarray) -> Arrays:
     if "edge_order" not in arrays:
         taken["edge_order"] = positions.astype(order_dtype(arrays["indices"].size), copy=False)
     return taken
+
+
+def inserted(array: np.ndarray, at: np.ndarray, added: np.ndarray) -> np.ndarray:
+    """The elements of `array` `[E, ...]` with those of `added` `[n, ...]`, of the same dtype,
+    before the elements number `at` int64 `[n]`, ascending. It takes one copy of the array."""
+    array, added, at = (np.ascontiguousarray(each) for each in (array, added, at))
+    if not kernels.available() or array.size == 0:
+        return np.insert(array, at, added, axis=0)
+    width = int(np.prod(array.shape[1:], dtype=np.int64))
+    out = aligned_empty((len(array) + len(added)) * width, array.dtype)
+    item = array.dtype.itemsize * width
+    chunks = max(1, -(-len(at) // _CHUNK))
+    ends = np.linspace(0, len(at), chunks + 1).astype(np.int64)
+
+    def copy(chunk: int) -> None:
+        kernels.function("JgsInsert", None)(
+            pointer(array), *longs(len(array)), pointer(added), pointer(at),
+            *longs(len(at), item, ends[chunk], ends[chunk + 1]), pointer(out),
+        )  # fmt: skip
+
+    kernels.function("JgsGroupResult", None)(pointer(out), ctypes.c_int64(out.nbytes))
+    with threads(chunks) as run:
+        for _ in run(copy, range(chunks)):
+            pass
+    return out.reshape(-1, *array.shape[1:])
+
+
+def _ends(
+    graph: Any, src: Any, dst: Any, size: int, relation: str | None
+) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
+    """The ends of the edges as ids of the graph, int32 `[n]`, and the numbers of their
+    relation, int16 `[n]`, or None."""
+    schema = graph.schema
+    if schema is None or not schema.relations:
+        if graph.edge_type is not None:
+            raise InputError(
+                "a graph with edge_type must have a schema to get edges of a relation",
+                "one without",
+                "Give schema= to Graph, or make the graph with Graph.from_relations.",
+            )
+        if relation is not None:
+            raise InputError(
+                "relation must be for a graph with relations", repr(relation), "Leave it out."
+            )
+        src, dst = checks.node_ids("src", src, size), checks.node_ids("dst", dst, size)
+        checks.check_paired("src and dst", src, dst)
+        return src, dst, None
+    if relation is None:
+        raise InputError(
+            "appended edges of a graph with relations must have one",
+            "none",
+            f"Give relation=, one of {', '.join(name for _, name, _ in schema.relations)}.",
+        )
+    number = schema.relation(relation)
+    src, dst = ends_of(schema, schema.relations[number], src, dst)
+    return src, dst, np.full(src.size, number, np.int16)
+
+
+def _node_times(graph: Any, size: int, node_time: Any) -> np.ndarray | None:
+    """int64 `[size]`: the times of the graph's nodes and of the new ones; or None."""
+    new = size - graph.num_nodes
+    if graph.node_time is None:
+        if node_time is not None:
+            raise InputError(
+                "node_time must be for a graph whose nodes have times",
+                "one without",
+                "Leave it out.",
+            )
+        return None
+    if node_time is None and new:
+        raise InputError(
+            "node_time must have the times of the new nodes",
+            f"none for {new} of them",
+            "Give them, or num_nodes=None.",
+        )
+    added = [] if node_time is None else [checks.check_node_time(node_time, new)]
+    return np.concatenate([np.asarray(graph.node_time), *added])
+
+
+def _later(graph: Any, times: np.ndarray, kind: np.ndarray | None) -> np.ndarray:
+    """`times`, which must ascend from the graph's latest edge on, or from that of the relation
+    that all of `kind` are."""
+    falls = np.flatnonzero(times[1:] < times[:-1])
+    if falls.size:
+        at = int(falls[0]) + 1
+        raise InputError(
+            "the times of appended edges must ascend",
+            f"{times[at]} after {times[at - 1]} at position {at}",
+            "Sort the edges by time, e.g. with numpy.argsort(time, kind='stable').",
+        )
+    if times.size == 0:
+        return times
+    known, least = np.asarray(graph.edge_time), np.iinfo(np.int64).min
+    if kind is None:  # the last edges of the rows
+        ends = np.asarray(graph.indptr)
+        last = known[ends[1:][ends[1:] > ends[:-1]] - 1].max(initial=least)
+    else:
+        last = known.max(initial=least, where=np.asarray(graph.edge_type) == kind[0])
+    if times[0] < last:
+        whose = "the graph's" if kind is None else "the relation's"
+        raise InputError(
+            f"appended edges must not be earlier than {whose} latest, at {last}",
+            int(times[0]),
+            "Make a graph of all edges with Graph.from_edges or from_relations.",
+        )
+    return times
+
+
+def _columns(graph: Any, given: Any, num: int) -> dict[str, np.ndarray]:
+    """The edge columns of the new edges by name, with the dtypes of the graph's."""
+    columns = checks.check_columns(given, num, TAKEN)
+    if set(columns) != set(graph.edge_columns):
+        raise InputError(
+            f"appended edges must have the graph's columns, {', '.join(graph.edge_columns)}",
+            ", ".join(columns) or "none",
+            "Give edge_columns of these names.",
+        )
+    for name, array in columns.items():
+        own = graph.edge_columns[name]
+        what = f"the appended edge column {name!r} must be like the graph's"
+        shape = ", ".join(map(str, (num, *own.shape[1:])))
+        lossy = num > 0 and _RANK[array.dtype.kind] > _RANK[own.dtype.kind]
+        if array.shape[1:] != own.shape[1:] or lossy:
+            raise InputError(
+                f"{what}, {own.dtype}[{shape}]",
+                described(array),
+                "Convert it, or make a graph of all edges.",
+            )
+        columns[name] = array.astype(own.dtype)
+        if own.dtype.kind in "iu":
+            rule = f"{what}, which is {own.dtype}"
+            wrong = (columns[name] != array).any(axis=tuple(range(1, array.ndim)))
+            checks.refuse_where(wrong, array, "edge", rule, "Make a graph of all edges.")
+    return columns
+
+
+def _ends_of_runs(graph: Any, row: np.ndarray, kind: np.ndarray) -> np.ndarray:
+    """int64 `[n]`: where the edges of each relation end in each row, by bisection."""
+    indptr, types = np.asarray(graph.indptr), np.asarray(graph.edge_type)
+    low, high = indptr[row].copy(), indptr[row + 1].copy()
+    while (open_ := low < high).any():
+        middle = (low + high) // 2
+        after = open_ & (types[np.minimum(middle, max(types.size - 1, 0))] <= kind)
+        low = np.where(after, middle + 1, low)
+        high = np.where(open_ & ~after, middle, high)
+    return low

@@ -1,4 +1,4 @@
-// Elements inserted into an array. jgs/graph/appended.py calls it.
+// Elements inserted into an array. jgs/graph/changed.py calls it.
 #ifndef JGS_KERNELS_INSERT_H_
 #define JGS_KERNELS_INSERT_H_
 

@@ -26,8 +26,7 @@ from jgs import command
 from jgs.errors import InputError
 from jgs.launch import hosts as hosts_of
 from jgs.launch import start
-from jgs.launch.hosts import Host, RemoteShell
-from jgs.launch.parts import PartsHere
+from jgs.launch.hosts import Host, PartsHere, RemoteShell
 from jgs.options import flag
 from jgs.train.config import SETTINGS
 from jgs.train.flags import parse

@@ -18,12 +18,13 @@ from jgs.models.decoders import (
     sampled_softmax,
 )
 from jgs.models.dgcnn import DGCNN
+from jgs.models.edges import TimeEncoding
 from jgs.models.gat import GAT, GATConv
 from jgs.models.gcn import GCN, GCNConv
 from jgs.models.gin import GIN, GINConv, GINEConv
 from jgs.models.gnn import GNN
 from jgs.models.hgt import HGT, HGTConv
-from jgs.models.inputs import Inputs, Placed, read_inputs
+from jgs.models.inputs import Inputs, Placed, TypedInputs, read_inputs
 from jgs.models.layer import (
     AttentionLayer,
     EdgeLayer,
@@ -46,9 +47,7 @@ from jgs.models.rgcn import (
 )
 from jgs.models.sage import ConcatConv, GraphSAGE, SAGEConv
 from jgs.models.tgat import TGAT, TGATConv
-from jgs.models.time import TimeEncoding
 from jgs.models.typed import TypedGNN
-from jgs.models.typed_inputs import TypedInputs
 from jgs.tables import DECODERS, MODELS
 
 __all__ = [

@@ -1,17 +1,34 @@
-"""Inputs of a model's first layer that need no matrix of all input rows."""
+"""What a model's first layer reads: rows of features without a matrix of all input rows, and
+rows of one width from features of another width for each node type."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from functools import partial
+from itertools import accumulate
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+from flax import nnx
 
+from jgs.arrays import require_array
 from jgs.errors import InputError
-from jgs.graph import MiniBatch
+from jgs.graph import Block, MiniBatch, Schema
 from jgs.graph.row_tables.table import RowTable, as_table
-from jgs.ops import gather, gather_aggregate
+from jgs.graph.typed_features import TypedRows
+from jgs.models.dense import check_widths, glorot
+from jgs.ops import aggregate, gather, gather_aggregate, linear
+from jgs.ops.relations import TILE, group_linear, groups_of
+
+ACTIVATIONS: dict[str | None, Callable[[jax.Array], jax.Array]] = {
+    None: lambda h: h,
+    "relu": nnx.relu,
+    "gelu": partial(nnx.gelu, approximate=False),
+}
+_CHUNK_ROWS, _CHUNK_FLOATS = 4096, 1 << 21  # read and multiplied at a time
 
 
 class Inputs(NamedTuple):
@@ -78,3 +95,330 @@ def read_inputs(
             "Sample with relabel_inputs=False, or use jgs.ops.gather(features, batch.nodes).",
         )
     return Inputs(gather(features, batch.nodes), gather_aggregate(features, block, reduce))
+
+
+class TypedInputs(nnx.Module):
+    """For each node type `t` a matrix `W_t`, a bias and scales: row `x_v` becomes
+    `W_t (s_t * x_v) + b_t`. A node of a type without features has a learned row.
+
+    Args:
+      in_features: the width of each node type's features, in the order of the schema, 0 for a
+        type without features, as in `TypedFeatures.widths`.
+      out_features: the width `W` of the result.
+      schema: the graph's `jgs.graph.Schema`. Its relations are not read.
+      embedding: whether the module has a table of learned rows for the nodes of all types
+        without features. False: `TypedRows.learned` must hold them, for instance rows of a
+        `jgs.dist.ShardedEmbedding`.
+      activation: None, `"relu"` or `"gelu"`, of the result.
+      scales: `s_t` for each node type, which are not learned: a number for all of its features
+        or one for each, positive; by default 1. Features much smaller than others or than the
+        learned rows are drowned by them: `TypedFeatures.scales()` makes them alike.
+      rngs: its `params` stream makes the weights: matrices, and the table of learned rows, are
+        Glorot uniform with a gain of sqrt(2), as in DGL's examples, and biases are 0.
+
+    `inputs(x, kind)` returns float32 `[S, W]`, with zeros in padding. `x` is one of:
+
+    - `TypedRows`, as `jgs.ops.gather(typed_features, nodes)` returns them; `kind` is not read.
+      Only the rows of the nodes are read, type by type, in chunks; `TypedRows.learned` is used
+      in place of the module's learned rows where it is given. There is no derivative by the
+      features.
+    - a matrix `[S, F]`, where all types have `F` features; then `kind` int32 `[S]` is the
+      number of each row's type, -1 in padding, where rows may hold anything. It is
+      differentiable in the matrix.
+    - a tuple of matrices, which `by_type` makes of `TypedRows`, with `kind` as above. It is
+      differentiable in them.
+
+    Raises `InputError` for other widths, and where learned rows are missing.
+    """
+
+    def __init__(
+        self,
+        in_features: Sequence[int],
+        out_features: int,
+        *,
+        schema: Schema,
+        embedding: bool = True,
+        activation: str | None = None,
+        scales: Sequence[Sequence[float]] | None = None,
+        rngs: nnx.Rngs,
+    ):
+        check_widths(out_features=out_features)
+        counts = [count for _, count in schema.node_types]
+        widths = tuple(in_features) if isinstance(in_features, Sequence) else in_features
+        if not isinstance(widths, tuple) or len(widths) != len(counts) or min(widths) < 0:
+            raise InputError(
+                f"in_features must be a width for each of the {len(counts)} node types, 0 for "
+                "none",
+                widths,
+                "Pass features.widths.",
+            )
+        if activation not in ACTIVATIONS:
+            raise InputError(
+                "activation must be None, 'relu' or 'gelu'", repr(activation), "Give 'relu'."
+            )
+        self.in_features, self.out_features, self.activation = widths, out_features, activation
+        self.scales = _scales(widths, scales)
+        self.schema = schema.without_relations()
+        featured = {str(t): width for t, width in enumerate(widths) if width}
+        self.kernels = nnx.Dict(
+            {t: glorot(rngs, (width, out_features)) for t, width in featured.items()}
+        )
+        self.bias = nnx.Param(jnp.zeros((len(widths), out_features)))
+        bare = [0 if width else count for width, count in zip(widths, counts, strict=True)]
+        self.offsets = tuple(accumulate(bare[:-1], initial=0))  # of the learned rows of types
+        self.has_embedding = embedding and sum(bare) > 0
+        if self.has_embedding:
+            self.embedding = glorot(rngs, (sum(bare), out_features))
+
+    @property
+    def needs_rows(self) -> bool:
+        """Whether `TypedRows.learned` must hold the rows of nodes without features."""
+        return 0 in self.in_features and not self.has_embedding
+
+    def __call__(self, x: Any, kind: jax.Array | None = None) -> jax.Array:
+        if isinstance(x, TypedRows):
+            h = self._rows(x)
+        else:
+            h = self._joined(x, kind) if isinstance(x, tuple) else self._matrix(x, kind)
+        return ACTIVATIONS[self.activation](h)
+
+    def by_type(self, x: TypedRows) -> tuple[jax.Array, ...]:
+        """For each node type a matrix with a row for all `S` nodes: of nodes of the type their
+        features, float32 `[S, F]`, or for a type without features their learned rows `[S, W]`;
+        zeros for other nodes. It is much for a batch of many nodes: explanations use it."""
+        found = []
+        for t, table in enumerate(x.tables):
+            mine = x.kind == t
+            if table is None:
+                found.append(jnp.where(mine[:, None], self._learned(x), 0))
+            else:
+                rows = gather(table, jnp.where(mine, x.place, -1))
+                found.append(jnp.where(mine[:, None], rows, 0).astype(jnp.float32))
+        return tuple(found)
+
+    def _joined(self, x: tuple[jax.Array, ...], kind: jax.Array | None) -> jax.Array:
+        assert kind is not None
+        h = jnp.zeros((kind.shape[0], self.out_features))
+        for t, rows in enumerate(x):
+            if self.in_features[t]:
+                mine = (kind == t)[:, None]
+                rows = rows @ self._kernel(t) + jnp.where(mine, self.bias[t], 0)
+            h += rows
+        return h
+
+    def _matrix(self, x: jax.Array, kind: jax.Array | None) -> jax.Array:
+        width = x.shape[1] if x.ndim == 2 else None
+        if kind is None or any(one != width for one in self.in_features):
+            raise InputError(
+                "a matrix of features must come with its rows' types, and be as wide as the "
+                f"features of every type, {self.in_features}",
+                f"shape {list(x.shape)}, {'no types' if kind is None else 'types'}",
+                "Pass jgs.ops.gather(typed_features, batch.nodes) where widths differ.",
+            )
+        if len(self.in_features) == 1:  # there is nothing to put in order
+            return _real_linear(x, self._kernel(0), self.bias[0], kind)
+        real = kind >= 0
+        x = jnp.where(real[:, None], x, 0)
+        kernels = jnp.stack([self._kernel(t) for t in range(len(self.in_features))])
+        h = group_linear(kind, x, kernels, self.bias[...], _num_rows(kind))
+        return jnp.where(real[:, None], h, 0)
+
+    def _rows(self, x: TypedRows) -> jax.Array:
+        widths = tuple(0 if table is None else as_table(table).shape[1] for table in x.tables)
+        if widths != self.in_features:
+            raise InputError(
+                f"the features of the node types must have the widths {self.in_features}",
+                widths,
+                "Build the model with in_features = features.widths.",
+            )
+        params = {t: (self._kernel(t), self.bias[t]) for t in map(int, self.kernels)}
+        h = jnp.zeros((x.kind.shape[0], self.out_features))
+        if params:
+            h = jnp.where((x.kind >= 0)[:, None], _projected(params, x), 0)
+        return h + self._learned(x) if 0 in widths else h
+
+    def _kernel(self, number: int) -> jax.Array:
+        kernel, scales = self.kernels[str(number)][...], self.scales[number]
+        return kernel if set(scales) == {1.0} else kernel * jnp.array(scales)[:, None]
+
+    def _learned(self, x: TypedRows) -> jax.Array:
+        """float32 `[S, W]`: the learned rows, zeros for nodes of types with features."""
+        if x.learned is not None:
+            form, size = "[n, W], one for each node", x.kind.shape[0]
+            remedy = "Make the embedding as wide as the model's hidden rows."
+            require_array("learned rows", x.learned, form, remedy, n=size, W=self.out_features)
+            return x.learned
+        if not self.has_embedding:
+            raise InputError(
+                "nodes of types without features must have learned rows",
+                "rows with learned=None, and embedding=False",
+                "Fill TypedRows.learned, or build the model with embedding=True.",
+            )
+        table, kind, num = self.embedding[...], jnp.maximum(x.kind, 0), x.kind.shape[0]
+        mine = (jnp.asarray(self.in_features)[kind] == 0) & (x.kind >= 0)
+        row = jnp.arange(num + 1, dtype=jnp.int32)
+        # Others read some row, each another one, with a weight of 0.
+        place = jnp.asarray(self.offsets)[kind] + x.place
+        ids = jnp.where(mine, place, row[:-1] % table.shape[0])
+        # Unlike a gather's, the derivative of this sum by the table needs no scatter.
+        weight, every, rows = mine.astype(jnp.float32), jnp.int32(num), table.shape[0]
+        of_nodes = row, ids, every, jnp.int32(rows), every
+        block = Block(*of_nodes, edge_weight=weight, source_capacity=rows)
+        return aggregate(block, table, "sum")
+
+
+@jax.custom_vjp
+def _real_linear(x, kernel, bias, kind):
+    """`x @ kernel + bias`. Rows of `x` where `kind` is negative may hold anything, NaN too. The
+    matrix is copied only where such a row lies between others."""
+    return _if_real(kind, lambda rows, num: linear([rows], [kernel], bias, num), x)
+
+
+def _if_real(kind: jax.Array, compute: Any, x: jax.Array) -> Any:
+    """`compute(rows, num)`, of the rows of `x` with zeros in those of padding that are among
+    the first `num`."""
+    real, num = kind >= 0, _num_rows(kind)
+    between = jnp.any(~real & (jnp.arange(kind.shape[0]) < num))
+    return jax.lax.cond(
+        between,
+        lambda x: compute(jnp.where(real[:, None], x, 0), num),
+        lambda x: compute(x, num),
+        x,
+    )
+
+
+def _real_linear_bwd(residuals, grad):
+    x, kernel, bias, kind = residuals
+
+    def pull(rows, num):
+        _, back = jax.vjp(lambda r, k, b: linear([r], [k], b, num), rows, kernel, bias)
+        return back(grad)
+
+    grad_x, *others = _if_real(kind, pull, x)
+    return jnp.where((kind >= 0)[:, None], grad_x, 0), *others, None
+
+
+_real_linear.defvjp(lambda *operands: (_real_linear(*operands), operands), _real_linear_bwd)
+
+
+class _Order(NamedTuple):
+    """Rows in order of their types, in `K` slots.
+
+    Fields:
+      starts: int32 `[types + 1]`; the slots of type `t` are `starts[t]` to `starts[t + 1]`.
+      place: int32 `[K]`; the place of each slot's node in the table of its type, -1 where there
+        is none.
+      row_of_slot, slot_of_row: int32 `[K]` and `[S]`.
+    """
+
+    starts: jax.Array
+    place: jax.Array
+    row_of_slot: jax.Array
+    slot_of_row: jax.Array
+
+
+def _order(x: TypedRows, room: int) -> _Order:
+    """The order of the rows, with `room` more slots of padding at the end."""
+    slots = groups_of(x.kind, len(x.tables), _num_rows(x.kind))
+    tile = jnp.arange(slots.relation.shape[0]) * TILE
+    before = jnp.arange(len(x.tables) + 1)[:, None] > slots.relation[None]
+    starts = TILE * jnp.sum(before & (tile < slots.num_slots)[None], axis=1, dtype=jnp.int32)
+    place = x.place.at[slots.target].get(mode="fill", fill_value=-1)
+    place = jnp.pad(place, (0, room), constant_values=-1)
+    row_of_slot = jnp.pad(slots.target, (0, room), constant_values=x.kind.shape[0])
+    return _Order(starts, place, row_of_slot, slots.sums.indices)
+
+
+def _projected(params: dict[int, tuple[jax.Array, jax.Array]], x: TypedRows) -> jax.Array:
+    """float32 `[S, W]`: each node's features times the matrix of its type, plus the bias.
+    `params` are both, of the types with features. Zeros for nodes of other types."""
+    tables = {t: x.tables[t] for t in params}
+    num = x.kind.shape[0]
+    return _project(params, tables, _order(x, max(_chunk(t, num) for t in tables.values())))
+
+
+@jax.custom_vjp
+def _project(params, tables, order):
+    num_slots, num_rows = order.place.shape[0], order.slot_of_row.shape[0]
+    width = next(iter(params.values()))[1].shape[0]
+    out = jnp.zeros((num_slots, width), jnp.float32)
+    # A type's last chunk may reach into the slots of the next types. There it writes zeros,
+    # before they are written.
+    for t, (kernel, bias) in params.items():
+
+        def write(out, at, x, num, kernel=kernel, bias=bias):
+            rows = linear([x], [kernel], bias, num)
+            return jax.lax.dynamic_update_slice(out, rows, (at, 0))
+
+        out = _over_chunks(write, out, tables[t], num_rows, order, t)
+    return gather(out, order.slot_of_row)
+
+
+def _project_bwd(residuals, grad):
+    params, tables, order = residuals
+    num_rows = order.slot_of_row.shape[0]
+    grad = gather(grad, order.row_of_slot)
+    grads = {}
+    for t, of_type in params.items():
+        size = _chunk(tables[t], num_rows)
+
+        def add(total, at, x, num, of_type=of_type, size=size):
+            part = jax.lax.dynamic_slice(grad, (at, 0), (size, grad.shape[1]))
+            _, pull = jax.vjp(lambda kernel, bias: linear([x], [kernel], bias, num), *of_type)
+            return jax.tree.map(jnp.add, total, pull(part))
+
+        zero = jax.tree.map(jnp.zeros_like, of_type)
+        grads[t] = _over_chunks(add, zero, tables[t], num_rows, order, t)
+    return grads, None, None
+
+
+_project.defvjp(lambda *operands: (_project(*operands), operands), _project_bwd)
+
+
+def _over_chunks(step, state, table, num_rows, order, t):
+    """`step(state, at, rows, num)` for each chunk of the slots of type `t`, which has `num`
+    slots from `at` on, and features `rows` `[chunk, F]` from `table`."""
+    size, end = _chunk(table, num_rows), order.starts[t + 1]
+
+    def body(carry):
+        at, state = carry
+        num = jnp.minimum(size, end - at)
+        ids = jax.lax.dynamic_slice(order.place, (at,), (size,))
+        ids = jnp.where(jnp.arange(size) < num, ids, -1)
+        return at + size, step(state, at, gather(table, ids), num)
+
+    return jax.lax.while_loop(lambda carry: carry[0] < end, body, (order.starts[t], state))[1]
+
+
+def _chunk(table: Any, num_rows: int) -> int:
+    """The number of rows in a chunk, where there are `num_rows` rows in all."""
+    rows = min(_CHUNK_ROWS, _CHUNK_FLOATS // as_table(table).shape[1], num_rows)
+    return -(-max(rows, 1) // TILE) * TILE
+
+
+def _num_rows(kind: jax.Array) -> jax.Array:
+    """One more than the last row of a real node; 0 if there is none."""
+    row = jnp.arange(1, kind.shape[0] + 1, dtype=jnp.int32)
+    return jnp.max(jnp.where(kind >= 0, row, 0), initial=0)
+
+
+def _scales(
+    widths: Sequence[int], given: Sequence[Any] | None
+) -> tuple[tuple[float, ...], ...]:
+    """For each node type 1 or `F` numbers."""
+    try:
+        found = (
+            [(1.0,)] * len(widths) if given is None else [tuple(map(float, s)) for s in given]
+        )
+    except (TypeError, ValueError):
+        found = []
+    each = zip(widths, found, strict=False)
+    fit = all(not w or (len(s) in (1, w) and 0 < min(s) <= max(s) < math.inf) for w, s in each)
+    if len(found) != len(widths) or not fit:
+        raise InputError(
+            f"scales must be 1 or F positive numbers for each of the {len(widths)} node types, "
+            f"which have {list(widths)} features",
+            given,
+            "Pass features.scales().",
+        )
+    return tuple(found)

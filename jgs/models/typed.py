@@ -12,8 +12,7 @@ from jgs.errors import InputError
 from jgs.graph import MiniBatch, Schema
 from jgs.graph.typed_features import TypedRows
 from jgs.models.gnn import GNN, Sizes, Stack
-from jgs.models.inputs import Inputs, Placed
-from jgs.models.typed_inputs import TypedInputs
+from jgs.models.inputs import Inputs, Placed, TypedInputs
 
 
 class TypedGNN(GNN):

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from refusals import refused
 
 from jgs import Graph, kernels
-from jgs.graph.appended import inserted
+from jgs.graph.changed import inserted
 from jgs.graph.weights import weight_prefix_sums
 
 N, E = 30, 400
@@ -197,7 +197,7 @@ def test_rows_of_weights_are_made_again_only_where_their_unit_changes(monkeypatc
         seen.append(np.diff(indptr).tolist())
         return weight_prefix_sums(indptr, weight)
 
-    monkeypatch.setattr("jgs.graph.appended.weight_prefix_sums", made)
+    monkeypatch.setattr("jgs.graph.changed.weight_prefix_sums", made)
     for row, weight, again in ((2, 1.5, []), (2, 0, []), (0, 1, [[65]]), (2, 2, [[63]])):
         seen.clear()
         graph = graph.with_edges([1], [row], [1], edge_weight=[weight])

@@ -12,7 +12,7 @@ from refusals import refused
 
 from jgs import Graph
 from jgs.graph import TypedFeatures
-from jgs.models import HGT, RGCN, TypedInputs, typed_inputs
+from jgs.models import HGT, RGCN, TypedInputs, inputs
 from jgs.ops import gather
 from jgs.sampling import sample_neighbors
 
@@ -47,7 +47,7 @@ def inputs_of(**options):
 
 
 def test_inputs_equal_a_product_for_each_node(monkeypatch):
-    monkeypatch.setattr(typed_inputs, "_CHUNK_ROWS", 32)  # several chunks for a type
+    monkeypatch.setattr(inputs, "_CHUNK_ROWS", 32)  # several chunks for a type
     graphdef, params = nnx.split(inputs_of())
     ids = np.random.default_rng(2).permutation(183).astype(np.int32)
     ids[[0, 17, 150, 182]] = [183, -1, 183, 999]  # padding anywhere

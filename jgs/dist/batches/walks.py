@@ -88,10 +88,9 @@ def walk_loader(
     *,
     state: Any,
     key: Any,
-    num_walks: int = 1,
-    window: int = 10,
-    num_negatives: int = 20,
-    prefetch: int = 2,
+    num_walks: int,
+    pairs: tuple[int, int],
+    prefetch: int,
     cutoff: int | None = None,
 ) -> Loader:
     """Walks from every node: `num_walks` from each in an epoch, `batch_size` a step and rank.
@@ -99,18 +98,18 @@ def walk_loader(
     An epoch goes over the nodes `num_walks` times, each time in another order. The ranks draw
     together what one rank draws with as many walks a step. The loader yields an `OWN`
     `WalkBatch` a step. All ranks call it and iterate alike. `state` is what
-    `walker.init(graph)` returned. With a `cutoff` walks follow edges before it alone
-    (`Seeds.time`). Negatives are drawn by how often walks visit a node
-    (`jgs.models.skipgram.count_visits`). Raises `InputError`.
+    `walker.init(graph)` returned. `pairs` are the window and the number of negatives. With a
+    `cutoff` walks follow edges before it alone (`Seeds.time`). Negatives are drawn by how often
+    walks visit a node (`jgs.models.skipgram.count_visits`). Raises `InputError`.
     """
     nodes = np.arange(graph.num_nodes, dtype=np.int32)
-    settings = repr((walker, num_walks, window, num_negatives))
+    settings = repr((walker, num_walks, *pairs))
     settings += "" if cutoff is None else f" before {cutoff}"
     roots = SeedParts.whole(nodes, graph_digest(graph))._replace(passes=num_walks)
     of_all = (key, roots, batch_size * comm.size, graph.num_nodes)
     shares = own_shares(comm)
     schedules = [Schedule(*of_all, settings=settings, share=share) for share in shares]
     prefix = noise_prefix(count_visits(key, graph, walker, state, cutoff))
-    of_walks = (walker, state, schedules, prefix, (window, num_negatives), cutoff)
+    of_walks = (walker, state, schedules, prefix, pairs, cutoff)
     source = WalkSource(comm.clone(), graph, *of_walks)
     return Loader.over(source, prefetch if comm.concurrent else 0)

@@ -16,7 +16,7 @@ from jgs.dist.rows.embedding import ShardedEmbedding
 from jgs.dist.rows.owners import Owners, Token
 from jgs.dist.rows.split import SplitRows
 from jgs.graph import MiniBatch, Schema, TypedFeatures, TypedRows, as_device
-from jgs.models.typed_inputs import TypedInputs
+from jgs.models.inputs import TypedInputs
 from jgs.train.loop.schedules import Rate
 
 

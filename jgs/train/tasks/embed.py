@@ -152,8 +152,7 @@ class EmbedJob:
             state=self.state,
             key=key,
             num_walks=config.num_walks,
-            window=config.window,
-            num_negatives=config.shared_negatives,
+            pairs=(config.window, config.shared_negatives),
             prefetch=config.prefetch,
             cutoff=self.cutoff,
         )
