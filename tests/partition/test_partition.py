@@ -19,8 +19,8 @@ from jgs import Graph
 from jgs.data.dataset import Dataset
 from jgs.data.parts import open_parts
 from jgs.graph.adjacency import edge_cut, in_neighbors
-from jgs.partition import metis, write_parts
 from jgs.partition import balance as rebalancing
+from jgs.partition import metis, write_parts
 from jgs.partition.__main__ import main
 from jgs.partition.balance import CONSTRAINTS, constraint_weights, limits, part_loads, rebalance
 from jgs.partition.folder import deal_seeds
