@@ -82,7 +82,7 @@ class Draw(NamedTuple):
         about which a rank asks one other rank in a batch.
       asked_edges: likewise the largest number of edges in one answer.
       asked_rows: the largest number of feature rows that a rank asks one other rank for in a
-        batch (see `jgs.dist.rows.demand`).
+        batch (see `jgs.dist.rows.owners`).
       cache_rows: the number of other ranks' rows that a planned cache keeps.
       hit: the share of an epoch's remote rows that the cache serves.
       share: the largest rank's share of the nodes; `1 / R` in an even partition.

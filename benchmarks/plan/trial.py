@@ -9,7 +9,7 @@ import jax
 import numpy as np
 
 from benchmarks.plan.cost import Draw, Workload
-from jgs.dist.rows.demand import Demand
+from jgs.dist.rows.owners import Demand
 from jgs.graph import Graph, MiniBatch
 from jgs.sampling import plan_capacity, worst_case
 from jgs.sampling.capacity import Capacities

@@ -18,7 +18,6 @@ from jgs.models.decoders import (
     sampled_softmax,
 )
 from jgs.models.dgcnn import DGCNN
-from jgs.models.edges import TimeEncoding
 from jgs.models.gat import GAT, GATConv
 from jgs.models.gcn import GCN, GCNConv
 from jgs.models.gin import GIN, GINConv, GINEConv
@@ -47,6 +46,7 @@ from jgs.models.rgcn import (
 )
 from jgs.models.sage import ConcatConv, GraphSAGE, SAGEConv
 from jgs.models.tgat import TGAT, TGATConv
+from jgs.models.time import TimeEncoding
 from jgs.models.typed import TypedGNN
 from jgs.tables import DECODERS, MODELS
 

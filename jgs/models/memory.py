@@ -11,7 +11,7 @@ from flax import nnx
 
 from jgs.arrays import require_array
 from jgs.models.dense import check_widths
-from jgs.models.edges import TimeEncoding
+from jgs.models.time import TimeEncoding
 from jgs.settings import exact_integers, usual_promotion
 
 

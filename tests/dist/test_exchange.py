@@ -17,8 +17,8 @@ from jgs import InputError, kernels
 from jgs.dist.batches.plan import degree_counts, most_read
 from jgs.dist.communicators.comm import Alone
 from jgs.dist.rows import tables as module
-from jgs.dist.rows.demand import Demand, rounded
 from jgs.dist.rows.exchange import FeatureExchange
+from jgs.dist.rows.owners import Demand, rounded
 from jgs.graph.row_tables.sparse import SparseFeatures
 from jgs.models import Placed
 

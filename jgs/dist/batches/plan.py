@@ -16,8 +16,8 @@ from jgs.dist.batches.source import HybridSampler, RankSampler, steps
 from jgs.dist.batches.vanilla import VanillaSampler
 from jgs.dist.communicators.broadcast import everywhere
 from jgs.dist.communicators.comm import Communicator, all_gather_rows
-from jgs.dist.rows.demand import Demand, rounded
 from jgs.dist.rows.exchange import FeatureExchange
+from jgs.dist.rows.owners import Demand, rounded
 from jgs.graph import Graph, Schema
 from jgs.graph.rows import neighbor_counts
 from jgs.sampling.base import Sampler, State

@@ -17,8 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jgs.dist.communicators.comm import OWN, SAME, Communicator
-from jgs.dist.rows.demand import rounded
-from jgs.dist.rows.owners import from_words, to_words
+from jgs.dist.rows.owners import from_words, rounded, to_words
 from jgs.dist.rows.tables import SplitTable, Store
 from jgs.errors import InputError, check_choice
 from jgs.graph import Schema, TypedRows

@@ -14,8 +14,7 @@ import numpy as np
 
 from jgs.dist.communicators.broadcast import everywhere
 from jgs.dist.communicators.comm import OWN, SAME, Communicator, all_gather_rows
-from jgs.dist.rows.demand import Demand, rounded
-from jgs.dist.rows.owners import Owners
+from jgs.dist.rows.owners import Demand, Owners, rounded
 from jgs.errors import InputError
 from jgs.files.room import with_room
 from jgs.graph import as_device
