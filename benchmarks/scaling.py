@@ -90,7 +90,7 @@ def one_rank(folder: Path, mode: str) -> None:
     from flax import nnx
 
     from jgs.allocator import keep_freed_memory
-    from jgs.dist.communicators.mpi import Mpi
+    from jgs.dist.communicators.comm import Mpi
     from jgs.train.config import Config
     from jgs.train.loop.model import make_model
     from jgs.train.loop.progress import Meter

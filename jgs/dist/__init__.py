@@ -20,7 +20,7 @@ _PLACES = {
     "OWN": "jgs.dist.communicators.comm",
     "SAME": "jgs.dist.communicators.comm",
     "Mesh": "jgs.dist.communicators.mesh",
-    "Mpi": "jgs.dist.communicators.mpi",
+    "Mpi": "jgs.dist.communicators.comm",
     "Emulated": "jgs.dist.communicators.comm",
     "agree": "jgs.dist.communicators.launch",
     "connect": "jgs.dist.communicators.launch",

@@ -19,10 +19,9 @@ import jgs
 from jgs.command import output_elsewhere
 from jgs.dist.communicators import start
 from jgs.dist.communicators.broadcast import FailedElsewhere, everywhere, texts_of_all
-from jgs.dist.communicators.comm import Alone, Communicator
+from jgs.dist.communicators.comm import Alone, Communicator, Mpi
 from jgs.dist.communicators.interface import address_of, use_for_gloo
 from jgs.dist.communicators.mesh import Mesh
-from jgs.dist.communicators.mpi import Mpi
 from jgs.dist.communicators.start import START_TIMEOUT, host_and_port
 from jgs.dist.supervision.lost import CONNECTING
 from jgs.dist.supervision.watchdog import Watch, Watchdog
