@@ -305,8 +305,8 @@ def as_typed(value: Any) -> str:
 def joint_signature(*functions: Callable[..., Any], **defaults: Any) -> inspect.Signature:
     """The signature of functions of which each passes its further keywords on to the next, with
     other `defaults`. It lacks `self`, and what functions but the first take by position. The
-    fields of a `TypedDict` in `**keywords: Unpack[...]` are arguments. Annotations are types,
-    not texts."""
+    fields of a `TypedDict` in `**keywords: Unpack[...]` are arguments; those that need not be
+    given have the default `...`. Annotations are types, not texts."""
     found: dict[str, inspect.Parameter] = {}
     for function in functions:
         hints = get_type_hints(function, include_extras=True)
@@ -315,7 +315,10 @@ def joint_signature(*functions: Callable[..., Any], **defaults: Any) -> inspect.
             if get_origin(hint) is Unpack:
                 (fields,) = get_args(hint)
                 for field, kind in get_type_hints(fields, include_extras=True).items():
-                    found[field] = inspect.Parameter(field, _KEYWORD, annotation=kind)
+                    default = ... if field in fields.__optional_keys__ else _NONE
+                    found[field] = inspect.Parameter(
+                        field, _KEYWORD, default=default, annotation=kind
+                    )
             elif name != "self" and (function is functions[0] or parameter.kind == _KEYWORD):
                 default = defaults.get(name, parameter.default)
                 found[name] = parameter.replace(annotation=hint, default=default)
