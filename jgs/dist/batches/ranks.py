@@ -29,7 +29,7 @@ from jgs.dist.rows.exchange import FeatureExchange
 from jgs.errors import InputError, check_choice
 from jgs.graph import Graph, Schema
 from jgs.graph.row_tables.table import as_one, as_table
-from jgs.graph.typed_features import TypedFeatures, split_by_type
+from jgs.graph.typed_features import split_by_type
 from jgs.sampling.base import Sampler
 from jgs.sampling.learning import Learning
 from jgs.sampling.loading.items import Stage, check_asked, prepared
@@ -37,6 +37,8 @@ from jgs.sampling.loading.loader import Loader
 from jgs.sampling.loading.schedule import Epochs, Order, Schedule, SeedParts
 from jgs.sampling.loading.sending import Destination, SentSource
 from jgs.sampling.loading.stages import Drawing, Samplers, taken
+
+MODES, POLICIES = ("hybrid", "vanilla"), ("none", "trial", "degree", "planned")
 
 
 class RankParts:
@@ -146,30 +148,12 @@ def _features(parts: Sequence[Part], schema: Schema | None, typed: bool | None) 
             for own in features
         ]
     if schema is not None and (typed or as_table(features[0]).schema is not None):
-        first, stop = parts[0].index, parts[-1].index + 1
-        each = [schema.of_parts(index, index + 1) for index in range(first, stop)]
-        by_type = [split_by_type(*own) for own in zip(features, each, strict=True)]
-        tables = [_as_table(_joined(t)) for t in zip(*(f.tables for f in by_type), strict=True)]
-        return TypedFeatures(tuple(tables), schema.of_parts(first, stop))
-    return _joined(features)
-
-
-def _as_table(rows: Any) -> Any:
-    """What `_joined` returned, as a table of `TypedFeatures`."""
-    if not isinstance(rows, list):
-        return rows
-    return tuple(rows) if len(rows) > 1 else rows[0]
-
-
-def _joined(features: Sequence[Any]) -> Any:
-    """The rows of several parts: None, a list of the matrices, or one `RowTable`."""
+        of_parts = [schema.of_parts(part.index, part.index + 1) for part in parts]
+        features = list(map(split_by_type, features, of_parts))
     if features[0] is None:
         return None
     one = as_one([as_table(own) for own in features])
     return list(one.rows) if one.form == "dense" else one
-
-
-MODES, POLICIES = ("hybrid", "vanilla"), ("none", "trial", "degree", "planned")
 
 
 @dataclass(frozen=True)
