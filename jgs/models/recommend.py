@@ -14,6 +14,7 @@ from jgs.arrays import require_array
 from jgs.errors import InputError
 from jgs.graph import Graph
 from jgs.graph.checks import check_range
+from jgs.graph.rows import row_positions
 from jgs.sampling.checks import require_int
 from jgs.sampling.links import DST, SRC
 
@@ -115,18 +116,13 @@ def _known(
     indptr, indices = np.asarray(known.indptr), np.asarray(known.indices)
     if side == DST:  # the sources of the nodes' own rows
         query = np.repeat(np.arange(len(nodes)), indptr[nodes + 1] - indptr[nodes])
-        edges = [np.arange(indptr[v], indptr[v + 1]) for v in nodes]
-        partner = indices[np.concatenate([np.zeros(0, np.int64), *edges])]
+        partner = indices[row_positions(indptr, nodes)]
     else:
-        order = np.argsort(nodes, kind="stable")
-        sorted_nodes = nodes[order]
-        at = np.flatnonzero(np.isin(indices, nodes))
-        target = np.searchsorted(indptr, at, side="right") - 1
-        begin = np.searchsorted(sorted_nodes, indices[at], side="left")
-        times = np.searchsorted(sorted_nodes, indices[at], side="right") - begin
-        within = np.arange(times.sum()) - np.repeat(np.cumsum(times) - times, times)
-        which = np.repeat(begin, times) + within  # a node may be asked for twice
-        query, partner = order[which], np.repeat(target, times)
+        at, order = np.flatnonzero(np.isin(indices, nodes)), np.argsort(nodes, kind="stable")
+        bounds = np.searchsorted(nodes[order], np.arange(len(place) + 1))
+        source, target = indices[at], np.searchsorted(indptr, at, side="right") - 1
+        query = order[row_positions(bounds, source)]  # a node may be asked for twice
+        partner = np.repeat(target, np.diff(bounds)[source])
     query = np.concatenate([query, np.arange(len(nodes))])
     found = place[np.concatenate([partner, nodes])]
     return query[found >= 0], found[found >= 0]
