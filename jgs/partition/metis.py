@@ -17,6 +17,7 @@ import numpy as np
 from jgs.command import output_elsewhere
 from jgs.errors import InputError
 from jgs.graph.adjacency import Adjacency
+from jgs.graph.grouping import pointer
 
 _OPTIONS = 40  # METIS_NOPTIONS
 _SEED = 8  # METIS_OPTION_SEED: the seed's place among them
@@ -54,7 +55,7 @@ def metis_partition(
         return np.ascontiguousarray(values, dtype)
 
     options: np.ndarray = np.empty(_OPTIONS, dtype)
-    library.METIS_SetDefaultOptions(_pointer(options))
+    library.METIS_SetDefaultOptions(pointer(options))
     options[_SEED] = seed + 1  # C's srand treats the seed 0 as 1
     parts: np.ndarray = np.zeros(num_nodes, dtype)
     arguments = (
@@ -74,7 +75,7 @@ def metis_partition(
     status: list[int] = []
 
     def call() -> None:
-        pointers = [None if a is None else _pointer(a) for a in arguments]
+        pointers = [None if a is None else pointer(a) for a in arguments]
         status.append(library.METIS_PartGraphKway(*pointers))
 
     # A daemon thread, so that Ctrl-C need not wait hours for METIS.
@@ -118,7 +119,3 @@ def _library(largest: int) -> tuple[ctypes.CDLL, type]:
             "Install a pymetis whose METIS has 64-bit integers, or use --method ldg.",
         )
     return library, np.int32 if bits == 32 else np.int64
-
-
-def _pointer(array: np.ndarray) -> ctypes.c_void_p:
-    return ctypes.c_void_p(array.ctypes.data)
