@@ -18,6 +18,7 @@ import numpy as np
 from jgs.errors import InputError
 from jgs.graph.device import reduce_arrays
 from jgs.graph.formats.export import Coo, Csc, graphs_tuple, targets_of
+from jgs.graph.rows import row_of_edges
 from jgs.graph.schema import Schema
 from jgs.graph.shown import Shown, real
 
@@ -159,8 +160,7 @@ class Block(Shown):
         """The real edges as pairs of a row (a source) and a column (a target), in NumPy. Raises
         `InputError` for a super-batch."""
         csc = self.csc()
-        col = np.repeat(np.arange(csc.num_cols, dtype=np.int32), np.diff(csc.indptr))
-        return Coo(csc.indices, col, *csc[2:])
+        return Coo(csc.indices, row_of_edges(csc.indptr), *csc[2:])
 
 
 class OfType(NamedTuple):

@@ -10,7 +10,7 @@ import numpy as np
 from jgs.dist.communicators.comm import OWN, SAME, Communicator, all_gather_rows
 from jgs.graph import Graph
 from jgs.graph.row_tables.table import as_table, opened_table
-from jgs.graph.rows import neighbor_counts, row_of_edges
+from jgs.graph.rows import neighbor_counts, row_of_edges, row_offsets
 
 
 def rows_of_all(
@@ -127,7 +127,7 @@ def all_features(comm: Communicator, features: Sequence[Any]) -> Any:
     found: dict[str, np.ndarray] = dict(own[0])  # what is not sent is equal on all ranks
     if first.by_entries:
         counts = rows_on_all(comm, [np.diff(arrays["indptr"]) for arrays in own])
-        found["indptr"] = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])
+        found["indptr"] = row_offsets(counts)
     for name in ("indices", "values") if first.by_entries else first.row_names:
         sent = rows_on_all(comm, [np.asarray(arrays[name]).reshape(-1) for arrays in own])
         found[name] = sent.reshape(-1, *own[0][name].shape[1:])
