@@ -20,18 +20,12 @@ from jgs.data.dataset import Dataset
 from jgs.data.parts import open_parts
 from jgs.graph.adjacency import edge_cut, in_neighbors
 from jgs.partition import balance as rebalancing
-from jgs.partition import metis, write_parts
+from jgs.partition import metis, partition_nodes, write_parts
 from jgs.partition.__main__ import main
 from jgs.partition.balance import CONSTRAINTS, constraint_weights, limits, part_loads, rebalance
 from jgs.partition.folder import deal_seeds
 from jgs.partition.kaminpar import is_symmetric, undirected_rows
-from jgs.partition.nodes import (
-    METHODS,
-    TOLERANCE,
-    edges_between,
-    max_over_mean,
-    partition_nodes,
-)
+from jgs.partition.nodes import METHODS, TOLERANCE, edges_between, max_over_mean
 
 
 @pytest.fixture(scope="module")
