@@ -380,15 +380,7 @@ class SparseWire:
         self.words = self._entries + self._entries // self._in_word
 
     def pack(self, own: SparseFeatures, ids: jax.Array) -> jax.Array:
-        with exact_integers():  # entries are counted in 64 bits
-            real = (ids >= 0) & (ids < own.shape[0])
-            start = own.indptr[jnp.where(real, ids, 0)]
-            stop = jnp.where(real, own.indptr[jnp.where(real, ids, 0) + 1], start)
-            entry = start[:, None] + jnp.arange(self._entries, dtype=jnp.int64)
-            there = entry < stop[:, None]
-            at = jnp.where(there, entry, own.indices.shape[0])
-            columns = own.indices.at[at].get(mode="fill", fill_value=0)
-            values = own.values.at[at].get(mode="fill", fill_value=0)
+        columns, values = own.entries(ids, self._entries, 0)
         shape = (*values.shape[:1], -1, *[self._in_word] * (self._in_word > 1))
         bits = jax.lax.bitcast_convert_type(values.astype(self.dtype).reshape(shape), jnp.int32)
         return jnp.concatenate([columns, bits], axis=1)

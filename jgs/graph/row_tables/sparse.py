@@ -131,17 +131,23 @@ class SparseFeatures(RowTable):
         out = jnp.zeros((ids.shape[0], num_features), jnp.float32)
         if self.max_row == 0 or num_rows == 0:
             return out
+        with exact_integers():
+            columns, values = self.entries(ids, self.max_row, num_features)
+            slot = jnp.arange(ids.shape[0], dtype=jnp.int32)[:, None]
+            return out.at[slot, columns].add(values, mode="drop")
+
+    def entries(self, ids: jax.Array, most: int, none: int) -> tuple[jax.Array, jax.Array]:
+        """int32 and float32 `[K, most]`: the columns and the values of the entries of the rows
+        `ids`, int32 `[K]`. Where there are fewer they are the column `none` and 0."""
         with exact_integers():  # entries are counted in 64 bits
-            real = (ids >= 0) & (ids < num_rows)
+            real = (ids >= 0) & (ids < self.shape[0])
             safe = jnp.where(real, ids, 0)
             start = self.indptr[safe]
             stop = jnp.where(real, self.indptr[safe + 1], start)
-            entry = start[:, None] + jnp.arange(self.max_row, dtype=jnp.int64)
+            entry = start[:, None] + jnp.arange(most, dtype=jnp.int64)
             entry = jnp.where(entry < stop[:, None], entry, self.values.shape[0])
-            column = self.indices.at[entry].get(mode="fill", fill_value=num_features)
-            value = self.values.at[entry].get(mode="fill", fill_value=0)
-            slot = jnp.arange(ids.shape[0], dtype=jnp.int32)[:, None]
-            return out.at[slot, column].add(value, mode="drop")
+            columns = self.indices.at[entry].get(mode="fill", fill_value=none)
+            return columns, self.values.at[entry].get(mode="fill", fill_value=0)
 
     def gather_kernel(self, ids: jax.Array, num_threads: int) -> jax.Array:
         out = floats((ids.shape[0], self.num_features))
