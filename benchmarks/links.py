@@ -25,8 +25,7 @@ from jgs.train.config import Config
 from jgs.train.evaluation.metrics import auc
 from jgs.train.flags import parse
 from jgs.train.loop import training as loop
-from jgs.train.tasks.hold_out import HeldOut, is_link
-from jgs.train.tasks.seal import open_seal
+from jgs.train.tasks.seal import HeldOut, is_link, open_seal
 
 
 class Bar(NamedTuple):

@@ -18,7 +18,6 @@ from jgs.dist.communicators.comm import Alone
 from jgs.partition.__main__ import main as partition
 from jgs.predict import Run
 from jgs.predict.__main__ import main as predict
-from jgs.predict.saved import Saved
 from jgs.train.__main__ import main as train
 from jgs.train.config import Config
 
@@ -103,7 +102,7 @@ def untrained(model, num_features, num_classes, config=None, **shape) -> Run:
     of |= {"multilabel": False} | shape
     record = {"best_epoch": 1, "val_accuracy": 0.5, "data": {}, "shape": of}
     params = dict.fromkeys(("best", "last"), nnx.state(model))
-    return Run(Saved(config or Config(), model, record, Alone(), params))
+    return Run(config or Config(), model, record, Alone(), params)
 
 
 def predicted(run_dir, out: Path, *flags) -> dict[str, np.ndarray]:

@@ -25,9 +25,9 @@ from jgs.graph.row_tables.table import as_table
 from jgs.predict.open import open_run
 from jgs.predict.run import Run
 from jgs.predict.sampled import neighbor_sampler
-from jgs.predict.source import RunData
 from jgs.sampling.fanouts import check_fanouts
 from jgs.tables import ROW_TABLES
+from jgs.train.loop.data import Data
 
 PLATFORMS = ("cpu", "cuda", "rocm", "tpu")
 
@@ -99,7 +99,7 @@ def export_run(
         own = source.graphs[0]
         own = own if form.sampler.weighted or form.model.edge_columns else own.unweighted()
         arrays |= {f"graph.{name}": array for name, array in own.stored().items()}
-        arrays |= stored.features(source.table) | stored.node_ids(source.node_ids)
+        arrays |= stored.features(source.every_row) | stored.node_ids(source.node_ids)
     text = spec.text().encode()
     arrays[DIGEST] = np.frombuffer(hashlib.sha256(text).digest(), np.uint8)
     with replacing(out, KIND, lambda folder: {FILE, *array_files(folder, KIND)}) as fresh:
@@ -133,7 +133,7 @@ def _checked(run: Any) -> Run:
     return run
 
 
-def _form(run: Run, source: RunData, fanouts: Any, direct: bool) -> Form:
+def _form(run: Run, source: Data, fanouts: Any, direct: bool) -> Form:
     fanouts = run.config.options.get("fanouts") if fanouts is None else fanouts
     if fanouts is None:
         raise InputError(
@@ -148,7 +148,7 @@ def _form(run: Run, source: RunData, fanouts: Any, direct: bool) -> Form:
             fanouts,
             "Give the number of neighbours that each layer draws, such as 10 10.",
         )
-    table, first = source.table, run.model.layers[0]
+    table, first = source.every_row, run.model.layers[0]
     if direct and not first.takes_inputs:
         raise InputError(
             "direct must be for a first layer that takes sums of its neighbours' rows",
@@ -163,14 +163,14 @@ def _form(run: Run, source: RunData, fanouts: Any, direct: bool) -> Form:
 
 def _spec(
     run: Run,
-    source: RunData,
+    source: Data,
     form: Form,
     sizes: tuple[int, ...],
     platforms: tuple[str, ...],
     kernel: bool,
     with_graph: bool,
 ) -> Spec:
-    names, table = run.class_names, as_table(source.table)
+    names, table = run.class_names, as_table(source.every_row)
     own = {name: getattr(run.config, name) for name in ("dataset", "model", "seed")}
     own |= {name: getattr(run, name) for name in ("best_epoch", "num_features", "num_classes")}
     own |= {name: getattr(form.sampler, name) for name in ("replace", "weighted")}
@@ -190,7 +190,7 @@ def _spec(
         outputs={"logits": f"float32[seeds, {run.num_classes}]"},
         feature_dtype="float32" if table.by_entries else table.kind,
         sparse=ROW_TABLES[form.rows].by_entries,
-        normalization=_normalization(source.table, run.config.data_arguments()),
+        normalization=_normalization(source.every_row, run.config.data_arguments()),
         multilabel=bool(run.multilabel),
         class_names=None if names is None else names.tolist(),
         numbers=list(run.scale) if run.numbers else None,

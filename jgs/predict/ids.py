@@ -10,17 +10,8 @@ import numpy as np
 from jgs.arrays import described
 from jgs.errors import InputError
 from jgs.files.npy import map_npy, plain_file
-from jgs.graph import Graph, NodeIds, Schema
+from jgs.graph import NodeIds, Schema
 from jgs.train.evaluation.edges import check_nodes
-
-
-def schema_of(graph: Graph, own_ids: np.ndarray | None) -> Schema | None:
-    """The schema for the ids of the data set of `graph`, whose parts have other ids, `own_ids`,
-    if the graph is partitioned: in the data set the nodes of each type are one range."""
-    schema = graph.schema
-    if schema is None or own_ids is None:
-        return schema
-    return Schema(schema.node_types, schema.relations)
 
 
 def ids_of(

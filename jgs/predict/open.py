@@ -15,7 +15,7 @@ from jgs.dist.communicators.broadcast import broadcast_arrays, broadcast_text, e
 from jgs.dist.communicators.comm import Alone, Communicator
 from jgs.errors import InputError, check_choice
 from jgs.predict.run import Run
-from jgs.predict.saved import PARAMS, Saved
+from jgs.predict.saved import PARAMS
 from jgs.train.config import Config
 from jgs.train.loop import checkpoint, folder
 from jgs.train.loop.learned import rows_by_type
@@ -70,7 +70,7 @@ def open_run(
         found = {name: jax.tree.map(jax.numpy.asarray, found[name]) for name in PARAMS}
         nnx.update(model, found[params])
     of_run = (config, model, record, comm, found, rows, os.fspath(run_dir))
-    return everywhere(comm, lambda: Run(Saved(*of_run)))
+    return everywhere(comm, lambda: Run(*of_run))
 
 
 def read_run(

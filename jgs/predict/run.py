@@ -11,27 +11,28 @@ import jax
 import numpy as np
 from flax import nnx
 
+from jgs.dist.communicators.collect import rows_on_all
 from jgs.errors import InputError, check_choice
 from jgs.graph import Graph
 from jgs.models import PairModel, top_k
 from jgs.ops import gather
-from jgs.predict.by_time import cutoffs, judged_at
 from jgs.predict.explain import Explanation, explain
 from jgs.predict.ids import check_ends, ids_of
-from jgs.predict.sampled import batches, neighbor_sampler, sampled_logits
+from jgs.predict.sampled import batches, cutoffs, judged_at, neighbor_sampler, sampled_logits
 from jgs.predict.saved import Opened
-from jgs.predict.source import SPLITS, RunData
 from jgs.sampling import Links
 from jgs.sampling.checks import check_seed_ids
 from jgs.sampling.edges.random import threefry
 from jgs.sampling.pairs import only_facts
 from jgs.train.evaluation.by_time import batch_size
 from jgs.train.evaluation.edges import check_nodes
-from jgs.train.evaluation.scores import Decoded
+from jgs.train.evaluation.pairs import Decoded
+from jgs.train.loop.data import Data
 from jgs.train.loop.keys import key_of
 from jgs.train.loop.progress import bar
-from jgs.train.tasks.moments import judges_key, outputs_of
+from jgs.train.tasks.nodes import judges_key, outputs_of
 from jgs.train.tasks.seal import pair_scores
+from jgs.train.tasks.targets import SPLITS
 
 Finish = Callable[[np.ndarray], np.ndarray]
 
@@ -169,25 +170,23 @@ class Run(Opened):
         """
         self._check_untimed()
         self._check_takes("top_k", "lists of targets")
-        data, own_ids = self._data[0], self._source.own_ids
+        data = self._data[0]
         ids, number = check_nodes(nodes, 0, self.num_nodes()), self._relation(relation)
         schema = self._source.graphs[0].schema
         if candidates is not None:
-            own = check_nodes(candidates, 0, self.num_nodes())
-            own = own if own_ids is None else own_ids[own]
+            own = self._source.in_graph(check_nodes(candidates, 0, self.num_nodes()))
         elif number is not None and schema is not None:
             kind = schema.relations[number][2]
             own = np.concatenate([np.array(r, np.int32) for r in schema.ranges(kind)])
         else:
             own = np.arange(self.num_nodes(), dtype=np.int32)
-        ids = ids if own_ids is None else own_ids[ids]
+        ids = self._source.in_graph(ids)
         decoder = Decoded(self.model).decoder(nnx.state(self.model))
         known = only_facts(data.graphs[0], number) if new_only else None
         of = (decoder, self._every_row, ids, own, k)
         best, scores = top_k(*of, relation=number, known=known)
-        if own_ids is not None:
-            names = np.argsort(own_ids).astype(np.int32)
-            best = np.where(best >= 0, names[best], -1)
+        if data.own_ids is not None:
+            best = np.where(best >= 0, data.in_data_set(best), -1)
         return best, scores
 
     def explain(
@@ -229,15 +228,15 @@ class Run(Opened):
         batch = batches(own, sampler, ids, 1, self._key(key))(ids)
         if self.model.uses_degrees:
             batch = batch.with_degrees(own.degrees())
-        x = gather(source.table, batch.nodes)
+        x = gather(source.every_row, batch.nodes)
         found = explain(self.model, batch, x, target, method, steps)
         types = None if own.edge_type is None else np.asarray(own.edge_type)[found.edge_id]
         found = replace(found, edge_type=types, schema=source.schema)
         if source.own_ids is None:
             return found
-        names = np.argsort(source.own_ids).astype(np.int32)
-        ids_of = {name: names[getattr(found, name)] for name in ("nodes", "src", "dst")}
-        return replace(found, node=int(names[found.node]), **ids_of)
+        names = ("nodes", "src", "dst")
+        ends = {name: source.in_data_set(getattr(found, name)) for name in names}
+        return replace(found, node=int(source.in_data_set(found.node)), **ends)
 
     # -- data
 
@@ -263,7 +262,9 @@ class Run(Opened):
                 "Take run.rows(split): nodes and times.",
             )
         self._check_takes("split", "splits of nodes")
-        return self._source.splits[name]
+        data = self._source
+        own = data.train_nodes() if name == "train" else data.split(name)
+        return np.sort(data.in_data_set(rows_on_all(data.comm, own))).astype(np.int32)
 
     def rows(self, split: str) -> tuple[np.ndarray, np.ndarray | None]:
         """The nodes int32 `[n]` of a split, "train", "val" or "test". Of a run on labels at
@@ -273,11 +274,9 @@ class Run(Opened):
             return self.split(split), None
         check_choice("a split", split, SPLITS)
         self._check_takes("split", "splits of nodes")
-        table, ids = self._data[0].table, self._source.own_ids
+        table = self._source.table
         some = table.split == SPLITS.index(split)
-        nodes = table.nodes[some]
-        nodes = nodes if ids is None else ids.argsort()[nodes].astype(np.int32)
-        return nodes, table.time[some]
+        return self._source.in_data_set(table.nodes[some]), table.time[some]
 
     def labels(self, split: str) -> np.ndarray:
         """The labels of `rows(split)`, as in `jgs.data.Dataset`; on one process."""
@@ -285,10 +284,9 @@ class Run(Opened):
         if time is not None:
             return np.asarray(table.labels)[np.asarray(table.split) == SPLITS.index(split)]
         source = self.source()
-        own = nodes if source.own_ids is None else source.own_ids[nodes]
-        return np.asarray(source.labels)[own]
+        return np.asarray(source.host_labels)[source.in_graph(nodes)]
 
-    def source(self, graph: Graph | None = None, features: Any = None) -> RunData:
+    def source(self, graph: Graph | None = None, features: Any = None) -> Data:
         """The graph and the features that sampled predictions read. Raises `InputError` on
         several ranks."""
         source = self._with(graph, features)
@@ -339,7 +337,7 @@ class Run(Opened):
         sampler = neighbor_sampler(self.config, self.model, fanouts)
         source = self.source(graph, features)
         ids = self._own_ids(source, nodes, node_type)
-        of = (source.graphs[0], source.table, ids, sampler, self._key(key))
+        of = (source.graphs[0], source.every_row, ids, sampler, self._key(key))
         with bar("predicting", self.config.progress) as advance:
             return finish(sampled_logits(self.model, *of, self.config.batch_size, advance))
 

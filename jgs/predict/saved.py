@@ -3,28 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from copy import copy
 from functools import cached_property
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
 from flax import nnx
 
+from jgs.arrays import require_array
 from jgs.data.stored import read_columns
 from jgs.dist.communicators.broadcast import everywhere
 from jgs.dist.communicators.collect import rows_of_all
 from jgs.dist.communicators.comm import Alone, Communicator
 from jgs.errors import InputError
-from jgs.graph import Graph, NodeIds, Schema
+from jgs.graph import Graph, NodeIds, Schema, TypedFeatures
+from jgs.graph.device import as_numpy
+from jgs.graph.row_tables.table import RowTable, as_table
 from jgs.graph.shown import Shown
 from jgs.predict.ids import ids_of
-from jgs.predict.source import RunData, check_digests, of_graph, of_run
 from jgs.train.config import Config
 from jgs.train.evaluation.exact import exact_inference
+from jgs.train.evaluation.pairs import Encoded
 from jgs.train.evaluation.rows import empty
-from jgs.train.evaluation.scores import Encoded
+from jgs.train.loop.data import Data
 from jgs.train.loop.edge_features import edges_of
-from jgs.train.loop.model import types_of
+from jgs.train.loop.model import Types, types_of
+from jgs.train.loop.open_data import WholeData
 from jgs.train.loop.progress import Advance, bar
 from jgs.train.tasks.targets import Targets
 from jgs.train.tasks.task import Task
@@ -33,38 +37,35 @@ PARAMS = ("best", "last")
 Finish = Callable[[np.ndarray], np.ndarray]
 
 
-class Saved(NamedTuple):
-    """What an opened run is made of: `model` is None, and `params` are the arrays of the
-    checkpoint, where no model was trained. `rows` are the metrics of the epochs."""
-
-    config: Config
-    model: Any
-    record: dict[str, Any]
-    comm: Communicator
-    params: dict[str, Any]
-    rows: Sequence[dict[str, Any]] = ()
-    run_dir: str = ""
-
-
 class Opened(Shown):
     """The fields of a `jgs.predict.Run`, its data, and the exact rows of its nodes."""
 
-    def __init__(self, saved: Saved):
-        config, record = saved.config, saved.record
-        self.config, self._comm, self.run_dir = config, saved.comm, saved.run_dir
+    def __init__(
+        self,
+        config: Config,
+        model: Any,
+        record: dict[str, Any],
+        comm: Communicator,
+        params: dict[str, Any],
+        rows: Sequence[dict[str, Any]] = (),
+        run_dir: str = "",
+    ):
+        """`model` is None, and `params` are the arrays of the checkpoint, where no model was
+        trained. `record` is the checkpoint's, and `rows` are the metrics of the epochs."""
+        self.config, self._comm, self.run_dir = config, comm, run_dir
         shape = self._shape = record.get("shape", {})
         self.task: Task = config.made("task")
         self.flags, self.answer = self.task.flags(config, shape), self.task.answer(shape)
         self.timed, self._of_pairs = "at" in self.flags, "pairs" in self.flags
-        if saved.comm.size > 1 and not self.exports:
+        if comm.size > 1 and not self.exports:
             raise InputError(
                 f"a run of --task {config.task} must be opened by one process",
-                f"{saved.comm.size} ranks",
+                f"{comm.size} ranks",
                 "Start one.",
             )
-        self.metrics, self.epochs = columns(saved.rows), record.get("epochs", 0)
-        self.model, self._saved = saved.model, saved
-        self.best_params, self.last_params = (saved.params.get(name) for name in PARAMS)
+        self.metrics, self.epochs = columns(rows), record.get("epochs", 0)
+        self.model, self._record, self._params = model, record, params
+        self.best_params, self.last_params = (params.get(name) for name in PARAMS)
         self.best_epoch: Any = record.get("best_epoch")
         self.val_accuracy: Any = record.get("val_accuracy")
         self.edges = edges_of(shape)
@@ -83,7 +84,7 @@ class Opened(Shown):
     def node_ids(self) -> NodeIds | None:
         """The ids of the user's tables for the nodes of the run's data; None where there are
         none. `run.node_ids[nodes]` are the ids of `nodes`."""
-        if self.model is None and not self._saved.record.get("named", False):
+        if self.model is None and not self._record.get("named", False):
             return None  # the data need not be opened
         return self._source.node_ids
 
@@ -104,27 +105,29 @@ class Opened(Shown):
     def _table(self) -> np.ndarray:
         """The embeddings of `--task embed`. Each node has two rows, as a center and as a
         context. The last column is no part of a vector, see `jgs.models.skipgram`."""
-        return np.asarray(self._saved.params["rows"])[::2, :-1]
+        return np.asarray(self._params["rows"])[::2, :-1]
 
     @cached_property
     def _data(self) -> tuple[Any, Targets | None]:
         def opened() -> tuple[Any, Targets | None]:
             data, targets = self.task.opened(self.config, self._comm)
-            check_digests(data.name, self._saved.record["data"], data.digests)
+            check_digests(data.name, self._record["data"], data.digests)
             return data, targets
 
         return everywhere(self._comm, opened)
 
     @cached_property
-    def _source(self) -> RunData:
+    def _source(self) -> Any:
+        """The data on which the run predicts: of pairs without the edges held out for the
+        test."""
         data, targets = self._data
-        if self.model is None:
-            plain, every = data.plain, np.array([0, len(self._table)])
-            return RunData(Alone(), [plain.graph], every, [None], None, {}, plain.node_ids)
-        source = of_run(data, self.timed or self._of_pairs)
-        return source if targets is None else replace(source, graphs=targets.at_test)
+        if targets is None:
+            return data
+        source = copy(data)
+        source.graphs = targets.at_test
+        return source
 
-    def _with(self, graph: Graph | None, features: Any) -> RunData:
+    def _with(self, graph: Graph | None, features: Any) -> Data:
         if graph is None and features is None:
             return self._source
         if graph is None:
@@ -141,13 +144,13 @@ class Opened(Shown):
             )
         if features is None and width == 0:
             features = np.zeros((graph.num_nodes, 0), np.float32)
-        return of_graph(graph, features, width, types_of(self._shape))
+        return GivenData(graph, features, width, types_of(self._shape))
 
     @cached_property
     def _infer(self) -> Callable[..., Any]:
         return self._exact(self._source)
 
-    def _exact(self, source: RunData) -> Callable[..., Any]:
+    def _exact(self, source: Data) -> Callable[..., Any]:
         return exact_inference(
             self._encoder,
             source.graphs,
@@ -165,7 +168,7 @@ class Opened(Shown):
         """What gives nodes their rows."""
         return self.model.encoder if self._of_pairs else self.model
 
-    def _encoded(self, source: RunData) -> Any:
+    def _encoded(self, source: Data) -> Any:
         """What the encoder reads: features, beside rows that are learned."""
         if not self._of_pairs:
             return source.features
@@ -210,10 +213,9 @@ class Opened(Shown):
         rows_of_all(comm, [at for at, _ in owned], rows, out, memory)
         return out
 
-    def _own_ids(self, source: RunData, nodes: Any, node_type: str | None) -> np.ndarray:
+    def _own_ids(self, source: Data, nodes: Any, node_type: str | None) -> np.ndarray:
         """int32: the ids of `nodes` in the source's graph."""
-        ids = ids_of(source.schema, source.num_nodes, nodes, node_type)
-        return ids if source.own_ids is None else source.own_ids[ids]
+        return source.in_graph(ids_of(source.schema, source.num_nodes, nodes, node_type))
 
     # -- refusals
 
@@ -265,3 +267,78 @@ def _column(values: list[Any]) -> np.ndarray:
     if all(isinstance(value, int) for value in values):
         return np.array(values, np.int64)
     return np.array(values, np.float64)  # None becomes NaN
+
+
+class GivenData(WholeData):
+    """A graph in memory with its features, in place of a run's data, for a model of `width`
+    features, or of the `types`. Raises `InputError` for features that do not fit it."""
+
+    def __init__(self, graph: Graph, features: Any, width: int, types: Types | None):
+        if types is not None and getattr(features, "schema", None) is not None:
+            _check_typed(graph, features, types)
+        else:
+            _check_matrix(graph, features, width)
+        self.comm, self.graphs, self.features = Alone(), [graph], [features]
+        self.offsets = np.array([0, graph.num_nodes])
+
+
+def _check_matrix(graph: Graph, features: Any, width: int) -> None:
+    form = "[N, F], one row for each of the graph's nodes"
+    remedy = "Give a matrix [N, F], or SparseFeatures."
+    require_array("features", features, form, remedy, N=graph.num_nodes)
+    remedy = "Give the features that it was trained with."
+    require_array("features", features, "[N, F], with the run's columns", remedy, F=width)
+    table = as_table(features if isinstance(features, RowTable) else as_numpy(features))
+    table.check_one_width("the run's model", "the graph", remedy)
+    table.check_values("the features of the graph")
+
+
+def _check_typed(graph: Graph, features: TypedFeatures, types: Types) -> None:
+    schema, parts = graph.schema, types.schema.parts
+    if schema is None or features.schema != schema.without_relations():
+        raise InputError(
+            "features by node type must have the node types of the graph",
+            f"{features.schema.node_types}",
+            "Make them with TypedFeatures.from_dict(graph.schema, ...).",
+        )
+    rows, given = _counts(types.schema, types.widths), _counts(schema, features.widths)
+    wrong: list[tuple[Any, ...]] = [
+        (
+            schema.relations != types.schema.relations,
+            "the graph must have the relations that the run was trained with",
+            schema.relations,
+            "Give a graph of the same types and relations, in the same order.",
+        ),
+        (
+            features.widths != types.widths or rows != given,
+            f"the features of the node types must have the widths {list(types.widths)} of the "
+            f"run's, and types without features as many nodes, {rows}",
+            f"{features.shown_widths()}, and {given} nodes",
+            "Give features as those that it was trained with.",
+        ),
+        (
+            rows and len(parts) > 1 and schema.parts != parts,
+            f"the graph must be in the {len(parts)} parts that the run was trained on, in "
+            "whose order it has learned rows of nodes",
+            "one in others, or whole",
+            "Open the run on its own data, or train on the whole graph.",
+        ),
+    ]
+    for found, *said in wrong:
+        if found:
+            raise InputError(*said)
+
+
+def _counts(schema: Schema, widths: Sequence[int]) -> list[int]:
+    """The numbers of nodes of the types without features."""
+    each = zip(schema.node_types, widths, strict=True)
+    return [count for (_, count), width in each if not width]
+
+
+def check_digests(name: str, saved: dict[str, str], found: dict[str, str]) -> None:
+    if changed := [part for part in found if saved.get(part) != found[part]]:
+        raise InputError(
+            f"a run must predict on the data set that it was trained on, {name}",
+            f"other {', '.join(changed)}",
+            "Restore its files, or give another graph to jgs.open_run(...).predict.",
+        )

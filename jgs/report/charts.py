@@ -1,4 +1,4 @@
-"""Charts in plain SVG. Their colours are the page's, see `jgs.report.style`."""
+"""Charts in plain SVG. Their colours are the page's, see `jgs.report.elements`."""
 
 from __future__ import annotations
 

@@ -7,8 +7,8 @@ import numpy as np
 from jgs.errors import InputError
 from jgs.report.charts import picture
 from jgs.report.elements import Element, shown, tag
-from jgs.report.judged import CLASSES, LABELS, NUMBERS, Judged
-from jgs.viz.layout import Drawn, drawn_of, places, rings
+from jgs.report.figures import CLASSES, LABELS, NUMBERS, Judged
+from jgs.viz.neighborhood import Drawn, drawn_of, places, rings
 
 _SIZE, _MARGIN = 320, 14
 _FANOUTS = (6, 3)  # neighbours that are drawn, of the node and of each neighbour; then 1
@@ -93,7 +93,7 @@ def _neighbors(judged: Judged, row: int, target: int) -> list[tuple[str, str]]:
     """How many of the node's in-neighbours are of which kind."""
     if judged.time is not None:
         return []
-    graph, own = judged.data.graphs[0], int(judged.in_graph(judged.nodes[row]))
+    graph, own = judged.data.graphs[0], int(judged.data.in_graph(judged.nodes[row]))
     begin, end = np.asarray(graph.indptr[own : own + 2]).tolist()
     ids = np.asarray(graph.indices[begin:end])
     if judged.kind == NUMBERS:
@@ -112,8 +112,7 @@ def _kinds(judged: Judged, row: int, target: int, own: np.ndarray) -> list[str]:
     """The mark of each of the nodes with the ids `own` in the graph."""
     if judged.kind == NUMBERS:
         return ["other"] * own.size
-    assert judged.data.labels is not None
-    labels, truth = judged.data.labels[own], judged.truth[row]
+    labels, truth = judged.data.host_labels[own], judged.truth[row]
     if judged.kind == LABELS:
         has, unknown = labels[:, target] > 0.5, np.isnan(labels[:, target])
         same = has == (truth[target] > 0.5)
@@ -134,7 +133,7 @@ def _drawn(judged: Judged, row: int, target: int) -> Element | None:
     except InputError as error:
         return tag("p", f"No neighbourhood is drawn: {error}", class_="soft")
     drawn = drawn_of(found)
-    kinds = _kinds(judged, row, target, judged.in_graph(drawn.ids))
+    kinds = _kinds(judged, row, target, judged.data.in_graph(drawn.ids))
     about = f"{drawn.ids.size} nodes and {drawn.src.size} edges that the model has read."
     at = places(drawn, rings(drawn))
     at *= (_SIZE / 2 - _MARGIN) / max(float(np.abs(at).max(initial=0)), 1.0)

@@ -17,10 +17,19 @@ from jgs.files.writing import whole_file
 from jgs.options import as_typed, flag
 from jgs.predict import open_run
 from jgs.report import charts
-from jgs.report.elements import Element, as_html, folded, grid, section, shown, table, tag
-from jgs.report.judged import Judged, judge
+from jgs.report.elements import (
+    STYLE,
+    Element,
+    as_html,
+    folded,
+    grid,
+    section,
+    shown,
+    table,
+    tag,
+)
+from jgs.report.figures import Judged, judge
 from jgs.report.sections import sections, summary
-from jgs.report.style import STYLE
 from jgs.tables import TASKS
 from jgs.train.config import SETTINGS, Config
 from jgs.train.loop import folder

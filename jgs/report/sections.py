@@ -9,7 +9,7 @@ import numpy as np
 from jgs.report import charts, figures
 from jgs.report.elements import Element, folded, grid, section, share_bar, shown, table, tag
 from jgs.report.examples import example, legend, most_wrong
-from jgs.report.judged import CLASSES, LABELS, NUMBERS, Judged
+from jgs.report.figures import CLASSES, LABELS, NUMBERS, Judged
 from jgs.train.evaluation.metrics import mae, r2, rmse
 
 _SQUARE = 30  # classes: a larger matrix cannot be read

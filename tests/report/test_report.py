@@ -10,7 +10,7 @@ from refusals import command_refused, refused
 from trained import CLASSES, run_of
 
 import jgs
-from jgs.report import figures, judged, page, sections, write_report
+from jgs.report import figures, page, sections, write_report
 from jgs.report.__main__ import main as report
 from jgs.train.__main__ import main as train
 from jgs.train.config import Config
@@ -181,7 +181,7 @@ def test_a_matrix_of_many_classes_is_left_out(reported, monkeypatch, tmp_path):
 @of_kinds("labels")
 def test_what_is_sampled_is_said(reported, monkeypatch, tmp_path):
     _, run_dir, data, _ = reported
-    monkeypatch.setattr(judged, "MOST", 50)
+    monkeypatch.setattr(figures, "MOST", 50)
     found = write_report(run_dir, tmp_path / "a.html", examples=0, split="val")
     assert (found["nodes"], found["split"]) == (50, "val")
     text = (tmp_path / "a.html").read_text()

@@ -14,7 +14,7 @@ from jgs.data import Dataset
 from jgs.partition.memory import Machine
 from jgs.sampling.loading import disk_rows
 from jgs.train.loop import folder as run_folder
-from jgs.train.loop import whole_data
+from jgs.train.loop import open_data
 
 RUN = "--hidden 8 --batch-size 10 --no-progress --norm layer --dropout 0.2"
 IN_MEMORY, SOME, MORE = "0", "1 --feature-block 0", "1 --feature-block 3"
@@ -106,12 +106,12 @@ def test_a_file_that_fails_loses_nothing(saved, tmp_path, capsys, monkeypatch):
 
 
 def test_a_graph_larger_than_memory_is_read_ahead(saved, tmp_path, monkeypatch):
-    ahead, read_ahead = [], whole_data.read_ahead
+    ahead, read_ahead = [], open_data.read_ahead
     monkeypatch.setattr(
-        whole_data, "read_ahead", lambda graph: ahead.append(0) or read_ahead(graph)
+        open_data, "read_ahead", lambda graph: ahead.append(0) or read_ahead(graph)
     )
     for free in (1 << 40, 0):
-        monkeypatch.setattr(whole_data, "machine", lambda free=free: Machine(1 << 40, free))
+        monkeypatch.setattr(open_data, "machine", lambda free=free: Machine(1 << 40, free))
         assert train(saved(wide), tmp_path / f"{free}", 0, "--fanouts 3 --epochs 1") == 0
     assert digest(tmp_path / "0") == digest(tmp_path / f"{1 << 40}")
     assert len(ahead) == 1

@@ -15,7 +15,7 @@ from jgs.train import Config
 from jgs.train.config import SETTINGS
 from jgs.train.flags import parse
 from jgs.train.loop import folder, job, log
-from jgs.train.loop.schedules import SCHEDULES, learning_rate
+from jgs.train.loop.optimizer import SCHEDULES, learning_rate
 
 STEPS = 40
 

@@ -17,8 +17,7 @@ from jgs.predict.__main__ import main as predict
 from jgs.sampling import Seal
 from jgs.train.evaluation.metrics import auc
 from jgs.train.loop import folder
-from jgs.train.tasks.hold_out import hold_out, is_link
-from jgs.train.tasks.seal import open_seal
+from jgs.train.tasks.seal import hold_out, is_link, open_seal
 
 train = trainer("""
     --task links --sampler seal --hidden 8 --layers 2 --batch-size 20 --epochs 2 --lr 5e-3

@@ -11,9 +11,10 @@ import jgs.ops
 from jgs import Graph
 from jgs.models import GraphSAGE
 from jgs.sampling import Loader, sample_neighbors
-from jgs.train.loop import losses, step
-from jgs.train.loop.averaging import averaged, judged
-from jgs.train.loop.losses import masked_loss
+from jgs.train.loop import objective as losses
+from jgs.train.loop import step
+from jgs.train.loop.objective import masked_loss
+from jgs.train.loop.optimizer import averaged, judged
 from jgs.train.loop.step import init_state, make_optimizer, make_train_step
 
 

@@ -16,8 +16,7 @@ import numpy as np
 from flax import nnx
 
 from jgs.dist.communicators.collect import rows_on_all
-from jgs.dist.communicators.comm import OWN, SAME, Communicator
-from jgs.sampling import Loader
+from jgs.dist.communicators.comm import OWN, SAME
 from jgs.sampling.loading.stages import samplers_of
 from jgs.train.config import Config
 from jgs.train.loop.model import make_sampler
@@ -30,65 +29,49 @@ def batch_size(config: Config, num_negatives: int) -> int:
     return max(1, min(config.batch_size, _SEEDS // (2 + num_negatives)))
 
 
-def numbered(items: dict[str, Any], ranks: int = 1) -> dict[str, Any]:
-    """The items `[n]` with the columns that `ByTime` reads: `item`, their numbers, and `real`,
-    which is False in padding: copies, so that each of the `ranks` has one."""
-    num = len(next(iter(items.values())))
-    number = np.arange(max(num, ranks))
-    padded = {name: np.asarray(each)[number % num] for name, each in items.items()}
-    return padded | {"item": number, "real": number < num}
-
-
-def by_time(
-    config: Config,
-    data: Any,
-    model: Any,
-    columns: tuple[str, ...],
-    items: dict[str, Any],
-    key: Any,
-    judge: Callable[..., tuple[jax.Array, ...]],
-    stage: Any = None,
-    size: int | None = None,
-    states: Mapping[Any, Any] = MappingProxyType({}),
-) -> ByTime:
-    """The `ByTime` of items with cutoffs, drawn by the configuration's sampler, with the edge
-    `columns` that the model reads. `key`, `stage`, `size` and `states` are as for
-    `jgs.train.loop.data.Data.loader`."""
-    own = make_sampler(config, False, lambda: model.message_widths, columns)
-    sampler = samplers_of(own)[0]
-    known = {one: state for one, state in states.items() if repr(one) == repr(sampler)}
-    judged = numbered(items, data.comm.size), stage
-    loader = data.loader(sampler, key, None, known, judged, size)
-    return ByTime(data.comm, loader, model, judge)
-
-
 class ByTime:
-    """Computes something of every item of a loader, in the order of the items.
+    """Computes something of every item, in the order of the items, by the configuration's
+    sampler.
 
     Args:
-      comm: the communicator, which the loader's threads do not use.
-      loader: of pairs of a batch and its features, over the items that `numbered` returned, in
-        their order. All ranks have it.
+      config, data: the run's configuration, and its `jgs.train.loop.data.Data`.
       model: gives what a batch is computed with.
+      columns: the edge columns that it reads.
+      items: their columns `[n]`, with cutoffs.
+      key: decides what is drawn.
       judge: `judge(model, batch, x)` returns arrays float32 `[B, ...]`, one row an item. It is
         compiled once.
+      stage, size, states: as for `Data.loader`.
     """
 
     def __init__(
         self,
-        comm: Communicator,
-        loader: Loader,
-        model: nnx.Module,
+        config: Config,
+        data: Any,
+        model: Any,
+        columns: tuple[str, ...],
+        items: Mapping[str, Any],
+        key: Any,
         judge: Callable[..., tuple[jax.Array, ...]],
+        stage: Any = None,
+        size: int | None = None,
+        states: Mapping[Any, Any] = MappingProxyType({}),
     ):
-        self._comm, self._loader, self._start = comm, loader, loader.state_dict()
-        graphdef = nnx.split(model)[0]
+        made = make_sampler(config, False, lambda: model.message_widths, columns)
+        sampler = samplers_of(made)[0]
+        known = {one: state for one, state in states.items() if repr(one) == repr(sampler)}
+        self._comm, num = data.comm, len(items["time"])
+        number = np.arange(max(num, data.comm.size))  # each rank has one: the last are copies
+        judged = {name: np.asarray(each)[number % num] for name, each in items.items()}
+        judged |= {"item": number, "real": number < num}
+        self._loader = data.loader(sampler, key, None, known, (judged, stage), size)
+        self._start, graphdef = self._loader.state_dict(), nnx.split(model)[0]
 
         def run(params: Any, batch: Any, x: Any) -> Any:
             number = jnp.where(batch.items["real"], batch.items["item"], -1)
             return number, judge(nnx.merge(graphdef, params), batch, x)
 
-        self._run = comm.program(run, (SAME, OWN, OWN), OWN)
+        self._run = data.comm.program(run, (SAME, OWN, OWN), OWN)
 
     def __call__(self, params: Any, fill: Callable[..., Any] | None = None) -> list[np.ndarray]:
         """The rows of the items, `[n, ...]`, on every rank; all ranks call it. `fill(batch, x)`

@@ -25,18 +25,18 @@ from jgs.models import Model
 from jgs.models.layer import uses_types
 from jgs.train.evaluation.edges import Edges, Rank, check_nodes
 from jgs.train.evaluation.layer import message, stages, update
-from jgs.train.evaluation.reduction import Reduced, by_columns, reduced
+from jgs.train.evaluation.reduction import Asking, Reduced, Turns, by_columns, reduced
 from jgs.train.evaluation.rows import (
     Rows,
+    Spilled,
     as_rows,
     empty,
+    mapped_at_most,
     on_disk,
     padded,
     project,
     take,
 )
-from jgs.train.evaluation.spilled import Spilled, mapped_at_most
-from jgs.train.evaluation.turns import Asking, Turns
 
 log = logging.getLogger(__name__)
 
@@ -183,37 +183,30 @@ class _Evaluation:
         features: Sequence[Any] | None = None,
     ) -> list[np.ndarray]:
         with on_host():
-            return self._infer(params, nodes, num_layers, features)
-
-    def _infer(
-        self,
-        params: Any,
-        nodes: Sequence[Any],
-        num_layers: int | None,
-        features: Sequence[Any] | None,
-    ) -> list[np.ndarray]:
-        if features is not None:
-            self.features = [self._opened(own) for own in features]
-        self.replaced = features is not None
-        depth = len(self.stages) if num_layers is None else num_layers
-        ids = everywhere(self.comm, lambda: self._checked(nodes, depth))
-        params = jax.device_put(jax.device_get(params))  # they may lie on a device
-        unique = [np.unique(asked, return_inverse=True) for asked in ids]
-        wanted = [[ids for ids, _ in unique]]  # the nodes whose output each layer computes
-        for _ in range(depth - 1):
-            wanted.insert(0, self.edges.with_neighbours(wanted[0]))
-        self.done, self.total = 0, sum(t.size for layer in wanted for t in layer)
-        rows: Sequence[Rows] = self.features
-        if self.typed:
-            rows = self._inputs(params, self.edges.with_neighbours(wanted[0]))
-        for layer, targets in enumerate(wanted[:-1]):
-            rows = self._layer(params, rows, targets, layer, last=False)
-        outputs = self._layer(params, rows, wanted[-1], depth - 1, last=True)
-        in_order = [np.array_equal(*each) for each in zip(ids, wanted[-1], strict=True)]
-        return [
-            output if same else output[at]  # the indexing copies rows that may lie in a file
-            for output, same, (_, at) in zip(outputs, in_order, unique, strict=True)
-        ]
+            if features is not None:
+                self.features = [self._opened(own) for own in features]
+            self.replaced = features is not None
+            depth = len(self.stages) if num_layers is None else num_layers
+            ids = everywhere(self.comm, lambda: self._checked(nodes, depth))
+            params = jax.device_put(jax.device_get(params))  # they may lie on a device
+            unique = [np.unique(asked, return_inverse=True) for asked in ids]
+            wanted = [[ids for ids, _ in unique]]  # the nodes whose output each layer computes
+            for _ in range(depth - 1):
+                wanted.insert(0, self.edges.with_neighbours(wanted[0]))
+            self.done, self.total = 0, sum(t.size for layer in wanted for t in layer)
+            rows: Sequence[Rows] = self.features
+            if self.typed:
+                rows = self._inputs(params, self.edges.with_neighbours(wanted[0]))
+            for layer, targets in enumerate(wanted[:-1]):
+                rows = self._layer(params, rows, targets, layer, last=False)
+            outputs = self._layer(params, rows, wanted[-1], depth - 1, last=True)
+            in_order = [np.array_equal(*each) for each in zip(ids, wanted[-1], strict=True)]
+            return [
+                output
+                if same
+                else output[at]  # the indexing copies rows that may lie in a file
+                for output, same, (_, at) in zip(outputs, in_order, unique, strict=True)
+            ]
 
     @cached_property
     def _mapped(self) -> int:
@@ -273,7 +266,7 @@ class _Evaluation:
                 given = jax.device_put((count.astype(np.float32), degree, kind, ids))
                 h = update(self.graphdef, params, x, state, *given, layer)
                 at = np.arange(done, done + chunk.size) if last else chunk - rank.first
-                _put(output, at, jax.device_get(h))
+                output[at] = jax.device_get(h)[: chunk.size]
                 done += chunk.size
                 self.done += chunk.size
                 if self.advance is not None:
@@ -339,7 +332,7 @@ class _Evaluation:
             for chunk in self.edges.chunks(asked):
                 at = chunk - rank.first
                 places = padded(at, self.edges.num_rows, rank.num_own)
-                _put(output, at, jax.device_get(of(rank, own, chunk, places)))
+                output[at] = jax.device_get(of(rank, own, chunk, places))[: chunk.size]
         return [self._settled(output) for output in outputs]
 
     def _kind(self, chunk: np.ndarray) -> np.ndarray:
@@ -371,11 +364,3 @@ class _Evaluation:
             return output
         small = computes_on_cpu() or output.nbytes <= self.memory
         return as_device(output) if small or self.comm.size > 1 else output
-
-
-def _put(output: Any, ids: np.ndarray, rows: np.ndarray) -> None:
-    """Writes the first rows, as many as there are `ids`, which ascend, to `output`."""
-    if isinstance(output, Spilled):
-        output.write(ids, rows[: len(ids)])
-    else:
-        output[ids] = rows[: len(ids)]

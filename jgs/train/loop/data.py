@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -76,7 +77,7 @@ class Data:
     hot: Any = None
     scratch: Path | None = None
     own_ids: np.ndarray | None = None
-    node_ids: NodeIds | None
+    node_ids: NodeIds | None = None
     _of_types: Any = None
     _items: Any = None
     _before: Any = None
@@ -96,6 +97,43 @@ class Data:
         self.feature_columns = data.feature_columns
         self.edge_feature_columns = data.edge_feature_columns
         self.host_labels = np.zeros(0, np.int32) if labels is None else labels
+
+    @property
+    def num_nodes(self) -> int:
+        return int(self.offsets[-1])
+
+    @property
+    def schema(self) -> Schema | None:
+        """The types of the data set's nodes, by its ids, of which those of a type are one
+        range, and of its edges; or None."""
+        schema = self.graphs[0].schema
+        if schema is None or self.own_ids is None:
+            return schema
+        return Schema(schema.node_types, schema.relations)
+
+    @property
+    def every_row(self) -> Any:
+        """The rows of all nodes, as `jgs.ops.gather` takes them; on one process only."""
+        (rows,) = self.features
+        return tuple(rows) if isinstance(rows, list) else rows
+
+    def in_graph(self, nodes: Any) -> Any:
+        """The ids in `graphs` of nodes of the data set."""
+        return nodes if self.own_ids is None else self.own_ids[nodes]
+
+    def in_data_set(self, nodes: Any) -> Any:
+        """int32: the ids in the data set of nodes of `graphs`."""
+        return (
+            nodes if self.own_ids is None else np.argsort(self.own_ids)[nodes].astype(np.int32)
+        )
+
+    def owned(self, nodes: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]]:
+        """For each local rank two arrays int32: the positions in `nodes`, of the data set, of
+        those that the rank owns, and their ids in its graph."""
+        ids = self.in_graph(nodes)
+        bounds = self.offsets[self.comm.rank : self.comm.rank + self.comm.num_local + 1]
+        places = [np.flatnonzero((ids >= a) & (ids < b)) for a, b in pairwise(bounds)]
+        return [(at.astype(np.int32), ids[at].astype(np.int32)) for at in places]
 
     def _describe(self, of_ranks: Sequence[Any], schema: Schema | None) -> None:
         """Sets the fields that say what the features are, `of_ranks` of each local rank."""
@@ -125,10 +163,10 @@ class Data:
         """Has batches be of `items`, of which the stage `before` makes seeds, and drawn from
         `graphs`, in place of those of the training nodes. `by_time` as in `Loader`. Raises
         `InputError`."""
-        self._by_time = by_time
         what = "rows of labels" if before is None else "edges"
         size = self._config.batch_size * self.comm.size
-        self._items, self._before, self.graphs = items, before, graphs
+        self._items, self._before, self._by_time = items, before, by_time
+        self.graphs = graphs
         self.num_seeds = num_items(items)
         self.num_steps = -(-self.num_seeds // size)
         if size > self.num_seeds:
@@ -192,20 +230,12 @@ class Data:
         items, before = judged or (self._items, self._before)
         options = {"key": key, "states": states, "before": before, "one_key": bool(judged)}
         options |= {"shuffle": not judged, "by_time": None if judged else self._by_time}
-        options |= {"prefetch": config.prefetch, "age": config.state_age}
-        size = size or config.batch_size
-        return self._loader(sampler, reduce, items, size, bool(judged), device, options)
+        options |= {"prefetch": config.prefetch, "age": config.state_age, "device": device}
+        return self._loader(sampler, reduce, items, size or config.batch_size, **options)
 
     @abstractmethod
     def _loader(
-        self,
-        sampler: Samplers,
-        reduce: str | None,
-        items: Any,
-        size: int,
-        judged: bool,
-        device: Any,
-        options: dict[str, Any],
+        self, sampler: Samplers, reduce: str | None, items: Any, size: int, **options: Any
     ) -> Loader:
         """The loader; `options` are those that every loader takes."""
 

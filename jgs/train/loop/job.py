@@ -33,12 +33,11 @@ from jgs.train.evaluation.rows import scratch_folder
 from jgs.train.loop.data import Data
 from jgs.train.loop.edge_features import EdgeFeatures, edge_features, shape_of_edges
 from jgs.train.loop.learned import LearnedRows, learned_rows
-from jgs.train.loop.losses import own_labels
 from jgs.train.loop.model import make_model, make_sampler, shape_of_types
-from jgs.train.loop.objective import Objective
+from jgs.train.loop.objective import Objective, own_labels
+from jgs.train.loop.optimizer import check_schedule
 from jgs.train.loop.place import Place
 from jgs.train.loop.progress import Meter, timed
-from jgs.train.loop.schedules import check_schedule
 
 
 def _placed(table: jax.Array, cold: Any, joined: Callable[..., Any], whole: bool) -> Any:
@@ -135,7 +134,7 @@ class Job:
         return self.objective.metric.name
 
     def loss(self, outputs: Any, batch: MiniBatch, labels: Any) -> jax.Array:
-        """The `jgs.train.loop.losses.Loss` of the job."""
+        """The `jgs.train.loop.objective.Loss` of the job."""
         own = self._labels(batch, labels)
         return self.objective.loss(outputs, own, batch.seed_mask, batch.seed_weight)
 

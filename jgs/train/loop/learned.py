@@ -17,7 +17,7 @@ from jgs.dist.rows.owners import Owners, Token
 from jgs.dist.rows.split import SplitRows
 from jgs.graph import MiniBatch, Schema, TypedFeatures, TypedRows, as_device
 from jgs.models.inputs import TypedInputs
-from jgs.train.loop.schedules import Rate
+from jgs.train.loop.optimizer import Rate
 
 
 class LearnedRows:

@@ -13,10 +13,9 @@ from flax import nnx
 
 from jgs.dist.communicators.broadcast import everywhere
 from jgs.errors import InputError
-from jgs.train.loop.averaging import averaged, judged
 from jgs.train.loop.keys import of_use
 from jgs.train.loop.learned import LearnedRows, learned_rows
-from jgs.train.loop.schedules import Rate, learning_rate
+from jgs.train.loop.optimizer import Rate, averaged, judged, learning_rate
 from jgs.train.loop.step import init_state, make_optimizer, make_train_step, start_epoch
 
 

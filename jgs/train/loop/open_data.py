@@ -2,12 +2,42 @@
 
 from __future__ import annotations
 
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import jgs.data
+import jgs.ops
 from jgs.command import loading
+from jgs.data.by_type import without_types
+from jgs.data.parts import open_parts
+from jgs.data.plain import Plain, load_plain
+from jgs.devices import host_device
+from jgs.dist.batches.ranks import RankParts, rank_loader
 from jgs.dist.communicators.comm import Alone, Communicator
 from jgs.errors import InputError
+from jgs.graph import MiniBatch
+from jgs.graph.reading import is_mapped, read_ahead
+from jgs.models import read_inputs
+from jgs.models.inputs import Placed
+from jgs.partition.memory import machine
+from jgs.sampling import DiskRows, HotRows, Loader, Sampler, SamplerSchedule
+from jgs.sampling.base import State
+from jgs.sampling.loading.items import num_items
+from jgs.sampling.loading.stages import samplers_of
 from jgs.train.config import Config
-from jgs.train.loop.parted_data import PartedData
-from jgs.train.loop.whole_data import WholeData
+from jgs.train.loop.data import Data, Samplers, check_types, features_for, refuse_empty
+from jgs.train.loop.fingerprint import (
+    fingerprint,
+    fingerprint_features,
+    fingerprint_plain,
+)
+from jgs.train.loop.model import takes_types
 
 
 def open_data(
@@ -26,3 +56,176 @@ def open_data(
         f"{comm.size} ranks and no --partition",
         "Write one with python -m jgs.partition, and give its folder.",
     )
+
+
+_COUNTED = 64  # the batches by which the rows for the devices are chosen
+_read = jax.jit(read_inputs, static_argnames="reduce")
+
+
+class WholeData(Data):
+    """A data set on one machine; see `Data`."""
+
+    direct = True
+
+    def __init__(self, config: Config, pairs: bool = False):
+        load: Any = load_plain if pairs else jgs.data.load
+        data = load(config.dataset, config.root, **config.data_arguments())
+        data = data if takes_types(config) else without_types(data)
+        super().__init__(config, Alone(), data)
+        graph, has = data.graph, machine()
+        if has is not None and graph.indices.nbytes > has.free // 2 and is_mapped(graph):
+            graph = read_ahead(graph)
+        features = features_for(config, data.name, graph.schema, data.features)
+        if features is None:
+            features = jnp.zeros((graph.num_nodes, 0))
+        self._describe([features], graph.schema)
+        self.graphs, self.features = [graph], [features]
+        self.offsets = np.array([0, graph.num_nodes])
+        self.plain = data
+        if isinstance(data, Plain):
+            self.digests = fingerprint_plain(data) | {
+                "features": fingerprint_features(data.features)
+            }
+        else:
+            self._items, self.num_seeds = data.train_idx, len(data.train_idx)
+            self.num_steps = -(-self.num_seeds // config.batch_size)
+            self.digests = fingerprint(data)
+
+    def check_seeds(self) -> None:
+        refuse_empty(self.plain, "train", "val", "test")
+        if self._config.batch_size > self.num_seeds:
+            raise InputError(
+                "--batch-size must not exceed the number of training nodes",
+                f"{self._config.batch_size} for {self.num_seeds}",
+                f"Give --batch-size {self.num_seeds} or less.",
+            )
+
+    @property
+    def _every_feature(self) -> Any:
+        return self.features[0]
+
+    def _loader(
+        self, sampler: Samplers, reduce: str | None, items: Any, size: int, **options: Any
+    ) -> Loader:
+        config, (features,) = self._config, self.features
+        judged, device = options["one_key"], options.pop("device")
+
+        def read(batch: MiniBatch) -> Any:
+            if batch.direct_inputs:
+                return jax.block_until_ready(_read(features, batch, reduce=reduce))
+            # Not within `jax.jit`, which would copy the tables of node types.
+            return jax.block_until_ready(jgs.ops.gather(features, batch.nodes))
+
+        size = min(size, num_items(items)) if judged else size
+        given = (self._graphs(sampler)[0], items, size, sampler)
+        make = partial(Loader, *given, device=device or host_device(), **options)
+        if config.feature_memory and not judged:
+            # As in memory: only such samplers leave the reading of inputs to the first layer.
+            declared = (getattr(s, "__dataclass_fields__", ()) for s in samplers_of(sampler))
+            direct = all("relabel_inputs" in fields for fields in declared)
+            return make(read=self._on_disk(reduce if direct else None))
+        if device is None or not config.device_memory:
+            return make(read=read)
+        memory = config.device_memory << 20
+        counted = make()
+        hot = HotRows.planned(features, counted, memory, device, _COUNTED)
+        self.hot = _by_device(hot.table, device), hot.joined
+        del hot.table  # `hot` is the loader's from here on, which reads the other rows
+        one = not isinstance(sampler, SamplerSchedule)
+        return make(read=hot, capacity=counted.capacity if one else None)
+
+    def _on_disk(self, reduce: str | None) -> DiskRows:
+        """The features in their files, some rows in memory; `reduce` as in `loader`."""
+
+        def inputs(tables: Any, place: jax.Array, batch: MiniBatch) -> Any:
+            if batch.block(0).control is not None:
+                return jgs.ops.gather(tables, place)
+            return Placed(tables, place).inputs(batch, reduce or "")
+
+        block = self._config.feature_block
+        return DiskRows(
+            self.features[0],
+            self._config.feature_memory << 20,
+            scratch=self.scratch if block else None,
+            block=max(block, 1),
+            then=inputs if reduce is not None else None,
+        )
+
+    def train_nodes(self) -> list[np.ndarray]:
+        nodes = self.plain.train_idx
+        assert nodes is not None  # which a task of nodes has
+        return [nodes]
+
+    def split(self, name: str) -> list[np.ndarray]:
+        return [getattr(self.plain, f"{name}_idx")]
+
+
+def _by_device(table: jax.Array, sharding: Any) -> jax.Array:
+    """`[D, K, F]`: a table `[K, F]` that each of the `D` devices has, as an `OWN` value."""
+    pieces = [shard.data[None] for shard in table.addressable_shards]
+    shape = (len(pieces), *table.shape)
+    return jax.make_array_from_single_device_arrays(shape, sharding, pieces)
+
+
+class PartedData(Data):
+    """The `P` parts of a data set, `P / R` on each of `R` ranks; see `Data`.
+
+    Every batch has `batch_size * R` seeds, equally many from each part. Runs with equal
+    `batch_size * R` have the same batches, up to the order of nodes.
+    """
+
+    direct = False
+
+    def __init__(self, config: Config, comm: Communicator):
+        assert config.partition is not None
+        parts = open_parts(config.partition, config.verification())
+        super().__init__(config, comm, parts)
+        self._parts, self.own_ids = parts, parts.new_ids
+        self._ranks = RankParts(comm, parts, takes_types(config))
+        check_types(config, parts.name, parts.schema, self._ranks.features[0])
+        self._describe(self._ranks.features, parts.schema)
+        seeds = [part["seeds"] for part in parts.manifest["parts"]]
+        self.num_seeds = sum(seeds)
+        self.num_steps = -(-max(seeds) * self._ranks.per_rank // config.batch_size)
+        self.digests = {"parts": parts.parts_id}
+        self.graphs = self._ranks.graphs(config.mode)
+        self.offsets, self.features = self._ranks.offsets, self._ranks.features
+
+    def check_seeds(self) -> None:
+        # That every part has training nodes is checked with the state.
+        refuse_empty(self._parts, "val", "test")
+
+    def state_of(self, sampler: Sampler, folder: Path | None) -> State:
+        if self._items is None:
+            self._ranks.check(self._config.batch_size, sampler, self._config.mode)
+        return super().state_of(sampler, folder)
+
+    def _loader(
+        self, sampler: Samplers, reduce: str | None, items: Any, size: int, **options: Any
+    ) -> Loader:
+        config = self._config
+        in_place = reduce is not None or None  # None: rows of types alone
+        if options["one_key"]:  # it judges: every rank has a share of each batch
+            size = max(1, min(size, num_items(items) // self.comm.size))
+        return rank_loader(
+            self.comm,
+            self._ranks,
+            size,
+            sampler,
+            mode=config.mode,
+            graphs=self._graphs(sampler),
+            cache=config.cache,
+            cache_memory=config.cache_memory << 20,
+            wire=config.wire,
+            in_place=in_place if self.in_place else False,
+            items=items,
+            **options,
+        )
+
+    def train_nodes(self) -> list[np.ndarray]:
+        return self._ranks.own_seeds()
+
+    def split(self, name: str) -> list[np.ndarray]:
+        ids = getattr(self._parts, f"{name}_idx")
+        bounds = self.offsets[self.comm.rank :][: self.comm.num_local + 1]
+        return [np.asarray(ids[a:b]) for a, b in pairwise(np.searchsorted(ids, bounds))]

@@ -16,7 +16,7 @@ from jax.flatten_util import ravel_pytree
 from jgs.dist.communicators.comm import OWN, SAME, Communicator
 from jgs.sampling.base import Feedback
 from jgs.settings import usual_promotion
-from jgs.train.loop.losses import Count, Loss, count_seeds, node_loss
+from jgs.train.loop.objective import Count, Loss, count_seeds, node_loss
 
 
 class TrainState(NamedTuple):

@@ -21,7 +21,7 @@ from jgs.dist.communicators.comm import OWN, SAME, Alone, Communicator
 from jgs.dist.rows.embedding import ShardedEmbedding, Table
 from jgs.errors import InputError
 from jgs.files.writing import writing
-from jgs.graph import Graph
+from jgs.graph import Graph, NodeIds, Schema
 from jgs.models.skipgram import WalkBatch, count_runs, damped_sgd, first_row, skipgram
 from jgs.options import Option
 from jgs.sampling import Walker
@@ -106,6 +106,14 @@ class WalkData(NamedTuple):
     @property
     def name(self) -> str:
         return self.plain.name
+
+    @property
+    def node_ids(self) -> NodeIds | None:
+        return self.plain.node_ids
+
+    @property
+    def schema(self) -> Schema | None:
+        return self.plain.graph.schema
 
 
 class EmbedJob:

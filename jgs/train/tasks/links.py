@@ -42,7 +42,7 @@ from jgs.train.evaluation.baselines import (
     figures,
     scores_of,
 )
-from jgs.train.evaluation.by_time import ByTime, batch_size, by_time
+from jgs.train.evaluation.by_time import ByTime, batch_size
 from jgs.train.evaluation.pairs import (
     EVENT_METRICS,
     LINK_METRICS,
@@ -52,9 +52,8 @@ from jgs.train.evaluation.pairs import (
 )
 from jgs.train.loop.keys import key_of
 from jgs.train.loop.objective import own_link_loss
-from jgs.train.tasks.events import check_events, negatives_at
 from jgs.train.tasks.nodes import refuse_timed
-from jgs.train.tasks.pairs import PairJob, PairTask
+from jgs.train.tasks.pairs import PairJob, PairTask, check_events, negatives_at
 from jgs.train.tasks.seal import SealJob, make_dgcnn, open_seal
 from jgs.train.tasks.targets import Columns, Targets
 
@@ -298,7 +297,7 @@ class LinkJob(PairJob):
             own = {"negatives": self.judged[split].other_dst}
             key = key_of(self.config, f"samples of {split}")
             items = getattr(self.targets, split) | own
-            return by_time(*of, items, key, _scores, stage, size, self._states)
+            return ByTime(*of, items, key, _scores, stage, size, self._states)
 
         self._judges = {split: judge(split) for split in ("val", "test")}
 

@@ -3,22 +3,29 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Any
 
-from jgs.dist.communicators.comm import Communicator
+import jax
+import numpy as np
+
+from jgs.dist.communicators.comm import Alone, Communicator
 from jgs.errors import InputError
+from jgs.graph import MiniBatch
 from jgs.models import GNN
 from jgs.options import INT32, Option, flag
 from jgs.sampling.base import Adaptive, Sampler
 from jgs.sampling.edges.random import threefry
 from jgs.sampling.loading.stages import samplers_of
 from jgs.train.config import OWNERS, Config
+from jgs.train.evaluation.baselines import Figures
+from jgs.train.evaluation.by_time import ByTime
 from jgs.train.loop.edge_features import edges_of
 from jgs.train.loop.job import Job
+from jgs.train.loop.keys import key_of
 from jgs.train.loop.model import make_model, make_sampler, num_layers, types_of
 from jgs.train.loop.objective import Compared
 from jgs.train.loop.open_data import open_data
-from jgs.train.tasks.moments import MomentJob
 from jgs.train.tasks.task import Task
 
 
@@ -104,3 +111,112 @@ def refuse_timed(config: Config) -> None:
             f"--model {config.model}" if timed else given[0],
             "Add --temporal, or leave it out.",
         )
+
+
+SPLITS = ("train", "val", "test")
+
+
+class MomentJob(Job):
+    """The job of `--task nodes` where the data have a `jgs.data.LabelTable`.
+
+    Each row of the table is a seed with the row's time as its cutoff: its sample has what was
+    before it alone, in training, validation and test. A node may have several rows. The splits
+    are the table's, and so are the classes, also where nodes have labels of their own.
+    Evaluation is by sampled batches, with a key of its own. Numbers are learned less their mean
+    over the training rows, and divided by their deviation there.
+
+    Args:
+      by_time: of training, as in `Loader`.
+    """
+
+    def __init__(self, config: Config, data: Any, by_time: int | None = None):
+        table = data.table
+        if not samplers_of(make_sampler(config))[0].takes_time:
+            raise InputError(
+                "labels at moments must have a sampler that takes cutoffs",
+                f"--sampler {config.sampler}",
+                "Choose another, e.g. neighbors.",
+            )
+        if data.graphs[0].edge_time is None:
+            raise InputError(
+                "labels at moments must have a graph whose edges have times",
+                f"{data.name}, without",
+                "Add a column time to the tables of edges, or of nodes.",
+            )
+        columns = {"nodes": table.nodes, "time": table.time, "label": table.labels}
+        self.rows = {}
+        for number, split in enumerate(SPLITS):
+            some = table.split == number
+            if not some.any():
+                raise InputError(
+                    f"the table of labels must have rows of the split {split}",
+                    "none",
+                    "Add some.",
+                )
+            self.rows[split] = {name: np.asarray(a)[some] for name, a in columns.items()}
+        numbers = table.labels.dtype.kind == "f"
+        labelled = data.host_labels.max(initial=-1) >= 0  # then those are the nodes' classes
+        known = 0 if labelled else data.num_classes
+        data.num_classes = 1 if numbers else max(table.num_classes, known)
+        if data.num_classes != known:
+            data.class_names = None
+        data.ask(self.rows["train"], None, data.graphs, by_time)
+        super().__init__(config, data)
+        self.refuse_degrees("labels at moments")
+        if config.partition is None or config.mode == "hybrid":
+            self.about += (_before(data.graphs[0].edge_time, table.time),)
+
+    def _make_metric(self) -> str:
+        return self._judge_by(self.rows["train"]["label"], self.data.num_classes)
+
+    def shape(self) -> dict[str, Any]:
+        return super().shape() | {"moments": True, "multilabel": False}
+
+    def _labels(self, batch: MiniBatch, labels: Any) -> jax.Array:
+        return batch.items["label"]
+
+    def _prepare_metric(self, model: Any, scratch: Path | None) -> None:
+        of = self.config, self.data, model, self.edges.columns
+
+        def judge(split: str) -> ByTime:
+            items = {name: self.rows[split][name] for name in ("nodes", "time")}
+            key = judges_key(self.config)
+            return ByTime(*of, items, key, outputs_of, states=self._states)
+
+        self._judges = {split: judge(split) for split in ("val", "test")}
+
+    def metric(self, params: Any, split: str, given: Any = None) -> float:
+        """The metric of a split, see the class."""
+        (outputs,), labels = self._judges[split](params, given), self.rows[split]["label"]
+        return self.objective.measure(Alone(), [outputs], [labels])
+
+    def baselines(self) -> Figures:
+        """The majority class of the training rows, or their mean, see `figures`."""
+        train, *others = (self.rows[split]["label"] for split in SPLITS)
+        wanted = dict(zip(SPLITS[1:], others, strict=True))
+        return self._of_labels(train, wanted)
+
+
+def _before(edges: Any, moments: Any) -> str:
+    """A line: how many edges, of these times, a label at a moment may see."""
+    time, first, last = np.asarray(edges), *(f(np.asarray(moments)) for f in (np.min, np.max))
+    early, seen = int((time < first).sum()), int((time < last).sum())
+    if not seen:
+        return (
+            f"no edge lies before a moment of the labels, {first} to {last}: are both counted "
+            "in one unit (time_unit=)?"
+        )
+    return (
+        f"of {time.size:,} edges {seen:,} lie before the last moment of the labels, and "
+        f"{early:,} before the first"
+    )
+
+
+def judges_key(config: Config) -> jax.Array:
+    """The key of what is drawn to judge a row, and to predict one: both draw the same."""
+    return key_of(config, "samples of moments")
+
+
+def outputs_of(model: Any, batch: Any, x: Any) -> tuple[jax.Array, ...]:
+    """What `ByTime` computes of a batch of nodes: the model's outputs."""
+    return (model(batch, x),)

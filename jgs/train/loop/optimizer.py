@@ -1,10 +1,12 @@
-"""The learning rate of a run: Optax's schedules by name, over the steps of all its epochs."""
+"""The schedules of a run's learning rate, and averages of its parameters."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
+import jax
+import jax.numpy as jnp
 import optax
 
 from jgs.errors import InputError
@@ -17,10 +19,10 @@ Rate: TypeAlias = float | Callable[[Any], Any]  # the second: an `optax.Schedule
 # Each makes the schedule from (first rate, last rate, steps, steps of the rise).
 SCHEDULES: dict[str, Callable[[float, float, int, int], Rate]] = {
     "constant": lambda rate, last, steps, rise: rate,
-    "cosine": lambda rate, last, steps, rise: optax.cosine_decay_schedule(
+    "cosine": lambda rate, last, steps, _: optax.cosine_decay_schedule(
         rate, steps, last / rate
     ),
-    "exponential": lambda rate, last, steps, rise: optax.exponential_decay(
+    "exponential": lambda rate, last, steps, _: optax.exponential_decay(
         rate, steps, last / rate
     ),
     "warmup_cosine": lambda rate, last, steps, rise: optax.warmup_cosine_decay_schedule(
@@ -70,3 +72,63 @@ def learning_rate(config: Config, steps_per_epoch: int) -> Rate:
         )
     rise = steps // 10 if rise is None else rise
     return SCHEDULES[config.lr_schedule](config.lr, config.lr * config.lr_end, steps, rise)
+
+
+class Averaged(NamedTuple):
+    """The state of an optimiser that keeps an average.
+
+    Fields:
+      average: the average, as the parameters; these themselves before it begins.
+      taken: int32 scalar, how many parameters were averaged.
+      step: int32 scalar, the number of steps.
+      inner: the state of the optimiser within.
+    """
+
+    average: Any
+    taken: jax.Array
+    step: jax.Array
+    inner: Any
+
+
+def averaged(
+    optimizer: optax.GradientTransformation,
+    decay: float | None,
+    every: int = 1,
+    begin: int = 0,
+) -> optax.GradientTransformation:
+    """`optimizer`, which also keeps an average of the parameters after its steps.
+
+    Args:
+      decay: what an exponential average keeps of itself, once it is of `1 / (1 - decay)`
+        parameters. Until then it is their mean, so that the first do not outweigh the others,
+        as they do in `torch.optim.swa_utils`. None: the mean of all (stochastic weight
+        averaging, Izmailov et al. 2018, algorithm 1).
+      every: the parameters after every so-manieth step are averaged.
+      begin: those of the first steps, so many, are not.
+
+    The optimiser's state is an `Averaged`, and its `average` is what to judge and to predict
+    with. It is part of a checkpoint as any other state of Optax.
+    """
+
+    def init(params: Any) -> Averaged:
+        zero = jnp.zeros((), jnp.int32)
+        return Averaged(jax.tree.map(jnp.copy, params), zero, zero + 0, optimizer.init(params))
+
+    def update(gradients: Any, state: Any, params: Any = None) -> tuple[Any, Averaged]:
+        updates, inner = optimizer.update(gradients, state.inner, params)
+        step = optax.safe_increment(state.step)
+        due = (step > begin) & (step % every == 0)
+        taken = state.taken + due
+        share = jnp.maximum(1 / jnp.maximum(taken, 1), 0.0 if decay is None else 1 - decay)
+        rate = jnp.where(due, share, jnp.where(taken, 0.0, 1.0))
+        new = optax.apply_updates(params, updates)
+        mean = optax.incremental_update(new, state.average, rate)
+        return updates, Averaged(mean, taken, step, inner)
+
+    return optax.GradientTransformation(init, update)
+
+
+def judged(params: Any, opt_state: Any) -> Any:
+    """What is judged and predicted with: the average where the optimiser keeps one, and else
+    the parameters."""
+    return opt_state.average if isinstance(opt_state, Averaged) else params
