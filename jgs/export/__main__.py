@@ -46,8 +46,6 @@ def _export(argv: Sequence[str] | None) -> dict[str, Any]:
 # fmt: off
 @dataclass
 class _Asked:
-    """What the command is asked for."""
-
     run_dir: Annotated[str, Option("folder of the run")]
     out: Annotated[str, Option("folder to write; an artifact there is replaced")]
     fanouts: Annotated[tuple[int, ...], Option(

@@ -110,7 +110,6 @@ class ExportedModel(Shown):
         return np.concatenate(outputs)[place]
 
     def _size(self, wanted: int) -> int:
-        """The smallest of the batch sizes that holds so many seeds, or the largest of all."""
         sizes = self.spec.batch_sizes
         return next((size for size in sizes if size >= wanted), sizes[-1])
 
@@ -216,8 +215,6 @@ def load_exported(
 
 
 def _device(spec: Spec, platform: str | None) -> Any:
-    """The device that the model runs on. Raises `InputError` where it has no program for one
-    that is here."""
     if platform is None:
         device = default_device()
         # JAX calls CUDA and ROCm gpu too.

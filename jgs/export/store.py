@@ -197,7 +197,6 @@ def ids_below(name: str, value: Any, total: int) -> np.ndarray:
 
 
 def _check(spec: Spec, graph: Graph, features: Any) -> None:
-    """Raises `InputError` unless the graph and the features are such as the program reads."""
     if not isinstance(graph, Graph):
         raise InputError("graph must be a jgs.Graph", type(graph).__name__, "Make or open one.")
     if "edge_weight" in spec.inputs and graph.edge_weight is None:

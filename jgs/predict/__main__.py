@@ -48,8 +48,6 @@ def _moment(text: str) -> int | str:
 # fmt: off
 @dataclass
 class _Asked:
-    """What the command is asked for."""
-
     run_dir: Annotated[str, Option("folder of the run")]
     out: Annotated[str, Option("file to write: .csv, .npy or .parquet", metavar="FILE")]
     split: Annotated[str | None, Option(

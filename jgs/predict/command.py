@@ -62,7 +62,6 @@ def _predict(comm: Communicator, given: dict[str, Any]) -> dict[str, Any] | int:
 
 
 def _check(run: Any, given: dict[str, Any]) -> None:
-    """Raises `InputError` for flags that a run of this task does not take."""
     own = run.flags
     for name in sorted(_FLAGS & given.keys()):
         if name not in own:

@@ -83,7 +83,14 @@ def read_ids(
     rule = f"{path} must hold {what} {which}, one a line, or as .npy"
     read = _read(path, rule, width + timed, 0 if text else width, text)
     ids, times = read[:, :width], read[:, width:].reshape(-1)
-    found = _nodes_of(path, ids if text else ids.astype(np.int64), rule, num_nodes, names)
+    ids = ids if text else ids.astype(np.int64)
+    if names is not None:
+        found = names.nodes(ids.reshape(-1), f"every id in {path}").reshape(ids.shape)
+    elif bad := np.argwhere((ids < 0) | (ids >= num_nodes))[:1].tolist():
+        row, column = bad[0]
+        raise InputError(rule, f"{ids[row, column]} (number {row + 1})", "Correct the file.")
+    else:
+        found = ids.astype(np.int32)
     if not timed:
         return found, None
     whole = times.dtype != object or all(map(_is_whole, times))
@@ -109,17 +116,6 @@ def _read(path: Path, rule: str, width: int, numbers: int, text: bool) -> np.nda
     return ids.reshape(-1, width)
 
 
-def _nodes_of(
-    path: Path, ids: np.ndarray, rule: str, num_nodes: int, names: NodeIds | None
-) -> np.ndarray:
-    if names is not None:
-        return names.nodes(ids.reshape(-1), f"every id in {path}").reshape(ids.shape)
-    if bad := np.argwhere((ids < 0) | (ids >= num_nodes))[:1].tolist():
-        row, column = bad[0]
-        raise InputError(rule, f"{ids[row, column]} (number {row + 1})", "Correct the file.")
-    return ids.astype(np.int32)
-
-
 def _of_text(path: Path, rule: str, width: int, numbers: int, text: bool) -> np.ndarray:
     words: list[str] = []
     with open(path, encoding="utf-8-sig") as file:  # which drops a byte order mark
@@ -137,7 +133,6 @@ def _of_text(path: Path, rule: str, width: int, numbers: int, text: bool) -> np.
 
 
 def _is_whole(word: str) -> bool:
-    """Whether a word is a whole number of 64 bits."""
     digits = word.removeprefix("-")
     good = digits.isascii() and digits.isdigit() and len(word) < 21
     return good and -1 << 63 <= int(word) < 1 << 63

@@ -125,8 +125,6 @@ def read_run(
 
 
 def _put_rows(params: dict[str, Any], shape: dict[str, Any], rows: np.ndarray) -> None:
-    """Adds the rows that were learned beside the parameters to them, where the model of an
-    opened run has them."""
     types = types_of(shape)
     assert types is not None
     inputs = params.get("encoder", params)["inputs"]

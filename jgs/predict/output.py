@@ -117,7 +117,6 @@ def _write_csv(file: BinaryIO, columns: dict[str, np.ndarray]) -> None:
 
 
 def _texts(columns: dict[str, np.ndarray]) -> dict[str, Iterable[str]]:
-    """The texts of each column of a CSV file, by the column's name there."""
     texts: dict[str, Iterable[str]] = {}
     for name, rows in columns.items():
         if name == "embedding" or (name == "value" and rows.ndim == 2):

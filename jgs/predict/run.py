@@ -376,7 +376,6 @@ class Run(Opened):
 
     @cached_property
     def _every_row(self) -> np.ndarray:
-        """The rows of all nodes, in the order of the graph's ids."""
         rows, own_ids = self.embed(), self._source.own_ids
         return rows if own_ids is None else rows[np.argsort(own_ids)]
 

@@ -165,7 +165,6 @@ class Opened(Shown):
 
     @property
     def _encoder(self) -> Any:
-        """What gives nodes their rows."""
         return self.model.encoder if self._of_pairs else self.model
 
     def _encoded(self, source: Data) -> Any:
@@ -214,7 +213,6 @@ class Opened(Shown):
         return out
 
     def _own_ids(self, source: Data, nodes: Any, node_type: str | None) -> np.ndarray:
-        """int32: the ids of `nodes` in the source's graph."""
         return source.in_graph(ids_of(source.schema, source.num_nodes, nodes, node_type))
 
     # -- refusals

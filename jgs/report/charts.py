@@ -225,7 +225,6 @@ def round_numbers(low: float, high: float, most: int = 5) -> list[float]:
 
 
 def _wide(low: float, high: float) -> tuple[float, float]:
-    """Bounds that differ."""
     if high - low > 1e-9 * max(abs(low), abs(high), 1e-300):
         return low, high
     room = max(abs(low), 1.0) / 2

@@ -109,7 +109,6 @@ def _neighbors(judged: Judged, row: int, target: int) -> list[tuple[str, str]]:
 
 
 def _kinds(judged: Judged, row: int, target: int, own: np.ndarray) -> list[str]:
-    """The mark of each of the nodes with the ids `own` in the graph."""
     if judged.kind == NUMBERS:
         return ["other"] * own.size
     labels, truth = judged.data.host_labels[own], judged.truth[row]

@@ -142,7 +142,6 @@ def _page(run: Any, judged: Judged | None, examples: int) -> Element:
 
 
 def _facts(run: Any, judged: Judged | None) -> Element:
-    """The run's figures, those of its result and those of the page."""
     try:
         result = json.loads((Path(run.run_dir) / folder.RESULT).read_text("utf-8"))
     except (OSError, ValueError):
@@ -168,7 +167,6 @@ def _facts(run: Any, judged: Judged | None) -> Element:
 
 
 def _scope(judged: Judged | None) -> list[Element]:
-    """What the predictions are of."""
     if judged is None:
         return []
     what = "nodes" if judged.time is None else "rows"

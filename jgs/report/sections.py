@@ -147,7 +147,6 @@ def _calibration(judged: Judged) -> Element:
 
 
 def _residuals(judged: Judged) -> Element:
-    """What stands in place of classes where the labels are numbers."""
     of = _numbers(judged)
     error = of[0] - of[1]
     drawn, bins = charts.histogram("residuals", error)
@@ -191,7 +190,6 @@ def _numbers(judged: Judged) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _digits(value: float) -> str:
-    """A figure in a column of figures of like size."""
     return f"{value:.3f}" if value < 1000 else shown(value)
 
 

@@ -171,7 +171,6 @@ class Config(
                 )
 
     def _refuse(self, name: str, value: Any) -> None:
-        """Raises `InputError` for an option of another owner, if it is not the default."""
         for owner, table in OWNERS.items():
             takers = [taker for taker in table if name in table.options(taker)]
             if not takers:

@@ -7,6 +7,7 @@ import inspect
 import textwrap
 from collections import ChainMap
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from jgs.command import Parser
@@ -20,6 +21,7 @@ _NAMING_DATA = ("dataset", "data_options")
 _WIDTH = 80
 # What most runs need: the pages that --help begins with, and the options of a sampler.
 _FIRST, _SAMPLER, ALL = ("data", "task", "model", "run"), "neighbors", "all"
+_formatter = partial(argparse.HelpFormatter, max_help_position=24, width=_WIDTH)
 EXAMPLES = (
     "--dataset cora --hidden 64 --epochs 50 --run-dir runs/cora",
     "--task links --dataset cora --sampler labor --decoder mlp",
@@ -121,21 +123,15 @@ def _first_page(prog: str) -> str:
 
 
 def _groups(groups: Mapping[str, Mapping[str, Known]]) -> list[str]:
-    """The flags of each group, as lines."""
     lines = []
     for title, known in groups.items():
-        one = argparse.ArgumentParser(add_help=False, usage="", formatter_class=_Formatter)
+        one = argparse.ArgumentParser(add_help=False, usage="", formatter_class=_formatter)
         group = one.add_argument_group(title)
         for name, each in known.items():
             if each.option.flag:
                 add_flag(group, name, each)
         lines += one.format_help().rstrip().split("\n")[1:]
     return lines
-
-
-class _Formatter(argparse.HelpFormatter):
-    def __init__(self, prog: str):
-        super().__init__(prog, max_help_position=24, width=_WIDTH)
 
 
 def _wrapped(text: str) -> list[str]:

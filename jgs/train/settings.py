@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from jgs.dist.communicators.start import START_TIMEOUT
-from jgs.files.verified import Verify
 from jgs.options import INT32, Option
 from jgs.tables import DTYPES
 
@@ -307,7 +306,3 @@ class Ranks:
         "(until a file changes), or never (sizes and manifests always are)",
         choices=("always", "once", "never"), tasks=BLOCKS, identity=False, saved=False
     )] = "once"
-
-    def verification(self) -> Verify:
-        """The setting `verify`, as `jgs.data.parts.open_parts` takes it."""
-        return "once" if self.verify == "once" else self.verify == "always"

@@ -143,8 +143,6 @@ def _edge_style(drawn: Drawn, plt: Any) -> tuple[np.ndarray, np.ndarray]:
 def _add_legend(
     ax: Any, schema: Schema, kinds: Iterable[int], relations: Iterable[int], colored: bool
 ) -> None:
-    """Adds a legend of the node types `kinds` and of the `relations` to matplotlib `Axes`.
-    `colored`: whether nodes have the colours of their types, and not only the markers."""
     from matplotlib import colormaps  # only now: an optional dependency
     from matplotlib.lines import Line2D
 

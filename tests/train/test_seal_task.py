@@ -17,7 +17,7 @@ from jgs.predict.__main__ import main as predict
 from jgs.sampling import Seal
 from jgs.train.evaluation.metrics import auc
 from jgs.train.loop import folder
-from jgs.train.tasks.seal import hold_out, is_link, open_seal
+from jgs.train.tasks.seal import SealData, hold_out, is_link
 
 train = trainer("""
     --task links --sampler seal --hidden 8 --layers 2 --batch-size 20 --epochs 2 --lr 5e-3
@@ -58,11 +58,11 @@ def test_the_run_folder_and_the_result(whole, tmp_path, capsys):
 
 def test_the_opened_run_tells_of_pairs(whole):
     run = jgs.open_run(whole)
-    held, judged = open_seal(run.config).held, result(whole)["test_accuracy"]
+    held, judged = SealData(run.config).held, result(whole)["test_accuracy"]
     told = run.predict(held.test)
     assert ((told > 0) & (told < 1)).all()
     assert auc(told, is_link(held.test)) == pytest.approx(judged, abs=1e-3)
-    features = open_seal(run.config).plain.features
+    features = SealData(run.config).plain.features
     again = run.predict(held.test[:3], graph=held.graph, features=features)
     np.testing.assert_allclose(again, told[:3], rtol=1e-5)
     for wrong in ([0, 1], [[0, 60]]):

@@ -112,8 +112,6 @@ def exact_inference(
 
 
 class _Evaluation:
-    """The function that `exact_inference` returns for many ranks."""
-
     def __init__(
         self,
         comm: Communicator,
@@ -160,7 +158,6 @@ class _Evaluation:
         self._say_where()
 
     def _say_where(self) -> None:
-        """Logs which ranks will write to the system's temporary folder for want of another."""
         widths = [stage.out_width for stage in self.stages[:-1]]
         widths += [stage.message_width for stage in self.stages if stage.projects_first]
         size = 4 * max(widths, default=0) * int(np.diff(self.edges.offsets).max())
@@ -307,9 +304,6 @@ class _Evaluation:
         return self._filled(outputs, rows, nodes, of)
 
     def _inputs(self, params: Any, nodes: list[np.ndarray]) -> list[Rows]:
-        """For each local rank a row for each own node, with the input rows of a typed model for
-        those in `nodes`."""
-
         def of(rank: Rank, own: Rows, chunk: np.ndarray, places: np.ndarray) -> jax.Array:
             ids = padded(chunk, self.edges.num_rows, self.edges.num_nodes)
             given = jax.device_put((ids, places))

@@ -28,7 +28,7 @@ from jgs.errors import InputError
 from jgs.graph import Block
 from jgs.models.edges import by_edge, on_edges, read_edges
 from jgs.models.layer import attended, by_each_edge, of_relations, relational, uses_types
-from jgs.ops.relations import TILE, Slots, dense_slots
+from jgs.ops.relations import TILE, dense_slots
 
 
 class Stage(NamedTuple):
@@ -163,7 +163,10 @@ def update(
         reduced = _of_runs(conv, num, *state[1:])
     else:
         reduced = _finished(state, count, conv.run_reduce)
-    slots, reduced = _by_slots(reduced, num, conv.num_relations)
+    slots = dense_slots(num, conv.num_relations)
+    rows = reduced.reshape(num, conv.num_relations, -1).swapaxes(0, 1)
+    rows = jnp.pad(rows, ((0, 0), (0, -num % TILE), (0, 0)))
+    reduced = rows.reshape(slots.target.shape[0], -1)
     h = conv.update(x, slots, reduced, **_kind(conv, kind))
     return model.activate(layer, h, ids, None)
 
@@ -270,7 +273,6 @@ def _each_unit(of_head: jax.Array, total: jax.Array) -> jax.Array:
 
 
 def _finished(state: jax.Array | Attended, count: jax.Array, reduce: str) -> jax.Array:
-    """The reduced rows, from the state after all pieces; zeros for rows without edges."""
     if isinstance(state, Attended):
         return state.total / _each_unit(
             jnp.where(state.weight > 0, state.weight, 1), state.total
@@ -298,20 +300,9 @@ def _of_runs(
     return total.reshape(num_targets * conv.num_relations, -1)
 
 
-def _by_slots(rows: jax.Array, num_targets: int, num_relations: int) -> tuple[Slots, jax.Array]:
-    """The slots of all runs, and their rows `[K, M]`, from rows `[C * R, M]`."""
-    slots = dense_slots(num_targets, num_relations)
-    rows = rows.reshape(num_targets, num_relations, -1).swapaxes(0, 1)
-    more = -num_targets % TILE
-    rows = jnp.pad(rows, ((0, 0), (0, more), (0, 0)))
-    return slots, rows.reshape(slots.target.shape[0], -1)
-
-
 def _kind(conv: Any, kind: jax.Array) -> dict[str, jax.Array]:
-    """The keyword argument `kind` for a layer that reads types; `{}` for any other."""
     return {"kind": kind} if uses_types(conv) else {}
 
 
 def _degree(conv: Any, degree: jax.Array) -> dict[str, jax.Array]:
-    """The keyword argument `degree` for a layer that reads degrees; `{}` for any other."""
     return {"degree": degree} if conv.uses_degrees else {}

@@ -226,7 +226,8 @@ class Encoded:
         self.own, self.learned = list(own), learned
         self.bounds = np.asarray(offsets)[first : first + len(own) + 1]
         if learned:
-            self.own = [_dense(rows) for rows in own]
+            dense = [as_table(rows).numbers() for rows in own]
+            self.own = [rows.astype(np.float32, copy=False) for rows in dense]
 
     def features(self, params: Any) -> list[Any]:
         """For each local rank the rows of its own nodes."""
@@ -237,11 +238,6 @@ class Encoded:
         return [
             jnp.asarray(np.concatenate([rows, table[a:b]], axis=1)) for rows, (a, b) in each
         ]
-
-
-def _dense(rows: Any) -> np.ndarray:
-    """float32 `[n, F]`: a rank's own rows in one matrix."""
-    return as_table(rows).numbers().astype(np.float32, copy=False)
 
 
 class Decoded:
@@ -262,8 +258,7 @@ class Decoded:
     ) -> np.ndarray:
         """float32 `[n]` or `[n, C]`: the scores of the pairs of rows number `src` and `dst`,
         int `[n]`; `params` are the whole model's."""
-        table, found = jnp.asarray(rows), []
-        own = params["decoder"] if "decoder" in params else nnx.State({})
+        table, own, found = jnp.asarray(rows), self._own(params), []
         for a in range(0, max(src.size, 1), AT_ONCE):
             some = slice(a, a + AT_ONCE)
             count = src[some].size
@@ -275,5 +270,8 @@ class Decoded:
 
     def decoder(self, params: Any) -> Any:
         """The decoder with its parameters."""
-        own = params["decoder"] if "decoder" in params else nnx.State({})
-        return nnx.merge(self.graphdef, own)
+        return nnx.merge(self.graphdef, self._own(params))
+
+    @staticmethod
+    def _own(params: Any) -> Any:
+        return params["decoder"] if "decoder" in params else nnx.State({})

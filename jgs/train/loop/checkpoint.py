@@ -188,7 +188,6 @@ def _read(path: Path, template: Any) -> Any:
 
 
 def _damage(path: Path) -> str | None:
-    """What is wrong with a checkpoint's files, in words, or None."""
     try:
         listed = json.loads((path / MANIFEST).read_text())
         found = _checksums(path)

@@ -136,7 +136,6 @@ class Data:
         return [(at.astype(np.int32), ids[at].astype(np.int32)) for at in places]
 
     def _describe(self, of_ranks: Sequence[Any], schema: Schema | None) -> None:
-        """Sets the fields that say what the features are, `of_ranks` of each local rank."""
         features = as_table(of_ranks[0])
         self.num_features, self.sparse = features.shape[1], features.by_entries
         if features.schema is not None and schema is not None:
@@ -192,7 +191,6 @@ class Data:
         return sampler.init(graph) if folder is None else sampler.restore(graph, folder)
 
     def _graphs(self, sampler: Samplers) -> list[Graph]:
-        """The local ranks' graphs, with the node columns that the sampler reads."""
         reads = any("features" in each.node_columns for each in samplers_of(sampler))
         if not reads or not self.num_features or self._config.mode == "vanilla":
             return self.graphs

@@ -118,7 +118,6 @@ def _text(folder: Path) -> str:
 
 
 def _check_name(folder: str) -> None:
-    """Raises `InputError` for a path at which Orbax cannot write checkpoints."""
     path = os.path.realpath(folder)
     try:
         path.encode()
@@ -249,7 +248,6 @@ def truncate_metrics(folder: Path, epochs: int) -> None:
 
 
 def _lines(folder: Path) -> list[bytes]:
-    """The lines of `metrics.jsonl`, with their line ends."""
     try:
         return (folder / METRICS).read_bytes().splitlines(keepends=True)
     except FileNotFoundError:
@@ -270,7 +268,6 @@ def _damaged(lines: list[bytes], epochs: int, num_rows: int) -> list[int]:
 
 
 def _row(line: bytes) -> dict[str, Any] | None:
-    """The object of a line of `metrics.jsonl`; None where the line is damaged."""
     try:
         row = json.loads(line)
     except (ValueError, RecursionError):

@@ -104,7 +104,6 @@ class Job:
         return Place.of(self.config.device, self.comm)
 
     def _check_devices(self) -> None:
-        """Raises `InputError` where several devices cannot share a batch."""
         destination = self.place.destination
         if destination and not self.sent and len(destination.devices) > 1:
             raise InputError(
@@ -115,7 +114,6 @@ class Job:
             )
 
     def _make_metric(self) -> str:
-        """Makes what `metric` computes, and returns its name."""
         # One of the ranks may have refused its data, so none waits for the others here.
         self._judged_by_own = self.comm.size > 1
         return self._judge_by_nodes(np.concatenate(self.data.train_nodes()))
@@ -143,7 +141,6 @@ class Job:
         return self.objective.count(self._labels(batch, labels), batch.seed_mask)
 
     def _labels(self, batch: MiniBatch, labels: Any) -> jax.Array:
-        """The labels of a batch's seeds: `labels` are those of all nodes."""
         return own_labels(batch, labels)
 
     def model(self, key: jax.Array) -> Any:

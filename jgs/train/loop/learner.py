@@ -97,7 +97,6 @@ class ModelLearner:
         everywhere(job.comm, self._refuse_rows)
 
     def _optimizer(self, rate: Rate) -> Any:
-        """The optimiser of the configuration, for batches of this learning rate."""
         config, steps = self.job.config, len(self.job.loader)
         of_step = config.weight_decay, config.clip_norm, config.accumulate
         optimizer = make_optimizer(rate, *of_step)
@@ -107,7 +106,6 @@ class ModelLearner:
         return averaged(optimizer, None, steps, begin) if config.average == "swa" else optimizer
 
     def _refuse_rows(self) -> None:
-        """Raises `InputError` for what is done to parameters and not to learned rows."""
         config = self.job.config
         given = {
             "--accumulate": config.accumulate > 1,
@@ -123,7 +121,6 @@ class ModelLearner:
             )
 
     def _own_rows(self) -> list[np.ndarray]:
-        """Copies of each local rank's learned rows, where there are such."""
         return [] if self.learned is None else self.learned.table.own_rows()
 
     @property

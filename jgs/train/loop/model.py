@@ -87,7 +87,6 @@ def takes_types(config: Config) -> bool:
 
 
 def _is(config: Config, kind: str) -> bool:
-    """Whether the configuration's model says that it is `"typed"` or `"timed"`."""
     if "model" not in config.owners:
         return False
     return bool(getattr(OWNERS["model"].find(config.model), kind, False))

@@ -10,7 +10,6 @@ from typing import Annotated, Any, TypeAlias
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 
 from jgs import losses
 from jgs.arrays import described
@@ -153,7 +152,11 @@ class Objective:
         self._own = name if ":" in name else ""
         self._loss = loss or self._chosen(config)
         self._weights = None if loss else self._class_weights(config, train, num_classes)
-        self._check_own(num_classes)
+        if self._own:  # it must be one that can be traced
+            kind = np.float32 if self.numbers or self._several else np.int32
+            shape = (3, num_classes) if self._several else (3,)
+            rows = jax.ShapeDtypeStruct((3, num_classes), np.float32)
+            jax.eval_shape(self._loss, rows, jax.ShapeDtypeStruct(shape, kind))
 
     def loss(
         self,
@@ -221,7 +224,6 @@ class Objective:
         return (known if self._by_entry else mask), jnp.where(known, labels, 0)
 
     def _weight_of(self, labels: jax.Array) -> jax.Array | None:
-        """The class weight of each row, or of each label; None: 1."""
         if self._weights is None:
             return None
         weights = jnp.asarray(self._weights)
@@ -281,14 +283,6 @@ class Objective:
             )
         made = np.array(weights, np.float32)
         return np.stack([made, made]) if self._several else made
-
-    def _check_own(self, num_classes: int) -> None:
-        """Raises `InputError` where a loss of the user's cannot be traced."""
-        kind = np.int32 if not (self.numbers or self._several) else np.float32
-        shape = (3, num_classes) if self._several else (3,)
-        if self._own:
-            rows = jax.ShapeDtypeStruct((3, num_classes), np.float32)
-            jax.eval_shape(self._loss, rows, jax.ShapeDtypeStruct(shape, kind))
 
 
 def own_loss(place: str, by_entry: bool = False) -> Callable[..., jax.Array]:
@@ -377,14 +371,7 @@ def masked_loss(
       weight: float32 `[B]`, what each row's loss is multiplied by, or None: 1.
     """
     # Masked before the loss, not only after: the derivative of a NaN times 0 is NaN.
-    logits = jnp.where(mask[:, None], logits, 0)
-    if labels.ndim == 1:
-        labels = jnp.where(mask, labels, 0)
-        loss = optax.softmax_cross_entropy_with_integer_labels(logits, labels)
-    else:
-        labels = jnp.where(mask[:, None], labels, 0)
-        loss = optax.sigmoid_binary_cross_entropy(logits, labels).mean(axis=-1)
-    if weight is not None:
-        loss = loss * weight
-    count = jnp.sum(mask).astype(loss.dtype)
-    return jnp.sum(jnp.where(mask, loss, 0)) / jnp.maximum(count, 1)
+    kept = mask[:, None] if labels.ndim == 2 else mask
+    each = losses.cross_entropy(jnp.where(mask[:, None], logits, 0), jnp.where(kept, labels, 0))
+    each = each.mean(axis=-1) if labels.ndim == 2 else each
+    return losses.masked_mean(each if weight is None else each * weight, mask)

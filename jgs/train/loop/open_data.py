@@ -178,7 +178,8 @@ class PartedData(Data):
 
     def __init__(self, config: Config, comm: Communicator):
         assert config.partition is not None
-        parts = open_parts(config.partition, config.verification())
+        verify = config.verify == "always"
+        parts = open_parts(config.partition, "once" if config.verify == "once" else verify)
         super().__init__(config, comm, parts)
         self._parts, self.own_ids = parts, parts.new_ids
         self._ranks = RankParts(comm, parts, takes_types(config))

@@ -93,7 +93,6 @@ class Place:
 
 
 def _checked(text: str, host: Communicator) -> Sequence[Any]:
-    """This process's devices; raises `InputError` where the ranks cannot train on them."""
     by_jax = host.size == 1 or jax.process_count() == host.size
     if text == "auto" and (host.num_local > 1 or not by_jax):
         return [host_device()]  # its ranks draw and train where they are

@@ -89,7 +89,6 @@ def _short(number: float) -> str:
 
 
 def _on_terminal(enabled: bool, *columns: ProgressColumn) -> Progress:
-    """A bar on standard error, disabled where that is no terminal."""
     console = Console(stderr=True)
     disable = not (enabled and console.is_terminal)
     return Progress(*columns, console=console, transient=True, disable=disable)

@@ -180,7 +180,6 @@ def make_train_step(
 def _over_ranks(
     comm: Communicator, loss: jax.Array, gradients: Any, count: jax.Array, stop: jax.Array
 ) -> tuple[jax.Array, Any, jax.Array, jax.Array]:
-    """The mean loss and gradients over all ranks' seeds, their count, and `stop`'s sum."""
     mine = jax.tree.map(lambda a: a * count, (loss, gradients))
     buffer, unravel = ravel_pytree((*mine, count, stop))
     loss, gradients, count, stop = unravel(comm.all_reduce(buffer))
@@ -198,8 +197,6 @@ def _identity(tree: Any) -> Any:
 
 
 def _as(dtype: Any, tree: Any) -> Any:
-    """The tree with its arrays of floats in `dtype`."""
-
     def cast(leaf: Any) -> Any:
         floats = jnp.issubdtype(getattr(leaf, "dtype", np.int32), jnp.floating)
         return leaf.astype(dtype) if floats else leaf

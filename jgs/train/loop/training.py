@@ -178,7 +178,6 @@ class _Training:
             signal.raise_signal(signal.SIGINT)  # for the handler outside this function
 
     def _end_where_terminated(self, where: str) -> None:
-        """Called after a checkpoint; raises `Interrupted` if SIGTERM has come to any rank."""
         if number := self._asked_by(False):
             raise Interrupted(where, number)
 

@@ -54,7 +54,7 @@ from jgs.train.loop.keys import key_of
 from jgs.train.loop.objective import own_link_loss
 from jgs.train.tasks.nodes import refuse_timed
 from jgs.train.tasks.pairs import PairJob, PairTask, check_events, negatives_at
-from jgs.train.tasks.seal import SealJob, make_dgcnn, open_seal
+from jgs.train.tasks.seal import SealData, SealJob, make_dgcnn
 from jgs.train.tasks.targets import Columns, Targets
 
 LOSSES = {
@@ -132,10 +132,6 @@ class Links(PairTask):
         seal = sampler is not None and cls.kind(sampler) == "seal"
         return SEAL_DEFAULTS if seal else cls.defaults
 
-    def mean_loss(self, scores: LinkScores) -> jax.Array:
-        """The mean loss of a batch's links, by `--loss`."""
-        return (LOSSES.get(self.loss) or own_link_loss(self.loss))(scores)
-
     def check(self, config: Config) -> None:
         if self.kind(config.sampler) == "seal":
             taken = ("test_share", "val_share", "pool_share")
@@ -158,7 +154,7 @@ class Links(PairTask):
 
     def open(self, config: Config, comm: Communicator | None = None) -> Any:
         if self.kind(config.sampler) == "seal":
-            return SealJob(config, open_seal(config, comm))
+            return SealJob(config, SealData(config, comm))
         return LinkJob(config, self, comm)
 
     def answer(self, shape: dict[str, Any]) -> Answer:
@@ -173,7 +169,7 @@ class Links(PairTask):
 
     def opened(self, config: Config, comm: Communicator) -> tuple[Any, Targets | None]:
         if self.kind(config.sampler) == "seal":
-            return open_seal(config, comm), None
+            return SealData(config, comm), None
         return super().opened(config, comm)
 
     def model_name(self, config: Config) -> str:
@@ -220,7 +216,8 @@ class LinkJob(PairJob):
         return LinkSeeds(task.num_negatives, task.negatives_by, **own)
 
     def loss(self, outputs: LinkScores, batch: MiniBatch, labels: Any) -> jax.Array:
-        return self.task.mean_loss(outputs)
+        name = self.task.loss
+        return (LOSSES.get(name) or own_link_loss(name))(outputs)
 
     def _make_metric(self) -> str:
         task = self.task
@@ -256,7 +253,6 @@ class LinkJob(PairJob):
         return joined_parts(found)
 
     def _judge_at(self, split: str) -> Judged:
-        """As `_judge`, of links that have times; each relation has its own history."""
         links, key = getattr(self.targets, split), key_of(self.config, f"negatives of {split}")
         relations, num = links.get("relation"), len(links["src"])
         others = np.zeros((num, self.task.eval_negatives), np.int32)
@@ -343,7 +339,6 @@ class LinkJob(PairJob):
         return self._of_best(split, best)
 
     def _listed(self, split: str) -> int | None:
-        """The one relation whose lists are judged, or None for a graph without."""
         return _each(self.judged[split].relation)[0]
 
     def _of_best(self, split: str, best: Callable[..., Any]) -> Any:
@@ -439,7 +434,6 @@ def _each(relation: np.ndarray | None) -> list[int | None]:
 
 
 def _of(links: Columns, relation: int | None) -> Columns:
-    """The links of a relation; all in a graph without."""
     some = slice(None) if relation is None else links["relation"] == relation
     return {name: array[some] for name, array in links.items()}
 

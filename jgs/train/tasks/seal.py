@@ -43,7 +43,8 @@ class SealData(WholeData):
     """
 
     def __init__(self, config: Config, comm: Communicator | None = None):
-        super().__init__(config, pairs=True)
+        with loading():
+            super().__init__(config, pairs=True)
         self.comm = comm or Alone()
         if self.plain.features is not None:
             remedy = "Choose another sampler, e.g. neighbors, and a model of typed graphs."
@@ -55,19 +56,6 @@ class SealData(WholeData):
         size = config.batch_size * self.comm.size
         self.num_steps = -(-self.num_seeds // size)
         self.labels = self.comm.same(np.zeros(0, np.int32))  # those of pairs are in batches
-
-
-def open_seal(config: Config, comm: Communicator | None = None) -> SealData:
-    """Opens the data of a configuration, for the ranks of `comm` or, with None, for one
-    process. Raises `InputError`."""
-    with loading():
-        return SealData(config, comm)
-
-
-def pair_loss(outputs: jax.Array, batch: MiniBatch, labels: jax.Array) -> jax.Array:
-    """The `Loss` of links: binary cross-entropy of the pairs' logits `[B, 1]`."""
-    own = batch.pair_labels.astype(jnp.float32)
-    return masked_loss(outputs, own[:, None], batch.seed_mask)
 
 
 class SealJob(Job):
@@ -89,7 +77,9 @@ class SealJob(Job):
         return "AUC"
 
     def loss(self, outputs: Any, batch: MiniBatch, labels: Any) -> jax.Array:
-        return pair_loss(outputs, batch, labels)
+        """Binary cross-entropy of the pairs' logits `[B, 1]`."""
+        own = batch.pair_labels.astype(jnp.float32)
+        return masked_loss(outputs, own[:, None], batch.seed_mask)
 
     def count(self, batch: MiniBatch, labels: Any) -> jax.Array:
         return count_seeds(batch)

@@ -315,7 +315,6 @@ def _ends(graph: Graph) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _check_order(time: np.ndarray, number: np.ndarray) -> None:
-    """Raises `InputError` unless each split is later than the one before it."""
     for split, name in enumerate(SPLITS[1:], 1):
         before, own = (time[number == each] for each in (split - 1, split))
         if before.size and own.size and before.max() > own.min():
