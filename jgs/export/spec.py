@@ -24,7 +24,7 @@ class Spec:
     Fields:
       format: the version of the artifact's form.
       jgs, jax: the versions that wrote it.
-      dataset, model, best_epoch, val_accuracy: of the run that it was made of.
+      dataset, model, best_epoch, val_accuracy, seed: of the run that it was made of.
       fanouts: how many neighbours it draws in each layer, the seeds' hop first.
       replace, weighted: how it draws, as in `jgs.Neighbors`.
       batch_sizes: the numbers of seeds that it has a program for, ascending.
@@ -36,14 +36,12 @@ class Spec:
       num_features, feature_dtype, sparse: width and form of the features.
       normalization: what the run's features went through: `"none"`, `"rows sum to 1"` or
         `"columns standardized"`.
-      num_classes: the number of the model's outputs.
-      multilabel: whether a node may have several labels.
+      num_classes, multilabel: the number of outputs, and whether nodes may have several labels.
       class_names: list of text, or None.
       columns, point: of several numbers that are about one, see `jgs.answers.Numbers`; else
         None, and not in the file.
       numbers: None for classes. Where labels are numbers, their `[mean, deviation]`; of several
         numbers a node a list of each.
-      seed: the seed of the key that is used where none is given.
       least_edges: the graph is padded to at least so many edges.
       has_graph: whether the artifact holds a graph and features.
     """

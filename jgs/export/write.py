@@ -61,12 +61,11 @@ def export_run(
         None: the run's own.
       batch_sizes: the numbers of seeds that there is a program for.
       platforms: of `"cpu"`, `"cuda"`, `"rocm"` and `"tpu"`.
-      with_graph: whether the artifact holds the graph and the features too. Otherwise they are
-        given to `jgs.load_exported`. A run on parts, which number nodes their own way, needs
-        `graph` and `features` for it.
+      with_graph: whether the artifact holds the graph and the features too, which are otherwise
+        given to `jgs.load_exported`. A run on parts needs `graph` and `features` for it.
       direct: whether the first layer is to sum the rows of neighbours while it reads them, also
-        where that changes the outputs' last bits. It is faster for features that are wider than
-        the layer. Where no bit changes it is done anyway.
+        where that changes the outputs' last bits: faster for features that are wider than the
+        layer. Where no bit changes it is done anyway.
       graph, features: in place of the run's data, as `Run` takes them.
 
     Raises `InputError` for a run that cannot be exported, and for a folder that holds anything

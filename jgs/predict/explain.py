@@ -117,18 +117,14 @@ def explain(
         `degrees` if the model reads them.
       x: float32 `[S, F]`, the rows of `batch.nodes`, or for a `TypedGNN` their `TypedRows`.
       target: the class; None: the class of the largest output.
-      method: `"gradient"` or `"integrated"`, see below.
-      steps: the number of steps of `"integrated"`.
-
-    `"gradient"` attributes to a feature the gradient of the output by it, times the feature. To
-    an edge it attributes the gradient by the edge's mask (`GNN.masked`), which is 1.
-
-    `"integrated"` is integrated gradients (Sundararajan, Taly and Yan, "Axiomatic Attribution
-    for Deep Networks", 2017, equation 1): the mean gradient on the straight path from zeros, at
-    the middles of `steps` equal pieces. The path of the features has all edges. The path of the
-    masks, of all edges together, has the features as they are. Up to the error of the pieces,
-    the attributions to features add up to the output minus the output for features of 0, and
-    those to edges add up to the output minus the output without messages.
+      method: `"gradient"`: the gradient of the output by a feature, times the feature, and by
+        an edge's mask (`GNN.masked`), which is 1. `"integrated"`: integrated gradients
+        (Sundararajan, Taly and Yan, "Axiomatic Attribution for Deep Networks", 2017, equation
+        1), the mean gradient on the straight path from zeros. The path of the features has all
+        edges, and that of the masks, of all edges together, the features as they are. Up to the
+        error of the pieces, the attributions to features add up to the output minus the output
+        for features of 0, and those to edges to the output minus that without messages.
+      steps: of `"integrated"`: gradients are taken at the middles of so many equal pieces.
 
     Raises `InputError`.
     """

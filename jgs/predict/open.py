@@ -63,8 +63,11 @@ def open_run(
     if model is not None:
 
         def fitted() -> dict[str, Any]:
-            state = nnx.state(model)
-            return {name: fitting(run_dir, state, arrays.get(name)) for name in PARAMS}
+            state, remedy = nnx.state(model), "Was the file changed? Train again."
+            rule = f"the checkpoint in {run_dir} must fit the model of its {folder.CONFIG}"
+            if not arrays:  # on ranks other than 0
+                return dict.fromkeys(PARAMS, state)
+            return {n: checkpoint.fitted(rule, remedy, state, arrays[n]) for n in PARAMS}
 
         found = broadcast_arrays(comm, everywhere(comm, fitted))
         found = {name: jax.tree.map(jax.numpy.asarray, found[name]) for name in PARAMS}
@@ -129,26 +132,3 @@ def _put_rows(params: dict[str, Any], shape: dict[str, Any], rows: np.ndarray) -
     assert types is not None
     inputs = params.get("encoder", params)["inputs"]
     inputs["embedding"] = {"value": rows_by_type(types.schema, types.widths, rows)}
-
-
-def fitting(run_dir: Any, template: Any, found: dict[str, Any] | None) -> Any:
-    """`template` with the arrays `found` in a checkpoint, nested dicts by name, in place of its
-    own. It keeps its own where `found` is None or empty, as on ranks other than 0. Raises
-    `InputError` for arrays that do not fit."""
-    if not found:
-        return template
-
-    def pick(path: Any, like: jax.Array) -> np.ndarray:
-        node: Any = found
-        for key in path:
-            name = str(next(getattr(key, k) for k in ("key", "name", "idx") if hasattr(key, k)))
-            node = node.get(name) if isinstance(node, dict) else None
-        if getattr(node, "shape", None) != like.shape:
-            raise InputError(
-                f"the checkpoint in {run_dir} must fit the model of its {folder.CONFIG}",
-                f"{jax.tree_util.keystr(path)} of shape {getattr(node, 'shape', None)}",
-                "Was the file changed? Train again.",
-            )
-        return np.asarray(node, like.dtype)
-
-    return jax.tree_util.tree_map_with_path(pick, template)

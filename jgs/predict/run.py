@@ -47,24 +47,22 @@ class Run(Opened):
     Arguments of several methods:
       nodes: int `[n]`, ids of the data set in any order; by default all nodes. Runs of
         `--task links` and `--task edges` predict pairs int `[n, 2]`, source and target.
-      node_type: the name of a node type. `nodes` are then nodes of this type, and their ids
-        count from 0 in it; by default all nodes of the type.
-      relation: the name of the pairs' relation, for a decoder that has relations. By default
-        it is the one whose edges the run has learned to predict.
+      node_type: the name of a node type. `nodes` are then nodes of this type, whose ids count
+        from 0 in it; by default all of them.
+      relation: the name of the pairs' relation, by default the one that the run has learned.
       time: of a run on labels at moments, or with `--temporal`: the cutoff of each row `[n]`,
         or one for all: ints in the unit of the graph's times, or dates (NumPy's, or text)
         where that unit is known. A row depends on edges before its cutoff alone. Neighbours are
         drawn by the run's sampler, with the key that drew them for the run's test; by a
         sampler that is by-node a row depends on its nodes and time alone.
-      graph, features: another graph, and its features `[N, F]`, as wide as those that the run
-        was trained with, or of a model of typed graphs `TypedFeatures`. By default they are the
-        run's data, opened when first needed; of pairs without the edges that it held out for
-        the test. With `time`, and for learned rows of nodes, the graph has the same nodes.
+      graph, features: another graph, and its features `[N, F]`, as wide as the run's, or of a
+        model of typed graphs `TypedFeatures`. By default they are the run's data, opened when
+        first needed; of pairs without the edges that it held out for the test. With `time`, and
+        for learned rows of nodes, the graph has the same nodes.
       fanouts: how many neighbours to sample in each layer, seeds' hop first, in place of all.
         One process only.
       key: the random key of what `fanouts` draw, by default that of the run's `--seed`. A
-        node's draws depend on the key, the hop and the node alone, so its rows do not depend
-        on the other nodes.
+        node's draws depend on the key, the hop and the node alone.
 
     They raise `InputError` for what does not fit the run. Runs of tasks of nodes are opened on
     many ranks too: all ranks call the methods; rank 0's process gets the rows of all nodes, the
@@ -77,18 +75,16 @@ class Run(Opened):
       model: the model of `jgs.models`, with the parameters of the best epoch, which the run's
         `test_accuracy` is about, or of the newest checkpoint after
         `open_run(..., params="last")`. None for a run of `--task embed`.
-      best_params, last_params: `nnx.State`, the parameters of the epoch of best validation, and
-        those of the newest checkpoint; `nnx.update(run.model, run.last_params)` puts them into
-        the model.
+      best_params, last_params: `nnx.State`, both of these parameters;
+        `nnx.update(run.model, run.last_params)` puts them into the model.
       best_epoch, val_accuracy: the epoch of best validation, and its validation metric.
       epochs: the number of epochs that were complete at the newest checkpoint.
-      metrics: dict of NumPy arrays `[epochs]`, the columns of `metrics.jsonl`: `"epoch"`,
-        `"train_loss"`, `"val_accuracy"`, seconds and more.
+      metrics: dict of NumPy arrays `[epochs]`, the columns of `metrics.jsonl`.
       run_dir: str, the path as it was given.
       num_features, num_classes, multilabel, numbers: properties of the data that it was trained
         on; `numbers` says whether labels are numbers.
-      scale: two floats, the mean and the deviation of the training labels that are numbers; of
-        several numbers a node two lists of them.
+      scale: the mean and the deviation of the training labels that are numbers; of several
+        numbers a node two lists of them.
       timed: whether each prediction is for a time. There are no rows, splits, lists or
         explanations without one.
       feature_columns: `jgs.data.FeatureColumns`, whose `encode` makes features of new rows of

@@ -23,7 +23,7 @@ from jgs.graph.shown import Shown
 from jgs.predict.ids import ids_of
 from jgs.train.config import Config
 from jgs.train.evaluation.exact import exact_inference
-from jgs.train.evaluation.pairs import Encoded
+from jgs.train.evaluation.pairs import with_learned
 from jgs.train.evaluation.rows import empty
 from jgs.train.loop.data import Data
 from jgs.train.loop.edge_features import edges_of
@@ -171,8 +171,8 @@ class Opened(Shown):
         """What the encoder reads: features, beside rows that are learned."""
         if not self._of_pairs:
             return source.features
-        of = source.features, source.offsets, 0, self.model.learned
-        return Encoded(*of).features(nnx.state(self.model))
+        of = self.model.learned, nnx.state(self.model), source.offsets
+        return with_learned(source.features, *of)
 
     # -- exact rows
 

@@ -10,7 +10,7 @@ import numpy as np
 from jgs.errors import InputError
 from jgs.predict import Run
 from jgs.predict.ids import named
-from jgs.train.evaluation.metrics import confusion
+from jgs.train.evaluation.metrics import confusion, counts_of
 from jgs.train.loop.data import Data
 
 _Z = 1.96  # standard deviations on each side of an interval of 95 %
@@ -37,16 +37,13 @@ class ByClass(NamedTuple):
 def by_class(given: np.ndarray, true: np.ndarray, num_classes: int) -> ByClass:
     """The figures of predictions `given` and labels `true`, int `[n]`, or `[n, C]` of which
     NaN labels do not count."""
-    if true.ndim == 2:
-        counts = list(confusion(given, true).astype(np.int64))
-    else:
-        classes = true[given == true], given, true
-        counts = [np.bincount(part, minlength=num_classes) for part in classes]
-    right, given, true = counts
+    several = true.ndim == 2
+    counts = confusion(given, true) if several else counts_of(given, true, num_classes)
+    right, given, true = counts.astype(np.int64)
     ways = (right, given), (right, true), (2 * right, given + true)
     nan = np.full(len(right), np.nan)
     shares = (np.divide(a, b, out=nan.copy(), where=b > 0) for a, b in ways)
-    return ByClass(*counts, *shares)
+    return ByClass(right, given, true, *shares)
 
 
 def confusion_matrix(given: np.ndarray, true: np.ndarray, num_classes: int) -> np.ndarray:

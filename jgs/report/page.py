@@ -53,12 +53,11 @@ def write_report(
     byte for byte, whenever it is written of the same run on the same machine.
 
     The page has the run's last figures, the command that made it, and curves by epoch. For
-    `--task nodes` it has predictions with the best parameters for a split, of at most 100,000
-    rows: the confusion matrix, or of more than 30 classes the most confused pairs; precision,
-    recall and F1 by class; the metric by degree; calibration; and the wrong predictions of the
-    highest probability, each with the neighbourhood that the model has read. Where labels are
-    numbers it has residuals in place of what is about classes; of several numbers a node it
-    has curves alone.
+    `--task nodes` it judges at most 100,000 predictions of a split: the confusion matrix, or
+    of more than 30 classes the most confused pairs; precision, recall and F1 by class; the
+    metric by degree; calibration; and the wrong predictions of the highest probability, each
+    with the neighbourhood that the model has read. Where labels are numbers it has residuals
+    in place of what is about classes; of several numbers a node it has curves alone.
 
     Args:
       run_dir: the run folder of `python -m jgs.train`.
@@ -68,9 +67,7 @@ def write_report(
       changed: settings, as in `jgs.open_run`.
 
     Returns a dict: `out`, the file; `run_dir`; and of `--task nodes` the `split`, the number of
-    `nodes` that were judged, and the value of their `metric`. Raises `InputError` for a folder
-    that holds no run, for data that are missing or differ, for a split without labels, and for
-    a file that cannot be written.
+    `nodes` that were judged, and the value of their `metric`. Raises `InputError`.
     """
     check_choice("split", split, SPLITS)
     if examples < 0:

@@ -10,7 +10,7 @@ from jgs.report import charts, figures
 from jgs.report.elements import Element, folded, grid, section, share_bar, shown, table, tag
 from jgs.report.examples import example, legend, most_wrong
 from jgs.report.figures import CLASSES, LABELS, NUMBERS, Judged
-from jgs.train.evaluation.metrics import mae, r2, rmse
+from jgs.train.evaluation.metrics import mae, micro_f1, r2, rmse
 
 _SQUARE = 30  # classes: a larger matrix cannot be read
 _PAIRS, _ROWS = 10, 60  # mistakes, and classes, that are listed
@@ -195,4 +195,4 @@ def _digits(value: float) -> str:
 
 def _micro_f1(judged: Judged, some: np.ndarray) -> float:
     found = figures.by_class(judged.prediction[some], judged.truth[some], len(judged.names))
-    return 2 * int(found.right.sum()) / max(int(found.given.sum() + found.true.sum()), 1)
+    return micro_f1(found.right, found.given, found.true)

@@ -62,36 +62,30 @@ def exact_inference(
     `nnx.state(model)`, or arrays like it, and its `features` are others of the same shape.
 
     Working memory is about `memory` bytes. Rows are processed in chunks of one size, and a
-    chunk's edges in pieces of one size. A hub spans several pieces, whose sums, maxima or
-    softmaxes are combined. If a layer's output (nodes x width) is larger than `memory`, it lies
-    in an unnamed file. Each layer compiles once.
+    chunk's edges in pieces of one size; a hub spans several. A layer's output that is larger
+    than `memory` lies in an unnamed file. Each layer compiles once.
 
     Files of rows, of an output or of memory-mapped features, are mapped if half of the
     machine's free memory can hold them. Larger ones are read past the page cache, in one
-    process. Layers with a sum, mean or maximum then reduce some columns of all rows at a time,
-    so each row is read a few times and in order. Other layers read, for each chunk, the rows of
-    its sources in order.
+    process: layers with a sum, mean or maximum reduce some columns of all rows at a time, and
+    others read, for each chunk, the rows of its sources in order.
 
     Args:
       model: see `jgs.models.Model`.
       graph: `jgs.Graph` of `N` nodes, with the edge columns that the layers read.
       features: `[N, F]`, a JAX array or `SparseFeatures`; for a model with `typed` also
-        `TypedFeatures`. Such a model's input rows are computed first, for every node that the
-        first layer reads. If its `inputs` have no learned rows, they are the tables of the
-        types whose width is 0.
+        `TypedFeatures`. If the `inputs` of such a model have no learned rows, they are the
+        tables of the types whose width is 0.
       memory: bytes; the command's `--eval-memory`.
       scratch: the folder of the unnamed file; None: the system's folder for temporary files.
       weighted: whether to leave out the edges of weight 0, which weighted sampling never draws.
-        The weights change nothing else here, as they change only the draws in training.
       comm, offsets: for many ranks: their communicator, and int `[R+1]`: rank `r` owns the
         nodes from `offsets[r]` to `offsets[r+1] - 1`. Then `graph`, `features`, `nodes` and the
         result are lists with an item for each local rank: a graph of all `N` nodes with the
         in-edges of the rank's own nodes, the rows of its own nodes as `FeatureExchange` takes
         them (or `TypedFeatures`, whose schema is that of its own nodes), ids of nodes that it
         owns, and their outputs. All ranks call this function and `infer`, and no other thread
-        may use `comm` meanwhile. A rank fetches the rows of other ranks' nodes that its pieces
-        read; all ranks make equally many exchanges. A single rank exchanges nothing and reads
-        rows where they lie. An edge's "id" is its position in its rank's graph.
+        may use `comm` meanwhile. An edge's "id" is its position in its rank's graph.
       advance: called with (done, total) after each chunk, which count the rows of all layers on
         this process.
 

@@ -37,9 +37,8 @@ class Stage(NamedTuple):
     Fields:
       reduce: how the messages of a row of a piece become one: the layer's `reduce`, or
         `run_reduce` of a `RelationLayer`.
-      edge_columns: the layer's.
+      edge_columns, projects_first: the layer's.
       by_each_edge: whether the layer makes a message for each edge.
-      projects_first: whether the layer's messages are computed and stored.
       message_width: width of a source's message.
       reduced_width: width of what is reduced; an `EdgeLayer` makes other rows of messages.
       out_width: width of the output's rows after `activate`.

@@ -45,7 +45,11 @@ def confusion(outputs: np.ndarray, labels: np.ndarray) -> np.ndarray:
     if labels.ndim == 2:
         given, true = (outputs > 0) & ~np.isnan(labels), labels > 0.5
         return np.stack([np.count_nonzero(a, axis=0) for a in (given & true, given, true)])
-    num_classes, given = outputs.shape[1], np.argmax(outputs, axis=1)
+    return counts_of(np.argmax(outputs, axis=1), labels, outputs.shape[1])
+
+
+def counts_of(given: np.ndarray, labels: np.ndarray, num_classes: int) -> np.ndarray:
+    """As `confusion`, of the predicted classes, int `[n]`."""
     parts = (labels[given == labels], given, labels)
     return np.stack([np.bincount(part, minlength=num_classes) for part in parts])
 
@@ -65,7 +69,7 @@ def auc(scores: np.ndarray, links: np.ndarray) -> float:
     return float(above / (positive * (links.size - positive)))
 
 
-def _micro(right: np.ndarray, given: np.ndarray, true: np.ndarray) -> float:
+def micro_f1(right: np.ndarray, given: np.ndarray, true: np.ndarray) -> float:
     return 2 * int(right.sum()) / max(int(given.sum() + true.sum()), 1)
 
 
@@ -124,8 +128,8 @@ def _log_probability(outputs: np.ndarray) -> np.ndarray:
 
 
 METRICS = {
-    "accuracy": Metric("accuracy", _counted(_micro)),  # micro-F1 is it, with one label a row
-    "f1_micro": Metric("micro-F1", _counted(_micro)),
+    "accuracy": Metric("accuracy", _counted(micro_f1)),  # micro-F1 is it, with one label a row
+    "f1_micro": Metric("micro-F1", _counted(micro_f1)),
     "f1_macro": Metric("macro-F1", _counted(_macro)),
     "auc": Metric("AUC", _mean_auc),
 }

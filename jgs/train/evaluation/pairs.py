@@ -218,26 +218,18 @@ def _without_edge(
     )
 
 
-class Encoded:
-    """The features that a `PairModel`'s encoder reads: the nodes' own and the learned ones."""
-
-    def __init__(self, own: Sequence[Any], offsets: np.ndarray, first: int, learned: int):
-        """`own` are the local ranks' features; the first of these ranks is number `first`."""
-        self.own, self.learned = list(own), learned
-        self.bounds = np.asarray(offsets)[first : first + len(own) + 1]
-        if learned:
-            dense = [as_table(rows).numbers() for rows in own]
-            self.own = [rows.astype(np.float32, copy=False) for rows in dense]
-
-    def features(self, params: Any) -> list[Any]:
-        """For each local rank the rows of its own nodes."""
-        if not self.learned:
-            return list(self.own)
-        table = np.asarray(jax.tree.leaves(params["table"])[0])
-        each = zip(self.own, pairwise(self.bounds.tolist()), strict=True)
-        return [
-            jnp.asarray(np.concatenate([rows, table[a:b]], axis=1)) for rows, (a, b) in each
-        ]
+def with_learned(
+    features: Sequence[Any], learned: int, params: Any, offsets: np.ndarray, first: int = 0
+) -> list[Any]:
+    """What a `PairModel`'s encoder reads: the `features` of each local rank's nodes, the first
+    of which is rank number `first`, beside their rows of `learned` numbers in `params`."""
+    if not learned:
+        return list(features)
+    table = np.asarray(jax.tree.leaves(params["table"])[0])
+    bounds = np.asarray(offsets)[first : first + len(features) + 1].tolist()
+    dense = [as_table(own).numbers().astype(np.float32, copy=False) for own in features]
+    each = zip(dense, pairwise(bounds), strict=True)
+    return [jnp.asarray(np.concatenate([own, table[a:b]], axis=1)) for own, (a, b) in each]
 
 
 class Decoded:

@@ -34,9 +34,9 @@ _MOST_PARTS = 64  # more of them would read the graph's edges too often
 class Spilled:
     """A float32 matrix `[n, W]` in an unnamed file, divided into parts of some columns each.
 
-    A part has its columns of all rows, one row after the other. So it is read in one go, where
-    a matrix of all columns would be read in full for some of them. `RowFiles` reads them, past
-    the page cache.
+    A part has its columns of all rows, one row after the other, so that it is read in one go.
+    `RowFiles` reads them, past the page cache. `spilled[ids] = rows` writes the rows of `ids`,
+    which ascend; those between them become zeros.
 
     Args:
       shape: `(n, W)`.

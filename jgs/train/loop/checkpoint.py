@@ -49,32 +49,45 @@ def save(folder: Path, epoch: int, step: int, arrays: Any, record: dict, keep: i
 
 
 def restore(folder: Path, template: Any) -> tuple[Any, dict] | None:
+    """As `read`, for a run that goes on: the arrays are a pytree like `template`, whose values
+    do not matter, and damaged checkpoints are renamed to `NAME.damaged`. Raises `InputError`
+    for arrays that do not fit `template`."""
+    if (found := read(folder, aside=True)) is None:
+        return None
+    remedy = "Did the data set change? Start a new run."
+    rule = f"checkpoint in {folder} must fit the model and the data set"
+    if len(jax.tree.leaves(found[0])) != len(jax.tree.leaves(template)):
+        raise InputError(rule, "other arrays", remedy)
+    return fitted(rule, remedy, template, found[0]), found[1]
+
+
+def fitted(rule: str, remedy: str, template: Any, found: dict[str, Any]) -> Any:
+    """`template` with the arrays `found` in a checkpoint in place of its own. Raises
+    `InputError`, with the rule and the remedy, for those of another shape or dtype."""
+
+    def pick(path: Any, like: Any) -> np.ndarray:
+        node: Any = found
+        for key in path:
+            name = next(getattr(key, k) for k in ("key", "name", "idx") if hasattr(key, k))
+            if isinstance(node, list):
+                node = node[name] if name < len(node) else None
+            else:
+                node = node.get(str(name)) if isinstance(node, dict) else None
+        if (getattr(node, "shape", None), getattr(node, "dtype", None)) != (
+            like.shape,
+            like.dtype,
+        ):
+            seen = f"{jax.tree_util.keystr(path)} of shape {getattr(node, 'shape', None)}"
+            raise InputError(rule, seen, remedy)
+        return np.asarray(node)
+
+    return jax.tree_util.tree_map_with_path(pick, template)
+
+
+def read(folder: Path, aside: bool = False) -> tuple[dict[str, Any], dict] | None:
     """The arrays and the record of the newest whole checkpoint, or None where there is none.
-
-    Damaged checkpoints are named in a warning and renamed to `NAME.damaged`.
-
-    Args:
-      folder: the folder of all checkpoints.
-      template: a pytree of arrays with the expected structure, shapes and dtypes; their values
-        do not matter.
-
-    Raises `InputError` for arrays that do not fit `template`.
-    """
-    for path in reversed(checkpoints(folder)):
-        if (damage := _damage(path)) is None:
-            return _read(path, template), json.loads((path / RECORD).read_text())
-        aside = path.with_name(f"{path.name}.damaged")
-        shutil.rmtree(aside, ignore_errors=True)
-        path.rename(aside)
-        log.warning(
-            "checkpoint %s is damaged (%s): falling back to the one before", path, damage
-        )
-    return None
-
-
-def read(folder: Path) -> tuple[dict[str, Any], dict] | None:
-    """The arrays and the record of the newest whole checkpoint, or None where there is none.
-    The arrays are nested dicts whose keys are text. Nothing in the folder is changed.
+    The arrays are nested dicts whose keys are text, and lists. Nothing in the folder is
+    changed, unless damaged checkpoints are put `aside`.
 
     A run may write and remove checkpoints meanwhile. It removes one only when a newer one is
     whole, so what fails is read again from there. Damaged checkpoints are named in a warning.
@@ -86,7 +99,9 @@ def read(folder: Path) -> tuple[dict[str, Any], dict] | None:
         path, problem = left.pop(), None
         if (damage := _damage(path)) is None:
             try:
-                return _arrays(path), json.loads((path / RECORD).read_text())
+                with _checkpointer() as checkpointer:
+                    arrays = checkpointer.restore(path.resolve() / ARRAYS)
+                return arrays, json.loads((path / RECORD).read_text())
             except (OSError, ValueError, KeyError, TypeError) as error:
                 problem = error
         if (now := checkpoints(folder))[-1:] > newest:
@@ -98,7 +113,12 @@ def read(folder: Path) -> tuple[dict[str, Any], dict] | None:
                 "Install the version that wrote it.",
             )
         elif path.exists():
-            log.warning("checkpoint %s is damaged (%s): reading the one before", path, damage)
+            log.warning(
+                "checkpoint %s is damaged (%s): falling back to the one before", path, damage
+            )
+            if aside:
+                shutil.rmtree(path.with_name(f"{path.name}.damaged"), ignore_errors=True)
+                path.rename(path.with_name(f"{path.name}.damaged"))
     return None
 
 
@@ -161,30 +181,6 @@ def _ask_for_room(folder: Path, arrays: Any) -> None:
 def _remove_unfinished(folder: Path) -> None:
     for leftover in folder.glob(".new-*"):
         shutil.rmtree(leftover, ignore_errors=True)
-
-
-def _arrays(path: Path, expected: Any = None) -> Any:
-    with _checkpointer() as checkpointer:
-        read = _orbax().args.StandardRestore(expected)
-        return checkpointer.restore(path.resolve() / ARRAYS, args=read)
-
-
-def _read(path: Path, template: Any) -> Any:
-    expected = jax.tree.map(np.asarray, template)
-    try:
-        arrays = _arrays(path, expected)
-        fits = jax.tree.map(
-            lambda a, b: (a.shape, a.dtype) == (b.shape, b.dtype), arrays, expected
-        )
-        if not all(jax.tree.leaves(fits)):
-            raise ValueError("arrays of another shape")
-    except (ValueError, KeyError, TypeError) as error:
-        raise InputError(
-            f"checkpoint {path} must fit the model and the data set",
-            str(error).splitlines()[0],
-            "Did the data set change? Start a new run.",
-        ) from None
-    return arrays
 
 
 def _damage(path: Path) -> str | None:

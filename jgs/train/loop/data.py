@@ -40,11 +40,10 @@ class Data:
 
     Fields:
       comm: the communicator of the ranks.
-      name, num_classes, class_names, feature_columns, edge_feature_columns: as in
+      name, num_classes, class_names, feature_columns, edge_feature_columns, time_unit: as in
         `jgs.data.Dataset`.
       num_features, sparse: the width of the features, and whether they are sparse. Of
         `TypedFeatures` the sum of the widths, and whether a type has sparse ones.
-      types: the `Types` for which a model of typed graphs is made; None for other models.
       num_seeds, num_steps: the training nodes, or the items of `ask`, and the training steps
         in an epoch.
       labels, host_labels: the labels of all nodes, as a step takes them and in NumPy.
@@ -54,7 +53,6 @@ class Data:
         are equal.
       node_ids: the ids of the user's tables for the nodes of the data set, or None.
       negatives, label_names: as in `jgs.data.dataset.Plain`.
-      time_unit: as in `jgs.data.Dataset`.
       table: the `jgs.data.LabelTable`, with ids of `graphs`, or None.
       hot: the rows that lie on the devices, `[D, K, F]`, and `HotRows.joined`; None: none do.
       scratch: a folder for what is larger than memory, or None.
@@ -143,7 +141,8 @@ class Data:
 
     @cached_property
     def types(self) -> Types | None:
-        """As the class says. All ranks ask for it alike: at first it reads all features."""
+        """Those for which a model of typed graphs is made; None for other models. All ranks ask
+        for it alike: at first it reads all features."""
         if self._of_types is None:
             return None
         of_ranks, widths, schema = self._of_types

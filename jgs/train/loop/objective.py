@@ -111,14 +111,12 @@ class Objective:
         None: that of the options of `Compared`.
       metric: the `jgs.train.evaluation.metrics.Metric`; None: that of `--metric`.
       columns: the names of the outputs where these are `C` numbers about one number: the
-        columns of predictions.
-      point: the column that stands for the number itself.
+        columns of predictions. `point` is that which stands for the number itself.
 
     Fields:
       num_outputs: `C`.
-      metric: the `jgs.train.evaluation.metrics.Metric`.
-      numbers: whether labels are numbers.
-      scale: their `Scale`.
+      metric, numbers: as above, where they are None there.
+      scale: the `Scale` of the labels.
 
     Raises `InputError` for options that do not fit the labels.
     """

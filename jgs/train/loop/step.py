@@ -106,17 +106,13 @@ def make_train_step(
     counts, by default every seed, weighs the same, whichever rank has it. One all_reduce adds
     the gradients, the loss and `stop`.
 
-    With `feedback` the function returns a pair: the state, and the `Feedback` (`OWN`) that an
-    adaptive sampler's `update` takes. The model then needs `observed` and `message_widths`, as
-    `jgs.models.GNN` has them, and `x` must be the rows of all input nodes.
+    With `feedback` the function returns the state and the `Feedback` (`OWN`) that an adaptive
+    sampler's `update` takes; `x` must be the rows of all input nodes. With `learned` it returns
+    the state and the gradient of the loss, over all ranks' seeds, with respect to `x.learned`,
+    float32 `[S, W]` (`OWN`), which a `ShardedEmbedding` takes. Only one of them may be given.
 
-    With `learned` the function returns the state and the gradient of the loss, over all ranks'
-    seeds, with respect to `x.learned`, float32 `[S, W]` (`OWN`), which a `ShardedEmbedding`
-    takes. Then `x` is `TypedRows` with these rows. It excludes `feedback`.
-
-    With the `precision` "bfloat16" the model computes in it: copies of the float32 parameters
-    and of the features are rounded. Parameters, outputs, losses, gradients and the optimiser
-    remain float32.
+    With the `precision` "bfloat16" the model computes with rounded copies of the parameters and
+    the features. Parameters, outputs, losses, gradients and the optimiser remain float32.
     """
     rounded, whole = _identity, _identity
     if precision != "float32":

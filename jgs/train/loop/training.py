@@ -58,18 +58,16 @@ def run(
     Args:
       config: the settings of the run.
       make_job: opens the job; by default that of one process.
-      at_step: is told how far this rank is, as `jgs.dist.supervision.watchdog.Watchdog` takes
-      it.
+      at_step: is told how far this rank is, as `Watchdog` takes it.
       at_checkpoint: is told the path of each checkpoint.
 
     Returns a dict with the keys of the command's JSON line, which the run folder has too:
-      test_accuracy: the metric on the test, with the parameters of the best epoch.
-      val_accuracy: the metric on the validation split in that epoch.
-      metric: the name of both numbers' metric, e.g. "accuracy"; see `--metric`.
-      baselines: by name what is reached without a model, `val_accuracy` and `test_accuracy` of
-      the same metric and rows; None for a baseline that would take too long.
-      best_epoch: the epoch of the best validation.
-      epochs: the number of epochs made.
+      test_accuracy, val_accuracy: the metric on the test and the validation split, with the
+        parameters of the best epoch.
+      metric: the name of their metric, e.g. "accuracy"; see `--metric`.
+      baselines: by name what is reached without a model, both numbers of the same metric and
+        rows; None for a baseline that would take too long.
+      best_epoch, epochs: the epoch of the best validation, and the number of epochs made.
       seconds: the time of the run, with the earlier sessions of a resumed run.
       params_sha256: the digest of the last parameters.
       run_dir: the run folder.
@@ -78,10 +76,9 @@ def run(
     Rank 0 alone shows progress and writes to the run folder.
 
     Ctrl-C during the training steps lets the step end, writes a checkpoint and raises
-    `Interrupted`, on all ranks after the same step. Elsewhere Ctrl-C raises KeyboardInterrupt;
-    a checkpoint under way is written first. SIGTERM, from the first step to the end of the last
-    epoch, lets the step or the evaluation end, writes a checkpoint and raises `Interrupted`. It
-    may come to one rank or to several. Raises `InputError`.
+    `Interrupted`, on all ranks after the same step. Elsewhere it raises KeyboardInterrupt; a
+    checkpoint under way is written first. SIGTERM, to one rank or several, lets the step or the
+    evaluation end, writes a checkpoint and raises `Interrupted`. Raises `InputError`.
     """
     started = time.perf_counter()
     before = enter("opening")

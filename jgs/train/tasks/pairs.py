@@ -25,7 +25,14 @@ from jgs.sampling.event_negatives import event_negatives
 from jgs.sampling.loading.stages import samplers_of
 from jgs.sampling.pairs import count_edges, has_fact
 from jgs.train.config import Config
-from jgs.train.evaluation.pairs import AT_ONCE, EVENT_METRICS, Decoded, Encoded, Ends, Joined
+from jgs.train.evaluation.pairs import (
+    AT_ONCE,
+    EVENT_METRICS,
+    Decoded,
+    Ends,
+    Joined,
+    with_learned,
+)
 from jgs.train.loop.edge_features import shape_of_edges
 from jgs.train.loop.fingerprint import digest_of
 from jgs.train.loop.job import Job
@@ -195,11 +202,8 @@ class PairJob(Job):
     # -- evaluation ----------------------------------------------------------------------------
 
     def _prepare_metric(self, model: PairModel, scratch: Path | None) -> None:
-        data = self.data
-        rows = Encoded(data.features, data.offsets, data.comm.rank, model.learned)
-        self.encoded = rows
         graphs = {"val": self.targets.messages, "test": self.targets.at_test}
-        first = rows.features(nnx.state(model))
+        first = self._encoded(nnx.state(model))
         self._infers = {
             split: self._inference(model.encoder, each, first, scratch)
             for split, each in graphs.items()
@@ -215,10 +219,14 @@ class PairJob(Job):
         bounds = data.offsets[comm.rank : comm.rank + comm.num_local + 1]
         at = np.searchsorted(nodes, bounds)
         own = [nodes[a:b] for a, b in pairwise(at)]
-        features = self.encoded.features(params) if self.learned else features
+        features = self._encoded(params) if self.learned else features
         found = self._infers[split](params["encoder"], own, features=features)
         width = self.config.hidden
         return rows_on_all(comm, [rows.reshape(-1) for rows in found]).reshape(-1, width)
+
+    def _encoded(self, params: Any) -> list[Any]:
+        data, learned = self.data, self.learned or 0
+        return with_learned(data.features, learned, params, data.offsets, data.comm.rank)
 
     def ends(self, relation: int | None) -> Ends:
         """The nodes that a link of this relation, or any, may join."""

@@ -62,8 +62,7 @@ def split_targets(
       bounds: for each local rank the nodes `[first, last)` whose in-edges it names; those of
         all ranks together are all nodes, or one rank names all for each.
       key: decides a random split.
-      task: a `jgs.train.tasks.pairs.PairTask`, of which `split`, `test_share`, `val_share`,
-        `val_messages`, `relation`, `label` and `temporal` are read.
+      task: a `jgs.train.tasks.pairs.PairTask`.
 
     The split is one of these; with `"auto"` the first that the graph has:
       `"column"`: the edge column `split` says it: 0 train, 1 val, 2 test, -1: the edge is
@@ -71,16 +70,14 @@ def split_targets(
       `"time"`: the latest edges are the test, those before them validation; at least one each.
       `"random"`: shares, of at least one edge each.
 
-    With a label, int, -1 for none, or float, NaN for none, targets are the edges that have one:
-    a self-loop may be one, and each of parallel edges is. Otherwise they are pairs of distinct
-    nodes, and parallel edges are one target, unless they are split by time or column. With
-    `temporal` they have their `time`, each split is later than the one before, and `messages`
-    are the graphs themselves, with all edges and their times.
+    With a label, int, -1 for none, or float, NaN for none, targets are the edges that have one.
+    Otherwise they are pairs of distinct nodes, and parallel edges are one target, unless they
+    are split by time or column. With `temporal` they have their `time`, each split is later
+    than the one before, and `messages` are the graphs themselves.
 
     A random split keeps all edges between the two nodes of a target of `val` and `test` out of
     `messages`, whatever their direction and relation. One by time or column keeps out the edges
-    of that time or entry, and so their reverses, which have it too. Raises `InputError`, on all
-    ranks alike.
+    of that time or entry, and so their reverses. Raises `InputError`, on all ranks alike.
     """
     return _Split(comm, graphs, bounds, task).targets(key)
 
