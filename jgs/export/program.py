@@ -30,15 +30,9 @@ _ENDLESS = GraphShape(2**31 - 1, 2**62)  # no batch of any graph needs more than
 
 
 class Form(NamedTuple):
-    """What a program is made of.
-
-    Fields:
-      sampler, model: as they are called.
-      fanouts: the sampler's.
-      rows: the name of the features' form, a key of `jgs.tables.ROW_TABLES`.
-      dtype: of their rows.
-      direct: whether the first layer reads the feature store directly.
-    """
+    """What a program is made of: the sampler and the model as they are called, the sampler's
+    `fanouts`, the name of the features' form in `jgs.tables.ROW_TABLES` and the dtype of their
+    `rows`, and whether the first layer reads the feature store `direct`ly."""
 
     sampler: Neighbors
     model: GNN

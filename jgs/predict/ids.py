@@ -68,9 +68,8 @@ def read_ids(
     timed: bool = False,
 ) -> tuple[np.ndarray, Any]:
     """int32 `[n, width]`: the nodes whose ids are in a text file with `width` ids a line, or in
-    an `.npy` file of this shape, `[n]` for a width of 1. With `names` the file has the data
-    set's own ids. If these are text, a line is one id, or several words with a tab or spaces
-    between them.
+    an `.npy` file of this shape, `[n]` for a width of 1. With `names` they are the data set's
+    own ids; of text a line is one id, or several words with a tab or spaces between them.
 
     With `timed` a line, or a row, has a time after its ids; returns these `[n]` too: int64, or
     text where one is no whole number; otherwise None. Raises `InputError`.

@@ -79,13 +79,10 @@ def open_run(
 def read_run(
     run_dir: Path,
 ) -> tuple[str, dict[str, Any], dict[str, Any], list[dict[str, Any]]]:
-    """Reads the folder of a run, with its newest whole checkpoint. Raises `InputError`.
-
-    Returns the text of `config.json`; the checkpoint's arrays, nested dicts by name: the
-    parameters `best` and `last` of a model, or the `rows` of a run without one; the
-    checkpoint's record, with the number of `epochs` that were complete; and these epochs'
-    metrics.
-    """
+    """Reads the folder of a run, with its newest whole checkpoint: the text of `config.json`;
+    the checkpoint's arrays, nested dicts by name: the parameters `best` and `last` of a model,
+    or the `rows` of a run without one; its record, with the number of complete `epochs`; and
+    these epochs' metrics. Raises `InputError`."""
     try:
         text = (run_dir / folder.CONFIG).read_text("utf-8")
     except (OSError, UnicodeDecodeError) as error:

@@ -156,12 +156,10 @@ def judged_at(
     """What `outputs` computes of each item with the run's parameters, `[n, ...]`.
 
     Args:
-      run: the `Run`.
-      data: its `jgs.train.loop.data.Data`, with the graphs that it predicts on.
+      run, data: the `Run` and its data, with the graphs that it predicts on.
       items: have `time`, and nodes by their ids in `data`.
       graph: the user's, by the data set's ids, in place of the run's; or None.
-      key: decides what is drawn, by the run's sampler.
-      outputs, stage, size: as in `ByTime` and `Data.loader`.
+      key, outputs, stage, size: as in `ByTime`.
     """
     own, of = data.graphs, (run.model, run.edges.columns, dict(items), key, outputs)
     try:  # a graph that is refused must not be asked again

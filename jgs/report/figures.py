@@ -140,10 +140,8 @@ class Judged:
 
     Fields:
       kind: `CLASSES`, one of `C` classes a row; `LABELS`, any of `C` labels; or `NUMBERS`.
-      split: its name.
-      total: the rows of the split that have a label. `n` is smaller where that is too many.
-      nodes: int32 `[n]`, ids of the data set.
-      time: int64 `[n]`, the moments; or None.
+      split, total: its name, and its rows that have a label, of which `n` may be a sample.
+      nodes, time: int32 `[n]`, ids of the data set; and int64 `[n]`, the moments, or None.
       truth: int32 `[n]`, or float32 `[n, C]` of 0, 1 and NaN for none, or float32 `[n]`.
       prediction: int32 `[n]`, bool `[n, C]`, or float32 `[n]`.
       probability: of the predicted class float32 `[n]`, of each label `[n, C]`; or None.

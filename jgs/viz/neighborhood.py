@@ -173,8 +173,7 @@ class Drawn(NamedTuple):
     """The `n` nodes and `m` distinct edges of a picture.
 
     Fields:
-      ids: int `[n]`, the nodes' ids, ascending.
-      seeds: bool `[n]`, whether each node is a seed.
+      ids, seeds: int `[n]`, the nodes' ids, ascending; and bool `[n]`, whether each is a seed.
       src, dst: int `[m]`, the ends of each edge, as positions in `ids`.
       hop: int `[m]`, the lowest hop in which each edge was drawn.
       relation: int `[m]`, the number of each edge's relation, -1 where it is not known. Edges

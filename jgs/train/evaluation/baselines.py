@@ -1,9 +1,7 @@
 """Baselines: what counting reaches, without a model, on the pairs or nodes of a run.
 
-`LinkCounts` scores pairs of nodes by the neighbours that they share, `EventCounts` by what was
-before a moment, and `spread_labels` predicts labels from those of neighbours. Each reads what
-the model may read, and no more: training edges and training labels. A baseline that would take
-more than the bounds `MOST_EDGES` and `MOST_STEPS` is not computed. It is None then.
+Each reads what the model may read, and no more: training edges and training labels. A baseline
+that would take more than `MOST_EDGES` or `MOST_STEPS` is None.
 """
 
 from __future__ import annotations
@@ -31,12 +29,8 @@ _LEAST = 1e-6  # a probability
 
 
 class LinkCounts:
-    """Scores of pairs of nodes by their neighbours. A node's neighbours are the other nodes
-    that an edge joins to it, in either direction; parallel edges count once.
-
-    Args:
-      src, dst: int `[E]`, the ends of the edges.
-      num_nodes: `N`.
+    """Scores of pairs of nodes by their neighbours, which are the other nodes that an edge, int
+    `[E]`, joins to a node in either direction; parallel edges count once.
 
     The baselines, for the neighbours `N(u)` and `N(v)` of a pair:
       common_neighbors: `|N(u) & N(v)|`.
@@ -135,13 +129,8 @@ def _pieces(steps: np.ndarray) -> Iterator[slice]:
 
 
 class EventCounts:
-    """Scores of links at moments, by the events strictly before each.
-
-    Args:
-      src, dst: int `[E]`, the ends of the events.
-      time: int64 `[E]`.
-      num_nodes: `N`.
-    """
+    """Scores of links at moments, by the events strictly before each: from `src` to `dst`, int
+    `[E]`, at `time`, int64 `[E]`."""
 
     def __init__(self, src: np.ndarray, dst: np.ndarray, time: np.ndarray, num_nodes: int):
         self._moments, self._num_nodes = np.unique(time), num_nodes
@@ -153,11 +142,10 @@ class EventCounts:
         self, name: str, src: np.ndarray, dst: np.ndarray, time: np.ndarray
     ) -> np.ndarray | None:
         """float64 `[n]`, for pairs int `[n]` and times int64 `[n]`; None for more than
-        `MOST_STEPS` pairs.
+        `MOST_STEPS`.
 
         latest_partner: 1 where `dst` is the target of the latest event of `src`, or of one of
-        those at that same moment; else 0. popularity: the number of events whose target is
-        `dst`.
+        those at that same moment; else 0. popularity: how many events have the target `dst`.
         """
         if src.size > MOST_STEPS:
             return None
@@ -189,20 +177,16 @@ class EventCounts:
 def spread_labels(
     edges: Any, train: np.ndarray, labels: np.ndarray, num_classes: int, nodes: np.ndarray
 ) -> np.ndarray | None:
-    """Labels spread by neighbours: in each of 20 rounds a node takes the mean of its
-    neighbours' shares of the classes, and training nodes keep their own (Zhu and Ghahramani
-    2002). There are fewer rounds, at least 2, where all together would take more than
-    `MOST_STEPS`.
+    """float64 `[n, C]`: the shares of the classes at `nodes` int `[n]`, spread from labels: in
+    each of 20 rounds a node takes the mean of its neighbours' shares, and training nodes keep
+    their own (Zhu and Ghahramani 2002). Where no training node is near they are those of all
+    training nodes together. There are fewer rounds, at least 2, where all together would take
+    more than `MOST_STEPS`; None where one does.
 
     Args:
       edges: `adjacency`, of `N` nodes.
-      train: int `[m]`, the training nodes.
-      labels: int `[m]`, their classes; or float `[m, C]` of 0 and 1, NaN where not known.
-      num_classes: `C`.
-      nodes: int `[n]`, the nodes to predict.
-
-    Returns float64 `[n, C]`: the shares. Where no training node is near they are those of all
-    training nodes together. None where a round takes more than `MOST_STEPS`.
+      train, labels: int `[m]`, the training nodes, and int `[m]`, their classes; or float
+        `[m, C]` of 0 and 1, NaN where not known.
     """
     num_nodes, several = edges.shape[0], labels.ndim == 2
     steps = (edges.nnz + num_nodes) * num_classes
@@ -288,9 +272,8 @@ def figures(
     """The `baselines` of a result, on every rank: for each name `val_accuracy` and
     `test_accuracy`. All ranks call it.
 
-    `measure(name, split)` gives one of the two by the run's metric, or None where it takes too
-    long. It is called on rank 0 alone. A baseline without both numbers is None, and one line on
-    standard error says why.
+    `measure(name, split)`, called on rank 0 alone, gives one of the two by the run's metric, or
+    None where it takes too long. A baseline without both numbers is None, and a line says why.
     """
 
     def found(name: str) -> dict[str, float] | None:

@@ -69,7 +69,6 @@ class Edges:
       memory: bytes that a chunk, and a piece of its edges, may take.
 
     Fields:
-      offsets: int32 `[R+1]`.
       ranks: a `Rank` for each local rank.
       num_nodes: the number `N` of nodes.
       num_rows: the number of targets in a chunk, equal on all ranks.
@@ -191,11 +190,8 @@ def pieces(
 ) -> Iterator[Piece]:
     """Yields the edges into `targets`, which ascend, `size` at a time, as row starts
     `[num_rows+1]`, sources `[size]`, and the edges' positions in `indices`, without padding.
-
-    Every piece has the same rows. The edges of a row that do not fit into a piece are in the
-    next ones. With `weight` the edges of weight 0 are left out. Places without an edge hold
-    `padding`.
-    """
+    Edges of a row that do not fit are in the next pieces. With `weight` those of weight 0 are
+    left out. Places without an edge hold `padding`."""
     starts = indptr[targets]
     # The edges of nodes that follow one another are a stretch.
     dense = len(targets) > 0 and int(targets[-1]) - int(targets[0]) + 1 == len(targets)
@@ -222,12 +218,9 @@ def pieces(
 def tiles(
     piece: Piece, num_sources: int, size: int
 ) -> Iterator[tuple[np.ndarray, Iterator[Piece]]]:
-    """The edges of a large piece in order of their sources.
-
-    Yields sources int32, ascending, at most `num_sources` of them, and each time pieces of
-    `size` with the edges that come from them. The sources of these pieces are places among the
-    yielded ones. Each source is yielded once.
-    """
+    """The edges of a large piece in order of their sources: yields sources int32, ascending, at
+    most `num_sources` of them and each once, with pieces of `size` of the edges that come from
+    them. The sources of these pieces are places among the yielded ones."""
     row_starts, sources, at = piece
     num_rows = len(row_starts) - 1
     found, place = np.unique(sources[: row_starts[-1]], return_inverse=True)

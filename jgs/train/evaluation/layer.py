@@ -62,13 +62,13 @@ class Stage(NamedTuple):
 
 
 class Attended(NamedTuple):
-    """The state of attention for `R` targets, or runs, after some of their edges.
+    """The state of attention for `R` targets, or runs, after some of their edges: float32.
 
     Fields:
-      query: float32 `[R, Q]`, the targets' queries.
-      top: float32 `[R, H]`, the largest score; -inf without edges.
-      weight: float32 `[R, H]`, the sum of exp(score - top).
-      total: float32 `[R, H * D]`, the sum of exp(score - top) times the values.
+      query: `[R, Q]`, the targets' queries.
+      top: `[R, H]`, the largest score; -inf without edges.
+      weight: `[R, H]`, the sum of exp(score - top).
+      total: `[R, H * D]`, the sum of exp(score - top) times the values.
     """
 
     query: jax.Array
@@ -149,8 +149,8 @@ def update(
     layer: int,
 ) -> jax.Array:
     """The layer's output for the targets `ids`, from their rows `x`, the reduction `state` of
-    all their edges, the numbers `count` of these edges, the in-degrees `degree` and the types
-    `kind`. A relation layer has a state and a number for each run."""
+    their `count` edges, the in-degrees `degree` and the types `kind`. A relation layer has a
+    state and a number for each run."""
     model = nnx.merge(graphdef, params)
     conv = model.layers[layer]
     if not relational(conv):

@@ -23,12 +23,11 @@ class Metric(NamedTuple):
 
     Fields:
       name: the name that is shown.
-      measure: computes the metric of all ranks' rows together. Its arguments are a communicator
-        and two lists with an item for each local rank: outputs, float `[n, C]`, and labels, int
-        `[n]`, `[n, C]` of 0 and 1, NaN for those not known, which do not count; or numbers,
-        float `[n]` or `[n, C]`, with outputs `[n, C]` in the same units. Of several numbers it
-        is the mean over the columns, of each over its rows that are no NaN. All ranks call it
-        alike, and each gets the same number.
+      measure: computes the metric of all ranks' rows together, of a communicator and two lists
+        with an item for each local rank: outputs, float `[n, C]`, and labels: int `[n]`, `[n,
+        C]` of 0 and 1, NaN for those not known; or numbers, float `[n]` or `[n, C]`, with
+        outputs in the same units. Of several numbers it is the mean over the columns, each over
+        its rows that are no NaN. All ranks call it alike, and each gets the same number.
       sign: 1 where a larger value is better, -1 where a smaller one is.
     """
 
@@ -39,9 +38,9 @@ class Metric(NamedTuple):
 
 def confusion(outputs: np.ndarray, labels: np.ndarray) -> np.ndarray:
     """int64 `[3, C]`: for each class the number of rows for which it is predicted and right,
-    for which it is predicted, and whose label it is. The counts of pieces of the rows add up to
-    the counts of all rows. With labels `[n]` the class of the largest output is predicted, with
-    labels `[n, C]` every class whose output is above 0."""
+    for which it is predicted, and whose label it is. Counts of pieces of the rows add up. With
+    labels `[n]` the class of the largest output is predicted, with labels `[n, C]` every class
+    whose output is above 0."""
     if labels.ndim == 2:
         given, true = (outputs > 0) & ~np.isnan(labels), labels > 0.5
         return np.stack([np.count_nonzero(a, axis=0) for a in (given & true, given, true)])
@@ -89,11 +88,8 @@ def _counted(of_counts: Callable[..., float]) -> Measure:
 
 def _mean_auc(comm: Communicator, outputs: Arrays, labels: Arrays) -> float:
     """The mean over the classes of each one's AUC against all others; two classes have one AUC.
-    A class that all rows have, or no row has, does not count. The result is 0.5 if no class
-    counts.
-
-    For one class at a time every rank gets the scores of all ranks.
-    """
+    A class that all rows have, or no row has, does not count; 0.5 if no class counts. For one
+    class at a time every rank gets the scores of all ranks."""
     longest = int(all_gather_rows(comm, [np.array([len(own)]) for own in labels]).max())
 
     def of_all(own: Arrays, padding: int, dtype: type) -> np.ndarray:
@@ -199,9 +195,9 @@ ERRORS = {
 
 
 def own_metric(place: str) -> Metric:
-    """The user's metric at `package.module:function`, a function of NumPy outputs `[n, C]` and
-    labels, those of all ranks, which returns a number. A larger one is better, unless the
-    function has the attribute `higher_is_better = False`. Raises `InputError`."""
+    """The user's metric at `package.module:function`, of NumPy outputs `[n, C]` and labels,
+    those of all ranks. A larger number is better, unless the function has the attribute
+    `higher_is_better = False`. Raises `InputError`."""
     function = own_function("metric", place)
 
     def measured(*given: np.ndarray) -> float:

@@ -27,9 +27,9 @@ _FEWEST = 1024  # pairs that are drawn at a time
 
 
 class Judged(NamedTuple):
-    """What a split is judged by.
+    """What a split of `n` links is judged by.
 
-    Fields, of `n` links:
+    Fields:
       src, dst: int32 `[n]`, and `relation` int32 `[n]` or None.
       other_src, other_dst: the negatives: int32 `[m]`, pairs that all links are judged against,
         or `[n, K]`, those of each link. `other_relation` is alike, or None.
@@ -126,7 +126,7 @@ def judged(
     given: np.ndarray | None = None,
 ) -> Judged:
     """The links of a split with negatives that are no edges; `key_data` uint32 `[2]` decides
-    them.
+    them. Raises `InputError` where there are too few.
 
     Args:
       against: `"pairs"`: as many pairs as links, all different, uniformly among those that no
@@ -134,8 +134,6 @@ def judged(
         to which its source has an edge are masked. `"all"`: none are drawn.
       given: the data's own negatives, which are taken where they are such: pairs int `[m, 2]`,
         or nodes int `[n, K]`.
-
-    Raises `InputError` where there are fewer such pairs than links, or no link has a negative.
     """
     chance = np.random.default_rng(np.asarray(key_data).tolist())
     src, dst = links["src"], links["dst"]

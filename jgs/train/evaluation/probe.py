@@ -21,11 +21,10 @@ def probe(
 
     Single labels, int `[N]` with -1 for none, give `accuracy` and `macro_f1`. Multi-label data
     `[N, C]` give `micro_f1` and `macro_f1`; the prediction for a node with `k` labels is the
-    `k` most likely ones, as DeepWalk's authors do (Perozzi et al. 2014, section 5.1). The
-    regression is trained on `train_idx` and scored on `test_idx`. Without a split the scores
-    are means over 5 random halves of the labelled nodes. The result is `{}` where there are no
-    labels, and where labels are numbers, float32 `[N]`. A label that is not known counts as one
-    that a node lacks.
+    `k` most likely ones, as DeepWalk's authors do (Perozzi et al. 2014, section 5.1). A label
+    that is not known counts as one that a node lacks. The regression is trained on `train_idx`
+    and scored on `test_idx`; without a split the scores are means over 5 random halves of the
+    labelled nodes. The result is `{}` where there are no labels, or float32 numbers `[N]`.
 
     The objective is the sum of the logistic losses plus half the squared weights, without the
     intercept, as in scikit-learn's `LogisticRegression` by default.

@@ -3,8 +3,7 @@ time.
 
 A column of a sum, mean or maximum depends on the same column of the rows alone. So a part of
 the columns of rows in a file is read into memory, in one go, and reduced for all targets there;
-then the next part. Rows are read once and in order, however the edges lie. The edges are gone
-through once for each part.
+then the next part. Rows are read once and in order, however the edges lie.
 """
 
 from __future__ import annotations
@@ -112,12 +111,11 @@ def by_columns(stage: Stage, num_rows: int, memory: int) -> int:
 
 
 class Reduced:
-    """The reduced messages of `targets`, as the states of their chunks.
+    """The reduced messages of `targets`, int32 `[T]`, ascending, as the states of their chunks.
 
     Args:
       edges, rank: the edges of the one rank.
       messages: the rows of all nodes, with a part for the columns that fit into memory.
-      targets: int32 `[T]`, ascending.
       reduce: `"sum"`, `"mean"` or `"max"`.
       scratch: the folder of the result's file.
     """

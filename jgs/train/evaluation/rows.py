@@ -177,8 +177,8 @@ def project(
     graphdef: Any, params: Any, features: Any, ids: jax.Array, own: jax.Array, schema: Schema
 ) -> jax.Array:
     """float32 `[len(ids), W]`: the input rows of a typed model, `model.inputs`, for the nodes
-    `ids` of a graph of `schema`. `own` are their rows in `features`. Zeros for ids of no node.
-    """
+    `ids` of a graph of `schema`, whose rows in `features` are `own`. Zeros for ids of no
+    node."""
     inputs = nnx.merge(graphdef, params).inputs
     kind, place = schema.type_and_place(ids)
     rows = jgs.ops.gather(features, own)
@@ -230,9 +230,8 @@ def scratch_folder(folder: str) -> Path:
 
 
 def mapped_at_most(memory: int) -> int:
-    """The most bytes of rows in a file that is memory-mapped and read at random: evaluation's
-    memory, or half of the machine's free memory if that is more, where the file's pages stay.
-    Larger files are read in order."""
+    """The most bytes of rows in a file that is memory-mapped and read at random: `memory`, or
+    half of the machine's free memory if that is more. Larger files are read in order."""
     from jgs.partition.memory import machine  # a slow import
 
     has = machine()
@@ -251,8 +250,8 @@ def columns_at_once(num_rows: int, width: int, memory: int) -> int:
 @contextmanager
 def scratch_file(size: int, scratch: Path | None) -> Iterator[Any]:
     """A file in `scratch`, by default in the system's folder for temporary files, whose name
-    goes at the end. Its `size` bytes are reserved first, because a write to a memory map that
-    the disk cannot hold would end the process. Raises `InputError` where there is no room."""
+    goes at the end. Its `size` bytes are reserved, because a write to a memory map that the
+    disk cannot hold would end the process. Raises `InputError` where there is no room."""
     folder = tempfile.gettempdir() if scratch is None else scratch
     try:
         with tempfile.NamedTemporaryFile(dir=folder) as file:

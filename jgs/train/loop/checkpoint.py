@@ -27,18 +27,10 @@ log = logging.getLogger(__name__)
 
 
 def save(folder: Path, epoch: int, step: int, arrays: Any, record: dict, keep: int) -> Path:
-    """Writes a checkpoint, then removes all but the newest `keep`.
-
-    Args:
-      folder: the folder of all checkpoints.
-      epoch, step: completed epochs, and steps since the start. They name the checkpoint, so
-        that names sort by age.
-      arrays: a pytree of arrays.
-      record: other values to keep, numbers and text, as JSON.
-
-    Returns the checkpoint's path. Raises `InputError` where the disk refuses; the earlier
-    checkpoints are then as before.
-    """
+    """Writes a checkpoint of `arrays`, a pytree, and of the `record`, JSON, then removes all
+    but the newest `keep`. The completed `epoch`s, and the `step`s since the start, name it, so
+    that names sort by age. Returns its path. Raises `InputError` where the disk refuses; the
+    earlier checkpoints are then as before."""
     host, text = jax.tree.map(np.asarray, arrays), json.dumps(record, allow_nan=False)
     # Orbax reports a full disk as ValueError or RuntimeError, among others.
     with writing(folder, (OSError, ValueError, RuntimeError)):

@@ -221,8 +221,7 @@ class Data:
         reduces neighbours; if it is not None, the rows may come as `Inputs` or `Placed`.
         `states` has what `state_of` returned for some samplers. With `judged`, items and a
         stage, it goes through these in their order, and draws all batches with one key. `size`
-        is a rank's batch size, by default the configuration's. `device` as in `Loader`; None:
-        batches stay on the host."""
+        is a rank's batch size, by default the configuration's. `device` as in `Loader`."""
         config = self._config
         items, before = judged or (self._items, self._before)
         options = {"key": key, "states": states, "before": before, "one_key": bool(judged)}

@@ -19,12 +19,9 @@ _SAMPLES = 64
 
 
 def fingerprint(data: Dataset) -> dict[str, str]:
-    """SHA-256 of each part of the data set, by the part's name.
-
-    The digest of an array covers its shape, its dtype and its content. An array of at most 64
-    MiB is read whole. Of a larger one 64 evenly spaced pieces of 1 MiB are read, so that a
-    fingerprint takes a fraction of a second.
-    """
+    """SHA-256 of each part of the data set, by the part's name: of an array's shape, dtype and
+    content. Of one larger than 64 MiB 64 evenly spaced pieces of 1 MiB are read, so that a
+    fingerprint takes a fraction of a second."""
     return {
         **_of_graph(data.graph),
         "features": fingerprint_features(data.features),

@@ -39,8 +39,8 @@ def configure(given: dict[str, Any]) -> Config:
     """The configuration of a run, from the given flags and the run's folder.
 
     A new run's folder must be empty or absent. With `resume`, flags that are not given are read
-    from the folder's `config.json`, and those that are given must agree with it; but `epochs`
-    may grow. Nothing in the folder is changed. Raises `InputError`.
+    from `config.json` there, and the others must agree with it; but `epochs` may grow. Nothing
+    in the folder is changed. Raises `InputError`.
     """
     run_dir, resume = given.get("run_dir"), given.get("resume", False)
     _check_name(run_dir or "runs")
@@ -168,12 +168,10 @@ def _shared(saved: Config, given: dict[str, Any]) -> dict[str, Any]:
 def claimed(config: Config) -> Iterator[Path]:
     """A block in which this process alone writes to the run folder; yields the folder's path.
 
-    A new run's folder is made if it is missing, and gets its `config.json`. It loses it again
-    where the run is refused before anything else is there. A resumed run's `config.json` is
-    left as it is: `keep_config` writes it after the data have been accepted.
-
-    Raises `InputError` where another process holds the folder, or has begun a run there since
-    `configure`.
+    A new run's folder is made if it is missing, and gets its `config.json`, which it loses
+    where the run is refused before anything else is there. A resumed run's is left to
+    `keep_config`. Raises `InputError` where another process holds the folder, or has begun a
+    run there.
     """
     with ExitStack() as stack:
         try:
@@ -199,15 +197,19 @@ def claimed(config: Config) -> Iterator[Path]:
             raise
 
 
-def keep_config(folder: Path, config: Config) -> None:
-    """Writes a resumed run's configuration, and removes its earlier result."""
+def keep_config(folder: Path | None, config: Config) -> None:
+    """Writes a resumed run's configuration, and removes its earlier result; None: nobody's."""
+    if folder is None:
+        return
     with writing(folder):
         write_whole(folder / CONFIG, config.to_json())
         (folder / RESULT).unlink(missing_ok=True)
 
 
-def keep_result(folder: Path, result: dict[str, Any]) -> None:
-    """Writes `result.json`, what the command prints."""
+def keep_result(folder: Path | None, result: dict[str, Any]) -> None:
+    """Writes `result.json`, what the command prints; None: nobody's."""
+    if folder is None:
+        return
     with writing(folder):
         write_whole(folder / RESULT, json.dumps(result, allow_nan=False) + "\n")
 

@@ -40,10 +40,8 @@ def _noted(
     number: int, said: str, again: Callable[..., object]
 ) -> Iterator[Callable[[], bool]]:
     """A block that yields a function: whether signal `number` has come. When it comes, `said`
-    is written, and `again` is the signal's handler until the end of the block.
-
-    The signal may come again while its handler runs. So `note` takes no lock, for which its
-    second call would wait for ever, as that of `threading.Event.set` would."""
+    is written, and `again` is the signal's handler until the end of the block. As it may come
+    again meanwhile, `note` takes no lock, for which its second call would wait for ever."""
     came: list[bool] = []
 
     def has_come() -> bool:

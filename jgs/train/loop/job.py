@@ -253,9 +253,9 @@ class Job:
             yield batch, x
 
     def given_rows(self, learned: LearnedRows, own: Sequence[np.ndarray]) -> Any:
-        """What `metric` takes as `given`: the rows `own`, as its table returned them, of a
-        model that learns rows beside its parameters. They are the features with these rows, or
-        what puts them into a batch that is judged by time."""
+        """What `metric` takes as `given`, of a model that learns rows beside its parameters:
+        the features with the rows `own` of its table, or what puts these into a batch that is
+        judged by time."""
         if self._judges:
             return learned.filler(own)
         return learned.features(self.data.features, own)

@@ -28,11 +28,10 @@ class LearnedRows:
     Args:
       comm: the communicator of the training step.
       inputs: the model's `TypedInputs`, with `embedding=False`.
-      schema: of the whole graph, in its parts.
-      offsets: int `[R+1]`; rank `r` owns the nodes from `offsets[r]` to `offsets[r+1]`.
+      schema, offsets: of the whole graph, in its parts; rank `r` owns the nodes from
+        `offsets[r]` to `offsets[r+1]`.
       key: decides the first rows, which depend on the node alone and not on the ranks.
-      rate: as `learning_rate` returns it.
-      weight_decay: of the rows that a step reads.
+      rate, weight_decay: as `learning_rate` returns it, and that of the rows that a step reads.
 
     Attributes:
       table: the `ShardedEmbedding`. Its `own_rows()` are those of each local rank's nodes.

@@ -29,16 +29,12 @@ def make_sampler(
     widths: Widths | None = None,
     columns: tuple[str, ...] = (),
 ) -> Sampler | SamplerSchedule:
-    """The sampler of a configuration, or its schedule of samplers.
+    """The sampler of a configuration, or its schedule of samplers. Raises `InputError`.
 
     Args:
-      direct: whether the first layer is to read the feature store directly, if the sampler can
-        serve that.
-      widths: those of the messages of the model's layers; None, where they are not known yet,
-        counts as 1.
+      direct: whether the first layer is to read the feature store directly, if it can.
+      widths: those of the messages of the model's layers; None, not known yet, counts as 1.
       columns: the edge columns that the model reads as features.
-
-    Raises `InputError`.
     """
     first = _make(config, direct, widths, {}, columns)
     if not config.fanout_schedule:
@@ -110,11 +106,11 @@ def make_model(
 ) -> GNN:
     """The model of a configuration, with computed parameters; `key` decides them. `sparse` says
     whether the features are sparse, and `edges` what it reads of edges. A model of typed graphs
-    is made for the `types`: it gets their widths as `in_features`, and the `schema`; and if its
-    class takes them, `embedding` and the `scales`. With `head` it has the task's.
+    is made for the `types`; if its class takes them, it gets `embedding` and the `scales`. With
+    `head` it has the task's.
 
-    The function waits for the parameters. If memory runs out, JAX raises an error when it is
-    waited for; when NumPy reads the arrays instead, JAX aborts the process.
+    The function waits for the parameters: where memory runs out, JAX raises an error then, and
+    aborts the process when NumPy reads them instead.
     """
     input_dropout = config.input_dropout
     if input_dropout is None:  # bags of words are redundant, dense features seldom are

@@ -170,8 +170,7 @@ class Objective:
           outputs: float `[B, C]`; rows where the mask is False may hold anything, even NaN.
           labels: int `[B]`, float32 `[B]` or `[B, C]`, as `compared` returns them.
           mask: bool `[B]`, which rows are real.
-          weight: float32 `[B]`, what each row's loss is multiplied by, or None: 1. The mean is
-            over the rows, whatever these weights.
+          weight: float32 `[B]`, what each row's loss is multiplied by, or None: 1.
         """
         known, labels = self._known(labels, mask)
         # Masked before the loss, not only after: the derivative of a NaN times 0 is NaN.
@@ -359,13 +358,11 @@ def node_loss(outputs: jax.Array, batch: MiniBatch, labels: jax.Array) -> jax.Ar
 def masked_loss(
     logits: jax.Array, labels: jax.Array, mask: jax.Array, weight: jax.Array | None = None
 ) -> jax.Array:
-    """The mean loss over the rows where `mask` holds, float32; 0 where it holds nowhere.
+    """The mean loss over the rows where `mask` `[B]` holds, float32; 0 where it holds nowhere.
 
     Args:
       logits: float `[B, C]`; rows where the mask is False may hold anything, even NaN.
-      labels: int `[B]`, class ids: softmax cross-entropy; or float `[B, C]` of 0 and 1:
-        sigmoid cross-entropy, averaged over the classes.
-      mask: bool `[B]`.
+      labels: int `[B]`, class ids; or float `[B, C]` of 0 and 1: the mean over the classes.
       weight: float32 `[B]`, what each row's loss is multiplied by, or None: 1.
     """
     # Masked before the loss, not only after: the derivative of a NaN times 0 is NaN.

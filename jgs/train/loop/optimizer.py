@@ -78,9 +78,8 @@ class Averaged(NamedTuple):
     """The state of an optimiser that keeps an average.
 
     Fields:
-      average: the average, as the parameters; these themselves before it begins.
-      taken: int32 scalar, how many parameters were averaged.
-      step: int32 scalar, the number of steps.
+      average: as the parameters; these themselves before it begins.
+      taken, step: int32 scalars, how many parameters were averaged, and the number of steps.
       inner: the state of the optimiser within.
     """
 
@@ -106,8 +105,7 @@ def averaged(
       every: the parameters after every so-manieth step are averaged.
       begin: those of the first steps, so many, are not.
 
-    The optimiser's state is an `Averaged`, and its `average` is what to judge and to predict
-    with. It is part of a checkpoint as any other state of Optax.
+    The optimiser's state is an `Averaged`, whose `average` is what to judge and predict with.
     """
 
     def init(params: Any) -> Averaged:

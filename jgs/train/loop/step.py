@@ -23,12 +23,10 @@ class TrainState(NamedTuple):
     """What a step takes and returns.
 
     Fields:
-      params: the model's `nnx.State`.
-      opt_state: the optimiser's state.
-      step: int32 scalar, the number of steps since the start; the dropout key depends on it.
-      loss_sum: float32 scalar, the sum of the losses in this epoch.
-      num_seeds: float32 scalar, the number of seeds, or of pairs, in this epoch; the mean loss
-        so far is `loss_sum / num_seeds`.
+      params, opt_state: the model's `nnx.State`, and the optimiser's state. step: int32 scalar,
+      the number of steps since the start; the dropout key depends on it. loss_sum, num_seeds:
+      float32 scalars, the sum of the losses, and the number of seeds, or of
+        pairs, in this epoch; the mean loss so far is their quotient.
       stop: float32 scalar, the number of ranks that asked to stop in the last step.
     """
 

@@ -156,11 +156,8 @@ class _Training:
                 return
             if row is not None:
                 folder.append_metrics(self.run_dir, row)
-            record = learner.record | {
-                "seconds": self.seconds(),
-                "loader": loader.state_dict(),
-                "data": self.job.data.digests,
-            }
+            record = learner.record | {"seconds": self.seconds(), "loader": loader.state_dict()}
+            record["data"] = self.job.data.digests
             place = self.run_dir / folder.CHECKPOINTS
             checkpoint.save(place, loader.epoch, self.step(), arrays, record, self.config.keep)
 
@@ -207,10 +204,6 @@ class _Training:
             folder.truncate_metrics(self.run_dir, found[1]["loader"]["epoch"])
             return json.dumps(found[1])
 
-        def keep() -> None:
-            if self.run_dir is not None:
-                folder.keep_config(self.run_dir, self.config)
-
         if record := json.loads(broadcast_text(comm, read)):
             self.loader.load_state_dict(record.pop("loader"))
             self.learner.load(broadcast_arrays(comm, arrays))
@@ -218,7 +211,7 @@ class _Training:
             self.learner.record = record
             self.at_checkpoint(f"that of step {self.step()} in {self.place}")
             self.say(f"resuming after {self.loader.epoch} epochs and {self.loader.step} steps")
-        everywhere(comm, keep)
+        everywhere(comm, lambda: folder.keep_config(self.run_dir, self.config))
 
     # -- epochs --------------------------------------------------------------------------------
 
@@ -337,20 +330,10 @@ class _Training:
 
     def result(self) -> dict[str, Any]:
         own = self.learner.result(self.run_dir)
-        params = own.pop("params_sha256")
-        result = {
-            **own,
-            "epochs": self.loader.epoch,
-            "seconds": self.seconds(),
-            "params_sha256": params,
-            "run_dir": self.place,
-        }
+        last = {"params_sha256": own.pop("params_sha256"), "run_dir": self.place}
+        result = own | {"epochs": self.loader.epoch, "seconds": self.seconds()} | last
 
-        def keep() -> None:
-            if self.run_dir is not None:
-                folder.keep_result(self.run_dir, result)
-
-        everywhere(self.job.comm, keep)
+        everywhere(self.job.comm, lambda: folder.keep_result(self.run_dir, result))
         if self.run_dir is not None:
             self._draw(self.run_dir, result)
         return result

@@ -176,13 +176,12 @@ class EmbedJob:
 
 
 class EmbedLearner:
-    """The learner of `--task embed` (see `jgs.train.loop.learner.Learner`): `damped_sgd` on
-    skip-gram with word2vec's learning rate.
+    """The learner of `--task embed`: `damped_sgd` on skip-gram with word2vec's learning rate,
+    which falls linearly over all epochs, from `--lr` to 1e-4 of it. A run that is resumed with
+    more epochs continues at the rate that the longer run has at that step.
 
     The table, two rows `[D + 1]` for each node, is a `ShardedEmbedding`. A step reads and
-    updates only the rows of its walks and negatives, and the gradients of all ranks for a row
-    are added. The rate falls linearly over all epochs, from `--lr` to 1e-4 of it. A run that is
-    resumed with more epochs continues at the rate that the longer run has at that step.
+    updates only the rows of its walks and negatives, and all ranks' gradients are added.
     """
 
     def __init__(self, job: EmbedJob, key: jax.Array, run_dir: Path | None):

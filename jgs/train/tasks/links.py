@@ -185,12 +185,10 @@ class LinkJob(PairJob):
     """The job of `--task links` with a sampler of nodes. All ranks make it and call it alike.
 
     With `--temporal` the graph has all events, and a link's cutoff is its own time: its sample,
-    and those of its negatives, have what was before it alone, in training, validation and test
-    alike. The splits are parts of the time. A link of validation and test is judged against
-    `--eval-negatives` nodes in place of its target (`event_negatives`). MRR and Hits@k rank it
-    among them. AP and AUC tell the links from all their negatives; DyGLib's have one each, as
-    with `--eval-negatives 1`. Samples of the evaluation have a key of their own, and are the
-    same in every epoch.
+    and those of its negatives, have what was before it alone. A link of validation and test is
+    judged against `--eval-negatives` nodes in place of its target (`event_negatives`). MRR and
+    Hits@k rank it among them. AP and AUC tell the links from all their negatives; DyGLib's have
+    one each. Samples of the evaluation have a key of their own, the same in every epoch.
 
     Fields:
       judged: what "val" and "test" are judged by, which the run's key decides.
@@ -242,14 +240,11 @@ class LinkJob(PairJob):
         if self.data.negatives is not None and self.task.split in ("auto", "column"):
             given = self.data.negatives.get(split)  # of the data's own splits
         key = np.asarray(as_key_data(key_of(self.config, f"negatives of {split}")))
-        of = self._kind.against, self.task.eval_negatives
-        if "relation" not in links:
-            return judged(links, self.ends(None), self.joined(None), key, *of, given)
         found = []
-        for relation in np.unique(links["relation"]).tolist():
-            own = _of(links, relation)
-            keys, joined = np.append(key, np.uint32(relation)), self.joined(relation)
-            found.append(judged(own, self.ends(relation), joined, keys, *of, given))
+        for relation in _each(links.get("relation")):
+            keys = key if relation is None else np.append(key, np.uint32(relation))
+            of = self.ends(relation), self.joined(relation), keys, self._kind.against
+            found.append(judged(_of(links, relation), *of, self.task.eval_negatives, given))
         return joined_parts(found)
 
     def _judge_at(self, split: str) -> Judged:
@@ -266,11 +261,10 @@ class LinkJob(PairJob):
         return Judged(links["src"], links["dst"], relations, src, others, kinds, others >= 0)
 
     def _check_lists(self) -> None:
-        relations = self.targets.test.get("relation")
-        if relations is not None and np.unique(relations).size > 1:
+        if (count := len(_each(self.targets.test.get("relation")))) > 1:
             raise InputError(
                 f"--metric {self.config.metric} must be of one relation",
-                f"{np.unique(relations).size} relations",
+                f"{count} relations",
                 "Name one of them: --relation.",
             )
         if self.config.mode == "vanilla" and self.comm.size > 1:
@@ -332,9 +326,8 @@ class LinkJob(PairJob):
         rows = self.rows_of(params, split, every, features)
         decoder, relation = self.decode.decoder(params), self._listed(split)
 
-        def best(queries: Any, candidates: Any, k: int, known: Graph) -> np.ndarray:
-            of = (decoder, rows, queries, candidates, k)
-            return top_k(*of, relation=relation, known=known)[0]
+        def best(*asked: Any) -> np.ndarray:
+            return top_k(decoder, rows, *asked[:3], relation=relation, known=asked[3])[0]
 
         return self._of_best(split, best)
 
@@ -362,9 +355,10 @@ class LinkJob(PairJob):
     def _known(self, split: str) -> Graph:
         """The links of earlier splits: the data's own edges, of the judged relation."""
         val, number = self.targets.val, self._listed(split)
-        messages = only_facts(self.targets.messages[0], number)
+        graphs = self.targets.messages if split == "val" else self.targets.at_test
+        messages = only_facts(graphs[0], number)
         if split == "val" or self.task.val_messages:
-            return messages if split == "val" else only_facts(self.targets.at_test[0], number)
+            return messages
         src, dst = messages.edge_index()
         both = [(val["src"], val["dst"])]
         both += [(val["dst"], val["src"])] * self.targets.undirected

@@ -121,12 +121,8 @@ class MomentJob(Job):
 
     Each row of the table is a seed with the row's time as its cutoff: its sample has what was
     before it alone, in training, validation and test. A node may have several rows. The splits
-    are the table's, and so are the classes, also where nodes have labels of their own.
-    Evaluation is by sampled batches, with a key of its own. Numbers are learned less their mean
-    over the training rows, and divided by their deviation there.
-
-    Args:
-      by_time: of training, as in `Loader`.
+    and the classes are the table's. Evaluation is by sampled batches, with a key of its own.
+    `by_time` is of training, as in `Loader`.
     """
 
     def __init__(self, config: Config, data: Any, by_time: int | None = None):

@@ -194,14 +194,9 @@ def pair_scores(
 
 
 class HeldOut(NamedTuple):
-    """A graph without the test's links, and the pairs of nodes of each split.
-
-    Fields:
-      graph: the observed graph. It has no edge, in either direction, of the test's links. It
-        has those of the training and validation links.
-      train, val, test: int32 `[n, 2]`, first links and then equally many pairs that no edge
-        joins. A pair of nodes is in at most one of the three.
-    """
+    """A graph without the test's links, and the pairs of nodes of each split: int32 `[n, 2]`,
+    first links and then equally many pairs that no edge joins. A pair of nodes is in at most
+    one split, and the graph has no edge, in either direction, of the test's links."""
 
     graph: Graph
     train: np.ndarray
@@ -212,12 +207,10 @@ class HeldOut(NamedTuple):
 def hold_out(graph: Graph, key: Any, test_share: float, val_share: float) -> HeldOut:
     """Deals links, and equally many pairs without an edge, to training, validation and test.
 
-    A link is a pair of two distinct nodes of `graph` that an edge joins in either direction.
-    The pairs without an edge are drawn uniformly from all of them. `key` decides the draws.
-
-    Shares of `test_share` and `val_share`, at least one link each, go to the test and to
-    validation, the rest to training. Raises `InputError` for a graph with fewer than 3 links,
-    or with more links than pairs without an edge.
+    A link is a pair of two distinct nodes that an edge joins in either direction. The pairs
+    without an edge are drawn uniformly from all of them; `key` decides the draws. The shares,
+    at least one link each, go to the test and to validation, the rest to training. Raises
+    `InputError` for fewer than 3 links, or more than pairs without an edge.
     """
     num_nodes = graph.num_nodes
     indptr, src = np.asarray(graph.indptr), np.asarray(graph.indices).astype(np.int64)

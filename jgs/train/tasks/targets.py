@@ -31,8 +31,8 @@ class Targets(NamedTuple):
       train, val, test: for each split a dict of NumPy arrays `[n]`: `src` and `dst` int32, and
         `label`, `relation` and `time` (int64) where they are asked for. In an undirected graph
         an edge and its reverse are one target, and its `src` is the smaller id.
-      messages: for each local rank the graph of training: it has no edge of `val` and `test`.
-      at_test: the graphs of the test: `messages`, or these with the edges of `val`.
+      messages, at_test: for each local rank the graph of training, without the edges of `val`
+        and `test`, and that of the test, the same or with those of `val`.
       types: the types of src and dst, where all targets have the same; else None.
       undirected: whether every edge has its reverse, which is no edge of its own: at the same
         time, if edges have times. A later answer is one.
