@@ -55,7 +55,7 @@ def restore(folder: Path, template: Any) -> tuple[Any, dict] | None:
 
 def fitted(rule: str, remedy: str, template: Any, found: dict[str, Any]) -> Any:
     """`template` with the arrays `found` in a checkpoint in place of its own. Raises
-    `InputError`, with the rule and the remedy, for those of another shape or dtype."""
+    `InputError`, with the rule and the remedy, for those of another shape."""
 
     def pick(path: Any, like: Any) -> np.ndarray:
         node: Any = found
@@ -65,13 +65,10 @@ def fitted(rule: str, remedy: str, template: Any, found: dict[str, Any]) -> Any:
                 node = node[name] if name < len(node) else None
             else:
                 node = node.get(str(name)) if isinstance(node, dict) else None
-        if (getattr(node, "shape", None), getattr(node, "dtype", None)) != (
-            like.shape,
-            like.dtype,
-        ):
-            seen = f"{jax.tree_util.keystr(path)} of shape {getattr(node, 'shape', None)}"
+        if (shape := getattr(node, "shape", None)) != like.shape:
+            seen = f"{jax.tree_util.keystr(path)} of shape {shape}"
             raise InputError(rule, seen, remedy)
-        return np.asarray(node)
+        return np.asarray(node, like.dtype)
 
     return jax.tree_util.tree_map_with_path(pick, template)
 
