@@ -50,7 +50,6 @@ class Form(NamedTuple):
         return self.sampler.bound(_ENDLESS, batch_size, True)
 
     def params(self) -> list[np.ndarray]:
-        """The model's parameters, in the order in which the program takes them."""
         return [np.asarray(leaf) for leaf in jax.tree.leaves(nnx.state(self.model))]
 
     def arrays(self) -> dict[str, Any]:

@@ -47,7 +47,6 @@ _ROWS = 1 << 14  # written at a time
 
 
 def check_out(path: Path) -> None:
-    """Raises `InputError` unless `path` names a file that can be written."""
     if path.suffix not in ENDINGS:
         raise InputError(
             f"--out must end in {', '.join(ENDINGS)}", path, "Name the format by the ending."

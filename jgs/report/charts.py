@@ -36,7 +36,7 @@ class Plot:
         ticks: Sequence[tuple[float, str]] | None = None,
     ):
         self._x, self._y = _wide(*x), _wide(*y)
-        self._svg = picture(title, about, _WIDTH, _HEIGHT)
+        self.svg = picture(title, about, _WIDTH, _HEIGHT)
         right, bottom = _WIDTH - _RIGHT, _HEIGHT - _BOTTOM
         for value in round_numbers(*self._y):
             (_, at) = self.place(self._x[0], value)
@@ -50,14 +50,13 @@ class Plot:
         self.add("text", names[1], transform=turned, text_anchor="middle", class_="name")
 
     def place(self, x: float, y: float) -> tuple[str, str]:
-        """Where a point lies in the picture."""
         across = (x - self._x[0]) / (self._x[1] - self._x[0])
         up = (y - self._y[0]) / (self._y[1] - self._y[0])
         left = _LEFT + across * (_WIDTH - _LEFT - _RIGHT)
         return f"{left:.1f}", f"{_HEIGHT - _BOTTOM - up * (_HEIGHT - _TOP - _BOTTOM):.1f}"
 
     def add(self, name: str, /, *children: str | Element, **attributes: object) -> None:
-        self._svg.append(tag(name, *children, **attributes))
+        self.svg.append(tag(name, *children, **attributes))
 
     def text(
         self, text: str, x: float, y: float, anchor: str = "middle", class_: str | None = None
@@ -80,9 +79,6 @@ class Plot:
         sizes["height"] = f"{max(float(bottom) - float(top), 0):.1f}"
         told = [tag("title", about)] if about else []
         self.add("rect", *told, x=left, y=top, **sizes, class_=class_)
-
-    def done(self) -> Element:
-        return self._svg
 
 
 def picture(title: str, about: str, width: float, height: float) -> Element:
@@ -110,7 +106,7 @@ def curve(
     if best is not None and best in epochs:
         value = values[list(epochs).index(best)]
         plot.point(best, value, 5, "ring b", f"best epoch, {best}: {shown(value)}")
-    return plot.done()
+    return plot.svg
 
 
 def bars(name: str, what: str, bins: Sequence[Bin], top: float | None = None) -> Element:
@@ -128,7 +124,7 @@ def bars(name: str, what: str, bins: Sequence[Bin], top: float | None = None) ->
             plot.line((i, i), each.interval, "line ink")
             for end in each.interval:
                 plot.line((i - 0.12, i + 0.12), (end, end), "line ink")
-    return plot.done()
+    return plot.svg
 
 
 def reliability(found: Calibration, event: str) -> Element:
@@ -145,7 +141,7 @@ def reliability(found: Calibration, event: str) -> Element:
     plot.line(found.mean.tolist(), found.share.tolist(), "line a")
     for mean, hits, n in rows:
         plot.point(mean, hits, 3.5, "dot a", f"at {shown(mean)}: {shown(hits)} of {n:,}")
-    return plot.done()
+    return plot.svg
 
 
 def cloud(given: np.ndarray, true: np.ndarray) -> Element:
@@ -159,7 +155,7 @@ def cloud(given: np.ndarray, true: np.ndarray) -> Element:
     plot.line(_wide(*bounds), _wide(*bounds), "line dash")
     for label, value in zip(true[some].tolist(), given[some].tolist(), strict=True):
         plot.point(label, value, 1.8, "dot a faint")
-    return plot.done()
+    return plot.svg
 
 
 def histogram(name: str, values: np.ndarray, num_bins: int = 30) -> tuple[Element, list[Bin]]:
@@ -174,7 +170,7 @@ def histogram(name: str, values: np.ndarray, num_bins: int = 30) -> tuple[Elemen
         text = f"{shown(low)} to {shown(low + width)}"
         bins.append(Bin(text, n, float(n)))
         plot.bar(low + width / 2, 0.9 * width, n, "fill a", f"{text}: {n:,}")
-    return plot.done(), bins
+    return plot.svg, bins
 
 
 def heat(matrix: np.ndarray, names: Sequence[str]) -> Element:

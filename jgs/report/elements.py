@@ -41,7 +41,6 @@ def _add(parent: Element, children: Iterable[Any]) -> None:
 
 
 def as_html(element: Element) -> str:
-    """The element as HTML text."""
     return ElementTree.tostring(element, encoding="unicode", method="html")
 
 
@@ -77,7 +76,6 @@ def folded(summary: str, *children: Any) -> Element:
 
 
 def share_bar(value: float) -> Element | str:
-    """A number from 0 to 1, with a bar of its length."""
     if math.isnan(value):
         return "–"
     bar = tag("span", class_="fill", style=f"width:{100 * value:.1f}%")

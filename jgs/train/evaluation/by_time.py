@@ -100,5 +100,4 @@ class ByTime:
         return joined
 
     def close(self) -> None:
-        """Stops the loader's background work."""
         self._loader.close()

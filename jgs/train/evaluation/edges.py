@@ -134,12 +134,10 @@ class Edges:
         return edges, min(most, max(self.num_nodes, self.num_rows))
 
     def pieces(self, rank: Rank, targets: np.ndarray, size: int) -> Iterator[Piece]:
-        """The edges into the chunk `targets`; see the function `pieces`."""
         graph = (rank.indptr, rank.indices, rank.weight)
         return pieces(*graph, targets, self.num_rows, size, self.num_nodes)
 
     def num_pieces(self, rank: Rank, nodes: np.ndarray, size: int) -> int:
-        """The number of pieces in all chunks of `nodes`."""
         edges = (int(rank.degree(c).sum(dtype=np.int64)) for c in self.chunks(nodes))
         return sum(-(-num // size) for num in edges)
 

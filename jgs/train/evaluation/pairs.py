@@ -259,7 +259,6 @@ class Decoded:
         return np.concatenate(found)
 
     def decoder(self, params: Any) -> Any:
-        """The decoder with its parameters."""
         return nnx.merge(self.graphdef, self._own(params))
 
     @staticmethod

@@ -86,7 +86,6 @@ class Spilled:
                 self.write_part(number, int(near[0]), some[:, columns])
 
     def write_part(self, number: int, first: int, rows: np.ndarray) -> None:
-        """Writes rows of one part, from the row `first` on."""
         columns = self.columns[number]
         at = self._begin[number] + 4 * first * (columns.stop - columns.start)
         left = np.ascontiguousarray(rows, np.float32).data.cast("B")

@@ -273,7 +273,6 @@ def check_types(config: Config, name: str, schema: Schema | None, features: Any)
 
 
 def refuse_empty(data: Any, *splits: str) -> None:
-    """Raises `InputError` where one of the splits is empty."""
     for split in splits:
         if len(getattr(data, f"{split}_idx")) == 0:
             raise InputError(

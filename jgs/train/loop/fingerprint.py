@@ -32,7 +32,6 @@ def fingerprint(data: Dataset) -> dict[str, str]:
 
 
 def fingerprint_plain(data: Plain) -> dict[str, str]:
-    """As `fingerprint`, for a graph that may lack labels and a split."""
     splits = [ids for ids in (data.train_idx, data.test_idx) if ids is not None]
     return {
         **_of_graph(data.graph),

@@ -132,12 +132,10 @@ class Job:
         return self.objective.metric.name
 
     def loss(self, outputs: Any, batch: MiniBatch, labels: Any) -> jax.Array:
-        """The `jgs.train.loop.objective.Loss` of the job."""
         own = self._labels(batch, labels)
         return self.objective.loss(outputs, own, batch.seed_mask, batch.seed_weight)
 
     def count(self, batch: MiniBatch, labels: Any) -> jax.Array:
-        """What the loss is a mean over, see `make_train_step`."""
         return self.objective.count(self._labels(batch, labels), batch.seed_mask)
 
     def _labels(self, batch: MiniBatch, labels: Any) -> jax.Array:
@@ -323,7 +321,6 @@ class Job:
         return baselines.figures(self.comm, [same, *others], measure)
 
     def close(self) -> None:
-        """Stops the background work of loaders."""
         self.loader.close()
         for judge in self._judges.values():
             judge.close()

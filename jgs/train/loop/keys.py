@@ -33,11 +33,9 @@ _BEFORE = USES | {
 
 
 def of_use(key: jax.Array, use: str) -> jax.Array:
-    """The key of a use of what the key of a seed decides."""
     return jax.random.fold_in(key, USES[use])
 
 
 def key_of(config: Config, use: str) -> jax.Array:
-    """The key of a use of a run."""
     numbers = USES if config.keys else _BEFORE
     return jax.random.fold_in(threefry(config.seed), numbers[use])

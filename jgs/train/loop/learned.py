@@ -70,7 +70,6 @@ class LearnedRows:
         return x._replace(learned=rows), token
 
     def push(self, token: Token, gradient: Any, step: int) -> None:
-        """Makes step number `step` with the gradient of the rows, of all ranks' seeds."""
         rate = self._rate(step) if callable(self._rate) else self._rate
         self.table.push(token, gradient, self.comm.same(np.float32(rate)))
 

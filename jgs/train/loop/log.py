@@ -75,7 +75,6 @@ _LOGS: dict[str, Callable[[Path, Config], Log]] = {"tensorboard": _TensorBoard, 
 
 
 def check_log(config: Config) -> None:
-    """Raises `InputError` where the package is not installed."""
     if config.log != "none" and importlib.util.find_spec(config.log) is None:
         raise InputError(
             f"--log {config.log} must have the package {config.log}",

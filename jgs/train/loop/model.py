@@ -89,7 +89,6 @@ def _is(config: Config, kind: str) -> bool:
 
 
 def num_layers(config: Config) -> int:
-    """The number of layers of the configuration's model."""
     return _make(config, False, None, {}).num_hops or config.layers or 2
 
 

@@ -296,7 +296,6 @@ def own_loss(place: str, by_entry: bool = False) -> Callable[..., jax.Array]:
 
 
 def own_link_loss(place: str) -> Callable[..., jax.Array]:
-    """The user's loss of links at `package.module:function`, as `own_loss`."""
     rule = "the function of --loss must take jgs.models.LinkScores, and return their mean loss"
     return _checked(place, rule, lambda scores: [()])
 

@@ -48,7 +48,6 @@ class Meter:
             self.seconds[part] += time.perf_counter() - begin
 
     def count(self, seeds: int) -> None:
-        """Counts a step of `seeds` seeds."""
         self.seeds += seeds
         self._last = time.perf_counter()
 

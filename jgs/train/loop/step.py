@@ -72,7 +72,6 @@ def init_state(params: Any, optimizer: optax.GradientTransformation) -> TrainSta
 
 
 def start_epoch(state: TrainState) -> TrainState:
-    """The state at the start of an epoch: the sums of the loss are 0 again."""
     # Three distinct arrays, because a step donates each.
     fresh = {name: np.float32(0) for name in ("loss_sum", "num_seeds", "stop")}
     return state._replace(**jax.device_put(fresh))

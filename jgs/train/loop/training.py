@@ -135,7 +135,6 @@ class _Training:
         self.place = broadcast_text(self.job.comm, lambda: str(self.run_dir))
 
     def step(self) -> int:
-        """The number of steps since the start of the run."""
         return self.loader.epoch * len(self.loader) + self.loader.step
 
     def say(self, text: str) -> None:
@@ -216,7 +215,6 @@ class _Training:
     # -- epochs --------------------------------------------------------------------------------
 
     def one_epoch(self, bar: Bar) -> None:
-        """Trains on the rest of the epoch, evaluates, and writes metrics and checkpoint."""
         epoch = self.loader.epoch + 1
         name = f"epoch {epoch}/{self.config.epochs}"
         meter = self._steps(name, bar)
@@ -250,7 +248,6 @@ class _Training:
         self._end_where_terminated(f"the end of {name}")
 
     def ended(self) -> bool:
-        """Whether `--patience` ends the run; says so if it does."""
         epoch = self.loader.epoch
         if not self.learner.spent(epoch):
             return False

@@ -90,7 +90,6 @@ class EdgeJob(PairJob):
         return self.objective.count(batch.items["label"], real_pairs(batch))
 
     def metric(self, params: Any, split: str, features: Any = None) -> float:
-        """The metric of a split, from exact rows."""
         edges = getattr(self.targets, split)
         nodes = np.unique(np.concatenate([edges["src"], edges["dst"]]))
         rows = self.rows_of(params, split, nodes, features)
@@ -99,6 +98,5 @@ class EdgeJob(PairJob):
         return self.objective.measure(Alone(), [outputs], [edges["label"]])
 
     def baselines(self) -> Figures:
-        """The majority class of the training edges, or their mean, see `figures`."""
         wanted = {split: getattr(self.targets, split)["label"] for split in ("val", "test")}
         return self._of_labels(self.targets.train["label"], wanted)

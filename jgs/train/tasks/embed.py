@@ -150,7 +150,6 @@ class EmbedJob:
         self.state = self.walker.init(self.graph)  # not in `start`: here errors reach all ranks
 
     def start(self, key: jax.Array) -> None:
-        """Makes the loader; `key` decides its draws."""
         config = self.config
         self.loader = walk_loader(
             self.comm,
@@ -166,12 +165,10 @@ class EmbedJob:
         )
 
     def batches(self, meter: Meter) -> Iterator[tuple[Any, None]]:
-        """The batches left in the loader's epoch; `meter` times them."""
         for batch in timed(self.loader, meter):
             yield batch, None
 
     def close(self) -> None:
-        """Stops what runs in the background."""
         self.loader.close()
 
 

@@ -79,7 +79,6 @@ class Nodes(NodeTask, Compared):
 
 
 def check_layers(config: Config, sampler: Sampler) -> None:
-    """Raises `InputError` for settings that do not fit the sampler or the layers."""
     if config.layers is not None and sampler.num_hops:
         raise InputError(
             "--layers must be for samplers of subgraphs; others have a layer a fanout or size",
@@ -182,12 +181,10 @@ class MomentJob(Job):
         self._judges = {split: judge(split) for split in ("val", "test")}
 
     def metric(self, params: Any, split: str, given: Any = None) -> float:
-        """The metric of a split, see the class."""
         (outputs,), labels = self._judges[split](params, given), self.rows[split]["label"]
         return self.objective.measure(Alone(), [outputs], [labels])
 
     def baselines(self) -> Figures:
-        """The majority class of the training rows, or their mean, see `figures`."""
         train, *others = (self.rows[split]["label"] for split in SPLITS)
         wanted = dict(zip(SPLITS[1:], others, strict=True))
         return self._of_labels(train, wanted)

@@ -177,7 +177,6 @@ class PairJob(Job):
         return max(1, -(-int(most) // (2 * size)))
 
     def decoder_shape(self) -> dict[str, Any]:
-        """Arguments of the decoder that the configuration does not have."""
         schema = self.targets.messages[0].schema
         return {"num_relations": len(schema.relations) if schema is not None else 0}
 
@@ -293,7 +292,6 @@ def _may_have_copies(graph: Graph) -> bool:
 
 
 def check_events(config: Config, task: Any) -> None:
-    """Raises `InputError` for settings that no run of `--temporal` can have."""
     wrong: list[tuple[Any, ...]] = [
         (not samplers_of(make_sampler(config))[0].takes_time,
          "--temporal must have a sampler that takes cutoffs", f"--sampler {config.sampler}",

@@ -85,7 +85,6 @@ class SealJob(Job):
         return count_seeds(batch)
 
     def model(self, key: jax.Array) -> DGCNN:
-        """The model; `key` decides its first parameters."""
         config, held = self.config, self.data.held
         self._draws = PairDraws(
             self.comm.clone(),
@@ -99,11 +98,9 @@ class SealJob(Job):
         return make_dgcnn(config, self.data.num_features, self._pool_rows, key)
 
     def shape(self) -> dict[str, Any]:
-        """The arguments of `DGCNN` that the configuration does not have."""
         return {"num_features": self.data.num_features, "pool_rows": self._pool_rows}
 
     def start(self, model: DGCNN, key: jax.Array, scratch: Path | None) -> None:
-        """Makes the loader and what `metric` needs; `key` decides the draws."""
         self._check_devices()
         held, comm = self.data.held, self.comm
         source = self._draws.source(held.train, key)
@@ -112,7 +109,6 @@ class SealJob(Job):
         self._judged_by = key
 
     def metric(self, params: Any, split: str, features: Any = None) -> float:
-        """The AUC of the pairs of a split; every call draws the same subgraphs."""
         pairs = getattr(self.data.held, split)
         return auc(self._scores(params, pairs, self._judged_by), is_link(pairs))
 
@@ -150,7 +146,6 @@ class SealJob(Job):
 
 
 def make_dgcnn(config: Config, num_features: int, pool_rows: int, key: jax.Array) -> DGCNN:
-    """The model of a configuration; `key` decides its first parameters."""
     model = DGCNN(
         num_features,
         pool_rows,

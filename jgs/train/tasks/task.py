@@ -122,5 +122,4 @@ class Task:
 
 
 def open_job(config: Config, comm: Communicator | None = None) -> Any:
-    """The job of a configuration, see `Task.open`."""
     return config.made("task").open(config, comm)
