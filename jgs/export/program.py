@@ -83,11 +83,8 @@ class Form(NamedTuple):
 
 def exported(form: Form, batch_size: int, platforms: tuple[str, ...], kernel: bool) -> Any:
     """The `jax.export.Exported` of `program` for `batch_size` seeds. The numbers of nodes, of
-    edges and of the features' entries are symbols: one program serves every graph.
-
-    With `kernel` it calls the compiled kernels and is for CPUs; otherwise it has plain forms
-    alone.
-    """
+    edges and of the features' entries are symbols. With `kernel` it calls the compiled kernels
+    and is for CPUs; otherwise it has plain forms alone."""
     graphdef, state = nnx.split(form.model)
     leaves, tree = jax.tree.flatten(state)
     sampler = dataclasses.replace(form.sampler, relabel_inputs=not form.direct)

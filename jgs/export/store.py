@@ -188,8 +188,7 @@ class Store:
 
 
 def ids_below(name: str, value: Any, total: int) -> np.ndarray:
-    """`value`, which is called `name`, as int32 `[n]`, ids of the `total` nodes of a request.
-    Raises `InputError`."""
+    """`value`, called `name`, as int32 `[n]`, ids of `total` nodes. Raises `InputError`."""
     value = np.empty(0, np.int32) if isinstance(value, list) and not value else value
     ids, remedy = id_array(name, value, total), "Give ids of the graph's nodes, or of new ones."
     check_range(f"{name} must be ids of the {total} nodes,", ids, total, remedy)

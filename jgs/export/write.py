@@ -108,8 +108,8 @@ def export_run(
 
 
 def _checked(run: Any) -> Run:
-    """`run`. Raises `InputError` unless it classifies nodes, or says their numbers, by a model
-    of one kind of nodes."""
+    """`run`. Raises `InputError` unless it has outputs of nodes, by a model of one kind of
+    nodes."""
     if not (run.exports and run.answer.exports):
         timed = ", at moments" if run.timed else ""
         raise InputError(

@@ -27,8 +27,7 @@ _FLAGS |= {"pairs", "top_k", "new_only", "relation"}
 
 
 def predict(given: dict[str, Any], watch: Watch | None) -> dict[str, Any] | int:
-    """Writes the predictions that the flags `given` ask for, together with all other ranks.
-    Returns what the command prints, or an exit status."""
+    """Writes what the flags `given` ask for, with all other ranks; returns what is printed."""
     keep_freed_memory()
     return together(
         lambda comm, _: _predict(comm, given),
@@ -128,8 +127,7 @@ def _columns(run: Run, comm: Communicator, given: dict[str, Any]) -> dict[str, n
 
 
 def _named(run: Run, nodes: np.ndarray, given: dict[str, Any]) -> np.ndarray:
-    """The data set's own ids of `nodes`, an array of any shape. Where it has none: with
-    --node-type their ids in their types, and else `nodes`."""
+    """The data set's own ids of `nodes`, or with --node-type their ids in their types."""
     if run.node_ids is not None:
         return run.node_ids[nodes]
     return named(run.schema, nodes)[1] if run.schema and "node_type" in given else nodes

@@ -34,16 +34,16 @@ def ids_of(
 
 
 def named(schema: Schema, ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The name of the type of each of the nodes `ids`, text `[n]`, and its id in this type,
-    int32 `[n]`."""
+    """The names of the types of nodes `ids`, text `[n]`, and their ids in these, int32
+    `[n]`."""
     kind, place = schema.type_and_place(ids)
     names = np.array([name for name, _ in schema.node_types] or [""])
     return names[np.asarray(kind)], np.asarray(place, np.int32)
 
 
 def check_ends(schema: Schema | None, relation: int | None, pairs: np.ndarray) -> None:
-    """Raises `InputError` unless the pairs `[n, 2]`, ids of the graph of `schema`, are from the
-    source type of the relation of this number to its target type."""
+    """Raises `InputError` unless pairs `[n, 2]` are of the relation's source and target
+    types."""
     if schema is None or relation is None:
         return
     source, name, target = schema.relations[relation]

@@ -73,8 +73,7 @@ def check_not_read(path: Path, files: Iterable[Any]) -> None:
 
 
 def write(path: Path, columns: dict[str, np.ndarray]) -> None:
-    """Writes the columns, `[n]` or `[n, W]` each, to `path`. The file appears whole or not at
-    all. Raises `InputError`."""
+    """Writes the columns, `[n]` or `[n, W]` each, whole or not at all. Raises `InputError`."""
     try:
         with whole_file(path) as file:
             _WRITERS[path.suffix](file, columns)

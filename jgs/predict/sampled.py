@@ -53,11 +53,8 @@ def sampled_logits(
     advance: Callable[[int, int], None],
 ) -> np.ndarray:
     """float32 `[n, C]`: the model's outputs for `nodes` int32 `[n]`, from sampled neighbours.
-
-    A node's draws depend on `key`, the hop and the node alone. So a node's output depends
-    neither on the other nodes nor on `batch_size`. `advance(done, total)` is called after each
-    batch.
-    """
+    They depend on the key and the node alone. `advance(done, total)` is called after each
+    batch."""
     seeds, place = np.unique(nodes, return_inverse=True)
     if not seeds.size:
         return np.zeros((0, model.layers[-1].out_features), np.float32)
@@ -76,8 +73,8 @@ def sampled_logits(
 def batches(
     graph: Graph, sampler: Neighbors, seeds: np.ndarray, size: int, key: Any
 ) -> Callable[[np.ndarray], MiniBatch]:
-    """A function that draws the batch of at most `size` of the distinct `seeds`, padded to
-    `size`; one that overflows is drawn again."""
+    """A function that draws a batch of the distinct `seeds`, padded to `size`, until it
+    fits."""
     key_data, state = as_key_data(key), sampler.init(graph)
     planned = worst = worst_case(graph, size, sampler, distinct=True)
     if sum(worst.edges) > _SMALL:

@@ -118,8 +118,7 @@ class Opened(Shown):
 
     @cached_property
     def _source(self) -> Any:
-        """The data on which the run predicts: of pairs without the edges held out for the
-        test."""
+        """The data on which the run predicts: of pairs without the test's edges."""
         data, targets = self._data
         if targets is None:
             return data
@@ -253,8 +252,7 @@ class Opened(Shown):
 
 
 def columns(rows: Sequence[dict[str, Any]]) -> dict[str, np.ndarray]:
-    """An array for each name in the rows. Numbers are int64, or float64 if one is a float or
-    missing (NaN). Text that is missing is ""."""
+    """An array for each name: int64, or float64 with NaN for missing, or text with ""."""
     names = dict.fromkeys(name for row in rows for name in row)
     return {name: _column([row.get(name) for row in rows]) for name in names}
 

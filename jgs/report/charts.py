@@ -210,8 +210,7 @@ def heat(matrix: np.ndarray, names: Sequence[str]) -> Element:
 
 
 def round_numbers(low: float, high: float, most: int = 5) -> list[float]:
-    """At most `most` + 1 round numbers between two, at equal distances of 1, 2 or 5 times a
-    power of 10."""
+    """At most `most` + 1 round numbers, at distances of 1, 2 or 5 times a power of 10."""
     rough = (high - low) / most
     power = 10.0 ** math.floor(math.log10(rough))
     step = next(s * power for s in (1, 2, 5, 10) if s * power >= rough * (1 - 1e-9))

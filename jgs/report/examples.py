@@ -18,9 +18,8 @@ _OTHER = "of another class"
 
 def most_wrong(judged: Judged, most: int) -> list[tuple[int, int]]:
     """At most `most` wrong rows, the worst first, each with the output to explain: of classes
-    those with the highest probabilities, and the predicted class; of several labels those with
-    the most wrong probability of a label, and this label; of numbers those with the largest
-    errors."""
+    the predicted one of the highest probability; of several labels that of the most wrong
+    probability; of numbers those with the largest errors."""
     if judged.kind == NUMBERS:
         worst = np.abs(judged.prediction.astype(np.float64) - judged.truth)
         target, wrong = np.full(len(worst), judged.run.answer.target), worst > 0

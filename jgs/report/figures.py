@@ -35,8 +35,8 @@ class ByClass(NamedTuple):
 
 
 def by_class(given: np.ndarray, true: np.ndarray, num_classes: int) -> ByClass:
-    """The figures of predictions `given` and labels `true`, int `[n]`, or `[n, C]` of which
-    NaN labels do not count."""
+    """The figures of predictions and labels int `[n]`, or `[n, C]`, of which NaN do not
+    count."""
     several = true.ndim == 2
     counts = confusion(given, true) if several else counts_of(given, true, num_classes)
     right, given, true = counts.astype(np.int64)
@@ -56,8 +56,7 @@ def confusion_matrix(given: np.ndarray, true: np.ndarray, num_classes: int) -> n
 def confused_pairs(
     given: np.ndarray, true: np.ndarray, most: int
 ) -> list[tuple[int, int, int]]:
-    """The most frequent mistakes, at most `most`: the class, the predicted class, and the
-    number of rows. Equal numbers are in order of the classes."""
+    """The most frequent mistakes: the class, the predicted class, and the number of rows."""
     wrong = given != true
     pairs, count = np.unique(np.stack([true, given])[:, wrong], axis=1, return_counts=True)
     first = np.argsort(-count, kind="stable")[:most]
@@ -186,8 +185,8 @@ class Judged:
 
 
 def judge(run: Run, split: str) -> Judged:
-    """The predictions of a run of a task of nodes for a split, of at most `MOST` rows. Raises
-    `InputError` for a split without labels."""
+    """The predictions for a split, of at most `MOST` rows. Raises `InputError` without
+    labels."""
     data, (nodes, time), truth = run.source(), run.rows(split), run.labels(split)
     labelled = truth >= 0 if truth.dtype.kind in "iu" else ~np.isnan(truth)
     some = np.flatnonzero(labelled.any(axis=1) if truth.ndim == 2 else labelled)

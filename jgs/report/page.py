@@ -95,8 +95,8 @@ def write_report(
 
 
 def command_of(config: Config, run_dir: str) -> list[str]:
-    """The words of a command that trains a run of this configuration: the flags that differ
-    from the defaults."""
+    """The words of a command that trains such a run: the flags that differ from the
+    defaults."""
     defaults = TASKS.find(config.task).defaults_of(config.sampler)
     words = ["jgs", "train"]
     for name, known in {**SETTINGS, **config.known()}.items():

@@ -17,9 +17,8 @@ _PAIRS, _ROWS = 10, 60  # mistakes, and classes, that are listed
 
 
 def sections(judged: Judged, num_examples: int) -> list[Element]:
-    """The sections for predictions: of numbers their errors; of classes the confusion matrix,
-    or of many classes the most confused pairs; of classes and labels figures by class and
-    calibration; and for all figures by degree and the examples most wrong."""
+    """The sections for predictions, by the kind of labels: errors of numbers, mistakes, figures
+    by class, calibration, figures by degree, and the examples most wrong."""
     if judged.kind == NUMBERS:
         found = [_residuals(judged)]
     else:

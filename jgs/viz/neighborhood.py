@@ -234,8 +234,7 @@ def drawn_of(what: MiniBatch | Explanation) -> Drawn:
 
 
 def _only_relations(schema: Schema | None, src: np.ndarray, dst: np.ndarray) -> np.ndarray:
-    """int `[m]`: the relation of edges between two types that only one relation joins; -1
-    elsewhere."""
+    """int `[m]`: the relation between two types that only one joins; -1 elsewhere."""
     if schema is None or not schema.relations:
         return np.full(src.size, -1)
     table = np.full((len(schema.node_types),) * 2, -1)

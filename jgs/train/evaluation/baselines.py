@@ -50,8 +50,7 @@ class LinkCounts:
         self._products = scipy.sparse.csr_array(self._degree[:, None])
 
     def scores(self, name: str, src: np.ndarray, dst: np.ndarray) -> np.ndarray | None:
-        """float64 `[n]`: the baseline `name` of pairs int `[n]`; None where it takes more than
-        `MOST_STEPS`."""
+        """float64 `[n]`: the baseline `name` of pairs int `[n]`; None beyond `MOST_STEPS`."""
         right = self._right(name)
         steps = self._walks(name)[0][src] + np.diff(right.indptr)[dst] + 1
         if steps.sum() > MOST_STEPS:
@@ -66,9 +65,8 @@ class LinkCounts:
     def best(
         self, name: str, queries: np.ndarray, candidates: np.ndarray, k: int, known: Any
     ) -> np.ndarray | None:
-        """int32 `[n, k]`: the best candidates of each of `queries` by the baseline `name`, as
-        `jgs.models.top_k` returns them, but equal ones in one random order. `known` is a
-        `Graph`. None as for `scores`."""
+        """int32 `[n, k]`: as `jgs.models.top_k` by the baseline `name`, but equal candidates
+        are in one random order; None beyond `MOST_STEPS`. `known` is a `Graph`."""
         steps = self._walks(name)[1][queries] + candidates.size
         if steps.sum() > MOST_STEPS:
             return None
@@ -97,8 +95,8 @@ class LinkCounts:
         return self._products if name == "degree_product" else self._edges
 
     def _walks(self, name: str) -> tuple[np.ndarray, np.ndarray]:
-        """float64 `[N]` each: the most entries of a row of `_left`, and the steps that its
-        products with all of `_right` take."""
+        """float64 `[N]` each: the most entries of a row of `_left`, and the steps of its
+        products."""
         if name == "degree_product":
             return np.ones_like(self._degree), np.ones_like(self._degree)
         walks = [self._degree]
@@ -248,8 +246,8 @@ def scores_of(
     relation: np.ndarray | None,
     *columns: np.ndarray,
 ) -> np.ndarray | None:
-    """The baseline `name` of pairs, float64 of the shape of `columns`, which `scores` takes.
-    `counts` makes the `LinkCounts` or `EventCounts` of each relation; None: by all edges."""
+    """The baseline `name` of pairs, float64 of the shape of `columns`, which `scores` takes, by
+    the `counts` of each relation; None: by all edges."""
     flat = [column.reshape(-1) for column in columns]
     scores = np.zeros(flat[0].size)
     for number, made in counts.items():

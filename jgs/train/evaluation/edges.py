@@ -24,8 +24,8 @@ Piece = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 
 class Rank(NamedTuple):
-    """One local rank: its nodes, `first` to `last - 1`, and the arrays of their in-edges.
-    `columns` are the edge columns that layers read, by name, without "id"."""
+    """One local rank: its nodes, `first` to `last - 1`, the arrays of their in-edges, and the
+    edge columns that layers read, without "id"."""
 
     first: int
     last: int

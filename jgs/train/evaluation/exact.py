@@ -313,8 +313,7 @@ class _Evaluation:
         nodes: Sequence[np.ndarray],
         of: Callable[..., jax.Array],
     ) -> list[Rows]:
-        """The `outputs` of the local ranks, with `of(rank, rows, chunk, places)` for each chunk
-        of `nodes`, whose rows lie at the places."""
+        """The `outputs`, with `of(rank, rows, chunk, places)` for each chunk of `nodes`."""
         each = zip(self.edges.ranks, rows, nodes, outputs, strict=True)
         for rank, own, asked, output in each:
             for chunk in self.edges.chunks(asked):

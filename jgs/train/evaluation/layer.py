@@ -78,8 +78,7 @@ class Attended(NamedTuple):
 
 
 def stages(model: Any, num_features: int) -> list[Stage]:
-    """The `Stage` of each layer of a `jgs.models.Model`. Raises `InputError` for a `reduce`
-    that does not exist."""
+    """The `Stage` of each layer of a `jgs.models.Model`. Raises `InputError`."""
     graphdef, params = nnx.split(model)
     found: list[Stage] = []
     width = num_features
@@ -130,8 +129,7 @@ def _reduced_width(conv: Any, message_width: int) -> int:
 def message(
     graphdef: Any, params: Any, x: Any, degree: Any, kind: Any, layer: int
 ) -> jax.Array:
-    """The messages `[R, M]` of the rows `x`, whose nodes have the in-degrees `degree` and the
-    types `kind`."""
+    """The messages `[R, M]` of the rows `x`, of nodes of these in-degrees and types."""
     conv = nnx.merge(graphdef, params).layers[layer]
     return conv.message(x, **_degree(conv, degree), **_kind(conv, kind))
 
@@ -186,9 +184,8 @@ def nothing(shape: tuple[int, ...], reduce: str) -> jax.Array | None:
 def begin(
     definition: Any, params: Any, x: jax.Array, own_message: jax.Array, kind: Any
 ) -> Attended:
-    """The state of attention before the first edge, for targets with the rows `x`, of the types
-    `kind`. In a layer with `self_loops` the state includes the targets' own messages.
-    `definition` and `params` are the layer's."""
+    """The state of attention before the first edge, for targets with the rows `x`; in a layer
+    with `self_loops` it includes their own messages."""
     conv = nnx.merge(definition, params)
     if relational(conv):
         slots = dense_slots(x.shape[0], conv.num_relations)

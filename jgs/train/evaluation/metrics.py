@@ -221,9 +221,8 @@ def own_metric(place: str) -> Metric:
 
 
 def make_metric(name: str | None, multilabel: bool, numbers: bool = False) -> Metric:
-    """The metric `name`, or the user's at `package.module:function`, for labels of this kind.
-    None is the default: rmse for numbers, f1_micro for multi-label data, else accuracy. Raises
-    `InputError`."""
+    """The metric `name`, or the user's, for labels of this kind; None: rmse for numbers,
+    f1_micro for multi-label data, else accuracy. Raises `InputError`."""
     if name is not None and ":" in name:
         return own_metric(name)
     if name == "accuracy" and multilabel and not numbers:

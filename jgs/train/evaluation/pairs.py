@@ -108,8 +108,8 @@ EVENT_METRICS = {name: LINK_METRICS[name] for name in ("mrr", "ap", "auc")} | {
 
 
 class Ends(NamedTuple):
-    """The nodes that may be a pair's source and target: int32 arrays; and whether a pair and
-    its reverse are one."""
+    """int32: the nodes that may be a source and a target; and whether a pair and its reverse
+    are one."""
 
     src: np.ndarray
     dst: np.ndarray

@@ -46,8 +46,7 @@ def probe(
 
 def fit(x: np.ndarray, y: np.ndarray, penalty: float = _PENALTY) -> np.ndarray:
     """float64 `[D + 1, C]`: the weights, and in the last row the intercepts, of one logistic
-    regression on `x` `[n, D]` for each column of `y` `[n, C]`, which is 0 or 1. One run of
-    L-BFGS fits all of them."""
+    regression on `x` `[n, D]` for each column of `y` `[n, C]`, which is 0 or 1."""
     x = np.concatenate([x, np.ones((len(x), 1), x.dtype)], axis=1).astype(np.float32)
     sign = (2 * y.astype(np.float32)) - 1
 

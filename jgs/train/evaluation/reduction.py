@@ -103,8 +103,7 @@ def rows_by_relation(
 
 
 def by_columns(stage: Stage, num_rows: int, memory: int) -> int:
-    """How many columns of a layer's messages are reduced at once; 0 for a layer that reads
-    whole rows, and for a memory that is too small."""
+    """How many columns of a layer's messages are reduced at once; 0: whole rows are."""
     if stage.reduce not in jgs.ops.REDUCTIONS or stage.by_each_edge or stage.num_relations:
         return 0
     return columns_at_once(num_rows, stage.message_width, memory)
@@ -148,8 +147,8 @@ class Reduced:
             del table  # before the next one is read
 
     def chunk(self, first: int, num: int) -> tuple[jax.Array, np.ndarray]:
-        """The state `[C, M]`, and the numbers `[C]` of edges, of a chunk: the targets from
-        number `first` on."""
+        """The state `[C, M]`, and the numbers `[C]` of edges, of `num` targets from `first`
+        on."""
         ids = np.arange(first, first + num, dtype=np.int32)
         state = np.zeros((self._edges.num_rows, self._states.shape[1]), np.float32)
         self._states.read(ids, state)

@@ -138,8 +138,7 @@ def as_rows(features: Any) -> Rows:
 
 
 def on_disk(features: Any, most: int) -> RowFiles | None:
-    """The files of one rank's features, a matrix or several, where these are memory-mapped and
-    exceed `most` bytes; None for others."""
+    """The files of features that are memory-mapped and exceed `most` bytes; None for others."""
     tables = features if isinstance(features, Sequence) else [features]
     matrices = [t for t in tables if isinstance(t, jax.Array | np.ndarray) and t.ndim == 2]
     kinds = {(table.shape[1], table.dtype) for table in matrices}
@@ -204,8 +203,7 @@ def padded(ids: np.ndarray, size: int, value: int) -> np.ndarray:
 
 
 def empty(shape: tuple[int, int], memory: int, scratch: Path | None) -> np.ndarray:
-    """An uninitialised float32 array: in memory if it takes at most `memory` bytes, else in a
-    `scratch_file`."""
+    """An uninitialised float32 array, of more than `memory` bytes in a `scratch_file`."""
     size = 4 * shape[0] * shape[1]
     if size <= memory:
         return np.empty(shape, np.float32)
@@ -214,8 +212,8 @@ def empty(shape: tuple[int, int], memory: int, scratch: Path | None) -> np.ndarr
 
 
 def scratch_folder(folder: str) -> Path:
-    """The folder of `--scratch`, made where it is missing. Raises `InputError` where it takes
-    no files, so that a run fails before its first epoch and not at the end of it."""
+    """The folder of `--scratch`, made where it is missing. Raises `InputError` at once where it
+    takes no files."""
     try:
         os.makedirs(folder, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):

@@ -41,9 +41,9 @@ def save(folder: Path, epoch: int, step: int, arrays: Any, record: dict, keep: i
 
 
 def restore(folder: Path, template: Any) -> tuple[Any, dict] | None:
-    """As `read`, for a run that goes on: the arrays are a pytree like `template`, whose values
-    do not matter, and damaged checkpoints are renamed to `NAME.damaged`. Raises `InputError`
-    for arrays that do not fit `template`."""
+    """As `read`, for a run that goes on: the arrays are a pytree like `template`, and damaged
+    checkpoints are renamed to `NAME.damaged`. Raises `InputError` for arrays that do not
+    fit."""
     if (found := read(folder, aside=True)) is None:
         return None
     remedy = "Did the data set change? Start a new run."

@@ -102,8 +102,7 @@ class Data:
 
     @property
     def schema(self) -> Schema | None:
-        """The types of the data set's nodes, by its ids, of which those of a type are one
-        range, and of its edges; or None."""
+        """The types of nodes, by the data set's ids, and of edges; or None."""
         schema = self.graphs[0].schema
         if schema is None or self.own_ids is None:
             return schema
@@ -159,7 +158,7 @@ class Data:
         self, items: Any, before: Any, graphs: list[Graph], by_time: int | None = None
     ) -> None:
         """Has batches be of `items`, of which the stage `before` makes seeds, and drawn from
-        `graphs`, in place of those of the training nodes. `by_time` as in `Loader`. Raises
+        `graphs`, in place of the training nodes. `by_time` as in `Loader`. Raises
         `InputError`."""
         what = "rows of labels" if before is None else "edges"
         size = self._config.batch_size * self.comm.size
@@ -176,8 +175,7 @@ class Data:
             )
 
     def compare(self, objective: Objective | None) -> None:
-        """Has labels, of all nodes and in the column `label` of the items, be as the loss of
-        `objective` takes them; None: as they are."""
+        """Has the labels be as the loss of `objective` takes them; None: as they are."""
         own = self.host_labels
         self.labels = self.comm.same(as_device(objective.compared(own) if objective else own))
         if objective and isinstance(self._items, dict) and "label" in self._items:
@@ -245,9 +243,8 @@ class Data:
 
 
 def features_for(config: Config, name: str, schema: Schema | None, features: Any) -> Any:
-    """The features of the data set `name` as the configuration's model reads them: a model of
-    typed graphs `TypedFeatures`, also where one matrix has the rows of all nodes. Raises
-    `InputError` where the model and the data do not fit."""
+    """The features of the data set `name` as the configuration's model reads them, for a model
+    of typed graphs `TypedFeatures`. Raises `InputError` where model and data do not fit."""
     check_types(config, name, schema, features)
     if takes_types(config):
         assert schema is not None
@@ -256,8 +253,7 @@ def features_for(config: Config, name: str, schema: Schema | None, features: Any
 
 
 def check_types(config: Config, name: str, schema: Schema | None, features: Any) -> None:
-    """Raises `InputError` where a model of typed graphs is to learn from a graph without types,
-    or another model from features of different widths."""
+    """Raises `InputError` where the model and the types of the data do not fit."""
     if "model" not in config.owners:
         return
     typed = takes_types(config)

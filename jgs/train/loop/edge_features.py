@@ -20,8 +20,7 @@ _CHUNK = 1 << 22  # numbers that are looked at together
 
 
 class EdgeFeatures(NamedTuple):
-    """What a model reads of edges: the `edge_columns` and `edge_scales` of its layers, with a
-    scale for each number of an edge."""
+    """The `edge_columns` and `edge_scales` of a model's layers, a scale for each number."""
 
     columns: tuple[str, ...] = ()
     scales: EdgeScales = ()
@@ -45,8 +44,7 @@ def edges_of(shape: Mapping[str, Any]) -> EdgeFeatures:
 
 def edge_features(config: Config, graph: Graph) -> tuple[EdgeFeatures, str]:
     """What a run's model reads of the edges of `graph` by `--edge-features`, and a line for its
-    user: which columns are read, and which are not and why; "" where there are none. Raises
-    `InputError` for a named column that cannot be read."""
+    user, which may be "". Raises `InputError` for a named column that cannot be read."""
     given, no = config.edge_features, config.options.get("label")
     own = [name for name in graph.edge_columns if name not in ("label", "split", no)]
     if "model" not in config.owners or given == (NONE,):

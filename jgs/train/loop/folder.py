@@ -130,8 +130,7 @@ def _check_name(folder: str) -> None:
 
 
 def _of_its_data(config: Config) -> Config:
-    """`config`; if it names parts, with the name of their data set. Raises `InputError` where
-    it names none and has settings that are for parts."""
+    """`config`; if it names parts, with the name of their data set. Raises `InputError`."""
     if config.partition is not None:
         from jgs.data.parts import read_manifest  # a slow import
 
@@ -149,8 +148,8 @@ def _of_its_data(config: Config) -> Config:
 
 
 def _shared(saved: Config, given: dict[str, Any]) -> dict[str, Any]:
-    """`given`, with the `batch_size` that makes today's number of ranks share the batches of
-    the saved run. Raises `InputError` where that number does not divide a batch."""
+    """`given`, with the `batch_size` that makes today's ranks share the batches of the saved
+    run."""
     given = {"ranks": 1, **given}
     seeds, ranks = saved.batch_size * saved.ranks, given["ranks"]
     if ranks == saved.ranks or "batch_size" in given:
@@ -223,18 +222,14 @@ def append_metrics(folder: Path, row: dict[str, Any]) -> None:
 
 
 def read_metrics(folder: Path, epochs: int) -> list[dict[str, Any]]:
-    """The lines of `metrics.jsonl` for the first `epochs` epochs. Lines that are cut short, or
-    that jgs did not write, are left out."""
+    """The rows of `metrics.jsonl` for the first `epochs` epochs, without damaged lines."""
     rows = map(_row, _lines(folder))
     return [row for row in rows if row is not None and row["epoch"] <= epochs]
 
 
 def truncate_metrics(folder: Path, epochs: int) -> None:
-    """Drops the lines of `metrics.jsonl` after the first `epochs` epochs, which a resumed run
-    will write again.
-
-    Where a line is damaged, a warning names it, and a copy of the file is kept beside it.
-    """
+    """Drops the lines of `metrics.jsonl` after the first `epochs` epochs. Where a line is
+    damaged, a warning names it, and a copy of the file is kept beside it."""
     lines, rows = _lines(folder), read_metrics(folder, epochs)
     with writing(folder):
         if bad := _damaged(lines, epochs, len(rows)):

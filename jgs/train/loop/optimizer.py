@@ -38,8 +38,7 @@ _TAKERS = {  # of settings, another setting and the values of it that take them
 
 
 def check_schedule(config: Config, steps_per_epoch: int) -> None:
-    """Raises `InputError` for flags of another schedule or average, and where `learning_rate`
-    does."""
+    """Raises `InputError` for flags of another schedule or average, and as `learning_rate`."""
     for name, (owner, takers) in _TAKERS.items():
         value, chosen = getattr(config, name), getattr(config, owner)
         if chosen not in takers and value != SETTINGS[name].default:
@@ -53,9 +52,8 @@ def check_schedule(config: Config, steps_per_epoch: int) -> None:
 
 
 def learning_rate(config: Config, steps_per_epoch: int) -> Rate:
-    """The learning rate that Adam takes: a number, or a function of the number of Adam's
-    earlier steps, each of which takes `--accumulate` batches. Raises `InputError` where the
-    rise would take all steps of the run or more, and where the run has none."""
+    """The learning rate that Adam takes: a number, or a function of the number of its earlier
+    steps, each of `--accumulate` batches. Raises `InputError` where the run has too few."""
     steps = config.epochs * steps_per_epoch // config.accumulate
     if not steps:
         raise InputError(
@@ -127,6 +125,5 @@ def averaged(
 
 
 def judged(params: Any, opt_state: Any) -> Any:
-    """What is judged and predicted with: the average where the optimiser keeps one, and else
-    the parameters."""
+    """The average where the optimiser keeps one, and else the parameters."""
     return opt_state.average if isinstance(opt_state, Averaged) else params

@@ -36,8 +36,8 @@ class Place:
 
     @classmethod
     def of(cls, text: str, host: Communicator) -> Place:
-        """The place that `--device` names, by `find_devices`. All ranks call it. Raises
-        `InputError`, on all of them alike."""
+        """The place that `--device` names. All ranks call it. Raises `InputError`, on all
+        alike."""
         own = everywhere(host, lambda: _checked(text, host))
         if host.size == 1:
             if own == [host_device()]:

@@ -29,8 +29,8 @@ EXPLANATION = f"each epoch: seeds a second, and the time for {' / '.join(PARTS)}
 
 
 class Meter:
-    """Counts of one epoch: the seconds spent in each part, the seeds trained, and `counts`,
-    what ranks sent each other for drawing (see `RankSource.counts`)."""
+    """The seconds spent in each part of an epoch, the seeds trained, and
+    `RankSource.counts`."""
 
     def __init__(self) -> None:
         self.started = time.perf_counter()

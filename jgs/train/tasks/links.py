@@ -302,8 +302,8 @@ class LinkJob(PairJob):
     def scores(
         self, params: Any, split: str, given: Any = None
     ) -> tuple[np.ndarray, np.ndarray]:
-        """The scores of the links in `judged[split]`, float32 `[n]`, and of its negatives, as
-        `metric` takes them."""
+        """Float32 `[n]`: of the links in `judged[split]`, and of its negatives, as `metric`
+        takes."""
         if self.task.temporal:
             positive, negative = self._judges[split](params, given)
             return positive, negative
@@ -320,8 +320,8 @@ class LinkJob(PairJob):
         return positive, negative.reshape(made.other_src.shape)
 
     def _of_lists(self, params: Any, split: str, features: Any) -> float:
-        """Recall@k or NDCG@k: of the best `k` of all nodes that a link's target may be, without
-        those that are linked to its source in an earlier split."""
+        """Recall@k or NDCG@k of all nodes that a target may be and was not in an earlier
+        split."""
         every = np.arange(self.num_nodes, dtype=np.int32)
         rows = self.rows_of(params, split, every, features)
         decoder, relation = self.decode.decoder(params), self._listed(split)
@@ -369,9 +369,8 @@ class LinkJob(PairJob):
     # -- baselines
 
     def baselines(self) -> Figures:
-        """What counting reaches, see `LinkCounts`, `EventCounts` and `figures`: by the edges of
-        a pair's own relation, of links at times by those before its moment, and of others by
-        the messages of the split. All ranks call it alike."""
+        """What counting reaches, see `figures`: by the edges of a pair's own relation, of links
+        at times by those before, of others by the messages. All ranks call it alike."""
         counts = {
             split: {number: self._counts(split, number) for number in _each(made.relation)}
             for split, made in self.judged.items()
@@ -402,8 +401,8 @@ class LinkJob(PairJob):
         return figures(self.comm, names, measure)
 
     def _counts(self, split: str, relation: int | None) -> Callable[[], Any] | None:
-        """Makes the counts of a split and relation, when it is first called; None where there
-        are too many edges. All ranks call it."""
+        """Makes the counts, when it is first called; None for too many edges. All ranks call
+        it."""
         graphs = self.targets.messages if split == "val" else self.targets.at_test
 
         def events() -> EventCounts:

@@ -109,8 +109,7 @@ class PairTask(Task):
 def open_pairs(
     config: Config, task: PairTask, comm: Communicator | None = None
 ) -> tuple[WholeData | PartedData, Targets]:
-    """The data of a configuration and its targets, for the ranks of `comm` or, with None, for
-    one process. Raises `InputError`."""
+    """The data of a configuration and its targets; with a `comm` of None, for one process."""
     data = open_data(config, comm, pairs=True)
     whole = config.partition is None or config.mode == "hybrid"
     bounds = [(0, int(data.offsets[-1]))] * data.comm.num_local

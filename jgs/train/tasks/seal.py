@@ -36,11 +36,7 @@ _LEAST_ROWS = 10  # the smallest `pool_rows` of `DGCNN`
 
 
 class SealData(WholeData):
-    """The whole graph as its files have it, on every rank, with links held out.
-
-    Fields:
-      held: the graph without the test's links, and the pairs of each split.
-    """
+    """The whole graph as its files have it, on every rank, and the links `held` out of it."""
 
     def __init__(self, config: Config, comm: Communicator | None = None):
         with loading():
@@ -113,8 +109,8 @@ class SealJob(Job):
         return auc(self._scores(params, pairs, self._judged_by), is_link(pairs))
 
     def baselines(self) -> Figures:
-        """What counting reaches, see `LinkCounts` and `figures`: by the training links, and for
-        the test by those of validation too, as the model sees them. All ranks call it alike."""
+        """What counting reaches, see `figures`: by the training links, and for the test by
+        those of validation too. All ranks call it alike."""
         held = self.data.held
         train, val = held.train[is_link(held.train)], held.val[is_link(held.val)]
         seen = {"val": train, "test": np.concatenate([train, val])}

@@ -176,8 +176,8 @@ class _Split:
         ]
 
     def _undirected(self) -> bool:
-        """Whether every edge has its reverse, at the same time if there are times: by sums of
-        hashes, to which ranks add theirs."""
+        """Whether every edge has its reverse, at the same time: by sums of hashes of all
+        ranks."""
         if self.numbers or added_edges(self.graphs[0]) is not None:
             return False  # the data say which edges are others' reverses
         total = np.zeros(2, np.uint64)
@@ -343,8 +343,7 @@ def _distinct(columns: Columns) -> Columns:
 
 
 def _messages(graph: Graph, kept: np.ndarray, without: Sequence[str | None]) -> Graph:
-    """The graph of the edges that are kept, without some columns, and sorted by source where it
-    can be, so that edges are found fast."""
+    """The graph of the kept edges, without some columns, sorted by source where it can be."""
     plain = _without(graph, without)._with(edge_time=None)
     made = plain if kept.all() else plain.edge_subgraph(kept)
     return made if made.sorted_by_source or made.edge_type is not None else made.sorted()

@@ -46,8 +46,7 @@ class Task:
 
     @classmethod
     def kind(cls, sampler: str) -> str:
-        """What decides which settings a run takes: `like`, or "seal" for links by a sampler of
-        pairs."""
+        """What decides which settings a run takes: `like`, or "seal" by a sampler of pairs."""
         pairs = getattr(SAMPLERS_AND_WALKERS.find(sampler), "pairs", False)
         return "seal" if cls.like == "links" and pairs is True else cls.like
 
@@ -67,8 +66,7 @@ class Task:
             )
 
     def check(self, config: Config) -> None:
-        """Raises `InputError` for settings that no run of this task can have. This one refuses
-        a sampler that cannot be made."""
+        """Raises `InputError` for settings that no run of this task can have."""
         config.made("sampler")
 
     @abstractmethod
