@@ -26,8 +26,7 @@ from jgs.train.evaluation.exact import exact_inference
 from jgs.train.evaluation.pairs import with_learned
 from jgs.train.evaluation.rows import empty
 from jgs.train.loop.data import Data
-from jgs.train.loop.edge_features import edges_of
-from jgs.train.loop.model import Types, types_of
+from jgs.train.loop.model import Types, edges_of, types_of
 from jgs.train.loop.open_data import WholeData
 from jgs.train.loop.progress import Advance, bar
 from jgs.train.tasks.targets import Targets

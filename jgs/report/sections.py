@@ -6,11 +6,13 @@ from typing import Any
 
 import numpy as np
 
+from jgs.errors import InputError
 from jgs.report import charts, figures
+from jgs.report.charts import picture
 from jgs.report.elements import Element, folded, grid, section, share_bar, shown, table, tag
-from jgs.report.examples import example, legend, most_wrong
 from jgs.report.figures import CLASSES, LABELS, NUMBERS, Judged
 from jgs.train.evaluation.metrics import mae, micro_f1, r2, rmse
+from jgs.viz.neighborhood import Drawn, drawn_of, places, rings
 
 _SQUARE = 30  # classes: a larger matrix cannot be read
 _PAIRS, _ROWS = 10, 60  # mistakes, and classes, that are listed
@@ -195,3 +197,168 @@ def _digits(value: float) -> str:
 def _micro_f1(judged: Judged, some: np.ndarray) -> float:
     found = figures.by_class(judged.prediction[some], judged.truth[some], len(judged.names))
     return micro_f1(found.right, found.given, found.true)
+
+
+_SIZE, _MARGIN = 320, 14
+_FANOUTS = (6, 3)  # neighbours that are drawn, of the node and of each neighbour; then 1
+_NONE = "without a label"
+_OTHER = "of another class"
+
+
+def most_wrong(judged: Judged, most: int) -> list[tuple[int, int]]:
+    """At most `most` wrong rows, the worst first, each with the output to explain: of classes
+    the predicted one of the highest probability; of several labels that of the most wrong
+    probability; of numbers those with the largest errors."""
+    if judged.kind == NUMBERS:
+        worst = np.abs(judged.prediction.astype(np.float64) - judged.truth)
+        target, wrong = np.full(len(worst), judged.run.answer.target), worst > 0
+    elif judged.kind == LABELS:
+        assert judged.probability is not None
+        far = np.where(judged.known, np.abs(judged.probability - judged.truth), -1)
+        target, worst = np.argmax(far, axis=1), far.max(axis=1)
+        wrong = (judged.known & ~judged.right).any(axis=1)
+    else:
+        target, wrong = judged.prediction, ~judged.right
+        worst = np.zeros(len(wrong)) if judged.probability is None else judged.probability
+    rows = np.flatnonzero(wrong)
+    rows = rows[np.argsort(-worst[rows], kind="stable")[:most]]
+    return [(int(row), int(target[row])) for row in rows]
+
+
+def example(judged: Judged, row: int, target: int) -> Element:
+    """What is known of a row, and the neighbourhood of its node if that can be drawn."""
+    node = int(judged.nodes[row])
+    facts = _facts(judged, row, target) + _neighbors(judged, row, target)
+    told = [(tag("dt", name), tag("dd", text)) for name, text in facts]
+    name = judged.node_name(node)
+    return tag(
+        "div", tag("h3", name), tag("dl", told), _drawn(judged, row, target), class_="example"
+    )
+
+
+def legend(judged: Judged) -> Element | None:
+    """What the marks of nodes mean; None for numbers."""
+    if judged.kind == NUMBERS:
+        return None
+    first, second = "of the node's true class", "of the class predicted for it"
+    if judged.kind == LABELS:
+        first, second = "right about the label", "as was wrongly predicted"
+    marks = [("a", first), ("b", second)]
+    marks += [("other", _OTHER)] if judged.kind == CLASSES else []
+    keys = []
+    for kind, text in [*marks, ("none", _NONE)]:
+        key = tag("svg", _mark(kind, 8, 8, 5), viewBox="0 0 16 16", class_="key")
+        key.set("aria-hidden", "true")
+        keys.append(tag("span", key, f" {text}"))
+    return tag("p", tag("span", "Nodes:"), keys, class_="keys")
+
+
+def _facts(judged: Judged, row: int, target: int) -> list[tuple[str, str]]:
+    truth, given = judged.truth[row], judged.prediction[row]
+    found = []
+    if judged.time is not None:
+        found.append(("time", str(judged.time[row])))
+    if judged.kind == NUMBERS:
+        error = float(given) - float(truth)
+        found += [("label", shown(float(truth))), ("predicted", shown(float(given)))]
+        return [*found, ("error", shown(error))]
+    sure = "" if judged.probability is None else f", with {judged.probability[row].max():.3f}"
+    if judged.kind == CLASSES:
+        names = judged.names
+        return [*found, ("true", names[truth]), ("predicted", names[given] + sure)]
+    assert judged.probability is not None
+    wrong = int(np.count_nonzero((judged.known & ~judged.right)[row]))
+    has = "has it" if truth[target] > 0.5 else "does not have it"
+    return [
+        *found,
+        ("label", f"{judged.names[target]}: {has}"),
+        ("probability", f"{judged.probability[row, target]:.3f}"),
+        ("wrong labels", f"{wrong:,} of {int(judged.known[row].sum()):,}"),
+    ]
+
+
+def _neighbors(judged: Judged, row: int, target: int) -> list[tuple[str, str]]:
+    """How many of the node's in-neighbours are of which kind."""
+    if judged.time is not None:
+        return []
+    graph, own = judged.data.graphs[0], int(judged.data.in_graph(judged.nodes[row]))
+    begin, end = np.asarray(graph.indptr[own : own + 2]).tolist()
+    ids = np.asarray(graph.indices[begin:end])
+    if judged.kind == NUMBERS:
+        return [("in-edges", f"{ids.size:,}")]
+    kinds = _kinds(judged, row, target, ids)
+    first, second = "of its class", "of the predicted class"
+    if judged.kind == LABELS:
+        first, second = "right about it", "as predicted"
+    texts = {"a": first, "b": second, "other": "of others", "none": _NONE}
+    counts = [(kinds.count(kind), text) for kind, text in texts.items()]
+    parts = ", ".join(f"{n:,} {text}" for n, text in counts if n)
+    return [("in-edges", f"{ids.size:,}" + (f": from {parts}" if parts else ""))]
+
+
+def _kinds(judged: Judged, row: int, target: int, own: np.ndarray) -> list[str]:
+    if judged.kind == NUMBERS:
+        return ["other"] * own.size
+    labels, truth = judged.data.host_labels[own], judged.truth[row]
+    if judged.kind == LABELS:
+        has, unknown = labels[:, target] > 0.5, np.isnan(labels[:, target])
+        same = has == (truth[target] > 0.5)
+        return np.where(unknown, "none", np.where(same, "a", "b")).tolist()
+    given = np.where(labels == judged.prediction[row], "b", "other")
+    known = np.where(labels == truth, "a", given)
+    return np.where(labels < 0, "none", known).tolist()
+
+
+def _drawn(judged: Judged, row: int, target: int) -> Element | None:
+    if judged.time is not None:
+        return None
+    node, run = int(judged.nodes[row]), judged.run
+    layers = len(run.model.layers)
+    fanouts = (*_FANOUTS, *(1,) * layers)[:layers]
+    try:
+        found = run.explain(node, target=target, fanouts=fanouts)
+    except InputError as error:
+        return tag("p", f"No neighbourhood is drawn: {error}", class_="soft")
+    drawn = drawn_of(found)
+    kinds = _kinds(judged, row, target, judged.data.in_graph(drawn.ids))
+    about = f"{drawn.ids.size} nodes and {drawn.src.size} edges that the model has read."
+    at = places(drawn, rings(drawn))
+    at *= (_SIZE / 2 - _MARGIN) / max(float(np.abs(at).max(initial=0)), 1.0)
+    at += _SIZE / 2, _MARGIN - at[:, 1].min()
+    height = float(at[:, 1].max()) + _MARGIN
+    svg = picture(f"Neighbourhood of {judged.node_name(node)}", about, _SIZE, height)
+    svg.extend(_edges(drawn, at))
+    for i, (x, y) in enumerate(at.tolist()):
+        mark = _mark(kinds[i], x, y, 8 if drawn.seeds[i] else 5.5, drawn.seeds[i])
+        mark.insert(0, tag("title", judged.node_name(int(drawn.ids[i]))))
+        svg.append(mark)
+    return svg
+
+
+def _edges(drawn: Drawn, at: np.ndarray) -> list[Element]:
+    assert drawn.edge_scores is not None
+    shares = drawn.edge_scores / (np.abs(drawn.edge_scores).max(initial=0) or 1)
+    found = []
+    for src, dst, share in zip(drawn.src, drawn.dst, shares.tolist(), strict=True):
+        if src == dst:
+            continue
+        ends = zip(("x1", "y1", "x2", "y2"), (*at[src], *at[dst]), strict=True)
+        look = {"class_": f"edge {'for' if share > 0 else 'against'}"}
+        look |= {"stroke_width": f"{0.8 + 3 * abs(share):.2f}"}
+        look |= {"stroke_opacity": f"{0.35 + 0.65 * abs(share):.2f}"}
+        found.append(tag("line", **{name: f"{v:.1f}" for name, v in ends}, **look))
+    return found
+
+
+def _mark(kind: str, x: float, y: float, r: float, seed: bool = False) -> Element:
+    """The mark of a node: shapes differ as well as colours."""
+    look = {"class_": f"node {kind}{' seed' if seed else ''}"}
+    if kind in ("a", "none"):
+        return tag("circle", cx=f"{x:.1f}", cy=f"{y:.1f}", r=f"{r:.1f}", **look)
+    if kind == "b":
+        side = f"{1.8 * r:.1f}"
+        corner = {"x": f"{x - 0.9 * r:.1f}", "y": f"{y - 0.9 * r:.1f}"}
+        return tag("rect", **corner, width=side, height=side, **look)
+    ends = (x, y - 1.2 * r), (x + 1.2 * r, y), (x, y + 1.2 * r), (x - 1.2 * r, y)
+    points = " ".join(f"{a:.1f},{b:.1f}" for a, b in ends)
+    return tag("polygon", points=points, **look)

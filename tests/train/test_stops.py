@@ -20,8 +20,8 @@ from jgs import InputError
 from jgs.partition.__main__ import main as partition
 from jgs.sampling import Loader
 from jgs.train.evaluation import metrics
-from jgs.train.loop import checkpoint, folder, interrupt, learner
-from jgs.train.loop.interrupt import terminated_flag
+from jgs.train.loop import checkpoint, folder, learner, progress
+from jgs.train.loop.progress import terminated_flag
 
 
 def raising(error):
@@ -74,7 +74,7 @@ def test_sigterm_may_come_while_its_handler_runs(capsys):
         lines = []
 
         def at_line(frame, event, argument, number=number, lines=lines):
-            if frame.f_code.co_filename in (interrupt.__file__, threading.__file__):
+            if frame.f_code.co_filename in (progress.__file__, threading.__file__):
                 lines.append(frame.f_lineno)
                 if len(lines) == number:
                     signal.raise_signal(signal.SIGTERM)

@@ -31,9 +31,15 @@ from jgs.train.evaluation.by_time import ByTime
 from jgs.train.evaluation.exact import exact_inference
 from jgs.train.evaluation.rows import scratch_folder
 from jgs.train.loop.data import Data
-from jgs.train.loop.edge_features import EdgeFeatures, edge_features, shape_of_edges
 from jgs.train.loop.learned import LearnedRows, learned_rows
-from jgs.train.loop.model import make_model, make_sampler, shape_of_types
+from jgs.train.loop.model import (
+    EdgeFeatures,
+    edge_features,
+    make_model,
+    make_sampler,
+    shape_of_edges,
+    shape_of_types,
+)
 from jgs.train.loop.objective import Objective, own_labels
 from jgs.train.loop.optimizer import check_schedule
 from jgs.train.loop.place import Place

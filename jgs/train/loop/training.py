@@ -26,10 +26,9 @@ from jgs.interrupts import WORDS, status_of
 from jgs.sampling.edges.random import threefry
 from jgs.train.config import Config
 from jgs.train.loop import checkpoint, folder
-from jgs.train.loop.interrupt import stop_flag, terminated_flag
 from jgs.train.loop.learner import Learner
 from jgs.train.loop.log import Log, check_log, curves, open_log
-from jgs.train.loop.progress import EXPLANATION, Bar, Meter
+from jgs.train.loop.progress import EXPLANATION, Bar, Meter, stop_flag, terminated_flag
 from jgs.train.tasks.task import open_job
 
 

@@ -20,10 +20,9 @@ from jgs.sampling.loading.stages import samplers_of
 from jgs.train.config import OWNERS, Config
 from jgs.train.evaluation.baselines import Figures
 from jgs.train.evaluation.by_time import ByTime
-from jgs.train.loop.edge_features import edges_of
 from jgs.train.loop.job import Job
 from jgs.train.loop.keys import key_of
-from jgs.train.loop.model import make_model, make_sampler, num_layers, types_of
+from jgs.train.loop.model import edges_of, make_model, make_sampler, num_layers, types_of
 from jgs.train.loop.objective import Compared
 from jgs.train.loop.open_data import open_data
 from jgs.train.tasks.task import Task
