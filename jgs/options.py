@@ -31,55 +31,34 @@ _NONE, _KEYWORD = inspect.Parameter.empty, inspect.Parameter.KEYWORD_ONLY
 
 
 class Option(NamedTuple):
-    """What a command must know about an argument.
+    """What a command must know about an argument."""
 
-    Fields:
-      help: what `--help` says.
-      default: the command's default, where the argument has none or another.
-      name: the option's name, where it is not the argument's. `--batch-size` is `batch_size`.
-      least, most: the bounds of a number, or of every number of a tuple.
-      above, below: bounds that it may not reach.
-      never: a number that it may not be.
-      choices: the values that there are.
-      own: whether `package.module:function`, for one of the user's, is a value too.
-      metavar: what stands for the value in `--help`.
-      tasks: the tasks of `jgs train` that take the option; (): all.
-      identity: whether it decides what a run learns. A run may be resumed with other values of
-        the rest.
-      saved: whether it is in a run's `config.json`.
-      flag: whether it has a flag.
-      first: whether the first page of `--help` shows it.
-      parse: makes a value of a text, where the type does not.
-      instead: whether only one of the options that say so may be given.
-    """
-
-    help: str = ""
-    default: Any = _NONE
-    name: str = ""
-    least: float | None = None
+    help: str = ""  # what `--help` says
+    default: Any = _NONE  # the command's, where the argument has none or another
+    name: str = ""  # where it is not the argument's: `--batch-size` is `batch_size`
+    least: float | None = None  # the bounds of a number, or of every number of a tuple
     most: float | None = None
-    above: float | None = None
+    above: float | None = None  # bounds that it may not reach
     below: float | None = None
     choices: tuple[str, ...] = ()
-    metavar: str = ""
-    tasks: tuple[str, ...] = ()
-    identity: bool = True
-    saved: bool = True
-    flag: bool = True
-    never: float | None = None
-    first: bool = True
-    own: bool = False
-    parse: Callable[[str], Any] | None = None
-    instead: bool = False
+    metavar: str = ""  # what stands for the value in `--help`
+    tasks: tuple[str, ...] = ()  # of `jgs train` that take the option; (): all
+    identity: bool = True  # whether a resumed run must have the same
+    saved: bool = True  # whether it is in a run's `config.json`
+    flag: bool = True  # whether it has a flag
+    never: float | None = None  # a number that it may not be
+    first: bool = True  # whether the first page of `--help` shows it
+    own: bool = False  # whether `package.module:function`, one of the user's, is a value too
+    parse: Callable[[str], Any] | None = None  # of a text, where the type does not
+    instead: bool = False  # whether only one of the options that say so may be given
 
 
 class Known(NamedTuple):
-    """An option of a class: the argument that it sets, its type, and its default, which is
-    `inspect.Parameter.empty` where it must be given."""
+    """An option of a class."""
 
-    argument: str
-    kind: Any
-    default: Any
+    argument: str  # that it sets
+    kind: Any  # its type
+    default: Any  # `inspect.Parameter.empty` where it must be given
     option: Option
 
     @property
@@ -151,19 +130,12 @@ class Known(NamedTuple):
 @dataclass(frozen=True, eq=False)
 class Table(Mapping[str, Any]):
     """Classes by name, each of which is imported when it is first used. A name that is not in
-    the table may be `package.module:Class`, for a class of the user's.
+    the table may be `package.module:Class`, for a class of the user's."""
 
-    Fields:
-      what: the name of the option that chooses a class, such as "sampler".
-      places: `package.module:Class` by name.
-      has: what each class has, by which a user's is known.
-      given: arguments of a user's class that are no options.
-    """
-
-    what: str
-    places: dict[str, str]
-    has: Sequence[str]
-    given: Sequence[str] = ()
+    what: str  # the name of the option that chooses a class, such as "sampler"
+    places: dict[str, str]  # `package.module:Class` by name
+    has: Sequence[str]  # what each class has, by which a user's is known
+    given: Sequence[str] = ()  # arguments of a user's class that are no options
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.places)

@@ -30,16 +30,14 @@ _ENDLESS = GraphShape(2**31 - 1, 2**62)  # no batch of any graph needs more than
 
 
 class Form(NamedTuple):
-    """What a program is made of: the sampler and the model as they are called, the sampler's
-    `fanouts`, the name of the features' form in `jgs.tables.ROW_TABLES` and the dtype of their
-    `rows`, and whether the first layer reads the feature store `direct`ly."""
+    """What a program is made of."""
 
     sampler: Neighbors
     model: GNN
     fanouts: tuple[int, ...]
-    rows: str
-    dtype: Any
-    direct: bool
+    rows: str  # the name of the features' form in `jgs.tables.ROW_TABLES`
+    dtype: Any  # of their rows
+    direct: bool  # whether the first layer reads the feature store directly
 
     @property
     def least_edges(self) -> int:

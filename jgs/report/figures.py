@@ -17,21 +17,14 @@ _Z = 1.96  # standard deviations on each side of an interval of 95 %
 
 
 class ByClass(NamedTuple):
-    """Figures of each of `C` classes or labels.
+    """Figures of each of `C` classes or labels; NaN where they are 0 / 0."""
 
-    Fields:
-      right, given, true: int64 `[C]`; the rows for which it is predicted and right, for which
-        it is predicted, and whose label it is.
-      precision, recall, f1: float64 `[C]`; `right / given`, `right / true`, and their harmonic
-        mean `2 right / (given + true)`; NaN where that is 0 / 0.
-    """
-
-    right: np.ndarray
-    given: np.ndarray
-    true: np.ndarray
-    precision: np.ndarray
-    recall: np.ndarray
-    f1: np.ndarray
+    right: np.ndarray  # int64 `[C]`, the rows for which it is predicted and right
+    given: np.ndarray  # for which it is predicted
+    true: np.ndarray  # whose label it is
+    precision: np.ndarray  # float64 `[C]`, `right / given`
+    recall: np.ndarray  # `right / true`
+    f1: np.ndarray  # their harmonic mean `2 right / (given + true)`
 
 
 def by_class(given: np.ndarray, true: np.ndarray, num_classes: int) -> ByClass:
@@ -96,22 +89,15 @@ def share(right: np.ndarray) -> tuple[float, tuple[float, float]]:
 
 
 class Calibration(NamedTuple):
-    """How far probabilities hold, in `B` bins of equal width; empty ones are left out.
+    """How far probabilities hold, in `B` bins of equal width; empty ones are left out. The
+    `error` is the mean of `|share - mean|`, weighted by `number` (Guo et al., "On calibration
+    of modern neural networks", 2017, equation 3)."""
 
-    Fields:
-      low, high: float64 `[B]`, the bounds of each bin.
-      number: int64 `[B]`, how many probabilities it has.
-      mean: float64 `[B]`, their mean.
-      share: float64 `[B]`, the share of events.
-      error: the expected calibration error (Guo et al., "On calibration of modern neural
-        networks", 2017, equation 3): the mean of `|share - mean|`, weighted by `number`.
-    """
-
-    low: np.ndarray
+    low: np.ndarray  # float64 `[B]`, the bounds of each bin
     high: np.ndarray
-    number: np.ndarray
-    mean: np.ndarray
-    share: np.ndarray
+    number: np.ndarray  # int64 `[B]`, how many probabilities it has
+    mean: np.ndarray  # float64 `[B]`, their mean
+    share: np.ndarray  # float64 `[B]`, the share of events
     error: float
 
 
@@ -135,34 +121,21 @@ CLASSES, LABELS, NUMBERS = "classes", "labels", "numbers"
 
 @dataclass(frozen=True, eq=False)
 class Judged:
-    """The predictions of a run for `n` rows of a split, which are nodes, or nodes at moments.
+    """The predictions of a run for `n` rows of a split: nodes, or nodes at moments."""
 
-    Fields:
-      kind: `CLASSES`, one of `C` classes a row; `LABELS`, any of `C` labels; or `NUMBERS`.
-      split, total: its name, and its rows that have a label, of which `n` may be a sample.
-      nodes, time: int32 `[n]`, ids of the data set; and int64 `[n]`, the moments, or None.
-      truth: int32 `[n]`, or float32 `[n, C]` of 0, 1 and NaN for none, or float32 `[n]`.
-      prediction: int32 `[n]`, bool `[n, C]`, or float32 `[n]`.
-      probability: of the predicted class float32 `[n]`, of each label `[n, C]`; or None.
-      degree: int64 `[n]`, the nodes' in-edges; None at moments, for which it changes.
-      names: the names of the `C` classes or labels.
-      figures: the task's own figures, by name.
-      run, data: the opened run, and the `jgs.train.loop.data.Data` that it predicts on.
-    """
-
-    kind: str
+    kind: str  # `CLASSES`, one of `C` a row; `LABELS`, any of `C`; or `NUMBERS`
     split: str
-    total: int
-    nodes: np.ndarray
-    time: np.ndarray | None
-    truth: np.ndarray
-    prediction: np.ndarray
-    probability: np.ndarray | None
-    degree: np.ndarray | None
-    names: list[str]
-    figures: dict[str, float]
+    total: int  # the rows of the split that have a label; of too many `n` are a sample
+    nodes: np.ndarray  # int32 `[n]`, ids of the data set
+    time: np.ndarray | None  # int64 `[n]`, the moments
+    truth: np.ndarray  # int32 `[n]`, or float32 `[n, C]` of 0, 1 and NaN for none, or `[n]`
+    prediction: np.ndarray  # int32 `[n]`, bool `[n, C]`, or float32 `[n]`
+    probability: np.ndarray | None  # of the predicted class float32 `[n]`, or of each label
+    degree: np.ndarray | None  # int64 `[n]`, in-edges; None at moments, for which it changes
+    names: list[str]  # of the `C` classes or labels
+    figures: dict[str, float]  # the task's own, by name
     run: Run
-    data: Data
+    data: Data  # that it predicts on
 
     @property
     def right(self) -> np.ndarray:

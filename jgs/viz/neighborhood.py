@@ -170,26 +170,16 @@ def _add_legend(
 
 
 class Drawn(NamedTuple):
-    """The `n` nodes and `m` distinct edges of a picture.
+    """The `n` nodes and `m` distinct edges of a picture."""
 
-    Fields:
-      ids, seeds: int `[n]`, the nodes' ids, ascending; and bool `[n]`, whether each is a seed.
-      src, dst: int `[m]`, the ends of each edge, as positions in `ids`.
-      hop: int `[m]`, the lowest hop in which each edge was drawn.
-      relation: int `[m]`, the number of each edge's relation, -1 where it is not known. Edges
-        of two relations are distinct.
-      node_scores, edge_scores: float `[n]` and `[m]`, or None.
-      schema: the types of nodes and edges, or None.
-    """
-
-    ids: np.ndarray
-    seeds: np.ndarray
-    src: np.ndarray
+    ids: np.ndarray  # int `[n]`, ascending
+    seeds: np.ndarray  # bool `[n]`
+    src: np.ndarray  # int `[m]`, positions in `ids`, as `dst`
     dst: np.ndarray
-    hop: np.ndarray
-    relation: np.ndarray
-    node_scores: np.ndarray | None
-    edge_scores: np.ndarray | None
+    hop: np.ndarray  # int `[m]`, the lowest hop in which each edge was drawn
+    relation: np.ndarray  # int `[m]`, -1 where it is not known; edges of two are distinct
+    node_scores: np.ndarray | None  # float `[n]`
+    edge_scores: np.ndarray | None  # float `[m]`
     schema: Schema | None
 
 

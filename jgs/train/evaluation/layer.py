@@ -32,49 +32,27 @@ from jgs.ops.relations import TILE, dense_slots
 
 
 class Stage(NamedTuple):
-    """What is known of a layer before it is computed.
+    """What is known of a layer before it is computed."""
 
-    Fields:
-      reduce: how the messages of a row of a piece become one: the layer's `reduce`, or
-        `run_reduce` of a `RelationLayer`.
-      edge_columns, projects_first: the layer's.
-      by_each_edge: whether the layer makes a message for each edge.
-      message_width: width of a source's message.
-      reduced_width: width of what is reduced; an `EdgeLayer` makes other rows of messages.
-      out_width: width of the output's rows after `activate`.
-      edge_floats: floats that an edge takes while it is reduced, without its source's row and
-        its columns.
-      num_relations: of a `RelationLayer`, which has a row of a piece for each target and
-        relation; 0 for other layers, which have one for each target.
-      row_floats: floats that the state of a target takes.
-    """
-
-    reduce: str
-    edge_columns: tuple[str, ...]
-    by_each_edge: bool
-    projects_first: bool
-    message_width: int
-    reduced_width: int
-    out_width: int
-    edge_floats: int
-    num_relations: int
-    row_floats: int
+    reduce: str  # the layer's `reduce`, or `run_reduce` of a `RelationLayer`
+    edge_columns: tuple[str, ...]  # the layer's
+    by_each_edge: bool  # whether the layer makes a message for each edge
+    projects_first: bool  # whether its messages are computed and stored
+    message_width: int  # of a source's message
+    reduced_width: int  # of what is reduced; an `EdgeLayer` makes other rows of messages
+    out_width: int  # of the output's rows after `activate`
+    edge_floats: int  # that an edge takes meanwhile, without its source's row and its columns
+    num_relations: int  # of a `RelationLayer`, which has a row for each target and relation
+    row_floats: int  # that the state of a target takes
 
 
 class Attended(NamedTuple):
-    """The state of attention for `R` targets, or runs, after some of their edges: float32.
+    """The state of attention for `R` targets, or runs, after some of their edges: float32."""
 
-    Fields:
-      query: `[R, Q]`, the targets' queries.
-      top: `[R, H]`, the largest score; -inf without edges.
-      weight: `[R, H]`, the sum of exp(score - top).
-      total: `[R, H * D]`, the sum of exp(score - top) times the values.
-    """
-
-    query: jax.Array
-    top: jax.Array
-    weight: jax.Array
-    total: jax.Array
+    query: jax.Array  # `[R, Q]`, the targets' queries
+    top: jax.Array  # `[R, H]`, the largest score; -inf without edges
+    weight: jax.Array  # `[R, H]`, the sum of exp(score - top)
+    total: jax.Array  # `[R, H * D]`, the sum of exp(score - top) times the values
 
 
 def stages(model: Any, num_features: int) -> list[Stage]:

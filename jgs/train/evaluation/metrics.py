@@ -19,21 +19,15 @@ _NONE, _PAD = -1, -2  # these stand in place of a class
 
 
 class Metric(NamedTuple):
-    """One metric.
+    """One metric. `measure` computes it of all ranks' rows together, of a communicator and two
+    lists with an item for each local rank: outputs, float `[n, C]`, and labels: int `[n]`, or
+    `[n, C]` of 0 and 1, NaN for those not known; or numbers, float `[n]` or `[n, C]`, with
+    outputs in the same units. Of several numbers it is the mean over the columns, each over its
+    rows that are no NaN. All ranks call it alike, and each gets the same number."""
 
-    Fields:
-      name: the name that is shown.
-      measure: computes the metric of all ranks' rows together, of a communicator and two lists
-        with an item for each local rank: outputs, float `[n, C]`, and labels: int `[n]`, `[n,
-        C]` of 0 and 1, NaN for those not known; or numbers, float `[n]` or `[n, C]`, with
-        outputs in the same units. Of several numbers it is the mean over the columns, each over
-        its rows that are no NaN. All ranks call it alike, and each gets the same number.
-      sign: 1 where a larger value is better, -1 where a smaller one is.
-    """
-
-    name: str
+    name: str  # as it is shown
     measure: Measure
-    sign: int = 1
+    sign: int = 1  # -1 where a smaller value is better
 
 
 def confusion(outputs: np.ndarray, labels: np.ndarray) -> np.ndarray:

@@ -27,22 +27,15 @@ _FEWEST = 1024  # pairs that are drawn at a time
 
 
 class Judged(NamedTuple):
-    """What a split of `n` links is judged by.
+    """What a split of `n` links is judged by."""
 
-    Fields:
-      src, dst: int32 `[n]`, and `relation` int32 `[n]` or None.
-      other_src, other_dst: the negatives: int32 `[m]`, pairs that all links are judged against,
-        or `[n, K]`, those of each link. `other_relation` is alike, or None.
-      mask: bool `[n, K]`, which of them count, or None: all.
-    """
-
-    src: np.ndarray
+    src: np.ndarray  # int32 `[n]`, as all of these
     dst: np.ndarray
     relation: np.ndarray | None
-    other_src: np.ndarray
+    other_src: np.ndarray  # the negatives: `[m]`, of all links, or `[n, K]`, of each
     other_dst: np.ndarray
     other_relation: np.ndarray | None = None
-    mask: np.ndarray | None = None
+    mask: np.ndarray | None = None  # bool `[n, K]`, which of them count; None: all
 
     @property
     def nodes(self) -> np.ndarray:
@@ -52,17 +45,11 @@ class Judged(NamedTuple):
 
 
 class LinkMetric(NamedTuple):
-    """A metric of links.
+    """A metric of links."""
 
-    Fields:
-      name: the name that is shown; `{k}` stands for `--metric-k`.
-      against: what a link is judged against: `"pairs"`, `"nodes"` in place of its target, or
-        `"all"`: every node that its target could be.
-      measure: of (scores of links, scores of negatives, mask, k); None for `"all"`.
-    """
-
-    name: str
-    against: str
+    name: str  # as it is shown; `{k}` stands for `--metric-k`
+    against: str  # "pairs", "nodes" in place of a link's target, or "all": whatever it could be
+    # Of (scores of links, scores of negatives, mask, k); None for "all".
     measure: Callable[[np.ndarray, np.ndarray, Any, int], float] | None = None
 
 

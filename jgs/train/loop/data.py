@@ -36,46 +36,25 @@ States = Mapping[Sampler, State]
 
 
 class Data:
-    """A run's data, which `Job` uses. The fields count all ranks together.
+    """A run's data, which `Job` uses. The fields count all ranks together; those that are not
+    below are as in `jgs.data.Dataset` and `jgs.data.dataset.Plain`."""
 
-    Fields:
-      comm: the communicator of the ranks.
-      name, num_classes, class_names, feature_columns, edge_feature_columns, time_unit: as in
-        `jgs.data.Dataset`.
-      num_features, sparse: the width of the features, and whether they are sparse. Of
-        `TypedFeatures` the sum of the widths, and whether a type has sparse ones.
-      num_seeds, num_steps: the training nodes, or the items of `ask`, and the training steps
-        in an epoch.
-      labels, host_labels: the labels of all nodes, as a step takes them and in NumPy.
-      digests: digests of the data, by which a resumed run recognises them.
-      graphs, offsets, features: as `jgs.train.exact_inference` takes them.
-      own_ids: int32 `[N]`, the id in `graphs` of each node of the data set; None where the ids
-        are equal.
-      node_ids: the ids of the user's tables for the nodes of the data set, or None.
-      negatives, label_names: as in `jgs.data.dataset.Plain`.
-      table: the `jgs.data.LabelTable`, with ids of `graphs`, or None.
-      hot: the rows that lie on the devices, `[D, K, F]`, and `HotRows.joined`; None: none do.
-      scratch: a folder for what is larger than memory, or None.
-      in_place: whether rows may be read where they lie in the ranks' tables: those of batches
-        that stay on the host.
-      direct: whether batches may name their inputs by node id, so that the first layer can read
-        the features directly.
-    """
-
-    num_features: int
-    sparse: bool
-    num_seeds: int
-    num_steps: int
-    digests: dict[str, str]
-    graphs: list[Graph]
+    comm: Communicator
+    num_features: int  # the width of the features, of `TypedFeatures` the sum of the widths
+    sparse: bool  # whether they, or those of a type, are sparse
+    num_seeds: int  # the training nodes, or the items of `ask`
+    num_steps: int  # in an epoch
+    labels: Any  # of all nodes, as a step takes them; `host_labels`: in NumPy
+    digests: dict[str, str]  # by which a resumed run recognises the data
+    graphs: list[Graph]  # as `jgs.train.exact_inference` takes them, with the next two
     offsets: np.ndarray
     features: list[Any]
-    direct: bool
-    in_place: bool = True
-    hot: Any = None
-    scratch: Path | None = None
-    own_ids: np.ndarray | None = None
-    node_ids: NodeIds | None = None
+    direct: bool  # whether the first layer may read inputs by node id
+    in_place: bool = True  # whether rows may be read where they lie, for batches on the host
+    hot: Any = None  # rows on the devices, `[D, K, F]`, and `HotRows.joined`
+    scratch: Path | None = None  # a folder for what is larger than memory
+    own_ids: np.ndarray | None = None  # int32 `[N]`, the nodes' ids in `graphs`; None: equal
+    node_ids: NodeIds | None = None  # of the user's tables
     _of_types: Any = None
     _items: Any = None
     _before: Any = None

@@ -16,7 +16,7 @@ from jgs.data.label_values import are_numbers
 from jgs.data.stored import columns_of
 from jgs.dist.communicators.broadcast import everywhere
 from jgs.dist.communicators.collect import all_degrees, all_edges, rows_on_all
-from jgs.dist.communicators.comm import OWN, SAME, Alone
+from jgs.dist.communicators.comm import OWN, SAME, Alone, Communicator
 from jgs.errors import InputError
 from jgs.graph import MiniBatch
 from jgs.models import Placed
@@ -57,29 +57,20 @@ KEPT = "normalization"  # a folder in the run folder
 
 
 class Job:
-    """The data and batches of a run, and its metric. All ranks make it and call it alike.
+    """The data and batches of a run, and its metric. All ranks make it and call it alike. What
+    counts seeds counts those of all ranks together."""
 
-    Fields:
-      data: the `Data`.
-      comm: the communicator of the ranks for the training step, which nothing else uses.
-      objective: the loss and the metric, an `Objective`, where labels are classes or numbers.
-      metric_name: the name of the metric that `metric` computes.
-      sign: 1 where a larger value of the metric is better, -1 where a smaller one is.
-      edges: the `EdgeFeatures` that the model reads.
-      about: lines about the data for the run's user; "" is none.
-      batch_size: seeds in a step, of all ranks together.
-      num_seeds: seeds in an epoch, of all ranks together.
-      loader: the loader; there after `start`.
-      sent: whether the loader sends its batches to the devices of `place`; there after `start`.
-    """
-
-    data: Any
-    loader: Loader
-    edges: EdgeFeatures
-    about: tuple[str, ...] = ()
-    objective: Objective
-    sign = 1
-    sent = False
+    data: Any  # the `Data`
+    comm: Communicator  # of the ranks for the training step, which nothing else uses
+    objective: Objective  # the loss and the metric, where labels are classes or numbers
+    metric_name: str
+    sign = 1  # -1 where a smaller value of the metric is better
+    edges: EdgeFeatures  # that the model reads
+    about: tuple[str, ...] = ()  # lines about the data for the run's user; "" is none
+    batch_size: int  # seeds in a step
+    num_seeds: int  # seeds in an epoch
+    loader: Loader  # after `start`
+    sent = False  # after `start`: whether the loader sends batches to the devices of `place`
     _judged_by_own = False  # whether the objective is of this process's nodes, until `start`
     _judges: Mapping[str, ByTime] = MappingProxyType({})  # by split, if items have times
     _hot: Any = None  # the feature rows that lie on the devices

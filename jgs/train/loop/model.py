@@ -79,17 +79,11 @@ def make_sampler(
 
 
 class Types(NamedTuple):
-    """What a model of a typed graph is made for.
+    """What a model of a typed graph is made for."""
 
-    Fields:
-      widths: the number of features of each node type, 0 for a type without features.
-      schema: the graph's `jgs.graph.Schema`.
-      scales: as `TypedFeatures.scales` returns them, or None: 1.
-    """
-
-    widths: tuple[int, ...]
+    widths: tuple[int, ...]  # the features of each node type, 0 for a type without features
     schema: Schema
-    scales: Scales | None = None
+    scales: Scales | None = None  # as `TypedFeatures.scales` returns them, or None: 1
 
 
 def takes_types(config: Config) -> bool:

@@ -73,18 +73,12 @@ def learning_rate(config: Config, steps_per_epoch: int) -> Rate:
 
 
 class Averaged(NamedTuple):
-    """The state of an optimiser that keeps an average.
+    """The state of an optimiser that keeps an average."""
 
-    Fields:
-      average: as the parameters; these themselves before it begins.
-      taken, step: int32 scalars, how many parameters were averaged, and the number of steps.
-      inner: the state of the optimiser within.
-    """
-
-    average: Any
-    taken: jax.Array
-    step: jax.Array
-    inner: Any
+    average: Any  # as the parameters; these themselves before it begins
+    taken: jax.Array  # int32, how many parameters were averaged
+    step: jax.Array  # int32, the number of steps
+    inner: Any  # the state of the optimiser within
 
 
 def averaged(

@@ -19,20 +19,12 @@ from jgs.sampling.loading.sending import Destination, RowsTogether
 
 @dataclass(frozen=True)
 class Place:
-    """Where steps are computed.
+    """Where steps are computed."""
 
-    Fields:
-      host: the communicator of the ranks, which draw on their hosts.
-      comm: that of the steps: `host` itself, or a `Mesh` of devices. In it each device is a
-        rank with its share of the batch of its process.
-      destination: this process's devices; None where the steps run where batches are drawn.
-      together: makes what `send` sends small.
-    """
-
-    host: Communicator
-    comm: Communicator
-    destination: Destination | None = None
-    together: RowsTogether = field(default_factory=RowsTogether)
+    host: Communicator  # of the ranks, which draw on their hosts
+    comm: Communicator  # of the steps: `host`, or a `Mesh` in which each device is a rank
+    destination: Destination | None = None  # this process's devices; None: the host
+    together: RowsTogether = field(default_factory=RowsTogether)  # makes small what is sent
 
     @classmethod
     def of(cls, text: str, host: Communicator) -> Place:

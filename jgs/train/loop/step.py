@@ -20,22 +20,14 @@ from jgs.train.loop.objective import Count, Loss, count_seeds, node_loss
 
 
 class TrainState(NamedTuple):
-    """What a step takes and returns.
+    """What a step takes and returns. The mean loss of the epoch is `loss_sum / num_seeds`."""
 
-    Fields:
-      params, opt_state: the model's `nnx.State`, and the optimiser's state. step: int32 scalar,
-      the number of steps since the start; the dropout key depends on it. loss_sum, num_seeds:
-      float32 scalars, the sum of the losses, and the number of seeds, or of
-        pairs, in this epoch; the mean loss so far is their quotient.
-      stop: float32 scalar, the number of ranks that asked to stop in the last step.
-    """
-
-    params: Any
-    opt_state: Any
-    step: jax.Array
-    loss_sum: jax.Array
-    num_seeds: jax.Array
-    stop: jax.Array
+    params: Any  # the model's `nnx.State`
+    opt_state: Any  # the optimiser's state
+    step: jax.Array  # int32, since the start of the run; the dropout key depends on it
+    loss_sum: jax.Array  # float32, of this epoch
+    num_seeds: jax.Array  # float32, of this epoch: seeds, or pairs
+    stop: jax.Array  # float32, how many ranks asked to stop in the last step
 
 
 def make_optimizer(

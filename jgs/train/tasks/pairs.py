@@ -50,17 +50,11 @@ _WIDTH = 64  # of a learned row where nodes have no features
 # fmt: off
 @dataclass(frozen=True)
 class PairTask(Task):
-    """The options of a task of pairs.
+    """The options of a task of pairs."""
 
-    Attributes:
-      label: the edge column that is learned, or None: whether there is an edge.
-      temporal: whether every pair is seen at its own time.
-      by_time: in training, as in `Loader`, of pairs with times.
-    """
-
-    label: ClassVar[Any] = None
-    temporal: ClassVar[Any] = False
-    by_time: ClassVar[Any] = None
+    label: ClassVar[Any] = None  # the edge column that is learned; None: whether there is one
+    temporal: ClassVar[Any] = False  # whether every pair is seen at its own time
+    by_time: ClassVar[Any] = None  # in training, as in `Loader`, of pairs with times
 
     split: Annotated[str, Option(
         "how edges are dealt to training, validation and test: by the edges' column split, by "

@@ -25,26 +25,18 @@ Columns = dict[str, np.ndarray]
 
 
 class Targets(NamedTuple):
-    """The edges to predict, of all ranks together and the same on each.
-
-    Fields:
-      train, val, test: for each split a dict of NumPy arrays `[n]`: `src` and `dst` int32, and
-        `label`, `relation` and `time` (int64) where they are asked for. In an undirected graph
-        an edge and its reverse are one target, and its `src` is the smaller id.
-      messages, at_test: for each local rank the graph of training, without the edges of `val`
-        and `test`, and that of the test, the same or with those of `val`.
-      types: the types of src and dst, where all targets have the same; else None.
-      undirected: whether every edge has its reverse, which is no edge of its own: at the same
-        time, if edges have times. A later answer is one.
-    """
+    """The edges to predict, of all ranks together and the same on each. Each split has NumPy
+    arrays `[n]`: `src` and `dst` int32, and `label`, `relation` and `time` (int64) where they
+    are asked for. In an undirected graph an edge and its reverse are one target, and its `src`
+    is the smaller id."""
 
     train: Columns
     val: Columns
     test: Columns
-    messages: list[Graph]
-    at_test: list[Graph]
-    types: tuple[str, str] | None
-    undirected: bool
+    messages: list[Graph]  # of each local rank, for training: without edges of `val` and `test`
+    at_test: list[Graph]  # for the test: the same, or with the edges of `val`
+    types: tuple[str, str] | None  # of src and dst, where all targets have the same
+    undirected: bool  # whether every edge has its reverse, no edge of its own, at the same time
 
 
 def split_targets(

@@ -25,18 +25,12 @@ if TYPE_CHECKING:
 
 class Task:
     """A task of the command: a frozen dataclass of its options, the job that learns it, and
-    what a run of it answers.
+    what a run of it answers."""
 
-    Attributes:
-      like: the task of jgs whose settings it takes, such as "nodes".
-      defaults: the settings and their defaults that differ from those of "nodes".
-      head: of a task of nodes, what the model applies to its last layer's rows `[T, C]`, in
-        JAX and of the same shape, a static method; None: nothing. It is there wherever the
-        model is: in learning, evaluation, prediction and export.
-    """
-
-    like: ClassVar[str]
-    defaults: ClassVar[dict[str, Any]] = {}
+    like: ClassVar[str]  # the task of jgs whose settings it takes, such as "nodes"
+    defaults: ClassVar[dict[str, Any]] = {}  # of settings, which differ from those of "nodes"
+    # Of a task of nodes: what the model applies to its last layer's rows `[T, C]`, wherever it
+    # is, in JAX and of the same shape, a static method; None: nothing.
     head: ClassVar[Any] = None
 
     @classmethod
