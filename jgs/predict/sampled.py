@@ -142,22 +142,15 @@ def cutoffs(data: Any, ids: np.ndarray, time: Any, what: str) -> tuple[np.ndarra
 
 def judged_at(
     run: Any,
-    data: Any,
-    items: Mapping[str, Any],
-    graph: Graph | None,
-    key: jax.Array,
+    data: Any,  # the run's, with the graphs that it predicts on
+    items: Mapping[str, Any],  # have `time`, and nodes by their ids in `data`
+    graph: Graph | None,  # the user's, by the data set's ids, in place of the run's
+    key: jax.Array,  # this and the next three as in `ByTime`
     outputs: Callable[..., tuple[jax.Array, ...]],
     stage: Any = None,
     size: int | None = None,
 ) -> np.ndarray:
-    """What `outputs` computes of each item with the run's parameters, `[n, ...]`.
-
-    Args:
-      run, data: the `Run` and its data, with the graphs that it predicts on.
-      items: have `time`, and nodes by their ids in `data`.
-      graph: the user's, by the data set's ids, in place of the run's; or None.
-      key, outputs, stage, size: as in `ByTime`.
-    """
+    """What `outputs` computes of each item with the run's parameters, `[n, ...]`."""
     own, of = data.graphs, (run.model, run.edges.columns, dict(items), key, outputs)
     try:  # a graph that is refused must not be asked again
         data.graphs = own if graph is None else [_by_own_ids(data, graph)]

@@ -17,23 +17,16 @@ _COUNTED = 12  # classes: the cells of a larger matrix have no room for counts
 
 
 class Plot:
-    """Axes of numbers, and what is drawn on them.
-
-    Args:
-      title, about: what the chart shows, for those who cannot see it.
-      x, y: the bounds of both axes.
-      names: what stands beside the axes.
-      ticks: the places and names of the ticks on the x axis; None: round numbers.
-    """
+    """Axes of numbers, and what is drawn on them."""
 
     def __init__(
         self,
         title: str,
-        about: str,
-        x: tuple[float, float],
+        about: str,  # what the chart shows, for those who cannot see it
+        x: tuple[float, float],  # the bounds of the axis
         y: tuple[float, float],
-        names: tuple[str, str],
-        ticks: Sequence[tuple[float, str]] | None = None,
+        names: tuple[str, str],  # what stands beside the axes
+        ticks: Sequence[tuple[float, str]] | None = None,  # on the x axis; None: round numbers
     ):
         self._x, self._y = _wide(*x), _wide(*y)
         self.svg = picture(title, about, _WIDTH, _HEIGHT)

@@ -31,29 +31,19 @@ def batch_size(config: Config, num_negatives: int) -> int:
 
 class ByTime:
     """Computes something of every item, in the order of the items, by the configuration's
-    sampler.
-
-    Args:
-      config, data: the run's configuration, and its `jgs.train.loop.data.Data`.
-      model: gives what a batch is computed with.
-      columns: the edge columns that it reads.
-      items: their columns `[n]`, with cutoffs.
-      key: decides what is drawn.
-      judge: `judge(model, batch, x)` returns arrays float32 `[B, ...]`, one row an item. It is
-        compiled once.
-      stage, size, states: as for `Data.loader`.
-    """
+    sampler. All ranks make it and call it alike."""
 
     def __init__(
         self,
         config: Config,
-        data: Any,
-        model: Any,
-        columns: tuple[str, ...],
-        items: Mapping[str, Any],
-        key: Any,
+        data: Any,  # a `jgs.train.loop.data.Data`
+        model: Any,  # gives what a batch is computed with
+        columns: tuple[str, ...],  # of edges, which the model reads
+        items: Mapping[str, Any],  # their columns `[n]`, with cutoffs
+        key: Any,  # decides what is drawn
+        # `judge(model, batch, x)` returns arrays float32 `[B, ...]`, one row an item.
         judge: Callable[..., tuple[jax.Array, ...]],
-        stage: Any = None,
+        stage: Any = None,  # with `size` and `states` as for `Data.loader`
         size: int | None = None,
         states: Mapping[Any, Any] = MappingProxyType({}),
     ):

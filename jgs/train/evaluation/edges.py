@@ -60,30 +60,18 @@ class Rank(NamedTuple):
 
 
 class Edges:
-    """The in-edges of the nodes of each local rank, read in chunks of targets.
-
-    Args:
-      comm, offsets, graphs, weighted: as in `jgs.train.exact_inference`.
-      names: the edge columns that layers read.
-      widest: the largest number of floats in the row of a target.
-      memory: bytes that a chunk, and a piece of its edges, may take.
-
-    Fields:
-      ranks: a `Rank` for each local rank.
-      num_nodes: the number `N` of nodes.
-      num_rows: the number of targets in a chunk, equal on all ranks.
-      alone: whether there is one rank.
-    """
+    """The in-edges of the nodes of each local rank, which are in `ranks`, read in chunks of
+    `num_rows` targets."""
 
     def __init__(
         self,
-        comm: Communicator,
+        comm: Communicator,  # this and the next three as in `jgs.train.exact_inference`
         offsets: Any,
         graphs: Sequence[Graph],
         weighted: bool,
-        names: Sequence[str],
-        widest: int,
-        memory: int,
+        names: Sequence[str],  # the edge columns that layers read
+        widest: int,  # the largest number of floats in the row of a target
+        memory: int,  # bytes that a chunk, and a piece of its edges, may take
     ):
         self._comm, self._memory, self.alone = comm, memory, comm.size == 1
         self.offsets = check_offsets(offsets, comm.size)

@@ -33,21 +33,15 @@ from jgs.train.evaluation.rows import Spilled, columns_at_once, padded, take
 def reduced(
     edges: Edges,
     stage: Stage,
-    layer: tuple[Any, Any],
-    size: int,
+    layer: tuple[Any, Any],  # its definition and parameters
+    size: int,  # the number of edges in a piece
     rank: Rank,
-    messages: Any,
-    chunk: np.ndarray,
-    x: jax.Array,
-    kind: jax.Array,
+    messages: Any,  # of the rank's own nodes
+    chunk: np.ndarray,  # the targets
+    x: jax.Array,  # their rows
+    kind: jax.Array,  # their types
 ) -> Generator[np.ndarray, jax.Array, tuple[Any, np.ndarray]]:
     """The state of the chunk's targets after all their edges, and the numbers of these.
-
-    Args:
-      stage, layer: the layer's `Stage`, definition and parameters.
-      size: the number of edges in a piece.
-      rank, messages: a local rank, and the messages of its own nodes.
-      chunk, x, kind: the targets, their rows, and their types.
 
     One table of float32 in memory is read where it lies. Otherwise the rows of sources are read
     first, in order. On many ranks their ids are yielded, and the rows are sent.
@@ -110,22 +104,15 @@ def by_columns(stage: Stage, num_rows: int, memory: int) -> int:
 
 
 class Reduced:
-    """The reduced messages of `targets`, int32 `[T]`, ascending, as the states of their chunks.
-
-    Args:
-      edges, rank: the edges of the one rank.
-      messages: the rows of all nodes, with a part for the columns that fit into memory.
-      reduce: `"sum"`, `"mean"` or `"max"`.
-      scratch: the folder of the result's file.
-    """
+    """The reduced messages of `targets`, of one rank, as the states of their chunks."""
 
     def __init__(
         self,
         edges: Edges,
         rank: Rank,
-        messages: Spilled,
-        targets: np.ndarray,
-        reduce: str,
+        messages: Spilled,  # of all nodes, with a part for the columns that fit into memory
+        targets: np.ndarray,  # int32 `[T]`, ascending
+        reduce: str,  # "sum", "mean" or "max"
         scratch: Path | None,
     ):
         self._edges, width = edges, messages.columns[0].stop
@@ -171,20 +158,14 @@ class Turns:
     def run(
         self,
         layer: int,
-        messages: Sequence[Any],
+        messages: Sequence[Any],  # the rows that are asked for
         askings: Sequence[Asking],
         targets: Sequence[np.ndarray],
-        size: int,
-        changed: bool,
+        size: int,  # the number of edges in a piece
+        changed: bool,  # whether the messages are others than in the layer's last run
     ) -> None:
         """Runs each local rank's generator to its end. All ranks exchange rows as often as the
-        rank that asks most; a rank that has finished asks for nothing.
-
-        Args:
-          layer, messages: the number of a layer, and the rows that are asked for.
-          targets, size: the targets of the ranks, and the number of edges in a piece.
-          changed: whether the messages are others than in the last run of this layer.
-        """
+        rank that asks most; a rank that has finished asks for nothing."""
         comm, edges, num = self._comm, self._edges, self._edges.num_sources(size)
         if layer not in self._exchanges:
             own = (comm, edges.offsets, messages, -(-num // comm.size))

@@ -21,31 +21,20 @@ from jgs.train.loop.optimizer import Rate
 
 
 class LearnedRows:
-    """A `ShardedEmbedding` with a row for each node of the types without features, in the order
-    of their ids. A rank has the rows of its own nodes. A step reads and updates only the rows
-    of the batch's nodes, by Adam with the rate and the weight decay of the other parameters.
-
-    Args:
-      comm: the communicator of the training step.
-      inputs: the model's `TypedInputs`, with `embedding=False`.
-      schema, offsets: of the whole graph, in its parts; rank `r` owns the nodes from
-        `offsets[r]` to `offsets[r+1]`.
-      key: decides the first rows, which depend on the node alone and not on the ranks.
-      rate, weight_decay: as `learning_rate` returns it, and that of the rows that a step reads.
-
-    Attributes:
-      table: the `ShardedEmbedding`. Its `own_rows()` are those of each local rank's nodes.
-    """
+    """A `ShardedEmbedding`, the `table`, with a row for each node of the types without
+    features, in the order of their ids. A rank has the rows of its own nodes. A step reads and
+    updates only the rows of the batch's nodes, by Adam as the other parameters. The first rows
+    depend on the node alone and not on the ranks."""
 
     def __init__(
         self,
-        comm: Communicator,
-        inputs: TypedInputs,
-        schema: Schema,
-        offsets: Any,
+        comm: Communicator,  # of the training step
+        inputs: TypedInputs,  # the model's, with `embedding=False`
+        schema: Schema,  # of the whole graph, in its parts
+        offsets: Any,  # rank `r` owns the nodes from `offsets[r]` to `offsets[r+1]`
         key: jax.Array,
-        rate: Rate,
-        weight_decay: float,
+        rate: Rate,  # as `learning_rate` returns it
+        weight_decay: float,  # of the rows that a step reads
     ):
         self.comm, self._rate = comm, rate
         self._place = _Places(schema, inputs.in_features)

@@ -41,17 +41,11 @@ NO_EDGES = EdgeFeatures()
 
 def make_sampler(
     config: Config,
-    direct: bool = False,
-    widths: Widths | None = None,
-    columns: tuple[str, ...] = (),
+    direct: bool = False,  # whether the first layer is to read the features, if it can
+    widths: Widths | None = None,  # of the layers' messages; None, not known yet, counts as 1
+    columns: tuple[str, ...] = (),  # of edges, which the model reads as features
 ) -> Sampler | SamplerSchedule:
-    """The sampler of a configuration, or its schedule of samplers. Raises `InputError`.
-
-    Args:
-      direct: whether the first layer is to read the feature store directly, if it can.
-      widths: those of the messages of the model's layers; None, not known yet, counts as 1.
-      columns: the edge columns that the model reads as features.
-    """
+    """The sampler of a configuration, or its schedule of samplers. Raises `InputError`."""
     first = _make(config, direct, widths, {}, columns)
     if not config.fanout_schedule:
         return first

@@ -158,20 +158,13 @@ class Objective:
 
     def loss(
         self,
-        outputs: jax.Array,
-        labels: jax.Array,
-        mask: jax.Array,
-        weight: jax.Array | None = None,
+        outputs: jax.Array,  # float `[B, C]`; where the mask is False perhaps NaN
+        labels: jax.Array,  # as `compared` returns them
+        mask: jax.Array,  # bool `[B]`, which rows are real
+        weight: jax.Array | None = None,  # float32 `[B]`, which multiplies each row's loss
     ) -> jax.Array:
         """The mean loss over the rows, and over the labels that are known, float32; 0 without
-        any. With class weights it is the weighted mean.
-
-        Args:
-          outputs: float `[B, C]`; rows where the mask is False may hold anything, even NaN.
-          labels: int `[B]`, float32 `[B]` or `[B, C]`, as `compared` returns them.
-          mask: bool `[B]`, which rows are real.
-          weight: float32 `[B]`, what each row's loss is multiplied by, or None: 1.
-        """
+        any. With class weights it is the weighted mean."""
         known, labels = self._known(labels, mask)
         # Masked before the loss, not only after: the derivative of a NaN times 0 is NaN.
         outputs = jnp.where(known if known.ndim == 2 else mask[:, None], outputs, 0)

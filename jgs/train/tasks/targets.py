@@ -41,20 +41,14 @@ class Targets(NamedTuple):
 
 def split_targets(
     comm: Communicator,
-    graphs: Sequence[Graph],
+    graphs: Sequence[Graph],  # of each local rank
+    # For each local rank the nodes `[first, last)` whose in-edges it names; those of all ranks
+    # together are all nodes, or each rank names all.
     bounds: Sequence[tuple[int, int]],
-    key: Any,
-    task: Any,
+    key: Any,  # decides a random split
+    task: Any,  # a `jgs.train.tasks.pairs.PairTask`
 ) -> Targets:
     """Deals the edges of a graph to training, validation and test. All ranks call it.
-
-    Args:
-      comm: the communicator.
-      graphs: for each local rank its graph.
-      bounds: for each local rank the nodes `[first, last)` whose in-edges it names; those of
-        all ranks together are all nodes, or one rank names all for each.
-      key: decides a random split.
-      task: a `jgs.train.tasks.pairs.PairTask`.
 
     The split is one of these; with `"auto"` the first that the graph has:
       `"column"`: the edge column `split` says it: 0 train, 1 val, 2 test, -1: the edge is
