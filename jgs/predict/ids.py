@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from jgs.arrays import described
-from jgs.errors import InputError
+from jgs.errors import InputError, refusing
 from jgs.files.npy import map_npy, plain_file
 from jgs.graph import NodeIds, Schema
 from jgs.train.evaluation.edges import check_nodes
@@ -98,21 +98,15 @@ def read_ids(
 
 def _read(path: Path, rule: str, width: int, numbers: int, text: bool) -> np.ndarray:
     """The numbers or words `[n, width]` in a file; the first `numbers` of a line are whole."""
-    try:
-        if path.suffix == ".npy":
-            ids = map_npy(path)
-            kinds, given = ("U", "text") if text else ("iu", "ints")
-            if ids.dtype.kind not in kinds or ids.shape[1:] != (width,) * (width > 1):
-                shape = "[n]" if width == 1 else f"[n, {width}]"
-                raise InputError(rule, described(ids), f"Give {given} {shape}.")
-            ids = ids.astype(object) if text else ids
-        else:
-            ids = _of_text(plain_file(path), rule, width, numbers, text)
-    except InputError:
-        raise
-    except (OSError, ValueError) as error:
-        raise InputError(rule, error, "Correct the file.") from None
-    return ids.reshape(-1, width)
+    with refusing((OSError, ValueError), rule, "Correct the file."):
+        if path.suffix != ".npy":
+            return _of_text(plain_file(path), rule, width, numbers, text).reshape(-1, width)
+        ids = map_npy(path)
+        kinds, given = ("U", "text") if text else ("iu", "ints")
+        if ids.dtype.kind not in kinds or ids.shape[1:] != (width,) * (width > 1):
+            shape = "[n]" if width == 1 else f"[n, {width}]"
+            raise InputError(rule, described(ids), f"Give {given} {shape}.")
+        return (ids.astype(object) if text else ids).reshape(-1, width)
 
 
 def _of_text(path: Path, rule: str, width: int, numbers: int, text: bool) -> np.ndarray:

@@ -13,7 +13,7 @@ from flax import nnx
 
 from jgs.dist.communicators.broadcast import broadcast_arrays, broadcast_text, everywhere
 from jgs.dist.communicators.comm import Alone, Communicator
-from jgs.errors import InputError, check_choice
+from jgs.errors import InputError, check_choice, refusing
 from jgs.predict.run import Run
 from jgs.predict.saved import PARAMS
 from jgs.train.config import Config
@@ -83,14 +83,10 @@ def read_run(
     the checkpoint's arrays, nested dicts by name: the parameters `best` and `last` of a model,
     or the `rows` of a run without one; its record, with the number of complete `epochs`; and
     these epochs' metrics. Raises `InputError`."""
-    try:
+    rule = f"{run_dir} must be the folder of a run, with a {folder.CONFIG}"
+    remedy = "Give the --run-dir of python -m jgs.train."
+    with refusing((OSError, UnicodeDecodeError), rule, remedy):
         text = (run_dir / folder.CONFIG).read_text("utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(
-            f"{run_dir} must be the folder of a run, with a {folder.CONFIG}",
-            error,
-            "Give the --run-dir of python -m jgs.train.",
-        ) from None
     config = Config.from_json(text)
     found = checkpoint.read(run_dir / folder.CHECKPOINTS)
     if found is None or found[1].get("best_epoch", int("rows" in found[0])) < 1:

@@ -39,7 +39,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from jgs.errors import InputError
+from jgs.errors import InputError, refusing
 from jgs.files.writing import whole_file
 
 ENDINGS = (".csv", ".npy", ".parquet")
@@ -74,15 +74,9 @@ def check_not_read(path: Path, files: Iterable[Any]) -> None:
 
 def write(path: Path, columns: dict[str, np.ndarray]) -> None:
     """Writes the columns, `[n]` or `[n, W]` each, whole or not at all. Raises `InputError`."""
-    try:
-        with whole_file(path) as file:
-            _WRITERS[path.suffix](file, columns)
-    except OSError as error:
-        raise InputError(
-            f"{path} must be writable, with room on its disk",
-            error,
-            "Free space there, or choose another --out.",
-        ) from None
+    rule = f"{path} must be writable, with room on its disk"
+    with refusing(OSError, rule, "Free space, or choose another."), whole_file(path) as file:
+        _WRITERS[path.suffix](file, columns)
 
 
 def _pieces(columns: dict[str, np.ndarray]) -> Iterator[dict[str, np.ndarray]]:

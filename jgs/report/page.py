@@ -12,7 +12,7 @@ import numpy as np
 
 import jgs
 from jgs.data.values import SPLITS
-from jgs.errors import InputError, check_choice
+from jgs.errors import InputError, check_choice, refusing
 from jgs.files.writing import whole_file
 from jgs.options import as_typed, flag
 from jgs.predict import open_run
@@ -80,13 +80,9 @@ def write_report(
         )
     judged = judge(run, split) if "split" in run.flags and run.answer.point else None
     page = "<!DOCTYPE html>\n" + as_html(_page(run, judged, examples)) + "\n"
-    try:
-        with whole_file(path) as file:
-            file.write(page.encode("utf-8", "xmlcharrefreplace"))
-    except OSError as error:
-        raise InputError(
-            f"{path} must be writable, with room on its disk", error, "Choose another out."
-        ) from None
+    rule = f"{path} must be writable, with room on its disk"
+    with refusing(OSError, rule, "Choose another out."), whole_file(path) as file:
+        file.write(page.encode("utf-8", "xmlcharrefreplace"))
     result: dict[str, Any] = {"out": str(path), "run_dir": str(Path(run_dir).absolute())}
     if judged is not None:
         name, value = summary(judged)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from jgs.command import option_values
-from jgs.errors import InputError
+from jgs.errors import InputError, refusing
 from jgs.options import Known, as_typed, flag, make, options_of
 from jgs.tables import DECODERS, MODELS, SAMPLERS_AND_WALKERS, TASKS
 from jgs.train import settings
@@ -202,18 +202,16 @@ class Config(
     def from_json(cls, text: str, **own: Any) -> Config:
         """The configuration that `to_json` wrote. Settings that the text lacks have their
         defaults, and `own` replaces any. Raises `InputError`."""
-        try:
+        rule = "a saved configuration must be JSON"
+        with refusing((ValueError, RecursionError), rule, "Choose another --run-dir."):
             saved = json.loads(text)
-        except (ValueError, RecursionError) as error:
-            raise InputError(
-                "a saved configuration must be JSON", error, "Choose another --run-dir."
-            ) from None
+        rule = "a saved configuration must be one that this version of jgs can read"
+        remedy = "Resume with the version that wrote it, or choose another --run-dir."
         if not isinstance(saved, dict) or (saved and "sampler" not in saved):
-            raise InputError(
-                "a saved configuration must be one that this version of jgs can read",
-                "one of an earlier version" if isinstance(saved, dict) else reprlib.repr(saved),
-                "Resume with the version that wrote it, or choose another --run-dir.",
+            seen = (
+                "one of an earlier version" if isinstance(saved, dict) else reprlib.repr(saved)
             )
+            raise InputError(rule, seen, remedy)
         if saved:  # runs of before these settings
             saved = {"edge_features": ["none"], "keys": 0} | saved
         for owner, table in OWNERS.items():
@@ -222,11 +220,7 @@ class Config(
         try:
             cls(**saved)
         except InputError as error:
-            raise InputError(
-                "a saved configuration must be one that this version of jgs can read",
-                str(error).rstrip("."),
-                "Resume with the version that wrote it, or choose another --run-dir.",
-            ) from None
+            raise InputError(rule, str(error).rstrip("."), remedy) from None
         return cls(**saved | own)
 
     def differs_from(self, other: Config) -> dict[str, tuple[Any, Any]]:

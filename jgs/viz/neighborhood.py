@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from jgs.errors import InputError
+from jgs.errors import InputError, refusing
 from jgs.graph import MiniBatch, Schema
 from jgs.graph.drawn import drawn_edges
 from jgs.predict import Explanation
@@ -48,13 +48,9 @@ def neighborhood(
     more than `most` edges, for a super-batch, for an overflowed batch, and where matplotlib is
     not installed.
     """
-    try:
+    with refusing(ImportError, "drawing must have matplotlib", "pip install 'jgs[viz]'."):
         import matplotlib.pyplot as plt  # an optional dependency, and a slow import
         from matplotlib.patches import FancyArrowPatch
-    except ImportError as error:
-        raise InputError(
-            "drawing must have matplotlib", error, "pip install 'jgs[viz]'."
-        ) from None
     drawn = drawn_of(what)
     if drawn.src.size > most:
         raise InputError(

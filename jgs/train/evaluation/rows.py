@@ -19,7 +19,7 @@ from flax import nnx
 
 import jgs.ops
 from jgs.devices import host_device, to_device
-from jgs.errors import InputError
+from jgs.errors import InputError, refusing
 from jgs.files.row_file import FilePart, RowFiles, part_of_mapped
 from jgs.files.writing import mib, reserve
 from jgs.graph import Schema, as_device
@@ -214,16 +214,11 @@ def empty(shape: tuple[int, int], memory: int, scratch: Path | None) -> np.ndarr
 def scratch_folder(folder: str) -> Path:
     """The folder of `--scratch`, made where it is missing. Raises `InputError` at once where it
     takes no files."""
-    try:
+    remedy = "Name one with room that you may write."
+    with refusing(OSError, "--scratch must be a folder that takes files", remedy):
         os.makedirs(folder, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):
             return Path(folder)
-    except OSError as error:
-        raise InputError(
-            "--scratch must be a folder that takes files",
-            error,
-            "Name one with room that you may write.",
-        ) from None
 
 
 def mapped_at_most(memory: int) -> int:

@@ -24,7 +24,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-from jgs.errors import InputError
+from jgs.errors import InputError, refusing
 from jgs.files.writing import locked, refusal, write_whole, writing
 from jgs.options import as_typed, flag
 from jgs.train.config import OWNERS, SETTINGS, Config
@@ -107,14 +107,9 @@ def saved_owners(run_dir: str) -> dict[str, Any]:
 
 
 def _text(folder: Path) -> str:
-    try:
+    rule = f"{folder / CONFIG} must be a readable text file"
+    with refusing((OSError, UnicodeDecodeError), rule, "Choose another --run-dir."):
         return (folder / CONFIG).read_text("utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(
-            f"{folder / CONFIG} must be a readable text file",
-            error,
-            "Choose another --run-dir.",
-        ) from None
 
 
 def _check_name(folder: str) -> None:
@@ -245,14 +240,11 @@ def truncate_metrics(folder: Path, epochs: int) -> None:
 
 
 def _lines(folder: Path) -> list[bytes]:
-    try:
-        return (folder / METRICS).read_bytes().splitlines(keepends=True)
-    except FileNotFoundError:
-        return []
-    except OSError as error:
-        raise InputError(
-            f"{folder / METRICS} must be readable", error, "Mend it, or remove it."
-        ) from None
+    with refusing(OSError, f"{folder / METRICS} must be readable", "Mend it, or remove it."):
+        try:
+            return (folder / METRICS).read_bytes().splitlines(keepends=True)
+        except FileNotFoundError:
+            return []
 
 
 def _damaged(lines: list[bytes], epochs: int, num_rows: int) -> list[int]:
