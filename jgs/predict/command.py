@@ -29,12 +29,9 @@ _FLAGS |= {"pairs", "top_k", "new_only", "relation"}
 def predict(given: dict[str, Any], watch: Watch | None) -> dict[str, Any] | int:
     """Writes what the flags `given` ask for, with all other ranks; returns what is printed."""
     keep_freed_memory()
+    said = "none is written"
     return together(
-        lambda comm, _: _predict(comm, given),
-        given,
-        lambda: 60.0,
-        lambda: "none is written",
-        watch,
+        lambda comm, _: _predict(comm, given), given, lambda: 60.0, lambda: said, watch
     )
 
 

@@ -149,17 +149,11 @@ class Opened(Shown):
         return self._exact(self._source)
 
     def _exact(self, source: Data) -> Callable[..., Any]:
-        return exact_inference(
-            self._encoder,
-            source.graphs,
-            self._encoded(source),
-            self.config.eval_memory << 20,
-            None,
-            self.config.options.get("weighted", False),
-            comm=source.comm,
-            offsets=source.offsets,
-            advance=lambda *done: self._advance(*done),
-        )
+        of = self._encoder, source.graphs, self._encoded(source), self.config.eval_memory << 20
+        weighted = self.config.options.get("weighted", False)
+        own: dict[str, Any] = {"comm": source.comm, "offsets": source.offsets}
+        own["advance"] = lambda *done: self._advance(*done)
+        return exact_inference(*of, None, weighted, **own)
 
     @property
     def _encoder(self) -> Any:

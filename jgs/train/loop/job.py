@@ -226,17 +226,9 @@ class Job:
     def _inference(
         self, model: Any, graphs: Any, features: Any, scratch: Path | None
     ) -> Callable[..., Any]:
-        config = self.config
-        return exact_inference(
-            model,
-            graphs,
-            features,
-            config.eval_memory << 20,
-            self._scratch or scratch,
-            config.options.get("weighted", False),
-            comm=self.comm,
-            offsets=self.data.offsets,
-        )
+        weighted = self.config.options.get("weighted", False)
+        of = features, self.config.eval_memory << 20, self._scratch or scratch, weighted
+        return exact_inference(model, graphs, *of, comm=self.comm, offsets=self.data.offsets)
 
     def batches(self, meter: Meter) -> Iterator[tuple[Any, Any]]:
         """The batches left in the epoch, each with its features; `meter` times them."""
@@ -270,52 +262,45 @@ class Job:
         data, comm = self.data, self.comm
         train = rows_on_all(comm, data.train_nodes())
         nodes = {split: rows_on_all(comm, data.split(split)) for split in ("val", "test")}
-        labels, others = np.asarray(data.host_labels), {}
-        if not self.objective.numbers:
-            ends = all_edges(comm, data.graphs, data.offsets, baselines.MOST_EDGES)
-
-            asked = np.concatenate(list(nodes.values()))
-
-            @cache
-            def share() -> np.ndarray | None:
-                if ends is None:
-                    return None
-                edges = baselines.adjacency(ends[0], ends[1], int(data.offsets[-1]))
-                known = (train, labels[train], data.num_classes)
-                return baselines.spread_labels(edges, *known, asked)
-
-            def spread(split: str) -> np.ndarray | None:
-                if (found := share()) is None:
-                    return None
-                own = np.split(found, [nodes["val"].size])[split == "test"]
-                return baselines.as_outputs(own, labels.ndim == 2)
-
-            others = {"label_propagation": spread}
+        labels = np.asarray(data.host_labels)
         wanted = {split: labels[own] for split, own in nodes.items()}
-        return self._of_labels(labels[train], wanted, others)
+        if self.objective.numbers:
+            return self._of_labels(labels[train], wanted)
+        ends = all_edges(comm, data.graphs, data.offsets, baselines.MOST_EDGES)
+
+        @cache
+        def shares() -> np.ndarray | None:
+            if ends is None:
+                return None
+            edges = baselines.adjacency(ends[0], ends[1], data.num_nodes)
+            known, asked = (train, labels[train]), np.concatenate(list(nodes.values()))
+            return baselines.spread_labels(edges, *known, data.num_classes, asked)
+
+        def spread(split: str) -> np.ndarray | None:
+            if (found := shares()) is None:
+                return None
+            own = np.split(found, [nodes["val"].size])[split == "test"]
+            return baselines.as_outputs(own, labels.ndim == 2)
+
+        return self._of_labels(labels[train], wanted, spread)
 
     def _of_labels(
-        self,
-        train: np.ndarray,
-        wanted: dict[str, np.ndarray],
-        others: Mapping[str, Callable[[str], np.ndarray | None]] = MappingProxyType({}),
+        self, train: np.ndarray, wanted: dict[str, np.ndarray], spread: Any = None
     ) -> Figures:
-        """The figures of the same outputs for every row, and of those that `others` give for a
+        """The figures of the same outputs for every row, and of those that `spread` gives for a
         split. `train` are the training labels, and `wanted` those of each split."""
         numbers, width = self.objective.numbers, self.objective.num_outputs
-        same = "mean" if numbers else "majority_class"
+        names = ["mean" if numbers else "majority_class"]
+        names += ["label_propagation"] * (spread is not None)
 
         def measure(name: str, split: str) -> float | None:
             own = wanted[split]
-            if name in others:
-                outputs = others[name](split)
-            else:
-                outputs = baselines.same_outputs(train, width, numbers, len(own))
-            if outputs is None:
+            outputs = baselines.same_outputs(train, width, numbers, len(own))
+            if name == "label_propagation" and (outputs := spread(split)) is None:
                 return None
             return self.objective.measure(Alone(), [outputs], [own])
 
-        return baselines.figures(self.comm, [same, *others], measure)
+        return baselines.figures(self.comm, names, measure)
 
     def close(self) -> None:
         self.loader.close()

@@ -82,14 +82,9 @@ class SealJob(Job):
 
     def model(self, key: jax.Array) -> DGCNN:
         config, held = self.config, self.data.held
-        self._draws = PairDraws(
-            self.comm.clone(),
-            held.graph,
-            self.data.plain.features,
-            config.batch_size,
-            self._samplers[0],
-            np.concatenate([held.train, held.val, held.test]),
-        )
+        every = np.concatenate([held.train, held.val, held.test])
+        of = self.data.plain.features, config.batch_size, self._samplers[0], every
+        self._draws = PairDraws(self.comm.clone(), held.graph, *of)
         self._pool_rows = self._rows_to_pool(key)
         return make_dgcnn(config, self.data.num_features, self._pool_rows, key)
 
