@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from jgs.arrays import described
+from jgs.data.by_type import nodes_of
 from jgs.errors import InputError, refusing
 from jgs.files.npy import map_npy, plain_file
 from jgs.graph import NodeIds, Schema
@@ -29,7 +30,7 @@ def ids_of(
             f"{node_type!r} for a graph without",
             "Leave it out.",
         )
-    every = np.concatenate([np.array(r, np.int32) for r in schema.ranges(node_type)])
+    every = nodes_of(schema, node_type)
     return every if nodes is None else every[check_nodes(nodes, 0, every.size)]
 
 

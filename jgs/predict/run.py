@@ -11,6 +11,7 @@ import jax
 import numpy as np
 from flax import nnx
 
+from jgs.data.by_type import nodes_of
 from jgs.dist.communicators.collect import rows_on_all
 from jgs.errors import InputError, check_choice
 from jgs.graph import Graph
@@ -172,8 +173,7 @@ class Run(Opened):
         if candidates is not None:
             own = self._source.in_graph(check_nodes(candidates, 0, self.num_nodes()))
         elif number is not None and schema is not None:
-            kind = schema.relations[number][2]
-            own = np.concatenate([np.array(r, np.int32) for r in schema.ranges(kind)])
+            own = nodes_of(schema, schema.relations[number][2])
         else:
             own = np.arange(self.num_nodes(), dtype=np.int32)
         ids = self._source.in_graph(ids)

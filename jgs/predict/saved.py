@@ -163,8 +163,7 @@ class Opened(Shown):
         """What the encoder reads: features, beside rows that are learned."""
         if not self._of_pairs:
             return source.features
-        of = self.model.learned, nnx.state(self.model), source.offsets
-        return with_learned(source.features, *of)
+        return with_learned(source, self.model.learned, nnx.state(self.model))
 
     # -- exact rows
 

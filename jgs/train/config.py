@@ -189,6 +189,11 @@ class Config(
             "a setting must be one that the run has", name, "See jgs train --help."
         )
 
+    @property
+    def whole_topology(self) -> bool:
+        """Whether every rank has the edges of all nodes."""
+        return self.partition is None or self.mode == "hybrid"
+
     def data_arguments(self) -> dict[str, Any]:
         """`data_options` as keyword arguments, see `jgs.command.option_values`."""
         return option_values(self.data_options)

@@ -203,17 +203,14 @@ def _without_edge(
     )
 
 
-def with_learned(
-    features: Sequence[Any], learned: int, params: Any, offsets: np.ndarray, first: int = 0
-) -> list[Any]:
-    """What a `PairModel`'s encoder reads: the `features` of each local rank's nodes, the first
-    of which is rank number `first`, beside their rows of `learned` numbers in `params`."""
+def with_learned(data: Any, learned: int, params: Any) -> list[Any]:
+    """What a `PairModel`'s encoder reads: the features of `data`, a `jgs.train.loop.data.Data`,
+    beside the nodes' rows of `learned` numbers in `params`."""
     if not learned:
-        return list(features)
+        return list(data.features)
     table = np.asarray(jax.tree.leaves(params["table"])[0])
-    bounds = np.asarray(offsets)[first : first + len(features) + 1].tolist()
-    dense = [as_table(own).numbers().astype(np.float32, copy=False) for own in features]
-    each = zip(dense, pairwise(bounds), strict=True)
+    dense = [as_table(own).numbers().astype(np.float32, copy=False) for own in data.features]
+    each = zip(dense, pairwise(data.bounds.tolist()), strict=True)
     return [jnp.asarray(np.concatenate([own, table[a:b]], axis=1)) for own, (a, b) in each]
 
 

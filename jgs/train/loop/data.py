@@ -93,6 +93,11 @@ class Data:
         (rows,) = self.features
         return tuple(rows) if isinstance(rows, list) else rows
 
+    @property
+    def bounds(self) -> np.ndarray:
+        """The offsets of the local ranks: where the nodes of each begin, and the last end."""
+        return self.offsets[self.comm.rank :][: self.comm.num_local + 1]
+
     def in_graph(self, nodes: Any) -> Any:
         """The ids in `graphs` of nodes of the data set."""
         return nodes if self.own_ids is None else self.own_ids[nodes]
@@ -107,8 +112,7 @@ class Data:
         """For each local rank two arrays int32: the positions in `nodes`, of the data set, of
         those that the rank owns, and their ids in its graph."""
         ids = self.in_graph(nodes)
-        bounds = self.offsets[self.comm.rank : self.comm.rank + self.comm.num_local + 1]
-        places = [np.flatnonzero((ids >= a) & (ids < b)) for a, b in pairwise(bounds)]
+        places = [np.flatnonzero((ids >= a) & (ids < b)) for a, b in pairwise(self.bounds)]
         return [(at.astype(np.int32), ids[at].astype(np.int32)) for at in places]
 
     def _describe(self, of_ranks: Sequence[Any], schema: Schema | None) -> None:

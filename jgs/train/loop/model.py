@@ -311,7 +311,7 @@ def _unread(config: Config) -> str:
     sampler = OWNERS["sampler"].find(config.sampler)
     if "edges" not in arguments_of(getattr(sampler, "from_options", sampler)):
         return f"--sampler {config.sampler} gives none"
-    if config.partition is not None and config.mode == "vanilla":
+    if not config.whole_topology:
         return "--mode vanilla sends none"
     return ""
 

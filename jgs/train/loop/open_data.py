@@ -228,5 +228,5 @@ class PartedData(Data):
 
     def split(self, name: str) -> list[np.ndarray]:
         ids = getattr(self._parts, f"{name}_idx")
-        bounds = self.offsets[self.comm.rank :][: self.comm.num_local + 1]
-        return [np.asarray(ids[a:b]) for a, b in pairwise(np.searchsorted(ids, bounds))]
+        places = np.searchsorted(ids, self.bounds)
+        return [np.asarray(ids[a:b]) for a, b in pairwise(places)]

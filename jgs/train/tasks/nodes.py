@@ -157,7 +157,7 @@ class MomentJob(Job):
         data.ask(self.rows["train"], None, data.graphs, by_time)
         super().__init__(config, data)
         self.refuse_degrees("labels at moments")
-        if config.partition is None or config.mode == "hybrid":
+        if config.whole_topology:
             self.about += (_before(data.graphs[0].edge_time, table.time),)
 
     def _make_metric(self) -> str:

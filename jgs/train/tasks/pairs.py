@@ -12,6 +12,7 @@ import jax
 import numpy as np
 from flax import nnx
 
+from jgs.data.by_type import nodes_of
 from jgs.data.stored import columns_of
 from jgs.dist.communicators.collect import rows_on_all
 from jgs.dist.communicators.comm import Communicator, all_gather_rows
@@ -104,11 +105,9 @@ def open_pairs(
 ) -> tuple[WholeData | PartedData, Targets]:
     """The data of a configuration and its targets; with a `comm` of None, for one process."""
     data = open_data(config, comm, pairs=True)
-    whole = config.partition is None or config.mode == "hybrid"
-    bounds = [(0, int(data.offsets[-1]))] * data.comm.num_local
-    if not whole:
-        own = data.offsets[data.comm.rank :][: data.comm.num_local + 1]
-        bounds = list(pairwise(own.tolist()))
+    bounds = list(pairwise(data.bounds.tolist()))
+    if config.whole_topology:
+        bounds = [(0, data.num_nodes)] * data.comm.num_local
     key = key_of(config, "split")
     targets = split_targets(data.comm, data.graphs, bounds, key, task)
     arrays = [array for split in targets[:3] for array in split.values()]
@@ -126,7 +125,7 @@ class PairJob(Job):
     def __init__(self, config: Config, task: PairTask, comm: Communicator | None = None):
         self.task = task
         data, self.targets = open_pairs(config, task, comm)
-        self.num_nodes = int(data.offsets[-1])
+        self.num_nodes = data.num_nodes
         self._full = data.graphs  # until the negatives of validation and test are drawn
         self.config, self.comm = config, data.comm
         of_batches = (self.targets.train, self.stage(self._copies()), self.targets.messages)
@@ -206,18 +205,14 @@ class PairJob(Job):
     ) -> np.ndarray:
         """float32 `[n, F]`, on every rank: the exact rows of `nodes`, ascending, with the
         messages of `split`, "val" or "test". `features` as for `metric`."""
-        data, comm = self.data, self.comm
-        bounds = data.offsets[comm.rank : comm.rank + comm.num_local + 1]
-        at = np.searchsorted(nodes, bounds)
-        own = [nodes[a:b] for a, b in pairwise(at)]
+        own = [nodes[a:b] for a, b in pairwise(np.searchsorted(nodes, self.data.bounds))]
         features = self._encoded(params) if self.learned else features
         found = self._infers[split](params["encoder"], own, features=features)
         width = self.config.hidden
-        return rows_on_all(comm, [rows.reshape(-1) for rows in found]).reshape(-1, width)
+        return rows_on_all(self.comm, [rows.reshape(-1) for rows in found]).reshape(-1, width)
 
     def _encoded(self, params: Any) -> list[Any]:
-        data, learned = self.data, self.learned or 0
-        return with_learned(data.features, learned, params, data.offsets, data.comm.rank)
+        return with_learned(self.data, self.learned or 0, params)
 
     def ends(self, relation: int | None) -> Ends:
         """The nodes that a link of this relation, or any, may join."""
@@ -227,11 +222,7 @@ class PairJob(Job):
         schema = self.targets.messages[0].schema
         assert schema is not None
         source, _, target = schema.relations[relation]
-        src, dst = (
-            np.concatenate([np.array(r, np.int32) for r in schema.ranges(kind)])
-            for kind in (source, target)
-        )
-        return Ends(src, dst, False)
+        return Ends(nodes_of(schema, source), nodes_of(schema, target), False)
 
     def joined(self, relation: int | None) -> Joined:
         """Whether the data, before the split, say that a node is linked to another, by the
@@ -255,7 +246,7 @@ class PairJob(Job):
         """int64 `[n]`: what `test(graph, src, dst)`, or with `relation` `test(graph, src, dst,
         relation)`, finds of pairs, in the graphs of all ranks; all ranks call it alike."""
         columns = [src, dst, *([] if relation is None else [relation])]
-        whole = self.config.partition is None or self.config.mode == "hybrid"
+        whole = self.config.whole_topology
         program, found = jax.jit(test), np.zeros(src.size, np.int64)
         # Few sizes compile few programs.
         size = min(AT_ONCE, max(_FEWEST, 1 << (src.size - 1).bit_length()))
@@ -303,7 +294,7 @@ def check_events(config: Config, task: Any) -> None:
         (task.negatives_by != "uniform",
          "--temporal must have negatives that no later link decides",
          f"--negatives-by {task.negatives_by}, by all links together", "Leave it out."),
-        (config.mode == "vanilla" and config.partition is not None,
+        (not config.whole_topology,
          "--temporal must have every rank's topology whole", "--mode vanilla",
          "Leave it out."),
     ]  # fmt: skip
