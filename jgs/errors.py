@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 
 class InputError(ValueError):
@@ -21,6 +22,13 @@ class InputError(ValueError):
     def __init__(self, rule: str, value: object, remedy: str):
         self.rule, self.value, self.remedy = rule, value, remedy
         super().__init__(f"{rule}; got {value}. {remedy}")
+
+
+def refuse(*rules: tuple[Any, str, object, str]) -> None:
+    """Raises the `InputError` of the first that is broken of (broken, rule, value, remedy)."""
+    for broken, rule, value, remedy in rules:
+        if broken:
+            raise InputError(rule, value, remedy)
 
 
 def check_choice(what: str, value: object, choices: Iterable[str]) -> None:

@@ -13,7 +13,7 @@ from jgs.dist.communicators.broadcast import broadcast_arrays, broadcast_text, e
 from jgs.dist.communicators.comm import Communicator
 from jgs.dist.communicators.launch import together
 from jgs.dist.supervision.watchdog import Watch
-from jgs.errors import InputError
+from jgs.errors import InputError, refuse
 from jgs.options import flag
 from jgs.predict.ids import ids_of, named, read_ids
 from jgs.predict.open import open_run
@@ -72,7 +72,7 @@ def _check(run: Any, given: dict[str, Any]) -> None:
     embed, pairs, leave = given.get("embed"), "pairs" in asked, "Leave it out."
     drawn = "--embed too" if embed else "--seed alone"
     lists = [flag(name) for name in ("relation", "new_only") if given.get(name)]
-    wrong: list[tuple[Any, ...]] = [
+    refuse(
         ("fanouts" in given if embed else "seed" in given and "fanouts" not in given,
          "--fanouts, and the --seed of what is drawn, must be for predictions by sampled "
          "neighbours", drawn, leave),
@@ -91,10 +91,7 @@ def _check(run: Any, given: dict[str, Any]) -> None:
          "--node-type must be for nodes, whose ids are then those of the type", "--pairs",
          "Leave it out, and give ids of the graph."),
         (given.get("new_only") and pairs, "--new-only must be for --top-k", "--pairs", leave),
-    ]  # fmt: skip
-    for found, *said in wrong:
-        if found:
-            raise InputError(*said)
+    )  # fmt: skip
 
 
 def _columns(run: Run, comm: Communicator, given: dict[str, Any]) -> dict[str, np.ndarray]:

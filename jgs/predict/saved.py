@@ -15,7 +15,7 @@ from jgs.data.stored import read_columns
 from jgs.dist.communicators.broadcast import everywhere
 from jgs.dist.communicators.collect import rows_of_all
 from jgs.dist.communicators.comm import Alone, Communicator
-from jgs.errors import InputError
+from jgs.errors import InputError, refuse
 from jgs.graph import Graph, NodeIds, Schema, TypedFeatures
 from jgs.graph.device import as_numpy
 from jgs.graph.row_tables.table import RowTable, as_table
@@ -290,31 +290,20 @@ def _check_typed(graph: Graph, features: TypedFeatures, types: Types) -> None:
             "Make them with TypedFeatures.from_dict(graph.schema, ...).",
         )
     rows, given = _counts(types.schema, types.widths), _counts(schema, features.widths)
-    wrong: list[tuple[Any, ...]] = [
-        (
-            schema.relations != types.schema.relations,
-            "the graph must have the relations that the run was trained with",
-            schema.relations,
-            "Give a graph of the same types and relations, in the same order.",
-        ),
-        (
-            features.widths != types.widths or rows != given,
-            f"the features of the node types must have the widths {list(types.widths)} of the "
-            f"run's, and types without features as many nodes, {rows}",
-            f"{features.shown_widths()}, and {given} nodes",
-            "Give features as those that it was trained with.",
-        ),
-        (
-            rows and len(parts) > 1 and schema.parts != parts,
-            f"the graph must be in the {len(parts)} parts that the run was trained on, in "
-            "whose order it has learned rows of nodes",
-            "one in others, or whole",
-            "Open the run on its own data, or train on the whole graph.",
-        ),
-    ]
-    for found, *said in wrong:
-        if found:
-            raise InputError(*said)
+    refuse(
+        (schema.relations != types.schema.relations,
+         "the graph must have the relations that the run was trained with", schema.relations,
+         "Give a graph of the same types and relations, in the same order."),
+        (features.widths != types.widths or rows != given,
+         f"the features of the node types must have the widths {list(types.widths)} of the "
+         f"run's, and types without features as many nodes, {rows}",
+         f"{features.shown_widths()}, and {given} nodes",
+         "Give features as those that it was trained with."),
+        (rows and len(parts) > 1 and schema.parts != parts,
+         f"the graph must be in the {len(parts)} parts that the run was trained on, in whose "
+         "order it has learned rows of nodes", "one in others, or whole",
+         "Open the run on its own data, or train on the whole graph."),
+    )  # fmt: skip
 
 
 def _counts(schema: Schema, widths: Sequence[int]) -> list[int]:

@@ -24,7 +24,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-from jgs.errors import InputError, refusing
+from jgs.errors import InputError, refuse, refusing
 from jgs.files.writing import locked, refusal, write_whole, writing
 from jgs.options import as_typed, flag
 from jgs.train.config import OWNERS, SETTINGS, Config
@@ -62,16 +62,13 @@ def configure(given: dict[str, Any]) -> Config:
         held = []
     if not held:
         return _of_its_data(Config(**given))
-    if not resume:
-        raise InputError(
-            "the run folder of a new run must be empty",
-            f"{folder} with {', '.join(held[:4])}",
-            "Choose another --run-dir, or continue the run there with --resume.",
-        )
-    if CONFIG not in held:
-        raise InputError(
-            f"the folder of a run must hold {CONFIG}", folder, "Choose another --run-dir."
-        )
+    refuse(
+        (not resume, "the run folder of a new run must be empty",
+         f"{folder} with {', '.join(held[:4])}",
+         "Choose another --run-dir, or continue the run there with --resume."),
+        (CONFIG not in held, f"the folder of a run must hold {CONFIG}", folder,
+         "Choose another --run-dir."),
+    )  # fmt: skip
     saved = Config.from_json(_text(folder))
     config = dataclasses.replace(saved, **_shared(saved, given))
     if different := config.differs_from(saved):
@@ -83,17 +80,13 @@ def configure(given: dict[str, Any]) -> Config:
             ),
             "Choose another --run-dir, or leave these flags as they were.",
         )
-    if saved.partition is None and config.partition is not None:
-        raise InputError(
-            "a run on a whole data set must be resumed on it",
-            f"--partition {config.partition}",
-            "Leave it out, or start a new run in another --run-dir.",
-        )
-    if config.epochs < saved.epochs:
-        raise InputError(
-            "--epochs must not shrink on --resume", f"{config.epochs} after {saved.epochs}",
-            "Leave it out to keep it.",
-        )  # fmt: skip
+    refuse(
+        (saved.partition is None and config.partition is not None,
+         "a run on a whole data set must be resumed on it", f"--partition {config.partition}",
+         "Leave it out, or start a new run in another --run-dir."),
+        (config.epochs < saved.epochs, "--epochs must not shrink on --resume",
+         f"{config.epochs} after {saved.epochs}", "Leave it out to keep it."),
+    )  # fmt: skip
     return config if config.partition else _of_its_data(config)
 
 

@@ -17,7 +17,7 @@ from jgs.data.stored import columns_of
 from jgs.dist.communicators.broadcast import everywhere
 from jgs.dist.communicators.collect import all_degrees, all_edges, rows_on_all
 from jgs.dist.communicators.comm import OWN, SAME, Alone, Communicator
-from jgs.errors import InputError
+from jgs.errors import InputError, refuse
 from jgs.graph import MiniBatch
 from jgs.models import Placed
 from jgs.sampling import Loader
@@ -187,19 +187,16 @@ class Job:
         device = destination.sharding if self.sent and destination else None
         data.in_place = destination is None
         one_table = config.partition is None and data.types is None and not data.sparse
-        if config.device_memory and not (self.sent and one_table):
-            raise InputError(
-                "--device-memory must be for dense features of one matrix without --partition, "
-                "which are sent to a --device",
-                f"{config.device_memory} MiB for {data.name} on {self.place}",
-                "Leave it out.",
-            )
-        if config.feature_memory and (config.partition or config.device_memory):
-            raise InputError(
-                "--feature-memory must be without --partition and --device-memory",
-                f"{config.feature_memory} MiB beside one of them",
-                "Leave one out: the features of parts are memory-mapped.",
-            )
+        refuse(
+            (config.device_memory and not (self.sent and one_table),
+             "--device-memory must be for dense features of one matrix without --partition, "
+             "which are sent to a --device",
+             f"{config.device_memory} MiB for {data.name} on {self.place}", "Leave it out."),
+            (config.feature_memory and (config.partition or config.device_memory),
+             "--feature-memory must be without --partition and --device-memory",
+             f"{config.feature_memory} MiB beside one of them",
+             "Leave one out: the features of parts are memory-mapped."),
+        )  # fmt: skip
         data.scratch = self._scratch or scratch
         self.loader = data.loader(sampler, key, model.input_reduce, states, device=device)
         if (hot := data.hot) is not None:

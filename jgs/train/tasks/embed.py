@@ -19,7 +19,7 @@ from jgs.dist.batches.walks import walk_loader
 from jgs.dist.communicators.broadcast import everywhere
 from jgs.dist.communicators.comm import OWN, SAME, Alone, Communicator
 from jgs.dist.rows.embedding import ShardedEmbedding, Table
-from jgs.errors import InputError
+from jgs.errors import refuse
 from jgs.files.writing import writing
 from jgs.graph import Graph, NodeIds, Schema
 from jgs.models.skipgram import WalkBatch, count_runs, damped_sgd, first_row, skipgram
@@ -126,18 +126,14 @@ class EmbedJob:
         num_nodes = self.graph.num_nodes
         self.batch_size = config.batch_size * self.comm.size
         self.num_seeds = num_nodes * config.num_walks
-        if num_nodes > _MOST_NODES:
-            raise InputError(
-                f"the nodes to embed must be at most {_MOST_NODES}: each has two rows",
-                num_nodes,
-                "Embed a part of the graph.",
-            )
-        if self.batch_size > num_nodes:
-            raise InputError(
-                "the walks of a step must be at most the number of nodes",
-                f"{self.batch_size} for {num_nodes} nodes",
-                "Lower --batch-size.",
-            )
+        refuse(
+            (num_nodes > _MOST_NODES,
+             f"the nodes to embed must be at most {_MOST_NODES}: each has two rows", num_nodes,
+             "Embed a part of the graph."),
+            (self.batch_size > num_nodes,
+             "the walks of a step must be at most the number of nodes",
+             f"{self.batch_size} for {num_nodes} nodes", "Lower --batch-size."),
+        )  # fmt: skip
         self.walker: Walker = config.made("sampler")
         # Walks under cutoffs begin after the latest edge, and so from the whole graph.
         self.cutoff: int | None = None

@@ -15,7 +15,7 @@ import numpy as np
 from jgs.answers import Answer, Probabilities
 from jgs.dist.communicators.collect import all_edges
 from jgs.dist.communicators.comm import Communicator
-from jgs.errors import InputError, check_choice
+from jgs.errors import InputError, check_choice, refuse
 from jgs.graph import Graph, MiniBatch
 from jgs.models import (
     LinkScores,
@@ -261,18 +261,14 @@ class LinkJob(PairJob):
         return Judged(links["src"], links["dst"], relations, src, others, kinds, others >= 0)
 
     def _check_lists(self) -> None:
-        if (count := len(_each(self.targets.test.get("relation")))) > 1:
-            raise InputError(
-                f"--metric {self.config.metric} must be of one relation",
-                f"{count} relations",
-                "Name one of them: --relation.",
-            )
-        if self.config.mode == "vanilla" and self.comm.size > 1:
-            raise InputError(
-                f"--metric {self.config.metric} must have every rank's topology whole",
-                "--mode vanilla",
-                "Choose --mode hybrid, or --metric mrr.",
-            )
+        count, metric = len(_each(self.targets.test.get("relation"))), self.config.metric
+        refuse(
+            (count > 1, f"--metric {metric} must be of one relation", f"{count} relations",
+             "Name one of them: --relation."),
+            (self.config.mode == "vanilla" and self.comm.size > 1,
+             f"--metric {metric} must have every rank's topology whole", "--mode vanilla",
+             "Choose --mode hybrid, or --metric mrr."),
+        )  # fmt: skip
 
     # -- evaluation
 

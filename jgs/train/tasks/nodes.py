@@ -10,7 +10,7 @@ import jax
 import numpy as np
 
 from jgs.dist.communicators.comm import Alone, Communicator
-from jgs.errors import InputError
+from jgs.errors import InputError, refuse
 from jgs.graph import MiniBatch
 from jgs.models import GNN
 from jgs.options import INT32, Option, flag
@@ -78,25 +78,18 @@ class Nodes(NodeTask, Compared):
 
 
 def check_layers(config: Config, sampler: Sampler) -> None:
-    if config.layers is not None and sampler.num_hops:
-        raise InputError(
-            "--layers must be for samplers of subgraphs; others have a layer a fanout or size",
-            f"--layers {config.layers} for --sampler {config.sampler}",
-            "Leave it out, or choose such a sampler.",
-        )
-    if config.state_age and not isinstance(sampler, Adaptive):
-        raise InputError(
-            "--state-age must be for a sampler that learns",
-            f"--state-age {config.state_age} for --sampler {config.sampler}",
-            "Leave it out, or choose such a sampler.",
-        )
-    heads = config.options.get("heads", 1)
-    if num_layers(config) > 1 and config.hidden % heads:
-        raise InputError(
-            "--hidden must be a multiple of --heads",
-            f"{config.hidden} for {heads}",
-            "Give the width of all heads together.",
-        )
+    heads, remedy = config.options.get("heads", 1), "Leave it out, or choose such a sampler."
+    refuse(
+        (config.layers is not None and sampler.num_hops,
+         "--layers must be for samplers of subgraphs; others have a layer a fanout or size",
+         f"--layers {config.layers} for --sampler {config.sampler}", remedy),
+        (config.state_age and not isinstance(sampler, Adaptive),
+         "--state-age must be for a sampler that learns",
+         f"--state-age {config.state_age} for --sampler {config.sampler}", remedy),
+        (num_layers(config) > 1 and config.hidden % heads,
+         "--hidden must be a multiple of --heads", f"{config.hidden} for {heads}",
+         "Give the width of all heads together."),
+    )  # fmt: skip
 
 
 def refuse_timed(config: Config) -> None:
@@ -125,18 +118,14 @@ class MomentJob(Job):
 
     def __init__(self, config: Config, data: Any, by_time: int | None = None):
         table = data.table
-        if not samplers_of(make_sampler(config))[0].takes_time:
-            raise InputError(
-                "labels at moments must have a sampler that takes cutoffs",
-                f"--sampler {config.sampler}",
-                "Choose another, e.g. neighbors.",
-            )
-        if data.graphs[0].edge_time is None:
-            raise InputError(
-                "labels at moments must have a graph whose edges have times",
-                f"{data.name}, without",
-                "Add a column time to the tables of edges, or of nodes.",
-            )
+        refuse(
+            (not samplers_of(make_sampler(config))[0].takes_time,
+             "labels at moments must have a sampler that takes cutoffs",
+             f"--sampler {config.sampler}", "Choose another, e.g. neighbors."),
+            (data.graphs[0].edge_time is None,
+             "labels at moments must have a graph whose edges have times",
+             f"{data.name}, without", "Add a column time to the tables of edges, or of nodes."),
+        )  # fmt: skip
         columns = {"nodes": table.nodes, "time": table.time, "label": table.labels}
         self.rows = {}
         for number, split in enumerate(SPLITS):

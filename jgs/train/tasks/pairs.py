@@ -16,7 +16,7 @@ from jgs.data.by_type import nodes_of
 from jgs.data.stored import columns_of
 from jgs.dist.communicators.collect import rows_on_all
 from jgs.dist.communicators.comm import Communicator, all_gather_rows
-from jgs.errors import InputError
+from jgs.errors import InputError, refuse
 from jgs.graph import Graph
 from jgs.models import PairModel
 from jgs.options import Option
@@ -133,18 +133,14 @@ class PairJob(Job):
         self.learned = task.learned
         if self.learned is None:
             self.learned = 0 if data.num_features or data.types else _WIDTH
-        if data.types is not None and self.learned:
-            raise InputError(
-                "--learned must be 0 for a model of typed graphs, which learns rows itself",
-                f"{self.learned} for --model {config.model}",
-                "Leave it out.",
-            )
-        if data.types is None and not data.num_features + self.learned:
-            raise InputError(
-                "nodes must have features or learned rows",
-                "neither, --learned 0",
-                f"Leave it out, for rows of width {_WIDTH}.",
-            )
+        refuse(
+            (data.types is not None and self.learned,
+             "--learned must be 0 for a model of typed graphs, which learns rows itself",
+             f"{self.learned} for --model {config.model}", "Leave it out."),
+            (data.types is None and not data.num_features + self.learned,
+             "nodes must have features or learned rows", "neither, --learned 0",
+             f"Leave it out, for rows of width {_WIDTH}."),
+        )  # fmt: skip
         super().__init__(config, data)
         self._full = []
 
@@ -275,7 +271,7 @@ def _may_have_copies(graph: Graph) -> bool:
 
 
 def check_events(config: Config, task: Any) -> None:
-    wrong: list[tuple[Any, ...]] = [
+    refuse(
         (not samplers_of(make_sampler(config))[0].takes_time,
          "--temporal must have a sampler that takes cutoffs", f"--sampler {config.sampler}",
          "Choose another, e.g. neighbors."),
@@ -297,10 +293,7 @@ def check_events(config: Config, task: Any) -> None:
         (not config.whole_topology,
          "--temporal must have every rank's topology whole", "--mode vanilla",
          "Leave it out."),
-    ]  # fmt: skip
-    for found, *said in wrong:
-        if found:
-            raise InputError(*said)
+    )  # fmt: skip
 
 
 def negatives_at(
