@@ -39,7 +39,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from jgs.errors import InputError, refusing
+from jgs.errors import InputError, refuse, refusing
 from jgs.files.writing import whole_file
 
 ENDINGS = (".csv", ".npy", ".parquet")
@@ -47,20 +47,15 @@ _ROWS = 1 << 14  # written at a time
 
 
 def check_out(path: Path) -> None:
-    if path.suffix not in ENDINGS:
-        raise InputError(
-            f"--out must end in {', '.join(ENDINGS)}", path, "Name the format by the ending."
-        )
-    if path.suffix == ".parquet" and importlib.util.find_spec("pyarrow") is None:
-        raise InputError(
-            "an --out in .parquet must have pyarrow",
-            "not installed",
-            "pip install 'jgs[tables]', or name a .csv or .npy file.",
-        )
-    if path.is_dir() or not path.parent.is_dir() or not os.access(path.parent, os.W_OK):
-        raise InputError(
-            "--out must name a file in a folder that can be written", path, "Make the folder."
-        )
+    refuse(
+        (path.suffix not in ENDINGS, f"--out must end in {', '.join(ENDINGS)}", path,
+         "Name the format by the ending."),
+        (path.suffix == ".parquet" and importlib.util.find_spec("pyarrow") is None,
+         "an --out in .parquet must have pyarrow", "not installed",
+         "pip install 'jgs[tables]', or name a .csv or .npy file."),
+        (path.is_dir() or not path.parent.is_dir() or not os.access(path.parent, os.W_OK),
+         "--out must name a file in a folder that can be written", path, "Make the folder."),
+    )  # fmt: skip
 
 
 def check_not_read(path: Path, files: Iterable[Any]) -> None:

@@ -10,7 +10,7 @@ import jax
 import numpy as np
 from flax import nnx
 
-from jgs.errors import InputError
+from jgs.errors import InputError, refuse
 from jgs.graph import Graph, Schema
 from jgs.graph.typed_features import Scales
 from jgs.models import GNN, PairModel
@@ -189,18 +189,14 @@ def make_decoder(config: Config, shape: dict[str, Any], rngs: nnx.Rngs) -> Any:
     taken = arguments_of(maker)
     given: dict[str, Any] = {"width": config.hidden, "rngs": rngs}
     given |= {name: shape.get(name) for name in ("num_relations", "out_features")}
-    if "num_relations" in taken and not given["num_relations"]:
-        raise InputError(
-            f"--decoder {config.decoder} must be for a graph with relations",
-            "one without",
-            "Choose another, e.g. dot.",
-        )
-    if given["out_features"] and "out_features" not in taken:
-        raise InputError(
-            f"--task {config.task} must have a decoder with several outputs",
-            f"--decoder {config.decoder}",
-            "Choose mlp.",
-        )
+    refuse(
+        ("num_relations" in taken and not given["num_relations"],
+         f"--decoder {config.decoder} must be for a graph with relations", "one without",
+         "Choose another, e.g. dot."),
+        (given["out_features"] and "out_features" not in taken,
+         f"--task {config.task} must have a decoder with several outputs",
+         f"--decoder {config.decoder}", "Choose mlp."),
+    )  # fmt: skip
     return config.made("decoder", **{n: v for n, v in given.items() if n in taken})
 
 
