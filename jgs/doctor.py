@@ -45,17 +45,11 @@ _EXTRAS = {
 
 
 class Finding(NamedTuple):
-    """A line of the output.
+    """A line of the output."""
 
-    Fields:
-      mark: "ok", "no" or "--".
-      text: what was found.
-      remedy: what the user should do; "" where there is nothing to do.
-    """
-
-    mark: str
-    text: str
-    remedy: str = ""
+    mark: str  # "ok", "no" or "--"
+    text: str  # what was found
+    remedy: str = ""  # what the user should do; "" where there is nothing to do
 
     def __str__(self) -> str:
         return f"{self.mark:<3} {self.text}" + (f". {self.remedy}" if self.remedy else "")
