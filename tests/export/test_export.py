@@ -171,7 +171,7 @@ def test_an_artifact_is_served_without_training_code_or_kernels(
     begin, end = np.asarray(source.graphs[0].indptr)[9:11]
     src = np.asarray(source.graphs[0].indices)[begin:end]
     again = NewNodes(whole.raw[9:10] * 8, src[:4], np.full(src[:4].size, N), raw=True)
-    own = NewNodes(np.asarray(source.table)[9:10], src[:4], np.full(src[:4].size, N))
+    own = NewNodes(np.asarray(source.every_row)[9:10], src[:4], np.full(src[:4].size, N))
     np.testing.assert_allclose(model.logits(new=again), model.logits(new=own), rtol=1e-5)
 
 
