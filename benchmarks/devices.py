@@ -92,7 +92,7 @@ class Bench:
         import optax
         from flax import nnx
 
-        from jgs.train.loop.objective import node_loss
+        from jgs.train.loop.step import node_loss
 
         def loss_of(params):
             return node_loss(nnx.merge(self.graphdef, params)(batch, x), batch, labels)

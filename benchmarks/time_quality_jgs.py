@@ -22,8 +22,7 @@ from benchmarks.typed_quality_data import Best, mrr
 from jgs import Graph, keep_freed_memory
 from jgs.models import TGAT, GraphSAGE, MLPDecoder, PairModel, binary_cross_entropy
 from jgs.sampling import Links, Loader, Neighbors
-from jgs.train.loop.objective import count_pairs
-from jgs.train.loop.step import init_state, make_optimizer, make_train_step
+from jgs.train.loop.step import count_pairs, init_state, make_optimizer, make_train_step
 
 _COPIES = 64  # a batch of 200 messages has up to 10,781 others between their ends
 

@@ -29,8 +29,7 @@ from jgs.models import (
 )
 from jgs.ops import gather
 from jgs.sampling import Links, Loader, Neighbors
-from jgs.train.loop.objective import count_pairs
-from jgs.train.loop.step import init_state, make_optimizer, make_train_step
+from jgs.train.loop.step import count_pairs, init_state, make_optimizer, make_train_step
 
 MODELS = {"rgcn": RGCN, "rsage": RSAGE, "hgt": HGT}
 _FEATURED = "paper"

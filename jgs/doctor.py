@@ -220,7 +220,7 @@ def trial() -> None:
     from jgs.data import load
     from jgs.models import MODELS
     from jgs.sampling import Labor, Loader, Neighbors
-    from jgs.train.loop.objective import node_loss
+    from jgs.train.loop.step import node_loss
 
     command.configure_jax()
     data = load("synthetic", num_nodes=3000, num_edges=30000, num_features=16, num_classes=4)

@@ -11,11 +11,9 @@ import jgs.ops
 from jgs import Graph
 from jgs.models import GraphSAGE
 from jgs.sampling import Loader, sample_neighbors
-from jgs.train.loop import objective as losses
 from jgs.train.loop import step
-from jgs.train.loop.objective import masked_loss
 from jgs.train.loop.optimizer import averaged, judged
-from jgs.train.loop.step import init_state, make_optimizer, make_train_step
+from jgs.train.loop.step import init_state, make_optimizer, make_train_step, masked_loss
 
 
 @pytest.fixture(scope="module")
@@ -81,7 +79,7 @@ def test_dropout_differs_from_step_to_step_and_repeats_with_the_key(small):
 def test_one_trace_in_three_shuffled_epochs(small, monkeypatch):
     graph, features = small
     traces = []
-    monkeypatch.setattr(losses, "masked_loss", lambda *a: traces.append(1) or masked_loss(*a))
+    monkeypatch.setattr(step, "masked_loss", lambda *a: traces.append(1) or masked_loss(*a))
     labels = jnp.arange(60, dtype=jnp.int32) % 3
     train_step, state = build(graph, features, labels)
     seeds = np.arange(50, dtype=np.int32)

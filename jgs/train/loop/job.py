@@ -40,10 +40,11 @@ from jgs.train.loop.model import (
     shape_of_edges,
     shape_of_types,
 )
-from jgs.train.loop.objective import Objective, own_labels
+from jgs.train.loop.objective import Objective
 from jgs.train.loop.optimizer import check_schedule
 from jgs.train.loop.place import Place
 from jgs.train.loop.progress import Meter, timed
+from jgs.train.loop.step import own_labels
 
 
 def _placed(table: jax.Array, cold: Any, joined: Callable[..., Any], whole: bool) -> Any:

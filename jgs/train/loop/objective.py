@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, Any
 
 import jax
 import jax.numpy as jnp
@@ -16,7 +16,6 @@ from jgs.arrays import described
 from jgs.data.label_values import are_numbers
 from jgs.dist.communicators.comm import Communicator
 from jgs.errors import InputError
-from jgs.graph import MiniBatch
 from jgs.options import Option, flag, own_function
 from jgs.train.config import Config
 from jgs.train.evaluation.metrics import Arrays, Metric, make_metric
@@ -310,55 +309,3 @@ def _checked(place: str, rule: str, shapes: Callable[..., Any]) -> Callable[...,
         return found.astype(jnp.float32)
 
     return loss
-
-
-# `loss(outputs, batch, labels)`: the mean loss of the batch, float32; 0 for a batch without
-# seeds. `outputs` `[B, C]` are the model's, and `labels` are those of all nodes. Padding may
-# hold anything, even NaN.
-Loss: TypeAlias = Callable[[Any, MiniBatch, jax.Array], jax.Array]
-# `count(batch, labels)`: what the loss is a mean over, float32: the sum of the weights.
-Count: TypeAlias = Callable[[MiniBatch, Any], jax.Array]
-
-
-def count_seeds(batch: MiniBatch, labels: Any = None) -> jax.Array:
-    """The `Count` of the batch's real seeds."""
-    return jnp.sum(batch.seed_mask, dtype=jnp.float32)
-
-
-def count_pairs(batch: MiniBatch, labels: Any = None) -> jax.Array:
-    """The `Count` of the real items of a batch from the stage `jgs.sampling.Links`."""
-    return jnp.sum(real_pairs(batch), dtype=jnp.float32)
-
-
-def real_pairs(batch: MiniBatch) -> jax.Array:
-    """bool `[B]`: which items of a batch from the stage `jgs.sampling.Links` are no padding."""
-    return batch.items["rows"][:, 0] < batch.seeds.shape[0]
-
-
-def own_labels(batch: MiniBatch, labels: jax.Array) -> jax.Array:
-    """The labels `[B]` or `[B, C]` of a batch's seeds, of those of all nodes."""
-    return jnp.take(labels, batch.seeds, axis=0, mode="fill", fill_value=0)
-
-
-def node_loss(outputs: jax.Array, batch: MiniBatch, labels: jax.Array) -> jax.Array:
-    """The `Loss` of classes of nodes. Labels are int `[N]`, one class each, or `[N, C]` of 0
-    and 1, any number of classes each."""
-    own = own_labels(batch, labels)
-    return masked_loss(outputs, own, batch.seed_mask, batch.seed_weight)
-
-
-def masked_loss(
-    logits: jax.Array, labels: jax.Array, mask: jax.Array, weight: jax.Array | None = None
-) -> jax.Array:
-    """The mean loss over the rows where `mask` `[B]` holds, float32; 0 where it holds nowhere.
-
-    Args:
-      logits: float `[B, C]`; rows where the mask is False may hold anything, even NaN.
-      labels: int `[B]`, class ids; or float `[B, C]` of 0 and 1: the mean over the classes.
-      weight: float32 `[B]`, what each row's loss is multiplied by, or None: 1.
-    """
-    # Masked before the loss, not only after: the derivative of a NaN times 0 is NaN.
-    kept = mask[:, None] if labels.ndim == 2 else mask
-    each = losses.cross_entropy(jnp.where(mask[:, None], logits, 0), jnp.where(kept, labels, 0))
-    each = each.mean(axis=-1) if labels.ndim == 2 else each
-    return losses.masked_mean(each if weight is None else each * weight, mask)

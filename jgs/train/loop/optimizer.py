@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -11,7 +11,9 @@ import optax
 
 from jgs.errors import InputError
 from jgs.options import as_typed, flag
-from jgs.train.config import SETTINGS, Config
+
+if TYPE_CHECKING:
+    from jgs.train.config import Config
 
 Rate: TypeAlias = float | Callable[[Any], Any]  # the second: an `optax.Schedule`
 
@@ -39,6 +41,8 @@ _TAKERS = {  # of settings, another setting and the values of it that take them
 
 def check_schedule(config: Config, steps_per_epoch: int) -> None:
     """Raises `InputError` for flags of another schedule or average, and as `learning_rate`."""
+    from jgs.train.config import SETTINGS  # `jgs.train.averaged` needs none of it
+
     for name, (owner, takers) in _TAKERS.items():
         value, chosen = getattr(config, name), getattr(config, owner)
         if chosen not in takers and value != SETTINGS[name].default:

@@ -16,7 +16,8 @@ from jgs.options import Option
 from jgs.train.config import Config
 from jgs.train.evaluation.baselines import Figures
 from jgs.train.evaluation.metrics import ERRORS, METRICS
-from jgs.train.loop.objective import Compared, real_pairs
+from jgs.train.loop.objective import Compared
+from jgs.train.loop.step import real_pairs
 from jgs.train.tasks.pairs import PairJob, PairTask
 
 _MOST_CLASSES = 1 << 16

@@ -38,8 +38,8 @@ from jgs.train.loop.fingerprint import digest_of
 from jgs.train.loop.job import Job
 from jgs.train.loop.keys import key_of
 from jgs.train.loop.model import make_pair_model, make_sampler, shape_of_edges, shape_of_types
-from jgs.train.loop.objective import count_pairs
 from jgs.train.loop.open_data import PartedData, WholeData, open_data
+from jgs.train.loop.step import count_pairs
 from jgs.train.tasks.nodes import check_layers
 from jgs.train.tasks.targets import HOW, Columns, Targets, split_targets
 from jgs.train.tasks.task import Task

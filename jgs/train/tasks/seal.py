@@ -28,8 +28,8 @@ from jgs.train.evaluation.metrics import auc
 from jgs.train.loop.fingerprint import digest_of
 from jgs.train.loop.job import Job
 from jgs.train.loop.keys import key_of
-from jgs.train.loop.objective import count_seeds, masked_loss
 from jgs.train.loop.open_data import WholeData
+from jgs.train.loop.step import count_seeds, masked_loss
 
 _MEASURED = 1000  # the sizes of so many subgraphs choose the number of rows to pool
 _LEAST_ROWS = 10  # the smallest `pool_rows` of `DGCNN`
