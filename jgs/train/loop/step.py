@@ -1,4 +1,4 @@
-"""The training step, a pure function of (state, key, batch, features, labels), and its losses."""
+"""The training step, a pure function of (state, key, batch, features, labels); its losses."""
 
 from __future__ import annotations
 
