@@ -41,7 +41,7 @@ _TAKERS = {  # of settings, another setting and the values of it that take them
 
 def check_schedule(config: Config, steps_per_epoch: int) -> None:
     """Raises `InputError` for flags of another schedule or average, and as `learning_rate`."""
-    from jgs.train.config import SETTINGS  # `jgs.train.averaged` needs none of it
+    from jgs.train.config import SETTINGS  # a slow import, for `jgs.train.averaged`
 
     for name, (owner, takers) in _TAKERS.items():
         value, chosen = getattr(config, name), getattr(config, owner)
