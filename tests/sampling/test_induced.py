@@ -13,7 +13,7 @@ from refusals import refused
 from jgs import Graph
 from jgs.ops import aggregate
 from jgs.sampling import SubgraphSampler, induced_subgraph, subgraphs
-from jgs.sampling.edges.induced import induced_block, induced_blocks, rows_sorted
+from jgs.sampling.edges.induced import induced_blocks, rows_sorted
 from jgs.sampling.edges.random import node_bits
 
 N, E = 200, 4000
@@ -80,11 +80,13 @@ def test_plain_and_kernel_are_equal(graph, is_sorted, room, alike):
 
     def program(graph, nodes, groups, counts, options):
         def one(nodes, groups):
-            return induced_block(graph, nodes, groups, max_edges=room, edge_ids=True, **options)
+            (made,) = induced_blocks(graph, nodes, groups, room, edge_ids=True, **options)
+            return made
 
         by_row = {"by_row": True, "edge_ids": False, "max_edges": room, **options}
         with jax.enable_x64(True):
-            separate = induced_blocks(graph, nodes, counts, **by_row)
+            one_group = jnp.stack([jnp.zeros_like(counts), counts], axis=1)
+            separate = induced_blocks(graph, nodes, one_group, **by_row)
             return jax.vmap(one)(nodes, groups), separate
 
     found, _ = alike(program, graph, nodes, groups, counts, options, threads=(2, 4))

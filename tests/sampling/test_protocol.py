@@ -45,7 +45,7 @@ from jgs import InputError, kernels
 from jgs.dist.batches.source import HybridSampler
 from jgs.dist.communicators.mesh import Mesh
 from jgs.sampling import Capacity, Feedback, Loader, Sampler, algorithms, worst_case
-from jgs.sampling.algorithms.walks.visits import VisitSampler
+from jgs.sampling.algorithms.visits import VisitSampler
 from jgs.sampling.base import Adaptive, update_of
 from jgs.sampling.seeds import Seeds
 from jgs.tables import SAMPLERS, WALKERS

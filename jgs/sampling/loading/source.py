@@ -19,8 +19,7 @@ from jgs.sampling.capacity import Capacity, check_capacity, default_super_batch,
 from jgs.sampling.learning import Learning
 from jgs.sampling.loading.items import Stage, seeds_of, wide
 from jgs.sampling.loading.schedule import Schedule
-from jgs.sampling.plan import bound_of, capacities_for
-from jgs.sampling.programs import shared
+from jgs.sampling.plan import bound_of, capacities_for, shared
 
 
 class Source:

@@ -16,7 +16,7 @@ from jgs.graph import Graph
 from jgs.graph.device import as_device
 from jgs.graph.rows import row_chunks, row_of_edges
 from jgs.options import Option
-from jgs.sampling.algorithms.walks.walk import Walk
+from jgs.sampling.algorithms.walk import Walk
 from jgs.sampling.base import State
 from jgs.sampling.capacity import GraphShape
 from jgs.sampling.checks import require_int
