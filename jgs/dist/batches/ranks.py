@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache as cached
 from functools import partial
-from typing import Any
+from typing import Any, Unpack, cast
 
 import numpy as np
 
@@ -30,13 +30,14 @@ from jgs.errors import InputError, check_choice
 from jgs.graph import Graph, Schema
 from jgs.graph.row_tables.table import as_one, as_table
 from jgs.graph.typed_features import split_by_type
-from jgs.sampling.base import Sampler
+from jgs.sampling.base import Sampler, State
 from jgs.sampling.learning import Learning
 from jgs.sampling.loading.items import Stage, check_asked, prepared
 from jgs.sampling.loading.loader import Loader
 from jgs.sampling.loading.schedule import Epochs, Order, Schedule, SeedParts
 from jgs.sampling.loading.sending import Destination, SentSource
 from jgs.sampling.loading.stages import Drawing, Samplers, taken
+from jgs.sampling.shorthand import NeighborOptions
 
 MODES, POLICIES = ("hybrid", "vanilla"), ("none", "trial", "degree", "planned")
 
@@ -167,6 +168,23 @@ class Reading:
     in_place: bool | None = None
 
 
+class RankOptions(NeighborOptions, total=False):
+    """The `options` of `rank_loader`: those of `sample_neighbors`, and fields of `Epochs`, of
+    `Drawing` and of `Reading`."""
+
+    fanouts: Sequence[int]
+    by_time: int | None
+    one_key: bool
+    prefetch: int
+    age: int | None
+    states: Mapping[Sampler, State] | None
+    graphs: Sequence[Graph] | None
+    cache: str
+    cache_memory: int
+    wire: str
+    in_place: bool | None
+
+
 def rank_loader(
     comm: Communicator,
     ranks: RankParts,
@@ -179,7 +197,7 @@ def rank_loader(
     shuffle: bool | Order = True,
     mode: str = "hybrid",
     device: Any = None,
-    **options: Any,
+    **options: Unpack[RankOptions],
 ) -> Loader:
     """Batches of `batch_size` seeds a rank, and the features of their nodes.
 
@@ -236,13 +254,14 @@ def rank_loader(
 
     Raises `InputError`.
     """
-    epochs = taken(Epochs, options, "drop_last", shuffle=shuffle)
-    drawing = taken(Drawing, options, "capacity", "super_batch")
-    reading = taken(Reading, options)
+    given = cast(dict[str, Any], options)
+    epochs = taken(Epochs, given, "drop_last", shuffle=shuffle)
+    drawing = taken(Drawing, given, "capacity", "super_batch")
+    reading = taken(Reading, given)
     check_choice("mode", mode, MODES)
     check_choice("cache", reading.cache, POLICIES)
     graphs = reading.graphs or ranks.graphs(mode)
-    samplers = Samplers.of(sampler, drawing, **options)
+    samplers = Samplers.of(sampler, drawing, **given)
     stages: tuple[Stage, ...] = ()
     if items is None and before is not None:
         raise InputError(

@@ -16,6 +16,7 @@ import numpy as np
 
 from jgs.errors import InputError
 from jgs.graph import Graph, as_device
+from jgs.graph.checks import first_fall
 from jgs.graph.rows import row_chunks
 from jgs.kernels.call import vary_alike
 from jgs.options import Option
@@ -111,7 +112,14 @@ class Node2Vec(Walker):
         check_graph(graph, self.weighted)
         if graph.edge_time is not None:
             return index_by_source(graph, self._weighs_back)
-        _check_sorted(np.asarray(graph.indptr), np.asarray(graph.indices))
+        indices = np.asarray(graph.indices)
+        if fall := first_fall(indices, np.asarray(graph.indptr)):
+            at, node = fall
+            raise InputError(
+                "Node2Vec needs rows sorted by source",
+                f"{indices[at]} after {indices[at - 1]} in the row of node {node}",
+                "Use graph.sorted().",
+            )
         return jax.device_put(np.True_)
 
     @property
@@ -225,21 +233,6 @@ def _areas(
 
     back = scaled(back_weight) * chances.area_back
     return back, back + scaled(total - back_weight) * chances.area_on
-
-
-def _check_sorted(indptr: np.ndarray, indices: np.ndarray) -> None:
-    for first, stop in row_chunks(indptr):
-        begin, end = int(indptr[first]), int(indptr[stop])
-        falls = 1 + np.flatnonzero(indices[begin : end - 1] > indices[begin + 1 : end]) + begin
-        within = falls[~np.isin(falls, indptr[first : stop + 1])]
-        if within.size:
-            at = int(within[0])
-            node = int(np.searchsorted(indptr, at, side="right")) - 1
-            raise InputError(
-                "Node2Vec needs rows sorted by source",
-                f"{indices[at]} after {indices[at - 1]} in the row of node {node}",
-                "Use graph.sorted().",
-            )
 
 
 _POSITION = (1 << 32) - 1

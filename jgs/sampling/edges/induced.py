@@ -15,7 +15,7 @@ import numpy as np
 from jgs import kernels
 from jgs.errors import InputError
 from jgs.graph import Block, Graph
-from jgs.graph.checks import check_distinct
+from jgs.graph.checks import check_distinct, first_fall
 from jgs.graph.formats.export import edge_targets
 from jgs.kernels.call import call, or_empty, vary_alike, where_it_is
 from jgs.sampling.capacity import round_up
@@ -27,7 +27,6 @@ from jgs.sampling.edges.slots import fold_slots
 from jgs.settings import exact_integers
 
 _AT_ONCE = 1 << 15  # edges that the plain form reads at a time
-_CHECKED_AT_ONCE = 1 << 24  # edges that are checked at a time on the host
 _INT32_MAX = 2**31 - 1
 
 
@@ -177,14 +176,9 @@ def _by_row(weight: jax.Array, indptr: jax.Array) -> jax.Array:
 def rows_sorted(graph: Graph) -> jax.Array:
     """bool `[]`: whether every row of the graph is sorted by source. It reads all edges
     once."""
-    indptr, indices = np.asarray(graph.indptr), np.asarray(graph.indices)
-    for first in range(0, indices.size - 1, _CHECKED_AT_ONCE):
-        sources = indices[first : first + _CHECKED_AT_ONCE + 1]
-        falls = first + 1 + np.flatnonzero(sources[1:] < sources[:-1])
-        # The sources may fall where a new row begins.
-        if falls.size and not np.array_equal(indptr[np.searchsorted(indptr, falls)], falls):
-            return jax.device_put(np.False_)
-    return jax.device_put(np.True_)
+    known = graph.sorted_by_source
+    falls = None if known else first_fall(np.asarray(graph.indices), np.asarray(graph.indptr))
+    return jax.device_put(np.bool_(falls is None))
 
 
 def _kernel(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
-from typing import Any, NoReturn, Self
+from typing import Any, NoReturn, Self, Unpack, cast
 
 from jgs.devices import computes_on_cpu, host_device, on_host
 from jgs.errors import InputError
@@ -21,7 +21,7 @@ from jgs.sampling.loading.items import Stage, check_asked, check_functions, prep
 from jgs.sampling.loading.schedule import Epochs, Order, Schedule, SeedParts, graph_digest
 from jgs.sampling.loading.sending import Destination, SentSource
 from jgs.sampling.loading.source import LocalSource
-from jgs.sampling.loading.stages import Drawing, Samplers, taken
+from jgs.sampling.loading.stages import Drawing, LoaderOptions, Samplers, taken
 
 
 class Loader(Shown):
@@ -124,15 +124,15 @@ class Loader(Shown):
         shuffle: bool | Order = True,
         read: Callable[[MiniBatch], Any] | DiskRows | None = None,
         device: Any = None,
-        **options: Any,
+        **options: Unpack[LoaderOptions],
     ):
-        epochs = taken(Epochs, options, shuffle=shuffle)
-        drawing = taken(Drawing, options)
+        given = cast(dict[str, Any], options)
+        epochs, drawing = taken(Epochs, given, shuffle=shuffle), taken(Drawing, given)
         destination = Destination.of(device)
         disk, reads = (read, None) if isinstance(read, DiskRows) else (None, read)
         shares = destination.shares if destination else None
         with on_host():
-            samplers = Samplers.of(sampler, drawing, **options)
+            samplers = Samplers.of(sampler, drawing, **given)
             items, stages = check_asked(seeds, before, samplers.each, graph.num_nodes)
             graph = prepared(stages, graph)
             functions = check_functions(after)
