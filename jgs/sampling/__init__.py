@@ -4,7 +4,7 @@ from jgs.sampling.algorithms.bandits import GCNBS, Thanos
 from jgs.sampling.algorithms.by_features import ASGCN, PASS
 from jgs.sampling.algorithms.frontier import Frontier
 from jgs.sampling.algorithms.labor import Labor
-from jgs.sampling.algorithms.layerwise import FastGCN, Ladies
+from jgs.sampling.algorithms.layers import FastGCN, Ladies
 from jgs.sampling.algorithms.neighbors import Neighbors
 from jgs.sampling.algorithms.node2vec import Node2Vec
 from jgs.sampling.algorithms.saint import Saint

@@ -181,7 +181,7 @@ class SubgraphSampler(SquareSampler):
         See `Coefficients` for its effect. `init` then draws subgraphs until a node is on
         average in `1 / norm_error**2` of them, so that `norm_error` is the relative standard
         error of that count. The paper draws about 50, an error of 0.14.
-      edges, edge_ids, edge_weights: as in `SquareSampler`.
+      edges, edge_ids, edge_weights: as in `Neighbors`.
 
     Each rank draws subgraphs of its own, and a seed may be in several of them.
     """

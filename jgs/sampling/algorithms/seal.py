@@ -38,7 +38,7 @@ class Seal(SquareSampler):
     Fields:
       fanouts: the number of neighbours that a node draws, the ends' hop first. -1 takes all, as
         in the paper. A draw may be spent on the pair's other end.
-      edges, edge_ids, edge_weights: as in `SquareSampler`.
+      edges, edge_ids, edge_weights: as in `Neighbors`.
 
     Beside the block the batch has:
       seeds: int32 `[B, 2]`, the pairs; `N` twice is padding.

@@ -47,7 +47,7 @@ class Shadow(SquareSampler):
         the block, as in the paper and PyG. A node then has a row in each graph that it is in.
         The rows of a seed's graph are consecutive, the seed's own first; the batch's
         `seed_rows` has the first row of each.
-      edges, edge_ids, edge_weights: as in `SquareSampler`.
+      edges, edge_ids, edge_weights: as in `Neighbors`.
 
     Disjoint graphs depend on (key, seed) alone if the scope's sampler is by-node. The graphs of
     a repeated seed are equal.

@@ -32,7 +32,7 @@ class Subgraph(SquareSampler):
 
     Fields:
       extra: the number of nodes that are drawn in addition to the seeds.
-      edges, edge_ids, edge_weights: as in `SquareSampler`.
+      edges, edge_ids, edge_weights: as in `Neighbors`.
     """
 
     extra: Annotated[
