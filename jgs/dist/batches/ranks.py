@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache as cached
 from functools import partial
@@ -30,14 +30,13 @@ from jgs.errors import InputError, check_choice
 from jgs.graph import Graph, Schema
 from jgs.graph.row_tables.table import as_one, as_table
 from jgs.graph.typed_features import split_by_type
-from jgs.sampling.base import Sampler, State
-from jgs.sampling.learning import Learning
+from jgs.sampling.base import Sampler
 from jgs.sampling.loading.items import Stage, check_asked, prepared
 from jgs.sampling.loading.loader import Loader
 from jgs.sampling.loading.schedule import Epochs, Order, Schedule, SeedParts
 from jgs.sampling.loading.sending import Destination, SentSource
-from jgs.sampling.loading.stages import Drawing, Samplers, taken
-from jgs.sampling.shorthand import NeighborOptions
+from jgs.sampling.loading.source import Learning
+from jgs.sampling.loading.stages import Drawing, DrawingOptions, Samplers, taken
 
 MODES, POLICIES = ("hybrid", "vanilla"), ("none", "trial", "degree", "planned")
 
@@ -168,16 +167,9 @@ class Reading:
     in_place: bool | None = None
 
 
-class RankOptions(NeighborOptions, total=False):
-    """The `options` of `rank_loader`: those of `sample_neighbors`, and fields of `Epochs`, of
-    `Drawing` and of `Reading`."""
+class RankOptions(DrawingOptions, total=False):
+    """The `options` of `rank_loader`: fields of `Reading` among them."""
 
-    fanouts: Sequence[int]
-    by_time: int | None
-    one_key: bool
-    prefetch: int
-    age: int | None
-    states: Mapping[Sampler, State] | None
     graphs: Sequence[Graph] | None
     cache: str
     cache_memory: int

@@ -15,7 +15,7 @@ from jgs.sampling.capacity import Capacity, GraphShape
 from jgs.sampling.checks import require_int
 from jgs.sampling.edges.hops import bad_seeds
 from jgs.sampling.edges.random import below, node_bits
-from jgs.sampling.edges.relabel import relabel
+from jgs.sampling.edges.slots import relabel
 from jgs.sampling.seeds import Seeds
 from jgs.sampling.subgraphs import SquareSampler
 

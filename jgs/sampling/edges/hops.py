@@ -18,8 +18,7 @@ from jgs.graph import Block, Graph, MiniBatch
 from jgs.kernels.call import FILL, call, vary_alike, where_it_is
 from jgs.sampling.capacity import Capacity
 from jgs.sampling.edges.eligible import Eligible, bad_excluded, eligible
-from jgs.sampling.edges.relabel import relabel, relabel_edges
-from jgs.sampling.edges.slots import offsets_of
+from jgs.sampling.edges.slots import offsets_of, relabel, relabel_edges
 from jgs.sampling.fanouts import relation_draws, relations_of
 from jgs.sampling.seeds import Seeds
 from jgs.settings import exact_integers

@@ -165,19 +165,24 @@ class Drawing:
             require_int("super_batch", self.super_batch, 1)
 
 
-class LoaderOptions(NeighborOptions, total=False):
-    """The `options` of `Loader`: those of `sample_neighbors`, and fields of `Epochs` and
+class DrawingOptions(NeighborOptions, total=False):
+    """The options of all loaders: those of `sample_neighbors`, and fields of `Epochs` and
     `Drawing`."""
 
     fanouts: Sequence[int]
-    drop_last: bool
     by_time: int | None
     one_key: bool
-    capacity: Capacity | None
-    super_batch: int | None
     prefetch: int
     age: int | None
     states: Mapping[Sampler, State] | None
+
+
+class LoaderOptions(DrawingOptions, total=False):
+    """The `options` of `Loader`."""
+
+    drop_last: bool
+    capacity: Capacity | None
+    super_batch: int | None
 
 
 def taken(record: type[T], options: dict[str, Any], *but: str, **fields: Any) -> T:

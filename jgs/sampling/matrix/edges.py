@@ -16,7 +16,7 @@ from jgs.kernels.call import FILL, call, handler, vary_alike, where_it_is
 from jgs.sampling.edges.columns import compacted
 from jgs.sampling.edges.eligible import Eligible, holes_of, rows_of
 from jgs.sampling.edges.hops import longs_or_empty
-from jgs.sampling.edges.relabel import relabel_edges
+from jgs.sampling.edges.slots import relabel_edges
 
 _ints = partial(jax.ShapeDtypeStruct, dtype=jnp.int32)
 _longs = partial(jax.ShapeDtypeStruct, dtype=jnp.int64)

@@ -15,7 +15,7 @@ from jgs.graph import Block, Graph
 from jgs.kernels.call import FILL
 from jgs.sampling.edges.columns import compacted
 from jgs.sampling.edges.eligible import is_excluded
-from jgs.sampling.edges.relabel import relabel_edges
+from jgs.sampling.edges.slots import relabel_edges
 from jgs.sampling.matrix.edges import (
     Edges,
     Step,
