@@ -140,8 +140,8 @@ class SquareSampler(Sampler):
             excluded=[excluded],
         )
         overflow, (earlier, rows) = failed | (edges > room), needed
-        last = jnp.stack([jnp.minimum(edges, 2**31 - 1), rows.astype(jnp.int64)])[:, None]
-        every = jnp.concatenate([earlier, last], axis=1).astype(jnp.int32)
+        last = jnp.stack([jnp.minimum(edges, 2**31 - 1).astype(jnp.int32), rows])[:, None]
+        every = jnp.concatenate([earlier.astype(jnp.int32), last], axis=1)
         return jnp.where(overflow, graph.num_nodes, nodes), block, overflow, every
 
 
