@@ -80,13 +80,11 @@ def test_plain_and_kernel_are_equal(graph, is_sorted, room, alike):
 
     def program(graph, nodes, groups, counts, options):
         def one(nodes, groups):
-            (made,) = induced_blocks(graph, nodes, groups, room, edge_ids=True, **options)
-            return made
+            return induced_blocks(graph, nodes, groups, room, edge_ids=True, **options)[0]
 
-        by_row = {"by_row": True, "edge_ids": False, "max_edges": room, **options}
+        whole = {"by_row": True, "max_edges": room, **options}
         with jax.enable_x64(True):
-            one_group = jnp.stack([jnp.zeros_like(counts), counts], axis=1)
-            separate = induced_blocks(graph, nodes, one_group, **by_row)
+            separate = induced_blocks(graph, nodes, jnp.stack([0 * counts, counts], 1), **whole)
             return jax.vmap(one)(nodes, groups), separate
 
     found, _ = alike(program, graph, nodes, groups, counts, options, threads=(2, 4))
