@@ -11,14 +11,13 @@ import numpy as np
 import scipy
 
 from jgs.arrays import require_array
-from jgs.data.label_values import are_numbers, as_labels
+from jgs.data.label_values import are_numbers
 from jgs.data.values import normalized
 from jgs.errors import InputError, nearest
 from jgs.graph import Graph, Schema, TypedFeatures, as_device
 from jgs.graph.device import as_numpy
 from jgs.graph.row_tables.table import RowTable, as_table, of_host, plain
 
-CHOICES = ("typed", "padded")
 _Data = TypeVar("_Data", bound=Any)
 
 
@@ -39,17 +38,16 @@ def nodes_of(schema: Schema, node_type: str) -> np.ndarray:
     return np.concatenate([np.arange(r.start, r.stop, dtype=np.int32) for r in ranges])
 
 
-def labels_of_type(
-    name: str, labels: Any, schema: Schema, node_type: str, kind: str | None = None
+def labels_of_all(
+    name: str, labels: np.ndarray, nodes: np.ndarray, num_nodes: int
 ) -> np.ndarray:
-    """The labels of all nodes, of those of the nodes of a type. Other nodes have -1, NaN among
+    """The labels of all nodes, of those of some `nodes`. Other nodes have -1, NaN among
     numbers, or zeros where a node can have several labels. Raises `InputError`."""
-    labels, nodes = as_labels(name, labels, kind), nodes_of(schema, node_type)
     form = "[n] or [n, C], one for every node of their type"
     remedy = "Give a label for every node, -1 where there is none."
     require_array(f"the labels of {name}", labels, form, remedy, n=nodes.size)
     none = np.nan if are_numbers(labels) else 0 if labels.ndim == 2 else -1
-    every = np.full((schema.num_nodes, *labels.shape[1:]), none, labels.dtype)
+    every = np.full((num_nodes, *labels.shape[1:]), none, labels.dtype)
     every[nodes] = labels
     return every
 
@@ -113,12 +111,9 @@ def without_types(data: _Data) -> _Data:
 def as_chosen(data: _Data, choice: str) -> _Data:
     """The `Dataset` or `Plain` with its features as a reader's option `features` asks: "typed",
     as they are, or "padded" to one matrix. Raises `InputError`."""
-    if choice not in CHOICES:
-        raise InputError(
-            f"the option features of {data.name} must be {' or '.join(CHOICES)}",
-            repr(choice),
-            nearest(choice, CHOICES),
-        )
+    if choice not in (choices := ("typed", "padded")):
+        rule = f"the option features of {data.name} must be {' or '.join(choices)}"
+        raise InputError(rule, repr(choice), nearest(choice, choices))
     return data if choice == "typed" else without_types(data)
 
 

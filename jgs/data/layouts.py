@@ -18,7 +18,7 @@ A module has some of these:
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -31,6 +31,7 @@ from jgs.data.cache import Cache
 from jgs.data.columns import ColumnRule
 from jgs.data.dataset import Dataset, Plain
 from jgs.data.edge_table import Roles
+from jgs.data.node_table import TableRules
 from jgs.data.splits import SplitChoice, SplitRule
 from jgs.data.times import Clock
 from jgs.errors import InputError, check_choice
@@ -98,7 +99,7 @@ LOADERS: dict[str, Callable[..., Any]] = {
 """The function `load` of each such data set's format, or else `read`."""
 
 _COLUMNS = ("columns", "src", "dst")  # options with which a user says what columns are
-_RECORDS = (Cache, Clock, ColumnRule, Reading, Roles, SplitChoice, SplitRule)
+_RECORDS = (Cache, Clock, ColumnRule, Reading, Roles, SplitChoice, SplitRule, TableRules)
 
 
 def read(name: str, root: Path, options: dict[str, Any], labelled: bool) -> Plain | Dataset:
@@ -128,8 +129,8 @@ def read(name: str, root: Path, options: dict[str, Any], labelled: bool) -> Plai
 def call(name: str, reader: partial, options: dict[str, Any]) -> Any:
     """What `reader` makes of the `options` of the data set `name`. Raises `InputError` for an
     option that it lacks or whose value is not of the declared type."""
-    keywords = dict(_keywords(reader))
-    allowed = {option: kind for own in keywords.values() for option, kind in own.items()}
+    keywords = _keywords(reader)
+    allowed = _options(keywords)
     if unknown := sorted(set(options) - set(allowed)):
         raise InputError(
             f"the options of the data set {name} are {', '.join(allowed)}",
@@ -137,12 +138,8 @@ def call(name: str, reader: partial, options: dict[str, Any]) -> Any:
             "Correct or remove them.",
         )
     options = {k: _checked(name, k, v, allowed[k]) for k, v in options.items()}
-    given: dict[str, Any] = {}
-    for (keyword, record), fields in keywords.items():
-        own = {option: options[option] for option in fields if option in options}
-        given |= own if record is None else {keyword: record(**own)}
     try:
-        return reader(**given)
+        return reader(**_arguments(keywords, options))
     except MemoryError as error:
         raise InputError(
             f"the data set {name} must fit in memory while it is read",
@@ -151,18 +148,32 @@ def call(name: str, reader: partial, options: dict[str, Any]) -> Any:
         ) from None
 
 
-def _keywords(reader: partial) -> Iterator[tuple[tuple[str, Any], dict[str, Any]]]:
-    """The keyword-only arguments of a reader and their records, if they are some; and for each
-    the options that it takes, with their types."""
-    for each in inspect.signature(reader.func, eval_str=True).parameters.values():
-        if each.kind is not each.KEYWORD_ONLY:
-            continue
-        if each.annotation in _RECORDS:
-            kinds = get_type_hints(each.annotation)
-            fields = inspect.signature(each.annotation).parameters
-            yield (each.name, each.annotation), {name: kinds[name] for name in fields}
-        else:
-            yield (each.name, None), {each.name: each.annotation}
+def _keywords(reader: partial) -> dict[str, Any]:
+    """The types of the keyword-only arguments of a reader."""
+    found = inspect.signature(reader.func, eval_str=True).parameters.values()
+    return {each.name: each.annotation for each in found if each.kind is each.KEYWORD_ONLY}
+
+
+def _fields(record: Any) -> dict[str, Any]:
+    kinds = get_type_hints(record)
+    return {name: kinds[name] for name in inspect.signature(record).parameters}
+
+
+def _options(keywords: dict[str, Any]) -> dict[str, Any]:
+    """The types of the options that these keywords take: a record takes its fields."""
+    found: dict[str, Any] = {}
+    for name, kind in keywords.items():
+        found |= _options(_fields(kind)) if kind in _RECORDS else {name: kind}
+    return found
+
+
+def _arguments(keywords: dict[str, Any], options: dict[str, Any]) -> dict[str, Any]:
+    """The values of these keywords, and records of the options that are their fields."""
+    return {
+        name: kind(**_arguments(_fields(kind), options)) if kind in _RECORDS else options[name]
+        for name, kind in keywords.items()
+        if kind in _RECORDS or name in options
+    }
 
 
 def _checked(name: str, option: str, value: Any, annotation: Any) -> Any:
@@ -236,9 +247,7 @@ def _recognises(form: Any, path: Path, options: dict[str, Any]) -> bool:
     """Whether a path may be of a format. A file whose columns the user names is of one that
     lets columns be named."""
     named = set(_COLUMNS) & set(options)
-    if named and not named <= {
-        option for _, own in _keywords(partial(form.read)) for option in own
-    }:
+    if named and not named <= {*_options(_keywords(partial(form.read)))}:
         return False
     asks = getattr(form, "recognises_named", None) if "columns" in named else None
     return (asks or form.recognises)(path)

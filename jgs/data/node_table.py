@@ -10,7 +10,8 @@ all other columns, in order: the features, float32, by the rule of `jgs.data.col
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from collections.abc import Collection
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -19,6 +20,7 @@ import numpy as np
 from jgs.data.columns import ColumnRule, FeatureColumns, is_feature
 from jgs.data.label_values import is_missing, with_label
 from jgs.data.splits import SplitRule
+from jgs.data.times import Clock
 from jgs.errors import InputError
 from jgs.graph import NodeIds
 from jgs.graph.checks import refuse_where
@@ -26,6 +28,27 @@ from jgs.graph.formats.arrow import Reading, read_arrow
 from jgs.graph.formats.tables import read_columns, require
 
 DRAW = "--data-options split=0.6,0.2,0.2 draws train, val and test."
+
+
+@dataclass(frozen=True)
+class TableRules:
+    """How tables are read; the options of a data set are those of these fields.
+
+    Fields:
+      columns: what the columns of nodes become, and those of edges that `encode` names.
+      drawn: the split of nodes.
+      clock: how times are counted.
+      reading: how text is read.
+    """
+
+    columns: ColumnRule = field(default_factory=ColumnRule)
+    drawn: SplitRule = field(default_factory=SplitRule)
+    clock: Clock = field(default_factory=Clock)
+    reading: Reading = field(default_factory=Reading)
+
+    def of_type(self, node_type: str, types: Collection[str]) -> TableRules:
+        """The rules for the table of one node type; see `ColumnRule.of_type`."""
+        return replace(self, columns=self.columns.of_type(node_type, types))
 
 
 class NodeTable(NamedTuple):
@@ -50,32 +73,26 @@ class NodeTable(NamedTuple):
     label_names: tuple[str, ...] | None = None
 
 
-def read_nodes(
-    path: Path, rule: ColumnRule, drawn: SplitRule, reading: Reading, labelled: bool = False
-) -> NodeTable:
-    """The nodes of the table at `path`, with a split of labelled ones as `drawn` asks. Where
-    they must be `labelled`, they must have a label, a split and features. Raises
-    `InputError`."""
-    table = read_arrow(path, dict.fromkeys(rule.text(), "string"), ids=["id"], reading=reading)
+def read_nodes(path: Path, rules: TableRules, labelled: bool = False) -> NodeTable:
+    """The nodes of the table at `path`. Where they must be `labelled`, they must have a label,
+    a split and features. Raises `InputError`."""
+    types = dict.fromkeys(rules.columns.text(), "string")
+    table = read_arrow(path, types, ids=["id"], reading=rules.reading)
     if len(set(table.column_names)) < len(table.column_names):
         raise InputError(
             f"{path} must have one column of each name",
             ", ".join(map(repr, table.column_names)),
             "Rename or remove the other one.",
         )
-    return nodes_of(path, read_columns(table), rule, drawn, labelled)
+    return nodes_of(path, read_columns(table), rules, labelled)
 
 
 def nodes_of(
-    path: Path,
-    columns: dict[str, np.ndarray],
-    rule: ColumnRule,
-    drawn: SplitRule,
-    labelled: bool = False,
+    path: Path, columns: dict[str, np.ndarray], rules: TableRules, labelled: bool = False
 ) -> NodeTable:
     """The nodes of the table at `path` with these columns; see `read_nodes`."""
     found, label_names = with_label(str(path), columns)
-    split = drawn.column(found.get("label"), found.get("split"))
+    split = rules.drawn.column(found.get("label"), found.get("split"))
     if labelled:
         require(str(path), found, ("id", "label"))
         known = found if split is None else [*found, "split"]
@@ -90,24 +107,12 @@ def nodes_of(
     if not len(found["id"]):
         raise InputError(f"{path} must have nodes", "no row", "Write a row for each node.")
     ids = ids_of(path, found["id"])
-    rows, became = features_of(path, found, split, rule)
-    own = rows if became.columns else None
-    label, time = found.get("label"), found.get("time")
-    return NodeTable(path, ids, label, split, own, became, time, label_names)
-
-
-def features_of(
-    path: Path, nodes: dict[str, np.ndarray], split: np.ndarray | None, rule: ColumnRule
-) -> tuple[np.ndarray, FeatureColumns]:
-    """The features float32 `[n, F]` in the columns `nodes` of the table at `path`, and what
-    each became. The rows that the column `split` calls `train` are those for training. Raises
-    `InputError`."""
-    name = str(path)
+    # The rows that the column `split` calls `train` are those for training.
     train = None if split is None else np.array([each == "train" for each in split], bool)
-    fitted = FeatureColumns.fit(nodes, **asdict(rule), train=train, name=name)
-    if not fitted.columns:
-        return np.empty((len(nodes["id"]), 0), np.float32), fitted
-    return fitted.encode(nodes, name), fitted
+    became = FeatureColumns.fit(found, **asdict(rules.columns), train=train, name=str(path))
+    rows = became.encode(found, str(path)) if became.columns else None
+    label, time = found.get("label"), found.get("time")
+    return NodeTable(path, ids, label, split, rows, became, time, label_names)
 
 
 def ids_of(path: Path, column: np.ndarray) -> NodeIds:

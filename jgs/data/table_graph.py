@@ -10,24 +10,16 @@ from typing import Any
 
 import numpy as np
 
-from jgs.data.by_type import as_chosen, labels_of_type
-from jgs.data.dataset import Dataset, Plain
+from jgs.data.by_type import as_chosen
+from jgs.data.dataset import Plain
 from jgs.data.edge_table import EdgeTable
 from jgs.data.label_table import read_label_table
-from jgs.data.label_values import (
-    are_numbers,
-    as_labels,
-    check_labels,
-    class_labels,
-    count_classes,
-)
-from jgs.data.node_table import NodeTable
+from jgs.data.label_values import class_labels
+from jgs.data.node_table import NodeTable, TableRules
 from jgs.data.times import Clock
-from jgs.data.values import SPLITS, split_ids
 from jgs.errors import InputError
 from jgs.graph import Graph, NodeIds, TypedFeatures, as_device
 from jgs.graph.checks import refuse_words
-from jgs.graph.formats.arrow import Reading
 from jgs.graph.formats.tables import check_digits
 from jgs.graph.schema import Relation
 
@@ -226,8 +218,7 @@ def with_labels(
     nodes: Mapping[str, NodeTable],
     label_kind: str | None,
     ids: Mapping[str, NodeIds],
-    clock: Clock,
-    reading: Reading,
+    rules: TableRules,
     timed: Mapping[str, Path],
     target: str | None = None,
 ) -> Plain:
@@ -255,52 +246,27 @@ def with_labels(
             "Correct the option.",
         )
     if not timed:
-        return _with_labels(plain, target, nodes[target], label_kind)
+        own = nodes[target]
+        what, labels = str(own.path), own.label
+        of_edges = label_kind == "number" and "label" in plain.graph.edge_columns
+        made = Plain.of_arrays(
+            what,
+            plain.graph,
+            labels={target: labels} if target else labels,
+            splits=own.split,
+            class_names=own.label_names,
+            label_kind=None if of_edges and class_labels(what, labels)[1] else label_kind,
+        )
+        fields = ("labels", "train_idx", "val_idx", "test_idx", "class_names")
+        return plain._replace(**{field: getattr(made, field) for field in fields})
     if target not in ids:
         raise InputError(
             f"{timed[target]} must be for a node type of the tables beside it",
             f"{target!r} and types {', '.join(ids)}",
             "Rename it.",
         )
-    table, names = read_label_table(timed[target], ids[target], clock, label_kind, reading)
+    table, names = read_label_table(timed[target], ids[target], label_kind, rules)
     if target and plain.graph.schema is not None:
         first = table.nodes.dtype.type(plain.graph.schema.nodes(target).start)
         table = table._replace(nodes=table.nodes + first)
     return plain._replace(label_table=table, class_names=names)
-
-
-def _with_labels(plain: Plain, kind: str, table: NodeTable, label_kind: str | None) -> Plain:
-    """The graph with the labels, and the split if there is one, of the nodes of a type."""
-    schema, what, first = plain.graph.schema, str(table.path), 0
-    numbers, texts = class_labels(what, table.label)
-    if texts and label_kind == "number" and plain.graph.edge_columns.get("label") is None:
-        raise InputError(
-            f"the labels of {what} must be numbers for label_kind=number",
-            repr(texts[0]),
-            "Correct them, or leave the option out.",
-        )
-    class_names = table.label_names or texts
-    labels = own = as_labels(what, numbers, None if texts else label_kind)
-    label_kind = "number" if are_numbers(own) else "class"
-    if schema is not None:
-        first = schema.nodes(kind).start
-        labels = labels_of_type(what, own, schema, kind, label_kind)
-    number = len(class_names or ()) or max(1, count_classes(own))
-    check_labels(what, own, number, len(table.ids))
-    plain = plain._replace(labels=labels, class_names=class_names)
-    if table.split is None:
-        return plain
-    rows = plain.features
-    ids = (ids + first for ids in split_ids(what, table.split, len(table.ids)))
-    data = Dataset.from_arrays(
-        plain.graph,
-        np.empty((plain.graph.num_nodes, 0), np.float32) if rows is None else rows,
-        labels,
-        dict(zip(SPLITS, ids, strict=True)),
-        name=plain.name,
-        num_classes=len(class_names) if class_names else None,
-        label_kind=label_kind,
-    )
-    splits = {f"{split}_idx": getattr(data, f"{split}_idx") for split in SPLITS}
-    features = None if rows is None else data.features
-    return plain._replace(**splits, labels=data.labels, features=features)

@@ -18,8 +18,7 @@ from typing import Any
 import numpy as np
 
 from jgs.data.dataset import Plain
-from jgs.data.label_values import class_labels
-from jgs.data.splits import SplitRule, labelled_plain
+from jgs.data.splits import SplitRule
 from jgs.data.text import line_chunks
 from jgs.errors import InputError, refusing
 from jgs.graph import Graph, NodeIds
@@ -75,15 +74,9 @@ def read(
                 f"the features of the nodes in {path} must be numbers", "text", "Leave it out."
             )
         rows = np.stack(table, axis=1).astype(np.float32)
-    if label is None:
-        plain = Plain(path.stem, graph, features=rows)
-        return plain._replace(node_ids=ids)
-    labels = np.array(found.vs[label])
-    plain = labelled_plain(
-        *(path.stem, graph, rows, labels),
-        drawn=drawn,
-    )
-    return plain._replace(node_ids=ids, class_names=class_labels(path.stem, labels)[1])
+    labels = None if label is None else np.array(found.vs[label])
+    splits = None if label is None else drawn.chosen(path.stem, labels)
+    return Plain.of_arrays(path.stem, graph, rows, labels, splits)._replace(node_ids=ids)
 
 
 def _open(path: Path) -> Any:

@@ -29,17 +29,14 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from jgs.data.columns import ColumnRule
 from jgs.data.dataset import Plain
 from jgs.data.edge_table import ALIASES, Roles, named_after, read_edges, two_types
 from jgs.data.label_table import label_files
-from jgs.data.node_table import NodeTable, read_nodes
-from jgs.data.splits import SplitRule
+from jgs.data.node_table import NodeTable, TableRules, read_nodes
 from jgs.data.table_graph import UNTYPED, ids_of, plain_of_tables, with_labels
 from jgs.data.text import first_line
-from jgs.data.times import Clock
 from jgs.errors import InputError
-from jgs.graph.formats.arrow import Reading, column_names
+from jgs.graph.formats.arrow import column_names
 from jgs.graph.formats.tables import ENDINGS
 
 _FILES = (*ENDINGS, ".tsv", ".tsv.gz", ".inter")
@@ -75,10 +72,7 @@ def read(
     relation: str = "to",
     symmetric: bool = False,
     both_ways: bool | None = None,
-    rule: ColumnRule,
-    drawn: SplitRule,
-    clock: Clock,
-    reading: Reading,
+    rules: TableRules,
 ) -> Plain:
     """The graph of the table of edges, or of the folder, at `path`.
 
@@ -96,13 +90,11 @@ def read(
         `Graph.symmetrized` does.
       both_ways: whether to add every edge's reverse, with its label, time, split and all other
         columns, and to keep parallel edges. None: only where there are two types.
-      rule: what the columns of the table of nodes become, and those of edges that `encode`
-        names as `edges.kind`.
-      drawn, clock, reading: the split of nodes, how times are counted, how text is read.
+      rules: how tables are read; `encode` names columns of edges as `edges.kind`.
 
     Raises `InputError`.
     """
-    rule, of_edges = rule.of_edges()
+    of_nodes, of_edges = rules.columns.of_edges()
     typed = src_type is not None or dst_type is not None
     both_ways = typed if both_ways is None else both_ways
     nodes_path, files = _files(path, labelled)
@@ -110,7 +102,7 @@ def read(
     nodes: dict[str, NodeTable] = {}
     if nodes_path is not None:
         needs = labelled and labels_path is None
-        nodes[""] = read_nodes(nodes_path, rule, drawn, reading, needs)
+        nodes[""] = read_nodes(nodes_path, replace(rules, columns=of_nodes), needs)
     if (src_type is None) != (dst_type is None) or (typed and (nodes or symmetric)):
         raise InputError(
             "src_type and dst_type must be given together, without a table of nodes and "
@@ -136,8 +128,8 @@ def read(
     table = read_edges(
         files,
         roles,
-        clock=clock,
-        reading=reading,
+        clock=rules.clock,
+        reading=rules.reading,
         label_kind=None if labelled or labels_path is not None else label_kind,
         apart=typed,
         text=("src", "dst") if as_text else (),
@@ -154,14 +146,14 @@ def read(
         None if typed else nodes,
         both_ways=both_ways,
         symmetric=symmetric,
-        clock=clock,
+        clock=rules.clock,
     )
     plain = plain._replace(edge_feature_columns=table.became)
     if labels_path is None and "label" in table.columns and not labelled:
         label_kind = None  # it is of the edges
     timed = {} if labels_path is None else {"": labels_path}
     names_of = {"": plain.node_ids or ids[""]}
-    return with_labels(plain, path, nodes, label_kind, names_of, clock, reading, timed)
+    return with_labels(plain, path, nodes, label_kind, names_of, rules, timed)
 
 
 def _labels_path(path: Path) -> Path | None:
