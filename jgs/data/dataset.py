@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Self
 import jax
 import numpy as np
 
-from jgs.data import by_type, stored
+from jgs.data import stored
 from jgs.data.columns import FeatureColumns
 from jgs.data.label_table import LabelTable
 from jgs.data.label_values import (
@@ -27,9 +27,14 @@ from jgs.data.values import (
     SPLITS,
     as_features,
     as_ids,
+    check_features,
     check_splits,
+    labels_of_all,
+    nodes_of,
     normalized,
+    schema_of,
     split_ids,
+    typed_features,
 )
 from jgs.errors import InputError
 from jgs.files import storage
@@ -270,7 +275,7 @@ def _check_arrays(data: Dataset | Plain, num_classes: int, values: bool) -> None
     graph."""
     count, splits = data.graph.num_nodes, {s: getattr(data, f"{s}_idx") for s in SPLITS}
     if data.features is not None:
-        by_type.check_features(data.name, data.features, data.graph, values)
+        check_features(data.name, data.features, data.graph, values)
     if data.labels is not None:
         check_labels(data.name, data.labels, num_classes, count)
     if data.labels is not None and data.train_idx is not None:
@@ -300,13 +305,13 @@ def _converted(
                 "Give {'paper': labels}.",
             )
         ((node_type, labels),) = labels.items()
-        nodes = by_type.nodes_of(by_type.schema_of(name, graph), node_type)
+        nodes = nodes_of(schema_of(name, graph), node_type)
     if labels is not None:
         labels, found = class_labels(name, labels, label_kind)
         class_names = class_names if found is None else found
         number = count_classes(labels) if class_names is None else len(class_names)
         if nodes is not None:
-            labels = by_type.labels_of_all(name, labels, nodes, graph.num_nodes)
+            labels = labels_of_all(name, labels, nodes, graph.num_nodes)
     if splits is not None:
         count = graph.num_nodes if nodes is None else nodes.size
         given = zip(SPLITS, split_ids(name, splits, count), strict=True)
@@ -323,8 +328,8 @@ def _rows(name: str, graph: Graph, features: Any, normalize_features: bool) -> A
     """The features of a data set, of what `Dataset.from_arrays` takes."""
     is_dict = isinstance(features, Mapping) and not hasattr(features, "tocsr")  # as SciPy's dok
     if is_dict or getattr(features, "schema", None) is not None:
-        schema = by_type.schema_of(name, graph)
-        return by_type.typed_features(name, features, schema, normalize_features)
+        schema = schema_of(name, graph)
+        return typed_features(name, features, schema, normalize_features)
     if isinstance(features, RowTable) and not normalize_features:
         return features
     given = features.host() if isinstance(features, RowTable) else features

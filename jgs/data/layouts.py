@@ -31,8 +31,8 @@ from jgs.data.cache import Cache
 from jgs.data.columns import ColumnRule
 from jgs.data.dataset import Dataset, Plain
 from jgs.data.edge_table import Roles
-from jgs.data.node_table import TableRules
 from jgs.data.splits import SplitChoice, SplitRule
+from jgs.data.table_graph import TableRules
 from jgs.data.times import Clock
 from jgs.errors import InputError, check_choice
 from jgs.graph.formats.arrow import Reading

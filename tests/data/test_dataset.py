@@ -10,8 +10,8 @@ from folders import cases, is_mapped, refused
 
 from jgs import Graph, Schema, SparseFeatures
 from jgs.data import load
-from jgs.data.by_type import padded
 from jgs.data.dataset import Dataset, Plain
+from jgs.data.values import padded
 from jgs.graph import TypedFeatures, as_device
 from jgs.train.loop.fingerprint import fingerprint
 

@@ -8,8 +8,8 @@ from pyarrow import parquet
 from jgs.data import load
 from jgs.data.columns import ColumnRule
 from jgs.data.described import facts
-from jgs.data.node_table import TableRules, read_nodes
 from jgs.data.plain import load_plain
+from jgs.data.table_graph import TableRules, read_nodes
 
 
 def table_of(folder, **columns):

@@ -1,7 +1,7 @@
 """Shards of edges, read piece by piece: files of arrays, tables, and chunks of a user's own.
 
 A chunk is a dict of arrays with one row an edge: `src`, `dst`, perhaps `edge_weight` and
-`edge_time`, and the edge columns by name. What its values may be, `jgs.data.building.records`
+`edge_time`, and the edge columns by name. What its values may be, `jgs.data.building.spreading`
 checks.
 """
 

@@ -29,11 +29,10 @@ import numpy as np
 
 from jgs.arrays import require_array
 from jgs.data.array_files import open_npy, sparse_matrix
-from jgs.data.by_type import as_chosen
 from jgs.data.dataset import Dataset
 from jgs.data.label_values import as_labels
 from jgs.data.text import read_rows
-from jgs.data.values import SPLITS, as_features, as_ids, normalized
+from jgs.data.values import SPLITS, as_chosen, as_features, as_ids, normalized
 from jgs.errors import InputError
 from jgs.files import storage
 from jgs.graph import Graph
@@ -67,7 +66,7 @@ def read(
         many nodes.
       both_ways: whether to add each relation's reverse.
       normalize_features: whether to make the rows of the features of each type sum to 1.
-      features: "typed", or "padded" for one matrix (`jgs.data.by_type`).
+      features: "typed", or "padded" for one matrix (`jgs.data.values`).
 
     Raises `InputError`.
     """

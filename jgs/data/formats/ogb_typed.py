@@ -27,7 +27,6 @@ import numpy as np
 
 from jgs.arrays import require_array
 from jgs.data.array_files import open_npy
-from jgs.data.by_type import as_chosen
 from jgs.data.cache import Cache
 from jgs.data.dataset import Dataset
 from jgs.data.formats.ogb import (
@@ -39,7 +38,7 @@ from jgs.data.formats.ogb import (
 )
 from jgs.data.label_values import as_labels
 from jgs.data.text import read_lines, read_rows, read_table
-from jgs.data.values import SPLITS, as_features, as_ids, check_finite
+from jgs.data.values import SPLITS, as_chosen, as_features, as_ids, check_finite
 from jgs.errors import InputError
 from jgs.graph import Graph
 from jgs.graph.checks import MAX_ID, check_range
@@ -95,7 +94,7 @@ def read(
 
     Args:
       both_ways: whether to add each relation's reverse.
-      features: "typed", or "padded" for one matrix (`jgs.data.by_type`).
+      features: "typed", or "padded" for one matrix (`jgs.data.values`).
       split: the folder below `split/`; needed if there are several.
       num_classes: None takes the largest label + 1.
       kept: where the parsed files are kept.

@@ -21,7 +21,7 @@ of a source type, a name and a target type that has edges.
 A folder has Neo4j's relationships, in one file or several, and perhaps its nodes: tables with
 `:ID`, the name of a node, and perhaps `:LABEL`, its type. Or it has a table of Hetionet's edges
 and one of its nodes, `id`, `name`, `kind`. Other columns of nodes are features, as in
-`jgs.data.node_table`. Of several labels, `Movie;Sequel`, the first is the type, and a log says
+`jgs.data.table_graph`. Of several labels, `Movie;Sequel`, the first is the type, and a log says
 how many nodes have several. Without `:LABEL` the type is the ID space or the file's name.
 
 `node_ids` has the names `<type>:<id>`. Types, relations and reverses are those of
@@ -42,8 +42,16 @@ import numpy as np
 from jgs.data.dataset import Plain
 from jgs.data.edge_table import EdgeTable, edges_of
 from jgs.data.label_values import is_missing
-from jgs.data.node_table import NodeTable, TableRules, ids_of, nodes_of
-from jgs.data.table_graph import ids_by_type, label_names_of, plain_of_tables, with_labels
+from jgs.data.table_graph import (
+    NodeTable,
+    TableRules,
+    ids_by_type,
+    ids_of_column,
+    label_names_of,
+    nodes_of,
+    plain_of_tables,
+    with_labels,
+)
 from jgs.data.text import first_line
 from jgs.errors import InputError
 from jgs.graph import NodeIds
@@ -326,7 +334,7 @@ def _nodes(
     made = {}
     for space, some in spaces.items():
         ids, kinds = map(np.concatenate, zip(*some, strict=True))
-        made[space] = ids_of(next(iter(tables)).parent, ids), kinds
+        made[space] = ids_of_column(next(iter(tables)).parent, ids), kinds
     return known, made
 
 

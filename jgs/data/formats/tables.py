@@ -32,8 +32,15 @@ from pathlib import Path
 from jgs.data.dataset import Plain
 from jgs.data.edge_table import ALIASES, Roles, named_after, read_edges, two_types
 from jgs.data.label_table import label_files
-from jgs.data.node_table import NodeTable, TableRules, read_nodes
-from jgs.data.table_graph import UNTYPED, ids_of, plain_of_tables, with_labels
+from jgs.data.table_graph import (
+    UNTYPED,
+    NodeTable,
+    TableRules,
+    ids_of,
+    plain_of_tables,
+    read_nodes,
+    with_labels,
+)
 from jgs.data.text import first_line
 from jgs.errors import InputError
 from jgs.graph.formats.arrow import column_names

@@ -25,11 +25,10 @@ from typing import Any
 import numpy as np
 
 from jgs.arrays import require_array
-from jgs.data.by_type import as_chosen
 from jgs.data.dataset import Dataset
 from jgs.data.formats.npz import FEATURES, archive_path, read_features
 from jgs.data.label_values import as_labels, labelled
-from jgs.data.values import SPLITS, as_features, as_ids, normalized, training_nodes
+from jgs.data.values import SPLITS, as_chosen, as_features, as_ids, normalized, training_nodes
 from jgs.errors import InputError
 from jgs.files import storage
 from jgs.graph import Graph
@@ -59,7 +58,7 @@ def read(
     `normalize_features` makes the rows of the features sum to 1. `both_ways` adds each
     relation's reverse. `split="public"` trains on `train_idx`, and "full" on every labelled
     node that is in neither of the other splits. `features="padded"` gives one matrix, with rows
-    of zeros for types without features (`jgs.data.by_type`), as models without types need it.
+    of zeros for types without features (`jgs.data.values`), as models without types need it.
     Raises `InputError`.
     """
     name = path.stem

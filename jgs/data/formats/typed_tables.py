@@ -1,6 +1,6 @@
 """A typed graph as tables in one folder, one for each node type and each relation.
 
-  `nodes_<type>`: the nodes of a type (`jgs.data.node_table`).
+  `nodes_<type>`: the nodes of a type (`jgs.data.table_graph`).
   `edges_<source type>_<relation>_<target type>`: the edges of a relation
     (`jgs.data.edge_table`). The ends are `src` and `dst`, or columns called after the types,
     such as `user`, `user_id` and `UserID`, or their other names, or else the first two.
@@ -34,8 +34,15 @@ from pathlib import Path
 
 from jgs.data.dataset import Plain
 from jgs.data.edge_table import ALIASES, PAIRS, EdgeTable, Roles, named_after, read_edges
-from jgs.data.node_table import DRAW, NodeTable, TableRules, read_nodes
-from jgs.data.table_graph import ids_by_type, plain_of_tables, with_labels
+from jgs.data.table_graph import (
+    DRAW,
+    NodeTable,
+    TableRules,
+    ids_by_type,
+    plain_of_tables,
+    read_nodes,
+    with_labels,
+)
 from jgs.data.text import is_number
 from jgs.errors import InputError
 from jgs.graph.formats.arrow import column_names
@@ -73,7 +80,7 @@ def read(
       label_kind: "class" or "number", whatever the labels of edges and of nodes look like; or
         those of a table of labels at moments, if there is one.
       both_ways: whether to add each relation's reverse.
-      features: "typed", or "padded" for one matrix (`jgs.data.by_type`).
+      features: "typed", or "padded" for one matrix (`jgs.data.values`).
       rules: how tables are read; `encode` names columns of nodes as `user.age`.
 
     Raises `InputError`.

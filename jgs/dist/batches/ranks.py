@@ -11,8 +11,8 @@ from typing import Any, Unpack, cast
 
 import numpy as np
 
-from jgs.data.by_type import padded
 from jgs.data.parts import Part, Parts
+from jgs.data.values import padded
 from jgs.dist.batches.plan import (
     RemoteNodes,
     keeper,
@@ -52,7 +52,7 @@ class RankParts:
       mine: for each local rank its `Part`s.
       features: for each local rank the rows of its own nodes, as `FeatureExchange` takes them;
         or its `TypedFeatures`, where the parts have such; always if `typed` is True, and never
-        if it is False (`jgs.data.by_type`). A type's table is then a tuple of matrices where a
+        if it is False (`jgs.data.values`). A type's table is then a tuple of matrices where a
         rank has several parts.
 
     Raises `InputError`, for instance where `P` is no multiple of `R`.

@@ -12,8 +12,8 @@ import numpy as np
 
 import jgs.data
 import jgs.ops
-from jgs.data.by_type import without_types
 from jgs.data.plain import Plain, load_plain
+from jgs.data.values import without_types
 from jgs.devices import host_device
 from jgs.dist.communicators.comm import Alone
 from jgs.errors import InputError
