@@ -88,7 +88,6 @@ def _download(url: str, path: Path) -> None:
 
 
 def _receive(url: str, path: Path, part: Path) -> None:
-    """Completes `part`, or raises and keeps what was received."""
     about = _read_about(part, url)
     have = _size(part) if about else 0
     if about and have == about["total"]:

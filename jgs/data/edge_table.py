@@ -259,21 +259,17 @@ def edges_of(
     special, became = (*ROLES, "split"), None
     if encode is not None:
         found, became = encoded(what, found, encode, special)
-        _refuse_words(what, {n: column for n, column in found.items() if n not in special})
+        for name, column in found.items():
+            kind = "date" if column.dtype.kind == "M" else "category"
+            way = f"--data-options encode=edges.{name}"
+            remedy = f"Say what it becomes, {way}:{kind}, or leave it out, {way}:drop."
+            if name not in special:
+                refuse_words(f"in {what} the edge column {name!r}", column, remedy)
     given = found.pop("time", None)
     time = None if given is None else clock.whole(what, given)
     unit = None if given is None else clock.unit_of(given)
     src, dst, weight = found.pop("src"), found.pop("dst"), found.pop("edge_weight", None)
     return EdgeTable(what, src, dst, weight, time, found, label_names, unit, became)
-
-
-def _refuse_words(what: str, columns: dict[str, np.ndarray]) -> None:
-    """Raises `InputError` for a column of text or dates, which says how to encode it."""
-    for name, column in columns.items():
-        kind = "date" if column.dtype.kind == "M" else "category"
-        option = f"--data-options encode=edges.{name}"
-        remedy = f"Say what it becomes, {option}:{kind}, or leave it out, {option}:drop."
-        refuse_words(f"in {what} the edge column {name!r}", column, remedy)
 
 
 def _names(listed: str | None) -> list[str]:
@@ -355,7 +351,6 @@ def called(path: Any, found: list[str], roles: Roles) -> dict[str, str]:
 
 
 def _is_mixed(tables: list[Any], ends: Iterable[str]) -> bool:
-    """Whether some of these columns are text, and others integers."""
     from pyarrow import types
 
     kinds = [table.column(end).type for table in tables for end in ends]

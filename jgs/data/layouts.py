@@ -45,7 +45,7 @@ FORMATS: dict[str, Any] = {
         "npz": "npz",
         "typed-npz": "typed",
         "ogb": "ogb",
-        "ogb-typed": "ogb_typed",
+        "ogb-typed": "ogb",
         "ogb-links": "ogb_links",
         "snap": "snap",
         "relations": "relation_table",
@@ -78,7 +78,7 @@ FORMATS: dict[str, Any] = {
 LAYOUTS = {name: each for name, each in FORMATS.items() if hasattr(each, "recognises")}
 """The formats that are known by their files."""
 
-_TABLES = ("planetoid", "ogb", "ogb-typed", "ogb-links", "snap", "graphsaint", "graphsage")
+_TABLES = ("planetoid", "ogb", "ogb-links", "snap", "graphsaint", "graphsage")
 _FOLDERS = (("saved",), (*_TABLES, "dgl-reddit", "tables"), ("typed-tables",))
 """The formats of folders that are asked before all others, group by group."""
 _FILES = (("jodie", "trust"), ("npz",), ("events",), ("tables",), ("snap",))
@@ -106,7 +106,12 @@ def read(name: str, root: Path, options: dict[str, Any], labelled: bool) -> Plai
     """The data set `name`, which is a name or a path as of `jgs.data.load`. Where it must be
     `labelled`, it is a `Dataset`. Raises `InputError`."""
     options = dict(options)
-    form, reader = _reader_of_name(name, root) or _reader_of_path(name, root, options)
+    form = next((each for each in FORMATS.values() if name in getattr(each, "NAMES", ())), None)
+    if form is None:
+        form, reader = _reader_of_path(name, root, options)
+    else:
+        loads = hasattr(form, "load")
+        reader = partial(form.load, name, root) if loads else partial(form.read, root / name)
     own = getattr(form, "read", None)
     if labelled and reader.func is own and "labelled" in inspect.signature(own).parameters:
         reader = partial(reader, labelled=True)
@@ -191,16 +196,6 @@ def _checked(name: str, option: str, value: Any, annotation: Any) -> Any:
         " ".join(repr(value).split()),
         "Correct it or leave it out.",
     )
-
-
-def _reader_of_name(name: str, root: Path) -> tuple[Any, partial] | None:
-    """The format of the data set with this name, and what reads it from `root`; or None."""
-    for form in FORMATS.values():
-        if name in getattr(form, "NAMES", ()):
-            if hasattr(form, "load"):
-                return form, partial(form.load, name, root)
-            return form, partial(form.read, root / name)
-    return None
 
 
 def _reader_of_path(name: str, root: Path, options: dict[str, Any]) -> tuple[Any, partial]:

@@ -87,7 +87,6 @@ def _drawn(
 
 
 def _sizes(count: int, shares: list[Fraction]) -> list[int]:
-    """The sizes of the splits of `count` nodes, by the largest remainder."""
     quotas = [count * share for share in (*shares, 1 - sum(shares))]
     sizes = [int(quota) for quota in quotas]
     by_rest = sorted(range(len(quotas)), key=lambda i: sizes[i] - quotas[i])

@@ -158,7 +158,6 @@ def dates_of_text(rule: str, times: np.ndarray, row: str) -> np.ndarray:
 
 
 def _parsed(texts: list[str]) -> np.ndarray | None:
-    """The dates that all `texts` are, or None."""
     try:
         import pyarrow  # optional; text in a table was read by it
     except ImportError:

@@ -199,7 +199,18 @@ def check_splits(
     earlier: dict[str, np.ndarray] = {}
     known, none = labelled(labels), "NaN" if labels.dtype.kind == "f" else "-1"
     for split, ids in splits.items():
-        _check_split(name, split, ids, known, none, may_be_empty)
+        must = f"the {split} split of {name} must"
+        remedy = "Convert a mask with numpy.flatnonzero(mask).astype(numpy.int32)."
+        require_array(must.removesuffix(" must"), ids, "int32 [n], ids of nodes", remedy)
+        if ids.size == 0 and split == "train" and not may_be_empty:
+            raise InputError(f"{must} not be empty", "no node", "Name the nodes to train on.")
+        check_range(f"{must} hold node ids", ids, known.size, "Correct the split.")
+        if not known[ids].all():
+            raise InputError(
+                f"{must} hold nodes with a label only",
+                f"node {int(ids[np.argmin(known[ids])])}, which has none ({none})",
+                "Remove it from the split, or give it a label.",
+            )
         members: np.ndarray = np.zeros(num_nodes, bool)
         members[ids] = True
         if np.count_nonzero(members) < ids.size:
@@ -218,33 +229,6 @@ def check_splits(
                     "Remove them from one of the two, e.g. with numpy.setdiff1d.",
                 )
         earlier[split] = members
-
-
-def _check_split(
-    name: str,
-    split: str,
-    ids: np.ndarray,
-    known: np.ndarray,
-    none: str,
-    may_be_empty: bool,
-) -> None:
-    """Raises `InputError` unless `ids` are nodes of the graph that have labels: `known` `[N]`
-    says which do, and `none` is what the others have."""
-    what = f"the {split} split of {name}"
-    remedy = "Convert a mask with numpy.flatnonzero(mask).astype(numpy.int32)."
-    require_array(what, ids, "int32 [n], ids of nodes", remedy)
-    rule = f"{what} must"
-    if ids.size == 0:
-        if split == "train" and not may_be_empty:
-            raise InputError(f"{rule} not be empty", "no node", "Name the nodes to train on.")
-        return
-    check_range(f"{rule} hold node ids", ids, known.size, "Correct the split.")
-    if not known[ids].all():
-        raise InputError(
-            f"{rule} hold nodes with a label only",
-            f"node {int(ids[np.argmin(known[ids])])}, which has none ({none})",
-            "Remove it from the split, or give it a label.",
-        )
 
 
 _Data = TypeVar("_Data", bound=Any)

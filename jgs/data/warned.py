@@ -409,7 +409,6 @@ def _columns(table: Any, rows: Any, become: Any) -> Iterator[tuple[str, np.ndarr
 
 
 def _explained(values: np.ndarray, target: np.ndarray) -> float:
-    """The square of the correlation."""
     values = values.astype(np.float64)
     if values.min() == values.max():
         return 0.0

@@ -74,6 +74,5 @@ def read(
 
 
 def _prefix(what: str, archive: Collection[str]) -> str | None:
-    """What the names of a matrix's arrays begin with, or None where it is not there."""
     prefixes = (prefix.format(what) for prefix in _PREFIXES)
     return next((p for p in prefixes if all(p + part in archive for part in _PARTS)), None)

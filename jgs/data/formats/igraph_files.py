@@ -106,7 +106,6 @@ def _open(path: Path) -> Any:
 
 
 def _ids(path: Path, found: Any) -> tuple[NodeIds | None, tuple[str, ...]]:
-    """The names of the nodes, and the attributes that they are."""
     attributes = found.vs.attributes()
     if path.suffix == ".gml" and "label" in attributes:
         labels = [str(each) for each in found.vs["label"]]

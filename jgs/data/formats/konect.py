@@ -53,11 +53,7 @@ def read(
         )
     kinds = {"src": np.int64, "dst": np.int64, "weight": np.float64, "time": np.int64}
     kinds = dict([*kinds.items()][:width])
-    try:
-        columns = read_named(path, kinds, delimiter=None, comments="%")
-    except InputError:  # perhaps times with fractions
-        kinds |= dict.fromkeys([*kinds][3:], np.float64)
-        columns = read_named(path, kinds, delimiter=None, comments="%")
+    columns = read_named(path, kinds, [*kinds][3:], delimiter=None, comments="%")
     counts = _counts(path, columns)
     weight = columns.pop("weight", None)
     kind = first_line(path).split()[2:3]

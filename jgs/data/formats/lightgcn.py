@@ -52,7 +52,6 @@ def read(path: Path, *, both_ways: bool = True) -> Plain:
 
 
 def _read(path: Path) -> tuple[np.ndarray, np.ndarray]:
-    """The users in a file, and its edges `[2, E]`."""
     users, counts, items, line = [], [], [np.empty(0, np.int64)], 0
     for text in line_chunks(path):
         for raw in text.splitlines():

@@ -81,7 +81,6 @@ def _checked_count(path: Path, found: int) -> None:
 
 
 def _names(path: Path) -> list[str]:
-    """The names in a file, in the order of their ids."""
     _count(path)
     names: dict[int, str] = {}
     lines = read_lines(path)[1:]

@@ -32,7 +32,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -67,6 +67,7 @@ _TYPE = "entity"
 _ARROW = dict.fromkeys(("int", "long", "short", "byte"), "int64")
 _ARROW |= {"float": "double", "double": "double", "string": "string", "char": "string"}
 _FIELD = re.compile(r"([^:]*):([A-Za-z_]+)(?:\[\])?(?:\(([^)]*)\))?(?:\{.*\})?")
+_NAMED = ("src", "dst", "id")
 _KINDS = {"START_ID": "src", "END_ID": "dst", "TYPE": "relation", "ID": "id", "LABEL": "kind"}
 
 
@@ -143,7 +144,10 @@ def read(
         file: _read(file, path, without, rules.reading)
         for file in (_files(path) if path.is_dir() else [path])
     }
-    _as_written(rows.values())
+    named = [(t.columns, n) for t in rows.values() for n in _NAMED if n in t.columns]
+    if any(columns[name].dtype == object for columns, name in named):
+        for columns, name in named:  # `01` beside `1` is another node
+            columns[name] = columns[name].astype(str).astype(object)
     tables = {file: table for file, table in rows.items() if "id" in table.columns}
     nodes, spaces = _nodes(tables, replace(rules, columns=of_nodes))
     edges: dict[Relation, EdgeTable] = {}
@@ -240,7 +244,6 @@ def _is_edges(columns: Columns | None) -> bool:
 
 
 def _read(path: Path, where: Path, without: list[str], reading: Reading) -> Rows:
-    """The rows of a table in the folder `where`, or of that file."""
     of = _columns(path)
     if of is None:
         raise InputError(
@@ -250,7 +253,7 @@ def _read(path: Path, where: Path, without: list[str], reading: Reading) -> Rows
         )
     words = ("relation", "src_type", "dst_type", "kind")
     types = {of.names[role]: "string" for role in words if role in of.names}
-    named = [of.names[role] for role in ("src", "dst", "id") if role in of.names]
+    named = [of.names[role] for role in _NAMED if role in of.names]
     types |= of.types | dict.fromkeys(named, "token")
     table = read_arrow(path, types, ids=named, reading=reading)
     if _is_edges(of):
@@ -273,15 +276,6 @@ def _read(path: Path, where: Path, without: list[str], reading: Reading) -> Rows
     return Rows(columns, texts, of.spaces, of.twice)
 
 
-def _as_written(tables: Iterable[Rows]) -> None:
-    """Makes all names of nodes text if one is: `01` beside `1` is another node."""
-    columns = [(t.columns, n) for t in tables for n in ("src", "dst", "id") if n in t.columns]
-    if any(own[name].dtype == object for own, name in columns):
-        for own, name in columns:
-            if own[name].dtype != object:
-                own[name] = own[name].astype(str).astype(object)
-
-
 def _texts(path: Path, role: str, column: Any) -> Any:
     """The column as texts, of which none may be missing, but for the labels of nodes."""
     texts = column.cast("string").fill_null("").combine_chunks()
@@ -293,7 +287,6 @@ def _texts(path: Path, role: str, column: Any) -> Any:
 
 
 def _before(path: Path, end: str, column: Any, separator: str) -> Any:
-    """The types within the names of nodes, before `separator`."""
     import pyarrow.compute as pc
 
     column = column.cast("string").fill_null("")
@@ -307,7 +300,6 @@ def _before(path: Path, end: str, column: Any, separator: str) -> Any:
 def _nodes(
     tables: Mapping[Path, Rows], rules: TableRules
 ) -> tuple[dict[str, NodeTable], dict[str, Space]]:
-    """The nodes of these tables by type, and by ID space."""
     parts: dict[str, list[tuple[Path, dict[str, np.ndarray]]]] = {}
     spaces: dict[str, list[tuple[np.ndarray, np.ndarray]]] = {}
     for path, table in tables.items():
@@ -341,7 +333,6 @@ def _nodes(
 def _stacked(
     what: str, parts: Sequence[tuple[Any, dict[str, np.ndarray]]]
 ) -> dict[str, np.ndarray]:
-    """The columns of `what` one below the other, which are in several files."""
     first, columns = parts[0]
     for path, others in parts[1:]:
         if odd := sorted(set(columns) ^ set(others)):
@@ -354,7 +345,6 @@ def _stacked(
 
 
 def _typed(path: Path, table: Rows, spaces: Mapping[str, Space]) -> dict[Relation, np.ndarray]:
-    """The rows of each relation in a table of edges."""
     import pyarrow
 
     count = len(table.columns["src"])

@@ -105,11 +105,18 @@ def read(
     typed = src_type is not None or dst_type is not None
     both_ways = typed if both_ways is None else both_ways
     nodes_path, files = _files(path, labelled)
-    labels_path = _labels_path(path)
+    labels = label_files(path) if path.is_dir() else []
+    if len(labels) > 1:
+        raise InputError(
+            f"{path} must hold one table of labels",
+            ", ".join(file.name for file in labels),
+            "Remove those too many.",
+        )
+    timed = {"": labels[0]} if labels else {}
     nodes: dict[str, NodeTable] = {}
     if nodes_path is not None:
-        needs = labelled and labels_path is None
-        nodes[""] = read_nodes(nodes_path, replace(rules, columns=of_nodes), needs)
+        own = replace(rules, columns=of_nodes)
+        nodes[""] = read_nodes(nodes_path, own, labelled and not timed)
     if (src_type is None) != (dst_type is None) or (typed and (nodes or symmetric)):
         raise InputError(
             "src_type and dst_type must be given together, without a table of nodes and "
@@ -137,7 +144,7 @@ def read(
         roles,
         clock=rules.clock,
         reading=rules.reading,
-        label_kind=None if labelled or labels_path is not None else label_kind,
+        label_kind=None if labelled or timed else label_kind,
         apart=typed,
         text=("src", "dst") if as_text else (),
         encode=of_edges,
@@ -156,23 +163,10 @@ def read(
         clock=rules.clock,
     )
     plain = plain._replace(edge_feature_columns=table.became)
-    if labels_path is None and "label" in table.columns and not labelled:
+    if not timed and "label" in table.columns and not labelled:
         label_kind = None  # it is of the edges
-    timed = {} if labels_path is None else {"": labels_path}
     names_of = {"": plain.node_ids or ids[""]}
     return with_labels(plain, path, nodes, label_kind, names_of, rules, timed)
-
-
-def _labels_path(path: Path) -> Path | None:
-    """The table of labels at moments beside the tables at `path`, or None."""
-    files = label_files(path) if path.is_dir() else []
-    if len(files) > 1:
-        raise InputError(
-            f"{path} must hold one table of labels",
-            ", ".join(file.name for file in files),
-            "Remove those too many.",
-        )
-    return files[0] if files else None
 
 
 def _files(path: Path, labelled: bool) -> tuple[Path | None, dict[str, Path]]:

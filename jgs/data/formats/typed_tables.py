@@ -153,7 +153,6 @@ def _files(folder: Path) -> dict[str, dict[str, Path]]:
 def _relations(
     folder: Path, files: Mapping[str, Path], known: set[str]
 ) -> dict[Relation, Path]:
-    """The relation that each table of edges has by its name."""
     found: dict[Relation, Path] = {}
     for name, path in files.items():
         readings = _readings(name, known)
