@@ -21,7 +21,8 @@ def kind_of(what: str, values: np.ndarray) -> str:
     "date". Raises `InputError` for what it should not have."""
     if values.ndim == 2 and values.dtype.kind in "fiub":
         return "number"
-    nested = values.dtype == object and any(map(_is_nested, values.tolist()))
+    nests = (list, dict, np.ndarray)
+    nested = values.dtype == object and any(isinstance(v, nests) for v in values.tolist())
     if nested or values.ndim != 1 or values.dtype.kind not in "fiubOUTM":
         raise InputError(
             f"{what} must be numbers, text, dates, or equally long lists of numbers",
@@ -108,10 +109,6 @@ def look_like_dates(values: Sequence[str]) -> bool:
     except InputError:
         return False
     return True
-
-
-def _is_nested(value: Any) -> bool:
-    return isinstance(value, list | dict | np.ndarray)
 
 
 def _text(value: Any) -> str:

@@ -32,7 +32,6 @@ from jgs.data.text import first_line, is_number, unnamed
 from jgs.data.times import Clock
 from jgs.data.values import SPLIT_NUMBERS, SPLITS, split_numbers
 from jgs.errors import InputError, refusing
-from jgs.graph import Graph, NodeIds
 from jgs.graph.checks import refuse_words
 from jgs.graph.formats.arrow import Reading, column_names, read_arrow
 from jgs.graph.formats.tables import read_columns, require
@@ -120,29 +119,6 @@ class EdgeTable(NamedTuple):
             columns={name: column[rows] for name, column in self.columns.items()},
         )
 
-    def graph(
-        self,
-        ids: NodeIds,
-        symmetric: bool,
-        both_ways: bool,
-        node_time: np.ndarray | None = None,
-    ) -> Graph:
-        """The graph of the nodes `ids`, with all edges. `symmetric` and `node_time` are those
-        of `Graph.from_edges`, and `both_ways` that of `with_reverses`."""
-        src = ids.nodes(self.src, f"src in {self.what}")
-        dst = ids.nodes(self.dst, f"dst in {self.what}")
-        src, dst, own = with_reverses(src, dst, self) if both_ways else (src, dst, self)
-        return Graph.from_edges(
-            src,
-            dst,
-            len(ids),
-            own.weight,
-            edge_columns=own.columns,
-            edge_time=own.time,
-            node_time=node_time,
-            symmetric=symmetric,
-        )
-
 
 def two_types(src_type: str, dst_type: str, relation: str) -> Relation:
     """The relation between two types of nodes. Raises `InputError` if they are one."""
@@ -155,16 +131,16 @@ def two_types(src_type: str, dst_type: str, relation: str) -> Relation:
     return src_type, relation, dst_type
 
 
-def with_reverses(
-    src: np.ndarray, dst: np.ndarray, edges: EdgeTable
-) -> tuple[np.ndarray, np.ndarray, EdgeTable]:
-    """The edges and behind them the reverse of each, which has its weight, time and columns. A
-    self-loop is its own reverse. The column `reverse`, bool, is True for the added ones."""
+def with_reverses(edges: EdgeTable) -> EdgeTable:
+    """The edges, whose ends are numbers of nodes, and behind them the reverse of each, which
+    has its weight, time and columns. A self-loop is its own reverse. The column `reverse`,
+    bool, is True for the added ones."""
+    src, dst = edges.src, edges.dst
     back = np.flatnonzero(src != dst)
-    order = np.concatenate([np.arange(src.size), back])
-    made = edges._replace(src=src, dst=dst).take(order)
-    made.columns[REVERSE] = np.arange(order.size) >= src.size
-    return np.concatenate([src, dst[back]]), np.concatenate([dst, src[back]]), made
+    made = edges.take(np.concatenate([np.arange(src.size), back]))
+    made.columns[REVERSE] = np.arange(made.src.size) >= src.size
+    ends = np.concatenate([src, dst[back]]), np.concatenate([dst, src[back]])
+    return made._replace(src=ends[0], dst=ends[1])
 
 
 def read_edges(

@@ -186,6 +186,6 @@ def read_label_table(
     return table, names
 
 
-def label_files(folder: Path, name: str = "labels") -> list[Path]:
-    """The files of labels `name` in a folder."""
-    return [at for end in LABEL_ENDINGS if (at := folder / f"{name}{end}").is_file()]
+def label_files(folder: Path) -> list[Path]:
+    """The files of labels in a folder."""
+    return [at for end in LABEL_ENDINGS if (at := folder / f"labels{end}").is_file()]

@@ -198,7 +198,7 @@ def _numbered(
         if names:
             rule = f"{what} must be numbers for label_kind=number"
             raise InputError(rule, repr(names[0]), "Correct them, or leave the option out.")
-        return np.full(len(texts), np.nan), names
+        return np.full(len(texts), np.nan), None
     number = dict(zip(names, range(len(names)), strict=True)) | {"": -1}
     return np.array([number[each] for each in texts], np.int32), names
 

@@ -4,7 +4,8 @@ graph without types is one of a single type, `""`, with the relation `UNTYPED`.
 One row of a table of nodes is one node; its columns:
   `id`: distinct integers or text (`jgs.NodeIds`). Row `i` is the `i`-th node of the type.
   `label`: optional; integers from 0, or text; -1 or empty for none. Or numbers that are not all
-    whole, of a regression; or columns `label:NAME` (`jgs.data.label_values`).
+    whole, of a regression; empty for none. Where a node can have several labels or numbers, a
+    column `label:NAME` for each (`jgs.data.label_values`), or lists of them.
   `split`: optional; `train`, `val` or `test`; empty for none.
   `time`: optional; the node exists from then on. Whole numbers, or dates (`jgs.data.times`).
   all other columns, in order: the features, float32, by the rule of `jgs.data.columns`.
@@ -22,7 +23,7 @@ import numpy as np
 
 from jgs.data.columns import ColumnRule, FeatureColumns, is_feature
 from jgs.data.dataset import Plain
-from jgs.data.edge_table import EdgeTable
+from jgs.data.edge_table import EdgeTable, with_reverses
 from jgs.data.label_table import read_label_table
 from jgs.data.label_values import class_labels, is_missing, with_label
 from jgs.data.splits import SplitRule
@@ -34,6 +35,9 @@ from jgs.graph.checks import refuse_where, refuse_words
 from jgs.graph.formats.arrow import Reading, read_arrow
 from jgs.graph.formats.tables import check_digits, read_columns, require
 from jgs.graph.schema import Relation
+
+UNTYPED: Relation = ("", "", "")
+_log = logging.getLogger("jgs")
 
 DRAW = "--data-options split=0.6,0.2,0.2 draws train, val and test."
 
@@ -135,11 +139,6 @@ def ids_of_column(path: Path, column: np.ndarray) -> NodeIds:
         raise InputError(f"{path}: {error.rule}", error.value, error.remedy) from None
 
 
-UNTYPED: Relation = ("", "", "")
-
-_log = logging.getLogger("jgs")
-
-
 def ids_of(
     edges: Mapping[Relation, EdgeTable], nodes: Mapping[str, NodeTable]
 ) -> dict[str, NodeIds]:
@@ -205,35 +204,29 @@ def plain_of_tables(
         if table.time is not None
     }
     label_names = label_names_of(edges.values())
-    if UNTYPED in edges:
-        names = ids[""]
-        graph = edges[UNTYPED].graph(names, symmetric, both_ways, begun.get(""))
-    else:
-        names = typed_ids(ids)
-        edges = edges if nodes is None else _aligned(edges)
-        graph = _typed_graph(edges, ids, tables, begun, both_ways)
+    typed = UNTYPED not in edges
+    edges = _aligned(edges) if typed and nodes is not None else edges
+    graph = _graph(edges, ids, tables, begun, both_ways, symmetric)
     units = {table.time_unit for table in edges.values() if table.time is not None}
     units |= {clock.unit_of(tables[kind].time) for kind in begun}
-    plain = Plain(name, graph, node_ids=names)
-    plain = plain._replace(
-        label_names=label_names,
-        time_unit=units.pop() if len(units) == 1 else None,
-    )
+    unit = units.pop() if len(units) == 1 else None
+    names = typed_ids(ids) if typed else ids[""]
+    plain = Plain(name, graph, node_ids=names, label_names=label_names, time_unit=unit)
     became = {kind: t.columns for kind, t in tables.items() if t.features is not None}
     rows: dict[str, Any] = {kind: tables[kind].features for kind in became}
-    if graph.schema is None:
-        for kind, columns in became.items():
-            filled = columns.filled or None
-            own = as_device(rows[kind]) if rows[kind].shape[1] else None
-            plain = plain._replace(features=own, feature_columns=columns, filled=filled)
+    if not typed and became:
+        own = as_device(rows[""]) if rows[""].shape[1] else None
+        columns = became[""]
+        return plain._replace(
+            features=own, feature_columns=columns, filled=columns.filled or None
+        )
+    if graph.schema is None or nodes is None:
         return plain
-    if nodes is None:
-        return plain
-    made = TypedFeatures.from_dict(graph.schema, rows)
-    filled = {f"{k}.{c}": n for k, t in nodes.items() for c, n in t.columns.filled.items()}
+    filled = {f"{k}.{c}": n for k, t in tables.items() for c, n in t.columns.filled.items()}
     if filled:
         shown = ", ".join(f"{column} {count}" for column, count in filled.items())
         _log.info("%s: missing values were filled with 0: %s", name, shown)
+    made = TypedFeatures.from_dict(graph.schema, rows)
     plain = plain._replace(features=made, feature_columns=became, filled=filled)
     return as_chosen(plain, features)
 
@@ -244,14 +237,15 @@ def typed_ids(ids: Mapping[str, NodeIds]) -> NodeIds:
     return NodeIds.of_known(np.array(names, object))
 
 
-def _typed_graph(
+def _graph(
     edges: Mapping[Relation, EdgeTable],
     ids: Mapping[str, NodeIds],
     nodes: Mapping[str, NodeTable],
     begun: Mapping[str, np.ndarray],
     both_ways: bool,
+    symmetric: bool,
 ) -> Graph:
-    places = {kind: f" (a {kind} of {table.path})" for kind, table in nodes.items()}
+    places = {kind: f" (a {kind} of {table.path})" for kind, table in nodes.items() if kind}
     pairs = {}
     for one, table in edges.items():
         src, dst = (
@@ -259,6 +253,19 @@ def _typed_graph(
             for end, kind, column in (("src", one[0], table.src), ("dst", one[2], table.dst))
         )
         pairs[one] = src, dst
+    if UNTYPED in edges:
+        own = edges[UNTYPED]._replace(src=src, dst=dst)
+        own = with_reverses(own) if both_ways else own
+        return Graph.from_edges(
+            own.src,
+            own.dst,
+            len(ids[""]),
+            own.weight,
+            edge_columns=own.columns,
+            edge_time=own.time,
+            node_time=begun.get(""),
+            symmetric=symmetric,
+        )
     weights = {one: t.weight for one, t in edges.items() if t.weight is not None}
     times = {one: t.time for one, t in edges.items() if t.time is not None}
     if times:

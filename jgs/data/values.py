@@ -349,11 +349,18 @@ def padded(name: str, features: TypedFeatures) -> Any:
         )
     width = max(widths.values(), default=0)
     sparse = any(table is not None and table.by_entries for table in tables.values())
-    used = dict.fromkeys(tables, 0)  # how many rows of each table are placed
+    rows: dict[str, Any] = {}
+    for kind, count in schema.node_types:
+        table = tables[kind]
+        own: Any = np.zeros((count, width), np.float16)
+        if table is not None:
+            own = table.host() if table.by_entries else table.numbers()
+        rows[kind] = scipy.sparse.csr_matrix(own.astype(np.float32)) if sparse else own
+    used = dict.fromkeys(rows, 0)  # how many rows of each table are placed
     pieces = []
-    for part in schema.parts or (tuple(count for _, count in schema.node_types),):
-        for (kind, table), count in zip(tables.items(), part, strict=True):
-            pieces.append(_rows(table, used[kind], used[kind] + count, width, sparse))
+    for part in schema.every_part:
+        for (kind, table), count in zip(rows.items(), part, strict=True):
+            pieces.append(table[used[kind] : used[kind] + count])
             used[kind] += count
     if sparse:
         return of_host(scipy.sparse.vstack(pieces, format="csr"))
@@ -361,12 +368,3 @@ def padded(name: str, features: TypedFeatures) -> Any:
     dtype = np.float16 if kinds == {"float16"} else np.float32
     nothing = np.empty((0, width), dtype)
     return as_device(np.concatenate([nothing, *(p.astype(dtype, copy=False) for p in pieces)]))
-
-
-def _rows(table: Any, first: int, stop: int, width: int, sparse: bool) -> Any:
-    """The rows `[first, stop)` of a table, or as many rows of zeros for None."""
-    if table is not None and table.by_entries:
-        return scipy.sparse.csr_matrix(table.host()[first:stop])
-    empty = np.zeros((stop - first, width), np.float16)
-    rows = empty if table is None else table.numbers(slice(first, stop))
-    return scipy.sparse.csr_matrix(rows.astype(np.float32)) if sparse else rows

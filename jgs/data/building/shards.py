@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -216,16 +217,13 @@ class _Chunks(Shard):
 
     def chunks(self, first: int, most: int) -> Iterator[Chunk]:
         assert first == 0
-        for given in self._all():
+        held, self._held = self._held, []
+        rest = iter(self._given) if self._iterator is None else self._iterator
+        for given in chain(held, rest):
             chunk = _as_chunk(given)
             size = max((len(array) for array in chunk.values()), default=0)
             for at in range(0, size, most) if size > most else (0,):
                 yield {name: array[at : at + most] for name, array in chunk.items()}
-
-    def _all(self) -> Iterator[Any]:
-        held, self._held = self._held, []
-        yield from held
-        yield from iter(self._given) if self._iterator is None else self._iterator
 
     def peek(self) -> Chunk | None:
         if self.again:

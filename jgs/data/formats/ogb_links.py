@@ -82,12 +82,11 @@ def read(
         num_nodes = read_node_count(raw / "num-node-list.csv.gz")
         links = {name: _links(files[name], arrays[name], num_nodes) for name in files}
         edges = _edges(raw, files, arrays, links, num_nodes)
-        src, dst = edges.src, edges.dst
         if "source_node" not in arrays["train"] if both_ways is None else both_ways:
-            src, dst, edges = with_reverses(src, dst, edges)
+            edges = with_reverses(edges)
         graph = Graph.from_edges(
-            src,
-            dst,
+            edges.src,
+            edges.dst,
             num_nodes,
             edges.weight,
             edge_columns=edges.columns,

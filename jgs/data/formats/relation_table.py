@@ -278,12 +278,14 @@ def _read(path: Path, where: Path, without: list[str], reading: Reading) -> Rows
 
 def _texts(path: Path, role: str, column: Any) -> Any:
     """The column as texts, of which none may be missing, but for the labels of nodes."""
+    import pyarrow.compute as pc
+
     texts = column.cast("string").fill_null("").combine_chunks()
-    none = texts.to_numpy(zero_copy_only=False) == ""
+    none = pc.equal(texts, "").to_numpy(zero_copy_only=False)
     rule = f"every row of {path} must have a {role.replace('_', ' of ')}"
     if role != "kind":
         refuse_where(none, np.full(len(none), "nothing"), "row", rule, "Write it.")
-    return texts
+    return texts.dictionary_encode()
 
 
 def _before(path: Path, end: str, column: Any, separator: str) -> Any:

@@ -6,19 +6,10 @@
   a folder with the tables of edges `train`, `val` (or `valid`) and `test`, of which one or both
     of the last two may be missing. They have the same columns.
 
-`nodes` has one node a row:
-  `id`: distinct integers or text, as in `src` and `dst`. Row `i` is node `i` of the graph.
-      Where one table has text and the other integers, they are compared as text (`NodeIds`).
-  `label`: integers from 0, or text; -1 or empty for none. Or numbers that are not all whole, of
-      a regression; empty for none. Where a node can have several labels, a column `label:NAME`
-      of 0 and 1 for each, empty where it is not known; or lists of them. They may also be
-      numbers that are not all whole, of a regression of several.
-  `split`: `train`, `val` or `test`; empty for none.
-  `time`: optional; the node exists from then on (`node_time` of the graph). Whole numbers in
-      the unit of the edges' times, or dates (`jgs.data.times`).
-  all other columns, in order: the features, by the rule of `jgs.data.columns`.
-A `Dataset` needs all others. For `load_plain`, only `id` must be there. Without `nodes` the
-nodes are those that edges name, in ascending order.
+`nodes` has one node a row (`jgs.data.table_graph`). Where its `id` is text and `src` and `dst`
+are integers, or the other way round, they are compared as text (`NodeIds`). A `Dataset` needs
+all columns but `time`. For `load_plain`, only `id` must be there. Without `nodes` the nodes are
+those that edges name, in ascending order.
 
 A folder may also have the table `labels`, of labels at moments (`jgs.data.label_table`). Then
 `nodes` must have no column `label`.

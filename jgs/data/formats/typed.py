@@ -28,7 +28,7 @@ from jgs.arrays import require_array
 from jgs.data.dataset import Dataset
 from jgs.data.formats.npz import FEATURES, archive_path, read_features
 from jgs.data.label_values import as_labels, labelled
-from jgs.data.values import SPLITS, as_chosen, as_features, as_ids, normalized, training_nodes
+from jgs.data.values import SPLITS, as_chosen, as_features, normalized, training_nodes
 from jgs.errors import InputError
 from jgs.files import storage
 from jgs.graph import Graph
@@ -91,12 +91,7 @@ def read(
     graph = Graph.from_relations(
         given, {one: (pair[0], pair[1]) for one, pair in edges.items()}, both_ways=both_ways
     )
-    what = f"{target} in {path}"
-    labels = as_labels(what, target_labels)
-    form, remedy = "[n] or [n, C], one for every node of their type", "Give as many."
-    require_array(f"the labels of {what}", labels, form, remedy, n=given[target])
-    named = zip(SPLITS, splits, strict=True)
-    splits = [as_ids(name, one, ids, given[target]) for one, ids in named]
+    labels = as_labels(f"{target} in {path}", target_labels)
     splits[0] = training_nodes(split, splits[0], np.flatnonzero(labelled(labels)), *splits[1:])
     if normalize_features:
         tables = {
