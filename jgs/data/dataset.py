@@ -14,6 +14,7 @@ import jax
 import numpy as np
 
 from jgs.data import stored
+from jgs.data.column_values import check_unit
 from jgs.data.columns import FeatureColumns
 from jgs.data.label_table import LabelTable
 from jgs.data.label_values import (
@@ -22,7 +23,6 @@ from jgs.data.label_values import (
     class_labels,
     count_classes,
 )
-from jgs.data.times import check_unit
 from jgs.data.values import (
     SPLITS,
     as_features,

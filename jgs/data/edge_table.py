@@ -4,7 +4,7 @@
   `label`: optional. Text (empty: none), booleans and whole numbers (from 0; -1 or empty: none)
       are classes. Numbers, of which one has a fraction, are numbers (empty or NaN: none); so is
       what a `.inter` file calls `float`.
-  `time`: optional. Whole numbers, in any unit; or dates (`jgs.data.times`).
+  `time`: optional. Whole numbers, in any unit; or dates (`jgs.data.column_values`).
   `split`: optional. `train`, `val` or `test`; empty: the edge is only a message.
   `edge_weight`: optional; finite and not negative.
   all other columns: edge columns of the graph, which are numbers. The option `encode` makes
@@ -26,10 +26,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from jgs.data.column_values import Clock
 from jgs.data.columns import ColumnRule, FeatureColumns, encoded
 from jgs.data.label_values import edge_labels
 from jgs.data.text import first_line, is_number, unnamed
-from jgs.data.times import Clock
 from jgs.data.values import SPLIT_NUMBERS, SPLITS, split_numbers
 from jgs.errors import InputError, refusing
 from jgs.graph.checks import refuse_words

@@ -2,7 +2,7 @@
 
 As a file it ends in `.parquet`, `.csv`, `.csv.gz`, `.tsv` or `.tsv.gz`. Its columns:
   `node`: the names of nodes, as in the tables of edges and nodes beside it.
-  `time`: whole numbers in the unit of the edges' times, or dates (`jgs.data.times`).
+  `time`: whole numbers in the unit of the edges' times, or dates (`jgs.data.column_values`).
   `label`: text and integers from 0 are classes; numbers with a point are numbers.
   `split`: optional; see `LabelTable.from_arrays`.
 """

@@ -10,8 +10,8 @@ A module has some of these:
     lines; `recognises_named(path)`, if it is another question, where the user says what the
     columns are. `LAYOUTS` are the formats that have it.
   `read(path, **options)`: the graph as `Plain`, or a `Dataset`. Raises `InputError`. A keyword
-    that is a record of options, such as `jgs.data.times.Clock`, stands for its fields. Where
-    the reader has an argument `labelled`, it is True where labels and a split must be there.
+    that is a record of options, such as `SplitRule`, stands for its fields. Where the reader
+    has an argument `labelled`, it is True where labels and a split must be there.
   `UNLABELLED`: True where a data set may lack labels, as events do.
 """
 
@@ -28,12 +28,12 @@ from typing import Any, get_args, get_type_hints
 import numpy as np
 
 from jgs.data.cache import Cache
+from jgs.data.column_values import Clock
 from jgs.data.columns import ColumnRule
 from jgs.data.dataset import Dataset, Plain
 from jgs.data.edge_table import Roles
 from jgs.data.splits import SplitChoice, SplitRule
 from jgs.data.table_graph import TableRules
-from jgs.data.times import Clock
 from jgs.errors import InputError, check_choice
 from jgs.graph.formats.arrow import Reading
 

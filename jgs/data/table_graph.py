@@ -7,7 +7,8 @@ One row of a table of nodes is one node; its columns:
     whole, of a regression; empty for none. Where a node can have several labels or numbers, a
     column `label:NAME` for each (`jgs.data.label_values`), or lists of them.
   `split`: optional; `train`, `val` or `test`; empty for none.
-  `time`: optional; the node exists from then on. Whole numbers, or dates (`jgs.data.times`).
+  `time`: optional; the node exists from then on. Whole numbers, or dates
+    (`jgs.data.column_values`).
   all other columns, in order: the features, float32, by the rule of `jgs.data.columns`.
 """
 
@@ -21,13 +22,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from jgs.data.column_values import Clock
 from jgs.data.columns import ColumnRule, FeatureColumns, is_feature
 from jgs.data.dataset import Plain
 from jgs.data.edge_table import EdgeTable, with_reverses
 from jgs.data.label_table import read_label_table
 from jgs.data.label_values import class_labels, is_missing, with_label
 from jgs.data.splits import SplitRule
-from jgs.data.times import Clock
 from jgs.data.values import as_chosen
 from jgs.errors import InputError
 from jgs.graph import Graph, NodeIds, TypedFeatures, as_device

@@ -16,12 +16,12 @@ from pathlib import Path
 
 import numpy as np
 
+from jgs.data.column_values import Clock
 from jgs.data.dataset import Plain
 from jgs.data.edge_table import edges_of, two_types
 from jgs.data.formats.snap import is_edge_list
 from jgs.data.table_graph import plain_of_tables
 from jgs.data.text import first_line, first_row, line_chunks, read_named
-from jgs.data.times import Clock
 from jgs.errors import InputError
 from jgs.graph import NodeIds
 from jgs.graph.checks import check_range

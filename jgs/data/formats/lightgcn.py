@@ -13,12 +13,12 @@ from pathlib import Path
 
 import numpy as np
 
+from jgs.data.column_values import Clock
 from jgs.data.dataset import Plain
 from jgs.data.edge_table import edges_of
 from jgs.data.formats.triples import FILES, first_rows, found_in
 from jgs.data.table_graph import plain_of_tables
 from jgs.data.text import line_chunks
-from jgs.data.times import Clock
 from jgs.data.values import SPLIT_NUMBERS
 from jgs.errors import InputError
 from jgs.graph import NodeIds

@@ -28,10 +28,10 @@ import numpy as np
 from jgs.arrays import require_array
 from jgs.data.array_files import open_npy
 from jgs.data.cache import Cache
+from jgs.data.column_values import Clock
 from jgs.data.dataset import Plain
 from jgs.data.edge_table import EdgeTable, with_reverses
 from jgs.data.text import read_rows, read_table
-from jgs.data.times import Clock
 from jgs.data.unpickle import load_torch
 from jgs.data.values import check_finite
 from jgs.errors import InputError

@@ -28,6 +28,7 @@ from pathlib import Path
 
 import numpy as np
 
+from jgs.data.column_values import Clock
 from jgs.data.dataset import Plain
 from jgs.data.edge_table import Roles, called, edges_of
 from jgs.data.formats.snap import is_edge_list
@@ -41,7 +42,6 @@ from jgs.data.text import (
     read_named,
     unnamed,
 )
-from jgs.data.times import Clock
 from jgs.errors import InputError
 
 UNLABELLED = True

@@ -28,7 +28,7 @@ from jgs.arrays import require_array
 from jgs.data.dataset import Dataset
 from jgs.data.formats.npz import FEATURES, archive_path, read_features
 from jgs.data.label_values import as_labels, labelled
-from jgs.data.values import SPLITS, as_chosen, as_features, normalized, training_nodes
+from jgs.data.values import SPLITS, as_chosen, training_nodes
 from jgs.errors import InputError
 from jgs.files import storage
 from jgs.graph import Graph
@@ -91,16 +91,13 @@ def read(
     graph = Graph.from_relations(
         given, {one: (pair[0], pair[1]) for one, pair in edges.items()}, both_ways=both_ways
     )
-    labels = as_labels(f"{target} in {path}", target_labels)
+    labels, remedy = as_labels(f"{target} in {path}", target_labels), "Give as many."
+    form = "[n] or [n, C], one for every node of their type"
+    require_array(f"the labels of {target} in {path}", labels, form, remedy, n=given[target])
     splits[0] = training_nodes(split, splits[0], np.flatnonzero(labelled(labels)), *splits[1:])
-    if normalize_features:
-        tables = {
-            kind: normalized(name, rows if hasattr(rows, "tocsr") else as_features(name, rows))
-            for kind, rows in tables.items()
-        }
-    ids = dict(zip(SPLITS, splits, strict=True))
-    data = Dataset.from_arrays(graph, tables, {target: labels}, ids, name=name)
-    return as_chosen(data, features)
+    ids, own = dict(zip(SPLITS, splits, strict=True)), {target: labels}
+    ways: dict[str, Any] = {"name": name, "normalize_features": normalize_features}
+    return as_chosen(Dataset.from_arrays(graph, tables, own, ids, **ways), features)
 
 
 @wraps(read, assigned=(), updated=())  # its options alone
