@@ -162,7 +162,7 @@ class Dataset(Shown):
             name, graph, features, labels, splits, class_names, normalize_features, label_kind
         )
         plain = plain._replace(node_ids=node_ids, label_table=label_table, time_unit=time_unit)
-        return plain.dataset(num_classes or number, check_values)
+        return plain.dataset(number if num_classes is None else num_classes, check_values)
 
     def save(self, folder: str | os.PathLike) -> None:
         """Write the data set to `folder`. `jgs.data.load` opens it, memory-mapped.
@@ -310,8 +310,10 @@ def _converted(
         labels, found = class_labels(name, labels, label_kind)
         class_names = class_names if found is None else found
         number = count_classes(labels) if class_names is None else len(class_names)
+        own, labels = labels, np.array(labels)  # a copy
         if nodes is not None:
-            labels = labels_of_all(name, labels, nodes, graph.num_nodes)
+            labels = labels_of_all(name, own, nodes, graph.num_nodes)
+            check_labels(name, own, max(1, number), nodes.size)  # its messages count these
     if splits is not None:
         count = graph.num_nodes if nodes is None else nodes.size
         given = zip(SPLITS, split_ids(name, splits, count), strict=True)
@@ -426,10 +428,9 @@ class Plain(NamedTuple):
         if num_classes is None:
             num_classes = count_classes(labels) if names is None else len(names)
         rows = np.empty((count, 0), np.float32) if self.features is None else self.features
-        kept = {name: getattr(self, name) for name in _KEPT}
+        kept = {name: getattr(self, name) for name in _KEPT} | {"class_names": names}
         rows = _rows(self.name, self.graph, rows, False)
         data = Dataset(self.name, self.graph, rows, labels, num_classes, *splits, **kept)
-        data = replace(data, class_names=names)
         if self.graph.num_edges == 0:
             _log.warning("%s has no edges: every node is by itself", self.name)
         return data.check(check_values)

@@ -72,6 +72,13 @@ def test_scipys_dok_is_a_matrix_and_no_dict(arrays):
     assert build(arrays).features.shape == (6, 4)
 
 
+def test_labels_and_splits_are_copied(arrays):
+    data = build(arrays)
+    assert not any(np.shares_memory(data.labels, array) for array in arrays.values())
+    assert not np.shares_memory(data.train_idx, arrays["train_idx"])
+    refused("must be in [1, 65536]; got 0", build, arrays, num_classes=0)
+
+
 def test_a_graph_without_edges_is_taken_with_a_word(arrays, caplog):
     arrays["edge_index"] = np.empty((2, 0), int)
     assert build(arrays).graph.num_edges == 0
