@@ -162,7 +162,7 @@ def _show(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> 
 
 
 def _build_parser() -> command.Parser:
-    from jgs.data.building.plan import MEMORY
+    from jgs.data.building.plan import MEMORY  # slow imports
     from jgs.data.building.shards import BINARY
 
     found = command.Parser(
@@ -316,7 +316,7 @@ def _labels(given: dict[str, Any]) -> tuple[Any, Any]:
 
 
 def _array(path: str) -> Any:
-    import numpy as np
+    import numpy as np  # slow imports
 
     from jgs.files.npy import map_npy, plain_file
 
