@@ -128,9 +128,11 @@ def read_lines(path: Path) -> list[str]:
     return [line for line in text.splitlines() if line.strip()]
 
 
-def read_table(path: Path, dtype: type, *, columns: int | None = None) -> np.ndarray:
-    """All rows of a comma-separated table at once, for small tables."""
-    parts = list(read_rows(path, dtype, columns=columns))
+def read_table(
+    path: Path, dtype: type, *, columns: int | None = None, **options: Any
+) -> np.ndarray:
+    """All rows of a text table at once, as `read_rows` reads them; for small tables."""
+    parts = list(read_rows(path, dtype, columns=columns, **options))
     return np.concatenate(parts) if parts else np.empty((0, columns or 1), dtype)
 
 

@@ -18,7 +18,7 @@ import numpy as np
 
 from jgs.data.dataset import Plain
 from jgs.data.splits import SplitChoice
-from jgs.data.text import read_lines
+from jgs.data.text import read_lines, read_table
 from jgs.data.values import SPLITS
 from jgs.errors import InputError, check_choice
 from jgs.files.storage import open_npz
@@ -72,14 +72,8 @@ def read(
     order = np.argsort(ids)
     rows = _features(file, [lines[i][1].split(",") for i in order], features)
     labels = _numbers(file, [lines[i][2] for i in order], int)
-    file = path / _EDGES
-    pairs = [line.split() for line in read_lines(file)[1:]]
-    wrong = next((i for i, pair in enumerate(pairs) if len(pair) != 2), None)
-    if wrong is not None:
-        raise InputError(
-            f"every line of {file} must be two ids", f"row {wrong}", "Fetch it again."
-        )
-    src, dst = _numbers(file, [text for pair in pairs for text in pair], int).reshape(-1, 2).T
+    edges = read_table(path / _EDGES, np.int64, delimiter=None, columns=2, skip=1)
+    src, dst = np.ascontiguousarray(edges.T)
     graph = Graph.from_edges(src, dst, len(ids), symmetric=symmetric)
     name = path.resolve().name
     splits = drawn.chosen(name, labels, _splits(path))

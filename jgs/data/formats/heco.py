@@ -31,7 +31,7 @@ from jgs.arrays import require_array
 from jgs.data.array_files import open_npy, sparse_matrix
 from jgs.data.dataset import Dataset
 from jgs.data.label_values import as_labels
-from jgs.data.text import read_rows
+from jgs.data.text import read_table
 from jgs.data.values import SPLITS, as_chosen, as_features, as_ids, normalized
 from jgs.errors import InputError
 from jgs.files import storage
@@ -108,10 +108,9 @@ def _edge_files(folder: Path) -> dict[tuple[str, str], Path]:
 
 
 def _edges(path: Path) -> np.ndarray:
-    parts = [*read_rows(path, np.int64, delimiter=None, columns=2)]
-    if not parts:
+    edges = read_table(path, np.int64, delimiter=None, columns=2)
+    if not len(edges):
         raise InputError(f"{path} must have edges", "none", _AGAIN)
-    edges = np.concatenate(parts)
     if edges.min() < 0 or edges.max() >= MAX_ID:
         raise InputError(
             f"{path} must have ids that count from 0", f"{edges.min()} to {edges.max()}", _AGAIN

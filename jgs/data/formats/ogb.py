@@ -273,7 +273,7 @@ def _typed(name: str, folder: Path, split: str | None, both_ways: bool) -> _Raw:
         Graph.from_relations(counts, pairs, both_ways=both_ways).save(place / "graph")
         for kind, file in tables.items():
             _save_features(name, rows[kind], counts[kind], place / file)
-        return read_table(labels, np.float64)
+        return as_labels(str(labels), read_table(labels, np.float64))
 
     settings = {"typed": True, "both_ways": both_ways, "split": splits.name}
     sources = [raw / _COUNTS, raw / _RELATIONS, *edges.values(), labels, *rows.values()]

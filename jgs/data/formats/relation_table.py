@@ -164,7 +164,7 @@ def read(
         raise InputError(f"{path} must have edges", "no row", "Write a row for each edge.")
     label_names_of(wholes)  # which refuses names of several files
     if both_ways is None:
-        both_ways = not any(table.twice for table in rows.values())
+        both_ways = not any(table.of.twice for table in rows.values())
     declared = {end for a, _, b in edges for end in (a, b)} if not nodes else set()
     edges = dict(sorted(edges.items()))
     ids = ids_by_type(path, edges, nodes, declared)
@@ -180,14 +180,12 @@ class Rows(NamedTuple):
       columns: `[n]` each, by role or by name.
       texts: Arrow's texts `[n]` of `relation`, `src_type`, `dst_type` and `kind`, which are
         there.
-      spaces: the ID spaces of `src`, `dst` and `id`.
-      twice: as in `Columns`.
+      of: what the table's columns are.
     """
 
     columns: dict[str, np.ndarray]
     texts: dict[str, Any]
-    spaces: dict[str, str]
-    twice: bool
+    of: Columns
 
 
 Space = tuple[NodeIds, np.ndarray]
@@ -273,7 +271,7 @@ def _read(path: Path, where: Path, without: list[str], reading: Reading) -> Rows
         for end in ("src", "dst"):
             texts[f"{end}_type"] = _before(path, end, table.column(end), of.separator)
     columns = read_columns(table.drop_columns([role for role in words if role in names]))
-    return Rows(columns, texts, of.spaces, of.twice)
+    return Rows(columns, texts, of)
 
 
 def _texts(path: Path, role: str, column: Any) -> Any:
@@ -305,7 +303,7 @@ def _nodes(
     parts: dict[str, list[tuple[Path, dict[str, np.ndarray]]]] = {}
     spaces: dict[str, list[tuple[np.ndarray, np.ndarray]]] = {}
     for path, table in tables.items():
-        ids, space = table.columns["id"], table.spaces.get("id", "")
+        ids, space = table.columns["id"], table.of.spaces.get("id", "")
         labels = table.texts["kind"].to_pylist() if "kind" in table.texts else [""] * len(ids)
         if several := sum(";" in label for label in labels):
             text = "%s: %s nodes have several labels; the first is their type"
@@ -352,7 +350,7 @@ def _typed(path: Path, table: Rows, spaces: Mapping[str, Space]) -> dict[Relatio
     count = len(table.columns["src"])
     keys = {"relation": table.texts.get("relation", pyarrow.repeat(_stem(path), count))}
     for end in ("src", "dst"):
-        space, role = table.spaces.get(end, ""), f"{end}_type"
+        space, role = table.of.spaces.get(end, ""), f"{end}_type"
         keys[role] = table.texts.get(role, pyarrow.repeat(space or _TYPE, count))
         if space in spaces and role not in table.texts:
             ids, types = spaces[space]
