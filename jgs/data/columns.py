@@ -23,10 +23,10 @@ what is missing stands behind those of the column itself, and only where somethi
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
-from hashlib import blake2b
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -211,9 +211,7 @@ class FeatureColumn(NamedTuple):
         if self.kind == "category":
             place = {text: i for i, text in enumerate(self.categories)}
         else:
-            digests = {t: blake2b(t.encode(), digest_size=8) for t in set(texts[at].tolist())}
-            numbers = {t: int.from_bytes(d.digest(), "little") for t, d in digests.items()}
-            place = {text: number % self.width for text, number in numbers.items()}
+            place = {text: _bucket(text, self.width) for text in set(texts[at].tolist())}
         column = np.array([place.get(text, -1) for text in texts[at].tolist()], np.int64)
         rows[at[column >= 0], column[column >= 0]] = 1
         return rows
@@ -340,6 +338,7 @@ def encoded(
 def _fit(
     found: dict[str, np.ndarray], rule: ColumnRule, train: Any, name: str
 ) -> FeatureColumns:
+    """The rule, fitted to the columns `found` of the table `name`."""
     kinds = rule.kinds()
     require(name, found, kinds)
     made = []
@@ -405,3 +404,8 @@ def _read(what: str, values: np.ndarray, kind: str) -> tuple[np.ndarray, np.ndar
     if kind == "date":
         return column_values.seconds(what, values)
     return column_values.numbers(what, values, np.float64)
+
+
+def _bucket(text: str, width: int) -> int:
+    digest = hashlib.blake2b(text.encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "little") % width

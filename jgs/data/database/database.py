@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from jgs.data.column_values import Clock
 from jgs.data.columns import ColumnRule
 from jgs.data.database import questions
 from jgs.data.database.graph import plain_of
 from jgs.data.database.stored_tables import StoredTables
 from jgs.data.dataset import Dataset, Plain
-from jgs.data.times import Clock
 from jgs.errors import InputError
 
 
