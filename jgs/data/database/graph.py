@@ -52,7 +52,7 @@ def plain_of(
     Args:
       rule: what columns become; `encode` names them as `users.age`. Numbers are always scaled.
       clock: how times are counted. Dates are counted in the longest unit that is exact.
-      features: "typed", or "padded" for one matrix (`jgs.data.by_type`).
+      features: "typed", or "padded" for one matrix (`jgs.data.values`).
       hidden: columns, as (table, column), that are no features, beside those of the question.
 
     Raises `InputError`.
