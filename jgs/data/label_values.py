@@ -43,7 +43,7 @@ def as_labels(name: str, labels: Any, kind: str | None = None) -> np.ndarray:
         if _is_number(kind, labels):
             return found if are_numbers(found) else found.astype(np.float32)
         rule = f"multi-label labels of {name} that are no NaN must be 0 or 1"
-        remedy = "Correct it; label_kind=number takes numbers."
+        remedy = f"Correct it; {_TAKES}"
         if are_numbers(found):
             refuse_where(~_are_marks(found).all(axis=1), found, "node", rule, remedy)
         return found.astype(np.float32)
@@ -52,7 +52,8 @@ def as_labels(name: str, labels: Any, kind: str | None = None) -> np.ndarray:
         return as_numbers(labels)
     if labels.dtype == np.int32:
         return labels
-    rule, remedy = f"the labels of {name} must be whole numbers", f"{remedy[:-1]}; {_TAKES}"
+    rule = f"the labels of {name} must be whole numbers"
+    remedy = f"Number the classes from 0; {_TAKES}"
     return _as_classes(labels, -(2**31), 2**31, "node", rule, remedy)
 
 
