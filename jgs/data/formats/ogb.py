@@ -100,9 +100,9 @@ def load(
     name: str,
     root: Path,
     *,
-    symmetric: bool | None = None,
-    both_ways: bool | None = None,
-    features: str | None = None,
+    symmetric: bool = True,
+    both_ways: bool = True,
+    features: str = "typed",
     download: bool = True,
     kept: Cache,
 ) -> Dataset:
@@ -114,7 +114,7 @@ def load(
     `read`. Raises `InputError`.
     """
     published = PUBLISHED[name]
-    if symmetric is False and not published.directed:
+    if not symmetric and not published.directed:
         raise InputError(
             f"{name} is undirected and stores each edge once: symmetric must be True",
             symmetric,
@@ -161,9 +161,9 @@ def read(
     folder: Path,
     *,
     name: str | None = None,
-    symmetric: bool | None = None,
-    both_ways: bool | None = None,
-    features: str | None = None,
+    symmetric: bool = True,
+    both_ways: bool = True,
+    features: str = "typed",
     num_classes: int | None = None,
     split: str | None = None,
     kept: Cache,
@@ -182,16 +182,17 @@ def read(
     """
     typed = (folder / "raw" / _RELATIONS).is_file()
     given = {"symmetric": symmetric, "both_ways": both_ways, "features": features}
+    usual = {"symmetric": True, "both_ways": True, "features": "typed"}
     for option, value in given.items():
-        if value is not None and typed == (option == "symmetric"):
+        if value != usual[option] and typed == (option == "symmetric"):
             kind = "without" if typed else "with"
             rule = f"the option {option} must be for a data set {kind} node types"
             raise InputError(rule, f"{value} for {folder}", "Leave it out.")
     name = name or (folder.resolve() if typed else folder).name
     if typed:
-        raw = _typed(name, folder, split, both_ways is not False)
+        raw = _typed(name, folder, split, both_ways)
     else:
-        raw = _untyped(name, folder, split, symmetric is not False, num_classes)
+        raw = _untyped(name, folder, split, symmetric, num_classes)
     ids = {one: raw.splits / f"{file}.csv.gz" for one, file in _SPLITS.items()}
     if missing := [
         str(path.relative_to(folder))
@@ -228,7 +229,7 @@ def read(
         settings |= {str(path): [at.st_size, at.st_mtime_ns] for path, at in states}
         sources = []
     data = opened(kept.parsed(folder / "jgs", sources, settings, build))
-    return as_chosen(data, features or "typed")
+    return as_chosen(data, features)
 
 
 _SPLITS = {"train": "train", "val": "valid", "test": "test"}  # our names and OGB's
