@@ -26,7 +26,7 @@ import jgs
 from benchmarks import graph, inputs
 from benchmarks.__main__ import CACHE
 from jgs.sampling.matrix import Matrix, Room
-from jgs.sampling.matrix.exact import exact_sum
+from jgs.sampling.matrix.sums import exact_sum
 
 
 def main() -> int:

@@ -49,55 +49,40 @@ class Cache:
     def parsed(
         self, folder: Path, sources: Sequence[Path], settings: dict, build: Callable
     ) -> Path:
-        """The folder that holds what `build` writes, whole and up to date: see `parsed`. It is
-        `folder` where nothing else is said."""
+        """The folder that holds what `build` writes, whole and up to date.
+
+        Args:
+          folder: the folder, where nothing else is said.
+          sources: the files that it is made from; another size or modification time makes it
+            out of date.
+          settings: everything else that it depends on, as JSON can hold it.
+          build: writes the files into the empty folder that it is given. When it raises,
+            nothing is kept.
+
+        The folder appears whole or not at all, and replaces an older one or an empty folder. A
+        folder with anything else in it raises `InputError`. A second process waits for the
+        first.
+        """
         folder = Path(self.cache or folder)
-        parsed(folder, sources, settings, build, self.verify)
+        state = {s.name: [s.stat().st_size, s.stat().st_mtime_ns] for s in sources}
+        key = {"version": 2, "settings": settings, "sources": state}
+        if _fault(folder, key, self.verify) is None:
+            return folder
+        rule = f"{folder} must be writable: the parsed data set is kept there"
+        remedy = "Free space or permit writing there, or name a folder with the option `cache`."
+        with refusing(OSError, rule, remedy), locked(folder):
+            fault = _fault(folder, key, self.verify)  # another process may have mended it
+            if fault is None:
+                return folder
+            if fault:
+                log.warning("%s %s: it is parsed again", folder, fault)
+            with replacing(folder, "parsed data set's", _our_files) as fresh:
+                log.info("parsing %s into %s, once", folder.parent, folder)
+                build(fresh)
+                files = {n: [size, sha256(fresh / n)] for n, size in _sizes(fresh).items()}
+                text = json.dumps({"key": key, "files": files}, indent=1) + "\n"
+                (fresh / _KEY).write_text(text)
         return folder
-
-
-def parsed(
-    folder: Path,
-    sources: Sequence[Path],
-    settings: dict,
-    build: Callable[[Path], None],
-    verify: bool = True,
-) -> None:
-    """Makes sure that `folder` holds what `build` writes, whole and up to date.
-
-    Args:
-      folder: the place of the result, usually beside the sources.
-      sources: the files that it is made from; another size or modification time makes it out of
-        date.
-      settings: everything else that it depends on, as JSON can hold it.
-      build: writes the files into the empty folder that it is given. When it raises, nothing
-        is kept.
-      verify: whether to read each file and compare its checksum (about a second a gigabyte),
-        and not only its size.
-
-    The folder appears whole or not at all, and replaces an older one or an empty folder. A
-    folder with anything else in it raises `InputError`. A second process waits for the first.
-    """
-    key = {
-        "version": 2,
-        "settings": settings,
-        "sources": {s.name: [s.stat().st_size, s.stat().st_mtime_ns] for s in sources},
-    }
-    if _fault(folder, key, verify) is None:
-        return
-    rule = f"{folder} must be writable: the parsed data set is kept there"
-    remedy = "Free space or permit writing there, or name a folder with the option `cache`."
-    with refusing(OSError, rule, remedy), locked(folder):
-        fault = _fault(folder, key, verify)  # another process may have mended the folder
-        if fault is None:
-            return
-        if fault:
-            log.warning("%s %s: it is parsed again", folder, fault)
-        with replacing(folder, "parsed data set's", _our_files) as fresh:
-            log.info("parsing %s into %s, once", folder.parent, folder)
-            build(fresh)
-            files = {name: [size, sha256(fresh / name)] for name, size in _sizes(fresh).items()}
-            (fresh / _KEY).write_text(json.dumps({"key": key, "files": files}, indent=1) + "\n")
 
 
 def _fault(folder: Path, key: dict, verify: bool) -> str | None:
@@ -121,7 +106,6 @@ def _fault(folder: Path, key: dict, verify: bool) -> str | None:
 
 
 def _our_files(folder: Path) -> set[str]:
-    """The files in `folder` that were written here and may be replaced; raises `InputError`."""
     try:
         return {_KEY, *_read(folder)["files"]}
     except _UNREADABLE as error:

@@ -1,17 +1,181 @@
-"""The values of one column of a table: numbers, texts or dates, and which are missing."""
+"""The values of one column of a table: numbers, texts or dates, and which are missing; and
+times, which are whole numbers, or dates that become whole numbers since 1970 (UTC)."""
 
 from __future__ import annotations
 
 import datetime
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from jgs.data.label_values import is_missing
-from jgs.data.times import dates_of_text
-from jgs.errors import InputError
+from jgs.data.text import is_number
+from jgs.errors import InputError, nearest
 from jgs.graph.checks import refuse_where, refuse_words
+
+UNITS = ("D", "s", "ms", "us", "ns")
+"""The units of times, the longest first."""
+
+_SCALES = tuple(10**power for power in range(1, 10))
+_EXACT = 2.0**53  # below it, float64 has all whole numbers
+
+
+@dataclass(frozen=True)
+class Clock:
+    """How times in the tables of one data set are counted; the options with these names. Its
+    columns must be comparable: dates beside numbers need a `time_unit`.
+
+    Fields:
+      time_unit: one of `UNITS`, in which times are counted. Dates are converted to it, None is
+        seconds. Numbers are in it already.
+      time_scale: int, at least 1. Numbers in a table are multiplied by it: 1000000 makes
+        microseconds of seconds that have a fraction.
+    """
+
+    time_unit: str | None = None
+    time_scale: int = 1
+    _seen: dict[str, str] = field(default_factory=dict, init=False)
+
+    def __post_init__(self) -> None:
+        check_unit("a data set", self.time_unit)
+        if self.time_scale < 1:
+            raise InputError(
+                "the option time_scale must be 1 or more", self.time_scale, "Raise it."
+            )
+
+    def unit_of(self, times: np.ndarray | None) -> str | None:
+        """The unit of the column `times`, or None where it is not known."""
+        dates = times is not None and _dates(times)
+        return self.time_unit or ("s" if dates else None)
+
+    def whole(self, what: str, times: np.ndarray, row: str = "edge") -> np.ndarray:
+        """int64 `[n]`: the column `times` `[n]` of the table `what`. It has whole numbers,
+        dates, or dates as text in the form of ISO 8601. `row` is what messages call what has a
+        time. Raises `InputError`."""
+        rule = f"the time of every {row} in {what} must be a whole number or a date"
+        if times.ndim == 1 and _dates(times):
+            dates = dates_of_text(rule, times, row)
+            self._compare(what, "dates")
+            return self._of_dates(what, dates, row, rule)
+        if times.ndim != 1 or times.dtype.kind not in "iuf":
+            first = " ".join(str(times[0]).split())[:60] if len(times) else times.dtype
+            raise InputError(rule, f"{first} at {row} 0", "Convert the column.")
+        self._compare(what, "whole numbers")
+        if times.dtype.kind == "f":
+            refuse_where(~np.isfinite(times), times, row, rule, "Let no time be missing.")
+            return self._of_floats(times.astype(np.float64), row, rule)
+        limit = (2**63 - 1) // self.time_scale
+        wrong = (times > limit) | (times < -limit)
+        refuse_where(wrong, times, row, f"{rule} of 64 bits", "Count from another moment.")
+        return times.astype(np.int64) * self.time_scale
+
+    def _compare(self, what: str, kind: str) -> None:
+        """Raises `InputError` where another table has times of the other kind, and nobody says
+        what the numbers count."""
+        if self.time_unit is not None:
+            return
+        self._seen.setdefault(kind, what)
+        if len(self._seen) > 1:
+            raise InputError(
+                "times of one data set must be counted alike",
+                " and ".join(f"{kind} in {where}" for kind, where in self._seen.items()),
+                "Say what the numbers count since 1970, --data-options time_unit=s or another "
+                f"of {', '.join(UNITS)}.",
+            )
+
+    def _of_dates(self, what: str, dates: np.ndarray, row: str, rule: str) -> np.ndarray:
+        refuse_where(np.isnat(dates), dates, row, rule, "Add those that are missing.")
+        unit = self.time_unit or "s"
+        whole = dates.astype(f"M8[{unit}]")
+        if (lost := whole.astype(dates.dtype) != dates).any():
+            good = (
+                u
+                for u in UNITS
+                if (dates.astype(f"M8[{u}]").astype(dates.dtype) == dates).all()
+            )
+            finer = next(good, None)
+            refuse_where(
+                lost,
+                dates,
+                row,
+                f"the time of every {row} in {what} must be a whole number of {unit}",
+                f"Give --data-options time_unit={finer}." if finer else "Round them.",
+            )
+        return whole.astype(np.int64)
+
+    def _of_floats(self, times: np.ndarray, row: str, rule: str) -> np.ndarray:
+        wrong = _not_whole(times, self.time_scale)
+        if wrong.any():
+            good = (each for each in _SCALES if not _not_whole(times, each).any())
+            scale = next(good, None)
+            remedy = "Round them, and write them as integers."
+            if scale is not None:
+                remedy = f"Give --data-options time_scale={scale}: times are multiplied by it."
+            refuse_where(wrong, times, row, rule, remedy)
+        return np.rint(times * self.time_scale).astype(np.int64)
+
+
+def check_unit(name: str, unit: str | None) -> None:
+    """Raises `InputError` unless the time unit of the data set `name` is one of `UNITS` or
+    None."""
+    if unit is not None and unit not in UNITS:
+        raise InputError(
+            f"the time_unit of {name} must be one of {', '.join(UNITS)}",
+            repr(unit),
+            f"{nearest(unit, UNITS)} Or leave it out.",
+        )
+
+
+def _not_whole(times: np.ndarray, scale: int) -> np.ndarray:
+    """Where `times * scale` is no whole number. The number with the decimals that a text has is
+    the float64 next to it, which a whole number divided by `scale` gives again."""
+    whole = np.rint(times * scale)
+    if scale == 1:
+        return (whole != times) | ~(np.abs(times) < 2.0**63)
+    return (whole / scale != times) | ~(np.abs(whole) < _EXACT)
+
+
+def _dates(times: np.ndarray) -> bool:
+    return times.dtype.kind in "MOUT"
+
+
+def dates_of_text(rule: str, times: np.ndarray, row: str) -> np.ndarray:
+    """The dates of a column that has dates as text, in NumPy's form; others as they are."""
+    if times.dtype.kind == "M":
+        return times
+    texts = ["" if each is None else " ".join(str(each).split()) for each in times.tolist()]
+    found = _parsed(texts)
+    if found is None:
+        known, end = 0, len(texts)  # the first `known` are dates, the first `end` are not
+        while end - known > 1:
+            middle = (known + end) // 2
+            known, end = (known, middle) if _parsed(texts[:middle]) is None else (middle, end)
+        if is_number(texts[known]):  # then numbers were meant, and one of them is none
+            others = (at for at, text in enumerate(texts) if not is_number(text))
+            known = next(others, known)
+        value = texts[known][:60] or "nothing"
+        raise InputError(
+            rule, f"{value} at {row} {known}", "Correct it, or convert the column."
+        )
+    return found
+
+
+def _parsed(texts: list[str]) -> np.ndarray | None:
+    try:
+        import pyarrow  # optional; text in a table was read by it
+    except ImportError:
+        return None
+    column = pyarrow.array(texts, "string")
+    for unit in ("s", "us", "ns"):
+        for zone in (None, "UTC"):
+            try:
+                return column.cast(pyarrow.timestamp(unit, zone)).to_numpy(zero_copy_only=False)
+            except pyarrow.ArrowInvalid:
+                continue
+    return None
+
 
 REMEDY = "Write numbers in its place, or leave it out by the option encode=NAME:drop."
 
@@ -21,7 +185,8 @@ def kind_of(what: str, values: np.ndarray) -> str:
     "date". Raises `InputError` for what it should not have."""
     if values.ndim == 2 and values.dtype.kind in "fiub":
         return "number"
-    nested = values.dtype == object and any(map(_is_nested, values.tolist()))
+    nests = (list, dict, np.ndarray)
+    nested = values.dtype == object and any(isinstance(v, nests) for v in values.tolist())
     if nested or values.ndim != 1 or values.dtype.kind not in "fiubOUTM":
         raise InputError(
             f"{what} must be numbers, text, dates, or equally long lists of numbers",
@@ -108,10 +273,6 @@ def look_like_dates(values: Sequence[str]) -> bool:
     except InputError:
         return False
     return True
-
-
-def _is_nested(value: Any) -> bool:
-    return isinstance(value, list | dict | np.ndarray)
 
 
 def _text(value: Any) -> str:

@@ -13,24 +13,28 @@ from typing import Any, NamedTuple, Self
 import jax
 import numpy as np
 
-from jgs.data import by_type, stored
+from jgs.data import stored
+from jgs.data.column_values import check_unit
 from jgs.data.columns import FeatureColumns
 from jgs.data.label_table import LabelTable
 from jgs.data.label_values import (
     are_numbers,
-    as_labels,
     check_labels,
     class_labels,
     count_classes,
 )
-from jgs.data.times import check_unit
 from jgs.data.values import (
     SPLITS,
     as_features,
     as_ids,
+    check_features,
     check_splits,
+    labels_of_all,
+    nodes_of,
     normalized,
+    schema_of,
     split_ids,
+    typed_features,
 )
 from jgs.errors import InputError
 from jgs.files import storage
@@ -41,6 +45,7 @@ from jgs.graph.shown import Shown
 
 KIND = "jgs.dataset"  # of the folders that `Dataset.save` writes
 _ARRAYS = ("labels", "train_idx", "val_idx", "test_idx")
+_KEPT = ("node_ids", "label_table", "time_unit", "feature_columns", "edge_feature_columns")
 
 _log = logging.getLogger("jgs")
 
@@ -149,61 +154,15 @@ class Dataset(Shown):
 
         Raises `InputError` for arguments that break the rules of `Dataset`.
         """
-        nodes = None
-        if label_table is not None and labels is None and splits is None:
-            labels, splits = np.full(graph.num_nodes, -1), {}
-            num_classes = num_classes or label_table.num_classes
-        if isinstance(labels, Mapping):
-            if len(labels) != 1:
-                raise InputError(
-                    f"labels of {name} by node type must be for one type",
-                    ", ".join(map(repr, labels)) or "none",
-                    "Give {'paper': labels}.",
-                )
-            (node_type, labels), *_ = labels.items()
-            schema = by_type.schema_of(name, graph)
-            nodes = by_type.nodes_of(schema, node_type)
-        numbers, found = class_labels(name, labels)
-        if found and label_kind == "number":
-            raise InputError(
-                f"the labels of {name} must be numbers for label_kind=number",
-                repr(found[0]),
-                "Correct them, or leave the option out.",
-            )
-        numbers = as_labels(name, numbers, label_kind)
-        label_kind = "number" if are_numbers(numbers) else "class"
-        if nodes is None:
-            numbers, ids = np.array(numbers), split_ids(name, splits, graph.num_nodes)
-        else:
-            of_type = schema, node_type, label_kind
-            numbers = by_type.labels_of_type(name, numbers, *of_type)
-            within = zip(SPLITS, split_ids(name, splits, nodes.size), strict=True)
-            ids = [nodes[as_ids(name, split, own, nodes.size)] for split, own in within]
-        named = class_names if found is None else found
-        if num_classes is None:
-            num_classes = count_classes(numbers) if named is None else len(named)
-        train, val, test = (
-            as_ids(name, split, own, graph.num_nodes)
-            for split, own in zip(SPLITS, ids, strict=True)
+        of_moments = label_table is not None and labels is None and splits is None
+        if not of_moments:  # what is None is refused below
+            labels = np.array(None) if labels is None else labels
+            splits = () if splits is None else splits
+        plain, number = _converted(
+            name, graph, features, labels, splits, class_names, normalize_features, label_kind
         )
-        data = cls(
-            name,
-            graph,
-            _rows(name, graph, features, normalize_features),
-            numbers,
-            num_classes,
-            train,
-            val,
-            test,
-            node_ids,
-            None if named is None else tuple(map(str, named)),
-            label_table,
-            time_unit,
-        )
-        data.check(check_values)
-        if graph.num_edges == 0:
-            _log.warning("%s has no edges: every node is by itself", name)
-        return data
+        plain = plain._replace(node_ids=node_ids, label_table=label_table, time_unit=time_unit)
+        return plain.dataset(number if num_classes is None else num_classes, check_values)
 
     def save(self, folder: str | os.PathLike) -> None:
         """Write the data set to `folder`. `jgs.data.load` opens it, memory-mapped.
@@ -295,18 +254,10 @@ class Dataset(Shown):
         `values=False` omits the check that all features are finite, the only one that reads
         them (parsed caches were checked when they were written).
         """
-        by_type.check_features(self.name, self.features, self.graph, values)
-        num_nodes = self.graph.num_nodes
-        check_labels(self.name, self.labels, self.num_classes, num_nodes)
-        splits = {split: getattr(self, f"{split}_idx") for split in SPLITS}
-        tabled = self.label_table is not None
-        check_splits(self.name, splits, self.labels, num_nodes, may_be_empty=tabled)
+        _check_arrays(self, self.num_classes, values)
         if self.label_table is not None:
-            self.label_table.check(self.name, num_nodes)
+            self.label_table.check(self.name, self.graph.num_nodes)
         check_unit(self.name, self.time_unit)
-        return self._check_names()
-
-    def _check_names(self) -> Self:
         counts = {"node_ids": self.graph.num_nodes, "class_names": self.num_classes}
         for field, count in counts.items():
             names = getattr(self, field)
@@ -319,12 +270,68 @@ class Dataset(Shown):
         return self
 
 
+def _check_arrays(data: Dataset | Plain, num_classes: int, values: bool) -> None:
+    """Raises `InputError` unless the features, the labels and the splits that there are fit the
+    graph."""
+    count, splits = data.graph.num_nodes, {s: getattr(data, f"{s}_idx") for s in SPLITS}
+    if data.features is not None:
+        check_features(data.name, data.features, data.graph, values)
+    if data.labels is not None:
+        check_labels(data.name, data.labels, num_classes, count)
+    if data.labels is not None and data.train_idx is not None:
+        tabled = data.label_table is not None
+        check_splits(data.name, splits, data.labels, count, may_be_empty=tabled)
+
+
+def _converted(
+    name: str,
+    graph: Graph,
+    features: Any,
+    labels: Any,
+    splits: Any,
+    class_names: Sequence[str] | None,
+    normalize_features: bool,
+    label_kind: str | None,
+) -> tuple[Plain, int | None]:
+    """The graph with these arguments of `Dataset.from_arrays`, of which features, labels and
+    splits may be None, and the number of classes, if there are labels. Most is not checked."""
+    nodes, number = None, None
+    ids: list[Any] = [None] * len(SPLITS)
+    if isinstance(labels, Mapping):
+        if len(labels) != 1:
+            raise InputError(
+                f"labels of {name} by node type must be for one type",
+                ", ".join(map(repr, labels)) or "none",
+                "Give {'paper': labels}.",
+            )
+        ((node_type, labels),) = labels.items()
+        nodes = nodes_of(schema_of(name, graph), node_type)
+    if labels is not None:
+        labels, found = class_labels(name, labels, label_kind)
+        class_names = class_names if found is None else found
+        number = count_classes(labels) if class_names is None else len(class_names)
+        own, labels = labels, np.array(labels)  # a copy
+        if nodes is not None:
+            labels = labels_of_all(name, own, nodes, graph.num_nodes)
+            check_labels(name, own, max(1, number), nodes.size)  # its messages count these
+    if splits is not None:
+        count = graph.num_nodes if nodes is None else nodes.size
+        given = zip(SPLITS, split_ids(name, splits, count), strict=True)
+        ids = [as_ids(name, split, own, count) for split, own in given]
+        ids = ids if nodes is None else [nodes[own] for own in ids]
+    rows = None if features is None else _rows(name, graph, features, normalize_features)
+    names = None if class_names is None else tuple(map(str, class_names))
+    train, val, test = ids
+    plain = Plain(name, graph, labels, train, test, rows, val_idx=val, class_names=names)
+    return plain, number
+
+
 def _rows(name: str, graph: Graph, features: Any, normalize_features: bool) -> Any:
     """The features of a data set, of what `Dataset.from_arrays` takes."""
     is_dict = isinstance(features, Mapping) and not hasattr(features, "tocsr")  # as SciPy's dok
     if is_dict or getattr(features, "schema", None) is not None:
-        schema = by_type.schema_of(name, graph)
-        return by_type.typed_features(name, features, schema, normalize_features)
+        schema = schema_of(name, graph)
+        return typed_features(name, features, schema, normalize_features)
     if isinstance(features, RowTable) and not normalize_features:
         return features
     given = features.host() if isinstance(features, RowTable) else features
@@ -382,34 +389,48 @@ class Plain(NamedTuple):
         names = {field.name for field in fields(data)} & {*cls._fields}
         return cls(**{name: getattr(data, name) for name in names})
 
-    def dataset(self) -> Dataset:
-        """A data set of this graph. Without labels or a split all nodes are for training and
-        have the label 0, or, beside a label table, none is and has one. Without features they
-        have features of width 0."""
-        num_nodes, names = self.graph.num_nodes, self.class_names
-        number = None if names is None else len(names)
-        labels, split = self.labels, (self.train_idx, self.val_idx, self.test_idx)
-        if labels is None or any(ids is None for ids in split):
-            none = np.empty(0, np.int32)
+    @classmethod
+    def of_arrays(
+        cls,
+        name: str,
+        graph: Graph,
+        features: Any = None,
+        labels: Any = None,
+        splits: Any = None,
+        *,
+        class_names: Sequence[str] | None = None,
+        normalize_features: bool = False,
+        label_kind: str | None = None,
+    ) -> Plain:
+        """The graph with a user's own arrays, which are checked: the arguments of
+        `Dataset.from_arrays`, each of which may be None. Raises `InputError`."""
+        ways = class_names, normalize_features, label_kind
+        plain, number = _converted(name, graph, features, labels, splits, *ways)
+        least = 0 if splits is not None else 1  # where it is not said which nodes have labels
+        _check_arrays(plain, max(least, number or 0), True)
+        return plain
+
+    def dataset(self, num_classes: int | None = None, check_values: bool = False) -> Dataset:
+        """A data set of this graph, with its features scanned for NaN and infinity if
+        `check_values`. Without labels or a split all nodes are for training and have the label
+        0, or, beside a label table, none is and has one. Without features they have features of
+        width 0. `num_classes` is counted where it is None. Raises `InputError`."""
+        count, labels, names = self.graph.num_nodes, self.labels, self.class_names
+        splits = [getattr(self, f"{split}_idx") for split in SPLITS]
+        if labels is None or any(ids is None for ids in splits):
+            none: np.ndarray = np.empty(0, np.int32)
             if self.label_table is None:
-                labels, names, number = np.zeros(num_nodes, np.int32), None, None
-                split = np.arange(num_nodes), none, none
+                labels, names, num_classes = np.zeros(count, np.int32), None, 1
+                splits = [np.arange(count, dtype=np.int32), none, none]
             else:
-                labels, split = np.full(num_nodes, -1, np.int32), (none, none, none)
-                number = number or self.label_table.num_classes
-        rows = np.empty((num_nodes, 0), np.float32) if self.features is None else self.features
-        data = Dataset.from_arrays(
-            self.graph,
-            rows,
-            labels,
-            dict(zip(SPLITS, split, strict=True)),
-            name=self.name,
-            num_classes=number,
-            class_names=names,
-            node_ids=self.node_ids,
-            label_table=self.label_table,
-            time_unit=self.time_unit,
-            label_kind="number" if are_numbers(labels) else "class",
-        )
-        kept = ("feature_columns", "edge_feature_columns")
-        return replace(data, **{name: getattr(self, name) for name in kept})
+                labels, splits = np.full(count, -1, np.int32), [none] * 3
+                num_classes = num_classes or len(names or ()) or self.label_table.num_classes
+        if num_classes is None:
+            num_classes = count_classes(labels) if names is None else len(names)
+        rows = np.empty((count, 0), np.float32) if self.features is None else self.features
+        kept = {name: getattr(self, name) for name in _KEPT} | {"class_names": names}
+        rows = _rows(self.name, self.graph, rows, False)
+        data = Dataset(self.name, self.graph, rows, labels, num_classes, *splits, **kept)
+        if self.graph.num_edges == 0:
+            _log.warning("%s has no edges: every node is by itself", self.name)
+        return data.check(check_values)

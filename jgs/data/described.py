@@ -7,10 +7,9 @@ from typing import Any
 import numpy as np
 
 from jgs.data.dataset import Plain
-from jgs.data.edge_facts import edge_facts, rows_alike
 from jgs.data.label_values import are_numbers, count_classes, labelled
 from jgs.data.values import SPLITS
-from jgs.data.warned import label_counts, warnings
+from jgs.data.warned import edge_facts, label_counts, rows_alike, warnings
 from jgs.graph import Graph
 from jgs.graph.row_tables.table import as_table
 

@@ -88,7 +88,6 @@ def _download(url: str, path: Path) -> None:
 
 
 def _receive(url: str, path: Path, part: Path) -> None:
-    """Completes `part`, or raises and keeps what was received."""
     about = _read_about(part, url)
     have = _size(part) if about else 0
     if about and have == about["total"]:
@@ -187,7 +186,6 @@ def _size(path: Path) -> int:
     return path.stat().st_size if path.is_file() else 0
 
 
-_CHUNK = 1 << 20
 _MOST_GROWTH = 200  # the size of an honest archive of numbers grows less than this many times
 _FOREIGN = re.compile(r"^[A-Za-z]:|[\\\0]")  # a drive letter of Windows, or its separator
 

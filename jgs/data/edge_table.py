@@ -4,7 +4,7 @@
   `label`: optional. Text (empty: none), booleans and whole numbers (from 0; -1 or empty: none)
       are classes. Numbers, of which one has a fraction, are numbers (empty or NaN: none); so is
       what a `.inter` file calls `float`.
-  `time`: optional. Whole numbers, in any unit; or dates (`jgs.data.times`).
+  `time`: optional. Whole numbers, in any unit; or dates (`jgs.data.column_values`).
   `split`: optional. `train`, `val` or `test`; empty: the edge is only a message.
   `edge_weight`: optional; finite and not negative.
   all other columns: edge columns of the graph, which are numbers. The option `encode` makes
@@ -26,13 +26,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from jgs.data.column_values import Clock
 from jgs.data.columns import ColumnRule, FeatureColumns, encoded
 from jgs.data.label_values import edge_labels
 from jgs.data.text import first_line, is_number, unnamed
-from jgs.data.times import Clock
 from jgs.data.values import SPLIT_NUMBERS, SPLITS, split_numbers
 from jgs.errors import InputError, refusing
-from jgs.graph import Graph, NodeIds
 from jgs.graph.checks import refuse_words
 from jgs.graph.formats.arrow import Reading, column_names, read_arrow
 from jgs.graph.formats.tables import read_columns, require
@@ -120,29 +119,6 @@ class EdgeTable(NamedTuple):
             columns={name: column[rows] for name, column in self.columns.items()},
         )
 
-    def graph(
-        self,
-        ids: NodeIds,
-        symmetric: bool,
-        both_ways: bool,
-        node_time: np.ndarray | None = None,
-    ) -> Graph:
-        """The graph of the nodes `ids`, with all edges. `symmetric` and `node_time` are those
-        of `Graph.from_edges`, and `both_ways` that of `with_reverses`."""
-        src = ids.nodes(self.src, f"src in {self.what}")
-        dst = ids.nodes(self.dst, f"dst in {self.what}")
-        src, dst, own = with_reverses(src, dst, self) if both_ways else (src, dst, self)
-        return Graph.from_edges(
-            src,
-            dst,
-            len(ids),
-            own.weight,
-            edge_columns=own.columns,
-            edge_time=own.time,
-            node_time=node_time,
-            symmetric=symmetric,
-        )
-
 
 def two_types(src_type: str, dst_type: str, relation: str) -> Relation:
     """The relation between two types of nodes. Raises `InputError` if they are one."""
@@ -155,16 +131,16 @@ def two_types(src_type: str, dst_type: str, relation: str) -> Relation:
     return src_type, relation, dst_type
 
 
-def with_reverses(
-    src: np.ndarray, dst: np.ndarray, edges: EdgeTable
-) -> tuple[np.ndarray, np.ndarray, EdgeTable]:
-    """The edges and behind them the reverse of each, which has its weight, time and columns. A
-    self-loop is its own reverse. The column `reverse`, bool, is True for the added ones."""
+def with_reverses(edges: EdgeTable) -> EdgeTable:
+    """The edges, whose ends are numbers of nodes, and behind them the reverse of each, which
+    has its weight, time and columns. A self-loop is its own reverse. The column `reverse`,
+    bool, is True for the added ones."""
+    src, dst = edges.src, edges.dst
     back = np.flatnonzero(src != dst)
-    order = np.concatenate([np.arange(src.size), back])
-    made = edges._replace(src=src, dst=dst).take(order)
-    made.columns[REVERSE] = np.arange(order.size) >= src.size
-    return np.concatenate([src, dst[back]]), np.concatenate([dst, src[back]]), made
+    made = edges.take(np.concatenate([np.arange(src.size), back]))
+    made.columns[REVERSE] = np.arange(made.src.size) >= src.size
+    ends = np.concatenate([src, dst[back]]), np.concatenate([dst, src[back]])
+    return made._replace(src=ends[0], dst=ends[1])
 
 
 def read_edges(
@@ -259,21 +235,17 @@ def edges_of(
     special, became = (*ROLES, "split"), None
     if encode is not None:
         found, became = encoded(what, found, encode, special)
-        _refuse_words(what, {n: column for n, column in found.items() if n not in special})
+        for name, column in found.items():
+            kind = "date" if column.dtype.kind == "M" else "category"
+            way = f"--data-options encode=edges.{name}"
+            remedy = f"Say what it becomes, {way}:{kind}, or leave it out, {way}:drop."
+            if name not in special:
+                refuse_words(f"in {what} the edge column {name!r}", column, remedy)
     given = found.pop("time", None)
     time = None if given is None else clock.whole(what, given)
     unit = None if given is None else clock.unit_of(given)
     src, dst, weight = found.pop("src"), found.pop("dst"), found.pop("edge_weight", None)
     return EdgeTable(what, src, dst, weight, time, found, label_names, unit, became)
-
-
-def _refuse_words(what: str, columns: dict[str, np.ndarray]) -> None:
-    """Raises `InputError` for a column of text or dates, which says how to encode it."""
-    for name, column in columns.items():
-        kind = "date" if column.dtype.kind == "M" else "category"
-        option = f"--data-options encode=edges.{name}"
-        remedy = f"Say what it becomes, {option}:{kind}, or leave it out, {option}:drop."
-        refuse_words(f"in {what} the edge column {name!r}", column, remedy)
 
 
 def _names(listed: str | None) -> list[str]:
@@ -355,7 +327,6 @@ def called(path: Any, found: list[str], roles: Roles) -> dict[str, str]:
 
 
 def _is_mixed(tables: list[Any], ends: Iterable[str]) -> bool:
-    """Whether some of these columns are text, and others integers."""
     from pyarrow import types
 
     kinds = [table.column(end).type for table in tables for end in ends]

@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 
 from jgs.data.building.plan import graph_files
-from jgs.data.building.records import Relation, layout_of
 from jgs.data.building.shards import open_shards
+from jgs.data.building.spreading import Relation, layout_of
 from jgs.data.building.tables import Columns
 from jgs.data.building.work import Work
 from jgs.files.npy import map_npy

@@ -2,7 +2,7 @@
 
 As a file it ends in `.parquet`, `.csv`, `.csv.gz`, `.tsv` or `.tsv.gz`. Its columns:
   `node`: the names of nodes, as in the tables of edges and nodes beside it.
-  `time`: whole numbers in the unit of the edges' times, or dates (`jgs.data.times`).
+  `time`: whole numbers in the unit of the edges' times, or dates (`jgs.data.column_values`).
   `label`: text and integers from 0 are classes; numbers with a point are numbers.
   `split`: optional; see `LabelTable.from_arrays`.
 """
@@ -16,13 +16,12 @@ import numpy as np
 
 from jgs.arrays import require_array
 from jgs.data.label_values import NUMBERS, edge_labels
-from jgs.data.times import Clock
 from jgs.data.values import SPLITS, split_numbers
 from jgs.errors import InputError
 from jgs.graph import NodeIds
 from jgs.graph.checks import MAX_ID, check_range, refuse_where
 from jgs.graph.device import as_numpy
-from jgs.graph.formats.arrow import Reading, read_arrow
+from jgs.graph.formats.arrow import read_arrow
 from jgs.graph.formats.tables import ENDINGS, read_columns, require
 
 LABEL_ENDINGS = (*ENDINGS, ".tsv", ".tsv.gz")
@@ -161,13 +160,13 @@ def splits_by_time(time: np.ndarray, name: str) -> np.ndarray:
 
 
 def read_label_table(
-    path: Path, ids: NodeIds, clock: Clock, label_kind: str | None, reading: Reading
+    path: Path, ids: NodeIds, label_kind: str | None, rules: Any
 ) -> tuple[LabelTable, tuple[str, ...] | None]:
     """The label table in a file, of the nodes `ids`; and the names of its classes, or None
     unless they are text. `label_kind` is "class", "number" or None, whatever the labels look
-    like. Raises `InputError`."""
+    like; `rules` are `TableRules`. Raises `InputError`."""
     types = {"node": "string"} if ids.values.dtype == object else {}
-    found = read_columns(read_arrow(path, types, ids=["node"], reading=reading))
+    found = read_columns(read_arrow(path, types, ids=["node"], reading=rules.reading))
     require(str(path), found, _COLUMNS[:3])
     if other := [name for name in found if name not in _COLUMNS]:
         raise InputError(
@@ -178,7 +177,7 @@ def read_label_table(
     labels, names = edge_labels(str(path), found["label"], label_kind, "row")
     table = LabelTable.from_arrays(
         ids.nodes(found["node"], f"node in {path}"),
-        clock.whole(str(path), found["time"], "row"),
+        rules.clock.whole(str(path), found["time"], "row"),
         labels,
         found.get("split"),
         name=str(path),
@@ -187,6 +186,6 @@ def read_label_table(
     return table, names
 
 
-def label_files(folder: Path, name: str = "labels") -> list[Path]:
-    """The files of labels `name` in a folder."""
-    return [at for end in LABEL_ENDINGS if (at := folder / f"{name}{end}").is_file()]
+def label_files(folder: Path) -> list[Path]:
+    """The files of labels in a folder."""
+    return [at for end in LABEL_ENDINGS if (at := folder / f"labels{end}").is_file()]

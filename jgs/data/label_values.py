@@ -26,6 +26,8 @@ PREFIX = "label:"
 _MOST_CLASSES = 1 << 16  # of edges
 _FEW_CLASSES = 1 << 16  # a graph with fewer nodes may have this number of classes too
 _AT_ONCE = 1 << 22  # labels of a matrix that are looked at
+_KINDS = ("class", "number")
+_TAKES = "label_kind=number takes numbers."
 
 
 def as_labels(name: str, labels: Any, kind: str | None = None) -> np.ndarray:
@@ -38,25 +40,37 @@ def as_labels(name: str, labels: Any, kind: str | None = None) -> np.ndarray:
     require_array(f"the labels of {name}", labels, form, remedy)
     if labels.ndim == 2 and labels.shape[1] != 1:
         found = as_numbers(labels)
-        if kind == "number" or (kind is None and have_fractions(labels)):
+        if _is_number(kind, labels):
             return found if are_numbers(found) else found.astype(np.float32)
         rule = f"multi-label labels of {name} that are no NaN must be 0 or 1"
-        remedy = "Correct it; label_kind=number takes numbers."
+        remedy = f"Correct it; {_TAKES}"
         if are_numbers(found):
             refuse_where(~_are_marks(found).all(axis=1), found, "node", rule, remedy)
         return found.astype(np.float32)
     labels = labels.reshape(-1)
-    if kind == "number" or (kind is None and have_fractions(labels)):
+    if _is_number(kind, labels):
         return as_numbers(labels)
     if labels.dtype == np.int32:
         return labels
-    if labels.dtype.kind == "f":
-        labels = np.where(np.isnan(labels), -1, labels)
-    whole = (labels == np.floor(labels)) & (labels >= -(2**31)) & (labels < 2**31)
     rule = f"the labels of {name} must be whole numbers"
-    remedy = "Number the classes from 0; label_kind=number takes numbers."
-    refuse_where(~whole, labels, "node", rule, remedy)
-    return labels.astype(np.int32)
+    remedy = f"Number the classes from 0; {_TAKES}"
+    return _as_classes(labels, -(2**31), 2**31, "node", rule, remedy)
+
+
+def _is_number(kind: str | None, labels: np.ndarray) -> bool:
+    """Whether labels are numbers: where a `kind` says so, or else where one has a fraction."""
+    return kind == "number" or (kind is None and have_fractions(labels))
+
+
+def _as_classes(
+    labels: np.ndarray, least: int, end: int, row: str, rule: str, remedy: str
+) -> np.ndarray:
+    """int32 `[n]`: classes in `[least, end)`, -1 for NaN."""
+    labels = labels.astype(np.int8) if labels.dtype == bool else labels
+    known = np.where(np.isnan(labels), -1, labels) if labels.dtype.kind == "f" else labels
+    wrong = (known < least) | (known >= end) | (known != np.floor(known))
+    refuse_where(wrong, labels, row, rule, remedy)
+    return known.astype(np.int32)
 
 
 def as_numbers(labels: np.ndarray) -> np.ndarray:
@@ -68,12 +82,9 @@ def as_numbers(labels: np.ndarray) -> np.ndarray:
 
 def check_kind(kind: str | None) -> None:
     """Raises `InputError` for an option `label_kind` that there is not."""
-    if kind not in (None, "class", "number"):
-        raise InputError(
-            "the option label_kind must be class or number",
-            repr(kind),
-            nearest(kind, ("class", "number")),
-        )
+    if kind not in (None, *_KINDS):
+        rule = f"the option label_kind must be {' or '.join(_KINDS)}"
+        raise InputError(rule, repr(kind), nearest(kind, _KINDS))
 
 
 def have_fractions(labels: np.ndarray) -> bool:
@@ -122,42 +133,30 @@ def check_labels(name: str, labels: np.ndarray, num_classes: int, num_nodes: int
     what, form = f"the labels of {name}", "[N] or [N, C], one for every node"
     remedy = "Give a label for every node, -1 where there is none."
     require_array(what, labels, form, remedy, N=num_nodes)
-    _check_num_classes(name, labels, num_classes, num_nodes)
+    most, value = max(num_nodes, _FEW_CLASSES), str(num_classes)
+    if not 1 <= num_classes <= most:
+        if labels.dtype.kind != "f" and labels.max(initial=-1) + 1 == num_classes > 0:
+            value += f", one more than the label of node {int(np.argmax(labels))}"
+        rule = f"the number of classes of {name} must be in [1, {most}]"
+        raise InputError(rule, value, f"Number the classes from 0 without gaps; {_TAKES}")
+    numbers = are_numbers(labels)
+    wrong, rule = np.isinf(labels), f"{what} must be finite, or NaN for none"
     if labels.ndim == 2:
-        form = f"{'float64 or ' * are_numbers(labels)}float32 [N, C], a column for each class"
+        form = f"{'float64 or ' * numbers}float32 [N, C], a column for each class"
         remedy = "Give one column of 0 and 1 for every class, or of numbers for every target."
         require_array(what, labels, form, remedy, C=num_classes)
-        wrong = np.isinf(labels).any(axis=1)
-        rule = f"{what} must be finite, or NaN for none"
-    elif are_numbers(labels):
-        if labels.dtype not in NUMBERS or num_classes != 1:
-            raise InputError(
-                f"labels of {name} that are numbers must be float64 or float32, with "
-                "num_classes 1",
-                f"{labels.dtype} and {num_classes}",
-                "Convert them, or number the classes from 0.",
-            )
-        wrong = np.isinf(labels)
-        rule = f"{what} must be finite, or NaN for none"
-    else:
+        wrong = wrong.any(axis=1)
+    elif numbers and (labels.dtype not in NUMBERS or num_classes != 1):
+        raise InputError(
+            f"labels of {name} that are numbers must be float64 or float32, with num_classes 1",
+            f"{labels.dtype} and {num_classes}",
+            "Convert them, or number the classes from 0.",
+        )
+    elif not numbers:
         require_array(what, labels, "int32 [N]", "Convert them with .astype(numpy.int32).")
         wrong = (labels < -1) | (labels >= num_classes)
         rule = f"{what} must be in [0, {num_classes}), or -1 for none"
     refuse_where(wrong, labels, "node", rule, "Correct it, or the number of classes.")
-
-
-def _check_num_classes(name: str, labels: np.ndarray, num_classes: int, num_nodes: int) -> None:
-    most = max(num_nodes, _FEW_CLASSES)
-    if 1 <= num_classes <= most:
-        return
-    value = str(num_classes)
-    if labels.dtype.kind != "f" and labels.max(initial=-1) + 1 == num_classes > 0:
-        value += f", one more than the label of node {int(np.argmax(labels))}"
-    raise InputError(
-        f"the number of classes of {name} must be in [1, {most}]",
-        value,
-        "Number the classes from 0 without gaps; label_kind=number takes numbers.",
-    )
 
 
 def is_missing(value: Any) -> bool:
@@ -168,25 +167,39 @@ def is_missing(value: Any) -> bool:
         return True
 
 
-def class_labels(name: str, labels: Any) -> tuple[Any, tuple[str, ...] | None]:
-    """`labels` as numbers of classes; and the names of the classes, or None unless labels are
-    text."""
+def class_labels(
+    name: str, labels: Any, kind: str | None = None
+) -> tuple[np.ndarray, tuple[str, ...] | None]:
+    """`labels` as `as_labels` has them, of which text becomes numbers of classes; and the names
+    of the classes, or None unless labels are text. Raises `InputError`."""
+    values, names = _numbered(f"the labels of {name}", labels, kind)
+    return as_labels(name, values, None if names else kind), names
+
+
+def _numbered(
+    what: str, labels: Any, kind: str | None
+) -> tuple[np.ndarray, tuple[str, ...] | None]:
+    """The numbers that labels are, of any dtype, of text the place in alphabetical order; and
+    the texts, or None."""
     array = as_numpy(labels)
     if array.dtype.kind not in "OUT" or array.ndim != 1:
         return array, None
     texts = ["" if is_missing(each) else each for each in array.tolist()]
     kinds = {type(each) for each in texts if each != ""}
-    if kinds and all(issubclass(kind, int | np.integer | np.bool_) for kind in kinds):
+    if kinds and all(issubclass(each, int | np.integer | np.bool_) for each in kinds):
         return np.array([-1 if each == "" else int(each) for each in texts], np.int64), None
-    if kinds and all(issubclass(kind, int | float | np.number) for kind in kinds):
+    if kinds and all(issubclass(each, int | float | np.number) for each in kinds):
         return np.array([np.nan if each == "" else each for each in texts], float), None
     if kinds - {str}:
-        raise InputError(
-            f"the labels of {name} must be all numbers, or all text",
-            " and ".join(sorted(kind.__name__ for kind in kinds)),
-            "Convert them with .astype(str).",
-        )
+        found = " and ".join(sorted(each.__name__ for each in kinds))
+        remedy = "Convert them with .astype(str)."
+        raise InputError(f"{what} must be all numbers, or all text", found, remedy)
     names = tuple(sorted(set(texts) - {""}))
+    if kind == "number":
+        if names:
+            rule = f"{what} must be numbers for label_kind=number"
+            raise InputError(rule, repr(names[0]), "Correct them, or leave the option out.")
+        return np.full(len(texts), np.nan), None
     number = dict(zip(names, range(len(names)), strict=True)) | {"": -1}
     return np.array([number[each] for each in texts], np.int32), names
 
@@ -202,31 +215,17 @@ def edge_labels(
     fraction, else classes. `row` is what messages call what has a label. Raises `InputError`.
     """
     check_kind(kind)
-    values, names = class_labels(f"the {row}s in {what}", labels)
-    if names is None:
-        form = "numbers [n], or text, one for each"
-        require_array(f"the labels of the {row}s in {what}", values, form, "Convert them.")
-    if names and kind == "number":
-        raise InputError(
-            f"the labels of the {row}s in {what} must be numbers for label_kind=number",
-            repr(names[0]),
-            "Correct them, or leave the option out.",
-        )
-    if kind == "number" or (kind is None and have_fractions(values)):
-        numbers = np.full(values.size, np.nan) if names == () else as_numbers(values)
-        rule = f"the labels of the {row}s in {what} must be finite, or NaN for none"
+    where, what = f"the {row}s in {what}", f"the labels of the {row}s in {what}"
+    values, names = _numbered(what, labels, kind)
+    require_array(what, values, "numbers [n], or text, one for each", "Convert them.")
+    if _is_number(kind, values):
+        numbers = as_numbers(values)
+        rule = f"{what} must be finite, or NaN for none"
         refuse_where(np.isinf(numbers), values, row, rule, "Correct them.")
         return numbers, None
-    values = values.astype(np.int8) if values.dtype == bool else values
-    known = np.where(np.isnan(values), -1, values) if values.dtype.kind == "f" else values
-    wrong = (known < -1) | (known >= _MOST_CLASSES) | (known != np.floor(known))
-    rule = (
-        f"the classes of the {row}s in {what} must be integers in [0, {_MOST_CLASSES}), or -1"
-    )
-    refuse_where(
-        wrong, values, row, rule, "Number them from 0; label_kind=number takes numbers."
-    )
-    return known.astype(np.int32), names or None
+    rule = f"the classes of {where} must be integers in [0, {_MOST_CLASSES}), or -1"
+    remedy = f"Number them from 0; {_TAKES}"
+    return _as_classes(values, -1, _MOST_CLASSES, row, rule, remedy), names or None
 
 
 def with_label(

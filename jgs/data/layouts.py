@@ -10,15 +10,15 @@ A module has some of these:
     lines; `recognises_named(path)`, if it is another question, where the user says what the
     columns are. `LAYOUTS` are the formats that have it.
   `read(path, **options)`: the graph as `Plain`, or a `Dataset`. Raises `InputError`. A keyword
-    that is a record of options, such as `jgs.data.times.Clock`, stands for its fields. Where
-    the reader has an argument `labelled`, it is True where labels and a split must be there.
+    that is a record of options, such as `SplitRule`, stands for its fields. Where the reader
+    has an argument `labelled`, it is True where labels and a split must be there.
   `UNLABELLED`: True where a data set may lack labels, as events do.
 """
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -28,11 +28,12 @@ from typing import Any, get_args, get_type_hints
 import numpy as np
 
 from jgs.data.cache import Cache
+from jgs.data.column_values import Clock
 from jgs.data.columns import ColumnRule
 from jgs.data.dataset import Dataset, Plain
 from jgs.data.edge_table import Roles
 from jgs.data.splits import SplitChoice, SplitRule
-from jgs.data.times import Clock
+from jgs.data.table_graph import TableRules
 from jgs.errors import InputError, check_choice
 from jgs.graph.formats.arrow import Reading
 
@@ -44,7 +45,7 @@ FORMATS: dict[str, Any] = {
         "npz": "npz",
         "typed-npz": "typed",
         "ogb": "ogb",
-        "ogb-typed": "ogb_typed",
+        "ogb-typed": "ogb",
         "ogb-links": "ogb_links",
         "snap": "snap",
         "relations": "relation_table",
@@ -77,7 +78,7 @@ FORMATS: dict[str, Any] = {
 LAYOUTS = {name: each for name, each in FORMATS.items() if hasattr(each, "recognises")}
 """The formats that are known by their files."""
 
-_TABLES = ("planetoid", "ogb", "ogb-typed", "ogb-links", "snap", "graphsaint", "graphsage")
+_TABLES = ("planetoid", "ogb", "ogb-links", "snap", "graphsaint", "graphsage")
 _FOLDERS = (("saved",), (*_TABLES, "dgl-reddit", "tables"), ("typed-tables",))
 """The formats of folders that are asked before all others, group by group."""
 _FILES = (("jodie", "trust"), ("npz",), ("events",), ("tables",), ("snap",))
@@ -98,14 +99,19 @@ LOADERS: dict[str, Callable[..., Any]] = {
 """The function `load` of each such data set's format, or else `read`."""
 
 _COLUMNS = ("columns", "src", "dst")  # options with which a user says what columns are
-_RECORDS = (Cache, Clock, ColumnRule, Reading, Roles, SplitChoice, SplitRule)
+_RECORDS = (Cache, Clock, ColumnRule, Reading, Roles, SplitChoice, SplitRule, TableRules)
 
 
 def read(name: str, root: Path, options: dict[str, Any], labelled: bool) -> Plain | Dataset:
     """The data set `name`, which is a name or a path as of `jgs.data.load`. Where it must be
     `labelled`, it is a `Dataset`. Raises `InputError`."""
     options = dict(options)
-    form, reader = _reader_of_name(name, root) or _reader_of_path(name, root, options)
+    form = next((each for each in FORMATS.values() if name in getattr(each, "NAMES", ())), None)
+    if form is None:
+        form, reader = _reader_of_path(name, root, options)
+    else:
+        loads = hasattr(form, "load")
+        reader = partial(form.load, name, root) if loads else partial(form.read, root / name)
     own = getattr(form, "read", None)
     if labelled and reader.func is own and "labelled" in inspect.signature(own).parameters:
         reader = partial(reader, labelled=True)
@@ -128,8 +134,8 @@ def read(name: str, root: Path, options: dict[str, Any], labelled: bool) -> Plai
 def call(name: str, reader: partial, options: dict[str, Any]) -> Any:
     """What `reader` makes of the `options` of the data set `name`. Raises `InputError` for an
     option that it lacks or whose value is not of the declared type."""
-    keywords = dict(_keywords(reader))
-    allowed = {option: kind for own in keywords.values() for option, kind in own.items()}
+    keywords = _keywords(reader)
+    allowed = _options(keywords)
     if unknown := sorted(set(options) - set(allowed)):
         raise InputError(
             f"the options of the data set {name} are {', '.join(allowed)}",
@@ -137,12 +143,8 @@ def call(name: str, reader: partial, options: dict[str, Any]) -> Any:
             "Correct or remove them.",
         )
     options = {k: _checked(name, k, v, allowed[k]) for k, v in options.items()}
-    given: dict[str, Any] = {}
-    for (keyword, record), fields in keywords.items():
-        own = {option: options[option] for option in fields if option in options}
-        given |= own if record is None else {keyword: record(**own)}
     try:
-        return reader(**given)
+        return reader(**_arguments(keywords, options))
     except MemoryError as error:
         raise InputError(
             f"the data set {name} must fit in memory while it is read",
@@ -151,18 +153,32 @@ def call(name: str, reader: partial, options: dict[str, Any]) -> Any:
         ) from None
 
 
-def _keywords(reader: partial) -> Iterator[tuple[tuple[str, Any], dict[str, Any]]]:
-    """The keyword-only arguments of a reader and their records, if they are some; and for each
-    the options that it takes, with their types."""
-    for each in inspect.signature(reader.func, eval_str=True).parameters.values():
-        if each.kind is not each.KEYWORD_ONLY:
-            continue
-        if each.annotation in _RECORDS:
-            kinds = get_type_hints(each.annotation)
-            fields = inspect.signature(each.annotation).parameters
-            yield (each.name, each.annotation), {name: kinds[name] for name in fields}
-        else:
-            yield (each.name, None), {each.name: each.annotation}
+def _keywords(reader: partial) -> dict[str, Any]:
+    """The types of the keyword-only arguments of a reader."""
+    found = inspect.signature(reader.func, eval_str=True).parameters.values()
+    return {each.name: each.annotation for each in found if each.kind is each.KEYWORD_ONLY}
+
+
+def _fields(record: Any) -> dict[str, Any]:
+    kinds = get_type_hints(record)
+    return {name: kinds[name] for name in inspect.signature(record).parameters}
+
+
+def _options(keywords: dict[str, Any]) -> dict[str, Any]:
+    """The types of the options that these keywords take: a record takes its fields."""
+    found: dict[str, Any] = {}
+    for name, kind in keywords.items():
+        found |= _options(_fields(kind)) if kind in _RECORDS else {name: kind}
+    return found
+
+
+def _arguments(keywords: dict[str, Any], options: dict[str, Any]) -> dict[str, Any]:
+    """The values of these keywords, and records of the options that are their fields."""
+    return {
+        name: kind(**_arguments(_fields(kind), options)) if kind in _RECORDS else options[name]
+        for name, kind in keywords.items()
+        if kind in _RECORDS or name in options
+    }
 
 
 def _checked(name: str, option: str, value: Any, annotation: Any) -> Any:
@@ -180,16 +196,6 @@ def _checked(name: str, option: str, value: Any, annotation: Any) -> Any:
         " ".join(repr(value).split()),
         "Correct it or leave it out.",
     )
-
-
-def _reader_of_name(name: str, root: Path) -> tuple[Any, partial] | None:
-    """The format of the data set with this name, and what reads it from `root`; or None."""
-    for form in FORMATS.values():
-        if name in getattr(form, "NAMES", ()):
-            if hasattr(form, "load"):
-                return form, partial(form.load, name, root)
-            return form, partial(form.read, root / name)
-    return None
 
 
 def _reader_of_path(name: str, root: Path, options: dict[str, Any]) -> tuple[Any, partial]:
@@ -236,9 +242,7 @@ def _recognises(form: Any, path: Path, options: dict[str, Any]) -> bool:
     """Whether a path may be of a format. A file whose columns the user names is of one that
     lets columns be named."""
     named = set(_COLUMNS) & set(options)
-    if named and not named <= {
-        option for _, own in _keywords(partial(form.read)) for option in own
-    }:
+    if named and not named <= {*_options(_keywords(partial(form.read)))}:
         return False
     asks = getattr(form, "recognises_named", None) if "columns" in named else None
     return (asks or form.recognises)(path)

@@ -346,7 +346,6 @@ def _open(
 
 
 def _check_folder(folder: Path, name: str, manifest: dict[str, Any]) -> None:
-    """Raises `InputError` unless the folder `name` exists and belongs to these parts."""
     path = folder / name / storage.MANIFEST
     try:
         found = storage.sha256(path)

@@ -12,17 +12,10 @@ from typing import Any
 import jax
 import numpy as np
 
-from jgs.data.dataset import Dataset, Plain
-from jgs.data.label_values import (
-    as_labels,
-    check_labels,
-    class_labels,
-    count_classes,
-    labelled,
-)
+from jgs.data.dataset import Dataset
+from jgs.data.label_values import class_labels, labelled
 from jgs.data.values import SPLITS
 from jgs.errors import InputError
-from jgs.graph import Graph
 
 _log = logging.getLogger("jgs")
 
@@ -55,8 +48,8 @@ def split_nodes(
     Raises `InputError` for shares that are not possible, and where `stratify` meets labels that
     are no classes.
     """
-    given = class_labels("the split", labels)[0]
-    numbers = as_labels("the split", given, "number" if np.ndim(given) == 2 else None)
+    kind = "number" if np.ndim(labels) == 2 else None
+    numbers, _ = class_labels("the split", labels, kind)
     return _drawn(key, numbers, (train, val, test), stratify)
 
 
@@ -94,7 +87,6 @@ def _drawn(
 
 
 def _sizes(count: int, shares: list[Fraction]) -> list[int]:
-    """The sizes of the splits of `count` nodes, by the largest remainder."""
     quotas = [count * share for share in (*shares, 1 - sum(shares))]
     sizes = [int(quota) for quota in quotas]
     by_rest = sorted(range(len(quotas)), key=lambda i: sizes[i] - quotas[i])
@@ -141,6 +133,23 @@ class SplitRule:
             names[ids] = name
         return names
 
+    def chosen(self, name: str, labels: Any, splits: Sequence[Mapping[str, Any]] = ()) -> Any:
+        """One of the `splits` that the files have, masks `[N]` by `train`, `val` and `test`, or
+        one that is drawn; None where there is none. Raises `InputError`."""
+        number = 0 if self.split is None else self.split
+        masks = None
+        if isinstance(number, int) and (splits or number):
+            if not 0 <= number < len(splits):
+                raise InputError(
+                    f"the option split of {name} must be the number of a split, or shares",
+                    f"{number}, and {len(splits)} splits",
+                    "Give a number from 0, or split=0.6,0.2,0.2.",
+                )
+            masks = {part: np.asarray(splits[number][part]).astype(bool) for part in SPLITS}
+            if len(splits) > 1:
+                _log.info("%s: split %s of %s, numbered from 0", name, number, len(splits))
+        return self.column(labels, masks)
+
     def of(self, data: Dataset) -> Dataset:
         """The data set with splits drawn anew where the options ask for it; else as it is.
         Raises `InputError`."""
@@ -184,53 +193,3 @@ class SplitChoice(SplitRule):
 
 
 _EXAMPLE = "split=0.6,0.2,0.2 of train, val and test."
-
-
-def labelled_plain(
-    name: str,
-    graph: Graph,
-    features: Any,
-    labels: Any,
-    splits: Sequence[Mapping[str, np.ndarray]] = (),
-    *,
-    drawn: SplitRule,
-    normalize_features: bool = False,
-) -> Plain:
-    """The `graph` with its features and its labels.
-
-    Args:
-      features: as of `Dataset.from_arrays`, or None.
-      labels: as of `Dataset.from_arrays`.
-      splits: those that the files have: masks `[N]` by `train`, `val` and `test`.
-      drawn: which of them is meant, or shares to draw.
-      normalize_features: whether to divide every row of the features by its sum.
-
-    Raises `InputError`.
-    """
-    number = 0 if drawn.split is None else drawn.split
-    masks = None
-    if isinstance(number, int) and (splits or number):
-        if not 0 <= number < len(splits):
-            raise InputError(
-                f"the option split of {name} must be the number of a split, or shares",
-                f"{number}, and {len(splits)} splits",
-                "Give a number from 0, or split=0.6,0.2,0.2.",
-            )
-        masks = {part: np.asarray(splits[number][part]).astype(bool) for part in SPLITS}
-        if len(splits) > 1:
-            _log.info("%s: split %s of %s, numbered from 0", name, number, len(splits))
-    chosen = drawn.column(labels, masks)
-    rows = np.empty((graph.num_nodes, 0), np.float32) if features is None else features
-    ways: dict[str, Any] = {"name": name, "normalize_features": normalize_features}
-    if chosen is not None:
-        plain = Plain.of(Dataset.from_arrays(graph, rows, labels, chosen, **ways))
-    else:
-        given, class_names = class_labels(name, labels)
-        numbers = as_labels(name, given)
-        check_labels(name, numbers, max(1, count_classes(numbers)), graph.num_nodes)
-        # Labels are checked again with a split; here features are, by a data set of them.
-        every = {"train": np.arange(graph.num_nodes)}
-        none = np.zeros(graph.num_nodes, np.int32)
-        data = Dataset.from_arrays(graph, rows, none, every, **ways)
-        plain = Plain(name, graph, numbers, features=data.features, class_names=class_names)
-    return plain._replace(features=None) if features is None else plain

@@ -1,39 +1,143 @@
-"""The graph of tables of edges, of nodes and of labels. A graph without types is one of a
-single type, `""`, with the relation `UNTYPED`."""
+"""Tables of the nodes of one type, and the graph of tables of edges, of nodes and of labels. A
+graph without types is one of a single type, `""`, with the relation `UNTYPED`.
+
+One row of a table of nodes is one node; its columns:
+  `id`: distinct integers or text (`jgs.NodeIds`). Row `i` is the `i`-th node of the type.
+  `label`: optional; integers from 0, or text; -1 or empty for none. Or numbers that are not all
+    whole, of a regression; empty for none. Where a node can have several labels or numbers, a
+    column `label:NAME` for each (`jgs.data.label_values`), or lists of them.
+  `split`: optional; `train`, `val` or `test`; empty for none.
+  `time`: optional; the node exists from then on. Whole numbers, or dates
+    (`jgs.data.column_values`).
+  all other columns, in order: the features, float32, by the rule of `jgs.data.columns`.
+"""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Iterable, Mapping
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from jgs.data.by_type import as_chosen, labels_of_type
-from jgs.data.dataset import Dataset, Plain
-from jgs.data.edge_table import EdgeTable
+from jgs.data.column_values import Clock
+from jgs.data.columns import ColumnRule, FeatureColumns, is_feature
+from jgs.data.dataset import Plain
+from jgs.data.edge_table import EdgeTable, with_reverses
 from jgs.data.label_table import read_label_table
-from jgs.data.label_values import (
-    are_numbers,
-    as_labels,
-    check_labels,
-    class_labels,
-    count_classes,
-)
-from jgs.data.node_table import NodeTable
-from jgs.data.times import Clock
-from jgs.data.values import SPLITS, split_ids
+from jgs.data.label_values import class_labels, is_missing, with_label
+from jgs.data.splits import SplitRule
+from jgs.data.values import as_chosen
 from jgs.errors import InputError
 from jgs.graph import Graph, NodeIds, TypedFeatures, as_device
-from jgs.graph.checks import refuse_words
-from jgs.graph.formats.arrow import Reading
-from jgs.graph.formats.tables import check_digits
+from jgs.graph.checks import refuse_where, refuse_words
+from jgs.graph.formats.arrow import Reading, read_arrow
+from jgs.graph.formats.tables import check_digits, read_columns, require
 from jgs.graph.schema import Relation
 
 UNTYPED: Relation = ("", "", "")
-
 _log = logging.getLogger("jgs")
+
+DRAW = "--data-options split=0.6,0.2,0.2 draws train, val and test."
+
+
+@dataclass(frozen=True)
+class TableRules:
+    """How tables are read; the options of a data set are those of these fields.
+
+    Fields:
+      columns: what the columns of nodes become, and those of edges that `encode` names.
+      drawn: the split of nodes.
+      clock: how times are counted.
+      reading: how text is read.
+    """
+
+    columns: ColumnRule = field(default_factory=ColumnRule)
+    drawn: SplitRule = field(default_factory=SplitRule)
+    clock: Clock = field(default_factory=Clock)
+    reading: Reading = field(default_factory=Reading)
+
+    def of_type(self, node_type: str, types: Collection[str]) -> TableRules:
+        """The rules for the table of one node type; see `ColumnRule.of_type`."""
+        return replace(self, columns=self.columns.of_type(node_type, types))
+
+
+class NodeTable(NamedTuple):
+    """The nodes of a table.
+
+    Fields (`n` nodes):
+      path: the table's file.
+      ids: their names.
+      label, split, time: these columns `[n]`, or None; `label` may be `[n, C]`.
+      features: float32 `[n, F]`, or None if there are no columns for them.
+      columns: what each of their columns became.
+      label_names: the names of `C` labels of which a node can have several, or None.
+    """
+
+    path: Path
+    ids: NodeIds
+    label: np.ndarray | None
+    split: np.ndarray | None
+    features: np.ndarray | None
+    columns: FeatureColumns
+    time: np.ndarray | None = None
+    label_names: tuple[str, ...] | None = None
+
+
+def read_nodes(path: Path, rules: TableRules, labelled: bool = False) -> NodeTable:
+    """The nodes of the table at `path`. Where they must be `labelled`, they must have a label,
+    a split and features. Raises `InputError`."""
+    types = dict.fromkeys(rules.columns.text(), "string")
+    table = read_arrow(path, types, ids=["id"], reading=rules.reading)
+    if len(set(table.column_names)) < len(table.column_names):
+        raise InputError(
+            f"{path} must have one column of each name",
+            ", ".join(map(repr, table.column_names)),
+            "Rename or remove the other one.",
+        )
+    return nodes_of(path, read_columns(table), rules, labelled)
+
+
+def nodes_of(
+    path: Path, columns: dict[str, np.ndarray], rules: TableRules, labelled: bool = False
+) -> NodeTable:
+    """The nodes of the table at `path` with these columns; see `read_nodes`."""
+    found, label_names = with_label(str(path), columns)
+    split = rules.drawn.column(found.get("label"), found.get("split"))
+    if labelled:
+        require(str(path), found, ("id", "label"))
+        known = found if split is None else [*found, "split"]
+        require(str(path), known, ["split"], f"Add it; {DRAW}")
+        if not any(map(is_feature, found)):
+            raise InputError(
+                f"{path} must have columns of features beside id, label, split and time",
+                "none",
+                "Add them; a column of ones will do.",
+            )
+    require(str(path), found, ["id"])
+    if not len(found["id"]):
+        raise InputError(f"{path} must have nodes", "no row", "Write a row for each node.")
+    ids = ids_of_column(path, found["id"])
+    # The rows that the column `split` calls `train` are those for training.
+    train = None if split is None else np.array([each == "train" for each in split], bool)
+    became = FeatureColumns.fit(found, **asdict(rules.columns), train=train, name=str(path))
+    rows = became.encode(found, str(path)) if became.columns else None
+    label, time = found.get("label"), found.get("time")
+    return NodeTable(path, ids, label, split, rows, became, time, label_names)
+
+
+def ids_of_column(path: Path, column: np.ndarray) -> NodeIds:
+    """The names of the nodes in a table at `path`. Raises `InputError`."""
+    if column.dtype.kind in "fO":  # integers have none missing
+        unnamed = np.array([is_missing(each) for each in column.tolist()], bool)
+        rule = f"every node in {path} must have an id"
+        refuse_where(unnamed, np.full(unnamed.size, "none"), "row", rule, "Name it.")
+    try:
+        return NodeIds(column)
+    except InputError as error:
+        raise InputError(f"{path}: {error.rule}", error.value, error.remedy) from None
 
 
 def ids_of(
@@ -89,7 +193,7 @@ def plain_of_tables(
       both_ways: whether to add every edge's reverse, which of types is a relation.
       symmetric: of a graph without types, as of `Graph.from_edges`.
       clock: how the times of nodes are counted.
-      features: those of types, "typed" or "padded" (`jgs.data.by_type`).
+      features: those of types, "typed" or "padded" (`jgs.data.values`).
 
     Raises `InputError`.
     """
@@ -101,35 +205,29 @@ def plain_of_tables(
         if table.time is not None
     }
     label_names = label_names_of(edges.values())
-    if UNTYPED in edges:
-        names = ids[""]
-        graph = edges[UNTYPED].graph(names, symmetric, both_ways, begun.get(""))
-    else:
-        names = typed_ids(ids)
-        edges = edges if nodes is None else _aligned(edges)
-        graph = _typed_graph(edges, ids, tables, begun, both_ways)
+    typed = UNTYPED not in edges
+    edges = _aligned(edges) if typed and nodes is not None else edges
+    graph = _graph(edges, ids, tables, begun, both_ways, symmetric)
     units = {table.time_unit for table in edges.values() if table.time is not None}
     units |= {clock.unit_of(tables[kind].time) for kind in begun}
-    plain = Plain(name, graph, node_ids=names)
-    plain = plain._replace(
-        label_names=label_names,
-        time_unit=units.pop() if len(units) == 1 else None,
-    )
+    unit = units.pop() if len(units) == 1 else None
+    names = typed_ids(ids) if typed else ids[""]
+    plain = Plain(name, graph, node_ids=names, label_names=label_names, time_unit=unit)
     became = {kind: t.columns for kind, t in tables.items() if t.features is not None}
     rows: dict[str, Any] = {kind: tables[kind].features for kind in became}
-    if graph.schema is None:
-        for kind, columns in became.items():
-            filled = columns.filled or None
-            own = as_device(rows[kind]) if rows[kind].shape[1] else None
-            plain = plain._replace(features=own, feature_columns=columns, filled=filled)
+    if not typed and became:
+        own = as_device(rows[""]) if rows[""].shape[1] else None
+        columns = became[""]
+        return plain._replace(
+            features=own, feature_columns=columns, filled=columns.filled or None
+        )
+    if graph.schema is None or nodes is None:
         return plain
-    if nodes is None:
-        return plain
-    made = TypedFeatures.from_dict(graph.schema, rows)
-    filled = {f"{k}.{c}": n for k, t in nodes.items() for c, n in t.columns.filled.items()}
+    filled = {f"{k}.{c}": n for k, t in tables.items() for c, n in t.columns.filled.items()}
     if filled:
         shown = ", ".join(f"{column} {count}" for column, count in filled.items())
         _log.info("%s: missing values were filled with 0: %s", name, shown)
+    made = TypedFeatures.from_dict(graph.schema, rows)
     plain = plain._replace(features=made, feature_columns=became, filled=filled)
     return as_chosen(plain, features)
 
@@ -140,14 +238,15 @@ def typed_ids(ids: Mapping[str, NodeIds]) -> NodeIds:
     return NodeIds.of_known(np.array(names, object))
 
 
-def _typed_graph(
+def _graph(
     edges: Mapping[Relation, EdgeTable],
     ids: Mapping[str, NodeIds],
     nodes: Mapping[str, NodeTable],
     begun: Mapping[str, np.ndarray],
     both_ways: bool,
+    symmetric: bool,
 ) -> Graph:
-    places = {kind: f" (a {kind} of {table.path})" for kind, table in nodes.items()}
+    places = {kind: f" (a {kind} of {table.path})" for kind, table in nodes.items() if kind}
     pairs = {}
     for one, table in edges.items():
         src, dst = (
@@ -155,6 +254,19 @@ def _typed_graph(
             for end, kind, column in (("src", one[0], table.src), ("dst", one[2], table.dst))
         )
         pairs[one] = src, dst
+    if UNTYPED in edges:
+        own = edges[UNTYPED]._replace(src=src, dst=dst)
+        own = with_reverses(own) if both_ways else own
+        return Graph.from_edges(
+            own.src,
+            own.dst,
+            len(ids[""]),
+            own.weight,
+            edge_columns=own.columns,
+            edge_time=own.time,
+            node_time=begun.get(""),
+            symmetric=symmetric,
+        )
     weights = {one: t.weight for one, t in edges.items() if t.weight is not None}
     times = {one: t.time for one, t in edges.items() if t.time is not None}
     if times:
@@ -226,8 +338,7 @@ def with_labels(
     nodes: Mapping[str, NodeTable],
     label_kind: str | None,
     ids: Mapping[str, NodeIds],
-    clock: Clock,
-    reading: Reading,
+    rules: TableRules,
     timed: Mapping[str, Path],
     target: str | None = None,
 ) -> Plain:
@@ -255,52 +366,27 @@ def with_labels(
             "Correct the option.",
         )
     if not timed:
-        return _with_labels(plain, target, nodes[target], label_kind)
+        own = nodes[target]
+        what, labels = str(own.path), own.label
+        of_edges = label_kind == "number" and "label" in plain.graph.edge_columns
+        made = Plain.of_arrays(
+            what,
+            plain.graph,
+            labels={target: labels} if target else labels,
+            splits=own.split,
+            class_names=own.label_names,
+            label_kind=None if of_edges and class_labels(what, labels)[1] else label_kind,
+        )
+        fields = ("labels", "train_idx", "val_idx", "test_idx", "class_names")
+        return plain._replace(**{field: getattr(made, field) for field in fields})
     if target not in ids:
         raise InputError(
             f"{timed[target]} must be for a node type of the tables beside it",
             f"{target!r} and types {', '.join(ids)}",
             "Rename it.",
         )
-    table, names = read_label_table(timed[target], ids[target], clock, label_kind, reading)
+    table, names = read_label_table(timed[target], ids[target], label_kind, rules)
     if target and plain.graph.schema is not None:
         first = table.nodes.dtype.type(plain.graph.schema.nodes(target).start)
         table = table._replace(nodes=table.nodes + first)
     return plain._replace(label_table=table, class_names=names)
-
-
-def _with_labels(plain: Plain, kind: str, table: NodeTable, label_kind: str | None) -> Plain:
-    """The graph with the labels, and the split if there is one, of the nodes of a type."""
-    schema, what, first = plain.graph.schema, str(table.path), 0
-    numbers, texts = class_labels(what, table.label)
-    if texts and label_kind == "number" and plain.graph.edge_columns.get("label") is None:
-        raise InputError(
-            f"the labels of {what} must be numbers for label_kind=number",
-            repr(texts[0]),
-            "Correct them, or leave the option out.",
-        )
-    class_names = table.label_names or texts
-    labels = own = as_labels(what, numbers, None if texts else label_kind)
-    label_kind = "number" if are_numbers(own) else "class"
-    if schema is not None:
-        first = schema.nodes(kind).start
-        labels = labels_of_type(what, own, schema, kind, label_kind)
-    number = len(class_names or ()) or max(1, count_classes(own))
-    check_labels(what, own, number, len(table.ids))
-    plain = plain._replace(labels=labels, class_names=class_names)
-    if table.split is None:
-        return plain
-    rows = plain.features
-    ids = (ids + first for ids in split_ids(what, table.split, len(table.ids)))
-    data = Dataset.from_arrays(
-        plain.graph,
-        np.empty((plain.graph.num_nodes, 0), np.float32) if rows is None else rows,
-        labels,
-        dict(zip(SPLITS, ids, strict=True)),
-        name=plain.name,
-        num_classes=len(class_names) if class_names else None,
-        label_kind=label_kind,
-    )
-    splits = {f"{split}_idx": getattr(data, f"{split}_idx") for split in SPLITS}
-    features = None if rows is None else data.features
-    return plain._replace(**splits, labels=data.labels, features=features)

@@ -6,7 +6,7 @@ import gzip
 import io
 import warnings
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -69,11 +69,19 @@ def read_rows(
         yield rows
 
 
-def read_named(path: Path, kinds: Mapping[str, type], **options: Any) -> dict[str, np.ndarray]:
-    """The columns of a text table by name, `[n]` each, of these dtypes. The options are those
-    of `read_rows`. Raises `InputError`."""
+def read_named(
+    path: Path, kinds: Mapping[str, type], perhaps: Collection[str] = (), **options: Any
+) -> dict[str, np.ndarray]:
+    """The columns of a text table by name, `[n]` each, of these dtypes. Those of `kinds` that
+    `perhaps` names are float64 where one number in them has a point. The options are those of
+    `read_rows`. Raises `InputError`."""
     dtype = np.dtype([*kinds.items()])
-    rows = np.concatenate([np.empty(0, dtype), *read_rows(path, dtype, **options)])
+    try:
+        rows = np.concatenate([np.empty(0, dtype), *read_rows(path, dtype, **options)])
+    except InputError:
+        if not perhaps:
+            raise
+        return read_named(path, {**kinds, **dict.fromkeys(perhaps, np.float64)}, **options)
     return {name: np.ascontiguousarray(rows[name]) for name in kinds}
 
 
@@ -120,9 +128,11 @@ def read_lines(path: Path) -> list[str]:
     return [line for line in text.splitlines() if line.strip()]
 
 
-def read_table(path: Path, dtype: type, *, columns: int | None = None) -> np.ndarray:
-    """All rows of a comma-separated table at once, for small tables."""
-    parts = list(read_rows(path, dtype, columns=columns))
+def read_table(
+    path: Path, dtype: type, *, columns: int | None = None, **options: Any
+) -> np.ndarray:
+    """All rows of a text table at once, as `read_rows` reads them; for small tables."""
+    parts = list(read_rows(path, dtype, columns=columns, **options))
     return np.concatenate(parts) if parts else np.empty((0, columns or 1), dtype)
 
 

@@ -1,4 +1,4 @@
-// Sums over edges that do not depend on their order (jgs/sampling/matrix/exact.py). The values
+// Sums over edges that do not depend on their order (jgs/sampling/matrix/sums.py). The values
 // are given, or a chain of edge maps computes them while the edges are read.
 #ifndef JGS_KERNELS_EDGE_SUMS_H_
 #define JGS_KERNELS_EDGE_SUMS_H_

@@ -1,5 +1,5 @@
 // The nodes of subgraphs by frontier sampling, with the Dashboard.
-// jgs/sampling/algorithms/subgraphs/frontier.py defines the results; this is faster and equal bit for
+// jgs/sampling/algorithms/frontier.py defines the results; this is faster and equal bit for
 // bit.
 #ifndef JGS_KERNELS_FRONTIER_H_
 #define JGS_KERNELS_FRONTIER_H_

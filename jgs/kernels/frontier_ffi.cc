@@ -1,5 +1,5 @@
 // The XLA binding of SampleFrontiers. Its Python side is
-// jgs/sampling/algorithms/subgraphs/frontier.py.
+// jgs/sampling/algorithms/frontier.py.
 #include <cmath>
 #include <cstdint>
 #include <string>

@@ -1,5 +1,5 @@
 // Layer-neighbour sampling (LABOR), all hops in one call.
-// jgs/sampling/algorithms/nodewise/labor.py defines the results; this is faster and equal bit for bit.
+// jgs/sampling/algorithms/labor.py defines the results; this is faster and equal bit for bit.
 #ifndef JGS_KERNELS_LABOR_H_
 #define JGS_KERNELS_LABOR_H_
 
@@ -19,7 +19,7 @@ struct LaborOptions {
   int64_t window = -1;                 // see Limits
 };
 
-// The edges of some nodes by source, see `HubEdges` in jgs/sampling/algorithms/nodewise/labor_kernel.py.
+// The edges of some nodes by source, see `HubEdges` in jgs/sampling/algorithms/labor.py.
 struct HubIndex {
   const int32_t* nodes;  // [num_nodes]
   int64_t num_nodes;     // 0: there is no index

@@ -1,5 +1,5 @@
 // The XLA binding of SampleLabor. Its Python side is
-// jgs/sampling/algorithms/nodewise/labor_kernel.py.
+// jgs/sampling/algorithms/labor.py.
 #include <cstdint>
 #include <string>
 #include <vector>

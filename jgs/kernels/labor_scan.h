@@ -1,5 +1,5 @@
 // The neighbours of a row that LABOR takes: those whose random number is below a limit.
-// `NumberKeys` in jgs/sampling/algorithms/nodewise/labor_plain.py defines the numbers.
+// `NumberKeys` in jgs/sampling/algorithms/labor_plain.py defines the numbers.
 //
 // 32 neighbours are handled at a time, lane by lane, so that the compiler turns every loop over
 // lanes into vector instructions.

@@ -1,5 +1,5 @@
 // The XLA bindings of collective.h, extract.h and edge_sums.h. Their Python side is
-// jgs/sampling/matrix/: collective.py, edges.py, exact.py and reduce_kernel.py.
+// jgs/sampling/matrix/: edges.py, select.py and sums.py.
 #include <algorithm>
 #include <string>
 

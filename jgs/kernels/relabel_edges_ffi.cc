@@ -1,4 +1,4 @@
-// The XLA binding of RelabelEdges. Its Python side is jgs/sampling/edges/relabel.py.
+// The XLA binding of RelabelEdges. Its Python side is jgs/sampling/edges/slots.py.
 #include <algorithm>
 #include <string>
 

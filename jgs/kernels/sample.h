@@ -1,5 +1,5 @@
 // Neighbour sampling straight into compressed sparse columns, all hops in one call.
-// jgs/sampling/algorithms/nodewise/neighbors.py defines the results; this is faster and equal bit for
+// jgs/sampling/algorithms/neighbors.py defines the results; this is faster and equal bit for
 // bit.
 #ifndef JGS_KERNELS_SAMPLE_H_
 #define JGS_KERNELS_SAMPLE_H_
@@ -61,7 +61,7 @@ struct Hop {
 };
 
 // Where the runs of each node begin: the edges of one relation. See RelationIndex in
-// jgs/sampling/edges/relations.py.
+// jgs/sampling/algorithms/neighbors.py.
 struct RelationIndex {
   const int64_t* indptr = nullptr;  // [num_nodes + 1], or null
   const int64_t* runs = nullptr;    // [num_runs + 1]

@@ -1,5 +1,5 @@
 // The XLA binding of SampleNeighbors. Its Python side is
-// jgs/sampling/algorithms/nodewise/neighbors_draws.py.
+// jgs/sampling/algorithms/neighbors.py.
 #include <cstdint>
 #include <string>
 #include <vector>

@@ -1,5 +1,5 @@
 // Draws by relation: `fanout` neighbours of every run, which are the edges of one relation into a
-// node. Included by sample.cc; jgs/sampling/algorithms/nodewise/neighbors_draws.py defines the
+// node. Included by sample.cc; jgs/sampling/algorithms/neighbors.py defines the
 // results.
 #ifndef JGS_KERNELS_SAMPLE_RUNS_H_
 #define JGS_KERNELS_SAMPLE_RUNS_H_

@@ -1,5 +1,5 @@
 // The nodes that short random walks from each target visit most, walked and counted in one
-// pass. jgs/sampling/algorithms/walks/visits.py defines the results; this is faster and equal bit for
+// pass. jgs/sampling/algorithms/visits.py defines the results; this is faster and equal bit for
 // bit.
 #ifndef JGS_KERNELS_VISITS_H_
 #define JGS_KERNELS_VISITS_H_

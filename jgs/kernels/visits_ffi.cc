@@ -1,4 +1,4 @@
-// The XLA binding of MostVisited. Its Python side is jgs/sampling/algorithms/walks/visits.py.
+// The XLA binding of MostVisited. Its Python side is jgs/sampling/algorithms/visits.py.
 #include <cstdint>
 #include <string>
 #include <vector>

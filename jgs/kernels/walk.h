@@ -36,7 +36,7 @@ struct WalkOptions {
   bool causal = false;
   Recency recency = {};        // if steps draw by recency; roots have cutoffs then
   // [num_edges] for steps of second order: BySource in
-  // jgs/sampling/algorithms/walks/by_source.py. Null: rows are sorted by source.
+  // jgs/sampling/algorithms/node2vec.py. Null: rows are sorted by source.
   const int64_t* by_source = nullptr;
   const int64_t* weight_by_source = nullptr;  // [num_edges], or null
 };

@@ -1,4 +1,4 @@
-// The XLA binding of SampleWalks. Its Python side is jgs/sampling/algorithms/walks/walk.py.
+// The XLA binding of SampleWalks. Its Python side is jgs/sampling/algorithms/walk.py.
 #include <algorithm>
 #include <cstdint>
 #include <string>

@@ -1,5 +1,5 @@
 // Walks of second order: candidates are drawn as in a walk of first order, and accepted or not.
-// jgs/sampling/algorithms/walks/node2vec.py defines the results.
+// jgs/sampling/algorithms/node2vec.py defines the results.
 #include <algorithm>
 #include <cstdint>
 #include <utility>

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from jgs.arrays import described
-from jgs.data.by_type import nodes_of
+from jgs.data.values import nodes_of
 from jgs.errors import InputError, refusing
 from jgs.files.npy import map_npy, plain_file
 from jgs.graph import NodeIds, Schema

@@ -11,7 +11,7 @@ import jax
 import numpy as np
 from flax import nnx
 
-from jgs.data.by_type import nodes_of
+from jgs.data.values import nodes_of
 from jgs.dist.communicators.collect import rows_on_all
 from jgs.errors import InputError, check_choice
 from jgs.graph import Graph

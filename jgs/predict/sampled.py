@@ -11,7 +11,7 @@ import numpy as np
 from flax import nnx
 
 from jgs.arrays import described
-from jgs.data.times import Clock
+from jgs.data.column_values import Clock
 from jgs.errors import InputError
 from jgs.graph import Graph, MiniBatch
 from jgs.models import GNN

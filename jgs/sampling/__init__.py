@@ -1,26 +1,22 @@
 """Sampling: from a graph and seeds to the mini-batches that a model is trained on."""
 
-from jgs.sampling.algorithms.layerwise.asgcn import ASGCN
-from jgs.sampling.algorithms.layerwise.fastgcn import FastGCN
-from jgs.sampling.algorithms.layerwise.ladies import Ladies
-from jgs.sampling.algorithms.nodewise.gcnbs import GCNBS
-from jgs.sampling.algorithms.nodewise.labor import Labor
-from jgs.sampling.algorithms.nodewise.neighbors import Neighbors, sample_neighbors
-from jgs.sampling.algorithms.nodewise.pass_ import PASS
-from jgs.sampling.algorithms.nodewise.thanos import Thanos
-from jgs.sampling.algorithms.nodewise.vrgcn import VRGCN
-from jgs.sampling.algorithms.subgraphs.frontier import Frontier
-from jgs.sampling.algorithms.subgraphs.saint import Saint
-from jgs.sampling.algorithms.subgraphs.seal import Seal
-from jgs.sampling.algorithms.subgraphs.shadow import Shadow
-from jgs.sampling.algorithms.subgraphs.subgraph import Subgraph
-from jgs.sampling.algorithms.walks.hetgnn import HetGNN
-from jgs.sampling.algorithms.walks.metapath import Metapath
-from jgs.sampling.algorithms.walks.node2vec import Node2Vec
-from jgs.sampling.algorithms.walks.pinsage import PinSage
-from jgs.sampling.algorithms.walks.walk import Walk
+from jgs.sampling.algorithms.bandits import GCNBS, Thanos
+from jgs.sampling.algorithms.by_features import ASGCN, PASS
+from jgs.sampling.algorithms.frontier import Frontier
+from jgs.sampling.algorithms.labor import Labor
+from jgs.sampling.algorithms.layers import FastGCN, Ladies
+from jgs.sampling.algorithms.neighbors import Neighbors
+from jgs.sampling.algorithms.node2vec import Node2Vec
+from jgs.sampling.algorithms.saint import Saint
+from jgs.sampling.algorithms.seal import Seal
+from jgs.sampling.algorithms.shadow import Shadow
+from jgs.sampling.algorithms.subgraph import Subgraph
+from jgs.sampling.algorithms.visits import HetGNN, PinSage
+from jgs.sampling.algorithms.vrgcn import VRGCN
+from jgs.sampling.algorithms.walk import Metapath, Walk
 from jgs.sampling.base import Adaptive, ByNode, Feedback, Sampler
 from jgs.sampling.capacity import Capacity, GraphShape
+from jgs.sampling.choices import choose_super_batch
 from jgs.sampling.edges.induced import induced_subgraph
 from jgs.sampling.event_negatives import event_negatives
 from jgs.sampling.links import Links
@@ -30,11 +26,11 @@ from jgs.sampling.loading.hot_rows import HotRows
 from jgs.sampling.loading.loader import Loader
 from jgs.sampling.loading.schedule import Order
 from jgs.sampling.loading.stages import ByEpoch, OnPlateau, SamplerSchedule
-from jgs.sampling.loading.super_batch import choose_super_batch
 from jgs.sampling.matrix import MatrixSampler
 from jgs.sampling.pairs import draw_negatives, edges_between, has_edge, join_nodes
 from jgs.sampling.plan import plan_capacity, worst_case
 from jgs.sampling.seeds import Seeds
+from jgs.sampling.shorthand import sample_neighbors
 from jgs.sampling.subgraphs import SubgraphSampler
 from jgs.sampling.walks import Walker, Walks
 from jgs.tables import SAMPLERS, WALKERS

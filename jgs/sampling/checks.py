@@ -122,7 +122,7 @@ def check_call(
     """The checked arguments of a sampler's `sample`: `seeds` from `checked_seeds`, and a
     `capacity` of `num_hops` hops that fits them, by default the sampler's bound."""
     checked = checked_seeds(sampler, graph, seeds)
-    batch_size = checked.nodes.shape[-1]
+    batch_size = checked.nodes.shape[-2 if sampler.pairs else -1]
     if capacity is None:
         shape = GraphShape.of(graph)
         if checked.time is not None:

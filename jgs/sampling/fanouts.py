@@ -20,6 +20,9 @@ import numpy as np
 from jgs.errors import InputError
 from jgs.graph import Schema
 
+# The number and the fanout of each relation that a hop draws, ascending.
+Relations = tuple[tuple[int, int], ...]
+
 ANY = "*"  # stands for everything that is not named
 
 
@@ -169,3 +172,22 @@ def is_fanout(k: Any) -> bool:
     """Whether `k` is a positive 32-bit int, or -1."""
     is_int = isinstance(k, int | np.integer) and not isinstance(k, bool)
     return is_int and (0 < k < 2**31 or k == -1)
+
+
+def relations_of(fanout: int | Relations) -> tuple[int, ...] | None:
+    """The numbers of the relations that a hop draws by themselves; None for one that draws
+    from all edges."""
+    return None if isinstance(fanout, int) else tuple(relation for relation, _ in fanout)
+
+
+def relation_draws(fanouts: Sequence[Any], schema: Schema | None) -> np.ndarray:
+    """int64 `[L * R]`: the fanout of each of the `R` relations at each of the `L` hops, 0 for
+    one that is not drawn and for a hop that draws from all edges. Empty without a schema."""
+    if schema is None:
+        return np.zeros(0, np.int64)
+    table = np.zeros((len(fanouts), len(schema.relations)), np.int64)
+    for h, fanout in enumerate(fanouts):
+        if not isinstance(fanout, int):
+            for relation, k in fanout:
+                table[h, relation] = k
+    return table.reshape(-1)

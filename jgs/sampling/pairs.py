@@ -18,8 +18,7 @@ from jgs.graph.schema import REVERSE
 from jgs.sampling.checks import require_int
 from jgs.sampling.edges.eligible import count_less, rows_of
 from jgs.sampling.edges.random import as_key_data, below, node_bits, words
-from jgs.sampling.edges.relabel import relabel, relabel_edges
-from jgs.sampling.edges.slots import fold_slots
+from jgs.sampling.edges.slots import fold_slots, relabel, relabel_edges
 from jgs.settings import exact_integers
 
 _AT_ONCE = 1 << 14  # edges that are read at a time

@@ -1,32 +1,82 @@
-"""A tuple of fanouts stands for `Neighbors(fanouts)` wherever a sampler is an argument."""
+"""`sample_neighbors`: `Neighbors` in one call. A tuple of fanouts stands for
+`Neighbors(fanouts)` wherever a sampler is an argument."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 import numpy as np
 
 from jgs.errors import InputError
 from jgs.graph import Graph, MiniBatch
-from jgs.sampling.algorithms.nodewise.neighbors import Neighbors
+from jgs.sampling.algorithms.neighbors import Neighbors
 from jgs.sampling.base import Sampler, State
 from jgs.sampling.capacity import Capacity, GraphShape
 
 _CONTRACT = ("by_node", "init", "sample", "bound")
 _ABILITIES = ("update", "draw_hop", "pairs", "draws_seeds", "node_columns", "step_keys")
-# Each option of `sample_neighbors`, and the field of `Neighbors` that it sets.
-_OPTIONS = {
-    "replace": "replace",
-    "weighted": "weighted",
-    "return_edge_ids": "edge_ids",
-    "return_edge_weights": "edge_weights",
-    "relabel_inputs": "relabel_inputs",
-    "window": "window",
-    "latest": "latest",
-    "edges": "edges",
-}
+
+
+class NeighborOptions(TypedDict, total=False):
+    """The options of `sample_neighbors`: fields of `Neighbors`, of which `edge_ids` and
+    `edge_weights` are called `return_edge_ids` and `return_edge_weights`."""
+
+    replace: bool
+    weighted: bool
+    return_edge_ids: bool
+    return_edge_weights: bool
+    relabel_inputs: bool
+    window: int | None
+    latest: bool
+    edges: tuple[str, ...]
+
+
+def sample_neighbors(
+    key: Any,
+    graph: Graph,
+    seeds: Any,
+    fanouts: Sequence[int],
+    capacity: Capacity | None = None,
+    **options: Unpack[NeighborOptions],
+) -> MiniBatch:
+    """Sample the in-neighbourhood of `seeds`, hop by hop, as message-passing blocks:
+    `Neighbors` in one call.
+
+    At hop `h` every node known so far (the seeds and all neighbours drawn before) draws
+    `fanouts[h]` of its in-neighbours. What node `v` draws at hop `h` depends on `(key, h, v)`
+    alone: not on the other seeds, their order, the padding, the device or the number of
+    threads. The function is jittable; `fanouts` and what comes after it is static.
+
+    Args:
+      key: a Threefry key (`jax.random.key(0)`), used once. For several batches an array of as
+        many keys (`jax.random.split(key, S)`).
+      graph: the graph, of `N` nodes. Under `jax.jit` pass it as an argument, do not close over
+        it.
+      seeds: `Seeds`, or integer `[B]` node ids, `B >= 1`. `N` marks padding, at any position:
+        it draws nothing. Each repetition of a seed has a row of its own, with an equal sample;
+        edges from the seed name its first row. `[S, B]` are S batches (gSampler, SOSP 2023,
+        super-batches), drawn in one call, each separately.
+      fanouts: as in `Neighbors`.
+      capacity: static sizes, from `plan_capacity`. None takes the worst case, which is large. A
+        sample that does not fit comes back empty with `overflow` set.
+      options: fields of `Neighbors`: `replace`, `weighted`, `relabel_inputs`, `window`,
+        `latest` and `edges`; `return_edge_ids` and `return_edge_weights` are its `edge_ids` and
+        `edge_weights`.
+
+    Returns:
+      A `MiniBatch` of `len(fanouts)` blocks, the hop of the seeds last. For S batches all its
+      arrays have a leading axis S, and each batch has the bits of a call with its own key and
+      seeds.
+
+    Raises:
+      InputError: for arguments that break these rules. Seeds out of range are noticed where
+        their values are known. Under `jax.jit` on a CPU the kernel fails with the same message
+        (a `jax.errors.JaxRuntimeError`). The plain form, which cannot fail, returns an empty
+        batch with `overflow` set and with -1 for `needed`.
+    """
+    return as_sampler(fanouts, **options).sample(key, graph, (), seeds, capacity)
 
 
 def as_sampler(sampler: Any = None, **options: Any) -> Sampler:
@@ -36,7 +86,7 @@ def as_sampler(sampler: Any = None, **options: Any) -> Sampler:
         if sampler is not None:
             raise TypeError("give a sampler or fanouts, not both")
         sampler = options.pop("fanouts")
-    if unknown := sorted(set(options) - set(_OPTIONS)):
+    if unknown := sorted({*options} - {*NeighborOptions.__annotations__}):
         raise TypeError(f"unexpected keyword argument {unknown[0]!r}")
     if not isinstance(sampler, Sampler | type) and all(hasattr(sampler, n) for n in _CONTRACT):
         sampler = Plain(sampler)
@@ -55,7 +105,7 @@ def as_sampler(sampler: Any = None, **options: Any) -> Sampler:
             f"{sampler!r}" + (f" without {', '.join(missing)}" if missing else ""),
             "Make its class a subclass of jgs.sampling.Sampler.",
         )
-    given: dict[str, Any] = {_OPTIONS[name]: v for name, v in options.items()}
+    given: dict[str, Any] = {name.removeprefix("return_"): v for name, v in options.items()}
     return Neighbors(sampler, **given)
 
 

@@ -1,4 +1,5 @@
-"""Samplers that draw subgraphs to train on, and so choose the batches' seeds themselves."""
+"""Samplers whose batches are subgraphs: `SquareSampler`, and `SubgraphSampler`, which chooses
+the batches' seeds itself."""
 
 from __future__ import annotations
 
@@ -15,6 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jgs.arrays import require_array
 from jgs.errors import InputError
 from jgs.files.storage import open_arrays, save_arrays
 from jgs.graph import Block, Extras, Graph, MiniBatch
@@ -23,7 +25,7 @@ from jgs.kernels.call import vary_alike
 from jgs.options import INT32, Option
 from jgs.sampling.base import Sampler, State
 from jgs.sampling.capacity import Capacity, GraphShape, check_capacity
-from jgs.sampling.checks import check_graph, checked_seeds
+from jgs.sampling.checks import check_call, check_graph, checked_seeds
 from jgs.sampling.edges.columns import check_edges, ids_needed, with_columns
 from jgs.sampling.edges.hops import bad_seeds
 from jgs.sampling.edges.induced import induced_blocks, rows_sorted
@@ -58,7 +60,105 @@ class SubgraphState(NamedTuple):
 
 
 @dataclass(frozen=True)
-class SubgraphSampler(Sampler):
+class SquareSampler(Sampler):
+    """A sampler whose batches have one square block for all layers.
+
+    Fields:
+      edges: as in `Neighbors`.
+      edge_ids, edge_weights: whether the block carries `edge_id` and `edge_weight`.
+
+    A capacity has the entries of what a batch is made of (none, if that is the key), and then
+    the edges and rows of the block.
+    """
+
+    _: KW_ONLY
+    edge_ids: bool = field(default=False, repr=False)
+    edge_weights: bool = field(default=False, repr=False)
+    edges: tuple[str, ...] = field(default=(), repr=False)
+
+    def __post_init__(self) -> None:
+        check_edges(self)
+
+    def _check_graph(self, graph: Graph) -> None:
+        check_graph(graph, False, self.edge_weights)
+
+    def sample(
+        self, key: Any, graph: Graph, state: Any, seeds: Any, capacity: Capacity | None = None
+    ) -> MiniBatch:
+        self._check_graph(graph)
+        num_entries = len(self.bound(GraphShape.of(graph), 1).edges)
+        seeds, capacity = check_call(self, graph, seeds, capacity, num_entries)
+        if not self.pairs:
+            remedy = "Draw several under jax.vmap, with a key each."
+            require_array("the seeds of one subgraph", seeds.nodes, "[B]", remedy)
+        drawn = self._draw(key, graph, state, seeds, capacity)
+        operands = vary_alike(drawn, graph, state, seeds)
+        with exact_integers():  # edge offsets are 64-bit, whatever the caller's setting
+            batch = _batch(*operands, self, capacity)
+        return with_columns(batch, graph, self)
+
+    def _draw(
+        self, key: Any, graph: Graph, state: Any, seeds: Seeds, capacity: Capacity
+    ) -> Any:
+        """What `_batch` makes the batch of."""
+        return as_key_data(key)
+
+    def _batch(
+        self, drawn: Any, graph: Graph, state: Any, seeds: Seeds, capacity: Capacity
+    ) -> MiniBatch:
+        """The batch of what was drawn; traced under x64."""
+        raise NotImplementedError
+
+    def _square(
+        self,
+        graph: Graph,
+        nodes: jax.Array,
+        groups: jax.Array,
+        room: int,
+        needed: tuple[jax.Array, jax.Array],
+        failed: jax.Array,
+        excluded: jax.Array | None = None,
+        is_sorted: jax.Array | None = None,
+    ) -> tuple[jax.Array, Block, jax.Array, jax.Array]:
+        """The nodes of a batch, its block, `overflow` and `needed`.
+
+        Args:
+          nodes, groups: as in `induced_blocks`.
+          room: for the block's edges.
+          needed: int32 `[2, H]`, what the entries before the block needed, all -1 for seeds
+            that are no nodes; and the number of rows that the block needs.
+          failed: whether something did not fit before.
+        """
+        ((block, edges),) = induced_blocks(
+            graph,
+            nodes,
+            groups,
+            room,
+            edge_ids=ids_needed(self),
+            edge_weight=graph.edge_weight if self.edge_weights else None,
+            is_sorted=is_sorted,
+            excluded=[excluded],
+        )
+        overflow, (earlier, rows) = failed | (edges > room), needed
+        last = jnp.stack([jnp.minimum(edges, 2**31 - 1).astype(jnp.int32), rows])[:, None]
+        every = jnp.concatenate([earlier.astype(jnp.int32), last], axis=1)
+        return jnp.where(overflow, graph.num_nodes, nodes), block, overflow, every
+
+
+@partial(jax.jit, static_argnums=(4, 5))
+def _batch(
+    drawn: Any,
+    graph: Graph,
+    state: Any,
+    seeds: Seeds,
+    sampler: SquareSampler,
+    capacity: Capacity,
+) -> MiniBatch:
+    return sampler._batch(drawn, graph, state, seeds, capacity)
+
+
+@dataclass(frozen=True)
+class SubgraphSampler(SquareSampler):
     """Draws nodes by the key alone, and returns the graph that they induce as one square block
     for all layers. A model of any depth can be trained on such a subgraph (Zeng et al.,
     "Accurate, Efficient and Scalable Graph Embedding", IPDPS 2019, Algorithm 1).
@@ -81,17 +181,13 @@ class SubgraphSampler(Sampler):
         See `Coefficients` for its effect. `init` then draws subgraphs until a node is on
         average in `1 / norm_error**2` of them, so that `norm_error` is the relative standard
         error of that count. The paper draws about 50, an error of 0.14.
-      edges: as in `Neighbors`.
-      edge_ids, edge_weights: whether the block carries `edge_id` and `edge_weight`.
+      edges, edge_ids, edge_weights: as in `Neighbors`.
 
     Each rank draws subgraphs of its own, and a seed may be in several of them.
     """
 
     _: KW_ONLY
     norm_error: Annotated[float | None, NORM_ERROR] = None
-    edge_ids: bool = field(default=False, repr=False)
-    edge_weights: bool = field(default=False, repr=False)
-    edges: tuple[str, ...] = field(default=(), repr=False)
 
     draws_seeds = True
     takes_excluded = True
@@ -108,7 +204,7 @@ class SubgraphSampler(Sampler):
                     "0.15 is usual.",
                 )
         object.__setattr__(self, "norm_error", float(error) if error else None)
-        check_edges(self)
+        super().__post_init__()
 
     @abstractmethod
     def draw_nodes(
@@ -142,12 +238,12 @@ class SubgraphSampler(Sampler):
         if self.norm_error is None:
             return state
         weight = graph.edge_weight if self.edge_weights else None
-        bound, draw = self.bound(GraphShape.of(graph), 1), partial(_draw, sampler=self)
+        bound, draw = self.bound(GraphShape.of(graph), 1), partial(_subgraphs, sampler=self)
         made = estimate(draw, graph, state, weight, bound, self.norm_error)
         return state._replace(coefficients=made)
 
     def _unnormalized(self, graph: Graph) -> SubgraphState:
-        check_graph(graph, False, self.edge_weights)
+        self._check_graph(graph)
         return SubgraphState(self.node_state(graph), rows_sorted(graph), None)
 
     def save(self, graph: Graph, state: SubgraphState, folder: Path) -> None:
@@ -188,7 +284,7 @@ class SubgraphSampler(Sampler):
         self, key_data: Any, graph: Graph, state: Any, seeds: Any, capacity: Capacity | None
     ) -> list[MiniBatch]:
         """See `Sampler.sample_separately`. Each subgraph is drawn by one thread."""
-        check_graph(graph, False, self.edge_weights)
+        self._check_graph(graph)
         if not isinstance(state, SubgraphState):
             raise InputError(
                 "the state must be what init returned for this graph",
@@ -218,7 +314,7 @@ class Drawn(NamedTuple):
     needed: jax.Array
 
 
-def _draw(
+def _subgraphs(
     key_data: jax.Array,
     graph: Graph,
     state: SubgraphState,
@@ -237,10 +333,11 @@ def _draw(
     weight = graph.edge_weight if sampler.edge_weights else None
     if state.coefficients is not None:
         weight = state.coefficients.edges
+    counts_of_blocks = jnp.where(keep, counts, 0)
     blocks = induced_blocks(
         graph,
         nodes,
-        jnp.where(keep, counts, 0),
+        jnp.stack([jnp.zeros_like(counts), counts_of_blocks], axis=1),
         max_edges,
         edge_ids=edge_ids,
         edge_weight=weight,
@@ -263,7 +360,7 @@ def _batches(
     num_nodes, (room,), (max_edges,) = graph.num_nodes, capacity.sources, capacity.edges
     all_bad = [bad_seeds(each, num_nodes, graph.num_edges) for each in seeds]
     options = (ids_needed(sampler), ~jnp.stack(all_bad), [each.excluded for each in seeds])
-    every = _draw(key_data, graph, state, capacity, sampler, *options)
+    every = _subgraphs(key_data, graph, state, capacity, sampler, *options)
     batches = []
     for drawn, own, bad in zip(every, seeds, all_bad, strict=True):
         overflow = bad | (drawn.num_nodes > room) | (drawn.needed > max_edges)

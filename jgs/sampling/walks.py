@@ -200,7 +200,7 @@ def call_walks(
       second: the fields of `SecondOrder` in jgs/kernels/walk.h, for a walk of second order.
       sums: int64 `[E]`, `jgs.sampling.edges.recency.decayed_sums`, with a `half_life`.
       by_source, weight_by_source: the fields of
-        `jgs.sampling.algorithms.walks.by_source.BySource`. By default rows are sorted by
+        `jgs.sampling.algorithms.node2vec.BySource`. By default rows are sorted by
         source.
     """
     reads = walker.kernel_reads(graph, state)

@@ -255,8 +255,8 @@ def test_features_of_tables_and_of_chunks(tmp_path):
 
 def test_offsets_and_positions_of_more_than_2_to_the_31_edges(tmp_path):
     """The last bucket of a graph whose first 2**31 edges are written already."""
-    from jgs.data.building.records import Layout
     from jgs.data.building.sorting import Load, Order
+    from jgs.data.building.spreading import Layout
 
     before = 2**31 + 5
     fields = [("indices", "<i4"), ("row", "<i4"), ("edge_order", "<i8")]

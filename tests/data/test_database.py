@@ -12,9 +12,9 @@ import yaml
 
 import jgs.data
 from jgs.data import Database
+from jgs.data.column_values import Clock
 from jgs.data.columns import ColumnRule
 from jgs.data.described import facts
-from jgs.data.times import Clock
 
 DAY = np.datetime64("2024-01-01", "us")
 MANIFEST = {

@@ -10,8 +10,8 @@ from folders import cases, is_mapped, refused
 
 from jgs import Graph, Schema, SparseFeatures
 from jgs.data import load
-from jgs.data.by_type import padded
 from jgs.data.dataset import Dataset, Plain
+from jgs.data.values import padded
 from jgs.graph import TypedFeatures, as_device
 from jgs.train.loop.fingerprint import fingerprint
 
@@ -70,6 +70,13 @@ def test_broken_rules_are_named_in_one_line(arrays, changes, says):
 def test_scipys_dok_is_a_matrix_and_no_dict(arrays):
     arrays["features"] = scipy.sparse.dok_array((6, 4))
     assert build(arrays).features.shape == (6, 4)
+
+
+def test_labels_and_splits_are_copied(arrays):
+    data = build(arrays)
+    assert not any(np.shares_memory(data.labels, array) for array in arrays.values())
+    assert not np.shares_memory(data.train_idx, arrays["train_idx"])
+    refused("must be in [1, 65536]; got 0", build, arrays, num_classes=0)
 
 
 def test_a_graph_without_edges_is_taken_with_a_word(arrays, caplog):

@@ -8,16 +8,14 @@ from pyarrow import parquet
 from jgs.data import load
 from jgs.data.columns import ColumnRule
 from jgs.data.described import facts
-from jgs.data.node_table import read_nodes
 from jgs.data.plain import load_plain
-from jgs.data.splits import SplitRule
-from jgs.graph.formats.arrow import Reading
+from jgs.data.table_graph import TableRules, read_nodes
 
 
 def table_of(folder, **columns):
     parquet.write_table(pa.table(columns), folder / "nodes.parquet")
     rule = ColumnRule(max_categories=3)
-    return read_nodes(folder / "nodes.parquet", rule, SplitRule(), Reading())
+    return read_nodes(folder / "nodes.parquet", TableRules(rule))
 
 
 def test_columns_of_parquet(tmp_path):

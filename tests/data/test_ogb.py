@@ -86,6 +86,9 @@ def test_places_and_names(tmp_path):
     write(tmp_path / "ogbn_products", TEXT)
     check(load("ogbn-products", tmp_path))
     refused("undirected", load, "ogbn-products", tmp_path, symmetric=False)
+    refused(
+        "both_ways must be for*with node", load, "ogbn-arxiv", tmp_path / "b", both_ways=False
+    )
 
 
 def test_the_second_load_parses_nothing_and_maps(arxiv, tmp_path, monkeypatch):

@@ -120,6 +120,8 @@ def test_numbers_and_labels_that_are_not_known(tmp_path):
     assert (told["classes"], told["labels_not_known"]) == (2, 2)
     both = tables(tmp_path / "both", nodes=own | {"label": range(6)})
     refused("'label', or columns of labels", load, both)
+    none = tables(tmp_path / "none", nodes={"label": [None] * 6})
+    refused("node 0, which has none (NaN)", load, none, label_kind="number")
     half = {"label": [0.5, 1, 2, -3, 4, None], "split": [*SPLIT[:5], None]}
     for folder, options, last in (
         (tables(tmp_path / "half", nodes=half), {}, np.nan),

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from jgs import kernels
 from jgs.dist.batches.answers import merge_rows, route_rows
 from jgs.dist.rows.owners import route
-from jgs.sampling.edges.relabel import relabel_edges
+from jgs.sampling.edges.slots import relabel_edges
 
 pytestmark = pytest.mark.skipif(not kernels.available(), reason="kernels are not in use")
 

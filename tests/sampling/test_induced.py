@@ -13,7 +13,7 @@ from refusals import refused
 from jgs import Graph
 from jgs.ops import aggregate
 from jgs.sampling import SubgraphSampler, induced_subgraph, subgraphs
-from jgs.sampling.edges.induced import induced_block, induced_blocks, rows_sorted
+from jgs.sampling.edges.induced import induced_blocks, rows_sorted
 from jgs.sampling.edges.random import node_bits
 
 N, E = 200, 4000
@@ -80,11 +80,11 @@ def test_plain_and_kernel_are_equal(graph, is_sorted, room, alike):
 
     def program(graph, nodes, groups, counts, options):
         def one(nodes, groups):
-            return induced_block(graph, nodes, groups, max_edges=room, edge_ids=True, **options)
+            return induced_blocks(graph, nodes, groups, room, edge_ids=True, **options)[0]
 
-        by_row = {"by_row": True, "edge_ids": False, "max_edges": room, **options}
+        whole = {"by_row": True, "max_edges": room, **options}
         with jax.enable_x64(True):
-            separate = induced_blocks(graph, nodes, counts, **by_row)
+            separate = induced_blocks(graph, nodes, jnp.stack([0 * counts, counts], 1), **whole)
             return jax.vmap(one)(nodes, groups), separate
 
     found, _ = alike(program, graph, nodes, groups, counts, options, threads=(2, 4))

@@ -14,7 +14,7 @@ from test_by_relation import graph_of
 import jgs
 from jgs import Graph
 from jgs.sampling import Capacity, Labor, Neighbors, Seeds, worst_case
-from jgs.sampling.algorithms.nodewise.labor_plain import NumberKeys
+from jgs.sampling.algorithms.labor_plain import NumberKeys
 
 
 def fan(*degrees: int, width: int = 0) -> tuple[Graph, np.ndarray]:

@@ -8,7 +8,7 @@ from cases import rarely
 
 from jgs import Graph, InputError, kernels
 from jgs.sampling import Capacity, Labor
-from jgs.sampling.algorithms.nodewise import labor_kernel
+from jgs.sampling.algorithms import labor
 
 pytestmark = pytest.mark.skipif(not kernels.available(), reason="no compiled kernels")
 
@@ -19,7 +19,7 @@ IDS = np.arange(HUBS) * 150
 @pytest.fixture
 def graph(monkeypatch):
     """Every 150th node is a hub of 1,500 neighbours or a few more, some of them twice."""
-    monkeypatch.setattr(labor_kernel, "LEAST_DEGREE", DEGREE)
+    monkeypatch.setattr(labor, "LEAST_DEGREE", DEGREE)
     rng = np.random.default_rng(0)
     degrees = rng.integers(0, 70, N)
     degrees[IDS] = DEGREE + 7 * np.arange(HUBS)
@@ -45,7 +45,7 @@ def test_it_changes_no_draw(graph, period, same_bits, implemented):
     implemented(False)
     plain = sampler.sample(*arguments, (), seeds, capacity)
     assert not np.asarray(plain.overflow).any()
-    hubs = labor_kernel.HubEdges(*map(jnp.asarray, index_of(graph)))
+    hubs = labor.HubEdges(*map(jnp.asarray, index_of(graph)))
     same_bits(sampler.sample(*arguments, hubs, seeds, capacity), plain)  # which ignores it
     for threads, states in ((1, ((), hubs)), (4, (hubs,))):
         implemented(True, threads)
@@ -94,17 +94,17 @@ def test_a_wrong_one_is_noticed(graph):
 
 
 def test_there_is_none_where_it_saves_nothing(graph, monkeypatch):
-    monkeypatch.setattr(labor_kernel, "LEAST_DEGREE", DEGREE + 7 * (HUBS - 1))
+    monkeypatch.setattr(labor, "LEAST_DEGREE", DEGREE + 7 * (HUBS - 1))
     assert Labor((3,)).init(Graph(graph.indptr, graph.indices)) == ()  # 1,633 edges
-    monkeypatch.setattr(labor_kernel, "LEAST_DEGREE", 1)
+    monkeypatch.setattr(labor, "LEAST_DEGREE", 1)
     assert Labor((3,), importance=1).init(graph) == ()  # which draws otherwise
     hubs = Labor((3,)).init(Graph(graph.indptr, graph.indices))
     assert graph.num_edges // 4 - 1700 < len(hubs.edges) <= graph.num_edges // 4
     assert {*IDS.tolist()} < {*np.asarray(hubs.nodes).tolist()}  # the largest
     strange = np.asarray(graph.indices).copy()
     strange[hub_rows(graph)[3].start] = N
-    monkeypatch.setattr(labor_kernel, "LEAST_DEGREE", DEGREE)
+    monkeypatch.setattr(labor, "LEAST_DEGREE", DEGREE)
     damaged = object.__new__(Graph)
     damaged.__dict__.update(vars(graph) | {"indices": jnp.asarray(strange)})
-    assert labor_kernel.hubs_of(damaged) == ()
+    assert labor.hubs_of(damaged) == ()
     assert jax.eval_shape(Labor((3,)).init, graph) == ()

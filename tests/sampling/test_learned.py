@@ -14,7 +14,7 @@ from jgs import Graph, InputError
 from jgs.graph import SparseFeatures
 from jgs.ops import aggregate, gather
 from jgs.sampling import ASGCN, GCNBS, PASS, VRGCN, Feedback, Loader, Thanos, worst_case
-from jgs.sampling.algorithms.nodewise.pass_ import Policy
+from jgs.sampling.algorithms.by_features import Policy
 from jgs.sampling.edges import project as projecting
 from jgs.sampling.edges.project import project
 

@@ -321,7 +321,7 @@ def test_batches_without_a_kernel_for_several(number, graph, same_bits):
 
 def test_the_fastest_size_within_the_memory_is_chosen(graph, monkeypatch, caplog):
     took, now = {1: 8.0, 2: 5.0, 4: 4.1, 7: 4.0}, [0.0]
-    monkeypatch.setattr("jgs.sampling.loading.super_batch.time.perf_counter", lambda: now[0])
+    monkeypatch.setattr("jgs.sampling.choices.time.perf_counter", lambda: now[0])
 
     def rehearse(self, steps):
         now[0] += took[self.super_batch] * steps

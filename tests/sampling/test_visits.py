@@ -8,7 +8,7 @@ import pytest
 
 from jgs import Graph, Schema
 from jgs.sampling import HetGNN, Metapath, PinSage, Walk
-from jgs.sampling.algorithms.walks import visits
+from jgs.sampling.algorithms import visits
 
 KEY = jax.random.key(5)
 BUYS, LIKES = ("user", "buys", "item"), ("user", "likes", "item")

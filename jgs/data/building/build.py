@@ -17,7 +17,7 @@ from jgs.data.building import plan
 from jgs.data.building.features import Parts, another_number
 from jgs.data.building.features import copy as copy_features
 from jgs.data.building.plan import bar, graph_files
-from jgs.data.building.records import Relation, layout_of
+from jgs.data.building.spreading import Relation, layout_of
 from jgs.data.building.tables import Columns
 from jgs.data.building.work import GrowingFile, Work, remove, working
 from jgs.data.dataset import KIND, Dataset
@@ -157,7 +157,6 @@ def build(
 
 
 def _parts(features: Any, schema: Schema | None) -> dict[str, Parts]:
-    """The parts of each table of features, by the name of its file."""
     if features is None:
         return {}
     if not isinstance(features, Mapping):
@@ -189,7 +188,6 @@ def _rows_of(
 def _copied(
     work: Work, parts: Mapping[str, Parts], wanted: Mapping[str, int], show_progress: bool
 ) -> dict[str, GrowingFile]:
-    """The files of the features, which go on where they stood."""
     stamps = json.loads(json.dumps({name: each.stamp for name, each in parts.items()}))
     if work.state.get("parts") != stamps:
         work.save(parts=stamps, features={})
@@ -201,7 +199,6 @@ def _copied(
 
 
 def _given_nodes(given: Any, parts: Mapping[str, Parts]) -> Any:
-    """The number of nodes, if it is known without reading edges."""
     if given is None and "features" in parts:
         return parts["features"].rows
     return None if isinstance(given, Mapping) else given

@@ -17,10 +17,9 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-from jgs.data.building.records import Layout, Relation
 from jgs.data.building.shards import open_shards
 from jgs.data.building.sorting import Order, sort
-from jgs.data.building.spreading import Buckets, spread
+from jgs.data.building.spreading import Buckets, Layout, Relation, spread
 from jgs.data.building.tables import Columns
 from jgs.data.building.work import GrowingFile, Work
 from jgs.errors import InputError

@@ -1,7 +1,7 @@
 """Shards of edges, read piece by piece: files of arrays, tables, and chunks of a user's own.
 
 A chunk is a dict of arrays with one row an edge: `src`, `dst`, perhaps `edge_weight` and
-`edge_time`, and the edge columns by name. What its values may be, `jgs.data.building.records`
+`edge_time`, and the edge columns by name. What its values may be, `jgs.data.building.spreading`
 checks.
 """
 
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -52,7 +53,14 @@ class Shard:
 
     def largest_id(self, most: int) -> int:
         """The largest id of a node, -1 for none. The edges are read, `most` at a time."""
-        return max((largest_of(self.what, chunk) for chunk in self.chunks(0, most)), default=-1)
+        largest = -1
+        for chunk in self.chunks(0, most):
+            for end in ("src", "dst"):
+                ids = np.asarray(chunk[end])
+                if ids.size and ids.dtype.kind not in "iu":
+                    raise not_ids(f"{end} in {self.what}", ids)
+                largest = max(largest, int(ids.max(initial=-1)))
+        return largest
 
 
 def open_shards(given: Any, columns: Columns, binary: str | None) -> list[Shard]:
@@ -128,8 +136,6 @@ class Rows(NamedTuple):
 
 
 class _Pairs(Shard):
-    """Pairs of integers, or records with named fields, in a file."""
-
     def __init__(self, path: Path, rows: int, parts: list[Rows]):
         self.what, self.rows, self.stamp = str(path), rows, stamp_of(path)
         self._parts = parts
@@ -199,8 +205,6 @@ class _Table(Shard):
 
 
 class _Chunks(Shard):
-    """Chunks of a user's own iterable: pairs, or dicts of arrays."""
-
     is_file = False
 
     def __init__(self, given: Iterable):
@@ -213,16 +217,13 @@ class _Chunks(Shard):
 
     def chunks(self, first: int, most: int) -> Iterator[Chunk]:
         assert first == 0
-        for given in self._all():
+        held, self._held = self._held, []
+        rest = iter(self._given) if self._iterator is None else self._iterator
+        for given in chain(held, rest):
             chunk = _as_chunk(given)
             size = max((len(array) for array in chunk.values()), default=0)
             for at in range(0, size, most) if size > most else (0,):
                 yield {name: array[at : at + most] for name, array in chunk.items()}
-
-    def _all(self) -> Iterator[Any]:
-        held, self._held = self._held, []
-        yield from held
-        yield from iter(self._given) if self._iterator is None else self._iterator
 
     def peek(self) -> Chunk | None:
         if self.again:
@@ -258,15 +259,6 @@ def _as_chunk(given: Any) -> Chunk:
             "Give a list of chunks: [(sources, targets)].",
         )
     return arrays
-
-
-def largest_of(what: str, chunk: Chunk) -> int:
-    """The largest id in a chunk, -1 for none; raises `InputError` for ids that are none."""
-    ends = [np.asarray(chunk[end]) for end in ("src", "dst")]
-    for name, ids in zip(("src", "dst"), ends, strict=True):
-        if ids.size and ids.dtype.kind not in "iu":
-            raise not_ids(f"{name} in {what}", ids)
-    return max((int(ids.max()) for ids in ends if ids.size), default=-1)
 
 
 def not_ids(what: str, ids: np.ndarray) -> InputError:

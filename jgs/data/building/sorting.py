@@ -11,8 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from jgs.data.building.records import Layout
-from jgs.data.building.spreading import Buckets
+from jgs.data.building.spreading import Buckets, Layout
 from jgs.data.building.work import GrowingFile, Work, ahead
 from jgs.errors import InputError
 from jgs.graph.checks import MAX_ID

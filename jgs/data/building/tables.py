@@ -105,7 +105,6 @@ class TableFile:
         return types
 
     def _refuse_hexadecimal(self) -> None:
-        """Raises `InputError` for a column of which Arrow would make other numbers."""
         names, text = list(self._roles), self._arrow.string()
         with self._open_csv(dict.fromkeys(names, text), names) as file:
             for batch, name in ((batch, name) for batch in file for name in names):
@@ -115,7 +114,6 @@ class TableFile:
                     raise InputError(rule, repr(found[0].as_py()), remedy)
 
     def _holds(self, name: str, kind: Any) -> bool:
-        """Whether Arrow can read a column of a text file as this type."""
         if kind == self._arrow.string():
             return True
         try:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from jgs.data.column_values import Clock
 from jgs.data.columns import ColumnRule
 from jgs.data.database import questions
 from jgs.data.database.graph import plain_of
 from jgs.data.database.stored_tables import StoredTables
 from jgs.data.dataset import Dataset, Plain
-from jgs.data.times import Clock
 from jgs.errors import InputError
 
 
@@ -41,7 +41,7 @@ class Database(StoredTables):
           horizon: for `task_sql`, how far labels look ahead, such as "30 days".
           label_kind: for `task_sql`, "class" or "number", whatever labels look like.
           hide: columns that are no features, as `events.amount`, with commas between.
-          features: "typed", or "padded" for one matrix (`jgs.data.by_type`).
+          features: "typed", or "padded" for one matrix (`jgs.data.values`).
           rule: what columns become; `encode` names them as `users.age`. Numbers are scaled.
           clock: how times are counted. Dates are counted in the longest unit that is exact.
 

@@ -15,8 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from jgs.data.by_type import as_chosen
-from jgs.data.column_values import kind_of, missing_in
+from jgs.data.column_values import UNITS, Clock, kind_of, missing_in
 from jgs.data.columns import ColumnRule, FeatureColumns
 from jgs.data.database.questions import Question
 from jgs.data.database.stored_tables import NUMBERS, StoredTables, quoted
@@ -24,7 +23,7 @@ from jgs.data.dataset import Plain
 from jgs.data.label_table import LabelTable
 from jgs.data.label_values import edge_labels
 from jgs.data.table_graph import typed_ids
-from jgs.data.times import UNITS, Clock
+from jgs.data.values import as_chosen
 from jgs.errors import InputError
 from jgs.graph import Graph, NodeIds, TypedFeatures
 from jgs.graph.formats.tables import read_columns
@@ -53,7 +52,7 @@ def plain_of(
     Args:
       rule: what columns become; `encode` names them as `users.age`. Numbers are always scaled.
       clock: how times are counted. Dates are counted in the longest unit that is exact.
-      features: "typed", or "padded" for one matrix (`jgs.data.by_type`).
+      features: "typed", or "padded" for one matrix (`jgs.data.values`).
       hidden: columns, as (table, column), that are no features, beside those of the question.
 
     Raises `InputError`.

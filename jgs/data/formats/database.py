@@ -5,11 +5,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from jgs.data.column_values import Clock
 from jgs.data.columns import ColumnRule
 from jgs.data.database.database import Database
 from jgs.data.database.stored_tables import FILES
 from jgs.data.dataset import Plain
-from jgs.data.times import Clock
 from jgs.errors import InputError
 
 

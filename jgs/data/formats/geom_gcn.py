@@ -17,8 +17,8 @@ from pathlib import Path
 import numpy as np
 
 from jgs.data.dataset import Plain
-from jgs.data.splits import SplitChoice, labelled_plain
-from jgs.data.text import read_lines
+from jgs.data.splits import SplitChoice
+from jgs.data.text import read_lines, read_table
 from jgs.data.values import SPLITS
 from jgs.errors import InputError, check_choice
 from jgs.files.storage import open_npz
@@ -48,7 +48,8 @@ def read(
         have equally many of them and all are 0 or 1 or one has a point, columns where they have
         not. Other files are refused without it.
       symmetric: whether to add every edge's reverse and keep each edge once.
-      drawn, normalize_features: as in `jgs.data.splits.labelled_plain`.
+      drawn: the split of nodes.
+      normalize_features: whether to make the rows of the features sum to 1.
 
     Raises `InputError`.
     """
@@ -71,19 +72,13 @@ def read(
     order = np.argsort(ids)
     rows = _features(file, [lines[i][1].split(",") for i in order], features)
     labels = _numbers(file, [lines[i][2] for i in order], int)
-    file = path / _EDGES
-    pairs = [line.split() for line in read_lines(file)[1:]]
-    wrong = next((i for i, pair in enumerate(pairs) if len(pair) != 2), None)
-    if wrong is not None:
-        raise InputError(
-            f"every line of {file} must be two ids", f"row {wrong}", "Fetch it again."
-        )
-    src, dst = _numbers(file, [text for pair in pairs for text in pair], int).reshape(-1, 2).T
+    edges = read_table(path / _EDGES, np.int64, delimiter=None, columns=2, skip=1)
+    src, dst = np.ascontiguousarray(edges.T)
     graph = Graph.from_edges(src, dst, len(ids), symmetric=symmetric)
-    return labelled_plain(
-        *(path.resolve().name, graph, rows, labels, _splits(path)),
-        drawn=drawn,
-        normalize_features=normalize_features,
+    name = path.resolve().name
+    splits = drawn.chosen(name, labels, _splits(path))
+    return Plain.of_arrays(
+        name, graph, rows, labels, splits, normalize_features=normalize_features
     )
 
 

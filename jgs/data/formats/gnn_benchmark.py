@@ -18,7 +18,7 @@ import numpy as np
 
 from jgs.data.array_files import csr
 from jgs.data.dataset import Plain
-from jgs.data.splits import SplitRule, labelled_plain
+from jgs.data.splits import SplitRule
 from jgs.errors import InputError
 from jgs.files.storage import open_npz
 from jgs.graph import Graph
@@ -43,7 +43,7 @@ def read(
     normalize_features: bool = False,
 ) -> Plain:
     """The graph of the archive. `symmetric` adds every edge's reverse and keeps each edge once.
-    The other options are those of `jgs.data.splits.labelled_plain`. Raises `InputError`."""
+    `normalize_features` makes the rows of the features sum to 1. Raises `InputError`."""
     matrices: dict[str, Any] = {}
     with open_npz(path) as archive:
         for what in ("adj", "attr"):
@@ -67,14 +67,12 @@ def read(
             )
     if labels is None:
         return Plain(path.stem, graph)
-    return labelled_plain(
-        *(path.stem, graph, features, labels),
-        drawn=drawn,
-        normalize_features=normalize_features,
+    splits = drawn.chosen(path.stem, labels)
+    return Plain.of_arrays(
+        path.stem, graph, features, labels, splits, normalize_features=normalize_features
     )
 
 
 def _prefix(what: str, archive: Collection[str]) -> str | None:
-    """What the names of a matrix's arrays begin with, or None where it is not there."""
     prefixes = (prefix.format(what) for prefix in _PREFIXES)
     return next((p for p in prefixes if all(p + part in archive for part in _PARTS)), None)

@@ -75,7 +75,14 @@ def read(
     features = as_features(str(feats), open_npy(feats))
     num_nodes = len(features)
     ids = _splits(role, num_nodes)
-    labels = _labels(class_map, num_nodes)
+    classes, nodes = read_object(class_map), list(map(str, range(num_nodes)))
+    labels = labels_of(class_map, classes, nodes)
+    if len(classes) > num_nodes:
+        raise InputError(
+            f"{class_map} must name nodes in [0, {num_nodes})",
+            reprlib.repr(min(classes.keys() - set(nodes))),
+            "Remove it, or give it features.",
+        )
     return Dataset.from_arrays(
         read_graph(edges, num_nodes, symmetric=symmetric),
         standardized(str(feats), features, ids[0]) if standardize else features,
@@ -137,21 +144,7 @@ def labels_of(path: Path, classes: dict[str, Any], names: Sequence[str]) -> np.n
         return flat.reshape(len(values), -1)
 
 
-def _labels(path: Path, num_nodes: int) -> np.ndarray:
-    """The labels in the class map `path`, which must name the nodes from 0 on."""
-    classes, nodes = read_object(path), list(map(str, range(num_nodes)))
-    labels = labels_of(path, classes, nodes)
-    if len(classes) > num_nodes:
-        raise InputError(
-            f"{path} must name nodes in [0, {num_nodes})",
-            reprlib.repr(min(classes.keys() - set(nodes))),
-            "Remove it, or give it features.",
-        )
-    return labels
-
-
 def _splits(path: Path, num_nodes: int) -> list[np.ndarray]:
-    """The node ids, int32, of the three roles in the file `path`."""
     roles = read_object(path)
     rule = f"{path} must have lists tr, va and te of node ids"
     if missing := [role for role in _ROLES if role not in roles]:

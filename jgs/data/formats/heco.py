@@ -29,16 +29,14 @@ import numpy as np
 
 from jgs.arrays import require_array
 from jgs.data.array_files import open_npy, sparse_matrix
-from jgs.data.by_type import as_chosen
 from jgs.data.dataset import Dataset
 from jgs.data.label_values import as_labels
-from jgs.data.text import read_rows
-from jgs.data.values import SPLITS, as_features, as_ids, normalized
+from jgs.data.text import read_table
+from jgs.data.values import SPLITS, as_chosen, as_features, as_ids, normalized
 from jgs.errors import InputError
 from jgs.files import storage
 from jgs.graph import Graph
 from jgs.graph.checks import MAX_ID
-from jgs.graph.schema import Relation
 
 _EDGES, _SPLIT = re.compile(r"([A-Za-z])([A-Za-z])\.txt"), re.compile(r"train_(.+)\.npy")
 _NPY = b"\x93NUMPY"
@@ -67,7 +65,7 @@ def read(
         many nodes.
       both_ways: whether to add each relation's reverse.
       normalize_features: whether to make the rows of the features of each type sum to 1.
-      features: "typed", or "padded" for one matrix (`jgs.data.by_type`).
+      features: "typed", or "padded" for one matrix (`jgs.data.values`).
 
     Raises `InputError`.
     """
@@ -79,7 +77,10 @@ def read(
     tables = {kind: rows for kind, rows in tables.items() if rows is not None}
     own = as_labels(name, open_npy(folder / "labels.npy"), "class")
     require_array(f"{folder}/labels.npy", own, "[n], one class a node", _AGAIN)
-    least = _least_counts(edges)
+    least = dict.fromkeys(letters, 0)  # for the ids in the edges
+    for (a, _, b), ends in edges.items():
+        for kind, most in zip((a, b), ends.max(axis=0).tolist(), strict=True):
+            least[kind] = max(least[kind], most + 1)
     counts = {k: tables[k].shape[0] if k in tables else least[k] for k in letters}
     target = _target(folder, counts, {*letters} - {*tables}, len(own), target)
     if target not in tables:  # edges do not name its last nodes, if these have none
@@ -107,25 +108,14 @@ def _edge_files(folder: Path) -> dict[tuple[str, str], Path]:
 
 
 def _edges(path: Path) -> np.ndarray:
-    """The edges in a file, int64 `[E, 2]`."""
-    parts = [*read_rows(path, np.int64, delimiter=None, columns=2)]
-    if not parts:
+    edges = read_table(path, np.int64, delimiter=None, columns=2)
+    if not len(edges):
         raise InputError(f"{path} must have edges", "none", _AGAIN)
-    edges = np.concatenate(parts)
     if edges.min() < 0 or edges.max() >= MAX_ID:
         raise InputError(
             f"{path} must have ids that count from 0", f"{edges.min()} to {edges.max()}", _AGAIN
         )
     return edges
-
-
-def _least_counts(edges: dict[Relation, np.ndarray]) -> dict[str, int]:
-    """How many nodes each type has at least, for its ids in the edges."""
-    counts: dict[str, int] = {}
-    for (a, _, b), ends in edges.items():
-        for kind, column in ((a, ends[:, 0]), (b, ends[:, 1])):
-            counts[kind] = max(counts.get(kind, 0), int(column.max()) + 1)
-    return counts
 
 
 def _features(path: Path, name: str) -> Any:
@@ -167,7 +157,6 @@ def _target(
 
 
 def _split(folder: Path, name: str, split: str | None, num_nodes: int) -> list[np.ndarray]:
-    """The ids, int32, of the three splits among the nodes of the labelled type."""
     found = [
         m[1] for p in sorted(folder.glob("train_*.npy")) if (m := _SPLIT.fullmatch(p.name))
     ]

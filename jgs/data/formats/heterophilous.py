@@ -14,7 +14,7 @@ import numpy as np
 
 from jgs.arrays import require_array
 from jgs.data.dataset import Plain
-from jgs.data.splits import SplitChoice, labelled_plain
+from jgs.data.splits import SplitChoice
 from jgs.data.values import SPLITS
 from jgs.errors import InputError
 from jgs.files.storage import open_npz
@@ -40,7 +40,7 @@ def read(
     normalize_features: bool = False,
 ) -> Plain:
     """The graph of the archive. `symmetric` adds every edge's reverse and keeps each edge once.
-    The other options are those of `jgs.data.splits.labelled_plain`. Raises `InputError`."""
+    `normalize_features` makes the rows of the features sum to 1. Raises `InputError`."""
     with open_npz(path) as archive:
         edges, features, labels = (archive[name] for name in _ARRAYS)
         labels = np.atleast_1d(labels)
@@ -60,8 +60,7 @@ def read(
         len(labels),
         symmetric=symmetric,
     )
-    return labelled_plain(
-        *(path.stem, graph, features, labels, splits),
-        drawn=drawn,
-        normalize_features=normalize_features,
+    chosen = drawn.chosen(path.stem, labels, splits)
+    return Plain.of_arrays(
+        path.stem, graph, features, labels, chosen, normalize_features=normalize_features
     )

@@ -18,8 +18,7 @@ from typing import Any
 import numpy as np
 
 from jgs.data.dataset import Plain
-from jgs.data.label_values import class_labels
-from jgs.data.splits import SplitRule, labelled_plain
+from jgs.data.splits import SplitRule
 from jgs.data.text import line_chunks
 from jgs.errors import InputError, refusing
 from jgs.graph import Graph, NodeIds
@@ -75,15 +74,9 @@ def read(
                 f"the features of the nodes in {path} must be numbers", "text", "Leave it out."
             )
         rows = np.stack(table, axis=1).astype(np.float32)
-    if label is None:
-        plain = Plain(path.stem, graph, features=rows)
-        return plain._replace(node_ids=ids)
-    labels = np.array(found.vs[label])
-    plain = labelled_plain(
-        *(path.stem, graph, rows, labels),
-        drawn=drawn,
-    )
-    return plain._replace(node_ids=ids, class_names=class_labels(path.stem, labels)[1])
+    labels = None if label is None else np.array(found.vs[label])
+    splits = None if label is None else drawn.chosen(path.stem, labels)
+    return Plain.of_arrays(path.stem, graph, rows, labels, splits)._replace(node_ids=ids)
 
 
 def _open(path: Path) -> Any:
@@ -113,7 +106,6 @@ def _open(path: Path) -> Any:
 
 
 def _ids(path: Path, found: Any) -> tuple[NodeIds | None, tuple[str, ...]]:
-    """The names of the nodes, and the attributes that they are."""
     attributes = found.vs.attributes()
     if path.suffix == ".gml" and "label" in attributes:
         labels = [str(each) for each in found.vs["label"]]

@@ -17,12 +17,12 @@ from pathlib import Path
 
 import numpy as np
 
+from jgs.data.column_values import Clock
 from jgs.data.dataset import Plain
 from jgs.data.edge_table import EdgeTable, end_names
 from jgs.data.label_values import edge_labels
 from jgs.data.table_graph import plain_of_tables
 from jgs.data.text import first_line, line_chunks
-from jgs.data.times import Clock
 from jgs.errors import InputError
 from jgs.graph.formats.arrow import read_arrow
 from jgs.graph.formats.tables import read_columns

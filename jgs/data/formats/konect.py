@@ -16,12 +16,12 @@ from pathlib import Path
 
 import numpy as np
 
+from jgs.data.column_values import Clock
 from jgs.data.dataset import Plain
 from jgs.data.edge_table import edges_of, two_types
 from jgs.data.formats.snap import is_edge_list
 from jgs.data.table_graph import plain_of_tables
 from jgs.data.text import first_line, first_row, line_chunks, read_named
-from jgs.data.times import Clock
 from jgs.errors import InputError
 from jgs.graph import NodeIds
 from jgs.graph.checks import check_range
@@ -53,11 +53,7 @@ def read(
         )
     kinds = {"src": np.int64, "dst": np.int64, "weight": np.float64, "time": np.int64}
     kinds = dict([*kinds.items()][:width])
-    try:
-        columns = read_named(path, kinds, delimiter=None, comments="%")
-    except InputError:  # perhaps times with fractions
-        kinds |= dict.fromkeys([*kinds][3:], np.float64)
-        columns = read_named(path, kinds, delimiter=None, comments="%")
+    columns = read_named(path, kinds, [*kinds][3:], delimiter=None, comments="%")
     counts = _counts(path, columns)
     weight = columns.pop("weight", None)
     kind = first_line(path).split()[2:3]

@@ -13,12 +13,12 @@ from pathlib import Path
 
 import numpy as np
 
+from jgs.data.column_values import Clock
 from jgs.data.dataset import Plain
 from jgs.data.edge_table import edges_of
 from jgs.data.formats.triples import FILES, first_rows, found_in
 from jgs.data.table_graph import plain_of_tables
 from jgs.data.text import line_chunks
-from jgs.data.times import Clock
 from jgs.data.values import SPLIT_NUMBERS
 from jgs.errors import InputError
 from jgs.graph import NodeIds
@@ -52,7 +52,6 @@ def read(path: Path, *, both_ways: bool = True) -> Plain:
 
 
 def _read(path: Path) -> tuple[np.ndarray, np.ndarray]:
-    """The users in a file, and its edges `[2, E]`."""
     users, counts, items, line = [], [], [np.empty(0, np.int64)], 0
     for text in line_chunks(path):
         for raw in text.splitlines():

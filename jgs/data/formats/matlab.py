@@ -22,7 +22,7 @@ import scipy.sparse
 from jgs.arrays import described
 from jgs.data.array_files import csr
 from jgs.data.dataset import Plain
-from jgs.data.splits import SplitRule, labelled_plain
+from jgs.data.splits import SplitRule
 from jgs.errors import InputError
 from jgs.files.storage import open_npz
 from jgs.graph import Graph
@@ -69,10 +69,9 @@ def read(
             f"{labels.data.max(initial=0)}",
             "Correct it, or name another matrix by group=NAME.",
         )
-    return labelled_plain(
-        *(path.stem, graph, None, labels.toarray().astype(np.float32)),
-        drawn=drawn,
-    )
+    marks = labels.toarray().astype(np.float32)
+    splits = drawn.chosen(path.stem, marks)
+    return Plain.of_arrays(path.stem, graph, None, marks, splits)
 
 
 # SciPy ends the process for some damaged files.

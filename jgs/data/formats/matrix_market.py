@@ -118,7 +118,6 @@ def _entries(
 
 
 def _check_triangle(path: Path, src: np.ndarray, dst: np.ndarray) -> None:
-    """Raises `InputError` where a symmetric file lists an entry in both triangles."""
     lower, upper = src > dst, src < dst
     if lower.any() and upper.any():
         below = np.stack([src[lower], dst[lower]], axis=1)

@@ -89,7 +89,6 @@ def read(path: Path) -> Plain:
 
 
 def _lines(path: Path) -> Iterator[bytes]:
-    """The lines of the file that are no comments."""
     for text in line_chunks(path, 1 << 20):
         yield from (line for line in text.splitlines() if not line.lstrip().startswith(b"%"))
 

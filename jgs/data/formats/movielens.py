@@ -15,11 +15,11 @@ from pathlib import Path
 
 import numpy as np
 
+from jgs.data.column_values import Clock
 from jgs.data.dataset import Plain
 from jgs.data.edge_table import edges_of
 from jgs.data.table_graph import plain_of_tables
 from jgs.data.text import first_line, read_named
-from jgs.data.times import Clock
 
 _log = logging.getLogger("jgs")
 _RATINGS = "ratings.dat"

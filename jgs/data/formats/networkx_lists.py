@@ -23,11 +23,11 @@ from typing import Any
 
 import numpy as np
 
+from jgs.data.column_values import Clock
 from jgs.data.dataset import Plain
 from jgs.data.edge_table import edges_of
 from jgs.data.table_graph import UNTYPED, plain_of_tables
 from jgs.data.text import line_chunks, unnamed
-from jgs.data.times import Clock
 from jgs.errors import InputError
 from jgs.graph import NodeIds
 from jgs.graph.checks import refuse_words

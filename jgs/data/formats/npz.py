@@ -27,7 +27,7 @@ from jgs.arrays import require_array
 from jgs.data import label_values
 from jgs.data.array_files import csr
 from jgs.data.dataset import Dataset, Plain
-from jgs.data.label_values import are_numbers, as_labels, check_labels, count_classes
+from jgs.data.label_values import are_numbers, as_labels, count_classes
 from jgs.data.values import SPLITS, training_nodes
 from jgs.errors import InputError
 from jgs.files import storage
@@ -90,7 +90,7 @@ def read(
         if events or not (labelled or set(_LABELLED) <= set(archive)):
             labels = archive.get("labels")
             graph = Graph.from_npz(path, symmetric=symmetric)
-            return Plain(name, graph, _labels(path, labels, graph, label_kind))
+            return Plain.of_arrays(name, graph, labels=labels, label_kind=label_kind)
         needed = list(_LABELLED)
         if missing := [k for k in needed if k not in archive]:
             raise InputError(
@@ -141,22 +141,6 @@ def read(
 def load(name: str, root: Path, **options: Any) -> Dataset | Plain:
     """The data set in `<root>/<name>.npz`; see `read`."""
     return read(archive_path(name, root, "jgs.data.formats.npz"), labelled=True, **options)
-
-
-def _labels(
-    path: Path, labels: np.ndarray | None, graph: Graph, kind: str | None
-) -> np.ndarray | None:
-    if labels is None:
-        return None
-    labels = as_labels(path.stem, labels, kind)
-    if len(labels) != graph.num_nodes:
-        raise InputError(
-            f"{path} must have a label for every node",
-            f"{len(labels)} labels for {graph.num_nodes} nodes",
-            "Correct it, or leave the labels out.",
-        )
-    check_labels(path.stem, labels, max(1, count_classes(labels)), graph.num_nodes)
-    return labels
 
 
 def read_features(path: Path, archive: Mapping[str, np.ndarray], prefix: str = "") -> Any:

@@ -1,20 +1,32 @@
 """OGB's node-property data sets, read from their raw files, which are fetched if missing.
 
-A data set's folder has one of two layouts, recognised by its files:
+A data set's folder has one of three layouts, recognised by its files:
   text: `raw/edge.csv.gz`, `raw/node-feat.csv.gz`, `raw/node-label.csv.gz`,
     `raw/num-node-list.csv.gz` (arxiv, products);
   binary: `raw/data.npz` with `edge_index`, `node_feat` and `num_nodes_list`, and
-    `raw/node-label.npz` with `node_label`, NaN for nodes without a label (papers100M).
-Both have `split/<kind>/{train,valid,test}.csv.gz`.
+    `raw/node-label.npz` with `node_label`, NaN for nodes without a label (papers100M);
+  typed (mag):
+    `raw/num-node-dict.csv.gz`: a line of the names of the node types, and a line of their
+      counts.
+    `raw/triplet-type-list.csv.gz`: a line `source type,relation,target type` for each relation.
+    `raw/relations/<source>___<relation>___<target>/edge.csv.gz`: its edges, source and target,
+      which count from 0 within each type; beside it `num-edge-list.csv.gz`, their number.
+    `raw/node-feat/<type>/node-feat.csv.gz`, or `node-feat.npy`: the features of a type that has
+      some.
+    `raw/node-label/<type>/node-label.csv.gz`: the labels of one type (NaN: none).
+All have `split/<kind>/{train,valid,test}.csv.gz`; the typed one `split/<kind>/<type>/` with
+these, and perhaps `split/<kind>/nodetype-has-split.csv.gz`, which types have a split.
 
 The first load parses the files into `<folder>/jgs` (a saved `Graph` and `.npy` files, about the
-size of the data) in bounded memory. Later loads compare these with their checksums, unless
-`verify=False`, and map them into memory.
+size of the data) in bounded memory; the edges of a typed graph must fit in memory. Later loads
+compare these with their checksums, unless `verify=False`, and map them into memory.
 
 ogbn-products is undirected and stores each edge once. ogbn-arxiv and ogbn-papers100M are
 citation graphs with an edge from the citing paper to the cited one. By default citations go
 both ways, as in OGB's own examples: `symmetric=True` adds every edge's reverse, keeps each edge
-once and drops self-loops. `symmetric=False` keeps the edges as stored.
+once and drops self-loops. `symmetric=False` keeps the edges as stored. Of a typed graph types
+and relations have the order of the files. With `both_ways` each relation has a reverse,
+`rev_<relation>`. Features are `jgs.graph.TypedFeatures`.
 """
 
 from __future__ import annotations
@@ -22,8 +34,9 @@ from __future__ import annotations
 import logging
 import shutil
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -33,29 +46,35 @@ from jgs.data.array_files import open_npy
 from jgs.data.cache import Cache
 from jgs.data.dataset import Dataset
 from jgs.data.edges import save_graph
+from jgs.data.formats import ogb_links
+from jgs.data.formats.ogb_links import (
+    AGAIN,
+    read_node_count,
+    save_text_features,
+    single_count,
+    split_folder,
+)
 from jgs.data.label_values import as_labels
-from jgs.data.text import read_rows, read_table
-from jgs.data.values import SPLITS, as_features, check_finite
+from jgs.data.text import read_lines, read_rows, read_table
+from jgs.data.values import SPLITS, as_chosen, as_features, check_finite
 from jgs.errors import InputError, refusing
 from jgs.files import storage
 from jgs.files.npy import NOT_ZIP
 from jgs.graph import Graph
-from jgs.graph.checks import MAX_ID
+from jgs.graph.checks import MAX_ID, check_range
+from jgs.graph.schema import Relation
 
 NAMES = {
     "ogbn-arxiv": "OGB's citations between papers of arXiv",
     "ogbn-products": "OGB's products that are bought together",
     "ogbn-papers100M": "OGB's citations between 111 million papers",
+    "ogbn-mag": "OGB's papers, authors, institutions and fields of study, with types",
 }
 ADDRESS = "http://snap.stanford.edu/ogb/data/nodeproppred"
 _EDGES_AT_ONCE = 1 << 22
 _TEXT = ("edge.csv.gz", "node-feat.csv.gz", "node-label.csv.gz", "num-node-list.csv.gz")
 _BINARY = ("data.npz", "node-label.npz")
-SPLIT_FILES = {
-    "train_idx": "train.csv.gz",
-    "val_idx": "valid.csv.gz",
-    "test_idx": "test.csv.gz",
-}
+_RELATIONS, _COUNTS = "triplet-type-list.csv.gz", "num-node-dict.csv.gz"
 
 _log = logging.getLogger("jgs")
 
@@ -73,6 +92,7 @@ PUBLISHED = {
     "ogbn-arxiv": Published("arxiv.zip", "ogbn_arxiv", 40, True),
     "ogbn-products": Published("products.zip", "ogbn_products", 47, False),
     "ogbn-papers100M": Published("papers100M-bin.zip", "ogbn_papers100M", 172, True),
+    "ogbn-mag": Published("mag.zip", "ogbn_mag", 349, True),
 }
 
 
@@ -81,6 +101,8 @@ def load(
     root: Path,
     *,
     symmetric: bool = True,
+    both_ways: bool = True,
+    features: str = "typed",
     download: bool = True,
     kept: Cache,
 ) -> Dataset:
@@ -88,8 +110,8 @@ def load(
 
     This looks for `raw` in `<root>/ogbn_arxiv` (and so on), in `<root>/<name>`, in the
     archive's own folder, and in `root` itself; then for the zip archive in `root`. Unless
-    `download=False` it then fetches the archive from OGB. `symmetric` is described above.
-    `kept` says where the parsed files are kept. Raises `InputError`.
+    `download=False` it then fetches the archive from OGB. The other options are those of
+    `read`. Raises `InputError`.
     """
     published = PUBLISHED[name]
     if not symmetric and not published.directed:
@@ -99,25 +121,40 @@ def load(
             "Leave the option out.",
         )
     return read(
-        find_folder(name, root, published, download),
+        _find_folder(name, root, published, download),
         name=name,
         symmetric=symmetric,
+        both_ways=both_ways,
+        features=features,
         num_classes=published.num_classes,
         kept=kept,
     )
 
 
 def recognises(path: Path) -> bool:
-    """Whether it is a folder with one of the two layouts, and with labels of nodes."""
-    raw = path / "raw"
-    named = any((raw / file).is_file() for file in (_TEXT[0], _BINARY[0]))
-    return named and not is_links(path)
+    """Whether it is a folder with one of the layouts, and with labels of nodes."""
+    known = any((path / "raw" / file).is_file() for file in (_RELATIONS, _TEXT[0], _BINARY[0]))
+    return known and not ogb_links.recognises(path)
 
 
-def is_links(folder: Path) -> bool:
-    """Whether `folder` has edges, and splits of them and not of nodes."""
-    edges, labels = (folder / "raw" / _TEXT[i] for i in (0, 2))
-    return edges.is_file() and not labels.exists() and any(folder.glob("split/*/train.*"))
+class _Raw(NamedTuple):
+    """The raw files of a data set.
+
+    Fields:
+      sources: all of them that must be there.
+      parse: writes the graph and the features to a folder, and returns the labels.
+      settings: what the parsed files depend on.
+      tables: the names of the parsed files of features by node type; "" for all nodes.
+      splits: the folder of the files of splits.
+      target: the node type that has the labels, or None.
+    """
+
+    sources: list[Path]
+    parse: Callable[[Path], np.ndarray]
+    settings: dict[str, Any]
+    tables: dict[str, str]
+    splits: Path
+    target: str | None = None
 
 
 def read(
@@ -125,48 +162,123 @@ def read(
     *,
     name: str | None = None,
     symmetric: bool = True,
+    both_ways: bool = True,
+    features: str = "typed",
     num_classes: int | None = None,
     split: str | None = None,
     kept: Cache,
 ) -> Dataset:
-    """Any data set in one of the two layouts.
+    """Any data set in one of the layouts.
 
-    `split` names the folder below `split/`, and is needed if there are several. `num_classes`
-    None takes the largest label + 1. `kept` says where the parsed files are kept. Raises
-    `InputError`.
+    Args:
+      symmetric: see above; for a graph without types.
+      both_ways, features: whether to add each relation's reverse, and "typed", or "padded" for
+        one matrix (`jgs.data.values`); for a typed graph.
+      num_classes: None takes the largest label + 1.
+      split: the folder below `split/`; needed if there are several.
+      kept: where the parsed files are kept.
+
+    Raises `InputError`.
     """
-    name = name or folder.name
-    raw, binary = folder / "raw", _is_binary(folder)
-    sources = [raw / file for file in (_BINARY if binary else _TEXT)]
-    sources += [split_folder(folder, split) / file for file in SPLIT_FILES.values()]
-    if missing := [str(s.relative_to(folder)) for s in sources if not s.is_file()]:
+    typed = (folder / "raw" / _RELATIONS).is_file()
+    given = {"symmetric": symmetric, "both_ways": both_ways, "features": features}
+    usual = {"symmetric": True, "both_ways": True, "features": "typed"}
+    for option, value in given.items():
+        if value != usual[option] and typed == (option == "symmetric"):
+            kind = "without" if typed else "with"
+            rule = f"the option {option} must be for a data set {kind} node types"
+            raise InputError(rule, f"{value} for {folder}", "Leave it out.")
+    name = name or (folder.resolve() if typed else folder).name
+    if typed:
+        raw = _typed(name, folder, split, both_ways)
+    else:
+        raw = _untyped(name, folder, split, symmetric, num_classes)
+    ids = {one: raw.splits / f"{file}.csv.gz" for one, file in _SPLITS.items()}
+    if missing := [
+        str(path.relative_to(folder))
+        for path in (*raw.sources, *ids.values())
+        if not path.is_file()
+    ]:
         raise InputError(
-            f"{folder} must hold all of {name}'s raw files",
-            f"no {', '.join(missing)}",
-            "Unpack the data set's archive again.",
+            f"{folder} must hold all of {name}'s raw files", f"no {', '.join(missing)}", AGAIN
         )
 
     def build(target: Path) -> None:
-        labels = (_parse_binary if binary else _parse_text)(name, raw, target, symmetric)
+        labels = raw.parse(target)
         np.save(target / "labels.npy", as_labels(name, labels))
-        for field, path in zip(SPLIT_FILES, sources[-3:], strict=True):
-            np.save(target / f"{field}.npy", read_table(path, np.int64, columns=1)[:, 0])
-        _assemble(name, target, num_classes)  # so that data that breaks a rule is not kept
+        for one, path in ids.items():
+            np.save(target / f"{one}_idx.npy", read_table(path, np.int64, columns=1)[:, 0])
+        opened(target)  # so that data that breaks a rule is not kept
 
-    settings = {"symmetric": symmetric, "num_classes": num_classes}
-    return _assemble(name, kept.parsed(folder / "jgs", sources, settings, build), num_classes)
+    def opened(target: Path) -> Dataset:
+        rows = {kind: open_npy(target / file) for kind, file in raw.tables.items()}
+        labels = open_npy(target / "labels.npy")
+        return Dataset.from_arrays(
+            Graph.open(target / "graph", verify=False),  # `parsed` has verified it
+            rows.get("", rows),
+            labels if raw.target is None else {raw.target: labels},
+            {one: np.array(open_npy(target / f"{one}_idx.npy")) for one in SPLITS},
+            name=name,
+            num_classes=num_classes,
+            check_values=False,  # checked once, while parsing
+        )
+
+    settings, sources = raw.settings, [*raw.sources, *ids.values()]
+    if typed:  # files of one name in several folders: their paths tell them apart
+        states = ((path.relative_to(folder), path.stat()) for path in sources)
+        settings |= {str(path): [at.st_size, at.st_mtime_ns] for path, at in states}
+        sources = []
+    data = opened(kept.parsed(folder / "jgs", sources, settings, build))
+    return as_chosen(data, features)
 
 
-def _assemble(name: str, kept: Path, num_classes: int | None) -> Dataset:
-    return Dataset.from_arrays(
-        Graph.open(kept / "graph", verify=False),  # `parsed` has verified it
-        open_npy(kept / "features.npy"),
-        open_npy(kept / "labels.npy"),
-        {split: np.array(open_npy(kept / f"{split}_idx.npy")) for split in SPLITS},
-        name=name,
-        num_classes=num_classes,
-        check_values=False,  # checked once, while parsing
+_SPLITS = {"train": "train", "val": "valid", "test": "test"}  # our names and OGB's
+
+
+def _untyped(
+    name: str, folder: Path, split: str | None, symmetric: bool, num_classes: int | None
+) -> _Raw:
+    raw = folder / "raw"
+    text, binary = ((raw / files[0]).is_file() for files in (_TEXT, _BINARY))
+    if text == binary:
+        raise InputError(
+            f"{folder} must hold raw/{_TEXT[0]} or raw/{_BINARY[0]}",
+            "both" if text else "neither",
+            "Keep the one layout." if text else "Unpack the data set's archive there.",
+        )
+    return _Raw(
+        [raw / file for file in (_BINARY if binary else _TEXT)],
+        lambda to: (_parse_binary if binary else _parse_text)(name, raw, to, symmetric),
+        {"symmetric": symmetric, "num_classes": num_classes},
+        {"": "features.npy"},
+        split_folder(folder, split),
     )
+
+
+def _typed(name: str, folder: Path, split: str | None, both_ways: bool) -> _Raw:
+    raw = folder / "raw"
+    counts = _node_counts(raw / _COUNTS)
+    relations = _relations(raw / _RELATIONS, counts)
+    splits = split_folder(folder, split)
+    target = _target(raw, splits, counts)
+    edges = {one: raw / "relations" / "___".join(one) / "edge.csv.gz" for one in relations}
+    labels = raw / "node-label" / target / "node-label.csv.gz"
+    places = [raw / "node-feat" / kind / "node-feat" for kind in counts]
+    files = [(Path(f"{at}.csv.gz"), Path(f"{at}.npy")) for at in places]
+    found = [next((file for file in each if file.is_file()), None) for each in files]
+    rows = {kind: file for kind, file in zip(counts, found, strict=True) if file is not None}
+    tables = {kind: f"features{i}.npy" for i, kind in enumerate(counts) if kind in rows}
+
+    def parse(place: Path) -> np.ndarray:
+        pairs = {one: _edges(path, one, counts) for one, path in edges.items()}
+        Graph.from_relations(counts, pairs, both_ways=both_ways).save(place / "graph")
+        for kind, file in tables.items():
+            _save_features(name, rows[kind], counts[kind], place / file)
+        return as_labels(str(labels), read_table(labels, np.float64))
+
+    settings = {"typed": True, "both_ways": both_ways, "split": splits.name}
+    sources = [raw / _COUNTS, raw / _RELATIONS, *edges.values(), labels, *rows.values()]
+    return _Raw(sources, parse, settings, tables, splits / target, target)
 
 
 def _parse_text(name: str, raw: Path, target: Path, symmetric: bool) -> np.ndarray:
@@ -187,7 +299,7 @@ def _parse_binary(name: str, raw: Path, target: Path, symmetric: bool) -> np.nda
             k for k in ("edge_index", "node_feat", "num_nodes_list") if k not in arrays
         ]:
             raise InputError(f"{data} must hold {missing}", sorted(arrays), "Fetch it again.")
-        num_nodes = _single(data, arrays["num_nodes_list"].reshape(-1))
+        num_nodes = single_count(data, arrays["num_nodes_list"].reshape(-1))
     # A member of an .npz is an .npy file. Unpacked, it can be mapped, and be larger than RAM.
     edge_index = _unpack(data, "edge_index", target / "edge_index.npy")
     require_array(f"edge_index in {data}", edge_index, "integers [2, E]", "Fetch it again.")
@@ -209,32 +321,6 @@ def _parse_binary(name: str, raw: Path, target: Path, symmetric: bool) -> np.nda
         return np.array(arrays["node_label"])
 
 
-def read_node_count(path: Path) -> int:
-    """The number of nodes in a file `num-node-list.csv.gz`. Raises `InputError`."""
-    return _single(path, read_table(path, np.int64).reshape(-1))
-
-
-def save_text_features(name: str, source: Path, num_nodes: int, path: Path) -> None:
-    """Writes the features in the text file `source` to `path`, float32 `[N, F]`. Raises
-    `InputError`."""
-    features, filled = np.empty((num_nodes, 0), np.float32), 0
-    for rows in read_rows(source, np.float32):
-        if filled == 0:
-            features = np.lib.format.open_memmap(
-                path, "w+", np.float32, (num_nodes, rows.shape[1])
-            )
-        if filled + rows.shape[0] <= num_nodes:
-            check_finite(name, rows, filled)
-            features[filled : filled + rows.shape[0]] = rows
-        filled += rows.shape[0]
-    if filled != num_nodes or filled == 0:
-        raise InputError(
-            f"{source} must have one row for every node",
-            f"{filled} rows for {num_nodes} nodes",
-            "It is cut short or of another data set: fetch it again.",
-        )
-
-
 def _unpack(path: Path, member: str, target: Path) -> np.ndarray:
     rule = f"{member} in {path} must be whole, and fit the disk"
     with (
@@ -247,43 +333,7 @@ def _unpack(path: Path, member: str, target: Path) -> np.ndarray:
     return open_npy(target)
 
 
-def _single(path: Path, num_nodes: np.ndarray) -> int:
-    whole = num_nodes.size == 1 and num_nodes.dtype.kind in "iu"
-    if not whole or not 0 <= num_nodes[0] <= MAX_ID:
-        raise InputError(
-            f"{path} must give the number of nodes of one graph",
-            num_nodes[:5],
-            f"Only data sets of a single graph of at most {MAX_ID} nodes can be read.",
-        )
-    return int(num_nodes[0])
-
-
-def _is_binary(folder: Path) -> bool:
-    text, binary = ((folder / "raw" / f[0]).is_file() for f in (_TEXT, _BINARY))
-    if text == binary:
-        raise InputError(
-            f"{folder} must hold raw/{_TEXT[0]} or raw/{_BINARY[0]}",
-            "both" if text else "neither",
-            "Keep the one layout." if text else "Unpack the data set's archive there.",
-        )
-    return binary
-
-
-def split_folder(folder: Path, split: str | None) -> Path:
-    """The folder `<folder>/split/<split>`; with None the only one. Raises `InputError`."""
-    found = sorted(p.name for p in (folder / "split").glob("*") if p.is_dir())
-    if split is None and len(found) == 1:
-        return folder / "split" / found[0]
-    if split is None or split not in found:
-        raise InputError(
-            f"{folder / 'split'} must hold one folder, or the option `split` name one",
-            f"{split}, and folders {found}",
-            "Unpack the data set's archive again, or correct the option.",
-        )
-    return folder / "split" / split
-
-
-def find_folder(name: str, root: Path, published: Published, may_download: bool) -> Path:
+def _find_folder(name: str, root: Path, published: Published, may_download: bool) -> Path:
     """The folder of a published data set in `root`, unpacked and fetched if need be. Raises
     `InputError`."""
     archive_name = published.zip_name.removesuffix(".zip")
@@ -311,3 +361,90 @@ def find_folder(name: str, root: Path, published: Published, may_download: bool)
     download.extract(zipped, home)
     _log.info("unpacked %s as %s; the archive is no longer needed", zipped, home)
     return home
+
+
+def _node_counts(path: Path) -> dict[str, int]:
+    lines = read_lines(path)
+    rule = f"{path} must have a line of the names of node types and a line of their counts"
+    if len(lines) != 2 or len(lines[0].split(",")) != len(lines[1].split(",")):
+        raise InputError(rule, f"{len(lines)} lines, of one graph or unlike", AGAIN)
+    pairs = zip(lines[0].split(","), lines[1].split(","), strict=True)
+    counts = {kind.strip(): count.strip() for kind, count in pairs}
+    for kind, count in counts.items():
+        if not count.isdecimal() or not 0 < int(count) <= MAX_ID:
+            raise InputError(
+                f"{path} must have at least one node of each type, and at most {MAX_ID}",
+                f"{count!r} for {kind}",
+                AGAIN,
+            )
+    return {kind: int(count) for kind, count in counts.items()}
+
+
+def _relations(path: Path, counts: dict[str, int]) -> tuple[Relation, ...]:
+    found = []
+    for number, line in enumerate(read_lines(path), 1):
+        words = [word.strip() for word in line.split(",")]
+        if len(words) != 3 or not {words[0], words[2]} <= set(counts):
+            raise InputError(
+                f"every line of {path} must be source type,relation,target type, with types "
+                f"{', '.join(counts)}",
+                f"{line[:60]!r} in line {number}",
+                AGAIN,
+            )
+        found.append((words[0], words[1], words[2]))
+    return tuple(found)
+
+
+def _edges(
+    path: Path, relation: Relation, counts: dict[str, int]
+) -> tuple[np.ndarray, np.ndarray]:
+    """The ends of a relation's edges, int32 `[E]` each."""
+    parts = [np.empty((0, 2), np.int32)]
+    for rows in read_rows(path, np.int64, columns=2):
+        for column, kind in zip(rows.T, (relation[0], relation[2]), strict=True):
+            check_range(f"{path} must name nodes of {kind}", column, counts[kind], AGAIN)
+        parts.append(rows.astype(np.int32))
+    edges = np.concatenate(parts)
+    number = path.with_name("num-edge-list.csv.gz")
+    if number.is_file() and read_table(number, np.int64).tolist() != [[len(edges)]]:
+        raise InputError(
+            f"{path} must have as many edges as {number.name} says",
+            f"{len(edges)}",
+            "It is cut short: unpack the data set's archive again.",
+        )
+    return edges[:, 0], edges[:, 1]
+
+
+def _save_features(name: str, source: Path, num_nodes: int, path: Path) -> None:
+    if source.suffix != ".npy":
+        save_text_features(name, source, num_nodes, path)
+        return
+    rows = as_features(name, open_npy(source))
+    require_array(f"{source}", rows, "[N, F], one row for each node", AGAIN, N=num_nodes)
+    check_finite(name, rows)
+    np.save(path, rows)
+
+
+def _target(raw: Path, splits: Path, counts: dict[str, int]) -> str:
+    labelled = [
+        kind for kind in counts if (raw / "node-label" / kind / "node-label.csv.gz").is_file()
+    ]
+    found = [kind for kind in labelled if (splits / kind).is_dir()]
+    says = splits / "nodetype-has-split.csv.gz"
+    if says.is_file():
+        lines = [[word.strip() for word in line.split(",")] for line in read_lines(says)]
+        if len(lines) != 2 or len(lines[0]) != len(lines[1]):
+            raise InputError(
+                f"{says} must have a line of node types, and one of True and False",
+                f"{len(lines)} lines",
+                AGAIN,
+            )
+        has = dict(zip(*lines, strict=True))
+        found = [kind for kind in labelled if has.get(kind) == "True"]
+    if len(found) != 1:
+        raise InputError(
+            f"one node type in {raw.parent} must have labels and a split",
+            f"labels of {', '.join(labelled) or 'none'}, and both for {len(found)}",
+            AGAIN,
+        )
+    return found[0]

@@ -28,26 +28,27 @@ import numpy as np
 from jgs.arrays import require_array
 from jgs.data.array_files import open_npy
 from jgs.data.cache import Cache
+from jgs.data.column_values import Clock
 from jgs.data.dataset import Plain
 from jgs.data.edge_table import EdgeTable, with_reverses
-from jgs.data.formats.ogb import is_links, read_node_count, save_text_features, split_folder
-from jgs.data.text import read_table
-from jgs.data.times import Clock
+from jgs.data.text import read_rows, read_table
 from jgs.data.unpickle import load_torch
+from jgs.data.values import check_finite
 from jgs.errors import InputError
 from jgs.files import storage
 from jgs.graph import Graph, as_device
-from jgs.graph.checks import check_range
+from jgs.graph.checks import MAX_ID, check_range
 from jgs.graph.formats.tables import read_columns
 
 _SPLITS = {"train": "train", "val": "valid", "test": "test"}  # our names and OGB's
+AGAIN = "Unpack the data set's archive again."
 _ENDINGS = (".npz", ".pt", ".csv.gz", ".csv")
-_AGAIN = "Unpack the data set's archive again."
 
 
-def recognises(path: Path) -> bool:
-    """Whether it is a folder with edges, and splits of them and not of nodes."""
-    return is_links(path)
+def recognises(folder: Path) -> bool:
+    """Whether `folder` has edges, and splits of them and not of nodes."""
+    edges, labels = (folder / "raw" / f"{name}.csv.gz" for name in ("edge", "node-label"))
+    return edges.is_file() and not labels.exists() and any(folder.glob("split/*/train.*"))
 
 
 def read(
@@ -73,7 +74,7 @@ def read(
     names = ("edge", "num-node-list", "node-feat", "edge_weight", "edge_year")
     sources = [raw / f"{name}.csv.gz" for name in names]
     if missing := [str(path) for path in sources[:2] if not path.is_file()]:
-        raise InputError(f"{folder} must hold raw files", f"no {', '.join(missing)}", _AGAIN)
+        raise InputError(f"{folder} must hold raw files", f"no {', '.join(missing)}", AGAIN)
     sources = [path for path in sources if path.is_file()]
 
     def build(target: Path) -> None:
@@ -81,12 +82,11 @@ def read(
         num_nodes = read_node_count(raw / "num-node-list.csv.gz")
         links = {name: _links(files[name], arrays[name], num_nodes) for name in files}
         edges = _edges(raw, files, arrays, links, num_nodes)
-        src, dst = edges.src, edges.dst
         if "source_node" not in arrays["train"] if both_ways is None else both_ways:
-            src, dst, edges = with_reverses(src, dst, edges)
+            edges = with_reverses(edges)
         graph = Graph.from_edges(
-            src,
-            dst,
+            edges.src,
+            edges.dst,
             num_nodes,
             edges.weight,
             edge_columns=edges.columns,
@@ -121,13 +121,12 @@ def _split_file(folder: Path, name: str) -> Path:
     found = [at for end in _ENDINGS if (at := folder / f"{name}{end}").is_file()]
     if not found:
         raise InputError(
-            f"{folder} must hold {name}.pt, {name}.npz or {name}.csv.gz", "none", _AGAIN
+            f"{folder} must hold {name}.pt, {name}.npz or {name}.csv.gz", "none", AGAIN
         )
     return found[0]
 
 
 def _arrays(path: Path) -> dict[str, np.ndarray]:
-    """The arrays of a split by their names in OGB's files."""
     if path.suffix == ".npz":
         with storage.open_npz(path) as archive:
             return dict(archive)
@@ -140,7 +139,6 @@ def _arrays(path: Path) -> dict[str, np.ndarray]:
 
 
 def _links(path: Path, arrays: dict[str, np.ndarray], num_nodes: int) -> np.ndarray:
-    """int32 `[n, 2]`: the links of a split."""
     if "source_node" in arrays and "target_node" in arrays:
         ends = arrays["source_node"], arrays["target_node"]
         if ends[0].shape == ends[1].shape and ends[0].ndim == 1:
@@ -161,13 +159,13 @@ def _negatives(
     """What `count` links are judged against, or None; see `Plain`."""
     for name, form in (("edge_neg", "[m, 2]"), ("target_node_neg", f"[{count}, m]")):
         if name in arrays:
-            require_array(f"{name} in {path}", arrays[name], form, _AGAIN)
+            require_array(f"{name} in {path}", arrays[name], form, AGAIN)
             return _nodes(f"{name} in {path}", arrays[name], num_nodes)
     return None
 
 
 def _nodes(what: str, ids: np.ndarray, num_nodes: int) -> np.ndarray:
-    require_array(what, ids, "integers [n, m], ids of nodes", _AGAIN)
+    require_array(what, ids, "integers [n, m], ids of nodes", AGAIN)
     check_range(f"{what} must be node ids", ids.reshape(-1), num_nodes)
     return ids.astype(np.int32)
 
@@ -189,7 +187,7 @@ def _edges(
         raise InputError(
             f"the links in {files['train']} must be edges in {path}",
             f"{links['train'][int(np.argmax(lost))].tolist()}, which is none",
-            _AGAIN,
+            AGAIN,
         )
     ends = np.concatenate([given, links["val"], links["test"]])
     counts = [len(links["val"]), len(links["test"])]
@@ -204,7 +202,7 @@ def _edges(
             parts += [_column(files[key], arrays[key], name) for key in ("val", "test")]
             where, sizes = (source, files["val"], files["test"]), (len(given), *counts)
             for at, part, size in zip(where, parts, sizes, strict=True):
-                require_array(f"{name} in {at}", part, "[E], one an edge", _AGAIN, E=size)
+                require_array(f"{name} in {at}", part, "[E], one an edge", AGAIN, E=size)
             beside[name] = np.concatenate(parts)
     time = beside["year"]
     return EdgeTable(
@@ -223,7 +221,7 @@ def _column(path: Path, arrays: dict[str, np.ndarray], name: str) -> np.ndarray:
         raise InputError(
             f"{path} must hold {name}, as raw/edge_{name}.csv.gz is there",
             f"arrays {sorted(arrays)}",
-            _AGAIN,
+            AGAIN,
         )
     values = arrays[name]
     return values[:, 0] if values.shape[1:] == (1,) else values
@@ -234,3 +232,54 @@ def _codes(ends: np.ndarray, directed: bool, num_nodes: int) -> np.ndarray:
     unless links are `directed`."""
     pairs = ends.astype(np.int64) if directed else np.sort(ends.astype(np.int64), axis=1)
     return pairs[:, 0] * num_nodes + pairs[:, 1]
+
+
+def split_folder(folder: Path, split: str | None) -> Path:
+    """The folder `<folder>/split/<split>`; with None the only one. Raises `InputError`."""
+    found = sorted(p.name for p in (folder / "split").glob("*") if p.is_dir())
+    chosen = found[0] if split is None and len(found) == 1 else split
+    if chosen is None or chosen not in found:
+        raise InputError(
+            f"{folder / 'split'} must hold one folder, or the option `split` name one",
+            f"{split}, and folders {found}",
+            "Unpack the data set's archive again, or correct the option.",
+        )
+    return folder / "split" / chosen
+
+
+def read_node_count(path: Path) -> int:
+    """The number of nodes in a file `num-node-list.csv.gz`. Raises `InputError`."""
+    return single_count(path, read_table(path, np.int64).reshape(-1))
+
+
+def save_text_features(name: str, source: Path, num_nodes: int, path: Path) -> None:
+    """Writes the features in the text file `source` to `path`, float32 `[N, F]`. Raises
+    `InputError`."""
+    features, filled = np.empty((num_nodes, 0), np.float32), 0
+    for rows in read_rows(source, np.float32):
+        if filled == 0:
+            features = np.lib.format.open_memmap(
+                path, "w+", np.float32, (num_nodes, rows.shape[1])
+            )
+        if filled + rows.shape[0] <= num_nodes:
+            check_finite(name, rows, filled)
+            features[filled : filled + rows.shape[0]] = rows
+        filled += rows.shape[0]
+    if filled != num_nodes or filled == 0:
+        raise InputError(
+            f"{source} must have one row for every node",
+            f"{filled} rows for {num_nodes} nodes",
+            "It is cut short or of another data set: fetch it again.",
+        )
+
+
+def single_count(path: Path, num_nodes: np.ndarray) -> int:
+    """The only one of the numbers of nodes in a file. Raises `InputError`."""
+    whole = num_nodes.size == 1 and num_nodes.dtype.kind in "iu"
+    if not whole or not 0 <= num_nodes[0] <= MAX_ID:
+        raise InputError(
+            f"{path} must give the number of nodes of one graph",
+            num_nodes[:5],
+            f"Only data sets of a single graph of at most {MAX_ID} nodes can be read.",
+        )
+    return int(num_nodes[0])

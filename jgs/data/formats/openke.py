@@ -16,7 +16,7 @@ import numpy as np
 
 from jgs.data.dataset import Plain
 from jgs.data.formats.triples import graph_of_triples
-from jgs.data.text import first_line, read_lines, read_rows
+from jgs.data.text import first_line, read_lines, read_table
 from jgs.data.values import SPLIT_NUMBERS
 from jgs.errors import InputError
 from jgs.graph import NodeIds
@@ -81,7 +81,6 @@ def _checked_count(path: Path, found: int) -> None:
 
 
 def _names(path: Path) -> list[str]:
-    """The names in a file, in the order of their ids."""
     _count(path)
     names: dict[int, str] = {}
     lines = read_lines(path)[1:]
@@ -104,8 +103,7 @@ def _names(path: Path) -> list[str]:
 
 def _triples(path: Path) -> np.ndarray:
     _count(path)
-    parts = [*read_rows(path, np.int64, delimiter=None, columns=3, skip=1)]
-    found = np.concatenate([np.empty((0, 3), np.int64), *parts])
+    found = read_table(path, np.int64, delimiter=None, columns=3, skip=1)
     _checked_count(path, len(found))
     return found
 

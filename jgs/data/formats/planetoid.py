@@ -92,7 +92,6 @@ def _graphs(folder: Path) -> list[Path]:
 
 
 def _read(name: str, folder: Path, normalize_features: bool, split: str) -> Dataset:
-    """The data set in the raw files `ind.<name>.*` of `folder`; raises `InputError`."""
     files = {part: folder / f"ind.{name}.{part}" for part in PARTS}
     if missing := [f.name for f in files.values() if not f.is_file()]:
         raise InputError(

@@ -21,7 +21,7 @@ of a source type, a name and a target type that has edges.
 A folder has Neo4j's relationships, in one file or several, and perhaps its nodes: tables with
 `:ID`, the name of a node, and perhaps `:LABEL`, its type. Or it has a table of Hetionet's edges
 and one of its nodes, `id`, `name`, `kind`. Other columns of nodes are features, as in
-`jgs.data.node_table`. Of several labels, `Movie;Sequel`, the first is the type, and a log says
+`jgs.data.table_graph`. Of several labels, `Movie;Sequel`, the first is the type, and a log says
 how many nodes have several. Without `:LABEL` the type is the ID space or the file's name.
 
 `node_ids` has the names `<type>:<id>`. Types, relations and reverses are those of
@@ -32,22 +32,27 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from jgs.data.columns import ColumnRule
 from jgs.data.dataset import Plain
 from jgs.data.edge_table import EdgeTable, edges_of
 from jgs.data.label_values import is_missing
-from jgs.data.node_table import NodeTable, ids_of, nodes_of
-from jgs.data.splits import SplitRule
-from jgs.data.table_graph import ids_by_type, label_names_of, plain_of_tables, with_labels
+from jgs.data.table_graph import (
+    NodeTable,
+    TableRules,
+    ids_by_type,
+    ids_of_column,
+    label_names_of,
+    nodes_of,
+    plain_of_tables,
+    with_labels,
+)
 from jgs.data.text import first_line
-from jgs.data.times import Clock
 from jgs.errors import InputError
 from jgs.graph import NodeIds
 from jgs.graph.checks import refuse_where
@@ -62,6 +67,7 @@ _TYPE = "entity"
 _ARROW = dict.fromkeys(("int", "long", "short", "byte"), "int64")
 _ARROW |= {"float": "double", "double": "double", "string": "string", "char": "string"}
 _FIELD = re.compile(r"([^:]*):([A-Za-z_]+)(?:\[\])?(?:\(([^)]*)\))?(?:\{.*\})?")
+_NAMED = ("src", "dst", "id")
 _KINDS = {"START_ID": "src", "END_ID": "dst", "TYPE": "relation", "ID": "id", "LABEL": "kind"}
 
 
@@ -124,10 +130,7 @@ def read(
     target: str | None = None,
     label_kind: str | None = None,
     leave_out: str | None = None,
-    rule: ColumnRule,
-    drawn: SplitRule,
-    clock: Clock,
-    reading: Reading,
+    rules: TableRules,
 ) -> Plain:
     """The typed graph of the table or the folder at `path`.
 
@@ -135,21 +138,25 @@ def read(
     `leave_out` names columns of edges that are not read, with commas between. The other options
     are those of `jgs.data.formats.typed_tables.read`. Raises `InputError`.
     """
-    rule, of_edges = rule.of_edges()
+    of_nodes, of_edges = rules.columns.of_edges()
     without = [] if leave_out is None else [name.strip() for name in leave_out.split(",")]
     rows = {
-        file: _read(file, path, without, reading)
+        file: _read(file, path, without, rules.reading)
         for file in (_files(path) if path.is_dir() else [path])
     }
-    _as_written(rows.values())
-    nodes, spaces = _nodes({f: r for f, r in rows.items() if "id" in r.columns}, rule, drawn)
+    named = [(t.columns, n) for t in rows.values() for n in _NAMED if n in t.columns]
+    if any(columns[name].dtype == object for columns, name in named):
+        for columns, name in named:  # `01` beside `1` is another node
+            columns[name] = columns[name].astype(str).astype(object)
+    tables = {file: table for file, table in rows.items() if "id" in table.columns}
+    nodes, spaces = _nodes(tables, replace(rules, columns=of_nodes))
     edges: dict[Relation, EdgeTable] = {}
     wholes = []
     for file, table in rows.items():
         if "id" in table.columns:
             continue
         typed = _typed(file, table, spaces)
-        whole = edges_of(str(file), table.columns, label_kind, clock, encode=of_edges)
+        whole = edges_of(str(file), table.columns, label_kind, rules.clock, encode=of_edges)
         wholes.append(whole)
         for one, at in typed.items():
             edges[one] = _joined(edges.get(one), whole.take(at))
@@ -157,13 +164,13 @@ def read(
         raise InputError(f"{path} must have edges", "no row", "Write a row for each edge.")
     label_names_of(wholes)  # which refuses names of several files
     if both_ways is None:
-        both_ways = not any(table.twice for table in rows.values())
+        both_ways = not any(table.of.twice for table in rows.values())
     declared = {end for a, _, b in edges for end in (a, b)} if not nodes else set()
     edges = dict(sorted(edges.items()))
     ids = ids_by_type(path, edges, nodes, declared)
     name = path.resolve().name if path.is_dir() else _stem(path)
-    plain = plain_of_tables(name, edges, ids, nodes, both_ways=both_ways, clock=clock)
-    return with_labels(plain, path, nodes, label_kind, ids, clock, reading, {}, target)
+    plain = plain_of_tables(name, edges, ids, nodes, both_ways=both_ways, clock=rules.clock)
+    return with_labels(plain, path, nodes, label_kind, ids, rules, {}, target)
 
 
 class Rows(NamedTuple):
@@ -171,24 +178,18 @@ class Rows(NamedTuple):
 
     Fields:
       columns: `[n]` each, by role or by name.
-      texts: of `relation`, `src_type`, `dst_type` and `kind`, which are there: a number `[n]`
-        for each row, and the texts that the numbers stand for.
-      spaces: the ID spaces of `src`, `dst` and `id`.
-      twice: as in `Columns`.
+      texts: Arrow's texts `[n]` of `relation`, `src_type`, `dst_type` and `kind`, which are
+        there.
+      of: what the table's columns are.
     """
 
     columns: dict[str, np.ndarray]
-    texts: dict[str, tuple[np.ndarray, list[str]]]
-    spaces: dict[str, str]
-    twice: bool
+    texts: dict[str, Any]
+    of: Columns
 
 
-class Space(NamedTuple):
-    """The nodes of an ID space: their ids, the number of each one's type, and the types."""
-
-    ids: NodeIds
-    numbers: np.ndarray
-    types: list[str]
+Space = tuple[NodeIds, np.ndarray]
+"""The nodes of an ID space: their ids, and the type of each."""
 
 
 def _files(folder: Path) -> list[Path]:
@@ -241,7 +242,6 @@ def _is_edges(columns: Columns | None) -> bool:
 
 
 def _read(path: Path, where: Path, without: list[str], reading: Reading) -> Rows:
-    """The rows of a table in the folder `where`, or of that file."""
     of = _columns(path)
     if of is None:
         raise InputError(
@@ -251,7 +251,7 @@ def _read(path: Path, where: Path, without: list[str], reading: Reading) -> Rows
         )
     words = ("relation", "src_type", "dst_type", "kind")
     types = {of.names[role]: "string" for role in words if role in of.names}
-    named = [of.names[role] for role in ("src", "dst", "id") if role in of.names]
+    named = [of.names[role] for role in _NAMED if role in of.names]
     types |= of.types | dict.fromkeys(named, "token")
     table = read_arrow(path, types, ids=named, reading=reading)
     if _is_edges(of):
@@ -271,35 +271,22 @@ def _read(path: Path, where: Path, without: list[str], reading: Reading) -> Rows
         for end in ("src", "dst"):
             texts[f"{end}_type"] = _before(path, end, table.column(end), of.separator)
     columns = read_columns(table.drop_columns([role for role in words if role in names]))
-    return Rows(columns, texts, of.spaces, of.twice)
+    return Rows(columns, texts, of)
 
 
-def _as_written(tables: Iterable[Rows]) -> None:
-    """Makes all names of nodes text if one is: `01` beside `1` is another node."""
-    columns = [(t.columns, n) for t in tables for n in ("src", "dst", "id") if n in t.columns]
-    if any(own[name].dtype == object for own, name in columns):
-        for own, name in columns:
-            if own[name].dtype != object:
-                own[name] = own[name].astype(str).astype(object)
+def _texts(path: Path, role: str, column: Any) -> Any:
+    """The column as texts, of which none may be missing, but for the labels of nodes."""
+    import pyarrow.compute as pc
 
-
-def _texts(path: Path, role: str, column: Any) -> tuple[np.ndarray, list[str]]:
-    """The texts of a column as numbers, and what they stand for. None may be missing, but for
-    the labels of nodes."""
-    column = column.cast("string")
-    if role == "kind":
-        column = column.fill_null("")
-    codes = column.combine_chunks().dictionary_encode()
-    numbers, found = codes.indices.fill_null(-1).to_numpy(), codes.dictionary.to_pylist()
-    none = (numbers < 0) | np.isin(numbers, [i for i, text in enumerate(found) if not text])
+    texts = column.cast("string").fill_null("").combine_chunks()
+    none = pc.equal(texts, "").to_numpy(zero_copy_only=False)
     rule = f"every row of {path} must have a {role.replace('_', ' of ')}"
     if role != "kind":
         refuse_where(none, np.full(len(none), "nothing"), "row", rule, "Write it.")
-    return numbers, found
+    return texts.dictionary_encode()
 
 
-def _before(path: Path, end: str, column: Any, separator: str) -> tuple[np.ndarray, list[str]]:
-    """The types within the names of nodes, before `separator`."""
+def _before(path: Path, end: str, column: Any, separator: str) -> Any:
     import pyarrow.compute as pc
 
     column = column.cast("string").fill_null("")
@@ -311,49 +298,41 @@ def _before(path: Path, end: str, column: Any, separator: str) -> tuple[np.ndarr
 
 
 def _nodes(
-    tables: Mapping[Path, Rows], rule: ColumnRule, drawn: SplitRule
+    tables: Mapping[Path, Rows], rules: TableRules
 ) -> tuple[dict[str, NodeTable], dict[str, Space]]:
-    """The nodes of these tables by type, and by ID space."""
     parts: dict[str, list[tuple[Path, dict[str, np.ndarray]]]] = {}
-    spaces: dict[str, list[tuple[np.ndarray, list[str]]]] = {}
+    spaces: dict[str, list[tuple[np.ndarray, np.ndarray]]] = {}
     for path, table in tables.items():
-        count, space = len(table.columns["id"]), table.spaces.get("id", "")
-        labels, found = table.texts.get("kind", (np.zeros(count, np.int32), [""]))
-        firsts = [text.partition(";")[0].strip() or space or _stem(path) for text in found]
-        several = np.isin(labels, [i for i, text in enumerate(found) if ";" in text])
-        if several.any():
-            _log.warning(
-                "%s: %s nodes have several labels; the first is their type", path, several.sum()
-            )
-        types = np.array(firsts, object)[labels] if count else np.empty(0, object)
-        spaces.setdefault(space, []).append((table.columns["id"], types.tolist()))
-        for kind in sorted(set(firsts)) if count else ():
+        ids, space = table.columns["id"], table.of.spaces.get("id", "")
+        labels = table.texts["kind"].to_pylist() if "kind" in table.texts else [""] * len(ids)
+        if several := sum(";" in label for label in labels):
+            text = "%s: %s nodes have several labels; the first is their type"
+            _log.warning(text, path, several)
+        other = space or _stem(path)
+        firsts = {text: text.partition(";")[0].strip() or other for text in set(labels)}
+        types = np.array([firsts[label] for label in labels], object)
+        spaces.setdefault(space, []).append((ids, types))
+        for kind in sorted(set(firsts.values())):
             own = {name: column[types == kind] for name, column in table.columns.items()}
-            if len(set(firsts)) > 1:  # what none of them has belongs to nodes of other types
+            if len(set(firsts.values())) > 1:  # nodes of other types have the columns they lack
                 own = {n: c for n, c in own.items() if not all(map(is_missing, c.tolist()))}
             parts.setdefault(kind, []).append((path, own))
     known = {
         kind: nodes_of(
-            few[0][0], _stacked(f"the tables of {kind}", few), rule.of_type(kind, parts), drawn
+            few[0][0], _stacked(f"the tables of {kind}", few), rules.of_type(kind, parts)
         )
         for kind, few in parts.items()
     }
     made = {}
     for space, some in spaces.items():
-        ids = np.concatenate([column for column, _ in some])
-        types = sorted({kind for _, kinds in some for kind in kinds})
-        number = {kind: i for i, kind in enumerate(types)}
-        numbers = [number[kind] for _, kinds in some for kind in kinds]
-        made[space] = Space(
-            ids_of(next(iter(tables)).parent, ids), np.array(numbers, np.int64), types
-        )
+        ids, kinds = map(np.concatenate, zip(*some, strict=True))
+        made[space] = ids_of_column(next(iter(tables)).parent, ids), kinds
     return known, made
 
 
 def _stacked(
     what: str, parts: Sequence[tuple[Any, dict[str, np.ndarray]]]
 ) -> dict[str, np.ndarray]:
-    """The columns of `what` one below the other, which are in several files."""
     first, columns = parts[0]
     for path, others in parts[1:]:
         if odd := sorted(set(columns) ^ set(others)):
@@ -366,29 +345,22 @@ def _stacked(
 
 
 def _typed(path: Path, table: Rows, spaces: Mapping[str, Space]) -> dict[Relation, np.ndarray]:
-    """The rows of each relation in a table of edges."""
+    import pyarrow
+
     count = len(table.columns["src"])
-    own = table.texts.get("relation", (np.zeros(count, np.int64), [_stem(path)]))
-    keys, texts = [own[0]], [own[1]]
+    keys = {"relation": table.texts.get("relation", pyarrow.repeat(_stem(path), count))}
     for end in ("src", "dst"):
-        space = table.spaces.get(end, "")
-        one = np.zeros(count, np.int64), [space or _TYPE]
-        if space in spaces and f"{end}_type" not in table.texts:
-            of = spaces[space]
-            at = of.ids.nodes(table.columns[end], f"{end} in {path}")
-            one = of.numbers[at], of.types
-        numbers, names = table.texts.get(f"{end}_type", one)
-        keys.append(numbers)
-        texts.append(names)
-    shape = [max(1, len(names)) for names in texts]
-    groups = np.ravel_multi_index([key.astype(np.int64) for key in keys], shape)
-    order = np.argsort(groups, kind="stable")
-    present, starts = np.unique(groups[order], return_index=True)
-    found = {}
-    for group, rows in zip(present, np.split(order, starts[1:]), strict=False):
-        name, src, dst = np.unravel_index(group, shape)
-        found[texts[1][src], texts[0][name], texts[2][dst]] = rows
-    return found
+        space, role = table.of.spaces.get(end, ""), f"{end}_type"
+        keys[role] = table.texts.get(role, pyarrow.repeat(space or _TYPE, count))
+        if space in spaces and role not in table.texts:
+            ids, types = spaces[space]
+            keys[role] = types[ids.nodes(table.columns[end], f"{end} in {path}")]
+    rows = pyarrow.table({**keys, "row": np.arange(count)})
+    found = rows.group_by([*keys], use_threads=False).aggregate([("row", "list")])
+    ends = [found.column(key).to_pylist() for key in ("src_type", "relation", "dst_type")]
+    lists = found.column("row_list")
+    names = zip(*ends, strict=True)
+    return {one: rows.values.to_numpy() for one, rows in zip(names, lists, strict=True)}
 
 
 def _joined(first: EdgeTable | None, other: EdgeTable) -> EdgeTable:

@@ -6,19 +6,10 @@
   a folder with the tables of edges `train`, `val` (or `valid`) and `test`, of which one or both
     of the last two may be missing. They have the same columns.
 
-`nodes` has one node a row:
-  `id`: distinct integers or text, as in `src` and `dst`. Row `i` is node `i` of the graph.
-      Where one table has text and the other integers, they are compared as text (`NodeIds`).
-  `label`: integers from 0, or text; -1 or empty for none. Or numbers that are not all whole, of
-      a regression; empty for none. Where a node can have several labels, a column `label:NAME`
-      of 0 and 1 for each, empty where it is not known; or lists of them. They may also be
-      numbers that are not all whole, of a regression of several.
-  `split`: `train`, `val` or `test`; empty for none.
-  `time`: optional; the node exists from then on (`node_time` of the graph). Whole numbers in
-      the unit of the edges' times, or dates (`jgs.data.times`).
-  all other columns, in order: the features, by the rule of `jgs.data.columns`.
-A `Dataset` needs all others. For `load_plain`, only `id` must be there. Without `nodes` the
-nodes are those that edges name, in ascending order.
+`nodes` has one node a row (`jgs.data.table_graph`). Where its `id` is text and `src` and `dst`
+are integers, or the other way round, they are compared as text (`NodeIds`). A `Dataset` needs
+all columns but `time`. For `load_plain`, only `id` must be there. Without `nodes` the nodes are
+those that edges name, in ascending order.
 
 A folder may also have the table `labels`, of labels at moments (`jgs.data.label_table`). Then
 `nodes` must have no column `label`.
@@ -29,17 +20,21 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from jgs.data.columns import ColumnRule
 from jgs.data.dataset import Plain
 from jgs.data.edge_table import ALIASES, Roles, named_after, read_edges, two_types
 from jgs.data.label_table import label_files
-from jgs.data.node_table import NodeTable, read_nodes
-from jgs.data.splits import SplitRule
-from jgs.data.table_graph import UNTYPED, ids_of, plain_of_tables, with_labels
+from jgs.data.table_graph import (
+    UNTYPED,
+    NodeTable,
+    TableRules,
+    ids_of,
+    plain_of_tables,
+    read_nodes,
+    with_labels,
+)
 from jgs.data.text import first_line
-from jgs.data.times import Clock
 from jgs.errors import InputError
-from jgs.graph.formats.arrow import Reading, column_names
+from jgs.graph.formats.arrow import column_names
 from jgs.graph.formats.tables import ENDINGS
 
 _FILES = (*ENDINGS, ".tsv", ".tsv.gz", ".inter")
@@ -75,10 +70,7 @@ def read(
     relation: str = "to",
     symmetric: bool = False,
     both_ways: bool | None = None,
-    rule: ColumnRule,
-    drawn: SplitRule,
-    clock: Clock,
-    reading: Reading,
+    rules: TableRules,
 ) -> Plain:
     """The graph of the table of edges, or of the folder, at `path`.
 
@@ -96,21 +88,26 @@ def read(
         `Graph.symmetrized` does.
       both_ways: whether to add every edge's reverse, with its label, time, split and all other
         columns, and to keep parallel edges. None: only where there are two types.
-      rule: what the columns of the table of nodes become, and those of edges that `encode`
-        names as `edges.kind`.
-      drawn, clock, reading: the split of nodes, how times are counted, how text is read.
+      rules: how tables are read; `encode` names columns of edges as `edges.kind`.
 
     Raises `InputError`.
     """
-    rule, of_edges = rule.of_edges()
+    of_nodes, of_edges = rules.columns.of_edges()
     typed = src_type is not None or dst_type is not None
     both_ways = typed if both_ways is None else both_ways
     nodes_path, files = _files(path, labelled)
-    labels_path = _labels_path(path)
+    labels = label_files(path) if path.is_dir() else []
+    if len(labels) > 1:
+        raise InputError(
+            f"{path} must hold one table of labels",
+            ", ".join(file.name for file in labels),
+            "Remove those too many.",
+        )
+    timed = {"": labels[0]} if labels else {}
     nodes: dict[str, NodeTable] = {}
     if nodes_path is not None:
-        needs = labelled and labels_path is None
-        nodes[""] = read_nodes(nodes_path, rule, drawn, reading, needs)
+        own = replace(rules, columns=of_nodes)
+        nodes[""] = read_nodes(nodes_path, own, labelled and not timed)
     if (src_type is None) != (dst_type is None) or (typed and (nodes or symmetric)):
         raise InputError(
             "src_type and dst_type must be given together, without a table of nodes and "
@@ -136,9 +133,9 @@ def read(
     table = read_edges(
         files,
         roles,
-        clock=clock,
-        reading=reading,
-        label_kind=None if labelled or labels_path is not None else label_kind,
+        clock=rules.clock,
+        reading=rules.reading,
+        label_kind=None if labelled or timed else label_kind,
         apart=typed,
         text=("src", "dst") if as_text else (),
         encode=of_edges,
@@ -154,26 +151,13 @@ def read(
         None if typed else nodes,
         both_ways=both_ways,
         symmetric=symmetric,
-        clock=clock,
+        clock=rules.clock,
     )
     plain = plain._replace(edge_feature_columns=table.became)
-    if labels_path is None and "label" in table.columns and not labelled:
+    if not timed and "label" in table.columns and not labelled:
         label_kind = None  # it is of the edges
-    timed = {} if labels_path is None else {"": labels_path}
     names_of = {"": plain.node_ids or ids[""]}
-    return with_labels(plain, path, nodes, label_kind, names_of, clock, reading, timed)
-
-
-def _labels_path(path: Path) -> Path | None:
-    """The table of labels at moments beside the tables at `path`, or None."""
-    files = label_files(path) if path.is_dir() else []
-    if len(files) > 1:
-        raise InputError(
-            f"{path} must hold one table of labels",
-            ", ".join(file.name for file in files),
-            "Remove those too many.",
-        )
-    return files[0] if files else None
+    return with_labels(plain, path, nodes, label_kind, names_of, rules, timed)
 
 
 def _files(path: Path, labelled: bool) -> tuple[Path | None, dict[str, Path]]:

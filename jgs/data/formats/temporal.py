@@ -28,6 +28,7 @@ from pathlib import Path
 
 import numpy as np
 
+from jgs.data.column_values import Clock
 from jgs.data.dataset import Plain
 from jgs.data.edge_table import Roles, called, edges_of
 from jgs.data.formats.snap import is_edge_list
@@ -41,7 +42,6 @@ from jgs.data.text import (
     read_named,
     unnamed,
 )
-from jgs.data.times import Clock
 from jgs.errors import InputError
 
 UNLABELLED = True
@@ -139,20 +139,11 @@ def _ends(names: list[str]) -> list[str]:
 def _read(path: Path, names: list[str], row: list[bytes]) -> dict[str, np.ndarray]:
     """The columns of a list, `[n]` each, by name: int64 where all of its numbers are whole, and
     else float64; the ends are always int64."""
-    digits = [field.strip().lstrip(b"+-").isdigit() for field in row]
-    whole = dict(zip(names, digits, strict=True))
     ends = dict(zip(names, _ends(names), strict=True))
-    whole |= {name: True for name, end in ends.items() if end in ("src", "dst")}
-    try:
-        return _columns(path, whole)
-    except InputError:  # perhaps a number with a point comes after whole ones
-        whole |= {name: False for name, end in ends.items() if end not in ("src", "dst")}
-        return _columns(path, whole)
-
-
-def _columns(path: Path, whole: dict[str, bool]) -> dict[str, np.ndarray]:
-    kinds = {name: np.int64 if one else np.float64 for name, one in whole.items()}
-    return read_named(path, kinds, delimiter=delimiter_of(path), comments=("#", "%"))
+    others = [name for name, end in ends.items() if end not in ("src", "dst")]
+    whole = {n: f.strip().lstrip(b"+-").isdigit() for n, f in zip(names, row, strict=True)}
+    kinds = {n: np.float64 if n in others and not whole[n] else np.int64 for n in names}
+    return read_named(path, kinds, others, delimiter=delimiter_of(path), comments=("#", "%"))
 
 
 def _check_moments(path: Path, column: np.ndarray, row: list[bytes]) -> None:

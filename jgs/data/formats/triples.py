@@ -25,9 +25,9 @@ from pathlib import Path
 
 import numpy as np
 
+from jgs.data.column_values import Clock
 from jgs.data.dataset import Plain
 from jgs.data.text import first_row, line_chunks
-from jgs.data.times import Clock
 from jgs.data.values import SPLIT_NUMBERS
 from jgs.errors import InputError
 from jgs.graph import Graph, NodeIds

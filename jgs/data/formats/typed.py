@@ -25,11 +25,10 @@ from typing import Any
 import numpy as np
 
 from jgs.arrays import require_array
-from jgs.data.by_type import as_chosen
 from jgs.data.dataset import Dataset
 from jgs.data.formats.npz import FEATURES, archive_path, read_features
 from jgs.data.label_values import as_labels, labelled
-from jgs.data.values import SPLITS, as_features, as_ids, normalized, training_nodes
+from jgs.data.values import SPLITS, as_chosen, training_nodes
 from jgs.errors import InputError
 from jgs.files import storage
 from jgs.graph import Graph
@@ -59,7 +58,7 @@ def read(
     `normalize_features` makes the rows of the features sum to 1. `both_ways` adds each
     relation's reverse. `split="public"` trains on `train_idx`, and "full" on every labelled
     node that is in neither of the other splits. `features="padded"` gives one matrix, with rows
-    of zeros for types without features (`jgs.data.by_type`), as models without types need it.
+    of zeros for types without features (`jgs.data.values`), as models without types need it.
     Raises `InputError`.
     """
     name = path.stem
@@ -92,21 +91,13 @@ def read(
     graph = Graph.from_relations(
         given, {one: (pair[0], pair[1]) for one, pair in edges.items()}, both_ways=both_ways
     )
-    what = f"{target} in {path}"
-    labels = as_labels(what, target_labels)
-    form, remedy = "[n] or [n, C], one for every node of their type", "Give as many."
-    require_array(f"the labels of {what}", labels, form, remedy, n=given[target])
-    named = zip(SPLITS, splits, strict=True)
-    splits = [as_ids(name, one, ids, given[target]) for one, ids in named]
+    labels, remedy = as_labels(f"{target} in {path}", target_labels), "Give as many."
+    form = "[n] or [n, C], one for every node of their type"
+    require_array(f"the labels of {target} in {path}", labels, form, remedy, n=given[target])
     splits[0] = training_nodes(split, splits[0], np.flatnonzero(labelled(labels)), *splits[1:])
-    if normalize_features:
-        tables = {
-            kind: normalized(name, rows if hasattr(rows, "tocsr") else as_features(name, rows))
-            for kind, rows in tables.items()
-        }
-    ids = dict(zip(SPLITS, splits, strict=True))
-    data = Dataset.from_arrays(graph, tables, {target: labels}, ids, name=name)
-    return as_chosen(data, features)
+    ids, own = dict(zip(SPLITS, splits, strict=True)), {target: labels}
+    ways: dict[str, Any] = {"name": name, "normalize_features": normalize_features}
+    return as_chosen(Dataset.from_arrays(graph, tables, own, ids, **ways), features)
 
 
 @wraps(read, assigned=(), updated=())  # its options alone

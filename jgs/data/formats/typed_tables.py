@@ -1,6 +1,6 @@
 """A typed graph as tables in one folder, one for each node type and each relation.
 
-  `nodes_<type>`: the nodes of a type (`jgs.data.node_table`).
+  `nodes_<type>`: the nodes of a type (`jgs.data.table_graph`).
   `edges_<source type>_<relation>_<target type>`: the edges of a relation
     (`jgs.data.edge_table`). The ends are `src` and `dst`, or columns called after the types,
     such as `user`, `user_id` and `UserID`, or their other names, or else the first two.
@@ -32,16 +32,20 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from jgs.data.columns import ColumnRule
 from jgs.data.dataset import Plain
 from jgs.data.edge_table import ALIASES, PAIRS, EdgeTable, Roles, named_after, read_edges
-from jgs.data.node_table import DRAW, NodeTable, read_nodes
-from jgs.data.splits import SplitRule
-from jgs.data.table_graph import ids_by_type, plain_of_tables, with_labels
+from jgs.data.table_graph import (
+    DRAW,
+    NodeTable,
+    TableRules,
+    ids_by_type,
+    plain_of_tables,
+    read_nodes,
+    with_labels,
+)
 from jgs.data.text import is_number
-from jgs.data.times import Clock
 from jgs.errors import InputError
-from jgs.graph.formats.arrow import Reading, column_names
+from jgs.graph.formats.arrow import column_names
 from jgs.graph.schema import Relation
 
 _FILE = re.compile(r"(nodes|edges|labels)_(.+?)(\.parquet|\.csv|\.csv\.gz|\.tsv|\.tsv\.gz)")
@@ -64,10 +68,7 @@ def read(
     label_kind: str | None = None,
     both_ways: bool = True,
     features: str = "typed",
-    rule: ColumnRule,
-    drawn: SplitRule,
-    clock: Clock,
-    reading: Reading,
+    rules: TableRules,
 ) -> Plain:
     """The graph of the tables in the folder, with labels, a split and features if they have
     them.
@@ -79,9 +80,8 @@ def read(
       label_kind: "class" or "number", whatever the labels of edges and of nodes look like; or
         those of a table of labels at moments, if there is one.
       both_ways: whether to add each relation's reverse.
-      features: "typed", or "padded" for one matrix (`jgs.data.by_type`).
-      rule: what the columns of the tables of nodes become; `encode` names them as `user.age`.
-      drawn, clock, reading: the split of nodes, how times are counted, how text is read.
+      features: "typed", or "padded" for one matrix (`jgs.data.values`).
+      rules: how tables are read; `encode` names columns of nodes as `user.age`.
 
     Raises `InputError`.
     """
@@ -89,7 +89,7 @@ def read(
     timed = files["labels"]
     declared = [] if types is None else [each.strip() for each in types.split(",")]
     nodes = {
-        kind: read_nodes(file, rule.of_type(kind, files["nodes"]), drawn, reading)
+        kind: read_nodes(file, rules.of_type(kind, files["nodes"]))
         for kind, file in files["nodes"].items()
     }
     relations = _relations(path, files["edges"], {*nodes, *declared})
@@ -103,7 +103,7 @@ def read(
     if unused:
         _log.warning("%s has no edges of the node type %s", path, ", ".join(sorted(unused)))
     edges = {
-        one: _edges(file, one, nodes, None if timed else label_kind, clock, reading)
+        one: _edges(file, one, nodes, None if timed else label_kind, rules)
         for one, file in sorted(relations.items())
     }
     ids = ids_by_type(path, edges, nodes, declared)
@@ -113,10 +113,10 @@ def read(
         ids,
         nodes,
         both_ways=both_ways,
-        clock=clock,
+        clock=rules.clock,
         features=features,
     )
-    plain = with_labels(plain, path, nodes, label_kind, ids, clock, reading, timed, target)
+    plain = with_labels(plain, path, nodes, label_kind, ids, rules, timed, target)
     lacks = plain.label_table is None and (plain.labels is None or plain.train_idx is None)
     if labelled and lacks:
         raise InputError(
@@ -153,7 +153,6 @@ def _files(folder: Path) -> dict[str, dict[str, Path]]:
 def _relations(
     folder: Path, files: Mapping[str, Path], known: set[str]
 ) -> dict[Relation, Path]:
-    """The relation that each table of edges has by its name."""
     found: dict[Relation, Path] = {}
     for name, path in files.items():
         readings = _readings(name, known)
@@ -195,8 +194,7 @@ def _edges(
     relation: Relation,
     nodes: Mapping[str, NodeTable],
     label_kind: str | None,
-    clock: Clock,
-    reading: Reading,
+    rules: TableRules,
 ) -> EdgeTable:
     ends = {"src": relation[0], "dst": relation[2]}
     named = {end: nodes[kind].ids for end, kind in ends.items() if kind in nodes}
@@ -206,8 +204,8 @@ def _edges(
         label_kind=label_kind,
         apart=ends["src"] != ends["dst"],
         text=[end for end, ids in named.items() if ids.values.dtype == object],
-        clock=clock,
-        reading=reading,
+        clock=rules.clock,
+        reading=rules.reading,
         may_be_empty=True,
     )
 

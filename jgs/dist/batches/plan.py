@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from jgs.data.by_type import nodes_of
+from jgs.data.values import nodes_of
 from jgs.dist.batches.source import HybridSampler, RankSampler, steps
 from jgs.dist.batches.vanilla import VanillaSampler
 from jgs.dist.communicators.broadcast import everywhere

@@ -7,12 +7,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache as cached
 from functools import partial
-from typing import Any
+from typing import Any, Unpack, cast
 
 import numpy as np
 
-from jgs.data.by_type import padded
 from jgs.data.parts import Part, Parts
+from jgs.data.values import padded
 from jgs.dist.batches.plan import (
     RemoteNodes,
     keeper,
@@ -31,12 +31,12 @@ from jgs.graph import Graph, Schema
 from jgs.graph.row_tables.table import as_one, as_table
 from jgs.graph.typed_features import split_by_type
 from jgs.sampling.base import Sampler
-from jgs.sampling.learning import Learning
 from jgs.sampling.loading.items import Stage, check_asked, prepared
 from jgs.sampling.loading.loader import Loader
 from jgs.sampling.loading.schedule import Epochs, Order, Schedule, SeedParts
 from jgs.sampling.loading.sending import Destination, SentSource
-from jgs.sampling.loading.stages import Drawing, Samplers, taken
+from jgs.sampling.loading.source import Learning
+from jgs.sampling.loading.stages import Drawing, DrawingOptions, Samplers, taken
 
 MODES, POLICIES = ("hybrid", "vanilla"), ("none", "trial", "degree", "planned")
 
@@ -52,7 +52,7 @@ class RankParts:
       mine: for each local rank its `Part`s.
       features: for each local rank the rows of its own nodes, as `FeatureExchange` takes them;
         or its `TypedFeatures`, where the parts have such; always if `typed` is True, and never
-        if it is False (`jgs.data.by_type`). A type's table is then a tuple of matrices where a
+        if it is False (`jgs.data.values`). A type's table is then a tuple of matrices where a
         rank has several parts.
 
     Raises `InputError`, for instance where `P` is no multiple of `R`.
@@ -167,6 +167,16 @@ class Reading:
     in_place: bool | None = None
 
 
+class RankOptions(DrawingOptions, total=False):
+    """The `options` of `rank_loader`: fields of `Reading` among them."""
+
+    graphs: Sequence[Graph] | None
+    cache: str
+    cache_memory: int
+    wire: str
+    in_place: bool | None
+
+
 def rank_loader(
     comm: Communicator,
     ranks: RankParts,
@@ -179,7 +189,7 @@ def rank_loader(
     shuffle: bool | Order = True,
     mode: str = "hybrid",
     device: Any = None,
-    **options: Any,
+    **options: Unpack[RankOptions],
 ) -> Loader:
     """Batches of `batch_size` seeds a rank, and the features of their nodes.
 
@@ -236,13 +246,14 @@ def rank_loader(
 
     Raises `InputError`.
     """
-    epochs = taken(Epochs, options, "drop_last", shuffle=shuffle)
-    drawing = taken(Drawing, options, "capacity", "super_batch")
-    reading = taken(Reading, options)
+    given = cast(dict[str, Any], options)
+    epochs = taken(Epochs, given, "drop_last", shuffle=shuffle)
+    drawing = taken(Drawing, given, "capacity", "super_batch")
+    reading = taken(Reading, given)
     check_choice("mode", mode, MODES)
     check_choice("cache", reading.cache, POLICIES)
     graphs = reading.graphs or ranks.graphs(mode)
-    samplers = Samplers.of(sampler, drawing, **options)
+    samplers = Samplers.of(sampler, drawing, **given)
     stages: tuple[Stage, ...] = ()
     if items is None and before is not None:
         raise InputError(

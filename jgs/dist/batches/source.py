@@ -18,11 +18,10 @@ from jgs.graph import Graph
 from jgs.sampling.base import State
 from jgs.sampling.capacity import Capacities, Capacity, GraphShape
 from jgs.sampling.edges.random import fold_keys
-from jgs.sampling.learning import Learning
 from jgs.sampling.loading.items import Stage, seeds_of, wide
 from jgs.sampling.loading.schedule import Schedule
 from jgs.sampling.loading.sending import shapes
-from jgs.sampling.loading.source import Source
+from jgs.sampling.loading.source import Learning, Source
 from jgs.sampling.shorthand import as_sampler
 from jgs.settings import exact_integers
 

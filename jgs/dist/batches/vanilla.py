@@ -27,7 +27,7 @@ from jgs.dist.rows.owners import check_offsets
 from jgs.errors import InputError
 from jgs.graph import Block, Graph, MiniBatch
 from jgs.graph.formats.export import edge_targets
-from jgs.sampling.base import ByNode, HopRows, Sampler
+from jgs.sampling.base import ByNode, Sampler
 from jgs.sampling.capacity import (
     Capacities,
     Capacity,
@@ -37,8 +37,7 @@ from jgs.sampling.capacity import (
 )
 from jgs.sampling.checks import checked_seeds, require_int
 from jgs.sampling.edges.columns import with_elapsed
-from jgs.sampling.edges.hops import bad_seeds, empty_if
-from jgs.sampling.edges.relabel import relabel, relabel_edges
+from jgs.sampling.edges.hops import bad_seeds, block_of, empty_if
 from jgs.sampling.loading.items import Stage, seeds_of
 from jgs.sampling.seeds import Seeds
 from jgs.sampling.shorthand import as_sampler
@@ -320,7 +319,14 @@ def _sample_rows(
         fits = total <= room
         relabelled = sampler.relabel_inputs or h + 1 < num_hops
         sources = capacity.sources[h] if relabelled else None
-        block, nodes, num_sources, cutoff = _relabel(nodes, drawn, num_nodes, sources, cutoff)
+        slot = jnp.arange(1, nodes.shape[0] + 1, dtype=jnp.int32)
+        num_targets = jnp.max(slot, initial=0, where=nodes < num_nodes)
+        indptr, neighbors, of_edge = drawn.indptr, drawn.neighbors, None
+        if cutoff is not None:
+            row, _ = edge_targets(neighbors.shape[0], indptr, num_targets, indptr[-1])
+            of_edge = cutoff.at[row].get(mode="clip")
+        made = (nodes, num_targets, indptr, neighbors, sources, num_nodes, cutoff, of_edge)
+        block, nodes, num_sources, cutoff = block_of(*made)
         need = [jnp.minimum(total, _MOST), jnp.where(fits, num_sources, 0)]
         needed.append(jnp.where(overflow, 0, jnp.stack(need)))
         overflow |= ~fits | (num_sources > capacity.sources[h])
@@ -350,36 +356,3 @@ def _with_times(block: Block, cutoff: jax.Array | None, names: Sequence[str]) ->
         assert block.edge_time is not None
         block = with_elapsed(block, cutoff, block.edge_time)
     return block if "time" in names else replace(block, edge_time=None)
-
-
-def _relabel(
-    targets: jax.Array,
-    drawn: HopRows,
-    num_nodes: int,
-    capacity: int | None,
-    cutoff: jax.Array | None,
-) -> tuple[Block, jax.Array, jax.Array, jax.Array | None]:
-    """A hop's block, the nodes known after it, their number, and their cutoffs if the targets
-    have such. The number is one more than `capacity` where they do not fit. With None the nodes
-    get no local ids, and the number is 0."""
-    indptr, neighbors = drawn.indptr, drawn.neighbors
-    slot = jnp.arange(1, targets.shape[0] + 1, dtype=jnp.int32)
-    num_targets = jnp.max(slot, initial=0, where=targets < num_nodes)
-    num_edges = indptr[-1]
-    if capacity is None:
-        counts = (num_targets, jnp.int32(num_nodes), num_edges)
-        block = Block(indptr, neighbors, *counts, source_capacity=num_nodes)
-        return block, targets, jnp.int32(0), cutoff
-    if cutoff is None:
-        sources, num_sources, indices = relabel_edges(
-            targets, num_targets, neighbors, num_edges, capacity, num_nodes
-        )
-    else:
-        row, real = edge_targets(neighbors.shape[0], indptr, num_targets, num_edges)
-        of_edge = cutoff.at[row].get(mode="clip")
-        known = (targets, num_targets, neighbors, real, capacity, num_nodes, cutoff, of_edge)
-        sources, num_sources, indices, cutoff = relabel(*known)
-        num_sources = jnp.minimum(num_sources, capacity + 1)
-    counts = (num_targets, num_sources, num_edges)
-    block = Block(indptr, indices, *counts, source_capacity=capacity)
-    return block, sources, num_sources, cutoff

@@ -1,1 +1,1 @@
-"""The sampling algorithms, one file each."""
+"""The sampling algorithms."""

@@ -18,9 +18,8 @@ from jgs.graph import Block, Graph, MiniBatch
 from jgs.kernels.call import FILL, call, vary_alike, where_it_is
 from jgs.sampling.capacity import Capacity
 from jgs.sampling.edges.eligible import Eligible, bad_excluded, eligible
-from jgs.sampling.edges.relabel import relabel
-from jgs.sampling.edges.relations import relation_draws, relations_of
-from jgs.sampling.edges.slots import offsets_of
+from jgs.sampling.edges.slots import offsets_of, relabel, relabel_edges
+from jgs.sampling.fanouts import relation_draws, relations_of
 from jgs.sampling.seeds import Seeds
 from jgs.settings import exact_integers
 
@@ -238,34 +237,58 @@ def _hop(
     valid = edge >= 0
     indptr = offsets_of(row, valid, nodes.shape[0])
     kind = None if kind is None else jnp.where(valid, kind, 0)
-    neighbors = neighbor(graph, edge)
+    neighbors = jnp.where(valid, neighbor(graph, edge), num_nodes)
     fits = total <= hop.room
-    sources, num_sources, sources_needed = nodes, jnp.int32(num_nodes), jnp.int32(0)
-    if spec.relabels(h):
-        of_edge = None if cutoff is None else cutoff.at[row].get(mode="clip")
-        sources, num_sources, indices, cutoff = relabel(
-            nodes, num_targets, neighbors, valid, source_capacity, num_nodes, cutoff, of_edge
-        )
-        sources_needed = jnp.where(fits, jnp.minimum(num_sources, source_capacity + 1), 0)
-        fits &= num_sources <= source_capacity
-    else:
-        indices = jnp.where(valid, neighbors, num_nodes)
+    room = source_capacity if spec.relabels(h) else None
+    of_edge = None if cutoff is None else cutoff.at[row].get(mode="clip")
+    block, sources, needed, cutoff = block_of(
+        nodes, num_targets, indptr, neighbors, room, num_nodes, cutoff, of_edge
+    )
+    sources_needed = jnp.where(fits, needed, 0)
+    fits &= needed <= source_capacity
     if weight is None and spec.edge_weights and graph.edge_weight is not None:
         weight = graph.edge_weight.at[edge].get(**FILL)
+    edge_id = jnp.where(valid, edge, num_edges) if spec.edge_ids else None
+    block = replace(block, edge_id=edge_id, edge_weight=weight, edge_type=kind)
+    most = jnp.iinfo(jnp.int32).max
+    need = jnp.stack([jnp.minimum(total, most).astype(jnp.int32), sources_needed])
+    return block, sources, cutoff, need, fits
+
+
+def block_of(
+    targets: jax.Array,
+    num_targets: jax.Array,
+    indptr: jax.Array,
+    neighbors: jax.Array,
+    room: int | None,
+    num_nodes: int,
+    cutoff: jax.Array | None,
+    of_edge: jax.Array | None,
+) -> tuple[Block, jax.Array, jax.Array, jax.Array | None]:
+    """The block of `targets` int32 `[T]` that drew `neighbors` int32 `[E]`, those of each in
+    the stretches of `indptr`; its sources, and how many these are, at most `room + 1`; and
+    their cutoffs, where the targets have some (int64 `[T]`), those `of_edge` int64 `[E]`. Where
+    `room` is None the neighbours get no local ids: the sources are the targets, and their
+    number is 0."""
+    num_edges = indptr[-1]
+    sources, needed, indices = targets, jnp.int32(0), neighbors
+    if room is not None and cutoff is None:
+        found = (targets, num_targets, neighbors, num_edges, room, num_nodes)
+        sources, needed, indices = relabel_edges(*found)
+    elif room is not None:
+        real = jnp.arange(neighbors.shape[0]) < num_edges
+        known = (targets, num_targets, neighbors, real, room, num_nodes, cutoff, of_edge)
+        sources, needed, indices, cutoff = relabel(*known)
+        needed = jnp.minimum(needed, room + 1)
     block = Block(
         indptr=indptr,
         indices=indices,
         num_targets=num_targets,
-        num_sources=num_sources,
-        num_edges=indptr[-1],
-        edge_id=jnp.where(valid, edge, num_edges) if spec.edge_ids else None,
-        edge_weight=weight,
-        source_capacity=source_capacity if spec.relabels(h) else num_nodes,
-        edge_type=kind,
+        num_sources=jnp.int32(num_nodes) if room is None else needed,
+        num_edges=num_edges,
+        source_capacity=num_nodes if room is None else room,
     )
-    most = jnp.iinfo(jnp.int32).max
-    need = jnp.stack([jnp.minimum(total, most).astype(jnp.int32), sources_needed])
-    return block, sources, cutoff, need, fits
+    return block, sources, needed, cutoff
 
 
 def empty_if(overflow: jax.Array, block: Block, num_edges: int) -> Block:

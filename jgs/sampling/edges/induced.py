@@ -15,19 +15,18 @@ import numpy as np
 from jgs import kernels
 from jgs.errors import InputError
 from jgs.graph import Block, Graph
-from jgs.graph.checks import check_distinct
+from jgs.graph.checks import check_distinct, first_fall
 from jgs.graph.formats.export import edge_targets
 from jgs.kernels.call import call, or_empty, vary_alike, where_it_is
 from jgs.sampling.capacity import round_up
 from jgs.sampling.checks import check_graph, check_seed_ids
-from jgs.sampling.edges.columns import ids_needed, without_edges
+from jgs.sampling.edges.columns import without_edges
 from jgs.sampling.edges.eligible import rows_of
 from jgs.sampling.edges.hops import call_once
 from jgs.sampling.edges.slots import fold_slots
 from jgs.settings import exact_integers
 
 _AT_ONCE = 1 << 15  # edges that the plain form reads at a time
-_CHECKED_AT_ONCE = 1 << 24  # edges that are checked at a time on the host
 _INT32_MAX = 2**31 - 1
 
 
@@ -43,7 +42,7 @@ class InducedArrays(NamedTuple):
 
 
 class Wanted(NamedTuple):
-    """The static part of the arguments of `_blocks`. `separate` says whether S blocks have
+    """The static part of the arguments of `induced_blocks`. `separate`: whether S blocks have
     separate arrays instead of common ones."""
 
     max_edges: int
@@ -98,83 +97,41 @@ def induced_subgraph(graph: Graph, nodes: Any, *, sorted_rows: bool = False) -> 
 def _whole(graph: Graph, nodes: Any, groups: Any, is_sorted: Any, room: int) -> Any:
     options = {"edge_ids": True, "edge_weight": graph.edge_weight, "is_sorted": is_sorted}
     with exact_integers():
-        return induced_block(graph, nodes, groups, room, **options)
+        return induced_blocks(graph, nodes, groups, room, **options)[0]
 
 
-def induced_block(
+def induced_blocks(
     graph: Graph,
     nodes: jax.Array,
     groups: jax.Array,
     max_edges: int,
     *,
-    excluded: jax.Array | None = None,
-    **options: Any,
-) -> tuple[Block, jax.Array]:
-    """The edges among the nodes of each group, as one square block; traced under x64.
-
-    Args:
-      nodes: int32 `[R]`. If a node is twice in a group, each of its rows has its in-edges, and
-        its first row is the source of its out-edges. `N` has no edges.
-      groups: int32 `[G+1]`; group `g` has the rows `groups[g]:groups[g+1]`. Rows from
-        `groups[G]` on are padding.
-      max_edges, excluded, options: as in `induced_blocks`.
-
-    Returns the block, which is empty if it does not fit, and int64, the number of edges needed,
-    excluded ones included.
-    """
-    (made,) = _blocks(graph, nodes, groups, max_edges, excluded=[excluded], **options)
-    return made
-
-
-def square_block(
-    sampler: Any,
-    graph: Graph,
-    nodes: jax.Array,
-    groups: jax.Array,
-    room: int,
-    is_sorted: jax.Array | None = None,
-    excluded: jax.Array | None = None,
-) -> tuple[Block, jax.Array]:
-    """The `induced_block` with what the sampler was asked for."""
-    weight = graph.edge_weight if sampler.edge_weights else None
-    of = {"edge_ids": ids_needed(sampler), "edge_weight": weight, "is_sorted": is_sorted}
-    return induced_block(graph, nodes, groups, room, excluded=excluded, **of)
-
-
-def induced_blocks(
-    graph: Graph, nodes: jax.Array, counts: jax.Array, max_edges: int, **options: Any
-) -> list[tuple[Block, jax.Array]]:
-    """The `induced_block` of each of `S` lists of nodes. They share no array, so taking them
-    apart copies nothing.
-
-    Args:
-      nodes: int32 `[S, R]`.
-      counts: int32 `[S]`; the first `counts[s]` nodes of list `s` are one group, and the rest
-        is padding.
-      max_edges: static int, a block's room for edges.
-      edge_ids: whether a block has `edge_id`; by default it has not.
-      edge_weight: float32 `[E]`, for the blocks' `edge_weight`; or None.
-      by_row: whether each weight is multiplied by the number of edges in its row of the block.
-      is_sorted: bool `[]`, whether the graph's rows are sorted by source (`rows_sorted`); long
-        rows are then searched.
-      excluded: for each list int64 `[X]`, the edges that its block does not have, or None.
-    """
-    groups = jnp.stack([jnp.zeros_like(counts), counts], axis=1)
-    return _blocks(graph, nodes, groups, max_edges, **options)
-
-
-def _blocks(
-    graph: Graph,
-    nodes: jax.Array,
-    groups: jax.Array,
-    max_edges: int,
     edge_ids: bool = False,
     edge_weight: jax.Array | None = None,
     by_row: bool = False,
     is_sorted: jax.Array | None = None,
     excluded: Sequence[jax.Array | None] = (),
 ) -> list[tuple[Block, jax.Array]]:
-    """The block of nodes `[R]`, or those of nodes `[S, R]`; see `induced_blocks`."""
+    """The edges among the nodes of each group, as one square block; traced under x64. For `S`
+    lists of nodes there are `S` blocks. They share no array, so taking them apart copies
+    nothing.
+
+    Args:
+      nodes: int32 `[R]` or `[S, R]`. If a node is twice in a group, each of its rows has its
+        in-edges, and its first row is the source of its out-edges. `N` has no edges.
+      groups: int32 `[G+1]` or `[S, G+1]`; group `g` has the rows `groups[g]:groups[g+1]`. Rows
+        from `groups[G]` on are padding.
+      max_edges: static int, a block's room for edges.
+      edge_ids: whether a block has `edge_id`.
+      edge_weight: float32 `[E]`, for the blocks' `edge_weight`; or None.
+      by_row: whether each weight is multiplied by the number of edges in its row of the block.
+      is_sorted: bool `[]`, whether the graph's rows are sorted by source (`rows_sorted`); long
+        rows are then searched.
+      excluded: for each list int64 `[X]`, the edges that its block does not have, or None.
+
+    Returns for each list the block, which is empty if it does not fit, and int64, the number of
+    edges needed, excluded ones included.
+    """
     limited = any(one is not None for one in excluded)
     weighted, separate = edge_weight is not None, nodes.ndim == 2
     wanted = Wanted(
@@ -193,8 +150,8 @@ def _blocks(
         block = Block(
             indptr=arrays.indptr,
             indices=arrays.indices,
-            num_targets=num_rows.astype(jnp.int32),
-            num_sources=num_rows.astype(jnp.int32),
+            num_targets=num_rows,
+            num_sources=num_rows,
             num_edges=jnp.where(fits, arrays.needed, 0).astype(jnp.int32),
             edge_id=arrays.edge_id if wanted.edge_ids else None,
             edge_weight=arrays.edge_weight if wanted.edge_weights else None,
@@ -219,14 +176,9 @@ def _by_row(weight: jax.Array, indptr: jax.Array) -> jax.Array:
 def rows_sorted(graph: Graph) -> jax.Array:
     """bool `[]`: whether every row of the graph is sorted by source. It reads all edges
     once."""
-    indptr, indices = np.asarray(graph.indptr), np.asarray(graph.indices)
-    for first in range(0, indices.size - 1, _CHECKED_AT_ONCE):
-        sources = indices[first : first + _CHECKED_AT_ONCE + 1]
-        falls = first + 1 + np.flatnonzero(sources[1:] < sources[:-1])
-        # The sources may fall where a new row begins.
-        if falls.size and not np.array_equal(indptr[np.searchsorted(indptr, falls)], falls):
-            return jax.device_put(np.False_)
-    return jax.device_put(np.True_)
+    known = graph.sorted_by_source
+    falls = None if known else first_fall(np.asarray(graph.indices), np.asarray(graph.indptr))
+    return jax.device_put(np.bool_(falls is None))
 
 
 def _kernel(

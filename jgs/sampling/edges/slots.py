@@ -1,15 +1,19 @@
-"""Slots of rows that follow each other: row `r` has the slots before `ends[r]` that no earlier
-row has. Traced under `jax.enable_x64(True)`."""
+"""Slots of rows that follow each other: row `r` has the slots before `ends[r]` that no
+earlier row has (traced under `jax.enable_x64(True)`). And local ids of the nodes in slots,
+in order of first appearance: in plain JAX (`relabel`), and by the kernel
+jgs/kernels/relabel_edges.cc (`relabel_edges`)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
-from jgs.kernels.call import vary_alike
+from jgs import kernels
+from jgs.kernels.call import call, kernel_or_plain, vary_alike
 
 
 def fold_slots(
@@ -50,3 +54,147 @@ def offsets_of(row: jax.Array, real: jax.Array, num_rows: int) -> jax.Array:
     at = jnp.where(real, row.astype(jnp.int32) + 1, num_rows + 1)
     counts = jnp.zeros(num_rows + 1, jnp.int32).at[at].add(1, mode="drop")
     return jnp.cumsum(counts, dtype=jnp.int32)
+
+
+def first_equal(keys: Sequence[jax.Array], real: jax.Array) -> jax.Array:
+    """int32 `[n]`: for each slot the first one that has the same `keys`, integers `[n]` of one
+    array or more; itself where it is not `real`, bool `[n]`.
+
+    Nothing is sorted. The slots are hashed to a table of cells. The first slot that comes to a
+    free cell gets it, and so do its equals, for they go the same way. Those that find another's
+    slot there try their next cell together. A CPU has a table of 1.25n to 2.5n cells, which
+    fits its caches. On an accelerator, where the host has to ask whether another round is
+    needed, the table has 4n to 8n cells, and four rounds are made before each question.
+    """
+    num = real.shape[0]
+    on_cpu = partial(_first_equal, num + num // 4, 1)
+    if kernels.host_only():
+        return on_cpu(real, *keys)
+    elsewhere = partial(_first_equal, 4 * num, 4)
+    return jax.lax.platform_dependent(real, *keys, cpu=on_cpu, default=elsewhere)
+
+
+def _first_equal(cells: int, rounds: int, real: jax.Array, *keys: jax.Array) -> jax.Array:
+    """`first_equal` with more than so many cells, and with so many rounds at a time."""
+    num = real.shape[0]
+    size = 1 << cells.bit_length()
+    slot, mixed = jnp.arange(num, dtype=jnp.int32), jnp.zeros(num, jnp.uint32)
+    for key in keys:
+        bits = key.astype(jnp.uint64)
+        for word in (bits, bits >> jnp.uint64(32))[: key.dtype.itemsize // 4]:
+            mixed = _mix(mixed ^ word.astype(jnp.uint32))
+    stride = _mix(mixed) | jnp.uint32(1)  # odd, so every cell comes in turn
+
+    def go_on(state: tuple) -> jax.Array:
+        return jnp.any(state[-1])
+
+    def several(state: tuple) -> tuple:
+        for _ in range(rounds):
+            state = look(state)
+        return state
+
+    def look(state: tuple) -> tuple:
+        cell, table, first, left = state
+        at = (cell & jnp.uint32(size - 1)).astype(jnp.int32)
+        free = left & (table[at] == num)
+        table = table.at[jnp.where(free, at, size)].min(slot, mode="drop")
+        holder = table[at]
+        same = left
+        for key in keys:
+            same &= key.at[holder].get(mode="clip") == key
+        return cell + stride, table, jnp.where(same, holder, first), left & ~same
+
+    begin = (mixed, jnp.full(size, num, jnp.int32), slot, real)
+    begin = vary_alike(*begin, *keys)[:4]
+    return jax.lax.while_loop(go_on, several, begin)[2]
+
+
+def _mix(bits: jax.Array) -> jax.Array:
+    """uint32: a function of `bits` uint32 of which every bit depends on all (Murmur3's end)."""
+    for shift, factor in ((16, 0x85EBCA6B), (13, 0xC2B2AE35)):
+        bits = (bits ^ (bits >> jnp.uint32(shift))) * jnp.uint32(factor)
+    return bits ^ (bits >> jnp.uint32(16))
+
+
+def relabel(
+    targets: jax.Array,
+    num_targets: jax.Array,
+    neighbors: jax.Array,
+    valid: jax.Array,
+    source_capacity: int,
+    padding: int,
+    cutoff: jax.Array | None = None,
+    neighbor_cutoff: jax.Array | None = None,
+) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array | None]:
+    """The sources of a hop, and the position of each neighbour among them. The cost depends on
+    the sample only, not on the graph. Nothing is sorted.
+
+    Args:
+      targets: int32 `[T]`; the first `num_targets` are real. They may repeat.
+      neighbors: int32 `[E]`, real where `valid` (bool `[E]`).
+      cutoff, neighbor_cutoff: int64 `[T]` and `[E]`, or None. With them two nodes are the same
+        where their cutoffs are too.
+
+    Returns int32 `[S]`, the targets, then every other neighbour in order of first appearance,
+    then `padding`; int32, their number, which may exceed `S` (the rest is then dropped); int32
+    `[E]`, the neighbours' positions, `S` where not valid; and int64 `[S]`, the sources'
+    cutoffs, or None.
+    """
+    num = targets.shape[0]
+    real = jnp.concatenate([jnp.arange(num) < num_targets, valid])
+    ids = jnp.concatenate([targets, neighbors])
+    slot = jnp.arange(ids.shape[0], dtype=jnp.int32)
+
+    keys, cutoffs = [ids], None
+    if cutoff is not None and neighbor_cutoff is not None:
+        cutoffs = jnp.concatenate([cutoff, neighbor_cutoff])
+        keys.append(cutoffs)
+    first = first_equal(keys, real)
+
+    new = (first == slot) & real & (slot >= num)
+    place = num_targets + jnp.cumsum(new, dtype=jnp.int32) - 1
+    place = jnp.where(slot < num, slot, place)
+    num_sources = num_targets + jnp.sum(new, dtype=jnp.int32)
+    keep = jnp.where(new | ((slot < num) & real), place, source_capacity)
+    sources = jnp.full(source_capacity, padding, jnp.int32).at[keep].set(ids, mode="drop")
+    local = jnp.where(valid, place[first[num:]], source_capacity).astype(jnp.int32)
+    if cutoffs is not None:
+        empty = jnp.zeros(source_capacity, jnp.int64)
+        cutoffs = empty.at[keep].set(cutoffs, mode="drop")
+    return sources, num_sources, local, cutoffs
+
+
+def relabel_edges(
+    targets: jax.Array,
+    num_targets: jax.Array,
+    neighbors: jax.Array,
+    num_edges: jax.Array,
+    source_capacity: int,
+    padding: int,
+) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """As `relabel`, where the first `num_edges` of `neighbors` are real.
+
+    If the sources do not fit, their number is `source_capacity + 1` and all are padding.
+    """
+
+    def plain(targets, num_targets, neighbors, num_edges):
+        valid = jnp.arange(neighbors.shape[0]) < num_edges
+        nodes, count, indices, _ = relabel(
+            targets, num_targets, neighbors, valid, source_capacity, padding
+        )
+        fits = count <= source_capacity
+        return (
+            jnp.where(fits, nodes, padding),
+            jnp.where(fits, count, source_capacity + 1).astype(jnp.int32),
+            jnp.where(fits, indices, source_capacity),
+        )
+
+    def kernel(*operands):
+        shapes = ((source_capacity,), (), operands[2].shape)
+        out = [jax.ShapeDtypeStruct(shape, jnp.int32) for shape in shapes]
+        return tuple(call("jgs_relabel", out, operands, kernels.NUM_THREADS, padding=padding))
+
+    operands = (targets, num_targets, neighbors, num_edges)
+    return kernel_or_plain(
+        kernels.NUM_THREADS if kernels.available() else None, kernel, plain, *operands
+    )

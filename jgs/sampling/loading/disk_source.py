@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from itertools import chain, count
@@ -14,65 +14,59 @@ import jax
 import numpy as np
 
 from jgs.files.packed_rows import PackedRows, Spool, Spooled
-from jgs.graph import MiniBatch, as_device
+from jgs.graph import as_device
 from jgs.graph.device import aligned_empty
 from jgs.sampling.loading.ahead import Ahead, each, go_on, run_ahead
 from jgs.sampling.loading.disk_rows import DiskRows
 from jgs.sampling.loading.row_pool import Taken
 from jgs.sampling.loading.source import OverSource, Source
 
+# A step, the plans of its batches, the packed rows of each table, and the number of the step's
+# first batch there; without packed rows these are read where they lie.
+Planned = tuple[Any, list[list[Taken]], Sequence[PackedRows], int]
 _FIRST_BLOCK, _GROWTH = 8, 4  # a loop waits for its first block; later ones are longer
 
 
 class Stored:
-    """A step, of which the long arrays are on disk.
+    """A pytree, of which the long arrays are on disk."""
 
-    Attributes:
-      num_batches: how many batches the step has.
-    """
-
-    def __init__(self, step: Any, spool: Spool):
-        leaves, self._tree = jax.tree.flatten(step)
+    def __init__(self, tree: Any, spool: Spool):
+        leaves, self._tree = jax.tree.flatten(tree)
         self._leaves = [
-            spool.append(np.asarray(leaf)) if _is_long(leaf) else leaf for leaf in leaves
+            (spool.append(np.asarray(leaf)) if _is_long(leaf) else leaf, type(leaf))
+            for leaf in leaves
         ]
-        self.num_batches = len(_listed(step))
 
     def load(self) -> Any:
-        def loaded(leaf: Any) -> Any:
-            return as_device(leaf.read(aligned_empty)) if isinstance(leaf, Spooled) else leaf
+        def loaded(leaf: Any, kind: type) -> Any:
+            if not isinstance(leaf, Spooled):
+                return leaf
+            array = leaf.read(aligned_empty)
+            return array if kind is np.ndarray else as_device(array)
 
-        return jax.tree.unflatten(self._tree, map(loaded, self._leaves))
+        return jax.tree.unflatten(self._tree, [loaded(*each) for each in self._leaves])
 
 
 class Block:
     """Steps that are planned, and the rows that they lack, on disk.
 
     Attributes:
-      steps: the steps.
+      steps: the steps, and the plans of the batches of each.
+      num_batches: how many batches there are in all.
       packed: the rows, of each table, once `pack` has been called.
     """
 
     packed: list[PackedRows]
 
     def __init__(self, disk: DiskRows):
-        self._disk, self.steps = disk, list[Stored]()
-        self._places: list[list[tuple[int, list[Spooled]]]] = []
+        self._disk, self.steps, self.num_batches = disk, list[tuple[Stored, Stored]](), 0
         self._missing: list[list[np.ndarray]] = []
-
-    def __len__(self) -> int:
-        """How many batches there are."""
-        return len(self._places)
 
     def add(self, step: Stored, plans: list[list[Taken]], spool: Spool) -> None:
         """Adds a step, with the plan of each of its batches."""
-        self.steps.append(step)
-        for plan in plans:
-            self._missing.append([taken.missing.copy() for taken in plan])
-            places = []
-            for place, missing, source, target in plan:
-                places.append((missing.size, list(map(spool.append, (place, source, target)))))
-            self._places.append(places)
+        self._missing += [[taken.missing.copy() for taken in plan] for plan in plans]
+        self.steps.append((step, Stored(plans, spool)))
+        self.num_batches += len(plans)
 
     def pack(self) -> Block:
         assert self._disk.scratch is not None
@@ -82,14 +76,6 @@ class Block:
         self._missing.clear()
         self._disk.scratch_bytes += sum(packed.nbytes for packed in self.packed)
         return self
-
-    def plan(self, number: int) -> list[Taken]:
-        """The plan of a batch; of its missing rows only how many there are."""
-        found = []
-        for size, spooled in self._places[number]:
-            place, source, target = (each.read(aligned_empty) for each in spooled)
-            found.append(Taken(place, np.empty(size, np.int32), source, target))
-        return found
 
 
 @dataclass
@@ -143,8 +129,8 @@ class Plans:
                 go_on()
                 block.add(step, plans, spool)
                 blocks_left = -(-left // min(size, self.rows.block))
-                if len(block) >= -(-left // blocks_left):  # the last one is as long as others
-                    left -= len(block)
+                if block.num_batches >= -(-left // blocks_left):  # all are alike long
+                    left -= block.num_batches
                     yield block
                     size, block = _GROWTH * size, Block(self.rows)
                     if not left:
@@ -226,11 +212,14 @@ class DiskSource(OverSource):
                 blocks = Ahead(self._plans.packed(epoch, first), 1)
             made = self._packed(epoch, first, blocks) if packs else self._in_place(epoch, first)
             with closing(made) as steps:
-                for step, make in steps:
+                for step, plans, packed, number in steps:
                     began = time.perf_counter()
                     batches = _listed(step)
                     left -= len(batches)
-                    own = [(batch, make(batch, i)) for i, batch in enumerate(batches)]
+                    numbered = enumerate(zip(batches, plans, strict=True), number)
+                    own = [
+                        (b, self._disk.make(b, plan, packed, i)) for i, (b, plan) in numbered
+                    ]
                     self._seconds += time.perf_counter() - began
                     if blocks is not None and not left:  # they go on with the next epoch
                         self._blocks, self._blocks_of, blocks = blocks, epoch + 1, None
@@ -240,33 +229,26 @@ class DiskSource(OverSource):
                 blocks.end()
             self._disk.end(self._blocks)
 
-    def _in_place(self, epoch: int, first: int) -> Generator[tuple[Any, Callable[..., Any]]]:
-        """Each step, and what makes the rows of its `i`-th batch, where they lie."""
+    def _in_place(self, epoch: int, first: int) -> Generator[Planned]:
         with (
             closing(self._plans.steps(epoch, first)) as steps,
             closing(self._plans.planned(steps)) as planned,
         ):
             for step, plans in planned:
-                yield step, lambda batch, i, plans=plans: self._disk.make(batch, plans[i])
+                yield step, plans, (), 0
 
     def _packed(
         self, epoch: int, first: int, blocks: Iterator[Block] | None
-    ) -> Generator[tuple[Any, Callable[..., Any]]]:
+    ) -> Generator[Planned]:
         """As `_in_place`, of rows that were packed in `blocks`, or are packed now."""
         left = self._plans.batches_from(first)
         with closing(self._plans.packed(epoch, first)) as own:
             while left:
                 block, number = next(own if blocks is None else blocks), 0
-                for stored in block.steps:
-
-                    def make(
-                        batch: MiniBatch, i: int, block: Block = block, number: int = number
-                    ) -> Any:
-                        plan = block.plan(number + i)
-                        return self._disk.make(batch, plan, block.packed, number + i)
-
-                    yield stored.load(), make
-                    number += stored.num_batches
+                for step, stored in block.steps:
+                    plans = stored.load()
+                    yield step.load(), plans, block.packed, number
+                    number += len(plans)
                 left -= number
 
 
@@ -277,6 +259,8 @@ def _listed(step: Any) -> list[Any]:
 
 def _is_long(leaf: Any) -> bool:
     """Whether it is an array that is worth a file, and that `as_device` leaves as it is."""
+    if isinstance(leaf, np.ndarray):
+        return True
     if not isinstance(leaf, jax.Array) or jax.dtypes.issubdtype(
         leaf.dtype, jax.dtypes.extended
     ):

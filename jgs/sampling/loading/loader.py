@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
-from typing import Any, NoReturn, Self
+from typing import Any, NoReturn, Self, Unpack, cast
 
 from jgs.devices import computes_on_cpu, host_device, on_host
 from jgs.errors import InputError
@@ -13,15 +13,14 @@ from jgs.graph.shown import Shown
 from jgs.sampling.base import Sampler
 from jgs.sampling.capacity import Capacity
 from jgs.sampling.checks import refuse_forked, require_int
-from jgs.sampling.learning import Learning
 from jgs.sampling.loading.ahead import Ahead, each, on_host_each
 from jgs.sampling.loading.disk_rows import DiskRows
 from jgs.sampling.loading.disk_source import DiskSource
 from jgs.sampling.loading.items import Stage, check_asked, check_functions, prepared
 from jgs.sampling.loading.schedule import Epochs, Order, Schedule, SeedParts, graph_digest
 from jgs.sampling.loading.sending import Destination, SentSource
-from jgs.sampling.loading.source import LocalSource
-from jgs.sampling.loading.stages import Drawing, Samplers, taken
+from jgs.sampling.loading.source import Learning, LocalSource
+from jgs.sampling.loading.stages import Drawing, LoaderOptions, Samplers, taken
 
 
 class Loader(Shown):
@@ -124,15 +123,15 @@ class Loader(Shown):
         shuffle: bool | Order = True,
         read: Callable[[MiniBatch], Any] | DiskRows | None = None,
         device: Any = None,
-        **options: Any,
+        **options: Unpack[LoaderOptions],
     ):
-        epochs = taken(Epochs, options, shuffle=shuffle)
-        drawing = taken(Drawing, options)
+        given = cast(dict[str, Any], options)
+        epochs, drawing = taken(Epochs, given, shuffle=shuffle), taken(Drawing, given)
         destination = Destination.of(device)
         disk, reads = (read, None) if isinstance(read, DiskRows) else (None, read)
         shares = destination.shares if destination else None
         with on_host():
-            samplers = Samplers.of(sampler, drawing, **options)
+            samplers = Samplers.of(sampler, drawing, **given)
             items, stages = check_asked(seeds, before, samplers.each, graph.num_nodes)
             graph = prepared(stages, graph)
             functions = check_functions(after)

@@ -24,7 +24,7 @@ from jgs.sampling.checks import require_int
 from jgs.sampling.loading.items import Stage, name_of
 from jgs.sampling.loading.schedule import Schedule
 from jgs.sampling.loading.source import OverSource
-from jgs.sampling.shorthand import as_sampler
+from jgs.sampling.shorthand import NeighborOptions, as_sampler
 
 T = TypeVar("T")
 
@@ -163,6 +163,26 @@ class Drawing:
         require_int("prefetch", self.prefetch, 0)
         if self.super_batch is not None:
             require_int("super_batch", self.super_batch, 1)
+
+
+class DrawingOptions(NeighborOptions, total=False):
+    """The options of all loaders: those of `sample_neighbors`, and fields of `Epochs` and
+    `Drawing`."""
+
+    fanouts: Sequence[int]
+    by_time: int | None
+    one_key: bool
+    prefetch: int
+    age: int | None
+    states: Mapping[Sampler, State] | None
+
+
+class LoaderOptions(DrawingOptions, total=False):
+    """The `options` of `Loader`."""
+
+    drop_last: bool
+    capacity: Capacity | None
+    super_batch: int | None
 
 
 def taken(record: type[T], options: dict[str, Any], *but: str, **fields: Any) -> T:

@@ -15,16 +15,17 @@ from jgs.graph import Block, Graph
 from jgs.kernels.call import FILL
 from jgs.sampling.edges.columns import compacted
 from jgs.sampling.edges.eligible import is_excluded
-from jgs.sampling.edges.relabel import relabel_edges
-from jgs.sampling.matrix import chain
-from jgs.sampling.matrix.chain import Step
+from jgs.sampling.edges.slots import relabel_edges
 from jgs.sampling.matrix.edges import (
     Edges,
+    Step,
     clipped,
     compact,
+    evaluate,
     expand,
     extract,
     keep,
+    moved_operands,
     places,
     rearrange,
     sources,
@@ -74,7 +75,7 @@ class Entries:
       columns, rows: int32 `[C]` and `[R]`, node ids; None: all nodes. If the edges are not
         built, `rows` are the rows whose edges are to be kept.
       edges: None if they are not built. Their row slots are node ids while `rows` is None.
-      operands, steps: the edge maps that are not applied yet, see `chain`.
+      operands, steps: the edge maps that are not applied yet, see `Step`.
       needs: what was needed so far; None: nothing.
       edge_probs, row_probs: the probabilities of the last selection, or None.
       draws: the number of selections so far.
@@ -185,7 +186,7 @@ class Entries:
         built = self.built()
         edges = built.edges
         rows, row = compact(edges.row, edges.indptr[-1], self.graph.num_nodes)
-        operands = chain.moved(built.steps, built.operands, "row", rows)
+        operands = moved_operands(built.steps, built.operands, "row", rows)
         new = replace(built, edges=edges._replace(row=row), rows=rows, operands=operands)
         return replace(new, loose=False)
 
@@ -231,7 +232,7 @@ class Entries:
             probs = None
             if self.edge_probs is not None:
                 probs = self.edge_probs.at[at].get(mode="fill", fill_value=1)
-            operands = chain.moved(self.steps, self.operands, "edge", at)
+            operands = moved_operands(self.steps, self.operands, "edge", at)
         new = replace(self, edges=edges, stored=stored, operands=operands, edge_probs=probs)
         return replace(new, needs=needs, origin=None)
 
@@ -260,7 +261,7 @@ class Entries:
         padding."""
         built = self.ready()
         value = jnp.float32(1) if built.stored is None else built.stored
-        value = chain.evaluate(built.steps, built.operands, value, built.edges)
+        value = evaluate(built.steps, built.operands, value, built.edges)
         real = built.edges.real.reshape(-1, *[1] * (value.ndim - 1))
         return jnp.where(built.overflow, jnp.nan, jnp.where(real, value, 0))
 
@@ -293,7 +294,7 @@ def of_columns(matrix: T, columns: jax.Array) -> T:
         )
     matrix = matrix.applied()
     if matrix.columns is None and matrix.edges is None:
-        operands = chain.moved(matrix.steps, matrix.operands, "column", columns)
+        operands = moved_operands(matrix.steps, matrix.operands, "column", columns)
         loose = matrix.compact and matrix.rows is None
         return replace(matrix, columns=columns, operands=operands, loose=loose)
     built = matrix.built()
@@ -316,7 +317,7 @@ def of_columns(matrix: T, columns: jax.Array) -> T:
             indptr, (*moved, at), _ = compacted(edges.indptr, keep, fields)
             edges = Edges(indptr, *moved)
     new = built.with_edges(edges, at, needs)
-    operands = chain.moved(new.steps, new.operands, "column", slot)
+    operands = moved_operands(new.steps, new.operands, "column", slot)
     return replace(new, columns=columns, operands=operands)
 
 
@@ -325,7 +326,7 @@ def of_rows(matrix: T, rows: jax.Array) -> T:
     matrix = matrix.applied()
     if matrix.edges is None and matrix.rows is None:
         rows = jnp.where(rows < 0, matrix.graph.num_nodes, rows)
-        operands = chain.moved(matrix.steps, matrix.operands, "row", rows)
+        operands = moved_operands(matrix.steps, matrix.operands, "row", rows)
         return replace(matrix, rows=rows, operands=operands, loose=False)
     built = matrix.aligned().built()
     num_nodes, old = matrix.graph.num_nodes, built.row()
@@ -344,7 +345,7 @@ def onto_rows(matrix: T, rows: jax.Array, to_new: jax.Array, slot: jax.Array) ->
     with exact_integers():
         every = old._replace(edge_id=jnp.arange(row.shape[0]))
         new, _ = matrix.kept(every, row < padding, row, padding)
-    operands = chain.moved(new.steps, new.operands, "row", slot)
+    operands = moved_operands(new.steps, new.operands, "row", slot)
     return replace(new, rows=rows, operands=operands, loose=False)
 
 

@@ -21,12 +21,10 @@ from jgs.errors import InputError
 from jgs.graph import Block
 from jgs.kernels.call import FILL
 from jgs.sampling.edges.slots import offsets_of
-from jgs.sampling.matrix import chain, select
-from jgs.sampling.matrix.chain import Factors, Step
-from jgs.sampling.matrix.edges import inner
+from jgs.sampling.matrix import select
+from jgs.sampling.matrix.edges import Factors, Step, inner, moved_operands
 from jgs.sampling.matrix.entries import Entries, check_axis, of_columns, of_rows, to_block
-from jgs.sampling.matrix.exact import exact_sum
-from jgs.sampling.matrix.reduce_kernel import chain_sum, count
+from jgs.sampling.matrix.sums import chain_sum, count, exact_sum
 from jgs.settings import exact_integers
 
 
@@ -118,7 +116,7 @@ class Matrix(Entries):
             built,
             columns=columns[old],
             edges=edges._replace(indptr=offsets_of(column, edges.real, slots), column=column),
-            operands=chain.moved(built.steps, built.operands, "column", old),
+            operands=moved_operands(built.steps, built.operands, "column", old),
             relations=number,
             origin=None,
         )
@@ -260,7 +258,7 @@ class Matrix(Entries):
     def sum(self, axis: int) -> jax.Array:
         """The sum of the values of each slot's edges, 0 for none: float32 `[C]` (axis 0, over
         the rows) or `[R]` (axis 1). The bits do not depend on an order, see
-        `jgs.sampling.matrix.exact`."""
+        `jgs.sampling.matrix.sums`."""
         return chain_sum(self, check_axis(axis), Matrix._sum)
 
     def _sum(self, axis: int) -> jax.Array:

@@ -15,7 +15,7 @@ from jgs.arrays import require_array
 from jgs.errors import InputError
 from jgs.graph import Block, Extras, Graph, MiniBatch
 from jgs.kernels.call import vary_alike
-from jgs.sampling.algorithms.nodewise.neighbors import Neighbors
+from jgs.sampling.algorithms.neighbors import Neighbors
 from jgs.sampling.base import Adaptive, Sampler, Sizes
 from jgs.sampling.capacity import Capacity, GraphShape
 from jgs.sampling.checks import check_call, check_graph

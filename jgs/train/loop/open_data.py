@@ -14,9 +14,9 @@ import numpy as np
 import jgs.data
 import jgs.ops
 from jgs.command import loading
-from jgs.data.by_type import without_types
 from jgs.data.parts import open_parts
 from jgs.data.plain import Plain, load_plain
+from jgs.data.values import without_types
 from jgs.devices import host_device
 from jgs.dist.batches.ranks import RankParts, rank_loader
 from jgs.dist.communicators.comm import Alone, Communicator

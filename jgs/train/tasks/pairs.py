@@ -12,8 +12,8 @@ import jax
 import numpy as np
 from flax import nnx
 
-from jgs.data.by_type import nodes_of
 from jgs.data.stored import columns_of
+from jgs.data.values import nodes_of
 from jgs.dist.communicators.collect import rows_on_all
 from jgs.dist.communicators.comm import Communicator, all_gather_rows
 from jgs.errors import InputError, refuse

@@ -7,9 +7,9 @@ import pytest
 
 from jgs import Graph
 from jgs.sampling.matrix import Matrix, Room
-from jgs.sampling.matrix.collective import smallest_ranks
 from jgs.sampling.matrix.edges import distinct, expand, extract, places, rearrange
-from jgs.sampling.matrix.exact import exact_sum
+from jgs.sampling.matrix.select import smallest_ranks
+from jgs.sampling.matrix.sums import exact_sum
 
 N, HUB, ALONE = 3000, 17, 2999  # HUB has most of the edges, ALONE has none
 RNG = np.random.default_rng(0)

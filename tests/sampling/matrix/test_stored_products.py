@@ -13,8 +13,8 @@ from cases import cases, rarely
 from refusals import refused
 
 from jgs import Graph, kernels
-from jgs.sampling import Capacity, Seeds, worst_case
-from jgs.sampling.matrix import Matrix, MatrixSampler, choose_stored, layout
+from jgs.sampling import Capacity, Seeds, choices, worst_case
+from jgs.sampling.matrix import Matrix, MatrixSampler, choose_stored
 
 N, E, SEEDS = 120, 2000, np.arange(0, 40, 2, dtype=np.int32)
 KEY = jax.random.key(3)
@@ -165,20 +165,20 @@ def test_the_faster_way_is_chosen(graph, monkeypatch, caplog, slow):
     """The clock says that one of the two, which are drawn in turn, takes a second more."""
     steps = (1, 1, 2, 1) if slow == "computed" else (2, 1, 1, 1)  # the first draws have no end
     clock = itertools.accumulate(itertools.cycle(steps), initial=0.0)
-    monkeypatch.setattr(layout, "time", SimpleNamespace(perf_counter=lambda: next(clock)))
-    monkeypatch.setattr(layout, "_chosen", {})
+    monkeypatch.setattr(choices, "time", SimpleNamespace(perf_counter=lambda: next(clock)))
+    monkeypatch.setattr(choices, "_chosen", {})
     sampler = Sliced((5,), values="dot")
     with caplog.at_level("INFO", "jgs"):
         chosen = [choose_stored(graph, SEEDS.size, sampler) for _ in range(2)]
     assert chosen == [dataclasses.replace(sampler, stored=slow == "computed")] * 2
     assert caplog.text.count("whole-graph values of Sliced") == 1
-    other = layout.choose_layout(graph, SEEDS.size, chosen[0])
+    other = choices.choose_layout(graph, SEEDS.size, chosen[0])
     assert other.stored == chosen[0].stored  # the choices do not mix
 
 
 def test_nothing_is_stored_without_reason_or_above_the_limit(graph, monkeypatch):
-    monkeypatch.setattr(layout, "_chosen", {})
-    monkeypatch.setattr(layout, "_medians", lambda *_: (2.0, 1.0))  # to store is faster
+    monkeypatch.setattr(choices, "_chosen", {})
+    monkeypatch.setattr(choices, "_of_samplers", lambda *_: (2.0, 1.0))  # to store is faster
     two = Sliced((5, 4), values="power")
     bytes_of = 2 * 4 * E  # of two layers, before they share
     for memory, stored in ((None, True), (bytes_of, True), (bytes_of - 1, False), (0, False)):
@@ -188,8 +188,8 @@ def test_nothing_is_stored_without_reason_or_above_the_limit(graph, monkeypatch)
     assert N * 18 > E
     for memory, stored in ((4 * E, True), (4 * E - 1, False)):
         assert choose_stored(graph, SEEDS.size, narrow, memory=memory).stored == stored
-    monkeypatch.setattr(layout, "_chosen", {})
-    monkeypatch.setattr(layout, "_medians", lambda *_: (2.0, 1.9))  # not worth the memory
+    monkeypatch.setattr(choices, "_chosen", {})
+    monkeypatch.setattr(choices, "_of_samplers", lambda *_: (2.0, 1.9))  # not worth the memory
     assert not choose_stored(graph, SEEDS.size, two).stored
     already = dataclasses.replace(two, stored=True)
     assert not choose_stored(graph, SEEDS.size, already, memory=0).stored

@@ -1,5 +1,5 @@
-"""Choices that change no sample, decided by timing: the layout of slices, and whether products
-of the whole graph are stored."""
+"""Choices that change no sample, decided by timing: the layout of slices, whether products of
+the whole graph are stored, and how many batches a loader draws in one call."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import logging
 import statistics
 import time
 from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
@@ -16,14 +17,17 @@ import numpy as np
 
 from jgs.errors import InputError
 from jgs.graph import Graph
-from jgs.sampling.capacity import GraphShape
+from jgs.sampling.capacity import GraphShape, bytes_of
+from jgs.sampling.checks import require_int
 from jgs.sampling.edges.random import threefry
+from jgs.sampling.loading.loader import Loader
+from jgs.sampling.loading.stages import SamplerSchedule
 from jgs.sampling.matrix.sampler import MatrixSampler, prepared
 from jgs.sampling.plan import plan_capacity
 
 T = TypeVar("T", bound=MatrixSampler)
 
-_ROUNDS = 5
+_ROUNDS, _SLACK = 5, 1.03
 # For each field: what is chosen, and what its values False and True mean.
 _WORDS = {
     "compact": ("layout", "all nodes", "compact"),
@@ -106,7 +110,7 @@ def _faster(field: str, graph: Graph, batch_size: int, sampler: T, seeds: Any, k
     both = [replace(sampler, **setting) for setting in settings]
     known = (field, both[0], GraphShape.of(graph), batch_size)
     if known not in _chosen:
-        without, with_it = _medians(graph, batch_size, both, seeds, key)
+        without, with_it = _of_samplers(graph, batch_size, both, seeds, key)
         _chosen[known] = with_it < _WORTH[field] * without
         what, *names = _WORDS[field]
         logging.getLogger("jgs").info(
@@ -117,23 +121,97 @@ def _faster(field: str, graph: Graph, batch_size: int, sampler: T, seeds: Any, k
     return both[_chosen[known]]
 
 
-def _medians(
+def _medians(draws: Sequence[Callable[[], Any]]) -> list[float]:
+    """The median seconds that each of `draws` takes, in turn with the others."""
+    seconds: list[list[float]] = [[] for _ in draws]
+    for number in range(_ROUNDS + 1):
+        for draw, own_seconds in zip(draws, seconds, strict=True):
+            began = time.perf_counter()
+            jax.block_until_ready(draw())
+            if number:  # the first call compiles
+                own_seconds.append(time.perf_counter() - began)
+    return list(map(statistics.median, seconds))
+
+
+def _of_samplers(
     graph: Graph, batch_size: int, samplers: list[T], seeds: Any, key: Any
 ) -> list[float]:
-    """The median seconds that each sampler takes to draw the same batch, in turn."""
+    """The median seconds in which each sampler draws the same batch."""
     capacity = plan_capacity(graph, batch_size, samplers[0], seeds=seeds, key=key, trials=3)
     key = threefry(0) if key is None else key
     pool = np.arange(graph.num_nodes) if seeds is None else np.unique(seeds)
     padded = np.full(batch_size, graph.num_nodes, np.int32)
     chosen = np.random.default_rng(0).permutation(pool)[:batch_size]
     padded[: chosen.size] = chosen
-    states = [sampler.init(graph) for sampler in samplers]
-    draws = [jax.jit(sampler.sample, static_argnums=4) for sampler in samplers]
-    seconds: list[list[float]] = [[] for _ in samplers]
-    for number in range(_ROUNDS + 1):
-        for draw, state, own_seconds in zip(draws, states, seconds, strict=True):
-            began = time.perf_counter()
-            jax.block_until_ready(draw(key, graph, state, padded, capacity))
-            if number:  # the first call compiles
-                own_seconds.append(time.perf_counter() - began)
-    return list(map(statistics.median, seconds))
+
+    def drawn(sampler: T) -> Callable[[], Any]:
+        state, draw = sampler.init(graph), jax.jit(sampler.sample, static_argnums=4)
+        return lambda: draw(key, graph, state, padded, capacity)
+
+    return _medians(list(map(drawn, samplers)))
+
+
+def choose_super_batch(
+    graph: Graph,
+    seeds: Any,
+    batch_size: int,
+    sampler: Any = None,
+    *,
+    memory: int = 64 << 20,
+    sizes: Sequence[int] = (1, 2, 4, 8, 16),
+    **options: Any,
+) -> int:
+    """The size of a super-batch that takes the least time a batch on this machine.
+
+    Give it to the loader: `Loader(..., super_batch=size)`. It changes no batch. Super-batches
+    are those of gSampler (SOSP 2023, section 4.3). Of sizes that are within 3 % of the fastest
+    the smallest is taken.
+
+    Args:
+      graph, seeds, batch_size, sampler, options: as in `Loader`.
+        `sampler` is one sampler, no schedule.
+      memory: the bytes that the batches of a call may take, by their capacity. A single batch
+        may take more.
+      sizes: what to choose from, beside 1.
+
+    Each size draws the same batches in turn, five times, and the medians decide. The choice is
+    logged to the logger `jgs` at level INFO. Raises `InputError`.
+    """
+    memory = require_int("memory", memory, 0)
+    sizes = [require_int("a size", size, 1) for size in sizes]
+    if isinstance(sampler, SamplerSchedule) or "super_batch" in options:
+        raise InputError(
+            "a super-batch must be chosen for one sampler, and not be given",
+            repr(sampler),
+            "Call it for each sampler, without super_batch.",
+        )
+    key = options.pop("key", threefry(0))
+    of_all: dict[str, Any] = {"prefetch": 0} | options
+
+    def make(size: int, **more: Any) -> Loader:
+        asked = (graph, seeds, batch_size, sampler)
+        return Loader(*asked, key=key, super_batch=size, **of_all | more)
+
+    one = make(1)
+    fits = memory // (bytes_of(one.capacity) * one.source.schedules[0].devices)
+    chosen = {size for size in sizes if size <= min(fits, len(one))}
+    loaders = {1: one}
+    for size in sorted(chosen - {1}):
+        loaders[size] = make(size, capacity=one.capacity)
+    if one.learns:  # each batch has another state
+        loaders = {1: one}
+    steps = min(len(one), 2 * max(loaders))
+
+    def rehearsed(loader: Loader) -> None:
+        for batch in loader.rehearse(steps):
+            jax.block_until_ready(batch)
+
+    medians = {}
+    if len(loaders) > 1:
+        draws = [partial(rehearsed, loader) for loader in loaders.values()]
+        medians = dict(zip(loaders, _medians(draws), strict=True))
+    least = min(medians.values(), default=0.0)
+    best = next((size for size, own in medians.items() if own <= _SLACK * least), 1)
+    told = ", ".join(f"{1e3 * s / steps:.2f} ms with {size}" for size, s in medians.items())
+    logging.getLogger("jgs").info("%d batches a call: each takes %s", best, told or "one alone")
+    return best

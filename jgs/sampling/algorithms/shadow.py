@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from functools import partial
+from dataclasses import dataclass
 from typing import Annotated, Any, NamedTuple
 
 import jax
@@ -13,16 +12,13 @@ import numpy as np
 from jgs.errors import InputError
 from jgs.graph import Graph, MiniBatch
 from jgs.options import INT32, Option
-from jgs.sampling.algorithms.subgraphs.subgraph import check_one_batch
-from jgs.sampling.algorithms.walks.pinsage import PinSage
+from jgs.sampling.algorithms.visits import PinSage
 from jgs.sampling.base import Adaptive, Sampler, State
 from jgs.sampling.capacity import Capacity, GraphShape
-from jgs.sampling.checks import check_call, check_graph
-from jgs.sampling.edges.columns import check_edges, with_columns
-from jgs.sampling.edges.induced import rows_sorted, square_block
+from jgs.sampling.edges.induced import rows_sorted
 from jgs.sampling.seeds import Seeds
 from jgs.sampling.shorthand import as_sampler
-from jgs.settings import exact_integers
+from jgs.sampling.subgraphs import SquareSampler
 
 
 class ShadowState(NamedTuple):
@@ -34,7 +30,7 @@ class ShadowState(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Shadow(Sampler):
+class Shadow(SquareSampler):
     """Nodes around the seeds, and all edges among them, as one square block for all layers
     (Zeng et al., "Decoupling the Depth and Scope of Graph Neural Networks", NeurIPS 2021,
     sections 3 and 3.4).
@@ -51,15 +47,13 @@ class Shadow(Sampler):
         the block, as in the paper and PyG. A node then has a row in each graph that it is in.
         The rows of a seed's graph are consecutive, the seed's own first; the batch's
         `seed_rows` has the first row of each.
-      edges: as in `Neighbors`.
-      edge_ids, edge_weights: whether the block carries `edge_id` and `edge_weight`.
+      edges, edge_ids, edge_weights: as in `Neighbors`.
 
     Disjoint graphs depend on (key, seed) alone if the scope's sampler is by-node. The graphs of
     a repeated seed are equal.
 
-    A capacity has the entries of the scope, and then the edges and rows of the block. Disjoint
-    graphs share the scope's entries evenly: each of B seeds has room for a B-th part, and
-    `needed` is B times the need of the largest.
+    A capacity begins with the entries of the scope. Disjoint graphs share these evenly: each of
+    B seeds has room for a B-th part, and `needed` is B times the need of the largest.
 
     Raises `InputError` for a scope that is adaptive, draws its own seeds, or does not give its
     nodes local ids.
@@ -67,15 +61,12 @@ class Shadow(Sampler):
 
     scope: Sampler
     disjoint: bool = False
-    edge_ids: bool = field(default=False, repr=False)
-    edge_weights: bool = field(default=False, repr=False)
-    edges: tuple[str, ...] = field(default=(), repr=False, kw_only=True)
 
     def __post_init__(self) -> None:
         scope = as_sampler(self.scope)
         object.__setattr__(self, "scope", scope)
         object.__setattr__(self, "disjoint", bool(self.disjoint))
-        check_edges(self)
+        super().__post_init__()
         if isinstance(scope, Adaptive) or scope.draws_seeds or not scope.relabel_inputs:
             raise InputError(
                 "a scope must be a sampler that does not learn, takes seeds, and has "
@@ -145,7 +136,7 @@ class Shadow(Sampler):
         return self.scope.step_keys(epoch_key_data, steps)
 
     def init(self, graph: Graph) -> ShadowState:
-        check_graph(graph, False, self.edge_weights)
+        self._check_graph(graph)
         return ShadowState(self.scope.init(graph), rows_sorted(graph))
 
     def bound(self, shape: GraphShape, batch_size: int, distinct: bool = False) -> Capacity:
@@ -161,18 +152,10 @@ class Shadow(Sampler):
             most = min(most, sources[-1] * shape.max_degree)
         return Capacity((*edges, most), (*sources, sources[-1]))
 
-    def sample(
-        self,
-        key: Any,
-        graph: Graph,
-        state: ShadowState,
-        seeds: Any,
-        capacity: Capacity | None = None,
+    def _draw(
+        self, key: Any, graph: Graph, state: Any, seeds: Seeds, capacity: Capacity
     ) -> MiniBatch:
-        check_graph(graph, False, self.edge_weights)
-        num_entries = len(self.bound(GraphShape.of(graph), 1).edges)
-        seeds, capacity = check_call(self, graph, seeds, capacity, num_entries)
-        check_one_batch(seeds)
+        """The scopes: of each seed by itself, or of all."""
         nodes, excluded = seeds.nodes, seeds.excluded
         share = nodes.shape[0] if self.disjoint else 1
         room = Capacity(*(tuple(n // share for n in field[:-1]) for field in capacity))
@@ -181,41 +164,28 @@ class Shadow(Sampler):
             seeds_of_scope = Seeds(nodes, excluded=excluded)
             return self.scope.sample(key, graph, state.scope, seeds_of_scope, room)
 
-        drawn = jax.vmap(draw)(nodes[:, None]) if self.disjoint else draw(nodes)
-        with exact_integers():  # edge offsets are 64-bit, whatever the caller's setting
-            batch = _induce(graph, drawn, seeds, state.is_sorted, self, capacity)
-        return with_columns(batch, graph, self)
+        return jax.vmap(draw)(nodes[:, None]) if self.disjoint else draw(nodes)
 
-
-@partial(jax.jit, static_argnums=(4, 5))
-def _induce(
-    graph: Graph,
-    drawn: MiniBatch,
-    seeds: Seeds,
-    is_sorted: jax.Array,
-    sampler: Shadow,
-    capacity: Capacity,
-) -> MiniBatch:
-    num_nodes, most_edges, most_rows = graph.num_nodes, capacity.edges[-1], capacity.sources[-1]
-    assert drawn.needed is not None
-    failed, needed = jnp.any(drawn.overflow), drawn.needed
-    counts = jnp.atleast_1d(jnp.where(failed, 0, drawn.blocks[0].num_sources))
-    groups = jnp.concatenate([jnp.zeros(1, jnp.int32), jnp.cumsum(counts, dtype=jnp.int32)])
-    nodes, rows = jnp.atleast_2d(drawn.nodes), None
-    slot = jnp.arange(nodes.shape[1], dtype=jnp.int32)
-    place = jnp.where(slot < counts[:, None], groups[:-1, None] + slot, most_rows)
-    empty = jnp.full_like(nodes, num_nodes, shape=most_rows)
-    nodes = empty.at[place.reshape(-1)].set(nodes.reshape(-1), mode="drop")
-    if sampler.disjoint:
-        rows = jnp.where(counts > 0, groups[:-1], most_rows)
-        most = seeds.nodes.shape[0] * jnp.max(needed.astype(jnp.int64), axis=0)
-        needed = jnp.where(jnp.any(needed < 0), -1, jnp.minimum(most, 2**31 - 1))
-    both = is_sorted, seeds.excluded
-    block, num_edges = square_block(sampler, graph, nodes, groups, most_edges, *both)
-    overflow = failed | (num_edges > most_edges)
-    last = jnp.stack([jnp.minimum(num_edges, 2**31 - 1), groups[-1].astype(jnp.int64)])
-    last = jnp.where(jnp.any(needed < 0), -1, last)
-    needed = jnp.concatenate([needed, last[:, None]], axis=1).astype(jnp.int32)
-    nodes = jnp.where(overflow, num_nodes, nodes)
-    made = (seeds.nodes, nodes, (block,), overflow, num_nodes)
-    return MiniBatch.drawn(*made, needed=needed, seed_rows=rows, square=True)
+    def _batch(
+        self, drawn: MiniBatch, graph: Graph, state: Any, seeds: Seeds, capacity: Capacity
+    ) -> MiniBatch:
+        num_nodes, most_rows, needed = graph.num_nodes, capacity.sources[-1], drawn.needed
+        assert needed is not None
+        failed = jnp.any(drawn.overflow)
+        counts = jnp.atleast_1d(jnp.where(failed, 0, drawn.blocks[0].num_sources))
+        groups = jnp.concatenate([jnp.zeros(1, jnp.int32), jnp.cumsum(counts, dtype=jnp.int32)])
+        nodes, rows = jnp.atleast_2d(drawn.nodes), None
+        slot = jnp.arange(nodes.shape[1], dtype=jnp.int32)
+        place = jnp.where(slot < counts[:, None], groups[:-1, None] + slot, most_rows)
+        empty = jnp.full_like(nodes, num_nodes, shape=most_rows)
+        nodes = empty.at[place.reshape(-1)].set(nodes.reshape(-1), mode="drop")
+        bad = jnp.any(needed < 0)
+        if self.disjoint:
+            rows = jnp.where(counts > 0, groups[:-1], most_rows)
+            most = seeds.nodes.shape[0] * jnp.max(needed.astype(jnp.int64), axis=0)
+            needed = jnp.where(bad, -1, jnp.minimum(most, 2**31 - 1))
+        of = (nodes, groups, capacity.edges[-1], (needed, groups[-1]), failed, seeds.excluded)
+        nodes, block, overflow, needed = self._square(graph, *of, state.is_sorted)
+        needed = needed.at[:, -1].set(jnp.where(bad, -1, needed[:, -1]))
+        made = (seeds.nodes, nodes, (block,), overflow, num_nodes)
+        return MiniBatch.drawn(*made, needed=needed, seed_rows=rows, square=True)

@@ -1,11 +1,11 @@
-"""Neighbours by visits, of `PinSage` and `HetGNN`: the nodes that short random walks from a
-target visit most often."""
+"""Neighbours by visits: `PinSage` and `HetGNN`, for which a target's neighbours are the nodes
+that short random walks from it visit most often."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Annotated, Any, NamedTuple
 
@@ -18,6 +18,7 @@ from jgs.errors import InputError
 from jgs.graph import Graph
 from jgs.kernels.call import call, vary_alike
 from jgs.options import INT32, Option
+from jgs.sampling.base import Fanouts
 from jgs.sampling.capacity import Capacity, GraphShape
 from jgs.sampling.checks import check_graph, require_int
 from jgs.sampling.edges.eligible import Eligible, eligible, holes_of, of_relation
@@ -31,6 +32,7 @@ from jgs.sampling.walks import (
     drawn_neighbor,
     happens,
     limit,
+    relation_path,
     step_halves,
     walker_keys,
 )
@@ -275,3 +277,137 @@ def _walk(key_data: jax.Array, graph: Graph, targets: Seeds, spec: Spec) -> jax.
 def _form(visit: Any) -> Any:
     nodes = lambda graph, drawn: drawn.astype(jnp.int32)  # noqa: E731
     return partial(sample_hops, draw=partial(_draw, visit=visit), neighbor=nodes)
+
+
+@dataclass(frozen=True)
+class PinSage(VisitSampler):
+    """Importance-based neighbourhoods (Ying et al., "Graph Convolutional Neural Networks for
+    Web-Scale Recommender Systems", KDD 2018, section 3.1).
+
+    At hop `h` every target makes `num_walks` walks. Its neighbours are the `sizes[h]` nodes
+    that the walks visit most, the target itself left out. Among nodes visited equally often,
+    those come first that were visited after fewer steps, and then those visited by the walk
+    with the smaller number. A step goes to a uniformly drawn in-neighbour, as messages are
+    read. A target whose walks visit no other node has no neighbours.
+
+    DGL's `PinSAGESampler` also counts the end of every step, but it counts the target too, and
+    its walks go along out-edges.
+
+    Fields:
+      sizes: the largest number of neighbours of a target at each hop, the seeds' hop first.
+      num_walks: the number of walks of a target.
+      length: the largest number of steps of a walk.
+      restart: the probability, before each step but the first, that the walk ends. The next
+        walk begins at the target again.
+      relations: relations of a typed graph, by name or triple, that the steps follow in turn.
+        They must lead back to the type at which they begin, e.g. from items to users and back.
+        One round of them counts as one step: `length` is in rounds, and only the ends of rounds
+        are visited. Targets of other types have no neighbours. None: steps follow all edges.
+      counts: whether a block's `edge_weight` is the number of visits to the neighbour. If not,
+        this number is scaled so that a row's weights have the mean 1. `aggregate` with "mean"
+        is then the paper's importance pooling, the mean of the rows weighted by visits.
+
+    Blocks have weights and no `edge_id`, because a neighbour need not be joined to its target
+    by an edge. Neighbours are in the order of visits. What a node draws at a hop depends on
+    (key, hop, node) alone: its walk number `w` is that of `Walk(length, stop=restart)` with the
+    key of the hop, from the `w`-th repetition of the node among the roots. It may need any row
+    of the graph, so vanilla mode refuses this sampler. Raises `InputError` for fields that
+    break these rules.
+    """
+
+    sizes: tuple[int, ...]
+    relations: tuple[Any, ...] | None = None
+    counts: bool = field(default=False, repr=False)
+
+    @classmethod
+    def from_options(
+        cls,
+        fanouts: Fanouts,
+        walks: WalkCounts = (200, 10),
+        restart: Restart = 0.5,
+        relations: Annotated[
+            tuple[str, ...], Option("relations that steps go along in turn, e.g. rev_buys buys")
+        ] = (),
+    ) -> PinSage:
+        """How a command makes the sampler."""
+        return cls(fanouts, *check_walks(walks), restart, relations or None)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if any(isinstance(k, tuple) for k in self.sizes):
+            raise InputError("each size must be an int", repr(self.sizes), "Give one a hop.")
+        if self.relations is not None:
+            if isinstance(self.relations, str) or not self.relations:
+                raise InputError(
+                    "relations must be a tuple of relations, at least one",
+                    repr(self.relations),
+                    'Give e.g. ("rev_buys", "buys").',
+                )
+            path = (tuple(one) if isinstance(one, list) else one for one in self.relations)
+            object.__setattr__(self, "relations", tuple(path))
+
+    def _sizes_of(self, shape: GraphShape) -> tuple[int, ...]:
+        return self.sizes
+
+    def _facts_of(self, graph: Graph) -> Facts:
+        groups, sizes = ((0, graph.num_nodes),), tuple((k,) for k in self.sizes)
+        if self.relations is None:
+            return Facts(groups, sizes, ())
+        path = relation_path(graph, (*self.relations, self.relations[0]))[:-1]
+        return Facts(groups, sizes, path)
+
+
+@dataclass(frozen=True)
+class HetGNN(VisitSampler):
+    """Heterogeneous neighbours (Zhang et al., "Heterogeneous Graph Neural Network", KDD 2019,
+    section 3.1), for a graph with a `Schema`.
+
+    At hop `h` every target makes a random walk with restart, along edges of all types. Its
+    neighbours are, for each node type in the schema's order, the `sizes[h]` nodes of that type
+    which the walk visits most, counted and ordered as in `PinSage`. The target itself is not
+    among them. A type that the walk does not reach has none. In the paper the walk goes on
+    until it has met every type often enough. Here its length is fixed, so that the cost of a
+    batch is known.
+
+    Fields:
+      sizes: for each hop the largest number of neighbours of each type, the seeds' hop first.
+        An entry may be a tuple of ints, one for each type in the schema's order.
+      num_walks: the number of times that the walk begins at the target.
+      length: the largest number of steps between two restarts.
+      restart: the probability of a restart before each step, except the first after a restart.
+      counts: as in `PinSage`; the weights of a row have the mean 1 over all types together.
+
+    `init` raises `InputError` for a graph without a schema. Everything else is as in `PinSage`.
+    """
+
+    sizes: tuple[int | tuple[int, ...], ...]
+    counts: bool = field(default=False, repr=False)
+
+    @classmethod
+    def from_options(
+        cls, fanouts: Fanouts, walks: WalkCounts = (200, 10), restart: Restart = 0.5
+    ) -> HetGNN:
+        """How a command makes the sampler."""
+        return cls(fanouts, *check_walks(walks), restart)
+
+    def _sizes_of(self, shape: GraphShape) -> list[int]:
+        return [sum(k) if isinstance(k, tuple) else k * shape.num_types for k in self.sizes]
+
+    def _facts_of(self, graph: Graph) -> Facts:
+        if graph.schema is None:
+            raise InputError(
+                "HetGNN needs a graph with node types",
+                "one without a schema",
+                "Make it with Graph.from_relations.",
+            )
+        names = [name for name, _ in graph.schema.node_types]
+        sizes = [k if isinstance(k, tuple) else (k,) * len(names) for k in self.sizes]
+        if wrong := [k for k in sizes if len(k) != len(names)]:
+            raise InputError(
+                f"the sizes of a hop must be one for each of {len(names)} node types",
+                repr(wrong[0]),
+                "Give them in the order of graph.schema.node_types.",
+            )
+        ranges = [graph.schema.ranges(name) for name in names]
+        groups = [tuple(end for r in own for end in (r.start, r.stop)) for own in ranges]
+        return Facts(tuple(groups), tuple(sizes), ())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, Any, NamedTuple
@@ -14,9 +13,9 @@ import numpy as np
 from jgs.errors import InputError, check_choice
 from jgs.graph import Graph
 from jgs.graph.device import as_device
-from jgs.graph.rows import row_chunks, row_of_edges
+from jgs.graph.rows import neighbor_counts, row_chunks, row_of_edges
 from jgs.options import Option
-from jgs.sampling.algorithms.walks.walk import Walk
+from jgs.sampling.algorithms.walk import Walk
 from jgs.sampling.base import State
 from jgs.sampling.capacity import GraphShape
 from jgs.sampling.checks import require_int
@@ -172,7 +171,10 @@ def _column_norms(graph: Graph) -> jax.Array:
     rounded; a positive weight becomes at least 1. That changes a probability by about `2**-60`.
     """
     norm, degree = np.zeros(graph.num_nodes), np.diff(np.asarray(graph.indptr)).astype(float)
-    for sources, targets in _parts(graph):
+    indptr, indices = np.asarray(graph.indptr), np.asarray(graph.indices)
+    for first, stop in row_chunks(indptr):
+        targets = first + row_of_edges(indptr[first : stop + 1])
+        sources = indices[indptr[first] : indptr[stop]]
         norm += np.bincount(sources, degree[targets] ** -2.0, graph.num_nodes)
     units = np.rint(np.ldexp(norm, 61 - np.frexp(norm.sum())[1]))
     return as_device(np.cumsum(np.maximum(units, norm > 0).astype(np.int64)))
@@ -200,9 +202,7 @@ class EdgeSums(NamedTuple):
 def _edge_sums(graph: Graph) -> EdgeSums:
     num_nodes, indices = graph.num_nodes, np.asarray(graph.indices)
     degree = np.diff(np.asarray(graph.indptr))
-    out_degree = np.zeros(num_nodes, np.int64)
-    for part, _ in _parts(graph):
-        out_degree += np.bincount(part, minlength=num_nodes)
+    out_degree = neighbor_counts(indices, num_nodes).astype(np.int64)
     share = (1 << (62 - num_nodes.bit_length())) // np.maximum(out_degree, 1)
     sums = []
     for at in range(0, indices.size, _PART):
@@ -248,11 +248,3 @@ def _target(graph: Graph, edge: jax.Array) -> jax.Array:
     """int32, the shape of `edge`: the node whose row has the edge."""
     num_nodes = jnp.full_like(edge, graph.num_nodes)
     return find(graph.indptr, jnp.ones_like(edge), num_nodes, edge).astype(jnp.int32)
-
-
-def _parts(graph: Graph) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """The sources and the targets of all edges, some million edges at a time."""
-    indptr, indices = np.asarray(graph.indptr), np.asarray(graph.indices)
-    for first, stop in row_chunks(indptr):
-        rows = row_of_edges(indptr[first : stop + 1])
-        yield indices[indptr[first] : indptr[stop]], first + rows

@@ -16,7 +16,7 @@ from jgs.errors import InputError
 from jgs.graph import Graph
 from jgs.kernels.call import call, vary_alike, where_it_is
 from jgs.options import INT32, Option
-from jgs.sampling.algorithms.subgraphs.saint import distinct_nodes
+from jgs.sampling.algorithms.saint import distinct_nodes
 from jgs.sampling.capacity import GraphShape
 from jgs.sampling.checks import require_int
 from jgs.sampling.edges.random import below, node_bits

@@ -1,22 +1,94 @@
-"""Neighbour sampling by a bandit with bounded rewards: `Thanos`."""
+"""Neighbour sampling by bandits: `GCNBS` and `Thanos`.
+
+Every node is a player of EXP3 (Auer, Cesa-Bianchi, Freund and Schapire, "The Nonstochastic
+Multiarmed Bandit Problem", SIAM J. Computing 2002), and its arms are its in-edges. A state has
+the logarithm of each edge's weight."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jgs.graph import Graph, MiniBatch, as_device
+from jgs.errors import InputError
+from jgs.graph import Block, Graph, MiniBatch, as_device
 from jgs.ops import aggregate, edge_dot
-from jgs.sampling.algorithms.nodewise import exp3
 from jgs.sampling.base import Adaptive, Fanouts, Feedback
 from jgs.sampling.checks import require_int
 from jgs.sampling.matrix import Matrix, MatrixSampler
 from jgs.sampling.matrix.edges import places
 from jgs.settings import exact_integers, usual_promotion
+
+
+@dataclass(frozen=True)
+class GCNBS(MatrixSampler, Adaptive):
+    """GCN-BS (Liu et al., "Bandit Samplers for Training Graph Neural Networks", NeurIPS 2020,
+    Algorithm 1 with EXP3). It is the paper's GNN-BS; GNN-BS.M draws subsets instead.
+
+    Every edge has a weight `w`. Node `v`, of degree `n`, draws `k` neighbours independently,
+    with replacement, with the probabilities
+
+        q[u, v] = (1 - eta) w[u, v] / (sum of w over v's neighbours) + eta / n
+
+    The mean of `h[u] / (n q[u, v])` over the draws estimates the mean of the neighbours'
+    messages `h` without bias. Its variance is at most
+    `V = sum of ||h[u]||**2 / (n**2 k q[u, v])`, and the reward of a draw is
+    `r = -dV/dq = ||h[u]||**2 / (n**2 k q**2)` (section 4). After a step each draw multiplies
+    its edge's weight by `exp(delta r / (n q))`, but at most by `e`, as the authors' code does.
+    All rewards are equal where `q` is in proportion to `||h||`, which minimises `V`.
+
+    Excluded edges (`Seeds.excluded`) are never drawn, and count neither in `n` nor in the sum
+    of weights. They keep their weights for later batches.
+
+    All layers share the weights. The rewards come from the layer on the input side, which draws
+    for all nodes of the batch that have neighbours there (the algorithm's "1st layer").
+
+    The authors' code differs from the paper: it draws distinct neighbours, and takes all
+    neighbours of a node that has at most `k`.
+
+    Fields:
+      sizes: the number of neighbours that a node draws at each hop, the seeds' hop first; 10 in
+        the authors' code.
+      eta: the share of uniform draws, in (0, 1]; 0.4 in the paper.
+      delta: the rate at which weights change, in (0, 1]. In the paper it depends on the number
+        of steps and on the degree; in the authors' code it is 0.01.
+
+    The state is float32 `[E]`, the logarithm of each edge's weight; zeros at first.
+    """
+
+    sizes: Fanouts = (10, 10)
+    eta: float = 0.4
+    delta: float = 0.01
+    edge_ids: bool = field(default=True, repr=False, kw_only=True)
+
+    repeats = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _check(self, ("eta", "delta"))
+
+    def layer(self, A: Matrix, frontier: jax.Array, k: int, state: jax.Array) -> Matrix:
+        sub = replace(A, stored=state)[:, frontier]
+        q = _probabilities(sub, self.eta)
+        sample = sub.individual_sample(k, q, replace=True)
+        assert sample.edge_probs is not None
+        n = jnp.maximum(sub.count(axis=0), 1)
+        return sample.with_values(1 / sample.edge_probs).div(n, axis=0)
+
+    def arrays(self, graph: Graph) -> jax.Array:
+        return as_device(np.zeros(graph.num_edges, np.float32))
+
+    def update(self, state: jax.Array, batch: MiniBatch, feedback: Feedback) -> jax.Array:
+        block, ids, messages = _first_layer(batch, feedback)
+        weight = block.edge_weight  # 1 / (n q), the factor of the message
+        assert weight is not None
+        norms = _of_sources(block, jnp.sum(messages**2, axis=1))
+        reward = norms * weight**2 / self.sizes[-1]
+        with exact_integers():
+            return state.at[ids].add(jnp.minimum(self.delta * reward * weight, 1), mode="drop")
 
 
 class Weights(NamedTuple):
@@ -84,12 +156,12 @@ class Thanos(MatrixSampler, Adaptive):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        exp3.check(self, ("gamma", "eta"))
+        _check(self, ("gamma", "eta"))
         object.__setattr__(self, "restart", require_int("restart", self.restart, 1))
 
     def layer(self, A: Matrix, frontier: jax.Array, k: int, state: Weights) -> Matrix:
         sub = replace(A, stored=state.edges)[:, frontier]
-        return sub.individual_sample(k, exp3.probabilities(sub, self.gamma))
+        return sub.individual_sample(k, _probabilities(sub, self.gamma))
 
     def arrays(self, graph: Graph) -> Weights:
         degrees = graph.degrees().astype(jnp.int32)
@@ -98,7 +170,7 @@ class Thanos(MatrixSampler, Adaptive):
 
     @usual_promotion()
     def update(self, state: Weights, batch: MiniBatch, feedback: Feedback) -> Weights:
-        block, ids, messages = exp3.first_layer(batch, feedback)
+        block, ids, messages = _first_layer(batch, feedback)
         k, num_edges = self.sizes[-1], state.edges.shape[0]
         if num_edges == 0:
             return state
@@ -124,7 +196,7 @@ class Thanos(MatrixSampler, Adaptive):
         times = jnp.where(drawn, (left / jnp.where(drawn, q, 1) + still) / k, 0)  # 1 / p
 
         mean = aggregate(block, messages, "mean")
-        norms = exp3.of_sources(block, jnp.sum(messages**2, axis=1))
+        norms = _of_sources(block, jnp.sum(messages**2, axis=1))
         difference = norms - 2 * edge_dot(block, messages, mean)[:, 0]
         reward = jnp.where(drawn, -of_draws(difference) / n.astype(jnp.float32) ** 2, 0)
         gain = jnp.clip(self.eta * reward * times, -1, 1)
@@ -144,3 +216,45 @@ class Thanos(MatrixSampler, Adaptive):
 @jax.jit
 def _log(degrees: jax.Array) -> jax.Array:
     return jnp.log(jnp.maximum(degrees, 1).astype(jnp.float32))
+
+
+def _check(sampler: MatrixSampler, rates: tuple[str, ...]) -> None:
+    """Makes the fields `rates` floats. Raises `InputError` unless they are in (0, 1], and the
+    sampler draws a positive number of each node's neighbours, without edge weights."""
+    for name in rates:
+        value = float(vars(sampler)[name])
+        object.__setattr__(sampler, name, value)
+        if not 0 < value <= 1:
+            raise InputError(f"{name} must be in (0, 1]", value, "Give e.g. 0.1.")
+    if sampler.weighted or min(sampler.sizes) < 1:
+        raise InputError(
+            f"{type(sampler).__name__} must draw some of each node's neighbours, all of equal "
+            "weight",
+            f"weighted={sampler.weighted}, sizes={sampler.sizes}",
+            "Give positive sizes alone.",
+        )
+
+
+def _probabilities(sub: Matrix, uniform: float) -> Matrix:
+    """The probability with which each column draws each of its edges. The values of `sub` are
+    logarithms of weights. A share `uniform` of the draws is uniform, and the others are in
+    proportion to the weights."""
+    n = jnp.maximum(sub.count(axis=0), 1)
+    return (sub.softmax(axis=0) * (1 - uniform)).add(uniform / n, axis=0)
+
+
+def _first_layer(batch: MiniBatch, feedback: Feedback) -> tuple[Block, jax.Array, jax.Array]:
+    """The block of the input side, the ids of its edges, and its sources' messages."""
+    block = batch.block(0)
+    if block.edge_id is None:
+        raise InputError(
+            "a bandit learns from batches with the ids of their edges",
+            "edge_ids=False",
+            "Leave it out.",
+        )
+    return block, block.edge_id, feedback.messages[0]
+
+
+def _of_sources(block: Block, rows: jax.Array) -> Any:
+    """`[E, ...]`: the row of each edge's source in `rows` `[S, ...]`, 0 in padding."""
+    return rows.at[block.indices].get(mode="fill", fill_value=0)

@@ -1,4 +1,9 @@
-"""`Node2Vec`: second-order walks, whose steps depend on the node before, drawn by rejection."""
+"""`Node2Vec`: second-order walks, whose steps depend on the node before, drawn by rejection.
+
+They ask of rows where the edges from one node are. Rows that are sorted by source say it
+themselves. The rows of a graph with times are sorted by time: for those there is an index
+beside the graph, `BySource`. Both are bisected. Everything but `index_by_source` is traced
+under `jax.enable_x64(True)`."""
 
 from __future__ import annotations
 
@@ -10,19 +15,21 @@ import jax.numpy as jnp
 import numpy as np
 
 from jgs.errors import InputError
-from jgs.graph import Graph
+from jgs.graph import Graph, as_device
+from jgs.graph.checks import first_fall
 from jgs.graph.rows import row_chunks
 from jgs.kernels.call import vary_alike
 from jgs.options import Option
-from jgs.sampling.algorithms.walks.by_source import (
-    Ascending,
-    BySource,
-    Indexed,
-    index_by_source,
-)
 from jgs.sampling.base import Weighted
 from jgs.sampling.checks import check_graph
-from jgs.sampling.edges.eligible import weights_of
+from jgs.sampling.edges.eligible import (
+    Eligible,
+    count_less,
+    first_where,
+    row_weight,
+    rows_of,
+    weights_of,
+)
 from jgs.sampling.edges.hops import source_at
 from jgs.sampling.edges.random import below, node_bits
 from jgs.sampling.seeds import Seeds
@@ -71,7 +78,7 @@ class Node2Vec(Walker):
     The rows of a graph without times must be sorted by source, see `Graph.sorted`. Those of a
     graph with times are sorted by time. For it the state is an index of each row's edges by
     source, of 8 bytes an edge; and of 16 if steps are `weighted` and those back are drawn
-    separately (`jgs.sampling.algorithms.walks.by_source.BySource`). Raises `InputError` for a
+    separately (`jgs.sampling.algorithms.node2vec.BySource`). Raises `InputError` for a
     length below 1 and for `p` or `q` out of range.
     """
 
@@ -105,7 +112,14 @@ class Node2Vec(Walker):
         check_graph(graph, self.weighted)
         if graph.edge_time is not None:
             return index_by_source(graph, self._weighs_back)
-        _check_sorted(np.asarray(graph.indptr), np.asarray(graph.indices))
+        indices = np.asarray(graph.indices)
+        if fall := first_fall(indices, np.asarray(graph.indptr)):
+            at, node = fall
+            raise InputError(
+                "Node2Vec needs rows sorted by source",
+                f"{indices[at]} after {indices[at - 1]} in the row of node {node}",
+                "Use graph.sorted().",
+            )
         return jax.device_put(np.True_)
 
     @property
@@ -139,13 +153,10 @@ class Node2Vec(Walker):
                 return jnp.zeros(at.here.shape, jnp.int64)
             t, previous, of = at.step, at.previous, seeds.replace(time=at.cutoff)
             rows = eligible_of(graph, at.here, of, self.window)
-            how, apart = (graph, rows, previous, self.weighted), bool(chances.back_separately)
-            ways: Ascending | Indexed
-            if isinstance(state, BySource):
-                before = eligible_of(graph, previous, of, self.window)
-                ways = Indexed(*how, apart=apart, before=before, index=state)
-            else:
-                ways = Ascending(*how, apart=apart)
+            before = eligible_of(graph, previous, of, self.window)
+            index = state if isinstance(state, BySource) else None
+            apart = bool(chances.back_separately)
+            ways = Ways(graph, rows, before, self.weighted, apart, index)
             first = previous == num_nodes
             total = rows.num
             if self.weighted:
@@ -224,16 +235,150 @@ def _areas(
     return back, back + scaled(total - back_weight) * chances.area_on
 
 
-def _check_sorted(indptr: np.ndarray, indices: np.ndarray) -> None:
+_POSITION = (1 << 32) - 1
+
+
+class BySource(NamedTuple):
+    """The edges of each row in the order of their sources, of 8 bytes an edge, and 8 more with
+    weights.
+
+    Fields:
+      order: int64 `[E]`; of each edge its source times 2**32, plus its position in the row.
+        These numbers ascend within the row.
+      weight: int64 `[E]`; the prefix sums of each row's weights in that order. None where
+        nobody asks.
+    """
+
+    order: jax.Array
+    weight: jax.Array | None
+
+
+def index_by_source(graph: Graph, weighted: bool) -> BySource:
+    """The index of a graph, with `weighted` that of its weights too. It reads the edges once,
+    in pieces."""
+    indptr, indices = np.asarray(graph.indptr), np.asarray(graph.indices)
+    order: np.ndarray = np.zeros(indices.size, np.int64)
+    sums: np.ndarray = np.zeros(indices.size if weighted else 0, np.int64)
     for first, stop in row_chunks(indptr):
         begin, end = int(indptr[first]), int(indptr[stop])
-        falls = 1 + np.flatnonzero(indices[begin : end - 1] > indices[begin + 1 : end]) + begin
-        within = falls[~np.isin(falls, indptr[first : stop + 1])]
-        if within.size:
-            at = int(within[0])
-            node = int(np.searchsorted(indptr, at, side="right")) - 1
-            raise InputError(
-                "Node2Vec needs rows sorted by source",
-                f"{indices[at]} after {indices[at - 1]} in the row of node {node}",
-                "Use graph.sorted().",
-            )
+        starts, degrees = indptr[first:stop] - begin, np.diff(indptr[first : stop + 1])
+        row = np.repeat(np.arange(stop - first), degrees)
+        # Edges from one source stay in the order of their positions.
+        sorting = np.argsort(row << 32 | indices[begin:end], kind="stable")
+        position = sorting - starts[row]
+        order[begin:end] = indices[begin:end][sorting].astype(np.int64) << 32 | position
+        if weighted:
+            prefix = np.asarray(graph.edge_weight_prefix[begin:end])  # type: ignore[index]
+            weight = np.diff(prefix, prepend=0)
+            heads = starts[degrees > 0]
+            weight[heads] = prefix[heads]
+            along = np.cumsum(weight[sorting])
+            before = np.zeros(stop - first, np.int64)
+            before[degrees > 0] = along[heads] - weight[sorting][heads]
+            sums[begin:end] = along - before[row]
+    return BySource(as_device(order), as_device(sums) if weighted else None)
+
+
+class Ways:
+    """The steps from rows `[B]` on, and those among them that lead back.
+
+    Args:
+      rows: the eligible edges of the rows, `[B]`.
+      before: those of the nodes that the walks came from, under the cutoffs of `rows`.
+      weighted: whether edges weigh `graph.edge_weight` instead of 1.
+      apart: whether steps back are drawn separately.
+      index: the edges of each row by source. None: rows are sorted by source, and all their
+        edges are eligible.
+
+    Attributes:
+      back_weight: int64 `[B]`; the weight of the edges back. It is 0 if these are not drawn
+        separately.
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        rows: Eligible,
+        before: Eligible,
+        weighted: bool,
+        apart: bool,
+        index: BySource | None,
+    ):
+        self.graph, self.rows, self.before, self.index = graph, rows, before, index
+        self.by_weight = weighted and graph.num_edges > 0
+        # Where among a row's edges by source the eligible edges back begin, and their number.
+        self.first = self.num = self.back_weight = jnp.zeros_like(rows.num)
+        if apart:
+            begin, previous = rows.start - rows.row, before.nodes
+            self.first = self._rank(rows.nodes, previous, begin)
+            after = self._rank(rows.nodes, previous, begin + rows.num)
+            self.num = jnp.where(previous == graph.num_nodes, 0, after - self.first)
+            self.back_weight = self._lost(self.num)
+
+    def edge(self, point: jax.Array) -> jax.Array:
+        """int64 `[B]`: the eligible edges whose parts of their rows have these points."""
+        if not self.by_weight:
+            return self.rows.start + point
+        prefix = self.graph.edge_weight_prefix
+        return weights_of(self.rows, prefix, self.graph.indptr).edge(point)
+
+    def is_near(self, candidate: jax.Array) -> jax.Array:
+        """bool `[B]`: whether an eligible edge leads from `candidate` int32 `[B]` to the node
+        before."""
+        before = self.before
+        _, degree = rows_of(self.graph.indptr, before.nodes)
+        at = self._rank(before.nodes, candidate, before.start - before.row)
+        source, edge = self._entry(before.row, at)
+        return (at < degree) & (source == candidate) & (edge < before.start + before.num)
+
+    def over(self, point: jax.Array) -> jax.Array:
+        """int64 `[B]`: points of the row, for points of what does not lead back."""
+        row = self.rows.row
+        base = self._through(self.rows.start - row)
+
+        def before(hole: jax.Array) -> jax.Array:  # the weight that does not lead back
+            _, edge = self._entry(row, self.first + hole)
+            return self._through(edge - row) - base - self._lost(hole)
+
+        passed = first_where(lambda hole: before(hole) > point, self.num, (point, self.rows))
+        return point + self._lost(passed)
+
+    def back(self, point: jax.Array) -> jax.Array:
+        """int64 `[B]`: the edges back whose parts of the weight of those have these points."""
+        last, reads = jnp.maximum(self.num - 1, 0), (point, self.rows)
+        hole = first_where(lambda hole: self._lost(hole + 1) > point, last, reads)
+        return self._entry(self.rows.row, self.first + hole)[1]
+
+    def _rank(self, nodes: jax.Array, source: jax.Array, position: jax.Array) -> jax.Array:
+        """int64 `[B]`: how many edges of the rows of `nodes`, by source, come before those from
+        `source` that have this `position` in the row or a later one."""
+        start, degree = rows_of(self.graph.indptr, nodes)
+        if self.index is None:  # the position is 0, or the end of the row
+            return count_less(self.graph.indices, start, degree, source + (position > 0))
+        bound = source.astype(jnp.int64) << 32 | position
+        return count_less(self.index.order, start, degree, bound)
+
+    def _entry(self, row: jax.Array, rank: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """The sources and the edges, int64 `[B]`, of these ranks among a row's edges by
+        source."""
+        if self.index is None:
+            return source_at(self.graph, row + rank), row + rank
+        entry = self.index.order.at[row + rank].get(mode="clip")
+        return entry >> 32, row + (entry & _POSITION)
+
+    def _through(self, count: jax.Array) -> jax.Array:
+        """int64 `[B]`: the total weight of the first `count` edges of each row."""
+        if not self.by_weight:
+            return count
+        assert self.graph.edge_weight_prefix is not None
+        return row_weight(self.graph.edge_weight_prefix, self.rows.row, count)
+
+    def _lost(self, holes: jax.Array) -> jax.Array:
+        """int64 `[B]`: the weight of the first so many edges that lead back."""
+        if not self.by_weight:
+            return holes
+        prefix = self.graph.edge_weight_prefix if self.index is None else self.index.weight
+        if prefix is None:  # steps back are not drawn separately
+            return holes
+        row, first = self.rows.row, self.first
+        return row_weight(prefix, row, first + holes) - row_weight(prefix, row, first)

@@ -1,29 +1,186 @@
-"""Neighbour sampling: `Neighbors`, and `sample_neighbors` for one call.
-
-`neighbors_draws.py` defines what it draws. On CPU devices a fused C++ kernel draws the same
-bits in one call.
-"""
+"""Neighbour sampling: `Neighbors`. What it draws within each target's row is defined in
+plain JAX. On CPU devices a fused C++ kernel, jgs/kernels/sample.cc, draws the same bits in
+one call."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Any
+from functools import partial
+from typing import Annotated, Any, NamedTuple
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 
 from jgs.errors import InputError
-from jgs.graph import Graph, MiniBatch
+from jgs.graph import Graph, as_device
+from jgs.graph.rows import row_chunks
 from jgs.options import LONGEST, Option
-from jgs.sampling.algorithms.nodewise.neighbors_draws import Reads, sample_kernel, sample_plain
 from jgs.sampling.base import WINDOW, FanoutsByRelation, Weighted
-from jgs.sampling.capacity import Capacity, GraphShape
+from jgs.sampling.capacity import GraphShape
 from jgs.sampling.checks import check_duration, check_graph, check_has_times
-from jgs.sampling.edges.columns import check_edges
+from jgs.sampling.edges import draw, recency
+from jgs.sampling.edges.columns import check_edges, compacted
+from jgs.sampling.edges.eligible import Eligible, weights_of
+from jgs.sampling.edges.hops import DrawnEdges, Hop, Sample, Spec, call_hops, sample_hops
+from jgs.sampling.edges.random import cutoff_keys, fold
 from jgs.sampling.edges.recency import Recency, decayed_sums
-from jgs.sampling.edges.relations import RelationIndex, index_of
-from jgs.sampling.fanouts import check_fanouts
+from jgs.sampling.edges.slots import row_of_slot
+from jgs.sampling.fanouts import check_fanouts, relations_of
 from jgs.sampling.hopwise import Hopwise, check_indptr
+from jgs.sampling.seeds import Seeds
+
+_BITS = 15  # a relation's number is below 2**15
+
+
+class RelationIndex(NamedTuple):
+    """Where the runs of each node begin. It takes 8 bytes a node and 8 bytes a run: one for
+    each node and relation that has an edge.
+
+    Fields:
+      indptr: int64 `[N+1]`; node `v` has the runs `indptr[v]:indptr[v+1]`, ascending by
+        relation.
+      runs: int64 `[M+1]`; each run's first edge times 2**15, plus its relation. The last entry
+        stands for the end of all.
+    """
+
+    indptr: jax.Array
+    runs: jax.Array
+
+
+def index_of(graph: Graph) -> RelationIndex:
+    """The index of a graph with edge types. It reads `edge_type` once, in pieces."""
+    indptr, types = np.asarray(graph.indptr), np.asarray(graph.edge_type)
+    counts, runs = [np.zeros(1, np.int64)], []
+    for first, stop in row_chunks(indptr):
+        begin, end = int(indptr[first]), int(indptr[stop])
+        piece = types[begin:end]
+        starts = np.ones(end - begin, bool)
+        starts[1:] = piece[1:] != piece[:-1]
+        rows = indptr[first:stop] - begin
+        starts[rows[rows < end - begin]] = True  # a row without edges marks the next one's
+        before = np.concatenate([[0], np.cumsum(starts)])
+        counts.append(np.diff(before[indptr[first : stop + 1] - begin]))
+        at = np.flatnonzero(starts)
+        runs.append((at + begin) << _BITS | piece[at].astype(np.int64))
+    runs.append(np.array([graph.num_edges << _BITS], np.int64))
+    of_nodes = np.cumsum(np.concatenate(counts))
+    return RelationIndex(as_device(of_nodes), as_device(np.concatenate(runs)))
+
+
+class Reads(NamedTuple):
+    """What draws read beside the graph: for the kernel its `RelationIndex` or (), and the
+    `sums` of `Recency` or ()."""
+
+    index: Any = ()
+    sums: Any = ()
+
+
+def _draw(hop: Hop, rows: Eligible) -> DrawnEdges:
+    """See `jgs.sampling.edges.hops.Draw`."""
+    how, room, k, num_rows = hop.spec.sampler, hop.room, hop.fanout, rows.nodes.shape[0]
+    key_data = fold(hop.key_data, hop.number)
+    if isinstance(k, int):
+        most, k = k, jnp.full(num_rows, k, jnp.int64)
+    else:
+        keys = jnp.stack([fold(key_data, relation) for relation, _ in k])
+        times, most = num_rows // len(k), max(each for _, each in k)
+        key_data = jnp.tile(keys, (times, 1))
+        k = jnp.tile(jnp.array([each for _, each in k], jnp.int64), times)
+    key_data = cutoff_keys(key_data, rows.cutoff)
+    # A row draws `bound` neighbours, or fewer if draws are weighted.
+    bound = jnp.where(rows.num > 0, k, 0) if how.replace else jnp.minimum(rows.num, k)
+    bound = jnp.where(k == -1, rows.num, bound)
+    ends = jnp.cumsum(bound)
+    total = jnp.max(ends, initial=0)
+    slot = jnp.arange(room, dtype=jnp.int64)
+    row = jnp.minimum(row_of_slot(ends, room), max(bound.shape[0] - 1, 0))
+    nth = slot - (ends - bound)[row]
+    edge, drawn = _edges(key_data, hop.graph, rows, row, nth, how, k, most, hop.reads.sums)
+    edge = jnp.where(drawn & (slot < total), edge, -1)
+    if how.weighted or how.half_life is not None:  # then a draw may have no edge
+        _, (edge, row), _ = compacted(
+            jnp.zeros(1, jnp.int32), edge >= 0, [(edge, -1), (row, 0)]
+        )
+    return edge, row, total, None
+
+
+def _edges(
+    key_data: jax.Array,
+    graph: Graph,
+    rows: Eligible,
+    row: jax.Array,
+    nth: jax.Array,
+    how: Any,
+    k: jax.Array,
+    most: int,
+    sums: Any,
+) -> tuple[jax.Array, jax.Array]:
+    """The edge that each edge slot draws, and whether it draws one. Slot `i` is draw number
+    `nth[i]` of target `row[i]`. `how` is the `Neighbors`, `k` int64 `[T]` are the fanouts, and
+    `most` the largest number of random draws in a row, -1 where there are none."""
+    weighted = how.weighted and graph.edge_weight_prefix is not None
+    skipped = jnp.zeros_like(rows.num)
+    if how.latest:
+        skipped = jnp.where(k == -1, 0, jnp.maximum(rows.num - k, 0))
+    in_order = rows.edge(nth + skipped[row], row)
+    everything = jnp.ones(row.shape, bool)
+    if weighted:
+        weights = weights_of(rows, graph.edge_weight_prefix, graph.indptr)
+        everything = weights.part(in_order, row)[1] > 0
+    if most == -1 or how.latest:
+        return in_order, everything
+    if not how.replace:  # no row has more edges than the graph
+        most = min(most, graph.num_edges)
+    if how.half_life is not None:
+        times = graph.edge_time
+        assert times is not None
+        sums = sums if sums.shape[0] else jnp.zeros(1, jnp.int64)  # there are no edges
+        decayed = recency.Decayed(rows, sums, times, how.half_life)
+        by_recency = draw.repeated_by if how.replace else recency.distinct
+        edge, drawn = by_recency(key_data, rows.nodes, decayed, most)
+    elif weighted:
+        by_weight = draw.repeated_by if how.replace else draw.weighted_distinct
+        edge, drawn = by_weight(key_data, rows.nodes, weights, most)
+    else:
+        if how.replace:
+            position = draw.repeated(key_data, rows.nodes, rows.num, most)
+        else:
+            position = draw.distinct(key_data, rows.nodes, rows.num, most, k)
+        edge = rows.along().edge(position)
+        drawn = jnp.ones_like(edge, bool)
+    at = (row, jnp.clip(nth, 0, most - 1))
+    take_all = k[row] == -1
+    if not how.replace:
+        take_all |= rows.num[row] <= k[row]
+    return jnp.where(take_all, in_order, edge[at]), jnp.where(take_all, everything, drawn[at])
+
+
+sample_plain = partial(sample_hops, draw=_draw)
+
+
+def sample_kernel(
+    key_data: jax.Array, graph: Graph, reads: Reads, seeds: Seeds, spec: Spec
+) -> list[Sample]:
+    """The result of `sample_plain`."""
+    how, nothing = spec.sampler, jnp.zeros(0, jnp.int64)
+    typed = any(relations_of(fanout) for fanout in spec.fanouts)
+    prefix = graph.edge_weight_prefix if how.weighted else nothing
+    sums = nothing if how.half_life is None else reads.sums
+    weight = graph.edge_weight if spec.edge_weights else jnp.zeros(0, jnp.float32)
+    return call_hops(
+        "jgs_sample_neighbors",
+        key_data,
+        graph,
+        (prefix, sums, weight),
+        seeds,
+        spec,
+        reads.index if isinstance(reads.index, RelationIndex) and typed else (nothing,) * 2,
+        replace=np.bool_(how.replace),
+        weighted=np.bool_(how.weighted),
+        latest=np.bool_(how.latest),
+        half_life=np.int64(how.half_life or 0),
+    )
 
 
 @dataclass(frozen=True, repr=False)
@@ -72,7 +229,7 @@ class Neighbors(Hopwise):
     hold for each relation. The block's edges into a target are in the order of the relations.
     The state that `init` returns is an index of each node's edges by relation, of 8 bytes a
     node and 8 bytes for each relation that a node has edges of
-    (`jgs.sampling.edges.relations.RelationIndex`). With () in its place the draws are the same,
+    (`RelationIndex`). With () in its place the draws are the same,
     and take more time.
 
     With `half_life` the state is a `jgs.sampling.edges.recency.Recency`: 8 bytes an edge, and
@@ -175,66 +332,3 @@ class Neighbors(Hopwise):
         if self.replace and isinstance(k, int) and k != -1:
             return np.where(degree > 0, k, 0)
         return super().expected_draws(hop, degree)
-
-
-def sample_neighbors(
-    key: Any,
-    graph: Graph,
-    seeds: Any,
-    fanouts: Sequence[int],
-    capacity: Capacity | None = None,
-    replace: bool = False,
-    weighted: bool = False,
-    return_edge_ids: bool = False,
-    return_edge_weights: bool = False,
-    relabel_inputs: bool = True,
-    window: int | None = None,
-    latest: bool = False,
-    edges: tuple[str, ...] = (),
-) -> MiniBatch:
-    """Sample the in-neighbourhood of `seeds`, hop by hop, as message-passing blocks:
-    `Neighbors` in one call.
-
-    At hop `h` every node known so far (the seeds and all neighbours drawn before) draws
-    `fanouts[h]` of its in-neighbours. What node `v` draws at hop `h` depends on `(key, h, v)`
-    alone: not on the other seeds, their order, the padding, the device or the number of
-    threads. The function is jittable; `fanouts` and all arguments after it are static.
-
-    Args:
-      key: a Threefry key (`jax.random.key(0)`), used once. For several batches an array of as
-        many keys (`jax.random.split(key, S)`).
-      graph: the graph, of `N` nodes. Under `jax.jit` pass it as an argument, do not close over
-        it.
-      seeds: `Seeds`, or integer `[B]` node ids, `B >= 1`. `N` marks padding, at any position:
-        it draws nothing. Each repetition of a seed has a row of its own, with an equal sample;
-        edges from the seed name its first row. `[S, B]` are S batches (gSampler, SOSP 2023,
-        super-batches), drawn in one call, each separately.
-      fanouts, replace, weighted, relabel_inputs, window, latest, edges: the fields of
-        `Neighbors`.
-      capacity: static sizes, from `plan_capacity`. None takes the worst case, which is large. A
-        sample that does not fit comes back empty with `overflow` set.
-      return_edge_ids, return_edge_weights: its fields `edge_ids` and `edge_weights`.
-
-    Returns:
-      A `MiniBatch` of `len(fanouts)` blocks, the hop of the seeds last. For S batches all its
-      arrays have a leading axis S, and each batch has the bits of a call with its own key and
-      seeds.
-
-    Raises:
-      InputError: for arguments that break these rules. Seeds out of range are noticed where
-        their values are known. Under `jax.jit` on a CPU the kernel fails with the same message
-        (a `jax.errors.JaxRuntimeError`). The plain form, which cannot fail, returns an empty
-        batch with `overflow` set and with -1 for `needed`.
-    """
-    sampler = Neighbors(
-        fanouts,  # type: ignore[arg-type]
-        replace,
-        weighted,
-        return_edge_ids,
-        return_edge_weights,
-        relabel_inputs,
-        window=window,
-        latest=latest,
-        edges=edges,
-    )
-    return sampler.sample(key, graph, (), seeds, capacity)

@@ -1,4 +1,5 @@
-"""`Metapath`: walks on a typed graph that follow a sequence of relations."""
+"""Walks of first order: `Walk`, uniform, by edge weight or by recency, with restart; and
+`Metapath`, along relations."""
 
 from __future__ import annotations
 
@@ -14,24 +15,147 @@ from jgs.arrays import require_array
 from jgs.errors import InputError
 from jgs.graph import Graph
 from jgs.graph.schema import Relation
-from jgs.options import Option
+from jgs.options import LONGEST, Option
 from jgs.sampling.base import Weighted
-from jgs.sampling.checks import check_graph
+from jgs.sampling.checks import check_duration, check_graph, check_has_times, require_int
 from jgs.sampling.edges.eligible import Eligible, before_cutoff, holes_of, of_relation, rows_of
 from jgs.sampling.edges.random import node_bits
+from jgs.sampling.edges.recency import Decayed, decayed_sums
 from jgs.sampling.seeds import Seeds
 from jgs.sampling.walks import (
+    JUMPS,
     LENGTH,
     Causal,
     Place,
     Rule,
     Walker,
     check_fields,
+    check_probability,
     drawn_edge,
     eligible_of,
+    happens,
     relation_path,
+    step_halves,
 )
 from jgs.settings import exact_integers
+
+
+@dataclass(frozen=True, repr=False)
+class Walk(Walker):
+    """Walks whose every step draws one of the node's in-neighbours.
+
+    DeepWalk (Perozzi et al. 2014, section 4.1) makes such walks. With `restart` they are random
+    walks with restart (Tong et al. 2006). With `causal` they are those of CTDNE (Nguyen et al.
+    2018, section 3), read from their ends. Returns `Walks`; `Walker` says what a walk depends
+    on, and how cutoffs hold.
+
+    Fields:
+      length: the largest number of steps of a walk.
+      weighted: whether a step draws in proportion to `graph.edge_weight` instead of uniformly.
+        A node whose edges all have weight 0 is then a dead end.
+      restart: the probability, before each step but the first, that the walk jumps back to its
+        root. The jump takes the place of the step, also at a dead end. The cutoff is then the
+        root's again.
+      stop: the probability, before each step but the first, that the walk ends. It is decided
+        before `restart`. DGL's `restart_prob` is this probability.
+
+      causal: for roots with times (`Seeds.time`): whether the times fall along a walk, see
+        `Walker`.
+      window: for roots with times: every step follows an edge with
+        `cutoff - window <= time < cutoff`, where the cutoff is the step's. None: any edge
+        before the cutoff.
+      latest: for roots with times: a step draws from that many latest edges before its cutoff.
+        None: from all.
+      half_life: for roots with times: a step draws in proportion to `2**(-age / half_life)`,
+        where an edge's age is the time from it to the step's cutoff. CTDNE's exponential bias
+        is this one. The law is exact as far as that of `Neighbors` is. The state that `init`
+        returns is then int64 `[E]`. None: age does not matter.
+
+    Steps do not follow excluded edges (`Seeds.excluded`). Raises `InputError` for a length
+    below 1, for a number that is not a probability, and for two of `weighted`, `latest` and
+    `half_life`.
+    """
+
+    length: Annotated[int, LENGTH]
+    weighted: Weighted = False
+    restart: float = 0.0
+    stop: float = 0.0
+    window: int | None = field(default=None, kw_only=True)
+    latest: int | None = field(default=None, kw_only=True)
+    half_life: Annotated[
+        int | None,
+        Option(
+            "the age, before each step's cutoff, at which an edge is drawn half as often",
+            least=1,
+            most=LONGEST,
+        ),
+    ] = field(default=None, kw_only=True)
+    causal: Causal = field(default=False, kw_only=True)
+
+    takes_excluded = takes_time = True
+    later_fields = ("window", "latest", "half_life", "causal")
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        if self.half_life is not None:
+            object.__setattr__(self, "half_life", check_duration("half_life", self.half_life))
+        if self.latest is not None:
+            object.__setattr__(self, "latest", require_int("latest", self.latest, 1))
+        ways = (self.weighted, self.latest is not None, self.half_life is not None)
+        if sum(ways) > 1:
+            raise InputError(
+                "a step must draw by weight, or by recency, or from the latest edges",
+                f"weighted={self.weighted}, latest={self.latest}, half_life={self.half_life}",
+                "Leave out the others.",
+            )
+        for name in ("restart", "stop"):
+            object.__setattr__(self, name, check_probability(name, getattr(self, name)))
+
+    def init(self, graph: Graph) -> jax.Array | tuple[()]:
+        """The state is described above."""
+        check_graph(graph, self.weighted)
+        if self.half_life is None:
+            return ()
+        check_has_times(graph)
+        return decayed_sums(graph, self.half_life)
+
+    def check_state(self, graph: Graph, state: Any) -> None:
+        shape = getattr(state, "shape", None)
+        if self.half_life is not None and shape != jnp.shape(graph.indices):
+            raise InputError(
+                "walks by recency read the state that init returns for the graph",
+                repr(state) if shape is None else f"one of shape {list(shape)}",
+                "Call walker.init(graph).",
+            )
+
+    def kernel_reads(self, graph: Graph, state: Any) -> dict[str, Any]:
+        return {} if self.half_life is None else {"sums": state}
+
+    def rule(self, graph: Graph, state: Any, seeds: Seeds) -> Rule:
+        def step(keys: jax.Array, at: Place) -> jax.Array:
+            of = seeds.replace(time=at.cutoff)
+            rows = eligible_of(graph, at.here, of, self.window)
+            bits = node_bits(keys, at.step, 0)
+            if self.half_life is None or graph.num_edges == 0:
+                return drawn_edge(graph, rows, bits, self.weighted, self.latest)
+            assert graph.edge_time is not None
+            by = Decayed(rows, state, graph.edge_time, self.half_life)
+            return jnp.where(by.some, by.drawn(bits), graph.num_edges)
+
+        return step
+
+    def jump(
+        self, graph: Graph, seeds: Seeds, keys: jax.Array, at: Place, step: tuple[Any, Any]
+    ) -> tuple[Any, Any]:
+        if self.restart == self.stop == 0:
+            return step
+        there, cutoff = step
+        back, end = step_halves(keys, at.step, JUMPS)
+        walks = (at.here < graph.num_nodes) & (at.step > 1)
+        back = walks & happens(back, self.restart)
+        there = jnp.where(back, seeds.nodes, there)
+        cutoff = None if cutoff is None else jnp.where(back, seeds.time, cutoff)
+        return jnp.where(walks & happens(end, self.stop), graph.num_nodes, there), cutoff
 
 
 @dataclass(frozen=True, repr=False)

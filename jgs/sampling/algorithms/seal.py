@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from functools import partial
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 import jax
@@ -13,23 +12,21 @@ from jgs.graph import Block, Extras, Graph, MiniBatch
 from jgs.graph.formats.export import edge_targets, targets_of
 from jgs.kernels.call import vary_alike
 from jgs.options import INT32, Option
-from jgs.sampling.algorithms.nodewise.neighbors import Neighbors
-from jgs.sampling.base import Sampler
-from jgs.sampling.capacity import Capacity, GraphShape, check_capacity
-from jgs.sampling.checks import check_graph, checked_seeds
-from jgs.sampling.edges.columns import check_edges, with_columns, with_edges
+from jgs.sampling.algorithms.neighbors import Neighbors
+from jgs.sampling.capacity import Capacity, GraphShape
+from jgs.sampling.edges.columns import with_edges
 from jgs.sampling.edges.hops import empty_if
-from jgs.sampling.edges.induced import rows_sorted, square_block
-from jgs.sampling.edges.random import as_key_data
+from jgs.sampling.edges.induced import rows_sorted
 from jgs.sampling.fanouts import check_fanouts
-from jgs.settings import exact_integers
+from jgs.sampling.seeds import Seeds
+from jgs.sampling.subgraphs import SquareSampler
 
 _NONE = (1 << 62) - 1  # marks an empty slot among the numbers of (pair, node)
 _FAR = 1 << 29  # the distance of a row that was not reached
 
 
 @dataclass(frozen=True)
-class Seal(Sampler):
+class Seal(SquareSampler):
     """One square block for all layers: the enclosing subgraphs of the pairs, side by side.
 
     SEAL (Zhang and Chen, "Link Prediction Based on Graph Neural Networks", 2018), section 3.
@@ -41,8 +38,7 @@ class Seal(Sampler):
     Fields:
       fanouts: the number of neighbours that a node draws, the ends' hop first. -1 takes all, as
         in the paper. A draw may be spent on the pair's other end.
-      edges: as in `Neighbors`.
-      edge_ids, edge_weights: whether the block carries `edge_id` and `edge_weight`.
+      edges, edge_ids, edge_weights: as in `Neighbors`.
 
     Beside the block the batch has:
       seeds: int32 `[B, 2]`, the pairs; `N` twice is padding.
@@ -69,20 +65,17 @@ class Seal(Sampler):
             most=INT32,
         ),
     ] = (-1,)
-    edge_ids: bool = field(default=False, repr=False)
-    edge_weights: bool = field(default=False, repr=False)
-    edges: tuple[str, ...] = field(default=(), repr=False, kw_only=True)
 
     by_node = True
     pairs = True
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "fanouts", check_fanouts(self.fanouts))
-        check_edges(self)
+        super().__post_init__()
 
     def init(self, graph: Graph) -> jax.Array:
         """bool `[]`: whether the graph's rows are sorted, so that long ones are searched."""
-        check_graph(graph, False, self.edge_weights)
+        self._check_graph(graph)
         return rows_sorted(graph)
 
     def bound(self, shape: GraphShape, batch_size: int, distinct: bool = False) -> Capacity:
@@ -98,63 +91,40 @@ class Seal(Sampler):
             most_edges = min(most_edges, rows * shape.max_degree)
         return Capacity((*edges, most_edges), (*sources, rows))
 
-    def sample(
-        self, key: Any, graph: Graph, state: Any, seeds: Any, capacity: Capacity | None = None
+    def _batch(
+        self, drawn: Any, graph: Graph, state: Any, seeds: Seeds, capacity: Capacity
     ) -> MiniBatch:
-        check_graph(graph, False, self.edge_weights)
-        pairs = checked_seeds(self, graph, seeds).nodes
-        if capacity is None:
-            capacity = self.bound(GraphShape.of(graph), pairs.shape[0])
-        capacity = check_capacity(capacity, pairs.shape[0], len(self.fanouts) + 1)
-        key_data, graph, state, pairs = vary_alike(as_key_data(key), graph, state, pairs)
-        with exact_integers():  # edge offsets are 64-bit, whatever the caller's setting
-            batch = _sample(key_data, graph, state, pairs, self, capacity)
-        return with_columns(batch, graph, self)
+        pairs, num_nodes, num_rows = seeds.nodes, graph.num_nodes, capacity.sources[-1]
+        bad = jnp.any((pairs < 0) | (pairs > num_nodes))
+        bad |= jnp.any((pairs[:, 0] == num_nodes) != (pairs[:, 1] == num_nodes))
+        ends = jnp.where(bad, num_nodes, pairs)
+        others, needed, failed = _draw(drawn, graph, ends, self, capacity)
+        nodes, groups = _rows(ends, others, num_nodes, num_rows, failed)
+        need = needed, jnp.where(failed, 0, needed[1, -1])
+        of = (nodes, groups, capacity.edges[-1], need, bad | failed, None, state)
+        nodes, block, overflow, needed = self._square(graph, *of)
+        groups = jnp.where(overflow, 0, groups)
 
-
-@partial(jax.jit, static_argnums=(4, 5))
-def _sample(
-    key_data: jax.Array,
-    graph: Graph,
-    is_sorted: jax.Array,
-    pairs: jax.Array,
-    sampler: Seal,
-    capacity: Capacity,
-) -> MiniBatch:
-    num_nodes, num_rows = graph.num_nodes, capacity.sources[-1]
-    bad = jnp.any((pairs < 0) | (pairs > num_nodes))
-    bad |= jnp.any((pairs[:, 0] == num_nodes) != (pairs[:, 1] == num_nodes))
-    ends = jnp.where(bad, num_nodes, pairs)
-    others, needed, overflow = _draw(key_data, graph, ends, sampler, capacity)
-    nodes, groups = _rows(ends, others, num_nodes, num_rows, overflow)
-    room = capacity.edges[-1]
-    block, edges = square_block(sampler, graph, nodes, groups, room, is_sorted)
-    edges_needed = jnp.minimum(edges, 2**31 - 1).astype(jnp.int32)
-    last = jnp.stack([edges_needed, jnp.where(overflow, 0, needed[1, -1])])
-    needed = jnp.where(bad, -1, jnp.concatenate([needed, last[:, None]], axis=1))
-    overflow |= bad | (edges > room)
-    nodes, groups = jnp.where(overflow, num_nodes, nodes), jnp.where(overflow, 0, groups)
-
-    # The end of its pair that a row is: 0 or 1, or -1 for neither.
-    group, place = _groups_of_rows(groups, num_rows)
-    two = jnp.diff(groups) > 0
-    two &= ends[:, 0] != ends[:, 1]
-    end = jnp.where((place == 0) | ((place == 1) & two[group]), place, -1)
-    block, labels = _without_targets(block, group, end, two, graph.num_edges)
-    block = empty_if(overflow, block, graph.num_edges)
-    first = jnp.where(jnp.diff(groups) > 0, groups[:-1], num_rows)
-    seed_rows = jnp.stack([first, jnp.where(two, first + 1, first)], axis=1)
-    return MiniBatch.drawn(
-        seeds=pairs,
-        nodes=nodes,
-        blocks=(block,),
-        overflow=overflow,
-        num_nodes=num_nodes,
-        needed=needed,
-        seed_rows=seed_rows.astype(jnp.int32),
-        extras=Extras(None, labels, groups, double_radius_labels(block, end)),
-        square=True,
-    )
+        # The end of its pair that a row is: 0 or 1, or -1 for neither.
+        group, place = _groups_of_rows(groups, num_rows)
+        two = jnp.diff(groups) > 0
+        two &= ends[:, 0] != ends[:, 1]
+        end = jnp.where((place == 0) | ((place == 1) & two[group]), place, -1)
+        block, labels = _without_targets(block, group, end, two, graph.num_edges)
+        block = empty_if(overflow, block, graph.num_edges)
+        first = jnp.where(jnp.diff(groups) > 0, groups[:-1], num_rows)
+        seed_rows = jnp.stack([first, jnp.where(two, first + 1, first)], axis=1)
+        return MiniBatch.drawn(
+            seeds=pairs,
+            nodes=nodes,
+            blocks=(block,),
+            overflow=overflow,
+            num_nodes=num_nodes,
+            needed=jnp.where(bad, -1, needed),
+            seed_rows=seed_rows.astype(jnp.int32),
+            extras=Extras(None, labels, groups, double_radius_labels(block, end)),
+            square=True,
+        )
 
 
 def _draw(

@@ -1,1 +1,0 @@
-"""Samplers that draw the nodes of a layer together."""

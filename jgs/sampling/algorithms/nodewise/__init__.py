@@ -1,1 +1,0 @@
-"""Samplers that draw the neighbours of each node."""

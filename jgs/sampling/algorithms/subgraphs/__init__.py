@@ -1,1 +1,0 @@
-"""Samplers whose batches are subgraphs."""

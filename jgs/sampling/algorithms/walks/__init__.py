@@ -1,1 +1,0 @@
-"""Random walks, and samplers that count their visits."""
