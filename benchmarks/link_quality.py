@@ -31,7 +31,7 @@ from jgs.allocator import keep_freed_memory
 from jgs.command import configure_jax
 from jgs.graph import SparseFeatures
 from jgs.train.config import Config
-from jgs.train.evaluation.pairs import LINK_METRICS, Judged
+from jgs.train.evaluation.link_metrics import LINK_METRICS, JudgedLinks
 from jgs.train.loop import training as loop
 from jgs.train.tasks.links import LinkJob, Links
 
@@ -83,7 +83,7 @@ class RecordedJob(LinkJob):
         return self.last
 
 
-def measured(made: Judged, scores: tuple[np.ndarray, np.ndarray], metric: str) -> float:
+def measured(made: JudgedLinks, scores: tuple[np.ndarray, np.ndarray], metric: str) -> float:
     measure = LINK_METRICS[metric].measure
     assert measure is not None
     return measure(*scores, made.mask, Links.metric_k)

@@ -61,7 +61,7 @@ def edges(size: Size) -> Iterator[tuple[np.ndarray, np.ndarray]]:
 
 def cached(cache: Path, size: Size) -> Path:
     """The folder of the graph, written by `jgs.Graph.save` when missing."""
-    from jgs.data.edges import build_graph
+    from jgs.data.edge_stream import build_graph
 
     folder = cache / size.name
     if not (folder / "manifest.json").is_file():

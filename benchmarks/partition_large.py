@@ -69,7 +69,7 @@ def _arguments() -> argparse.Namespace:
 
 def make(folder: Path, num_nodes: int, num_edges: int) -> None:
     """Writes `graph/`, features, labels and splits to `folder`, a piece at a time."""
-    from jgs.data.edges import build_graph
+    from jgs.data.edge_stream import build_graph
 
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder) as workspace:

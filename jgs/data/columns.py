@@ -35,7 +35,7 @@ from jgs.data import column_values
 from jgs.data.values import check_digits, normalized
 from jgs.errors import InputError, refusing
 from jgs.graph.checks import refuse_where
-from jgs.graph.formats.tables import read_columns, require, table_name
+from jgs.graph.formats.table_columns import read_columns, require, table_name
 
 KINDS = ("number", "standard", "category", "hash", "words", "date", "drop")
 TEXT = ("category", "hash", "words")

@@ -34,7 +34,7 @@ from jgs.data.values import SPLIT_NUMBERS, SPLITS, split_numbers
 from jgs.errors import InputError, refusing
 from jgs.graph.checks import refuse_words
 from jgs.graph.formats.arrow import Reading, column_names, read_arrow
-from jgs.graph.formats.tables import read_columns, require
+from jgs.graph.formats.table_columns import read_columns, require
 from jgs.graph.node_ids import id_column
 from jgs.graph.schema import REVERSE, Relation
 

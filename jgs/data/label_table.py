@@ -22,7 +22,7 @@ from jgs.graph import NodeIds
 from jgs.graph.checks import MAX_ID, check_range, refuse_where
 from jgs.graph.device import as_numpy
 from jgs.graph.formats.arrow import read_arrow
-from jgs.graph.formats.tables import ENDINGS, read_columns, require
+from jgs.graph.formats.table_columns import ENDINGS, read_columns, require
 
 LABEL_ENDINGS = (*ENDINGS, ".tsv", ".tsv.gz")
 """How the names of files of labels end."""

@@ -34,7 +34,7 @@ from jgs.errors import InputError
 from jgs.graph import Graph, NodeIds, TypedFeatures, as_device
 from jgs.graph.checks import refuse_where, refuse_words
 from jgs.graph.formats.arrow import Reading, read_arrow
-from jgs.graph.formats.tables import check_digits, read_columns, require
+from jgs.graph.formats.table_columns import check_digits, read_columns, require
 from jgs.graph.schema import Relation
 
 UNTYPED: Relation = ("", "", "")

@@ -19,7 +19,6 @@ from jgs.graph import checks
 from jgs.graph.arrays import PREFIX, TAKEN, Arrays, GraphArrays
 from jgs.graph.device import aligned_empty, as_device
 from jgs.graph.grouping import group, longs, order_by, pointer, threads
-from jgs.graph.relations import ends_of
 from jgs.graph.rows import (
     offsets_of_rows,
     order_dtype,
@@ -27,6 +26,7 @@ from jgs.graph.rows import (
     row_offsets,
     row_positions,
 )
+from jgs.graph.typed_edges import ends_of
 from jgs.graph.weights import appended_prefix_sums, check_weights, weight_prefix_sums
 
 _CHUNK = 1 << 16  # edges that a thread inserts at a time

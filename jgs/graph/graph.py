@@ -16,10 +16,9 @@ from jgs.graph.arrays import PREFIX, TAKEN
 from jgs.graph.changed import Changed
 from jgs.graph.device import as_device
 from jgs.graph.formats import convert, export
-from jgs.graph.formats.tables import table_edges
+from jgs.graph.formats.table_columns import table_edges
 from jgs.graph.grouping import group_values
 from jgs.graph.node_ids import NodeIds
-from jgs.graph.relations import typed_edges
 from jgs.graph.rows import row_of_edges
 from jgs.graph.schema import (
     Relation,
@@ -29,6 +28,7 @@ from jgs.graph.schema import (
     times_of_types,
 )
 from jgs.graph.shown import Shown
+from jgs.graph.typed_edges import typed_edges
 from jgs.graph.weights import check_weights, weight_prefix_sums
 
 if TYPE_CHECKING:
@@ -294,7 +294,9 @@ class Graph(Shown, Changed):
         return cls._from_pairs(*convert.igraph_edges(graph, weight), symmetric)
 
     @classmethod
-    def _from_pairs(cls, edges: convert.Edges, position: np.ndarray, symmetric: bool) -> Self:
+    def _from_pairs(
+        cls, edges: convert.EdgeList, position: np.ndarray, symmetric: bool
+    ) -> Self:
         made = cls.from_edges(*edges)
         order = np.asarray(made.edge_order)
         made = made._with(edge_order=as_device(position[order].astype(order.dtype)))
@@ -377,7 +379,7 @@ class Graph(Shown, Changed):
         archive are used. For `symmetric` see `from_edges`. Raises `InputError`.
         """
         found, times = convert.npz_arrays(path)
-        make = cls.from_edges if isinstance(found, convert.Edges) else cls
+        make = cls.from_edges if isinstance(found, convert.EdgeList) else cls
         graph = make(*found, **times)
         return graph.symmetrized() if symmetric else graph
 

@@ -1,4 +1,4 @@
-// XLA bindings of relation_linear.h. Their Python side is jgs/ops/relations.py.
+// XLA bindings of relation_linear.h. Their Python side is jgs/ops/relation_runs.py.
 #include <algorithm>
 #include <string>
 

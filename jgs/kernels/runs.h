@@ -16,7 +16,7 @@ struct TypedEdges {
   int64_t num_relations;
 };
 
-// The results; jgs/ops/relations.py says what they mean. E, T, S, R, U and K are the capacities
+// The results; jgs/ops/relation_runs.py says what they mean. E, T, S, R, U and K are the capacities
 // of edges, targets, sources, relations, runs and slots. K is a multiple of the tile.
 struct RunsOut {
   int64_t tile, num_runs_capacity, num_slots_capacity;  // the tile, U and K

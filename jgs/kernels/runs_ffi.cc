@@ -1,4 +1,4 @@
-// The XLA binding of FindRuns. Its Python side is jgs/ops/relations.py.
+// The XLA binding of FindRuns. Its Python side is jgs/ops/relation_runs.py.
 #include <string>
 
 #include "aggregate_ffi.h"

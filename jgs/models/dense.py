@@ -11,7 +11,7 @@ from flax import nnx
 from jgs.arrays import require_array
 from jgs.errors import InputError
 from jgs.graph import Block
-from jgs.models.edges import on_edges
+from jgs.models.messages import on_edges
 from jgs.ops import aggregate, linear
 
 # A program for each shape, instead of one for each operation.

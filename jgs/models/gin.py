@@ -10,8 +10,8 @@ import jax.numpy as jnp
 from flax import nnx
 
 from jgs.models.dense import Conv, check_widths, glorot, zero_unless
-from jgs.models.edges import EdgeOptions, ReadsEdges
 from jgs.models.gnn import Sizes, Stack
+from jgs.models.messages import EdgeOptions, ReadsEdges
 from jgs.ops import linear
 
 

@@ -17,7 +17,7 @@ from jgs.models.relation import RelationConv, matrices, relations_of, runs_from
 from jgs.models.typed import TypedStack
 from jgs.ops import aggregate, edge_dot, edge_mask, edge_softmax, linear
 from jgs.ops.linear import finish
-from jgs.ops.relations import group_linear, relation_linear
+from jgs.ops.relation_runs import group_linear, relation_linear
 
 
 class HGTConv(RelationConv):

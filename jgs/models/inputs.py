@@ -21,7 +21,7 @@ from jgs.graph.row_tables.table import RowTable, as_table
 from jgs.graph.typed_features import TypedRows
 from jgs.models.dense import check_widths, glorot
 from jgs.ops import aggregate, gather, gather_aggregate, linear
-from jgs.ops.relations import TILE, group_linear, groups_of
+from jgs.ops.relation_runs import TILE, group_linear, groups_of
 
 ACTIVATIONS: dict[str | None, Callable[[jax.Array], jax.Array]] = {
     None: lambda h: h,

@@ -17,7 +17,7 @@ from typing import Any, Protocol
 import jax
 
 from jgs.graph import Block
-from jgs.ops.relations import Slots
+from jgs.ops.relation_runs import Slots
 
 
 class Layer(Protocol):

@@ -12,10 +12,10 @@ from flax import nnx
 from jgs.errors import InputError
 from jgs.graph import Block, Schema
 from jgs.models.dense import check_width, zero_unless
-from jgs.models.edges import on_edges
+from jgs.models.messages import on_edges
 from jgs.ops import aggregate, linear
 from jgs.ops.linear import finish
-from jgs.ops.relations import Runs, runs_of
+from jgs.ops.relation_runs import Runs, runs_of
 
 
 def matrices(rngs: nnx.Rngs, *shape: int, gain: float = 2**0.5) -> nnx.Param:

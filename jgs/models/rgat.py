@@ -14,13 +14,13 @@ from flax import nnx
 from jgs.graph import Block, Schema
 from jgs.kernels.call import FILL
 from jgs.models.dense import check_heads, check_width, check_widths, zero_unless
-from jgs.models.edges import EdgeOptions, ReadsEdges, read_edges
 from jgs.models.gat import beside_ones
 from jgs.models.gnn import Heads, Sizes
+from jgs.models.messages import EdgeOptions, ReadsEdges, read_edges
 from jgs.models.relation import RelationConv, from_edges, matrices, relations_of, runs_from
 from jgs.models.typed import TypedStack
 from jgs.ops import aggregate, edge_dot, edge_mask, edge_softmax
-from jgs.ops.relations import group_linear, relation_linear
+from jgs.ops.relation_runs import group_linear, relation_linear
 
 
 class RGATConv(ReadsEdges, RelationConv):

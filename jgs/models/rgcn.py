@@ -18,7 +18,7 @@ from jgs.models.time import ELAPSED, TimeEncoding, TimeUnit, TimeWidth
 from jgs.models.typed import TypedStack
 from jgs.ops import aggregate
 from jgs.ops.checks import check_reduce
-from jgs.ops.relations import group_linear, relation_linear
+from jgs.ops.relation_runs import group_linear, relation_linear
 from jgs.options import Option
 
 

@@ -16,7 +16,7 @@ from jgs.ops.attention import edge_dot, edge_scores, edge_softmax
 from jgs.ops.dropout import dropout, dropout_mask, edge_mask
 from jgs.ops.gather import gather, gather_aggregate
 from jgs.ops.linear import linear
-from jgs.ops.relations import Runs, Slots, relation_linear, runs_of
+from jgs.ops.relation_runs import Runs, Slots, relation_linear, runs_of
 
 __all__ = [
     "REDUCTIONS",

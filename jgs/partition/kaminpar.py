@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from jgs.data.edges import build_graph
+from jgs.data.edge_stream import build_graph
 from jgs.errors import InputError
 from jgs.graph.adjacency import Adjacency, in_neighbors
 from jgs.graph.rows import row_chunks

@@ -12,7 +12,7 @@ from jgs.data.values import nodes_of
 from jgs.errors import InputError, refusing
 from jgs.files.npy import map_npy, plain_file
 from jgs.graph import NodeIds, Schema
-from jgs.train.evaluation.edges import check_nodes
+from jgs.train.evaluation.edge_pieces import check_nodes
 
 
 def ids_of(

@@ -26,8 +26,8 @@ from jgs.sampling.checks import check_seed_ids
 from jgs.sampling.edges.random import threefry
 from jgs.sampling.pairs import only_facts
 from jgs.train.evaluation.by_time import batch_size
-from jgs.train.evaluation.edges import check_nodes
-from jgs.train.evaluation.pairs import Decoded
+from jgs.train.evaluation.edge_pieces import check_nodes
+from jgs.train.evaluation.link_metrics import Decoded
 from jgs.train.loop.data import Data
 from jgs.train.loop.keys import key_of
 from jgs.train.loop.progress import bar

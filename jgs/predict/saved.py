@@ -23,7 +23,7 @@ from jgs.graph.shown import Shown
 from jgs.predict.ids import ids_of
 from jgs.train.config import Config
 from jgs.train.evaluation.exact import exact_inference
-from jgs.train.evaluation.pairs import with_learned
+from jgs.train.evaluation.link_metrics import with_learned
 from jgs.train.evaluation.rows import empty
 from jgs.train.loop.data import Data
 from jgs.train.loop.model import Types, edges_of, types_of

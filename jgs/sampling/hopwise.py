@@ -15,7 +15,7 @@ from jgs.sampling.base import ByNode, HopRows, Sampler
 from jgs.sampling.capacity import Capacity, GraphShape
 from jgs.sampling.checks import check_call, check_graph, check_timed, checked_seeds
 from jgs.sampling.edges.columns import column_at, column_of, ids_needed, with_columns
-from jgs.sampling.edges.hops import Spec, draw_batches
+from jgs.sampling.edges.hops import HopDraw, draw_batches
 from jgs.sampling.edges.random import as_key_data
 from jgs.sampling.fanouts import ByRelation
 from jgs.sampling.seeds import Seeds
@@ -45,7 +45,7 @@ class Hops(Sampler):
     def num_hops(self) -> int: ...
 
     @abstractmethod
-    def _spec(self, capacity: Capacity, graph: Graph) -> Spec: ...
+    def _spec(self, capacity: Capacity, graph: Graph) -> HopDraw: ...
 
     @abstractmethod
     def _most_edges(self, hop: int, shape: GraphShape, targets: int, repeated: int) -> int:
@@ -82,7 +82,7 @@ class Hops(Sampler):
         return with_columns(batch, graph, self)
 
     def _draw(
-        self, key_data: jax.Array, graph: Graph, state: Any, seeds: Seeds, spec: Spec
+        self, key_data: jax.Array, graph: Graph, state: Any, seeds: Seeds, spec: HopDraw
     ) -> list[MiniBatch]:
         check_timed(self, seeds)
         return draw_batches(key_data, graph, self._reads(graph, state), seeds, spec)
@@ -107,12 +107,12 @@ class Hopwise(Hops, ByNode):
         hops = [k.drawn(graph.schema) for k in self.fanouts if isinstance(k, ByRelation)]
         return bool(hops)
 
-    def _spec(self, capacity: Capacity, graph: Graph) -> Spec:
+    def _spec(self, capacity: Capacity, graph: Graph) -> HopDraw:
         fanouts = tuple(
             k.drawn(graph.schema) if isinstance(k, ByRelation) else int(k) for k in self.fanouts
         )
         flags = ids_needed(self), self.edge_weights, self.relabel_inputs
-        return Spec(self, capacity, fanouts, *flags)
+        return HopDraw(self, capacity, fanouts, *flags)
 
     def expected_draws(self, hop: int, degree: np.ndarray) -> np.ndarray:
         k = self.fanouts[hop]

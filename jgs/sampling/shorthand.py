@@ -89,7 +89,7 @@ def as_sampler(sampler: Any = None, **options: Any) -> Sampler:
     if unknown := sorted({*options} - {*NeighborOptions.__annotations__}):
         raise TypeError(f"unexpected keyword argument {unknown[0]!r}")
     if not isinstance(sampler, Sampler | type) and all(hasattr(sampler, n) for n in _CONTRACT):
-        sampler = Plain(sampler)
+        sampler = Adopted(sampler)
     if isinstance(sampler, Sampler):
         if options:
             raise InputError(
@@ -110,7 +110,7 @@ def as_sampler(sampler: Any = None, **options: Any) -> Sampler:
 
 
 @dataclass(frozen=True, repr=False)
-class Plain(Sampler):
+class Adopted(Sampler):
     """A sampler of a class that has `by_node`, `init`, `sample` and `bound`, and is no subclass
     of `Sampler`. It can do nothing else: a subclass declares what it can."""
 

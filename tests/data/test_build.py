@@ -13,7 +13,7 @@ from jgs import Graph
 from jgs.data import Dataset, build, load
 from jgs.data.building import plan, spreading
 from jgs.data.dataset import Plain
-from jgs.data.edges import build_graph, simple_symmetric_graph
+from jgs.data.edge_stream import build_graph, simple_symmetric_graph
 
 N, E = 120, 1500
 ONE = {("a", "r", "b"): 400, ("b", "s", "b"): 300, ("b", "t", "a"): 0}
@@ -178,7 +178,7 @@ def test_hexadecimal_names_are_no_numbers(tmp_path, ending, text):
 )
 @pytest.mark.parametrize("ending", [".csv", ".csv.gz"])
 def test_a_later_block_changes_the_type(tmp_path, monkeypatch, ending, first, last, wanted):
-    monkeypatch.setattr("jgs.data.building.tables._BLOCK", 1 << 10)
+    monkeypatch.setattr("jgs.data.building.table_pieces._BLOCK", 1 << 10)
     path = tmp_path / f"e{ending}"
     text = "src,dst,x\n" + f"0,1,{first}\n" * 500 + f"1,2,{last}\n"
     path.write_bytes(gzip.compress(text.encode()) if ending == ".csv.gz" else text.encode())

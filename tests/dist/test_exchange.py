@@ -16,7 +16,7 @@ from small_ranks import OFFSETS, ranks_of
 from jgs import InputError, kernels
 from jgs.dist.batches.plan import degree_counts, most_read
 from jgs.dist.communicators.comm import Alone
-from jgs.dist.rows import tables as module
+from jgs.dist.rows import split_table as module
 from jgs.dist.rows.exchange import FeatureExchange
 from jgs.dist.rows.owners import Demand, rounded
 from jgs.graph.row_tables.sparse import SparseFeatures

@@ -17,7 +17,7 @@ from jgs.dist.communicators.collect import all_features
 from jgs.dist.communicators.comm import Alone
 from jgs.dist.communicators.mesh import Mesh
 from jgs.dist.rows.exchange import FeatureExchange
-from jgs.dist.rows.tables import SplitTable
+from jgs.dist.rows.split_table import SplitTable
 from jgs.graph import SparseFeatures
 from jgs.sampling import Labor, Ladies, Links, Loader, Neighbors, Saint, Thanos, grain_iterator
 from jgs.train.config import Config

@@ -18,7 +18,7 @@ from jgs import Block, kernels
 from jgs.graph import Schema
 from jgs.models import HGTConv, RGATConv, RGCNConv, RSAGEConv, TemporalRSAGEConv
 from jgs.models.masked import masked_layer
-from jgs.ops.relations import TILE, runs_of
+from jgs.ops.relation_runs import TILE, runs_of
 
 R, IN, OUT, SOURCES, TARGETS = 5, 8, 6, 70, 40
 SCHEMA = Schema((("a", 50), ("b", 30), ("c", 20)), tuple(("a", f"r{i}", "b") for i in range(R)))

@@ -20,7 +20,7 @@ from jgs import kernels
 from jgs.files.row_file import DiskError
 from jgs.graph import SparseFeatures, TypedFeatures
 from jgs.sampling import ByEpoch, DiskRows, Ladies, Loader, Neighbors, Saint
-from jgs.sampling.loading.row_pool import MOST_STEPS, Plain, row_pool
+from jgs.sampling.loading.row_pool import MOST_STEPS, PlainPool, row_pool
 
 KEY, N, F = jax.random.key(1), 500, 24
 RNG = np.random.default_rng(0)
@@ -214,7 +214,7 @@ def test_a_file_that_gets_shorter_ends_the_loop(file, whole, same_bits):
 def test_reads_are_those_of_the_rule(file, pinned, whole, same_bits):
     """With all batches known they are Belady's; pinned rows are read once."""
     pinned, capacity = np.array(pinned, np.int32), 60 + len(pinned)
-    pool, disk = Plain(N, capacity, pinned), DiskRows(file, capacity * ROW, pinned=pinned)
+    pool, disk = PlainPool(N, capacity, pinned), DiskRows(file, capacity * ROW, pinned=pinned)
     assert disk.counts["disk_rows"] == pinned.size
     nodes = [np.asarray(batch.nodes) for batch, _ in whole]
     for step, rows in enumerate(nodes):
@@ -347,7 +347,7 @@ def test_kernel_and_plain_agree(seed):
     sizes, ends = rng.integers(0, 30, 80), set(rng.integers(0, 80, 2).tolist())
     steps = [rng.integers(-1, num_rows + 2, size).astype(np.int32) for size in sizes]
     asked = num_rows, capacity, steps, window, pinned, ends
-    both = [run(kind, *asked) for kind in (row_pool, Plain)]
+    both = [run(kind, *asked) for kind in (row_pool, PlainPool)]
     for a, b in zip(*both, strict=True):
         for mine, theirs in zip(a, b, strict=True):
             np.testing.assert_array_equal(mine, theirs)

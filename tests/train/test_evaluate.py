@@ -19,7 +19,7 @@ from jgs import Graph, InputError
 from jgs.graph.row_tables.sparse import SparseFeatures
 from jgs.models import GAT, GCN, GraphSAGE
 from jgs.train import exact_inference
-from jgs.train.evaluation import edges as evaluate_edges
+from jgs.train.evaluation import edge_pieces as evaluate_edges
 from jgs.train.evaluation import exact
 from jgs.train.evaluation import layer as evaluate_layer
 

@@ -14,7 +14,7 @@ from small_runs import comm_of, on_all_neighbours
 from jgs import Graph
 from jgs.models import GNN, GATConv, GINEConv, GraphSAGE, SAGEConv
 from jgs.train import exact_inference
-from jgs.train.evaluation import edges as evaluate_edges
+from jgs.train.evaluation import edge_pieces as evaluate_edges
 
 N = 50
 GRAPH = edge_graph(N)

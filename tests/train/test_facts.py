@@ -11,7 +11,7 @@ from jgs import Graph
 from jgs.sampling import Links, Neighbors, has_edge
 from jgs.sampling.loading.loader import Loader
 from jgs.sampling.pairs import has_fact, only_facts
-from jgs.train.evaluation.pairs import Ends, judged
+from jgs.train.evaluation.link_metrics import Ends, judged
 
 USERS, ITEMS = 25, 12
 train = trainer("""

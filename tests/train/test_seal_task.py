@@ -10,7 +10,7 @@ from small_runs import close_arrays, of_ranks, result, resumed, trainer, words
 
 import jgs
 from jgs import Graph, InputError
-from jgs.dist.batches.pairs import PairDraws
+from jgs.dist.batches.pair_draws import PairDraws
 from jgs.dist.communicators.comm import Alone
 from jgs.models import DGCNN
 from jgs.predict.__main__ import main as predict

@@ -13,7 +13,7 @@ from small_runs import unordered
 
 from jgs import Graph
 from jgs.dist.communicators.comm import Alone
-from jgs.train.evaluation.pairs import Ends, judged
+from jgs.train.evaluation.link_metrics import Ends, judged
 from jgs.train.tasks.links import Links
 from jgs.train.tasks.targets import split_targets
 

@@ -18,7 +18,7 @@ from jgs.data.building.features import Parts, another_number
 from jgs.data.building.features import copy as copy_features
 from jgs.data.building.plan import bar, graph_files
 from jgs.data.building.spreading import Relation, layout_of
-from jgs.data.building.tables import Columns
+from jgs.data.building.table_pieces import Columns
 from jgs.data.building.work import GrowingFile, Work, remove, working
 from jgs.data.dataset import KIND, Dataset
 from jgs.errors import InputError

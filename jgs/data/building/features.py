@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from jgs.arrays import require_array
-from jgs.data.building.shards import Rows, stamp_of
+from jgs.data.building.shards import FixedRows, stamp_of
 from jgs.data.building.spreading import KEEP_EVERY
-from jgs.data.building.tables import TABLES, TableFile
+from jgs.data.building.table_pieces import TABLES, TableFile
 from jgs.data.building.work import GrowingFile, Work, ahead
 from jgs.data.values import as_features, check_finite
 from jgs.errors import InputError, refusing
@@ -95,7 +95,7 @@ class Parts:
         with refusing((OSError, ValueError), f"{path} must be a whole .npy file", "Write it."):
             array = map_npy(path)
         checked = as_features(str(path), array[:0])
-        rows = Rows(path, array.dtype, getattr(array, "offset", 0), array.shape[1:])
+        rows = FixedRows(path, array.dtype, getattr(array, "offset", 0), array.shape[1:])
         step = max(1, _BYTES // max(1, array.dtype.itemsize * array.shape[1]))
 
         def read(first: int) -> Iterator[np.ndarray]:

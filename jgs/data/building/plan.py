@@ -20,7 +20,7 @@ from rich.progress import (
 from jgs.data.building.shards import open_shards
 from jgs.data.building.sorting import Order, sort
 from jgs.data.building.spreading import Buckets, Layout, Relation, spread
-from jgs.data.building.tables import Columns
+from jgs.data.building.table_pieces import Columns
 from jgs.data.building.work import GrowingFile, Work
 from jgs.errors import InputError
 from jgs.graph.schema import Schema

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from jgs.arrays import described
-from jgs.data.building.tables import TABLES, Columns, TableFile
+from jgs.data.building.table_pieces import TABLES, Columns, TableFile
 from jgs.errors import InputError, refusing
 from jgs.files.npy import map_npy, plain_file
 from jgs.graph.device import as_numpy
@@ -105,7 +105,7 @@ def stamp_of(path: Path) -> list[Any]:
     return [str(path.resolve()), state.st_size, state.st_mtime_ns]
 
 
-class Rows(NamedTuple):
+class FixedRows(NamedTuple):
     """Rows of fixed length in a file, which are read without a memory map: mapped pages would
     count as this process's memory.
 
@@ -136,7 +136,7 @@ class Rows(NamedTuple):
 
 
 class _Pairs(Shard):
-    def __init__(self, path: Path, rows: int, parts: list[Rows]):
+    def __init__(self, path: Path, rows: int, parts: list[FixedRows]):
         self.what, self.rows, self.stamp = str(path), rows, stamp_of(path)
         self._parts = parts
 
@@ -158,7 +158,7 @@ def _open_npy(path: Path) -> Shard:
         array = map_npy(path)
     shape, dtype, begin = array.shape, array.dtype, getattr(array, "offset", 0)
     if dtype.names and {"src", "dst"} <= set(dtype.names) and len(shape) == 1:
-        return _Pairs(path, shape[0], [Rows(path, dtype, begin)])
+        return _Pairs(path, shape[0], [FixedRows(path, dtype, begin)])
     pairs = len(shape) == 2 and 2 in shape and dtype.kind in "iu" and dtype.itemsize >= 4
     if not pairs or shape == (2, 2):
         raise InputError(
@@ -168,8 +168,8 @@ def _open_npy(path: Path) -> Shard:
         )
     count = shape[0] if shape[1] == 2 else shape[1]
     if (shape[1] == 2) == array.flags.c_contiguous:  # the two ends of an edge lie together
-        return _Pairs(path, count, [Rows(path, dtype, begin, (2,))])
-    ends = [Rows(path, dtype, begin + end * count * dtype.itemsize) for end in (0, 1)]
+        return _Pairs(path, count, [FixedRows(path, dtype, begin, (2,))])
+    ends = [FixedRows(path, dtype, begin + end * count * dtype.itemsize) for end in (0, 1)]
     return _Pairs(path, count, ends)
 
 
@@ -188,7 +188,7 @@ def _open_binary(path: Path, binary: str | None) -> Shard:
             f"{size:,} bytes",
             "It is cut short, or has other integers: write it again, or correct --binary.",
         )
-    return _Pairs(path, size // (2 * dtype.itemsize), [Rows(path, dtype, 0, (2,))])
+    return _Pairs(path, size // (2 * dtype.itemsize), [FixedRows(path, dtype, 0, (2,))])
 
 
 class _Table(Shard):

@@ -26,7 +26,7 @@ from jgs.data.table_graph import typed_ids
 from jgs.data.values import as_chosen
 from jgs.errors import InputError
 from jgs.graph import Graph, NodeIds, TypedFeatures
-from jgs.graph.formats.tables import read_columns
+from jgs.graph.formats.table_columns import read_columns
 
 _PLAIN = (
     *NUMBERS,

@@ -23,7 +23,7 @@ from jgs.data.text import line_chunks
 from jgs.errors import InputError, refusing
 from jgs.graph import Graph, NodeIds
 from jgs.graph.formats.convert import igraph_edges
-from jgs.graph.formats.tables import require
+from jgs.graph.formats.table_columns import require
 
 _log = logging.getLogger("jgs")
 _DIRECTED = re.compile(rb"<edge\b[^>]*\bdirected\s*=\s*[\"'](true|false)")

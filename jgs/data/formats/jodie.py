@@ -25,7 +25,7 @@ from jgs.data.table_graph import plain_of_tables
 from jgs.data.text import first_line, line_chunks
 from jgs.errors import InputError
 from jgs.graph.formats.arrow import read_arrow
-from jgs.graph.formats.tables import read_columns
+from jgs.graph.formats.table_columns import read_columns
 from jgs.graph.row_tables.dense import not_finite
 
 _HEADER = ("user_id", "item_id", "timestamp", "state_label")

@@ -26,7 +26,7 @@ from jgs.data.splits import SplitRule
 from jgs.errors import InputError
 from jgs.files.storage import open_npz
 from jgs.graph import Graph
-from jgs.graph.formats.tables import require
+from jgs.graph.formats.table_columns import require
 
 
 def recognises(path: Path) -> bool:

@@ -45,7 +45,7 @@ from jgs.data import download
 from jgs.data.array_files import open_npy
 from jgs.data.cache import Cache
 from jgs.data.dataset import Dataset
-from jgs.data.edges import save_graph
+from jgs.data.edge_stream import save_graph
 from jgs.data.formats import ogb_links
 from jgs.data.formats.ogb_links import (
     AGAIN,

@@ -38,7 +38,7 @@ from jgs.errors import InputError
 from jgs.files import storage
 from jgs.graph import Graph, as_device
 from jgs.graph.checks import MAX_ID, check_range
-from jgs.graph.formats.tables import read_columns
+from jgs.graph.formats.table_columns import read_columns
 
 _SPLITS = {"train": "train", "val": "valid", "test": "test"}  # our names and OGB's
 AGAIN = "Unpack the data set's archive again."

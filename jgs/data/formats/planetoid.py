@@ -22,7 +22,7 @@ import scipy
 
 from jgs.data.dataset import Dataset, Plain
 from jgs.data.download import fetch
-from jgs.data.edges import simple_symmetric_graph
+from jgs.data.edge_stream import simple_symmetric_graph
 from jgs.data.formats import npz
 from jgs.data.text import only, read_table
 from jgs.data.unpickle import load_pickle

@@ -57,7 +57,7 @@ from jgs.errors import InputError
 from jgs.graph import NodeIds
 from jgs.graph.checks import refuse_where
 from jgs.graph.formats.arrow import Reading, column_names, names_in, read_arrow
-from jgs.graph.formats.tables import read_columns, require
+from jgs.graph.formats.table_columns import read_columns, require
 from jgs.graph.schema import Relation
 
 _log = logging.getLogger("jgs")
@@ -173,7 +173,7 @@ def read(
     return with_labels(plain, path, nodes, label_kind, ids, rules, {}, target)
 
 
-class Rows(NamedTuple):
+class RelationRows(NamedTuple):
     """A table as it was read.
 
     Fields:
@@ -241,7 +241,7 @@ def _is_edges(columns: Columns | None) -> bool:
     return columns is not None and "src" in columns.names
 
 
-def _read(path: Path, where: Path, without: list[str], reading: Reading) -> Rows:
+def _read(path: Path, where: Path, without: list[str], reading: Reading) -> RelationRows:
     of = _columns(path)
     if of is None:
         raise InputError(
@@ -271,7 +271,7 @@ def _read(path: Path, where: Path, without: list[str], reading: Reading) -> Rows
         for end in ("src", "dst"):
             texts[f"{end}_type"] = _before(path, end, table.column(end), of.separator)
     columns = read_columns(table.drop_columns([role for role in words if role in names]))
-    return Rows(columns, texts, of)
+    return RelationRows(columns, texts, of)
 
 
 def _texts(path: Path, role: str, column: Any) -> Any:
@@ -298,7 +298,7 @@ def _before(path: Path, end: str, column: Any, separator: str) -> Any:
 
 
 def _nodes(
-    tables: Mapping[Path, Rows], rules: TableRules
+    tables: Mapping[Path, RelationRows], rules: TableRules
 ) -> tuple[dict[str, NodeTable], dict[str, Space]]:
     parts: dict[str, list[tuple[Path, dict[str, np.ndarray]]]] = {}
     spaces: dict[str, list[tuple[np.ndarray, np.ndarray]]] = {}
@@ -344,7 +344,9 @@ def _stacked(
     return {name: np.concatenate([own[name] for _, own in parts]) for name in columns}
 
 
-def _typed(path: Path, table: Rows, spaces: Mapping[str, Space]) -> dict[Relation, np.ndarray]:
+def _typed(
+    path: Path, table: RelationRows, spaces: Mapping[str, Space]
+) -> dict[Relation, np.ndarray]:
     import pyarrow
 
     count = len(table.columns["src"])

@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from jgs.data.dataset import Dataset
-from jgs.data.edges import simple_symmetric_graph
+from jgs.data.edge_stream import simple_symmetric_graph
 from jgs.data.values import SPLITS
 from jgs.errors import InputError
 

@@ -35,7 +35,7 @@ from jgs.data.table_graph import (
 from jgs.data.text import first_line
 from jgs.errors import InputError
 from jgs.graph.formats.arrow import column_names
-from jgs.graph.formats.tables import ENDINGS
+from jgs.graph.formats.table_columns import ENDINGS
 
 _FILES = (*ENDINGS, ".tsv", ".tsv.gz", ".inter")
 _TAB = (".tsv", ".tsv.gz")  # may be an edge list of SNAP, which has no line of names

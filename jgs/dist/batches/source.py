@@ -40,7 +40,7 @@ class RankSampler(Protocol):
         `[2]`; by default with its first capacity. All ranks call it alike."""
 
 
-class Rows(Protocol):
+class RowReader(Protocol):
     """Reads the feature rows of all ranks' batches, as `FeatureExchange` does. See `RankSource`
     for `extra_rounds`."""
 
@@ -114,7 +114,7 @@ class HybridSampler:
         return self._comm.program(sample, (SAME, SAME, SAME, OWN), OWN)
 
 
-class Drawn(NamedTuple):
+class RankStep(NamedTuple):
     """One step's batch and the feature rows `x` of its nodes, both `OWN`."""
 
     batch: Any
@@ -122,7 +122,7 @@ class Drawn(NamedTuple):
 
 
 class RankSource(Source):
-    """A `jgs.sampling.loading.source.Source` that yields a `Drawn` a step.
+    """A `jgs.sampling.loading.source.Source` that yields a `RankStep` a step.
 
     All ranks draw each step together, so they must iterate alike. Where a batch overflows on
     one rank, all ranks draw theirs again, by the same key, with a larger capacity.
@@ -134,7 +134,7 @@ class RankSource(Source):
       exchange: reads the batches' features.
       before_epoch: called with each epoch before its first batch, e.g. to plan a cache.
       learning: that of an adaptive sampler; it then decides the state of `sampler`.
-      listed: whether a step is a list of the local rank's `Drawn`s, one for each of the
+      listed: whether a step is a list of the local rank's `RankStep`s, one for each of the
         schedules' `devices`, in its own arrays instead of `OWN` ones. There is one local rank
         then. All of a step have the same shapes.
 
@@ -157,7 +157,7 @@ class RankSource(Source):
         comm: Communicator,
         schedules: Sequence[Schedule],
         sampler: RankSampler,
-        exchange: Rows,
+        exchange: RowReader,
         before_epoch: Callable[[int], None] | None = None,
         learning: Learning | None = None,
         listed: bool = False,
@@ -196,21 +196,21 @@ class RankSource(Source):
         parts = [(key, _entry(self._comm, asked, i)) for i, key in enumerate(key_data)]
         lost, further, begun = 0, self._further_rounds(), self.counters.rounds
 
-        def attempt(capacity: Capacity) -> tuple[list[Drawn], bool]:
+        def attempt(capacity: Capacity) -> tuple[list[RankStep], bool]:
             nonlocal lost
             before, more = self.counters.rounds, self._further_rounds()
-            drawn = list[Drawn]()
+            drawn = list[RankStep]()
             for key, seeds in parts:
                 with self._timed("sampling"), phase("sampling"):
                     batch = jax.block_until_ready(self._sampler(key, seeds, capacity))
                 x, overflow = self._rows(batch)
-                drawn.append(Drawn(batch, x))
+                drawn.append(RankStep(batch, x))
                 if overflow:
                     lost += self.counters.rounds - before - (self._further_rounds() - more)
                     return drawn, True
             if len({shapes(each.x) for each in drawn}) > 1:  # the rows have got more room
                 before = self.counters.rounds
-                drawn = [Drawn(batch, self._rows(batch)[0]) for batch, _ in drawn]
+                drawn = [RankStep(batch, self._rows(batch)[0]) for batch, _ in drawn]
                 lost += self.counters.rounds - before
             return drawn, False
 

@@ -18,7 +18,7 @@ import numpy as np
 
 from jgs.dist.communicators.comm import OWN, SAME, Communicator
 from jgs.dist.rows.owners import from_words, rounded, to_words
-from jgs.dist.rows.tables import SplitTable, Store
+from jgs.dist.rows.split_table import RankRows, SplitTable
 from jgs.errors import InputError, check_choice
 from jgs.graph import Schema, TypedRows
 from jgs.graph.row_tables.table import as_table
@@ -81,7 +81,7 @@ class FeatureExchange:
       capacity, row_bytes: the capacity, and the bytes of a cached row; for each node type 1 and
         0 where it has no features.
       extra_rounds: the rounds so far beyond 2 a call.
-      store: the `Store` of the ranks, `OWN`, of the first table.
+      store: the `RankRows` of the ranks, `OWN`, of the first table.
     """
 
     def __init__(
@@ -217,7 +217,7 @@ class FeatureExchange:
 
     def _one_round(
         self,
-        stores: tuple[Store, ...],
+        stores: tuple[RankRows, ...],
         nodes: jax.Array,
         overflow: jax.Array,
         offsets: tuple[jax.Array, ...],

@@ -21,7 +21,7 @@ _COUNTS = {
 }
 
 
-class Edges(NamedTuple):
+class EdgeList(NamedTuple):
     """Edges as arrays.
 
     Fields:
@@ -36,12 +36,12 @@ class Edges(NamedTuple):
     edge_weight: np.ndarray | None
 
 
-def index_edges(edge_index: Any, num_nodes: int | None, edge_weight: Any) -> Edges:
+def index_edges(edge_index: Any, num_nodes: int | None, edge_weight: Any) -> EdgeList:
     """See `Graph.from_edge_index`."""
     array = as_array("edge_index", edge_index)
     src, dst = index_rows(array)
     count = count_nodes(src, dst) if num_nodes is None else num_nodes
-    return Edges(src, dst, count, edge_weight)
+    return EdgeList(src, dst, count, edge_weight)
 
 
 def index_rows(edge_index: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -57,17 +57,17 @@ def count_nodes(src: np.ndarray, dst: np.ndarray) -> int:
     return max((int(array.max()) + 1 for array in ids), default=0)
 
 
-def scipy_edges(matrix: Any, weighted: bool) -> Edges:
+def scipy_edges(matrix: Any, weighted: bool) -> EdgeList:
     """See `Graph.from_scipy`."""
     rule = "an adjacency matrix must be a SciPy sparse matrix or array"
     _check_has(matrix, ("tocoo",), rule, "Convert it with scipy.sparse.coo_array.")
     remedy = "Give one row and one column for every node."
     require_array("an adjacency matrix", matrix, "[N, N]", remedy)
     coo = matrix.tocoo()
-    return Edges(coo.row, coo.col, matrix.shape[0], coo.data if weighted else None)
+    return EdgeList(coo.row, coo.col, matrix.shape[0], coo.data if weighted else None)
 
 
-def networkx_edges(graph: Any, weight: str | None) -> tuple[Edges, np.ndarray]:
+def networkx_edges(graph: Any, weight: str | None) -> tuple[EdgeList, np.ndarray]:
     """See `Graph.from_networkx`; also each edge's position in `graph.edges`."""
     rule, remedy = "the graph must be a NetworkX graph", "Make one, e.g. networkx.Graph(edges)."
     _check_has(graph, ("nodes", "edges", "is_directed"), rule, remedy)
@@ -79,10 +79,10 @@ def networkx_edges(graph: Any, weight: str | None) -> tuple[Edges, np.ndarray]:
     if weight is not None:
         _check_attribute(weight, [d for _, _, d in edges])
         w = np.array([_number(weight, d.get(weight, 1.0)) for _, _, d in edges])
-    return _both_ways(Edges(src, dst, len(position), w), graph.is_directed())
+    return _both_ways(EdgeList(src, dst, len(position), w), graph.is_directed())
 
 
-def igraph_edges(graph: Any, weight: str | None) -> tuple[Edges, np.ndarray]:
+def igraph_edges(graph: Any, weight: str | None) -> tuple[EdgeList, np.ndarray]:
     """See `Graph.from_igraph`; also each edge's position in `graph.es`."""
     rule = "the graph must be an igraph graph"
     remedy = "Make one, e.g. igraph.Graph(edges=pairs)."
@@ -94,7 +94,7 @@ def igraph_edges(graph: Any, weight: str | None) -> tuple[Edges, np.ndarray]:
         _check_attribute(weight, [dict.fromkeys(found)] * bool(len(ends)))
         values = graph.es[weight] if weight in found else []
         w = np.array([_number(weight, value) for value in values], np.float64)
-    edges = Edges(ends[:, 0], ends[:, 1], graph.vcount(), w)
+    edges = EdgeList(ends[:, 0], ends[:, 1], graph.vcount(), w)
     return _both_ways(edges, graph.is_directed())
 
 
@@ -117,7 +117,7 @@ def _number(name: str, value: Any) -> float:
     )
 
 
-def _both_ways(edges: Edges, directed: bool) -> tuple[Edges, np.ndarray]:
+def _both_ways(edges: EdgeList, directed: bool) -> tuple[EdgeList, np.ndarray]:
     """The edges, followed by their reverses if the graph is undirected, and the position that
     each of them has among the given edges."""
     src, dst, num_nodes, w = edges
@@ -127,17 +127,17 @@ def _both_ways(edges: Edges, directed: bool) -> tuple[Edges, np.ndarray]:
         which = np.r_[which, back]
         src, dst = np.r_[src, dst[back]], np.r_[dst, src[back]]
         w = None if w is None else w[which]
-    return Edges(src, dst, num_nodes, w), which
+    return EdgeList(src, dst, num_nodes, w), which
 
 
-def tuple_edges(graphs: Any) -> tuple[Edges, dict[str, Any], dict[str, Any]]:
+def tuple_edges(graphs: Any) -> tuple[EdgeList, dict[str, Any], dict[str, Any]]:
     """See `Graph.from_graphs_tuple`; also the columns of its edges and of its nodes."""
     fields = ("senders", "receivers", "n_node", "nodes", "edges")
     rule = f"a GraphsTuple must have the fields {', '.join(fields)}"
     _check_has(graphs, fields, rule, "Make one with jraph.GraphsTuple.")
     src, dst = as_array("senders", graphs.senders), as_array("receivers", graphs.receivers)
     counts = integers("n_node", graphs.n_node, np.int64)
-    edges = Edges(src, dst, node_count(int(counts.sum())), None)
+    edges = EdgeList(src, dst, node_count(int(counts.sum())), None)
     return edges, _columns("edges", graphs.edges), _columns("nodes", graphs.nodes)
 
 
@@ -165,7 +165,7 @@ def _check_attribute(name: str, attributes: list[dict]) -> None:
         )
 
 
-def npz_arrays(path: str | os.PathLike) -> tuple[Edges | tuple, dict[str, Any]]:
+def npz_arrays(path: str | os.PathLike) -> tuple[EdgeList | tuple, dict[str, Any]]:
     """See `Graph.from_npz`: edges, or `indptr`, `indices` and `edge_weight` as in `Graph`; and
     `edge_time` and `node_time`, arrays or None."""
     with storage.open_npz(path) as archive:
@@ -187,7 +187,7 @@ def npz_arrays(path: str | os.PathLike) -> tuple[Edges | tuple, dict[str, Any]]:
             )
         edges, count = archive["edge_index"], archive[counts[0]]
     ends = index_rows(edges)
-    return Edges(*ends, _stated_node_count(path, counts[0], count), weight), times
+    return EdgeList(*ends, _stated_node_count(path, counts[0], count), weight), times
 
 
 def _stated_node_count(path: str | os.PathLike, name: str, value: np.ndarray) -> int:

@@ -19,7 +19,7 @@ from jgs.ops import aggregate, edge_dot
 from jgs.sampling.base import Adaptive, Fanouts, Feedback
 from jgs.sampling.checks import require_int
 from jgs.sampling.matrix import Matrix, MatrixSampler
-from jgs.sampling.matrix.edges import places
+from jgs.sampling.matrix.edge_arrays import places
 from jgs.settings import exact_integers, usual_promotion
 
 

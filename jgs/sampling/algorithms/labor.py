@@ -23,7 +23,7 @@ from jgs.sampling.base import WINDOW, FanoutsByRelation
 from jgs.sampling.capacity import GraphShape
 from jgs.sampling.checks import check_duration, check_graph, require_int
 from jgs.sampling.edges.columns import check_edges
-from jgs.sampling.edges.hops import Sample, Spec, call_hops
+from jgs.sampling.edges.hops import HopDraw, Sample, call_hops
 from jgs.sampling.edges.random import step_key_data
 from jgs.sampling.fanouts import check_fanouts
 from jgs.sampling.hopwise import Hopwise, check_indptr
@@ -76,7 +76,7 @@ def hubs_of(graph: Graph) -> Hubs:
 
 
 def sample_kernel(
-    key_data: jax.Array, graph: Graph, hubs: Hubs, seeds: Seeds, spec: Spec
+    key_data: jax.Array, graph: Graph, hubs: Hubs, seeds: Seeds, spec: HopDraw
 ) -> list[Sample]:
     """The result of `sample_plain`."""
     how = spec.sampler

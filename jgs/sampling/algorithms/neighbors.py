@@ -22,7 +22,7 @@ from jgs.sampling.checks import check_duration, check_graph, check_has_times
 from jgs.sampling.edges import draw, recency
 from jgs.sampling.edges.columns import check_edges, compacted
 from jgs.sampling.edges.eligible import Eligible, weights_of
-from jgs.sampling.edges.hops import DrawnEdges, Hop, Sample, Spec, call_hops, sample_hops
+from jgs.sampling.edges.hops import DrawnEdges, Hop, HopDraw, Sample, call_hops, sample_hops
 from jgs.sampling.edges.random import cutoff_keys, fold
 from jgs.sampling.edges.recency import Recency, decayed_sums
 from jgs.sampling.edges.slots import row_of_slot
@@ -160,7 +160,7 @@ sample_plain = partial(sample_hops, draw=_draw)
 
 
 def sample_kernel(
-    key_data: jax.Array, graph: Graph, reads: Reads, seeds: Seeds, spec: Spec
+    key_data: jax.Array, graph: Graph, reads: Reads, seeds: Seeds, spec: HopDraw
 ) -> list[Sample]:
     """The result of `sample_plain`."""
     how, nothing = spec.sampler, jnp.zeros(0, jnp.int64)

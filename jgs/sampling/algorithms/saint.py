@@ -21,7 +21,7 @@ from jgs.sampling.capacity import GraphShape
 from jgs.sampling.checks import require_int
 from jgs.sampling.edges.eligible import find, rows_of
 from jgs.sampling.edges.random import below, fold, node_bits
-from jgs.sampling.matrix.edges import distinct
+from jgs.sampling.matrix.edge_arrays import distinct
 from jgs.sampling.subgraphs import BUDGET, NORM_ERROR, SubgraphSampler
 
 MODES = ("node", "degree", "edge", "walk")

@@ -22,7 +22,7 @@ from jgs.sampling.base import Fanouts
 from jgs.sampling.capacity import Capacity, GraphShape
 from jgs.sampling.checks import check_graph, require_int
 from jgs.sampling.edges.eligible import Eligible, eligible, holes_of, of_relation
-from jgs.sampling.edges.hops import DrawnEdges, Hop, Spec, longs_or_empty, sample_hops
+from jgs.sampling.edges.hops import DrawnEdges, Hop, HopDraw, longs_or_empty, sample_hops
 from jgs.sampling.edges.random import fold, node_bits
 from jgs.sampling.hopwise import Hops
 from jgs.sampling.seeds import Seeds
@@ -113,11 +113,11 @@ class VisitSampler(Hops):
         self._facts_of(graph)
         return ()
 
-    def _spec(self, capacity: Capacity, graph: Graph) -> Spec:
+    def _spec(self, capacity: Capacity, graph: Graph) -> HopDraw:
         facts = self._facts_of(graph)
         sizes = tuple(tuple(min(k, self._most) for k in row) for row in facts.sizes)
         facts, fanouts = facts._replace(sizes=sizes), (-1,) * self.num_hops
-        return Spec(self, capacity, fanouts, False, True, True, facts=facts)
+        return HopDraw(self, capacity, fanouts, False, True, True, facts=facts)
 
 
 def check_walks(walks: tuple[int, ...]) -> tuple[int, int]:
@@ -170,7 +170,7 @@ def _draw(hop: Hop, rows: Eligible, visit: Any) -> DrawnEdges:
 
 
 def visit_kernel(
-    key_data: jax.Array, graph: Graph, targets: Seeds, spec: Spec, sizes: tuple[int, ...]
+    key_data: jax.Array, graph: Graph, targets: Seeds, spec: HopDraw, sizes: tuple[int, ...]
 ) -> tuple[jax.Array, jax.Array]:
     """The result of `visit_plain`, by jgs/kernels/visits.cc."""
     sampler, nodes, excluded = spec.sampler, targets.nodes, targets.excluded
@@ -195,7 +195,7 @@ def visit_kernel(
 
 
 def visit_plain(
-    key_data: jax.Array, graph: Graph, targets: Seeds, spec: Spec, sizes: tuple[int, ...]
+    key_data: jax.Array, graph: Graph, targets: Seeds, spec: HopDraw, sizes: tuple[int, ...]
 ) -> tuple[jax.Array, jax.Array]:
     """The most visited nodes of the targets' nodes int32 `[T]`, `N` for padding, with the hop's
     key `key_data` uint32 `[2]`. Walks do not follow the edges that are excluded.
@@ -218,7 +218,7 @@ def visit_plain(
 
 
 def _most_visited(
-    key_data: jax.Array, graph: Graph, targets: Seeds, spec: Spec, sizes: tuple[int, ...]
+    key_data: jax.Array, graph: Graph, targets: Seeds, spec: HopDraw, sizes: tuple[int, ...]
 ) -> tuple[jax.Array, jax.Array]:
     num_nodes, most = graph.num_nodes, spec.sampler._most
     visited = _walk(key_data, graph, targets, spec)
@@ -247,7 +247,7 @@ def _most_visited(
     return found.astype(jnp.int32), times.astype(jnp.int32)
 
 
-def _walk(key_data: jax.Array, graph: Graph, targets: Seeds, spec: Spec) -> jax.Array:
+def _walk(key_data: jax.Array, graph: Graph, targets: Seeds, spec: HopDraw) -> jax.Array:
     """int32 `[T, length * num_walks]`: the end of each traversal. The first traversals of all
     walks come before the second ones. `N` after a walk's end."""
     nodes, num_nodes, per = targets.nodes, graph.num_nodes, max(1, len(spec.facts.path))

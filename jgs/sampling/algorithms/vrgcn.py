@@ -16,7 +16,7 @@ from jgs.sampling.base import Adaptive, Fanouts, Feedback
 from jgs.sampling.capacity import Capacity, GraphShape
 from jgs.sampling.checks import check_graph, require_int
 from jgs.sampling.matrix import Matrix, MatrixSampler, Room
-from jgs.sampling.matrix.edges import distinct, places
+from jgs.sampling.matrix.edge_arrays import distinct, places
 from jgs.settings import exact_integers
 
 History = tuple[jax.Array, ...]

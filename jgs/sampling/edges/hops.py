@@ -28,7 +28,7 @@ T = TypeVar("T")
 Sample = tuple[list[Block], jax.Array, jax.Array, jax.Array, jax.Array | None]
 
 
-class Spec(NamedTuple):
+class HopDraw(NamedTuple):
     """The static arguments of a draw. Each value has its own compiled program.
 
     Fields:
@@ -69,7 +69,7 @@ class Hop(NamedTuple):
     """What a sampler draws the rows of one hop with: its `spec`, the batch's key data, what the
     sampler `reads` beside the graph, and which of the capacity's hops it is."""
 
-    spec: Spec
+    spec: HopDraw
     key_data: jax.Array
     graph: Graph
     reads: Any
@@ -103,7 +103,7 @@ Neighbor = Callable[[Graph, jax.Array], jax.Array]
 
 
 def draw_batches(
-    key_data: jax.Array, graph: Graph, reads: Any, seeds: Seeds, spec: Spec
+    key_data: jax.Array, graph: Graph, reads: Any, seeds: Seeds, spec: HopDraw
 ) -> list[MiniBatch]:
     """The batch of `seeds`, in a list. With `spec.separate` the list has the S batches of seeds
     `[S, B]`. They share no array, so taking them apart copies nothing. `reads` is what the
@@ -129,7 +129,7 @@ def draw_batches(
 
 @partial(jax.jit, static_argnums=4)
 def _samples(
-    key_data: jax.Array, graph: Graph, reads: Any, seeds: Seeds, spec: Spec
+    key_data: jax.Array, graph: Graph, reads: Any, seeds: Seeds, spec: HopDraw
 ) -> list[Sample]:
     forms = (partial(form, spec=spec) for form in spec.sampler.forms)
     return where_it_is(*forms, key_data, graph, reads, seeds)
@@ -145,7 +145,7 @@ def sample_hops(
     graph: Graph,
     reads: Any,
     seeds: Seeds,
-    spec: Spec,
+    spec: HopDraw,
     draw: Draw,
     neighbor: Neighbor = source_at,
 ) -> list[Sample]:
@@ -309,7 +309,7 @@ def call_hops(
     graph: Graph,
     reads: tuple[Any, ...],
     seeds: Seeds,
-    spec: Spec,
+    spec: HopDraw,
     runs: tuple[Any, ...] = (),
     **attributes: Any,
 ) -> list[Sample]:

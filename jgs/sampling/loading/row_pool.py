@@ -56,7 +56,7 @@ class RowPool(Protocol):
 def row_pool(num_rows: int, capacity: int, pinned: np.ndarray) -> RowPool:
     """A `RowPool` of `N` rows in which the distinct rows `pinned`, int32 `[K]`, have the first
     slots for ever, and no other row has one yet."""
-    made = _Kernel if kernels.available() else Plain
+    made = _Kernel if kernels.available() else PlainPool
     return made(num_rows, capacity, pinned)
 
 
@@ -110,7 +110,7 @@ class _Kernel:
         )
 
 
-class Plain:
+class PlainPool:
     """A `RowPool` in Python: the meaning of that in C++."""
 
     def __init__(self, num_rows: int, capacity: int, pinned: np.ndarray):

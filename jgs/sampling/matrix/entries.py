@@ -16,8 +16,8 @@ from jgs.kernels.call import FILL
 from jgs.sampling.edges.columns import compacted
 from jgs.sampling.edges.eligible import is_excluded
 from jgs.sampling.edges.slots import relabel_edges
-from jgs.sampling.matrix.edges import (
-    Edges,
+from jgs.sampling.matrix.edge_arrays import (
+    EdgeArrays,
     Step,
     clipped,
     compact,
@@ -91,7 +91,7 @@ class Entries:
     key: Any = None
     columns: jax.Array | None = None
     rows: jax.Array | None = None
-    edges: Edges = None  # type: ignore[assignment]  # so that built matrices need no assert
+    edges: EdgeArrays = None  # type: ignore[assignment]  # so that built matrices need no assert
     operands: tuple[Any, ...] = ()
     needs: Needs | None = None
     edge_probs: jax.Array | None = None
@@ -166,7 +166,7 @@ class Entries:
                 indptr, column, at, needed = expand(graph.indptr, columns, room, self.left_out)
                 real = column < columns.shape[0]
                 node = sources(graph.indices, at, real, num_nodes)
-                edges = Edges(indptr, column, node, jnp.where(real, at, graph.num_edges))
+                edges = EdgeArrays(indptr, column, node, jnp.where(real, at, graph.num_edges))
             else:
                 fits = min(self.room.selected or room, room)
                 arrays = (graph.indptr, graph.indices, columns, self.rows)
@@ -204,7 +204,7 @@ class Entries:
         return built, built.edges.column, built.edges.indptr.shape[0] - 1
 
     def kept(
-        self, each: Edges, which: jax.Array, row: jax.Array, padding: int
+        self, each: EdgeArrays, which: jax.Array, row: jax.Array, padding: int
     ) -> tuple[Self, jax.Array]:
         """The edges of a built matrix that `each` names by `edge_id`, their positions, and for
         which `which` is True. `row` int32 `[E]` has the new row of each edge of this matrix,
@@ -221,7 +221,7 @@ class Entries:
         needs = more(self.needs, selected=needed, overflow=needed > room)
         return self.with_edges(edges, at, needs), at
 
-    def with_edges(self, edges: Edges, at: jax.Array, needs: Needs) -> Self:
+    def with_edges(self, edges: EdgeArrays, at: jax.Array, needs: Needs) -> Self:
         """A built matrix with other edges; edge `i` of them is edge `at[i]` of this one."""
         with exact_integers():  # else the positions would be cut to int32
             stored = self.stored
@@ -304,7 +304,7 @@ def of_columns(matrix: T, columns: jax.Array) -> T:
         indptr, column, at, needed = expand(built.edges.indptr, slot, room)
         real = column < columns.shape[0]
         none = columns.shape[0], num_slots(built.rows, matrix.graph), matrix.graph.num_edges
-        edges = Edges(
+        edges = EdgeArrays(
             indptr,
             column,
             jnp.where(real, built.edges.row[at], none[1]),
@@ -315,7 +315,7 @@ def of_columns(matrix: T, columns: jax.Array) -> T:
             keep = edges.real & ~is_excluded(matrix.excluded, edges.edge_id)
             fields = list(zip((*edges[1:], at), (*none, 0), strict=True))
             indptr, (*moved, at), _ = compacted(edges.indptr, keep, fields)
-            edges = Edges(indptr, *moved)
+            edges = EdgeArrays(indptr, *moved)
     new = built.with_edges(edges, at, needs)
     operands = moved_operands(new.steps, new.operands, "column", slot)
     return replace(new, columns=columns, operands=operands)

@@ -22,7 +22,7 @@ from jgs.graph import Block
 from jgs.kernels.call import FILL
 from jgs.sampling.edges.slots import offsets_of
 from jgs.sampling.matrix import select
-from jgs.sampling.matrix.edges import Factors, Step, inner, moved_operands
+from jgs.sampling.matrix.edge_arrays import Factors, Step, inner, moved_operands
 from jgs.sampling.matrix.entries import Entries, check_axis, of_columns, of_rows, to_block
 from jgs.sampling.matrix.sums import chain_sum, count, exact_sum
 from jgs.settings import exact_integers

@@ -24,7 +24,7 @@ from jgs.sampling.edges.hops import Sample, bad_seeds, empty_if
 from jgs.sampling.edges.random import as_key_data
 from jgs.sampling.fanouts import check_layer_sizes
 from jgs.sampling.matrix import prepare
-from jgs.sampling.matrix.edges import clipped, distinct, expand
+from jgs.sampling.matrix.edge_arrays import clipped, distinct, expand
 from jgs.sampling.matrix.entries import Room, more, to_block
 from jgs.sampling.matrix.matrix import Matrix
 from jgs.sampling.seeds import Seeds

@@ -20,10 +20,10 @@ from jgs.sampling.algorithms.neighbors import Neighbors, Reads
 from jgs.sampling.capacity import Capacity
 from jgs.sampling.edges import draw
 from jgs.sampling.edges.eligible import Eligible, Weights, eligible, weights_of
-from jgs.sampling.edges.hops import Spec, draw_batches
+from jgs.sampling.edges.hops import HopDraw, draw_batches
 from jgs.sampling.edges.random import LOGARITHMS, as_key_data, exponential, fold, node_bits
 from jgs.sampling.fanouts import ByType, is_fanout
-from jgs.sampling.matrix.edges import Edges
+from jgs.sampling.matrix.edge_arrays import EdgeArrays
 from jgs.sampling.matrix.entries import Entries, more, num_slots, of_rows, onto_rows
 from jgs.sampling.matrix.sums import count, exponent, to_fixed
 from jgs.sampling.seeds import Seeds
@@ -83,7 +83,7 @@ def _from_the_graph(matrix: T, key_data: jax.Array, k: int, replace: bool, weigh
     room = max(min(most, matrix.room.selected or most), 1)
     capacity = Capacity((room,), (columns.shape[0],))
     neighbors = Neighbors((k,), replace, weighted)
-    spec = Spec(neighbors, capacity, (k,), True, False, False, first_hop=matrix.layer)
+    spec = HopDraw(neighbors, capacity, (k,), True, False, False, first_hop=matrix.layer)
     seeds = Seeds(columns, excluded=matrix.excluded)
     (batch,) = draw_batches(key_data, graph, Reads(), seeds, spec)
     block, needed = batch.blocks[0], batch.needed
@@ -93,7 +93,7 @@ def _from_the_graph(matrix: T, key_data: jax.Array, k: int, replace: bool, weigh
     column = jnp.repeat(slots, jnp.diff(block.indptr), total_repeat_length=room)
     real = jnp.arange(room) < block.num_edges
     column = jnp.where(real, column, columns.shape[0])
-    edges = Edges(block.indptr, column, block.indices, block.edge_id)
+    edges = EdgeArrays(block.indptr, column, block.indices, block.edge_id)
     needs = more(matrix.needs, selected=needed[0, 0], overflow=batch.overflow)
     with exact_integers():
         real = columns < graph.num_nodes
@@ -142,7 +142,7 @@ def _from_edges(
 
 def _draws(
     key_data: jax.Array, rows: Eligible, by: Weights | None, k: int, replace: bool
-) -> tuple[Edges, jax.Array]:
+) -> tuple[EdgeArrays, jax.Array]:
     """The `k` draws of each column as edges `[C * k]`, whose `edge_id` are positions among the
     built edges; and bool `[C * k]`, which of them drew an edge."""
     columns, start, degree = rows.nodes, rows.start[:, None], rows.num[:, None]
@@ -163,10 +163,12 @@ def _draws(
         drawn = jnp.where(degree <= k, nth < degree, drawn)
     column, indptr = (jnp.arange(columns.shape[0] + i, dtype=jnp.int32) for i in (0, 1))
     column = jnp.repeat(column, k)
-    return Edges(indptr * k, column, jnp.zeros_like(column), at.reshape(-1)), drawn.reshape(-1)
+    return EdgeArrays(
+        indptr * k, column, jnp.zeros_like(column), at.reshape(-1)
+    ), drawn.reshape(-1)
 
 
-def _fixed(weight: jax.Array, edges: Edges, num_columns: int) -> jax.Array:
+def _fixed(weight: jax.Array, edges: EdgeArrays, num_columns: int) -> jax.Array:
     """int64 `[E]`: the weights in units of 2**-30 of the largest in their column, at least one
     unit if positive; 0 in padding."""
     usable = edges.real & (weight > 0) & (weight < jnp.inf)
@@ -177,7 +179,7 @@ def _fixed(weight: jax.Array, edges: Edges, num_columns: int) -> jax.Array:
 
 
 def _probs(
-    edges: Edges, at: jax.Array, rows: Eligible, by: Weights | None, k: int, replace: bool
+    edges: EdgeArrays, at: jax.Array, rows: Eligible, by: Weights | None, k: int, replace: bool
 ) -> jax.Array:
     """float32 `[E]`: the `edge_probs` of the drawn `edges`, each column's in the order of its
     draws. `at` int64 `[E]` are their positions in the `rows` that columns draw from, uniformly

@@ -21,7 +21,7 @@ from jgs import kernels
 from jgs.kernels.call import FILL, call, floats, kernel_or_plain, or_empty, where_it_is
 from jgs.sampling.edges.eligible import Eligible, holes_of, rows_of
 from jgs.sampling.edges.hops import longs_or_empty
-from jgs.sampling.matrix.edges import Step
+from jgs.sampling.matrix.edge_arrays import Step
 from jgs.sampling.matrix.entries import Entries, check_axis
 from jgs.settings import exact_integers
 

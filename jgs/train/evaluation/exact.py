@@ -23,7 +23,7 @@ from jgs.graph import Graph, as_device
 from jgs.graph.row_tables.table import as_table
 from jgs.models import Model
 from jgs.models.layer import uses_types
-from jgs.train.evaluation.edges import Edges, Rank, check_nodes
+from jgs.train.evaluation.edge_pieces import EdgePieces, Rank, check_nodes
 from jgs.train.evaluation.layer import message, stages, update
 from jgs.train.evaluation.reduction import Asking, Reduced, Turns, by_columns, reduced
 from jgs.train.evaluation.rows import (
@@ -147,7 +147,7 @@ class _Evaluation:
         widest = max(width, *(max(np.shape(p), default=1) for p in of_layers))
         widest = max(widest, *(stage.row_floats for stage in self.stages))
         names = {name for stage in self.stages for name in stage.edge_columns}
-        self.edges = Edges(comm, offsets, graphs, weighted, sorted(names), widest, memory)
+        self.edges = EdgePieces(comm, offsets, graphs, weighted, sorted(names), widest, memory)
         self.turns = Turns(comm, self.edges)
         self._say_where()
 

@@ -26,9 +26,9 @@ from flax import nnx
 import jgs.ops
 from jgs.errors import InputError
 from jgs.graph import Block
-from jgs.models.edges import by_edge, on_edges, read_edges
 from jgs.models.layer import attended, by_each_edge, of_relations, relational, uses_types
-from jgs.ops.relations import TILE, dense_slots
+from jgs.models.messages import by_edge, on_edges, read_edges
+from jgs.ops.relation_runs import TILE, dense_slots
 
 
 class Stage(NamedTuple):

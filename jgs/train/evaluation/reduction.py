@@ -18,7 +18,7 @@ import numpy as np
 import jgs.ops
 from jgs.dist.communicators.comm import Communicator, all_gather_rows
 from jgs.dist.rows.exchange import FeatureExchange
-from jgs.train.evaluation.edges import Edges, Piece, Rank, block, tiles
+from jgs.train.evaluation.edge_pieces import EdgePieces, Piece, Rank, block, tiles
 from jgs.train.evaluation.layer import (
     Stage,
     attend,
@@ -31,7 +31,7 @@ from jgs.train.evaluation.rows import Spilled, columns_at_once, padded, take
 
 
 def reduced(
-    edges: Edges,
+    edges: EdgePieces,
     stage: Stage,
     layer: tuple[Any, Any],  # its definition and parameters
     size: int,  # the number of edges in a piece
@@ -108,7 +108,7 @@ class Reduced:
 
     def __init__(
         self,
-        edges: Edges,
+        edges: EdgePieces,
         rank: Rank,
         messages: Spilled,  # of all nodes, with a part for the columns that fit into memory
         targets: np.ndarray,  # int32 `[T]`, ascending
@@ -151,7 +151,7 @@ Asking = Generator[np.ndarray, jax.Array, None]
 class Turns:
     """Runs the generators of all local ranks, which ask for rows as often as others do."""
 
-    def __init__(self, comm: Communicator, edges: Edges):
+    def __init__(self, comm: Communicator, edges: EdgePieces):
         self._comm, self._edges = comm, edges
         self._exchanges: dict[int, FeatureExchange] = {}
 

@@ -18,7 +18,7 @@ from jgs.train.evaluation.baselines import Figures
 from jgs.train.evaluation.metrics import ERRORS, METRICS
 from jgs.train.loop.objective import Compared
 from jgs.train.loop.step import real_pairs
-from jgs.train.tasks.pairs import PairJob, PairTask
+from jgs.train.tasks.pair_job import PairJob, PairTask
 
 _MOST_CLASSES = 1 << 16
 

@@ -43,17 +43,17 @@ from jgs.train.evaluation.baselines import (
     scores_of,
 )
 from jgs.train.evaluation.by_time import ByTime, batch_size
-from jgs.train.evaluation.pairs import (
+from jgs.train.evaluation.link_metrics import (
     EVENT_METRICS,
     LINK_METRICS,
-    Judged,
+    JudgedLinks,
     joined_parts,
     judged,
 )
 from jgs.train.loop.keys import key_of
 from jgs.train.loop.objective import own_link_loss
 from jgs.train.tasks.nodes import refuse_timed
-from jgs.train.tasks.pairs import PairJob, PairTask, check_events, negatives_at
+from jgs.train.tasks.pair_job import PairJob, PairTask, check_events, negatives_at
 from jgs.train.tasks.seal import SealData, SealJob, make_dgcnn
 from jgs.train.tasks.targets import Columns, Targets
 
@@ -222,7 +222,7 @@ class LinkJob(PairJob):
         kinds, usual = (EVENT_METRICS, "mrr") if task.temporal else (LINK_METRICS, "auc")
         self._kind = kind = kinds[self.config.metric or usual]
         judge = self._judge_at if task.temporal else self._judge
-        self.judged: dict[str, Judged] = {split: judge(split) for split in ("val", "test")}
+        self.judged: dict[str, JudgedLinks] = {split: judge(split) for split in ("val", "test")}
         k, drawn = task.metric_k, min(j.other_dst.size for j in self.judged.values())
         if kind.name.startswith("Hits") and drawn < k:
             raise InputError(
@@ -234,7 +234,7 @@ class LinkJob(PairJob):
             self._check_lists()
         return kind.name.format(k=k)
 
-    def _judge(self, split: str) -> Judged:
+    def _judge(self, split: str) -> JudgedLinks:
         """What a split is judged by: each relation by nodes of its own types."""
         links, given = getattr(self.targets, split), None
         if self.data.negatives is not None and self.task.split in ("auto", "column"):
@@ -247,7 +247,7 @@ class LinkJob(PairJob):
             found.append(judged(_of(links, relation), *of, self.task.eval_negatives, given))
         return joined_parts(found)
 
-    def _judge_at(self, split: str) -> Judged:
+    def _judge_at(self, split: str) -> JudgedLinks:
         links, key = getattr(self.targets, split), key_of(self.config, f"negatives of {split}")
         relations, num = links.get("relation"), len(links["src"])
         others = np.zeros((num, self.task.eval_negatives), np.int32)
@@ -258,7 +258,8 @@ class LinkJob(PairJob):
             others[some] = negatives_at(own, *of, self.ends(relation).dst)
         src = np.broadcast_to(links["src"][:, None], others.shape)
         kinds = None if relations is None else np.broadcast_to(relations[:, None], src.shape)
-        return Judged(links["src"], links["dst"], relations, src, others, kinds, others >= 0)
+        ends = links["src"], links["dst"]
+        return JudgedLinks(*ends, relations, src, others, kinds, others >= 0)
 
     def _check_lists(self) -> None:
         count, metric = len(_each(self.targets.test.get("relation"))), self.config.metric

@@ -13,7 +13,7 @@ import numpy as np
 from flax import nnx
 
 from jgs.command import loading
-from jgs.dist.batches.pairs import PairDraws
+from jgs.dist.batches.pair_draws import PairDraws
 from jgs.dist.communicators.comm import OWN, SAME, Alone, Communicator, all_gather_rows
 from jgs.errors import InputError
 from jgs.graph import Graph, MiniBatch

@@ -46,7 +46,7 @@ def split_targets(
     # together are all nodes, or each rank names all.
     bounds: Sequence[tuple[int, int]],
     key: Any,  # decides a random split
-    task: Any,  # a `jgs.train.tasks.pairs.PairTask`
+    task: Any,  # a `jgs.train.tasks.pair_job.PairTask`
 ) -> Targets:
     """Deals the edges of a graph to training, validation and test. All ranks call it.
 

@@ -7,7 +7,7 @@ import pytest
 
 from jgs import Graph
 from jgs.sampling.matrix import Matrix, Room
-from jgs.sampling.matrix.edges import distinct, expand, extract, places, rearrange
+from jgs.sampling.matrix.edge_arrays import distinct, expand, extract, places, rearrange
 from jgs.sampling.matrix.select import smallest_ranks
 from jgs.sampling.matrix.sums import exact_sum
 

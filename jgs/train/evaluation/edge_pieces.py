@@ -59,7 +59,7 @@ class Rank(NamedTuple):
         return found
 
 
-class Edges:
+class EdgePieces:
     """The in-edges of the nodes of each local rank, which are in `ranks`, read in chunks of
     `num_rows` targets."""
 

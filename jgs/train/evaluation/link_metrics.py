@@ -26,7 +26,7 @@ _ROUNDS = 64
 _FEWEST = 1024  # pairs that are drawn at a time
 
 
-class Judged(NamedTuple):
+class JudgedLinks(NamedTuple):
     """What a split of `n` links is judged by."""
 
     src: np.ndarray  # int32 `[n]`, as all of these
@@ -111,7 +111,7 @@ def judged(
     against: str,
     k: int,
     given: np.ndarray | None = None,
-) -> Judged:
+) -> JudgedLinks:
     """The links of a split with negatives that are no edges; `key_data` uint32 `[2]` decides
     them. Raises `InputError` where there are too few.
 
@@ -155,14 +155,14 @@ def judged(
         other = np.resize(relation, other_src.shape[0])
         if other_src.ndim == 2:
             other = np.broadcast_to(relation[:, None], other_src.shape)
-    return Judged(src, dst, relation, other_src, other_dst, other, mask)
+    return JudgedLinks(src, dst, relation, other_src, other_dst, other, mask)
 
 
-def joined_parts(parts: Sequence[Judged]) -> Judged:
+def joined_parts(parts: Sequence[JudgedLinks]) -> JudgedLinks:
     """What links of several relations are judged by, one relation after the other."""
     fields: Any = zip(*parts, strict=True)
     whole: Any = (None if each[0] is None else np.concatenate(each) for each in fields)
-    return Judged(*whole)
+    return JudgedLinks(*whole)
 
 
 def _without_edge(

@@ -11,7 +11,7 @@ import numpy as np
 
 from jgs.errors import InputError, refusing
 from jgs.graph.formats.arrow import HEXADECIMAL, has_hexadecimal, matches, pyarrow_for
-from jgs.graph.formats.tables import read_columns, require
+from jgs.graph.formats.table_columns import read_columns, require
 
 TABLES = (".parquet", ".csv", ".csv.gz")
 _BLOCK = 1 << 24  # bytes of text that are parsed at once

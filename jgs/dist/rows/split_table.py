@@ -27,7 +27,7 @@ from jgs.settings import exact_integers
 _FLOATS = ("float16", "float32")
 
 
-class Store(NamedTuple):
+class RankRows(NamedTuple):
     """The rows that one rank has.
 
     Fields:
@@ -51,7 +51,7 @@ class SplitTable:
     Attributes:
       owners, wire, demand: the `Owners`, how rows are sent and read, and what calls needed.
       capacity: the most nodes that one rank asks another for in a round.
-      store: the `Store` of the ranks, `OWN`.
+      store: the `RankRows` of the ranks, `OWN`.
     """
 
     def __init__(
@@ -159,12 +159,12 @@ class SplitTable:
     def _with(self, *caches: tuple[jax.Array, jax.Array]) -> Any:
         if len(caches) == 1:
             caches = caches * self.comm.num_local
-        return self.comm.own([Store(*o, *c) for o, c in zip(self._own, caches, strict=True)])
+        return self.comm.own([RankRows(*o, *c) for o, c in zip(self._own, caches, strict=True)])
 
     # -- inside a program: one rank ----------------------------------------------------------
 
     def _raw_rows(
-        self, store: Store, nodes: jax.Array, offsets: jax.Array, capacity: int
+        self, store: RankRows, nodes: jax.Array, offsets: jax.Array, capacity: int
     ) -> jax.Array:
         """Rows of other ranks' nodes as a cache has them."""
         (place, asked), _ = self.owners.find(
@@ -176,18 +176,18 @@ class SplitTable:
         at = jnp.where(place >= num_own, place - num_own, sent.shape[0])
         return sent.at[at].get(mode="fill", fill_value=0)
 
-    def _sizes(self, store: Store, capacity: int) -> dict[str, int]:
+    def _sizes(self, store: RankRows, capacity: int) -> dict[str, int]:
         num_own, num_cached = _num_rows(store.own), store.cached.shape[0]
         return {"capacity": capacity, "num_own": num_own, "num_cached": num_cached}
 
     def requests(
-        self, store: Store, nodes: jax.Array, offsets: jax.Array, nth: jax.Array
+        self, store: RankRows, nodes: jax.Array, offsets: jax.Array, nth: jax.Array
     ) -> tuple[jax.Array, jax.Array]:
         """See `Owners.requests`."""
         sizes = self._sizes(store, self.capacity)
         return self.owners.requests(nodes, offsets, nth, store.cache_slot, **sizes)
 
-    def packed(self, store: Store, asked: jax.Array) -> list[jax.Array]:
+    def packed(self, store: RankRows, asked: jax.Array) -> list[jax.Array]:
         """The replies as they are sent, in the order of `others`. `asked` is that of a
         `Round`."""
         size, rank = self.comm.size, self.comm.index()
@@ -196,7 +196,7 @@ class SplitTable:
             self.wire.pack(store.own, asked[(rank + 1 + i) % size]) for i in range(size - 1)
         ]
 
-    def placed(self, store: Store, place: jax.Array, capacity: int) -> jax.Array:
+    def placed(self, store: RankRows, place: jax.Array, capacity: int) -> jax.Array:
         """`route`'s places in the rank's own tables, its cache and the replies of `others`."""
         num_own = _num_rows(store.own)
         place = jnp.where(place < num_own, place_own(store.bounds, place), place)
@@ -236,7 +236,7 @@ def own_rows(
 
     Memory maps are used where they lie, padded ones too (see `jgs.files.room`). Where shapes
     must be equal and ranks have different numbers of matrices, each joins its matrices in a
-    copy. Returns for each local rank `own` and `bounds` of a `Store`; the width `F`; and the
+    copy. Returns for each local rank `own` and `bounds` of a `RankRows`; the width `F`; and the
     most entries that a row of any rank has, None for dense rows.
     """
     everywhere(comm, lambda: _check_rows(comm, features, offsets))
@@ -272,7 +272,7 @@ def own_rows(
 
 def place_own(bounds: jax.Array, rows: jax.Array) -> jax.Array:
     """Where these of a rank's rows, int32, are in its matrices, read as one below the other; -1
-    stays -1. `bounds` int32 `[2, P]` is that of `Store`."""
+    stays -1. `bounds` int32 `[2, P]` is that of `RankRows`."""
     if bounds.shape[1] == 0:
         return rows
     table = jnp.sum(rows[..., None] >= bounds[0], axis=-1) - 1

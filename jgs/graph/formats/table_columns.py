@@ -14,7 +14,7 @@ import numpy as np
 from jgs.errors import InputError, refusing
 from jgs.graph.device import as_numpy
 from jgs.graph.formats.arrow import read_arrow
-from jgs.graph.formats.convert import Edges, count_nodes
+from jgs.graph.formats.convert import EdgeList, count_nodes
 from jgs.graph.node_ids import NodeIds, id_column
 
 ENDINGS = (".parquet", ".csv", ".csv.gz")
@@ -31,7 +31,7 @@ def table_edges(
     dst: str,
     weight: str | None,
     columns: Iterable[str] | None,
-) -> tuple[Edges, dict[str, np.ndarray]]:
+) -> tuple[EdgeList, dict[str, np.ndarray]]:
     """See `Graph.from_table`; also the edge columns."""
     name = table_name(table)
     # A CSV file says of no column whether 07 is text, which it is beside ids that are text.
@@ -57,7 +57,7 @@ def table_edges(
     if num_nodes is None:
         num_nodes = count_nodes(*ends)
     others = [c for c in found if c not in special] if columns is None else list(columns)
-    edges = Edges(*ends, num_nodes, None if weight is None else found[weight])
+    edges = EdgeList(*ends, num_nodes, None if weight is None else found[weight])
     return edges, {column: found[column] for column in others}
 
 

@@ -26,7 +26,7 @@ from jgs.sampling.event_negatives import event_negatives
 from jgs.sampling.loading.stages import samplers_of
 from jgs.sampling.pairs import count_edges, has_fact
 from jgs.train.config import Config
-from jgs.train.evaluation.pairs import (
+from jgs.train.evaluation.link_metrics import (
     AT_ONCE,
     EVENT_METRICS,
     Decoded,

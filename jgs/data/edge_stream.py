@@ -12,7 +12,7 @@ import numpy as np
 from jgs.data.building.plan import graph_files
 from jgs.data.building.shards import open_shards
 from jgs.data.building.spreading import Relation, layout_of
-from jgs.data.building.tables import Columns
+from jgs.data.building.table_pieces import Columns
 from jgs.data.building.work import Work
 from jgs.files.npy import map_npy
 from jgs.graph import Graph

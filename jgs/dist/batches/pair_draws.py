@@ -68,7 +68,7 @@ class PairDraws:
 
 
 class WholeFeatures:
-    """See `jgs.dist.batches.source.Rows`: every rank reads its own copy of all rows."""
+    """See `jgs.dist.batches.source.RowReader`: every rank reads its own copy of all rows."""
 
     extra_rounds = 0
 

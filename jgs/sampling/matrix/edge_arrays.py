@@ -1,5 +1,5 @@
-"""`Edges`: the edges of some columns as arrays; how they are built and filtered, and maps of
-their values. The kernels are jgs/kernels/extract.cc."""
+"""`EdgeArrays`: the edges of some columns as arrays; how they are built and filtered, and maps
+of their values. The kernels are jgs/kernels/extract.cc."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _longs = partial(jax.ShapeDtypeStruct, dtype=jnp.int64)
 _UNROLLED = 16  # columns of dense matrices that one loop over the edges multiplies
 
 
-class Edges(NamedTuple):
+class EdgeArrays(NamedTuple):
     """Edges column by column: `C` column slots, `R` row slots, room for `E` edges.
 
     Fields:
@@ -98,7 +98,7 @@ def extract(
     looked: int,
     room: int,
     excluded: jax.Array | None = None,
-) -> tuple[Edges, jax.Array, jax.Array]:
+) -> tuple[EdgeArrays, jax.Array, jax.Array]:
     """The edges of a graph from `rows` int32 `[R]` into `columns`; traced under x64. Of equal
     rows the first has the edges. `columns` and `excluded` are as in `expand`. So many edges
     into `columns` fit as `looked` says, and so many of these from `rows` as `room` says.
@@ -114,7 +114,7 @@ def extract(
         to_slot = jnp.full(num_nodes, slots, jnp.int32)
         to_slot = to_slot.at[rows].min(jnp.arange(slots, dtype=jnp.int32), mode="drop")
         row = to_slot.at[node].get(mode="fill", fill_value=slots)
-        every = Edges(offsets, column, row, at)
+        every = EdgeArrays(offsets, column, row, at)
         edges, needed = keep(every, row < slots, room, indices.shape[0])
         edges = edges._replace(row=jnp.where(edges.real, edges.row, slots))
         return *edges, all_of_them, needed.astype(jnp.int64)
@@ -124,7 +124,7 @@ def extract(
     kernel = _kernel("jgs_extract", out, looked_room=np.int64(looked))
     given = indptr, indices, columns, longs_or_empty(excluded), rows
     *found, all_of_them, needed = where_it_is(kernel, plain, *given)
-    return Edges(*found), all_of_them, needed
+    return EdgeArrays(*found), all_of_them, needed
 
 
 def sources(indices: jax.Array, at: jax.Array, real: jax.Array, num_nodes: int) -> jax.Array:
@@ -135,7 +135,7 @@ def sources(indices: jax.Array, at: jax.Array, real: jax.Array, num_nodes: int) 
 
 
 def rearrange(
-    edges: Edges, rows: jax.Array | None, slots: jax.Array, num_nodes: int, num_edges: int
+    edges: EdgeArrays, rows: jax.Array | None, slots: jax.Array, num_nodes: int, num_edges: int
 ) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array, jax.Array]:
     """The edges of column `slots` int32 `[T]`, one slot after the other; traced under x64. Any
     number not in `[0, C)` is padding. `rows` int32 `[R]` are the nodes of the row slots; None:
@@ -164,13 +164,15 @@ def rearrange(
     return where_it_is(kernel, plain, edges.indptr, edges.row, edges.edge_id, rows, slots)
 
 
-def keep(edges: Edges, which: jax.Array, room: int, num_edges: int) -> tuple[Edges, jax.Array]:
+def keep(
+    edges: EdgeArrays, which: jax.Array, room: int, num_edges: int
+) -> tuple[EdgeArrays, jax.Array]:
     """The edges where `which` bool `[E]` is True, moved together into `room`, and their number,
     int32. If it exceeds `room`, there are none. `row` is 0 in padding."""
     num_columns = edges.indptr.shape[0] - 1
     fields = [(edges.column, num_columns), (edges.row, 0), (edges.edge_id, num_edges)]
     indptr, moved, needed = compacted(edges.indptr, which & edges.real, fields, room)
-    return Edges(indptr, *moved), needed
+    return EdgeArrays(indptr, *moved), needed
 
 
 def compact(nodes: jax.Array, count: jax.Array, num_nodes: int) -> tuple[jax.Array, jax.Array]:
@@ -299,7 +301,7 @@ class Step(NamedTuple):
 
 
 def evaluate(
-    steps: Sequence[Step], operands: Sequence[Any], value: Any, edges: Edges
+    steps: Sequence[Step], operands: Sequence[Any], value: Any, edges: EdgeArrays
 ) -> jax.Array:
     """float32 `[E, ...]`: the values after all steps, undefined in padding. They begin as
     `value`, `[E, ...]` or 1. `operands` has an array for each step whose kind is not
@@ -318,7 +320,7 @@ def evaluate(
     return jnp.broadcast_to(value, (*edges.row.shape, *jnp.shape(value)[1:]))
 
 
-def _each(kind: str, operand: Any, edges: Edges) -> jax.Array:
+def _each(kind: str, operand: Any, edges: EdgeArrays) -> jax.Array:
     if kind == "dot":
         return inner(operand.row, operand.column, edges.row, edges.column)
     slot = {"row": edges.row, "column": edges.column}.get(kind)
