@@ -25,7 +25,7 @@ from jgs.train.config import Config
 from jgs.train.evaluation.metrics import auc
 from jgs.train.flags import parse
 from jgs.train.loop import training as loop
-from jgs.train.tasks.seal import HeldOut, is_link, open_seal
+from jgs.train.tasks.seal import HeldOut, SealData, is_link
 
 
 class Bar(NamedTuple):
@@ -70,7 +70,7 @@ def main() -> None:
                 config = Config(**given, progress=False)
                 one = loop.run(config)
             found.append(one["test_accuracy"])
-            simple.append(resource_allocation(open_seal(config).held))
+            simple.append(resource_allocation(SealData(config).held))
             print(
                 f"| {data} | {seed} | {found[-1]:.4f} | {simple[-1]:.4f} "
                 f"| {one['val_accuracy']:.4f} | {one['best_epoch']} | {one['seconds']:.0f} |",

@@ -140,7 +140,9 @@ def _on_host(value: Any) -> Any:
 
 
 def _first(value: Any) -> Any:
-    return jax.tree.map(lambda a: a[0], value)
+    """The first row of each leaf. One without entries is not read: XLA of JAX 0.11.2 ends the
+    process where a program reads an array without entries that lies on several devices."""
+    return jax.tree.map(lambda a: a[0] if a.size else jnp.zeros(a.shape[1:], a.dtype), value)
 
 
 _first_rows = jax.jit(_first)  # one program for a pytree, not one for each shape
