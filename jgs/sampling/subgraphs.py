@@ -304,7 +304,7 @@ class SubgraphSampler(SquareSampler):
         return [with_columns(batch, graph, self) for batch in batches]
 
 
-class Drawn(NamedTuple):
+class DrawnSubgraph(NamedTuple):
     """A subgraph: its nodes int32 `[R]`, the block that they induce, and the numbers of nodes
     and of edges that it needed."""
 
@@ -323,7 +323,7 @@ def _subgraphs(
     edge_ids: bool = True,
     wanted: jax.Array | bool = True,
     excluded: Sequence[jax.Array | None] = (),
-) -> list[Drawn]:
+) -> list[DrawnSubgraph]:
     """A subgraph for each of the keys `key_data` uint32 `[S, 2]`. It is empty where it does not
     fit the capacity, or where `wanted`, bool `[S]`, is False."""
     (room,), (max_edges,) = capacity.sources, capacity.edges
@@ -345,7 +345,7 @@ def _subgraphs(
         is_sorted=state.is_sorted,
         excluded=excluded,
     )
-    return [Drawn(nodes[i], counts[i], *both) for i, both in enumerate(blocks)]
+    return [DrawnSubgraph(nodes[i], counts[i], *both) for i, both in enumerate(blocks)]
 
 
 @partial(jax.jit, static_argnums=(4, 5))

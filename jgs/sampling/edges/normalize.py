@@ -57,7 +57,7 @@ def estimate(
     """The coefficients, times `edge_weight` if it is given. Subgraphs are drawn until the
     relative standard error of a node's count, for the mean count of all nodes, is at most
     `error`. Their keys are always the same. `draw(key_data, graph, state, capacity)` is traced
-    under x64, and returns a `jgs.sampling.subgraphs.Drawn` for each key `[S, 2]`; no subgraph
+    under x64, and returns a `jgs.sampling.subgraphs.DrawnSubgraph` for each key `[S, 2]`; none
     exceeds the `bound`."""
     began, enough = time.perf_counter(), math.ceil(graph.num_nodes / error**2)
     in_nodes = np.zeros(graph.num_nodes, np.int32)
