@@ -36,6 +36,9 @@ _PLAIN = (
     *(f"TIMESTAMP_{u}" for u in ("S", "MS", "NS")),
 )
 
+_VECTORS = ("FLOAT[]", "DOUBLE[]")  # equally long ones are numbers
+_LISTS = tuple(f"{kind}[]" for kind in _PLAIN if f"{kind}[]" not in _VECTORS)
+
 _log = logging.getLogger("jgs")
 
 
@@ -200,7 +203,9 @@ def _features(
         _log.warning("%s: %s has no value to learn from, and is left out", what, name)
     kinds = rule.kinds()
     for name, values in seen.items():
-        if name not in kinds and name not in empty and _is_long(what, values, rule):
+        if name in kinds or name in empty:
+            continue
+        if base.columns[table][name] in _LISTS or _is_long(what, values, rule):
             kinds[name] = "words", rule.max_categories
     encode = {
         name: f"{kind}:{width}" if kind in ("hash", "words") else kind
@@ -235,9 +240,9 @@ def _value(table: str, name: str, kind: str) -> str:
         return f"CAST({own} AS VARCHAR)"
     if kind == "DATE" or kind == "TIMESTAMP WITH TIME ZONE":
         return f"CAST({own} AS TIMESTAMP)"
-    if kind in _PLAIN or (kind.endswith("]") and not kind.endswith("[]")):
+    if kind in (*_PLAIN, *_VECTORS) or (kind.endswith("]") and not kind.endswith("[]")):
         return own
-    if kind.endswith("[]") and kind.removesuffix("[]") in _PLAIN:
+    if kind in _LISTS:
         return f"array_to_string({own}, ' ')"
     _log.warning("%s.%s is %s, which becomes no feature", table, name, kind)
     return ""

@@ -84,7 +84,7 @@ def of_task(base: StoredTables, name: str) -> Question:
         rows = _joined([read_arrow(file, {}) for file in files])
     else:
         moments = str(said["timedelta"]), int(said.get("num_eval_timestamps", 1))
-        rows = _asked(base, said["sql"], str(file), *moments, str(time))
+        rows = _asked(base, said["sql"], str(file), *moments)
     return Question(
         f"the task {name} of {base.name}",
         table,
@@ -129,7 +129,7 @@ def of_sql(
         with refusing((OSError, UnicodeError), f"{what} must be a file of text", "Correct it."):
             sql = file.read_text("utf-8")
     key = base.catalogue.tables[entity].key
-    rows = _asked(base, sql, what, horizon, moments, None)
+    rows = _asked(base, sql, what, horizon, moments)
     if not key or rows.num_columns != len(key) + 3:
         raise InputError(
             f"{what} must give the key of {entity} ({', '.join(key) or 'it has none'}), the "
@@ -152,25 +152,19 @@ def _joined(tables: list[Any]) -> Any:
     return pyarrow.concat_tables(numbered, promote_options="permissive")
 
 
-def _asked(
-    base: StoredTables, sql: str, what: str, horizon: str, moments: int, time: str | None
-) -> Any:
+def _asked(base: StoredTables, sql: str, what: str, horizon: str, moments: int) -> Any:
     """The labels that a query gives at the moments of each split."""
     import pyarrow
 
-    tables = []
-    for split in SPLITS:
-        own = pyarrow.table({"timestamp": moments_of(base, split, horizon, moments)})
-        query = sql.replace("{timedelta}", horizon)
-        tables.append(base.ask(query, what, timestamps=own))
+    query, tables = sql.replace("{timedelta}", horizon), []
+    for own in moments_of(base, horizon, moments):
+        asked = pyarrow.table({"timestamp": pyarrow.array(own, pyarrow.timestamp("us"))})
+        tables.append(base.ask(query, what, timestamps=asked))
     return _joined(tables)
 
 
-def moments_of(base: StoredTables, split: str, horizon: str, number: int) -> Any:
-    """The moments of a split, an Arrow array of timestamps; see `of_sql`. Raises
-    `InputError`."""
-    import pyarrow
-
+def moments_of(base: StoredTables, horizon: str, number: int) -> list[list[datetime.datetime]]:
+    """The moments of each of `SPLITS`; see `of_sql`. Raises `InputError`."""
     val, test = (
         _moment(base, name, text)
         for name, text in (
@@ -193,25 +187,24 @@ def moments_of(base: StoredTables, split: str, horizon: str, number: int) -> Any
             f"{horizon} from {test}, and {last}",
             "Shorten it, or correct test_timestamp.",
         )
-    if split == "test":
-        found = [test + i * step for i in range(number) if test + (i + 1) * step <= last]
-    elif split == "val":
-        found = [val + i * step for i in range(number) if val + (i + 1) * step <= test]
-    else:
-        found = []
-        while val - (len(found) + 1) * step >= first:
-            found.append(val - (len(found) + 1) * step)
-        if len(found) < _LEAST_MOMENTS:
-            raise InputError(
-                f"a task of {base.name} must have {_LEAST_MOMENTS} moments to train on",
-                f"{len(found)} of {horizon} between {first} and {val}",
-                "Shorten the horizon, or correct val_timestamp.",
-            )
-    if split != "train" and len(found) < number:
-        _log.warning(
-            "%s has times for %d of %d moments of %s", base.name, len(found), number, split
+    trains: list[datetime.datetime] = []
+    while val - (len(trains) + 1) * step >= first:
+        trains.append(val - (len(trains) + 1) * step)
+    if len(trains) < _LEAST_MOMENTS:
+        raise InputError(
+            f"a task of {base.name} must have {_LEAST_MOMENTS} moments to train on",
+            f"{len(trains)} of {horizon} between {first} and {val}",
+            "Shorten the horizon, or correct val_timestamp.",
         )
-    return pyarrow.array(found, pyarrow.timestamp("us"))
+    later = []
+    for split, begin, end in (("val", val, test), ("test", test, last)):
+        found = [begin + i * step for i in range(number) if begin + (i + 1) * step <= end]
+        if len(found) < number:
+            _log.warning(
+                "%s has times for %d of %d moments of %s", base.name, len(found), number, split
+            )
+        later.append(found)
+    return [trains, *later]
 
 
 def _moment(base: StoredTables, name: str, text: str | None) -> datetime.datetime:
