@@ -57,8 +57,9 @@ def fold(key_data: jax.Array, data: Any) -> jax.Array:
 
 
 def fold_keys(key_data: jax.Array, data: Any) -> jax.Array:
-    """uint32 `[W]`: `fold` of each key in the key data of a step (see
-    `jgs.sampling.base.Draws.step_keys`). If `W` is odd, the last number is no key and is kept."""
+    """uint32 `[W]`: `fold` of each key in the key data of a step, which
+    `jgs.sampling.base.Sampler.step_keys` made. If `W` is odd, the last number is no key and is
+    kept."""
     pairs = range(0, key_data.shape[0] - 1, 2)
     keys = [fold(key_data[i : i + 2], data) for i in pairs]
     return jnp.concatenate([*keys, key_data[2 * len(pairs) :]])
