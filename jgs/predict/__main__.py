@@ -66,6 +66,9 @@ class _Asked:
         "for --task links and edges: the pairs, two node ids a line, or an .npy file [n, 2]",
         metavar="FILE", instead=True
     )] = None
+    task_table: Annotated[bool, Option(
+        "with --split, of a run with --db-task: write the table that RelBench judges"
+    )] = False
     top_k: Annotated[int | None, Option(
         "for --task links: the K best targets of each node, exactly; by default of each node "
         "of the relation's source type", metavar="K"

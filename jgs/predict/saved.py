@@ -88,6 +88,11 @@ class Opened(Shown):
         return self._source.node_ids
 
     @property
+    def time_unit(self) -> str | None:
+        """The unit of the run's times, as in `jgs.data.Dataset`."""
+        return self._source.time_unit
+
+    @property
     def schema(self) -> Schema | None:
         """The node types and relations of the run's data; None where there are none."""
         return self._source.schema

@@ -25,6 +25,7 @@ class Database(StoredTables):
         entity: str | None = None,
         horizon: str | None = None,
         label_kind: str | None = None,
+        target: str | None = None,
         hide: str | None = None,
         features: str = "typed",
         rule: ColumnRule | None = None,
@@ -40,6 +41,8 @@ class Database(StoredTables):
           entity: for `task_sql`, the table whose rows have the labels.
           horizon: for `task_sql`, how far labels look ahead, such as "30 days".
           label_kind: for `task_sql`, "class" or "number", whatever labels look like.
+          target: for `task_sql`, the table whose rows are to be recommended. The graph then has
+            `link_table` in place of `label_table`.
           hide: columns that are no features, as `events.amount`, with commas between.
           features: "typed", or "padded" for one matrix (`jgs.data.values`).
           rule: what columns become; `encode` names them as `users.age`. Numbers are scaled.
@@ -51,7 +54,7 @@ class Database(StoredTables):
         if db_task is not None and task_sql is None:
             asked = questions.of_task(self, db_task)
         elif task_sql is not None and db_task is None and entity and horizon:
-            asked = questions.of_sql(self, task_sql, entity, horizon, label_kind)
+            asked = questions.of_sql(self, task_sql, entity, horizon, label_kind, target)
         elif task_sql is not None or db_task is not None:
             raise InputError(
                 f"a task of {self.name} must be db_task, or task_sql with entity and horizon",

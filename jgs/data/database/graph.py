@@ -4,24 +4,23 @@ A row is a node from its time on; a row of a table with times that has none is l
 log says how many. The relation `(events, user_id, users)` has an edge from each event to the
 user that it names, and `rev_user_id` its reverse. An edge is as old as the younger of its ends.
 Columns that are neither keys nor times are features. What they become is fitted to the rows
-before `val_timestamp` alone, and to all rows of tables without times.
+before `val_timestamp` alone, and to all rows of tables without times. A table with times and
+no such column has one feature, 1; of one without times a model learns a row for each node.
 """
 
 from __future__ import annotations
 
 import logging
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
 from jgs.data.column_values import UNITS, Clock, kind_of, missing_in
 from jgs.data.columns import ColumnRule, FeatureColumns
+from jgs.data.database.answers import column_of, labelled
 from jgs.data.database.questions import Question
 from jgs.data.database.stored_tables import NUMBERS, StoredTables, quoted
 from jgs.data.dataset import Plain
-from jgs.data.label_table import LabelTable
-from jgs.data.label_values import edge_labels
 from jgs.data.table_graph import typed_ids
 from jgs.data.values import as_chosen
 from jgs.errors import InputError
@@ -75,7 +74,7 @@ def plain_of(
             "Say them in the manifest, by fkeys.",
         )
     given = {t: _times(base, t) for t, keys in tables.items() if keys.time is not None}
-    moments = [] if question is None else [_column(question.rows, question.time)]
+    moments = [] if question is None else [column_of(question.rows, question.time)]
     clock = _exact(clock, [*given.values(), *moments])
     born = {t: clock.whole(f"{t} of {base.name}", times, "row") for t, times in given.items()}
     counts = {table: _count(base, table) for table in tables}
@@ -89,6 +88,8 @@ def plain_of(
         own = rule.of_type(table, tables)
         if made := _features(base, table, own, early.get(table), hidden):
             became[table], rows[table] = made
+        elif table in born:  # no row of later could have been learned
+            rows[table] = np.ones((counts[table], 1), np.float32)
     plain = Plain(
         base.name,
         graph,
@@ -98,11 +99,7 @@ def plain_of(
         time_unit=clock.time_unit,
     )
     plain = as_chosen(plain, features)
-    return plain if question is None else _labelled(base, plain, question, clock)
-
-
-def _column(table: Any, name: str) -> np.ndarray:
-    return read_columns(table.select([name]))[name]
+    return plain if question is None else labelled(base, plain, question, clock)
 
 
 def _count(base: StoredTables, table: str) -> int:
@@ -132,7 +129,7 @@ def _times(base: StoredTables, table: str) -> np.ndarray:
         _log.warning(
             "%s in %s: %d rows without %s are left out", table, base.name, number, time
         )
-    return _column(base.sql(f"SELECT {quoted(time)} AS t FROM ({base.rows(table)})"), "t")
+    return column_of(base.sql(f"SELECT {quoted(time)} AS t FROM ({base.rows(table)})"), "t")
 
 
 def _exact(clock: Clock, times: list[np.ndarray]) -> Clock:
@@ -246,29 +243,3 @@ def _value(table: str, name: str, kind: str) -> str:
         return f"array_to_string({own}, ' ')"
     _log.warning("%s.%s is %s, which becomes no feature", table, name, kind)
     return ""
-
-
-def _labelled(base: StoredTables, plain: Plain, asked: Question, clock: Clock) -> Plain:
-    """The graph with the labels of a question."""
-    schema = plain.graph.schema
-    assert schema is not None
-    query = "SELECT * FROM asked_rows"
-    nodes = base.found(asked.table, query, asked.key, asked_rows=asked.rows)
-    known = nodes >= 0
-    if lost := int((~known).sum()):
-        _log.warning(
-            "%s: %d labels of rows that %s lacks are left out", asked.what, lost, asked.table
-        )
-    time = clock.whole(asked.what, _column(asked.rows, asked.time), "row")
-    labels, names = edge_labels(
-        asked.what, _column(asked.rows, asked.label), asked.label_kind, "row"
-    )
-    table = LabelTable.from_arrays(
-        nodes[known] + np.int32(schema.nodes(asked.table).start),
-        time[known] + int(asked.at_its_time),
-        labels[known],
-        _column(asked.rows, "split")[known],
-        name=asked.what,
-        label_kind="number" if labels.dtype.kind == "f" else None,
-    )
-    return plain._replace(label_table=table, class_names=names)

@@ -27,6 +27,7 @@ def read(
     entity: str | None = None,
     horizon: str | None = None,
     label_kind: str | None = None,
+    target: str | None = None,
     hide: str | None = None,
     features: str = "typed",
     rule: ColumnRule,
@@ -43,9 +44,15 @@ def read(
         raise InputError(
             f"a run on the database {base.name} must have a task",
             "none",
-            "Give --data-options db_task=NAME, or task_sql=FILE.sql, entity and horizon.",
+            "Give --db-task NAME, or --task-sql FILE.sql, --entity and --horizon.",
         )
     task = {"db_task": db_task, "task_sql": task_sql, "entity": entity, "horizon": horizon}
-    return base.plain(
-        **task, label_kind=label_kind, hide=hide, features=features, rule=rule, clock=clock
-    )
+    task |= {"label_kind": label_kind, "target": target}
+    found = base.plain(**task, hide=hide, features=features, rule=rule, clock=clock)
+    if labelled and found.link_table is not None:
+        raise InputError(
+            f"a recommendation of {base.name} must be learned as links at moments",
+            "a task of nodes",
+            "Give --task links --temporal.",
+        )
+    return found

@@ -14,7 +14,7 @@ import numpy as np
 
 import jgs.data
 import jgs.ops
-from jgs.data.label_table import LabelTable
+from jgs.data.label_table import LabelTable, LinkTable
 from jgs.data.parts import Parts
 from jgs.data.plain import Plain
 from jgs.dist.communicators.collect import all_features
@@ -68,6 +68,7 @@ class Data:
         self.negatives = getattr(data, "negatives", None)
         self.label_names = getattr(data, "label_names", None)
         self.table: LabelTable | None = data.label_table
+        self.links: LinkTable | None = getattr(data, "link_table", None)
         self.time_unit: str | None = data.time_unit
         self.num_classes = getattr(data, "num_classes", 0)
         self.class_names = getattr(data, "class_names", None)
