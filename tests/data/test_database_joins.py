@@ -6,11 +6,14 @@ import duckdb
 import jax
 import numpy as np
 import pyarrow as pa
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+import jgs
 from jgs.data import Database
 from jgs.data.column_values import Clock
+from jgs.data.columns import ColumnRule
 from jgs.sampling import Loader, Neighbors
 
 DAY, NEVER = np.datetime64("2024-01-01", "us"), np.iinfo(np.int64).min
@@ -87,41 +90,56 @@ def database(rng, link=False):
 
 
 def question(manifest, entity):
-    """The options that ask for the labels of `asked`."""
-    key = ", ".join(manifest["tables"][entity]["pkey"])
+    """The options that ask for the labels of `asked`. Each row's number stays as it is."""
+    key = manifest["tables"][entity]["pkey"]
+    key = key if isinstance(key, str) else ", ".join(key)
     sql = f"SELECT {key}, moment, y FROM asked JOIN timestamps ON moment = timestamp"
-    return {"task_sql": sql, "entity": entity, "horizon": "1 day", "clock": Clock("D")}
+    rule = ColumnRule(",".join(f"{table}.row:number" for table in manifest["tables"]))
+    asked = {"task_sql": sql, "entity": entity, "horizon": "1 day"}
+    return asked | {"clock": Clock("D"), "rule": rule}
 
 
-def joined(made, manifest):
-    """A connection with the table `edges`: the edges in both directions, by the tables and the
-    numbers of the rows of both ends, with the day of the younger one."""
+def facts_of(manifest, entity):
+    """The tables whose rows are edges with `facts="edges"`."""
+    refers = {t: [*keys.get("fkeys", {}).values()] for t, keys in manifest["tables"].items()}
+    named = {entity, *(target for targets in refers.values() for target in targets)}
+    return {t for t, targets in refers.items() if len(targets) == 2 and t not in named}
+
+
+def joined(made, manifest, facts, told):
+    """A connection with the table `edges`: the edges by the tables and the numbers of the rows
+    of both ends, with the day of the youngest row. Those of `facts` have the number of their
+    own row where its table is in `told`; others have 0."""
     base, parts = duckdb.connect(), []
     for name, rows in made.items():
         base.register(name, rows)
     for name, keys in manifest["tables"].items():
-        for own, target in keys.get("fkeys", {}).items():
-            named = manifest["tables"][target]["pkey"]
-            on = [f'x."{a}" = y."{b}"' for a, b in zip(own.split(", "), named, strict=True)]
-            times = [
-                f"{a}.at" for a, t in (("x", name), ("y", target)) if "at" in columns(made, t)
+        keys = [*keys.get("fkeys", {}).items()]
+        for group in [keys] if name in facts else [[key] for key in keys]:
+            words = [own.replace(", ", "_") for own, _ in group]
+            of = {"x": name} | {alias: t for alias, (_, t) in zip("yz", group, strict=False)}
+            edges = [("x", words[0], "y"), ("y", f"rev_{words[0]}", "x")]
+            if name in facts:
+                edges = [("z", f"{name}.{words[0]}", "y"), ("y", f"{name}.{words[1]}", "z")]
+            pairs = [
+                f'x."{a}" = {alias}."{b}"'
+                for alias, (own, target) in zip("yz", group, strict=False)
+                for a, b in zip(
+                    own.split(", "), manifest["tables"][target]["pkey"], strict=True
+                )
             ]
-            on += [f"{time} IS NOT NULL" for time in times]
-            day = f"greatest({', '.join(times)})" if times else "NULL::TIMESTAMP"
-            relation = own.replace(", ", "_")
-            for word, a, b in ((relation, "x", "y"), (f"rev_{relation}", "y", "x")):
-                of = {"x": name, "y": target}
+            times = [f"{alias}.at" for alias, t in of.items() if "at" in made[t].column_names]
+            born = f"greatest({', '.join(times)})" if times else "NULL::TIMESTAMP"
+            there = " AND ".join([*pairs, *(f"{time} IS NOT NULL" for time in times)])
+            tables = ", ".join(f"{t} {alias}" for alias, t in of.items())
+            for a, word, b in edges:
                 parts.append(
                     f"SELECT '{of[a]}' AS a, '{word}' AS name, '{of[b]}' AS b, {a}.row AS src, "
-                    f"{b}.row AS dst, {day} AS born FROM {name} x JOIN {target} y "
-                    f"ON {' AND '.join(on)}"
+                    f"{b}.row AS dst, {'x.row' if name in told else 0} AS fact, {born} AS born "
+                    f"FROM {tables} WHERE {there}"
                 )
     base.execute(f"CREATE TABLE edges AS {' UNION ALL '.join(parts)}")
     return base
-
-
-def columns(made, table):
-    return made[table].column_names
 
 
 def expected(base, seeds):
@@ -133,7 +151,8 @@ def expected(base, seeds):
             "known", pa.table(dict(zip("krt", zip(*known, strict=True), strict=True)))
         )
         rows = base.sql(
-            "SELECT a, name, b, src, dst, date_diff('day', DATE '2024-01-01', born::DATE), "
+            "SELECT a, name, b, src, dst, fact, "
+            "date_diff('day', DATE '2024-01-01', born::DATE), "
             "date_diff('day', DATE '2024-01-01', t::DATE), t FROM known JOIN edges "
             "ON b = k AND dst = r AND (born IS NULL OR born < t)"
         ).fetchall()
@@ -154,35 +173,46 @@ def numbers(made, manifest, schema):
 
 
 def drawn(batch, rows):
-    """The edges of a batch: (hop, relation, rows of both ends, day of the edge, day of the
-    cutoff), each with how often it is there. Days count from the first; None was always."""
+    """The edges of a batch: (hop, relation, rows of both ends, row of its own, day of the edge,
+    day of the cutoff), each with how often it is there. Days count from the first; None was
+    always."""
     found, schema = Counter(), batch.schema
-    for hop, layer in ((1, -1), (2, -2)):
-        block = batch.block(layer)
+    for hop in range(1, len(batch.blocks) + 1):
+        block = batch.block(-hop)
         indptr, count = np.asarray(block.indptr), int(block.num_edges)
         target = np.repeat(np.arange(indptr.size - 1), np.diff(indptr))
-        nodes = [
-            np.asarray(batch.nodes)[e] for e in (np.asarray(block.indices)[:count], target)
-        ]
-        cutoff = np.asarray(batch.cutoff)[target]
-        read = (np.asarray(each)[:count] for each in (block.edge_type, block.edge_time))
-        of = zip(*nodes, *read, cutoff, strict=True)
-        for src, dst, number, time, moment in of:
+        ends = np.asarray(block.indices)[:count], target
+        facts = sum(np.asarray(a) for a in block.edge_columns.values()) + np.zeros(
+            block.edge_capacity
+        )
+        read = (np.asarray(each)[:count] for each in (block.edge_type, facts, block.edge_time))
+        of = (
+            *(np.asarray(batch.nodes)[e] for e in ends),
+            *read,
+            np.asarray(batch.cutoff)[target],
+        )
+        for src, dst, number, fact, time, moment in zip(*of, strict=True):
             a, name, b = schema.relations[number]
             ends = rows[a][src - schema.nodes(a).start], rows[b][dst - schema.nodes(b).start]
             day = None if time == NEVER else int(time) - FIRST
-            found[hop, a, name, b, *ends, day, int(moment) - FIRST] += 1
+            found[hop, a, name, b, *ends, fact, day, int(moment) - FIRST] += 1
     return found
 
 
-def batches(plain, size, sampler):
+def batches(plain, size, *fanouts):
     """Batches of the labels, in their order, as `--task nodes` draws them."""
-    table = plain.label_table
+    graph, table = plain.graph, plain.label_table
     items = {"nodes": table.nodes, "time": table.time}
-    with Loader(
-        plain.graph, items, size, sampler, key=jax.random.key(1), shuffle=False, prefetch=0
-    ) as loader:
+    sampler = Neighbors(
+        tuple({"*": k} for k in fanouts), edges=("type", "time", *graph.edge_columns)
+    )
+    options = {"key": jax.random.key(1), "shuffle": False, "prefetch": 0}
+    with Loader(graph, items, size, sampler, **options) as loader:
         yield from loader
+
+
+def dated(time):
+    return (DAY + np.timedelta64(int(time) - FIRST, "D")).item()
 
 
 SMALL = settings(
@@ -190,32 +220,137 @@ SMALL = settings(
 )
 
 
-@settings(SMALL, max_examples=30)
-@given(st.randoms(use_true_random=False))
-def test_a_batch_is_a_join(rng):
-    made, manifest, entity = database(rng)
-    plain = Database.from_tables(made, manifest).plain(**question(manifest, entity))
-    rows = numbers(made, manifest, plain.graph.schema)
-    base, table = joined(made, manifest), plain.label_table
+@pytest.mark.parametrize("facts", ["nodes", "edges"])
+@settings(SMALL, max_examples=20)
+@given(rng=st.randoms(use_true_random=False))
+def test_a_batch_is_a_join(facts, rng):
+    made, manifest, entity = database(rng, link=facts == "edges")
+    base = Database.from_tables(made, manifest)
+    plain = base.plain(**question(manifest, entity), facts=facts)
+    as_edges = facts_of(manifest, entity) if facts == "edges" else set()
+    assert {t for t, _ in plain.graph.schema.node_types} == {*manifest["tables"]} - as_edges
+    rows, table = numbers(made, manifest, plain.graph.schema), plain.label_table
+    told = {t for t in as_edges if f"{t}_row" in plain.graph.edge_columns}
+    base = joined(made, manifest, as_edges, told)
     first = plain.graph.schema.nodes(entity).start
     seeds = [
-        (
-            entity,
-            rows[entity][node - first],
-            (DAY + np.timedelta64(int(time) - FIRST, "D")).item(),
-        )
+        (entity, rows[entity][node - first], dated(time))
         for node, time in zip(table.nodes, table.time, strict=True)
     ]
     on = " AND ".join(f"x.{c} = asked.{c}" for c in manifest["tables"][entity]["pkey"])
-    there = " AND x.at IS NOT NULL" if "at" in columns(made, entity) else ""
+    there = " AND x.at IS NOT NULL" if "at" in made[entity].column_names else ""
     labels = base.sql(
         f"SELECT x.row, moment FROM asked JOIN {entity} x ON {on}{there} "
         "WHERE moment <> TIMESTAMP '2024-01-07'"
     ).fetchall()
     assert Counter(seeds) == Counter((entity, *row) for row in labels)
     size = -(-len(seeds) // 2)
-    for number, batch in enumerate(
-        batches(plain, size, Neighbors(({"*": -1},) * 2, edges=("type", "time")))
-    ):
+    for number, batch in enumerate(batches(plain, size, -1, -1)):
         own = seeds[number * size : (number + 1) * size]
         assert drawn(batch, rows) == expected(base, own)
+
+
+def test_facts_as_edges_draw_the_same_facts():
+    """Where sales are the last table, and no row that they name is younger."""
+    rng = np.random.default_rng(0)
+    sales, users, shops = 400, 25, 9
+    made = {
+        "users": pa.table({"id": range(users), "friend": rng.integers(0, users, users)}),
+        "shops": pa.table({"id": range(shops), "at": days([0] * shops)}),
+        "sales": pa.table(
+            {
+                "user": rng.integers(0, users, sales),
+                "shop": rng.integers(0, shops, sales),
+                "row": range(sales),
+                "at": days(rng.integers(0, 10, sales).tolist()),
+            }
+        ),
+        "asked": pa.table(
+            {"id": range(users), "moment": days([4, 5, 3, 4, 7] * 5), "y": [0, 1, 0, 1, 0] * 5}
+        ),
+    }
+    said = {
+        "users": {"pkey": "id", "fkeys": {"friend": "users"}},
+        "shops": {"pkey": "id", "time_col": "at"},
+        "sales": {"time_col": "at", "fkeys": {"user": "users", "shop": "shops"}},
+    }
+    manifest = {"val_timestamp": "2024-01-06", "test_timestamp": "2024-01-08", "tables": said}
+    asked = question(manifest, "users") | {"rule": ColumnRule("sales.row:number")}
+    base, found = Database.from_tables(made, manifest), {}
+    shop = made["sales"].column("shop").to_pylist()
+    for facts, fanouts in (("nodes", (2, -1)), ("edges", (2,))):
+        plain = base.plain(**asked, facts=facts)
+        rows = {name: range(count) for name, count in plain.graph.schema.node_types}
+        (batch,) = batches(plain, plain.label_table.nodes.size, *fanouts)
+        edges = drawn(batch, rows)
+        if facts == "nodes":
+            own = [
+                (src, dst, end)
+                for (h, a, n, b, src, dst, _, _, end) in edges
+                if (h, n) == (1, "user")
+            ]
+            shops_of = {(dst, src) for (h, a, n, b, src, dst, *_) in edges if n == "rev_shop"}
+            found[facts] = sorted(
+                (fact, user, s, end)
+                for fact, user, end in own
+                for f, s in shops_of
+                if f == fact
+            )
+        else:
+            found[facts] = sorted(
+                (int(fact), user, src, end)
+                for (_, a, n, b, src, user, fact, _, end) in edges
+                if n == "sales.user"
+            )
+    assert found["nodes"] == found["edges"]
+    assert len(found["edges"]) > 40
+    assert all(shop[fact] == s for fact, _, s, _ in found["edges"])
+
+
+def test_facts_without_both_rows_make_no_edge(caplog):
+    made = {
+        "a b": pa.table({"id": ["x", "y"]}),
+        "sales": pa.table(
+            {
+                "from": ["x", "x", None, "z", "y"],
+                "to": ["y", None, "y", "x", "y"],
+                "a b": [1.0, 2.0, 4.0, 8.0, 3.0],
+                "a_b": [5.0, 6.0, 7.0, 8.0, 9.0],
+            }
+        ),
+    }
+    said = {"a b": {"pkey": "id"}, "sales": {"fkeys": {"from": "a b", "to": "a b"}}}
+    base = Database.from_tables(made, {"tables": said})
+    found = base.plain(facts="edges")
+    assert found.graph.num_nodes == 2
+    assert found.graph.schema.relations == (
+        ("a b", "sales.from", "a b"),
+        ("a b", "sales.to", "a b"),
+    )
+    names = ("sales_a_b", "sales_a_b_")
+    assert tuple(found.graph.edge_columns) == names
+    assert tuple(c.name for c in found.edge_feature_columns.columns) == names
+    assert "3 rows do not name two rows, and make no edge" in " ".join(caplog.messages)
+    ends = (
+        np.asarray(found.graph.indices),
+        np.repeat([0, 1], np.diff(np.asarray(found.graph.indptr))),
+    )
+    scaled = np.asarray(found.graph.edge_columns["sales_a_b"])  # of the mean 3.6
+    edges = sorted(zip(*(e.tolist() for e in ends), (scaled < 0).tolist(), strict=True))
+    assert edges == [(0, 1, True), (1, 0, True), (1, 1, True), (1, 1, True)]
+    base.plain(facts="nodes")
+    with pytest.raises(jgs.InputError, match="facts must be one of nodes, edges"):
+        base.plain(facts="both")
+    said["sales"] = {"fkeys": {"from": "a b"}}
+    Database.from_tables(made, {"tables": said}).plain(facts="edges")
+    assert "has no table whose rows can be edges" in " ".join(caplog.messages)
+
+
+def test_two_keys_of_one_relation_are_refused():
+    keys = {"a": {"pkey": ["x", "y"]}, "b": {"fkeys": {"p, q_r": "a", "p_q, r": "a"}}}
+    made = {
+        "a": pa.table({"x": [1], "y": [2]}),
+        "b": pa.table({name: [1] for name in ("p", "q_r", "p_q", "r")}),
+    }
+    with pytest.raises(jgs.InputError, match="a relation of its own; got two of"):
+        Database.from_tables(made, {"tables": keys}).plain()

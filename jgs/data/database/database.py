@@ -27,6 +27,7 @@ class Database(StoredTables):
         label_kind: str | None = None,
         hide: str | None = None,
         features: str = "typed",
+        facts: str = "nodes",
         rule: ColumnRule | None = None,
         clock: Clock | None = None,
     ) -> Plain:
@@ -42,6 +43,8 @@ class Database(StoredTables):
           label_kind: for `task_sql`, "class" or "number", whatever labels look like.
           hide: columns that are no features, as `events.amount`, with commas between.
           features: "typed", or "padded" for one matrix (`jgs.data.values`).
+          facts: "nodes", or "edges": the rows of tables with two foreign keys that no table
+            names are edges (`jgs.data.database.facts`).
           rule: what columns become; `encode` names them as `users.age`. Numbers are scaled.
           clock: how times are counted. Dates are counted in the longest unit that is exact.
 
@@ -59,7 +62,7 @@ class Database(StoredTables):
                 "Give one whole.",
             )
         rule, clock, hidden = rule or ColumnRule(), clock or Clock(), self._hidden(hide)
-        return plain_of(self, asked, rule, clock, features, hidden)
+        return plain_of(self, asked, rule, clock, features, hidden, facts)
 
     def dataset(self, **options: Any) -> Dataset:
         """`plain(**options)` as a data set to train on."""

@@ -29,6 +29,7 @@ def read(
     label_kind: str | None = None,
     hide: str | None = None,
     features: str = "typed",
+    facts: str = "nodes",
     rule: ColumnRule,
     clock: Clock,
 ) -> Plain:
@@ -45,7 +46,15 @@ def read(
             "none",
             "Give --data-options db_task=NAME, or task_sql=FILE.sql, entity and horizon.",
         )
-    task = {"db_task": db_task, "task_sql": task_sql, "entity": entity, "horizon": horizon}
     return base.plain(
-        **task, label_kind=label_kind, hide=hide, features=features, rule=rule, clock=clock
+        db_task=db_task,
+        task_sql=task_sql,
+        entity=entity,
+        horizon=horizon,
+        label_kind=label_kind,
+        hide=hide,
+        features=features,
+        facts=facts,
+        rule=rule,
+        clock=clock,
     )
