@@ -274,6 +274,7 @@ _DATABASE = {  # flags that are data options of the same names
     "task_sql": ("FILE", "of a database: a query that gives labels, in a file .sql"),
     "entity": ("TABLE", "for --task-sql: the table whose rows have the labels"),
     "target": ("TABLE", "for --task-sql: the table whose rows are to be recommended"),
+    "facts": ("KIND", "of a database: nodes, or edges for rows that join two others"),
     "horizon": ("TIME", "for --task-sql: how far labels look ahead, such as '30 days'"),
 }
 

@@ -12,6 +12,8 @@ from jgs.data.database.stored_tables import StoredTables
 from jgs.data.dataset import Dataset, Plain
 from jgs.errors import InputError
 
+_RULE, _CLOCK = ColumnRule(), Clock()
+
 
 class Database(StoredTables):
     """A database, whose tables become a typed graph with times. `StoredTables` says how it is
@@ -28,8 +30,9 @@ class Database(StoredTables):
         target: str | None = None,
         hide: str | None = None,
         features: str = "typed",
-        rule: ColumnRule | None = None,
-        clock: Clock | None = None,
+        facts: str = "nodes",
+        rule: ColumnRule = _RULE,
+        clock: Clock = _CLOCK,
     ) -> Plain:
         """The graph of the tables, see `jgs.data.database.graph`, with the labels of a task if
         one is named. `dataset` makes a `jgs.data.Dataset` of it.
@@ -45,6 +48,8 @@ class Database(StoredTables):
             `link_table` in place of `label_table`.
           hide: columns that are no features, as `events.amount`, with commas between.
           features: "typed", or "padded" for one matrix (`jgs.data.values`).
+          facts: "nodes", or "edges": the rows of tables with two foreign keys that no table
+            names are edges (`jgs.data.database.facts`).
           rule: what columns become; `encode` names them as `users.age`. Numbers are scaled.
           clock: how times are counted. Dates are counted in the longest unit that is exact.
 
@@ -61,8 +66,7 @@ class Database(StoredTables):
                 "both" if db_task else "task_sql without entity or horizon",
                 "Give one whole.",
             )
-        rule, clock, hidden = rule or ColumnRule(), clock or Clock(), self._hidden(hide)
-        return plain_of(self, asked, rule, clock, features, hidden)
+        return plain_of(self, asked, rule, clock, features, self._hidden(hide), facts)
 
     def dataset(self, **options: Any) -> Dataset:
         """`plain(**options)` as a data set to train on."""

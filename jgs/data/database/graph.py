@@ -5,19 +5,24 @@ log says how many. The relation `(events, user_id, users)` has an edge from each
 user that it names, and `rev_user_id` its reverse. An edge is as old as the younger of its ends.
 Columns that are neither keys nor times are features. What they become is fitted to the rows
 before `val_timestamp` alone, and to all rows of tables without times. A table with times and
-no such column has one feature, 1; of one without times a model learns a row for each node.
+no such column has one feature, 1; of one without times a model learns a row for each node. Some
+rows can be edges in place of nodes (`jgs.data.database.facts`).
 """
 
 from __future__ import annotations
 
 import logging
+from collections import Counter
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
 from jgs.data.column_values import UNITS, Clock, kind_of, missing_in
 from jgs.data.columns import ColumnRule, FeatureColumns
 from jgs.data.database.answers import column_of, labelled
+from jgs.data.database.facts import Ends, Links, edge_columns, edge_times, links_of
 from jgs.data.database.questions import Question
 from jgs.data.database.stored_tables import NUMBERS, StoredTables, quoted
 from jgs.data.dataset import Plain
@@ -26,6 +31,7 @@ from jgs.data.values import as_chosen
 from jgs.errors import InputError
 from jgs.graph import Graph, NodeIds, TypedFeatures
 from jgs.graph.formats.table_columns import read_columns
+from jgs.graph.schema import Relation
 
 _PLAIN = (
     *NUMBERS,
@@ -48,6 +54,7 @@ def plain_of(
     clock: Clock,
     features: str = "typed",
     hidden: frozenset[tuple[str, str]] = frozenset(),
+    facts: str = "nodes",
 ) -> Plain:
     """The graph of a database, with the labels that a question asks for.
 
@@ -56,17 +63,16 @@ def plain_of(
       clock: how times are counted. Dates are counted in the longest unit that is exact.
       features: "typed", or "padded" for one matrix (`jgs.data.values`).
       hidden: columns, as (table, column), that are no features, beside those of the question.
+      facts: "nodes", or "edges" for `jgs.data.database.facts`.
 
     Raises `InputError`.
     """
     tables = base.catalogue.tables
     for table in tables:
         base.check_key(table)
-    pairs = {
-        (table, "_".join(key), target): _ends(base, table, key, target)
-        for table, keys in tables.items()
-        for key, target in keys.references.items()
-    }
+    asked = () if question is None else (question.table, question.target)
+    links = links_of(base, facts, asked)
+    pairs = _pairs(base, links)
     if not pairs:
         raise InputError(
             f"{base.name} must have a foreign key",
@@ -77,25 +83,38 @@ def plain_of(
     moments = [] if question is None else [column_of(question.rows, question.time)]
     clock = _exact(clock, [*given.values(), *moments])
     born = {t: clock.whole(f"{t} of {base.name}", times, "row") for t, times in given.items()}
-    counts = {table: _count(base, table) for table in tables}
-    graph = Graph.from_relations(counts, pairs, node_time=born or None, both_ways=True)
-    assert graph.schema is not None
-    ids = {table: _names(base, table, counts[table]) for table in tables}
     early = _before_validation(base, clock, born)
     hidden |= frozenset() if question is None else question.hidden
-    became, rows = {}, {}
-    for table in tables:
+
+    def encoded(table: str, encoder: Any = FeatureColumns.encode) -> Any:
         own = rule.of_type(table, tables)
-        if made := _features(base, table, own, early.get(table), hidden):
-            became[table], rows[table] = made
-        elif table in born:  # no row of later could have been learned
-            rows[table] = np.ones((counts[table], 1), np.float32)
+        return _features(base, table, own, early.get(table), hidden, encoder)
+
+    of_edges = {table: encoded(table, FeatureColumns.encode_each) for table in links}
+    sizes = {relation: src.size for relation, (src, _) in pairs.items()}
+    columns, edges_became = edge_columns(links, of_edges, sizes)
+    nodes = {table: _count(base, table) for table in tables if table not in links}
+    graph = Graph.from_relations(
+        nodes,
+        pairs,
+        edge_columns=columns,
+        edge_time=edge_times(links, born, sizes),
+        node_time={table: born[table] for table in nodes if table in born} or None,
+        both_ways=not links,
+    )
+    assert graph.schema is not None
+    ids = {table: _names(base, table, count) for table, count in nodes.items()}
+    made = {table: of for table in nodes if (of := encoded(table))}
+    rows = {table: of for table, (_, of) in made.items()}
+    for table in (nodes.keys() & born.keys()) - made.keys():
+        rows[table] = np.ones((nodes[table], 1), np.float32)
     plain = Plain(
         base.name,
         graph,
         node_ids=typed_ids(ids),
         features=TypedFeatures.from_dict(graph.schema, rows),
-        feature_columns=became,
+        feature_columns={table: became for table, (became, _) in made.items()},
+        edge_feature_columns=edges_became,
         time_unit=clock.time_unit,
     )
     plain = as_chosen(plain, features)
@@ -104,6 +123,30 @@ def plain_of(
 
 def _count(base: StoredTables, table: str) -> int:
     return base.sql(f"SELECT count(*) AS n FROM ({base.rows(table)})").column(0)[0].as_py()
+
+
+def _pairs(base: StoredTables, links: Mapping[str, Links]) -> dict[Relation, Ends]:
+    """The edges of all keys by relation, with their reverses where there are `links`."""
+    found: list[tuple[Relation, Ends]] = []
+    reverse: list[tuple[Relation, Ends]] = []
+    for table, keys in base.catalogue.tables.items():
+        if table in links:
+            found += links[table].edges.items()
+            continue
+        for key, target in keys.references.items():
+            name, (src, dst) = "_".join(key), _ends(base, table, key, target)
+            found.append(((table, name, target), (src, dst)))
+            reverse.append(((target, f"rev_{name}", table), (dst, src)))
+    found += reverse if links else []
+    pairs = dict(found)
+    if len(pairs) < len(found):
+        twice, _ = Counter(relation for relation, _ in found).most_common(1)[0]
+        raise InputError(
+            f"each foreign key of {base.name} must have a relation of its own",
+            f"two of ({', '.join(twice)})",
+            "Rename a column.",
+        )
+    return pairs
 
 
 def _ends(
@@ -178,8 +221,9 @@ def _features(
     rule: ColumnRule,
     early: np.ndarray | None,
     hidden: frozenset[tuple[str, str]],
-) -> tuple[FeatureColumns, np.ndarray] | None:
-    """What the columns of a table became, and the features float32 `[n, F]`; None where there
+    encoder: Callable[[FeatureColumns, Any, str], Any],
+) -> tuple[FeatureColumns, Any] | None:
+    """What the columns of a table became, and what `encoder` makes of them; None where there
     are none."""
     keys = base.catalogue.tables[table]
     roles = {*keys.key, *(c for key in keys.references for c in key), keys.time}
@@ -207,6 +251,7 @@ def _features(
     encode = {
         name: f"{kind}:{width}" if kind in ("hash", "words") else kind
         for name, (kind, width) in kinds.items()
+        if name not in empty
     }
     fitted = FeatureColumns.fit(
         {name: values for name, values in seen.items() if name not in empty},
@@ -217,7 +262,7 @@ def _features(
         name=what,
     )
     fitted = replace(fitted, columns=tuple(c._replace(may_lack=True) for c in fitted.columns))
-    return (fitted, fitted.encode(columns, what)) if fitted.names else None
+    return (fitted, encoder(fitted, columns, what)) if fitted.names else None
 
 
 def _is_long(what: str, values: np.ndarray, rule: ColumnRule) -> bool:

@@ -3,14 +3,15 @@
 
 from __future__ import annotations
 
+import inspect
 from pathlib import Path
+from typing import Any
 
-from jgs.data.column_values import Clock
-from jgs.data.columns import ColumnRule
 from jgs.data.database.database import Database
 from jgs.data.database.stored_tables import FILES
 from jgs.data.dataset import Plain
 from jgs.errors import InputError
+from jgs.options import joint_signature
 
 
 def recognises(path: Path) -> bool:
@@ -18,37 +19,21 @@ def recognises(path: Path) -> bool:
     return (path / "manifest.yaml").is_file() if path.is_dir() else path.suffix in FILES
 
 
-def read(
-    path: Path,
-    labelled: bool = False,
-    *,
-    db_task: str | None = None,
-    task_sql: str | None = None,
-    entity: str | None = None,
-    horizon: str | None = None,
-    label_kind: str | None = None,
-    target: str | None = None,
-    hide: str | None = None,
-    features: str = "typed",
-    rule: ColumnRule,
-    clock: Clock,
-) -> Plain:
+def read(path: Path, labelled: bool = False, **options: Any) -> Plain:
     """The graph of a database, with the labels of a task if one is named.
 
     The options are those of `Database.plain`; a run that must be `labelled` needs a task.
 
     Raises `InputError`.
     """
-    base, asked = Database.open(path), db_task is not None or task_sql is not None
-    if labelled and not asked:
+    base = Database.open(path)
+    if labelled and not {"db_task", "task_sql"} & options.keys():
         raise InputError(
             f"a run on the database {base.name} must have a task",
             "none",
             "Give --db-task NAME, or --task-sql FILE.sql, --entity and --horizon.",
         )
-    task = {"db_task": db_task, "task_sql": task_sql, "entity": entity, "horizon": horizon}
-    task |= {"label_kind": label_kind, "target": target}
-    found = base.plain(**task, hide=hide, features=features, rule=rule, clock=clock)
+    found = base.plain(**options)
     if labelled and found.link_table is not None:
         raise InputError(
             f"a recommendation of {base.name} must be learned as links at moments",
@@ -56,3 +41,8 @@ def read(
             "Give --task links --temporal.",
         )
     return found
+
+
+_own = [*inspect.signature(read).parameters.values()][:2]
+_options = joint_signature(Database.plain).parameters.values()
+read.__signature__ = inspect.Signature([*_own, *_options])  # type: ignore[attr-defined]
