@@ -76,8 +76,8 @@ def order_by_time(times: np.ndarray, types: np.ndarray | None = None) -> np.ndar
         order = order_by_time(times)
         return order[np.argsort(types[order], kind="stable")]
     order = np.empty(times.size, order_dtype(times.size))
-    ends: np.ndarray = [] if types is None else np.flatnonzero(types[1:] != types[:-1]) + 1
-    for begin, end in pairwise([0, *ends, times.size]):
+    changes = () if types is None else np.flatnonzero(types[1:] != types[:-1]) + 1
+    for begin, end in pairwise([0, *changes, times.size]):
         order[begin:end] = _stable_order(times[begin:end])
         order[begin:end] += begin
     return order

@@ -52,7 +52,7 @@ class Links(NamedTuple):
     edges: dict[Relation, Ends]
 
 
-def links_of(base: StoredTables, facts: str, asked: Iterable[str | None]) -> dict[str, Links]:
+def links_of(base: StoredTables, facts: str, asked: Iterable[str]) -> dict[str, Links]:
     """The edges of each table of facts, except those that are `asked` for; {} for
     `facts="nodes"`. Raises `InputError`."""
     if facts not in FACTS:

@@ -70,7 +70,7 @@ def plain_of(
     tables = base.catalogue.tables
     for table in tables:
         base.check_key(table)
-    asked = () if question is None else (question.table, question.target)
+    asked = [] if question is None else [question.table, question.target or question.table]
     links = links_of(base, facts, asked)
     pairs = _pairs(base, links)
     if not pairs:
