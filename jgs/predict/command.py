@@ -20,7 +20,7 @@ from jgs.predict.open import open_run
 from jgs.predict.output import check_not_read, check_out, write
 from jgs.predict.run import Run
 
-_CHANGED = ("root", "partition", "eval_memory", "progress", "seed")
+_CHANGED = ("dataset", "root", "partition", "eval_memory", "progress", "seed")
 # Which of these a run takes, its class says.
 _FLAGS = {"split", "nodes", "node_type", "embed", "fanouts", "seed", "at"}
 _FLAGS |= {"pairs", "top_k", "new_only", "relation"}

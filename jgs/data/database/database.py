@@ -33,6 +33,7 @@ class Database(StoredTables):
         facts: str = "nodes",
         rule: ColumnRule = _RULE,
         clock: Clock = _CLOCK,
+        fitted: Any = None,
     ) -> Plain:
         """The graph of the tables, see `jgs.data.database.graph`, with the labels of a task if
         one is named. `dataset` makes a `jgs.data.Dataset` of it.
@@ -52,6 +53,8 @@ class Database(StoredTables):
             names are edges (`jgs.data.database.facts`).
           rule: what columns become; `encode` names them as `users.age`. Numbers are scaled.
           clock: how times are counted. Dates are counted in the longest unit that is exact.
+          fitted: the `feature_columns` of an earlier database, such as those of a run: columns
+            are encoded by them, and nothing is fitted.
 
         Raises `InputError`.
         """
@@ -66,7 +69,7 @@ class Database(StoredTables):
                 "both" if db_task else "task_sql without entity or horizon",
                 "Give one whole.",
             )
-        return plain_of(self, asked, rule, clock, features, self._hidden(hide), facts)
+        return plain_of(self, asked, rule, clock, features, self._hidden(hide), facts, fitted)
 
     def dataset(self, **options: Any) -> Dataset:
         """`plain(**options)` as a data set to train on."""

@@ -55,6 +55,7 @@ def plain_of(
     features: str = "typed",
     hidden: frozenset[tuple[str, str]] = frozenset(),
     facts: str = "nodes",
+    fitted: Mapping[str, FeatureColumns] | None = None,
 ) -> Plain:
     """The graph of a database, with the labels that a question asks for.
 
@@ -64,6 +65,8 @@ def plain_of(
       features: "typed", or "padded" for one matrix (`jgs.data.values`).
       hidden: columns, as (table, column), that are no features, beside those of the question.
       facts: "nodes", or "edges" for `jgs.data.database.facts`.
+      fitted: what the columns of each table became of an earlier database, whose rule this one
+        is encoded by; tables that are not there have no features. None: they are fitted.
 
     Raises `InputError`.
     """
@@ -87,6 +90,8 @@ def plain_of(
     hidden |= frozenset() if question is None else question.hidden
 
     def encoded(table: str, encoder: Any = FeatureColumns.encode) -> Any:
+        if fitted is not None:
+            return _encoded(base, table, fitted.get(table))
         own = rule.of_type(table, tables)
         return _features(base, table, own, early.get(table), hidden, encoder)
 
@@ -215,6 +220,30 @@ def _before_validation(
     return {table: times < moment.astype(np.int64) for table, times in born.items()}
 
 
+def _encoded(
+    base: StoredTables, table: str, became: FeatureColumns | None
+) -> tuple[FeatureColumns, np.ndarray] | None:
+    """As `_features`, by columns that are fitted."""
+    if became is None:
+        return None
+    used = {column.name for column in became.columns if column.kind != "drop"}
+    if lacking := sorted(used - base.columns[table].keys()):
+        raise InputError(
+            f"{table} of {base.name} must have the columns that the run has learned from",
+            f"no {', '.join(lacking)}",
+            "Add them, perhaps without values.",
+        )
+    kinds = ((name, kind) for name, kind in base.columns[table].items() if name in used)
+    chosen = {name: _value(table, name, kind) or quoted(name) for name, kind in kinds}
+    return became, became.encode(_read(base, table, chosen), f"{table} of {base.name}")
+
+
+def _read(base: StoredTables, table: str, chosen: Mapping[str, str]) -> dict[str, np.ndarray]:
+    """The columns of a table's rows, from SQL of each."""
+    select = ", ".join(f"{value} AS {quoted(name)}" for name, value in chosen.items())
+    return read_columns(base.sql(f"SELECT {select} FROM ({base.rows(table)})"))
+
+
 def _features(
     base: StoredTables,
     table: str,
@@ -236,8 +265,7 @@ def _features(
     if not chosen:
         return None
     what = f"{table} of {base.name}"
-    select = ", ".join(f"{value} AS {quoted(name)}" for name, value in chosen.items())
-    columns = read_columns(base.sql(f"SELECT {select} FROM ({base.rows(table)})"))
+    columns = _read(base, table, chosen)
     seen = {n: values if early is None else values[early] for n, values in columns.items()}
     empty = {name for name, values in seen.items() if missing_in(values).all()}
     for name in sorted(empty):

@@ -44,5 +44,6 @@ def read(path: Path, labelled: bool = False, **options: Any) -> Plain:
 
 
 _own = [*inspect.signature(read).parameters.values()][:2]
-_options = joint_signature(Database.plain).parameters.values()
-read.__signature__ = inspect.Signature([*_own, *_options])  # type: ignore[attr-defined]
+_options = dict(joint_signature(Database.plain).parameters)
+del _options["fitted"]  # no text says it
+read.__signature__ = inspect.Signature([*_own, *_options.values()])  # type: ignore[attr-defined]

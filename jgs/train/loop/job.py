@@ -164,6 +164,7 @@ class Job:
         found |= shape_of_types(self.data.types) | shape_of_edges(self.edges)
         found |= self.objective.record() | columns_of(self.data)
         several = self.data.host_labels.ndim == 2
+        found["time_unit"] = self.data.time_unit
         return found | {"multilabel": several and not self.objective.numbers}
 
     def start(self, model: Any, key: jax.Array, scratch: Path | None) -> None:

@@ -67,9 +67,10 @@ class WholeData(Data):
 
     direct = True
 
-    def __init__(self, config: Config, pairs: bool = False):
+    def __init__(self, config: Config, pairs: bool = False, given: Plain | None = None):
+        """With `given` these are the data, in place of those that the configuration names."""
         load: Any = load_plain if pairs else jgs.data.load
-        data = load(config.dataset, config.root, **config.data_arguments())
+        data = given or load(config.dataset, config.root, **config.data_arguments())
         data = data if takes_types(config) else without_types(data)
         super().__init__(config, Alone(), data)
         graph, has = data.graph, machine()

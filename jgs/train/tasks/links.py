@@ -209,8 +209,10 @@ class LinkJob(PairJob):
         return self.task.metric_k or (0 if links is None else int(links.k[0])) or MOST
 
     def shape(self) -> dict[str, Any]:
-        """As of all pairs, and whether the links are those of a table at moments."""
-        own = {} if self.data.links is None else {"moments": True}
+        """As of all pairs, and of a table of links at moments the types of their ends."""
+        if self.data.links is None:
+            return super().shape()
+        own = {"moments": True, "ends": self.targets.types, "time_unit": self.data.time_unit}
         return super().shape() | own
 
     def stage(self, copies: int) -> LinkSeeds:
