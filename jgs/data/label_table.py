@@ -41,7 +41,8 @@ class LabelTable(NamedTuple):
     Fields (`n` rows, in any order; a node may have several rows):
       nodes: NumPy int32 `[n]`, nodes of the graph.
       time: NumPy int64 `[n]`, in the unit of the graph's `edge_time`.
-      labels: NumPy int32 `[n]`, classes from 0; or float64 or float32 `[n]`, finite numbers.
+      labels: NumPy int32 `[n]`, classes from 0; or float64 or float32 `[n]`, finite numbers; or
+        float32 `[n, C]` of 0 and 1 for several labels a row, NaN for those not known.
       split: NumPy int8 `[n]`: 0 train, 1 val, 2 test, and -1 for a row in no split.
     """
 
@@ -66,7 +67,8 @@ class LabelTable(NamedTuple):
         Args:
           nodes: integers, nodes of the graph.
           time: integers.
-          labels: classes, whole numbers from 0; or numbers, of which one has a fraction.
+          labels: classes, whole numbers from 0; or numbers, of which one has a fraction; or 0
+            and 1 `[n, C]`, NaN for those not known.
           split: "train", "val", "test" or "" for each row; or 0, 1, 2 or -1. None: by time. The
             test rows are those from a moment on, and the validation rows those before it from
             another moment on. These moments are the times of the rows at 85 and 70 % of all
@@ -78,8 +80,10 @@ class LabelTable(NamedTuple):
         """
         given = {"nodes": as_numpy(nodes), "time": as_numpy(time), "labels": as_numpy(labels)}
         form, count = "[n], one for each of its nodes", given["nodes"].size
+        several = given["labels"].ndim == 2
         for field, array in given.items():
-            require_array(f"{field} of {name}", array, form, "Give as many.", n=count)
+            own = form.replace("[n]", "[n, C]") if several and field == "labels" else form
+            require_array(f"{field} of {name}", array, own, "Give as many.", n=count)
         for field in ("nodes", "time"):
             array = given[field]
             if array.dtype.kind not in "iu" or array.dtype == np.uint64:
@@ -89,7 +93,11 @@ class LabelTable(NamedTuple):
                     "Convert them; dates by .astype('datetime64[s]').astype(numpy.int64).",
                 )
         check_range(f"nodes of {name} must be node ids", given["nodes"], MAX_ID + 1)
-        values, names = edge_labels(name, given["labels"], label_kind, "row")
+        names = None
+        if several:
+            values = given["labels"].astype(np.float32)
+        else:
+            values, names = edge_labels(name, given["labels"], label_kind, "row")
         if names is not None:
             raise InputError(
                 f"labels of {name} must be numbers", "text", "Number the classes from 0."
@@ -106,19 +114,34 @@ class LabelTable(NamedTuple):
 
     @property
     def num_classes(self) -> int:
-        """The largest class + 1, or 1 where labels are numbers."""
-        numbers = self.labels.dtype.kind == "f"
-        return 1 if numbers else int(self.labels.max(initial=0)) + 1
+        """The largest class + 1, or 1 where labels are numbers; or how many labels a row may
+        have."""
+        if self.several:
+            return self.labels.shape[1]
+        return 1 if self.numbers else int(self.labels.max(initial=0)) + 1
+
+    @property
+    def several(self) -> bool:
+        """Whether a row may have several labels."""
+        return self.labels.ndim == 2
+
+    @property
+    def numbers(self) -> bool:
+        return self.labels.dtype.kind == "f" and not self.several
 
     def check(self, name: str, num_nodes: int = MAX_ID + 1) -> Self:
         """Returns this table, of the data set `name`, if every rule of the class holds for a
         graph of `num_nodes` nodes. Raises `InputError` otherwise."""
         form = f"{' or '.join(('int32', *map(str, NUMBERS)))} [n]"
+        form = "float32 [n, C]" if self.several else form
         what = f"labels of the label table of {name}"
         require_array(what, self.labels, form, f"Make it with {_MADE}.", n=self.nodes.size)
         _check_rows(self, name, "label table", num_nodes, ("nodes",))
         rule = f"the label table of {name} must"
-        if self.labels.dtype.kind == "f":
+        if self.several:
+            known = np.isnan(self.labels) | np.isin(self.labels, (0, 1))
+            wrong, rule = ~known.all(axis=1), f"{rule} have labels 0, 1 or NaN"
+        elif self.numbers:
             wrong, rule = ~np.isfinite(self.labels), f"{rule} have finite labels"
         else:
             wrong, rule = self.labels < 0, f"{rule} have classes from 0"

@@ -10,7 +10,7 @@ from small_runs import result, started, trainer, words
 
 import jgs
 from jgs import Graph
-from jgs.data import Dataset, LabelTable
+from jgs.data import Database, Dataset, LabelTable
 from jgs.graph import as_device
 from jgs.partition.folder import write_parts
 from jgs.predict.__main__ import main as predict
@@ -153,3 +153,37 @@ def test_more_ranks_than_rows_to_judge(tmp_path):
         found.append([job.metric(params, name) for name in ("val", "test")])
         job.close()
     np.testing.assert_allclose(*found, rtol=1e-4)
+
+
+def test_lists_are_several_labels_of_a_row(data_folder, tmp_path):
+    """0, 1, or not known; they train, and lists of other forms are refused."""
+    sql = """
+        SELECT u.user_id, t.timestamp, [(count(*) > 2)::INT, 1, {other}] AS labels
+        FROM timestamps t, users u JOIN events e ON e.user_id = u.user_id
+        AND e.time > t.timestamp AND e.time <= t.timestamp + INTERVAL '{{timedelta}}'
+        GROUP BY u.user_id, t.timestamp
+    """
+    of = {"entity": "users", "horizon": "30 days"}
+    shop = data_folder / "shop_db"
+    base, known = Database.open(shop), "if(u.user_id % 2 = 0, NULL, 0)"
+    table = base.plain(task_sql=sql.format(other=known), **of).label_table
+    assert table.labels.shape == (table.nodes.size, table.num_classes) == (len(table.nodes), 3)
+    np.testing.assert_array_equal(np.isnan(table.labels[:, 2]), table.nodes % 2 == 0)
+    assert set(table.labels[:, 0]) == {0, 1}
+    (tmp_path / "several.sql").write_text(sql.format(other=known))
+    data = ("entity=users", "horizon=30 days", f"task_sql={tmp_path}/several.sql")
+    job, params = started(
+        dataset=str(shop), data_options=data, model="trsage", fanouts=("*=3",), hidden=8,
+        batch_size=64,
+    )  # fmt: skip
+    assert job.objective.num_outputs == 3
+    assert 0 <= job.metric(params, "test") <= 1
+    job.close()
+    whole = "[(count(*) > 2)::INT, 1, 0]"
+    for other, says in (
+        ("[0, 1, 2]", "labels 0, 1 or NaN"),
+        ("['a', 'b']", "must be of 0 and 1"),
+        ("[0, 1][:1 + u.user_id % 2]", "lists of 1 to 2"),
+    ):
+        with pytest.raises(jgs.InputError, match=says):
+            base.plain(task_sql=sql.format(other=0).replace(whole, other), **of)

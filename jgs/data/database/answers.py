@@ -13,6 +13,7 @@ from jgs.data.database.stored_tables import StoredTables, quoted
 from jgs.data.dataset import Plain
 from jgs.data.label_table import LabelTable, LinkTable
 from jgs.data.label_values import edge_labels
+from jgs.errors import InputError, refusing
 from jgs.graph.formats.table_columns import read_columns
 
 _log = logging.getLogger("jgs")
@@ -36,16 +37,18 @@ def labelled(base: StoredTables, plain: Plain, asked: Question, clock: Clock) ->
         some = some[(known & found)[some]]  # in an order that no list of DuckDB's decides
         links = LinkTable(nodes[some], ends[some], time[some], split[some], k)
         return plain._replace(link_table=links.check(asked.what))
-    labels, names = edge_labels(
-        asked.what, column_of(rows, asked.label), asked.label_kind, "row"
-    )
+    if _is_list(rows, asked.label):
+        labels, names = _several(asked.what, rows.column(asked.label)), None
+    else:
+        found = column_of(rows, asked.label)
+        labels, names = edge_labels(asked.what, found, asked.label_kind, "row")
     table = LabelTable.from_arrays(
         nodes[known],
         time[known],
         labels[known],
         split[known],
         name=asked.what,
-        label_kind="number" if labels.dtype.kind == "f" else None,
+        label_kind="number" if labels.dtype.kind == "f" and labels.ndim == 1 else None,
     )
     return plain._replace(label_table=table, class_names=names)
 
@@ -57,6 +60,22 @@ def _one_a_row(base: StoredTables, asked: Question) -> Any:
     each = f"unnest({label})" if _is_list(asked.rows, asked.label) else label
     query = f"SELECT {', '.join(own)}, {each} AS {label} FROM asked_rows"
     return base.sql(query, asked_rows=asked.rows)
+
+
+def _several(what: str, column: Any) -> np.ndarray:
+    """float32 `[n, C]`: the labels of each row, lists of 0 and 1. Raises `InputError`."""
+    found = [
+        [np.nan if one is None else one for one in row or ()] for row in column.to_pylist()
+    ]
+    sizes = {len(row) for row in found}
+    with refusing((TypeError, ValueError), f"{what} must be of 0 and 1", "Correct it."):
+        if len(sizes) == 1:
+            return np.array(found, np.float32)
+    raise InputError(
+        f"several labels of a row in {what} must be lists of one length, of 0 and 1",
+        f"lists of {min(sizes, default=0)} to {max(sizes, default=0)}",
+        "Write one number for each label; give target for keys of rows to recommend.",
+    )
 
 
 def _is_list(rows: Any, name: str) -> bool:

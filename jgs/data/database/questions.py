@@ -16,6 +16,7 @@ from jgs.graph.formats.arrow import read_arrow
 _KINDS = {
     "binary_classification": "class",
     "multiclass_classification": "class",
+    "multilabel_classification": "several",
     "regression": "number",
     "recommendation": "node",
 }
@@ -34,7 +35,7 @@ class Question(NamedTuple):
         0, 1 or 2.
       key: the columns of `rows` that name a row of `table`.
       time, label: the columns of `rows` with the moment and the label.
-      label_kind: "class", "number", "node", or None where the labels say it.
+      label_kind: "class", "number", "several", "node", or None where the labels say it.
       hidden: the columns, as (table, column), that are no features.
       at_its_time: whether the moment is the row's own time, so that the row itself, and what
         has the same time, is seen.
