@@ -37,6 +37,7 @@ class Question(NamedTuple):
       hidden: the columns, as (table, column), that are no features.
       at_its_time: whether the moment is the row's own time, so that the row itself, and what
         has the same time, is seen.
+      horizon: how far the labels look ahead, such as "30 days"; None: it is not known.
     """
 
     what: str
@@ -48,6 +49,7 @@ class Question(NamedTuple):
     label_kind: str | None = None
     hidden: frozenset[tuple[str, str]] = frozenset()
     at_its_time: bool = False
+    horizon: str | None = None
 
 
 def of_task(base: StoredTables, name: str) -> Question:
@@ -95,6 +97,7 @@ def of_task(base: StoredTables, name: str) -> Question:
         _KINDS[kind],
         frozenset(hidden),
         own_time is not None and time == own_time and said.get("kind") != "forecast",
+        said.get("timedelta"),
     )
 
 
@@ -138,7 +141,8 @@ def of_sql(
             "Name these columns, in this order.",
         )
     *own, time, label, _ = rows.column_names
-    return Question(what, entity, rows, tuple(own), time, label, label_kind)
+    of = (what, entity, rows, tuple(own), time, label, label_kind)
+    return Question(*of, horizon=horizon)
 
 
 def _joined(tables: list[Any]) -> Any:
@@ -172,7 +176,7 @@ def moments_of(base: StoredTables, horizon: str, number: int) -> list[list[datet
             ("test_timestamp", base.catalogue.test_time),
         )
     )
-    step = _duration(base, horizon)
+    step = duration_of(base, horizon)
     first, last = _times_of(base)
     if val + step > test:
         raise InputError(
@@ -216,7 +220,8 @@ def _moment(base: StoredTables, name: str, text: str | None) -> datetime.datetim
         return datetime.datetime.fromisoformat(text)
 
 
-def _duration(base: StoredTables, horizon: str) -> datetime.timedelta:
+def duration_of(base: StoredTables, horizon: str) -> datetime.timedelta:
+    """How long a horizon is. Raises `InputError`."""
     query = f"SELECT CAST('{horizon.replace(chr(39), '')}' AS INTERVAL) AS d"
     rule = "the horizon of a task must be a length of time above 0, such as 30 days"
     found = base.ask(query, rule).column(0)[0].as_py()
