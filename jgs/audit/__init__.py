@@ -13,6 +13,7 @@ from jgs.audit import rows, tells, trials
 from jgs.audit.tells import Evidence
 from jgs.audit.view import View
 from jgs.data import Database, layouts
+from jgs.errors import InputError
 from jgs.predict import open_run
 
 __all__ = ["KINDS", "TRIALS", "Finding", "audit"]
@@ -51,29 +52,29 @@ class Kind(NamedTuple):
 
 _HIDE = "If it is not known at the moment, hide it: hide=TABLE.COLUMN."
 _TIME = "Give the table a time_col, or leave it out."
+_OURS = "This is a fault of jgs, or of a sampler or model of your own: report it."
 
 KINDS = {
     "label-column": Kind(tells.telling(tells.own_columns), _HIDE),
     "label-copy": Kind(tells.telling(tells.linked_columns), _HIDE),
     "telling-gaps": Kind(tells.telling(tells.gaps), _HIDE),
     "label-in-text": Kind(tells.telling(tells.words), _HIDE),
-    "key-order": Kind(tells.telling(tells.orders, 0.9), "Give keys and rows in a random order."),
+    "key-order": Kind(tells.telling(tells.orders, 0.9), "Shuffle the rows, then number them."),
     "hidden-time": Kind(tells.hidden_time, _TIME),
     "timeless-facts": Kind(tells.telling(tells.row_counts, 0.9), _TIME),
     "late-aggregate": Kind(rows.late_aggregate, "Hide it: jgs sees the rows themselves."),
-    "late-write": Kind(rows.late_write, "Make it the time_col, or hide it and what it came with."),
-    "unborn-entity": Kind(rows.unborn_entity, "Ask of rows that are there: WHERE time <= moment."),
-    "split-order": Kind(rows.split_order, "Move these labels, or val_timestamp, test_timestamp."),
+    "late-write": Kind(rows.late_write, "Make it the time_col; or hide it, and what it dates."),
+    "unborn-entity": Kind(rows.unborn_entity, "Ask for rows that are there at the moment."),
+    "split-order": Kind(rows.split_order, "Move these labels, or the manifest's moments."),
     "label-window": Kind(rows.label_window, "Let training end a horizon before validation."),
     "equal-rows": Kind(rows.equal_rows, "Keep one, or put equal rows into one split."),
     "odd-moments": Kind(rows.odd_moments, "Correct them, or their unit: time_unit=s."),
 }
 """The kinds of findings about the data themselves."""
 
-_OURS = "This is a fault of jgs, or of a sampler or model of your own: report it."
 TRIALS = {
     "late-draw": Kind(trials.late_draw, _OURS),
-    "late-statistic": Kind(trials.late_statistic, "Say val_timestamp. Else: " + _OURS),
+    "late-statistic": Kind(trials.late_statistic, f"Say val_timestamp. Else: {_OURS}"),
     "late-influence": Kind(trials.late_influence, _OURS),
 }
 """The kinds of findings about what jgs makes of the data, each a trial."""
@@ -104,6 +105,10 @@ def audit(
     if opened is not None:
         database = opened.config.dataset if database is None else database
         options = options or opened.config.data_arguments()
+    if database is None:
+        raise InputError(
+            "an audit must have a database, or a run on one", "neither", "Give it."
+        )
     base = database if isinstance(database, Database) else Database.open(database)
     view = layouts.call(base.name, partial(View.open, base, seed, opened), options)
     few = view.of(view.some(np.ones(view.entity.size, bool), _MOST_LABELS))

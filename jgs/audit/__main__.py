@@ -1,4 +1,4 @@
-"""`python -m jgs.audit`: what in a database, or in what jgs draws of it, is later than it may be.
+"""`python -m jgs.audit`: looks for leaks in a database with a task, and in what is drawn of it.
 
 Standard output gets the findings, and a last line of what was tried. The exit status is 0
 without a warning and without an error, 1 with one, and 2 for bad input.
@@ -16,7 +16,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from jgs import command
-from jgs.errors import InputError
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -45,9 +44,6 @@ def _audit(argv: Sequence[str] | None) -> int:
     given = vars(parser().parse_args(argv))
     options = command.option_values(given.get("data_options", ()))
     path, run = given.get("dataset"), given.get("run")
-    if path is None and run is None:
-        rule = "jgs audit must have a database, or a run on one"
-        raise InputError(rule, "neither", "Give --dataset or --run.")
     with interrupts.starting():
         from jgs.audit import KINDS, TRIALS, audit  # a slow import, of JAX
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -117,45 +118,45 @@ def odd_moments(view: View) -> Iterator[Evidence]:
 def late_aggregate(view: View) -> Iterator[Evidence]:
     every = list(view.references())
     for table, key, target, ends in every:
-        times, born = view.times(table), view.times(target)
+        times, born, size = view.times(table), view.times(target), view.count(target)
         if times is None:
             continue
-        size, named = view.count(target), ends >= 0
         seen = np.full(size, view.moment.min()) if born is None else born
         late = np.zeros(size, bool)
-        late[ends[named & (times > seen[ends])]] = True
-        columns = {c: v for c in view.columns(target) if (v := view.values(target, c)).dtype == float}
+        late[ends[(ends >= 0) & (times > seen[ends])]] = True
+        columns = {f"{target}.{c}": view.values(target, c) for c in view.columns(target)}
         for other, by, of, rows in every:
             if of == target and view.times(other) is None:
-                counts = np.bincount(rows[rows >= 0], minlength=size).astype(float)
+                counts = np.bincount(rows[rows >= 0], minlength=size) * 1.0
                 columns[f"the number of rows of {other} by {by}"] = counts
-        for what, sums in _aggregates(view, table, ends, size).items():
-            for column, values in columns.items():
-                rows = np.flatnonzero(late & np.isfinite(values) & np.isfinite(sums))
-                same = np.isclose(values[rows], sums[rows], rtol=1e-6)
-                shifted = np.isclose(values[rows], np.roll(sums[rows], rows.size // 2), rtol=1e-6)
-                if rows.size >= _LEAST_ROWS and same.mean() > _SAME > 2 * shifted.mean():
-                    where = column if " " in column else f"{target}.{column}"
-                    text = f"it is {what} over all rows of {table} by {key}, also later ones, "
-                    yield "error", where, f"{text}in {same.mean():.0%} of {rows.size:,} rows"
+        for (where, values), (what, sums) in product(
+            columns.items(), _aggregates(view, table, ends, size).items()
+        ):
+            if values.dtype == object:
+                continue
+            rows = np.flatnonzero(late & np.isfinite(values) & np.isfinite(sums))
+            own, sums = values[rows], sums[rows]
+            same = np.isclose(own, sums, rtol=1e-6).mean() if rows.size >= _LEAST_ROWS else 0
+            shifted = np.roll(sums, rows.size // 2)
+            if same > _SAME > 2 * np.isclose(own, shifted, rtol=1e-6).mean():
+                text = f"it is {what} over all rows of {table} by {key}, also later ones, in "
+                yield "error", where, f"{text}{same:.0%} of {rows.size:,} rows"
 
 
 def _aggregates(view: View, table: str, ends: np.ndarray, size: int) -> dict[str, np.ndarray]:
     """Figures `[size]` over the rows of a table that name each row."""
-    named = ends >= 0
-    ends, found = ends[named], {"the number": np.bincount(ends[named], minlength=size) * 1.0}
-    time = view.base.catalogue.tables[table].time
-    for column in (str(time), *view.columns(table)):
+    time = str(view.base.catalogue.tables[table].time)
+    found = {"the number": np.bincount(ends[ends >= 0], minlength=size).astype(float)}
+    for column in (time, *view.columns(table)):
         values = view.values(table, column)
         if values.dtype == object:
             continue
-        known = np.isfinite(values[named])
-        own, values = ends[known], values[named][known]
+        known = (ends >= 0) & np.isfinite(values)
+        own, values = ends[known], values[known]
         sums, last = np.bincount(own, values, size), np.full(size, -np.inf)
         np.maximum.at(last, own, values)
-        mean = sums / np.maximum(np.bincount(own, minlength=size), 1)
-        for name, figures in (("sum", sums), ("mean", mean), ("largest", last)):
-            found[f"the {name} {column}"] = figures
+        found |= {f"the sum of {column}": sums, f"the largest {column}": last}
+        found[f"the mean {column}"] = sums / np.maximum(np.bincount(own, minlength=size), 1)
     return found
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 from scipy.stats import rankdata
@@ -106,7 +107,7 @@ def _columns(view: View, table: str, rows: np.ndarray) -> Signals:
     """The columns of a table at these rows, missing for -1."""
     for column in view.columns(table) if view.count(table) else ():
         values = view.values(table, column)
-        gone = np.nan if values.dtype.kind == "f" else None
+        gone: Any = np.nan if values.dtype.kind == "f" else None
         yield f"{table}.{column}", np.where(rows >= 0, values[rows], gone)
 
 
@@ -114,12 +115,12 @@ def _orders(view: View, table: str) -> Signals:
     yield f"the order of the rows of {table}", np.arange(view.count(table), dtype=float)
     key = view.base.catalogue.tables[table].key
     if len(key) == 1:
-        place = np.unique(view.values(table, key[0]), return_inverse=True)[1]
-        yield f"the order of {table}.{key[0]}", place.astype(float)
+        place = rankdata(np.unique(view.values(table, key[0]), return_inverse=True)[1])
+        yield f"the order of {table}.{key[0]}", place
 
 
 def _missing(values: np.ndarray) -> np.ndarray:
-    return np.isnan(values) if values.dtype.kind == "f" else np.equal(values, None)
+    return np.isnan(values) if values.dtype.kind == "f" else values == np.array(None)
 
 
 def _told(view: View, where: str, values: np.ndarray, least: float) -> Iterator[Evidence]:

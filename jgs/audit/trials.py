@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-import jax
 import numpy as np
 from flax import nnx
 
 from jgs.audit.tells import Evidence
-from jgs.audit.view import NEVER, View
+from jgs.audit.view import DATES, NEVER, View
 from jgs.data.database.database import Database
 from jgs.data.database.graph import plain_of
-from jgs.data.database.stored_tables import quoted
+from jgs.data.database.stored_tables import NUMBERS, quoted
 from jgs.data.dataset import Plain
 from jgs.data.values import SPLITS
 from jgs.graph.rows import row_of_edges
@@ -26,20 +25,24 @@ from jgs.train.loop.open_data import WholeData
 from jgs.train.tasks.nodes import MomentJob, judges_key, outputs_of
 
 _DRAWN, _PREDICTED, _SMALL = 256, 128, 200_000
+_ROW, _LATE = '"jgs row"', '"jgs late"'  # no user's columns
 
 
 def late_draw(view: View) -> Iterator[Evidence]:
     """Draws from rows that are not before the cutoff."""
     job = _job(view, view.plain)
-    tables = list(view.base.catalogue.tables)
-    times = [view.times(table) for table in tables]
+    times = {table: view.times(table) for table in view.base.catalogue.tables}
     born = np.concatenate(
-        [np.full(view.count(n), NEVER) if t is None else t for n, t in zip(tables, times)]
+        [
+            np.full(view.count(name), NEVER) if own is None else own
+            for name, own in times.items()
+        ]
     )
     chosen = np.concatenate([view.some(view.split == s, _DRAWN) for s in range(len(SPLITS))])
     samplers = [make_sampler(job.config, columns=job.edges.columns)]
     if view.plain.graph.num_edges <= _SMALL:
-        samplers.append(Neighbors(({"*": -1},) * 2))
+        every: Any = {"*": -1}
+        samplers.append(Neighbors((every, every)))
     for sampler in samplers:
         items = _items(view, chosen) | {"moment": view.moment[chosen]}
         loader = job.data.loader(sampler, threefry(view.seed), None, {}, (items, None), _DRAWN)
@@ -63,7 +66,8 @@ def late_statistic(view: View) -> Iterator[Evidence]:
         early = np.ones(view.count(table), bool) if times is None else times < start
         columns, rows = [], []
         for plain in plains:
-            columns.append((plain.feature_columns or {}).get(table))
+            became: Any = plain.feature_columns or {}
+            columns.append(became.get(table))
             of_type = plain.features.tables[number]
             rows.append(b"" if of_type is None else np.asarray(of_type)[early].tobytes())
         if rows[0] != rows[1] or columns[0] != columns[1]:
@@ -74,23 +78,25 @@ def late_statistic(view: View) -> Iterator[Evidence]:
 
 
 def late_influence(view: View) -> Iterator[Evidence]:
-    """Predictions for a moment that later rows change."""
-    for split in (1, 2):
-        own = view.moment[view.split == split]
-        if not own.size:
-            continue
-        moment = int(np.sort(own)[own.size // 2])
-        of = (view.split == split) & (view.moment <= moment)
-        chosen, outputs = view.some(of, _PREDICTED), []
-        for base in _copies(view, moment):
-            job = _job(view, plain_of(base, view.asked, **view.made))
-            outputs.append(_predicted(view, job, _items(view, chosen)))
-        before, after = (np.ascontiguousarray(each).view(np.uint8) for each in outputs)
-        if (moved := (before != after).any(axis=-1)).any():
-            most = float(np.abs(outputs[0] - outputs[1]).max())
-            text = f"{moved.sum():,} of {moved.size:,} predictions for {SPLITS[split]} up to "
-            text += f"{np.datetime64(moment, 'us')} moved, by {most:.3g} at most, when later "
-            yield "error", "the model", f"{text}rows changed; {view.names(view.entity[chosen[moved]])}"
+    """Predictions for a moment that later rows change, and models that do."""
+    moment = int(np.sort(view.moment[view.split == 1])[(view.split == 1).sum() // 2])
+    chosen = view.some((view.split == 1) & (view.moment <= moment), _PREDICTED)
+    copies = [plain_of(base, view.asked, **view.made) for base in _copies(view, moment)]
+    jobs = [_job(view, plain) for plain in copies]
+    config, shapes = jobs[0].config, [job.shape() for job in jobs]
+    model = config.made("task").model(config, shapes[0]) if view.run is None else view.run.model
+    outputs = []
+    for job in jobs:
+        of = (model, job.edges.columns, _items(view, chosen), judges_key(config), outputs_of)
+        outputs.append(ByTime(config, job.data, *of)(nnx.state(model))[0])
+    later = f"when rows after {np.datetime64(moment, 'us')} changed"
+    if other := [name for name in shapes[0] if shapes[0][name] != shapes[1][name]]:
+        yield "error", "the model", f"it is made of other {', '.join(other)} {later}"
+    before, after = (np.ascontiguousarray(each).view(np.uint8) for each in outputs)
+    if (moved := (before != after).any(axis=-1)).any():
+        text = f"{moved.sum():,} of {moved.size:,} predictions moved {later}, by at most "
+        text += f"{np.abs(outputs[0] - outputs[1]).max():.3g}: "
+        yield "error", "the model", text + view.names(view.entity[chosen[moved]])
 
 
 def _items(view: View, chosen: np.ndarray) -> dict[str, np.ndarray]:
@@ -105,21 +111,9 @@ def _job(view: View, plain: Plain) -> MomentJob:
     else:
         size = min(_DRAWN, int((view.split == 0).sum()))
         fanouts = ("*=10",) * 2
-        of = {"batch_size": size, "seed": view.seed, "fanouts": fanouts}
+        of: Any = {"batch_size": size, "seed": view.seed, "fanouts": fanouts}
         config = Config(dataset="database", model="trsage", **of)
     return MomentJob(config, WholeData(config, data=plain.dataset()))
-
-
-def _predicted(view: View, job: MomentJob, items: dict[str, np.ndarray]) -> np.ndarray:
-    """float32 `[n, C]`: the outputs of the run's model, or of a new one."""
-    config, run = job.config, view.run
-    model = config.made("task").model(config, job.shape()) if run is None else run.model
-    key = judges_key(config)
-    judge = ByTime(config, job.data, model, job.edges.columns, items, key, outputs_of)
-    try:
-        return judge(nnx.state(model))[0]
-    finally:
-        judge.close()
 
 
 def _late(view: View, batch: Any, born: np.ndarray) -> tuple[int, int]:
@@ -143,55 +137,36 @@ def _late(view: View, batch: Any, born: np.ndarray) -> tuple[int, int]:
 
 def _copies(view: View, start: int) -> list[Database]:
     """The database, and one whose rows that `start` does not see are changed at random."""
-    base, rng = view.base, np.random.default_rng(view.seed)
-    same, other = {}, {}
-    for table in base.catalogue.tables:
-        rows = base.sql(base.rows(table))
-        times = view.times(table)
-        late = np.zeros(0, np.int64)
-        if times is not None:
-            late = np.flatnonzero(~view.sees(times, start))
-        same[table], other[table] = rows, _changed(base, table, rows, late, rng)
-    return [base.with_tables(same), base.with_tables(other)]
+    base = view.base
+    tables = {table: base.sql(base.rows(table)) for table in base.catalogue.tables}
+    timed = [table for table, keys in base.catalogue.tables.items() if keys.time]
+    other = {table: base.sql(_changed(view, table, start)) for table in timed}
+    return [base.with_tables(tables), base.with_tables(tables | other)]
 
 
-def _changed(base: Database, table: str, rows: Any, late: np.ndarray, rng: Any) -> Any:
-    import pyarrow
-
-    keys = base.catalogue.tables[table]
-    orders = {keys.time: rng.permutation(late)}
-    for key in keys.references:
-        orders |= dict.fromkeys(key, rng.permutation(late))
-    for name in rows.column_names if late.size else ():
-        column = rows[name].combine_chunks()
+def _changed(view: View, table: str, start: int) -> str:
+    """SQL of the rows of a table of which those that `start` does not see have other values, a
+    quarter of them missing. Keys stay; times and foreign keys are exchanged."""
+    keys, own = view.base.catalogue.tables[table], list[str]()
+    exchanged = {keys.time, *(column for key in keys.references for column in key)}
+    for name, kind in view.base.columns[table].items():
+        old, number = quoted(name), f"hash({_ROW}, {len(own)}, {view.seed})"
+        new = f"lag({old}, 1, {old}) OVER (PARTITION BY {_LATE} ORDER BY hash({_ROW}))"
         if name in keys.key:
-            continue
-        if name in orders:
-            new = column.take(pyarrow.array(orders[name]))
-        else:
-            new = _random(column, late, rng)
-        place = np.arange(rows.num_rows)
-        place[late] = rows.num_rows + np.arange(late.size)
-        both = pyarrow.chunked_array([column, new]).take(pyarrow.array(place))
-        rows = rows.set_column(rows.column_names.index(name), name, both)
-    return rows
-
-
-def _random(column: Any, late: np.ndarray, rng: np.random.Generator) -> Any:
-    """Other values of a column's type, some missing."""
-    import pyarrow
-    from pyarrow import types
-
-    kind, count = column.type, late.size
-    gone = rng.random(count) < 0.25
-    if types.is_integer(kind) or types.is_boolean(kind):
-        values = rng.integers(0, 2 if types.is_boolean(kind) else 100, count)
-    elif types.is_floating(kind):
-        values = rng.normal(0, 1e4, count)
-    elif types.is_timestamp(kind) or types.is_date(kind):
-        values = rng.integers(0, 2_000_000_000, count).astype("M8[s]")
-    elif types.is_string(kind) or types.is_large_string(kind):
-        values = np.array([f"new {n}" for n in rng.integers(0, 1000, count)], object)
-    else:
-        return column.take(pyarrow.array(rng.permutation(late), mask=gone))
-    return pyarrow.array(values, mask=gone).cast(kind, safe=False)
+            new = old
+        elif name not in exchanged and not kind.endswith("]"):  # lists are exchanged
+            if kind in NUMBERS:
+                new = f"CAST({number} % 100 AS {kind})"
+            elif kind == "VARCHAR":
+                new = f"'new ' || {number} % 1000"
+            elif kind == "BOOLEAN":
+                new = f"{number} % 2 = 0"
+            elif kind.startswith(DATES):
+                new = f"CAST(make_timestamp(CAST({number} % 2000000000 AS BIGINT) * 1000000)"
+                new += f" AS {kind})"
+            new = f"CASE WHEN hash({number}) % 4 = 0 THEN NULL ELSE {new} END"
+        own.append(f"CASE WHEN {_LATE} THEN {new} ELSE {old} END AS {old}")
+    late = f"{view.ticks_sql(table, str(keys.time))} >= {start + view.asked.at_its_time}"
+    rows = f"SELECT *, row_number() OVER () AS {_ROW}, {late} AS {_LATE} FROM "
+    rows += f"({view.base.rows(table)})"
+    return f"SELECT {', '.join(own)} FROM ({rows}) ORDER BY {_ROW}"

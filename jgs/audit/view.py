@@ -14,12 +14,11 @@ from jgs.data.database.database import Database
 from jgs.data.database.graph import plain_of
 from jgs.data.database.questions import Question
 from jgs.data.database.stored_tables import NUMBERS, quoted
-from jgs.data.dataset import Plain
 from jgs.errors import InputError
 
 NEVER = -(2**63 - 1)  # the time of what has none: it was always there
 DATES = ("DATE", "TIMESTAMP")  # how the types of columns of moments begin
-_MICROSECONDS = {"D": 86_400_000_000, "s": 1_000_000, "ms": 1000, "us": 1, "ns": 1e-3, None: 1}
+_UNITS = {"D": 86_400_000_000, "s": 1_000_000, "ms": 1000, "us": 1, "ns": 1e-3, None: 1}
 
 
 class Linked(NamedTuple):
@@ -40,7 +39,7 @@ class View:
     Fields (`n` labels):
       base, asked: the database and the task.
       made: the arguments of `plain_of` beside them.
-      plain: the graph, with all labels.
+      plain: the `jgs.data.plain.Plain` of them, with all labels.
       seed: int; what is chosen at random depends on it.
       run: the `jgs.predict.Run` whose model is tried; None: a new model.
       entity: int64 `[n]`, rows of `asked.table`.
@@ -52,7 +51,7 @@ class View:
     base: Database
     asked: Question
     made: dict[str, Any]
-    plain: Plain
+    plain: Any
     seed: int
     run: Any
     entity: np.ndarray
@@ -77,7 +76,8 @@ class View:
         rule: ColumnRule,
         clock: Clock,
     ) -> Self:
-        """The view of a task; the options are those of `Database.plain`. Raises `InputError`."""
+        """The view of a task. Its options are those of `Database.plain`. Raises
+        `InputError`."""
         task = {"db_task": db_task, "task_sql": task_sql, "entity": entity, "horizon": horizon}
         if (asked := base.question(**task, label_kind=label_kind)) is None:
             raise InputError(
@@ -86,15 +86,13 @@ class View:
                 "Give --data-options db_task=NAME, or task_sql=FILE.sql, entity and horizon.",
             )
         hidden = base.hidden(hide) | asked.hidden
-        made = {"rule": rule, "clock": clock, "features": features, "hidden": hidden}
-        plain = plain_of(base, asked, **made)
-        table, schema = plain.label_table, plain.graph.schema
-        assert table is not None and schema is not None
-        nodes = table.nodes.astype(np.int64) - schema.nodes(asked.table).start
-        moment = (table.time - asked.at_its_time) * _MICROSECONDS[plain.time_unit]
+        made: Any = {"rule": rule, "clock": clock, "features": features, "hidden": hidden}
+        plain: Any = plain_of(base, asked, **made)
+        table = plain.label_table
+        nodes = table.nodes.astype(np.int64) - plain.graph.schema.nodes(asked.table).start
+        moment = (table.time - asked.at_its_time) * _UNITS[plain.time_unit]
         columns = (nodes, moment.astype(np.int64), table.labels.astype(np.float64), table.split)
-        view = cls(base, asked, made, plain, seed, run, *columns)
-        return view.of(table.split >= 0)
+        return cls(base, asked, made, plain, seed, run, *columns).of(table.split >= 0)
 
     def of(self, chosen: np.ndarray) -> Self:
         """The view of some of the labels."""
@@ -108,7 +106,7 @@ class View:
 
     @property
     def numbers(self) -> bool:
-        return self.plain.label_table is not None and self.plain.label_table.num_classes == 1
+        return self.plain.label_table.labels.dtype.kind == "f"
 
     def starts(self) -> list[int]:
         """When validation and test begin: as the manifest says, or with their first label."""
@@ -120,7 +118,7 @@ class View:
             for split, text in enumerate((known.val_time, known.test_time), 1)
         ]
 
-    def sees(self, times: np.ndarray, moment: Any) -> np.ndarray:
+    def sees(self, times: Any, moment: Any) -> Any:
         """Whether what has these times is seen by what has the moment."""
         return times <= moment if self.asked.at_its_time else times < moment
 
@@ -143,15 +141,17 @@ class View:
         found = self.base.sql(f"SELECT {cast} AS v FROM ({self.base.rows(table)})").column(0)
         return found.to_numpy() if number else np.array(found.to_pylist(), object)
 
-    def ticks(self, table: str, column: str) -> np.ndarray:
-        """int64 `[rows]`: a column of moments in the unit of `moment`, `NEVER` if missing."""
+    def ticks_sql(self, table: str, column: str) -> str:
+        """SQL of a column of moments in the unit of `moment`, `NEVER` where it is missing."""
         kind, own, clock = self.base.columns[table][column], quoted(column), self.made["clock"]
+        ticks = f"epoch_us({own if 'ZONE' in kind else f'CAST({own} AS TIMESTAMP)'})"
         if kind in NUMBERS:
-            scale = _MICROSECONDS[clock.time_unit] * clock.time_scale
-            ticks = f"CAST({own} * {scale} AS BIGINT)"
-        else:
-            ticks = f"epoch_us({own if 'ZONE' in kind else f'CAST({own} AS TIMESTAMP)'})"
-        query = f"SELECT coalesce({ticks}, {NEVER}) AS t FROM ({self.base.rows(table)})"
+            ticks = f"CAST({own} * {_UNITS[clock.time_unit] * clock.time_scale} AS BIGINT)"
+        return f"coalesce({ticks}, {NEVER})"
+
+    def ticks(self, table: str, column: str) -> np.ndarray:
+        """int64 `[rows]`: what `ticks_sql` gives."""
+        query = f"SELECT {self.ticks_sql(table, column)} AS t FROM ({self.base.rows(table)})"
         return self.base.sql(query).column(0).to_numpy()
 
     def times(self, table: str) -> np.ndarray | None:
@@ -161,7 +161,6 @@ class View:
 
     def count(self, table: str) -> int:
         """The number of rows of a table."""
-        assert self.plain.graph.schema is not None
         return dict(self.plain.graph.schema.node_types)[table]
 
     def references(self) -> Iterator[tuple[str, str, str, np.ndarray]]:
@@ -183,15 +182,13 @@ class View:
             if target == own and (ends >= 0).any():
                 times = self.times(table)
                 number = np.bincount(ends[ends >= 0], minlength=self.count(own))[self.entity]
-                counts = number if times is None else None
-                yield Linked(table, key, self._last(ends, times), counts)
+                rows = self._last(ends, times)
+                yield Linked(table, key, rows, number if times is None else None)
 
     def names(self, rows: np.ndarray) -> str:
         """The names of the first rows of the entity's table among some."""
-        schema, ids = self.plain.graph.schema, self.plain.node_ids
-        assert schema is not None and ids is not None
-        start = schema.nodes(self.asked.table).start
-        return ", ".join(str(ids[start + int(row)]) for row in rows[:3])
+        start = self.plain.graph.schema.nodes(self.asked.table).start
+        return ", ".join(str(self.plain.node_ids[start + int(row)]) for row in rows[:3])
 
     def _last(self, ends: np.ndarray, times: np.ndarray | None) -> np.ndarray:
         """The last row that each label sees of those whose ends are its entity; -1."""
@@ -199,8 +196,9 @@ class View:
         times = np.full(ends.size, NEVER) if times is None else times
         rows = rows[np.lexsort((times[rows], ends[rows]))]
         ordered = np.unique(times[rows])
-        side = "right" if self.asked.at_its_time else "left"
-        seen, width = np.searchsorted(ordered, self.moment, side), ordered.size + 1
+        # The rank of the first time that is not seen.
+        seen = np.searchsorted(ordered, self.moment + self.asked.at_its_time)
+        width = ordered.size + 1
         places = ends[rows].astype(np.int64) * width + np.searchsorted(ordered, times[rows])
         at = np.searchsorted(places, self.entity * width + seen) - 1
         return np.where((at >= 0) & (ends[rows[at]] == self.entity), rows[at], -1)

@@ -28,7 +28,10 @@ def gaps(rng, values, share=0.1):
 
 
 def texts(rng, count, words=40):
-    return [" ".join(f"w{i}" for i in rng.integers(0, words, rng.integers(2, 8))) for _ in range(count)]
+    return [
+        " ".join(f"w{i}" for i in rng.integers(0, words, rng.integers(2, 8)))
+        for _ in range(count)
+    ]
 
 
 class Made:
@@ -60,7 +63,11 @@ class Made:
                 "born": self.joined - rng.integers(6000, 20000, n) * DAY,
                 "invited_by": gaps(rng, self.ids[rng.integers(0, n, n)], 0.5),
             },
-            "items": {"item_id": np.arange(items), "price": rng.gamma(2, 10, items), "sort": [f"s{i % 4}" for i in range(items)]},
+            "items": {
+                "item_id": np.arange(items),
+                "price": rng.gamma(2, 10, items),
+                "sort": [f"s{i % 4}" for i in range(items)],
+            },
             "events": {
                 "event_id": rng.permutation(m),
                 "time": times,
@@ -70,8 +77,11 @@ class Made:
                 "ordered": times - rng.integers(1, 5, m) * DAY,
                 "says": texts(rng, m),
             },
-            "devices": {"user_id": self.ids[rng.integers(0, n, n)], "brand": [f"b{i}" for i in rng.integers(0, 5, n)]},
-        }  # fmt: skip
+            "devices": {
+                "user_id": self.ids[rng.integers(0, n, n)],
+                "brand": [f"b{i}" for i in rng.integers(0, 5, n)],
+            },
+        }
         self.keys = {
             "users": {"pkey": "user_id", "fkeys": {"invited_by": "users"}},
             "items": {"pkey": "item_id"},

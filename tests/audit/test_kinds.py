@@ -104,7 +104,9 @@ def equal_rows(made):
     events = made.tables["events"]
     old, new = (np.flatnonzero(each)[:40] for each in spans(events["time"]))
     for name in set(events) - {"event_id", "time"}:
-        column = list(events[name].to_pylist() if hasattr(events[name], "type") else events[name])
+        column = list(
+            events[name].to_pylist() if hasattr(events[name], "type") else events[name]
+        )
         for a, b in zip(old, new, strict=True):
             column[b] = column[a]
         events[name] = column

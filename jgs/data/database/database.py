@@ -86,7 +86,8 @@ class Database(StoredTables):
         return self.plain(**options).dataset()
 
     def hidden(self, hide: str | None) -> frozenset[tuple[str, str]]:
-        """The columns, as (table, column), that the option `hide` names. Raises `InputError`."""
+        """The columns, as (table, column), that the option `hide` names. Raises
+        `InputError`."""
         named = [each.strip().rpartition(".") for each in hide.split(",")] if hide else []
         for table, _, column in named:
             if column not in self.columns.get(table, ()):

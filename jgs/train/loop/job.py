@@ -87,7 +87,7 @@ class Job:
                 "--weighted must have a graph with edge weights", data.name, "Leave it out."
             )
         self.metric_name = self._make_metric()
-        self.edges, line = edge_features(config, data.graphs[0])
+        self.edges, line = edge_features(config, data.graphs[0], data.judged_from)
         self.about = (line,)
         self._samplers = samplers_of(make_sampler(config, columns=self.edges.columns))
         if isinstance(self._samplers[0], Adaptive):
