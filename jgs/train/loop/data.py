@@ -128,9 +128,7 @@ class Data:
         if self._of_types is None:
             return None
         of_ranks, widths, schema = self._of_types
-        with jax.ensure_compile_time_eval():  # the model may be traced
-            early = [self._early(each, rank) for rank, each in enumerate(of_ranks)]
-        own = [each.square_sums() for each in early]
+        own = [self._early(each, rank).square_sums() for rank, each in enumerate(of_ranks)]
         every = all_gather_rows(self.comm, [np.concatenate(each) for each in own])
         ends = np.cumsum([len(of_type) for of_type in own[0]])
         return Types(widths, schema, scales_of(np.split(every.sum(axis=0), ends[:-1])))
@@ -153,7 +151,7 @@ class Data:
         early, tables = np.asarray(times) < since, []
         begin, end = self.offsets[self.comm.rank + local_rank :][:2]
         for name, table in features.by_type.items():
-            own = [r for r in features.schema.ranges(name) if begin <= r.start < end]
+            own = [r for r in self._of_types[2].ranges(name) if begin <= r.start < end]
             rows = np.concatenate([early[r.start : r.stop] for r in own] or [early[:0]])
             if table is not None and not rows.all():
                 chosen = np.flatnonzero(rows)
