@@ -55,13 +55,15 @@ _TIME = "Give the table a time_col, or leave it out."
 _OURS = "This is a fault of jgs, or of a sampler or model of your own: report it."
 
 KINDS = {
-    "label-column": Kind(tells.telling(tells.own_columns), _HIDE),
-    "label-copy": Kind(tells.telling(tells.linked_columns), _HIDE),
-    "telling-gaps": Kind(tells.telling(tells.gaps), _HIDE),
-    "label-in-text": Kind(tells.telling(tells.words), _HIDE),
-    "key-order": Kind(tells.telling(tells.orders, 0.9), "Shuffle the rows, then number them."),
+    "label-column": Kind(partial(tells.tell, tells.own_columns), _HIDE),
+    "label-copy": Kind(partial(tells.tell, tells.linked_columns), _HIDE),
+    "telling-gaps": Kind(partial(tells.tell, tells.gaps), _HIDE),
+    "label-in-text": Kind(partial(tells.tell, tells.words), _HIDE),
+    "key-order": Kind(
+        partial(tells.tell, tells.orders, least=0.9), "Shuffle the rows, then number them."
+    ),
     "hidden-time": Kind(tells.hidden_time, _TIME),
-    "timeless-facts": Kind(tells.telling(tells.row_counts, 0.9), _TIME),
+    "timeless-facts": Kind(partial(tells.tell, tells.row_counts, least=0.9), _TIME),
     "late-aggregate": Kind(rows.late_aggregate, "Hide it: jgs sees the rows themselves."),
     "late-write": Kind(rows.late_write, "Make it the time_col; or hide it, and what it dates."),
     "unborn-entity": Kind(rows.unborn_entity, "Ask for rows that are there at the moment."),
@@ -114,7 +116,7 @@ def audit(
     few = view.of(view.some(np.ones(view.entity.size, bool), _MOST_LABELS))
     found = []
     for name, kind in (KINDS | (TRIALS if trials else {})).items():
-        of = few if kind.find.__module__ == tells.__name__ else view
+        of = few if isinstance(kind.find, partial) else view  # what tells the label
         found += [Finding(name, *each, kind.remedy) for each in kind.find(of)]
     return sorted(found, key=lambda each: ("error", "warning", "note").index(each.severity))
 

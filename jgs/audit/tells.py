@@ -72,16 +72,28 @@ def orders(view: View) -> Signals:
             yield name, order[view.entity]
 
 
-def telling(
-    signals: Callable[[View], Signals], least: float = _NOTE
-) -> Callable[[View], Iterator[Evidence]]:
-    """A kind of finding: which of the signals tell the label."""
-
-    def found(view: View) -> Iterator[Evidence]:
-        for where, values in signals(view):
-            yield from _told(view, where, values, least)
-
-    return found
+def tell(
+    signals: Callable[[View], Signals], view: View, least: float = _NOTE
+) -> Iterator[Evidence]:
+    """Which of the signals tell the label at least so well."""
+    names, numbers = view.plain.class_names, view.numbers
+    for where, values in signals(view):
+        own, known = view.of(there := ~_missing(values)), values[there]
+        if known.size < _LEAST_ROWS or np.unique(own.label).size < 2:
+            continue
+        strength, same = _strength(own, known), float(np.mean(_equal(own, known)))
+        if max(strength, same * (same >= _EQUAL)) < least:
+            continue
+        text = f"it tells the label alone: {'rank correlation' if numbers else 'AUC'} "
+        text += f"{strength:.3f} over {known.size:,} labels"
+        text += f", and is the label in {same:.1%}" if same >= _EQUAL else ""
+        for i, label in enumerate(own.label[:2]):
+            shown = f"{known[i]:g}" if known.dtype.kind == "f" else repr(known[i][:30])
+            name = f"{label:g}" if numbers or names is None else names[int(label)]
+            text += f"; {own.names(own.entity[i : i + 1])} has {shown}, label {name}"
+        certain = strength >= _ERROR or same >= _EQUAL
+        likely = strength >= _WARNING[numbers]
+        yield "error" if certain else "warning" if likely else "note", where, text
 
 
 def hidden_time(view: View) -> Iterator[Evidence]:
@@ -121,26 +133,6 @@ def _orders(view: View, table: str) -> Signals:
 
 def _missing(values: np.ndarray) -> np.ndarray:
     return np.isnan(values) if values.dtype.kind == "f" else values == np.array(None)
-
-
-def _told(view: View, where: str, values: np.ndarray, least: float) -> Iterator[Evidence]:
-    own, values = view.of(known := ~_missing(values)), values[known]
-    if known.sum() < _LEAST_ROWS or np.unique(own.label).size < 2:
-        return
-    strength, same = _strength(own, values), float(np.mean(_equal(own, values)))
-    if strength < least and same < _EQUAL:
-        return
-    names, numbers = view.plain.class_names, view.numbers
-    labels = [f"{x:g}" if numbers or names is None else names[int(x)] for x in own.label[:2]]
-    text = f"it tells the label alone: {'rank correlation' if numbers else 'AUC'} "
-    text += f"{strength:.3f} over {known.sum():,} labels"
-    text += f", and is the label in {same:.1%}" if same >= _EQUAL else ""
-    for i, label in enumerate(labels):
-        shown = f"{values[i]:g}" if values.dtype.kind == "f" else repr(values[i][:30])
-        text += f"; {own.names(own.entity[i : i + 1])} has {shown}, label {label}"
-    certain = strength >= _ERROR or same >= _EQUAL
-    likely = strength >= _WARNING[numbers]
-    yield "error" if certain else "warning" if likely else "note", where, text
 
 
 def _equal(view: View, values: np.ndarray) -> np.ndarray:

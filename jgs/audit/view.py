@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 import numpy as np
 
@@ -19,17 +19,6 @@ from jgs.errors import InputError
 NEVER = -(2**63 - 1)  # the time of what has none: it was always there
 DATES = ("DATE", "TIMESTAMP")  # how the types of columns of moments begin
 _UNITS = {"D": 86_400_000_000, "s": 1_000_000, "ms": 1000, "us": 1, "ns": 1e-3, None: 1}
-
-
-class Linked(NamedTuple):
-    """For each of `n` labels the row, int64 `[n]`, of a table that is linked with its entity by
-    a foreign key: the last that the label may see, or -1. `counts` int64 `[n]` is the number of
-    such rows of a table without times; None for others."""
-
-    table: str
-    key: str
-    rows: np.ndarray
-    counts: np.ndarray | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -171,19 +160,21 @@ class View:
                 ends = self.base.found(target, self.base.rows(table), key)
                 yield table, ", ".join(key), target, ends
 
-    def linked(self) -> Iterator[Linked]:
-        """The rows of other tables that the labels may see."""
+    def linked(self) -> Iterator[tuple[str, str, np.ndarray, np.ndarray | None]]:
+        """What the labels may see of tables that are linked with their entities: the table, the
+        foreign key, int64 `[n]` the last row, or -1, and of a table without times int64 `[n]`
+        the number of rows; None of others."""
         own = self.asked.table
         for table, key, target, ends in self.references():
             if table == own and self.count(target):
                 rows, times = ends[self.entity].astype(np.int64), self.times(target)
                 seen = True if times is None else self.sees(times[rows], self.moment)
-                yield Linked(target, key, np.where(seen, rows, -1))
+                yield target, key, np.where(seen, rows, -1), None
             if target == own and (ends >= 0).any():
                 times = self.times(table)
                 number = np.bincount(ends[ends >= 0], minlength=self.count(own))[self.entity]
                 rows = self._last(ends, times)
-                yield Linked(table, key, rows, number if times is None else None)
+                yield table, key, rows, number if times is None else None
 
     def names(self, rows: np.ndarray) -> str:
         """The names of the first rows of the entity's table among some."""
