@@ -28,7 +28,7 @@ from jgs.data.database.stored_tables import NUMBERS, StoredTables, quoted
 from jgs.data.dataset import Plain
 from jgs.data.table_graph import typed_ids
 from jgs.data.values import as_chosen
-from jgs.errors import InputError
+from jgs.errors import InputError, refusing
 from jgs.graph import Graph, NodeIds, TypedFeatures
 from jgs.graph.formats.table_columns import read_columns
 from jgs.graph.schema import Relation
@@ -213,11 +213,18 @@ def _names(base: StoredTables, table: str, count: int) -> NodeIds:
 def _before_validation(
     base: StoredTables, clock: Clock, born: dict[str, np.ndarray]
 ) -> dict[str, np.ndarray]:
-    """Which rows of each table with times are before validation; {} where no moment is said."""
-    if base.catalogue.val_time is None or clock.time_unit is None:
+    """Which rows of each table with times are before validation; {} where no moment is said,
+    which a log says. Raises `InputError`."""
+    text, unit = base.catalogue.val_time, clock.time_unit
+    if text is None:
+        if born:
+            _log.warning("%s: no val_timestamp, so columns are fitted to all rows", base.name)
         return {}
-    moment = np.datetime64(base.catalogue.val_time).astype(f"M8[{clock.time_unit}]")
-    return {table: times < moment.astype(np.int64) for table, times in born.items()}
+    rule = f"val_timestamp of {base.name} must be a date, or a number where times are numbers"
+    with refusing(ValueError, rule, "Or say what numbers count, --data-options time_unit=s."):
+        dated = None if unit is None else np.datetime64(text).astype(f"M8[{unit}]")
+        moment = int(text) if dated is None or text.isdigit() else int(dated.astype(np.int64))
+    return {table: times < moment for table, times in born.items()}
 
 
 def _encoded(

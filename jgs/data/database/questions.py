@@ -39,6 +39,7 @@ class Question(NamedTuple):
       hidden: the columns, as (table, column), that are no features.
       at_its_time: whether the moment is the row's own time, so that the row itself, and what
         has the same time, is seen.
+      horizon: how far the labels look ahead, such as "30 days"; None: it is not known.
       target: the table whose rows are to be recommended: the label is the key of one, or a list
         of keys. None for labels.
       k: the length of the lists that are judged; 0: it is not said.
@@ -53,6 +54,7 @@ class Question(NamedTuple):
     label_kind: str | None = None
     hidden: frozenset[tuple[str, str]] = frozenset()
     at_its_time: bool = False
+    horizon: str | None = None
     target: str | None = None
     k: int = 0
 
@@ -106,6 +108,7 @@ def of_task(base: StoredTables, name: str) -> Question:
         _KINDS[kind],
         frozenset(hidden),
         own_time is not None and time == own_time and said.get("kind") != "forecast",
+        said.get("timedelta"),
         target,
         int(said.get("eval_k") or 0),
     )
@@ -162,7 +165,8 @@ def of_sql(
         )
     *own, time, label, _ = rows.column_names
     kind = label_kind if target is None else "node"
-    return Question(what, entity, rows, tuple(own), time, label, kind, target=target)
+    of = (what, entity, rows, tuple(own), time, label, kind)
+    return Question(*of, horizon=horizon, target=target)
 
 
 def _joined(tables: list[Any]) -> Any:
@@ -198,7 +202,7 @@ def moments_of(base: StoredTables, horizon: str, number: int) -> list[list[datet
             ("test_timestamp", base.catalogue.test_time),
         )
     )
-    step = _duration(base, horizon)
+    step = duration_of(base, horizon)
     first, last = _times_of(base)
     if val + step > test:
         raise InputError(
@@ -242,7 +246,8 @@ def _moment(base: StoredTables, name: str, text: str | None) -> datetime.datetim
         return datetime.datetime.fromisoformat(text)
 
 
-def _duration(base: StoredTables, horizon: str) -> datetime.timedelta:
+def duration_of(base: StoredTables, horizon: str) -> datetime.timedelta:
+    """How long a horizon is. Raises `InputError`."""
     query = f"SELECT CAST('{horizon.replace(chr(39), '')}' AS INTERVAL) AS d"
     rule = "the horizon of a task must be a length of time above 0, such as 30 days"
     found = base.ask(query, rule).column(0)[0].as_py()

@@ -75,11 +75,11 @@ class StoredTables:
 
         Raises `InputError`.
         """
-        connection = _connected()
-        for table, rows in tables.items():
-            with refusing(Exception, f"the table {table} must be readable", "Convert it."):
-                connection.register(table, rows)
-        return cls(name, connection, catalogue.of_manifest(name, manifest))
+        return cls(name, _registered(tables), catalogue.of_manifest(name, manifest))
+
+    def with_tables(self, tables: Mapping[str, Any]) -> Self:
+        """The database with these Arrow tables in place of its own, by name."""
+        return type(self)(self.name, _registered(tables), self.catalogue, self.folder)
 
     @classmethod
     def _of_folder(cls, folder: Path) -> Self:
@@ -251,6 +251,14 @@ def _duckdb_module() -> Any:
 
 def _connected() -> Any:
     return _duckdb_module().connect(":memory:")
+
+
+def _registered(tables: Mapping[str, Any]) -> Any:
+    connection = _connected()
+    for table, rows in tables.items():
+        with refusing(Exception, f"the table {table} must be readable", "Convert it."):
+            connection.register(table, rows)
+    return connection
 
 
 def _view(connection: Any, table: str, source: str, file: Path) -> None:
