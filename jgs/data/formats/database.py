@@ -1,5 +1,6 @@
 """A database: RelBench's folders, DuckDB and SQLite files, folders of tables with a manifest
-(`jgs.data.database.catalogue`). `jgs.data.database.graph` says what becomes of the tables."""
+(`jgs.data.database.catalogue`), PostgreSQL by a URL. `jgs.data.database.graph` says what
+becomes of the tables."""
 
 from __future__ import annotations
 
@@ -8,9 +9,12 @@ from pathlib import Path
 from jgs.data.column_values import Clock
 from jgs.data.columns import ColumnRule
 from jgs.data.database.database import Database
+from jgs.data.database.postgres import SCHEMES
 from jgs.data.database.stored_tables import FILES
 from jgs.data.dataset import Plain
 from jgs.errors import InputError
+
+__all__ = ["SCHEMES", "read", "recognises"]
 
 
 def recognises(path: Path) -> bool:
@@ -19,7 +23,7 @@ def recognises(path: Path) -> bool:
 
 
 def read(
-    path: Path,
+    path: Path | str,
     labelled: bool = False,
     *,
     db_task: str | None = None,
@@ -29,16 +33,18 @@ def read(
     label_kind: str | None = None,
     hide: str | None = None,
     features: str = "typed",
+    manifest: str | None = None,
     rule: ColumnRule,
     clock: Clock,
 ) -> Plain:
     """The graph of a database, with the labels of a task if one is named.
 
-    The options are those of `Database.plain`; a run that must be `labelled` needs a task.
+    The options are those of `Database.plain`, and `manifest`, the path of a manifest that is
+    not beside the tables; a run that must be `labelled` needs a task.
 
     Raises `InputError`.
     """
-    base, asked = Database.open(path), db_task is not None or task_sql is not None
+    base, asked = Database.open(path, manifest), db_task is not None or task_sql is not None
     if labelled and not asked:
         raise InputError(
             f"a run on the database {base.name} must have a task",

@@ -1,0 +1,96 @@
+"""SQLite: the tables of a file, as they are in one snapshot."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Collection
+from pathlib import Path
+from typing import Any
+
+from jgs.data.database.catalogue import Catalogue, Declared, of_declared
+from jgs.data.database.sql import quoted
+from jgs.errors import refusing
+
+_WAL = 18  # the byte of a file's header that is 2 where a log of changes lies beside it
+_HIDDEN = 1  # a column of a virtual table's own
+
+
+def read(connection: Any, file: Path, named: Collection[str]) -> Catalogue:
+    """Makes the tables of an SQLite file, and the views that are `named`, tables of a DuckDB
+    connection; their declared keys. Raises `InputError`."""
+    columns, declared = {}, []
+    rule = f"{file} must be a whole SQLite file"
+    with refusing(sqlite3.Error, rule, "Mend it, or export it."):
+        source = sqlite3.connect(_address(file), uri=True)
+        try:
+            source.execute("BEGIN")
+            shadows = {
+                row[1] for row in source.execute("PRAGMA table_list") if row[2] == "shadow"
+            }
+            kinds = source.execute(
+                "SELECT name, type FROM sqlite_schema WHERE type IN ('table', 'view') "
+                "AND name NOT LIKE 'sqlite\\_%' ESCAPE '\\'"
+            ).fetchall()
+            for table, kind in kinds:
+                if table not in named and (kind == "view" or table in shadows):
+                    continue
+                rows = _rows(source, table, file)
+                connection.register(table, rows)
+                columns[table] = rows.column_names
+                declared += _declared(source, table)
+        finally:
+            source.close()
+    return of_declared(str(file), columns, declared)
+
+
+def _address(file: Path) -> str:
+    """The URI that reads a file and writes nothing. SQLite would make files beside one that
+    has a log of changes, unless nobody has it open and the file alone has all."""
+    with file.open("rb") as opened:
+        logged = opened.read(_WAL + 1)[_WAL:] == b"\2"
+    alone = logged and not file.with_name(f"{file.name}-wal").exists()
+    return f"{file.resolve().as_uri()}?{'immutable=1' if alone else 'mode=ro'}"
+
+
+def _declared(source: sqlite3.Connection, table: str) -> list[Declared]:
+    about = source.execute(f"PRAGMA table_info({quoted(table)})").fetchall()
+    key = tuple(name for _, name, *_, at in sorted(about, key=lambda c: c[-1]) if at)
+    found = {-1: Declared(table, key)} if key else {}
+    for number, _, target, own, other, *_ in source.execute(
+        f"PRAGMA foreign_key_list({quoted(table)})"
+    ):
+        before = found.get(number, Declared(table, (), target))
+        named = before.named if other is None else (*before.named, other)
+        found[number] = Declared(table, (*before.columns, own), target, named)
+    return list(found.values())
+
+
+def _rows(source: sqlite3.Connection, table: str, file: Path) -> Any:
+    import pyarrow
+
+    about = source.execute(f"PRAGMA table_xinfo({quoted(table)})").fetchall()
+    kinds = {name: kind for _, name, kind, *_, hidden in about if hidden != _HIDDEN}
+    select = ", ".join(map(quoted, kinds))
+    rows = source.execute(f"SELECT {select} FROM {quoted(table)}").fetchall()
+    columns = zip(*rows, strict=True) if rows else [[] for _ in kinds]
+    arrays = {}
+    for (name, kind), values in zip(kinds.items(), columns, strict=True):
+        rule = f"{name} of {table} in {file} must have values of one type, {kind or 'any'}"
+        with refusing(pyarrow.ArrowException, rule, "Correct them, or cast them in a view."):
+            arrays[name] = _dated(pyarrow.array(list(values)), kind)
+    return pyarrow.table(arrays)
+
+
+def _dated(column: Any, declared: str) -> Any:
+    """A column of SQLite as what it was declared: dates are text there, or stay numbers."""
+    import pyarrow
+
+    kinds: dict[str, Callable[[], Any]] = {
+        "DATE": pyarrow.date32,
+        "DATETIME": lambda: pyarrow.timestamp("us"),
+        "TIMESTAMP": lambda: pyarrow.timestamp("us"),
+        "BOOLEAN": pyarrow.bool_,
+    }
+    kind = kinds.get(declared.partition("(")[0].strip().upper())
+    text = pyarrow.types.is_string(column.type) or pyarrow.types.is_null(column.type)
+    return column.cast(kind()) if kind and (text or kind is pyarrow.bool_) else column
