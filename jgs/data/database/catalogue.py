@@ -18,11 +18,12 @@ declared. A view that it names is a table.
 
 from __future__ import annotations
 
+import datetime
 import logging
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from jgs.errors import InputError, nearest
+from jgs.errors import InputError, nearest, refusing
 
 Columns = tuple[str, ...]
 
@@ -109,9 +110,17 @@ def of_manifest(where: str, manifest: Any) -> Catalogue:
             "none" if tables is None else repr(tables)[:60],
             "Write it as jgs.data.database.catalogue says.",
         )
-    moments = (manifest.get(name) for name in ("val_timestamp", "test_timestamp"))
-    val, test = (None if each is None else str(each) for each in moments)
+    val, test = (
+        _moment(where, n, manifest.get(n)) for n in ("val_timestamp", "test_timestamp")
+    )
     return Catalogue({str(n): _keys(where, n, t or {}) for n, t in tables.items()}, val, test)
+
+
+def _moment(where: str, name: str, said: Any) -> str | None:
+    with refusing(ValueError, f"{name} in {where} must be a date", "Write '2024-08-01'."):
+        if said is not None and datetime.datetime.fromisoformat(str(said)).tzinfo is not None:
+            raise ValueError(f"{said}, which has a time zone")
+    return None if said is None else str(said)
 
 
 def _keys(where: str, name: Any, fields: Any) -> Keys:

@@ -12,6 +12,8 @@ from jgs.data.database.sql import quoted
 from jgs.errors import refusing
 
 _WAL = 18  # the byte of a file's header that is 2 where a log of changes lies beside it
+WAIT = 5.0
+"""Seconds for which a file that is written is waited for."""
 _HIDDEN = 1  # a column of a virtual table's own
 
 
@@ -20,8 +22,8 @@ def read(connection: Any, file: Path, named: Collection[str]) -> Catalogue:
     connection; their declared keys. Raises `InputError`."""
     columns, declared = {}, []
     rule = f"{file} must be a whole SQLite file"
-    with refusing(sqlite3.Error, rule, "Mend it, or export it."):
-        source = sqlite3.connect(_address(file), uri=True)
+    with refusing(sqlite3.Error, rule, "Mend it, or wait until nobody writes it."):
+        source = sqlite3.connect(_address(file), WAIT, uri=True)
         try:
             source.execute("BEGIN")
             shadows = {

@@ -21,6 +21,7 @@ FILES = (".duckdb", ".db", ".sqlite", ".sqlite3")
 _ASKING, _NAMED = '"jgs rows that ask"', '"jgs rows that are named"'  # no user's tables
 _WHOLE = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT")
 NUMBERS = (*_WHOLE, *(f"U{each}" for each in _WHOLE), "FLOAT", "DOUBLE")
+_NUMBERS = (*NUMBERS, "DECIMAL")
 
 _log = logging.getLogger("jgs")
 
@@ -107,8 +108,9 @@ class StoredTables:
                     ", ".join(at.name for at in files) or "none",
                     f"Its name is {table}.parquet or {table}.csv.",
                 )
-            read = "read_parquet" if files[0].suffix == ".parquet" else "read_csv"
-            _view(connection, table, f"{read}({text(files[0])})", files[0])
+            read, at = "read_csv({}, header = true, skip = 0)", files[0]
+            read = "read_parquet({})" if at.suffix == ".parquet" else read
+            _view(connection, table, read.format(text(at)), at)
         return cls(folder.resolve().name, connection, known, folder)
 
     @classmethod
@@ -134,7 +136,12 @@ class StoredTables:
 
     def sql(self, query: str, **registered: Any) -> Any:
         """The Arrow table that a query gives. `registered` are Arrow tables by name, which the
-        query may read."""
+        query may read. Raises `InputError` where a table is damaged."""
+        rule = f"the tables of {self.name} must be whole"
+        with refusing(_duckdb_module().Error, rule, "Correct them, or write them again."):
+            return self._read_by(query, registered)
+
+    def _read_by(self, query: str, registered: Mapping[str, Any]) -> Any:
         for name, table in registered.items():
             if name in self.catalogue.tables:
                 raise InputError(
@@ -162,7 +169,7 @@ class StoredTables:
                     ", ".join(kinds).lower() or "nothing",
                     "Write SELECT.",
                 )
-            return self.sql(query, **registered)
+            return self._read_by(query, registered)
 
     def rows(self, table: str) -> str:
         """SQL of the rows of a table that are nodes: all, or those with a time where the table
@@ -205,7 +212,7 @@ class StoredTables:
             rule = f"each row of {table} in {self.name} must have a key {', '.join(key)}"
             raise InputError(rule, f"{number} rows without", remedy)
         twice = self.sql(
-            f"SELECT {own}, count(*) AS n FROM ({rows}) GROUP BY {own} HAVING n > 1 "
+            f"SELECT {own}, count(*) FROM ({rows}) GROUP BY {own} HAVING count(*) > 1 "
             f"ORDER BY {own} LIMIT 1"
         )
         if twice.num_rows:
@@ -218,7 +225,13 @@ class StoredTables:
         key = self.catalogue.tables[target].key
         for own, named in zip(columns, key, strict=True):
             kinds = self.columns[table][own], self.columns[target][named]
-            if kinds[0] != kinds[1] and not all(kind in NUMBERS for kind in kinds):
+            if kinds[0] == kinds[1] or all(kind.startswith(_NUMBERS) for kind in kinds):
+                continue
+            values = self.sql(
+                f"SELECT (SELECT count({quoted(own)}) FROM {quoted(table)}) AS own, "
+                f"(SELECT count({quoted(named)}) FROM {quoted(target)}) AS named"
+            )
+            if all(values.to_pylist()[0].values()):  # else no value has a type
                 raise InputError(
                     f"the foreign key {own} of {table} in {self.name} must be of the type of "
                     f"the key {named} of {target}",
