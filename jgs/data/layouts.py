@@ -133,6 +133,16 @@ def read(name: str, root: Path, options: dict[str, Any], labelled: bool) -> Plai
     return found.dataset()
 
 
+def database(name: str, root: Path, options: dict[str, Any]) -> Any:
+    """The opened database that a path or a URL names; None where it names none. Its format's
+    `read` takes it in place of the path. Raises `InputError`."""
+    if name in ABOUT:
+        return None
+    form, reader = _reader_of_path(without_password(name), root, dict(options))
+    opens = getattr(form, "opened", None)
+    return opens and opens(*reader.args, options.get("manifest"))
+
+
 def call(name: str, reader: partial, options: dict[str, Any]) -> Any:
     """What `reader` makes of the `options` of the data set `name`. Raises `InputError` for an
     option that it lacks or whose value is not of the declared type."""

@@ -14,7 +14,9 @@ from jgs.data.database.stored_tables import FILES
 from jgs.data.dataset import Plain
 from jgs.errors import InputError
 
-__all__ = ["SCHEMES", "read", "recognises"]
+__all__ = ["SCHEMES", "opened", "read", "recognises"]
+
+opened = Database.open
 
 
 def recognises(path: Path) -> bool:
@@ -23,7 +25,7 @@ def recognises(path: Path) -> bool:
 
 
 def read(
-    path: Path | str,
+    path: Path | str | Database,
     labelled: bool = False,
     *,
     db_task: str | None = None,
@@ -44,7 +46,8 @@ def read(
 
     Raises `InputError`.
     """
-    base, asked = Database.open(path, manifest), db_task is not None or task_sql is not None
+    base = path if isinstance(path, Database) else opened(path, manifest)
+    asked = db_task is not None or task_sql is not None
     if labelled and not asked:
         raise InputError(
             f"a run on the database {base.name} must have a task",
