@@ -97,12 +97,16 @@ def _data(argv: Sequence[str]) -> dict[str, Any]:
             "Put its files below --root yourself; python -m jgs.data describe checks them.",
         )
     with command.loading():
-        if (base := database(name, Path(root), given)) is None:
+        base, picture = database(name, Path(root), given), options.get("picture")
+        if base is None and picture is not None:
+            raise InputError("--picture must be of a database", name, "Leave it out.")
+        if base is None:
             data = load_plain(name, root, **given)
             return _describe(data.name, os.path.abspath(root), described.facts(data))
-        if (picture := options.get("picture")) is not None:
+        if picture is not None:
             Path(picture).write_text(picture_of(base), "utf-8")
-        graph = partial(call, name, partial(FORMATS["database"].read, base), given)
+        given = {option: each for option, each in given.items() if option != "layout"}
+        graph = partial(call, base.name, partial(FORMATS["database"].read, base), given)
         return _describe(base.name, os.path.abspath(root), described.of_database(base, graph))
 
 

@@ -185,6 +185,24 @@ def test_all_tables_are_of_one_moment(server):
     assert counts == [1, 1]
 
 
+@pytest.mark.parametrize(
+    ("name", "columns", "says"),
+    [
+        ("letters", ['t(id INT, "ID" INT PRIMARY KEY)'], '"public"."t".id, "public"."t".ID'),
+        ("more_letters", ["t(id INT)", '"T"(id INT)'], "got T, t"),
+        ("bare", ["t()", "a(id INT)"], None),
+    ],
+)
+def test_names_that_duckdb_takes_for_one_are_one_line(name, columns, says, server):
+    url = server(name, *(f"CREATE TABLE {each}" for each in columns))
+    if says is None:
+        assert list(Database.open(url).catalogue.tables) == ["a"]
+        return
+    with pytest.raises(jgs.InputError) as error:
+        Database.open(url)
+    assert says in str(error.value)
+
+
 def test_schemas_views_partitions_and_other_users(server, tmp_path, caplog):
     url = server(
         "parts",

@@ -98,3 +98,4 @@ def test_the_picture_has_the_tables_and_their_keys(tmp_path, capsys):
     keys = [each.text for each in drawn.iter(f"{space}title")]
     assert keys == ["user", "order", "friend"]
     assert all(0 <= x <= float(drawn.get("width")) for x in boxes)
+    assert main(["describe", "synthetic", "--picture", str(file)]) == 2

@@ -74,6 +74,10 @@ class Declared(NamedTuple):
     named: Columns = ()
 
 
+Tables = tuple[list[str], list[Declared]]
+"""The tables of a database, and the keys that it declares."""
+
+
 def of_declared(
     where: str, columns: Mapping[str, Iterable[str]], declared: Iterable[Declared]
 ) -> Catalogue:

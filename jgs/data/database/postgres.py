@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from typing import Any
 from urllib.parse import unquote
 
-from jgs.data.database.catalogue import Catalogue, Columns, Declared, of_declared
+from jgs.data.database.catalogue import Columns, Declared, Tables
 from jgs.data.database.sql import missing, quoted, text
 from jgs.errors import InputError, refusing
 
@@ -22,7 +22,7 @@ SCHEMES = ("postgresql://", "postgres://")
 _PART = "(?:[^%:@/?#]|%(?!00)[0-9a-fA-F]{2})*"  # of a URL, as libpq takes it
 _URL = re.compile(
     rf"postgres(?:ql)?://(?:{_PART}(?P<password>:{_PART})?@)?[^@/?#]*"
-    rf"(?:/(?P<name>{_PART}))?(?:\?(?!(.*&)?password=)[^#]*)?"
+    rf"(?:/(?P<name>{_PART}))?(?:\?(?!.*password=)[^#]*)?"
 )
 _PATIENCE = (  # a URL's own come later, and count
     "connect_timeout=10&keepalives_idle=10&keepalives_interval=5&keepalives_count=3"
@@ -71,26 +71,33 @@ def name_of(url: str) -> str:
     return unquote(re.findall(r"[^/]*//[^/?]*/?([^?]*)", url)[0]) or "postgresql"
 
 
-def read(connection: Any, url: str, named: Collection[str]) -> Catalogue:
+def read(connection: Any, url: str, named: Collection[str]) -> Tables:
     """Makes the tables of the schema, and the views that are `named`, tables of a DuckDB
-    connection; their declared keys. Raises `InputError`."""
+    connection. Raises `InputError`."""
     own = re.search(r"(?<=[?&])schema=([^&]*)&?", url)
-    name, schema = name_of(url), unquote(own[1]) if own else "public"
-    address, _, query = _complete.get(url, url).partition("?")
+    schema, (address, _, query) = own and own[1], _complete.get(url, url).partition("?")
     query = query.replace(own[0], "") if own else query
-    with _asking(name, f"{address}?{_PATIENCE}&{query}".rstrip("&")) as (ask, fields):
+    schema = quoted(unquote(schema or "public"))
+    with _asking(name_of(url), f"{address}?{_PATIENCE}&{query}".rstrip("&")) as (ask, fields):
         for statement in _BEGIN:
             ask(statement)
-        tables = _tables(name, ask, schema, named)
-        declared = _declared(ask, schema, tables)
+        found = ask(
+            "SELECT relname::text AS table, has_table_privilege(oid, 'SELECT') AS may "
+            f"FROM pg_class WHERE relnamespace = to_regnamespace({text(schema)}) AND relnatts > 0 "
+            "AND (relkind IN ('r', 'p', 'f') AND NOT relispartition OR relkind IN ('v', 'm') AND "
+            f"relname::text = ANY(ARRAY[{', '.join(map(text, named))}]::text[])) ORDER BY 1"
+        ).to_pylist()
+        tables = [row["table"] for row in found if row["may"]]
+        if kept := [row["table"] for row in found if not row["may"]]:
+            _log.warning("%s: this user may not read %s", name_of(url), ", ".join(kept))
+        _check_letters(tables)
+        declared = [each for each in _declared(ask, schema) if each.table in tables]
         keys = {each.table: each.columns for each in declared if each.target is None}
-        columns = {}
         for table in tables:
-            where = f"{quoted(schema)}.{quoted(table)}"
+            where = f"{schema}.{quoted(table)}"
             rows = _rows(ask, where, fields(f"SELECT * FROM {where}"), keys.get(table, ()))
-            columns[table] = rows.column_names
             connection.register(table, rows)
-    return of_declared(name, columns, declared)
+    return tables, declared
 
 
 @contextmanager
@@ -110,20 +117,16 @@ def _asking(name: str, url: str) -> Iterator[tuple[_Ask, Callable[[str], Any]]]:
         yield lambda sql: cursor.execute(sql).fetch_arrow_table(), cursor.adbc_execute_schema
 
 
-def _tables(name: str, ask: _Ask, schema: str, named: Collection[str]) -> list[str]:
-    rows = ask(
-        "SELECT relname::text, has_table_privilege(oid, 'SELECT') AS may FROM pg_class "
-        f"WHERE relnamespace = to_regnamespace({text(quoted(schema))}) AND NOT relispartition "
-        f"AND (relkind IN ('r', 'p', 'f') OR relkind IN ('v', 'm') AND relname::text = "
-        f"ANY(ARRAY[{', '.join(map(text, named))}]::text[])) ORDER BY relname"
-    ).to_pylist()
-    if kept := [row["relname"] for row in rows if not row["may"]]:
-        _log.warning("%s: this user may not read %s", name, ", ".join(kept))
-    return [row["relname"] for row in rows if row["may"]]
+def _check_letters(names: list[str]) -> None:
+    """DuckDB does not tell upper letters from lower ones."""
+    lower = [name.lower() for name in names]
+    if twice := [name for name in names if lower.count(name.lower()) > 1]:
+        rule = "names in a database must differ in more than upper and lower letters"
+        raise InputError(rule, ", ".join(twice), "Rename one, or name a view without it.")
 
 
-def _declared(ask: _Ask, schema: str, tables: Collection[str]) -> list[Declared]:
-    """The keys of the tables. Those of partitions are those of their table."""
+def _declared(ask: _Ask, schema: str) -> list[Declared]:
+    """The keys of a schema. Those of partitions are those of their table."""
     columns = (
         "ARRAY(SELECT attname::text FROM unnest({0}) WITH ORDINALITY AS u(n, i) "
         "JOIN pg_attribute ON attrelid = {1} AND attnum = n ORDER BY i)"
@@ -135,13 +138,10 @@ def _declared(ask: _Ask, schema: str, tables: Collection[str]) -> list[Declared]
         f"{columns.format('confkey', 'confrelid')} AS named "
         "FROM pg_constraint JOIN pg_class o ON o.oid = conrelid "
         "LEFT JOIN pg_class t ON t.oid = confrelid "
-        f"WHERE o.relnamespace = to_regnamespace({text(quoted(schema))}) "
+        f"WHERE o.relnamespace = to_regnamespace({text(schema)}) "
         "AND contype IN ('p', 'f') AND conparentid = 0 ORDER BY o.relname, conkey, conname"
     ).to_pylist()
-    found = [
-        Declared(r["table"], tuple(r["own"]), r["target"], tuple(r["named"])) for r in rows
-    ]
-    return [each for each in found if each.table in tables]
+    return [Declared(r["table"], tuple(r["own"]), r["target"], tuple(r["named"])) for r in rows]
 
 
 def _rows(ask: _Ask, where: str, fields: Any, key: Columns) -> Any:
@@ -149,6 +149,7 @@ def _rows(ask: _Ask, where: str, fields: Any, key: Columns) -> Any:
     missing, which a log says."""
     import pyarrow
 
+    _check_letters([f"{where}.{field.name}" for field in fields])
     values, infinite, decimals = [], ["false"], {}
     for at, field in enumerate(fields):
         kind, own = field.metadata[b"POSTGRESQL:type"].decode(), quoted(field.name)

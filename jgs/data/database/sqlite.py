@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Collection
+from collections.abc import Collection
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from jgs.data.database.catalogue import Catalogue, Declared, of_declared
+from jgs.data.database.catalogue import Declared, Tables
 from jgs.data.database.sql import quoted
 from jgs.errors import refusing
 
@@ -17,32 +18,24 @@ WAIT = 5.0
 _HIDDEN = 1  # a column of a virtual table's own
 
 
-def read(connection: Any, file: Path, named: Collection[str]) -> Catalogue:
+def read(connection: Any, file: Path, named: Collection[str]) -> Tables:
     """Makes the tables of an SQLite file, and the views that are `named`, tables of a DuckDB
-    connection; their declared keys. Raises `InputError`."""
-    columns, declared = {}, []
+    connection. Raises `InputError`."""
     rule = f"{file} must be a whole SQLite file"
-    with refusing(sqlite3.Error, rule, "Mend it, or wait until nobody writes it."):
-        source = sqlite3.connect(_address(file), WAIT, uri=True)
-        try:
-            source.execute("BEGIN")
-            shadows = {
-                row[1] for row in source.execute("PRAGMA table_list") if row[2] == "shadow"
-            }
-            kinds = source.execute(
-                "SELECT name, type FROM sqlite_schema WHERE type IN ('table', 'view') "
-                "AND name NOT LIKE 'sqlite\\_%' ESCAPE '\\'"
-            ).fetchall()
-            for table, kind in kinds:
-                if table not in named and (kind == "view" or table in shadows):
-                    continue
-                rows = _rows(source, table, file)
-                connection.register(table, rows)
-                columns[table] = rows.column_names
-                declared += _declared(source, table)
-        finally:
-            source.close()
-    return of_declared(str(file), columns, declared)
+    with (
+        refusing(sqlite3.Error, rule, "Mend it, or wait until nobody writes it."),
+        closing(sqlite3.connect(_address(file), WAIT, uri=True)) as source,
+    ):
+        source.execute("BEGIN")
+        inner = {row[1] for row in source.execute("PRAGMA table_list") if row[2] == "shadow"}
+        found = source.execute(
+            "SELECT name, type FROM sqlite_schema WHERE type IN ('table', 'view') "
+            "AND name NOT LIKE 'sqlite\\_%' ESCAPE '\\'"
+        ).fetchall()
+        tables = [t for t, kind in found if t in named or (kind == "table" and t not in inner)]
+        for table in tables:
+            connection.register(table, _rows(source, table, file))
+        return tables, [key for table in tables for key in _declared(source, table)]
 
 
 def _address(file: Path) -> str:
@@ -85,14 +78,8 @@ def _rows(source: sqlite3.Connection, table: str, file: Path) -> Any:
 
 def _dated(column: Any, declared: str) -> Any:
     """A column of SQLite as what it was declared: dates are text there, or stay numbers."""
-    import pyarrow
-
-    kinds: dict[str, Callable[[], Any]] = {
-        "DATE": pyarrow.date32,
-        "DATETIME": lambda: pyarrow.timestamp("us"),
-        "TIMESTAMP": lambda: pyarrow.timestamp("us"),
-        "BOOLEAN": pyarrow.bool_,
-    }
-    kind = kinds.get(declared.partition("(")[0].strip().upper())
-    text = pyarrow.types.is_string(column.type) or pyarrow.types.is_null(column.type)
-    return column.cast(kind()) if kind and (text or kind is pyarrow.bool_) else column
+    dates = {"DATE": "date32", "DATETIME": "timestamp[us]", "TIMESTAMP": "timestamp[us]"}
+    name = declared.partition("(")[0].strip().upper()
+    kind = dates.get(name) if str(column.type) in ("string", "null") else None
+    kind = "bool" if name == "BOOLEAN" else kind
+    return column if kind is None else column.cast(kind)

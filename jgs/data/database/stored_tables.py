@@ -11,7 +11,7 @@ from typing import Any, Self
 import numpy as np
 
 from jgs.data.database import catalogue, postgres, sqlite
-from jgs.data.database.catalogue import Catalogue, Columns, Declared, of_declared
+from jgs.data.database.catalogue import Catalogue, Columns, Declared, Tables, of_declared
 from jgs.data.database.sql import missing, quoted, text
 from jgs.errors import InputError, refusing
 
@@ -56,16 +56,9 @@ class StoredTables:
     @classmethod
     def open(cls, path: str | os.PathLike, manifest: str | os.PathLike | None = None) -> Self:
         """The database in a folder with `manifest.yaml` and tables, in it or in its folder `db`
-        (Parquet or CSV); in a DuckDB or SQLite file; or of a PostgreSQL server, by its URL
-        (`jgs.data.database.postgres`).
-
-        Args:
-          path: the path, or the URL.
-          manifest: the file with the manifest, where it is not beside the tables. See
-            `jgs.data.database.catalogue`.
-
-        Raises `InputError`.
-        """
+        (Parquet or CSV); in a DuckDB or SQLite file; or of a PostgreSQL server, by its URL, see
+        `jgs.data.database.postgres`. The file `manifest` stands for the one that is beside the
+        tables, see `jgs.data.database.catalogue`. Raises `InputError`."""
         said = None if manifest is None else Path(manifest)
         if str(path).startswith(postgres.SCHEMES):
             url = postgres.without_password(str(path))
@@ -126,12 +119,14 @@ class StoredTables:
 
     @classmethod
     def _read(
-        cls, name: str, read: Callable[..., Catalogue], source: Any, said: Path | None
+        cls, name: str, read: Callable[..., Tables], source: Any, said: Path | None
     ) -> Self:
         """The database that `read` makes of a source, with what a manifest says of it."""
         known = None if said is None else catalogue.of_manifest(str(said), manifest_of(said))
         connection = _connected()
-        declared = read(connection, source, () if known is None else known.tables)
+        tables, keys = read(connection, source, () if known is None else known.tables)
+        columns = {table: connection.table(quoted(table)).columns for table in tables}
+        declared = of_declared(name, columns, keys)
         return cls(name, connection, catalogue.merged(declared, known) if known else declared)
 
     def sql(self, query: str, **registered: Any) -> Any:
@@ -278,9 +273,9 @@ def _view(connection: Any, table: str, source: str, file: Path) -> None:
         connection.execute(f"CREATE VIEW {quoted(table)} AS SELECT * FROM {source}")
 
 
-def _duckdb(connection: Any, file: Path, named: Collection[str]) -> Catalogue:
-    """Makes the tables of a DuckDB file, and the views that are `named`, views of a connection;
-    their declared keys."""
+def _duckdb(connection: Any, file: Path, named: Collection[str]) -> Tables:
+    """Makes the tables of a DuckDB file, and the views that are `named`, views of a
+    connection."""
     rule = f"{file} must be a DuckDB or SQLite file that no other process writes"
     remedy = "Name the right one, or close the other process."
     with refusing(_duckdb_module().Error, rule, remedy):
@@ -291,14 +286,12 @@ def _duckdb(connection: Any, file: Path, named: Collection[str]) -> Catalogue:
         f"SELECT view_name FROM duckdb_views() WHERE {own} AND list_contains($1, view_name)",
         [list(named)],
     ).fetchall()
-    columns = {}
     for (table,) in names:
         _view(connection, table, f"source.main.{quoted(table)}", file)
-        columns[table] = [name for name, *_ in connection.table(quoted(table)).description]
     declared = connection.execute(
         "SELECT table_name, constraint_column_names, referenced_table, referenced_column_names "
         f"FROM duckdb_constraints() WHERE {own} "
         "AND constraint_type IN ('PRIMARY KEY', 'FOREIGN KEY')"
     ).fetchall()
     keys = [Declared(t, tuple(own), target, tuple(to or ())) for t, own, target, to in declared]
-    return of_declared(str(file), columns, keys)
+    return [table for (table,) in names], keys
