@@ -19,13 +19,10 @@ import time
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from jgs import command
 from jgs.errors import InputError, refusing
-
-if TYPE_CHECKING:
-    from jgs.data.plain import Plain
 
 _log = logging.getLogger("jgs")
 _MOST_CLASSES = 50  # in the table; the JSON line has all
@@ -62,6 +59,9 @@ def parser() -> command.Parser:
     found.add_argument(
         "name", nargs="?", help="a name or a path, as of python -m jgs.train's --dataset"
     )
+    found.add_argument(
+        "--picture", metavar="FILE.svg", help="describe: also draw the tables of a database"
+    )
     found.add_data_options()
     return found
 
@@ -77,7 +77,9 @@ def _data(argv: Sequence[str]) -> dict[str, Any]:
         )
     with interrupts.starting():
         # A slow import, of JAX: --help and the errors above do not wait for it.
-        from jgs.data.layouts import ABOUT, LOADERS
+        from jgs.data import described
+        from jgs.data.database.schema import picture_of
+        from jgs.data.layouts import ABOUT, FORMATS, LOADERS, call, database
         from jgs.data.plain import load_plain
 
     command.configure_jax()
@@ -95,7 +97,17 @@ def _data(argv: Sequence[str]) -> dict[str, Any]:
             "Put its files below --root yourself; python -m jgs.data describe checks them.",
         )
     with command.loading():
-        return _describe(load_plain(name, root, **given), os.path.abspath(root))
+        base, picture = database(name, Path(root), given), options.get("picture")
+        if base is None and picture is not None:
+            raise InputError("--picture must be of a database", name, "Leave it out.")
+        if base is None:
+            data = load_plain(name, root, **given)
+            return _describe(data.name, os.path.abspath(root), described.facts(data))
+        if picture is not None:
+            Path(picture).write_text(picture_of(base), "utf-8")
+        given = {option: each for option, each in given.items() if option != "layout"}
+        graph = partial(call, base.name, partial(FORMATS["database"].read, base), given)
+        return _describe(base.name, os.path.abspath(root), described.of_database(base, graph))
 
 
 def _list(about: dict[str, str], fetched: Sequence[str]) -> dict[str, Any]:
@@ -104,10 +116,8 @@ def _list(about: dict[str, str], fetched: Sequence[str]) -> dict[str, Any]:
     return {"datasets": [{"name": n, "about": a, "fetched": f == "yes"} for n, a, f in rows]}
 
 
-def _describe(data: Plain, root: str) -> dict[str, Any]:
-    from jgs.data import described  # slow imports
-
-    found = {"dataset": data.name, "root": root} | described.facts(data)
+def _describe(name: str, root: str, facts: dict[str, Any]) -> dict[str, Any]:
+    found = {"dataset": name, "root": root} | facts
     facts = dict(found)
     relations = facts.pop("edges_of_relations", None)
     types = facts.pop("features_of_types", None)
@@ -115,9 +125,13 @@ def _describe(data: Plain, root: str) -> dict[str, Any]:
     warned = facts.pop("warnings")
     if relations:
         del facts["relations"]
+    tables, keys = facts.pop("tables", ()), facts.pop("keys", ())
     counts = facts.pop("node_types") if types else {}
     rows = [(name.replace("_", " "), _text(value)) for name, value in facts.items()]
-    _show(data.name, ("", ""), rows)
+    for title, own in (("tables", tables), ("keys", keys)):
+        if own:
+            _show(title, list(own[0]), [tuple(map(_text, each.values())) for each in own])
+    _show(name, ("", ""), rows)
     if types:
         own = [(n, _text(counts[n]), _text(f["width"]), f["kind"]) for n, f in types.items()]
         _show("node types", ("node type", "nodes", "features", "kind"), own)

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
+from jgs.data.database.schema import schema_of
+from jgs.data.database.stored_tables import StoredTables
 from jgs.data.dataset import Plain
 from jgs.data.label_values import are_numbers, count_classes, labelled
 from jgs.data.values import SPLITS
 from jgs.data.warned import edge_facts, label_counts, rows_alike, warnings
+from jgs.errors import InputError
 from jgs.graph import Graph
 from jgs.graph.row_tables.table import as_table
 
@@ -64,6 +68,21 @@ def facts(data: Plain) -> dict[str, Any]:
     if data.feature_columns is not None:
         found["columns"] = _columns(data.feature_columns)
     return found | {"warnings": warnings(data, edges)}
+
+
+def of_database(base: StoredTables, graph: Callable[[], Plain]) -> dict[str, Any]:
+    """The facts of a database's tables (`jgs.data.database.schema.schema_of`) and of the graph
+    that they make, or a warning why they make none."""
+    found = schema_of(base)
+    says = found["warnings"]
+    try:
+        of_graph = facts(graph())
+        says.extend(of_graph["warnings"])
+        found = of_graph | found
+    except InputError as error:
+        if str(error) not in [each["says"] for each in says]:
+            says.append({"kind": "no_graph", "says": str(error)})
+    return found
 
 
 def _columns(became: Any) -> list[dict[str, Any]]:

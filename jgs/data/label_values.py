@@ -161,6 +161,8 @@ def check_labels(name: str, labels: np.ndarray, num_classes: int, num_nodes: int
 
 def is_missing(value: Any) -> bool:
     """Whether an entry of a table is empty: None, NaN, pandas' NA, or an empty text."""
+    if isinstance(value, np.ndarray):
+        return False
     try:
         return value is None or bool(value == "" or value != value)
     except TypeError:  # NA is neither equal nor different

@@ -9,6 +9,7 @@ A module has some of these:
   `recognises(path)`: whether the file or the folder may be of the format, by its name and first
     lines; `recognises_named(path)`, if it is another question, where the user says what the
     columns are. `LAYOUTS` are the formats that have it.
+  `SCHEMES`: how the URLs begin that `read` takes in place of a path.
   `read(path, **options)`: the graph as `Plain`, or a `Dataset`. Raises `InputError`. A keyword
     that is a record of options, such as `SplitRule`, stands for its fields. Where the reader
     has an argument `labelled`, it is True where labels and a split must be there.
@@ -30,6 +31,7 @@ import numpy as np
 from jgs.data.cache import Cache
 from jgs.data.column_values import Clock
 from jgs.data.columns import ColumnRule
+from jgs.data.database.postgres import without_password
 from jgs.data.dataset import Dataset, Plain
 from jgs.data.edge_table import Roles
 from jgs.data.splits import SplitChoice, SplitRule
@@ -105,7 +107,7 @@ _RECORDS = (Cache, Clock, ColumnRule, Reading, Roles, SplitChoice, SplitRule, Ta
 def read(name: str, root: Path, options: dict[str, Any], labelled: bool) -> Plain | Dataset:
     """The data set `name`, which is a name or a path as of `jgs.data.load`. Where it must be
     `labelled`, it is a `Dataset`. Raises `InputError`."""
-    options = dict(options)
+    options, name = dict(options), without_password(name)
     form = next((each for each in FORMATS.values() if name in getattr(each, "NAMES", ())), None)
     if form is None:
         form, reader = _reader_of_path(name, root, options)
@@ -129,6 +131,16 @@ def read(name: str, root: Path, options: dict[str, Any], labelled: bool) -> Plai
             else "Train a task of edges, or embed.",
         )
     return found.dataset()
+
+
+def database(name: str, root: Path, options: dict[str, Any]) -> Any:
+    """The opened database that a path or a URL names; None where it names none. Its format's
+    `read` takes it in place of the path. Raises `InputError`."""
+    if name in ABOUT:
+        return None
+    form, reader = _reader_of_path(without_password(name), root, dict(options))
+    opens = getattr(form, "opened", None)
+    return opens and opens(*reader.args, options.get("manifest"))
 
 
 def call(name: str, reader: partial, options: dict[str, Any]) -> Any:
@@ -202,6 +214,9 @@ def _reader_of_path(name: str, root: Path, options: dict[str, Any]) -> tuple[Any
     """The format of the file or folder `name`, relative to the working directory or to `root`,
     and what reads it. The option `layout` names one whatever the files look like, and is taken
     out of `options`. Raises `InputError`."""
+    for form in LAYOUTS.values():
+        if name.startswith(getattr(form, "SCHEMES", ())):
+            return form, partial(form.read, name)
     places = (Path(name), root / name, root / f"{name}.npz")
     path = next((place for place in places if place.exists()), None)
     if path is None:

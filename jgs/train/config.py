@@ -154,7 +154,11 @@ class Config(
         for name, path in paths.items():
             if path is not None:
                 object.__setattr__(self, name, os.path.abspath(path))
-        if os.path.exists(self.dataset):
+        if "://" in self.dataset:
+            from jgs.data.database.postgres import without_password  # a slow import
+
+            object.__setattr__(self, "dataset", without_password(self.dataset))
+        elif os.path.exists(self.dataset):
             from jgs.data import LOADERS  # a slow import, for paths only
 
             if self.dataset not in LOADERS:

@@ -11,20 +11,25 @@ A manifest, `manifest.yaml`, says it for a folder of tables, in RelBench's form:
         time_col: time
         fkeys: {user_id: users}      # "shop, item": items for a key of several columns
 
-DuckDB and SQLite files have keys in their catalogue. A manifest beside such a file, called
-`<name>.yaml`, says the times, and the keys that the file does not declare.
+DuckDB and SQLite files and PostgreSQL have keys in their catalogue. A manifest beside such a
+file, called `<name>.yaml`, or one that is named, says the times, and the keys that are not
+declared. A view that it names is a table.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import datetime
+import logging
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from jgs.errors import InputError, nearest
+from jgs.errors import InputError, nearest, refusing
 
 Columns = tuple[str, ...]
 
 _TABLE_FIELDS = ("pkey", "time_col", "fkeys")
+
+_log = logging.getLogger("jgs")
 
 
 class Keys(NamedTuple):
@@ -54,6 +59,52 @@ class Catalogue(NamedTuple):
     test_time: str | None = None
 
 
+class Declared(NamedTuple):
+    """A key that a database declares itself.
+
+    Fields:
+      table, columns: the columns of the table that are the key.
+      target: the table that a foreign key names, or None for a primary key.
+      named: the columns of `target` that it names, in the order of `columns`; () for its key.
+    """
+
+    table: str
+    columns: Columns
+    target: str | None = None
+    named: Columns = ()
+
+
+Tables = tuple[list[str], list[Declared]]
+"""The tables of a database, and the keys that it declares."""
+
+
+def of_declared(
+    where: str, columns: Mapping[str, Iterable[str]], declared: Iterable[Declared]
+) -> Catalogue:
+    """The catalogue of the tables with these `columns` and their declared keys, whose letters
+    may be upper or lower. A foreign key to a table that is not there, or to other columns than
+    its key, or a second one of the same columns, is left out, which a log says."""
+    tables = {name.lower(): name for name in columns} | {name: name for name in columns}
+    exact = {table: {c.lower(): c for c in own} for table, own in columns.items()}
+    found = {table: Keys((), None, {}) for table in columns}
+    for table, own, target, named in sorted(declared, key=lambda each: each.target is not None):
+        own = tuple(exact[table][c.lower()] for c in own)
+        if target is None:
+            found[table] = found[table]._replace(key=own)
+            continue
+        owner = tables.get(target, tables.get(target.lower(), ""))
+        key = [c.lower() for c in found[owner].key] if owner else []
+        ends = dict(zip([c.lower() for c in named] or key, own, strict=False))
+        ordered = tuple(ends[c] for c in key) if key and ends.keys() == {*key} else ()
+        if not ordered or ordered in found[table].references:
+            said = ", ".join(own), table, ", ".join(named) or "the key", target
+            _log.warning("%s: %s of %s, a key of %s in %s, makes no relation", where, *said)
+            continue
+        references = {**found[table].references, ordered: owner}
+        found[table] = found[table]._replace(references=references)
+    return Catalogue(found)
+
+
 def of_manifest(where: str, manifest: Any) -> Catalogue:
     """The catalogue that a manifest says. Raises `InputError`."""
     tables = manifest.get("tables") if isinstance(manifest, Mapping) else None
@@ -63,9 +114,17 @@ def of_manifest(where: str, manifest: Any) -> Catalogue:
             "none" if tables is None else repr(tables)[:60],
             "Write it as jgs.data.database.catalogue says.",
         )
-    moments = (manifest.get(name) for name in ("val_timestamp", "test_timestamp"))
-    val, test = (None if each is None else str(each) for each in moments)
+    val, test = (
+        _moment(where, n, manifest.get(n)) for n in ("val_timestamp", "test_timestamp")
+    )
     return Catalogue({str(n): _keys(where, n, t or {}) for n, t in tables.items()}, val, test)
+
+
+def _moment(where: str, name: str, said: Any) -> str | None:
+    with refusing(ValueError, f"{name} in {where} must be a date", "Write '2024-08-01'."):
+        if said is not None and datetime.datetime.fromisoformat(str(said)).tzinfo is not None:
+            raise ValueError(f"{said}, which has a time zone")
+    return None if said is None else str(said)
 
 
 def _keys(where: str, name: Any, fields: Any) -> Keys:

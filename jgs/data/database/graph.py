@@ -184,7 +184,8 @@ def _exact(clock: Clock, times: list[np.ndarray]) -> Clock:
     """The clock with a unit in which all dates are whole, if times are dates and none is
     given."""
     dates = [each for each in times if each.dtype.kind == "M"]
-    if clock.time_unit is not None or not dates:
+    numbers = any(each.size and each.dtype.kind in "iuf" for each in times)
+    if clock.time_unit is not None or not dates or numbers:
         return clock
     exact = (
         unit
@@ -315,8 +316,9 @@ def _value(table: str, name: str, kind: str) -> str:
         return f"CAST({own} AS DOUBLE)"
     if kind.startswith("ENUM") or kind == "UUID":
         return f"CAST({own} AS VARCHAR)"
-    if kind == "DATE" or kind == "TIMESTAMP WITH TIME ZONE":
-        return f"CAST({own} AS TIMESTAMP)"
+    if kind == "DATE" or (kind.startswith("TIMESTAMP") and not kind.endswith("]")):
+        kind = "TIMESTAMP" if kind in ("DATE", "TIMESTAMP WITH TIME ZONE") else kind
+        return f"CAST(CASE WHEN isfinite({own}) THEN {own} END AS {kind})"
     if kind in (*_PLAIN, *_VECTORS) or (kind.endswith("]") and not kind.endswith("[]")):
         return own
     if kind in _LISTS:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import logging
 import os
-import sqlite3
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 
-from jgs.data.database import catalogue
-from jgs.data.database.catalogue import Catalogue, Columns, Keys
+from jgs.data.database import catalogue, postgres, sqlite
+from jgs.data.database.catalogue import Catalogue, Columns, Declared, Tables, of_declared
+from jgs.data.database.sql import missing, quoted, text
 from jgs.errors import InputError, refusing
 
 TABLES = (".parquet", ".csv", ".csv.gz")
@@ -21,6 +21,7 @@ FILES = (".duckdb", ".db", ".sqlite", ".sqlite3")
 _ASKING, _NAMED = '"jgs rows that ask"', '"jgs rows that are named"'  # no user's tables
 _WHOLE = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT")
 NUMBERS = (*_WHOLE, *(f"U{each}" for each in _WHOLE), "FLOAT", "DOUBLE")
+_NUMBERS = (*NUMBERS, "DECIMAL")
 
 _log = logging.getLogger("jgs")
 
@@ -50,17 +51,22 @@ class StoredTables:
         self.columns = {table: self._described(table) for table in views.column(0).to_pylist()}
         catalogue.check(name, known, self.columns)
         if not known.tables:
-            raise InputError(f"{name} must have tables", "none", "Name the right file.")
+            raise InputError(f"{name} must have tables", "none", "Name another, or a schema.")
 
     @classmethod
-    def open(cls, path: str | os.PathLike) -> Self:
+    def open(cls, path: str | os.PathLike, manifest: str | os.PathLike | None = None) -> Self:
         """The database in a folder with `manifest.yaml` and tables, in it or in its folder `db`
-        (Parquet or CSV); or in a DuckDB or SQLite file. See `jgs.data.database.catalogue`.
-        Raises `InputError`."""
+        (Parquet or CSV); in a DuckDB or SQLite file; or of a PostgreSQL server, by its URL, see
+        `jgs.data.database.postgres`. The file `manifest` stands for the one that is beside the
+        tables, see `jgs.data.database.catalogue`. Raises `InputError`."""
+        said = None if manifest is None else Path(manifest)
+        if str(path).startswith(postgres.SCHEMES):
+            url = postgres.without_password(str(path))
+            return cls._read(postgres.name_of(url), postgres.read, url, said)
         path = Path(path)
         if not path.exists():
             raise InputError("a database must exist", path, "Correct the path.")
-        return cls._of_folder(path) if path.is_dir() else cls._of_file(path)
+        return (cls._of_folder if path.is_dir() else cls._of_file)(path, said)
 
     @classmethod
     def from_tables(
@@ -82,8 +88,8 @@ class StoredTables:
         return type(self)(self.name, _registered(tables), self.catalogue, self.folder)
 
     @classmethod
-    def _of_folder(cls, folder: Path) -> Self:
-        file = folder / "manifest.yaml"
+    def _of_folder(cls, folder: Path, said: Path | None) -> Self:
+        file = said or folder / "manifest.yaml"
         known = catalogue.of_manifest(str(file), manifest_of(file))
         connection = _connected()
         place = folder / "db" if (folder / "db").is_dir() else folder
@@ -95,26 +101,42 @@ class StoredTables:
                     ", ".join(at.name for at in files) or "none",
                     f"Its name is {table}.parquet or {table}.csv.",
                 )
-            read = "read_parquet" if files[0].suffix == ".parquet" else "read_csv"
-            _view(connection, table, f"{read}({_text(files[0])})", files[0])
+            read, at = "read_csv({}, header = true, skip = 0)", files[0]
+            read = "read_parquet({})" if at.suffix == ".parquet" else read
+            _view(connection, table, read.format(text(at)), at)
         return cls(folder.resolve().name, connection, known, folder)
 
     @classmethod
-    def _of_file(cls, file: Path) -> Self:
+    def _of_file(cls, file: Path, said: Path | None) -> Self:
+        with (
+            refusing(OSError, f"{file} must be readable", "Mend it."),
+            file.open("rb") as begin,
+        ):
+            lite = begin.read(16).startswith(b"SQLite format 3")
+        beside = file.with_suffix(".yaml")
+        said = said or (beside if beside.is_file() else None)
+        return cls._read(file.stem, sqlite.read if lite else _duckdb, file, said)
+
+    @classmethod
+    def _read(
+        cls, name: str, read: Callable[..., Tables], source: Any, said: Path | None
+    ) -> Self:
+        """The database that `read` makes of a source, with what a manifest says of it."""
+        known = None if said is None else catalogue.of_manifest(str(said), manifest_of(said))
         connection = _connected()
-        with file.open("rb") as opened:
-            lite = opened.read(16).startswith(b"SQLite format 3")
-        declared = (_sqlite if lite else _duckdb)(connection, file)
-        said = file.with_suffix(".yaml")
-        if said.is_file():
-            declared = catalogue.merged(
-                declared, catalogue.of_manifest(str(said), manifest_of(said))
-            )
-        return cls(file.stem, connection, declared)
+        tables, keys = read(connection, source, () if known is None else known.tables)
+        columns = {table: connection.table(quoted(table)).columns for table in tables}
+        declared = of_declared(name, columns, keys)
+        return cls(name, connection, catalogue.merged(declared, known) if known else declared)
 
     def sql(self, query: str, **registered: Any) -> Any:
         """The Arrow table that a query gives. `registered` are Arrow tables by name, which the
-        query may read."""
+        query may read. Raises `InputError` where a table is damaged."""
+        rule = f"the tables of {self.name} must be whole"
+        with refusing(_duckdb_module().Error, rule, "Correct them, or write them again."):
+            return self._read_by(query, registered)
+
+    def _read_by(self, query: str, registered: Mapping[str, Any]) -> Any:
         for name, table in registered.items():
             if name in self.catalogue.tables:
                 raise InputError(
@@ -142,7 +164,7 @@ class StoredTables:
                     ", ".join(kinds).lower() or "nothing",
                     "Write SELECT.",
                 )
-            return self.sql(query, **registered)
+            return self._read_by(query, registered)
 
     def rows(self, table: str) -> str:
         """SQL of the rows of a table that are nodes: all, or those with a time where the table
@@ -185,7 +207,7 @@ class StoredTables:
             rule = f"each row of {table} in {self.name} must have a key {', '.join(key)}"
             raise InputError(rule, f"{number} rows without", remedy)
         twice = self.sql(
-            f"SELECT {own}, count(*) AS n FROM ({rows}) GROUP BY {own} HAVING n > 1 "
+            f"SELECT {own}, count(*) FROM ({rows}) GROUP BY {own} HAVING count(*) > 1 "
             f"ORDER BY {own} LIMIT 1"
         )
         if twice.num_rows:
@@ -198,7 +220,13 @@ class StoredTables:
         key = self.catalogue.tables[target].key
         for own, named in zip(columns, key, strict=True):
             kinds = self.columns[table][own], self.columns[target][named]
-            if kinds[0] != kinds[1] and not all(kind in NUMBERS for kind in kinds):
+            if kinds[0] == kinds[1] or all(kind.startswith(_NUMBERS) for kind in kinds):
+                continue
+            values = self.sql(
+                f"SELECT (SELECT count({quoted(own)}) FROM {quoted(table)}) AS own, "
+                f"(SELECT count({quoted(named)}) FROM {quoted(target)}) AS named"
+            )
+            if all(values.to_pylist()[0].values()):  # else no value has a type
                 raise InputError(
                     f"the foreign key {own} of {table} in {self.name} must be of the type of "
                     f"the key {named} of {target}",
@@ -211,33 +239,16 @@ class StoredTables:
         return {each["column_name"]: each["column_type"] for each in found}
 
 
-def quoted(name: str) -> str:
-    """An identifier in SQL."""
-    return '"' + name.replace('"', '""') + '"'
-
-
 def manifest_of(file: Path) -> Any:
     """What a YAML file says. Raises `InputError`."""
     try:
         import yaml
     except ImportError:
-        raise _missing("pyyaml") from None
+        raise missing("pyyaml") from None
     if not file.is_file():
         raise InputError(f"{file} must exist", "no such file", "Write it.")
     with refusing((yaml.YAMLError, OSError, UnicodeError), f"{file} must be YAML", "Mend it."):
         return yaml.safe_load(file.read_text("utf-8"))
-
-
-def _text(value: Any) -> str:
-    return "'" + str(value).replace("'", "''") + "'"
-
-
-def _missing(module: str) -> InputError:
-    return InputError(
-        f"{module} must be installed to read a database",
-        "no such module",
-        "Install it with pip install 'jgs[database]'.",
-    )
 
 
 def _duckdb_module() -> Any:
@@ -245,12 +256,15 @@ def _duckdb_module() -> Any:
         import duckdb  # optional, and a slow import
         import pyarrow  # noqa: F401
     except ImportError:
-        raise _missing("duckdb") from None
+        raise missing("duckdb") from None
     return duckdb
 
 
 def _connected() -> Any:
-    return _duckdb_module().connect(":memory:")
+    connection = _duckdb_module().connect(":memory:")
+    connection.execute("SET python_enable_replacements = false")  # no variables as tables
+    connection.execute("SET TimeZone = 'UTC'")
+    return connection
 
 
 def _registered(tables: Mapping[str, Any]) -> Any:
@@ -267,80 +281,25 @@ def _view(connection: Any, table: str, source: str, file: Path) -> None:
         connection.execute(f"CREATE VIEW {quoted(table)} AS SELECT * FROM {source}")
 
 
-def _duckdb(connection: Any, file: Path) -> Catalogue:
-    """Makes the tables of a DuckDB file views of a connection; their declared keys."""
-    errors = _duckdb_module().Error
-    with refusing(errors, f"{file} must be a DuckDB or SQLite file", "Name the right one."):
-        connection.execute(f"ATTACH {_text(file)} AS source (READ_ONLY)")
+def _duckdb(connection: Any, file: Path, named: Collection[str]) -> Tables:
+    """Makes the tables of a DuckDB file, and the views that are `named`, views of a
+    connection."""
+    rule = f"{file} must be a DuckDB or SQLite file that no other process writes"
+    remedy = "Name the right one, or close the other process."
+    with refusing(_duckdb_module().Error, rule, remedy):
+        connection.execute(f"ATTACH {text(file)} AS source (READ_ONLY)")
     own = "database_name = 'source' AND schema_name = 'main'"
-    names = connection.execute(f"SELECT table_name FROM duckdb_tables() WHERE {own}").fetchall()
+    names = connection.execute(
+        f"SELECT table_name FROM duckdb_tables() WHERE {own} UNION ALL "
+        f"SELECT view_name FROM duckdb_views() WHERE {own} AND list_contains($1, view_name)",
+        [list(named)],
+    ).fetchall()
     for (table,) in names:
         _view(connection, table, f"source.main.{quoted(table)}", file)
     declared = connection.execute(
-        "SELECT table_name, constraint_type, constraint_column_names, referenced_table "
-        f"FROM duckdb_constraints() WHERE {own}"
+        "SELECT table_name, constraint_column_names, referenced_table, referenced_column_names "
+        f"FROM duckdb_constraints() WHERE {own} "
+        "AND constraint_type IN ('PRIMARY KEY', 'FOREIGN KEY')"
     ).fetchall()
-    found = {table: Keys((), None, {}) for (table,) in names}
-    for table, kind, columns, target in declared:
-        if kind == "PRIMARY KEY":
-            found[table] = found[table]._replace(key=tuple(columns))
-        if kind == "FOREIGN KEY":
-            own_keys = {**found[table].references, tuple(columns): target}
-            found[table] = found[table]._replace(references=own_keys)
-    return Catalogue(found)
-
-
-def _sqlite(connection: Any, file: Path) -> Catalogue:
-    """Makes the tables of an SQLite file tables of a connection; their declared keys."""
-    import pyarrow
-
-    found: dict[str, Keys] = {}
-    errors = (sqlite3.Error, pyarrow.ArrowException)
-    with refusing(errors, f"{file} must be a whole SQLite file", "Mend it, or export it."):
-        source = sqlite3.connect(f"{file.resolve().as_uri()}?mode=ro", uri=True)
-        try:
-            tables = source.execute(
-                "SELECT name FROM sqlite_schema WHERE type = 'table' "
-                "AND name NOT LIKE 'sqlite_%'"
-            ).fetchall()
-            for (table,) in tables:
-                keys, rows = _sqlite_table(source, table)
-                found[table] = keys
-                connection.register(table, rows)
-        finally:
-            source.close()
-    return Catalogue(found)
-
-
-def _sqlite_table(source: sqlite3.Connection, table: str) -> tuple[Keys, Any]:
-    import pyarrow
-
-    about = source.execute(f"PRAGMA table_info({quoted(table)})").fetchall()
-    key = tuple(name for _, name, *_, at in sorted(about, key=lambda c: c[-1]) if at)
-    references: dict[int, tuple[str, list[str]]] = {}
-    for number, _, target, column, *_ in source.execute(
-        f"PRAGMA foreign_key_list({quoted(table)})"
-    ):
-        references.setdefault(number, (target, []))[1].append(column)
-    rows = source.execute(f"SELECT * FROM {quoted(table)}").fetchall()
-    columns = zip(*rows, strict=True) if rows else [[] for _ in about]
-    arrays = {
-        name: _dated(pyarrow.array(list(values)), kind)
-        for (_, name, kind, *_), values in zip(about, columns, strict=True)
-    }
-    named = {tuple(own): target for target, own in references.values()}
-    return Keys(key, None, named), pyarrow.table(arrays)
-
-
-def _dated(column: Any, declared: str) -> Any:
-    """A column of SQLite, whose dates are text, as what it was declared."""
-    import pyarrow
-
-    kinds: dict[str, Callable[[], Any]] = {
-        "DATE": pyarrow.date32,
-        "DATETIME": lambda: pyarrow.timestamp("us"),
-        "TIMESTAMP": lambda: pyarrow.timestamp("us"),
-        "BOOLEAN": pyarrow.bool_,
-    }
-    kind = kinds.get(declared.partition("(")[0].strip().upper())
-    return column if kind is None else column.cast(kind())
+    keys = [Declared(t, tuple(own), target, tuple(to or ())) for t, own, target, to in declared]
+    return [table for (table,) in names], keys

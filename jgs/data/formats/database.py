@@ -1,5 +1,6 @@
 """A database: RelBench's folders, DuckDB and SQLite files, folders of tables with a manifest
-(`jgs.data.database.catalogue`). `jgs.data.database.graph` says what becomes of the tables."""
+(`jgs.data.database.catalogue`), PostgreSQL by a URL. `jgs.data.database.graph` says what
+becomes of the tables."""
 
 from __future__ import annotations
 
@@ -8,10 +9,15 @@ from pathlib import Path
 from typing import Any
 
 from jgs.data.database.database import Database
+from jgs.data.database.postgres import SCHEMES
 from jgs.data.database.stored_tables import FILES
 from jgs.data.dataset import Plain
 from jgs.errors import InputError
 from jgs.options import joint_signature
+
+__all__ = ["SCHEMES", "opened", "read", "recognises"]
+
+opened = Database.open
 
 
 def recognises(path: Path) -> bool:
@@ -19,14 +25,21 @@ def recognises(path: Path) -> bool:
     return (path / "manifest.yaml").is_file() if path.is_dir() else path.suffix in FILES
 
 
-def read(path: Path, labelled: bool = False, **options: Any) -> Plain:
+def read(
+    path: Path | str | Database,
+    labelled: bool = False,
+    *,
+    manifest: str | None = None,
+    **options: Any,
+) -> Plain:
     """The graph of a database, with the labels of a task if one is named.
 
-    The options are those of `Database.plain`; a run that must be `labelled` needs a task.
+    The options are those of `Database.plain`, and `manifest`, the path of a manifest that is
+    not beside the tables; a run that must be `labelled` needs a task.
 
     Raises `InputError`.
     """
-    base = Database.open(path)
+    base = path if isinstance(path, Database) else opened(path, manifest)
     if labelled and not {"db_task", "task_sql"} & options.keys():
         raise InputError(
             f"a run on the database {base.name} must have a task",
@@ -43,7 +56,7 @@ def read(path: Path, labelled: bool = False, **options: Any) -> Plain:
     return found
 
 
-_own = [*inspect.signature(read).parameters.values()][:2]
+_own = [*inspect.signature(read, eval_str=True).parameters.values()][:3]
 _options = dict(joint_signature(Database.plain).parameters)
 del _options["fitted"]  # no text says it
 read.__signature__ = inspect.Signature([*_own, *_options.values()])  # type: ignore[attr-defined]

@@ -264,7 +264,9 @@ def _row(line: bytes) -> dict[str, Any] | None:
 def _fresh(dataset: str) -> Path:
     """A new folder for a run without `--run-dir`, made at once so that no other run gets it."""
     Path("runs").mkdir(exist_ok=True)
-    names = _numbered(f"{Path(dataset).stem}-{time.strftime('%Y%m%d-%H%M%S')}")
+    names = _numbered(
+        f"{Path(dataset.partition('?')[0]).stem}-{time.strftime('%Y%m%d-%H%M%S')}"
+    )
     while True:
         folder = Path("runs") / next(names)
         try:
