@@ -69,7 +69,7 @@ def server():
     user = {"user": "postgres"} if root else {}
     if root and "postgres" not in {each.pw_name for each in pwd.getpwall()}:
         pytest.skip("PostgreSQL does not run as root, and there is no user postgres")
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder:  # which another user reaches
         place, secret = Path(folder) / "data", Path(folder) / "password"
         secret.write_text(PASSWORD)
         if root:

@@ -83,9 +83,10 @@ def read(connection: Any, url: str, named: Collection[str]) -> Tables:
             ask(statement)
         found = ask(
             "SELECT relname::text AS table, has_table_privilege(oid, 'SELECT') AS may "
-            f"FROM pg_class WHERE relnamespace = to_regnamespace({text(schema)}) AND relnatts > 0 "
-            "AND (relkind IN ('r', 'p', 'f') AND NOT relispartition OR relkind IN ('v', 'm') AND "
-            f"relname::text = ANY(ARRAY[{', '.join(map(text, named))}]::text[])) ORDER BY 1"
+            f"FROM pg_class WHERE relnamespace = to_regnamespace({text(schema)}) "
+            "AND relnatts > 0 AND (relkind IN ('r', 'p', 'f') AND NOT relispartition "
+            "OR relkind IN ('v', 'm') AND relname::text = "
+            f"ANY(ARRAY[{', '.join(map(text, named))}]::text[])) ORDER BY 1"
         ).to_pylist()
         tables = [row["table"] for row in found if row["may"]]
         if kept := [row["table"] for row in found if not row["may"]]:
