@@ -49,12 +49,12 @@ _log = logging.getLogger("jgs")
 def without_password(url: str) -> str:
     """A URL without its password, which `read` knows in this process. Other names of data sets
     stay as they are. Raises `InputError`."""
-    if not url.startswith(SCHEMES):
+    if "://" not in url:
         return url
     parts = _URL.fullmatch(url)
     if parts is None:
         raise InputError(
-            "a PostgreSQL URL must be of the form postgresql://user:password@host:port/name, "
+            "a database's URL must be of the form postgresql://user:password@host:port/name, "
             "with : / @ % within a part as %3A %2F %40 %25",
             "another form",
             "Correct it, or give the password by PGPASSWORD.",
