@@ -70,9 +70,11 @@ def facts(data: Plain) -> dict[str, Any]:
     return found | {"warnings": warnings(data, edges)}
 
 
-def of_database(base: StoredTables, graph: Callable[[], Plain]) -> dict[str, Any]:
+def of_database(
+    base: StoredTables, graph: Callable[[], Plain], asked: bool = False
+) -> dict[str, Any]:
     """The facts of a database's tables (`jgs.data.database.schema.schema_of`) and of the graph
-    that they make, or a warning why they make none."""
+    that they make, or a warning why they make none; an `InputError` where more was `asked`."""
     found = schema_of(base)
     says = found["warnings"]
     try:
@@ -80,6 +82,8 @@ def of_database(base: StoredTables, graph: Callable[[], Plain]) -> dict[str, Any
         says.extend(of_graph["warnings"])
         found = of_graph | found
     except InputError as error:
+        if asked:
+            raise
         if str(error) not in [each["says"] for each in says]:
             says.append({"kind": "no_graph", "says": str(error)})
     return found

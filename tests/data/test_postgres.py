@@ -6,6 +6,7 @@ import pwd
 import shutil
 import socket
 import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -69,7 +70,7 @@ def server():
     user = {"user": "postgres"} if root else {}
     if root and "postgres" not in {each.pw_name for each in pwd.getpwall()}:
         pytest.skip("PostgreSQL does not run as root, and there is no user postgres")
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder:  # which another user reaches
         place, secret = Path(folder) / "data", Path(folder) / "password"
         secret.write_text(PASSWORD)
         if root:
@@ -82,11 +83,7 @@ def server():
         own = ["-c", "listen_addresses="]
         process = subprocess.Popen([*begun, *own], stderr=subprocess.DEVNULL, **user)
         address = f"postgresql://me:{ENCODED}@/{{}}?host={folder}"
-        deadline = time.monotonic() + 30
-        while not any(Path(folder).glob(".s.PGSQL.*[0-9]")):
-            assert process.poll() is None, "the server did not start"
-            assert time.monotonic() < deadline, "the server did not start"
-            time.sleep(0.02)
+        wait_for(address.format("postgres"), process)
 
         def made_of(name, *statements):
             run(address.format("postgres"), f"CREATE DATABASE {name}")
@@ -99,6 +96,17 @@ def server():
             process.terminate()  # it waits for nobody
             if process.wait(20):
                 process.kill()
+
+
+def wait_for(url, process):
+    """Waits until a server answers."""
+    deadline = time.monotonic() + 30
+    while process.poll() is None and time.monotonic() < deadline:
+        try:
+            return run(url)
+        except driver.Error:
+            time.sleep(0.05)
+    pytest.fail("the server did not start")
 
 
 def run(url, *statements):
@@ -260,6 +268,13 @@ def test_servers_that_are_away_are_one_line(server, shop, change, says, tmp_path
     assert not any(word in str(error.value) for word in (PASSWORD, ENCODED, "wrong-word"))
 
 
+def test_a_driver_that_is_not_installed_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "adbc_driver_postgresql.dbapi", None)
+    monkeypatch.delattr("adbc_driver_postgresql.dbapi")
+    with pytest.raises(jgs.InputError, match=r"pip install 'jgs\[database\]'"):
+        Database.open("postgresql://me@/shop")
+
+
 def test_a_server_that_says_nothing_is_waited_for_for_a_while():
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))
@@ -276,6 +291,7 @@ def test_a_server_that_says_nothing_is_waited_for_for_a_while():
         ("postgres://u:@[::1],h:2/a%20b", "postgres://u@[::1],h:2/a%20b", "a b"),
         ("postgresql:///d?host=/tmp", "postgresql:///d?host=/tmp", "d"),
         ("postgresql://", "postgresql://", "postgresql"),
+        ("mysql://u:secret@h/d", None, None),
         ("postgresql://u:s/ecret@h/d", None, None),
         ("postgresql://u:s@ecret@h/d", None, None),
         ("postgresql://u:s%zecret@h/d", None, None),

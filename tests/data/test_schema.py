@@ -99,3 +99,5 @@ def test_the_picture_has_the_tables_and_their_keys(tmp_path, capsys):
     assert keys == ["user", "order", "friend"]
     assert all(0 <= x <= float(drawn.get("width")) for x in boxes)
     assert main(["describe", "synthetic", "--picture", str(file)]) == 2
+    asked = ["--data-options", "db_task=none"]
+    assert main(["describe", str(tmp_path / "shop.duckdb"), *asked]) == 2

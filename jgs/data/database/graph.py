@@ -217,12 +217,14 @@ def _before_validation(
     """Which rows of each table with times are before validation; {} where no moment is said,
     which a log says. Raises `InputError`."""
     text, unit = base.catalogue.val_time, clock.time_unit
-    if text is None:
+    if text is None or not born:
         if born:
             _log.warning("%s: no val_timestamp, so columns are fitted to all rows", base.name)
         return {}
     rule = f"val_timestamp of {base.name} must be a date, or a number where times are numbers"
-    with refusing(ValueError, rule, "Or say what numbers count, --data-options time_unit=s."):
+    with refusing(
+        ValueError, rule, "Or say what numbers count, --data-options time_unit=D or s."
+    ):
         dated = None if unit is None else np.datetime64(text).astype(f"M8[{unit}]")
         moment = int(text) if dated is None or text.isdigit() else int(dated.astype(np.int64))
     return {table: times < moment for table, times in born.items()}

@@ -49,12 +49,12 @@ _log = logging.getLogger("jgs")
 def without_password(url: str) -> str:
     """A URL without its password, which `read` knows in this process. Other names of data sets
     stay as they are. Raises `InputError`."""
-    if not url.startswith(SCHEMES):
+    if "://" not in url:
         return url
     parts = _URL.fullmatch(url)
     if parts is None:
         raise InputError(
-            "a PostgreSQL URL must be of the form postgresql://user:password@host:port/name, "
+            "a database's URL must be of the form postgresql://user:password@host:port/name, "
             "with : / @ % within a part as %3A %2F %40 %25",
             "another form",
             "Correct it, or give the password by PGPASSWORD.",
@@ -85,8 +85,8 @@ def read(connection: Any, url: str, named: Collection[str]) -> Tables:
             "SELECT relname::text AS table, has_table_privilege(oid, 'SELECT') AS may "
             f"FROM pg_class WHERE relnamespace = to_regnamespace({text(schema)}) "
             "AND relnatts > 0 AND (relkind IN ('r', 'p', 'f') AND NOT relispartition "
-            "OR relkind IN ('v', 'm') AND "
-            f"relname::text = ANY(ARRAY[{', '.join(map(text, named))}]::text[])) ORDER BY 1"
+            "OR relkind IN ('v', 'm') AND relname::text = "
+            f"ANY(ARRAY[{', '.join(map(text, named))}]::text[])) ORDER BY 1"
         ).to_pylist()
         tables = [row["table"] for row in found if row["may"]]
         if kept := [row["table"] for row in found if not row["may"]]:

@@ -60,7 +60,7 @@ class StoredTables:
         `jgs.data.database.postgres`. The file `manifest` stands for the one that is beside the
         tables, see `jgs.data.database.catalogue`. Raises `InputError`."""
         said = None if manifest is None else Path(manifest)
-        if str(path).startswith(postgres.SCHEMES):
+        if "://" in str(path):
             url = postgres.without_password(str(path))
             return cls._read(postgres.name_of(url), postgres.read, url, said)
         path = Path(path)
