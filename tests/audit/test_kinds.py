@@ -21,7 +21,8 @@ def label_column(made):
 
 def label_copy(made):
     order = made.rng.permutation(made.ids.size)
-    made.tables["accounts"] = {"user_id": made.ids[order], "state": made.vip[order] + 1.0}
+    accounts = {"user_id": made.ids[order], "state": made.vip[order] + 1.0}
+    made.tables["accounts"] = accounts | {"branch": order % 4}
     made.keys["accounts"] = {"fkeys": {"user_id": "users"}}
     return "accounts.state by user_id"
 
