@@ -99,6 +99,12 @@ def label_window(made):
     return "task_sql"
 
 
+def window_in_sql(made):
+    made.kind = "churn"
+    made.given = made.sql.replace("{timedelta}", "45 days")
+    return "task_sql"
+
+
 def equal_rows(made):
     made.given, made.options["entity"] = ENTITY_EVENTS, "events"
     made.options["hide"] = "events.amount"
@@ -137,6 +143,7 @@ PLANTED = {
     "unborn-entity": unborn_entity,
     "split-order": split_order,
     "label-window": label_window,
+    "label-window that SQL says": window_in_sql,
     "equal-rows": equal_rows,
     "odd-moments": odd_moments,
 }

@@ -38,6 +38,7 @@ class Question(NamedTuple):
       at_its_time: whether the moment is the row's own time, so that the row itself, and what
         has the same time, is seen.
       horizon: how far the labels look ahead, such as "30 days"; None: it is not known.
+      query: the SQL that gave the labels, of the table `timestamps`; None for those of files.
     """
 
     what: str
@@ -50,6 +51,7 @@ class Question(NamedTuple):
     hidden: frozenset[tuple[str, str]] = frozenset()
     at_its_time: bool = False
     horizon: str | None = None
+    query: str | None = None
 
 
 def of_task(base: StoredTables, name: str) -> Question:
@@ -82,11 +84,13 @@ def of_task(base: StoredTables, name: str) -> Question:
     if said.get("kind") == "autocomplete":
         hidden.add((table, label))
     files = [folder / f"{split}.parquet" for split in SPLITS]
+    query = None
     if all(file.is_file() for file in files):
         rows = _joined([read_arrow(file, {}) for file in files])
     else:
+        query = said["sql"].replace("{timedelta}", str(said["timedelta"]))
         moments = str(said["timedelta"]), int(said.get("num_eval_timestamps", 1))
-        rows = _asked(base, said["sql"], str(file), *moments)
+        rows = _asked(base, query, str(file), *moments)
     return Question(
         f"the task {name} of {base.name}",
         table,
@@ -98,6 +102,7 @@ def of_task(base: StoredTables, name: str) -> Question:
         frozenset(hidden),
         own_time is not None and time == own_time and said.get("kind") != "forecast",
         said.get("timedelta"),
+        query,
     )
 
 
@@ -131,8 +136,8 @@ def of_sql(
         what, file = sql, Path(sql)
         with refusing((OSError, UnicodeError), f"{what} must be a file of text", "Correct it."):
             sql = file.read_text("utf-8")
-    key = base.catalogue.tables[entity].key
-    rows = _asked(base, sql, what, horizon, moments)
+    key, query = base.catalogue.tables[entity].key, sql.replace("{timedelta}", horizon)
+    rows = _asked(base, query, what, horizon, moments)
     if not key or rows.num_columns != len(key) + 3:
         raise InputError(
             f"{what} must give the key of {entity} ({', '.join(key) or 'it has none'}), the "
@@ -142,7 +147,7 @@ def of_sql(
         )
     *own, time, label, _ = rows.column_names
     of = (what, entity, rows, tuple(own), time, label, label_kind)
-    return Question(*of, horizon=horizon)
+    return Question(*of, horizon=horizon, query=query)
 
 
 def _joined(tables: list[Any]) -> Any:
@@ -156,15 +161,20 @@ def _joined(tables: list[Any]) -> Any:
     return pyarrow.concat_tables(numbered, promote_options="permissive")
 
 
-def _asked(base: StoredTables, sql: str, what: str, horizon: str, moments: int) -> Any:
+def _asked(base: StoredTables, query: str, what: str, horizon: str, moments: int) -> Any:
     """The labels that a query gives at the moments of each split."""
+    return _joined(
+        [labels_at(base, query, what, own) for own in moments_of(base, horizon, moments)]
+    )
+
+
+def labels_at(base: StoredTables, query: str, what: str, moments: Any) -> Any:
+    """The labels that a query, which messages call `what`, gives at these moments. Raises
+    `InputError`."""
     import pyarrow
 
-    query, tables = sql.replace("{timedelta}", horizon), []
-    for own in moments_of(base, horizon, moments):
-        asked = pyarrow.table({"timestamp": pyarrow.array(own, pyarrow.timestamp("us"))})
-        tables.append(base.ask(query, what, timestamps=asked))
-    return _joined(tables)
+    asked = pyarrow.table({"timestamp": pyarrow.array(moments, pyarrow.timestamp("us"))})
+    return base.ask(query, what, timestamps=asked)
 
 
 def moments_of(base: StoredTables, horizon: str, number: int) -> list[list[datetime.datetime]]:
