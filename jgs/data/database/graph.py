@@ -14,6 +14,7 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -196,15 +197,17 @@ def _names(base: StoredTables, table: str, count: int) -> NodeIds:
     key = base.catalogue.tables[table].key
     if not key:
         return NodeIds.of_known(np.arange(count))
-    found = read_columns(
-        base.sql(f"SELECT {', '.join(map(quoted, key))} FROM ({base.rows(table)})")
-    )
-    if len(key) == 1:
-        return NodeIds.of_known(found[key[0]])
-    parts = (map(str, column.tolist()) for column in found.values())
-    return NodeIds.of_known(
-        np.array(["|".join(each) for each in zip(*parts, strict=True)], object)
-    )
+    keys = base.sql(f"SELECT {', '.join(map(quoted, key))} FROM ({base.rows(table)})")
+    return NodeIds.of_later(count, partial(_keys, keys))
+
+
+def _keys(table: Any) -> np.ndarray:
+    """The keys of an Arrow table, whose columns are those of a key."""
+    first, *others = found = [*read_columns(table).values()]
+    if not others:
+        return first
+    parts = (map(str, column.tolist()) for column in found)
+    return np.array(["|".join(each) for each in zip(*parts, strict=True)], object)
 
 
 def _before_validation(
