@@ -94,6 +94,7 @@ def plain_of(
     sizes = {relation: src.size for relation, (src, _) in pairs.items()}
     columns, edges_became = edge_columns(links, of_edges, sizes)
     nodes = {table: _count(base, table) for table in tables if table not in links}
+    base.release()
     graph = Graph.from_relations(
         nodes,
         pairs,
@@ -103,6 +104,7 @@ def plain_of(
         both_ways=not links,
     )
     assert graph.schema is not None
+    del pairs, links, columns
     ids = {table: _names(base, table, count) for table, count in nodes.items()}
     made = {table: of for table in nodes if (of := encoded(table))}
     plain = Plain(
@@ -158,7 +160,7 @@ def _ends(
     """The rows of a table that name a row of `target` by a foreign key, and those rows."""
     base.check_types(table, key, target)
     found = base.found(target, base.rows(table), key)
-    src = np.flatnonzero(found >= 0)
+    src = np.flatnonzero(found >= 0).astype(np.int32)
     given = " AND ".join(f"{quoted(c)} IS NOT NULL" for c in key)
     named = base.sql(f"SELECT count(*) AS n FROM ({base.rows(table)}) WHERE {given}")
     if lost := named.column(0)[0].as_py() - src.size:

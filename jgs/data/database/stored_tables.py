@@ -6,6 +6,7 @@ import logging
 import os
 import sqlite3
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Self
 
@@ -143,6 +144,12 @@ class StoredTables:
                     "Write SELECT.",
                 )
             return self.sql(query, **registered)
+
+    def release(self) -> None:
+        """Gives back the memory in which DuckDB keeps what it has read."""
+        with suppress(_duckdb_module().Error):  # some cannot be given back
+            self._connection.execute("SET memory_limit = '16MB'")
+        self._connection.execute("RESET memory_limit")
 
     def rows(self, table: str) -> str:
         """SQL of the rows of a table that are nodes: all, or those with a time where the table
