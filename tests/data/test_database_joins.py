@@ -7,7 +7,7 @@ import jax
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 import jgs
@@ -216,7 +216,11 @@ def dated(time):
 
 
 SMALL = settings(
-    deadline=None, database=None, derandomize=True, suppress_health_check=[*HealthCheck]
+    deadline=None,
+    database=None,
+    derandomize=True,
+    phases=[Phase.generate],
+    suppress_health_check=[*HealthCheck],
 )
 
 
