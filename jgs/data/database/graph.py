@@ -83,6 +83,7 @@ def plain_of(
     moments = [] if question is None else [_column(question.rows, question.time)]
     clock = _exact(clock, [*given.values(), *moments])
     born = {t: clock.whole(f"{t} of {base.name}", times, "row") for t, times in given.items()}
+    del given
     early = _before_validation(base, clock, born)
     hidden |= frozenset() if question is None else question.hidden
 
@@ -107,13 +108,12 @@ def plain_of(
     del pairs, links, columns
     ids = {table: _names(base, table, count) for table, count in nodes.items()}
     made = {table: of for table in nodes if (of := encoded(table))}
+    rows = {table: rows for table, (_, rows) in made.items()}
     plain = Plain(
         base.name,
         graph,
         node_ids=typed_ids(ids),
-        features=TypedFeatures.from_dict(
-            graph.schema, {t: rows for t, (_, rows) in made.items()}
-        ),
+        features=TypedFeatures.from_dict(graph.schema, rows),
         feature_columns={table: became for table, (became, _) in made.items()},
         edge_feature_columns=edges_became,
         time_unit=clock.time_unit,

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from jgs.data.column_values import Clock
 from jgs.data.columns import ColumnRule
@@ -46,15 +47,6 @@ def read(
             "none",
             "Give --data-options db_task=NAME, or task_sql=FILE.sql, entity and horizon.",
         )
-    return base.plain(
-        db_task=db_task,
-        task_sql=task_sql,
-        entity=entity,
-        horizon=horizon,
-        label_kind=label_kind,
-        hide=hide,
-        features=features,
-        facts=facts,
-        rule=rule,
-        clock=clock,
-    )
+    task: dict[str, Any] = {"db_task": db_task, "task_sql": task_sql, "entity": entity}
+    task |= {"horizon": horizon, "label_kind": label_kind, "hide": hide}
+    return base.plain(**task, features=features, facts=facts, rule=rule, clock=clock)
