@@ -85,7 +85,7 @@ def taken(array: np.ndarray, order: np.ndarray) -> np.ndarray:
 def order_by_time(times: np.ndarray, types: np.ndarray | None = None) -> np.ndarray:
     """`[E]`, in the dtype of `order_dtype`: the positions of edges sorted by type, if `types`
     are given, which ascend already, then by time; equal edges keep their order."""
-    order = np.empty(times.size, order_dtype(times.size))
+    order: np.ndarray = np.empty(times.size, order_dtype(times.size))
     new = np.array([], int) if types is None else np.flatnonzero(types[1:] != types[:-1]) + 1
     for begin, end in pairwise([0, *new, times.size]):
         order[begin:end] = _stable_order(times[begin:end])
