@@ -4,6 +4,7 @@ times, which are whole numbers, or dates that become whole numbers since 1970 (U
 from __future__ import annotations
 
 import datetime
+import operator
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -186,6 +187,8 @@ def kind_of(what: str, values: np.ndarray) -> str:
     "date". Raises `InputError` for what it should not have."""
     if values.ndim == 2 and values.dtype.kind in "fiub":
         return "number"
+    if _only_text(values):
+        return "text" if any(values.tolist()) else "number"
     nests = (list, dict, np.ndarray)
     nested = values.dtype == object and any(isinstance(v, nests) for v in values.tolist())
     if nested or values.ndim != 1 or values.dtype.kind not in "fiubOUTM":
@@ -207,11 +210,19 @@ def kind_of(what: str, values: np.ndarray) -> str:
 
 def missing_in(values: np.ndarray) -> np.ndarray:
     """bool `[n]`: which entries of a column `[n]` are missing."""
+    if _only_text(values):
+        return np.fromiter(map(operator.not_, values.tolist()), bool, values.size)
     if values.dtype.kind in "OUT":
         return np.array([is_missing(each) for each in values.tolist()], bool)
     if values.dtype.kind == "M":
         return np.isnat(values)
     return np.isnan(values) if values.dtype.kind == "f" else np.zeros(len(values), bool)
+
+
+def _only_text(values: np.ndarray) -> bool:
+    """Whether all are `str` or None, as in text that Arrow read."""
+    own = values.dtype == object and values.ndim == 1
+    return own and {*map(type, values.tolist())} <= {str, type(None)}
 
 
 def numbers(what: str, values: np.ndarray, dtype: Any) -> tuple[np.ndarray, np.ndarray]:
@@ -243,6 +254,8 @@ def texts(what: str, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     if values.ndim != 1:
         raise InputError(f"{what} must be text", "lists", "Give it the kind number.")
     missing = missing_in(values)
+    if _only_text(values):
+        return np.where(missing, "", values), missing
     known = values.tolist() if values.dtype.kind != "M" else values.astype(str).tolist()
     found = ["" if gone else _text(each) for each, gone in zip(known, missing, strict=True)]
     return np.array(found, object), missing

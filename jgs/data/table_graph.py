@@ -17,6 +17,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -234,8 +235,12 @@ def plain_of_tables(
 
 def typed_ids(ids: Mapping[str, NodeIds]) -> NodeIds:
     """The names `<type>:<id>` of the nodes of all types, in order."""
+    return NodeIds.of_later(sum(map(len, ids.values())), partial(_typed_names, dict(ids)))
+
+
+def _typed_names(ids: Mapping[str, NodeIds]) -> np.ndarray:
     names = [f"{kind}:{each}" for kind, own in ids.items() for each in own.values.tolist()]
-    return NodeIds.of_known(np.array(names, object))
+    return np.array(names, object)
 
 
 def _graph(

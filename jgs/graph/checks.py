@@ -13,7 +13,7 @@ from jgs.arrays import described, fits, require_array
 from jgs.errors import InputError
 from jgs.graph.device import as_numpy
 from jgs.graph.row_tables.table import RowTable
-from jgs.graph.rows import row_chunks
+from jgs.graph.rows import row_chunks, taken
 
 MAX_ID = 2**31 - 2  # ids are int32, and num_nodes itself must fit: it marks padding
 
@@ -267,8 +267,9 @@ def times_with_nodes(
 ) -> np.ndarray:
     """int64 `[E]`: the time of each edge, or that of the later one of its ends, `node_time`
     int64 `[N]`, if that is later."""
-    both = np.maximum(node_time[src], node_time[dst])
-    return both if edge_time is None else np.maximum(both, edge_time)
+    both = taken(node_time, src)
+    np.maximum(both, taken(node_time, dst), out=both)
+    return both if edge_time is None else np.maximum(both, edge_time, out=both)
 
 
 def check_times_ascend(times: np.ndarray, types: np.ndarray | None, indptr: np.ndarray) -> None:

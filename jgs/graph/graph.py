@@ -19,7 +19,7 @@ from jgs.graph.formats import convert, export
 from jgs.graph.formats.table_columns import table_edges
 from jgs.graph.grouping import group_values
 from jgs.graph.node_ids import NodeIds
-from jgs.graph.rows import order_by_time, row_of_edges
+from jgs.graph.rows import order_by_time, row_of_edges, taken
 from jgs.graph.schema import (
     Relation,
     Schema,
@@ -177,14 +177,13 @@ class Graph(Shown, Changed):
         if node_time is not None:
             node_time = checks.check_node_time(node_time, num_nodes)
         fields = {"edge_weight": edge_weight, "edge_time": edge_time}
-        graph = cls._of_ends(src, dst, num_nodes, fields, columns, node_time)
+        graph = cls._of_ends([src, dst], num_nodes, fields, columns, node_time)
         return graph.symmetrized() if symmetric else graph
 
     @classmethod
     def _of_ends(
         cls,
-        src: np.ndarray,
-        dst: np.ndarray,
+        ends: list[np.ndarray],
         num_nodes: int,
         fields: dict[str, np.ndarray | None],
         columns: dict[str, np.ndarray],
@@ -192,26 +191,32 @@ class Graph(Shown, Changed):
         schema: Schema | None = None,
     ) -> Self:
         """The graph of edges in any order. Their `fields`, arrays by name or None, have been
-        checked, and the ids of `src` and `dst` have not."""
-        times, types, first = fields["edge_time"], fields.get("edge_type"), None
+        checked, and the ids of their sources and targets, the `ends`, have not. Lists and dicts
+        are emptied, so that what has been used takes no memory."""
+        (src, dst), times, types = ends, fields.pop("edge_time"), fields.get("edge_type")
+        ends.clear()
+        first = None
         if node_time is not None:
             _check_ends(src, dst, num_nodes)
             times = checks.times_with_nodes(times, node_time, src, dst)
         if times is not None:
             first = order_by_time(times, types)
-            src, dst = src[first], dst[first]
+            src, dst = taken(src, first), taken(dst, first)
         groups = group_values(dst, src, num_nodes)
         if groups is None:
             _check_ends(src, dst, num_nodes)
         assert groups is not None
+        del src, dst
         indptr, order, indices = groups
         assert indices is not None
         if first is not None:
-            order = first[order]
+            order = taken(first, order)
         checks.check_csc(indptr, indices)
-        named = {PREFIX + name: columns[name] for name in sorted(columns)}
+        named = {PREFIX + name: columns.pop(name) for name in sorted(columns)}
         given = {**fields, "edge_time": times, **named}
-        arrays = {name: array[order] for name, array in given.items() if array is not None}
+        fields.clear()
+        del groups, first, times, types, named
+        arrays = {n: taken(a, order) for n in [*given] if (a := given.pop(n)) is not None}
         made = cls._built(indptr, arrays | {"indices": indices, "edge_order": order}, schema)
         return made if node_time is None else made._with(node_time=as_device(node_time))
 
@@ -248,11 +253,11 @@ class Graph(Shown, Changed):
         time, if they have times, and otherwise keep the order of `src`. `edge_order` counts
         through the edges of all relations, one relation after the other. Raises `InputError`.
         """
-        src, dst, fields, columns, schema = typed_edges(
+        *ends, fields, columns, schema = typed_edges(
             num_nodes, edges, edge_weight, edge_columns, edge_time, both_ways
         )
         born = None if node_time is None else times_of_types(schema, node_time)
-        return cls._of_ends(src, dst, schema.num_nodes, fields, columns, born, schema)
+        return cls._of_ends(ends, schema.num_nodes, fields, columns, born, schema)
 
     @classmethod
     def from_scipy(

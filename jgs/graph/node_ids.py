@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from decimal import Decimal
 from functools import cached_property
 from typing import Any, Self
@@ -29,6 +30,9 @@ class NodeIds:
     Text such as "07" is then refused, because it may be meant as 7. Raises `InputError`.
     """
 
+    _size: int
+    _make: Callable[[], np.ndarray]
+
     def __init__(self, ids: Any):
         self.values = np.array(id_column("the ids of nodes", ids))
         if self.values.dtype == object:
@@ -52,6 +56,20 @@ class NodeIds:
         return ids
 
     @classmethod
+    def of_later(cls, size: int, make: Callable[[], np.ndarray]) -> Self:
+        """The ids of `size` values, unchecked, which `make()` returns when they are first read:
+        text takes several times its own memory as values."""
+        ids = object.__new__(cls)
+        ids._size, ids._make = size, make
+        return ids
+
+    @cached_property
+    def values(self) -> np.ndarray:
+        vars(self)["values"] = values = self._make()
+        vars(self).pop("_make", None)
+        return values
+
+    @classmethod
     def of_edges(cls, *ends: Any) -> Self:
         """The distinct ids in the columns `ends` of an edge table, in ascending order."""
         columns = [id_column("the ends of edges", column) for column in ends]
@@ -63,7 +81,7 @@ class NodeIds:
         return cls(np.unique(np.concatenate(columns)))
 
     def __len__(self) -> int:
-        return self.values.size
+        return self.values.size if "values" in vars(self) else self._size
 
     def __repr__(self) -> str:
         kind = "text" if self.values.dtype == object else "integers"

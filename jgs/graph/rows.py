@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from itertools import pairwise
 
 import numpy as np
+
+from jgs.graph.device import aligned_empty
 
 _EDGES_AT_ONCE = 1 << 22  # bounds the temporaries to some hundred megabytes
 _ROWS_AT_ONCE = 1 << 20  # does the same where most rows are empty
@@ -69,15 +72,22 @@ def order_dtype(num_edges: int) -> type:
     return np.int32 if num_edges < 2**31 else np.int64
 
 
+def taken(array: np.ndarray, order: np.ndarray) -> np.ndarray:
+    """`array[order]`, aligned for `as_device`. The positions must be in range."""
+    shape = (order.size, *array.shape[1:])
+    out = aligned_empty(math.prod(shape), array.dtype).reshape(shape)
+    for first in range(0, order.size, _EDGES_AT_ONCE):  # NumPy copies positions to int64
+        at = slice(first, first + _EDGES_AT_ONCE)
+        np.take(array, order[at], 0, out=out[at], mode="clip")
+    return out
+
+
 def order_by_time(times: np.ndarray, types: np.ndarray | None = None) -> np.ndarray:
     """`[E]`, in the dtype of `order_dtype`: the positions of edges sorted by type, if `types`
-    are given, then by time; equal edges keep their order. It is fastest where types ascend."""
-    if types is not None and (types[1:] < types[:-1]).any():
-        order = order_by_time(times)
-        return order[np.argsort(types[order], kind="stable")]
-    order = np.empty(times.size, order_dtype(times.size))
-    changes = () if types is None else np.flatnonzero(types[1:] != types[:-1]) + 1
-    for begin, end in pairwise([0, *changes, times.size]):
+    are given, which ascend already, then by time; equal edges keep their order."""
+    order: np.ndarray = np.empty(times.size, order_dtype(times.size))
+    new = np.array([], int) if types is None else np.flatnonzero(types[1:] != types[:-1]) + 1
+    for begin, end in pairwise([0, *new, times.size]):
         order[begin:end] = _stable_order(times[begin:end])
         order[begin:end] += begin
     return order

@@ -239,6 +239,7 @@ class RunRows {
       if (node >= graph_.num_nodes) continue;  // padding among the seeds
       if (hop.relation_fanout != nullptr && relations_.index.indptr != nullptr) {
         if (t + kAhead < end) PrefetchFar(&relations_.index.runs[w_.row_start[t + kAhead]]);
+        if (t + kAhead / 2 < end) PrefetchTimes(t + kAhead / 2);
         ForIndexed(hop, t, node, look);
         continue;
       }
@@ -250,6 +251,12 @@ class RunRows {
         ForRow(hop, t, node, start, length, look);
       }
     }
+  }
+
+  // Prefetches the times of the first edges of a row, which the search for its cutoff reads.
+  void PrefetchTimes(int64_t t) {
+    if (simple || !timed || limits_.time == nullptr) return;
+    PrefetchFar(&limits_.time[relations_.index.runs[w_.row_start[t]] >> kRelationBits]);
   }
 
   template <typename Look>

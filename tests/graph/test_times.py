@@ -108,13 +108,12 @@ def test_bad_times_are_refused_in_one_line(times, said):
 
 
 @pytest.mark.parametrize("far", [1, 2**40, 2**60])
-@pytest.mark.parametrize("typed", [None, "ascending", "mixed"])
+@pytest.mark.parametrize("typed", [False, True])
 def test_edges_are_ordered_by_type_and_time_stably(typed, far):
     rng = np.random.default_rng(0)
     times = rng.integers(-5, 5, 1000) * far
     times[:100] = np.iinfo(np.int64).min
-    types = None if typed is None else rng.integers(0, 4, 1000).astype(np.int16)
-    types = np.sort(types) if typed == "ascending" else types
+    types = np.sort(rng.integers(0, 4, 1000)).astype(np.int16) if typed else None
     found = order_by_time(times, types)
     assert found.dtype == np.int32
     by = (times,) if types is None else (times, types)

@@ -22,60 +22,43 @@ draws the shops at once, one hop earlier:
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
 import numpy as np
 
 from jgs.data.columns import FeatureColumns
-from jgs.data.database.catalogue import Catalogue
 from jgs.data.database.stored_tables import StoredTables
 from jgs.errors import InputError
 from jgs.graph.arrays import TAKEN
 from jgs.graph.schema import Relation
 
-FACTS = ("nodes", "edges")
 Ends = tuple[np.ndarray, np.ndarray]
 
 _log = logging.getLogger("jgs")
 
 
 class Links(NamedTuple):
-    """The edges of one table of facts.
-
-    Fields (`e` rows of `n` make edges):
-      rows: int64 `[e]`, ascending; these rows.
-      edges: by relation the sources and the targets int32 `[e]`, in the order of `rows`.
-    """
+    """The rows int64 `[e]` of one table of facts that make edges, ascending; and by relation
+    the sources and the targets int32 `[e]` of the edges, in the order of the rows."""
 
     rows: np.ndarray
     edges: dict[Relation, Ends]
 
 
-def links_of(base: StoredTables, facts: str, asked: Iterable[str]) -> dict[str, Links]:
+def links_of(base: StoredTables, facts: str, asked: Collection[str]) -> dict[str, Links]:
     """The edges of each table of facts, except those that are `asked` for; {} for
     `facts="nodes"`. Raises `InputError`."""
-    if facts not in FACTS:
-        raise InputError(
-            f"the option facts must be one of {', '.join(FACTS)}", repr(facts), "Correct it."
-        )
+    if facts not in ("nodes", "edges"):
+        raise InputError("the option facts must be nodes or edges", repr(facts), "Correct it.")
     if facts == "nodes":
         return {}
-    chosen = _joining(base.catalogue, {*asked})
+    refers = {table: keys.references for table, keys in base.catalogue.tables.items()}
+    named = {*asked, *(target for keys in refers.values() for target in keys.values())}
+    chosen = [table for table, keys in refers.items() if len(keys) == 2 and table not in named]
     if not chosen:
         _log.warning("%s has no table whose rows can be edges; all are nodes", base.name)
     return {table: _links(base, table) for table in chosen}
-
-
-def _joining(catalogue: Catalogue, asked: set[str]) -> list[str]:
-    named = {
-        target for keys in catalogue.tables.values() for target in keys.references.values()
-    }
-    return [
-        table
-        for table, keys in catalogue.tables.items()
-        if len(keys.references) == 2 and table not in named | asked
-    ]
 
 
 def _links(base: StoredTables, table: str) -> Links:
@@ -83,20 +66,16 @@ def _links(base: StoredTables, table: str) -> Links:
     for key, target in keys.items():
         base.check_types(table, key, target)
         found.append(base.found(target, base.rows(table), key))
-    both = (found[0] >= 0) & (found[1] >= 0)
-    rows = np.flatnonzero(both)
-    if lost := both.size - rows.size:
+    rows = np.flatnonzero((found[0] >= 0) & (found[1] >= 0))
+    if lost := found[0].size - rows.size:
         what = f"{table} in {base.name}"
         _log.warning("%s: %d rows do not name two rows, and make no edge", what, lost)
     (first, a), (second, b) = keys.items()
-    ends = found[0][rows], found[1][rows]
-    return Links(
-        rows,
-        {
-            (b, f"{table}.{'_'.join(first)}", a): ends[::-1],
-            (a, f"{table}.{'_'.join(second)}", b): ends,
-        },
-    )
+    first_rows, second_rows = (each[rows] for each in found)
+    into_first = b, f"{table}.{'_'.join(first)}", a
+    into_second = a, f"{table}.{'_'.join(second)}", b
+    ends = {into_first: (second_rows, first_rows), into_second: (first_rows, second_rows)}
+    return Links(rows, ends)
 
 
 def edge_times(
@@ -122,11 +101,7 @@ def edge_columns(
 ) -> tuple[dict[Relation, dict[str, np.ndarray]], FeatureColumns | None]:
     """The edge columns of each relation of `sizes`, its number of edges; and what the columns
     of tables became, under the names of the edge columns, or None where there are none.
-
-    Args:
-      became: what the columns of each table of facts became, and what `encode_each` made of all
-        its rows; None for a table without.
-    """
+    `became` is this of each table, and what `encode_each` made of all its rows; or None."""
     found: dict[Relation, dict[str, np.ndarray]] = {relation: {} for relation in sizes}
     used, columns = set(TAKEN), []
     for table, (fitted, encoded) in ((t, each) for t, each in became.items() if each):

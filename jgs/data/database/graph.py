@@ -15,6 +15,7 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -86,6 +87,7 @@ def plain_of(
     moments = [] if question is None else [column_of(question.rows, question.time)]
     clock = _exact(clock, [*given.values(), *moments])
     born = {t: clock.whole(f"{t} of {base.name}", times, "row") for t, times in given.items()}
+    del given
     early = _before_validation(base, clock, born)
     hidden |= frozenset() if question is None else question.hidden
 
@@ -99,6 +101,7 @@ def plain_of(
     sizes = {relation: src.size for relation, (src, _) in pairs.items()}
     columns, edges_became = edge_columns(links, of_edges, sizes)
     nodes = {table: _count(base, table) for table in tables if table not in links}
+    base.release()
     graph = Graph.from_relations(
         nodes,
         pairs,
@@ -108,6 +111,7 @@ def plain_of(
         both_ways=not links,
     )
     assert graph.schema is not None
+    del pairs, links, columns
     ids = {table: _names(base, table, count) for table, count in nodes.items()}
     made = {table: of for table in nodes if (of := encoded(table))}
     rows = {table: of for table, (_, of) in made.items()}
@@ -160,7 +164,7 @@ def _ends(
     """The rows of a table that name a row of `target` by a foreign key, and those rows."""
     base.check_types(table, key, target)
     found = base.found(target, base.rows(table), key)
-    src = np.flatnonzero(found >= 0)
+    src = np.flatnonzero(found >= 0).astype(np.int32)
     given = " AND ".join(f"{quoted(c)} IS NOT NULL" for c in key)
     named = base.sql(f"SELECT count(*) AS n FROM ({base.rows(table)}) WHERE {given}")
     if lost := named.column(0)[0].as_py() - src.size:
@@ -200,15 +204,17 @@ def _names(base: StoredTables, table: str, count: int) -> NodeIds:
     key = base.catalogue.tables[table].key
     if not key:
         return NodeIds.of_known(np.arange(count))
-    found = read_columns(
-        base.sql(f"SELECT {', '.join(map(quoted, key))} FROM ({base.rows(table)})")
-    )
-    if len(key) == 1:
-        return NodeIds.of_known(found[key[0]])
-    parts = (map(str, column.tolist()) for column in found.values())
-    return NodeIds.of_known(
-        np.array(["|".join(each) for each in zip(*parts, strict=True)], object)
-    )
+    keys = base.sql(f"SELECT {', '.join(map(quoted, key))} FROM ({base.rows(table)})")
+    return NodeIds.of_later(count, partial(_keys, keys))
+
+
+def _keys(table: Any) -> np.ndarray:
+    """The keys of an Arrow table, whose columns are those of a key."""
+    first, *others = found = [*read_columns(table).values()]
+    if not others:
+        return first
+    parts = (map(str, column.tolist()) for column in found)
+    return np.array(["|".join(each) for each in zip(*parts, strict=True)], object)
 
 
 def _before_validation(

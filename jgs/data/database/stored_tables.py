@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Self
 
@@ -166,6 +167,12 @@ class StoredTables:
                 )
             return self._read_by(query, registered)
 
+    def release(self) -> None:
+        """Gives back the memory in which DuckDB keeps what it has read."""
+        with suppress(_duckdb_module().Error):  # some cannot be given back
+            self._connection.execute("SET memory_limit = '16MB'")
+        self._connection.execute("RESET memory_limit")
+
     def rows(self, table: str) -> str:
         """SQL of the rows of a table that are nodes: all, or those with a time where the table
         has times. The position of a row among them is its node."""
@@ -183,15 +190,24 @@ class StoredTables:
             for values in (map(quoted, key), map(quoted, columns))
         )
         on = " AND ".join(f"{_ASKING}.k{i} = {_NAMED}.k{i}" for i in range(len(key)))
-        place = "row_number() OVER () - 1"
+        place = "CAST(row_number() OVER () - 1 AS INTEGER)"
         joined = self.sql(
             f"WITH {_ASKING} AS (SELECT {place} AS n, {other} FROM ({query})), "
             f"{_NAMED} AS (SELECT {place} AS n, {own} FROM ({self.rows(table)})) "
-            f"SELECT CAST(coalesce({_NAMED}.n, -1) AS INTEGER) AS n "
-            f"FROM {_ASKING} LEFT JOIN {_NAMED} ON {on} ORDER BY {_ASKING}.n",
+            f"SELECT {_ASKING}.n AS asking, coalesce({_NAMED}.n, -1) AS named "
+            f"FROM {_ASKING} LEFT JOIN {_NAMED} ON {on}",
             **registered,
         )
-        return joined.column("n").to_numpy().astype(np.int32)
+        asking, named = (joined.column(name).to_numpy() for name in ("asking", "named"))
+        if asking.size and int(asking.max()) + 1 < asking.size:  # floats that are not exact
+            raise InputError(
+                f"a value of {', '.join(columns)} must name one row of {table} in {self.name}",
+                "one that is equal to several keys",
+                "Write it in the type of the key.",
+            )
+        found = np.empty(asking.size, np.int32)
+        found[asking] = named
+        return found
 
     def check_key(self, table: str) -> None:
         """Raises `InputError` unless each row of a table has a key of its own."""
@@ -206,6 +222,11 @@ class StoredTables:
         if number := lacking.column(0)[0].as_py():
             rule = f"each row of {table} in {self.name} must have a key {', '.join(key)}"
             raise InputError(rule, f"{number} rows without", remedy)
+        # Equal keys have equal hashes. To sort these is quicker than to group keys.
+        hashes = self.sql(f"SELECT hash({own}) AS h FROM ({rows})").column("h").to_numpy()
+        hashes = np.sort(hashes)
+        if not (hashes[1:] == hashes[:-1]).any():
+            return
         twice = self.sql(
             f"SELECT {own}, count(*) FROM ({rows}) GROUP BY {own} HAVING count(*) > 1 "
             f"ORDER BY {own} LIMIT 1"
