@@ -45,6 +45,7 @@ _PLACES = {name: "jgs.graph" for name in _GRAPHS} | {
 }
 _public = lazily("jgs", _PLACES)[1]
 _SUBMODULES = (
+    "audit",
     "data",
     "dist",
     "export",

@@ -114,7 +114,7 @@ class Numbers(Answer):
 class Probabilities(Answer):
     """The probability of a link, float32 `[n]`, of scores `[n]`."""
 
-    kind = "links"
+    kind, point = "links", ""
 
     def read(self, kept: np.ndarray) -> np.ndarray:
         return np.asarray(jax.nn.sigmoid(kept))

@@ -269,6 +269,16 @@ def option_values(options: Iterable[str]) -> dict[str, Any]:
     return {name: _literal(value) for name, _, value in (o.partition("=") for o in options)}
 
 
+_DATABASE = {  # flags that are data options of the same names
+    "db_task": ("NAME", "of a database: the task in its folder tasks"),
+    "task_sql": ("FILE", "of a database: a query that gives labels, in a file .sql"),
+    "entity": ("TABLE", "for --task-sql: the table whose rows have the labels"),
+    "target": ("TABLE", "for --task-sql: the table whose rows are to be recommended"),
+    "facts": ("KIND", "of a database: nodes, or edges for rows that join two others"),
+    "horizon": ("TIME", "for --task-sql: how far labels look ahead, such as '30 days'"),
+}
+
+
 class Parser(argparse.ArgumentParser):
     """A parser of flags. Flags that are not given are absent from its result. Raises
     `InputError` for a command line that does not parse."""
@@ -293,9 +303,36 @@ class Parser(argparse.ArgumentParser):
             metavar="NAME=VALUE",
             help="the data set's own options, e.g. num_nodes=10000 seed=1",
         )
+        add_database_flags(self)
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        found, rest = super().parse_known_args(args, namespace)
+        if own := getattr(found, "database_flags", None):
+            del found.database_flags
+            found.data_options = [*getattr(found, "data_options", ()), *own]
+        return found, rest
 
     def error(self, message: str) -> NoReturn:
         raise InputError("the command line must parse", message, f"See {self.prog} --help.")
+
+
+def add_database_flags(found: Any) -> None:
+    """Adds the flags of databases to a `Parser` or to one of its groups. What they say is among
+    the parser's `data_options`."""
+    for name, (metavar, about) in _DATABASE.items():
+        found.add_argument(
+            f"--{name.replace('_', '-')}",
+            action="append",
+            dest="database_flags",
+            type=partial(_of_database, name),
+            metavar=metavar,
+            help=about,
+        )
+
+
+def _of_database(name: str, text: str) -> str:
+    file = name == "task_sql" and os.path.exists(text)
+    return f"{name}={os.path.abspath(text) if file else text}"
 
 
 class _Lines(logging.Handler):

@@ -18,6 +18,7 @@ COMMANDS = {
     "partition": "split a data set into parts, one for each rank",
     "launch": "train on several hosts, reached by ssh",
     "data": "list, fetch, describe or build data sets",
+    "audit": "look for leaks in a task of a database, and in what is drawn",
     "doctor": "check this installation, one line for each thing",
     "completion": "print the completions of a shell: jgs completion bash|zsh|tcsh",
 }

@@ -27,7 +27,7 @@ LAYERS = (
     ("dist",),
     ("train",),
     ("predict", "launch"),
-    ("export",),
+    ("export", "audit"),
     ("doctor",),
     ("viz",),
     ("report",),

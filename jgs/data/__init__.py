@@ -11,7 +11,7 @@ from jgs.data.building.build import build
 from jgs.data.columns import FeatureColumn, FeatureColumns
 from jgs.data.database.database import Database
 from jgs.data.dataset import Dataset
-from jgs.data.label_table import LabelTable
+from jgs.data.label_table import LabelTable, LinkTable
 from jgs.data.layouts import LOADERS
 from jgs.data.splits import split_nodes
 
@@ -22,6 +22,7 @@ __all__ = [
     "FeatureColumn",
     "FeatureColumns",
     "LabelTable",
+    "LinkTable",
     "build",
     "load",
     "split_nodes",

@@ -16,7 +16,7 @@ import numpy as np
 from jgs.data import stored
 from jgs.data.column_values import check_unit
 from jgs.data.columns import FeatureColumns
-from jgs.data.label_table import LabelTable
+from jgs.data.label_table import LabelTable, LinkTable
 from jgs.data.label_values import (
     are_numbers,
     check_labels,
@@ -178,7 +178,7 @@ class Dataset(Shown):
         arrays = {f"graph.{name}": array for name, array in self.graph.stored().items()}
         arrays |= {name: getattr(self, name) for name in _ARRAYS}
         arrays |= stored.features(self.features) | stored.node_ids(self.node_ids)
-        arrays |= stored.label_table(self.label_table)
+        arrays |= stored.table("label_table", self.label_table)
         about = {"name": self.name, "num_classes": self.num_classes}
         about["class_names"] = None if self.class_names is None else list(self.class_names)
         about["num_features"] = stored.widths(self.features)
@@ -204,7 +204,7 @@ class Dataset(Shown):
             num_classes=about["num_classes"],
             node_ids=stored.read_node_ids(owner, arrays),
             class_names=None if names is None else tuple(names),
-            label_table=stored.read_label_table(owner, arrays),
+            label_table=stored.read_table(owner, arrays, "label_table"),
             time_unit=about.get("time_unit"),
             feature_columns=stored.read_columns(about.get("feature_columns")),
             edge_feature_columns=stored.read_columns(about.get("edge_feature_columns")),
@@ -364,6 +364,7 @@ class Plain(NamedTuple):
         a `Dataset`, or None.
       filled: how many missing values of the users' tables were filled, by the name of the
         column, such as `user.age`; or None.
+      link_table: `jgs.data.LinkTable`, links to predict at moments; or None.
     """
 
     name: str
@@ -382,6 +383,7 @@ class Plain(NamedTuple):
     time_unit: str | None = None
     feature_columns: FeatureColumns | dict[str, FeatureColumns] | None = None
     edge_feature_columns: FeatureColumns | None = None
+    link_table: LinkTable | None = None
 
     @classmethod
     def of(cls, data: Dataset) -> Plain:

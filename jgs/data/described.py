@@ -122,11 +122,11 @@ def _times(times: np.ndarray, unit: str | None) -> dict[str, Any]:
 def _label_table(data: Plain) -> dict[str, Any]:
     table = data.label_table
     assert table is not None
-    numbers = table.labels.dtype.kind == "f"
     counts = np.bincount(table.split + 1, minlength=len(SPLITS) + 1)[1:].tolist()
     found = {"labels_at_moments": table.nodes.size, "label_kind": "numbers"}
-    if not numbers:
-        found |= {"label_kind": "classes", "classes": table.num_classes}
+    if not table.numbers:
+        kind = "several labels" if table.several else "classes"
+        found |= {"label_kind": kind, "classes": table.num_classes}
     if (times := data.graph.edge_time) is not None and table.time.size:
         found["edges_before_labels"] = int((np.asarray(times) < table.time.max()).sum())
     return found | {f"{name}_rows": n for name, n in zip(SPLITS, counts, strict=True)}

@@ -1,4 +1,5 @@
-"""`LabelTable`: labels of nodes at moments, one a row, as RelBench has them.
+"""`LabelTable`: labels of nodes at moments, one a row, as RelBench has them; and `LinkTable`,
+links at moments.
 
 As a file it ends in `.parquet`, `.csv`, `.csv.gz`, `.tsv` or `.tsv.gz`. Its columns:
   `node`: the names of nodes, as in the tables of edges and nodes beside it.
@@ -27,6 +28,7 @@ from jgs.graph.formats.table_columns import ENDINGS, read_columns, require
 LABEL_ENDINGS = (*ENDINGS, ".tsv", ".tsv.gz")
 """How the names of files of labels end."""
 
+_MADE = "jgs.data.LabelTable.from_arrays"
 _COLUMNS = ("node", "time", "label", "split")
 SHARES = (0.7, 0.85)
 """How much of the rows is before the moments at which validation and test begin."""
@@ -39,7 +41,8 @@ class LabelTable(NamedTuple):
     Fields (`n` rows, in any order; a node may have several rows):
       nodes: NumPy int32 `[n]`, nodes of the graph.
       time: NumPy int64 `[n]`, in the unit of the graph's `edge_time`.
-      labels: NumPy int32 `[n]`, classes from 0; or float64 or float32 `[n]`, finite numbers.
+      labels: NumPy int32 `[n]`, classes from 0; or float64 or float32 `[n]`, finite numbers; or
+        float32 `[n, C]` of 0 and 1 for several labels a row, NaN for those not known.
       split: NumPy int8 `[n]`: 0 train, 1 val, 2 test, and -1 for a row in no split.
     """
 
@@ -64,7 +67,8 @@ class LabelTable(NamedTuple):
         Args:
           nodes: integers, nodes of the graph.
           time: integers.
-          labels: classes, whole numbers from 0; or numbers, of which one has a fraction.
+          labels: classes, whole numbers from 0; or numbers, of which one has a fraction; or 0
+            and 1 `[n, C]`, NaN for those not known.
           split: "train", "val", "test" or "" for each row; or 0, 1, 2 or -1. None: by time. The
             test rows are those from a moment on, and the validation rows those before it from
             another moment on. These moments are the times of the rows at 85 and 70 % of all
@@ -76,8 +80,10 @@ class LabelTable(NamedTuple):
         """
         given = {"nodes": as_numpy(nodes), "time": as_numpy(time), "labels": as_numpy(labels)}
         form, count = "[n], one for each of its nodes", given["nodes"].size
+        several = given["labels"].ndim == 2
         for field, array in given.items():
-            require_array(f"{field} of {name}", array, form, "Give as many.", n=count)
+            own = form.replace("[n]", "[n, C]") if several and field == "labels" else form
+            require_array(f"{field} of {name}", array, own, "Give as many.", n=count)
         for field in ("nodes", "time"):
             array = given[field]
             if array.dtype.kind not in "iu" or array.dtype == np.uint64:
@@ -87,7 +93,11 @@ class LabelTable(NamedTuple):
                     "Convert them; dates by .astype('datetime64[s]').astype(numpy.int64).",
                 )
         check_range(f"nodes of {name} must be node ids", given["nodes"], MAX_ID + 1)
-        values, names = edge_labels(name, given["labels"], label_kind, "row")
+        names = None
+        if several:
+            values = given["labels"].astype(np.float32)
+        else:
+            values, names = edge_labels(name, given["labels"], label_kind, "row")
         if names is not None:
             raise InputError(
                 f"labels of {name} must be numbers", "text", "Number the classes from 0."
@@ -104,41 +114,91 @@ class LabelTable(NamedTuple):
 
     @property
     def num_classes(self) -> int:
-        """The largest class + 1, or 1 where labels are numbers."""
-        numbers = self.labels.dtype.kind == "f"
-        return 1 if numbers else int(self.labels.max(initial=0)) + 1
+        """The largest class + 1, or 1 where labels are numbers; or how many labels a row may
+        have."""
+        if self.several:
+            return self.labels.shape[1]
+        return 1 if self.numbers else int(self.labels.max(initial=0)) + 1
+
+    @property
+    def several(self) -> bool:
+        """Whether a row may have several labels."""
+        return self.labels.ndim == 2
+
+    @property
+    def numbers(self) -> bool:
+        return self.labels.dtype.kind == "f" and not self.several
 
     def check(self, name: str, num_nodes: int = MAX_ID + 1) -> Self:
         """Returns this table, of the data set `name`, if every rule of the class holds for a
         graph of `num_nodes` nodes. Raises `InputError` otherwise."""
-        dtypes = {"nodes": "int32", "time": "int64", "labels": "int32", "split": "int8"}
-        for field, dtype in dtypes.items():
-            array = getattr(self, field)
-            kinds = (dtype, *map(str, NUMBERS)) if field == "labels" else (dtype,)
-            what, form = f"{field} of the label table of {name}", f"{' or '.join(kinds)} [n]"
-            remedy = "Make it with jgs.data.LabelTable.from_arrays."
-            require_array(what, array, form, remedy, n=self.nodes.size)
-        if not self.nodes.size:
-            raise InputError(
-                f"the label table of {name} must have rows", "none", "Add them, or remove it."
-            )
+        form = f"{' or '.join(('int32', *map(str, NUMBERS)))} [n]"
+        form = "float32 [n, C]" if self.several else form
+        what = f"labels of the label table of {name}"
+        require_array(what, self.labels, form, f"Make it with {_MADE}.", n=self.nodes.size)
+        _check_rows(self, name, "label table", num_nodes, ("nodes",))
         rule = f"the label table of {name} must"
-        check_range(f"{rule} name nodes", self.nodes, num_nodes, "Correct its nodes.")
-        if self.labels.dtype.kind == "f":
+        if self.several:
+            known = np.isnan(self.labels) | np.isin(self.labels, (0, 1))
+            wrong, rule = ~known.all(axis=1), f"{rule} have labels 0, 1 or NaN"
+        elif self.numbers:
             wrong, rule = ~np.isfinite(self.labels), f"{rule} have finite labels"
         else:
             wrong, rule = self.labels < 0, f"{rule} have classes from 0"
         refuse_where(wrong, self.labels, "row", rule, "Correct it, or remove rows without one.")
-        wrong = (self.split < -1) | (self.split >= len(SPLITS))
-        rule = f"the splits in the label table of {name} must be 0, 1, 2 or -1"
-        refuse_where(wrong, self.split, "row", rule, "Correct them.")
-        if not (self.split == 0).any():
-            raise InputError(
-                f"the label table of {name} must have rows to train on",
-                f"no {SPLITS[0]} among {self.nodes.size} rows",
-                "Say the split of each row in a column split.",
-            )
         return self
+
+
+class LinkTable(NamedTuple):
+    """Links to predict at moments: row `i` says that node `src[i]` is linked to node `dst[i]`
+    after `time[i]`, which is to be predicted from what was before `time[i]`.
+
+    Fields (`n` rows, in any order):
+      src, dst: NumPy int32 `[n]`, nodes of the graph.
+      time: NumPy int64 `[n]`, in the unit of the graph's `edge_time`.
+      split: NumPy int8 `[n]`: 0 train, 1 val, 2 test, and -1 for a row in no split.
+      k: NumPy int32 `[1]`, the length of the lists that are judged; 0: it is not said.
+    """
+
+    src: np.ndarray
+    dst: np.ndarray
+    time: np.ndarray
+    split: np.ndarray
+    k: np.ndarray
+
+    def check(self, name: str, num_nodes: int = MAX_ID + 1) -> Self:
+        """Returns this table, of the data set `name`, if every rule of the class holds for a
+        graph of `num_nodes` nodes. Raises `InputError` otherwise."""
+        _check_rows(self, name, "link table", num_nodes, ("src", "dst"))
+        return self
+
+
+def _check_rows(
+    table: LabelTable | LinkTable, name: str, kind: str, num_nodes: int, nodes: tuple[str, ...]
+) -> None:
+    """Raises `InputError` unless the columns of a table are as its class says, but for labels;
+    `nodes` are those that name nodes."""
+    count = getattr(table, nodes[0]).size
+    dtypes = {**dict.fromkeys(nodes, "int32"), "time": "int64", "split": "int8"}
+    for field, dtype in dtypes.items():
+        what, form = f"{field} of the {kind} of {name}", f"{dtype} [n]"
+        require_array(what, getattr(table, field), form, f"Make it with {_MADE}.", n=count)
+    if not count:
+        raise InputError(
+            f"the {kind} of {name} must have rows", "none", "Add them, or remove it."
+        )
+    for field in nodes:
+        rule = f"the {kind} of {name} must name nodes"
+        check_range(rule, getattr(table, field), num_nodes, "Correct its nodes.")
+    wrong = (table.split < -1) | (table.split >= len(SPLITS))
+    rule = f"the splits in the {kind} of {name} must be 0, 1, 2 or -1"
+    refuse_where(wrong, table.split, "row", rule, "Correct them.")
+    if not (table.split == 0).any():
+        raise InputError(
+            f"the {kind} of {name} must have rows to train on",
+            f"no {SPLITS[0]} among {count} rows",
+            "Say the split of each row in a column split.",
+        )
 
 
 def splits_by_time(time: np.ndarray, name: str) -> np.ndarray:

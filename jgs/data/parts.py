@@ -35,7 +35,7 @@ import numpy as np
 
 from jgs.data import stored
 from jgs.data.columns import FeatureColumns
-from jgs.data.label_table import LabelTable
+from jgs.data.label_table import LabelTable, LinkTable
 from jgs.errors import InputError
 from jgs.files import storage
 from jgs.files.verified import Verify
@@ -156,7 +156,12 @@ class Parts(Shown):
     @cached_property
     def label_table(self) -> LabelTable | None:
         """As in `jgs.data.Dataset`, its rows in the same order, with the new node ids."""
-        return stored.read_label_table(str(self.folder / SHARED), self._shared)
+        return stored.read_table(str(self.folder / SHARED), self._shared, "label_table")
+
+    @cached_property
+    def link_table(self) -> LinkTable | None:
+        """As in `jgs.data.Plain`, its rows in the same order, with the new node ids."""
+        return stored.read_table(str(self.folder / SHARED), self._shared, "link_table")
 
     @cached_property
     def node_ids(self) -> NodeIds | None:

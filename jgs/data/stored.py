@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from jgs.data.columns import FeatureColumns
-from jgs.data.label_table import LabelTable
+from jgs.data.label_table import LabelTable, LinkTable
 from jgs.errors import InputError, refusing
 from jgs.graph import NodeIds, Schema, TypedFeatures
 from jgs.graph.row_tables.table import as_table, opened_table
@@ -127,19 +127,22 @@ def read_node_ids(owner: str, arrays: Mapping[str, np.ndarray]) -> NodeIds | Non
     return NodeIds.of_known(np.array(names, object))
 
 
-def label_table(table: LabelTable | None) -> dict[str, np.ndarray]:
-    """The arrays of the label table, by the names of their files; none if it is None."""
+def table(name: str, table: LabelTable | LinkTable | None) -> dict[str, np.ndarray]:
+    """The arrays of a table of labels or links, by the names of their files; none if it is
+    None."""
     fields = {} if table is None else table._asdict()
-    return {f"label_table.{name}": array for name, array in fields.items()}
+    return {f"{name}.{field}": array for field, array in fields.items()}
 
 
-def read_label_table(owner: str, arrays: Mapping[str, np.ndarray]) -> LabelTable | None:
-    """The table that `label_table` wrote, or None; raises `InputError`."""
-    names = [f"label_table.{name}" for name in LabelTable._fields]
-    if not any(name in arrays for name in names):
+def read_table(owner: str, arrays: Mapping[str, np.ndarray], name: str) -> Any:
+    """The `LabelTable` or `LinkTable` that `table` wrote as "label_table" or "link_table", or
+    None; raises `InputError`."""
+    kind: Any = {"label_table": LabelTable, "link_table": LinkTable}[name]
+    names = [f"{name}.{field}" for field in kind._fields]
+    if not any(each in arrays for each in names):
         return None
     require(owner, arrays, names)
-    return LabelTable(*(arrays[name] for name in names))
+    return kind(*(arrays[each] for each in names))
 
 
 def columns_of(data: Any) -> dict[str, Any]:

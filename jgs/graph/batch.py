@@ -22,6 +22,7 @@ from jgs.graph.rows import row_of_edges
 from jgs.graph.schema import Schema
 from jgs.graph.shown import Shown, real
 
+AGELESS = 2.0**63  # the column "elapsed" of an edge that was always there
 EDGE_FIELDS = ("id", "type", "time")  # columns of a block that are fields of their own
 
 
@@ -68,7 +69,8 @@ class Block(Shown):
       edge_columns: dict of arrays `[E, ...]` by name; the rows of the graph's edge columns that
         were asked for, 0 in padding. `{}` if there are none. `"weight"` is the graph's
         `edge_weight`, which layers read. It multiplies nothing. `"elapsed"` is float32 `[E]`:
-        the time from each edge to the cutoff of its target, in the unit of the graph's times.
+        the time from each edge to the cutoff of its target, in the unit of the graph's times;
+        2**63 for an edge that was always there, whose time is the least int64.
       overflow: bool scalar or None; that of the batch. True: the block is empty, and what
         `jgs.ops.aggregate` returns for it is NaN. None, in a block made by hand: False.
 

@@ -19,7 +19,7 @@ from jgs.graph.formats import convert, export
 from jgs.graph.formats.table_columns import table_edges
 from jgs.graph.grouping import group_values
 from jgs.graph.node_ids import NodeIds
-from jgs.graph.rows import row_of_edges
+from jgs.graph.rows import order_by_time, row_of_edges
 from jgs.graph.schema import (
     Relation,
     Schema,
@@ -198,9 +198,7 @@ class Graph(Shown, Changed):
             _check_ends(src, dst, num_nodes)
             times = checks.times_with_nodes(times, node_time, src, dst)
         if times is not None:
-            first = np.argsort(times, kind="stable")
-            if types is not None:
-                first = first[np.argsort(types[first], kind="stable")]
+            first = order_by_time(times, types)
             src, dst = src[first], dst[first]
         groups = group_values(dst, src, num_nodes)
         if groups is None:
@@ -209,7 +207,7 @@ class Graph(Shown, Changed):
         indptr, order, indices = groups
         assert indices is not None
         if first is not None:
-            order = first[order].astype(order.dtype)
+            order = first[order]
         checks.check_csc(indptr, indices)
         named = {PREFIX + name: columns[name] for name in sorted(columns)}
         given = {**fields, "edge_time": times, **named}

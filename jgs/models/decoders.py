@@ -351,8 +351,11 @@ class PairModel(nnx.Module):
         return self.encoder.message_widths
 
     def __call__(self, batch: MiniBatch, x: Any, *, key: jax.Array | None = None) -> LinkScores:
-        rows = self.encoder(batch, self._inputs(batch, x), key=key)
-        return link_scores(self.decoder, rows, batch.items)
+        return link_scores(self.decoder, self.rows(batch, x, key=key), batch.items)
+
+    def rows(self, batch: MiniBatch, x: Any, *, key: jax.Array | None = None) -> jax.Array:
+        """float `[S, F]`: the rows of a batch's seeds, which the decoder scores in pairs."""
+        return self.encoder(batch, self._inputs(batch, x), key=key)
 
     def observed(
         self, batch: MiniBatch, x: Any, probes: Any, *, key: jax.Array | None = None

@@ -10,6 +10,7 @@ import numpy as np
 from flax import nnx
 
 from jgs.errors import InputError
+from jgs.graph.batch import AGELESS
 from jgs.models.dense import check_widths
 from jgs.options import Option
 from jgs.settings import usual_promotion
@@ -32,6 +33,8 @@ class TimeEncoding(nnx.Module):
     `b` are learned, and at first `w[i] = 10**(-9 i / (width - 1))` and `b = 0`. The parameter
     is the logarithm of `w`. A step of Adam moves a parameter by about its rate, such as 1e-3,
     which would wipe out a `w` of 1e-6.
+
+    An edge that was always there has no age: its `elapsed` is 2**63, and its encoding zeros.
 
     Without `learned` it is the encoding of GraphMixer (Cong et al., "Do We Really Need
     Complicated Model Architectures For Temporal Networks?", 2023, section 3.1):
@@ -60,9 +63,14 @@ class TimeEncoding(nnx.Module):
 
     @usual_promotion()
     def __call__(self, elapsed: jax.Array) -> jax.Array:
-        scaled = elapsed.astype(jnp.float32)[:, None] / np.float32(self.unit)
+        aged = (elapsed < AGELESS)[:, None]
+        # Masked before the cosine too, whose derivative would be as large as the time.
+        scaled = jnp.where(aged, elapsed.astype(jnp.float32)[:, None], 0) / np.float32(
+            self.unit
+        )
         if not self.learned:
             root = np.sqrt(self.width)
             frequency = root ** (-np.arange(self.width) / root)
-            return jnp.cos(scaled * frequency.astype(np.float32))
-        return jnp.cos(scaled * jnp.exp(self.log_frequency[...]) + self.phase[...])
+            return jnp.where(aged, jnp.cos(scaled * frequency.astype(np.float32)), 0)
+        phase = scaled * jnp.exp(self.log_frequency[...]) + self.phase[...]
+        return jnp.where(aged, jnp.cos(phase), 0)

@@ -105,8 +105,7 @@ def _partition(argv: Sequence[str] | None) -> dict[str, Any]:
         num_parts,
         method=used,
         seed=asked.seed,
-        label_names=plain.label_names,
-        negatives=plain.negatives,
+        plain=plain,
         ranks_per_machine=per_machine,
     )
     written = time.perf_counter()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import ExitStack
 from itertools import pairwise
 from pathlib import Path
@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from jgs.data import Dataset, stored
+from jgs.data.dataset import Plain
 from jgs.data.parts import (
     GRAPH,
     GRAPH_KIND,
@@ -61,8 +62,7 @@ def write_parts(
     *,
     method: str,
     seed: int = 0,
-    label_names: tuple[str, ...] | None = None,
-    negatives: Mapping[str, np.ndarray] | None = None,
+    plain: Plain | None = None,
     ranks_per_machine: int = 1,
 ) -> dict[str, Any]:
     """Writes `data` in `num_parts` parts to `folder`; returns the manifest.
@@ -73,7 +73,8 @@ def write_parts(
       assignment: int32 `[N]`, the part of each node (see `partition_nodes`).
       num_parts: the number of parts.
       method, seed: how the assignment was made, for the manifest.
-      label_names, negatives: as in `jgs.data.plain.Plain`, whose `dataset` is `data`.
+      plain: what `data` was made of by `Plain.dataset`, for what is to be known of its edges
+        and links.
       ranks_per_machine: how many consecutive parts one machine has.
 
     Nodes get new ids, those of part 0 first; within a part they keep their order. The memory is
@@ -116,21 +117,25 @@ def write_parts(
         manifest["ranks_per_machine"] = ranks_per_machine
         machines = assignment // ranks_per_machine
         manifest["machine_cut"] = edge_cut(in_neighbors(data.graph), machines)
-    if label_names is not None:
-        manifest["label_names"] = list(label_names)
+    if plain is not None and plain.label_names is not None:
+        manifest["label_names"] = list(plain.label_names)
     if data.time_unit is not None:
         manifest["time_unit"] = data.time_unit
     manifest |= stored.columns_of(data)
     table = data.label_table
     if table is not None:
         table = table._replace(nodes=new_id[table.nodes])
+    links, negatives = (None, None) if plain is None else (plain.link_table, plain.negatives)
+    if links is not None:
+        links = links._replace(src=new_id[links.src], dst=new_id[links.dst])
     shared: dict[str, Any] = {
         "labels": _rows(data.labels, order),
         "val_idx": np.sort(new_id[data.val_idx]),
         "test_idx": np.sort(new_id[data.test_idx]),
         "original_ids": order,
         **stored.node_ids(data.node_ids),
-        **stored.label_table(table),
+        **stored.table("label_table", table),
+        **stored.table("link_table", links),
         **named,
     }
     for split, ids in (negatives or {}).items():

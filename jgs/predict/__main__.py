@@ -50,6 +50,10 @@ def _moment(text: str) -> int | str:
 class _Asked:
     run_dir: Annotated[str, Option("folder of the run")]
     out: Annotated[str, Option("file to write: .csv, .npy or .parquet", metavar="FILE")]
+    dataset: Annotated[str | None, Option(
+        "for a run on a task of a database: predict on this one in place of its own, such as "
+        "the same of a later day; columns are encoded as the run's", metavar="PATH"
+    )] = None
     split: Annotated[str | None, Option(
         "predict for the nodes of this split, or for the rows of labels at moments (default: "
         "all nodes)", choices=("train", "val", "test"), instead=True
@@ -66,6 +70,9 @@ class _Asked:
         "for --task links and edges: the pairs, two node ids a line, or an .npy file [n, 2]",
         metavar="FILE", instead=True
     )] = None
+    task_table: Annotated[bool, Option(
+        "with --split, of a run with --db-task: write the table that RelBench judges"
+    )] = False
     top_k: Annotated[int | None, Option(
         "for --task links: the K best targets of each node, exactly; by default of each node "
         "of the relation's source type", metavar="K"

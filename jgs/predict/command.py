@@ -20,7 +20,7 @@ from jgs.predict.open import open_run
 from jgs.predict.output import check_not_read, check_out, write
 from jgs.predict.run import Run
 
-_CHANGED = ("root", "partition", "eval_memory", "progress", "seed")
+_CHANGED = ("dataset", "root", "partition", "eval_memory", "progress", "seed")
 # Which of these a run takes, its class says.
 _FLAGS = {"split", "nodes", "node_type", "embed", "fanouts", "seed", "at"}
 _FLAGS |= {"pairs", "top_k", "new_only", "relation"}
@@ -76,12 +76,16 @@ def _check(run: Any, given: dict[str, Any]) -> None:
         ("fanouts" in given if embed else "seed" in given and "fanouts" not in given,
          "--fanouts, and the --seed of what is drawn, must be for predictions by sampled "
          "neighbours", drawn, leave),
-        ("pairs" in own and len(asked) != 1,
+        (given.get("task_table") and (not run.timed or "split" not in given or asked),
+         "--task-table must be beside --split alone, for a run on rows at moments",
+         " ".join(flag(n) for n in sorted(asked)) or "another run, or no --split",
+         "Give --split test."),
+        ("pairs" in own and len(asked) != 1 and not given.get("task_table"),
          f"a run of --task {run.config.task} must be asked for one of {ways}",
          " and ".join(flag(n) for n in sorted(asked)) or "no --pairs",
          "Name a file of pairs, or give another of these."),
-        (run.timed and "pairs" not in own and not given.keys() & {"at", "split", "nodes"},
-         "--at must say the time for a run on labels at moments", "none", "E.g. --at 7."),
+        (run.timed and not given.keys() & {"at", "split", "nodes", "pairs"},
+         "--at must say the time for a run that sees times", "none", "E.g. --at 7."),
         ("at" in given and "split" in given,
          "--at must be for other rows than a split's, which have times of their own",
          f"--at {given.get('at')} and --split {given.get('split')}", "Leave one out."),
@@ -96,15 +100,24 @@ def _check(run: Any, given: dict[str, Any]) -> None:
 
 def _columns(run: Run, comm: Communicator, given: dict[str, Any]) -> dict[str, np.ndarray]:
     """The columns of the file; on ranks other than 0 those that name the rows."""
+    if given.get("task_table"):
+        # A slow import, of what reads databases.
+        from jgs.predict.task_table import task_table
+
+        return task_table(run, given["split"])
     nodes, time = _asked(run, comm, given)
     relation = {"relation": given["relation"]} if given.get("relation") else {}
     if "top_k" in given:
         k, new = given["top_k"], given.get("new_only", False)
-        best, scores = run.recommend(nodes, k, new_only=new, **relation)
+        at = {} if time is None else {"time": time}
+        best, scores = run.recommend(nodes, k, new_only=new, **relation, **at)
         listed = best >= 0
+        counts = listed.sum(axis=1)
         places = np.broadcast_to(np.arange(1, k + 1, dtype=np.int32), best.shape)
+        at = {"time": np.repeat(time, counts)} if np.ndim(time) else {}
         return {
-            "source": _named(run, np.repeat(nodes, listed.sum(axis=1)), given),
+            "source": _named(run, np.repeat(nodes, counts), given),
+            **at,
             "target": _named(run, best[listed], given),
             "place": places[listed],
             "score": scores[listed],

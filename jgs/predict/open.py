@@ -40,8 +40,9 @@ def open_run(
       comm: the communicator of many ranks. All of them call this function, and rank 0's process
         reads the folder. None: one process.
       changed: settings that may differ from those in training: `root` and `partition` say where
-        the data lie; `eval_memory`, `mode`, and the `batch_size` and `seed` of what is sampled;
-        `progress=False` shows no bar on a terminal.
+        the data lie; `dataset` another database than that of the run, whose columns are encoded
+        as the run's were; `eval_memory`, `mode`, and the `batch_size` and `seed` of what is
+        sampled; `progress=False` shows no bar on a terminal.
 
     Raises `InputError` where the folder holds no run, or a run that has finished no epoch.
     """
@@ -56,6 +57,7 @@ def open_run(
 
     text, record, rows = json.loads(broadcast_text(comm, read))
     own = {name: value for name, value in changed.items() if value is not None}
+    own |= {"partition": None} if "dataset" in own else {}
     config = everywhere(comm, lambda: Config.from_json(text, **{"progress": True, **own}))
     task: Task = config.made("task")
     model = everywhere(comm, lambda: task.model(config, record.get("shape", {})))
@@ -72,7 +74,7 @@ def open_run(
         found = broadcast_arrays(comm, everywhere(comm, fitted))
         found = {name: jax.tree.map(jax.numpy.asarray, found[name]) for name in PARAMS}
         nnx.update(model, found[params])
-    of_run = (config, model, record, comm, found, rows, os.fspath(run_dir))
+    of_run = (config, model, record, comm, found, rows, os.fspath(run_dir), "dataset" in own)
     return everywhere(comm, lambda: Run(*of_run))
 
 

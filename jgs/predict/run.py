@@ -25,7 +25,7 @@ from jgs.sampling import Links
 from jgs.sampling.checks import check_seed_ids
 from jgs.sampling.edges.random import threefry
 from jgs.sampling.pairs import only_facts
-from jgs.train.evaluation.by_time import batch_size
+from jgs.train.evaluation.by_time import ListsAt, batch_size
 from jgs.train.evaluation.edge_pieces import check_nodes
 from jgs.train.evaluation.link_metrics import Decoded
 from jgs.train.loop.data import Data
@@ -150,8 +150,11 @@ class Run(Opened):
         candidates: Any = None,
         new_only: bool = False,
         relation: str | None = None,
+        time: Any = None,
     ) -> tuple[np.ndarray, np.ndarray]:
-        """The `k` best targets of links for each of `nodes`, exactly, in bounded memory.
+        """The `k` best targets of links for each of `nodes`, exactly, in bounded memory; of a
+        run with `--temporal` those at the `time` of each, from sampled rows of all candidates
+        that exist before it.
 
         Args:
           nodes: int `[n]`, the sources.
@@ -165,18 +168,16 @@ class Run(Opened):
         candidates are left there is -1, of score `-inf`. The rows of all nodes are computed at
         the first call and kept. Raises `InputError`.
         """
-        self._check_untimed()
         self._check_takes("top_k", "lists of targets")
+        if self.timed:
+            if new_only:
+                self._refuse("new_only", "without times", "one with --temporal")
+            return self._best_at(nodes, k, candidates, relation, time)
+        if time is not None:
+            self._refuse("time", "with --temporal", "a run without")
         data = self._data[0]
         ids, number = check_nodes(nodes, 0, self.num_nodes()), self._relation(relation)
-        schema = self._source.graphs[0].schema
-        if candidates is not None:
-            own = self._source.in_graph(check_nodes(candidates, 0, self.num_nodes()))
-        elif number is not None and schema is not None:
-            own = nodes_of(schema, schema.relations[number][2])
-        else:
-            own = np.arange(self.num_nodes(), dtype=np.int32)
-        ids = self._source.in_graph(ids)
+        own, ids = self._candidates(candidates, number), self._source.in_graph(ids)
         decoder = Decoded(self.model).decoder(nnx.state(self.model))
         known = only_facts(data.graphs[0], number) if new_only else None
         of = (decoder, self._every_row, ids, own, k)
@@ -243,10 +244,13 @@ class Run(Opened):
         return self.answer.names
 
     def source_type(self, relation: str | None = None) -> str | None:
-        """The node type of the sources of links of a relation; None in a graph without types,
-        and where any node may be one."""
+        """The node type of the sources of links of a relation, or of a table; None in a graph
+        without types, and where any node may be one."""
         number, schema = self._relation(relation), self._source.graphs[0].schema
-        return None if number is None or schema is None else schema.relations[number][0]
+        if number is None or schema is None:
+            targets = self._data[1]
+            return None if targets is None or targets.types is None else targets.types[0]
+        return schema.relations[number][0]
 
     def split(self, name: str) -> np.ndarray:
         """int32, ascending: the nodes of the run's split `name`, "train", "val" or "test"."""
@@ -265,12 +269,16 @@ class Run(Opened):
     def rows(self, split: str) -> tuple[np.ndarray, np.ndarray | None]:
         """The nodes int32 `[n]` of a split, "train", "val" or "test". Of a run on labels at
         moments they are those of the table's rows, in its order, with their times int64 `[n]`;
-        of others the second is None."""
+        of one on links at moments the distinct sources; of others the second is None."""
         if not self.timed:
             return self.split(split), None
         check_choice("a split", split, SPLITS)
         self._check_takes("split", "splits of nodes")
-        table = self._source.table
+        table, links = self._source.table, self._source.links
+        if links is not None:
+            some = links.split == SPLITS.index(split)
+            own = np.unique(np.stack([links.time[some], links.src[some]]), axis=1)
+            return self._source.in_data_set(own[1]).astype(np.int32), own[0]
         some = table.split == SPLITS.index(split)
         return self._source.in_data_set(table.nodes[some]), table.time[some]
 
@@ -351,6 +359,34 @@ class Run(Opened):
         of_pairs = None if number is None else np.full(len(ids), number, np.int32)
         decode = Decoded(self.model)
         return decode(nnx.state(self.model), rows, at[:, 0], at[:, 1], of_pairs)
+
+    def _candidates(self, nodes: Any, number: int | None) -> np.ndarray:
+        """int32, as the graph has them: the given nodes, or all that a target may be."""
+        schema, targets = self._source.graphs[0].schema, self._data[1]
+        types = None if targets is None else targets.types
+        if nodes is not None:
+            return self._source.in_graph(check_nodes(nodes, 0, self.num_nodes()))
+        if schema is not None and number is not None:
+            return nodes_of(schema, schema.relations[number][2])
+        if schema is not None and types is not None:
+            return nodes_of(schema, types[1])
+        return np.arange(self.num_nodes(), dtype=np.int32)
+
+    def _best_at(
+        self, nodes: Any, k: int, candidates: Any, relation: Any, time: Any
+    ) -> tuple[np.ndarray, np.ndarray]:
+        data, targets = self._data
+        assert targets is not None  # of a run that gives lists
+        number, ids = self._relation(relation), check_nodes(nodes, 0, self.num_nodes())
+        own = cutoffs(data, ids, time, "lists of a run with --temporal")
+        data.graphs, key = targets.messages, key_of(self.config, "samples of test")
+        of = self.config, data, self.model, self.edges.columns
+        lists = ListsAt(*of, own, self._candidates(candidates, number), key)
+        try:
+            best, scores = lists.best(nnx.state(self.model), k, relation=number)
+        finally:
+            lists.close()
+        return np.where(best >= 0, data.in_data_set(best), -1), scores
 
     def _at(self, nodes: Any, relation: Any, time: Any, graph: Graph | None) -> np.ndarray:
         """The outputs for nodes or pairs at times, from a sample of each."""

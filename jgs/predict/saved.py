@@ -11,6 +11,8 @@ import numpy as np
 from flax import nnx
 
 from jgs.arrays import require_array
+from jgs.data.column_values import Clock
+from jgs.data.database.database import Database
 from jgs.data.stored import read_columns
 from jgs.dist.communicators.broadcast import everywhere
 from jgs.dist.communicators.collect import rows_of_all
@@ -48,14 +50,18 @@ class Opened(Shown):
         params: dict[str, Any],
         rows: Sequence[dict[str, Any]] = (),
         run_dir: str = "",
+        elsewhere: bool = False,
     ):
         """`model` is None, and `params` are the arrays of the checkpoint, where no model was
-        trained. `record` is the checkpoint's, and `rows` are the metrics of the epochs."""
+        trained. `record` is the checkpoint's, and `rows` are the metrics of the epochs. With
+        `elsewhere` the configuration names other data than those of training."""
         self.config, self._comm, self.run_dir = config, comm, run_dir
         shape = self._shape = record.get("shape", {})
         self.task: Task = config.made("task")
         self.flags, self.answer = self.task.flags(config, shape), self.task.answer(shape)
         self.timed, self._of_pairs = "at" in self.flags, "pairs" in self.flags
+        self._elsewhere = elsewhere
+        self.flags -= {"split"} if elsewhere else set()
         if comm.size > 1 and not self.exports:
             raise InputError(
                 f"a run of --task {config.task} must be opened by one process",
@@ -88,6 +94,11 @@ class Opened(Shown):
         return self._source.node_ids
 
     @property
+    def time_unit(self) -> str | None:
+        """The unit of the run's times, as in `jgs.data.Dataset`."""
+        return self._source.time_unit
+
+    @property
     def schema(self) -> Schema | None:
         """The node types and relations of the run's data; None where there are none."""
         return self._source.schema
@@ -109,6 +120,8 @@ class Opened(Shown):
     @cached_property
     def _data(self) -> tuple[Any, Targets | None]:
         def opened() -> tuple[Any, Targets | None]:
+            if self._elsewhere:
+                return later_data(self.config, self._shape, self._comm)
             data, targets = self.task.opened(self.config, self._comm)
             check_digests(data.name, self._record["data"], data.digests)
             return data, targets
@@ -268,6 +281,38 @@ class GivenData(WholeData):
             _check_matrix(graph, features, width)
         self.comm, self.graphs, self.features = Alone(), [graph], [features]
         self.offsets = np.array([0, graph.num_nodes])
+
+
+def later_data(
+    config: Config, shape: dict[str, Any], comm: Communicator
+) -> tuple[Data, Targets | None]:
+    """The database of a configuration, with the columns and the clock of the run that has a
+    checkpoint's `shape`; and of a run on links whom these join. Raises `InputError`."""
+    types, columns = types_of(shape), read_columns(shape.get("feature_columns"))
+    learned = bool(types and _counts(types.schema, types.widths))
+    refuse(
+        (not shape.get("moments") or not isinstance(columns, dict) or comm.size > 1,
+         "another --dataset must be for a run on a task of a database, on one process",
+         f"{comm.size} ranks" if comm.size > 1 else "another run", "Leave it out."),
+        (shape.get("edge_feature_columns") is not None,
+         "another --dataset must be for a run whose facts are nodes", "one with facts=edges",
+         "Leave it out."),
+        (learned, "another --dataset must be for a run that has learned no rows of nodes",
+         "types without features", "Train with a column for each table without times."),
+    )  # fmt: skip
+    kept = {n: v for n, v in config.data_arguments().items() if n == "features"}
+    clock = Clock(shape["time_unit"])
+    plain = Database.open(config.dataset).plain(**kept, fitted=columns, clock=clock)
+    data = WholeData(config, True, plain)
+    graph, features = data.graphs[0], data.features[0]
+    if types is not None:
+        _check_typed(graph, features, types)
+    else:
+        _check_matrix(graph, features, shape["num_features"])
+    ends = shape.get("ends")
+    of_links = None if ends is None else tuple(ends)
+    targets = Targets({}, {}, {}, data.graphs, data.graphs, of_links, False)
+    return data, None if ends is None else targets
 
 
 def _check_matrix(graph: Graph, features: Any, width: int) -> None:

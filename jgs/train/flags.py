@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from jgs.command import Parser
+from jgs.command import Parser, add_database_flags
 from jgs.errors import InputError
 from jgs.options import Known, add_flag, flag, options_of
 from jgs.train.config import OWNERS, PAGES, SETTINGS
@@ -74,6 +74,7 @@ def _parser(own: Mapping[str, Known]) -> Parser:
     for name, one in {**own, **SETTINGS}.items():
         if one.option.flag:
             add_flag(found, name, one)
+    add_database_flags(found)
     return found
 
 
@@ -115,14 +116,14 @@ def _first_page(prog: str) -> str:
         [
             *(f"usage: {prog} [--help [NAME]] [flags]", "", _ABOUT, "", "examples:"),
             *(f"  {prog} {example}" for example in EXAMPLES),
-            *_groups(shown),
+            *_groups(shown, whole=False),
             *("", f"{prog} --help NAME tells more, --help {ALL} everything. NAME:"),
             *(line for text in lines for line in _wrapped(text)),
         ]
     )
 
 
-def _groups(groups: Mapping[str, Mapping[str, Known]]) -> list[str]:
+def _groups(groups: Mapping[str, Mapping[str, Known]], whole: bool = True) -> list[str]:
     lines = []
     for title, known in groups.items():
         one = argparse.ArgumentParser(add_help=False, usage="", formatter_class=_formatter)
@@ -130,6 +131,8 @@ def _groups(groups: Mapping[str, Mapping[str, Known]]) -> list[str]:
         for name, each in known.items():
             if each.option.flag:
                 add_flag(group, name, each)
+        if whole and "data_options" in known:
+            add_database_flags(group)
         lines += one.format_help().rstrip().split("\n")[1:]
     return lines
 

@@ -137,10 +137,11 @@ class Learning:
         "classes: accuracy; auc (mean over classes of each against the others, without classes "
         "that nothing or everything has); f1_micro; f1_macro (over classes that are labels or "
         "predictions) (default: accuracy, for multi-label data f1_micro). Of numbers: rmse "
-        "(default), mae, r2. Of links: auc (default), ap, hits, mrr, recall, ndcg. Your own, "
+        "(default), mae, nmae (over the deviation of the training labels), r2. Of links: auc "
+        "(default), ap, hits, mrr, recall, ndcg, map (default of a table of links). Your own, "
         "package.module:function, of classes and numbers gets (outputs [n, C], labels)",
-        choices=("accuracy", "auc", "f1_macro", "f1_micro", "rmse", "mae", "r2", "ap", "hits",
-                 "mrr", "recall", "ndcg"), own=True, metavar="NAME", tasks=BLOCKS
+        choices=("accuracy", "auc", "f1_macro", "f1_micro", "rmse", "mae", "nmae", "r2", "ap",
+                 "hits", "mrr", "recall", "ndcg", "map"), own=True, metavar="NAME", tasks=BLOCKS
     )] = None
     precision: Annotated[str, Option(
         "the dtype in which a training step computes; parameters, optimiser and losses are "

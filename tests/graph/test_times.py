@@ -4,10 +4,12 @@ from itertools import pairwise
 
 import jax
 import numpy as np
+import pytest
 from cases import cases
 from refusals import refused
 
 from jgs import Graph
+from jgs.graph.rows import order_by_time
 
 SRC, DST = np.array([0, 1, 2, 0, 1]), np.array([2, 2, 2, 1, 2])
 TIME = np.array([2**40, 5, 5, 7, -3])
@@ -103,3 +105,18 @@ NOT_A_TIME = np.array([0, 1, "NaT", 3, 4], "datetime64[s]")
 def test_bad_times_are_refused_in_one_line(times, said):
     refused(said, Graph.from_edges, SRC, DST, 3, **times)
     refused("3 after 4 in the row of node 1", Graph, [0, 1, 3], [0, 0, 1], edge_time=[9, 4, 3])
+
+
+@pytest.mark.parametrize("far", [1, 2**40, 2**60])
+@pytest.mark.parametrize("typed", [None, "ascending", "mixed"])
+def test_edges_are_ordered_by_type_and_time_stably(typed, far):
+    rng = np.random.default_rng(0)
+    times = rng.integers(-5, 5, 1000) * far
+    times[:100] = np.iinfo(np.int64).min
+    types = None if typed is None else rng.integers(0, 4, 1000).astype(np.int16)
+    types = np.sort(types) if typed == "ascending" else types
+    found = order_by_time(times, types)
+    assert found.dtype == np.int32
+    by = (times,) if types is None else (times, types)
+    np.testing.assert_array_equal(found, np.lexsort(by))
+    assert order_by_time(times[:0]).size == 0

@@ -72,6 +72,23 @@ def test_encodings():
         refused(said, TimeEncoding, width, unit=unit)
 
 
+def test_what_was_always_there_has_no_age():
+    """Its time is the least int64: a cosine of that would be noise, and its derivative huge."""
+    long_ago = np.full(3, np.iinfo(np.int64).min)
+    graph = Graph.from_edges([1, 2, 3], [0, 0, 0], 4, edge_time=[5, *long_ago[:2]])
+    sampler = Neighbors((-1,), edges=("elapsed",))
+    for cutoff in (-7, 9):
+        seeds = Seeds(np.zeros(1, int), np.full(1, cutoff))
+        block = sampler.sample(jax.random.key(1), graph, (), seeds, None).block(0)
+        found = np.asarray(block.edge_columns["elapsed"])[: int(block.num_edges)].tolist()
+        assert sorted(found) == [4.0] * (cutoff > 5) + [2.0**63] * 2
+    ages, learned = jnp.array([4.0, 2.0**63]), TimeEncoding(4)
+    for encode in (learned, TimeEncoding(4, learned=False)):
+        assert np.asarray(encode(ages)).any(axis=1).tolist() == [True, False]
+    slopes = nnx.grad(lambda encode: encode(ages).sum())(learned)
+    assert all(abs(np.asarray(each)).max() < 10 for each in jax.tree.leaves(slopes))
+
+
 def dense_tgat(conv, x_own, x, elapsed, price):
     """Section 3.3, for one node and its edges, in float64."""
     heads, width = conv.num_heads, conv.attention_features

@@ -420,10 +420,9 @@ def test_an_archive_without_labels(tmp_path, capsys):
 def test_negatives_have_the_new_ids(tmp_path):
     graph = Graph.from_edges(*ENDS, num_nodes=60)
     given = {"val": RNG.integers(0, 60, (7, 2)), "test": RNG.integers(0, 60, (3, 9))}
-    plain = Plain("own", graph, None, None, None, negatives=given)
+    plain = Plain("own", graph, None, None, None, negatives=given, label_names=("x",))
     assignment = RNG.integers(0, 3, 60).astype(np.int32)
-    known = {"negatives": given, "label_names": ("x",)}
-    write_parts(tmp_path / "p", plain.dataset(), assignment, 3, method="by hand", **known)
+    write_parts(tmp_path / "p", plain.dataset(), assignment, 3, method="by hand", plain=plain)
     parts = open_parts(tmp_path / "p")
     assert parts.label_names == ("x",)
     for split, pairs in given.items():

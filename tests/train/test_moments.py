@@ -6,16 +6,18 @@ import numpy as np
 import pytest
 from refusals import command_refused as refused
 from small_data import moments, thirds
-from small_runs import result, started, trainer, words
+from small_runs import comm_of, result, started, trainer, words
 
 import jgs
 from jgs import Graph
-from jgs.data import Dataset, LabelTable
+from jgs.data import Database, Dataset, LabelTable
 from jgs.graph import as_device
 from jgs.partition.folder import write_parts
 from jgs.predict.__main__ import main as predict
 from jgs.report import write_report
+from jgs.train.config import Config
 from jgs.train.loop.fingerprint import fingerprint
+from jgs.train.tasks.task import open_job
 
 train = trainer("""
     --hidden 16 --fanouts 1 --batch-size 60 --epochs 8 --lr 2e-2 --no-progress --dropout 0
@@ -153,3 +155,77 @@ def test_more_ranks_than_rows_to_judge(tmp_path):
         found.append([job.metric(params, name) for name in ("val", "test")])
         job.close()
     np.testing.assert_allclose(*found, rtol=1e-4)
+
+
+def test_lists_are_several_labels_of_a_row(data_folder, tmp_path):
+    """0, 1, or not known; they train, and lists of other forms are refused."""
+    sql = """
+        SELECT u.user_id, t.timestamp, [(count(*) > 2)::INT, 1, {other}] AS labels
+        FROM timestamps t, users u JOIN events e ON e.user_id = u.user_id
+        AND e.time > t.timestamp AND e.time <= t.timestamp + INTERVAL '{{timedelta}}'
+        GROUP BY u.user_id, t.timestamp
+    """
+    of = {"entity": "users", "horizon": "30 days"}
+    shop = data_folder / "shop_db"
+    base, known = Database.open(shop), "if(u.user_id % 2 = 0, NULL, 0)"
+    table = base.plain(task_sql=sql.format(other=known), **of).label_table
+    assert table.labels.shape == (table.nodes.size, table.num_classes) == (len(table.nodes), 3)
+    np.testing.assert_array_equal(np.isnan(table.labels[:, 2]), table.nodes % 2 == 0)
+    assert set(table.labels[:, 0]) == {0, 1}
+    (tmp_path / "several.sql").write_text(sql.format(other=known))
+    data = ("entity=users", "horizon=30 days", f"task_sql={tmp_path}/several.sql")
+    job, params = started(
+        dataset=str(shop), data_options=data, model="trsage", fanouts=("*=3",), hidden=8,
+        batch_size=64,
+    )  # fmt: skip
+    assert job.objective.num_outputs == 3
+    assert 0 <= job.metric(params, "test") <= 1
+    job.close()
+    whole = "[(count(*) > 2)::INT, 1, 0]"
+    for other, says in (
+        ("[0, 1, 2]", "labels 0, 1 or NaN"),
+        ("['a', 'b']", "must be of 0 and 1"),
+        ("[0, 1][:1 + u.user_id % 2]", "lists of 1 to 2"),
+    ):
+        with pytest.raises(jgs.InputError, match=says):
+            base.plain(task_sql=sql.format(other=0).replace(whole, other), **of)
+
+
+def aged(late):
+    """Items with features that come at times, and users; what comes late is `late` times as
+    large, as is the amount of late events."""
+    rng = np.random.default_rng(0)
+    events = {("item", "of", "user"): (rng.integers(0, 80, 900), rng.integers(0, 30, 900))}
+    born = np.sort(rng.integers(0, 12_000, 80))
+    times = dict.fromkeys(events, np.maximum(born[events["item", "of", "user"][0]], 5))
+    graph = Graph.from_relations(
+        {"user": 30, "item": 80}, events, node_time={"item": born}, edge_time=times
+    )
+    at = np.sort(rng.integers(3_000, 11_000, 600))
+    table = LabelTable.from_arrays(rng.integers(0, 30, 600), at, np.arange(600) % 2)
+    judged = at[table.split == 1].min()
+    time = np.asarray(graph.edge_time)
+    amount = rng.standard_normal(time.size) * np.where(time < judged, 1, late)
+    item = rng.standard_normal((80, 2)) * np.where(born < judged, 1, late)[:, None]
+    rows = {"item": item.astype(np.float32), "user": np.ones((30, 1), np.float32)}
+    graph = graph._with(edge_columns={"amount": as_device(amount.astype(np.float32))})
+    return Dataset.from_arrays(graph, rows, None, None, label_table=table, name="aged")
+
+
+@pytest.mark.parametrize("parts", [0, 2])
+def test_what_is_judged_scales_nothing(parts, tmp_path):
+    found = []
+    for late in (1, 1000):
+        data, folder = aged(late), str(tmp_path / str(late))
+        data.save(folder)
+        where = {"dataset": folder}
+        if parts:
+            of_parts = tmp_path / f"parts {late}"
+            write_parts(of_parts, data, np.arange(110) % parts, parts, method="random")
+            where = {"partition": str(of_parts)}
+        ranks = max(1, parts)
+        of = {"model": "rgat", "fanouts": ("*=3",), "hidden": 8, "batch_size": 60 // ranks}
+        job = open_job(Config(ranks=ranks, **where, **of), comm_of(ranks))
+        found.append((job.data.types.scales, job.edges))
+    assert found[0] == found[1]
+    assert found[0][1].columns == ("amount",)

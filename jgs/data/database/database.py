@@ -8,9 +8,12 @@ from jgs.data.column_values import Clock
 from jgs.data.columns import ColumnRule
 from jgs.data.database import questions
 from jgs.data.database.graph import plain_of
+from jgs.data.database.questions import Question
 from jgs.data.database.stored_tables import StoredTables
 from jgs.data.dataset import Dataset, Plain
 from jgs.errors import InputError
+
+_RULE, _CLOCK = ColumnRule(), Clock()
 
 
 class Database(StoredTables):
@@ -25,10 +28,13 @@ class Database(StoredTables):
         entity: str | None = None,
         horizon: str | None = None,
         label_kind: str | None = None,
+        target: str | None = None,
         hide: str | None = None,
         features: str = "typed",
-        rule: ColumnRule | None = None,
-        clock: Clock | None = None,
+        facts: str = "nodes",
+        rule: ColumnRule = _RULE,
+        clock: Clock = _CLOCK,
+        fitted: Any = None,
     ) -> Plain:
         """The graph of the tables, see `jgs.data.database.graph`, with the labels of a task if
         one is named. `dataset` makes a `jgs.data.Dataset` of it.
@@ -40,32 +46,61 @@ class Database(StoredTables):
           entity: for `task_sql`, the table whose rows have the labels.
           horizon: for `task_sql`, how far labels look ahead, such as "30 days".
           label_kind: for `task_sql`, "class" or "number", whatever labels look like.
+          target: for `task_sql`, the table whose rows are to be recommended. The graph then has
+            `link_table` in place of `label_table`.
           hide: columns that are no features, as `events.amount`, with commas between.
           features: "typed", or "padded" for one matrix (`jgs.data.values`).
+          facts: "nodes", or "edges": the rows of tables with two foreign keys that no table
+            names are edges (`jgs.data.database.facts`).
           rule: what columns become; `encode` names them as `users.age`. Numbers are scaled.
           clock: how times are counted. Dates are counted in the longest unit that is exact.
+          fitted: the `feature_columns` of an earlier database, such as those of a run: columns
+            are encoded by them, and nothing is fitted.
 
         Raises `InputError`.
         """
-        asked = None
+        asked = self.question(
+            db_task=db_task,
+            task_sql=task_sql,
+            entity=entity,
+            horizon=horizon,
+            label_kind=label_kind,
+            target=target,
+        )
+        hidden = self.hidden(hide)
+        return plain_of(self, asked, rule, clock, features, hidden, facts, fitted)
+
+    def question(
+        self,
+        *,
+        db_task: str | None = None,
+        task_sql: str | None = None,
+        entity: str | None = None,
+        horizon: str | None = None,
+        label_kind: str | None = None,
+        target: str | None = None,
+    ) -> Question | None:
+        """The labels that a task asks for, with the options of `plain`; None without one.
+        Raises `InputError`."""
         if db_task is not None and task_sql is None:
-            asked = questions.of_task(self, db_task)
-        elif task_sql is not None and db_task is None and entity and horizon:
-            asked = questions.of_sql(self, task_sql, entity, horizon, label_kind)
-        elif task_sql is not None or db_task is not None:
-            raise InputError(
-                f"a task of {self.name} must be db_task, or task_sql with entity and horizon",
-                "both" if db_task else "task_sql without entity or horizon",
-                "Give one whole.",
-            )
-        rule, clock, hidden = rule or ColumnRule(), clock or Clock(), self._hidden(hide)
-        return plain_of(self, asked, rule, clock, features, hidden)
+            return questions.of_task(self, db_task)
+        if task_sql is not None and db_task is None and entity and horizon:
+            return questions.of_sql(self, task_sql, entity, horizon, label_kind, target)
+        if task_sql is None and db_task is None:
+            return None
+        raise InputError(
+            f"a task of {self.name} must be db_task, or task_sql with entity and horizon",
+            "both" if db_task else "task_sql without entity or horizon",
+            "Give one whole.",
+        )
 
     def dataset(self, **options: Any) -> Dataset:
         """`plain(**options)` as a data set to train on."""
         return self.plain(**options).dataset()
 
-    def _hidden(self, hide: str | None) -> frozenset[tuple[str, str]]:
+    def hidden(self, hide: str | None) -> frozenset[tuple[str, str]]:
+        """The columns, as (table, column), that the option `hide` names. Raises
+        `InputError`."""
         named = [each.strip().rpartition(".") for each in hide.split(",")] if hide else []
         for table, _, column in named:
             if column not in self.columns.get(table, ()):

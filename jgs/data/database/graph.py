@@ -4,12 +4,16 @@ A row is a node from its time on; a row of a table with times that has none is l
 log says how many. The relation `(events, user_id, users)` has an edge from each event to the
 user that it names, and `rev_user_id` its reverse. An edge is as old as the younger of its ends.
 Columns that are neither keys nor times are features. What they become is fitted to the rows
-before `val_timestamp` alone, and to all rows of tables without times.
+before `val_timestamp` alone, and to all rows of tables without times. A table with times and
+no such column has one feature, 1; of one without times a model learns a row for each node. Some
+rows can be edges in place of nodes (`jgs.data.database.facts`).
 """
 
 from __future__ import annotations
 
 import logging
+from collections import Counter
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -17,16 +21,17 @@ import numpy as np
 
 from jgs.data.column_values import UNITS, Clock, kind_of, missing_in
 from jgs.data.columns import ColumnRule, FeatureColumns
+from jgs.data.database.answers import column_of, labelled
+from jgs.data.database.facts import Ends, Links, edge_columns, edge_times, links_of
 from jgs.data.database.questions import Question
 from jgs.data.database.stored_tables import NUMBERS, StoredTables, quoted
 from jgs.data.dataset import Plain
-from jgs.data.label_table import LabelTable
-from jgs.data.label_values import edge_labels
 from jgs.data.table_graph import typed_ids
 from jgs.data.values import as_chosen
-from jgs.errors import InputError
+from jgs.errors import InputError, refusing
 from jgs.graph import Graph, NodeIds, TypedFeatures
 from jgs.graph.formats.table_columns import read_columns
+from jgs.graph.schema import Relation
 
 _PLAIN = (
     *NUMBERS,
@@ -49,6 +54,8 @@ def plain_of(
     clock: Clock,
     features: str = "typed",
     hidden: frozenset[tuple[str, str]] = frozenset(),
+    facts: str = "nodes",
+    fitted: Mapping[str, FeatureColumns] | None = None,
 ) -> Plain:
     """The graph of a database, with the labels that a question asks for.
 
@@ -57,17 +64,18 @@ def plain_of(
       clock: how times are counted. Dates are counted in the longest unit that is exact.
       features: "typed", or "padded" for one matrix (`jgs.data.values`).
       hidden: columns, as (table, column), that are no features, beside those of the question.
+      facts: "nodes", or "edges" for `jgs.data.database.facts`.
+      fitted: what the columns of each table became of an earlier database, whose rule this one
+        is encoded by; tables that are not there have no features. None: they are fitted.
 
     Raises `InputError`.
     """
     tables = base.catalogue.tables
     for table in tables:
         base.check_key(table)
-    pairs = {
-        (table, "_".join(key), target): _ends(base, table, key, target)
-        for table, keys in tables.items()
-        for key, target in keys.references.items()
-    }
+    asked = [] if question is None else [question.table, question.target or question.table]
+    links = links_of(base, facts, asked)
+    pairs = _pairs(base, links)
     if not pairs:
         raise InputError(
             f"{base.name} must have a foreign key",
@@ -75,38 +83,75 @@ def plain_of(
             "Say them in the manifest, by fkeys.",
         )
     given = {t: _times(base, t) for t, keys in tables.items() if keys.time is not None}
-    moments = [] if question is None else [_column(question.rows, question.time)]
+    moments = [] if question is None else [column_of(question.rows, question.time)]
     clock = _exact(clock, [*given.values(), *moments])
     born = {t: clock.whole(f"{t} of {base.name}", times, "row") for t, times in given.items()}
-    counts = {table: _count(base, table) for table in tables}
-    graph = Graph.from_relations(counts, pairs, node_time=born or None, both_ways=True)
-    assert graph.schema is not None
-    ids = {table: _names(base, table, counts[table]) for table in tables}
     early = _before_validation(base, clock, born)
     hidden |= frozenset() if question is None else question.hidden
-    became, rows = {}, {}
-    for table in tables:
+
+    def encoded(table: str, encoder: Any = FeatureColumns.encode) -> Any:
+        if fitted is not None:
+            return _encoded(base, table, fitted.get(table))
         own = rule.of_type(table, tables)
-        if made := _features(base, table, own, early.get(table), hidden):
-            became[table], rows[table] = made
+        return _features(base, table, own, early.get(table), hidden, encoder)
+
+    of_edges = {table: encoded(table, FeatureColumns.encode_each) for table in links}
+    sizes = {relation: src.size for relation, (src, _) in pairs.items()}
+    columns, edges_became = edge_columns(links, of_edges, sizes)
+    nodes = {table: _count(base, table) for table in tables if table not in links}
+    graph = Graph.from_relations(
+        nodes,
+        pairs,
+        edge_columns=columns,
+        edge_time=edge_times(links, born, sizes),
+        node_time={table: born[table] for table in nodes if table in born} or None,
+        both_ways=not links,
+    )
+    assert graph.schema is not None
+    ids = {table: _names(base, table, count) for table, count in nodes.items()}
+    made = {table: of for table in nodes if (of := encoded(table))}
+    rows = {table: of for table, (_, of) in made.items()}
+    for table in (nodes.keys() & born.keys()) - made.keys():
+        rows[table] = np.ones((nodes[table], 1), np.float32)
     plain = Plain(
         base.name,
         graph,
         node_ids=typed_ids(ids),
         features=TypedFeatures.from_dict(graph.schema, rows),
-        feature_columns=became,
+        feature_columns={table: became for table, (became, _) in made.items()},
+        edge_feature_columns=edges_became,
         time_unit=clock.time_unit,
     )
     plain = as_chosen(plain, features)
-    return plain if question is None else _labelled(base, plain, question, clock)
-
-
-def _column(table: Any, name: str) -> np.ndarray:
-    return read_columns(table.select([name]))[name]
+    return plain if question is None else labelled(base, plain, question, clock)
 
 
 def _count(base: StoredTables, table: str) -> int:
     return base.sql(f"SELECT count(*) AS n FROM ({base.rows(table)})").column(0)[0].as_py()
+
+
+def _pairs(base: StoredTables, links: Mapping[str, Links]) -> dict[Relation, Ends]:
+    """The edges of all keys by relation, with their reverses where there are `links`."""
+    found: list[tuple[Relation, Ends]] = []
+    reverse: list[tuple[Relation, Ends]] = []
+    for table, keys in base.catalogue.tables.items():
+        if table in links:
+            found += links[table].edges.items()
+            continue
+        for key, target in keys.references.items():
+            name, (src, dst) = "_".join(key), _ends(base, table, key, target)
+            found.append(((table, name, target), (src, dst)))
+            reverse.append(((target, f"rev_{name}", table), (dst, src)))
+    found += reverse if links else []
+    pairs = dict(found)
+    if len(pairs) < len(found):
+        twice, _ = Counter(relation for relation, _ in found).most_common(1)[0]
+        raise InputError(
+            f"each foreign key of {base.name} must have a relation of its own",
+            f"two of ({', '.join(twice)})",
+            "Rename a column.",
+        )
+    return pairs
 
 
 def _ends(
@@ -132,7 +177,7 @@ def _times(base: StoredTables, table: str) -> np.ndarray:
         _log.warning(
             "%s in %s: %d rows without %s are left out", table, base.name, number, time
         )
-    return _column(base.sql(f"SELECT {quoted(time)} AS t FROM ({base.rows(table)})"), "t")
+    return column_of(base.sql(f"SELECT {quoted(time)} AS t FROM ({base.rows(table)})"), "t")
 
 
 def _exact(clock: Clock, times: list[np.ndarray]) -> Clock:
@@ -169,17 +214,44 @@ def _names(base: StoredTables, table: str, count: int) -> NodeIds:
 def _before_validation(
     base: StoredTables, clock: Clock, born: dict[str, np.ndarray]
 ) -> dict[str, np.ndarray]:
-    """Which rows of each table with times are before validation; {} where no moment is said."""
-    if base.catalogue.val_time is None or not born:
+    """Which rows of each table with times are before validation; {} where no moment is said,
+    which a log says. Raises `InputError`."""
+    text, unit = base.catalogue.val_time, clock.time_unit
+    if text is None or not born:
+        if born:
+            _log.warning("%s: no val_timestamp, so columns are fitted to all rows", base.name)
         return {}
-    if clock.time_unit is None:
+    rule = f"val_timestamp of {base.name} must be a date, or a number where times are numbers"
+    with refusing(
+        ValueError, rule, "Or say what numbers count, --data-options time_unit=D or s."
+    ):
+        dated = None if unit is None else np.datetime64(text).astype(f"M8[{unit}]")
+        moment = int(text) if dated is None or text.isdigit() else int(dated.astype(np.int64))
+    return {table: times < moment for table, times in born.items()}
+
+
+def _encoded(
+    base: StoredTables, table: str, became: FeatureColumns | None
+) -> tuple[FeatureColumns, np.ndarray] | None:
+    """As `_features`, by columns that are fitted."""
+    if became is None:
+        return None
+    used = {column.name for column in became.columns if column.kind != "drop"}
+    if lacking := sorted(used - base.columns[table].keys()):
         raise InputError(
-            f"the times of {base.name} must be dates, as val_timestamp is",
-            "text, or numbers of a unit that is not known",
-            f"Give --data-options time_unit={' or '.join(UNITS)}.",
+            f"{table} of {base.name} must have the columns that the run has learned from",
+            f"no {', '.join(lacking)}",
+            "Add them, perhaps without values.",
         )
-    moment = np.datetime64(base.catalogue.val_time).astype(f"M8[{clock.time_unit}]")
-    return {table: times < moment.astype(np.int64) for table, times in born.items()}
+    kinds = ((name, kind) for name, kind in base.columns[table].items() if name in used)
+    chosen = {name: _value(table, name, kind) or quoted(name) for name, kind in kinds}
+    return became, became.encode(_read(base, table, chosen), f"{table} of {base.name}")
+
+
+def _read(base: StoredTables, table: str, chosen: Mapping[str, str]) -> dict[str, np.ndarray]:
+    """The columns of a table's rows, from SQL of each."""
+    select = ", ".join(f"{value} AS {quoted(name)}" for name, value in chosen.items())
+    return read_columns(base.sql(f"SELECT {select} FROM ({base.rows(table)})"))
 
 
 def _features(
@@ -188,8 +260,9 @@ def _features(
     rule: ColumnRule,
     early: np.ndarray | None,
     hidden: frozenset[tuple[str, str]],
-) -> tuple[FeatureColumns, np.ndarray] | None:
-    """What the columns of a table became, and the features float32 `[n, F]`; None where there
+    encoder: Callable[[FeatureColumns, Any, str], Any],
+) -> tuple[FeatureColumns, Any] | None:
+    """What the columns of a table became, and what `encoder` makes of them; None where there
     are none."""
     keys = base.catalogue.tables[table]
     roles = {*keys.key, *(c for key in keys.references for c in key), keys.time}
@@ -202,8 +275,7 @@ def _features(
     if not chosen:
         return None
     what = f"{table} of {base.name}"
-    select = ", ".join(f"{value} AS {quoted(name)}" for name, value in chosen.items())
-    columns = read_columns(base.sql(f"SELECT {select} FROM ({base.rows(table)})"))
+    columns = _read(base, table, chosen)
     seen = {n: values if early is None else values[early] for n, values in columns.items()}
     empty = {name for name, values in seen.items() if missing_in(values).all()}
     for name in sorted(empty):
@@ -217,6 +289,7 @@ def _features(
     encode = {
         name: f"{kind}:{width}" if kind in ("hash", "words") else kind
         for name, (kind, width) in kinds.items()
+        if name not in empty
     }
     fitted = FeatureColumns.fit(
         {name: values for name, values in seen.items() if name not in empty},
@@ -227,7 +300,7 @@ def _features(
         name=what,
     )
     fitted = replace(fitted, columns=tuple(c._replace(may_lack=True) for c in fitted.columns))
-    return (fitted, fitted.encode(columns, what)) if fitted.names else None
+    return (fitted, encoder(fitted, columns, what)) if fitted.names else None
 
 
 def _is_long(what: str, values: np.ndarray, rule: ColumnRule) -> bool:
@@ -254,29 +327,3 @@ def _value(table: str, name: str, kind: str) -> str:
         return f"array_to_string({own}, ' ')"
     _log.warning("%s.%s is %s, which becomes no feature", table, name, kind)
     return ""
-
-
-def _labelled(base: StoredTables, plain: Plain, asked: Question, clock: Clock) -> Plain:
-    """The graph with the labels of a question."""
-    schema = plain.graph.schema
-    assert schema is not None
-    query = "SELECT * FROM asked_rows"
-    nodes = base.found(asked.table, query, asked.key, asked_rows=asked.rows)
-    known = nodes >= 0
-    if lost := int((~known).sum()):
-        _log.warning(
-            "%s: %d labels of rows that %s lacks are left out", asked.what, lost, asked.table
-        )
-    time = clock.whole(asked.what, _column(asked.rows, asked.time), "row")
-    labels, names = edge_labels(
-        asked.what, _column(asked.rows, asked.label), asked.label_kind, "row"
-    )
-    table = LabelTable.from_arrays(
-        nodes[known] + np.int32(schema.nodes(asked.table).start),
-        time[known] + int(asked.at_its_time),
-        labels[known],
-        _column(asked.rows, "split")[known],
-        name=asked.what,
-        label_kind="number" if labels.dtype.kind == "f" else None,
-    )
-    return plain._replace(label_table=table, class_names=names)

@@ -16,7 +16,9 @@ from jgs.graph.formats.arrow import read_arrow
 _KINDS = {
     "binary_classification": "class",
     "multiclass_classification": "class",
+    "multilabel_classification": "several",
     "regression": "number",
+    "recommendation": "node",
 }
 _LEAST_MOMENTS = 3  # of training, as RelBench has it
 
@@ -33,10 +35,14 @@ class Question(NamedTuple):
         0, 1 or 2.
       key: the columns of `rows` that name a row of `table`.
       time, label: the columns of `rows` with the moment and the label.
-      label_kind: "class", "number", or None where the labels say it.
+      label_kind: "class", "number", "several", "node", or None where the labels say it.
       hidden: the columns, as (table, column), that are no features.
       at_its_time: whether the moment is the row's own time, so that the row itself, and what
         has the same time, is seen.
+      horizon: how far the labels look ahead, such as "30 days"; None: it is not known.
+      target: the table whose rows are to be recommended: the label is the key of one, or a list
+        of keys. None for labels.
+      k: the length of the lists that are judged; 0: it is not said.
     """
 
     what: str
@@ -48,6 +54,9 @@ class Question(NamedTuple):
     label_kind: str | None = None
     hidden: frozenset[tuple[str, str]] = frozenset()
     at_its_time: bool = False
+    horizon: str | None = None
+    target: str | None = None
+    k: int = 0
 
 
 def of_task(base: StoredTables, name: str) -> Question:
@@ -64,17 +73,21 @@ def of_task(base: StoredTables, name: str) -> Question:
     folder = folder / name
     file = folder / "manifest.yaml"
     said = manifest_of(file)
-    kind, table = said.get("task_type"), said.get("entity_table")
-    if kind not in _KINDS or table not in base.catalogue.tables:
+    kind, links = said.get("task_type"), said.get("task_type") == "recommendation"
+    table = said.get("src_entity_table" if links else "entity_table")
+    target = said.get("dst_entity_table") if links else None
+    tables = base.catalogue.tables
+    if kind not in _KINDS or table not in tables or (links and target not in tables):
         raise InputError(
-            f"{file} must have an entity_table of the database, and a task_type of "
-            f"{', '.join(_KINDS)}",
-            f"{table!r} and {kind!r}",
+            f"{file} must have a task_type of {', '.join(_KINDS)}, and an entity_table of the "
+            "database, or src_entity_table and dst_entity_table of a recommendation",
+            f"{kind!r} and {', '.join(map(repr, (table, target)[: 1 + links]))}",
             "Choose another task.",
         )
     label, keys = said["target_col"], base.catalogue.tables[table]
     own_key, own_time = keys.key or ("primary_key",), keys.time
-    key = columns_of(said["entity_col"]) if said.get("entity_col") else own_key
+    named = said.get("src_entity_col" if links else "entity_col")
+    key = columns_of(named) if named else own_key
     time = said.get("time_col") or own_time
     hidden = {(str(t), str(c)) for t, c in said.get("remove_columns") or ()}
     if said.get("kind") == "autocomplete":
@@ -95,6 +108,9 @@ def of_task(base: StoredTables, name: str) -> Question:
         _KINDS[kind],
         frozenset(hidden),
         own_time is not None and time == own_time and said.get("kind") != "forecast",
+        said.get("timedelta"),
+        target,
+        int(said.get("eval_k") or 0),
     )
 
 
@@ -104,24 +120,34 @@ def of_sql(
     entity: str,
     horizon: str,
     label_kind: str | None = None,
+    target: str | None = None,
     moments: int = 1,
 ) -> Question:
     """The question that a query asks: labels of rows of the table `entity` at moments.
 
     The query reads the tables, and the table `timestamps`, whose column `timestamp` has the
     moments. It gives the key of the entity, the moment and the label, in this order. In it
-    `{timedelta}` stands for `horizon`, how far the labels look ahead, such as "30 days".
+    `{timedelta}` stands for `horizon`, how far the labels look ahead, such as "30 days". With a
+    `target`, a table, the label is the key of one of its rows, or a list of keys: those that
+    are to be recommended.
 
     The moments are RelBench's: for validation and test `moments` of them, from `val_timestamp`
     and `test_timestamp` on, one horizon apart, as long as a horizon ends before the next split
     or the database does; for training those before validation, back to the first time.
     `sql` may be the path of a file. Raises `InputError`.
     """
-    if entity not in base.catalogue.tables:
+    for what, table in (("entity", entity), ("target", target)):
+        if table is not None and table not in base.catalogue.tables:
+            raise InputError(
+                f"{what} must be a table of {base.name}",
+                repr(table),
+                nearest(table, base.catalogue.tables),
+            )
+    if target is not None and len(base.catalogue.tables[target].key) != 1:
         raise InputError(
-            f"entity must be a table of {base.name}",
-            repr(entity),
-            nearest(entity, base.catalogue.tables),
+            "the target of a recommendation must have a key of one column",
+            f"{target} with {', '.join(base.catalogue.tables[target].key) or 'none'}",
+            "Say its key by pkey, in the manifest.",
         )
     what = "task_sql"
     if sql.endswith(".sql"):
@@ -138,7 +164,9 @@ def of_sql(
             "Name these columns, in this order.",
         )
     *own, time, label, _ = rows.column_names
-    return Question(what, entity, rows, tuple(own), time, label, label_kind)
+    kind = label_kind if target is None else "node"
+    of = (what, entity, rows, tuple(own), time, label, kind)
+    return Question(*of, horizon=horizon, target=target)
 
 
 def _joined(tables: list[Any]) -> Any:
@@ -159,7 +187,9 @@ def _asked(base: StoredTables, sql: str, what: str, horizon: str, moments: int) 
     query, tables = sql.replace("{timedelta}", horizon), []
     for own in moments_of(base, horizon, moments):
         asked = pyarrow.table({"timestamp": pyarrow.array(own, pyarrow.timestamp("us"))})
-        tables.append(base.ask(query, what, timestamps=asked))
+        rows = base.ask(query, what, timestamps=asked)
+        # DuckDB gives the rows of a query in any order.
+        tables.append(base.sql("SELECT * FROM asked_rows ORDER BY ALL", asked_rows=rows))
     return _joined(tables)
 
 
@@ -172,7 +202,7 @@ def moments_of(base: StoredTables, horizon: str, number: int) -> list[list[datet
             ("test_timestamp", base.catalogue.test_time),
         )
     )
-    step = _duration(base, horizon)
+    step = duration_of(base, horizon)
     first, last = _times_of(base)
     if val + step > test:
         raise InputError(
@@ -216,7 +246,8 @@ def _moment(base: StoredTables, name: str, text: str | None) -> datetime.datetim
         return datetime.datetime.fromisoformat(text)
 
 
-def _duration(base: StoredTables, horizon: str) -> datetime.timedelta:
+def duration_of(base: StoredTables, horizon: str) -> datetime.timedelta:
+    """How long a horizon is. Raises `InputError`."""
     query = f"SELECT CAST('{horizon.replace(chr(39), '')}' AS INTERVAL) AS d"
     rule = "the horizon of a task must be a length of time above 0, such as 30 days"
     found = base.ask(query, rule).column(0)[0].as_py()

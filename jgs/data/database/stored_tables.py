@@ -81,11 +81,11 @@ class StoredTables:
 
         Raises `InputError`.
         """
-        connection = _connected()
-        for table, rows in tables.items():
-            with refusing(Exception, f"the table {table} must be readable", "Convert it."):
-                connection.register(table, rows)
-        return cls(name, connection, catalogue.of_manifest(name, manifest))
+        return cls(name, _registered(tables), catalogue.of_manifest(name, manifest))
+
+    def with_tables(self, tables: Mapping[str, Any]) -> Self:
+        """The database with these Arrow tables in place of its own, by name."""
+        return type(self)(self.name, _registered(tables), self.catalogue, self.folder)
 
     @classmethod
     def _of_folder(cls, folder: Path, said: Path | None) -> Self:
@@ -264,6 +264,14 @@ def _connected() -> Any:
     connection = _duckdb_module().connect(":memory:")
     connection.execute("SET python_enable_replacements = false")  # no variables as tables
     connection.execute("SET TimeZone = 'UTC'")
+    return connection
+
+
+def _registered(tables: Mapping[str, Any]) -> Any:
+    connection = _connected()
+    for table, rows in tables.items():
+        with refusing(Exception, f"the table {table} must be readable", "Convert it."):
+            connection.register(table, rows)
     return connection
 
 

@@ -4,15 +4,16 @@ becomes of the tables."""
 
 from __future__ import annotations
 
+import inspect
 from pathlib import Path
+from typing import Any
 
-from jgs.data.column_values import Clock
-from jgs.data.columns import ColumnRule
 from jgs.data.database.database import Database
 from jgs.data.database.postgres import SCHEMES
 from jgs.data.database.stored_tables import FILES
 from jgs.data.dataset import Plain
 from jgs.errors import InputError
+from jgs.options import joint_signature
 
 __all__ = ["SCHEMES", "opened", "read", "recognises"]
 
@@ -28,16 +29,8 @@ def read(
     path: Path | str | Database,
     labelled: bool = False,
     *,
-    db_task: str | None = None,
-    task_sql: str | None = None,
-    entity: str | None = None,
-    horizon: str | None = None,
-    label_kind: str | None = None,
-    hide: str | None = None,
-    features: str = "typed",
     manifest: str | None = None,
-    rule: ColumnRule,
-    clock: Clock,
+    **options: Any,
 ) -> Plain:
     """The graph of a database, with the labels of a task if one is named.
 
@@ -47,14 +40,23 @@ def read(
     Raises `InputError`.
     """
     base = path if isinstance(path, Database) else opened(path, manifest)
-    asked = db_task is not None or task_sql is not None
-    if labelled and not asked:
+    if labelled and not {"db_task", "task_sql"} & options.keys():
         raise InputError(
             f"a run on the database {base.name} must have a task",
             "none",
-            "Give --data-options db_task=NAME, or task_sql=FILE.sql, entity and horizon.",
+            "Give --db-task NAME, or --task-sql FILE.sql, --entity and --horizon.",
         )
-    task = {"db_task": db_task, "task_sql": task_sql, "entity": entity, "horizon": horizon}
-    return base.plain(
-        **task, label_kind=label_kind, hide=hide, features=features, rule=rule, clock=clock
-    )
+    found = base.plain(**options)
+    if labelled and found.link_table is not None:
+        raise InputError(
+            f"a recommendation of {base.name} must be learned as links at moments",
+            "a task of nodes",
+            "Give --task links --temporal.",
+        )
+    return found
+
+
+_own = [*inspect.signature(read, eval_str=True).parameters.values()][:3]
+_options = dict(joint_signature(Database.plain).parameters)
+del _options["fitted"]  # no text says it
+read.__signature__ = inspect.Signature([*_own, *_options.values()])  # type: ignore[attr-defined]

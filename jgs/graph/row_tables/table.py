@@ -21,7 +21,7 @@ from jgs.kernels.call import kernel_or_plain, vary_alike
 from jgs.tables import DTYPES
 from jgs.tables import ROW_TABLES as FORMS
 
-_MOST_SQUARES = 1 << 22  # numbers of which `square_sums` takes the squares
+MOST_SQUARES = 1 << 22  # numbers of which `square_sums` takes the squares
 
 
 class RowTable(ABC):
@@ -101,7 +101,7 @@ class RowTable(ABC):
         return [
             np.zeros((0, 2))
             if table is None
-            else np.stack(table.squares(_MOST_SQUARES), axis=1).astype(np.float64)
+            else np.stack(table.squares(MOST_SQUARES), axis=1).astype(np.float64)
             for table in self.by_type.values()
         ]
 

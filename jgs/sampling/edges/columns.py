@@ -12,6 +12,7 @@ import jax.numpy as jnp
 
 from jgs.errors import InputError
 from jgs.graph import Block, Graph, MiniBatch
+from jgs.graph.batch import AGELESS
 from jgs.graph.formats.export import targets_of
 from jgs.sampling.edges.eligible import is_excluded
 from jgs.settings import exact_integers
@@ -100,8 +101,9 @@ def with_elapsed(block: Block, cutoff: jax.Array | None, time: jax.Array) -> Blo
         target, real = targets_of(block)
         until = cutoff.at[target].get(mode="clip")
         # As unsigned numbers, whose difference has room for any two times.
-        elapsed = until.astype(jnp.uint64) - time.astype(jnp.uint64)
-        return jnp.where(real, elapsed.astype(jnp.float32), 0)
+        elapsed = (until.astype(jnp.uint64) - time.astype(jnp.uint64)).astype(jnp.float32)
+        elapsed = jnp.where(time == jnp.iinfo(jnp.int64).min, AGELESS, elapsed)
+        return jnp.where(real, elapsed, 0)
 
     for _ in range(time.ndim - 1):  # a super-batch
         of_block = jax.vmap(of_block)

@@ -6,7 +6,7 @@ are cutoffs, so here every item is judged by a sample of its own.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any
 
@@ -17,8 +17,10 @@ from flax import nnx
 
 from jgs.dist.communicators.collect import rows_on_all
 from jgs.dist.communicators.comm import OWN, SAME
+from jgs.models import top_k
 from jgs.sampling.loading.stages import samplers_of
 from jgs.train.config import Config
+from jgs.train.evaluation.link_metrics import Decoded
 from jgs.train.loop.model import make_sampler
 
 _SEEDS = 1 << 14  # of a batch: its samples take memory
@@ -91,3 +93,65 @@ class ByTime:
 
     def close(self) -> None:
         self._loader.close()
+
+
+class ListsAt(ByTime):
+    """The targets that sources, each at a moment, have the highest scores with: of those
+    candidates that exist before the moment. All ranks make it and call it alike."""
+
+    def __init__(
+        self,
+        config: Config,
+        data: Any,
+        model: Any,  # a `PairModel`
+        columns: tuple[str, ...],
+        sources: tuple[np.ndarray, np.ndarray],  # nodes int32 `[n]`, moments int64 `[n]`
+        candidates: np.ndarray,  # distinct nodes
+        key: Any,
+        states: Mapping[Any, Any] = MappingProxyType({}),
+    ):
+        nodes, time = sources
+        self._num, first, items = len(nodes), 0, []
+        # Of each moment: its sources among all, its rows, their nodes, and the places of the
+        # sources and of the candidates among these.
+        self._moments: list[tuple[np.ndarray, slice, np.ndarray, np.ndarray, np.ndarray]] = []
+        for asked, known in at_moments(time, candidates, data.graphs[0].node_time):
+            every, place = np.unique(np.concatenate([nodes[asked], known]), return_inverse=True)
+            rows, first = slice(first, first + every.size), first + every.size
+            own, others = np.split(place, [asked.size])
+            self._moments.append((asked, rows, every, own, others))
+            items.append((every, np.full(every.size, time[asked[0]])))
+        names, every_item = ("nodes", "time"), map(np.concatenate, zip(*items, strict=True))
+        of = dict(zip(names, every_item, strict=True))
+        super().__init__(config, data, model, columns, of, key, _rows_of, states=states)
+        self._decode = Decoded(model)
+
+    def best(
+        self, params: Any, k: int, fill: Any = None, relation: int | None = None
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """int32 `[n, k]`, the best targets first, and their scores float32 `[n, k]`. Where
+        fewer exist there is -1, of score `-inf`. `fill` as of a call."""
+        (rows,), decoder = self(params, fill), self._decode.decoder(params)
+        best = np.full((self._num, k), -1, np.int32)
+        scores = np.full((self._num, k), -np.inf, np.float32)
+        for asked, some, every, own, others in self._moments:
+            if others.size:
+                found, scores[asked] = top_k(
+                    decoder, rows[some], own, others, k, relation=relation
+                )
+                best[asked] = np.where(found >= 0, every[found], -1)
+        return best, scores
+
+
+def at_moments(
+    time: np.ndarray, candidates: np.ndarray, born: Any
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """For each moment of `time` `[n]`: which of the `n` have it, and the candidates that exist
+    before it; `born` int64 `[N]` are the times of all nodes, or None."""
+    for moment in np.unique(time):
+        some = slice(None) if born is None else np.asarray(born)[candidates] < moment
+        yield np.flatnonzero(time == moment), candidates[some]
+
+
+def _rows_of(model: Any, batch: Any, x: Any) -> tuple[jax.Array, ...]:
+    return (model.rows(batch, x),)

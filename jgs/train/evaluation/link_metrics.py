@@ -87,11 +87,11 @@ LINK_METRICS = {
     "mrr": LinkMetric("MRR", "nodes", _mrr),
     "recall": LinkMetric("Recall@{k}", "all"),
     "ndcg": LinkMetric("NDCG@{k}", "all"),
+    "map": LinkMetric("MAP@{k}", "all"),
 }
-# Of links that are each seen at its own time: all are measured by negatives of each link.
-EVENT_METRICS = {name: LINK_METRICS[name] for name in ("mrr", "ap", "auc")} | {
-    "hits": LinkMetric("Hits@{k}", "nodes", _hits)
-}
+# Of links that are each seen at its own time: they are measured by negatives of each link, and
+# those of a `LinkTable` also by lists at its moments.
+EVENT_METRICS = LINK_METRICS | {"hits": LinkMetric("Hits@{k}", "nodes", _hits)}
 
 
 class Ends(NamedTuple):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -185,7 +185,22 @@ ERRORS = {
     "rmse": metric_of_rows("RMSE", _of_columns(rmse), -1),
     "mae": metric_of_rows("MAE", _of_columns(mae), -1),
     "r2": metric_of_rows("R2", _of_columns(r2)),
+    "nmae": metric_of_rows("NMAE", _of_columns(mae), -1),  # `make_metric` divides
 }
+
+
+def _normalized(train: np.ndarray) -> Metric:
+    """RelBench's NMAE: the mean absolute error over the deviation of the training labels, which
+    is that of a sample. Raises `InputError`."""
+    spread = np.nanstd(train.astype(np.float64), axis=0, ddof=1) if len(train) > 1 else 0
+    if not np.all(spread > 0):
+        raise InputError(
+            "--metric nmae must have training labels that differ",
+            f"a deviation of {np.min(spread)}",
+            "Choose mae.",
+        )
+    of = _of_columns(mae)
+    return metric_of_rows("NMAE", lambda own, wanted: of(own / spread, wanted / spread), -1)
 
 
 def own_metric(place: str) -> Metric:
@@ -214,9 +229,12 @@ def own_metric(place: str) -> Metric:
     return metric_of_rows(getattr(function, "__name__", place), measured, 1 if higher else -1)
 
 
-def make_metric(name: str | None, multilabel: bool, numbers: bool = False) -> Metric:
-    """The metric `name`, or the user's, for labels of this kind; None: rmse for numbers,
-    f1_micro for multi-label data, else accuracy. Raises `InputError`."""
+def make_metric(
+    name: str | None, multilabel: bool, numbers: bool = False, train: Any = None
+) -> Metric:
+    """The metric `name`, or the user's, for labels of this kind, of which those of training are
+    `train`; None: rmse for numbers, f1_micro for multi-label data, else accuracy. Raises
+    `InputError`."""
     if name is not None and ":" in name:
         return own_metric(name)
     if name == "accuracy" and multilabel and not numbers:
@@ -233,5 +251,7 @@ def make_metric(name: str | None, multilabel: bool, numbers: bool = False) -> Me
             name,
             nearest(name, known),
         )
+    if name == "nmae":
+        return _normalized(np.asarray(train))
     default = "rmse" if numbers else "f1_micro" if multilabel else "accuracy"
     return known[name or default]

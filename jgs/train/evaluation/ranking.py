@@ -92,3 +92,19 @@ def ndcg(recommended: np.ndarray, relevant: list[np.ndarray]) -> float:
         if len(wanted)
     ]
     return float(np.mean(found)) if found else 0.0
+
+
+def mean_average_precision(recommended: np.ndarray, relevant: list[np.ndarray]) -> float:
+    """MAP@k, as RelBench has it: the mean over queries of the sum of the precision at the place
+    of each relevant item in the list, divided by the number of relevant items or `k`, whichever
+    is less. The arguments are those of `recall`."""
+    found = []
+    for row, wanted in zip(recommended, relevant, strict=True):
+        if len(wanted):
+            right = np.isin(row, wanted)
+            precision = np.cumsum(right) / np.arange(1, row.size + 1)
+            found.append((precision * right).sum() / min(len(wanted), row.size))
+    return float(np.mean(found)) if found else 0.0
+
+
+LISTS = {"recall": recall, "ndcg": ndcg, "map": mean_average_precision}

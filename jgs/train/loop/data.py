@@ -14,14 +14,14 @@ import numpy as np
 
 import jgs.data
 import jgs.ops
-from jgs.data.label_table import LabelTable
+from jgs.data.label_table import LabelTable, LinkTable
 from jgs.data.parts import Parts
 from jgs.data.plain import Plain
 from jgs.dist.communicators.collect import all_features
 from jgs.dist.communicators.comm import Communicator, all_gather_rows
 from jgs.errors import InputError
-from jgs.graph import Graph, NodeIds, Schema, as_device
-from jgs.graph.row_tables.table import as_table, kept_as
+from jgs.graph import Graph, NodeIds, Schema, TypedFeatures, as_device
+from jgs.graph.row_tables.table import MOST_SQUARES, as_table, kept_as
 from jgs.graph.typed_features import scales_of, split_by_type
 from jgs.sampling import Loader, Sampler, SamplerSchedule
 from jgs.sampling.base import State
@@ -68,6 +68,7 @@ class Data:
         self.negatives = getattr(data, "negatives", None)
         self.label_names = getattr(data, "label_names", None)
         self.table: LabelTable | None = data.label_table
+        self.links: LinkTable | None = getattr(data, "link_table", None)
         self.time_unit: str | None = data.time_unit
         self.num_classes = getattr(data, "num_classes", 0)
         self.class_names = getattr(data, "class_names", None)
@@ -128,10 +129,37 @@ class Data:
         if self._of_types is None:
             return None
         of_ranks, widths, schema = self._of_types
-        own = [each.square_sums() for each in of_ranks]
+        own = [self._early(each, rank).square_sums() for rank, each in enumerate(of_ranks)]
         every = all_gather_rows(self.comm, [np.concatenate(each) for each in own])
         ends = np.cumsum([len(of_type) for of_type in own[0]])
         return Types(widths, schema, scales_of(np.split(every.sum(axis=0), ends[:-1])))
+
+    @property
+    def judged_from(self) -> int | None:
+        """The first moment of labels that judge; None without labels at moments. Figures of
+        features are of what is before it."""
+        if self.table is None:
+            return None
+        judged = np.asarray(self.table.time)[np.asarray(self.table.split) > 0]
+        return int(judged.min(initial=np.iinfo(np.int64).max))
+
+    def _early(self, features: Any, local_rank: int) -> Any:
+        """A rank's typed features, without those of nodes that come at `judged_from` or
+        later; of large tables some rows, evenly spaced."""
+        times, since = self.graphs[0].node_time, self.judged_from
+        if times is None or since is None:
+            return features
+        early, tables = np.asarray(times) < since, []
+        begin, end = self.offsets[self.comm.rank + local_rank :][:2]
+        for name, table in features.by_type.items():
+            own = [r for r in self._of_types[2].ranges(name) if begin <= r.start < end]
+            rows = np.concatenate([early[r.start : r.stop] for r in own] or [early[:0]])
+            if table is not None and not rows.all():
+                chosen = np.flatnonzero(rows)
+                step = max(1, chosen.size * table.shape[1] // MOST_SQUARES)
+                table = table.take(chosen[::step])
+            tables.append(table)
+        return TypedFeatures.of_tables(features.schema, tables)
 
     @abstractmethod
     def check_seeds(self) -> None:

@@ -87,7 +87,7 @@ class Job:
                 "--weighted must have a graph with edge weights", data.name, "Leave it out."
             )
         self.metric_name = self._make_metric()
-        self.edges, line = edge_features(config, data.graphs[0])
+        self.edges, line = edge_features(config, data.graphs[0], data.judged_from)
         self.about = (line,)
         self._samplers = samplers_of(make_sampler(config, columns=self.edges.columns))
         if isinstance(self._samplers[0], Adaptive):
@@ -149,6 +149,7 @@ class Job:
     def refuse_degrees(self, what: str) -> None:
         """Raises `InputError`, which names `what` asks, where the model reads nodes' degrees:
         they count edges of all times."""
+        _ = self.data.types  # reads features, which may not be done while a model is traced
         if nnx.eval_shape(lambda: self.model(threefry(0))).uses_degrees:
             raise InputError(
                 f"{what} must have a model that reads no degrees, which later edges decide",
@@ -164,6 +165,7 @@ class Job:
         found |= shape_of_types(self.data.types) | shape_of_edges(self.edges)
         found |= self.objective.record() | columns_of(self.data)
         several = self.data.host_labels.ndim == 2
+        found["time_unit"] = self.data.time_unit
         return found | {"multilabel": several and not self.objective.numbers}
 
     def start(self, model: Any, key: jax.Array, scratch: Path | None) -> None:

@@ -259,9 +259,12 @@ def edges_of(shape: Mapping[str, Any]) -> EdgeFeatures:
     return EdgeFeatures(tuple(shape.get("edge_columns", ())), scales)
 
 
-def edge_features(config: Config, graph: Graph) -> tuple[EdgeFeatures, str]:
-    """What a run's model reads of the edges of `graph` by `--edge-features`, and a line for its
-    user, which may be "". Raises `InputError` for a named column that cannot be read."""
+def edge_features(
+    config: Config, graph: Graph, before: int | None = None
+) -> tuple[EdgeFeatures, str]:
+    """What a run's model reads of the edges of `graph` by `--edge-features`, scaled by those
+    `before` a time if it is given; and a line for its user, which may be "". Raises
+    `InputError` for a named column that cannot be read."""
     given, no = config.edge_features, config.options.get("label")
     own = [name for name in graph.edge_columns if name not in ("label", "split", no)]
     if "model" not in config.owners or given == (NONE,):
@@ -280,8 +283,12 @@ def edge_features(config: Config, graph: Graph) -> tuple[EdgeFeatures, str]:
     if unread:
         return NO_EDGES, f"edge columns that are not read: {', '.join(names)} ({unread})"
     read, gaps, scales = [], [], []
+    early = None
+    if before is not None and graph.edge_time is not None:
+        early = np.asarray(graph.edge_time) < before
+        early = early if early.any() else None
     for name in names:
-        found = _scales(_column(graph, name, own))
+        found = _scales(_column(graph, name, own), early)
         if found is None and named:
             raise InputError(
                 "an edge column of --edge-features must have a finite number for every edge",
@@ -328,18 +335,21 @@ def _column(graph: Graph, name: str, own: list[str]) -> Any:
     )
 
 
-def _scales(column: Any) -> list[tuple[float, float]] | None:
-    """The mean and one over the deviation of each number of a column `[E, ...]`; None where one
-    is not finite. Both are rounded, so that they are the same on machines that add in another
-    order. A number that is the same for all edges has the factor 1."""
-    num, width = column.shape[0], math.prod(column.shape[1:])
+def _scales(column: Any, early: np.ndarray | None) -> list[tuple[float, float]] | None:
+    """The mean and one over the deviation of each number of a column `[E, ...]`, over `early`
+    edges, bool `[E]` or None for all; None where one of any edge is not finite. Both are
+    rounded, so that they are the same on machines that add in another order. A number that is
+    the same for all edges has the factor 1."""
+    width = math.prod(column.shape[1:])
+    num = column.shape[0] if early is None else int(early.sum())
     if not num:
         return [(0.0, 1.0)] * width
     rows = max(1, _CHUNK // max(width, 1))
-    chunks = [slice(begin, begin + rows) for begin in range(0, num, rows)]
+    chunks = [slice(at, at + rows) for at in range(0, column.shape[0], rows)]
 
     # Less the first row, numbers far from 0 are added without loss.
-    first = np.asarray(column[:1]).reshape(1, width).astype(np.float64)
+    begin = 0 if early is None else int(np.argmax(early))
+    first = np.asarray(column[begin : begin + 1]).reshape(1, width).astype(np.float64)
 
     def chunk(at: slice) -> np.ndarray:
         return np.asarray(column[at]).reshape(-1, width).astype(np.float64) - first
@@ -348,15 +358,16 @@ def _scales(column: Any) -> list[tuple[float, float]] | None:
     for at in chunks:
         if not np.isfinite(part := chunk(at)).all():
             return None
-        total += part.sum(axis=0)
+        total += (part if early is None else part[early[at]]).sum(axis=0)
     mean = total / num
     squares = np.zeros(width)
     for at in chunks:
-        squares += np.square(chunk(at) - mean).sum(axis=0)
+        part = chunk(at) if early is None else chunk(at)[early[at]]
+        squares += np.square(part - mean).sum(axis=0)
     found = []
     of = zip(first[0].tolist(), mean.tolist(), np.sqrt(squares / num).tolist(), strict=True)
-    for begin, center, deviation in of:
+    for least, center, deviation in of:
         unit = 10.0 ** (math.floor(math.log10(deviation)) - 4) if deviation else 1.0
         factor = float(f"{1 / deviation:.6g}") if deviation else 1.0
-        found.append((begin + round(center / unit) * unit, factor))
+        found.append((least + round(center / unit) * unit, factor))
     return found

@@ -144,7 +144,8 @@ class Objective:
                 f"--metric {config.metric} for --task {config.task}",
                 "Leave it out.",
             )
-        self.metric = metric or make_metric(config.metric, self._several, self.numbers)
+        kinds = self._several, self.numbers
+        self.metric = metric or make_metric(config.metric, *kinds, train)
         self.scale = Scale(train if self.numbers else None)
         self._own = name if ":" in name else ""
         self._loss = loss or self._chosen(config)

@@ -67,9 +67,11 @@ class WholeData(Data):
 
     direct = True
 
-    def __init__(self, config: Config, pairs: bool = False):
-        load: Any = load_plain if pairs else jgs.data.load
-        data = load(config.dataset, config.root, **config.data_arguments())
+    def __init__(self, config: Config, pairs: bool = False, data: Any = None):
+        """`data` is the data set, in place of that of the configuration."""
+        if data is None:
+            load: Any = load_plain if pairs else jgs.data.load
+            data = load(config.dataset, config.root, **config.data_arguments())
         data = data if takes_types(config) else without_types(data)
         super().__init__(config, Alone(), data)
         graph, has = data.graph, machine()

@@ -42,7 +42,7 @@ from jgs.train.evaluation.baselines import (
     figures,
     scores_of,
 )
-from jgs.train.evaluation.by_time import ByTime, batch_size
+from jgs.train.evaluation.by_time import ByTime, ListsAt, at_moments, batch_size
 from jgs.train.evaluation.link_metrics import (
     EVENT_METRICS,
     LINK_METRICS,
@@ -53,7 +53,7 @@ from jgs.train.evaluation.link_metrics import (
 from jgs.train.loop.keys import key_of
 from jgs.train.loop.objective import own_link_loss
 from jgs.train.tasks.nodes import refuse_timed
-from jgs.train.tasks.pair_job import PairJob, PairTask, check_events, negatives_at
+from jgs.train.tasks.pair_job import MOST, PairJob, PairTask, check_events, negatives_at
 from jgs.train.tasks.seal import SealData, SealJob, make_dgcnn
 from jgs.train.tasks.targets import Columns, Targets
 
@@ -112,9 +112,10 @@ class Links(PairTask):
         "for --metric mrr or --temporal: nodes that are ranked with a link's target",
         least=1, most=1 << 20
     )] = 100
-    metric_k: Annotated[int, Option(
-        "the k of Hits@k, Recall@k and NDCG@k", least=1, most=1 << 20
-    )] = 50
+    metric_k: Annotated[int | None, Option(
+        "the k of Hits@k, Recall@k, NDCG@k and MAP@k (default: 50, or what the task of a "
+        "database says)", least=1, most=1 << 20
+    )] = None
     pool_share: Annotated[float, Option(
         "for --sampler seal: rows to pool are the number of nodes that this share of the "
         "subgraphs does not exceed", above=0, below=1
@@ -164,7 +165,8 @@ class Links(PairTask):
         if self.kind(config.sampler) == "seal":
             return frozenset({"pairs"})
         if self.temporal:
-            return frozenset({"pairs", "relation", "at"})
+            own = {"split"} if shape.get("moments") else {"relation"}
+            return frozenset({"pairs", "at", "top_k", "nodes", "node_type", *own})
         return super().flags(config, shape) | {"top_k", "new_only"}
 
     def opened(self, config: Config, comm: Communicator) -> tuple[Any, Targets | None]:
@@ -201,6 +203,18 @@ class LinkJob(PairJob):
         if task.temporal:
             self.refuse_degrees("--temporal")
 
+    @property
+    def _k(self) -> int:
+        links = self.data.links
+        return self.task.metric_k or (0 if links is None else int(links.k[0])) or MOST
+
+    def shape(self) -> dict[str, Any]:
+        """As of all pairs, and of a table of links at moments the types of their ends."""
+        if self.data.links is None:
+            return super().shape()
+        own = {"moments": True, "ends": self.targets.types, "time_unit": self.data.time_unit}
+        return super().shape() | own
+
     def stage(self, copies: int) -> LinkSeeds:
         task = self.task
         if task.shared and "relation" in self.targets.train and self.targets.types is None:
@@ -218,19 +232,24 @@ class LinkJob(PairJob):
         return (LOSSES.get(name) or own_link_loss(name))(outputs)
 
     def _make_metric(self) -> str:
-        task = self.task
+        task, tabled = self.task, self.data.links is not None
         kinds, usual = (EVENT_METRICS, "mrr") if task.temporal else (LINK_METRICS, "auc")
-        self._kind = kind = kinds[self.config.metric or usual]
+        self._kind = kind = kinds[self.config.metric or ("map" if tabled else usual)]
+        refuse(
+            (kind.against == "all" and task.temporal and not tabled,
+             f"--metric {self.config.metric} of --temporal must be of a table of links at "
+             "moments", "edges, each at a time of its own", "Give e.g. --metric mrr."),
+        )  # fmt: skip
         judge = self._judge_at if task.temporal else self._judge
         self.judged: dict[str, JudgedLinks] = {split: judge(split) for split in ("val", "test")}
-        k, drawn = task.metric_k, min(j.other_dst.size for j in self.judged.values())
+        k, drawn = self._k, min(j.other_dst.size for j in self.judged.values())
         if kind.name.startswith("Hits") and drawn < k:
             raise InputError(
                 f"--metric hits must have at least --metric-k negatives, {k}",
                 f"{drawn} for the smaller split",
                 "Lower --metric-k.",
             )
-        if kind.against == "all":
+        if kind.against == "all" and not tabled:
             self._check_lists()
         return kind.name.format(k=k)
 
@@ -277,6 +296,15 @@ class LinkJob(PairJob):
         if not self.task.temporal:
             return super()._prepare_metric(model, scratch)
         of = self.config, self.data, model, self.edges.columns
+        if self._kind.against == "all":
+            dst = self.ends(None).dst
+
+            def lists(split: str) -> ListsAt:
+                sources, key = self._asked(split)[0], key_of(self.config, f"samples of {split}")
+                return ListsAt(*of, sources, dst, key, self._states)
+
+            self._judges = self._lists = {split: lists(split) for split in ("val", "test")}
+            return
         stage = LinkSeeds(self.task.eval_negatives, types=self.targets.types)
         size = batch_size(self.config, self.task.eval_negatives)
 
@@ -288,13 +316,25 @@ class LinkJob(PairJob):
 
         self._judges = {split: judge(split) for split in ("val", "test")}
 
+    def _asked(self, split: str) -> tuple[tuple[np.ndarray, np.ndarray], list[np.ndarray]]:
+        """Of a table of links: the distinct sources, with their moments, and for each the
+        targets that it is linked to."""
+        links = getattr(self.targets, split)
+        rows = np.unique(np.stack([links[n] for n in ("time", "src", "dst")], axis=1), axis=0)
+        asked, begins = np.unique(rows[:, :2], axis=0, return_index=True)
+        sources = asked[:, 1].astype(np.int32), asked[:, 0]
+        return sources, np.split(rows[:, 2], begins[1:])
+
     def metric(self, params: Any, split: str, given: Any = None) -> float:
         """The metric of a split: of links at times from the samples of each, of others from
         exact rows."""
         if (measure := self._kind.measure) is None:
+            if self.task.temporal:
+                best = self._lists[split].best(params, self._k, given)[0]
+                return ranking.LISTS[self.config.metric or "map"](best, self._asked(split)[1])
             return self._of_lists(params, split, given)
         scores = self.scores(params, split, given)
-        return measure(*scores, self.judged[split].mask, self.task.metric_k)
+        return measure(*scores, self.judged[split].mask, self._k)
 
     def scores(
         self, params: Any, split: str, given: Any = None
@@ -345,8 +385,8 @@ class LinkJob(PairJob):
         relevant = np.split(pairs[:, 1], begins[1:])
         relation = self._listed(split)
         candidates = every if relation is None else self.ends(relation).dst
-        lists = best(queries, candidates, self.task.metric_k, known)
-        score = ranking.recall if self.config.metric == "recall" else ranking.ndcg
+        lists = best(queries, candidates, self._k, known)
+        score = ranking.LISTS[str(self.config.metric)]
         return None if lists is None else score(lists, relevant)
 
     def _known(self, split: str) -> Graph:
@@ -368,6 +408,7 @@ class LinkJob(PairJob):
     def baselines(self) -> Figures:
         """What counting reaches, see `figures`: by the edges of a pair's own relation, of links
         at times by those before, of others by the messages. All ranks call it alike."""
+        task = self.task
         counts = {
             split: {number: self._counts(split, number) for number in _each(made.relation)}
             for split, made in self.judged.items()
@@ -375,7 +416,9 @@ class LinkJob(PairJob):
 
         def measure(name: str, split: str) -> float | None:
             made, time = self.judged[split], []
-            if (measured := self._kind.measure) is None:
+            if (measured := self._kind.measure) is None and task.temporal:
+                return self._counted_lists(counts[split][None], name, split)
+            if measured is None:
                 count = counts[split][self._listed(split)]
                 best = None if count is None else partial(count().best, name)
                 return None if best is None else self._of_best(split, best)
@@ -388,7 +431,7 @@ class LinkJob(PairJob):
             other = None if own is None else scores_of(*of, *others)
             if own is None or other is None:
                 return None
-            return measured(own, other, made.mask, self.task.metric_k)
+            return measured(own, other, made.mask, self._k)
 
         names: tuple[str, ...] = EVENT_BASELINES if self.task.temporal else LINK_BASELINES
         schema = self.targets.messages[0].schema
@@ -397,12 +440,32 @@ class LinkJob(PairJob):
             names = (*names, "paths_of_three")
         return figures(self.comm, names, measure)
 
+    def _counted_lists(self, count: Any, name: str, split: str) -> float | None:
+        """The metric of the lists of the candidates that counts score best, of a table."""
+        (sources, time), relevant = self._asked(split)
+        best = np.full((sources.size, self._k), -1, np.int32)
+        if count is None:
+            return None
+        born, dst = self.targets.messages[0].node_time, self.ends(None).dst
+        for asked, known in at_moments(time, dst, born):
+            ends = np.repeat(sources[asked], known.size), np.tile(known, asked.size)
+            scores = count().scores(name, *ends, np.repeat(time[asked], known.size))
+            if scores is None:
+                return None
+            scores = scores.reshape(asked.size, known.size)
+            order = np.argsort(-scores, axis=1, kind="stable")[:, : self._k]
+            best[asked, : order.shape[1]] = known[order]
+        return ranking.LISTS[self.config.metric or "map"](best, relevant)
+
     def _counts(self, split: str, relation: int | None) -> Callable[[], Any] | None:
         """Makes the counts, when it is first called; None for too many edges. All ranks call
         it."""
         graphs = self.targets.messages if split == "val" else self.targets.at_test
 
         def events() -> EventCounts:
+            if self.data.links is not None:
+                links = self.data.links
+                return EventCounts(links.src, links.dst, links.time, self.num_nodes)
             facts = only_facts(graphs[0], relation)
             src, dst = facts.edge_index()
             some = src != dst

@@ -137,10 +137,11 @@ class MomentJob(Job):
                     "Add some.",
                 )
             self.rows[split] = {name: np.asarray(a)[some] for name, a in columns.items()}
-        numbers = table.labels.dtype.kind == "f"
         labelled = data.host_labels.max(initial=-1) >= 0  # then those are the nodes' classes
         known = 0 if labelled else data.num_classes
-        data.num_classes = 1 if numbers else max(table.num_classes, known)
+        data.num_classes = table.num_classes
+        if not (table.numbers or table.several):
+            data.num_classes = max(table.num_classes, known)
         if data.num_classes != known:
             data.class_names = None
         data.ask(self.rows["train"], None, data.graphs, by_time)
@@ -150,10 +151,13 @@ class MomentJob(Job):
             self.about += (_before(data.graphs[0].edge_time, table.time),)
 
     def _make_metric(self) -> str:
-        return self._judge_by(self.rows["train"]["label"], self.data.num_classes)
+        table, of = self.data.table, {}
+        if table.several:
+            of = {"numbers": False, "missing": bool(np.isnan(table.labels).any())}
+        return self._judge_by(self.rows["train"]["label"], self.data.num_classes, **of)
 
     def shape(self) -> dict[str, Any]:
-        return super().shape() | {"moments": True, "multilabel": False}
+        return super().shape() | {"moments": True, "multilabel": self.data.table.several}
 
     def _labels(self, batch: MiniBatch, labels: Any) -> jax.Array:
         return batch.items["label"]

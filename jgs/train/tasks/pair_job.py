@@ -44,6 +44,7 @@ from jgs.train.tasks.nodes import check_layers
 from jgs.train.tasks.targets import HOW, Columns, Targets, split_targets
 from jgs.train.tasks.task import Task
 
+MOST = 50  # the k of a metric, where none is said
 _FEWEST = 1024  # pairs that are looked for at a time
 _WIDTH = 64  # of a learned row where nodes have no features
 
@@ -109,7 +110,7 @@ def open_pairs(
     if config.whole_topology:
         bounds = [(0, data.num_nodes)] * data.comm.num_local
     key = key_of(config, "split")
-    targets = split_targets(data.comm, data.graphs, bounds, key, task)
+    targets = split_targets(data.comm, data.graphs, bounds, key, task, data.links)
     arrays = [array for split in targets[:3] for array in split.values()]
     data.digests = data.digests | {"split of edges": digest_of(*arrays)}
     return data, targets
@@ -212,12 +213,14 @@ class PairJob(Job):
 
     def ends(self, relation: int | None) -> Ends:
         """The nodes that a link of this relation, or any, may join."""
-        if relation is None:
+        schema, types = self.targets.messages[0].schema, self.targets.types
+        if relation is None and types is None:
             every = np.arange(self.num_nodes, dtype=np.int32)
             return Ends(every, every, self.targets.undirected)
-        schema = self.targets.messages[0].schema
         assert schema is not None
-        source, _, target = schema.relations[relation]
+        source, target = types or ("", "")
+        if relation is not None:
+            source, _, target = schema.relations[relation]
         return Ends(nodes_of(schema, source), nodes_of(schema, target), False)
 
     def joined(self, relation: int | None) -> Joined:
@@ -284,8 +287,8 @@ def check_events(config: Config, task: Any) -> None:
         (config.metric not in (None, *EVENT_METRICS),
          f"--metric of --temporal must be one of {', '.join(EVENT_METRICS)}", config.metric,
          f"Give one of them, e.g. {next(iter(EVENT_METRICS))}."),
-        (config.metric == "hits" and task.metric_k > task.eval_negatives,
-         f"--metric hits must have at least --metric-k negatives, {task.metric_k}",
+        (config.metric == "hits" and (task.metric_k or MOST) > task.eval_negatives,
+         f"--metric hits must have at least --metric-k negatives, {task.metric_k or MOST}",
          f"--eval-negatives {task.eval_negatives}", "Lower --metric-k."),
         (task.negatives_by != "uniform",
          "--temporal must have negatives that no later link decides",

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from jgs.arrays import require_array
+from jgs.data.label_table import LinkTable
 from jgs.dist.communicators.broadcast import everywhere
 from jgs.dist.communicators.collect import rows_on_all
 from jgs.dist.communicators.comm import Communicator, all_gather_rows
@@ -41,12 +42,13 @@ class Targets(NamedTuple):
 
 def split_targets(
     comm: Communicator,
-    graphs: Sequence[Graph],  # of each local rank
+    graphs: Sequence[Graph],  # of each local rank, and the same on all with `links`
     # For each local rank the nodes `[first, last)` whose in-edges it names; those of all ranks
     # together are all nodes, or each rank names all.
     bounds: Sequence[tuple[int, int]],
     key: Any,  # decides a random split
     task: Any,  # a `jgs.train.tasks.pair_job.PairTask`
+    links: LinkTable | None = None,  # the data's, the same on all ranks
 ) -> Targets:
     """Deals the edges of a graph to training, validation and test. All ranks call it.
 
@@ -63,8 +65,13 @@ def split_targets(
 
     A random split keeps all edges between the two nodes of a target of `val` and `test` out of
     `messages`, whatever their direction and relation. One by time or column keeps out the edges
-    of that time or entry, and so their reverses. Raises `InputError`, on all ranks alike.
+    of that time or entry, and so their reverses.
+
+    With a table of `links` at moments, and no label, these are the targets, and no edge is one.
+    Raises `InputError`, on all ranks alike.
     """
+    if links is not None and task.label is None:
+        return _of_table(graphs, task, links)
     return _Split(comm, graphs, bounds, task).targets(key)
 
 
@@ -291,6 +298,45 @@ class _Split:
         return [~np.isin(_codes(*ends), held) for ends in self.ends]
 
 
+def _of_table(graphs: Sequence[Graph], task: Any, links: LinkTable) -> Targets:
+    if not task.temporal or graphs[0].edge_time is None:
+        raise InputError(
+            "links at moments must be learned from what was before, by edges with times",
+            "a graph without" if task.temporal else "no --temporal",
+            "Say the times of a table." if task.temporal else "Give --temporal.",
+        )
+    if task.split != "auto" or task.relation is not None:
+        raise InputError(
+            "links at moments must have the splits and the ends of their table",
+            f"--split {task.split}" if task.split != "auto" else f"--relation {task.relation}",
+            "Leave it out.",
+        )
+    _check_order(links.time, links.split)
+    parts = []
+    for number, name in enumerate(SPLITS):
+        some = np.flatnonzero(links.split == number)
+        columns = {"src": links.src, "dst": links.dst, "time": links.time}
+        parts.append({name: np.asarray(array)[some] for name, array in columns.items()})
+        if not some.size:
+            raise InputError(
+                f"the table of links must have rows of the split {name}", "none", "Add some."
+            )
+    schema, types = graphs[0].schema, None
+    if schema is not None:
+        ends = [np.unique(schema.numbers(links[end])) for end in (0, 1)]
+        if any(end.size > 1 for end in ends):
+            raise InputError(
+                "the links of a table must have sources of one node type, and targets of one",
+                f"{ends[0].size} and {ends[1].size} types",
+                "Make a data set of those of two types.",
+            )
+        source, target = (schema.node_types[int(end[0])][0] for end in ends)
+        types = source, target
+    train, val, test = parts
+    own = [_without(graph, ("label", "split")) for graph in graphs]
+    return Targets(train, val, test, own, own, types, False)
+
+
 def _ends(graph: Graph) -> tuple[np.ndarray, np.ndarray]:
     """int32 `[E]` each: the source and the target of every edge."""
     indptr = np.asarray(graph.indptr)
@@ -303,7 +349,7 @@ def _check_order(time: np.ndarray, number: np.ndarray) -> None:
         if before.size and own.size and before.max() > own.min():
             raise InputError(
                 f"the split {name} of --temporal must be later than {SPLITS[split - 1]}",
-                f"an edge at {own.min()}, and one there at {before.max()}",
+                f"a link at {own.min()}, and one there at {before.max()}",
                 "Correct the column split, or give --split time.",
             )
 

@@ -1,0 +1,169 @@
+"""Kinds of findings about rows: their times, their splits, and sums over later ones."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from itertools import product
+from typing import Any
+
+import numpy as np
+
+from jgs.audit.tells import Evidence
+from jgs.audit.view import DATES, NEVER, View
+from jgs.data.database.questions import duration_of
+from jgs.data.database.stored_tables import NUMBERS, quoted
+from jgs.data.values import SPLITS
+
+_DAY = 86_400_000_000
+_FAR = int(np.datetime64("2100-01-01", "us").astype(np.int64))
+_FEW, _LEAST_ROWS, _SAME = 3, 20, 0.9
+
+
+def late_write(view: View) -> Iterator[Evidence]:
+    for table, keys in view.base.catalogue.tables.items():
+        times = view.times(table)
+        than = f"the row's own {keys.time}"
+        if times is None:
+            than = f"validation begins, {_date(view.starts()[0])}, though {table} has no times"
+        for column in view.columns(table, DATES):
+            ticks = view.ticks(table, column)
+            gap = (ticks - (view.starts()[0] if times is None else times))[ticks != NEVER]
+            late = gap[gap > 0]
+            if late.size * 100 > gap.size:
+                text = f"it is later than {than} in {late.size:,} of {gap.size:,} rows, by "
+                text += f"{np.median(late) / _DAY:,.1f} days in the middle"
+                planned = times is not None and np.unique(late).size <= _FEW
+                yield "note" if planned else "warning", f"{table}.{column}", text
+
+
+def unborn_entity(view: View) -> Iterator[Evidence]:
+    times = view.times(view.asked.table)
+    if times is not None and (late := times[view.entity] > view.moment).any():
+        text = f"{late.sum():,} of {late.size:,} labels are of rows that come later than the "
+        text += f"moment: {_example(view, late)}, of {_date(times[view.entity[late][0]])}"
+        yield "error", view.asked.table, text
+
+
+def split_order(view: View) -> Iterator[Evidence]:
+    for split, start in enumerate(view.starts()):
+        late = (view.split == split) & ~view.sees(view.moment, start)
+        if view.asked.at_its_time:  # RelBench's own rule
+            late = (view.split == split) & (view.moment > start)
+        if late.any():
+            text = f"{late.sum():,} labels of {SPLITS[split]} are at or after {_date(start)}, "
+            text += f"when {SPLITS[split + 1]} begins: {_example(view, late)}"
+            yield "error", view.asked.what, text
+
+
+def label_window(view: View) -> Iterator[Evidence]:
+    horizon = view.asked.horizon
+    step = duration_of(view.base, horizon).total_seconds() * 1e6 if horizon else 0
+    for split, start in enumerate(view.starts()):
+        late = (view.split == split) & (view.moment < start) & (view.moment + step > start)
+        if late.any():
+            text = f"{late.sum():,} labels of {SPLITS[split]} look {horizon} ahead, beyond "
+            text += f"{_date(start)}, when {SPLITS[split + 1]} begins: {_example(view, late)}"
+            yield "error", view.asked.what, text
+
+
+def equal_rows(view: View) -> Iterator[Evidence]:
+    train, base, table = view.split == 0, view.base, view.asked.table
+    pairs = np.unique(np.stack([view.entity, view.moment], 1), axis=0, return_inverse=True)[1]
+    twice = ~train & np.isin(pairs, pairs[train])
+    if twice.any():
+        text = f"{twice.sum():,} labels have the row and the moment of a label of train: "
+        yield "error", view.asked.what, text + _example(view, twice)
+    keys = base.catalogue.tables[table]
+    of = [n for n in base.columns[table] if n not in keys.key and n != keys.time]
+    hashed = ", ".join(f"hash({quoted(name)}) AS h{i}" for i, name in enumerate(of))
+    if not of:
+        return
+    rows = base.sql(f"SELECT {hashed} FROM ({base.rows(table)})")
+    columns = np.stack([column.to_numpy() for column in rows.columns], 1)
+    own = np.unique(view.entity[train])
+    others = np.setdiff1d(view.entity[~train], own)
+    shuffled = np.random.default_rng(view.seed).permuted(columns, axis=0)
+    found, chance = (
+        others[np.isin(sums[others], sums[own])]
+        for sums in (columns.sum(axis=1), shuffled.sum(axis=1))
+    )
+    wide = max(np.unique(column).size for column in columns.T) > 0.8 * len(columns)
+    if wide and found.size > 10 * chance.size + _LEAST_ROWS // 4:
+        text = f"{found.size:,} of the {others.size:,} rows of validation and test alone equal "
+        text += f"a row of train but for the key, e.g. {view.names(found)}; {chance.size:,} do "
+        yield "warning", table, text + "where columns are shuffled"
+
+
+def odd_moments(view: View) -> Iterator[Evidence]:
+    now = time.time() * 1e6
+    for table, keys in view.base.catalogue.tables.items():
+        own = [] if keys.time is None else [keys.time]
+        for column in (*own, *view.columns(table, DATES)):
+            if view.base.columns[table][column] in NUMBERS:
+                continue
+            ticks = view.ticks(table, column)
+            ticks = ticks[ticks != NEVER]
+            checks = {
+                "after 2100": ticks >= _FAR,
+                "in the first two months of 1970": (ticks >= 0) & (ticks < 60 * _DAY),
+                "in the future": (ticks > now) & (ticks < _FAR) & (column == keys.time),
+            }
+            for what, odd in checks.items():
+                if odd.sum() > (0 if column == keys.time else ticks.size // 2):
+                    text = f"{odd.sum():,} of {odd.size:,} moments are {what}, e.g. "
+                    yield "warning", f"{table}.{column}", text + _date(ticks[odd][0])
+
+
+def late_aggregate(view: View) -> Iterator[Evidence]:
+    every = list(view.references())
+    for table, key, target, ends in every:
+        times, born, size = view.times(table), view.times(target), view.count(target)
+        if times is None:
+            continue
+        seen = np.full(size, view.moment.min()) if born is None else born
+        late = np.zeros(size, bool)
+        late[ends[(ends >= 0) & (times > seen[ends])]] = True
+        columns = {f"{target}.{c}": view.values(target, c) for c in view.columns(target)}
+        for other, by, of, rows in every:
+            if of == target and view.times(other) is None:
+                counts = np.bincount(rows[rows >= 0], minlength=size) * 1.0
+                columns[f"the number of rows of {other} by {by}"] = counts
+        for (where, values), (what, sums) in product(
+            columns.items(), _aggregates(view, table, ends, size).items()
+        ):
+            if values.dtype == object:
+                continue
+            rows = np.flatnonzero(late & np.isfinite(values) & np.isfinite(sums))
+            own, sums = values[rows], sums[rows]
+            same = np.isclose(own, sums, rtol=1e-6).mean() if rows.size >= _LEAST_ROWS else 0
+            shifted = np.roll(sums, rows.size // 2)
+            if same > _SAME > 2 * np.isclose(own, shifted, rtol=1e-6).mean():
+                text = f"it is {what} over all rows of {table} by {key}, also later ones, in "
+                yield "error", where, f"{text}{same:.0%} of {rows.size:,} rows"
+
+
+def _aggregates(view: View, table: str, ends: np.ndarray, size: int) -> dict[str, np.ndarray]:
+    """Figures `[size]` over the rows of a table that name each row."""
+    time = str(view.base.catalogue.tables[table].time)
+    found = {"the number": np.bincount(ends[ends >= 0], minlength=size).astype(float)}
+    for column in (time, *view.columns(table)):
+        values = view.values(table, column)
+        if values.dtype == object:
+            continue
+        known = (ends >= 0) & np.isfinite(values)
+        own, values = ends[known], values[known]
+        sums, last = np.bincount(own, values, size), np.full(size, -np.inf)
+        np.maximum.at(last, own, values)
+        found |= {f"the sum of {column}": sums, f"the largest {column}": last}
+        found[f"the mean {column}"] = sums / np.maximum(np.bincount(own, minlength=size), 1)
+    return found
+
+
+def _example(view: View, chosen: np.ndarray) -> str:
+    own = view.of(np.flatnonzero(chosen)[:1])
+    return f"e.g. {own.names(own.entity)} at {_date(own.moment[0])}"
+
+
+def _date(ticks: Any) -> str:
+    return str(np.datetime64(int(ticks), "us")).partition(".")[0]

@@ -1,0 +1,195 @@
+"""`View`: a database, a task and its labels, as the kinds of findings look at them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any, Self
+
+import numpy as np
+
+from jgs.data.column_values import Clock
+from jgs.data.columns import ColumnRule
+from jgs.data.database.database import Database
+from jgs.data.database.graph import plain_of
+from jgs.data.database.questions import Question
+from jgs.data.database.stored_tables import NUMBERS, quoted
+from jgs.errors import InputError
+
+NEVER = -(2**63 - 1)  # the time of what has none: it was always there
+DATES = ("DATE", "TIMESTAMP")  # how the types of columns of moments begin
+_UNITS = {"D": 86_400_000_000, "s": 1_000_000, "ms": 1000, "us": 1, "ns": 1e-3, None: 1}
+
+
+@dataclass(frozen=True, eq=False)
+class View:
+    """A database, a task of it and its labels.
+
+    Fields (`n` labels):
+      base, asked: the database and the task.
+      made: the arguments of `plain_of` beside them.
+      plain: the `jgs.data.plain.Plain` of them, with all labels.
+      seed: int; what is chosen at random depends on it.
+      run: the `jgs.predict.Run` whose model is tried; None: a new model.
+      entity: int64 `[n]`, rows of `asked.table`.
+      moment: int64 `[n]`, in microseconds since 1970; where times are numbers, as they are.
+      label: float64 `[n]`; classes are numbered.
+      split: int8 `[n]`, 0 to 2.
+    """
+
+    base: Database
+    asked: Question
+    made: dict[str, Any]
+    plain: Any
+    seed: int
+    run: Any
+    entity: np.ndarray
+    moment: np.ndarray
+    label: np.ndarray
+    split: np.ndarray
+
+    @classmethod
+    def open(
+        cls,
+        base: Database,
+        seed: int,
+        run: Any = None,
+        *,
+        db_task: str | None = None,
+        task_sql: str | None = None,
+        entity: str | None = None,
+        horizon: str | None = None,
+        label_kind: str | None = None,
+        hide: str | None = None,
+        features: str = "typed",
+        rule: ColumnRule,
+        clock: Clock,
+    ) -> Self:
+        """The view of a task. Its options are those of `Database.plain`. Raises
+        `InputError`."""
+        task = {"db_task": db_task, "task_sql": task_sql, "entity": entity, "horizon": horizon}
+        if (asked := base.question(**task, label_kind=label_kind)) is None:
+            raise InputError(
+                f"an audit of {base.name} must have a task",
+                "none",
+                "Give --data-options db_task=NAME, or task_sql=FILE.sql, entity and horizon.",
+            )
+        hidden = base.hidden(hide) | asked.hidden
+        made: Any = {"rule": rule, "clock": clock, "features": features, "hidden": hidden}
+        plain: Any = plain_of(base, asked, **made)
+        table = plain.label_table
+        nodes = table.nodes.astype(np.int64) - plain.graph.schema.nodes(asked.table).start
+        moment = (table.time - asked.at_its_time) * _UNITS[plain.time_unit]
+        columns = (nodes, moment.astype(np.int64), table.labels.astype(np.float64), table.split)
+        return cls(base, asked, made, plain, seed, run, *columns).of(table.split >= 0)
+
+    def of(self, chosen: np.ndarray) -> Self:
+        """The view of some of the labels."""
+        names = ("entity", "moment", "label", "split")
+        return replace(self, **{name: getattr(self, name)[chosen] for name in names})
+
+    def some(self, chosen: np.ndarray, most: int) -> np.ndarray:
+        """At most so many positions of the labels `chosen`, bool `[n]`, ascending."""
+        found = np.flatnonzero(chosen)
+        return np.sort(np.random.default_rng(self.seed).permutation(found)[:most])
+
+    @property
+    def numbers(self) -> bool:
+        return self.plain.label_table.labels.dtype.kind == "f"
+
+    def starts(self) -> list[int]:
+        """When validation and test begin: as the manifest says, or with their first label."""
+        known = self.base.catalogue
+        return [
+            int(self.moment[self.split == split].min(initial=2**62))
+            if text is None
+            else int(text if text.isdigit() else np.datetime64(text, "us").astype(np.int64))
+            for split, text in enumerate((known.val_time, known.test_time), 1)
+        ]
+
+    def sees(self, times: Any, moment: Any) -> Any:
+        """Whether what has these times is seen by what has the moment."""
+        return times <= moment if self.asked.at_its_time else times < moment
+
+    def columns(self, table: str, kinds: tuple[str, ...] = ("",)) -> list[str]:
+        """The columns of a table that may be features, of types that begin so."""
+        keys, types = self.base.catalogue.tables[table], self.base.columns[table]
+        roles = {*keys.key, *(c for key in keys.references for c in key), keys.time}
+        roles |= {column for owner, column in self.made["hidden"] if owner == table}
+        return [n for n, kind in types.items() if n not in roles and kind.startswith(kinds)]
+
+    def values(self, table: str, column: str) -> np.ndarray:
+        """A column of the rows of a table: float64, NaN where it is missing, also for moments
+        and for true and false; or text as objects, None where it is missing."""
+        kind, own = self.base.columns[table][column], quoted(column)
+        if kind.startswith(DATES):
+            ticks = self.ticks(table, column)
+            return np.where(ticks == NEVER, np.nan, ticks.astype(np.float64))
+        number = kind in NUMBERS or kind.startswith(("DECIMAL", "BOOLEAN"))
+        cast = f"CAST({own} AS {'DOUBLE' if number else 'VARCHAR'})"
+        found = self.base.sql(f"SELECT {cast} AS v FROM ({self.base.rows(table)})").column(0)
+        return found.to_numpy() if number else np.array(found.to_pylist(), object)
+
+    def ticks_sql(self, table: str, column: str) -> str:
+        """SQL of a column of moments in the unit of `moment`, `NEVER` where it is missing."""
+        kind, own, clock = self.base.columns[table][column], quoted(column), self.made["clock"]
+        ticks = f"epoch_us({own if 'ZONE' in kind else f'CAST({own} AS TIMESTAMP)'})"
+        if kind in NUMBERS:
+            ticks = f"CAST({own} * {_UNITS[clock.time_unit] * clock.time_scale} AS BIGINT)"
+        return f"coalesce({ticks}, {NEVER})"
+
+    def ticks(self, table: str, column: str) -> np.ndarray:
+        """int64 `[rows]`: what `ticks_sql` gives."""
+        query = f"SELECT {self.ticks_sql(table, column)} AS t FROM ({self.base.rows(table)})"
+        return self.base.sql(query).column(0).to_numpy()
+
+    def times(self, table: str) -> np.ndarray | None:
+        """int64 `[rows]`: from when on the rows of a table are there; None: always."""
+        time = self.base.catalogue.tables[table].time
+        return None if time is None else self.ticks(table, time)
+
+    def count(self, table: str) -> int:
+        """The number of rows of a table."""
+        return dict(self.plain.graph.schema.node_types)[table]
+
+    def references(self) -> Iterator[tuple[str, str, str, np.ndarray]]:
+        """The foreign keys: the table, the columns as text, the table that they name, and which
+        of its rows each row names, int32 `[rows]`, -1 for none."""
+        for table, keys in self.base.catalogue.tables.items():
+            for key, target in keys.references.items():
+                ends = self.base.found(target, self.base.rows(table), key)
+                yield table, ", ".join(key), target, ends
+
+    def linked(self) -> Iterator[tuple[str, str, np.ndarray, np.ndarray | None]]:
+        """What the labels may see of tables that are linked with their entities: the table, the
+        foreign key, int64 `[n]` the last row, or -1, and of a table without times int64 `[n]`
+        the number of rows; None of others."""
+        own = self.asked.table
+        for table, key, target, ends in self.references():
+            if table == own and self.count(target):
+                rows, times = ends[self.entity].astype(np.int64), self.times(target)
+                seen = True if times is None else self.sees(times[rows], self.moment)
+                yield target, key, np.where(seen, rows, -1), None
+            if target == own and (ends >= 0).any():
+                times = self.times(table)
+                number = np.bincount(ends[ends >= 0], minlength=self.count(own))[self.entity]
+                rows = self._last(ends, times)
+                yield table, key, rows, number if times is None else None
+
+    def names(self, rows: np.ndarray) -> str:
+        """The names of the first rows of the entity's table among some."""
+        start = self.plain.graph.schema.nodes(self.asked.table).start
+        return ", ".join(str(self.plain.node_ids[start + int(row)]) for row in rows[:3])
+
+    def _last(self, ends: np.ndarray, times: np.ndarray | None) -> np.ndarray:
+        """The last row that each label sees of those whose ends are its entity; -1."""
+        rows = np.flatnonzero(ends >= 0)
+        times = np.full(ends.size, NEVER) if times is None else times
+        rows = rows[np.lexsort((times[rows], ends[rows]))]
+        ordered = np.unique(times[rows])
+        # The rank of the first time that is not seen.
+        seen = np.searchsorted(ordered, self.moment + self.asked.at_its_time)
+        width = ordered.size + 1
+        places = ends[rows].astype(np.int64) * width + np.searchsorted(ordered, times[rows])
+        at = np.searchsorted(places, self.entity * width + seen) - 1
+        return np.where((at >= 0) & (ends[rows[at]] == self.entity), rows[at], -1)

@@ -1,0 +1,105 @@
+"""What is to be predicted of a database's graph: labels or links of its nodes at moments."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import numpy as np
+
+from jgs.data.column_values import Clock
+from jgs.data.database.questions import Question
+from jgs.data.database.stored_tables import StoredTables, quoted
+from jgs.data.dataset import Plain
+from jgs.data.label_table import LabelTable, LinkTable
+from jgs.data.label_values import edge_labels
+from jgs.errors import InputError, refusing
+from jgs.graph.formats.table_columns import read_columns
+
+_log = logging.getLogger("jgs")
+
+
+def column_of(table: Any, name: str) -> np.ndarray:
+    return read_columns(table.select([name]))[name]
+
+
+def labelled(base: StoredTables, plain: Plain, asked: Question, clock: Clock) -> Plain:
+    """The graph with the table that a question asks for. Raises `InputError`."""
+    rows = asked.rows
+    if asked.target is not None:
+        rows = _one_a_row(base, asked)
+    nodes, known = _nodes(base, plain, asked, asked.table, rows, asked.key)
+    time = clock.whole(asked.what, column_of(rows, asked.time), "row") + int(asked.at_its_time)
+    split = column_of(rows, "split").astype(np.int8)
+    if asked.target is not None:
+        ends, found = _nodes(base, plain, asked, asked.target, rows, (asked.label,))
+        some, k = np.lexsort((ends, nodes, time, split)), np.array([asked.k], np.int32)
+        some = some[(known & found)[some]]  # in an order that no list of DuckDB's decides
+        links = LinkTable(nodes[some], ends[some], time[some], split[some], k)
+        return plain._replace(link_table=links.check(asked.what))
+    if _is_list(rows, asked.label):
+        labels, names = _several(asked.what, rows.column(asked.label)), None
+    else:
+        found = column_of(rows, asked.label)
+        labels, names = edge_labels(asked.what, found, asked.label_kind, "row")
+    table = LabelTable.from_arrays(
+        nodes[known],
+        time[known],
+        labels[known],
+        split[known],
+        name=asked.what,
+        label_kind="number" if labels.dtype.kind == "f" and labels.ndim == 1 else None,
+    )
+    return plain._replace(label_table=table, class_names=names)
+
+
+def _one_a_row(base: StoredTables, asked: Question) -> Any:
+    """The rows of a question about links, whose label is then one target, not a list."""
+    own = [quoted(name) for name in (*asked.key, asked.time, "split")]
+    label = quoted(asked.label)
+    each = f"unnest({label})" if _is_list(asked.rows, asked.label) else label
+    query = f"SELECT {', '.join(own)}, {each} AS {label} FROM asked_rows"
+    return base.sql(query, asked_rows=asked.rows)
+
+
+def _several(what: str, column: Any) -> np.ndarray:
+    """float32 `[n, C]`: the labels of each row, lists of 0 and 1. Raises `InputError`."""
+    found = [
+        [np.nan if one is None else one for one in row or ()] for row in column.to_pylist()
+    ]
+    sizes = {len(row) for row in found}
+    with refusing((TypeError, ValueError), f"{what} must be of 0 and 1", "Correct it."):
+        if len(sizes) == 1:
+            return np.array(found, np.float32)
+    raise InputError(
+        f"several labels of a row in {what} must be lists of one length, of 0 and 1",
+        f"lists of {min(sizes, default=0)} to {max(sizes, default=0)}",
+        "Write one number for each label; give target for keys of rows to recommend.",
+    )
+
+
+def _is_list(rows: Any, name: str) -> bool:
+    import pyarrow
+
+    kind = rows.schema.field(name).type
+    return pyarrow.types.is_list(kind) or pyarrow.types.is_large_list(kind)
+
+
+def _nodes(
+    base: StoredTables,
+    plain: Plain,
+    asked: Question,
+    table: str,
+    rows: Any,
+    key: tuple[str, ...],
+) -> tuple[np.ndarray, np.ndarray]:
+    """int32 `[n]`: the nodes that the `key` of each of `rows` names in a table; and bool `[n]`,
+    whether there is one."""
+    assert plain.graph.schema is not None
+    found = base.found(table, "SELECT * FROM asked_rows", key, asked_rows=rows)
+    known = found >= 0
+    if lost := int((~known).sum()):
+        _log.warning(
+            "%s: %d labels of rows that %s lacks are left out", asked.what, lost, table
+        )
+    return found + np.int32(plain.graph.schema.nodes(table).start), known

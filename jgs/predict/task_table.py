@@ -1,0 +1,70 @@
+"""The table of predictions that RelBench 3 judges: `relbench.submit.evaluate_task` reads it."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+
+from jgs.answers import sigmoid
+from jgs.data.database.database import Database
+from jgs.data.database.questions import Question, of_task
+from jgs.errors import InputError
+from jgs.predict.run import Run
+
+
+def task_table(run: Run, split: str) -> dict[str, np.ndarray]:
+    """The columns of the table, for the rows of a split, "train", "val" or "test", of a run on
+    a task of a database: the entity's key, the moment, and the label. That is the probability
+    of class 1 of two; the number, in its unit; or a list of the keys of the best targets, as
+    JSON, with -1 where there are fewer. Raises `InputError`."""
+    asked = _question(run)
+    nodes, time = run.rows(split)
+    assert time is not None
+    unit = run.time_unit
+    moments = (time - int(asked.at_its_time)).astype(f"M8[{unit}]").astype(str)
+    columns = {
+        asked.key[0]: _keys(run, asked.table, nodes),
+        asked.time: np.array([text.replace("T", " ") for text in moments], object),
+    }
+    if asked.target is not None:
+        best, _ = run.recommend(nodes, asked.k or 10, time=time)
+        names = np.full(best.shape, -1, object)
+        names[best >= 0] = _keys(run, asked.target, best[best >= 0]).tolist()
+        lists = [json.dumps(row.tolist()) for row in names]
+        return columns | {asked.label: np.array(lists, object)}
+    if run.numbers:
+        return columns | {asked.label: run.predict(nodes, time=time)}
+    outputs = run.logits(nodes, time=time).astype(np.float64)
+    return columns | {asked.label: sigmoid(outputs[:, 1] - outputs[:, 0])}
+
+
+def _question(run: Run) -> Question:
+    options = run.config.data_arguments()
+    name, rule = (
+        options.get("db_task"),
+        "--task-table must be for a run on a task of a database",
+    )
+    if name is None or run.config.partition is not None:
+        seen = "one of parts" if run.config.partition is not None else "one without --db-task"
+        raise InputError(rule, seen, "Leave it out.")
+    asked = of_task(Database.open(run.config.dataset), str(name))
+    classes = asked.target is None and not run.numbers
+    if len(asked.key) != 1 or (classes and run.num_classes != 2):
+        raise InputError(
+            f"{rule} with a key of one column, and two classes, numbers or lists",
+            f"the key {', '.join(asked.key)} and {run.num_classes} classes",
+            "Leave it out.",
+        )
+    return asked
+
+
+def _keys(run: Run, table: str, nodes: np.ndarray) -> np.ndarray:
+    """The keys of nodes of a table: whole numbers where all are."""
+    names = run.node_ids
+    assert names is not None  # as of every database
+    keys = [str(name).removeprefix(f"{table}:") for name in names[nodes]]
+    try:
+        return np.array([int(key) for key in keys], np.int64)
+    except ValueError:
+        return np.array(keys, object)

@@ -1,0 +1,97 @@
+"""What `jgs audit` tries of jgs itself: faults that it must see; the command."""
+
+import shutil
+from functools import partial
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from databases import Made
+
+from jgs.audit import TRIALS
+from jgs.audit.__main__ import main
+from jgs.audit.view import View
+from jgs.data import Database, layouts
+from jgs.data.database import graph
+from jgs.train.loop.data import Data
+
+
+@pytest.fixture
+def shop(data_folder):
+    return data_folder / "shop_db"
+
+
+def tried(kind, shop, task="user-churn"):
+    opened = partial(View.open, Database.open(shop), 0, None)
+    return list(TRIALS[kind].find(layouts.call("shop", opened, {"db_task": task})))
+
+
+@pytest.fixture
+def early(monkeypatch):
+    """Rows are there 40 days before their time."""
+    made = graph.Graph.from_relations
+
+    def shifted(counts, pairs, node_time, **options):
+        node_time = {name: times - 40 for name, times in node_time.items()}
+        return made(counts, pairs, node_time=node_time, **options)
+
+    monkeypatch.setattr(graph.Graph, "from_relations", shifted)
+
+
+def test_draws_at_the_rows_own_time_are_no_finding(shop):
+    assert not tried("late-draw", shop, "event-kind")
+
+
+def test_a_later_draw_is_found(early, shop):
+    (found, *_) = tried("late-draw", shop)
+    assert found[0] == "error"
+    assert "are not before their moment" in found[2]
+
+
+def test_a_statistic_of_later_rows_is_found(monkeypatch, shop):
+    assert not tried("late-statistic", shop)
+    monkeypatch.setattr(graph, "_before_validation", lambda *_: {})
+    found = {where: text for _, where, text in tried("late-statistic", shop)}
+    assert found.keys() == {"events", "notes"}
+    assert "amount" in found["events"]
+
+
+def test_later_rows_that_change_predictions_are_found(early, monkeypatch, shop):
+    monkeypatch.setattr(Data, "_early", lambda data, features, rank: features)
+    made, moved = (text for _, _, text in tried("late-influence", shop))
+    assert "other scales" in made
+    assert "predictions moved" in moved
+
+
+def test_the_command_tries_all(shop, capsys):
+    assert main(["--dataset", str(shop), "--data-options", "db_task=user-churn"]) == 0
+    out = capsys.readouterr().out.splitlines()
+    said = "14 kinds of leaks were looked for, and 3 were tried: 0 errors, 0 warnings, 0 notes"
+    assert out[-1] == said
+
+
+def test_a_label_in_two_splits_is_found_by_the_command(shop, tmp_path, capsys):
+    shutil.copytree(shop, tmp_path / "shop_db")
+    task = tmp_path / "shop_db" / "tasks" / "user-churn"
+    pq.write_table(pq.read_table(task / "val.parquet"), task / "test.parquet")
+    asked = ["--dataset", str(tmp_path / "shop_db"), "--data-options", "db_task=user-churn"]
+    assert main([*asked, "--no-trials"]) == 0  # those of val are no labels of train
+    pq.write_table(pq.read_table(task / "train.parquet")[:5], task / "val.parquet")
+    assert main([*asked, "--no-trials"]) == 1
+    assert "error equal-rows: the task user-churn of shop_db" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("argv", [[], ["--dataset", "shop"], ["--seed", "x"], ["--runs", "a"]])
+def test_wrong_use_is_one_line(argv, shop, capsys):
+    argv = [str(shop) if word == "shop" else word for word in argv]
+    assert main(argv) == 2
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_text_of_dates_where_times_are_numbers_is_refused():
+    made = Made(0)
+    for table, column in (("events", "time"), ("users", "joined")):
+        times = made.tables[table][column].astype("M8[s]").astype(np.int64)
+        made.tables[table][column] = times
+    with pytest.raises(ValueError, match="or a number where times are numbers"):
+        made.base.plain()
