@@ -69,6 +69,10 @@ def test_tables_and_keys_are_counted(tmp_path, capsys):
             {"last": "'2999-05-06'"},
             "at of or<ders is in the future in 2 rows, up to 2999-05-06",
         ),
+        (
+            {"kind": "TIMESTAMP_NS", "last": "'2199-05-06'"},
+            "in the future in 2 rows, up to 2199",
+        ),
         ({"first": "'1970-01-20'", "last": "'1970-01-21'"}, "ends before 1971"),
         ({"kind": "BIGINT", "first": "1704153600", "last": "1714953600"}, "time_unit=s"),
         ({"kind": "BIGINT", "first": "1704153600000", "last": "1714953600000"}, "time_unit=ms"),

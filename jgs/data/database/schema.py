@@ -88,7 +88,8 @@ def _of_times(base: StoredTables, facts: dict[str, Any], unit: str | None) -> It
     table, time, last = facts["table"], facts["time"], facts["last"]
     what = f"{time} of {table}"
     if last and base.columns[table][time].startswith(("DATE", "TIMESTAMP")):
-        later = f"SELECT count(*) FROM {quoted(table)} WHERE {quoted(time)} > current_timestamp"
+        value = f"CAST(CAST({quoted(time)} AS TIMESTAMP) AS TIMESTAMPTZ)"  # in UTC
+        later = f"SELECT count(*) FROM {quoted(table)} WHERE {value} > now()"
         if number := base.sql(later).column(0)[0].as_py():
             yield f"{what} is in the future in {number:,} rows, up to {last}"
         if last < "1971":
