@@ -11,7 +11,7 @@ import numpy as np
 
 from jgs.audit.tells import Evidence
 from jgs.audit.view import DATES, NEVER, View
-from jgs.data.database.questions import duration_of
+from jgs.data.database.questions import duration_of, labels_at
 from jgs.data.database.stored_tables import NUMBERS, quoted
 from jgs.data.values import SPLITS
 
@@ -57,14 +57,35 @@ def split_order(view: View) -> Iterator[Evidence]:
 
 
 def label_window(view: View) -> Iterator[Evidence]:
-    horizon = view.asked.horizon
+    horizon, what = view.asked.horizon, view.asked.what
     step = duration_of(view.base, horizon).total_seconds() * 1e6 if horizon else 0
     for split, start in enumerate(view.starts()):
-        late = (view.split == split) & (view.moment < start) & (view.moment + step > start)
+        own = (view.split == split) & (view.moment < start)
+        late = own & (view.moment + step > start)
         if late.any():
             text = f"{late.sum():,} labels of {SPLITS[split]} look {horizon} ahead, beyond "
             text += f"{_date(start)}, when {SPLITS[split + 1]} begins: {_example(view, late)}"
-            yield "error", view.asked.what, text
+            yield "error", what, text
+        elif own.any() and (moved := _moved(view, np.unique(view.moment[own]), start)):
+            text = f"{moved:,} labels of {SPLITS[split]} are others without the rows after "
+            yield "error", what, f"{text}{_date(start)}, when {SPLITS[split + 1]} begins"
+
+
+def _moved(view: View, moments: np.ndarray, start: int) -> int:
+    """How many labels the task's SQL gives otherwise without the rows after `start`."""
+    base, asked, tables = view.base, view.asked, {}
+    if asked.query is None:
+        return 0
+    for table, keys in base.catalogue.tables.items():
+        known = f"{view.ticks_sql(table, keys.time)} <= {start}" if keys.time else "TRUE"
+        tables[table] = base.sql(f"SELECT * FROM {quoted(table)} WHERE {known}")
+    of = (asked.query, asked.what, moments.astype("M8[us]"))
+    rows, other = (labels_at(each, *of) for each in (base, base.with_tables(tables)))
+    label = f"* REPLACE (CAST({quoted(asked.label)} AS VARCHAR) AS {quoted(asked.label)})"
+    if view.numbers:  # sums in another order
+        label = label.replace(" AS VARCHAR", " AS FLOAT")
+    query = f"SELECT {label} FROM audited EXCEPT ALL SELECT {label} FROM without"
+    return base.sql(query, audited=rows, without=other).num_rows
 
 
 def equal_rows(view: View) -> Iterator[Evidence]:

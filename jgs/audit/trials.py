@@ -31,13 +31,11 @@ _ROW, _LATE = '"jgs row"', '"jgs late"'  # no user's columns
 def late_draw(view: View) -> Iterator[Evidence]:
     """Draws from rows that are not before the cutoff."""
     job = _job(view, view.plain)
-    times = {table: view.times(table) for table in view.base.catalogue.tables}
-    born = np.concatenate(
-        [
-            np.full(view.count(name), NEVER) if own is None else own
-            for name, own in times.items()
-        ]
-    )
+    born = np.full(view.plain.graph.num_nodes, NEVER)
+    for table in view.base.catalogue.tables:
+        if (times := view.times(table)) is not None:
+            nodes = view.plain.graph.schema.nodes(table)
+            born[nodes.start : nodes.stop] = times
     chosen = np.concatenate([view.some(view.split == s, _DRAWN) for s in range(len(SPLITS))])
     samplers = [make_sampler(job.config, columns=job.edges.columns)]
     if view.plain.graph.num_edges <= _SMALL:
@@ -88,7 +86,9 @@ def late_influence(view: View) -> Iterator[Evidence]:
     outputs = []
     for job in jobs:
         of = (model, job.edges.columns, _items(view, chosen), judges_key(config), outputs_of)
-        outputs.append(ByTime(config, job.data, *of)(nnx.state(model))[0])
+        judge = ByTime(config, job.data, *of)
+        outputs.append(judge(nnx.state(model))[0])
+        judge.close()
     later = f"when rows after {np.datetime64(moment, 'us')} changed"
     if other := [name for name in shapes[0] if shapes[0][name] != shapes[1][name]]:
         yield "error", "the model", f"it is made of other {', '.join(other)} {later}"
@@ -110,8 +110,7 @@ def _job(view: View, plain: Plain) -> MomentJob:
         config = view.run.config
     else:
         size = min(_DRAWN, int((view.split == 0).sum()))
-        fanouts = ("*=10",) * 2
-        of: Any = {"batch_size": size, "seed": view.seed, "fanouts": fanouts}
+        of: Any = {"batch_size": size, "seed": view.seed, "fanouts": ("*=10",) * 2}
         config = Config(dataset="database", model="trsage", **of)
     return MomentJob(config, WholeData(config, data=plain.dataset()))
 

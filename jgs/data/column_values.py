@@ -15,7 +15,8 @@ from jgs.data.text import is_number
 from jgs.errors import InputError, nearest
 from jgs.graph.checks import refuse_where, refuse_words
 
-UNITS = ("D", "s", "ms", "us", "ns")
+SECONDS = {"D": 86_400.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
+UNITS = tuple(SECONDS)
 """The units of times, the longest first."""
 
 _SCALES = tuple(10**power for power in range(1, 10))

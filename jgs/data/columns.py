@@ -14,6 +14,9 @@ A column's kind says what it becomes:
     the same on every machine (feature hashing, Weinberger et al., 2009, without signs).
   `words:K`: the same for each word of the text, in lower case.
   `date`: dates, or text in the form of ISO 8601; seconds since 1970 (UTC), as `standard`.
+  `moment`: as `date`, and sine and cosine of the part of the year, of the week and of the day,
+    as `standard`. A model of typed graphs reads the first relative to the cutoff of a sample
+    that has one, as the time since.
   `drop`: nothing.
 
 Where nothing says the kind, dates are `date`, text of at most `max_categories` different ones
@@ -37,8 +40,9 @@ from jgs.errors import InputError, refusing
 from jgs.graph.checks import refuse_where
 from jgs.graph.formats.table_columns import read_columns, require, table_name
 
-KINDS = ("number", "standard", "category", "hash", "words", "date", "drop")
+KINDS = ("number", "standard", "category", "hash", "words", "date", "moment", "drop")
 TEXT = ("category", "hash", "words")
+_PERIODS = 86_400 * np.array([365.2425, 7, 1])  # a year, a week and a day, in seconds
 _WIDE = ("hash", "words")  # those that take a width
 MAX_CATEGORIES = 64
 _WORD = re.compile(r"\w+")
@@ -291,6 +295,19 @@ class FeatureColumns:
         return tuple(name for column in self.columns for name in column.names)
 
     @property
+    def moments(self) -> list[tuple[int, int, float, float]]:
+        """Of each column of the kind `moment` the numbers of the feature that is its time, and
+        of the one that says where it is missing, or -1; and the mean and the deviation of the
+        time, in seconds since 1970."""
+        found, first = [], 0
+        for column in self.columns:
+            if column.kind == "moment":
+                missing = first + column.width if column.missing else -1
+                found.append((first, missing, column.mean[0], column.deviation[0]))
+            first += len(column.names)
+        return found
+
+    @property
     def filled(self) -> dict[str, int]:
         """How many values were missing, by the name of the column that lacked some."""
         return {c.name: c.missing for c in self.columns if c.missing}
@@ -403,6 +420,10 @@ def _read(what: str, values: np.ndarray, kind: str) -> tuple[np.ndarray, np.ndar
         return column_values.texts(what, values)
     if kind == "date":
         return column_values.seconds(what, values)
+    if kind == "moment":
+        found, missing = column_values.seconds(what, values)
+        turns = 2 * np.pi * found / _PERIODS
+        return np.concatenate([found, np.sin(turns), np.cos(turns)], axis=1), missing
     return column_values.numbers(what, values, np.float64)
 
 

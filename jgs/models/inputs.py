@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from flax import nnx
 
 from jgs.arrays import require_array
@@ -22,6 +23,7 @@ from jgs.graph.typed_features import TypedRows
 from jgs.models.dense import check_widths, glorot
 from jgs.ops import aggregate, gather, gather_aggregate, linear
 from jgs.ops.relation_runs import TILE, group_linear, groups_of
+from jgs.settings import exact_integers
 
 ACTIVATIONS: dict[str | None, Callable[[jax.Array], jax.Array]] = {
     None: lambda h: h,
@@ -113,6 +115,10 @@ class TypedInputs(nnx.Module):
       scales: `s_t` for each node type, which are not learned: a number for all of its features
         or one for each, positive; by default 1. Features much smaller than others or than the
         learned rows are drowned by them: `TypedFeatures.scales()` makes them alike.
+      moments: for each node type the features that are times: the number of the feature, that
+        of the one that says where it is missing, or -1, and the mean and the deviation by which
+        it was standardised, in the unit of cutoffs. With a cutoff they are read as the time
+        from the cutoff, over the deviation.
       rngs: its `params` stream makes the weights: matrices, and the table of learned rows, are
         Glorot uniform with a gain of sqrt(2), as in DGL's examples, and biases are 0.
 
@@ -140,6 +146,7 @@ class TypedInputs(nnx.Module):
         embedding: bool = True,
         activation: str | None = None,
         scales: Sequence[Sequence[float]] | None = None,
+        moments: Sequence[Sequence[tuple[int, int, float, float]]] | None = None,
         rngs: nnx.Rngs,
     ):
         check_widths(out_features=out_features)
@@ -158,6 +165,10 @@ class TypedInputs(nnx.Module):
             )
         self.in_features, self.out_features, self.activation = widths, out_features, activation
         self.scales = _scales(widths, scales)
+        self.moments = tuple(tuple(map(tuple, each)) for each in moments or ())
+        every = [each for of_type in self.moments for each in of_type]
+        self.origin = int(sum(mean for *_, mean, _ in every) / max(1, len(every)))
+        self.span = float(max((deviation for *_, deviation in every), default=1))
         self.schema = schema.without_relations()
         featured = {str(t): width for t, width in enumerate(widths) if width}
         self.kernels = nnx.Dict(
@@ -175,9 +186,11 @@ class TypedInputs(nnx.Module):
         """Whether `TypedRows.learned` must hold the rows of nodes without features."""
         return 0 in self.in_features and not self.has_embedding
 
-    def __call__(self, x: Any, kind: jax.Array | None = None) -> jax.Array:
+    def __call__(
+        self, x: Any, kind: jax.Array | None = None, cutoff: jax.Array | None = None
+    ) -> jax.Array:
         if isinstance(x, TypedRows):
-            h = self._rows(x)
+            h = self._rows(x, cutoff if any(self.moments) else None)
         else:
             h = self._joined(x, kind) if isinstance(x, tuple) else self._matrix(x, kind)
         return ACTIVATIONS[self.activation](h)
@@ -223,7 +236,7 @@ class TypedInputs(nnx.Module):
         h = group_linear(kind, x, kernels, self.bias[...], _num_rows(kind))
         return jnp.where(real[:, None], h, 0)
 
-    def _rows(self, x: TypedRows) -> jax.Array:
+    def _rows(self, x: TypedRows, cutoff: jax.Array | None) -> jax.Array:
         widths = tuple(0 if table is None else as_table(table).shape[1] for table in x.tables)
         if widths != self.in_features:
             raise InputError(
@@ -232,10 +245,32 @@ class TypedInputs(nnx.Module):
                 "Build the model with in_features = features.widths.",
             )
         params = {t: (self._kernel(t), self.bias[t]) for t in map(int, self.kernels)}
+        if cutoff is not None:
+            params = {t: self._dated(t, *own) for t, own in params.items()}
         h = jnp.zeros((x.kind.shape[0], self.out_features))
         if params:
             h = jnp.where((x.kind >= 0)[:, None], _projected(params, x), 0)
+        if cutoff is not None:
+            with exact_integers():
+                since = (cutoff - self.origin).astype(jnp.float32) / np.float32(self.span)
+            h = h[:, : self.out_features] - since[:, None] * h[:, self.out_features :]
         return h + self._learned(x) if 0 in widths else h
+
+    def _dated(
+        self, number: int, kernel: jax.Array, bias: jax.Array
+    ) -> tuple[jax.Array, jax.Array]:
+        """The matrix and the bias of a type, beside those of what is subtracted for each `span`
+        from `origin` to the cutoff: a time `(t - mean) / deviation` is then read as
+        `(t - cutoff) / deviation`, and one that is missing as 0."""
+        own, by_time = [kernel, bias], [jnp.zeros_like(kernel), jnp.zeros_like(bias)]
+        for feature, missing, mean, deviation in self.moments[number]:
+            row = kernel[feature] * (self.span / deviation)
+            for both, factor in ((own, (mean - self.origin) / self.span), (by_time, 1.0)):
+                both[1] = both[1] + factor * row
+                if missing >= 0:
+                    both[0] = both[0].at[missing].add(-factor * row)
+        joined = [jnp.concatenate(each, axis=-1) for each in zip(own, by_time, strict=True)]
+        return joined[0], joined[1]
 
     def _kernel(self, number: int) -> jax.Array:
         kernel, scales = self.kernels[str(number)][...], self.scales[number]

@@ -50,7 +50,7 @@ class TypedGNN(GNN):
                 type(x).__name__ if kind is None else f"{kind.shape[0]} rows",
                 "Pass jgs.ops.gather(features, batch.nodes).",
             )
-        return super()._enter(batch, self.inputs(x, kind), key)
+        return super()._enter(batch, self.inputs(x, kind, batch.cutoff), key)
 
 
 class TypedStack(TypedGNN, Stack):
@@ -62,7 +62,8 @@ class TypedStack(TypedGNN, Stack):
       hidden_features, out_features: widths; the inputs are projected to `hidden_features`.
       num_layers: the number of layers, and of a batch's blocks.
       schema: the graph's `jgs.graph.Schema`.
-      embedding, scales: as in `TypedInputs`. For `scales` give `TypedFeatures.scales()`.
+      embedding, scales, moments: as in `TypedInputs`. For `scales` give
+        `TypedFeatures.scales()`.
       rngs: makes all weights.
       options: those of `convs`, and of `GNN`.
     """
@@ -79,10 +80,11 @@ class TypedStack(TypedGNN, Stack):
         schema: Schema,
         embedding: bool = True,
         scales: Sequence[Sequence[float]] | None = None,
+        moments: Sequence[Sequence[tuple[int, int, float, float]]] | None = None,
         rngs: nnx.Rngs,
         **options: Any,
     ):
-        own: dict[str, Any] = {"embedding": embedding, "scales": scales}
+        own: dict[str, Any] = {"embedding": embedding, "scales": scales, "moments": moments}
         own |= {"activation": self.inputs_activation, "rngs": rngs}
         inputs = TypedInputs(in_features, hidden_features, schema=schema, **own)
         sizes = Sizes(hidden_features, hidden_features, out_features, num_layers)

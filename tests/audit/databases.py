@@ -2,6 +2,8 @@
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
+import yaml
 
 from jgs.data import Database
 
@@ -112,12 +114,17 @@ class Made:
         )
 
     @property
-    def base(self):
-        manifest = {"val_timestamp": str(VAL), "test_timestamp": str(TEST), "tables": self.keys}
-        made = {name: pa.table(columns) for name, columns in self.tables.items()}
-        return Database.from_tables(made, manifest)
+    def manifest(self):
+        return {"val_timestamp": str(VAL), "test_timestamp": str(TEST), "tables": self.keys}
 
-    def labels(self):
-        """The users, the moments and the labels of the task, as arrays."""
-        table = self.base.question(task_sql=self.sql, **self.options).rows
-        return [table.column(i).to_numpy(zero_copy_only=False) for i in range(3)]
+    @property
+    def base(self):
+        made = {name: pa.table(columns) for name, columns in self.tables.items()}
+        return Database.from_tables(made, self.manifest)
+
+    def write(self, folder):
+        """The tables and the manifest as files."""
+        folder.mkdir()
+        (folder / "manifest.yaml").write_text(yaml.safe_dump(self.manifest))
+        for name in self.keys:
+            pq.write_table(pa.table(self.tables[name]), folder / f"{name}.parquet")

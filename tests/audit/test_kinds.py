@@ -21,7 +21,8 @@ def label_column(made):
 
 def label_copy(made):
     order = made.rng.permutation(made.ids.size)
-    made.tables["accounts"] = {"user_id": made.ids[order], "state": made.vip[order] + 1.0}
+    accounts = {"user_id": made.ids[order], "state": made.vip[order] + 1.0}
+    made.tables["accounts"] = accounts | {"branch": order % 4}
     made.keys["accounts"] = {"fkeys": {"user_id": "users"}}
     return "accounts.state by user_id"
 
@@ -98,6 +99,12 @@ def label_window(made):
     return "task_sql"
 
 
+def window_in_sql(made):
+    made.kind = "churn"
+    made.given = made.sql.replace("{timedelta}", "45 days")
+    return "task_sql"
+
+
 def equal_rows(made):
     made.given, made.options["entity"] = ENTITY_EVENTS, "events"
     made.options["hide"] = "events.amount"
@@ -136,6 +143,7 @@ PLANTED = {
     "unborn-entity": unborn_entity,
     "split-order": split_order,
     "label-window": label_window,
+    "label-window that SQL says": window_in_sql,
     "equal-rows": equal_rows,
     "odd-moments": odd_moments,
 }

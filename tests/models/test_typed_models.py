@@ -90,6 +90,34 @@ def test_scaled_features_are_those_of_another_unit():
         refused("scales must be 1 or F positive numbers for each", inputs_of, scales=wrong)
 
 
+def test_times_are_read_from_the_cutoff():
+    """In nanoseconds since 1970, which neither float32 nor int32 holds; and what is missing."""
+    rng, day = np.random.default_rng(5), 86_400 * 10**9
+    time = 1_700_000_000 * 10**9 + rng.integers(0, 900, 90) * day
+    cutoff = np.int64(1_760_000_000 * 10**9) + rng.integers(0, 99, IDS.size) * day
+    lacks, mean, deviation = rng.random(90) < 0.3, float(time.mean()), 50.0 * day
+    lacks[IDS[0]] = False
+
+    def features(standard):
+        rows = np.stack([np.ones(90), np.where(lacks, 0, standard), lacks], axis=1)
+        return TypedFeatures.from_dict(SCHEMA, {"user": np.float32(rows), "item": ITEMS})
+
+    own = inputs_of(moments=((((1, 2, mean, deviation)),), (), (), ()))
+    ids = np.array([*IDS, *range(60)], np.int32)
+    every = np.resize(cutoff, ids.size)
+    place = np.clip(ids, 0, 89)
+    with jax.enable_x64(True):
+        until = jax.numpy.asarray(every)
+    given = features((time - mean) / deviation)
+    run = nnx.jit(lambda inputs, x, cutoff: inputs(gather(x, ids), None, cutoff))
+    found = run(own, given, until)
+    np.testing.assert_array_equal(run(own, given, None), run(inputs_of(), given, None))
+    for at, until_there in ((0, every[0]), (9, every[9]), (40, every[40])):
+        wanted = features((time - until_there) / deviation)
+        row = run(inputs_of(), wanted, None)[at]
+        np.testing.assert_allclose(found[at], row, atol=2e-4, err_msg=str(place[at]))
+
+
 def test_learned_rows_from_elsewhere():
     inputs, own = inputs_of(embedding=False), inputs_of()
     rows = gather(FEATURES, IDS)

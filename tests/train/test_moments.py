@@ -3,6 +3,7 @@
 import dataclasses
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from refusals import command_refused as refused
 from small_data import moments, thirds
@@ -11,6 +12,7 @@ from small_runs import comm_of, result, started, trainer, words
 import jgs
 from jgs import Graph
 from jgs.data import Database, Dataset, LabelTable
+from jgs.data.column_values import Clock
 from jgs.graph import as_device
 from jgs.partition.folder import write_parts
 from jgs.predict.__main__ import main as predict
@@ -229,3 +231,29 @@ def test_what_is_judged_scales_nothing(parts, tmp_path):
         found.append((job.data.types.scales, job.edges))
     assert found[0] == found[1]
     assert found[0][1].columns == ("amount",)
+
+
+def test_dates_of_rows_are_read_from_the_moment(tmp_path):
+    """What is learned of a row's age in some years holds years later."""
+    rng, start = np.random.default_rng(0), np.datetime64("2015-01-01", "us")
+    late = np.arange(600) >= 400  # they sign and are asked for ten years later
+    signed = rng.integers(0, 1500, 600) + 3650 * late
+    asked = signed + rng.integers(1, 1000, 600)
+    tables = {
+        "users": {"id": np.arange(600), "signed": start + signed.astype("m8[D]")},
+        "visits": {"day": start + asked.astype("m8[D]"), "user": np.arange(600)},
+    }
+    keys = {
+        "users": {"pkey": "id"},
+        "visits": {"time_col": "day", "fkeys": {"user": "users"}},
+    }
+    tables = {name: pa.table(columns) for name, columns in tables.items()}
+    about = {"tables": keys, "val_timestamp": "2019-01-01"}
+    plain = Database.from_tables(tables, about).plain(clock=Clock("D"))
+    time = (start.astype("M8[D]").astype(int) + asked).astype(np.int64)
+    split = np.where(late, 1 + np.arange(600) % 2, 0)
+    nodes = plain.graph.schema.nodes("users").start + np.arange(600)
+    table = LabelTable.from_arrays(nodes, time, (asked - signed < 500).astype(int), split)
+    plain._replace(label_table=table).dataset().save(tmp_path / "data")
+    flags = "--model trsage --fanouts *=2 --epochs 12 --lr 2e-2"
+    assert train(tmp_path / "data", tmp_path / "run", flags)["test_accuracy"] > 0.9

@@ -2,7 +2,7 @@
 
 A manifest, `manifest.yaml`, says it for a folder of tables, in RelBench's form:
 
-    val_timestamp: '2024-08-01'      # training ends here
+    val_timestamp: '2024-08-01'      # training ends here; a number where times are numbers
     test_timestamp: '2024-10-01'
     tables:
       users: {pkey: user_id}

@@ -286,6 +286,8 @@ def _features(
             continue
         if base.columns[table][name] in _LISTS or _is_long(what, values, rule):
             kinds[name] = "words", rule.max_categories
+        elif values.dtype.kind == "M":
+            kinds[name] = "moment", 0
     encode = {
         name: f"{kind}:{width}" if kind in ("hash", "words") else kind
         for name, (kind, width) in kinds.items()

@@ -40,6 +40,7 @@ class Question(NamedTuple):
       at_its_time: whether the moment is the row's own time, so that the row itself, and what
         has the same time, is seen.
       horizon: how far the labels look ahead, such as "30 days"; None: it is not known.
+      query: the SQL that gave the labels, of the table `timestamps`; None for those of files.
       target: the table whose rows are to be recommended: the label is the key of one, or a list
         of keys. None for labels.
       k: the length of the lists that are judged; 0: it is not said.
@@ -55,6 +56,7 @@ class Question(NamedTuple):
     hidden: frozenset[tuple[str, str]] = frozenset()
     at_its_time: bool = False
     horizon: str | None = None
+    query: str | None = None
     target: str | None = None
     k: int = 0
 
@@ -93,11 +95,13 @@ def of_task(base: StoredTables, name: str) -> Question:
     if said.get("kind") == "autocomplete":
         hidden.add((table, label))
     files = [folder / f"{split}.parquet" for split in SPLITS]
+    query = None
     if all(file.is_file() for file in files):
         rows = _joined([read_arrow(file, {}) for file in files])
     else:
+        query = said["sql"].replace("{timedelta}", str(said["timedelta"]))
         moments = str(said["timedelta"]), int(said.get("num_eval_timestamps", 1))
-        rows = _asked(base, said["sql"], str(file), *moments)
+        rows = _asked(base, query, str(file), *moments)
     return Question(
         f"the task {name} of {base.name}",
         table,
@@ -109,6 +113,7 @@ def of_task(base: StoredTables, name: str) -> Question:
         frozenset(hidden),
         own_time is not None and time == own_time and said.get("kind") != "forecast",
         said.get("timedelta"),
+        query,
         target,
         int(said.get("eval_k") or 0),
     )
@@ -154,8 +159,8 @@ def of_sql(
         what, file = sql, Path(sql)
         with refusing((OSError, UnicodeError), f"{what} must be a file of text", "Correct it."):
             sql = file.read_text("utf-8")
-    key = base.catalogue.tables[entity].key
-    rows = _asked(base, sql, what, horizon, moments)
+    key, query = base.catalogue.tables[entity].key, sql.replace("{timedelta}", horizon)
+    rows = _asked(base, query, what, horizon, moments)
     if not key or rows.num_columns != len(key) + 3:
         raise InputError(
             f"{what} must give the key of {entity} ({', '.join(key) or 'it has none'}), the "
@@ -166,7 +171,7 @@ def of_sql(
     *own, time, label, _ = rows.column_names
     kind = label_kind if target is None else "node"
     of = (what, entity, rows, tuple(own), time, label, kind)
-    return Question(*of, horizon=horizon, target=target)
+    return Question(*of, horizon=horizon, query=query, target=target)
 
 
 def _joined(tables: list[Any]) -> Any:
@@ -180,17 +185,22 @@ def _joined(tables: list[Any]) -> Any:
     return pyarrow.concat_tables(numbered, promote_options="permissive")
 
 
-def _asked(base: StoredTables, sql: str, what: str, horizon: str, moments: int) -> Any:
+def _asked(base: StoredTables, query: str, what: str, horizon: str, moments: int) -> Any:
     """The labels that a query gives at the moments of each split."""
+    return _joined(
+        [labels_at(base, query, what, own) for own in moments_of(base, horizon, moments)]
+    )
+
+
+def labels_at(base: StoredTables, query: str, what: str, moments: Any) -> Any:
+    """The labels that a query, which messages call `what`, gives at these moments. Raises
+    `InputError`."""
     import pyarrow
 
-    query, tables = sql.replace("{timedelta}", horizon), []
-    for own in moments_of(base, horizon, moments):
-        asked = pyarrow.table({"timestamp": pyarrow.array(own, pyarrow.timestamp("us"))})
-        rows = base.ask(query, what, timestamps=asked)
-        # DuckDB gives the rows of a query in any order.
-        tables.append(base.sql("SELECT * FROM asked_rows ORDER BY ALL", asked_rows=rows))
-    return _joined(tables)
+    asked = pyarrow.table({"timestamp": pyarrow.array(moments, pyarrow.timestamp("us"))})
+    rows = base.ask(query, what, timestamps=asked)
+    # DuckDB gives the rows of a query in any order.
+    return base.sql("SELECT * FROM asked_rows ORDER BY ALL", asked_rows=rows)
 
 
 def moments_of(base: StoredTables, horizon: str, number: int) -> list[list[datetime.datetime]]:

@@ -14,6 +14,7 @@ import numpy as np
 
 import jgs.data
 import jgs.ops
+from jgs.data.column_values import SECONDS
 from jgs.data.label_table import LabelTable, LinkTable
 from jgs.data.parts import Parts
 from jgs.data.plain import Plain
@@ -132,7 +133,22 @@ class Data:
         own = [self._early(each, rank).square_sums() for rank, each in enumerate(of_ranks)]
         every = all_gather_rows(self.comm, [np.concatenate(each) for each in own])
         ends = np.cumsum([len(of_type) for of_type in own[0]])
-        return Types(widths, schema, scales_of(np.split(every.sum(axis=0), ends[:-1])))
+        scales = scales_of(np.split(every.sum(axis=0), ends[:-1]))
+        return Types(widths, schema, scales, self._moments(schema))
+
+    def _moments(self, schema: Schema) -> list[list[tuple[int, int, float, float]]] | None:
+        """The features that are times, see `TypedInputs`; None where there are none."""
+        became, unit = self.feature_columns, self.time_unit
+        if not isinstance(became, dict) or unit is None:
+            return None
+        found = [
+            [
+                (at, missing, mean / SECONDS[unit], deviation / SECONDS[unit])
+                for at, missing, mean, deviation in (became[t].moments if t in became else ())
+            ]
+            for t, _ in schema.node_types
+        ]
+        return found if any(found) else None
 
     @property
     def judged_from(self) -> int | None:

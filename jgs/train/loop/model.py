@@ -78,6 +78,7 @@ class Types(NamedTuple):
     widths: tuple[int, ...]  # the features of each node type, 0 for a type without features
     schema: Schema
     scales: Scales | None = None  # as `TypedFeatures.scales` returns them, or None: 1
+    moments: Any = None  # as in `TypedInputs`
 
 
 def takes_types(config: Config) -> bool:
@@ -127,7 +128,7 @@ def make_model(
         )
     if types is not None:
         inputs = {"in_features": types.widths, "schema": types.schema}
-        own = {"embedding": embedding, "scales": types.scales}
+        own = {"embedding": embedding, "scales": types.scales, "moments": types.moments}
         taken = arguments_of(OWNERS["model"].find(config.model))
         inputs |= {name: value for name, value in own.items() if name in taken}
     if edges.columns:
@@ -169,7 +170,8 @@ def shape_of_types(types: Types | None) -> dict[str, Any]:
     if types is None:
         return {}
     text = types.schema.as_bytes().tobytes().decode()
-    return {"widths": list(types.widths), "schema": text, "scales": types.scales}
+    own = {"scales": types.scales} | ({"feature_times": types.moments} if types.moments else {})
+    return {"widths": list(types.widths), "schema": text, **own}
 
 
 def types_of(shape: dict[str, Any]) -> Types | None:
@@ -179,7 +181,7 @@ def types_of(shape: dict[str, Any]) -> Types | None:
     text = np.frombuffer(shape["schema"].encode(), np.uint8)
     schema = Schema.from_bytes("the checkpoint", text)
     assert schema is not None
-    return Types(tuple(shape["widths"]), schema, shape["scales"])
+    return Types(tuple(shape["widths"]), schema, shape["scales"], shape.get("feature_times"))
 
 
 def make_decoder(config: Config, shape: dict[str, Any], rngs: nnx.Rngs) -> Any:
