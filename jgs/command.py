@@ -271,6 +271,7 @@ def option_values(options: Iterable[str]) -> dict[str, Any]:
 
 _DATABASE = {  # flags that are data options of the same names
     "db_task": ("NAME", "of a database: the task in its folder tasks"),
+    "manifest": ("FILE", "of a database: the file .yaml that says its keys and times"),
     "task_sql": ("FILE", "of a database: a query that gives labels, in a file .sql"),
     "entity": ("TABLE", "for --task-sql: the table whose rows have the labels"),
     "target": ("TABLE", "for --task-sql: the table whose rows are to be recommended"),
@@ -331,7 +332,7 @@ def add_database_flags(found: Any) -> None:
 
 
 def _of_database(name: str, text: str) -> str:
-    file = name == "task_sql" and os.path.exists(text)
+    file = name in ("task_sql", "manifest") and os.path.exists(text)
     return f"{name}={os.path.abspath(text) if file else text}"
 
 

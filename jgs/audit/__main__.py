@@ -48,7 +48,7 @@ def _audit(argv: Sequence[str] | None) -> int:
         from jgs.audit import KINDS, TRIALS, audit  # a slow import, of JAX
 
     command.configure_jax()
-    if path is not None and not Path(path).exists():
+    if path is not None and "://" not in path and not Path(path).exists():
         path = Path(given.get("root", "data")) / path
     trials = not given.get("no_trials", False)
     found = audit(path, run=run, seed=given.get("seed", 0), trials=trials, **options)

@@ -109,7 +109,8 @@ def audit(
         raise InputError(
             "an audit must have a database, or a run on one", "neither", "Give it."
         )
-    base = database if isinstance(database, Database) else Database.open(database)
+    manifest = options.pop("manifest", None)
+    base = database if isinstance(database, Database) else Database.open(database, manifest)
     view = layouts.call(base.name, partial(View.open, base, seed, opened), options)
     few = view.of(view.some(np.ones(view.entity.size, bool), _MOST_LABELS))
     found = []

@@ -107,9 +107,7 @@ def _data(argv: Sequence[str]) -> dict[str, Any]:
             Path(picture).write_text(picture_of(base), "utf-8")
         given = {option: each for option, each in given.items() if option != "layout"}
         graph = partial(call, base.name, partial(FORMATS["database"].read, base), given)
-        found = described.of_database(
-            base, graph, bool(given.keys() - {"manifest", "time_unit"})
-        )
+        found = described.of_database(base, graph, given)
         return _describe(base.name, os.path.abspath(root), found)
 
 

@@ -71,18 +71,19 @@ def facts(data: Plain) -> dict[str, Any]:
 
 
 def of_database(
-    base: StoredTables, graph: Callable[[], Plain], asked: bool = False
+    base: StoredTables, graph: Callable[[], Plain], options: dict[str, Any]
 ) -> dict[str, Any]:
     """The facts of a database's tables (`jgs.data.database.schema.schema_of`) and of the graph
-    that they make, or a warning why they make none; an `InputError` where more was `asked`."""
-    found = schema_of(base)
+    that they make with `options`, or a warning why they make none. Raises `InputError` where an
+    option asks for more than the tables."""
+    found = schema_of(base, options.get("time_unit"))
     says = found["warnings"]
     try:
         of_graph = facts(graph())
         says.extend(of_graph["warnings"])
         found = of_graph | found
     except InputError as error:
-        if asked:
+        if options.keys() - {"manifest", "time_unit"}:
             raise
         if str(error) not in [each["says"] for each in says]:
             says.append({"kind": "no_graph", "says": str(error)})

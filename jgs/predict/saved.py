@@ -302,7 +302,8 @@ def later_data(
     )  # fmt: skip
     kept = {n: v for n, v in config.data_arguments().items() if n == "features"}
     clock = Clock(shape["time_unit"])
-    plain = Database.open(config.dataset).plain(**kept, fitted=columns, clock=clock)
+    base = Database.open(config.dataset, config.data_arguments().get("manifest"))
+    plain = base.plain(**kept, fitted=columns, clock=clock)
     data = WholeData(config, True, plain)
     graph, features = data.graphs[0], data.features[0]
     if types is not None:

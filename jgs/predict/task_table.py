@@ -48,7 +48,8 @@ def _question(run: Run) -> Question:
     if name is None or run.config.partition is not None:
         seen = "one of parts" if run.config.partition is not None else "one without --db-task"
         raise InputError(rule, seen, "Leave it out.")
-    asked = of_task(Database.open(run.config.dataset), str(name))
+    base = Database.open(run.config.dataset, options.get("manifest"))
+    asked = of_task(base, str(name))
     classes = asked.target is None and not run.numbers
     if len(asked.key) != 1 or (classes and run.num_classes != 2):
         raise InputError(

@@ -225,6 +225,12 @@ def test_a_bad_database_is_one_line_or_works(name, tmp_path, capsys):
     assert {at: after[at] for at in after if run not in at.parents} == before
 
 
+def test_databases_of_one_process_are_counted_each_by_itself(tmp_path):
+    for name in ("seconds as a date", "dates as text"):
+        (tmp_path / name).mkdir()
+        assert Database.open(made(tmp_path / name, name)).plain().graph.node_time.size == 1
+
+
 def test_keys_name_rows_in_the_order_of_the_key(tmp_path):
     """A foreign key may name the columns of a key in another order than the key's own."""
     file = tmp_path / "a.sqlite"

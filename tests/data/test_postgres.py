@@ -19,6 +19,7 @@ import yaml
 from test_database import edges_of
 
 import jgs
+from jgs.audit.__main__ import main as audit
 from jgs.data import Database
 from jgs.data.column_values import Clock
 from jgs.data.database.postgres import name_of, without_password
@@ -315,11 +316,12 @@ def test_a_run_is_resumed_and_predicts_without_its_password_in_a_file(
     asked = "SELECT s.number, s.country, timestamp, s.size > 3 AS big FROM shops s, timestamps"
     own = MANIFEST | {"val_timestamp": "2024-02-01", "test_timestamp": "2024-02-20"}
     manifest.write_text(yaml.safe_dump(own))
-    options = [f"task_sql={asked}", "entity=shops", "horizon=5 days", f"manifest={manifest}"]
+    task = ["--task-sql", asked, "--entity", "shops", "--horizon", "5 days"]
+    task += ["--manifest", os.path.relpath(manifest)]
     model = ["--model", "trsage", "--fanouts", "*=2", "--hidden", "4", "--batch-size", "4"]
     monkeypatch.setattr("jgs.data.database.postgres._complete", {})
     folder = str(tmp_path / "run")
-    flags = ["--dataset", shop, "--data-options", *options, *model, "--run-dir", folder]
+    flags = ["--dataset", shop, *task, *model, "--run-dir", folder]
     assert train([*flags, "--epochs", "1"]) == 0
     written = "".join(
         each.read_bytes().decode(errors="replace")
@@ -331,13 +333,19 @@ def test_a_run_is_resumed_and_predicts_without_its_password_in_a_file(
     assert saved["dataset"] == without_password(shop)
     monkeypatch.setattr("jgs.data.database.postgres._complete", {})
     monkeypatch.setenv("PGPASSWORD", PASSWORD)
+    monkeypatch.chdir(tmp_path)
     assert train(["--resume", "--run-dir", folder, "--epochs", "2"]) == 0
     capsys.readouterr()
-    out = str(tmp_path / "out.csv")
     nodes, out = tmp_path / "nodes.txt", tmp_path / "out.csv"
     nodes.write_text("shops:1|it\n")
     asked = ["--run-dir", folder, "--nodes", str(nodes), "--at", "19800", "--out", str(out)]
     assert predict(asked) == 0
-    said = capsys.readouterr()
+    monkeypatch.delenv("PGPASSWORD")
+    assert predict([*asked[:-1], str(tmp_path / "later.csv"), "--dataset", shop]) == 0
+    assert out.read_text() == (tmp_path / "later.csv").read_text()
     assert "shops:1|it" in out.read_text()
+    assert audit(["--run", folder, "--no-trials"]) in (0, 1)
+    task[-1] = str(manifest)
+    assert audit(["--dataset", shop, *task, "--no-trials"]) in (0, 1)
+    said = capsys.readouterr()
     assert not any(word in said.out + said.err for word in (PASSWORD, ENCODED))

@@ -69,6 +69,10 @@ def test_tables_and_keys_are_counted(tmp_path, capsys):
             {"last": "'2999-05-06'"},
             "at of or<ders is in the future in 2 rows, up to 2999-05-06",
         ),
+        (
+            {"kind": "TIMESTAMP_NS", "last": "'2199-05-06'"},
+            "in the future in 2 rows, up to 2199",
+        ),
         ({"first": "'1970-01-20'", "last": "'1970-01-21'"}, "ends before 1971"),
         ({"kind": "BIGINT", "first": "1704153600", "last": "1714953600"}, "time_unit=s"),
         ({"kind": "BIGINT", "first": "1704153600000", "last": "1714953600000"}, "time_unit=ms"),
@@ -76,6 +80,10 @@ def test_tables_and_keys_are_counted(tmp_path, capsys):
         ({"kind": "BIGINT", "first": "1", "last": "2"}, "time_unit=D or s or ms or us or ns"),
         ({"more": "INSERT INTO users VALUES (3, 1, 1)"}, "must name one row; got 2 rows of 3"),
         ({"more": "INSERT INTO users VALUES (NULL, 1, 1)"}, "got 1 rows without"),
+        (
+            {"more": "ALTER TABLE users ALTER friend TYPE VARCHAR"},
+            "must be of the type of the key id",
+        ),
         ({"kind": "VARCHAR", "first": "'noon'", "last": "'late'"}, "a whole number or a date"),
     ],
 )
@@ -83,6 +91,15 @@ def test_what_people_get_wrong_is_a_warning(change, says, tmp_path, capsys):
     found = described(tmp_path, capsys, **change)
     assert [says in each["says"] for each in found["warnings"]].count(True) == 1
     assert len(found["tables"]) == 3  # the tables are described where they make no graph
+
+
+def test_a_unit_that_is_said_is_compared_with_the_times(tmp_path, capsys):
+    seconds = {"kind": "BIGINT", "first": "1704153600", "last": "1714953600"}
+    for unit, number in (("s", 0), ("ms", 1)):
+        (folder := tmp_path / unit).mkdir()
+        flags = ["--data-options", f"time_unit={unit}"]
+        warned = described(folder, capsys, *flags, **seconds)["warnings"]
+        assert ["time_unit" in each["says"] for each in warned].count(True) == number
 
 
 def test_the_picture_has_the_tables_and_their_keys(tmp_path, capsys):

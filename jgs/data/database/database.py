@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from jgs.data.column_values import Clock
@@ -68,6 +69,7 @@ class Database(StoredTables):
             target=target,
         )
         hidden = self.hidden(hide)
+        clock = replace(clock)  # it remembers the times of one database
         return plain_of(self, asked, rule, clock, features, hidden, facts, fitted)
 
     def question(

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from html import escape
 from typing import Any
 
 from jgs.data.column_values import UNITS
+from jgs.data.database.catalogue import Columns
 from jgs.data.database.sql import quoted
 from jgs.data.database.stored_tables import StoredTables
 from jgs.errors import InputError
@@ -23,32 +24,39 @@ _SVG = """<svg xmlns="http://www.w3.org/2000/svg" width="{}" height="{}" font-si
 """
 
 
-def schema_of(base: StoredTables) -> dict[str, Any]:
-    """The facts of a database by name, as JSON can hold them.
+def schema_of(base: StoredTables, unit: str | None = None) -> dict[str, Any]:
+    """The facts of a database, whose numbers count times in `unit`, as JSON can hold them.
 
     `tables` are dicts with `table`, `rows`, `key`, `time`, its `first` and `last` moment, and
     `missing`, the rows without each column. `keys` are dicts of the foreign keys, with `key`,
     `names`, `missing`, and `lost`, the rows whose key names no row. `warnings` are as in
     `jgs.data.described.facts`: what people often get wrong.
     """
-    tables, keys = [], []
-    warned: list[tuple[str, str]] = []
-    for table, own in base.catalogue.tables.items():
-        tables.append(facts := _table(base, table))
-        warned += _warnings(base, table, facts)
-        for columns, target in own.references.items():
-            keys.append(facts := _reference(base, table, columns, target))
+    found: dict[str, Any] = {"tables": [], "keys": [], "warnings": []}
+    tables = base.catalogue.tables
+    for table, own in tables.items():
+        says = list(_refusals(base.check_key, table))
+        found["tables"].append(facts := _table(base, table))
+        says += _of_times(base, facts, unit)
+        for key, target in own.references.items():
+            if refused := list(_refusals(base.check_types, table, key, target)):
+                says += refused
+                continue
+            found["keys"].append(facts := _reference(base, table, key, target))
             if lost := facts["lost"]:
-                warned.append(
-                    ("key", f"{lost:,} values of {facts['key']} name no row of {target}")
-                )
-            if base.catalogue.tables[target].time and not own.time:
+                says.append(f"{lost:,} values of {facts['key']} name no row of {target}")
+            if tables[target].time and not own.time:
                 said = f"{table} has no time, but names rows of {target}, which have one"
-                warned.append(
-                    ("time", f"{said}: it is seen from then on, however late it came")
-                )
-    says = [{"kind": kind, "says": says} for kind, says in warned]
-    return {"tables": tables, "keys": keys, "warnings": says}
+                says.append(f"{said}: it is seen from then on, however late it came")
+        found["warnings"] += [{"kind": "database", "says": each} for each in says]
+    return found
+
+
+def _refusals(check: Callable[..., None], *of: Any) -> Iterator[str]:
+    try:
+        check(*of)
+    except InputError as error:
+        yield str(error)
 
 
 def _table(base: StoredTables, table: str) -> dict[str, Any]:
@@ -56,17 +64,14 @@ def _table(base: StoredTables, table: str) -> dict[str, Any]:
     time = quoted(keys.time) if keys.time else "NULL"
     ends = [f"CAST({end}({time}) AS VARCHAR)" for end in ("min", "max")]
     counts = ", ".join(["count(*)", *ends, *(f"count({quoted(column)})" for column in columns)])
-    rows, *known = (
-        c[0].as_py() for c in base.sql(f"SELECT {counts} FROM {quoted(table)}").columns
-    )
-    missing = {c: rows - n for c, n in zip(columns, known[2:], strict=True) if n < rows}
+    found = base.sql(f"SELECT {counts} FROM {quoted(table)}").columns
+    rows, first, last, *known = (column[0].as_py() for column in found)
+    missing = {c: rows - n for c, n in zip(columns, known, strict=True) if n < rows}
     facts = {"table": table, "rows": rows, "key": ", ".join(keys.key), "time": keys.time or ""}
-    return facts | {"first": known[0] or "", "last": known[1] or "", "missing": missing}
+    return facts | {"first": first or "", "last": last or "", "missing": missing}
 
 
-def _reference(
-    base: StoredTables, table: str, key: tuple[str, ...], target: str
-) -> dict[str, Any]:
+def _reference(base: StoredTables, table: str, key: Columns, target: str) -> dict[str, Any]:
     named, of = base.catalogue.tables[target].key, f"FROM {quoted(table)} a"
     on = [f"a.{quoted(c)} = b.{quoted(k)}" for c, k in zip(key, named, strict=True)]
     gone = " OR ".join(f"a.{quoted(c)} IS NULL" for c in key)
@@ -79,26 +84,22 @@ def _reference(
     return facts | {"missing": missing, "lost": without - missing}
 
 
-def _warnings(
-    base: StoredTables, table: str, facts: dict[str, Any]
-) -> Iterator[tuple[str, str]]:
-    """Of a table's key and times."""
-    try:
-        base.check_key(table)
-    except InputError as error:
-        yield "key", str(error)
-    time, last = facts["time"], facts["last"]
+def _of_times(base: StoredTables, facts: dict[str, Any], unit: str | None) -> Iterator[str]:
+    table, time, last = facts["table"], facts["time"], facts["last"]
+    what = f"{time} of {table}"
     if last and base.columns[table][time].startswith(("DATE", "TIMESTAMP")):
-        later = f"SELECT count(*) FROM {quoted(table)} WHERE {quoted(time)} > current_timestamp"
+        value = f"CAST(CAST({quoted(time)} AS TIMESTAMP) AS TIMESTAMPTZ)"  # in UTC
+        later = f"SELECT count(*) FROM {quoted(table)} WHERE {value} > now()"
         if number := base.sql(later).column(0)[0].as_py():
-            yield "time", f"{time} of {table} is in the future in {number:,} rows, up to {last}"
+            yield f"{what} is in the future in {number:,} rows, up to {last}"
         if last < "1971":
-            yield "time", f"{time} of {table} ends before 1971, as times of another unit do"
+            yield f"{what} ends before 1971, as times of another unit do"
     elif last.isdigit():
-        days = {unit: int(last) / each for unit, each in zip(UNITS, _PER_DAY, strict=True)}
-        like = [unit for unit, day in days.items() if _YEARS[0] < day < _YEARS[1]] or UNITS
-        said = f"{time} of {table} is a number, and its unit is not known"
-        yield "time", f"{said}: say --data-options time_unit={' or '.join(like)}"
+        days = {name: int(last) / each for name, each in zip(UNITS, _PER_DAY, strict=True)}
+        like = [name for name, day in days.items() if _YEARS[0] < day < _YEARS[1]] or UNITS
+        if unit not in like:
+            said = f"{what} is a number up to {last}, and its unit is {unit or 'not known'}"
+            yield f"{said}: say --data-options time_unit={' or '.join(like)}"
 
 
 def picture_of(base: StoredTables) -> str:
