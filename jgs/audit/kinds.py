@@ -103,6 +103,12 @@ def audit(
     """
     opened = None if run is None else open_run(run)
     if opened is not None:
+        if not opened.timed or "pairs" in opened.flags:
+            raise InputError(
+                "an audit with a run must be of one on labels at moments",
+                f"one of --task {opened.config.task}",
+                "Leave run out: a new model is tried.",
+            )
         database = opened.config.dataset if database is None else database
         options = options or opened.config.data_arguments()
     if database is None:

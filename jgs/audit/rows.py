@@ -11,6 +11,7 @@ import numpy as np
 
 from jgs.audit.tells import Evidence
 from jgs.audit.view import DATES, NEVER, View
+from jgs.data.database.answers import is_list
 from jgs.data.database.questions import duration_of, labels_at
 from jgs.data.database.stored_tables import NUMBERS, quoted
 from jgs.data.values import SPLITS
@@ -81,9 +82,10 @@ def _moved(view: View, moments: np.ndarray, start: int) -> int:
         tables[table] = base.sql(f"SELECT * FROM {quoted(table)} WHERE {known}")
     of = (asked.query, asked.what, moments.astype("M8[us]"))
     rows, other = (labels_at(each, *of) for each in (base, base.with_tables(tables)))
-    label = f"* REPLACE (CAST({quoted(asked.label)} AS VARCHAR) AS {quoted(asked.label)})"
-    if view.numbers:  # sums in another order
-        label = label.replace(" AS VARCHAR", " AS FLOAT")
+    own, listed = quoted(asked.label), is_list(rows, asked.label)
+    value = f"list_sort({own})" if listed and asked.target is not None else own
+    kind = "FLOAT" if view.numbers and not listed else "VARCHAR"  # sums in another order
+    label = f"* REPLACE (CAST({value} AS {kind}) AS {own})"
     query = f"SELECT {label} FROM audited EXCEPT ALL SELECT {label} FROM without"
     return base.sql(query, audited=rows, without=other).num_rows
 

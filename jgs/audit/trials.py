@@ -9,7 +9,7 @@ import numpy as np
 from flax import nnx
 
 from jgs.audit.tells import Evidence
-from jgs.audit.view import DATES, NEVER, View
+from jgs.audit.view import DATES, NEVER, View, of_numbers
 from jgs.data.database.database import Database
 from jgs.data.database.graph import plain_of
 from jgs.data.database.stored_tables import NUMBERS, quoted
@@ -79,7 +79,8 @@ def late_influence(view: View) -> Iterator[Evidence]:
     """Predictions for a moment that later rows change, and models that do."""
     moment = int(np.sort(view.moment[view.split == 1])[(view.split == 1).sum() // 2])
     chosen = view.some((view.split == 1) & (view.moment <= moment), _PREDICTED)
-    copies = [plain_of(base, view.asked, **view.made) for base in _copies(view, moment)]
+    each = (plain_of(base, view.asked, **view.made) for base in _copies(view, moment))
+    copies = [of_numbers(plain) for plain in each]
     jobs = [_job(view, plain) for plain in copies]
     config, shapes = jobs[0].config, [job.shape() for job in jobs]
     model = config.made("task").model(config, shapes[0]) if view.run is None else view.run.model

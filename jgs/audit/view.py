@@ -14,11 +14,28 @@ from jgs.data.database.database import Database
 from jgs.data.database.graph import plain_of
 from jgs.data.database.questions import Question
 from jgs.data.database.stored_tables import NUMBERS, quoted
+from jgs.data.dataset import Plain
+from jgs.data.label_table import LabelTable
 from jgs.errors import InputError
 
 NEVER = -(2**63 - 1)  # the time of what has none: it was always there
 DATES = ("DATE", "TIMESTAMP")  # how the types of columns of moments begin
 _UNITS = {"D": 86_400_000_000, "s": 1_000_000, "ms": 1000, "us": 1, "ns": 1e-3, None: 1}
+
+
+def of_numbers(plain: Plain) -> Plain:
+    """The graph with how many labels a row has, where it may have several, and how many links
+    each source has at a moment, where it has a table of links."""
+    table, links = plain.label_table, plain.link_table
+    if links is not None:
+        rows = np.stack([links.split, links.time, links.src])
+        (split, time, src), counts = np.unique(rows, axis=1, return_counts=True)
+        of = src.astype(np.int32), time, counts.astype(np.float32), split.astype(np.int8)
+        return plain._replace(label_table=LabelTable(*of), link_table=None)
+    if table is not None and table.several:
+        counts = np.nansum(table.labels, axis=1, dtype=np.float32)
+        return plain._replace(label_table=table._replace(labels=counts), class_names=None)
+    return plain
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,23 +77,26 @@ class View:
         entity: str | None = None,
         horizon: str | None = None,
         label_kind: str | None = None,
+        target: str | None = None,
         hide: str | None = None,
         features: str = "typed",
+        facts: str = "nodes",
         rule: ColumnRule,
         clock: Clock,
     ) -> Self:
         """The view of a task. Its options are those of `Database.plain`. Raises
         `InputError`."""
         task = {"db_task": db_task, "task_sql": task_sql, "entity": entity, "horizon": horizon}
-        if (asked := base.question(**task, label_kind=label_kind)) is None:
+        if (asked := base.question(**task, label_kind=label_kind, target=target)) is None:
             raise InputError(
                 f"an audit of {base.name} must have a task",
                 "none",
-                "Give --data-options db_task=NAME, or task_sql=FILE.sql, entity and horizon.",
+                "Give --db-task NAME, or --task-sql FILE.sql, --entity and --horizon.",
             )
         hidden = base.hidden(hide) | asked.hidden
         made: Any = {"rule": rule, "clock": clock, "features": features, "hidden": hidden}
-        plain: Any = plain_of(base, asked, **made)
+        made["facts"] = facts
+        plain: Any = of_numbers(plain_of(base, asked, **made))
         table = plain.label_table
         nodes = table.nodes.astype(np.int64) - plain.graph.schema.nodes(asked.table).start
         moment = (table.time - asked.at_its_time) * _UNITS[plain.time_unit]
@@ -95,7 +115,7 @@ class View:
 
     @property
     def numbers(self) -> bool:
-        return self.plain.label_table.labels.dtype.kind == "f"
+        return self.plain.label_table.numbers
 
     def starts(self) -> list[int]:
         """When validation and test begin: as the manifest says, or with their first label."""

@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 from databases import Made
 
-from jgs.audit import TRIALS
+from jgs.audit import TRIALS, audit
 from jgs.audit.__main__ import main
 from jgs.audit.view import View
 from jgs.data import Database, layouts
@@ -95,3 +95,16 @@ def test_text_of_dates_where_times_are_numbers_is_refused():
         made.tables[table][column] = times
     with pytest.raises(ValueError, match="or a number where times are numbers"):
         made.base.plain()
+
+
+def test_recommendations_and_several_labels_are_audited(shop):
+    """By how many there are of a row."""
+    base = Database.open(shop)
+    view = layouts.call("shop", partial(View.open, base, 0, None), {"db_task": "user-item"})
+    links = base.plain(db_task="user-item").link_table
+    assert view.label.sum() == links.src.size
+    assert view.label.max() > 1
+    sql = "SELECT user_id, timestamp, [1, 0, user_id % 2] AS l FROM users, timestamps"
+    of = {"task_sql": sql, "entity": "users", "horizon": "30 days", "trials": False}
+    assert not [each for each in audit(shop, **of) if each.severity == "error"]
+    assert not tried("late-influence", shop, "user-item")

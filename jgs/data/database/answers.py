@@ -37,7 +37,7 @@ def labelled(base: StoredTables, plain: Plain, asked: Question, clock: Clock) ->
         some = some[(known & found)[some]]  # in an order that no list of DuckDB's decides
         links = LinkTable(nodes[some], ends[some], time[some], split[some], k)
         return plain._replace(link_table=links.check(asked.what))
-    if _is_list(rows, asked.label):
+    if is_list(rows, asked.label):
         labels, names = _several(asked.what, rows.column(asked.label)), None
     else:
         found = column_of(rows, asked.label)
@@ -57,7 +57,7 @@ def _one_a_row(base: StoredTables, asked: Question) -> Any:
     """The rows of a question about links, whose label is then one target, not a list."""
     own = [quoted(name) for name in (*asked.key, asked.time, "split")]
     label = quoted(asked.label)
-    each = f"unnest({label})" if _is_list(asked.rows, asked.label) else label
+    each = f"unnest({label})" if is_list(asked.rows, asked.label) else label
     query = f"SELECT {', '.join(own)}, {each} AS {label} FROM asked_rows"
     return base.sql(query, asked_rows=asked.rows)
 
@@ -78,7 +78,7 @@ def _several(what: str, column: Any) -> np.ndarray:
     )
 
 
-def _is_list(rows: Any, name: str) -> bool:
+def is_list(rows: Any, name: str) -> bool:
     import pyarrow
 
     kind = rows.schema.field(name).type
