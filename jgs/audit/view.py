@@ -68,16 +68,16 @@ class View:
         """The view of a task. Its options are those of `Database.plain`. Raises
         `InputError`."""
         task = {"db_task": db_task, "task_sql": task_sql, "entity": entity, "horizon": horizon}
-        if (asked := base.question(**task, label_kind=label_kind)) is None:
-            raise InputError(
-                f"an audit of {base.name} must have a task",
-                "none",
-                "Give --data-options db_task=NAME, or task_sql=FILE.sql, entity and horizon.",
-            )
-        hidden = base.hidden(hide) | asked.hidden
+        asked: Any = base.question(**task, label_kind=label_kind)
+        hidden = base.hidden(hide) | (asked.hidden if asked else frozenset())
         made: Any = {"rule": rule, "clock": clock, "features": features, "hidden": hidden}
         plain: Any = plain_of(base, asked, **made)
-        table = plain.label_table
+        if (table := plain.label_table) is None:
+            raise InputError(
+                f"an audit of {base.name} must have a task with a label for each row",
+                asked.what if asked else "none",
+                "Give --data-options db_task=NAME, or task_sql=FILE.sql, entity and horizon.",
+            )
         nodes = table.nodes.astype(np.int64) - plain.graph.schema.nodes(asked.table).start
         moment = (table.time - asked.at_its_time) * _UNITS[plain.time_unit]
         columns = (nodes, moment.astype(np.int64), table.labels.astype(np.float64), table.split)

@@ -205,9 +205,10 @@ def kind_of(what: str, values: np.ndarray) -> str:
 
 
 def missing_in(values: np.ndarray) -> np.ndarray:
-    """bool `[n]`: which entries of a column `[n]` are missing."""
+    """bool `[n]`: which entries of a column `[n]` are missing. A list is none."""
     if values.dtype.kind in "OUT":
-        return np.array([is_missing(each) for each in values.tolist()], bool)
+        nests, known = (list, dict, np.ndarray), values.tolist()
+        return np.array([not isinstance(v, nests) and is_missing(v) for v in known], bool)
     if values.dtype.kind == "M":
         return np.isnat(values)
     return np.isnan(values) if values.dtype.kind == "f" else np.zeros(len(values), bool)
