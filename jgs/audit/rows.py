@@ -49,8 +49,6 @@ def unborn_entity(view: View) -> Iterator[Evidence]:
 def split_order(view: View) -> Iterator[Evidence]:
     for split, start in enumerate(view.starts()):
         late = (view.split == split) & ~view.sees(view.moment, start)
-        if view.asked.at_its_time:  # RelBench's own rule
-            late = (view.split == split) & (view.moment > start)
         if late.any():
             text = f"{late.sum():,} labels of {SPLITS[split]} are at or after {_date(start)}, "
             text += f"when {SPLITS[split + 1]} begins: {_example(view, late)}"
@@ -59,7 +57,8 @@ def split_order(view: View) -> Iterator[Evidence]:
 
 def label_window(view: View) -> Iterator[Evidence]:
     horizon, what = view.asked.horizon, view.asked.what
-    step = duration_of(view.base, horizon).total_seconds() * 1e6 if horizon else 0
+    dated = horizon and view.plain.time_unit
+    step = duration_of(view.base, str(horizon)).total_seconds() * 1e6 if dated else 0
     for split, start in enumerate(view.starts()):
         own = (view.split == split) & (view.moment < start)
         late = own & (view.moment + step > start)

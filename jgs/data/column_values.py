@@ -213,7 +213,8 @@ def missing_in(values: np.ndarray) -> np.ndarray:
     if _only_text(values):
         return np.fromiter(map(operator.not_, values.tolist()), bool, values.size)
     if values.dtype.kind in "OUT":
-        return np.array([is_missing(each) for each in values.tolist()], bool)
+        nests, known = (list, dict, np.ndarray), values.tolist()
+        return np.array([not isinstance(v, nests) and is_missing(v) for v in known], bool)
     if values.dtype.kind == "M":
         return np.isnat(values)
     return np.isnan(values) if values.dtype.kind == "f" else np.zeros(len(values), bool)

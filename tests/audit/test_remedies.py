@@ -7,6 +7,7 @@ from databases import Made
 from test_kinds import PLANTED, alarms
 
 import jgs.train
+from jgs.audit import audit
 from jgs.train.config import Config
 
 REMEDIES = {
@@ -36,7 +37,10 @@ def learned(made, folder):
 
 @pytest.fixture(scope="module")
 def honest(tmp_path_factory):
-    return learned(Made(3, "vip"), tmp_path_factory.mktemp("honest") / "db")
+    folder = tmp_path_factory.mktemp("honest") / "db"
+    accuracy = learned(Made(3, "vip"), folder)
+    assert {each.severity for each in audit(run=folder / "run")} <= {"note"}
+    return accuracy
 
 
 @pytest.mark.slow

@@ -128,6 +128,14 @@ def test_equally_long_lists_of_floats_are_numbers():
     np.testing.assert_array_equal(rows, [[-1, 0], [1, 0]])
 
 
+@pytest.mark.parametrize("last", [None, [7.0]])
+def test_other_lists_of_floats_are_one_line(last):
+    users = pa.table({"id": [1, 2], "friend": [2, None], "v": [[1.0, 5.0], last]})
+    keys = {"tables": {"users": {"pkey": "id", "fkeys": {"friend": "users"}}}}
+    with pytest.raises(jgs.InputError, match="must be numbers, text, dates, or equally long"):
+        Database.from_tables({"users": users}, keys).plain()
+
+
 def test_long_text_is_hashed_by_its_words():
     texts = [f"word{i} same" for i in range(100)]
     users = pa.table({"id": range(100), "friend": range(100), "says": texts})

@@ -290,7 +290,7 @@ def _features(
     for name, values in seen.items():
         if name in kinds or name in empty:
             continue
-        if base.columns[table][name] in _LISTS or _is_long(what, values, rule):
+        if base.columns[table][name] in _LISTS or _is_long(f"{name} of {what}", values, rule):
             kinds[name] = "words", rule.max_categories
         elif values.dtype.kind == "M":
             kinds[name] = "moment", 0
