@@ -2,7 +2,7 @@
 
 The versions are pinned, because no other torch loads DGL's libraries. Of torch's CUDA packages,
 only those that `import torch` loads are installed, which takes 4.5 GB of disk instead of 5.5.
-gensim, GraphSAINT and the build of TGL's sampler have environments of their own.
+gensim, scikit-learn, GraphSAINT and the build of TGL's sampler have environments of their own.
 """
 
 from __future__ import annotations
@@ -85,6 +85,7 @@ _TGL_FROM_ARRAYS = """
         }))"""
 RECBOLE = "recbole==1.2.1"
 GENSIM = ("gensim==4.4.0", "numpy==2.3.5", "scipy==1.16.3", "textblob==0.20.1")
+SKLEARN = ("scikit-learn==1.9.1", "numpy==2.3.5", "scipy==1.16.3")
 _MAKE_VENV = Path(__file__).parents[1] / "tools" / "make_venv.py"
 
 
@@ -104,6 +105,11 @@ def python(cache: Path) -> Path:
 def gensim_python(cache: Path) -> Path:
     """The interpreter of gensim's own environment; otherwise as `python`."""
     return _environment(cache / "gensim", [[*GENSIM]], "import gensim")
+
+
+def sklearn_python(cache: Path) -> Path:
+    """The interpreter of scikit-learn's own environment; otherwise as `python`."""
+    return _environment(cache / "sklearn", [[*SKLEARN]], "import sklearn")
 
 
 def graphsaint(cache: Path, source: str) -> tuple[Path, Path]:
