@@ -448,6 +448,8 @@ class LinkJob(PairJob):
             return None
         born, dst = self.targets.messages[0].node_time, self.ends(None).dst
         for asked, known in at_moments(time, dst, born):
+            if asked.size * known.size > baselines.MOST_STEPS:
+                return None
             ends = np.repeat(sources[asked], known.size), np.tile(known, asked.size)
             scores = count().scores(name, *ends, np.repeat(time[asked], known.size))
             if scores is None:
