@@ -277,8 +277,9 @@ class Run(Opened):
         table, links = self._source.table, self._source.links
         if links is not None:
             some = links.split == SPLITS.index(split)
-            own = np.unique(np.stack([links.time[some], links.src[some]]), axis=1)
-            return self._source.in_data_set(own[1]).astype(np.int32), own[0]
+            nodes = self._source.in_data_set(links.src[some])
+            time, nodes = np.unique(np.stack([links.time[some], nodes]), axis=1)
+            return nodes.astype(np.int32), time
         some = table.split == SPLITS.index(split)
         return self._source.in_data_set(table.nodes[some]), table.time[some]
 
