@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import Any, Self, Unpack
 
 import numpy as np
 
@@ -12,7 +12,7 @@ from jgs.data.column_values import Clock
 from jgs.data.columns import ColumnRule
 from jgs.data.database.database import Database
 from jgs.data.database.graph import plain_of
-from jgs.data.database.questions import Question
+from jgs.data.database.questions import Asked, Question
 from jgs.data.database.stored_tables import NUMBERS, quoted
 from jgs.data.dataset import Plain
 from jgs.data.label_table import LabelTable
@@ -72,22 +72,16 @@ class View:
         seed: int,
         run: Any = None,
         *,
-        db_task: str | None = None,
-        task_sql: str | None = None,
-        entity: str | None = None,
-        horizon: str | None = None,
-        label_kind: str | None = None,
-        target: str | None = None,
         hide: str | None = None,
         features: str = "typed",
         facts: str = "nodes",
         rule: ColumnRule,
         clock: Clock,
+        **task: Unpack[Asked],
     ) -> Self:
         """The view of a task. Its options are those of `Database.plain`. Raises
         `InputError`."""
-        task = {"db_task": db_task, "task_sql": task_sql, "entity": entity, "horizon": horizon}
-        if (asked := base.question(**task, label_kind=label_kind, target=target)) is None:
+        if (asked := base.question(**task)) is None:
             raise InputError(
                 f"an audit of {base.name} must have a task",
                 "none",

@@ -38,6 +38,7 @@ from jgs.data.splits import SplitChoice, SplitRule
 from jgs.data.table_graph import TableRules
 from jgs.errors import InputError, check_choice
 from jgs.graph.formats.arrow import Reading
+from jgs.options import joint_signature
 
 FORMATS: dict[str, Any] = {
     name: import_module(f"jgs.data.formats.{module}")
@@ -167,7 +168,7 @@ def call(name: str, reader: partial, options: dict[str, Any]) -> Any:
 
 def _keywords(reader: partial) -> dict[str, Any]:
     """The types of the keyword-only arguments of a reader."""
-    found = inspect.signature(reader.func, eval_str=True).parameters.values()
+    found = joint_signature(reader.func).parameters.values()
     return {each.name: each.annotation for each in found if each.kind is each.KEYWORD_ONLY}
 
 

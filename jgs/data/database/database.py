@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, Unpack
 
 from jgs.data.column_values import Clock
 from jgs.data.columns import ColumnRule
 from jgs.data.database import questions
 from jgs.data.database.graph import plain_of
-from jgs.data.database.questions import Question
+from jgs.data.database.questions import Asked, Question
 from jgs.data.database.stored_tables import StoredTables
 from jgs.data.dataset import Dataset, Plain
 from jgs.errors import InputError
@@ -24,31 +24,18 @@ class Database(StoredTables):
     def plain(
         self,
         *,
-        db_task: str | None = None,
-        task_sql: str | None = None,
-        entity: str | None = None,
-        horizon: str | None = None,
-        label_kind: str | None = None,
-        target: str | None = None,
         hide: str | None = None,
         features: str = "typed",
         facts: str = "nodes",
         rule: ColumnRule = _RULE,
         clock: Clock = _CLOCK,
         fitted: Any = None,
+        **task: Unpack[Asked],
     ) -> Plain:
         """The graph of the tables, see `jgs.data.database.graph`, with the labels of a task if
         one is named. `dataset` makes a `jgs.data.Dataset` of it.
 
         Args:
-          db_task: the name of a task in the folder `tasks`.
-          task_sql: a query that gives labels, or the path of a file `.sql` with one; see
-            `jgs.data.database.questions.of_sql`.
-          entity: for `task_sql`, the table whose rows have the labels.
-          horizon: for `task_sql`, how far labels look ahead, such as "30 days".
-          label_kind: for `task_sql`, "class" or "number", whatever labels look like.
-          target: for `task_sql`, the table whose rows are to be recommended. The graph then has
-            `link_table` in place of `label_table`.
           hide: columns that are no features, as `events.amount`, with commas between.
           features: "typed", or "padded" for one matrix (`jgs.data.values`).
           facts: "nodes", or "edges": the rows of tables with two foreign keys that no table
@@ -57,42 +44,30 @@ class Database(StoredTables):
           clock: how times are counted. Dates are counted in the longest unit that is exact.
           fitted: the `feature_columns` of an earlier database, such as those of a run: columns
             are encoded by them, and nothing is fitted.
+          task: the fields of `jgs.data.database.questions.Asked`.
 
         Raises `InputError`.
         """
-        asked = self.question(
-            db_task=db_task,
-            task_sql=task_sql,
-            entity=entity,
-            horizon=horizon,
-            label_kind=label_kind,
-            target=target,
-        )
+        asked = self.question(**task)
         hidden = self.hidden(hide)
         clock = replace(clock)  # it remembers the times of one database
         return plain_of(self, asked, rule, clock, features, hidden, facts, fitted)
 
-    def question(
-        self,
-        *,
-        db_task: str | None = None,
-        task_sql: str | None = None,
-        entity: str | None = None,
-        horizon: str | None = None,
-        label_kind: str | None = None,
-        target: str | None = None,
-    ) -> Question | None:
+    def question(self, **task: Unpack[Asked]) -> Question | None:
         """The labels that a task asks for, with the options of `plain`; None without one.
         Raises `InputError`."""
-        if db_task is not None and task_sql is None:
-            return questions.of_task(self, db_task)
-        if task_sql is not None and db_task is None and entity and horizon:
-            return questions.of_sql(self, task_sql, entity, horizon, label_kind, target)
-        if task_sql is None and db_task is None:
+        name, sql = task.get("db_task"), task.get("task_sql")
+        entity, horizon = task.get("entity"), task.get("horizon")
+        if name is not None and sql is None:
+            return questions.of_task(self, name)
+        if sql is not None and name is None and entity and horizon:
+            more = task.get("label_kind"), task.get("target")
+            return questions.of_sql(self, sql, entity, horizon, *more)
+        if sql is None and name is None:
             return None
         raise InputError(
             f"a task of {self.name} must be db_task, or task_sql with entity and horizon",
-            "both" if db_task else "task_sql without entity or horizon",
+            "both" if name else "task_sql without entity or horizon",
             "Give one whole.",
         )
 

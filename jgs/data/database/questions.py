@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 import logging
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypedDict
 
 from jgs.data.database.catalogue import Columns, columns_of
 from jgs.data.database.stored_tables import StoredTables, manifest_of, quoted
@@ -23,6 +23,27 @@ _KINDS = {
 _LEAST_MOMENTS = 3  # of training, as RelBench has it
 
 _log = logging.getLogger("jgs")
+
+
+class Asked(TypedDict, total=False):
+    """The options that name a task of a database; none of them: no task.
+
+    Fields:
+      db_task: the name of a task in the folder `tasks`.
+      task_sql: a query that gives labels, or the path of a file `.sql` with one; see `of_sql`.
+      entity: for `task_sql`, the table whose rows have the labels.
+      horizon: for `task_sql`, how far labels look ahead, such as "30 days".
+      label_kind: for `task_sql`, "class" or "number", whatever labels look like.
+      target: for `task_sql`, the table whose rows are to be recommended. The graph then has
+        `link_table` in place of `label_table`.
+    """
+
+    db_task: str | None
+    task_sql: str | None
+    entity: str | None
+    horizon: str | None
+    label_kind: str | None
+    target: str | None
 
 
 class Question(NamedTuple):

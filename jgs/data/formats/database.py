@@ -4,16 +4,17 @@ becomes of the tables."""
 
 from __future__ import annotations
 
-import inspect
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
+from jgs.data.column_values import Clock
+from jgs.data.columns import ColumnRule
 from jgs.data.database.database import Database
 from jgs.data.database.postgres import SCHEMES
+from jgs.data.database.questions import Asked
 from jgs.data.database.stored_tables import FILES
 from jgs.data.dataset import Plain
 from jgs.errors import InputError
-from jgs.options import joint_signature
 
 __all__ = ["SCHEMES", "opened", "read", "recognises"]
 
@@ -30,7 +31,12 @@ def read(
     labelled: bool = False,
     *,
     manifest: str | None = None,
-    **options: Any,
+    hide: str | None = None,
+    features: str = "typed",
+    facts: str = "nodes",
+    rule: ColumnRule,
+    clock: Clock,
+    **task: Unpack[Asked],
 ) -> Plain:
     """The graph of a database, with the labels of a task if one is named.
 
@@ -40,13 +46,14 @@ def read(
     Raises `InputError`.
     """
     base = path if isinstance(path, Database) else opened(path, manifest)
-    if labelled and not {"db_task", "task_sql"} & options.keys():
+    if labelled and not {"db_task", "task_sql"} & task.keys():
         raise InputError(
             f"a run on the database {base.name} must have a task",
             "none",
             "Give --db-task NAME, or --task-sql FILE.sql, --entity and --horizon.",
         )
-    found = base.plain(**options)
+    own: Any = {"hide": hide, "features": features, "facts": facts}
+    found = base.plain(rule=rule, clock=clock, **own, **task)
     if labelled and found.link_table is not None:
         raise InputError(
             f"a recommendation of {base.name} must be learned as links at moments",
@@ -54,9 +61,3 @@ def read(
             "Give --task links --temporal.",
         )
     return found
-
-
-_own = [*inspect.signature(read, eval_str=True).parameters.values()][:3]
-_options = dict(joint_signature(Database.plain).parameters)
-del _options["fitted"]  # no text says it
-read.__signature__ = inspect.Signature([*_own, *_options.values()])  # type: ignore[attr-defined]
