@@ -152,11 +152,12 @@ class Data:
 
     @property
     def judged_from(self) -> int | None:
-        """The first moment of labels that judge; None without labels at moments. Figures of
-        features are of what is before it."""
-        if self.table is None:
+        """The first moment of labels or links that judge; None without such at moments. Figures
+        of features are of what is before it."""
+        table = self.table or self.links
+        if table is None:
             return None
-        judged = np.asarray(self.table.time)[np.asarray(self.table.split) > 0]
+        judged = np.asarray(table.time)[np.asarray(table.split) > 0]
         return int(judged.min(initial=np.iinfo(np.int64).max))
 
     def _early(self, features: Any, local_rank: int) -> Any:
