@@ -15,6 +15,7 @@ from jgs.audit.view import View
 from jgs.data import Database, layouts
 from jgs.errors import InputError
 from jgs.predict.open import open_run
+from jgs.sampling.checks import require_int
 
 _MOST_LABELS = 20_000  # by which is judged what tells a label
 
@@ -101,6 +102,7 @@ def audit(
 
     Returns the findings, errors first. Raises `InputError`.
     """
+    require_int("the seed of an audit", seed, 0)
     opened = None if run is None else open_run(run)
     if opened is not None:
         if not opened.timed or "pairs" in opened.flags:

@@ -72,7 +72,8 @@ def label_window(view: View) -> Iterator[Evidence]:
 
 
 def _moved(view: View, moments: np.ndarray, start: int) -> int:
-    """How many labels the task's SQL gives otherwise without the rows after `start`."""
+    """How many labels of entities before `start` the task's SQL gives otherwise without the
+    rows after it."""
     base, asked, tables = view.base, view.asked, {}
     if asked.query is None:
         return 0
@@ -85,8 +86,12 @@ def _moved(view: View, moments: np.ndarray, start: int) -> int:
     value = f"list_sort({own})" if listed and asked.target is not None else own
     kind = "FLOAT" if view.numbers and not listed else "VARCHAR"  # sums in another order
     label = f"* REPLACE (CAST({value} AS {kind}) AS {own})"
-    query = f"SELECT {label} FROM audited EXCEPT ALL SELECT {label} FROM without"
-    return base.sql(query, audited=rows, without=other).num_rows
+    pairs = zip(asked.key, base.catalogue.tables[asked.table].key, strict=True)
+    on = " AND ".join(f"audited.{quoted(a)} = entities.{quoted(b)}" for a, b in pairs)
+    query = f"SELECT {label} FROM audited SEMI JOIN entities ON {on} "
+    query += f"EXCEPT ALL SELECT {label} FROM without"
+    given = {"audited": rows, "without": other, "entities": tables[asked.table]}
+    return base.sql(query, **given).num_rows
 
 
 def equal_rows(view: View) -> Iterator[Evidence]:
@@ -141,7 +146,7 @@ def late_aggregate(view: View) -> Iterator[Evidence]:
     every = list(view.references())
     for table, key, target, ends in every:
         times, born, size = view.times(table), view.times(target), view.count(target)
-        if times is None:
+        if times is None or not size:
             continue
         seen = np.full(size, view.moment.min()) if born is None else born
         late = np.zeros(size, bool)

@@ -81,7 +81,9 @@ def test_a_label_in_two_splits_is_found_by_the_command(shop, tmp_path, capsys):
     assert "error equal-rows: the task user-churn of shop_db" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("argv", [[], ["--dataset", "shop"], ["--seed", "x"], ["--runs", "a"]])
+@pytest.mark.parametrize(
+    "argv", [[], ["--dataset", "shop"], ["--seed", "x"], ["--seed", "-1"], ["--runs", "a"]]
+)
 def test_wrong_use_is_one_line(argv, shop, capsys):
     argv = [str(shop) if word == "shop" else word for word in argv]
     assert main(argv) == 2

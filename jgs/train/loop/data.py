@@ -56,6 +56,7 @@ class Data:
     scratch: Path | None = None  # a folder for what is larger than memory
     own_ids: np.ndarray | None = None  # int32 `[N]`, the nodes' ids in `graphs`; None: equal
     node_ids: NodeIds | None = None  # of the user's tables
+    links_from: int | None = None  # where links have times: the first that judges
     _of_types: Any = None
     _items: Any = None
     _before: Any = None
@@ -156,7 +157,7 @@ class Data:
         of features are of what is before it."""
         table = self.table or self.links
         if table is None:
-            return None
+            return self.links_from
         judged = np.asarray(table.time)[np.asarray(table.split) > 0]
         return int(judged.min(initial=np.iinfo(np.int64).max))
 

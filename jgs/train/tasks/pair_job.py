@@ -111,6 +111,8 @@ def open_pairs(
         bounds = [(0, data.num_nodes)] * data.comm.num_local
     key = key_of(config, "split")
     targets = split_targets(data.comm, data.graphs, bounds, key, task, data.links)
+    if task.temporal:
+        data.links_from = int(targets.val["time"].min())
     arrays = [array for split in targets[:3] for array in split.values()]
     data.digests = data.digests | {"split of edges": digest_of(*arrays)}
     return data, targets
