@@ -31,7 +31,14 @@ for name in sys.argv[1:]:
         helps[name.removesuffix(".__main__")] = said.getvalue()
 print(json.dumps(helps))
 """
-MISSING = {"dgl", "torch", "gensim", "graphsaint", "textblob", "sklearn"}  # not in jgs's environment
+MISSING = {
+    "dgl",
+    "torch",
+    "gensim",
+    "graphsaint",
+    "textblob",
+    "sklearn",
+}  # not in jgs's environment
 
 
 def imports(file: Path) -> set[tuple[str, str]]:

@@ -279,7 +279,9 @@ def test_a_shop(shop, learned, tmp_path):
     rows = predicted(run, tmp_path / "rows.csv", "--node-type users --at 2024-07-20")
     assert [row["node"] for row in rows] == [f"users:u{i}@example.org" for i in range(150)]
     found = jgs.open_run(run).predict([2, 7], node_type="users", time="2024-07-20")
-    assert found.probability.tolist() == pytest.approx([float(rows[i]["probability"]) for i in (2, 7)])
+    assert found.probability.tolist() == pytest.approx(
+        [float(rows[i]["probability"]) for i in (2, 7)]
+    )
     late = predicted(run, tmp_path / "rows.csv", "--node-type users --at 2024-06-10")
     assert {*map(str, rows)} != {*map(str, late)}
     _, _, before, _ = checkpoint.checkpoints(run / folder.CHECKPOINTS)[-4:]
