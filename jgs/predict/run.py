@@ -324,8 +324,8 @@ class Run(Opened):
         if relation is not None and "relation" not in self.flags:
             self._refuse("relation", "with relations of pairs", "a run without")
         if self.timed and not self._of_pairs and node_type is not None:
-            of = self.schema, self.num_nodes(), nodes, node_type
-            nodes, node_type = ids_of(*of), None
+            nodes = ids_of(self.schema, self.num_nodes(), nodes, node_type)
+            node_type = None
         untaken = {"features": features} if self.timed else {}
         if self.timed or self._of_pairs:
             untaken |= {"node_type": node_type, "fanouts": fanouts, "key": key}
