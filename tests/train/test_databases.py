@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 import yaml
+from refusals import command_refused
 from small_runs import command, of_ranks, result, resumed, words
 
 import jgs
@@ -297,6 +298,13 @@ def test_a_clinic(learned, tmp_path):
     }
     values = np.array([float(row["value"]) for row in rows])
     assert values[values > 100].mean() > 4 * values[values < 100].mean()
+
+
+def test_what_is_missing_is_named(shop, learned, tmp_path, capsys):
+    of = words(*asked(shop, *TASKS["shop"]), "--run-dir", tmp_path / "run")
+    command_refused(capsys, "such as rgcn or trsage", jgs.train.__main__.main, of)
+    of = words("--run-dir", learned("shop"), "--out", tmp_path / "rows.csv")
+    command_refused(capsys, "a date such as 2024-05-01", predict, of)
 
 
 @pytest.mark.slow
