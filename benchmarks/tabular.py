@@ -36,21 +36,22 @@ GRIDS: dict[str, dict[str, tuple]] = {
 }
 TREES, THREADS = 300, 2
 JGS = """
-    --task-sql buys.sql --entity users --model trsage --norm layer --fanouts *=10 *=10
-    --batch-size 200 --hidden 32 --dropout 0 --metric auc --no-progress
+    --task-sql buys.sql --entity users --model trsage --norm layer --fanouts *=10 *=10 --latest
+    --time-unit 30 --batch-size 200 --hidden 32 --dropout 0 --metric auc --no-progress
 """
 _REPOSITORY = Path(__file__).parents[1]
 
 
 def main() -> int:
     given = _arguments()
-    interpreter = peers.sklearn_python(given.cache.resolve())
+    trees = "trees" in given.sides
+    interpreter = peers.sklearn_python(given.cache.resolve()) if trees else None
     lines = ["| what decides | side | setting | AUC on the test | seconds |", "|---" * 5 + "|"]
-    with tempfile.TemporaryDirectory(prefix="jgs-tabular-") as name:
+    with tempfile.TemporaryDirectory(prefix="jgs-tabular-") as made_in:
         for case in given.only:
             shops = []
             for seed in range(given.seeds):
-                shops.append(shop := Path(name, f"{case[:9]}{seed}"))
+                shops.append(shop := Path(made_in, f"{case[:9]}{seed}"))
                 shop.mkdir()
                 tabular.make(shop, case, given.users, seed)
                 begun = time.perf_counter()
@@ -58,12 +59,14 @@ def main() -> int:
                 sizes = made.pop("sizes")
                 np.savez(shop / "rows.npz", **made)
                 say(f"{case}, {seed}: {made['y'].size:,} rows in {_since(begun):.1f} s")
-            for features, columns in zip(tabular.FEATURES, sizes, strict=True):
-                own = {"columns": columns, "python": str(interpreter)}
-                lines.append(_row(case, f"trees, {features}", "trees", shops, own))
-            lines.append(
-                _row(case, "jgs, the database", "jgs", shops, {"epochs": given.epochs})
-            )
+            sides: list[tuple[str, str, dict[str, Any]]] = [
+                ("trees", f"trees, {name}", {"columns": columns, "python": str(interpreter)})
+                for name, columns in zip(tabular.FEATURES, sizes, strict=True)
+            ]
+            sides.append(("jgs", "jgs, the database", {"epochs": given.epochs}))
+            for side, label, own in sides:
+                if side in given.sides:
+                    lines.append(_row(case, label, side, shops, own))
     print("\n".join(lines))
     return 0
 
@@ -73,8 +76,9 @@ def _arguments() -> Any:
     add = parser.add_argument
     add("--seeds", type=int, default=3)
     add("--users", type=int, default=1000)
-    add("--epochs", type=int, default=30, help="of jgs")
+    add("--epochs", type=int, default=20, help="of jgs")
     add("--only", nargs="+", choices=tabular.CASES, default=list(tabular.CASES))
+    add("--sides", nargs="+", choices=GRIDS, default=list(GRIDS))
     add("--cache", type=Path, default=CACHE, help="of scikit-learn's environment")
     return parser.parse_args()
 

@@ -39,7 +39,7 @@ for number, block in enumerate(json.loads(sys.argv[1]), 1):
 """
 # These take as long as all others.
 SLOW = {"labels_at_a_time", "link_prediction", "newcomer", "next_message", "ratings_by_time"}
-SLOW |= {"jitted_sampler", "regression", "top_items"}
+SLOW |= {"database", "jitted_sampler", "regression", "top_items"}
 # These run where JAX has another device, as on a machine with a GPU.
 ACCELERATED = ["flax_loop", "node_embeddings"]
 ACCELERATED_TOO = ["equinox_model", "rgcn_loop", "typed_tables"]

@@ -1,22 +1,28 @@
-"""The pages of docs/jobs run from files to predictions, and show what their commands write."""
+"""The pages of docs/jobs, and that of databases, run from files to predictions, and show what
+their commands write."""
 
 import csv
 import os
 import re
 from pathlib import Path
 
+import duckdb
 import numpy as np
 import pytest
 from forks import ended, quick_python
 
-PAGES = Path(__file__).parents[1] / "docs" / "jobs"
+DOCS = Path(__file__).parents[1] / "docs"
+PAGES = {path.stem: path for path in sorted((DOCS / "jobs").glob("*.md"))}
+PAGES["database"] = DOCS / "guides" / "database.md"
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.DOTALL | re.MULTILINE)
+REFERENCE = "## What is read"  # after which the blocks of a guide are no job
 # The last file of each page.
 LAST = {
     "classify_nodes": "predictions.csv",
     "predict_links": "lists.csv",
     "own_tables": "jobs.csv",
     "many_hosts": "predictions.csv",
+    "database": "churn.csv",
 }
 
 
@@ -35,6 +41,12 @@ def right(page, rows, folder):
     if page == "own_tables":
         known = {row[0]: row[4] for row in rows_of(folder / "town" / "nodes.csv")}
         return np.mean([known[node] == name for node, _, _, name in rows if known[node]])
+    if page == "database":  # who has bought in the last month will buy
+        with duckdb.connect(folder / "shop.duckdb", read_only=True) as shop:
+            lately = shop.sql("SELECT DISTINCT name FROM sales WHERE day > DATE '2024-09-27'")
+            buyers = {f"users:{name}" for (name,) in lately.fetchall()}
+        assert len(rows) == 300
+        return np.mean([(node in buyers) == (found == "0") for node, found, _ in rows])
     data = np.load(folder / "papers.npz")
     assert {int(row[0]) for row in rows} == set(data["test_idx"])
     return np.mean([data["labels"][int(node)] == int(found) for node, found, _ in rows])
@@ -51,11 +63,14 @@ def commands(tmp_path_factory):
     return folder
 
 
-@pytest.mark.parametrize("page", [path.stem for path in sorted(PAGES.glob("*.md"))])
+SLOW = [pytest.param("database", marks=pytest.mark.slow)]
+
+
+@pytest.mark.parametrize("page", [name for name in PAGES if name != "database"] + SLOW)
 def test_a_job_ends_with_predictions(page, tmp_path, commands):
     path = f"{commands}:{os.environ['PATH']}"
     written, shown = "", []
-    for language, text in BLOCK.findall((PAGES / f"{page}.md").read_text()):
+    for language, text in BLOCK.findall(PAGES[page].read_text().partition(REFERENCE)[0]):
         if language == "text":
             shown = text.splitlines()
             # Probabilities may differ between machines; heads and rows of files do not.

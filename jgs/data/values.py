@@ -345,7 +345,7 @@ def padded(name: str, features: TypedFeatures) -> Any:
             f"all node types of {name} that have features must have equally many for a model "
             "that knows no types",
             ", ".join(f"{kind} {width}" for kind, width in widths.items()),
-            "Choose a model of typed graphs, or write the features of one type only.",
+            "Choose a model of typed graphs, such as rgcn or trsage, or features of one type.",
         )
     width = max(widths.values(), default=0)
     sparse = any(table is not None and table.by_entries for table in tables.values())

@@ -324,6 +324,9 @@ class Run(Opened):
             self._refuse("time", f"with {seen}", "a run without")
         if relation is not None and "relation" not in self.flags:
             self._refuse("relation", "with relations of pairs", "a run without")
+        if self.timed and not self._of_pairs and node_type is not None:
+            nodes = ids_of(self.schema, self.num_nodes(), nodes, node_type)
+            node_type = None
         untaken = {"features": features} if self.timed else {}
         if self.timed or self._of_pairs:
             untaken |= {"node_type": node_type, "fanouts": fanouts, "key": key}
