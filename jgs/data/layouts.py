@@ -24,7 +24,7 @@ from functools import partial
 from importlib import import_module
 from pathlib import Path
 from types import NoneType
-from typing import Any, get_args, get_type_hints
+from typing import Any, Unpack, get_args, get_origin, get_type_hints
 
 import numpy as np
 
@@ -38,7 +38,6 @@ from jgs.data.splits import SplitChoice, SplitRule
 from jgs.data.table_graph import TableRules
 from jgs.errors import InputError, check_choice
 from jgs.graph.formats.arrow import Reading
-from jgs.options import joint_signature
 
 FORMATS: dict[str, Any] = {
     name: import_module(f"jgs.data.formats.{module}")
@@ -167,9 +166,14 @@ def call(name: str, reader: partial, options: dict[str, Any]) -> Any:
 
 
 def _keywords(reader: partial) -> dict[str, Any]:
-    """The types of the keyword-only arguments of a reader."""
-    found = joint_signature(reader.func).parameters.values()
-    return {each.name: each.annotation for each in found if each.kind is each.KEYWORD_ONLY}
+    """The types of the keyword-only arguments of a reader, and of those in a `TypedDict` of
+    `**keywords: Unpack[...]`."""
+    found = inspect.signature(reader.func, eval_str=True).parameters.values()
+    own = {each.name: each.annotation for each in found if each.kind is each.KEYWORD_ONLY}
+    for each in found:
+        if get_origin(each.annotation) is Unpack:
+            own |= get_type_hints(*get_args(each.annotation))
+    return own
 
 
 def _fields(record: Any) -> dict[str, Any]:

