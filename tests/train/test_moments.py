@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from refusals import command_refused as refused
-from small_data import moments, thirds
+from small_data import moments, thirds, typed_moments
 from small_runs import comm_of, result, started, trainer, words
 
 import jgs
@@ -17,7 +17,9 @@ from jgs.graph import as_device
 from jgs.partition.folder import write_parts
 from jgs.predict.__main__ import main as predict
 from jgs.report import write_report
+from jgs.train.__main__ import main
 from jgs.train.config import Config
+from jgs.train.loop import data
 from jgs.train.loop.fingerprint import fingerprint
 from jgs.train.tasks.task import open_job
 
@@ -257,3 +259,17 @@ def test_dates_of_rows_are_read_from_the_moment(tmp_path):
     plain._replace(label_table=table).dataset().save(tmp_path / "data")
     flags = "--model trsage --fanouts *=2 --epochs 12 --lr 2e-2"
     assert train(tmp_path / "data", tmp_path / "run", flags)["test_accuracy"] > 0.9
+
+
+def test_a_run_with_other_scales_is_not_resumed(saved, tmp_path, monkeypatch, capsys):
+    """As one of a version that took them from other rows."""
+    flags = "--model trsage --fanouts *=2 --epochs 1"
+    train(saved(typed_moments), tmp_path / "run", flags)
+    more = words("--resume --epochs 2 --run-dir", tmp_path / "run")
+    real = data.scales_of
+    monkeypatch.setattr(
+        data, "scales_of", lambda sums: [[2 * s for s in t] for t in real(sums)]
+    )
+    refused(capsys, "must scale what it reads ... other scales", main, more)
+    monkeypatch.undo()
+    assert main(more) == 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -17,6 +18,8 @@ from jgs.train.loop.keys import of_use
 from jgs.train.loop.learned import LearnedRows, learned_rows
 from jgs.train.loop.optimizer import Rate, averaged, judged, learning_rate
 from jgs.train.loop.step import init_state, make_optimizer, make_train_step, start_epoch
+
+_SCALED = ("scales", "edge_scales", "feature_times")  # of the record's shape
 
 
 class Learner(Protocol):
@@ -129,7 +132,18 @@ class ModelLearner:
 
     @record.setter
     def record(self, saved: dict[str, Any]) -> None:
+        self._check_reads(saved.get("shape", {}), self.job.shape())
         self.best = {name: saved[name] for name in self.best}
+
+    def _check_reads(self, saved: dict[str, Any], own: dict[str, Any]) -> None:
+        """Raises `InputError` where a run scaled what it reads otherwise."""
+        names = [name for name in _SCALED if name in saved and name in own]
+        if other := [n for n in names if json.dumps(saved[n]) != json.dumps(own[n])]:
+            raise InputError(
+                "a resumed run must scale what it reads as it has done",
+                f"other {', '.join(other)}, as of another version of jgs",
+                "Resume it with the version that made it, or start anew.",
+            )
 
     def step(self, batch: Any, x: Any, stop: bool) -> None:
         comm, place, job = self.place.comm, self.place, self.job
