@@ -341,9 +341,9 @@ def test_facts_without_both_rows_make_no_edge(caplog):
         np.asarray(found.graph.indices),
         np.repeat([0, 1], np.diff(np.asarray(found.graph.indptr))),
     )
-    scaled = np.asarray(found.graph.edge_columns["sales_a_b"])  # of the mean 3.6
+    scaled = np.asarray(found.graph.edge_columns["sales_a_b_"])  # of the mean 7
     edges = sorted(zip(*(e.tolist() for e in ends), (scaled < 0).tolist(), strict=True))
-    assert edges == [(0, 1, True), (1, 0, True), (1, 1, True), (1, 1, True)]
+    assert edges == [(0, 1, True), (1, 0, True), (1, 1, False), (1, 1, False)]
     base.plain(facts="nodes")
     with pytest.raises(jgs.InputError, match="facts must be nodes or edges"):
         base.plain(facts="both")
