@@ -33,7 +33,8 @@ from jgs.graph import SparseFeatures
 from jgs.train.config import Config
 from jgs.train.evaluation.link_metrics import LINK_METRICS, JudgedLinks
 from jgs.train.loop import training as loop
-from jgs.train.tasks.links import LinkJob, Links
+from jgs.train.tasks.link_job import LinkJob
+from jgs.train.tasks.links import Links
 
 THREADS = 2
 COMMON: dict[str, Any] = {"fanouts": (10, 10), "hidden": 64, "dropout": 0.0, "lr": 5e-3}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -196,6 +197,27 @@ def scales_of(sums: Sequence[np.ndarray]) -> Scales:
         mean = np.where(total > 0, total / np.maximum(num, 1), 1)
         power = np.clip(-np.round(np.log2(mean) / 2), -60, 60)
         found.append(tuple(np.exp2(power).tolist()))
+    return tuple(found)
+
+
+def checked_scales(widths: Sequence[int], given: Sequence[Any] | None) -> Scales:
+    """For each node type, of so many features, 1 or `F` numbers; 1 for None. Raises
+    `InputError`."""
+    try:
+        found = (
+            [(1.0,)] * len(widths) if given is None else [tuple(map(float, s)) for s in given]
+        )
+    except (TypeError, ValueError):
+        found = []
+    each = zip(widths, found, strict=False)
+    fit = all(not w or (len(s) in (1, w) and 0 < min(s) <= max(s) < math.inf) for w, s in each)
+    if len(found) != len(widths) or not fit:
+        raise InputError(
+            f"scales must be 1 or F positive numbers for each of the {len(widths)} node types, "
+            f"which have {list(widths)} features",
+            given,
+            "Pass features.scales().",
+        )
     return tuple(found)
 
 

@@ -3,7 +3,6 @@ rows of one width from features of another width for each node type."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -19,7 +18,7 @@ from jgs.arrays import require_array
 from jgs.errors import InputError
 from jgs.graph import Block, MiniBatch, Schema
 from jgs.graph.row_tables.table import RowTable, as_table
-from jgs.graph.typed_features import TypedRows
+from jgs.graph.typed_features import TypedRows, checked_scales
 from jgs.models.dense import check_widths, glorot
 from jgs.ops import aggregate, gather, gather_aggregate, linear
 from jgs.ops.relation_runs import TILE, group_linear, groups_of
@@ -164,7 +163,7 @@ class TypedInputs(nnx.Module):
                 "activation must be None, 'relu' or 'gelu'", repr(activation), "Give 'relu'."
             )
         self.in_features, self.out_features, self.activation = widths, out_features, activation
-        self.scales = _scales(widths, scales)
+        self.scales = checked_scales(widths, scales)
         self.moments = tuple(tuple(map(tuple, each)) for each in moments or ())
         every = [each for of_type in self.moments for each in of_type]
         self.origin = int(sum(mean for *_, mean, _ in every) / max(1, len(every)))
@@ -435,25 +434,3 @@ def _num_rows(kind: jax.Array) -> jax.Array:
     """One more than the last row of a real node; 0 if there is none."""
     row = jnp.arange(1, kind.shape[0] + 1, dtype=jnp.int32)
     return jnp.max(jnp.where(kind >= 0, row, 0), initial=0)
-
-
-def _scales(
-    widths: Sequence[int], given: Sequence[Any] | None
-) -> tuple[tuple[float, ...], ...]:
-    """For each node type 1 or `F` numbers."""
-    try:
-        found = (
-            [(1.0,)] * len(widths) if given is None else [tuple(map(float, s)) for s in given]
-        )
-    except (TypeError, ValueError):
-        found = []
-    each = zip(widths, found, strict=False)
-    fit = all(not w or (len(s) in (1, w) and 0 < min(s) <= max(s) < math.inf) for w, s in each)
-    if len(found) != len(widths) or not fit:
-        raise InputError(
-            f"scales must be 1 or F positive numbers for each of the {len(widths)} node types, "
-            f"which have {list(widths)} features",
-            given,
-            "Pass features.scales().",
-        )
-    return tuple(found)
