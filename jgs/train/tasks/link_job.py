@@ -144,8 +144,9 @@ class LinkJob(PairJob):
     def _judge_at(self, split: str) -> JudgedLinks:
         links, key = getattr(self.targets, split), key_of(self.config, f"negatives of {split}")
         relations, num = links.get("relation"), len(links["src"])
-        others = np.zeros((num, self.task.eval_negatives), np.int32)
-        for relation in _each(relations):
+        listed = self._kind.against == "all"  # then by all targets, and none are drawn
+        others = np.zeros((num, 0 if listed else self.task.eval_negatives), np.int32)
+        for relation in () if listed else _each(relations):
             some = slice(None) if relation is None else relations == relation
             own = key if relation is None else jax.random.fold_in(key, relation)
             of = self.task, self.targets, _of(links, relation), relation
