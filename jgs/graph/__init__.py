@@ -1,7 +1,7 @@
 """The data types that every part of jgs shares: `Graph` and its `Schema`, `Block`,
 `MiniBatch`, `SparseFeatures`, `QuantizedFeatures`, `NodeIds`."""
 
-from jgs.graph.batch import Block, Control, Extras, MiniBatch
+from jgs.graph.batch import Block, Control, Extras, MiniBatch, Tokens
 from jgs.graph.device import as_device
 from jgs.graph.graph import Graph
 from jgs.graph.node_ids import NodeIds
@@ -21,6 +21,7 @@ __all__ = [
     "QuantizedFeatures",
     "Schema",
     "SparseFeatures",
+    "Tokens",
     "TypedFeatures",
     "TypedRows",
     "as_device",

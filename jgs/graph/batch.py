@@ -181,6 +181,32 @@ class OfType(NamedTuple):
     num: jax.Array
 
 
+class Tokens(NamedTuple):
+    """The tokens of `B` contexts, `T` each (`jgs.sampling.Context`). Token `i` of seed `b` is
+    row `b * T + i` of `MiniBatch.nodes`. The seed's own is the first, and padding is last.
+
+    Fields:
+      mask: bool `[B, T]`; whether there is a token.
+      kind: int32 `[B, T]`; the number of its node's type, 0 in a graph without a schema, -1 in
+        padding.
+      hop: int32 `[B, T]`; the number of edges from the seed along which it was reached; 0 for
+        the seed and in padding.
+      parent: int32 `[B, T]`; the position of the token from which it was reached. `T` for the
+        seed, in padding, and where that one is not in the context.
+      relation: int32 `[B, T]`; the number of the relation of the edge along which it was
+        reached, 0 in a graph without relations; -1 for the seed and in padding.
+      age: float32 `[B, T]` or None; the time from this edge to the cutoff, `AGELESS` for an
+        edge that was always there; 0 for the seed and in padding. None for seeds without times.
+    """
+
+    mask: jax.Array
+    kind: jax.Array
+    hop: jax.Array
+    parent: jax.Array
+    relation: jax.Array
+    age: jax.Array | None = None
+
+
 class Extras(NamedTuple):
     """What only the batches of some algorithms have. A field is None in all other batches.
 
@@ -196,6 +222,7 @@ class Extras(NamedTuple):
         and 0 in padding (`Seal`).
       excluded: int64 `[X]`; the edges that the seeds excluded, as `update` of an adaptive
         `MatrixSampler` needs them. None: there were none.
+      tokens: `Tokens`, the places of `nodes` in the contexts of the seeds (`Context`).
     """
 
     seed_weight: jax.Array | None = None
@@ -203,6 +230,7 @@ class Extras(NamedTuple):
     groups: jax.Array | None = None
     node_labels: jax.Array | None = None
     excluded: jax.Array | None = None
+    tokens: Tokens | None = None
 
 
 def _of_extras(name: str) -> property:
@@ -317,7 +345,8 @@ class MiniBatch(Shown):
         `features` have a row for each of the graph's `num_nodes` nodes."""
         return import_module("jgs.ops").gather(features, self)  # it imports this package
 
-    seed_weight, pair_labels, groups, node_labels, excluded = map(_of_extras, Extras._fields)
+    seed_weight, pair_labels, groups = map(_of_extras, Extras._fields[:3])
+    node_labels, excluded, tokens = map(_of_extras, Extras._fields[3:])
 
     def block(self, layer: int) -> Block:
         """The block that layer number `layer` of the model reads."""
