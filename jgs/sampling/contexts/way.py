@@ -22,17 +22,14 @@ class Found(NamedTuple):
         in padding.
       parent: int32 `[B, T]`; the node from which it was reached, `N` for the seed and in
         padding. It need not be in the context.
-      relation: int32 `[B, T]`; the type of the edge along which it was reached, 0 in a graph
-        without edge types; -1 for the seed and in padding.
-      time: int64 `[B, T]`, the time of this edge, 0 for the seed and in padding; None for seeds
-        without times.
+      edge: int64 `[B, T]`; the position in `Graph.indices` of the edge along which it was
+        reached; `E` for the seed and in padding.
     """
 
     nodes: jax.Array
     hop: jax.Array
     parent: jax.Array
-    relation: jax.Array
-    time: jax.Array | None
+    edge: jax.Array
 
 
 class Way(Draws):
