@@ -11,7 +11,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from jgs import kernels
-from jgs.errors import InputError
 from jgs.graph import Block, Extras, Graph, MiniBatch, Tokens
 from jgs.graph.batch import AGELESS
 from jgs.kernels.call import call, vary_alike, where_it_is
@@ -52,8 +51,8 @@ class Context(Sampler):
     along it leads to the seeds, whose rows are `seed_rows`. Seeds with times have contexts of
     edges before their cutoffs alone, and `cutoff` has a row's own.
 
-    A capacity has one hop, `B * T` edges and rows; no batch needs more. Raises `InputError` for
-    a size below 1.
+    A capacity has one hop. Every batch needs `B * T` edges and rows, and has as many. Raises
+    `InputError` for a size below 1.
     """
 
     size: int
@@ -117,16 +116,10 @@ class Context(Sampler):
         check_graph(graph, False, self.edge_weights)
         self.way.check_state(graph, state)
         seeds, capacity = check_call(self, graph, seeds, capacity, 1)
-        shape = seeds.nodes.shape
-        if capacity.sources[0] < shape[-1] * self.size:
-            raise InputError(
-                f"the capacity must have room for contexts of {self.size} tokens",
-                f"{capacity.sources[0]} rows for {shape[-1]} seeds",
-                "Leave it out, or plan one for this sampler.",
-            )
-        key_data = as_key_data(key, shape[:-1])
-        draw = partial(_drawn, sampler=self)
-        for _ in shape[:-1]:
+        shape = seeds.nodes.shape[:-1]
+        key_data = as_key_data(key, shape)
+        draw = partial(_drawn, sampler=self, capacity=capacity)
+        for _ in shape:
             draw = jax.vmap(draw, (0, None, None, 0))
         operands = vary_alike(key_data, graph, state, seeds)
         with exact_integers():  # edge offsets are 64-bit, whatever the caller's setting
@@ -134,13 +127,19 @@ class Context(Sampler):
         return with_columns(batch, graph, self)
 
 
-@partial(jax.jit, static_argnames="sampler")
+@partial(jax.jit, static_argnames=("sampler", "capacity"))
 def _drawn(
-    key_data: jax.Array, graph: Graph, state: State, seeds: Seeds, sampler: Context
+    key_data: jax.Array,
+    graph: Graph,
+    state: State,
+    seeds: Seeds,
+    sampler: Context,
+    capacity: Capacity,
 ) -> MiniBatch:
     num_nodes, size = graph.num_nodes, sampler.size
     bad = bad_seeds(seeds, num_nodes, graph.num_edges)
-    asked = seeds.replace(nodes=jnp.where(bad, num_nodes, seeds.nodes))
+    overflow = bad | (min(*capacity.edges, *capacity.sources) < seeds.nodes.size * size)
+    asked = seeds.replace(nodes=jnp.where(overflow, num_nodes, seeds.nodes))
     found = sampler.way.find(key_data, graph, state, asked, size)
     rows = found.nodes.size
     parent, indptr, tree = tree_of(found, num_nodes)
@@ -148,19 +147,19 @@ def _drawn(
     cutoff = None
     if seeds.time is not None:
         cutoff = jnp.where(mask, seeds.time[:, None], 0).reshape(-1)
-    some = jnp.asarray(rows, jnp.int32)
+    some = jnp.where(overflow, 0, rows).astype(jnp.int32)
     edge = found.edge.reshape(-1).at[tree].get(mode="fill", fill_value=graph.num_edges)
     weight = column_at(column_of(graph, "weight"), edge) if sampler.edge_weights else None
     block = Block(indptr, tree, some, some, indptr[-1], edge, weight, source_capacity=rows)
     needed = jnp.where(bad, -1, jnp.full((2, 1), rows, jnp.int32))
-    first = jnp.arange(0, rows, size, dtype=jnp.int32)
-    extras = Extras(tokens=_tokens(found, parent, mask, graph, seeds.time))
+    groups = jnp.arange(0, rows + 1, size, dtype=jnp.int32)
+    tokens = _tokens(found, parent, mask, graph, seeds.time)
     return MiniBatch.drawn(
-        *(seeds.nodes, nodes, (block,), bad, num_nodes),
+        *(seeds.nodes, nodes, (block,), overflow, num_nodes),
         needed=needed,
-        seed_rows=first,
+        seed_rows=groups[:-1],
         cutoff=cutoff,
-        extras=extras,
+        extras=Extras(groups=groups, tokens=tokens),
         square=True,
     )
 
