@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <limits>
 #include <vector>
 
 namespace jgs {
@@ -99,6 +100,47 @@ std::string AppendToContexts(const Contexts& contexts, const FrontierRows& rows,
     }
   });
   return bad.load() ? "jgs_context_append: the drawn rows are damaged" : "";
+}
+
+std::string SortByAge(const Contexts& contexts, const int64_t* time, int64_t num_edges,
+                      const Contexts& sorted, const Executor& executor) {
+  struct Token {
+    int64_t oldest;  // the time of the oldest edge on the way from the seed
+    int32_t place;
+  };
+  std::atomic<bool> bad{false};
+  ForContexts(contexts.num, executor, [&](int64_t i, Places&) {
+    thread_local std::vector<Token> tokens;
+    thread_local std::vector<int32_t> order;  // the new position of each token
+    const int64_t row = i * contexts.room, to = i * sorted.room, count = contexts.end[i];
+    if (count < 0 || count > contexts.room) return bad.store(true);
+    tokens.resize(count);
+    order.resize(count);
+    for (int64_t at = 0; at < count; ++at) {
+      const int64_t edge = contexts.edge[row + at], by = contexts.parent[row + at];
+      int64_t oldest = std::numeric_limits<int64_t>::max();
+      if (at > 0) {
+        if (edge < 0 || edge >= num_edges || by < 0 || by >= at) return bad.store(true);
+        oldest = std::min(time[edge], tokens[by].oldest);
+      }
+      tokens[at] = {oldest, static_cast<int32_t>(at)};
+    }
+    const auto before = [](const Token& a, const Token& b) {
+      return a.oldest != b.oldest ? a.oldest > b.oldest : a.place < b.place;
+    };
+    const int64_t kept = std::min(count, sorted.room);
+    std::partial_sort(tokens.begin(), tokens.begin() + kept, tokens.end(), before);
+    for (int64_t at = 0; at < kept; ++at) order[tokens[at].place] = static_cast<int32_t>(at);
+    for (int64_t at = 0; at < sorted.room; ++at) {
+      // Padding stands at the end of a context too.
+      const int64_t from = row + (at < kept ? tokens[at].place : count);
+      sorted.nodes[to + at] = contexts.nodes[from];
+      sorted.hop[to + at] = contexts.hop[from];
+      sorted.edge[to + at] = contexts.edge[from];
+      sorted.parent[to + at] = at < kept ? order[contexts.parent[from]] : 0;
+    }
+  });
+  return bad.load() ? "jgs_context_by_age: the contexts are damaged" : "";
 }
 
 void ContextTrees(const int32_t* nodes, const int32_t* parent, int64_t num, int64_t size,

@@ -15,7 +15,7 @@ struct Contexts {
   int64_t num, room;
   int32_t *nodes, *hop, *parent;
   int64_t* edge;
-  int32_t *begin, *end;
+  int32_t *begin, *end;  // null where nobody asks
 };
 
 // What frontiers of `frontier` tokens for each context drew.
@@ -29,6 +29,11 @@ struct FrontierRows {
 // there is room. Returns what is wrong with the arrays, or "".
 std::string AppendToContexts(const Contexts& contexts, const FrontierRows& rows, int32_t hop,
                              int64_t num_nodes, const Executor& executor);
+
+// The first `size` tokens of each context, youngest first: arrays [num, size] of `sorted`. `time`
+// [num_edges] are those of edges. Returns what is wrong with the arrays, or "".
+std::string SortByAge(const Contexts& contexts, const int64_t* time, int64_t num_edges,
+                      const Contexts& sorted, const Executor& executor);
 
 // The trees of contexts [num, size], from their nodes and each node's parent: the positions of
 // the parents, `size` where there is none; and the rows of each row's children, [num * size + 1]

@@ -53,6 +53,37 @@ std::string Append(ffi::ThreadPool pool, IntMatrix nodes, IntMatrix hops, IntMat
                           PoolExecutor(pool, num_threads));
 }
 
+std::string ByAge(ffi::ThreadPool pool, IntMatrix nodes, IntMatrix hops, IntMatrix parent,
+                  LongMatrix edge, Ints end, Longs time, ffi::Result<IntMatrix> new_nodes,
+                  ffi::Result<IntMatrix> new_hops, ffi::Result<IntMatrix> new_parent,
+                  ffi::Result<LongMatrix> new_edge, int64_t num_threads) {
+  const int64_t num = nodes.dimensions()[0], room = nodes.dimensions()[1];
+  const int64_t size = new_nodes->dimensions()[1];
+  bool good = Size(end) == num && size <= room && HasShape(edge, num, room);
+  for (const auto& matrix : {&hops, &parent}) good = good && HasShape(*matrix, num, room);
+  for (const auto& result : {&new_nodes, &new_hops, &new_parent}) {
+    good = good && HasShape(**result, num, size);
+  }
+  if (!good || !HasShape(*new_edge, num, size)) return kShapes;
+  const Contexts from{num,
+                      room,
+                      nodes.typed_data(),
+                      hops.typed_data(),
+                      parent.typed_data(),
+                      edge.typed_data(),
+                      nullptr,
+                      end.typed_data()};
+  const Contexts to{num,
+                    size,
+                    new_nodes->typed_data(),
+                    new_hops->typed_data(),
+                    new_parent->typed_data(),
+                    new_edge->typed_data(),
+                    nullptr,
+                    nullptr};
+  return SortByAge(from, time.typed_data(), Size(time), to, PoolExecutor(pool, num_threads));
+}
+
 std::string Tree(ffi::ThreadPool pool, IntMatrix nodes, IntMatrix parent,
                  ffi::Result<IntMatrix> place, ffi::Result<Ints> indptr,
                  ffi::Result<Ints> children, int64_t num_nodes, int64_t num_threads) {
@@ -70,6 +101,7 @@ std::string Tree(ffi::ThreadPool pool, IntMatrix nodes, IntMatrix parent,
 }  // namespace
 
 JGS_HANDLER(JgsContextAppend, Append, "hop", "num_nodes", "num_threads");
+JGS_HANDLER(JgsContextByAge, ByAge, "num_threads");
 JGS_HANDLER(JgsContextTree, Tree, "num_nodes", "num_threads");
 
 }  // namespace jgs

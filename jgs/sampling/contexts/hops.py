@@ -74,8 +74,8 @@ class ByHops(Way):
     def find(
         self, key_data: jax.Array, graph: Graph, state: State, seeds: Seeds, size: int
     ) -> Found:
-        draws, by_age = replace(self.draws, edge_ids=True), self.order == "latest"
-        if by_age and seeds.time is None:
+        draws, latest = replace(self.draws, edge_ids=True), self.order == "latest"
+        if latest and seeds.time is None:
             raise InputError(
                 "contexts of the latest tokens are counted from the cutoffs of the seeds",
                 "seeds without times",
@@ -85,9 +85,9 @@ class ByHops(Way):
         room, most, frontiers = 1, 1, []
         for share in shares:
             frontiers.append(most)
-            most = most * share if by_age else min(most * share, size)
+            most = most * share if latest else min(most * share, size)
             room += most
-        room = room if by_age else min(room, size)
+        room = room if latest else min(room, size)
         grown = Grown.of(seeds.nodes, graph, room)
         for hop, (share, frontier) in enumerate(zip(shares, frontiers, strict=True)):
             nodes = grown.frontier(frontier, graph.num_nodes)
@@ -96,8 +96,8 @@ class ByHops(Way):
             most = nodes.size * share
             rows = draws.draw_hop(key_data, graph, nodes.reshape(-1), hop, most, **of)
             grown = appended(grown, rows, hop + 1, graph, share)
-        if by_age:
-            grown = _by_age(grown, graph, len(shares))
+        if latest:
+            grown = by_age(grown, graph, len(shares), size)
         return grown.found(graph, size)
 
 
@@ -213,18 +213,39 @@ def _append(grown: Grown, rows: HopRows, hop: int, num_nodes: int, share: int) -
     )
 
 
-def _by_age(grown: Grown, graph: Graph, num_hops: int) -> Grown:
-    """The tokens of each context in the order `"latest"` of `ByHops`."""
-    time = column_at(column_of(graph, "time"), grown.edge)
-    place = jnp.broadcast_to(jnp.arange(time.shape[1], dtype=jnp.int32), time.shape)
-    oldest = jnp.where(grown.hop > 0, time, jnp.iinfo(jnp.int64).max)
+def by_age(grown: Grown, graph: Graph, num_hops: int, size: int) -> Grown:
+    """The first `size` tokens of each context in the order `"latest"` of `ByHops`."""
+    size = min(size, grown.nodes.shape[1])
+
+    def kernel(grown: Grown, time: jax.Array) -> Grown:
+        out = [jax.ShapeDtypeStruct((a.shape[0], size), a.dtype) for a in grown[:4]]
+        operands = (*grown[:4], grown.end, time)
+        found = call("jgs_context_by_age", out, operands, kernels.NUM_THREADS)
+        nodes, hop, parent, edge = found
+        return Grown(nodes, hop, parent, edge, *_first(grown, size))
+
+    def plain(grown: Grown, time: jax.Array) -> Grown:
+        return _by_age(grown, time, num_hops, size)
+
+    return where_it_is(kernel, plain, grown, column_of(graph, "time"))
+
+
+def _first(grown: Grown, size: int) -> tuple[jax.Array, jax.Array]:
+    return jnp.minimum(grown.begin, size), jnp.minimum(grown.end, size)
+
+
+def _by_age(grown: Grown, time: jax.Array, num_hops: int, size: int) -> Grown:
+    own = column_at(time, grown.edge)
+    place = jnp.broadcast_to(jnp.arange(own.shape[1], dtype=jnp.int32), own.shape)
+    oldest = jnp.where(grown.hop > 0, own, jnp.iinfo(jnp.int64).max)
     for _ in range(num_hops - 1):  # a hop more of the way from the seed
         oldest = jnp.minimum(oldest, jnp.take_along_axis(oldest, grown.parent, axis=1))
     padding = place >= grown.end[:, None]
     order = jax.lax.sort((padding, ~oldest, place), num_keys=3)[-1]
     parent = jnp.take_along_axis(jnp.argsort(order, axis=1), grown.parent, axis=1)
     nodes, hop, parent, edge = (
-        jnp.take_along_axis(a, order, axis=1)
+        jnp.take_along_axis(a, order[:, :size], axis=1)
         for a in (grown.nodes, grown.hop, parent.astype(jnp.int32), grown.edge)
     )
-    return Grown(nodes, hop, parent, edge, grown.begin, grown.end)
+    real = jnp.arange(size) < grown.end[:, None]
+    return Grown(nodes, hop, jnp.where(real, parent, 0), edge, *_first(grown, size))
