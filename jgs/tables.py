@@ -32,6 +32,7 @@ SAMPLERS = Table(
         "hetgnn": f"{_SAMPLING}.visits:HetGNN",
         "saint": f"{_SAMPLING}.saint:Saint",
         "shadow": f"{_SAMPLING}.shadow:Shadow",
+        "context": f"{_SAMPLING}.context:Context",
         "frontier": f"{_SAMPLING}.frontier:Frontier",
         "seal": f"{_SAMPLING}.seal:Seal",
     },

@@ -269,6 +269,8 @@ class HopRows(NamedTuple):
         not asked for `edges=("type",)`.
       times: int64 `[..., E]`, the time of each edge, 0 in padding; None if the sampler was not
         asked for `"time"` or `"elapsed"`.
+      ids: int64 `[..., E]`, the position of each edge in `Graph.indices`, `E` of the graph in
+        padding; None if the sampler was not asked for `"id"`.
     """
 
     indptr: jax.Array
@@ -276,6 +278,7 @@ class HopRows(NamedTuple):
     needed: jax.Array
     types: jax.Array | None = None
     times: jax.Array | None = None
+    ids: jax.Array | None = None
 
 
 class ByNode(Sampler):
