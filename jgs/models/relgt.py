@@ -240,9 +240,11 @@ class Attention(nnx.Module):
     def __init__(self, width: int, heads: int, seed_only: bool = False, **options: Any):
         self.heads, self.seed_only = heads, seed_only
         self.norm = nnx.LayerNorm(width, **options)
-        self.query, self.key, self.value, self.out = (
-            nnx.Linear(width, width, **options) for _ in range(4)
+        self.query, self.value, self.out = (
+            nnx.Linear(width, width, **options) for _ in range(3)
         )
+        # The weights do not depend on a bias of the keys: its gradient would be rounding alone.
+        self.key = nnx.Linear(width, width, use_bias=False, **options)
 
     def __call__(
         self, tokens: jax.Array, mask: Any = None, bias: Any = None, others: Any = None

@@ -86,17 +86,17 @@ def run(model, batch, x, key=None):
 
 
 @partial(jax.jit, static_argnums=0)
-def pulled(graphdef, params, batch, x, key):
+def pulled(graphdef, params, batch, x):
     def loss(params, x):
-        out = nnx.merge(graphdef, params)(batch, x, key=key)
+        out = nnx.merge(graphdef, params)(batch, x)
         return jnp.sum(jnp.where(batch.seed_mask[:, None], out, 0) ** 2)
 
-    return jax.grad(loss, argnums=(0, 1))(params, x)
+    return jax.grad(loss, argnums=(0, 1), allow_int=True)(params, x)
 
 
-def gradients(model, batch, x, key=None):
+def gradients(model, batch, x):
     """Of the sum of the squares of the real seeds' outputs, by the parameters and by `x`."""
-    return pulled(*nnx.split(model), batch, x, key)
+    return pulled(*nnx.split(model), batch, x)
 
 
 def close(found, wanted, tolerance=2e-5):
@@ -181,10 +181,11 @@ def test_padding_changes_nothing():
     for key in (None, jax.random.key(3)):
         out = run(MODEL, few, rows_of(few), key)
         close(run(MODEL, more, rows_of(more, np.nan), key)[:4], out)
-        of_params, of_x = gradients(MODEL, more, rows_of(more, np.nan), key)
-        close(of_params, gradients(MODEL, few, rows_of(few), key)[0], 1e-4)
-        assert not np.asarray(of_x)[np.asarray(more.nodes) == NUM].any()
-        assert all(np.any(leaf) for leaf in jax.tree.leaves(of_params))  # all are learned
+    of_params, of_x = gradients(MODEL, more, rows_of(more, np.nan))
+    close(of_params, gradients(MODEL, few, rows_of(few))[0], 1e-4)
+    assert not np.asarray(of_x)[np.asarray(more.nodes) == NUM].any()
+    for leaf in jax.tree.leaves(of_params):  # all are learned, and by more than rounding
+        assert np.abs(leaf).max() > 1e-4
     assert np.isnan(run(MODEL, replace(few, overflow=jnp.bool_(True)), rows_of(few))).all()
 
 
