@@ -66,8 +66,9 @@ MODELS = Table(
         "trsage": "jgs.models.rgcn:TemporalRSAGE",
         "rgat": "jgs.models.rgat:RGAT",
         "hgt": "jgs.models.hgt:HGT",
+        "relgt": "jgs.models.relgt:RelGT",
     },
-    has=("activate", "message_widths"),
+    has=("uses_degrees", "message_widths"),
     given=_OF_MODELS,
 )
 DECODERS = Table(

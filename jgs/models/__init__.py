@@ -35,6 +35,7 @@ from jgs.models.layer import (
 from jgs.models.memory import Memory, MemoryState
 from jgs.models.mixer import Mixer, MixerConv
 from jgs.models.recommend import top_k
+from jgs.models.relgt import RelGT
 from jgs.models.rgat import RGAT, RGATConv
 from jgs.models.rgcn import (
     RGCN,
@@ -92,6 +93,7 @@ __all__ = [
     "RGATConv",
     "RGCNConv",
     "RSAGEConv",
+    "RelGT",
     "RelationAttentionLayer",
     "RelationLayer",
     "SAGEConv",

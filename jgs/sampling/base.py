@@ -130,11 +130,13 @@ class Sampler(Draws):
         has one square block for all layers.
       node_columns: the names of the node columns that it reads (`Graph.with_node_columns`).
       relabel_inputs: bool; whether the last hop's sources get local ids.
+      contextual: bool; whether a batch has `tokens` (`Context`).
     """
 
     draws_seeds: bool = False
     node_columns: tuple[str, ...] = ()
     relabel_inputs: bool = True
+    contextual: bool = False
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)

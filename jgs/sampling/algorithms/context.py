@@ -61,6 +61,7 @@ class Context(Sampler):
     edge_ids: bool = field(default=False, repr=False)
     edge_weights: bool = field(default=False, repr=False)
     edges: tuple[str, ...] = field(default=(), repr=False)
+    contextual = True
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "size", require_int("the size of a context", self.size, 1))
@@ -82,9 +83,11 @@ class Context(Sampler):
         latest: Annotated[
             bool, Option("--temporal: take the latest edges before the cutoff", first=False)
         ] = False,
+        edges: tuple[str, ...] = (),
     ) -> Context:
         """How a command makes the sampler."""
-        return cls(context_size, ByHops(Neighbors(fanouts, latest=latest), order))
+        way = ByHops(Neighbors(fanouts, latest=latest), order)
+        return cls(context_size, way, edges=edges)
 
     @property
     def takes_excluded(self) -> bool:

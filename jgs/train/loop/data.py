@@ -29,7 +29,7 @@ from jgs.sampling.base import State
 from jgs.sampling.loading.items import num_items
 from jgs.sampling.loading.stages import samplers_of
 from jgs.train.config import Config
-from jgs.train.loop.model import Types, takes_types
+from jgs.train.loop.model import Types, is_contextual, takes_types
 from jgs.train.loop.objective import Objective
 
 Samplers = Sampler | SamplerSchedule
@@ -275,8 +275,7 @@ def features_for(config: Config, name: str, schema: Schema | None, features: Any
     """The features of the data set `name` as the configuration's model reads them, for a model
     of typed graphs `TypedFeatures`. Raises `InputError` where model and data do not fit."""
     check_types(config, name, schema, features)
-    if takes_types(config):
-        assert schema is not None
+    if takes_types(config) and schema is not None:
         features = split_by_type(features, schema)
     return None if features is None else kept_as(features, config.feature_dtype)
 
@@ -286,7 +285,7 @@ def check_types(config: Config, name: str, schema: Schema | None, features: Any)
     if "model" not in config.owners:
         return
     typed = takes_types(config)
-    if typed and schema is None:
+    if typed and schema is None and not is_contextual(config):
         raise InputError(
             f"--model {config.model} must be for a graph with node types and relations",
             f"{name}, which has none",

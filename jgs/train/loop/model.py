@@ -87,6 +87,12 @@ def takes_types(config: Config) -> bool:
     return _is(config, "typed")
 
 
+def is_contextual(config: Config) -> bool:
+    """Whether the configuration's model reads the tokens of contexts: its class says
+    `contextual = True`. It has no exact evaluation: samples judge it."""
+    return _is(config, "contextual")
+
+
 def _is(config: Config, kind: str) -> bool:
     if "model" not in config.owners:
         return False
@@ -214,7 +220,8 @@ def _make(
     arguments: dict[str, Any] = {}
     if direct and "relabel_inputs" in fields:
         arguments["relabel_inputs"] = False
-    columns = {"type": takes_types(config), "elapsed": _is(config, "timed")}
+    contextual = is_contextual(config)
+    columns = {"type": takes_types(config) and not contextual, "elapsed": _is(config, "timed")}
     for column in (*(name for name, wanted in columns.items() if wanted), *features):
         if "edges" not in fields:
             raise InputError(
@@ -227,7 +234,14 @@ def _make(
         sizes = next(changed.get(n, config.options[n]) for n in _SIZES if n in config.options)
         arguments["widths"] = (1,) * len(sizes) if widths is None else widths()
     made = config.made("sampler", changed, **arguments)
-    return made if isinstance(made, Walker) else as_sampler(made)
+    made = made if isinstance(made, Walker) else as_sampler(made)
+    if contextual and not getattr(made, "contextual", False):
+        raise InputError(
+            f"--model {config.model} must have a sampler of contexts",
+            f"--sampler {config.sampler}",
+            "Add --sampler context.",
+        )
+    return made
 
 
 def _stage(text: str, layers: int) -> tuple[int | None, tuple[int, ...]]:
