@@ -11,7 +11,7 @@ _OF_SAMPLERS = ("edge_ids", "edge_weights", "edges", "relabel_inputs", "widths",
 _OF_MODELS = (
     *("in_features", "hidden_features", "out_features", "num_layers", "schema", "rngs"),
     *("dropout", "input_dropout", "norm", "embedding"),
-    *("edge_columns", "edge_width", "edge_scales"),
+    *("edge_columns", "edge_width", "edge_scales", "columns"),
 )
 _OF_DECODERS = ("width", "num_relations", "out_features", "rngs")
 
@@ -67,6 +67,7 @@ MODELS = Table(
         "rgat": "jgs.models.rgat:RGAT",
         "hgt": "jgs.models.hgt:HGT",
         "relgt": "jgs.models.relgt:RelGT",
+        "cells": "jgs.models.cells:CellTransformer",
     },
     has=("uses_degrees", "message_widths"),
     given=_OF_MODELS,

@@ -1,6 +1,7 @@
 """Graph neural networks, and their layers, as Flax NNX modules that take `(batch, x)`. Their
 dropout is `jgs.ops.dropout`."""
 
+from jgs.models.cells import CellTransformer
 from jgs.models.decoders import (
     BilinearDecoder,
     ComplEx,
@@ -66,6 +67,7 @@ __all__ = [
     "TGAT",
     "AttentionLayer",
     "BilinearDecoder",
+    "CellTransformer",
     "ComplEx",
     "ConcatConv",
     "CosineDecoder",

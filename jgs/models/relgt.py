@@ -100,7 +100,7 @@ class RelGT(nnx.Module):
         norm: str | None = None,
         dtype: Any = None,
         schema: Schema | None = None,
-        embedding: bool = True,
+        embedding: bool | None = True,
         scales: Sequence[Sequence[float]] | None = None,
         moments: Sequence[Sequence[tuple[int, int, float, float]]] | None = None,
         rngs: nnx.Rngs,
@@ -165,43 +165,54 @@ class RelGT(nnx.Module):
                 "a batch without",
                 "Draw them with jgs.sampling.Context.",
             )
-        mask = batch.tokens.mask
-        h = self._tokens(batch, batch.tokens, x, key)
-        bias, real = self._bias(batch.tokens).astype(h.dtype), mask[:, None, None]
-        for number, block in enumerate(self.blocks, 1):
-            added = block(h, real, bias)
-            h = h[:, : added.shape[1]] + self._dropped(added, batch, number, key)
+        x = x.rows() if isinstance(x, Placed) else x
+        rows, remedy = x.kind if isinstance(x, TypedRows) else x, "Pass batch.gather(features)."
+        form = "[n, ...], one row for each of batch.nodes"
+        require_array("x", rows, form, remedy, n=batch.tokens.mask.size)
+        h, masks, bias, ids = self._start(batch, batch.tokens, x, key)
+        for number, (block, mask) in enumerate(zip(self.blocks, masks, strict=True), 1):
+            added = block(h, mask, bias)
+            h = h[:, : added.shape[1]] + self._dropped(added, ids, number, key)
         h = h[:, :1]
         if self.num_centroids:
             others = self.centroids.embedding[...][None].astype(h.dtype)
             added = self.to_centroids(h, others=others)
-            h += self._dropped(added, batch, len(self.blocks) + 1, key)
+            h += self._dropped(added, ids, len(self.blocks) + 1, key)
         return self.last_norm(h[:, 0])
 
-    def _tokens(
+    def _start(
         self, batch: MiniBatch, tokens: Tokens, x: Any, key: jax.Array | None
-    ) -> jax.Array:
-        """`[B, T, D]`: what the first block reads, zeros in padding."""
-        mask, relation = tokens.mask, tokens.relation
+    ) -> tuple[jax.Array, list[Any], jax.Array | None, jax.Array]:
+        """What the first block reads, `[B, n, D]`; the mask of each block; the bias of all; and
+        int32 `[B, n]`, by which units are dropped."""
+        ids, mask = batch.nodes.reshape(tokens.mask.shape), tokens.mask
         kind = tokens.kind if self.typed_tokens else jnp.where(mask, 0, -1)
-        x = x.rows() if isinstance(x, Placed) else x
-        rows = x.kind if isinstance(x, TypedRows) else x
-        remedy = "Pass jgs.ops.gather(features, batch.nodes)."
-        form = "[n, ...], one row for each of batch.nodes"
-        require_array("x", rows, form, remedy, n=mask.size)
         h = self.inputs(x, kind.reshape(-1), batch.cutoff)
-        h = h.reshape(*mask.shape, -1).astype(self.dtype or self.last.kernel[...].dtype)
-        h = self._dropped(h, batch, 0, key, self.input_dropout)
+        h = h.reshape(*mask.shape, -1).astype(self._dtype)
+        h = self._dropped(h, ids, 0, key, self.input_dropout) + self._encoded(tokens)
+        bias = self._bias(tokens).astype(h.dtype)
+        real = mask[:, None, None]
+        return jnp.where(mask[:, :, None], h, 0), [real] * len(self.blocks), bias, ids
+
+    @property
+    def _dtype(self) -> Any:
+        return self.dtype or self.last.kernel[...].dtype
+
+    def _encoded(self, tokens: Tokens) -> jax.Array:
+        """`[B, T, D]`: the encodings of tokens, without their features."""
+        mask, parent = tokens.mask, tokens.parent
         place = jnp.arange(mask.shape[1])
-        children = jnp.sum(tokens.parent[:, None] == place[:, None], axis=2)
-        numbers = {"kind": kind, "hop": tokens.hop, "relation": relation + 1}
+        children = jnp.sum(parent[:, None] == place[:, None], axis=2)
+        numbers = {"hop": tokens.hop, "relation": tokens.relation + 1}
+        numbers["kind"] = tokens.kind if self.typed_tokens else jnp.zeros_like(tokens.kind)
         numbers["children"] = 32 - jax.lax.clz(children.astype(jnp.int32))
+        h = jnp.zeros((*mask.shape, self.last.in_features), self._dtype)
         for name, number in numbers.items():
             table = self.encodings[name].embedding[...].astype(h.dtype)
             h += jnp.take(table, number, axis=0, mode="clip")
         if tokens.age is not None:
             h += self.age(self.time(tokens.age.reshape(-1)).astype(h.dtype)).reshape(h.shape)
-        return jnp.where(mask[:, :, None], h, 0)
+        return h
 
     def _bias(self, tokens: Tokens) -> jax.Array:
         """`[B, H, T, T]`: the bias of the logit of each token's attention to each."""
@@ -218,7 +229,7 @@ class RelGT(nnx.Module):
     def _dropped(
         self,
         h: jax.Array,
-        batch: MiniBatch,
+        ids: jax.Array,
         number: int,
         key: jax.Array | None,
         rate: float | None = None,
@@ -227,9 +238,8 @@ class RelGT(nnx.Module):
         rate = self.dropout if rate is None else rate
         if key is None or rate == 0:
             return h
-        num, count, width = h.shape
-        nodes = batch.nodes.reshape(num, -1)[:, :count].reshape(-1)
-        return drop_units(key, h.reshape(-1, width), nodes, number, rate).reshape(h.shape)
+        ids = ids[:, : h.shape[1]].reshape(-1)
+        return drop_units(key, h.reshape(ids.size, -1), ids, number, rate).reshape(h.shape)
 
 
 class Attention(nnx.Module):

@@ -79,6 +79,7 @@ class Types(NamedTuple):
     schema: Schema
     scales: Scales | None = None  # as `TypedFeatures.scales` returns them, or None: 1
     moments: Any = None  # as in `TypedInputs`
+    columns: Any = None  # as in `jgs.models.CellTransformer`, where the model reads cells
 
 
 def takes_types(config: Config) -> bool:
@@ -91,6 +92,12 @@ def is_contextual(config: Config) -> bool:
     """Whether the configuration's model reads the tokens of contexts: its class says
     `contextual = True`. It has no exact evaluation: samples judge it."""
     return _is(config, "contextual")
+
+
+def reads_cells(config: Config) -> bool:
+    """Whether the configuration's model takes the columns of node types."""
+    of_model = "model" in config.owners and OWNERS["model"].find(config.model)
+    return bool(of_model) and "columns" in arguments_of(of_model)
 
 
 def _is(config: Config, kind: str) -> bool:
@@ -135,6 +142,7 @@ def make_model(
     if types is not None:
         inputs = {"in_features": types.widths, "schema": types.schema}
         own = {"embedding": embedding, "scales": types.scales, "moments": types.moments}
+        own |= {"columns": types.columns}
         taken = arguments_of(OWNERS["model"].find(config.model))
         inputs |= {name: value for name, value in own.items() if name in taken}
     if edges.columns:
@@ -177,6 +185,7 @@ def shape_of_types(types: Types | None) -> dict[str, Any]:
         return {}
     text = types.schema.as_bytes().tobytes().decode()
     own = {"scales": types.scales} | ({"feature_times": types.moments} if types.moments else {})
+    own |= {"cells": types.columns} if types.columns else {}
     return {"widths": list(types.widths), "schema": text, **own}
 
 
@@ -187,7 +196,8 @@ def types_of(shape: dict[str, Any]) -> Types | None:
     text = np.frombuffer(shape["schema"].encode(), np.uint8)
     schema = Schema.from_bytes("the checkpoint", text)
     assert schema is not None
-    return Types(tuple(shape["widths"]), schema, shape["scales"], shape.get("feature_times"))
+    times, cells = (shape.get(name) for name in ("feature_times", "cells"))
+    return Types(tuple(shape["widths"]), schema, shape["scales"], times, cells)
 
 
 def make_decoder(config: Config, shape: dict[str, Any], rngs: nnx.Rngs) -> Any:
