@@ -101,3 +101,14 @@ def test_links_have_contexts_of_both_ends(saved, tmp_path):
     best, scores = run.recommend([3, 40], 5)
     ends = np.stack([np.repeat([3, 40], 5), best.reshape(-1)], axis=1)
     np.testing.assert_allclose(run.scores(ends), scores.reshape(-1), rtol=1e-4)
+
+
+def test_cells_are_those_of_the_tables(data_folder, tmp_path):
+    more = """--db-task user-churn --model cells --cells 24 --batch-size 60 --epochs 1 --metric auc
+        --fanouts *=3 *=2"""
+    judged = train(data_folder / "shop_db", tmp_path / "run", more)["test_accuracy"]
+    run = jgs.open_run(tmp_path / "run")
+    assert [name for name, *_ in run.model.columns[0]] == ["age", "city"]
+    nodes, time = run.rows("test")
+    logits, labels = run.logits(nodes, time=time), run.labels("test")
+    assert jgs.train.auc(logits @ [-1, 1], labels == 1) == pytest.approx(judged)
