@@ -22,7 +22,7 @@ std::string PushSeeds(ffi::ThreadPool pool, Longs indptr, Ints indices, Shorts e
   const int64_t num = Size(nodes), num_edges = graph.num_edges;
   const int64_t size = found->dimensions()[1];
   const bool typed = Size(edge_type) > 0, timed = Size(time) > 0;
-  const auto fits = [&](const auto& result) { return HasShape(*result, num, size); };
+  const auto fits = [&](auto& result) { return HasShape(*result, num, size); };
   if (graph.num_nodes < 0 || (typed && Size(edge_type) != num_edges) ||
       (timed && (Size(time) != num || Size(edge_time) != num_edges)) || restart < 0 ||
       restart > int64_t{1} << 31 || least < 1 || size < 1 ||

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from refusals import refused
 
 from jgs import Graph, kernels
+from jgs.graph import as_device
 from jgs.sampling import Seeds
 from jgs.sampling.contexts import pagerank
 from jgs.sampling.contexts.pagerank import ByPageRank, page_rank
@@ -174,7 +175,7 @@ def test_the_edge_is_that_which_carried_most_then_of_the_smaller_parent_then_the
     source, target = np.array(ends).T
     time = np.array([0, 0, 0, 3, 1, 0, 0, 0, 0, 0])
     graph = Graph.from_edges(source, target, 7, edge_time=time)
-    found, _ = program(ByPageRank(), 8)(graph, Seeds([0], [9]))
+    found, _ = program(ByPageRank(), 8)(graph, Seeds(np.int32([0]), [9]))
     edges = dict(zip(found.nodes[0].tolist(), found.edge[0].tolist(), strict=True))
     del edges[0], edges[7]
     target, time = np.array(graph.edge_index()[1]), np.array(graph.edge_time)
@@ -188,7 +189,7 @@ def test_tiny_graphs_and_repeated_seeds():
         assert nodes.tolist() == [[0, 2, 2], [1, 2, 2], [2, 2, 2], [0, 2, 2]]
         np.testing.assert_allclose(scores[:, 0], [1, 1, 0, 1], atol=2e-4)
     lone = Graph.from_edges([], [], 2, edge_time=np.zeros(0, int))
-    found, _ = program(ByPageRank(), 2)(lone, Seeds([1], [5]))
+    found, _ = program(ByPageRank(), 2)(lone, Seeds(np.int32([1]), [5]))
     assert [a.tolist() for a in found] == [[[1, 2]], [[0, 0]], [[2, 2]], [[0, 0]]]
 
 
@@ -219,7 +220,7 @@ def test_wrong_fields_and_damaged_arrays_are_one_line():
         {"indptr": offsets[::-1].copy()},
         {"indices": heads - N},
     ):
-        damaged = graph._with(**{k: jnp.array(v, v.dtype) for k, v in fields.items()})
+        damaged = graph._with(**{k: as_device(v) for k, v in fields.items()})
         with pytest.raises(Exception, match="the graph's arrays must be valid"):
             page_rank(ByPageRank(), damaged, np.arange(N), 3)
     draw = jax.jit(partial(page_rank, ByPageRank(), graph, size=3))
