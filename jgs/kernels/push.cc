@@ -165,23 +165,24 @@ class Pusher {
     return (mass >> kParts) * o_.restart + (low * o_.restart >> kParts);
   }
 
-  // Calls use(stretch, weight) for the eligible edges of each type in a node's row, or for all.
+  // Calls use(stretch, weight) for the eligible edges of each type in a node's row, or for those
+  // of all types together, where there are any.
   template <typename Use>
   void ForRuns(int32_t node, const Use& use) {
     const EdgeRange row = RowOf(g_, node, bad_);
-    int64_t at = row.start;
+    const auto limited = [&](int64_t start, int64_t stop, int64_t weight) {
+      if (start == stop || weight == 0) return;
+      const Stretch run = o_.limits.Of(start, stop - start, cutoff_);
+      if (run.count > 0) use(run, weight);
+    };
     const int64_t end = row.start + row.count;
-    if (o_.edge_type == nullptr) {
-      if (at < end) use(o_.limits.Of(at, end - at, cutoff_), int64_t{1});
-      return;
-    }
-    while (at < end) {
+    if (o_.edge_type == nullptr) return limited(row.start, end, 1);
+    for (int64_t at = row.start; at < end;) {
       const int64_t type = o_.edge_type[at];
       const int64_t stop =
           std::upper_bound(o_.edge_type + at, o_.edge_type + end, type) - o_.edge_type;
       const bool known = type >= 0 && type < o_.num_weights;
-      const int64_t weight = o_.num_weights == 0 ? 1 : known ? o_.weight[type] : 0;
-      if (weight > 0) use(o_.limits.Of(at, stop - at, cutoff_), weight);
+      limited(at, stop, o_.num_weights == 0 ? 1 : known ? o_.weight[type] : 0);
       at = stop;
     }
   }
@@ -198,10 +199,17 @@ class Pusher {
     }
     for (const Push& push : pushing_) {
       if (reached_[push.place].degree >= 0) continue;
-      const int64_t start = RowOf(g_, reached_[push.place].node, bad_).start;
-      __builtin_prefetch(&g_.indices[start]);
-      if (o_.edge_type != nullptr) __builtin_prefetch(&o_.edge_type[start]);
-      if (o_.limits.time != nullptr) __builtin_prefetch(&o_.limits.time[start]);
+      const EdgeRange row = RowOf(g_, reached_[push.place].node, bad_);
+      const int64_t middle = row.start + row.count / 2;
+      __builtin_prefetch(&g_.indices[row.start]);
+      if (o_.edge_type != nullptr) {
+        __builtin_prefetch(&o_.edge_type[row.start]);
+        __builtin_prefetch(&o_.edge_type[middle]);
+      }
+      if (o_.limits.time != nullptr) {
+        __builtin_prefetch(&o_.limits.time[row.start]);
+        __builtin_prefetch(&o_.limits.time[middle]);
+      }
     }
     size_t kept = 0;
     for (const Push& push : pushing_) {
