@@ -1,8 +1,8 @@
 #include "contexts.h"
 
 #include <algorithm>
-#include <atomic>
 #include <limits>
+#include <memory>
 #include <vector>
 
 namespace jgs {
@@ -66,81 +66,137 @@ void ForContexts(int64_t num, const Executor& executor, const Body& body) {
   });
 }
 
-}  // namespace
+// A token of a context that grows: its parent is a position.
+struct Token {
+  int32_t node, hop, parent;
+  int64_t edge;
+};
 
-std::string AppendToContexts(const Contexts& contexts, const FrontierRows& rows, int32_t hop,
-                             int64_t num_nodes, const Executor& executor) {
-  std::atomic<bool> bad{false};
-  const int64_t room = contexts.room;
-  ForContexts(contexts.num, executor, [&](int64_t i, Places& places) {
-    int32_t* nodes = contexts.nodes + i * room;
-    const int32_t begin = contexts.begin[i], end = contexts.end[i];
-    if (begin < 0 || begin > end || end > room) return bad.store(true);
-    contexts.begin[i] = end;
-    const int64_t last = std::min<int64_t>(rows.frontier, end - begin);
-    const int32_t* indptr = rows.indptr + i * rows.frontier;
-    if (last == 0 || end == room) return;
-    places.Begin(room + 1);
-    for (int32_t at = 0; at < end; ++at) places.FindOrAdd(nodes[at], at);
+// The contexts of a call while they grow, in the order in which nodes are found.
+struct Growing {
+  int64_t num, room;
+  std::unique_ptr<Token[]> tokens;  // [num, room]
+  std::vector<int32_t> begin, end;  // of each, the tokens that were found last
+
+  Growing(const Seeds& seeds, int64_t room, int64_t num_nodes, int64_t num_edges)
+      : num(seeds.num), room(room), tokens(new Token[seeds.num * room]), begin(num), end(num) {
+    for (int64_t i = 0; i < num; ++i) {
+      end[i] = seeds.nodes[i] < num_nodes;
+      Of(i)[0] = {seeds.nodes[i], 0, 0, num_edges};
+    }
+  }
+
+  Token* Of(int64_t i) { return &tokens[i * room]; }
+};
+
+// Adds to each context what its frontier drew and it does not have, as far as there is room.
+// `first` [num + 1] has where each frontier begins among the hop's targets.
+void Append(Growing& growing, const std::vector<int64_t>& first, const Hop& hop, int32_t number,
+            const Executor& executor) {
+  ForContexts(growing.num, executor, [&](int64_t i, Places& places) {
+    Token* tokens = growing.Of(i);
+    const int32_t begin = growing.begin[i], end = growing.end[i];
+    growing.begin[i] = end;
+    if (first[i] == first[i + 1] || end == growing.room) return;
+    places.Begin(growing.room + 1);
+    for (int32_t at = 0; at < end; ++at) places.FindOrAdd(tokens[at].node, at);
     int32_t count = end;
-    for (int64_t t = 0; t < last; ++t) {
-      const int64_t first = indptr[t], stop = indptr[t + 1];
-      if (first < 0 || first > stop || stop > rows.num_edges) return bad.store(true);
-      for (int64_t e = first; e < stop; ++e) {
-        const int32_t node = rows.neighbors[e];
-        if (node < 0 || node >= num_nodes) return bad.store(true);
-        if (places.FindOrAdd(node, count) != count) continue;
-        nodes[count] = node;
-        contexts.hop[i * room + count] = hop;
-        contexts.parent[i * room + count] = begin + static_cast<int32_t>(t);
-        contexts.edge[i * room + count] = rows.ids[e];
-        contexts.end[i] = ++count;
-        if (count == room) return;
+    for (int64_t t = first[i]; t < first[i + 1]; ++t) {
+      const auto parent = static_cast<int32_t>(begin + (t - first[i]));
+      for (int32_t e = hop.indptr[t]; e < hop.indptr[t + 1]; ++e) {
+        if (places.FindOrAdd(hop.indices[e], count) != count) continue;
+        tokens[count] = {hop.indices[e], number, parent, hop.edge_id[e]};
+        growing.end[i] = ++count;
+        if (count == growing.room) return;
       }
     }
   });
-  return bad.load() ? "jgs_context_append: the drawn rows are damaged" : "";
 }
 
-std::string SortByAge(const Contexts& contexts, const int64_t* time, int64_t num_edges,
-                      const Contexts& sorted, const Executor& executor) {
-  struct Token {
-    int64_t oldest;  // the time of the oldest edge on the way from the seed
-    int32_t place;
-  };
-  std::atomic<bool> bad{false};
-  ForContexts(contexts.num, executor, [&](int64_t i, Places&) {
-    thread_local std::vector<Token> tokens;
-    thread_local std::vector<int32_t> order;  // the new position of each token
-    const int64_t row = i * contexts.room, to = i * sorted.room, count = contexts.end[i];
-    if (count < 0 || count > contexts.room) return bad.store(true);
-    tokens.resize(count);
-    order.resize(count);
-    for (int64_t at = 0; at < count; ++at) {
-      const int64_t edge = contexts.edge[row + at], by = contexts.parent[row + at];
-      int64_t oldest = std::numeric_limits<int64_t>::max();
-      if (at > 0) {
-        if (edge < 0 || edge >= num_edges || by < 0 || by >= at) return bad.store(true);
-        oldest = std::min(time[edge], tokens[by].oldest);
-      }
-      tokens[at] = {oldest, static_cast<int32_t>(at)};
+// Draws for the tokens that were found last, and adds what they drew.
+std::string RunHop(const GraphView& graph, const Seeds& seeds, const NeighborOptions& options,
+                   ContextHops& by, size_t h, Growing& growing, const Executor& executor) {
+  std::vector<int64_t> first(growing.num + 1), time;
+  std::vector<int32_t> nodes;
+  for (int64_t i = 0; i < growing.num; ++i) {
+    for (int32_t at = growing.begin[i]; at < growing.end[i]; ++at) {
+      nodes.push_back(growing.Of(i)[at].node);
+      if (seeds.time != nullptr) time.push_back(seeds.time[i]);
     }
-    const auto before = [](const Token& a, const Token& b) {
-      return a.oldest != b.oldest ? a.oldest > b.oldest : a.place < b.place;
-    };
-    const int64_t kept = std::min(count, sorted.room);
-    std::partial_sort(tokens.begin(), tokens.begin() + kept, tokens.end(), before);
-    for (int64_t at = 0; at < kept; ++at) order[tokens[at].place] = static_cast<int32_t>(at);
-    for (int64_t at = 0; at < sorted.room; ++at) {
-      // Padding stands at the end of a context too.
-      const int64_t from = row + (at < kept ? tokens[at].place : count);
-      sorted.nodes[to + at] = contexts.nodes[from];
-      sorted.hop[to + at] = contexts.hop[from];
-      sorted.edge[to + at] = contexts.edge[from];
-      sorted.parent[to + at] = at < kept ? order[contexts.parent[from]] : 0;
+    first[i + 1] = static_cast<int64_t>(nodes.size());
+  }
+  if (nodes.empty()) return "";
+  const auto num = static_cast<int64_t>(nodes.size());
+  const int64_t most = std::max<int64_t>(num * by.widths[h], 1);
+  if (most > std::numeric_limits<int32_t>::max()) {
+    return "contexts must draw fewer than 2**31 edges at a hop: give fewer seeds or smaller widths";
+  }
+  const std::unique_ptr<int32_t[]> indptr(new int32_t[num + 1]), indices(new int32_t[most]),
+      targets(new int32_t[num]);
+  const std::unique_ptr<int64_t[]> ids(new int64_t[most]);
+  std::vector<Hop> hops{by.hops[h]};
+  Hop& hop = hops[0];
+  hop.target_capacity = hop.source_capacity = num;
+  hop.edge_capacity = most;
+  hop.indptr = indptr.get();
+  hop.indices = indices.get();
+  hop.edge_id = ids.get();
+  hop.edge_weight = nullptr;
+  bool overflow = false;
+  const Seeds frontier{nodes.data(), num, seeds.time == nullptr ? nullptr : time.data(),
+                       seeds.excluded, seeds.num_excluded};
+  const std::string error = SampleNeighbors(graph, frontier, options, false, hops,
+                                            {targets.get(), nullptr, &overflow}, executor);
+  if (!error.empty()) return error;
+  if (overflow) return "jgs_context_hops: a node drew more than the width of its hop";
+  Append(growing, first, hop, static_cast<int32_t>(h) + 1, executor);
+  return "";
+}
+
+// The position of each of the first tokens of a context, at most `size`, by age: the youngest
+// first. A token is as old as the oldest edge on its way from the seed.
+void SortByAge(const Token* tokens, int64_t count, int64_t size, const int64_t* time,
+               std::vector<int32_t>& order) {
+  thread_local std::vector<int64_t> oldest;
+  oldest.resize(count);
+  order.resize(count);
+  for (int64_t at = 0; at < count; ++at) {
+    order[at] = static_cast<int32_t>(at);
+    oldest[at] = at == 0 ? std::numeric_limits<int64_t>::max()
+                         : std::min(time[tokens[at].edge], oldest[tokens[at].parent]);
+  }
+  const auto before = [&](int32_t a, int32_t b) {
+    return oldest[a] != oldest[b] ? oldest[a] > oldest[b] : a < b;
+  };
+  std::partial_sort(order.begin(), order.begin() + std::min(count, size), order.end(), before);
+}
+
+}  // namespace
+
+std::string FindByHops(const GraphView& graph, const Seeds& seeds, const NeighborOptions& options,
+                       ContextHops& by, const FoundContexts& found, const Executor& executor) {
+  std::string error = CheckSeeds(seeds.nodes, seeds.num, graph.num_nodes);
+  Growing growing(seeds, by.room, graph.num_nodes, graph.num_edges);
+  for (size_t h = 0; h < by.hops.size() && error.empty(); ++h) {
+    error = RunHop(graph, seeds, options, by, h, growing, executor);
+  }
+  if (!error.empty()) return error;
+  ForContexts(growing.num, executor, [&](int64_t i, Places&) {
+    thread_local std::vector<int32_t> order;
+    const Token* tokens = growing.Of(i);
+    const int64_t row = i * found.size, count = growing.end[i];
+    if (by.by_age) SortByAge(tokens, count, found.size, options.edge_time, order);
+    const auto none = static_cast<int32_t>(graph.num_nodes);
+    for (int64_t at = 0; at < found.size; ++at) {
+      Token token{none, 0, 0, graph.num_edges};
+      if (at < count) token = tokens[by.by_age ? order[at] : at];
+      found.nodes[row + at] = token.node;
+      found.hop[row + at] = token.hop;
+      found.parent[row + at] = token.hop > 0 ? tokens[token.parent].node : none;
+      found.edge[row + at] = token.edge;
     }
   });
-  return bad.load() ? "jgs_context_by_age: the contexts are damaged" : "";
+  return "";
 }
 
 void ContextTrees(const int32_t* nodes, const int32_t* parent, int64_t num, int64_t size,

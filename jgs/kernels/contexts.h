@@ -1,39 +1,34 @@
-// Contexts: rows of at most `room` distinct nodes, one for each seed. What they hold is defined by
-// jgs/sampling/contexts/hops.py and jgs/sampling/algorithms/context.py.
+// Contexts: at most `size` distinct nodes around each seed. jgs/sampling/contexts/hops.py and
+// jgs/sampling/algorithms/context.py define the results; this is faster and equal bit for bit.
 #ifndef JGS_KERNELS_CONTEXTS_H_
 #define JGS_KERNELS_CONTEXTS_H_
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "parallel.h"
+#include "sample.h"
 
 namespace jgs {
 
-// `num` contexts as far as they have grown: arrays [num, room], and [num] for begin and end.
-struct Contexts {
-  int64_t num, room;
+// The contexts [num_seeds, size] that were found; see Found in jgs/sampling/contexts/way.py.
+struct FoundContexts {
+  int64_t size;
   int32_t *nodes, *hop, *parent;
   int64_t* edge;
-  int32_t *begin, *end;  // null where nobody asks
 };
 
-// What frontiers of `frontier` tokens for each context drew.
-struct FrontierRows {
-  const int32_t *indptr, *neighbors;
-  const int64_t* ids;
-  int64_t frontier, num_edges;
+struct ContextHops {
+  std::vector<Hop> hops;   // what each draws with; its arrays are set here
+  const int64_t* widths;   // of each hop, the most edges that a node draws
+  int64_t room;            // the most tokens of a context before it is cut to its size
+  bool by_age;             // whether the youngest tokens are first
 };
 
-// Adds to each context the nodes that its frontier drew and that it does not have, as far as
-// there is room. Returns what is wrong with the arrays, or "".
-std::string AppendToContexts(const Contexts& contexts, const FrontierRows& rows, int32_t hop,
-                             int64_t num_nodes, const Executor& executor);
-
-// The first `size` tokens of each context, youngest first: arrays [num, size] of `sorted`. `time`
-// [num_edges] are those of edges. Returns what is wrong with the arrays, or "".
-std::string SortByAge(const Contexts& contexts, const int64_t* time, int64_t num_edges,
-                      const Contexts& sorted, const Executor& executor);
+// Contexts hop by hop. Returns what is wrong with the input, or "".
+std::string FindByHops(const GraphView& graph, const Seeds& seeds, const NeighborOptions& options,
+                       ContextHops& by, const FoundContexts& found, const Executor& executor);
 
 // The trees of contexts [num, size], from their nodes and each node's parent: the positions of
 // the parents, `size` where there is none; and the rows of each row's children, [num * size + 1]

@@ -1,87 +1,62 @@
 // The XLA bindings of contexts.h. Their Python side is jgs/sampling/contexts/hops.py and
 // jgs/sampling/algorithms/context.py.
-#include <algorithm>
 #include <cstdint>
 #include <string>
 
 #include "contexts.h"
-#include "ffi.h"
+#include "sample_call.h"
 
 namespace jgs {
 namespace {
 
 using LongMatrix = ffi::Buffer<ffi::S64, 2>;
 
-std::string Append(ffi::ThreadPool pool, IntMatrix nodes, IntMatrix hops, IntMatrix parent,
-                   LongMatrix edge, Ints begin, Ints end, Ints indptr, Ints neighbors, Longs ids,
-                   ffi::Result<IntMatrix> new_nodes, ffi::Result<IntMatrix> new_hops,
-                   ffi::Result<IntMatrix> new_parent, ffi::Result<LongMatrix> new_edge,
-                   ffi::Result<Ints> new_begin, ffi::Result<Ints> new_end, int64_t hop,
-                   int64_t num_nodes, int64_t num_threads) {
-  const int64_t num = nodes.dimensions()[0], room = nodes.dimensions()[1];
-  const int64_t rows = Size(indptr) - 1;
-  bool good = num > 0 && rows >= 0 && rows % num == 0 && Size(neighbors) == Size(ids);
-  for (const auto& matrix : {&hops, &parent}) good = good && HasShape(*matrix, num, room);
-  for (const auto& result : {&new_nodes, &new_hops, &new_parent}) {
-    good = good && HasShape(**result, num, room);
-  }
-  good = good && HasShape(edge, num, room) && HasShape(*new_edge, num, room);
-  for (const int64_t size : {Size(begin), Size(end), Size(*new_begin), Size(*new_end)}) {
-    good = good && size == num;
-  }
-  if (!good) return kShapes;
-  const auto copy = [](const auto& from, auto& to) {
-    std::copy_n(from.typed_data(), Size(from), to->typed_data());
-  };
-  copy(nodes, new_nodes);
-  copy(hops, new_hops);
-  copy(parent, new_parent);
-  copy(edge, new_edge);
-  copy(begin, new_begin);
-  copy(end, new_end);
-  const Contexts contexts{num,
-                          room,
-                          new_nodes->typed_data(),
-                          new_hops->typed_data(),
-                          new_parent->typed_data(),
-                          new_edge->typed_data(),
-                          new_begin->typed_data(),
-                          new_end->typed_data()};
-  const FrontierRows drawn{indptr.typed_data(), neighbors.typed_data(), ids.typed_data(),
-                           rows / num, Size(neighbors)};
-  return AppendToContexts(contexts, drawn, static_cast<int32_t>(hop), num_nodes,
-                          PoolExecutor(pool, num_threads));
-}
-
-std::string ByAge(ffi::ThreadPool pool, IntMatrix nodes, IntMatrix hops, IntMatrix parent,
-                  LongMatrix edge, Ints end, Longs time, ffi::Result<IntMatrix> new_nodes,
-                  ffi::Result<IntMatrix> new_hops, ffi::Result<IntMatrix> new_parent,
-                  ffi::Result<LongMatrix> new_edge, int64_t num_threads) {
-  const int64_t num = nodes.dimensions()[0], room = nodes.dimensions()[1];
-  const int64_t size = new_nodes->dimensions()[1];
-  bool good = Size(end) == num && size <= room && HasShape(edge, num, room);
-  for (const auto& matrix : {&hops, &parent}) good = good && HasShape(*matrix, num, room);
-  for (const auto& result : {&new_nodes, &new_hops, &new_parent}) {
+std::string ByHops(ffi::ThreadPool pool, Words key, Longs indptr, Ints indices,
+                   Longs weight_prefix, Longs recency, Longs edge_time, Shorts edge_type,
+                   Longs runs_indptr, Longs runs, Ints nodes, Longs time, Longs excluded,
+                   ffi::Result<IntMatrix> out_nodes, ffi::Result<IntMatrix> out_hop,
+                   ffi::Result<IntMatrix> out_parent, ffi::Result<LongMatrix> out_edge,
+                   Numbers draws, Numbers relation_draws, Numbers widths, int64_t room,
+                   bool replace, bool weighted, bool latest, bool by_age, int64_t window,
+                   int64_t half_life, int64_t num_threads) {
+  const GraphView view = ViewGraph(indptr, indices);
+  const int64_t num = Size(nodes), size = out_nodes->dimensions()[1];
+  const auto edges = [&](const auto& array) { return Size(array) == view.num_edges; };
+  const bool timed = Size(time) > 0, indexed = Size(runs_indptr) > 0;
+  const size_t num_hops = draws.size();
+  bool good = num > 0 && room >= 1 && view.num_nodes >= 0 && Size(key) == 2 &&
+              widths.size() == num_hops && num_hops > 0 && relation_draws.size() % num_hops == 0;
+  for (const auto& result : {&out_nodes, &out_hop, &out_parent}) {
     good = good && HasShape(**result, num, size);
   }
-  if (!good || !HasShape(*new_edge, num, size)) return kShapes;
-  const Contexts from{num,
-                      room,
-                      nodes.typed_data(),
-                      hops.typed_data(),
-                      parent.typed_data(),
-                      edge.typed_data(),
-                      nullptr,
-                      end.typed_data()};
-  const Contexts to{num,
-                    size,
-                    new_nodes->typed_data(),
-                    new_hops->typed_data(),
-                    new_parent->typed_data(),
-                    new_edge->typed_data(),
-                    nullptr,
-                    nullptr};
-  return SortByAge(from, time.typed_data(), Size(time), to, PoolExecutor(pool, num_threads));
+  good = good && HasShape(*out_edge, num, size) && (!timed || Size(time) == num) &&
+         (!timed || edges(edge_time)) && (timed || (!by_age && half_life == 0)) &&
+         (!weighted || edges(weight_prefix)) && (half_life == 0 || edges(recency)) &&
+         (relation_draws.size() == 0 || edges(edge_type)) &&
+         (!indexed || (Size(runs_indptr) == Size(indptr) && Size(runs) > 0));
+  if (!good) return kShapes;
+  GraphView graph = view;
+  graph.weight_prefix = weighted ? weight_prefix.typed_data() : nullptr;
+  NeighborOptions options{replace, weighted, latest, window, edge_time.typed_data(), {}, {}};
+  options.recency = {half_life, recency.typed_data(), edge_time.typed_data()};
+  options.relations.num = static_cast<int64_t>(relation_draws.size() / num_hops);
+  options.relations.edge_type = edge_type.typed_data();
+  if (indexed) {
+    options.relations.index = {runs_indptr.typed_data(), runs.typed_data(), Size(runs) - 1};
+  }
+  ContextHops by{std::vector<Hop>(num_hops), widths.begin(), room, by_age};
+  for (size_t h = 0; h < num_hops; ++h) {
+    by.hops[h].key = HopKey(key.typed_data(), static_cast<int64_t>(h));
+    by.hops[h].fanout = draws[h];
+    if (draws[h] == 0 && options.relations.num > 0) {
+      by.hops[h].relation_fanout = &relation_draws[h * options.relations.num];
+    }
+  }
+  const Seeds seeds{nodes.typed_data(), num, timed ? time.typed_data() : nullptr,
+                    excluded.typed_data(), Size(excluded)};
+  const FoundContexts found{size, out_nodes->typed_data(), out_hop->typed_data(),
+                            out_parent->typed_data(), out_edge->typed_data()};
+  return FindByHops(graph, seeds, options, by, found, PoolExecutor(pool, num_threads));
 }
 
 std::string Tree(ffi::ThreadPool pool, IntMatrix nodes, IntMatrix parent,
@@ -100,8 +75,8 @@ std::string Tree(ffi::ThreadPool pool, IntMatrix nodes, IntMatrix parent,
 
 }  // namespace
 
-JGS_HANDLER(JgsContextAppend, Append, "hop", "num_nodes", "num_threads");
-JGS_HANDLER(JgsContextByAge, ByAge, "num_threads");
+JGS_HANDLER(JgsContextHops, ByHops, "draws", "relation_draws", "widths", "room", "replace",
+            "weighted", "latest", "by_age", "window", "half_life", "num_threads");
 JGS_HANDLER(JgsContextTree, Tree, "num_nodes", "num_threads");
 
 }  // namespace jgs

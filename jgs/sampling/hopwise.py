@@ -108,11 +108,15 @@ class Hopwise(Hops, ByNode):
         return bool(hops)
 
     def _spec(self, capacity: Capacity, graph: Graph) -> HopDraw:
-        fanouts = tuple(
-            k.drawn(graph.schema) if isinstance(k, ByRelation) else int(k) for k in self.fanouts
-        )
         flags = ids_needed(self), self.edge_weights, self.relabel_inputs
-        return HopDraw(self, capacity, fanouts, *flags)
+        return HopDraw(self, capacity, self.fanouts_in(graph), *flags)
+
+    def fanouts_in(self, graph: Graph) -> tuple[Any, ...]:
+        """As `HopDraw.fanouts`. Raises `InputError` for relations of another graph."""
+        drawn = (
+            k.drawn(graph.schema) if isinstance(k, ByRelation) else k for k in self.fanouts
+        )
+        return tuple(k if isinstance(k, tuple) else int(k) for k in drawn)
 
     def expected_draws(self, hop: int, degree: np.ndarray) -> np.ndarray:
         k = self.fanouts[hop]

@@ -21,6 +21,7 @@ RUN = {  # what is linked with each program
     "walk": "walk_second",
     "visits": "relabel",
     "push": "",
+    "contexts": "sample relabel read_ahead",
     "frontier": "relabel",
     "skipgram": "table_rows",
     "induced": "relabel",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -14,11 +15,13 @@ from jgs.errors import InputError, check_choice
 from jgs.graph import Graph
 from jgs.graph.schema import Schema
 from jgs.kernels.call import FILL, call, vary_alike, where_it_is
-from jgs.sampling.algorithms.neighbors import Neighbors
+from jgs.sampling.algorithms.neighbors import Neighbors, RelationIndex
 from jgs.sampling.base import HopRows, State
+from jgs.sampling.checks import check_timed
 from jgs.sampling.contexts.way import Found, Way
 from jgs.sampling.edges.columns import column_at, column_of
-from jgs.sampling.fanouts import ByRelation
+from jgs.sampling.edges.hops import longs_or_empty
+from jgs.sampling.fanouts import ByRelation, relation_draws, relations_of
 from jgs.sampling.seeds import Seeds
 from jgs.sampling.shorthand import as_sampler
 
@@ -74,31 +77,27 @@ class ByHops(Way):
     def find(
         self, key_data: jax.Array, graph: Graph, state: State, seeds: Seeds, size: int
     ) -> Found:
-        draws, latest = replace(self.draws, edge_ids=True), self.order == "latest"
-        if latest and seeds.time is None:
+        if self.order == "latest" and seeds.time is None:
             raise InputError(
                 "contexts of the latest tokens are counted from the cutoffs of the seeds",
                 "seeds without times",
                 "Give jgs.sampling.Seeds(nodes, time), or order='hop'.",
             )
-        shares = [width(k, graph.schema) for k in draws.fanouts]
-        room, most, frontiers = 1, 1, []
+        check_timed(self.draws, seeds)
+        kernel, plain = (partial(form, way=self, size=size) for form in (_kernel, _plain))
+        return where_it_is(kernel, plain, key_data, graph, state, seeds)
+
+    def _rooms(self, schema: Schema | None, size: int) -> tuple[list[int], list[int], int]:
+        """For each hop the most edges that a node draws, and the most nodes that draw; and the
+        most tokens that a context has before it is cut to its `size`."""
+        most, frontiers, room = 1, [], 1
+        shares = [width(k, schema) for k in self.draws.fanouts]
         for share in shares:
             frontiers.append(most)
-            most = most * share if latest else min(most * share, size)
+            most *= share
+            most = most if self.order == "latest" else min(most, size)
             room += most
-        room = room if latest else min(room, size)
-        grown = Grown.of(seeds.nodes, graph, room)
-        for hop, (share, frontier) in enumerate(zip(shares, frontiers, strict=True)):
-            nodes = grown.frontier(frontier, graph.num_nodes)
-            time = None if seeds.time is None else jnp.repeat(seeds.time, frontier)
-            of = {"excluded": seeds.excluded, "time": time, "state": state}
-            most = nodes.size * share
-            rows = draws.draw_hop(key_data, graph, nodes.reshape(-1), hop, most, **of)
-            grown = appended(grown, rows, hop + 1, graph, share)
-        if latest:
-            grown = by_age(grown, graph, len(shares), size)
-        return grown.found(graph, size)
+        return shares, frontiers, room if self.order == "latest" else min(room, size)
 
 
 def width(fanout: Any, schema: Schema | None) -> int:
@@ -112,6 +111,58 @@ def width(fanout: Any, schema: Schema | None) -> int:
         target = schema.relations[relation][2]
         into[target] = into.get(target, 0) + k
     return max(into.values(), default=1)
+
+
+def _kernel(
+    key_data: jax.Array, graph: Graph, state: State, seeds: Seeds, way: ByHops, size: int
+) -> Found:
+    draws, nothing = way.draws, jnp.zeros(0, jnp.int64)
+    fanouts, reads = draws.fanouts_in(graph), draws._reads(graph, state)
+    by_relation = any(relations_of(k) for k in fanouts)
+    widths, _, room = way._rooms(graph.schema, size)
+    index = reads.index if isinstance(reads.index, RelationIndex) else (nothing,) * 2
+    shape = seeds.nodes.shape[0], size
+    out = [jax.ShapeDtypeStruct(shape, dtype) for dtype in (jnp.int32,) * 3 + (jnp.int64,)]
+    operands = (
+        *(key_data, graph.indptr, graph.indices),
+        longs_or_empty(graph.edge_weight_prefix if draws.weighted else None),
+        longs_or_empty(reads.sums if draws.half_life else None),
+        longs_or_empty(None if seeds.time is None else graph.edge_time),
+        graph.edge_type if by_relation else jnp.zeros(0, jnp.int16),
+        *(*index, seeds.nodes, longs_or_empty(seeds.time), longs_or_empty(seeds.excluded)),
+    )
+    found = call(
+        *("jgs_context_hops", out, operands, kernels.NUM_THREADS),
+        draws=np.array([0 if relations_of(k) else k for k in fanouts], np.int64),
+        relation_draws=relation_draws(fanouts, graph.schema if by_relation else None),
+        widths=np.array(widths, np.int64),
+        room=np.int64(room),
+        replace=np.bool_(draws.replace),
+        weighted=np.bool_(draws.weighted),
+        latest=np.bool_(draws.latest),
+        by_age=np.bool_(way.order == "latest"),
+        window=np.int64(-1 if draws.window is None else draws.window),
+        half_life=np.int64(draws.half_life or 0),
+    )
+    nodes, hop, parent, edge = found
+    return Found(nodes, hop, parent, edge)
+
+
+def _plain(
+    key_data: jax.Array, graph: Graph, state: State, seeds: Seeds, way: ByHops, size: int
+) -> Found:
+    draws = replace(way.draws, edge_ids=True)
+    shares, frontiers, room = way._rooms(graph.schema, size)
+    grown = Grown.of(seeds.nodes, graph, room)
+    for hop, (share, frontier) in enumerate(zip(shares, frontiers, strict=True)):
+        nodes = grown.frontier(frontier, graph.num_nodes)
+        time = None if seeds.time is None else jnp.repeat(seeds.time, frontier)
+        of = {"excluded": seeds.excluded, "time": time, "state": state}
+        rows = draws.draw_hop(key_data, graph, nodes.reshape(-1), hop, nodes.size * share, **of)
+        grown = _append(grown, rows, hop + 1, graph.num_nodes, share)
+    if way.order == "latest":
+        grown = _by_age(grown, column_of(graph, "time"), len(shares))
+    return grown.found(graph, size)
 
 
 class Grown(NamedTuple):
@@ -159,29 +210,6 @@ class Grown(NamedTuple):
         ))  # fmt: skip
 
 
-def appended(grown: Grown, rows: HopRows, hop: int, graph: Graph, share: int) -> Grown:
-    """The contexts with what their frontiers drew: `rows` of at most `share` edges each."""
-    num_nodes = graph.num_nodes
-
-    def kernel(grown: Grown, rows: HopRows) -> Grown:
-        shape = lambda a: jax.ShapeDtypeStruct(a.shape, a.dtype)  # noqa: E731
-        operands = (*grown, rows.indptr, rows.neighbors, rows.ids)
-        found = call(
-            "jgs_context_append",
-            [shape(a) for a in grown],
-            operands,
-            kernels.NUM_THREADS,
-            hop=np.int64(hop),
-            num_nodes=np.int64(num_nodes),
-        )
-        return Grown(*found)
-
-    def plain(grown: Grown, rows: HopRows) -> Grown:
-        return _append(grown, rows, hop, num_nodes, share)
-
-    return where_it_is(kernel, plain, grown, rows)
-
-
 def _append(grown: Grown, rows: HopRows, hop: int, num_nodes: int, share: int) -> Grown:
     assert rows.ids is not None
     (num, room), frontier = grown.nodes.shape, (rows.indptr.shape[0] - 1)
@@ -213,28 +241,8 @@ def _append(grown: Grown, rows: HopRows, hop: int, num_nodes: int, share: int) -
     )
 
 
-def by_age(grown: Grown, graph: Graph, num_hops: int, size: int) -> Grown:
-    """The first `size` tokens of each context in the order `"latest"` of `ByHops`."""
-    size = min(size, grown.nodes.shape[1])
-
-    def kernel(grown: Grown, time: jax.Array) -> Grown:
-        out = [jax.ShapeDtypeStruct((a.shape[0], size), a.dtype) for a in grown[:4]]
-        operands = (*grown[:4], grown.end, time)
-        found = call("jgs_context_by_age", out, operands, kernels.NUM_THREADS)
-        nodes, hop, parent, edge = found
-        return Grown(nodes, hop, parent, edge, *_first(grown, size))
-
-    def plain(grown: Grown, time: jax.Array) -> Grown:
-        return _by_age(grown, time, num_hops, size)
-
-    return where_it_is(kernel, plain, grown, column_of(graph, "time"))
-
-
-def _first(grown: Grown, size: int) -> tuple[jax.Array, jax.Array]:
-    return jnp.minimum(grown.begin, size), jnp.minimum(grown.end, size)
-
-
-def _by_age(grown: Grown, time: jax.Array, num_hops: int, size: int) -> Grown:
+def _by_age(grown: Grown, time: jax.Array, num_hops: int) -> Grown:
+    """The contexts in the order `"latest"` of `ByHops`."""
     own = column_at(time, grown.edge)
     place = jnp.broadcast_to(jnp.arange(own.shape[1], dtype=jnp.int32), own.shape)
     oldest = jnp.where(grown.hop > 0, own, jnp.iinfo(jnp.int64).max)
@@ -244,8 +252,7 @@ def _by_age(grown: Grown, time: jax.Array, num_hops: int, size: int) -> Grown:
     order = jax.lax.sort((padding, ~oldest, place), num_keys=3)[-1]
     parent = jnp.take_along_axis(jnp.argsort(order, axis=1), grown.parent, axis=1)
     nodes, hop, parent, edge = (
-        jnp.take_along_axis(a, order[:, :size], axis=1)
+        jnp.take_along_axis(a, order, axis=1)
         for a in (grown.nodes, grown.hop, parent.astype(jnp.int32), grown.edge)
     )
-    real = jnp.arange(size) < grown.end[:, None]
-    return Grown(nodes, hop, jnp.where(real, parent, 0), edge, *_first(grown, size))
+    return Grown(nodes, hop, parent, edge, grown.begin, grown.end)
