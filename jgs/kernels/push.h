@@ -29,7 +29,7 @@ struct PushedContexts {
 };
 
 // Finds the contexts of `seeds` (num_nodes for padding). Returns what is wrong with the input,
-// or "". Each thread needs 150 bytes for every node that its largest search reaches.
+// or "". Each thread needs up to 350 bytes for every node that its largest search reaches.
 std::string PushContexts(const GraphView& graph, const Seeds& seeds, const PushOptions& options,
                          const PushedContexts& contexts, const Executor& executor);
 

@@ -12,7 +12,7 @@ from refusals import refused
 
 from jgs import Graph, kernels
 from jgs.graph import as_device
-from jgs.sampling import Seeds
+from jgs.sampling import Context, Seeds
 from jgs.sampling.contexts import pagerank
 from jgs.sampling.contexts.pagerank import ByPageRank, page_rank
 from jgs.settings import exact_integers
@@ -181,6 +181,19 @@ def test_the_edge_is_that_which_carried_most_then_of_the_smaller_parent_then_the
     target, time = np.array(graph.edge_index()[1]), np.array(graph.edge_time)
     ends = {node: (target[edge], time[edge]) for node, edge in edges.items()}
     assert ends == {1: (0, 0), 2: (0, 0), 3: (0, 0), 4: (1, 3), 5: (1, 0), 6: (3, 0)}
+
+
+def test_contexts_of_a_super_batch_whatever_the_keys(same_bits):
+    graph, sampler = graph_of(5), Context(6, ByPageRank(weights=ANY))
+    nodes, cutoffs = np.arange(8).reshape(2, 4) % (N + 1), np.arange(8).reshape(2, 4)
+    keys = jax.random.split(jax.random.key(1))
+    drawn = sampler.sample(keys, graph, sampler.init(graph), Seeds(nodes, cutoffs))
+    for i in range(2):
+        seeds = Seeds(nodes[i], cutoffs[i])
+        found, _ = page_rank(sampler.way, graph, seeds, 6)
+        np.testing.assert_array_equal(drawn.nodes[i], found.reshape(-1))
+        one = sampler.sample(keys[1 - i], graph, (), seeds)
+        same_bits(jax.tree.map(lambda a, i=i: a[i], drawn.tokens), one.tokens)
 
 
 def test_tiny_graphs_and_repeated_seeds():

@@ -27,6 +27,7 @@ from jgs.settings import exact_integers
 
 _WHOLE = 62  # a seed's mass is 2**62, which no sum exceeds: int64 has room for it
 _PARTS = 31  # `restart` is counted in parts of 2**-31
+Scored = tuple[Found, jax.Array]  # contexts, and scores in units, int64 `[B, T]`, 0 in padding
 
 
 class RelationWeights(ByName):
@@ -82,7 +83,7 @@ class ByPageRank(Way):
     latest of its relation. Its hop is its parent's plus 1.
 
     At most `1 / (restart * epsilon)` times does an edge carry mass, or a node push, for a seed.
-    The kernel needs at most 160 bytes a thread for each node that was reached.
+    The kernel needs at most 350 bytes a thread for each node that was reached.
 
     Fields:
       restart: from 0.01 to 1.
@@ -146,15 +147,12 @@ def page_rank(
 
 
 @partial(jax.jit, static_argnums=(2, 3))
-def _found(graph: Graph, seeds: Seeds, way: ByPageRank, size: int) -> tuple[Found, jax.Array]:
-    """The contexts, and their scores in units, int64 `[B, size]`, 0 in padding."""
+def _found(graph: Graph, seeds: Seeds, way: ByPageRank, size: int) -> Scored:
     kernel, plain = (partial(form, way=way, size=size) for form in (push_kernel, push_plain))
     return where_it_is(kernel, plain, *vary_alike(graph, seeds))
 
 
-def push_kernel(
-    graph: Graph, seeds: Seeds, way: ByPageRank, size: int
-) -> tuple[Found, jax.Array]:
+def push_kernel(graph: Graph, seeds: Seeds, way: ByPageRank, size: int) -> Scored:
     """The result of `push_plain`."""
     timed, weights, (restart, least) = seeds.time is not None, way._numbers(graph), way._units
     types = graph.edge_type if weights or timed else None
@@ -185,9 +183,7 @@ class _Masses(NamedTuple):
     edge: jax.Array
 
 
-def push_plain(
-    graph: Graph, seeds: Seeds, way: ByPageRank, size: int
-) -> tuple[Found, jax.Array]:
+def push_plain(graph: Graph, seeds: Seeds, way: ByPageRank, size: int) -> Scored:
     """The contexts of `seeds` `[B]` one after the other; each round reads all edges."""
     num_nodes, num_edges = graph.num_nodes, graph.num_edges
     row = jnp.searchsorted(graph.indptr, jnp.arange(num_edges), side="right") - 1
@@ -198,7 +194,7 @@ def push_plain(
         weight = weight.at[seeds.excluded].set(0, mode="drop")
     bad = bad_seeds(seeds, num_nodes, num_edges)
 
-    def one(of: Any) -> tuple[Found, jax.Array]:
+    def one(of: Any) -> Scored:
         seed, cutoff = of
         own = weight if cutoff is None else jnp.where(graph.edge_time < cutoff, weight, 0)
         return _best(_pushed(graph, row, own, seed, way), seed, num_edges, way, size)
@@ -245,10 +241,7 @@ def _pushed(
     return jax.lax.while_loop(lambda masses: jnp.any(pushes(masses.left)), after, begin)
 
 
-def _best(
-    masses: _Masses, seed: jax.Array, num_edges: int, way: ByPageRank, size: int
-) -> tuple[Found, jax.Array]:
-    """The context `[size]` and its scores."""
+def _best(masses: _Masses, seed: Any, num_edges: int, way: ByPageRank, size: int) -> Scored:
     num_nodes = masses.hop.shape[0]
     node, score = jnp.arange(num_nodes), masses.stopped + _stopping(masses.left, way)
     ordered = jax.lax.sort((node != seed, -score, masses.hop, node), num_keys=4)[3][:size]
