@@ -28,7 +28,8 @@ from jgs.errors import InputError
 _LIBRARY = "libjgs_kernels.so"
 # The XLA FFI handlers of the host's CPU. `register` makes known those of other platforms.
 _NAMES = (
-    *("sample_neighbors", "sample_labor", "walk", "frontier", "visits", "induced", "relabel"),
+    *("sample_neighbors", "sample_labor", "walk", "frontier", "visits", "push", "induced"),
+    "relabel",
     *("aggregate", "aggregate_grad", "aggregate_grad_weight"),
     *("edge_scores", "edge_scores_grad", "edge_softmax", "edge_softmax_grad"),
     *("gather", "gather_codes", "gather_sparse"),
