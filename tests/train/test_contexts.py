@@ -104,8 +104,8 @@ def test_links_have_contexts_of_both_ends(saved, tmp_path):
 
 
 def test_cells_are_those_of_the_tables(data_folder, tmp_path):
-    more = """--db-task user-churn --model cells --cells 24 --batch-size 60 --epochs 1 --metric auc
-        --fanouts *=3 *=2"""
+    more = """--db-task user-churn --model cells --cells 24 --batch-size 60 --epochs 1
+        --metric auc --fanouts *=3 *=2"""
     judged = train(data_folder / "shop_db", tmp_path / "run", more)["test_accuracy"]
     run = jgs.open_run(tmp_path / "run")
     assert [name for name, *_ in run.model.columns[0]] == ["age", "city"]
