@@ -3,8 +3,12 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
+#include <memory>
+#include <mutex>
+#include <utility>
 #include <vector>
 
+#include "walk_runs.h"
 #include "walkers.h"
 
 namespace jgs {
@@ -98,7 +102,7 @@ class SeedWalks {
       for (int64_t i = 0; i < num; ++i) number_[i] = static_cast<int32_t>(first + i);
       Walkers walkers{g_,     key_,           roots_.data(),   cutoff ? cutoff_.data() : nullptr,
                       number_.data(), o_,     nodes_.data(),   lengths_.data(),
-                      edges_.data()};
+                      edges_.data(),  &memo_};
       WalkFirstOrder(walkers, 0, num);
       if (walkers.bad.load()) {
         bad_.store(true);
@@ -132,6 +136,7 @@ class SeedWalks {
   std::atomic<bool>& bad_;
   std::vector<int32_t> roots_, number_, lengths_, nodes_;
   std::vector<int64_t> cutoff_, edges_;
+  RunMemo memo_;
 };
 
 // Writes the context of seed `i`, a node.
@@ -165,6 +170,44 @@ void Rank(const Visits& visits, int32_t seed, int64_t i, const GraphView& graph,
   }
 }
 
+// What a thread counts with. It is kept for its next seeds.
+struct Worker {
+  SeedWalks walks;
+  Visits visits;
+  std::vector<Visits::Node> found;
+};
+
+class Workers {
+ public:
+  Workers(const GraphView& graph, Key key, const WalkOptions& options, std::atomic<bool>& bad)
+      : g_(graph), key_(key), o_(options), bad_(bad) {}
+
+  std::unique_ptr<Worker> Take() {
+    {
+      std::lock_guard<std::mutex> lock(mutex_);
+      if (!free_.empty()) {
+        std::unique_ptr<Worker> worker = std::move(free_.back());
+        free_.pop_back();
+        return worker;
+      }
+    }
+    return std::unique_ptr<Worker>(new Worker{SeedWalks(g_, key_, o_, bad_), {}, {}});
+  }
+
+  void Give(std::unique_ptr<Worker> worker) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    free_.push_back(std::move(worker));
+  }
+
+ private:
+  const GraphView& g_;
+  const Key key_;
+  const WalkOptions& o_;
+  std::atomic<bool>& bad_;
+  std::mutex mutex_;
+  std::vector<std::unique_ptr<Worker>> free_;
+};
+
 }  // namespace
 
 std::string FindMostVisited(const GraphView& graph, Key key, const Seeds& seeds,
@@ -177,27 +220,22 @@ std::string FindMostVisited(const GraphView& graph, Key key, const Seeds& seeds,
   const int64_t most = (num_walks + kTogether - 1) / kTogether;
   const int64_t wanted = threads == 1 ? 1 : (8 * threads + seeds.num - 1) / seeds.num;
   const int64_t shares = std::max<int64_t>(std::min(most, wanted), 1);
-  const int64_t size = shares > 1 ? 1 : std::max<int64_t>(seeds.num / (8 * threads), 1);
   std::vector<Visits> parts(shares > 1 ? seeds.num * shares : 0);
   std::atomic<bool> bad{false};
-  const int64_t num_tasks = seeds.num * shares;
+  Workers workers(graph, key, options, bad);
   Team team(executor);
-  team.For((num_tasks + size - 1) / size, [&](int64_t chunk) {
-    SeedWalks walks(graph, key, options, bad);
-    Visits own;
-    std::vector<Visits::Node> found;
-    const int64_t end = std::min((chunk + 1) * size, num_tasks);
-    for (int64_t task = chunk * size; task < end; ++task) {
-      const int64_t i = task / shares, share = task % shares;
-      const int32_t seed = seeds.nodes[i];
-      Visits& visits = shares > 1 ? parts[task] : own;
-      visits.Clear();
-      if (seed < graph.num_nodes) {
-        walks.Count(seed, seeds.time != nullptr ? &seeds.time[i] : nullptr,
-                    num_walks * share / shares, num_walks * (share + 1) / shares, visits);
-      }
-      if (shares == 1) Rank(visits, seed, i, graph, contexts, found);
+  team.For(seeds.num * shares, [&](int64_t task) {
+    std::unique_ptr<Worker> worker = workers.Take();
+    const int64_t i = task / shares, share = task % shares;
+    const int32_t seed = seeds.nodes[i];
+    Visits& visits = shares > 1 ? parts[task] : worker->visits;
+    visits.Clear();
+    if (seed < graph.num_nodes) {
+      worker->walks.Count(seed, seeds.time != nullptr ? &seeds.time[i] : nullptr,
+                          num_walks * share / shares, num_walks * (share + 1) / shares, visits);
     }
+    if (shares == 1) Rank(visits, seed, i, graph, contexts, worker->found);
+    workers.Give(std::move(worker));
   });
   if (shares > 1) {
     team.For(seeds.num, [&](int64_t i) {

@@ -60,7 +60,7 @@ class Lanes {
  public:
   Lanes(Walkers& walkers, int64_t begin, int64_t end)
       : w_(walkers), g_(walkers.graph), o_(walkers.options), next_(begin), end_(end),
-        runs_(walkers.graph, walkers.options, walkers.bad) {}
+        runs_(walkers.graph, walkers.options, walkers.memo, walkers.bad) {}
 
   void Run() {
     while (num_ < kLanes && Enter(num_)) ++num_;
@@ -285,7 +285,7 @@ class Lanes {
       int64_t point = Below(BitsOf(r), static_cast<uint64_t>(total));
       const WalkRuns::Part& part = runs_.At(r, point);
       edge_[r] = part.start;
-      SearchWeight(r, part.length, part.size, part.weights, point);
+      SearchWeight(r, part.length, part.size, runs_.WeightsOf(part), point);
     }
     FindWeights();
   }

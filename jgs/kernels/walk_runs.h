@@ -15,6 +15,30 @@
 
 namespace jgs {
 
+// What was found for some nodes before a cutoff, for walks that come back to them. It is valid for
+// the graph, the window and the excluded edges of one call.
+class RunMemo {
+ public:
+  static constexpr int kMost = 7;  // runs with edges before the cutoff; nodes with more are not kept
+
+  struct alignas(64) Entry {
+    int64_t cutoff = 0;
+    int32_t node = -1, num = 0;
+    struct {
+      int64_t start;
+      int32_t length;
+    } runs[kMost];
+  };
+
+  Entry& At(int32_t node) {
+    return entries_[(static_cast<uint32_t>(node) * 0x9E3779B1u) >> (32 - kBits)];
+  }
+
+ private:
+  static constexpr int kBits = 12;  // about as many as the second cache holds
+  std::vector<Entry> entries_ = std::vector<Entry>(1 << kBits);
+};
+
 // The runs of the rows in which some lanes are. Each stage prefetches what the next one reads.
 class WalkRuns {
  public:
@@ -25,33 +49,29 @@ class WalkRuns {
     int32_t lane;
     Holes holes;
     int64_t size;  // the number of eligible edges, or their weight
-    HoleWeights weights{0};
   };
 
-  WalkRuns(const GraphView& graph, const WalkOptions& options, std::atomic<bool>& bad)
-      : g_(graph), index_(options.index), limits_(options.limits), bad_(bad) {}
+  // `memo` may be null.
+  WalkRuns(const GraphView& graph, const WalkOptions& options, RunMemo* memo,
+           std::atomic<bool>& bad)
+      : g_(graph), index_(options.index), limits_(options.limits), memo_(memo), bad_(bad) {}
 
   void AskFor(int32_t node) const {
-    __builtin_prefetch(&index_.indptr[node]);
-    __builtin_prefetch(&index_.indptr[node + 1]);
+    memo_ != nullptr ? __builtin_prefetch(&memo_->At(node)) : AskForRuns(node);
   }
 
   // Finds the eligible edges of the nodes in which `num` lanes are, before their cutoffs.
   void Find(int num, const int32_t* here, const int64_t* cutoff) {
-    FindRuns(num, here);
+    parts_.clear();
     cutoff_ = cutoff;
-    long_.clear();
-    for (size_t p = 0; p < parts_.size(); ++p) {
-      if (parts_[p].length > kShort) {
-        long_.push_back(static_cast<int32_t>(p));
-      } else {
-        Cut(parts_[p]);
-      }
+    int unknown[kLanes], num_unknown = 0;
+    for (int r = 0; r < num; ++r) {
+      if (!Remember(r, here[r])) unknown[num_unknown++] = r;
     }
-    if (!long_.empty()) SearchLong();
+    FindUnknown(unknown, num_unknown, here);
     for (int r = 0; r < num; ++r) {
       int64_t total = 0;
-      for (int32_t p = first_[r]; p < first_[r + 1]; ++p) {
+      for (int32_t p = first_[r]; p < last_[r]; ++p) {
         Part& part = parts_[p];
         part.size = part.length;
         part.holes = limits_.StepOver(part.start, part.size);
@@ -71,9 +91,12 @@ class WalkRuns {
   // The part of a lane's node that has a number below Total, which becomes one of the part.
   const Part& At(int r, int64_t& number) const {
     int32_t p = first_[r];
-    while (p + 1 < first_[r + 1] && number >= parts_[p].size) number -= parts_[p++].size;
+    while (p + 1 < last_[r] && number >= parts_[p].size) number -= parts_[p++].size;
     return parts_[p];
   }
+
+  // The weights of the holes of a part, after Weigh.
+  const HoleWeights& WeightsOf(const Part& part) const { return weights_[&part - parts_.data()]; }
 
   // Makes `size` and Total weights, of a graph that has some.
   void Weigh(int num, const int32_t* here) {
@@ -83,15 +106,16 @@ class WalkRuns {
       __builtin_prefetch(&prefix[std::max<int64_t>(part.start - 1, 0)]);
       __builtin_prefetch(&prefix[part.start + part.length - 1]);
     }
+    weights_.resize(parts_.size());
     for (int r = 0; r < num; ++r) {
       total_[r] = 0;
-      for (int32_t p = first_[r]; p < first_[r + 1]; ++p) {
+      for (int32_t p = first_[r]; p < last_[r]; ++p) {
         Part& part = parts_[p];
         if (part.length == 0) continue;
         const int64_t before = part.start > g_.indptr[here[r]] ? prefix[part.start - 1] : 0;
         const int64_t all = Minus(prefix[part.start + part.length - 1], before);
-        part.weights = limits_.WeightsOf(part.holes, part.start, before);
-        const int64_t lost = part.weights.Lost(part.holes.num);
+        weights_[p] = limits_.WeightsOf(part.holes, part.start, before);
+        const int64_t lost = weights_[p].Lost(part.holes.num);
         part.size = std::max<int64_t>(Minus(all, lost), 0);
         total_[r] = Plus(total_[r], part.size);
       }
@@ -102,25 +126,80 @@ class WalkRuns {
   static constexpr int32_t kShort = 16;  // edges whose times are read without a search
   static constexpr int kRelationBits = 15, kTimesOfLine = 8;
 
-  void FindRuns(int num, const int32_t* here) {
-    int64_t begin[kLanes], count[kLanes];
-    for (int r = 0; r < num; ++r) {
-      begin[r] = index_.indptr[here[r]];
-      count[r] = index_.indptr[here[r] + 1] - begin[r];
-      if (begin[r] < 0 || count[r] < 0 || count[r] > int64_t{1} << kRelationBits ||
-          count[r] > index_.num_runs - begin[r]) {
-        bad_.store(true);
-        begin[r] = count[r] = 0;
-      }
-      __builtin_prefetch(&index_.runs[begin[r]]);
-      __builtin_prefetch(&index_.runs[begin[r] + count[r]]);
+  void AskForRuns(int32_t node) const {
+    __builtin_prefetch(&index_.indptr[node]);
+    __builtin_prefetch(&index_.indptr[node + 1]);
+  }
+
+  // Whether the memo has the parts of a lane's node, which it then has.
+  bool Remember(int r, int32_t node) {
+    if (memo_ == nullptr) return false;
+    const RunMemo::Entry& entry = memo_->At(node);
+    if (entry.node != node || entry.cutoff != cutoff_[r]) {
+      AskForRuns(node);
+      return false;
     }
-    parts_.clear();
-    for (int r = 0; r < num; ++r) {
+    first_[r] = static_cast<int32_t>(parts_.size());
+    for (int i = 0; i < entry.num; ++i) {
+      parts_.push_back({entry.runs[i].start, entry.runs[i].length, r, {}, 0});
+    }
+    last_[r] = static_cast<int32_t>(parts_.size());
+    return true;
+  }
+
+  void Keep(int r, int32_t node) {
+    RunMemo::Entry& entry = memo_->At(node);
+    int num = 0;
+    for (int32_t p = first_[r]; p < last_[r]; ++p) {
+      if (parts_[p].length == 0) continue;
+      if (num == RunMemo::kMost) {
+        entry.node = -1;
+        return;
+      }
+      entry.runs[num].start = parts_[p].start;
+      entry.runs[num++].length = parts_[p].length;
+    }
+    entry.cutoff = cutoff_[r];
+    entry.node = node;
+    entry.num = num;
+  }
+
+  // Finds the parts of the nodes of some lanes, without their holes.
+  void FindUnknown(const int* lanes, int num, const int32_t* here) {
+    const size_t known = parts_.size();
+    FindRuns(lanes, num, here);
+    long_.clear();
+    for (size_t p = known; p < parts_.size(); ++p) {
+      if (parts_[p].length > kShort) {
+        long_.push_back(static_cast<int32_t>(p));
+      } else {
+        Cut(parts_[p]);
+      }
+    }
+    if (!long_.empty()) SearchLong();
+    for (int i = 0; memo_ != nullptr && i < num; ++i) Keep(lanes[i], here[lanes[i]]);
+  }
+
+  void FindRuns(const int* lanes, int num, const int32_t* here) {
+    int64_t begin[kLanes], count[kLanes];
+    for (int i = 0; i < num; ++i) {
+      const int32_t node = here[lanes[i]];
+      begin[i] = index_.indptr[node];
+      count[i] = index_.indptr[node + 1] - begin[i];
+      if (begin[i] < 0 || count[i] < 0 || count[i] > int64_t{1} << kRelationBits ||
+          count[i] > index_.num_runs - begin[i]) {
+        bad_.store(true);
+        begin[i] = count[i] = 0;
+      }
+      __builtin_prefetch(&index_.runs[begin[i]]);
+      __builtin_prefetch(&index_.runs[begin[i] + count[i]]);
+    }
+    for (int i = 0; i < num; ++i) {
+      const int r = lanes[i];
       first_[r] = static_cast<int32_t>(parts_.size());
-      const int64_t* const runs = index_.runs + begin[r];
-      for (int64_t i = 0; i < count[r]; ++i) {
-        const int64_t start = runs[i] >> kRelationBits, stop = runs[i + 1] >> kRelationBits;
+      const int64_t* const runs = index_.runs + begin[i];
+      for (int64_t j = 0; j < count[i]; ++j) {
+        const int64_t start = runs[j] >> kRelationBits, stop = runs[j + 1] >> kRelationBits;
         const EdgeRange run = RangeOf(g_, start, stop - start, bad_);
         if (run.count == 0) continue;
         parts_.push_back({run.start, run.count, r, {}, 0});
@@ -131,14 +210,14 @@ class WalkRuns {
           __builtin_prefetch(time + kTimesOfLine);
         }
       }
+      last_[r] = static_cast<int32_t>(parts_.size());
     }
-    first_[num] = static_cast<int32_t>(parts_.size());
   }
 
   // Makes a short part that of its eligible edges, holes and all.
   void Cut(Part& part) const {
     const int64_t cutoff = cutoff_[part.lane];
-    Keep(part, Less(part, cutoff));
+    part.length = Less(part, cutoff);
     if (limits_.window >= 0) Drop(part, Less(part, limits_.Since(cutoff)));
   }
 
@@ -148,8 +227,6 @@ class WalkRuns {
     for (int32_t i = 0; i < part.length; ++i) less += time[i] < bound;
     return less;
   }
-
-  static void Keep(Part& part, int32_t count) { part.length = count; }
 
   static void Drop(Part& part, int32_t count) {
     part.start += count;
@@ -168,7 +245,8 @@ class WalkRuns {
             target = window ? limits_.Since(cutoff_[part.lane]) : cutoff_[part.lane];
           },
           [&](int64_t i, int32_t found) {
-            window ? Drop(parts_[long_[i]], found) : Keep(parts_[long_[i]], found);
+            Part& part = parts_[long_[i]];
+            window ? Drop(part, found) : static_cast<void>(part.length = found);
           });
     }
   }
@@ -176,11 +254,13 @@ class WalkRuns {
   const GraphView& g_;
   const RelationIndex& index_;
   const Limits& limits_;
+  RunMemo* const memo_;
   std::atomic<bool>& bad_;
   const int64_t* cutoff_ = nullptr;
-  std::vector<Part> parts_;    // of all lanes, in order
+  std::vector<Part> parts_;    // those of a lane follow each other
+  std::vector<HoleWeights> weights_;
   std::vector<int32_t> long_;  // parts whose times are searched
-  int32_t first_[kLanes + 1];  // the first part of each lane
+  int32_t first_[kLanes], last_[kLanes];  // the parts of each lane
   int64_t total_[kLanes];
 };
 
