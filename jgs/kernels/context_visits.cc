@@ -100,9 +100,10 @@ class SeedWalks {
     for (int64_t first = begin; first < end && !bad_.load(); first += kTogether) {
       const int64_t num = std::min(kTogether, end - first);
       for (int64_t i = 0; i < num; ++i) number_[i] = static_cast<int32_t>(first + i);
-      Walkers walkers{g_,     key_,           roots_.data(),   cutoff ? cutoff_.data() : nullptr,
-                      number_.data(), o_,     nodes_.data(),   lengths_.data(),
-                      edges_.data(),  &memo_};
+      const int64_t* const cutoffs = cutoff != nullptr ? cutoff_.data() : nullptr;
+      Walkers walkers{g_,   key_, roots_.data(),  cutoffs,         number_.data(),
+                      o_,   nodes_.data(),        lengths_.data(), edges_.data(),
+                      &memo_};
       WalkFirstOrder(walkers, 0, num);
       if (walkers.bad.load()) {
         bad_.store(true);
@@ -139,73 +140,35 @@ class SeedWalks {
   RunMemo memo_;
 };
 
-// Writes the context of seed `i`, a node.
+// Writes the context of seed `i`.
 void Rank(const Visits& visits, int32_t seed, int64_t i, const GraphView& graph,
           const Contexts& contexts, std::vector<Visits::Node>& found) {
   found.clear();
-  if (seed < graph.num_nodes) {
-    visits.ForEach([&](const Visits::Node& node) { found.push_back(node); });
-  }
+  visits.ForEach([&](const Visits::Node& node) { found.push_back(node); });
   const int64_t num = std::min<int64_t>(contexts.size - 1, static_cast<int64_t>(found.size()));
   std::partial_sort(found.begin(), found.begin() + num, found.end(),
                     [](const Visits::Node& a, const Visits::Node& b) {
                       return a.count != b.count ? a.count > b.count : a.first < b.first;
                     });
-  const auto put = [&](int64_t at, int32_t node, int64_t hop, int32_t parent, int64_t edge) {
-    at += i * contexts.size;
-    contexts.nodes[at] = node;
-    contexts.hop[at] = static_cast<int32_t>(hop);
-    contexts.parent[at] = parent;
-    contexts.edge[at] = edge;
-  };
   const auto nobody = static_cast<int32_t>(graph.num_nodes);
-  put(0, seed, 0, nobody, graph.num_edges);
-  for (int64_t at = 1; at < contexts.size; ++at) {
-    if (at > num) {
-      put(at, nobody, 0, nobody, graph.num_edges);
-      continue;
-    }
-    const Visits::Node& node = found[at - 1];
-    put(at, node.node, static_cast<int64_t>(node.first >> 32), node.parent, node.edge);
+  for (int64_t t = 0, at = i * contexts.size; t < contexts.size; ++t, ++at) {
+    Visits::Node node{t == 0 ? seed : nobody, 0, 0, graph.num_edges, nobody};
+    if (t > 0 && t <= num) node = found[t - 1];
+    contexts.nodes[at] = node.node;
+    contexts.hop[at] = static_cast<int32_t>(node.first >> 32);
+    contexts.parent[at] = node.parent;
+    contexts.edge[at] = node.edge;
   }
 }
 
 // What a thread counts with. It is kept for its next seeds.
 struct Worker {
+  Worker(const GraphView& graph, Key key, const WalkOptions& options, std::atomic<bool>& bad)
+      : walks(graph, key, options, bad) {}
+
   SeedWalks walks;
   Visits visits;
   std::vector<Visits::Node> found;
-};
-
-class Workers {
- public:
-  Workers(const GraphView& graph, Key key, const WalkOptions& options, std::atomic<bool>& bad)
-      : g_(graph), key_(key), o_(options), bad_(bad) {}
-
-  std::unique_ptr<Worker> Take() {
-    {
-      std::lock_guard<std::mutex> lock(mutex_);
-      if (!free_.empty()) {
-        std::unique_ptr<Worker> worker = std::move(free_.back());
-        free_.pop_back();
-        return worker;
-      }
-    }
-    return std::unique_ptr<Worker>(new Worker{SeedWalks(g_, key_, o_, bad_), {}, {}});
-  }
-
-  void Give(std::unique_ptr<Worker> worker) {
-    std::lock_guard<std::mutex> lock(mutex_);
-    free_.push_back(std::move(worker));
-  }
-
- private:
-  const GraphView& g_;
-  const Key key_;
-  const WalkOptions& o_;
-  std::atomic<bool>& bad_;
-  std::mutex mutex_;
-  std::vector<std::unique_ptr<Worker>> free_;
 };
 
 }  // namespace
@@ -222,10 +185,18 @@ std::string FindMostVisited(const GraphView& graph, Key key, const Seeds& seeds,
   const int64_t shares = std::max<int64_t>(std::min(most, wanted), 1);
   std::vector<Visits> parts(shares > 1 ? seeds.num * shares : 0);
   std::atomic<bool> bad{false};
-  Workers workers(graph, key, options, bad);
+  std::mutex mutex;
+  std::vector<std::unique_ptr<Worker>> idle;
+  const auto take = [&]() -> std::unique_ptr<Worker> {
+    std::lock_guard<std::mutex> lock(mutex);
+    if (idle.empty()) return std::make_unique<Worker>(graph, key, options, bad);
+    std::unique_ptr<Worker> worker = std::move(idle.back());
+    idle.pop_back();
+    return worker;
+  };
   Team team(executor);
   team.For(seeds.num * shares, [&](int64_t task) {
-    std::unique_ptr<Worker> worker = workers.Take();
+    std::unique_ptr<Worker> worker = take();
     const int64_t i = task / shares, share = task % shares;
     const int32_t seed = seeds.nodes[i];
     Visits& visits = shares > 1 ? parts[task] : worker->visits;
@@ -235,7 +206,8 @@ std::string FindMostVisited(const GraphView& graph, Key key, const Seeds& seeds,
                           num_walks * share / shares, num_walks * (share + 1) / shares, visits);
     }
     if (shares == 1) Rank(visits, seed, i, graph, contexts, worker->found);
-    workers.Give(std::move(worker));
+    std::lock_guard<std::mutex> lock(mutex);
+    idle.push_back(std::move(worker));
   });
   if (shares > 1) {
     team.For(seeds.num, [&](int64_t i) {

@@ -20,7 +20,7 @@ struct Contexts {
 };
 
 // Finds the contexts of the seeds (num_nodes for padding), by `num_walks` walks of first order
-// from each. Fewer than 2**31 steps begin at a seed. Returns what is wrong with the input, or "".
+// from each, of fewer than 2**31 steps together. Returns what is wrong with the input, or "".
 std::string FindMostVisited(const GraphView& graph, Key key, const Seeds& seeds,
                             const WalkOptions& options, int64_t num_walks,
                             const Contexts& contexts, const Executor& executor);

@@ -1,5 +1,5 @@
-// What steps under cutoffs draw from in a graph of several relations: the eligible edges of each
-// of a row's runs, which are the edges of one relation. jgs/sampling/walks.py defines the draws.
+// What steps under cutoffs draw from in a graph of several relations: the eligible edges of all
+// runs of a row, which are the edges of one relation. jgs/sampling/walks.py defines the draws.
 #ifndef JGS_KERNELS_WALK_RUNS_H_
 #define JGS_KERNELS_WALK_RUNS_H_
 
@@ -15,11 +15,11 @@
 
 namespace jgs {
 
-// What was found for some nodes before a cutoff, for walks that come back to them. It is valid for
-// the graph, the window and the excluded edges of one call.
+// What was found for some nodes before a cutoff, for walks that come back to them. It is valid
+// for the graph and the window of one call.
 class RunMemo {
  public:
-  static constexpr int kMost = 7;  // runs with edges before the cutoff; nodes with more are not kept
+  static constexpr int kMost = 7;  // runs with eligible edges; nodes with more are not kept
 
   struct alignas(64) Entry {
     int64_t cutoff = 0;
@@ -96,7 +96,9 @@ class WalkRuns {
   }
 
   // The weights of the holes of a part, after Weigh.
-  const HoleWeights& WeightsOf(const Part& part) const { return weights_[&part - parts_.data()]; }
+  const HoleWeights& WeightsOf(const Part& part) const {
+    return weights_[&part - parts_.data()];
+  }
 
   // Makes `size` and Total weights, of a graph that has some.
   void Weigh(int num, const int32_t* here) {

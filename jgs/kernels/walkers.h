@@ -27,7 +27,7 @@ struct Walkers {
   const int32_t* number;
   const WalkOptions& options;
   int32_t *nodes, *lengths;
-  // Null, or [walks, length] of a walk of first order: the edge of each step, undefined where it
+  // Null, or [walks, length] of walks of first order: the edge of each step, undefined where it
   // jumped and after the walk's end.
   int64_t* edges = nullptr;
   RunMemo* memo = nullptr;  // of the thread, for walks that meet often; null: there is none

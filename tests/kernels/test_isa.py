@@ -20,6 +20,7 @@ RUN = {  # what is linked with each program
     "labor": "relabel read_ahead",
     "walk": "walk_second",
     "visits": "relabel",
+    "context_visits": "walk walk_second",
     "frontier": "relabel",
     "skipgram": "table_rows",
     "induced": "relabel",
