@@ -22,6 +22,7 @@ RUN = {  # what is linked with each program
     "visits": "relabel",
     "push": "",
     "contexts": "sample relabel read_ahead",
+    "context_visits": "walk walk_second",
     "frontier": "relabel",
     "skipgram": "table_rows",
     "induced": "relabel",
