@@ -112,6 +112,16 @@ def test_a_context_depends_on_its_seed_alone(graph, same_bits):
     same_bits(jax.tree.map(lambda a: a[1][::-1], several), small)
 
 
+def test_graphs_without_edges_and_contexts_of_one_token(graph, alike):
+    bare = Graph.from_relations({"n": N}, {A: ([], []), B: ([], [])}, edge_time={A: [], B: []})
+    for of, size in ((bare, 3), (graph, 1)):
+        way, seeds = ByVisits(5, 3, 0.5), seeds_of(of)
+        found = alike(partial(find, way, size), KEY, of, way.init(of), seeds, threads=(2,))
+        np.testing.assert_array_equal(found.nodes[:, 0], seeds.nodes)
+        assert (found.nodes[:, 1:] == N).all()
+        assert (found.edge == of.num_edges).all()
+
+
 def test_threads_share_the_walks_of_a_seed(graph, alike):
     way, seeds = ByVisits(3000, 4, 0.2), jax.tree.map(lambda a: a[:1], seeds_of(graph))
     found = alike(
