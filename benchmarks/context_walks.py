@@ -24,7 +24,7 @@ import jgs
 from benchmarks.__main__ import command_line
 from jgs.sampling import Seeds, Walk
 from jgs.sampling.checks import checked_seeds
-from jgs.sampling.contexts.visits import ByVisits
+from jgs.sampling.contexts import ByVisits
 from jgs.settings import exact_integers
 
 USERS, ITEMS, EVENTS, LAST = 80_000, 20_000, 1_700_000, 10**9

@@ -11,7 +11,7 @@ _OF_SAMPLERS = ("edge_ids", "edge_weights", "edges", "relabel_inputs", "widths",
 _OF_MODELS = (
     *("in_features", "hidden_features", "out_features", "num_layers", "schema", "rngs"),
     *("dropout", "input_dropout", "norm", "embedding"),
-    *("edge_columns", "edge_width", "edge_scales"),
+    *("edge_columns", "edge_width", "edge_scales", "columns"),
 )
 _OF_DECODERS = ("width", "num_relations", "out_features", "rngs")
 
@@ -32,6 +32,7 @@ SAMPLERS = Table(
         "hetgnn": f"{_SAMPLING}.visits:HetGNN",
         "saint": f"{_SAMPLING}.saint:Saint",
         "shadow": f"{_SAMPLING}.shadow:Shadow",
+        "context": f"{_SAMPLING}.context:Context",
         "frontier": f"{_SAMPLING}.frontier:Frontier",
         "seal": f"{_SAMPLING}.seal:Seal",
     },
@@ -65,8 +66,10 @@ MODELS = Table(
         "trsage": "jgs.models.rgcn:TemporalRSAGE",
         "rgat": "jgs.models.rgat:RGAT",
         "hgt": "jgs.models.hgt:HGT",
+        "relgt": "jgs.models.relgt:RelGT",
+        "cells": "jgs.models.cells:CellTransformer",
     },
-    has=("activate", "message_widths"),
+    has=("uses_degrees", "message_widths"),
     given=_OF_MODELS,
 )
 DECODERS = Table(

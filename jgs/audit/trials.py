@@ -19,10 +19,10 @@ from jgs.graph.rows import row_of_edges
 from jgs.sampling import Neighbors
 from jgs.sampling.edges.random import threefry
 from jgs.train.config import Config
-from jgs.train.evaluation.by_time import ByTime
+from jgs.train.evaluation.by_samples import BySamples, judges_key, outputs_of
 from jgs.train.loop.model import make_sampler
 from jgs.train.loop.open_data import WholeData
-from jgs.train.tasks.nodes import MomentJob, judges_key, outputs_of
+from jgs.train.tasks.nodes import MomentJob
 
 _DRAWN, _PREDICTED, _SMALL = 256, 128, 200_000
 _ROW, _LATE = '"jgs row"', '"jgs late"'  # no user's columns
@@ -87,7 +87,7 @@ def late_influence(view: View) -> Iterator[Evidence]:
     outputs = []
     for job in jobs:
         of = (model, job.edges.columns, _items(view, chosen), judges_key(config), outputs_of)
-        judge = ByTime(config, job.data, *of)
+        judge = BySamples(config, job.data, *of)
         outputs.append(judge(nnx.state(model))[0])
         judge.close()
     later = f"when rows after {np.datetime64(moment, 'us')} changed"

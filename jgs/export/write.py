@@ -111,10 +111,11 @@ def _checked(run: Any) -> Run:
     """`run`. Raises `InputError` unless it has outputs of nodes, by a model of one kind of
     nodes."""
     if not (run.exports and run.answer.exports):
-        timed = ", at moments" if run.timed else ""
+        seen = "one at moments" if run.timed else f"--model {run.config.model}"
         raise InputError(
-            "an exported run must be of --task nodes, with labels that have no times",
-            f"a {type(run).__name__} of {run.config.task}{timed}",
+            "an exported run must be of --task nodes, with labels that have no times, by a "
+            "model that reads no contexts",
+            f"--task {run.config.task}, {seen}",
             "Predict with jgs.open_run there.",
         )
     columns = set(run.model.edge_columns) - {"weight"}

@@ -215,8 +215,8 @@ class Extras(NamedTuple):
         `SubgraphSampler`s). None: 1.
       pair_labels: int32 `[B]`; 1 where an edge of the graph joins the two ends of a pair, 0
         elsewhere and in padding (`Seal`).
-      groups: int32 `[B+1]`; pair `b` has a subgraph of its own, whose rows are
-        `groups[b]:groups[b+1]` (`Seal`).
+      groups: int32 `[B+1]`; pair or seed `b` has a subgraph of its own, whose rows are
+        `groups[b]:groups[b+1]` (`Seal`, `Context`).
       node_labels: int32 `[S]`; the position of each row relative to its pair, by Zhang and
         Chen's double-radius labelling: 1 for an end, 0 for a node that is not near both ends,
         and 0 in padding (`Seal`).

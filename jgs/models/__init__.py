@@ -1,6 +1,7 @@
 """Graph neural networks, and their layers, as Flax NNX modules that take `(batch, x)`. Their
 dropout is `jgs.ops.dropout`."""
 
+from jgs.models.cells import CellTransformer
 from jgs.models.decoders import (
     BilinearDecoder,
     ComplEx,
@@ -35,6 +36,7 @@ from jgs.models.layer import (
 from jgs.models.memory import Memory, MemoryState
 from jgs.models.mixer import Mixer, MixerConv
 from jgs.models.recommend import top_k
+from jgs.models.relgt import RelGT
 from jgs.models.rgat import RGAT, RGATConv
 from jgs.models.rgcn import (
     RGCN,
@@ -65,6 +67,7 @@ __all__ = [
     "TGAT",
     "AttentionLayer",
     "BilinearDecoder",
+    "CellTransformer",
     "ComplEx",
     "ConcatConv",
     "CosineDecoder",
@@ -92,6 +95,7 @@ __all__ = [
     "RGATConv",
     "RGCNConv",
     "RSAGEConv",
+    "RelGT",
     "RelationAttentionLayer",
     "RelationLayer",
     "SAGEConv",

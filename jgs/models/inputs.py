@@ -109,7 +109,7 @@ class TypedInputs(nnx.Module):
       schema: the graph's `jgs.graph.Schema`. Its relations are not read.
       embedding: whether the module has a table of learned rows for the nodes of all types
         without features. False: `TypedRows.learned` must hold them, for instance rows of a
-        `jgs.dist.ShardedEmbedding`.
+        `jgs.dist.ShardedEmbedding`. None: such nodes have zeros.
       activation: None, `"relu"` or `"gelu"`, of the result.
       scales: `s_t` for each node type, which are not learned: a number for all of its features
         or one for each, positive; by default 1. Features much smaller than others or than the
@@ -142,7 +142,7 @@ class TypedInputs(nnx.Module):
         out_features: int,
         *,
         schema: Schema,
-        embedding: bool = True,
+        embedding: bool | None = True,
         activation: str | None = None,
         scales: Sequence[Sequence[float]] | None = None,
         moments: Sequence[Sequence[tuple[int, int, float, float]]] | None = None,
@@ -176,14 +176,10 @@ class TypedInputs(nnx.Module):
         self.bias = nnx.Param(jnp.zeros((len(widths), out_features)))
         bare = [0 if width else count for width, count in zip(widths, counts, strict=True)]
         self.offsets = tuple(accumulate(bare[:-1], initial=0))  # of the learned rows of types
-        self.has_embedding = embedding and sum(bare) > 0
+        self.has_embedding = bool(embedding) and sum(bare) > 0
+        self.needs_rows = sum(bare) > 0 and embedding is False
         if self.has_embedding:
             self.embedding = glorot(rngs, (sum(bare), out_features))
-
-    @property
-    def needs_rows(self) -> bool:
-        """Whether `TypedRows.learned` must hold the rows of nodes without features."""
-        return 0 in self.in_features and not self.has_embedding
 
     def __call__(
         self, x: Any, kind: jax.Array | None = None, cutoff: jax.Array | None = None
@@ -214,7 +210,7 @@ class TypedInputs(nnx.Module):
         for t, rows in enumerate(x):
             if self.in_features[t]:
                 mine = (kind == t)[:, None]
-                rows = rows @ self._kernel(t) + jnp.where(mine, self.bias[t], 0)
+                rows = rows @ self.kernel(t) + jnp.where(mine, self.bias[t], 0)
             h += rows
         return h
 
@@ -228,10 +224,10 @@ class TypedInputs(nnx.Module):
                 "Pass jgs.ops.gather(typed_features, batch.nodes) where widths differ.",
             )
         if len(self.in_features) == 1:  # there is nothing to put in order
-            return _real_linear(x, self._kernel(0), self.bias[0], kind)
+            return _real_linear(x, self.kernel(0), self.bias[0], kind)
         real = kind >= 0
         x = jnp.where(real[:, None], x, 0)
-        kernels = jnp.stack([self._kernel(t) for t in range(len(self.in_features))])
+        kernels = jnp.stack([self.kernel(t) for t in range(len(self.in_features))])
         h = group_linear(kind, x, kernels, self.bias[...], _num_rows(kind))
         return jnp.where(real[:, None], h, 0)
 
@@ -243,7 +239,7 @@ class TypedInputs(nnx.Module):
                 widths,
                 "Build the model with in_features = features.widths.",
             )
-        params = {t: (self._kernel(t), self.bias[t]) for t in map(int, self.kernels)}
+        params = {t: (self.kernel(t), self.bias[t]) for t in map(int, self.kernels)}
         if cutoff is not None:
             params = {t: self._dated(t, *own) for t, own in params.items()}
         h = jnp.zeros((x.kind.shape[0], self.out_features))
@@ -271,7 +267,8 @@ class TypedInputs(nnx.Module):
         joined = [jnp.concatenate(each, axis=-1) for each in zip(own, by_time, strict=True)]
         return joined[0], joined[1]
 
-    def _kernel(self, number: int) -> jax.Array:
+    def kernel(self, number: int) -> jax.Array:
+        """float32 `[F, W]`: the matrix of a type with features, times its scales."""
         kernel, scales = self.kernels[str(number)][...], self.scales[number]
         return kernel if set(scales) == {1.0} else kernel * jnp.array(scales)[:, None]
 
@@ -282,6 +279,8 @@ class TypedInputs(nnx.Module):
             remedy = "Make the embedding as wide as the model's hidden rows."
             require_array("learned rows", x.learned, form, remedy, n=size, W=self.out_features)
             return x.learned
+        if not (self.has_embedding or self.needs_rows):
+            return jnp.zeros((x.kind.shape[0], self.out_features))
         if not self.has_embedding:
             raise InputError(
                 "nodes of types without features must have learned rows",

@@ -25,13 +25,19 @@ from jgs.sampling import Links
 from jgs.sampling.checks import check_seed_ids
 from jgs.sampling.edges.random import threefry
 from jgs.sampling.pairs import only_facts
-from jgs.train.evaluation.by_time import ListsAt, batch_size
+from jgs.train.evaluation.by_samples import (
+    ListsAt,
+    batch_size,
+    judges_key,
+    outputs_of,
+    rows_of,
+)
 from jgs.train.evaluation.edge_pieces import check_nodes
 from jgs.train.evaluation.link_metrics import Decoded
 from jgs.train.loop.data import Data
 from jgs.train.loop.keys import key_of
+from jgs.train.loop.model import is_contextual
 from jgs.train.loop.progress import bar
-from jgs.train.tasks.nodes import judges_key, outputs_of
 from jgs.train.tasks.seal import pair_scores
 from jgs.train.tasks.targets import SPLITS
 
@@ -42,8 +48,9 @@ class Run(Opened):
     """A training run with what it has learned, which `open_run` opens.
 
     Rows and outputs are computed from all neighbours, in the memory of the run's
-    `--eval-memory` (see `jgs.train.exact_inference`), but with `fanouts`, at a `time`, and of
-    runs of `--sampler seal`, which draw a subgraph for each pair.
+    `--eval-memory` (see `jgs.train.exact_inference`), but with `fanouts`, at a `time`, of runs
+    of `--sampler seal`, which draw a subgraph for each pair, and of a model of contexts such as
+    `relgt`, which are drawn with the key that drew them for the run's test.
 
     Arguments of several methods:
       nodes: int `[n]`, ids of the data set in any order; by default all nodes. Runs of
@@ -133,6 +140,8 @@ class Run(Opened):
             return self._table[ids_of(schema, self.num_nodes(), nodes, node_type)]
         self._check_untimed()
         self._check_takes("embed", "rows of nodes")
+        if is_contextual(self.config):
+            return self._of_contexts(nodes, node_type, graph, features, rows_of)
         layers = len(self._encoder.layers) - (not self._of_pairs)
         if layers < 1:
             raise InputError(
@@ -339,6 +348,9 @@ class Run(Opened):
             return finish(self._at(nodes, relation, time, graph))
         if self._of_pairs:
             return finish(self._scores(nodes, relation, graph, features))
+        if is_contextual(self.config):
+            of_nodes = nodes, node_type, graph, features
+            return finish(self._of_contexts(*of_nodes, outputs_of))
         if fanouts is None:
             layers = len(self.model.layers)
             return self._rows(nodes, node_type, graph, features, layers, finish)
@@ -348,6 +360,14 @@ class Run(Opened):
         of = (source.graphs[0], source.every_row, ids, sampler, self._key(key))
         with bar("predicting", self.config.progress) as advance:
             return finish(sampled_logits(self.model, *of, self.config.batch_size, advance))
+
+    def _of_contexts(
+        self, nodes: Any, node_type: Any, graph: Any, features: Any, outputs: Any
+    ) -> np.ndarray:
+        """`[n, ...]`: what `outputs` computes of the context of each node."""
+        source = self.source(graph, features)
+        items = {"nodes": self._own_ids(source, nodes, node_type)}
+        return judged_at(self, source, items, None, judges_key(self.config), outputs)
 
     def _scores(self, pairs: Any, relation: Any, graph: Any, features: Any) -> np.ndarray:
         """The outputs for pairs: of the decoder from exact rows, or of a subgraph each."""

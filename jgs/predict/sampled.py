@@ -21,7 +21,7 @@ from jgs.sampling.capacity import Capacities
 from jgs.sampling.edges.random import as_key_data
 from jgs.sampling.fanouts import check_fanouts
 from jgs.train.config import Config
-from jgs.train.evaluation.by_time import ByTime
+from jgs.train.evaluation.by_samples import BySamples
 
 _SMALL = 1 << 14  # for at most so many edges no capacity is measured: the worst case is taken
 
@@ -145,18 +145,15 @@ def judged_at(
     data: Any,  # the run's, with the graphs that it predicts on
     items: Mapping[str, Any],  # have `time`, and nodes by their ids in `data`
     graph: Graph | None,  # the user's, by the data set's ids, in place of the run's
-    key: jax.Array,  # this and the next three as in `ByTime`
+    key: jax.Array,  # this and the next three as in `BySamples`
     outputs: Callable[..., tuple[jax.Array, ...]],
     stage: Any = None,
     size: int | None = None,
 ) -> np.ndarray:
     """What `outputs` computes of each item with the run's parameters, `[n, ...]`."""
-    own, of = data.graphs, (run.model, run.edges.columns, dict(items), key, outputs)
-    try:  # a graph that is refused must not be asked again
-        data.graphs = own if graph is None else [_by_own_ids(data, graph)]
-        judge = ByTime(run.config, data, *of, stage, size)
-    finally:
-        data.graphs = own
+    graphs = None if graph is None else [_by_own_ids(data, graph)]
+    of = (run.model, run.edges.columns, dict(items), key, outputs)
+    judge = BySamples(run.config, data, *of, stage, size, graphs=graphs)
     try:
         return judge(nnx.state(run.model))[0]
     finally:

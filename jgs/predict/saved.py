@@ -155,7 +155,7 @@ class Opened(Shown):
             )
         if features is None and width == 0:
             features = np.zeros((graph.num_nodes, 0), np.float32)
-        return GivenData(graph, features, width, types_of(self._shape))
+        return GivenData(self.config, graph, features, width, types_of(self._shape))
 
     @cached_property
     def _infer(self) -> Callable[..., Any]:
@@ -274,12 +274,15 @@ class GivenData(WholeData):
     """A graph in memory with its features, in place of a run's data, for a model of `width`
     features, or of the `types`. Raises `InputError` for features that do not fit it."""
 
-    def __init__(self, graph: Graph, features: Any, width: int, types: Types | None):
+    def __init__(
+        self, config: Config, graph: Graph, features: Any, width: int, types: Types | None
+    ):
         if types is not None and getattr(features, "schema", None) is not None:
             _check_typed(graph, features, types)
         else:
             _check_matrix(graph, features, width)
-        self.comm, self.graphs, self.features = Alone(), [graph], [features]
+        self._config, self.comm = config, Alone()
+        self.graphs, self.features = [graph], [features]
         self.offsets = np.array([0, graph.num_nodes])
 
 

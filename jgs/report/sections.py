@@ -310,7 +310,7 @@ def _kinds(judged: Judged, row: int, target: int, own: np.ndarray) -> list[str]:
 
 
 def _drawn(judged: Judged, row: int, target: int) -> Element | None:
-    if judged.time is not None:
+    if judged.time is not None or "fanouts" not in judged.run.flags:
         return None
     node, run = int(judged.nodes[row]), judged.run
     layers = len(run.model.layers)

@@ -2,6 +2,7 @@
 
 from jgs.sampling.algorithms.bandits import GCNBS, Thanos
 from jgs.sampling.algorithms.by_features import ASGCN, PASS
+from jgs.sampling.algorithms.context import Context
 from jgs.sampling.algorithms.frontier import Frontier
 from jgs.sampling.algorithms.labor import Labor
 from jgs.sampling.algorithms.layers import FastGCN, Ladies
@@ -46,6 +47,7 @@ __all__ = [
     "ByEpoch",
     "ByNode",
     "Capacity",
+    "Context",
     "DiskRows",
     "FastGCN",
     "Feedback",

@@ -131,11 +131,13 @@ class Sampler(Draws):
         has one square block for all layers.
       node_columns: the names of the node columns that it reads (`Graph.with_node_columns`).
       relabel_inputs: bool; whether the last hop's sources get local ids.
+      contextual: bool; whether a batch has `tokens` (`Context`).
     """
 
     draws_seeds: bool = False
     node_columns: tuple[str, ...] = ()
     relabel_inputs: bool = True
+    contextual: bool = False
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -268,6 +270,8 @@ class HopRows(NamedTuple):
         not asked for `edges=("type",)`.
       times: int64 `[..., E]`, the time of each edge, 0 in padding; None if the sampler was not
         asked for `"time"` or `"elapsed"`.
+      ids: int64 `[..., E]`, the position of each edge in `Graph.indices`, `E` of the graph in
+        padding; None if the sampler was not asked for `"id"`.
     """
 
     indptr: jax.Array
@@ -275,6 +279,7 @@ class HopRows(NamedTuple):
     needed: jax.Array
     types: jax.Array | None = None
     times: jax.Array | None = None
+    ids: jax.Array | None = None
 
 
 class ByNode(Sampler):

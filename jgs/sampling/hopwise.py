@@ -108,11 +108,15 @@ class Hopwise(Hops, ByNode):
         return bool(hops)
 
     def _spec(self, capacity: Capacity, graph: Graph) -> HopDraw:
-        fanouts = tuple(
-            k.drawn(graph.schema) if isinstance(k, ByRelation) else int(k) for k in self.fanouts
-        )
         flags = ids_needed(self), self.edge_weights, self.relabel_inputs
-        return HopDraw(self, capacity, fanouts, *flags)
+        return HopDraw(self, capacity, self.fanouts_in(graph), *flags)
+
+    def fanouts_in(self, graph: Graph) -> tuple[Any, ...]:
+        """As `HopDraw.fanouts`. Raises `InputError` for relations of another graph."""
+        drawn = (
+            k.drawn(graph.schema) if isinstance(k, ByRelation) else k for k in self.fanouts
+        )
+        return tuple(k if isinstance(k, tuple) else int(k) for k in drawn)
 
     def expected_draws(self, hop: int, degree: np.ndarray) -> np.ndarray:
         k = self.fanouts[hop]
@@ -137,13 +141,15 @@ class Hopwise(Hops, ByNode):
         num_edges: int,
         excluded: jax.Array | None = None,
         time: jax.Array | None = None,
+        state: Any = (),
     ) -> HopRows:
+        """See `ByNode`. `state` is what `init` returned, or ()."""
         spec = self._spec(Capacity((num_edges,), nodes.shape[-1:]), graph)
         types_by_id = "type" in self.edges and isinstance(self.fanouts[hop], int)
         timed = bool({"time", "elapsed"} & {*self.edges})
         spec = spec._replace(
             fanouts=spec.fanouts[hop : hop + 1],
-            edge_ids=types_by_id or timed,
+            edge_ids=types_by_id or timed or self.edge_ids,
             edge_weights=False,
             relabel_inputs=False,
             first_hop=hop,
@@ -152,7 +158,7 @@ class Hopwise(Hops, ByNode):
         key_data = jnp.broadcast_to(key_data, (*batches, key_data.shape[-1]))
         if excluded is not None:
             excluded = jnp.broadcast_to(excluded, (*batches, *excluded.shape))
-        (batch,) = self._draw(key_data, graph, (), Seeds(nodes, time, excluded), spec)
+        (batch,) = self._draw(key_data, graph, state, Seeds(nodes, time, excluded), spec)
         block = batch.blocks[0]
         assert batch.needed is not None
         types, times = block.edge_type, None
@@ -161,7 +167,8 @@ class Hopwise(Hops, ByNode):
                 types = column_at(column_of(graph, "type"), block.edge_id)
             if timed:
                 times = column_at(column_of(graph, "time"), block.edge_id)
-        return HopRows(block.indptr, block.indices, batch.needed[..., 0, 0], types, times)
+        ids = block.edge_id if self.edge_ids else None
+        return HopRows(block.indptr, block.indices, batch.needed[..., 0, 0], types, times, ids)
 
 
 def check_indptr(indptr: jax.Array, graph: Graph) -> None:

@@ -21,6 +21,8 @@ RUN = {  # what is linked with each program
     "walk": "walk_second",
     "visits": "relabel",
     "context_visits": "walk walk_second",
+    "push": "",
+    "contexts": "sample relabel read_ahead",
     "frontier": "relabel",
     "skipgram": "table_rows",
     "induced": "relabel",

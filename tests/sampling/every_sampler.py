@@ -14,6 +14,7 @@ from jgs.sampling import (
     GCNBS,
     PASS,
     VRGCN,
+    Context,
     FastGCN,
     Frontier,
     HetGNN,
@@ -70,6 +71,7 @@ CASES = {
         (Saint("edge", 20, edge_ids=True), Saint("edge", 21)),
         (Saint("walk", 15, length=2, edge_ids=True), Saint("walk", 15, length=3)),
     ],
+    "context": [(Context(9, (3, 2), edge_ids=True), Context(8, (3, 2)))],
     "shadow": [(Shadow((3, 2), edge_ids=True), Shadow((3, 2), disjoint=True))],
 }
 EVERY = [case for cases in CASES.values() for case in cases]

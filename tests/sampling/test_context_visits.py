@@ -16,7 +16,7 @@ from jgs import Graph, kernels
 from jgs.graph.device import as_device
 from jgs.sampling import Seeds, Walk
 from jgs.sampling.checks import checked_seeds
-from jgs.sampling.contexts.visits import ByVisits
+from jgs.sampling.contexts import ByVisits
 from jgs.settings import exact_integers
 
 KEY = jax.random.key(5)

@@ -255,7 +255,7 @@ def test_the_loader_knows_a_sampler_by_its_repr(sampler, other, graph):
 @each_of_its_own
 def test_a_loader_redraws(sampler, other, graph):
     """What does not fit is drawn again, by its key, in a larger program."""
-    seeds, tight = seeds_for(sampler, SEEDS), draw(sampler, graph, SEEDS).needed * 2 // 3
+    seeds, tight = seeds_for(sampler, SEEDS), draw(sampler, graph, SEEDS).needed // 2
     sources = np.maximum.accumulate(np.maximum(tight[1], 0 if sampler.draws_seeds else 10))
     room = Capacity(tuple(np.maximum(tight[0], 1).tolist()), tuple(sources.tolist()))
     options = {"key": KEY, "capacity": room, "prefetch": 0, "age": None, "super_batch": 1}

@@ -32,6 +32,12 @@ RUNS = {  # the number of parts, their data, and the settings
     "edges": (6, (communities,), {"task": "edges", "learned": 4, "fanouts": (4,), "lr": 2e-2}),
     "shops": (2, (shops,), LINKS | {"model": "rgcn", "relation": "buys", "fanouts": ("*=4",)}),
     "papers": (2, (papers,), {"model": "rgcn", "fanouts": ("*=3", 4), "batch_size": 20}),
+    "contexts": (
+        2,
+        (papers,),
+        {"sampler": "context", "context_size": 6, "fanouts": (3, 2), "model": "relgt"}
+        | {"layers": 1, "heads": 2, "batch_size": 20, "dropout": 0.2},
+    ),
     "moments": (4, (moments,), {"fanouts": (2, 2), "by_time": 150, "dropout": 0.0}),
     "typed moments": (
         4,
@@ -92,6 +98,7 @@ def alone(parted, tmp_path_factory):
     pytest.param("shops", 2, {"mode": "vanilla"}, marks=pytest.mark.slow),
     ("papers", 2, {"mode": "vanilla"}),
     pytest.param("papers", 2, {"cache": "planned"}, marks=pytest.mark.slow),
+    ("contexts", 2, {}),
     ("moments", 2, {}),
     pytest.param("typed moments", 2, {}, marks=pytest.mark.slow),
     pytest.param("events", 2, {}, marks=pytest.mark.slow),

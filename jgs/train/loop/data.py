@@ -29,7 +29,7 @@ from jgs.sampling.base import State
 from jgs.sampling.loading.items import num_items
 from jgs.sampling.loading.stages import samplers_of
 from jgs.train.config import Config
-from jgs.train.loop.model import Types, takes_types
+from jgs.train.loop.model import Types, is_contextual, reads_cells, takes_types
 from jgs.train.loop.objective import Objective
 
 Samplers = Sampler | SamplerSchedule
@@ -135,7 +135,17 @@ class Data:
         every = all_gather_rows(self.comm, [np.concatenate(each) for each in own])
         ends = np.cumsum([len(of_type) for of_type in own[0]])
         scales = scales_of(np.split(every.sum(axis=0), ends[:-1]))
-        return Types(widths, schema, scales, self._moments(schema))
+        return Types(widths, schema, scales, self._moments(schema), self._cells(schema))
+
+    def _cells(self, schema: Schema) -> list[list[tuple[str, str, int]]] | None:
+        """The columns of each node type, see `jgs.models.CellTransformer`; None where the model
+        does not take them, or where nobody knows them."""
+        became = self.feature_columns
+        if not isinstance(became, dict) or not reads_cells(self._config):
+            return None
+        of_types = (became[t].columns if t in became else () for t, _ in schema.node_types)
+        used = ([c for c in columns if c.names] for columns in of_types)
+        return [[(c.name, c.kind, len(c.names)) for c in columns] for columns in used]
 
     def _moments(self, schema: Schema) -> list[list[tuple[int, int, float, float]]] | None:
         """The features that are times, see `TypedInputs`; None where there are none."""
@@ -275,8 +285,7 @@ def features_for(config: Config, name: str, schema: Schema | None, features: Any
     """The features of the data set `name` as the configuration's model reads them, for a model
     of typed graphs `TypedFeatures`. Raises `InputError` where model and data do not fit."""
     check_types(config, name, schema, features)
-    if takes_types(config):
-        assert schema is not None
+    if takes_types(config) and schema is not None:
         features = split_by_type(features, schema)
     return None if features is None else kept_as(features, config.feature_dtype)
 
@@ -286,7 +295,7 @@ def check_types(config: Config, name: str, schema: Schema | None, features: Any)
     if "model" not in config.owners:
         return
     typed = takes_types(config)
-    if typed and schema is None:
+    if typed and schema is None and not is_contextual(config):
         raise InputError(
             f"--model {config.model} must be for a graph with node types and relations",
             f"{name}, which has none",

@@ -27,7 +27,7 @@ from jgs.sampling.loading.stages import samplers_of
 from jgs.train.config import Config
 from jgs.train.evaluation import baselines
 from jgs.train.evaluation.baselines import Figures
-from jgs.train.evaluation.by_time import ByTime
+from jgs.train.evaluation.by_samples import BySamples, judges_key, outputs_of
 from jgs.train.evaluation.exact import exact_inference
 from jgs.train.evaluation.rows import scratch_folder
 from jgs.train.loop.data import Data
@@ -35,6 +35,7 @@ from jgs.train.loop.learned import LearnedRows, learned_rows
 from jgs.train.loop.model import (
     EdgeFeatures,
     edge_features,
+    is_contextual,
     make_model,
     make_sampler,
     shape_of_edges,
@@ -73,7 +74,7 @@ class Job:
     loader: Loader  # after `start`
     sent = False  # after `start`: whether the loader sends batches to the devices of `place`
     _judged_by_own = False  # whether the objective is of this process's nodes, until `start`
-    _judges: Mapping[str, ByTime] = MappingProxyType({})  # by split, if items have times
+    _judges: Mapping[str, BySamples] = MappingProxyType({})  # by split, if samples judge
     _hot: Any = None  # the feature rows that lie on the devices
     _degrees: Any = None  # for a model that reads degrees
 
@@ -221,7 +222,18 @@ class Job:
         self._prepare_metric(model, scratch)
 
     def _prepare_metric(self, model: Any, scratch: Path | None) -> None:
+        if is_contextual(self.config):
+            nodes = {n: rows_on_all(self.comm, self.data.split(n)) for n in ("val", "test")}
+            return self._judge_samples(model, {n: {"nodes": own} for n, own in nodes.items()})
         self._infer = self._inference(model, self.data.graphs, self.data.features, scratch)
+
+    def _judge_samples(self, model: Any, items: Mapping[str, Mapping[str, Any]]) -> None:
+        """Has the outputs for the `items` of each split be those of sampled batches."""
+        of, key = (self.config, self.data, model, self.edges.columns), judges_key(self.config)
+        self._judges = {
+            split: BySamples(*of, own, key, outputs_of, states=self._states)
+            for split, own in items.items()
+        }
 
     def _inference(
         self, model: Any, graphs: Any, features: Any, scratch: Path | None
@@ -248,9 +260,12 @@ class Job:
         return learned.features(self.data.features, own)
 
     def metric(self, params: Any, split: str, given: Any = None) -> float:
-        """The metric of the exact outputs on `split`, "val" or "test". `given` is what
-        `given_rows` returned, or None for a model without such rows."""
+        """The metric of the exact outputs on `split`, "val" or "test", or of those of contexts.
+        `given` is what `given_rows` returned, or None for a model without such rows."""
         nodes, labels = self.data.split(split), self.data.host_labels
+        if self._judges:
+            (rows,), every = self._judges[split](params, given), rows_on_all(self.comm, nodes)
+            return self.objective.measure(Alone(), [rows], [np.asarray(labels[every])])
         own = [np.asarray(labels[asked]) for asked in nodes]
         outputs = self._infer(params, nodes, features=given)
         return self.objective.measure(self.comm, outputs, own)

@@ -79,12 +79,25 @@ class Types(NamedTuple):
     schema: Schema
     scales: Scales | None = None  # as `TypedFeatures.scales` returns them, or None: 1
     moments: Any = None  # as in `TypedInputs`
+    columns: Any = None  # as in `jgs.models.CellTransformer`, where the model reads cells
 
 
 def takes_types(config: Config) -> bool:
     """Whether the configuration's model is one of typed graphs: its class says `typed = True`.
     It reads `TypedRows`, and the relation of every edge."""
     return _is(config, "typed")
+
+
+def is_contextual(config: Config) -> bool:
+    """Whether the configuration's model reads the tokens of contexts: its class says
+    `contextual = True`. It has no exact evaluation: samples judge it."""
+    return _is(config, "contextual")
+
+
+def reads_cells(config: Config) -> bool:
+    """Whether the configuration's model takes the columns of node types."""
+    of_model = "model" in config.owners and OWNERS["model"].find(config.model)
+    return bool(of_model) and "columns" in arguments_of(of_model)
 
 
 def _is(config: Config, kind: str) -> bool:
@@ -129,6 +142,7 @@ def make_model(
     if types is not None:
         inputs = {"in_features": types.widths, "schema": types.schema}
         own = {"embedding": embedding, "scales": types.scales, "moments": types.moments}
+        own |= {"columns": types.columns}
         taken = arguments_of(OWNERS["model"].find(config.model))
         inputs |= {name: value for name, value in own.items() if name in taken}
     if edges.columns:
@@ -171,6 +185,7 @@ def shape_of_types(types: Types | None) -> dict[str, Any]:
         return {}
     text = types.schema.as_bytes().tobytes().decode()
     own = {"scales": types.scales} | ({"feature_times": types.moments} if types.moments else {})
+    own |= {"cells": types.columns} if types.columns else {}
     return {"widths": list(types.widths), "schema": text, **own}
 
 
@@ -181,7 +196,8 @@ def types_of(shape: dict[str, Any]) -> Types | None:
     text = np.frombuffer(shape["schema"].encode(), np.uint8)
     schema = Schema.from_bytes("the checkpoint", text)
     assert schema is not None
-    return Types(tuple(shape["widths"]), schema, shape["scales"], shape.get("feature_times"))
+    times, cells = (shape.get(name) for name in ("feature_times", "cells"))
+    return Types(tuple(shape["widths"]), schema, shape["scales"], times, cells)
 
 
 def make_decoder(config: Config, shape: dict[str, Any], rngs: nnx.Rngs) -> Any:
@@ -214,7 +230,8 @@ def _make(
     arguments: dict[str, Any] = {}
     if direct and "relabel_inputs" in fields:
         arguments["relabel_inputs"] = False
-    columns = {"type": takes_types(config), "elapsed": _is(config, "timed")}
+    contextual = is_contextual(config)
+    columns = {"type": takes_types(config) and not contextual, "elapsed": _is(config, "timed")}
     for column in (*(name for name, wanted in columns.items() if wanted), *features):
         if "edges" not in fields:
             raise InputError(
@@ -227,7 +244,14 @@ def _make(
         sizes = next(changed.get(n, config.options[n]) for n in _SIZES if n in config.options)
         arguments["widths"] = (1,) * len(sizes) if widths is None else widths()
     made = config.made("sampler", changed, **arguments)
-    return made if isinstance(made, Walker) else as_sampler(made)
+    made = made if isinstance(made, Walker) else as_sampler(made)
+    if contextual and not getattr(made, "contextual", False):
+        raise InputError(
+            f"--model {config.model} must have a sampler of contexts",
+            f"--sampler {config.sampler}",
+            "Add --sampler context.",
+        )
+    return made
 
 
 def _stage(text: str, layers: int) -> tuple[int | None, tuple[int, ...]]:

@@ -90,10 +90,13 @@ class EdgeJob(PairJob):
     def count(self, batch: MiniBatch, labels: Any) -> jax.Array:
         return self.objective.count(batch.items["label"], real_pairs(batch))
 
-    def metric(self, params: Any, split: str, features: Any = None) -> float:
+    def judged_nodes(self, split: str) -> np.ndarray:
         edges = getattr(self.targets, split)
-        nodes = np.unique(np.concatenate([edges["src"], edges["dst"]]))
-        rows = self.rows_of(params, split, nodes, features)
+        return np.unique(np.concatenate([edges["src"], edges["dst"]]))
+
+    def metric(self, params: Any, split: str, features: Any = None) -> float:
+        edges, nodes = getattr(self.targets, split), self.judged_nodes(split)
+        rows = self.rows_of(params, split, features)
         src, dst = (np.searchsorted(nodes, edges[end]) for end in ("src", "dst"))
         outputs = self.decode(params, rows, src, dst, edges.get("relation"))
         return self.objective.measure(Alone(), [outputs], [edges["label"]])

@@ -37,7 +37,7 @@ from jgs.train.evaluation.baselines import (
     figures,
     scores_of,
 )
-from jgs.train.evaluation.by_time import ByTime, ListsAt, at_moments, batch_size
+from jgs.train.evaluation.by_samples import BySamples, ListsAt, at_moments, batch_size
 from jgs.train.evaluation.link_metrics import (
     EVENT_METRICS,
     LINK_METRICS,
@@ -168,6 +168,10 @@ class LinkJob(PairJob):
 
     # -- evaluation
 
+    def judged_nodes(self, split: str) -> np.ndarray:
+        lists = self._kind.measure is None
+        return np.arange(self.num_nodes, dtype=np.int32) if lists else self.judged[split].nodes
+
     def _prepare_metric(self, model: PairModel, scratch: Path | None) -> None:
         if not self.task.temporal:
             return super()._prepare_metric(model, scratch)
@@ -184,11 +188,11 @@ class LinkJob(PairJob):
         stage = LinkSeeds(self.task.eval_negatives, types=self.targets.types)
         size = batch_size(self.config, self.task.eval_negatives)
 
-        def judge(split: str) -> ByTime:
+        def judge(split: str) -> BySamples:
             own = {"negatives": self.judged[split].other_dst}
             key = key_of(self.config, f"samples of {split}")
             items = getattr(self.targets, split) | own
-            return ByTime(*of, items, key, _scores, stage, size, self._states)
+            return BySamples(*of, items, key, _scores, stage, size, self._states)
 
         self._judges = {split: judge(split) for split in ("val", "test")}
 
@@ -221,8 +225,7 @@ class LinkJob(PairJob):
             positive, negative = self._judges[split](params, given)
             return positive, negative
         made = self.judged[split]
-        nodes = made.nodes
-        rows = self.rows_of(params, split, nodes, given)
+        nodes, rows = made.nodes, self.rows_of(params, split, given)
         src, dst, other_src, other_dst = (
             np.searchsorted(nodes, a).astype(np.int32).reshape(-1)
             for a in (made.src, made.dst, made.other_src, made.other_dst)
@@ -235,8 +238,7 @@ class LinkJob(PairJob):
     def _of_lists(self, params: Any, split: str, features: Any) -> float:
         """Recall@k or NDCG@k of all nodes that a target may be and was not in an earlier
         split."""
-        every = np.arange(self.num_nodes, dtype=np.int32)
-        rows = self.rows_of(params, split, every, features)
+        rows = self.rows_of(params, split, features)
         decoder, relation = self.decode.decoder(params), self._listed(split)
 
         def best(*asked: Any) -> np.ndarray:

@@ -12,17 +12,21 @@ import numpy as np
 from jgs.dist.communicators.comm import Alone, Communicator
 from jgs.errors import InputError, refuse
 from jgs.graph import MiniBatch
-from jgs.models import GNN
 from jgs.options import INT32, Option, flag
 from jgs.sampling.base import Adaptive, Sampler
 from jgs.sampling.edges.random import threefry
 from jgs.sampling.loading.stages import samplers_of
 from jgs.train.config import OWNERS, Config
 from jgs.train.evaluation.baselines import Figures
-from jgs.train.evaluation.by_time import ByTime
 from jgs.train.loop.job import Job
-from jgs.train.loop.keys import key_of
-from jgs.train.loop.model import edges_of, make_model, make_sampler, num_layers, types_of
+from jgs.train.loop.model import (
+    edges_of,
+    is_contextual,
+    make_model,
+    make_sampler,
+    num_layers,
+    types_of,
+)
 from jgs.train.loop.objective import Compared
 from jgs.train.loop.open_data import open_data
 from jgs.train.tasks.task import Task
@@ -61,12 +65,13 @@ class NodeTask(Task):
     def flags(self, config: Config, shape: dict[str, Any]) -> frozenset[str]:
         if shape.get("moments"):
             return frozenset({"split", "nodes", "node_type", "at"})
-        return frozenset({"split", "nodes", "node_type", "embed", "fanouts", "seed"})
+        drawn = set() if is_contextual(config) else {"fanouts", "seed"}
+        return frozenset({"split", "nodes", "node_type", "embed", *drawn})
 
     def opened(self, config: Config, comm: Communicator) -> tuple[Any, None]:
         return open_data(config, comm), None
 
-    def model(self, config: Config, shape: dict[str, Any]) -> GNN:
+    def model(self, config: Config, shape: dict[str, Any]) -> Any:
         of = shape["num_features"], shape["num_classes"], shape["sparse"], threefry(0)
         return make_model(config, *of, types_of(shape), edges=edges_of(shape), head=self.head)
 
@@ -163,14 +168,9 @@ class MomentJob(Job):
         return batch.items["label"]
 
     def _prepare_metric(self, model: Any, scratch: Path | None) -> None:
-        of = self.config, self.data, model, self.edges.columns
-
-        def judge(split: str) -> ByTime:
-            items = {name: self.rows[split][name] for name in ("nodes", "time")}
-            key = judges_key(self.config)
-            return ByTime(*of, items, key, outputs_of, states=self._states)
-
-        self._judges = {split: judge(split) for split in ("val", "test")}
+        names = ("nodes", "time")
+        items = {split: {n: self.rows[split][n] for n in names} for split in SPLITS[1:]}
+        self._judge_samples(model, items)
 
     def metric(self, params: Any, split: str, given: Any = None) -> float:
         (outputs,), labels = self._judges[split](params, given), self.rows[split]["label"]
@@ -195,13 +195,3 @@ def _before(edges: Any, moments: Any) -> str:
         f"of {time.size:,} edges {seen:,} lie before the last moment of the labels, and "
         f"{early:,} before the first"
     )
-
-
-def judges_key(config: Config) -> jax.Array:
-    """The key of what is drawn to judge a row, and to predict one: both draw the same."""
-    return key_of(config, "samples of moments")
-
-
-def outputs_of(model: Any, batch: Any, x: Any) -> tuple[jax.Array, ...]:
-    """What `ByTime` computes of a batch of nodes: the model's outputs."""
-    return (model(batch, x),)

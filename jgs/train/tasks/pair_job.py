@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -26,6 +27,7 @@ from jgs.sampling.event_negatives import event_negatives
 from jgs.sampling.loading.stages import samplers_of
 from jgs.sampling.pairs import count_edges, has_fact
 from jgs.train.config import Config
+from jgs.train.evaluation.by_samples import BySamples, judges_key, rows_of
 from jgs.train.evaluation.link_metrics import (
     AT_ONCE,
     EVENT_METRICS,
@@ -37,7 +39,13 @@ from jgs.train.evaluation.link_metrics import (
 from jgs.train.loop.fingerprint import digest_of
 from jgs.train.loop.job import Job
 from jgs.train.loop.keys import key_of
-from jgs.train.loop.model import make_pair_model, make_sampler, shape_of_edges, shape_of_types
+from jgs.train.loop.model import (
+    is_contextual,
+    make_pair_model,
+    make_sampler,
+    shape_of_edges,
+    shape_of_types,
+)
 from jgs.train.loop.open_data import PartedData, WholeData, open_data
 from jgs.train.loop.step import count_pairs
 from jgs.train.tasks.nodes import check_layers
@@ -192,18 +200,31 @@ class PairJob(Job):
 
     def _prepare_metric(self, model: PairModel, scratch: Path | None) -> None:
         graphs = {"val": self.targets.messages, "test": self.targets.at_test}
+        self.decode = Decoded(model)
+        if is_contextual(self.config):
+            of, key = (self.config, self.data, model), judges_key(self.config)
+            columns, nodes = self.edges.columns, {n: self.judged_nodes(n) for n in graphs}
+            self._judges = {
+                n: BySamples(*of, columns, {"nodes": nodes[n]}, key, rows_of, graphs=own)
+                for n, own in graphs.items()
+            }
+            return
         first = self._encoded(nnx.state(model))
         self._infers = {
             split: self._inference(model.encoder, each, first, scratch)
             for split, each in graphs.items()
         }
-        self.decode = Decoded(model)
 
-    def rows_of(
-        self, params: Any, split: str, nodes: np.ndarray, features: Any = None
-    ) -> np.ndarray:
-        """float32 `[n, F]`, on every rank: the exact rows of `nodes`, ascending, with the
-        messages of `split`, "val" or "test". `features` as for `metric`."""
+    @abstractmethod
+    def judged_nodes(self, split: str) -> np.ndarray:
+        """int32, ascending: the nodes whose rows judge `split`, "val" or "test"."""
+
+    def rows_of(self, params: Any, split: str, features: Any = None) -> np.ndarray:
+        """float32 `[n, F]`, on every rank: the rows of the `judged_nodes`, exact or of their
+        contexts, with the messages of `split`, "val" or "test". `features` as for `metric`."""
+        if self._judges:
+            return self._judges[split](params, features)[0]
+        nodes = self.judged_nodes(split)
         own = [nodes[a:b] for a, b in pairwise(np.searchsorted(nodes, self.data.bounds))]
         features = self._encoded(params) if self.learned else features
         found = self._infers[split](params["encoder"], own, features=features)

@@ -1,7 +1,8 @@
-"""Evaluation of items that have cutoffs: by sampled batches, whose draws a key decides.
+"""Evaluation by sampled batches, whose draws a key decides.
 
-Exact evaluation computes one row for each node. Under cutoffs a node has as many rows as there
-are cutoffs, so here every item is judged by a sample of its own.
+Exact evaluation computes one row for each node, layer by layer. Under cutoffs a node has as
+many rows as there are cutoffs, and a model of contexts has no such layers. Here every item is
+judged by a sample of its own.
 """
 
 from __future__ import annotations
@@ -18,12 +19,29 @@ from flax import nnx
 from jgs.dist.communicators.collect import rows_on_all
 from jgs.dist.communicators.comm import OWN, SAME
 from jgs.models import top_k
+from jgs.sampling.loading.items import num_items
 from jgs.sampling.loading.stages import samplers_of
 from jgs.train.config import Config
 from jgs.train.evaluation.link_metrics import Decoded
+from jgs.train.loop.keys import key_of
 from jgs.train.loop.model import make_sampler
 
 _SEEDS = 1 << 14  # of a batch: its samples take memory
+
+
+def judges_key(config: Config) -> jax.Array:
+    """The key of what is drawn to judge a row, and to predict one: both draw the same."""
+    return key_of(config, "samples of moments")
+
+
+def outputs_of(model: Any, batch: Any, x: Any) -> tuple[jax.Array, ...]:
+    """What `BySamples` computes of a batch of nodes: the model's outputs."""
+    return (model(batch, x),)
+
+
+def rows_of(model: Any, batch: Any, x: Any) -> tuple[jax.Array, ...]:
+    """What it computes of nodes that a decoder scores, or that are embedded: their rows."""
+    return (model.rows(batch, x),)
 
 
 def batch_size(config: Config, num_negatives: int) -> int:
@@ -31,7 +49,7 @@ def batch_size(config: Config, num_negatives: int) -> int:
     return max(1, min(config.batch_size, _SEEDS // (2 + num_negatives)))
 
 
-class ByTime:
+class BySamples:
     """Computes something of every item, in the order of the items, by the configuration's
     sampler. All ranks make it and call it alike."""
 
@@ -41,22 +59,28 @@ class ByTime:
         data: Any,  # a `jgs.train.loop.data.Data`
         model: Any,  # gives what a batch is computed with
         columns: tuple[str, ...],  # of edges, which the model reads
-        items: Mapping[str, Any],  # their columns `[n]`, with cutoffs
+        items: Mapping[str, Any],  # their columns `[n]`; `time` has cutoffs
         key: Any,  # decides what is drawn
         # `judge(model, batch, x)` returns arrays float32 `[B, ...]`, one row an item.
         judge: Callable[..., tuple[jax.Array, ...]],
         stage: Any = None,  # with `size` and `states` as for `Data.loader`
         size: int | None = None,
         states: Mapping[Any, Any] = MappingProxyType({}),
+        graphs: Any = None,  # in place of those of the data
     ):
         made = make_sampler(config, False, lambda: model.message_widths, columns)
         sampler = samplers_of(made)[0]
         known = {one: state for one, state in states.items() if repr(one) == repr(sampler)}
-        self._comm, num = data.comm, len(items["time"])
+        self._comm, num = data.comm, num_items(items)
         number = np.arange(max(num, data.comm.size))  # each rank has one: the last are copies
         judged = {name: np.asarray(each)[number % num] for name, each in items.items()}
         judged |= {"item": number, "real": number < num}
-        self._loader = data.loader(sampler, key, None, known, (judged, stage), size)
+        own = data.graphs
+        try:  # graphs that are refused must not be asked again
+            data.graphs = own if graphs is None else graphs
+            self._loader = data.loader(sampler, key, None, known, (judged, stage), size)
+        finally:
+            data.graphs = own
         self._start, graphdef = self._loader.state_dict(), nnx.split(model)[0]
 
         def run(params: Any, batch: Any, x: Any) -> Any:
@@ -95,7 +119,7 @@ class ByTime:
         self._loader.close()
 
 
-class ListsAt(ByTime):
+class ListsAt(BySamples):
     """The targets that sources, each at a moment, have the highest scores with: of those
     candidates that exist before the moment. All ranks make it and call it alike."""
 
@@ -123,7 +147,7 @@ class ListsAt(ByTime):
             items.append((every, np.full(every.size, time[asked[0]])))
         names, every_item = ("nodes", "time"), map(np.concatenate, zip(*items, strict=True))
         of = dict(zip(names, every_item, strict=True))
-        super().__init__(config, data, model, columns, of, key, _rows_of, states=states)
+        super().__init__(config, data, model, columns, of, key, rows_of, states=states)
         self._decode = Decoded(model)
 
     def best(
@@ -151,7 +175,3 @@ def at_moments(
     for moment in np.unique(time):
         some = slice(None) if born is None else np.asarray(born)[candidates] < moment
         yield np.flatnonzero(time == moment), candidates[some]
-
-
-def _rows_of(model: Any, batch: Any, x: Any) -> tuple[jax.Array, ...]:
-    return (model.rows(batch, x),)

@@ -1,0 +1,179 @@
+"""Contexts of a database, beside the sampler of relational-transformer.
+
+    python -m benchmarks.contexts [--rows 1.6e6] [--rt PYTHON] [--threads 1 2] [--rounds 5]
+
+Writes a RelBench folder of users, items and events, and a task of users at moments, by a fixed
+rule. Two sides take turns, each in a process of its own on as many cores as threads: jgs draws
+contexts of 512 rows around users at the task's moments, and gathers the features of all rows;
+`rt.rustler` draws contexts of 1,024 cells, which are 512 rows of two cells here. Both do so
+without walks, where jgs goes breadth first, and with 10,000 walks of 20 steps a user. `--rt` is
+a Python that has `relational-transformer` 1.10.0, `numpy` and `ml_dtypes`; its text embeddings
+are zeros of width 16. Of each process the median of the calls after the first counts.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+from benchmarks.__main__ import command_line, say
+
+_REPOSITORY = Path(__file__).parents[1]
+_ROWS, _CELLS, _CALLS = 512, 1024, 5
+_SEEDS = {"hops": 128, "walks": 16}  # contexts in a call
+_WALKS = 10_000, 20
+_RT = Path(__file__).with_name("contexts_rt.py")
+
+
+def main() -> int:
+    parser = command_line("contexts", __doc__)
+    add = parser.add_argument
+    add("--rows", type=float, default=1.6e6, help="events")
+    add("--rt", help="a Python that has relational-transformer")
+    add("--threads", type=int, nargs="+", default=(1, 2))
+    add("--rounds", type=int, default=5)
+    add("--side", help="one side's run, as JSON: FOLDER WAY", nargs=2)
+    given = parser.parse_args()
+    if given.side:
+        print(json.dumps(by_jgs(Path(given.side[0]), given.side[1])), flush=True)
+        return 0
+    with tempfile.TemporaryDirectory(prefix="jgs-contexts-") as name:
+        make(Path(name) / "shop", int(given.rows))
+        sides = {"jgs": [sys.executable, "-m", "benchmarks.contexts", "--side"]}
+        if given.rt:
+            sides["rt"] = [given.rt, str(_RT), str(Path(name) / "made")]
+        print("| way | threads | jgs, contexts/s | rows each | rt | rows each | ratio |")
+        print("|---" * 7 + "|")
+        for threads in given.threads:
+            for way in _SEEDS:
+                found: dict[str, list[Any]] = {side: [] for side in sides}
+                for _ in range(given.rounds):
+                    for side, command in sides.items():
+                        run = _run([*command, str(Path(name) / "shop"), way], threads)
+                        found[side].append(run)
+                        say(f"{way}, {threads} threads, {side}: {run}")
+                print(_line(way, threads, found), flush=True)
+    return 0
+
+
+def _line(way: str, threads: int, found: dict[str, list[dict[str, float]]]) -> str:
+    rates = {s: median(run["contexts"] for run in runs) for s, runs in found.items()}
+    rows = {s: median(run["rows"] for run in runs) for s, runs in found.items()}
+    cells = [f"{rates['jgs']:,.1f}", f"{rows['jgs']:.0f}", "", "", ""]
+    if "rt" in rates:
+        ratio = rates["jgs"] / rates["rt"]
+        cells[2:] = f"{rates['rt']:,.1f}", f"{rows['rt']:.0f}", f"{ratio:.1f}"
+    return f"| {way} | {threads} | {' | '.join(cells)} |"
+
+
+def _run(command: list[str], threads: int) -> dict[str, float]:
+    cores = sorted(os.sched_getaffinity(0))[:threads]
+    own = {"JAX_PLATFORMS": "cpu", "RAYON_NUM_THREADS": str(threads)}
+    done = subprocess.run(
+        command,
+        cwd=_REPOSITORY,
+        env=os.environ | own,
+        stdout=subprocess.PIPE,
+        check=True,
+        preexec_fn=lambda: os.sched_setaffinity(0, cores),
+    )
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def make(folder: Path, events: int) -> None:
+    """Writes a RelBench folder with a task `churn`."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+    import yaml
+
+    rng, users, items = np.random.default_rng(0), events // 16, events // 32
+    start, day = np.datetime64("2022-01-01", "us"), 86400
+    at = start + np.sort(rng.integers(0, 730 * day, events)) * 1_000_000
+    numbers = lambda n: rng.normal(size=n)  # noqa: E731
+    tables = {
+        "users": {"user_id": np.arange(users), "age": numbers(users), "income": numbers(users)},
+        "items": {"item_id": np.arange(items), "price": numbers(items), "size": numbers(items)},
+        "events": {
+            **{"event_id": np.arange(events), "time": at},
+            "user_id": rng.integers(0, users, events),
+            "item_id": rng.zipf(1.3, events) % items,
+            "amount": numbers(events),
+        },
+    }
+    for name, columns in tables.items():
+        (folder / "db").mkdir(parents=True, exist_ok=True)
+        pq.write_table(pa.table(columns), folder / "db" / f"{name}.parquet")
+    task = folder / "tasks" / "churn"
+    task.mkdir(parents=True)
+    for split, number, first, last in (
+        *(("train", 40_000, 30, 600), ("val", 5_000, 630, 631), ("test", 5_000, 690, 691)),
+    ):
+        moment = start + np.sort(rng.integers(first, last, number)) * day * 1_000_000
+        columns = {"timestamp": moment, "user_id": rng.integers(0, users, number)}
+        columns["churn"] = rng.integers(0, 2, number)
+        pq.write_table(pa.table(columns), task / f"{split}.parquet")
+    keys = {"user_id": "users", "item_id": "items"}
+    said = {name: {"pkey": f"{name[:-1]}_id", "time_col": None, "fkeys": {}} for name in tables}
+    said["events"] |= {"time_col": "time", "fkeys": keys}
+    dates = {"val_timestamp": "2023-09-20", "test_timestamp": "2023-11-20"}
+    manifest = {"name": "shop", "manifest_version": 1, **dates, "tables": said}
+    (folder / "manifest.yaml").write_text(yaml.safe_dump(manifest))
+    of = {"kind": "external", "task_type": "binary_classification", "manifest_version": 1}
+    of |= {"entity_table": "users", "entity_col": "user_id", "target_col": "churn"}
+    manifest = {"name": "churn", "time_col": "timestamp", **of}
+    (task / "manifest.yaml").write_text(yaml.safe_dump(manifest))
+
+
+def by_jgs(folder: Path, way: str) -> dict[str, float]:
+    import jax
+
+    import jgs
+    from jgs.ops import gather
+    from jgs.sampling import Context, Seeds
+
+    jgs.keep_freed_memory()  # as the commands do
+    data = jgs.data.load(str(folder), db_task="churn")
+    graph, table = data.graph, data.label_table
+    assert table is not None
+    fanouts = ({"*": 32},) * 6
+    sampler = Context(_ROWS, fanouts)
+    if way == "walks":
+        sampler = Context(_ROWS, jgs.sampling.contexts.ByVisits(*_WALKS))
+
+    @jax.jit
+    def draw(key: Any, graph: Any, state: Any, features: Any, seeds: Any) -> Any:
+        batch = sampler.sample(key, graph, state, seeds)
+        x = gather(features, batch.nodes)
+        mine = [(x.kind == t) for t in range(len(x.tables))]
+        rows = [
+            gather(own, jax.numpy.where(some, x.place, -1))
+            for own, some in zip(x.tables, mine, strict=True)
+            if own is not None
+        ]
+        return batch, rows
+
+    state, number, times, rows = sampler.init(graph), _SEEDS[way], [], 0.0
+    order = np.random.default_rng(1).permutation(np.flatnonzero(np.asarray(table.split) == 0))
+    for call in range(_CALLS + 1):
+        some = order[call * number : (call + 1) * number]
+        seeds = Seeds(np.asarray(table.nodes)[some], np.asarray(table.time)[some])
+        begun = time.perf_counter()
+        batch, _ = jax.block_until_ready(
+            draw(jax.random.key(call), graph, state, data.features, seeds)
+        )
+        times.append(time.perf_counter() - begun)
+        rows = float(batch.tokens.mask.sum(-1).mean())
+    return {"contexts": number / median(times[1:]), "rows": rows}
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
