@@ -157,7 +157,7 @@ class Walk(Walker):
             raise InputError(
                 "walks from roots with times in a graph of several relations need its schema, "
                 "and the state that init returns for the graph",
-                "a graph without a schema" if graph.schema is None else repr(state),
+                "a graph without a schema" if graph.schema is None else type(state).__name__,
                 "Make the graph with Graph.from_relations, and call walker.init(graph).",
             )
 
