@@ -187,7 +187,7 @@ class WalkRuns {
     for (int i = 0; i < num; ++i) {
       const int32_t node = here[lanes[i]];
       begin[i] = index_.indptr[node];
-      count[i] = index_.indptr[node + 1] - begin[i];
+      count[i] = Minus(index_.indptr[node + 1], begin[i]);
       if (begin[i] < 0 || count[i] < 0 || count[i] > int64_t{1} << kRelationBits ||
           count[i] > index_.num_runs - begin[i]) {
         bad_.store(true);

@@ -14,9 +14,9 @@ from test_walks_by_time import N as FEW
 
 from jgs import Graph, kernels
 from jgs.graph.device import as_device
-from jgs.sampling import Seeds, Walk
+from jgs.sampling import Context, Seeds, Walk
 from jgs.sampling.checks import checked_seeds
-from jgs.sampling.contexts.visits import ByVisits
+from jgs.sampling.contexts import ByVisits
 from jgs.settings import exact_integers
 
 KEY = jax.random.key(5)
@@ -110,6 +110,33 @@ def test_a_context_depends_on_its_seed_alone(graph, same_bits):
     several = jax.jit(mapped)(both)
     same_bits(jax.tree.map(lambda a: a[0], several), small)
     same_bits(jax.tree.map(lambda a: a[1][::-1], several), small)
+
+
+def test_context_draws_by_visits(graph, alike):
+    """Two batches at once, of which one is the first one turned round."""
+    sampler, seeds = Context(5, ByVisits(50, 6, 0.2)), seeds_of(graph)
+    with exact_integers():
+        both = jax.tree.map(lambda a: jnp.stack([a, a[::-1]]), seeds)
+    keys, state = jnp.stack([KEY, KEY]), sampler.init(graph)
+    batch = alike(sampler.sample, keys, graph, state, both, threads=(2,))
+    found = find(sampler.way, 5, KEY, graph, state, seeds)
+    nodes = batch.nodes.reshape(2, -1, 5)
+    np.testing.assert_array_equal(nodes, np.stack([found.nodes, found.nodes[::-1]]))
+    np.testing.assert_array_equal(batch.tokens.hop[0], found.hop)
+    types = np.asarray(graph.edge_type)
+    reached = np.asarray(found.edge) < graph.num_edges
+    relation = np.where(reached, types[np.minimum(found.edge, types.size - 1)], -1)
+    np.testing.assert_array_equal(batch.tokens.relation[0], relation)
+
+
+def test_graphs_without_edges_and_contexts_of_one_token(graph, alike):
+    bare = Graph.from_relations({"n": N}, {A: ([], []), B: ([], [])}, edge_time={A: [], B: []})
+    for of, size in ((bare, 3), (graph, 1)):
+        way, seeds = ByVisits(5, 3, 0.5), seeds_of(of)
+        found = alike(partial(find, way, size), KEY, of, way.init(of), seeds, threads=(2,))
+        np.testing.assert_array_equal(found.nodes[:, 0], seeds.nodes)
+        assert (found.nodes[:, 1:] == N).all()
+        assert (found.edge == of.num_edges).all()
 
 
 def test_threads_share_the_walks_of_a_seed(graph, alike):

@@ -26,7 +26,7 @@ from jgs.sampling import (
     Shadow,
     Walk,
 )
-from jgs.sampling.contexts.visits import ByVisits
+from jgs.sampling.contexts import ByVisits
 
 KEY = jax.random.key(0)
 BARE, UNSORTED = Graph.from_edges([0], [1], 2), Graph([0, 2, 2, 5], [1, 1, 0, 2, 1])

@@ -81,11 +81,13 @@ class Walk(Walker):
         returns is then int64 `[E]`. None: age does not matter.
 
     Steps do not follow excluded edges (`Seeds.excluded`). In a graph of several relations a
-    step draws among the node's edges of all relations together. If its edges have times, the
-    state that `init` returns is a `RelationIndex`, of 8 bytes a node and 8 bytes for each
-    relation that a node has edges of. There `latest` and `half_life` are refused for roots with
-    times. Raises `InputError` for a length below 1, for a number that is not a probability, and
-    for two of `weighted`, `latest` and `half_life`.
+    step draws among the node's edges of all relations together, by the position of an eligible
+    edge in the row. If the edges have times, the state that `init` returns is a
+    `RelationIndex`, of 8 bytes a node and 8 bytes for each relation that a node has edges of.
+    There `latest` and `half_life` are refused for roots with times.
+
+    Raises `InputError` for a length below 1, for a number that is not a probability, and for
+    two of `weighted`, `latest` and `half_life`.
     """
 
     length: Annotated[int, LENGTH]
@@ -155,7 +157,7 @@ class Walk(Walker):
             raise InputError(
                 "walks from roots with times in a graph of several relations need its schema, "
                 "and the state that init returns for the graph",
-                "a graph without a schema" if graph.schema is None else repr(state),
+                "a graph without a schema" if graph.schema is None else type(state).__name__,
                 "Make the graph with Graph.from_relations, and call walker.init(graph).",
             )
 
