@@ -362,9 +362,11 @@ class Run(Opened):
         untaken = {"features": features} if self.timed else {}
         if self.timed or self._of_pairs:
             untaken |= {"node_type": node_type, "fanouts": fanouts, "key": key}
+        elif is_contextual(self.config):
+            untaken |= {"fanouts": fanouts, "key": key}
         for name, value in untaken.items():
             if value is not None:
-                self._refuse(name, "of nodes without times", "a run of others")
+                self._refuse(name, "of nodes without times and contexts", "a run of others")
         if self.model is None:
             return self.embed(nodes, node_type=node_type)
         if self.timed:
@@ -426,6 +428,8 @@ class Run(Opened):
         assert targets is not None  # of a run that gives lists
         number, ids = self._relation(relation), check_nodes(nodes, 0, self.num_nodes())
         own = cutoffs(data, ids, time, "lists of a run with --temporal")
+        if not ids.size:
+            return np.zeros((0, k), np.int32), np.zeros((0, k), np.float32)
         data.graphs, key = targets.messages, key_of(self.config, "samples of test")
         of = self.config, data, self.model, self.edges.columns
         lists = ListsAt(*of, own, self._candidates(candidates, number), key)

@@ -59,6 +59,7 @@ def test_contexts_of_nodes_are_learned_and_predicted(learned, tmp_path):
     some = run.predict(nodes[[5, 2, 5]])  # whatever else is asked for
     np.testing.assert_allclose(some.probability, told.probability[[5, 2, 5]], rtol=1e-5)
     assert run.embed(nodes[:3]).shape == (3, 16)
+    assert run.embed(nodes[:0]).shape == (0, 16)
     mine = run.logits(nodes, graph=data.graph, features=data.features)
     np.testing.assert_allclose(mine, run.logits(nodes), rtol=1e-5)
     bare = Graph.from_relations(
@@ -105,6 +106,7 @@ def test_what_contexts_do_not_have_is_refused(learned, tmp_path, capsys):
     run = jgs.open_run(learned)
     refused("fanouts must be for a run whose explanations", run.explain, 3, fanouts=(2, 2))
     refused("time must be for a run whose explanations", run.explain, 3, time=4)
+    refused("fanouts must be for a run of nodes without times", run.predict, fanouts=(2,))
     refused("that reads no contexts*relgt", export_run, run, tmp_path / "exported")
     says = "--model relgt must have a sampler of contexts; got --sampler ladies ... context"
     command_refused(capsys, says, main, ["--model", "relgt", "--sampler", "ladies"])
