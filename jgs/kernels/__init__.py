@@ -28,7 +28,8 @@ from jgs.errors import InputError
 _LIBRARY = "libjgs_kernels.so"
 # The XLA FFI handlers of the host's CPU. `register` makes known those of other platforms.
 _NAMES = (
-    *("sample_neighbors", "sample_labor", "walk", "frontier", "visits", "induced", "relabel"),
+    *("sample_neighbors", "sample_labor", "walk", "frontier", "visits", "push", "induced"),
+    "relabel",
     *("aggregate", "aggregate_grad", "aggregate_grad_weight"),
     *("edge_scores", "edge_scores_grad", "edge_softmax", "edge_softmax_grad"),
     *("gather", "gather_codes", "gather_sparse"),
@@ -38,7 +39,8 @@ _NAMES = (
     *("runs", "relation_linear", "relation_linear_grad"),
     *("route", "route_rows", "merge_rows", "put_rows", "equal_rows"),
     *("smallest_ranks", "expand", "extract", "rearrange", "places", "distinct_nodes"),
-    *("exact_sum", "sum_chain", "count_rows", "context_hops", "context_tree"),
+    *("exact_sum", "sum_chain", "count_rows"),
+    *("context_hops", "context_tree", "context_visits"),
 )
 # The symbol of each target: `jgs_edge_scores` is `JgsEdgeScores`.
 HANDLERS = {f"jgs_{name}": "Jgs" + name.title().replace("_", "") for name in _NAMES}

@@ -21,7 +21,7 @@ from jgs.sampling.capacity import GraphShape
 from jgs.sampling.checks import check_duration, check_graph, check_has_times
 from jgs.sampling.edges import draw, recency
 from jgs.sampling.edges.columns import check_edges, compacted
-from jgs.sampling.edges.eligible import Eligible, weights_of
+from jgs.sampling.edges.eligible import Eligible, rows_of, weights_of
 from jgs.sampling.edges.hops import DrawnEdges, Hop, HopDraw, Sample, call_hops, sample_hops
 from jgs.sampling.edges.random import cutoff_keys, fold
 from jgs.sampling.edges.recency import Recency, decayed_sums
@@ -66,6 +66,22 @@ def index_of(graph: Graph) -> RelationIndex:
     runs.append(np.array([graph.num_edges << _BITS], np.int64))
     of_nodes = np.cumsum(np.concatenate(counts))
     return RelationIndex(as_device(of_nodes), as_device(np.concatenate(runs)))
+
+
+def runs_of(graph: Graph, index: RelationIndex, nodes: jax.Array) -> Eligible:
+    """The runs of each of the `nodes` int32 `[T]` as `R` stretches `[T * R]`, by the index of
+    the graph, which has `R` relations. A node's runs come first, ascending; the others are
+    empty. Ids of no nodes have none."""
+    assert graph.schema is not None
+    slot = jnp.arange(len(graph.schema.relations))
+    row, _ = rows_of(graph.indptr, nodes)
+    first, num = rows_of(index.indptr, nodes)
+    at, real = first[:, None] + slot, slot < num[:, None]
+    begin, end = (index.runs.at[at + i].get(mode="clip") >> _BITS for i in (0, 1))
+    start = jnp.where(real, begin, row[:, None]).reshape(-1)
+    length = jnp.where(real, end - begin, 0).reshape(-1)
+    nodes, row = (jnp.repeat(of, slot.shape[0]) for of in (nodes, row))
+    return Eligible(nodes, row, start, length, length, run=start)
 
 
 class Reads(NamedTuple):
