@@ -60,7 +60,6 @@ _INSTRUCTION_SETS = ("baseline", "AVX2", "AVX-512")  # in the order of isa.h
 
 
 def _from_environment(name: str, least: int) -> int:
-    """The number that the variable `name` says; 0 where it is not set."""
     text = os.environ.get(name, "")
     if not text:
         return 0
@@ -72,7 +71,6 @@ def _from_environment(name: str, least: int) -> int:
 
 
 def _find() -> Path | None:
-    """The library that JGS_KERNELS names, or the installed one."""
     if _WANTED.lower() == "off":
         return None
     if _WANTED:
@@ -90,7 +88,6 @@ def _find() -> Path | None:
 
 
 def _register() -> ctypes.CDLL | None:
-    """The library, with its handlers registered; None if there is none."""
     if _PATH is None:
         if not _WANTED:
             logging.getLogger("jgs").warning(

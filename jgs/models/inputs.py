@@ -434,7 +434,6 @@ def _over_chunks(step, state, table, num_rows, order, t):
 
 
 def _chunk(table: Any, num_rows: int) -> int:
-    """The number of rows in a chunk, where there are `num_rows` rows in all."""
     rows = min(_CHUNK_ROWS, _CHUNK_FLOATS // as_table(table).shape[1], num_rows)
     return -(-max(rows, 1) // TILE) * TILE
 

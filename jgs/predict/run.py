@@ -32,13 +32,7 @@ from jgs.sampling import Links
 from jgs.sampling.checks import check_seed_ids
 from jgs.sampling.edges.random import threefry
 from jgs.sampling.pairs import only_facts
-from jgs.train.evaluation.by_samples import (
-    ListsAt,
-    batch_size,
-    judges_key,
-    outputs_of,
-    rows_of,
-)
+from jgs.train.evaluation.by_samples import ListsAt, batch_size, judges_key, outputs_of, rows_of
 from jgs.train.evaluation.edge_pieces import check_nodes
 from jgs.train.evaluation.link_metrics import Decoded
 from jgs.train.loop.data import Data
@@ -466,7 +460,6 @@ class Run(Opened):
         return threefry(self.config.seed) if key is None else key
 
     def _relation(self, name: str | None) -> int | None:
-        """The number of a relation; None for a graph without."""
         targets, schema = self._data[1], self._source.graphs[0].schema
         if name is not None and schema is not None:
             return schema.relation(name)

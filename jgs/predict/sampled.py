@@ -176,7 +176,6 @@ def context_of(
 
 
 def _by_own_ids(data: Any, graph: Graph) -> Graph:
-    """A user's `graph`, with the ids that the nodes have in `data`."""
     num = data.graphs[0].num_nodes
     if graph.num_nodes != num:
         raise InputError(

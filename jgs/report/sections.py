@@ -279,7 +279,6 @@ def _facts(judged: Judged, row: int, target: int) -> list[tuple[str, str]]:
 
 
 def _neighbors(judged: Judged, row: int, target: int) -> list[tuple[str, str]]:
-    """How many of the node's in-neighbours are of which kind."""
     if judged.time is not None:
         return []
     graph, own = judged.data.graphs[0], int(judged.data.in_graph(judged.nodes[row]))

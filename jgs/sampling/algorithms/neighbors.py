@@ -100,7 +100,6 @@ class Reads(NamedTuple):
 
 
 def _draw(hop: Hop, rows: Eligible) -> DrawnEdges:
-    """See `jgs.sampling.edges.hops.Draw`."""
     how, room, k, num_rows = hop.spec.sampler, hop.room, hop.fanout, rows.nodes.shape[0]
     key_data = fold(hop.key_data, hop.number)
     if isinstance(k, int):
