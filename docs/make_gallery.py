@@ -18,7 +18,9 @@ import networkx as nx
 import numpy as np
 
 import jgs
+import jgs.viz
 from jgs.sampling import (
+    Context,
     FastGCN,
     Frontier,
     Labor,
@@ -45,6 +47,7 @@ SAMPLERS: dict[str, Any] = {
     "Ladies": Ladies((5, 5)),
     "PinSage": PinSage((3, 2)),
     "Subgraph": Subgraph(extra=6),
+    "Context": Context(7, (3, 2)),
     "Shadow": Shadow((3, 2)),
     "Frontier": Frontier(m=4, budget=14),
     "Saint": Saint("walk", 4, length=3),
@@ -180,6 +183,21 @@ def draw_time() -> None:
     figure.savefig(IMAGES / "time.png", dpi=110)
 
 
+def draw_context() -> None:
+    """One context of a user: events, their items, and other events of these, before a day."""
+    rng, events = np.random.default_rng(2), 240
+    day = np.sort(rng.integers(0, 100, events))
+    ends = {"user": rng.integers(0, 12, events), "item": rng.integers(0, 30, events)}
+    keys = {("event", f"of_{end}", end): (np.arange(events), ids) for end, ids in ends.items()}
+    counts = {"user": 12, "item": 30, "event": events}
+    times = dict.fromkeys(keys, day)
+    graph = jgs.Graph.from_relations(counts, keys, both_ways=True, edge_time=times)
+    sampler = Context(24, ({"*": 4}, {"*": 2}, {"*": 2}), edges=("type",))
+    seeds = Seeds(np.array([3]), np.array([80]))
+    batch = sampler.sample(jax.random.key(0), graph, sampler.init(graph), seeds)
+    jgs.viz.neighborhood(batch).figure.savefig(IMAGES / "context.png", dpi=80)
+
+
 def main() -> None:
     known, graph, place = small_graph()
     figure, grid = plt.subplots(3, 4, figsize=(11, 7.6), layout="constrained")
@@ -191,6 +209,7 @@ def main() -> None:
     figure.savefig(IMAGES / "samplers.png", dpi=110)
     draw_links(known, graph, place)
     draw_time()
+    draw_context()
 
 
 if __name__ == "__main__":

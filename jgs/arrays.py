@@ -104,8 +104,6 @@ def _is_of(dtype: Any, kinds: tuple[str, ...]) -> bool:
 
 
 def _filled(form: str, sizes: dict[str, Any]) -> str:
-    """The form as messages have it."""
-
     def number(found: re.Match) -> str:
         return str(sizes[found[1]] + int(found[2] or 0)) if found[1] in sizes else found[0]
 

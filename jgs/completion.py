@@ -49,7 +49,6 @@ def _print(argv: Sequence[str] | None) -> int:
 
 
 def _everything(shtab: Any) -> argparse.ArgumentParser:
-    """A parser of all commands, for shtab to read."""
     from jgs.train.config import OWNERS, PAGES  # slow imports
     from jgs.train.flags import ALL
 

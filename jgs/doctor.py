@@ -97,7 +97,6 @@ def _python() -> Iterator[Finding]:
 
 
 def _packages() -> Iterator[Finding]:
-    """Whether the packages that jgs needs are there, in the versions that it declares."""
     try:
         declared = metadata.requires("jgs") or []
     except metadata.PackageNotFoundError:

@@ -114,7 +114,6 @@ class Known(NamedTuple):
         return value
 
     def _broken(self, number: float) -> str | None:
-        """The rule that a number breaks."""
         least, most, above, below = self.option[3:7]
         rules = [
             (least is None or number >= least, f"at least {least}"),
@@ -299,7 +298,6 @@ def joint_signature(*functions: Callable[..., Any], **defaults: Any) -> inspect.
 
 
 def _arguments(maker: Any) -> tuple[dict[str, Any], Mapping[str, inspect.Parameter]]:
-    """The annotations and the parameters of what a class or a function is called with."""
     maker = maker.func if isinstance(maker, partial) else maker
     if not isinstance(maker, type):
         return get_type_hints(maker, include_extras=True), inspect.signature(maker).parameters

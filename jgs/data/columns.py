@@ -355,7 +355,6 @@ def encoded(
 def _fit(
     found: dict[str, np.ndarray], rule: ColumnRule, train: Any, name: str
 ) -> FeatureColumns:
-    """The rule, fitted to the columns `found` of the table `name`."""
     kinds = rule.kinds()
     require(name, found, kinds)
     made = []

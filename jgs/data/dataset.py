@@ -17,12 +17,7 @@ from jgs.data import stored
 from jgs.data.column_values import check_unit
 from jgs.data.columns import FeatureColumns
 from jgs.data.label_table import LabelTable, LinkTable
-from jgs.data.label_values import (
-    are_numbers,
-    check_labels,
-    class_labels,
-    count_classes,
-)
+from jgs.data.label_values import are_numbers, check_labels, class_labels, count_classes
 from jgs.data.values import (
     SPLITS,
     as_features,
@@ -271,8 +266,6 @@ class Dataset(Shown):
 
 
 def _check_arrays(data: Dataset | Plain, num_classes: int, values: bool) -> None:
-    """Raises `InputError` unless the features, the labels and the splits that there are fit the
-    graph."""
     count, splits = data.graph.num_nodes, {s: getattr(data, f"{s}_idx") for s in SPLITS}
     if data.features is not None:
         check_features(data.name, data.features, data.graph, values)
@@ -327,7 +320,6 @@ def _converted(
 
 
 def _rows(name: str, graph: Graph, features: Any, normalize_features: bool) -> Any:
-    """The features of a data set, of what `Dataset.from_arrays` takes."""
     is_dict = isinstance(features, Mapping) and not hasattr(features, "tocsr")  # as SciPy's dok
     if is_dict or getattr(features, "schema", None) is not None:
         schema = schema_of(name, graph)

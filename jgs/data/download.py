@@ -41,10 +41,7 @@ def fetch(url: str, path: Path) -> Path:
 
     Raises `InputError`, which names the address and the place to put the file by hand.
     """
-    with (
-        refusing(OSError, f"{path} must be writable", "Choose another --root."),
-        locked(path),
-    ):
+    with refusing(OSError, f"{path} must be writable", "Choose another --root."), locked(path):
         if not path.exists():
             _download(url, path)
         return verified(path)  # locked too: it may write the checksum
@@ -135,7 +132,6 @@ def _request(url: str, have: int, about: dict | None) -> Any:
 
 
 def _read_about(part: Path, url: str) -> dict | None:
-    """What is known of a started download; None if it cannot be continued safely."""
     try:
         about = json.loads(_about(part).read_text())
         safe = about["url"] == url and about["total"] is not None and about["validator"]

@@ -75,7 +75,6 @@ def save_graph(
 def _checked(
     chunks: Edges, num_nodes: int, what: str, loops: bool
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """The chunks, whose ids are checked, with their self-loops or without."""
     remedy = "Renumber the nodes from 0, or give every node its features and label."
     for src, dst in chunks:
         for ids in (src, dst):

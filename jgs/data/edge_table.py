@@ -335,8 +335,6 @@ def _is_mixed(tables: list[Any], ends: Iterable[str]) -> bool:
 
 
 def _check_alike(files: Mapping[str, Path], tables: list[Any]) -> None:
-    """Raises `InputError` unless the files of splits have the same columns, but for `label`,
-    and none that says the split again."""
     paths, first = list(files.values()), {*tables[0].column_names, "label"}
     for path, table in zip(paths, tables, strict=True):
         names = {*table.column_names, "label"}

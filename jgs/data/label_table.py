@@ -176,8 +176,6 @@ class LinkTable(NamedTuple):
 def _check_rows(
     table: LabelTable | LinkTable, name: str, kind: str, num_nodes: int, nodes: tuple[str, ...]
 ) -> None:
-    """Raises `InputError` unless the columns of a table are as its class says, but for labels;
-    `nodes` are those that name nodes."""
     count = getattr(table, nodes[0]).size
     dtypes = {**dict.fromkeys(nodes, "int32"), "time": "int64", "split": "int8"}
     for field, dtype in dtypes.items():

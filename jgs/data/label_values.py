@@ -58,7 +58,6 @@ def as_labels(name: str, labels: Any, kind: str | None = None) -> np.ndarray:
 
 
 def _is_number(kind: str | None, labels: np.ndarray) -> bool:
-    """Whether labels are numbers: where a `kind` says so, or else where one has a fraction."""
     return kind == "number" or (kind is None and have_fractions(labels))
 
 
@@ -107,7 +106,6 @@ def are_numbers(labels: np.ndarray) -> bool:
 
 
 def _are_marks(labels: np.ndarray) -> Any:
-    """Which labels say that a node has a class, that it has it not, or that it is not known."""
     return (labels == 0) | (labels == 1) | np.isnan(labels)
 
 

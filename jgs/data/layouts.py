@@ -182,7 +182,6 @@ def _fields(record: Any) -> dict[str, Any]:
 
 
 def _options(keywords: dict[str, Any]) -> dict[str, Any]:
-    """The types of the options that these keywords take: a record takes its fields."""
     found: dict[str, Any] = {}
     for name, kind in keywords.items():
         found |= _options(_fields(kind)) if kind in _RECORDS else {name: kind}
@@ -190,7 +189,6 @@ def _options(keywords: dict[str, Any]) -> dict[str, Any]:
 
 
 def _arguments(keywords: dict[str, Any], options: dict[str, Any]) -> dict[str, Any]:
-    """The values of these keywords, and records of the options that are their fields."""
     return {
         name: kind(**_arguments(_fields(kind), options)) if kind in _RECORDS else options[name]
         for name, kind in keywords.items()
@@ -199,8 +197,6 @@ def _arguments(keywords: dict[str, Any], options: dict[str, Any]) -> dict[str, A
 
 
 def _checked(name: str, option: str, value: Any, annotation: Any) -> Any:
-    """`value`, with a NumPy scalar as Python's; raises `InputError` unless its type is allowed
-    by `annotation`."""
     value = value.item() if isinstance(value, np.generic) else value
     kinds = get_args(annotation) or (annotation,)
     # To Python a bool is an int, but here it is not. An int is accepted as a float.

@@ -287,7 +287,6 @@ def features_name(number: int | None = None) -> str:
 
 
 def _table(arrays: dict[str, np.ndarray], name: str, described: Any) -> Any:
-    """The features in the files that `name` begins, which the manifest describes; or None."""
     if described is None:
         return None
     # A manifest names forms that are neither dense nor sparse.

@@ -56,7 +56,6 @@ def split_nodes(
 def _drawn(
     key: jax.Array, numbers: np.ndarray, of: tuple[float, float, float], stratify: bool
 ) -> dict[str, np.ndarray]:
-    """What `split_nodes` returns, for labels as `as_labels` returns them."""
     # As they are written: 0.1 is a tenth.
     shares = [Fraction(str(share)) for share in of]
     if min(shares) < 0 or sum(shares) > 1 or not shares[0]:

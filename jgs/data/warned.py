@@ -379,7 +379,6 @@ def _training_rows(data: Plain, train: np.ndarray) -> tuple[Any, np.ndarray, str
 
 
 def _columns(table: Any, rows: Any, become: Any) -> Iterator[tuple[str, np.ndarray]]:
-    """Each feature's name and values `[n]` in the rows for training."""
     if table is None or not table.shape[1]:
         return
     width = table.shape[1]

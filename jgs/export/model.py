@@ -235,7 +235,6 @@ def _device(spec: Spec, platform: str | None) -> Any:
 
 
 def _uses_kernel(spec: Spec, platform: str) -> bool:
-    """Whether the programs that call the kernels run here: these belong to a version of jgs."""
     if not (spec.kernel and platform == "cpu" and kernels.available()):
         return False
     if spec.jgs != jgs.__version__:

@@ -131,7 +131,6 @@ def program(
 
 
 def _without_symbols(batch: MiniBatch) -> MiniBatch:
-    """The same batch, in which a constant stands for the number of nodes."""
     first, *others = batch.blocks
     if batch.direct_inputs:
         first = dataclasses.replace(first, source_capacity=_PADDING)

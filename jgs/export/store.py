@@ -97,7 +97,6 @@ class Store:
         return num, self._put(graph | self._feature_arrays(rows))
 
     def _graph_arrays(self, dst: np.ndarray, edges: dict[str, Any]) -> dict[str, Any]:
-        """The graph's arrays with new edges, whose targets ascend."""
         num_nodes = self.num_nodes
         ends = np.full(self._nodes - num_nodes, self.num_edges, np.int64)
         if dst.size == 0 or dst[0] >= num_nodes:  # the rows of new nodes come last
@@ -117,7 +116,6 @@ class Store:
         return {"indptr": indptr, **{n: with_room(a, self._edges) for n, a in arrays.items()}}
 
     def _feature_arrays(self, rows: Any) -> dict[str, Any]:
-        """The features' arrays with new rows, a CSR matrix for sparse features."""
         own, size = self._features, self._nodes
         if not self._spec.sparse:
             (name,) = self._table.row_names
@@ -134,7 +132,6 @@ class Store:
         return row | {f"features.{name}": array for name, array in arrays.items()}
 
     def _rows(self, new: NewNodes) -> Any:
-        """The features of new nodes in the form of the graph's, checked."""
         spec, rows = self._spec, new.features
         if isinstance(rows, RowTable) and rows.schema is None:
             rows = rows.host()
@@ -180,7 +177,6 @@ class Store:
         return normalized("new nodes", rows.astype(np.float32))
 
     def _put(self, arrays: dict[str, Any]) -> dict[str, jax.Array]:
-        """The arrays where the program runs, 64-bit ones too."""
         if self._device.platform == "cpu":
             return {name: as_device(array) for name, array in arrays.items()}
         with jax.enable_x64(True):

@@ -108,8 +108,6 @@ def export_run(
 
 
 def _checked(run: Any) -> Run:
-    """`run`. Raises `InputError` unless it has outputs of nodes, by a model of one kind of
-    nodes."""
     if not (run.exports and run.answer.exports):
         seen = "one at moments" if run.timed else f"--model {run.config.model}"
         raise InputError(

@@ -71,7 +71,6 @@ class PackedRows:
     def _pack(
         self, rows: np.ndarray, step: np.ndarray, room: np.ndarray, buffer: mmap.mmap
     ) -> None:
-        """Appends a piece for each step that needs some of `rows`, which ascend."""
         new = np.diff(rows, prepend=-1) != 0
         self._files.read(rows[new], room)
         where = np.cumsum(new, dtype=np.int32) - np.int32(1)
@@ -120,10 +119,7 @@ class Spool:
     def append(self, array: np.ndarray) -> Spooled:
         if self._end >= _MOST_SPOOLED:
             self._file, self._end = self._fresh(), 0
-        begin, data = (
-            self._end,
-            np.ascontiguousarray(array).reshape(-1).view(np.uint8).data,
-        )
+        begin, data = (self._end, np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
         with _refusing(self._folder):
             while len(data):
                 data = data[self._file.write(data) :]
@@ -183,7 +179,6 @@ def _unreadable(folder: Path, value: object) -> DiskError:
 
 
 def _scratch_file(folder: Path) -> int:
-    """The descriptor of a file without a name."""
     number, path = tempfile.mkstemp(prefix=".jgs-rows-", dir=folder)
     try:
         if hasattr(os, "O_DIRECT"):

@@ -123,7 +123,6 @@ def _refusing(folder: Path) -> AbstractContextManager[None]:
 
 @contextmanager
 def _beside(folder: Path) -> Iterator[Path]:
-    """Gives a hidden sibling of `folder`, which is removed at the end, or else by `_tidy`."""
     work = Path(tempfile.mkdtemp(_SUFFIX, f".{folder.name}.", folder.parent))
     try:
         with open(work / "locking", "w") as file:
@@ -166,7 +165,6 @@ def _sync(folder: Path) -> None:
 
 @contextmanager
 def _uninterrupted() -> Iterator[None]:
-    """Delays Ctrl-C and SIGTERM to the end."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -155,7 +155,6 @@ class RowFiles:
         return error, int(found[0])
 
     def _read_plain(self, rows: np.ndarray, out: np.ndarray) -> tuple[int, int]:
-        """`_read_kernel` in Python: a request for each row."""
         size, align, first = self.row_bytes, self._align, self._first.tolist()
 
         def read(which: int) -> tuple[int, int, int]:

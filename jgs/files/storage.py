@@ -136,7 +136,6 @@ def open_arrays(
 
 
 def _read_entries(folder: Path, kind: str) -> dict[str, dict]:
-    """The entry of each array, with its fields and their types checked; raises `InputError`."""
     again = f"Write it again, after moving {folder} away."
     return read_manifest(folder, kind, _check_entries, again)["arrays"]
 
@@ -209,8 +208,5 @@ def open_npz(path: str | os.PathLike) -> Iterator[Mapping[str, np.ndarray]]:
     if not plain_file(path).exists():
         raise InputError("the archive must exist", path, "Check the path.")
     rule = f"{path} must be a whole NumPy .npz archive without pickles"
-    with (
-        refusing(NOT_ZIP, rule, "Fetch or write it again."),
-        zipfile.ZipFile(path) as archive,
-    ):
+    with refusing(NOT_ZIP, rule, "Fetch or write it again."), zipfile.ZipFile(path) as archive:
         yield Members(archive)

@@ -50,7 +50,6 @@ def is_whole(path: Path, digest: str, verify: Verify) -> bool:
 
 
 def _note(path: Path, digest: str) -> Path:
-    """The file, created if missing, that records whether this state of `path` is whole."""
     state = path.stat()
     parts = (os.path.realpath(path), state.st_dev, state.st_ino, state.st_size)
     text = repr((*parts, state.st_mtime_ns, digest))

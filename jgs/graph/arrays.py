@@ -97,7 +97,6 @@ class GraphArrays:
         vars(self).update(zip(_NAMES, fields, strict=False), schema=schema)
 
     def _with(self, **fields: Any) -> Self:
-        """The same graph with other values of these fields, unchecked."""
         graph = object.__new__(type(self))
         vars(graph).update(vars(self) | fields)
         return graph

@@ -20,12 +20,7 @@ from jgs.graph.formats.table_columns import table_edges
 from jgs.graph.grouping import group_values, taken
 from jgs.graph.node_ids import NodeIds
 from jgs.graph.rows import order_by_time, row_of_edges
-from jgs.graph.schema import (
-    Relation,
-    Schema,
-    check_edge_types,
-    check_schema,
-)
+from jgs.graph.schema import Relation, Schema, check_edge_types, check_schema
 from jgs.graph.shown import Shown
 from jgs.graph.typed_edges import typed_edges
 from jgs.graph.weights import check_weights, weight_prefix_sums

@@ -164,12 +164,10 @@ def _is_integer(entry: Any) -> bool:
 
 
 def _as_text(names: np.ndarray) -> np.ndarray:
-    """Names, text or integers, as objects that are text."""
     return names if names.dtype == object else np.array(list(map(str, names.tolist())), object)
 
 
 def _check_spelling(*columns: np.ndarray) -> None:
-    """Raises `InputError` where text in one column may be meant as an integer of another."""
     if len({column.dtype for column in columns if column.size}) < 2:
         return
     texts = (text for c in columns if c.dtype == object for text in c.tolist())

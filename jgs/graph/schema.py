@@ -20,13 +20,7 @@ import numpy as np
 
 from jgs.arrays import require_array
 from jgs.errors import InputError, refusing
-from jgs.graph.checks import (
-    check_node_time,
-    first_fall,
-    integers,
-    node_count,
-    refuse_where,
-)
+from jgs.graph.checks import check_node_time, first_fall, integers, node_count, refuse_where
 from jgs.graph.rows import row_chunks
 
 Relation = tuple[str, str, str]

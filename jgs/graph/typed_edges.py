@@ -72,7 +72,6 @@ def _joined(arrays: list, dtype: type) -> np.ndarray:
 
 
 def _ends(schema: Schema, relation: Relation, given: Any) -> tuple[np.ndarray, np.ndarray]:
-    """The sources and the targets of a relation as ids of the graph."""
     label = f"of ({', '.join(relation)})"
     try:
         src, dst = given
@@ -105,16 +104,13 @@ def _each(name: str, given: Any, sizes: dict[Relation, int], check: Any, default
     if not isinstance(given, Mapping) or not set(given) <= set(sizes):
         wrong = sorted(set(given) - set(sizes)) if isinstance(given, Mapping) else given
         raise InputError(
-            f"{name} must be a dict by relations of the edges",
-            repr(wrong),
-            "Correct its keys.",
+            f"{name} must be a dict by relations of the edges", repr(wrong), "Correct its keys."
         )
     entries = ((given[r] if r in given else default(r, n), n) for r, n in sizes.items())
     return [check(*entry) for entry in entries]
 
 
 def _columns(given: Any, sizes: dict[Relation, int]) -> dict[str, list[np.ndarray]]:
-    """The columns of each relation's edges, by name."""
     check = partial(check_columns, taken=TAKEN)
     found = _each("edge_columns", given, sizes, check, lambda *_: None)
     names = set().union(*found)

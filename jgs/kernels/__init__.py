@@ -39,7 +39,8 @@ _NAMES = (
     *("runs", "relation_linear", "relation_linear_grad"),
     *("route", "route_rows", "merge_rows", "put_rows", "equal_rows"),
     *("smallest_ranks", "expand", "extract", "rearrange", "places", "distinct_nodes"),
-    *("exact_sum", "sum_chain", "count_rows", "context_hops", "context_tree"),
+    *("exact_sum", "sum_chain", "count_rows"),
+    *("context_hops", "context_tree", "context_visits"),
 )
 # The symbol of each target: `jgs_edge_scores` is `JgsEdgeScores`.
 HANDLERS = {f"jgs_{name}": "Jgs" + name.title().replace("_", "") for name in _NAMES}
@@ -59,7 +60,6 @@ _INSTRUCTION_SETS = ("baseline", "AVX2", "AVX-512")  # in the order of isa.h
 
 
 def _from_environment(name: str, least: int) -> int:
-    """The number that the variable `name` says; 0 where it is not set."""
     text = os.environ.get(name, "")
     if not text:
         return 0
@@ -71,7 +71,6 @@ def _from_environment(name: str, least: int) -> int:
 
 
 def _find() -> Path | None:
-    """The library that JGS_KERNELS names, or the installed one."""
     if _WANTED.lower() == "off":
         return None
     if _WANTED:
@@ -89,7 +88,6 @@ def _find() -> Path | None:
 
 
 def _register() -> ctypes.CDLL | None:
-    """The library, with its handlers registered; None if there is none."""
     if _PATH is None:
         if not _WANTED:
             logging.getLogger("jgs").warning(

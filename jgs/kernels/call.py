@@ -71,7 +71,6 @@ _number = itertools.count()
 
 
 def _targets_of(kernel, operands) -> set[str]:
-    """The handlers that `kernel` calls."""
     noted: set[str] = set()
     token = _noted.set(noted)
     try:

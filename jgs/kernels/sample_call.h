@@ -31,6 +31,19 @@ GraphView ViewGraph(const Indptr& indptr, const Indices& indices) {
   return graph;
 }
 
+// Whether the arrays of a RelationIndex are empty, or have the sizes of one of the graph.
+template <typename Array>
+bool FitsIndex(const Array& indptr, const Array& runs, const GraphView& graph) {
+  return Size(indptr) == 0 || (Size(indptr) == graph.num_nodes + 1 && Size(runs) > 0);
+}
+
+// The index of these arrays; without `indptr` if they are empty.
+template <typename Array>
+RelationIndex ViewIndex(const Array& indptr, const Array& runs) {
+  if (Size(indptr) == 0) return {};
+  return {indptr.typed_data(), runs.typed_data(), Size(runs) - 1};
+}
+
 // Runs `one(batch, executor)` for each batch, which returns what is wrong or "". Returns the
 // error of the first batch that has one, with the batch's number where there are several.
 template <typename One>

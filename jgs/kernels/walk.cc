@@ -7,6 +7,7 @@
 #include "draw_recent.h"
 #include "isa.h"
 #include "time_search.h"
+#include "walk_runs.h"
 #include "walkers.h"
 
 namespace jgs {
@@ -48,22 +49,33 @@ std::vector<int32_t> WalkNumbers(const Seeds& seeds) {
   return number;
 }
 
+// What steps draw from: whole rows; stretches with holes, as edges are excluded or there are
+// cutoffs; or such stretches of all relations of a row.
+enum class Rows { kWhole, kLimited, kRuns };
+
 // Walks of first order, a step of every lane in turn. Each stage prefetches, for all lanes,
 // what the next one reads, so that the reads of one walk overlap with those of the others.
-template <bool kLimited>  // whether edges are excluded or there are cutoffs
+template <Rows kRows>
 class Lanes {
  public:
   Lanes(Walkers& walkers, int64_t begin, int64_t end)
-      : w_(walkers), g_(walkers.graph), o_(walkers.options), next_(begin), end_(end) {}
+      : w_(walkers), g_(walkers.graph), o_(walkers.options), next_(begin), end_(end),
+        runs_(walkers.graph, walkers.options, walkers.memo, walkers.bad) {}
 
   void Run() {
     while (num_ < kLanes && Enter(num_)) ++num_;
     while (num_ > 0) {
       RunOn(isa_, Bits{*this, 0, high_, low_});
       if (o_.restart != 0 || o_.stop != 0) RunOn(isa_, Bits{*this, kJumps, back_, end_word_});
-      FindRows();
+      if (kRuns) {
+        FindRuns();
+      } else {
+        FindRows();
+      }
       Jump();
-      if (g_.weight_prefix != nullptr) {
+      if (kRuns && g_.weight_prefix != nullptr) {
+        DrawByWeightOfRuns();
+      } else if (g_.weight_prefix != nullptr) {
         DrawByWeight();
       } else if (kLimited && o_.recency.half_life > 0) {
         DrawByRecency();
@@ -76,6 +88,7 @@ class Lanes {
   }
 
  private:
+  static constexpr bool kLimited = kRows != Rows::kWhole, kRuns = kRows == Rows::kRuns;
   static constexpr int64_t kNone = -1, kBack = -2;  // in place of an edge
   static constexpr int kWhole = 16;                 // lanes of the widest vectors
 
@@ -131,6 +144,12 @@ class Lanes {
     if (kLimited) Limit();
   }
 
+  // Makes each lane's row as long as the eligible edges of its relations are many.
+  void FindRuns() {
+    runs_.Find(num_, here_, cutoff_);
+    for (int r = 0; r < num_; ++r) row_[r] = {0, static_cast<int32_t>(runs_.Total(r))};
+  }
+
   // Makes each lane's row the stretch that its step's cutoff and the excluded edges leave.
   void Limit() {
     for (int r = 0; r < num_; ++r) run_[r] = row_[r].start;
@@ -174,7 +193,8 @@ class Lanes {
   bool NeedsRow() const { return o_.stretches == nullptr || g_.weight_prefix != nullptr; }
 
   void AskForRow(int r) const {
-    if (NeedsRow()) PrefetchRow(g_, here_[r]);
+    if (kRuns) runs_.AskFor(here_[r]);
+    if (NeedsRow() && !(kRuns && g_.weight_prefix == nullptr)) PrefetchRow(g_, here_[r]);
     if (o_.stretches != nullptr) __builtin_prefetch(Stretch(r));
   }
 
@@ -193,9 +213,17 @@ class Lanes {
     for (int r = 0; r < num_; ++r) {
       const uint64_t n = static_cast<uint64_t>(row_[r].count), carry = low_[r] * n >> 32;
       const int64_t position = static_cast<int64_t>((high_[r] * n + carry) >> 32);
-      const int64_t edge =
-          kLimited ? holes_[r].Edge(edge_[r], skipped_[r] + position) : edge_[r] + position;
-      edge_[r] = edge_[r] < 0 ? edge_[r] : edge;
+      if constexpr (kRuns) {
+        if (edge_[r] >= 0) {
+          int64_t within = position;
+          const WalkRuns::Part& part = runs_.At(r, within);
+          edge_[r] = part.holes.Edge(part.start, within);
+        }
+      } else {
+        const int64_t edge =
+            kLimited ? holes_[r].Edge(edge_[r], skipped_[r] + position) : edge_[r] + position;
+        edge_[r] = edge_[r] < 0 ? edge_[r] : edge;
+      }
       if (edge_[r] >= 0) PrefetchEdge(edge_[r]);
     }
   }
@@ -229,8 +257,6 @@ class Lanes {
       if (edge_[r] >= 0) __builtin_prefetch(&prefix[edge_[r] + length[r] - 1]);
       if (edge_[r] >= 0 && inside_[r]) __builtin_prefetch(&prefix[edge_[r] - 1]);
     }
-    uint8_t open[kLanes];
-    int num_open = 0;
     for (int r = 0; r < num_; ++r) {
       if (edge_[r] < 0) continue;
       const int64_t before = inside_[r] ? prefix[edge_[r] - 1] : 0;
@@ -242,24 +268,53 @@ class Lanes {
         edge_[r] = kNone;
         continue;
       }
-      const uint64_t bits = static_cast<uint64_t>(high_[r]) << 32 | low_[r];
-      const int64_t point = holes.InRow(Below(bits, static_cast<uint64_t>(total)));
-      sums_[r].Begin(prefix + edge_[r], static_cast<int32_t>(length[r]) - 1, Plus(point, 1),
-                     before > 0 ? 0 : length[r] / static_cast<double>(total));
-      open[num_open++] = static_cast<uint8_t>(r);
+      SearchWeight(r, length[r], total, holes, Below(BitsOf(r), static_cast<uint64_t>(total)));
     }
-    while (num_open > 0) {
+    FindWeights();
+  }
+
+  void DrawByWeightOfRuns() {
+    runs_.Weigh(num_, here_);
+    for (int r = 0; r < num_; ++r) {
+      if (edge_[r] < 0) continue;
+      const int64_t total = runs_.Total(r);
+      if (total <= 0) {
+        edge_[r] = kNone;
+        continue;
+      }
+      int64_t point = Below(BitsOf(r), static_cast<uint64_t>(total));
+      const WalkRuns::Part& part = runs_.At(r, point);
+      edge_[r] = part.start;
+      SearchWeight(r, part.length, part.size, runs_.WeightsOf(part), point);
+    }
+    FindWeights();
+  }
+
+  uint64_t BitsOf(int r) const { return static_cast<uint64_t>(high_[r]) << 32 | low_[r]; }
+
+  // Begins to search for the edge that has a point below `total`, the weight of the stretch of
+  // `length` edges that begins at edge_.
+  void SearchWeight(int r, int64_t length, int64_t total, const HoleWeights& holes,
+                    int64_t point) {
+    sums_[r].Begin(g_.weight_prefix + edge_[r], static_cast<int32_t>(length) - 1,
+                   Plus(holes.InRow(point), 1),
+                   holes.base > 0 ? 0 : length / static_cast<double>(total));
+    open_[num_open_++] = static_cast<uint8_t>(r);
+  }
+
+  void FindWeights() {
+    while (num_open_ > 0) {
       int still = 0;
-      for (int i = 0; i < num_open; ++i) {
-        const int r = open[i];
+      for (int i = 0; i < num_open_; ++i) {
+        const int r = open_[i];
         if (sums_[r].Look()) {
           edge_[r] += sums_[r].position();
           PrefetchEdge(edge_[r]);
         } else {
-          open[still++] = open[i];
+          open_[still++] = open_[i];
         }
       }
-      num_open = still;
+      num_open_ = still;
     }
   }
 
@@ -281,6 +336,7 @@ class Lanes {
       bool goes_on = there >= 0;
       if (goes_on) {
         path_[r][step_[r]] = there;
+        if (w_.edges != nullptr) w_.edges[walk_[r] * o_.length + step_[r] - 1] = edge_[r];
         goes_on = step_[r] < o_.length;
         if (!goes_on) w_.lengths[walk_[r]] = static_cast<int32_t>(o_.length);
       } else {
@@ -333,10 +389,20 @@ class Lanes {
   bool inside_[kLanes];       // whether the row has edges before that part
   Holes holes_[kLanes];       // the excluded edges in that part
   int64_t skipped_[kLanes];   // its eligible edges that come before the latest ones
+  WalkRuns runs_;
   LineSearch<int64_t> sums_[kLanes];
+  uint8_t open_[kLanes];      // the lanes whose searches go on
+  int num_open_ = 0;
 };
 
 }  // namespace
+
+void WalkFirstOrder(Walkers& walkers, int64_t begin, int64_t end) {
+  const WalkOptions& options = walkers.options;
+  if (options.index.indptr != nullptr) return Lanes<Rows::kRuns>(walkers, begin, end).Run();
+  if (options.limits.any()) return Lanes<Rows::kLimited>(walkers, begin, end).Run();
+  Lanes<Rows::kWhole>(walkers, begin, end).Run();
+}
 
 std::string SampleWalks(const GraphView& graph, Key key, const Seeds& seeds,
                         const WalkOptions& options, int32_t* nodes, int32_t* lengths,
@@ -357,8 +423,7 @@ std::string SampleWalks(const GraphView& graph, Key key, const Seeds& seeds,
   ParallelFor(executor, (num_roots + size - 1) / size, [&](int64_t task) {
     const int64_t begin = task * size, end = std::min(begin + size, num_roots);
     if (options.second != nullptr) return WalkSecondOrder(walkers, begin, end);
-    if (options.limits.any()) return Lanes<true>(walkers, begin, end).Run();
-    Lanes<false>(walkers, begin, end).Run();
+    WalkFirstOrder(walkers, begin, end);
   });
   return walkers.bad.load() ? DamagedGraph(graph.num_nodes) : "";
 }

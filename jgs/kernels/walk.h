@@ -39,6 +39,8 @@ struct WalkOptions {
   // jgs/sampling/algorithms/node2vec.py. Null: rows are sorted by source.
   const int64_t* by_source = nullptr;
   const int64_t* weight_by_source = nullptr;  // [num_edges], or null
+  // If rows are sorted by relation first, and there are cutoffs; otherwise without `indptr`.
+  RelationIndex index = {};
 };
 
 // Walks from the seeds (num_nodes for padding), by weight if the graph has

@@ -13,9 +13,10 @@ namespace {
 // `second` has the fields of SecondOrder, or is empty.
 std::string Walk(ffi::ThreadPool pool, AnyWords keys, AnyLongs indptr, AnyInts indices,
                  AnyLongs weight_prefix, AnyLongs stretches, AnyLongs edge_time, AnyLongs sums,
-                 AnyLongs by_source, AnyLongs weight_by_source, AnyInts roots, AnyLongs time,
-                 AnyLongs excluded, ffi::Result<AnyInts> nodes, ffi::Result<AnyInts> lengths,
-                 int64_t length, bool weighted, int64_t restart, int64_t stop,
+                 AnyLongs by_source, AnyLongs weight_by_source, AnyLongs runs_indptr,
+                 AnyLongs runs, AnyInts roots, AnyLongs time, AnyLongs excluded,
+                 ffi::Result<AnyInts> nodes, ffi::Result<AnyInts> lengths, int64_t length,
+                 bool weighted, int64_t restart, int64_t stop,
                  Numbers relations, Numbers second, bool causal, int64_t window, int64_t latest,
                  int64_t half_life, int64_t num_threads) {
   const int64_t num_roots = Size(roots);
@@ -36,6 +37,9 @@ std::string Walk(ffi::ThreadPool pool, AnyWords keys, AnyLongs indptr, AnyInts i
       (num_batches > 0 && excluded.element_count() % num_batches != 0) ||
       (num_roots > 0 && !timed &&
        (causal || window != -1 || latest != -1 || half_life != 0)) ||
+      !FitsIndex(runs_indptr, runs, graph) ||
+      (Size(runs_indptr) > 0 && (!timed || relations.size() > 0 || second.size() > 0 ||
+                                 latest != -1 || half_life != 0) && num_roots > 0) ||
       half_life < 0 || (half_life != 0 && sums.element_count() != num_edges) ||
       (indexed && by_source.element_count() != num_edges) ||
       (weight_by_source.element_count() != 0 &&
@@ -68,7 +72,8 @@ std::string Walk(ffi::ThreadPool pool, AnyWords keys, AnyLongs indptr, AnyInts i
                      {half_life, sums.typed_data(), edge_time.typed_data()},
                      indexed ? by_source.typed_data() : nullptr,
                      weight_by_source.element_count() != 0 ? weight_by_source.typed_data()
-                                                           : nullptr};
+                                                           : nullptr,
+                     ViewIndex(runs_indptr, runs)};
   const int64_t num_excluded =
       Size(excluded) / std::max<int64_t>(num_batches, 1);
   AdviseHugePages(nodes);

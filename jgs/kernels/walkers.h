@@ -15,6 +15,8 @@ namespace jgs {
 
 constexpr uint32_t kJumps = 0xFFFFFFFF;  // the draw that decides about stop and restart
 
+class RunMemo;
+
 // The walks of a call. Each thread takes them in order, some at a time.
 struct Walkers {
   const GraphView& graph;
@@ -25,6 +27,10 @@ struct Walkers {
   const int32_t* number;
   const WalkOptions& options;
   int32_t *nodes, *lengths;
+  // Null, or [walks, length] of walks of first order: the edge of each step, undefined where it
+  // jumped and after the walk's end.
+  int64_t* edges = nullptr;
+  RunMemo* memo = nullptr;  // of the thread, for walks that meet often; null: there is none
   std::atomic<bool> bad{false};  // set if the graph's arrays are damaged
 
   int32_t* Path(int64_t walk) const { return nodes + walk * (options.length + 1); }
@@ -85,6 +91,9 @@ inline void PrefetchRow(const GraphView& graph, int32_t node) {
   __builtin_prefetch(&graph.indptr[node]);
   __builtin_prefetch(&graph.indptr[node + 1]);
 }
+
+// Walks [begin, end) of first order (walk.cc).
+void WalkFirstOrder(Walkers& walkers, int64_t begin, int64_t end);
 
 // Walks [begin, end) of second order (walk_second.cc).
 void WalkSecondOrder(Walkers& walkers, int64_t begin, int64_t end);

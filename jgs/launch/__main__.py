@@ -86,7 +86,6 @@ def _launch(argv: list[str]) -> int:
 
 
 def _parse(argv: list[str]) -> tuple[dict[str, Any], list[str]]:
-    """The options before `--`, and the flags after it."""
     at = argv.index("--") if "--" in argv else len(argv)
     options = vars(parser().parse_args(argv[:at]))
     if wrong := [text for text in options["env"] if not text.partition("=")[0].isidentifier()]:
@@ -144,7 +143,6 @@ def _mode(given: dict[str, Any]) -> str:
 def _check(
     hosts: list[Host], answers: list[dict[str, Any]], comm: str, parts: str | None
 ) -> None:
-    """Raises `InputError` where a host cannot take part."""
     names = [host.name for host in hosts]
     for name, answer in zip(names, answers, strict=True):
         if answer["problem"]:

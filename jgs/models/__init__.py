@@ -38,14 +38,7 @@ from jgs.models.mixer import Mixer, MixerConv
 from jgs.models.recommend import top_k
 from jgs.models.relgt import RelGT
 from jgs.models.rgat import RGAT, RGATConv
-from jgs.models.rgcn import (
-    RGCN,
-    RSAGE,
-    RGCNConv,
-    RSAGEConv,
-    TemporalRSAGE,
-    TemporalRSAGEConv,
-)
+from jgs.models.rgcn import RGCN, RSAGE, RGCNConv, RSAGEConv, TemporalRSAGE, TemporalRSAGEConv
 from jgs.models.sage import ConcatConv, GraphSAGE, SAGEConv
 from jgs.models.tgat import TGAT, TGATConv
 from jgs.models.time import TimeEncoding

@@ -161,6 +161,10 @@ class CellTransformer(RelGT):
         layers = (len(self.blocks) - 1) // (len(masks) + 1)
         return h, [*[*masks, real] * layers, real], None, ids
 
+    def _of_tokens(self, tokens: Tokens, values: jax.Array) -> jax.Array:
+        cells = cells_of(tokens, self.counts, self.num_cells)
+        return jnp.take_along_axis(values, cells.token, axis=1)
+
     def _values(self, batch: MiniBatch, tokens: Tokens, cells: Cells, x: Any) -> jax.Array:
         """float32 `[B, L, D]`: what the cells hold, zeros for the first and in padding."""
         (num, size), rows = cells.token.shape, tokens.mask.shape[1]
@@ -174,7 +178,8 @@ class CellTransformer(RelGT):
                 if isinstance(x, TypedRows):
                     found = gather(x.tables[t], jnp.where(some, x.place[at], -1))
                 else:
-                    found = jnp.where(some[:, None], x[at], 0)
+                    rows = x[t] if isinstance(x, tuple) else x
+                    found = jnp.where(some[:, None], rows[at], 0)
                 found = found.astype(jnp.float32)
                 if batch.cutoff is not None and any(self.inputs.moments):
                     found = self._dated(t, found, batch.cutoff[at])

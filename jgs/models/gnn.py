@@ -361,7 +361,6 @@ class Stack(GNN):
         self._stack(sizes, rngs, options)
 
     def _stack(self, sizes: Sizes, rngs: nnx.Rngs, options: dict[str, Any], **given: Any):
-        """Makes the layers of `sizes` and of what is `given`, and sets all fields."""
         taken = joint_signature(self.convs).parameters.keys() & options.keys()
         of_layers = {name: options.pop(name) for name in taken}
         layers = self.convs(sizes, rngs=rngs, **given, **of_layers)

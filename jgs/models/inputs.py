@@ -184,10 +184,11 @@ class TypedInputs(nnx.Module):
     def __call__(
         self, x: Any, kind: jax.Array | None = None, cutoff: jax.Array | None = None
     ) -> jax.Array:
+        cutoff = cutoff if any(self.moments) else None
         if isinstance(x, TypedRows):
-            h = self._rows(x, cutoff if any(self.moments) else None)
+            h = self._rows(x, cutoff)
         else:
-            h = self._joined(x, kind) if isinstance(x, tuple) else self._matrix(x, kind)
+            h = self._joined(x, kind, cutoff) if isinstance(x, tuple) else self._matrix(x, kind)
         return ACTIVATIONS[self.activation](h)
 
     def by_type(self, x: TypedRows) -> tuple[jax.Array, ...]:
@@ -204,15 +205,16 @@ class TypedInputs(nnx.Module):
                 found.append(jnp.where(mine[:, None], rows, 0).astype(jnp.float32))
         return tuple(found)
 
-    def _joined(self, x: tuple[jax.Array, ...], kind: jax.Array | None) -> jax.Array:
+    def _joined(
+        self, x: tuple[jax.Array, ...], kind: jax.Array | None, cutoff: jax.Array | None
+    ) -> jax.Array:
         assert kind is not None
-        h = jnp.zeros((kind.shape[0], self.out_features))
-        for t, rows in enumerate(x):
-            if self.in_features[t]:
-                mine = (kind == t)[:, None]
-                rows = rows @ self.kernel(t) + jnp.where(mine, self.bias[t], 0)
-            h += rows
-        return h
+        h = jnp.zeros((kind.shape[0], self.out_features * (1 if cutoff is None else 2)))
+        for t in map(int, self.kernels):
+            kernel, bias = self._dated(t, self.kernel(t), self.bias[t], cutoff)
+            h += x[t] @ kernel + jnp.where((kind == t)[:, None], bias, 0)
+        h = self._since(h, cutoff)
+        return sum((rows for t, rows in enumerate(x) if not self.in_features[t]), h)
 
     def _matrix(self, x: jax.Array, kind: jax.Array | None) -> jax.Array:
         width = x.shape[1] if x.ndim == 2 else None
@@ -239,24 +241,32 @@ class TypedInputs(nnx.Module):
                 widths,
                 "Build the model with in_features = features.widths.",
             )
-        params = {t: (self.kernel(t), self.bias[t]) for t in map(int, self.kernels)}
-        if cutoff is not None:
-            params = {t: self._dated(t, *own) for t, own in params.items()}
+        params = {
+            t: self._dated(t, self.kernel(t), self.bias[t], cutoff)
+            for t in map(int, self.kernels)
+        }
         h = jnp.zeros((x.kind.shape[0], self.out_features))
         if params:
             h = jnp.where((x.kind >= 0)[:, None], _projected(params, x), 0)
-        if cutoff is not None:
-            with exact_integers():
-                since = (cutoff - self.origin).astype(jnp.float32) / np.float32(self.span)
-            h = h[:, : self.out_features] - since[:, None] * h[:, self.out_features :]
+        h = self._since(h, cutoff)
         return h + self._learned(x) if 0 in widths else h
 
+    def _since(self, h: jax.Array, cutoff: jax.Array | None) -> jax.Array:
+        """The first half of products with matrices of `_dated`, less the second by the time."""
+        if cutoff is None:
+            return h
+        with exact_integers():
+            since = (cutoff - self.origin).astype(jnp.float32) / np.float32(self.span)
+        return h[:, : self.out_features] - since[:, None] * h[:, self.out_features :]
+
     def _dated(
-        self, number: int, kernel: jax.Array, bias: jax.Array
+        self, number: int, kernel: jax.Array, bias: jax.Array, cutoff: jax.Array | None
     ) -> tuple[jax.Array, jax.Array]:
-        """The matrix and the bias of a type, beside those of what is subtracted for each `span`
-        from `origin` to the cutoff: a time `(t - mean) / deviation` is then read as
+        """The matrix and the bias of a type; with a cutoff beside those of what is subtracted
+        for each `span` from `origin` to it: a time `(t - mean) / deviation` is then read as
         `(t - cutoff) / deviation`, and one that is missing as 0."""
+        if cutoff is None:
+            return kernel, bias
         own, by_time = [kernel, bias], [jnp.zeros_like(kernel), jnp.zeros_like(bias)]
         for feature, missing, mean, deviation in self.moments[number]:
             row = kernel[feature] * (self.span / deviation)
@@ -424,7 +434,6 @@ def _over_chunks(step, state, table, num_rows, order, t):
 
 
 def _chunk(table: Any, num_rows: int) -> int:
-    """The number of rows in a chunk, where there are `num_rows` rows in all."""
     rows = min(_CHUNK_ROWS, _CHUNK_FLOATS // as_table(table).shape[1], num_rows)
     return -(-max(rows, 1) // TILE) * TILE
 

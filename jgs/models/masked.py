@@ -49,7 +49,6 @@ def masked_layer(
 
 
 def _of_runs(layer: Any, mask: Any, block: Block, own: Any, message: Any, types: Any) -> Any:
-    """The slots and the reduced rows of a `jgs.models.RelationLayer`."""
     block, message = on_edges(layer, block, message)
     runs = runs_from(block, message, layer.num_relations)
     slots, edges = runs.slots, runs.edges

@@ -129,7 +129,6 @@ def _known(
 
 
 def _padded(index: np.ndarray, beyond: int) -> np.ndarray:
-    """The index, padded with `beyond` to a power of two, so that few programs are compiled."""
     size = 1 << max(4, int(index.size - 1).bit_length())
     return np.pad(index, (0, size - index.size), constant_values=beyond)
 

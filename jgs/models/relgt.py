@@ -7,9 +7,11 @@ from typing import Annotated, Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from flax import nnx
 
 from jgs.arrays import require_array
+from jgs.devices import computes_on_cpu
 from jgs.errors import InputError
 from jgs.graph import MiniBatch, Schema, Tokens
 from jgs.graph.typed_features import TypedRows
@@ -25,6 +27,7 @@ Centroids = Annotated[
     int, Option("learned rows that every seed attends to; 0: none", least=0, most=1 << 16)
 ]
 _SIZES = 16  # hops, and powers of two of children, that are told apart
+_LEAST = 1e-30  # of a weight, where its logarithm is taken
 _LINKS = 4  # how a pair of tokens may be linked: see `RelGT`
 
 
@@ -152,13 +155,34 @@ class RelGT(nnx.Module):
         )
 
     def __call__(self, batch: MiniBatch, x: Any, *, key: jax.Array | None = None) -> jax.Array:
-        out = self.last(self.rows(batch, x, key=key)).astype(jnp.float32)
+        return self._outputs(batch, self.rows(batch, x, key=key))
+
+    def _outputs(self, batch: MiniBatch, rows: jax.Array) -> jax.Array:
+        out = self.last(rows).astype(jnp.float32)
         out = out if self.head is None else self.head(out)
         return jnp.where(batch.overflow, jnp.nan, out)
 
+    def masked(self, batch: MiniBatch, x: Any, masks: Sequence[jax.Array]) -> jax.Array:
+        """The output of `model(batch, x)`, with the weight of a token in all attention, before
+        weights are made to sum to 1, multiplied by the mask of the block's edge from it to its
+        parent. With masks of 0 the seed is alone. `masks` are one float32 `[E]`. Explanations
+        use it: it is differentiable in `x` and in the masks. `x` may be a matrix for each node
+        type too, as `TypedInputs.by_type` makes them."""
+        edge = batch.block(0).indices
+        gates = jnp.ones(batch.nodes.shape[0]).at[edge].set(masks[0], mode="drop")
+        return self._outputs(batch, self.rows(batch, x, gates=gates))
+
     @usual_promotion()
-    def rows(self, batch: MiniBatch, x: Any, *, key: jax.Array | None = None) -> jax.Array:
-        """`[B, hidden_features]`: the seeds' rows, of which the outputs are made."""
+    def rows(
+        self,
+        batch: MiniBatch,
+        x: Any,
+        *,
+        key: jax.Array | None = None,
+        gates: jax.Array | None = None,
+    ) -> jax.Array:
+        """`[B, hidden_features]`: the seeds' rows, of which the outputs are made. `gates`
+        float32 `[B * T]` multiply the weights of tokens in attention."""
         if batch.tokens is None:
             raise InputError(
                 f"{type(self).__name__} takes batches with tokens",
@@ -167,9 +191,14 @@ class RelGT(nnx.Module):
             )
         x = x.rows() if isinstance(x, Placed) else x
         rows, remedy = x.kind if isinstance(x, TypedRows) else x, "Pass batch.gather(features)."
+        rows = rows[0] if isinstance(rows, tuple) else rows
         form = "[n, ...], one row for each of batch.nodes"
         require_array("x", rows, form, remedy, n=batch.tokens.mask.size)
         h, masks, bias, ids = self._start(batch, batch.tokens, x, key)
+        if gates is not None:  # not of `h`, whose size its normalisation takes away
+            gates = self._of_tokens(batch.tokens, gates.reshape(batch.tokens.mask.shape))
+            gates = jnp.log(jnp.maximum(gates, _LEAST))[:, None, None].astype(h.dtype)
+            bias = gates if bias is None else bias + gates
         for number, (block, mask) in enumerate(zip(self.blocks, masks, strict=True), 1):
             added = block(h, mask, bias)
             h = h[:, : added.shape[1]] + self._dropped(added, ids, number, key)
@@ -193,6 +222,10 @@ class RelGT(nnx.Module):
         bias = self._bias(tokens).astype(h.dtype)
         real = mask[:, None, None]
         return jnp.where(mask[:, :, None], h, 0), [real] * len(self.blocks), bias, ids
+
+    def _of_tokens(self, tokens: Tokens, values: jax.Array) -> jax.Array:
+        """`values` `[B, T]` of tokens for each row that the first block reads, `[B, n]`."""
+        return values
 
     @property
     def _dtype(self) -> Any:
@@ -268,8 +301,22 @@ class Attention(nnx.Module):
             for each, rows in ((self.query, own), (self.key, others), (self.value, others))
         )
         bias = bias[:, :, : own.shape[1]] if bias is not None else None
-        found = jax.nn.dot_product_attention(query, key, value, bias, mask)
+        attended = attend if computes_on_cpu() else jax.nn.dot_product_attention
+        found = attended(query, key, value, bias, mask)
         return self.out(found.reshape(own.shape))
+
+
+def attend(query: Any, key: Any, value: Any, bias: Any = None, mask: Any = None) -> jax.Array:
+    """What `jax.nn.dot_product_attention` returns, to rounding. With its derivatives it takes
+    half of the time on a CPU: heads are apart, and sums are divided in place of weights."""
+    query, key, value = (rows.swapaxes(1, 2) for rows in (query, key, value))
+    query = query * np.asarray(query.shape[-1] ** -0.5, query.dtype)
+    logits = query @ key.swapaxes(2, 3)
+    logits = logits if bias is None else logits + bias
+    logits = logits if mask is None else jnp.where(mask, logits, jnp.finfo(logits.dtype).min)
+    most = jax.lax.stop_gradient(logits.max(axis=-1, keepdims=True))
+    weights = jnp.exp(logits - most)
+    return (weights @ value / weights.sum(axis=-1, keepdims=True)).swapaxes(1, 2)
 
 
 class MLP(nnx.Module):

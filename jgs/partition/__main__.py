@@ -132,9 +132,7 @@ def _check_flags(asked: _Asked, given: dict[str, Any]) -> None:
         for name in ("method", "seed", "threads"):
             if name in given:
                 raise InputError(
-                    f"--{name} must be used without --assignment",
-                    given[name],
-                    "Leave one out.",
+                    f"--{name} must be used without --assignment", given[name], "Leave one out."
                 )
     threads = asked.threads
     if threads != 1 and asked.method != "kaminpar":
@@ -148,8 +146,6 @@ def _check_flags(asked: _Asked, given: dict[str, Any]) -> None:
 # fmt: off
 @dataclass
 class _Asked:
-    """What the command is asked for."""
-
     dataset: Annotated[str, Option("a name or a path, as for python -m jgs.train")]
     parts: Annotated[int, Option("the number of parts, one for each rank")]
     out: Annotated[str, Option("folder to write; earlier parts there are replaced")]

@@ -146,7 +146,6 @@ def _random(has_edge: np.ndarray, num_parts: int, seed: int) -> np.ndarray:
 
 
 def _used(method: str, num_parts: int, num_connected: int) -> str:
-    """`method`, or another one if there are too few nodes with an edge for it."""
     too_few = method in _MULTILEVEL and num_connected < _NODES_A_PART * num_parts
     return "ldg" if too_few and num_parts > 1 else method
 
@@ -236,7 +235,6 @@ def max_over_mean(counts: np.ndarray) -> float:
 
 
 def _warn_uneven(parts: np.ndarray, weights: NodeWeights, num_parts: int) -> None:
-    """Logs a warning of the constraints in which parts are uneven."""
     load = part_loads(parts, weights, num_parts)
     most = limits(load.sum(axis=0), len(load), TOLERANCE)
     uneven = [

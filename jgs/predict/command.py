@@ -135,7 +135,6 @@ def _columns(run: Run, comm: Communicator, given: dict[str, Any]) -> dict[str, n
 
 
 def _named(run: Run, nodes: np.ndarray, given: dict[str, Any]) -> np.ndarray:
-    """The data set's own ids of `nodes`, or with --node-type their ids in their types."""
     if run.node_ids is not None:
         return run.node_ids[nodes]
     return named(run.schema, nodes)[1] if run.schema and "node_type" in given else nodes

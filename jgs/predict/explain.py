@@ -15,7 +15,7 @@ from jgs.errors import InputError, check_choice
 from jgs.graph import MiniBatch, Schema, TypedRows
 from jgs.graph.drawn import drawn_edges
 from jgs.graph.shown import Shown
-from jgs.models import GNN, TypedGNN
+from jgs.models import GNN, RelGT, TypedGNN
 from jgs.predict.ids import named
 
 METHODS = ("gradient", "integrated")
@@ -37,7 +37,8 @@ class Explanation(Shown):
       hop: int32 `[m]`; 0 for edges into the explained node, 1 for those into its neighbours,
         and so on. An edge is listed once for every hop in which it was read.
       edge_id: int64 `[m]`; the edge's position in `Graph.indices`.
-      edges: float32 `[m]`; what each edge's message adds to the output.
+      edges: float32 `[m]`; what each edge's message adds to the output. Of a model of contexts
+        the edges are those from a token to its parent, and it is what the token `src` adds.
       schema: `jgs.Schema`; the node types and relations of the graph, or None.
       edge_type: int16 `[m]`; the number of each edge's relation, or None.
     """
@@ -107,14 +108,14 @@ def _columns(type_: str, id_: str, schema: Schema, ids: np.ndarray) -> dict[str,
 
 
 def explain(
-    model: GNN, batch: MiniBatch, x: jax.Array, target: Any, method: str, steps: int
+    model: GNN | RelGT, batch: MiniBatch, x: jax.Array, target: Any, method: str, steps: int
 ) -> Explanation:
     """The `Explanation` of the output of a batch's seed.
 
     Args:
       model: the model.
-      batch: a batch of one seed, drawn by `jgs.sampling.Neighbors`, with `edge_id`, and with
-        `degrees` if the model reads them.
+      batch: a batch of one seed, drawn by `jgs.sampling.Neighbors` or `Context`, with
+        `edge_id`, and with `degrees` if the model reads them.
       x: float32 `[S, F]`, the rows of `batch.nodes`, or for a `TypedGNN` their `TypedRows`.
       target: the class; None: the class of the largest output.
       method: `"gradient"`: the gradient of the output by a feature, times the feature, and by
@@ -132,9 +133,10 @@ def explain(
     if steps < 1:
         raise InputError("steps must be at least 1", steps, "50 is usual.")
     if isinstance(x, TypedRows):
-        if not isinstance(model, TypedGNN):
+        if not isinstance(model, TypedGNN | RelGT):
             raise InputError(
-                "a model that is explained by features of each node type must be a TypedGNN",
+                "a model that is explained by features of each node type must be a TypedGNN or "
+                "a RelGT",
                 type(model).__name__,
                 "Make it of relation layers, jgs.models.TypedGNN.",
             )
@@ -157,7 +159,10 @@ def explain(
         here = drawn.layer == layer
         edges[here] = np.asarray(of_masks[layer])[drawn.place[here]]
         ids[here] = np.asarray(block.edge_id)[drawn.place[here]]
-    num = int(batch.blocks[0].num_sources)
+    num, hop = int(batch.blocks[0].num_sources), drawn.hop
+    if batch.tokens is not None:  # padding stands at the end
+        num, place = int(batch.tokens.mask.sum()), np.asarray(batch.blocks[0].indices)
+        hop = np.asarray(batch.tokens.hop)[0, place[: hop.size]] - 1
     return Explanation(
         node=int(batch.seeds[0]),
         target=int(target),
@@ -166,7 +171,7 @@ def explain(
         features=_of_nodes(batch, jax.tree.map(jnp.multiply, of_x, x), num),
         src=drawn.src,
         dst=drawn.dst,
-        hop=drawn.hop,
+        hop=hop,
         edge_id=ids,
         edges=edges,
     )
@@ -193,7 +198,7 @@ def _gradients(
 ) -> tuple[Any, tuple[jax.Array, ...]]:
     """The gradients by `x` and the masks, or their means over `steps` pieces of the paths."""
     model = nnx.merge(graphdef, params)
-    ones = tuple(jnp.ones(batch.block(i).edge_capacity) for i in range(len(model.layers)))
+    ones = tuple(jnp.ones(block.edge_capacity) for block in batch.blocks)
 
     def output(x: Any, masks: tuple[jax.Array, ...]) -> jax.Array:
         return model.masked(batch, x, masks)[0, target]

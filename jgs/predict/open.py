@@ -78,9 +78,7 @@ def open_run(
     return everywhere(comm, lambda: Run(*of_run))
 
 
-def read_run(
-    run_dir: Path,
-) -> tuple[str, dict[str, Any], dict[str, Any], list[dict[str, Any]]]:
+def read_run(run_dir: Path) -> tuple[str, dict[str, Any], dict[str, Any], list[dict[str, Any]]]:
     """Reads the folder of a run, with its newest whole checkpoint: the text of `config.json`;
     the checkpoint's arrays, nested dicts by name: the parameters `best` and `last` of a model,
     or the `rows` of a run without one; its record, with the number of complete `epochs`; and

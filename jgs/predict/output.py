@@ -75,7 +75,6 @@ def write(path: Path, columns: dict[str, np.ndarray]) -> None:
 
 
 def _pieces(columns: dict[str, np.ndarray]) -> Iterator[dict[str, np.ndarray]]:
-    """The columns, so many rows at a time; at least one piece."""
     num = len(next(iter(columns.values())))
     for begin in range(0, max(num, 1), _ROWS):
         yield {name: array[begin : begin + _ROWS] for name, array in columns.items()}

@@ -19,19 +19,20 @@ from jgs.models import PairModel, top_k
 from jgs.ops import gather
 from jgs.predict.explain import Explanation, explain
 from jgs.predict.ids import check_ends, ids_of
-from jgs.predict.sampled import batches, cutoffs, judged_at, neighbor_sampler, sampled_logits
+from jgs.predict.sampled import (
+    batches,
+    context_of,
+    cutoffs,
+    judged_at,
+    neighbor_sampler,
+    sampled_logits,
+)
 from jgs.predict.saved import Opened
 from jgs.sampling import Links
 from jgs.sampling.checks import check_seed_ids
 from jgs.sampling.edges.random import threefry
 from jgs.sampling.pairs import only_facts
-from jgs.train.evaluation.by_samples import (
-    ListsAt,
-    batch_size,
-    judges_key,
-    outputs_of,
-    rows_of,
-)
+from jgs.train.evaluation.by_samples import ListsAt, batch_size, judges_key, outputs_of, rows_of
 from jgs.train.evaluation.edge_pieces import check_nodes
 from jgs.train.evaluation.link_metrics import Decoded
 from jgs.train.loop.data import Data
@@ -205,6 +206,7 @@ class Run(Opened):
         method: str = "gradient",
         steps: int = 50,
         node_type: str | None = None,
+        time: Any = None,
         graph: Graph | None = None,
         features: Any = None,
     ) -> Explanation:
@@ -215,15 +217,22 @@ class Run(Opened):
           target: the class whose output is explained; None: the class of the largest output.
           fanouts: how many neighbours to sample in each layer for the explained neighbourhood,
             by default 10. With -1 in each layer all neighbours are taken, and the output is the
-            exact one.
+            exact one. A model of contexts has none: what is explained is the prediction.
+          time: of a model of contexts that has learned labels at moments: the moment.
           method: `"gradient"` (times input) or `"integrated"` (gradients); see
             `jgs.predict.explain`.
           steps: the number of steps of `"integrated"`.
         """
-        self._check_untimed()
-        self._check_takes("fanouts", "explanations of nodes")
-        fanouts = (10,) * len(self.model.layers) if fanouts is None else fanouts
-        sampler = neighbor_sampler(self.config, self.model, fanouts, edge_ids=True)
+        contextual = is_contextual(self.config)
+        if not contextual:
+            self._check_untimed()
+        of_nodes = contextual and not self._of_pairs
+        self._check_takes("nodes" if of_nodes else "fanouts", "explanations of nodes")
+        untaken = {"fanouts": fanouts, "key": key} if contextual else {}
+        untaken |= {"graph": graph} if self.timed else {"time": time}
+        for name, value in untaken.items():
+            if value is not None:
+                self._refuse(name, "whose explanations take it", "another")
         node, source = np.atleast_1d(np.asarray(node)), self.source(graph, features)
         ids = self._own_ids(source, node, node_type)
         if ids.size != 1:
@@ -231,10 +240,18 @@ class Run(Opened):
                 "one node is explained at a time", f"{ids.size}", "Loop over them."
             )
         own = source.graphs[0]
-        batch = batches(own, sampler, ids, 1, self._key(key))(ids)
-        if self.model.uses_degrees:
-            batch = batch.with_degrees(own.degrees())
-        x = gather(source.every_row, batch.nodes)
+        if contextual:
+            items = {"nodes": ids}
+            if self.timed:
+                items["time"] = cutoffs(source, ids, time, "explanations of this run")[1]
+            batch, x = context_of(self, source, items, judges_key(self.config))
+        else:
+            fanouts = (10,) * len(self.model.layers) if fanouts is None else fanouts
+            sampler = neighbor_sampler(self.config, self.model, fanouts, edge_ids=True)
+            batch = batches(own, sampler, ids, 1, self._key(key))(ids)
+            if self.model.uses_degrees:
+                batch = batch.with_degrees(own.degrees())
+            x = gather(source.every_row, batch.nodes)
         found = explain(self.model, batch, x, target, method, steps)
         types = None if own.edge_type is None else np.asarray(own.edge_type)[found.edge_id]
         found = replace(found, edge_type=types, schema=source.schema)
@@ -339,9 +356,11 @@ class Run(Opened):
         untaken = {"features": features} if self.timed else {}
         if self.timed or self._of_pairs:
             untaken |= {"node_type": node_type, "fanouts": fanouts, "key": key}
+        elif is_contextual(self.config):
+            untaken |= {"fanouts": fanouts, "key": key}
         for name, value in untaken.items():
             if value is not None:
-                self._refuse(name, "of nodes without times", "a run of others")
+                self._refuse(name, "of nodes without times and contexts", "a run of others")
         if self.model is None:
             return self.embed(nodes, node_type=node_type)
         if self.timed:
@@ -403,6 +422,8 @@ class Run(Opened):
         assert targets is not None  # of a run that gives lists
         number, ids = self._relation(relation), check_nodes(nodes, 0, self.num_nodes())
         own = cutoffs(data, ids, time, "lists of a run with --temporal")
+        if not ids.size:
+            return np.zeros((0, k), np.int32), np.zeros((0, k), np.float32)
         data.graphs, key = targets.messages, key_of(self.config, "samples of test")
         of = self.config, data, self.model, self.edges.columns
         lists = ListsAt(*of, own, self._candidates(candidates, number), key)
@@ -439,7 +460,6 @@ class Run(Opened):
         return threefry(self.config.seed) if key is None else key
 
     def _relation(self, name: str | None) -> int | None:
-        """The number of a relation; None for a graph without."""
         targets, schema = self._data[1], self._source.graphs[0].schema
         if name is not None and schema is not None:
             return schema.relation(name)

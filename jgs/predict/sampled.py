@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -20,8 +22,10 @@ from jgs.sampling import Capacity, Neighbors, plan_capacity, worst_case
 from jgs.sampling.capacity import Capacities
 from jgs.sampling.edges.random import as_key_data
 from jgs.sampling.fanouts import check_fanouts
+from jgs.sampling.loading.stages import samplers_of
 from jgs.train.config import Config
 from jgs.train.evaluation.by_samples import BySamples
+from jgs.train.loop.model import make_sampler
 
 _SMALL = 1 << 14  # for at most so many edges no capacity is measured: the worst case is taken
 
@@ -160,8 +164,18 @@ def judged_at(
         judge.close()
 
 
+def context_of(
+    run: Any, data: Any, items: Mapping[str, Any], key: jax.Array
+) -> tuple[MiniBatch, Any]:
+    """The batch of the only one of `items`, and its rows, that `judged_at` computes with; its
+    block has `edge_id`."""
+    made = samplers_of(make_sampler(run.config, columns=run.edges.columns))[0]
+    sampler: Any = replace(made, edge_ids=True)  # type: ignore[type-var]
+    with contextlib.closing(data.loader(sampler, key, None, {}, (items, None), 1)) as loader:
+        return next(iter(loader))
+
+
 def _by_own_ids(data: Any, graph: Graph) -> Graph:
-    """A user's `graph`, with the ids that the nodes have in `data`."""
     num = data.graphs[0].num_nodes
     if graph.num_nodes != num:
         raise InputError(

@@ -130,7 +130,6 @@ class Opened(Shown):
 
     @cached_property
     def _source(self) -> Any:
-        """The data on which the run predicts: of pairs without the test's edges."""
         data, targets = self._data
         if targets is None:
             return data
@@ -173,7 +172,6 @@ class Opened(Shown):
         return self.model.encoder if self._of_pairs else self.model
 
     def _encoded(self, source: Data) -> Any:
-        """What the encoder reads: features, beside rows that are learned."""
         if not self._of_pairs:
             return source.features
         return with_learned(source, self.model.learned, nnx.state(self.model))

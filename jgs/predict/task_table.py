@@ -61,7 +61,6 @@ def _question(run: Run) -> Question:
 
 
 def _keys(run: Run, table: str, nodes: np.ndarray) -> np.ndarray:
-    """The keys of nodes of a table: whole numbers where all are."""
     names = run.node_ids
     assert names is not None  # as of every database
     keys = [str(name).removeprefix(f"{table}:") for name in names[nodes]]

@@ -12,6 +12,7 @@ from jgs.report.charts import picture
 from jgs.report.elements import Element, folded, grid, section, share_bar, shown, table, tag
 from jgs.report.figures import CLASSES, LABELS, NUMBERS, Judged
 from jgs.train.evaluation.metrics import mae, micro_f1, r2, rmse
+from jgs.train.loop.model import is_contextual
 from jgs.viz.neighborhood import Drawn, drawn_of, places, rings
 
 _SQUARE = 30  # classes: a larger matrix cannot be read
@@ -278,7 +279,6 @@ def _facts(judged: Judged, row: int, target: int) -> list[tuple[str, str]]:
 
 
 def _neighbors(judged: Judged, row: int, target: int) -> list[tuple[str, str]]:
-    """How many of the node's in-neighbours are of which kind."""
     if judged.time is not None:
         return []
     graph, own = judged.data.graphs[0], int(judged.data.in_graph(judged.nodes[row]))
@@ -310,13 +310,15 @@ def _kinds(judged: Judged, row: int, target: int, own: np.ndarray) -> list[str]:
 
 
 def _drawn(judged: Judged, row: int, target: int) -> Element | None:
-    if judged.time is not None or "fanouts" not in judged.run.flags:
-        return None
     node, run = int(judged.nodes[row]), judged.run
-    layers = len(run.model.layers)
-    fanouts = (*_FANOUTS, *(1,) * layers)[:layers]
+    asked = {} if judged.time is None else {"time": judged.time[row]}
+    if not is_contextual(run.config):
+        if asked:
+            return None
+        layers = len(run.model.layers)
+        asked = {"fanouts": (*_FANOUTS, *(1,) * layers)[:layers]}
     try:
-        found = run.explain(node, target=target, fanouts=fanouts)
+        found = run.explain(node, target=target, **asked)
     except InputError as error:
         return tag("p", f"No neighbourhood is drawn: {error}", class_="soft")
     drawn = drawn_of(found)

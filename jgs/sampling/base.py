@@ -73,8 +73,9 @@ class Draws:
     Attributes:
       takes_excluded: bool; whether `Seeds.excluded` may be given: edges that are not drawn.
       takes_time: bool; whether `Seeds.time` may be given: a cutoff for each seed.
-      by_relation: bool; whether it draws from the edges of each relation by themselves, so that
-        seeds with times may be drawn for in a graph of several relations.
+      by_relation: bool; whether it draws from the edges of each relation by themselves, or by
+        an index of them, so that seeds with times may be drawn for in a graph of several
+        relations.
       pairs: bool; whether seeds are pairs of nodes, int `[B, 2]`, with `N` twice for padding. A
         loader then shuffles whole pairs, and a super-batch has `[S, B, 2]`.
       later_fields: the names of fields that the class got after checkpoints were written with

@@ -151,13 +151,12 @@ def checked_seeds(sampler: Any, graph: Graph, seeds: Any) -> Seeds:
                 "a graph without edge_time",
                 "Give edge_time when you make the graph.",
             )
-        relations = () if graph.schema is None else graph.schema.relations
-        if graph.edge_type is not None and len(relations) != 1 and not sampler.by_relation:
+        if has_relations(graph) and not sampler.by_relation:
             raise InputError(
                 "seeds with times need a graph whose rows are sorted by time",
                 "one of several relations, sorted by relation first",
-                'Give fanouts by relation, such as {"*": 10} (--fanouts "*=10"); or use '
-                "Metapath, or one relation.",
+                'Give fanouts by relation, such as {"*": 10} (--fanouts "*=10"); or use Walk '
+                "without latest and half_life, Metapath, or one relation.",
             )
         _check_shape("time", time, nodes.shape, "Give one cutoff a seed.")
     if excluded is not None:
@@ -173,6 +172,13 @@ def checked_seeds(sampler: Any, graph: Graph, seeds: Any) -> Seeds:
         if not isinstance(excluded, jax.core.Tracer):
             _check_excluded(np.asarray(excluded), graph.num_edges)
     return Seeds(nodes, time, excluded)
+
+
+def has_relations(graph: Graph) -> bool:
+    """Whether rows are sorted by relation first: the graph has types of edges, and not one
+    relation alone."""
+    relations = () if graph.schema is None else graph.schema.relations
+    return graph.edge_type is not None and len(relations) != 1
 
 
 def _check_shape(name: str, array: Any, shape: tuple[int, ...], remedy: str) -> None:

@@ -122,7 +122,6 @@ def _faster(field: str, graph: Graph, batch_size: int, sampler: T, seeds: Any, k
 
 
 def _medians(draws: Sequence[Callable[[], Any]]) -> list[float]:
-    """The median seconds that each of `draws` takes, in turn with the others."""
     seconds: list[list[float]] = [[] for _ in draws]
     for number in range(_ROUNDS + 1):
         for draw, own_seconds in zip(draws, seconds, strict=True):
@@ -136,7 +135,6 @@ def _medians(draws: Sequence[Callable[[], Any]]) -> list[float]:
 def _of_samplers(
     graph: Graph, batch_size: int, samplers: list[T], seeds: Any, key: Any
 ) -> list[float]:
-    """The median seconds in which each sampler draws the same batch."""
     capacity = plan_capacity(graph, batch_size, samplers[0], seeds=seeds, key=key, trials=3)
     key = threefry(0) if key is None else key
     pool = np.arange(graph.num_nodes) if seeds is None else np.unique(seeds)

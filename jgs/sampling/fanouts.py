@@ -153,7 +153,6 @@ def check_layer_sizes(sizes: Any, by_type: bool) -> tuple[int | ByType, ...]:
 
 
 def _read(text: str) -> dict[Any, int]:
-    """The fanouts that a text such as `writes=5,cites=10` stands for."""
     found: dict[Any, int] = {}
     for part in text.split(","):
         name, _, k = part.rpartition("=")

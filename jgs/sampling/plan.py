@@ -201,7 +201,6 @@ def _draw(
     items: Any,
     capacity: Capacity,
 ) -> tuple[jax.Array, jax.Array]:
-    """What the batch needed, and whether it overflowed."""
     asked = Asked(items, items, key_data) if stages else items
     seeds, _ = seeds_of(stages, graph, asked)
     batch = sampler.sample(key_data, graph, state, seeds, capacity)

@@ -106,7 +106,6 @@ class SquareSampler(Sampler):
     def _batch(
         self, drawn: Any, graph: Graph, state: Any, seeds: Seeds, capacity: Capacity
     ) -> MiniBatch:
-        """The batch of what was drawn; traced under x64."""
         raise NotImplementedError
 
     def _square(

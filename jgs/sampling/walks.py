@@ -116,6 +116,10 @@ class Walker(Draws):
     def check_state(self, graph: Graph, state: State) -> None:
         """Raises `InputError` unless `state` may be what `init` returned for the graph."""
 
+    def check_seeds(self, graph: Graph, state: State, seeds: Seeds) -> None:
+        """Raises `InputError` where walks from these seeds need others or another state."""
+        check_timed(self, seeds)
+
     def sample(
         self, key: Any, graph: Graph, state: State, seeds: Any, capacity: None = None
     ) -> Walks:
@@ -127,7 +131,7 @@ class Walker(Draws):
         check_graph(graph, self.weighted)
         self.check_state(graph, state)
         seeds = checked_seeds(self, graph, seeds)
-        check_timed(self, seeds)
+        self.check_seeds(graph, state, seeds)
         key_data = as_key_data(key, seeds.nodes.shape[:-1])
         operands = vary_alike(key_data, graph, state, seeds)
         with exact_integers():  # edge offsets are 64-bit, whatever the caller's setting
@@ -202,7 +206,26 @@ def call_walks(
       by_source, weight_by_source: the fields of
         `jgs.sampling.algorithms.node2vec.BySource`. By default rows are sorted by
         source.
+      index: the `jgs.sampling.algorithms.neighbors.RelationIndex` of a graph of several
+        relations. Steps from roots with times draw by it.
     """
+    edges, attributes = kernel_arguments(graph, state, seeds, walker)
+
+    def run(key_data: jax.Array, arrays: Any, seeds: Seeds) -> Walks:
+        limits = longs_or_empty(seeds.time), longs_or_empty(seeds.excluded)
+        shape = (*seeds.nodes.shape, walker.length + 1)
+        out = [jax.ShapeDtypeStruct(s, jnp.int32) for s in (shape, shape[:-1])]
+        operands = (key_data, *arrays, seeds.nodes, *limits)
+        return Walks(*call("jgs_walk", out, operands, kernels.NUM_THREADS, **attributes))
+
+    return call_once(run, key_data, edges, seeds)
+
+
+def kernel_arguments(
+    graph: Graph, state: State, seeds: Seeds, walker: Walker
+) -> tuple[tuple[jax.Array, ...], dict[str, Any]]:
+    """The arrays of the graph and of the state that steps read in a kernel, and the attributes
+    that say how they draw; see `call_walks`."""
     reads = walker.kernel_reads(graph, state)
     numbers = {"window": -1, "latest": -1, "half_life": 0}
     numbers |= {n: getattr(walker, n) for n in numbers if getattr(walker, n, None)}
@@ -216,22 +239,15 @@ def call_walks(
         "causal": np.bool_(walker.causal),
         **{name: np.int64(number) for name, number in numbers.items()},
     }
-
-    def run(key_data: jax.Array, arrays: Any, seeds: Seeds) -> Walks:
-        limits = longs_or_empty(seeds.time), longs_or_empty(seeds.excluded)
-        shape = (*seeds.nodes.shape, walker.length + 1)
-        out = [jax.ShapeDtypeStruct(s, jnp.int32) for s in (shape, shape[:-1])]
-        operands = (key_data, *arrays, seeds.nodes, *limits)
-        return Walks(*call("jgs_walk", out, operands, kernels.NUM_THREADS, **attributes))
-
+    index = (None, None) if seeds.time is None else reads.get("index", (None, None))
     edges = (
         graph.edge_weight_prefix if walker.weighted else None,
         reads.get("stretches"),
         None if seeds.time is None else graph.edge_time,
         *(reads.get(name) for name in ("sums", "by_source", "weight_by_source")),
+        *index,
     )
-    edges = (graph.indptr, graph.indices, *map(longs_or_empty, edges))
-    return call_once(run, key_data, edges, seeds)
+    return (graph.indptr, graph.indices, *map(longs_or_empty, edges)), attributes
 
 
 def walk_numbers(roots: jax.Array, cutoff: jax.Array | None = None) -> jax.Array:
@@ -285,6 +301,28 @@ def drawn_edge(
     return jnp.where(count > 0, edge, graph.num_edges)
 
 
+def edge_of_runs(graph: Graph, runs: Eligible, bits: jax.Array, weighted: bool) -> jax.Array:
+    """int64 `[B]`: an eligible edge of all the `R` runs of each of `B` rows, `runs` `[B * R]`,
+    by the same law and the same bits as `drawn_edge` draws from one run with these edges."""
+    if graph.num_edges == 0:
+        return jnp.zeros(bits.shape, jnp.int64)
+    size = runs.num
+    if weighted:
+        size = jnp.maximum(weights_of(runs, graph.edge_weight_prefix, graph.indptr).total, 0)
+    size = size.reshape(bits.shape[0], -1)
+    ends = jnp.cumsum(size, axis=1)
+    point, (num_rows, each) = below(bits, ends[:, -1]), size.shape
+    run = jnp.minimum(jnp.sum(ends <= point[:, None], axis=1), each - 1)
+    row = jnp.arange(num_rows)
+    point = point - (ends - size)[row, run]
+    rows = runs.take(row * each + run)
+    if weighted:
+        edge = weights_of(rows, graph.edge_weight_prefix, graph.indptr).edge(point)
+    else:
+        edge = rows.edge(point)
+    return jnp.where(ends[:, -1] > 0, edge, graph.num_edges)
+
+
 def neighbor_by(graph: Graph, edge: jax.Array) -> jax.Array:
     """int32 `[B]`: the source of each edge, `N` for `E`."""
     if graph.num_edges == 0:
@@ -308,7 +346,26 @@ def walk(
         bad |= bad_excluded(seeds.excluded, graph.num_edges)
     begin = jnp.where(bad, num_nodes, roots)
     cutoff = None if seeds.time is None else jnp.where(begin < num_nodes, seeds.time, 0)
-    keys = walker_keys(cutoff_keys(key_data, cutoff), begin, walk_numbers(begin, cutoff))
+    number = walk_numbers(begin, cutoff)
+    nodes, _ = paths(key_data, graph, state, seeds.replace(nodes=begin), walker, number)
+    steps = jnp.sum(nodes[:, 1:] < num_nodes, axis=1, dtype=jnp.int32)
+    return Walks(nodes, jnp.where(bad, -1, steps))
+
+
+def paths(
+    key_data: jax.Array,
+    graph: Graph,
+    state: State,
+    seeds: Seeds,
+    walker: Walker,
+    number: jax.Array,
+) -> tuple[jax.Array, jax.Array]:
+    """Walk `number` int32 `[B]` of each of the roots `[B]`, nodes or `N`: its nodes int32
+    `[B, L+1]`, and the edge int64 `[B, L]` along which each step went. The edge of a step that
+    jumped is undefined, and that of one after the walk's end."""
+    num_nodes, begin = graph.num_nodes, seeds.nodes
+    cutoff = None if seeds.time is None else jnp.where(begin < num_nodes, seeds.time, 0)
+    keys = walker_keys(cutoff_keys(key_data, cutoff), begin, number)
     rule = walker.rule(graph, state, seeds)
 
     def go(carry, t):
@@ -319,14 +376,13 @@ def walk(
             cutoff = graph.edge_time.at[edge].get(mode="clip")
         step = (neighbor_by(graph, edge), cutoff)
         there, cutoff = walker.jump(graph, seeds, keys, at, step)
-        return (at.here, there, cutoff), there
+        return (at.here, there, cutoff), (there, edge)
 
     nobody = jnp.full_like(begin, num_nodes)
     carry = vary_alike(nobody, begin, cutoff, keys, graph)[:3]
-    _, after = jax.lax.scan(go, carry, jnp.arange(1, walker.length + 1, dtype=jnp.uint32))
-    nodes = jnp.concatenate([begin[None], after]).T
-    steps = jnp.sum(nodes[:, 1:] < num_nodes, axis=1, dtype=jnp.int32)
-    return Walks(nodes, jnp.where(bad, -1, steps))
+    steps = jnp.arange(1, walker.length + 1, dtype=jnp.uint32)
+    _, (after, edges) = jax.lax.scan(go, carry, steps)
+    return jnp.concatenate([begin[None], after]).T, edges.T
 
 
 def check_fields(walker: Walker) -> None:

@@ -20,6 +20,7 @@ RUN = {  # what is linked with each program
     "labor": "relabel read_ahead",
     "walk": "walk_second",
     "visits": "relabel",
+    "context_visits": "walk walk_second",
     "push": "",
     "contexts": "sample relabel read_ahead",
     "frontier": "relabel",

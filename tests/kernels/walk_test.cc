@@ -81,6 +81,25 @@ struct Index {
   }
 };
 
+// The runs of each row, whose times are made to ascend in each run.
+struct Runs {
+  std::vector<int64_t> indptr{0}, first;
+
+  explicit Runs(Graph& graph) {
+    for (size_t v = 0; v + 1 < graph.indptr.size(); ++v) {
+      for (int64_t e = graph.indptr[v], begin = e; e < graph.indptr[v + 1]; ++e) {
+        if (e == begin || graph.type[e] != graph.type[e - 1]) {
+          begin = e;
+          first.push_back(e << 15 | graph.type[e]);
+        }
+        graph.time[e] = (e - begin) / (1 + v % 5);
+      }
+      indptr.push_back(first.size());
+    }
+    first.push_back(static_cast<int64_t>(graph.indices.size()) << 15);
+  }
+};
+
 struct Walks {
   std::vector<int32_t> nodes, lengths;
   std::string error;
@@ -248,6 +267,30 @@ int main() {
       ++runs;
       if (!(Run(view, options, threads) == one)) {
         std::printf("limits %d, %d threads: other walks\n", mode, threads);
+        return EXIT_FAILURE;
+      }
+    }
+  }
+  // Rows of several relations, with cutoffs and windows.
+  Graph typed = graph;
+  const Runs by_relation(typed);
+  for (int mode = 0; mode < 8; ++mode) {
+    const bool weighted = mode & 1, holes = mode & 2;
+    jgs::WalkOptions options{kLength, half / 2, half / 8, nullptr, nullptr, 0, nullptr, -1, {},
+                             (mode & 4) != 0};
+    const jgs::GraphView view = View(typed, weighted);
+    const jgs::Seeds seeds{nullptr, 0, typed.time.data(), typed.excluded.data(),
+                           holes ? static_cast<int64_t>(typed.excluded.size()) : 0};
+    std::string error;
+    options.limits = jgs::LimitsOf(seeds, typed.time.data(), view.num_edges, view.weight_prefix,
+                                   kWindow, error);
+    options.index = {by_relation.indptr.data(), by_relation.first.data(),
+                     static_cast<int64_t>(by_relation.first.size()) - 1};
+    const Walks one = Plain(view, options, nullptr);
+    for (int threads : {1, 3, 8}) {
+      ++runs;
+      if (!(Run(view, options, threads) == one)) {
+        std::printf("relations %d, %d threads: other walks\n", mode, threads);
         return EXIT_FAILURE;
       }
     }

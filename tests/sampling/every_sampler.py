@@ -29,6 +29,7 @@ from jgs.sampling import (
     Thanos,
     worst_case,
 )
+from jgs.sampling.contexts import ByVisits
 from jgs.sampling.seeds import Seeds
 
 N, E, B, SLOTS = 300, 4000, 12, 16
@@ -71,7 +72,10 @@ CASES = {
         (Saint("edge", 20, edge_ids=True), Saint("edge", 21)),
         (Saint("walk", 15, length=2, edge_ids=True), Saint("walk", 15, length=3)),
     ],
-    "context": [(Context(9, (3, 2), edge_ids=True), Context(8, (3, 2)))],
+    "context": [
+        (Context(9, (3, 2), edge_ids=True), Context(8, (3, 2))),
+        (Context(9, ByVisits(12, 4, 0.2), edge_ids=True), Context(9, ByVisits(12, 3, 0.2))),
+    ],
     "shadow": [(Shadow((3, 2), edge_ids=True), Shadow((3, 2), disjoint=True))],
 }
 EVERY = [case for cases in CASES.values() for case in cases]

@@ -66,14 +66,51 @@ def test_many_edges_back_keep_no_walk_waiting():
         np.testing.assert_array_equal(nodes, [[1, 0, 2]] * 50)
 
 
-ANY = [
-    Walk(LENGTH, causal=True),
-    Walk(LENGTH, weighted=True, causal=True, restart=0.2),
-    Walk(LENGTH, half_life=2, window=9),
-    Node2Vec(LENGTH, 2, 0.5, causal=True),
-    Node2Vec(LENGTH, 0.1, 20, weighted=True, window=4),
-    Node2Vec(LENGTH, 50, 0.5, causal=True),
-    Metapath(("near", "far"), LENGTH, causal=True, window=20),
+SPLIT = [  # in a graph of two relations
+    *(Walk(LENGTH, restart=0.3), Walk(LENGTH, causal=True)),
+    Walk(LENGTH, weighted=True, causal=True, restart=0.2, window=6),
+]
+
+
+@pytest.mark.parametrize("walker", SPLIT, ids=repr)
+def test_steps_draw_among_all_relations_together(walker, same_bits):
+    """Their law is that of the edges without relations. Where the rows of both graphs have the
+    same order, so that the relations are early and late edges, the walks are the same ones."""
+    dropped, odd = np.array([2, 9, 15]), np.arange(len(EDGES)) % 2
+    mixed, cut = split_of(EDGES, odd), split_of(EDGES, [time >= 4 for _, _, time, _ in EDGES])
+    columns = (*mixed.edge_index(), mixed.edge_time, mixed.edge_weight)
+    columns = [np.delete(np.asarray(column), dropped).tolist() for column in columns]
+    assert_law(walker, mixed, [list(zip(*columns, strict=True))], ROOTS, excluded=dropped)
+    nodes, cutoff = (np.tile(of, 50) for of in zip(*ROOTS, strict=True))
+    seeds = Seeds(np.int32(nodes), cutoff, [0, 4, 11])
+    walks = [walker.sample(KEY, g, walker.init(g), seeds) for g in (cut, graph_of(EDGES, N))]
+    np.testing.assert_array_equal(cut.indices, graph_of(EDGES, N).indices)
+    same_bits(*walks)
+
+
+def split_of(edges, halves):
+    """The graph of (source, target, time, weight)s in two relations, 0 and 1 of `halves`."""
+    halves = np.array(halves)
+    columns = [np.array(column) for column in zip(*edges, strict=True)]
+    source, target, time, weight = (
+        {("n", name, "n"): column[halves == i] for i, name in enumerate(("near", "far"))}
+        for column in columns
+    )
+    ends = {name: (source[name], target[name]) for name in source}
+    weight = {name: np.float32(of) for name, of in weight.items()}
+    return Graph.from_relations({"n": N}, ends, weight, edge_time=time)
+
+
+ANY = [  # and whether the graph has two relations
+    (Walk(LENGTH, causal=True), False),
+    (Walk(LENGTH, weighted=True, causal=True, restart=0.2), False),
+    (Walk(LENGTH, half_life=2, window=9), False),
+    (Node2Vec(LENGTH, 2, 0.5, causal=True), False),
+    (Node2Vec(LENGTH, 0.1, 20, weighted=True, window=4), False),
+    (Node2Vec(LENGTH, 50, 0.5, causal=True), False),
+    (Metapath(("near", "far"), LENGTH, causal=True, window=20), True),
+    (Walk(LENGTH, restart=0.2), True),
+    (Walk(LENGTH, weighted=True, causal=True, window=20), True),
 ]
 NUM_EDGES, NUM_ROOTS, NUM_HOLES = 30, 24, 5
 LEAST, MOST = np.iinfo(np.int64).min, np.iinfo(np.int64).max
@@ -94,14 +131,15 @@ def events(draw, typed):
     holes = draw(st.sets(st.integers(0, NUM_EDGES - 1), max_size=NUM_HOLES))
     holes = np.array(sorted(holes) + [NUM_EDGES] * (NUM_HOLES - len(holes)))
     options = {"edge_time": time, "node_time": born}
+    weight = np.float32(np.arange(NUM_EDGES) % 4)
     if not typed:
-        weight = np.arange(NUM_EDGES) % 4
-        graph = Graph.from_edges(src, dst, N, np.float32(weight), **options)
+        graph = Graph.from_edges(src, dst, N, weight, **options)
     else:
         halves = {("n", "near", "n"): slice(0, 15), ("n", "far", "n"): slice(15, 30)}
         graph = Graph.from_relations(
             {"n": N},
             {name: (src[half], dst[half]) for name, half in halves.items()},
+            {name: weight[half] for name, half in halves.items()},
             edge_time={name: time[half] for name, half in halves.items()},
             node_time={"n": born},
         )
@@ -260,26 +298,31 @@ def assert_follows(edges, num_nodes, walker, cutoffs, nodes):
     for source, target, time in edges:
         times[source, target].append(time)
     for cutoff, row in zip(cutoffs.tolist(), nodes.tolist(), strict=True):
-        own = cutoff
+        owns = {cutoff}  # what the step's cutoff may be: parallel edges have several times
         for t, (here, there) in enumerate(itertools.pairwise(row)):
             if there == num_nodes:
                 break
-            since = own - walker.window if walker.window else -np.inf
-            known = [time for time in times[there, here] if since <= time < own]
+            known = {
+                time
+                for time, own in itertools.product(times[there, here], owns)
+                if time < own and not (walker.window and time < own - walker.window)
+            }
             back = t > 0 and getattr(walker, "restart", 0) > 0 and there == row[0]
-            assert known or back, (row, t, own, times[there, here])
+            assert known or back, (row, t, owns, times[there, here])
             if walker.causal:
-                own = cutoff if back else max(known)
+                owns = known | ({cutoff} if back else set())
 
 
-@pytest.mark.parametrize("walker", rarely(ANY, 0, 4, 5), ids=repr)
-def test_no_walk_follows_an_edge_at_or_after_its_cutoff(walker, same_bits):
+@pytest.mark.parametrize(("walker", "typed"), rarely(ANY, 0, 4, 5, 7), ids=repr)
+def test_no_walk_follows_an_edge_at_or_after_its_cutoff(walker, typed, same_bits):
     """Nor one before a birth or excluded. Kernels are plain JAX; roots keep their walks."""
-    draw = jax.jit(walker.sample, compiler_options=programs.OPTIMISED)  # for the weights' bits
+    floats = isinstance(walker, Node2Vec) or getattr(walker, "half_life", None)
+    options = programs.OPTIMISED if floats else None  # for the weights' bits
+    draw = jax.jit(walker.sample, compiler_options=options)
     keys, kinds = jax.random.split(KEY), set()
 
     @settings(max_examples=40, deadline=None, derandomize=True)
-    @given(events(walker.by_relation))
+    @given(events(typed))
     def check(made):
         graph, ends, holes = made
         state, rng = walker.init(graph), np.random.default_rng(0)

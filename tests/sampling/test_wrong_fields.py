@@ -26,6 +26,7 @@ from jgs.sampling import (
     Shadow,
     Walk,
 )
+from jgs.sampling.contexts import ByVisits
 
 KEY = jax.random.key(0)
 BARE, UNSORTED = Graph.from_edges([0], [1], 2), Graph([0, 2, 2, 5], [1, 1, 0, 2, 1])
@@ -38,6 +39,9 @@ BUYS, LIKES = ("user", "buys", "item"), ("user", "likes", "item")
 ENDS = {BUYS: ([0, 1], [1, 0]), LIKES: ([0], [0])}
 SHOP = Graph.from_relations({"user": 2, "item": 2}, ENDS, both_ways=True)
 OTHER = Graph.from_relations({"user": 3, "item": 2}, ENDS, both_ways=True)
+AGES = {BUYS: [1, 2], LIKES: [3]}
+BOUGHT = Graph.from_relations({"user": 2, "item": 2}, ENDS, edge_time=AGES)
+OTHER_TIMES = Graph.from_relations({"user": 3, "item": 2}, ENDS, edge_time=AGES)
 BY_NAME = Neighbors(({"buys": 3},))
 
 REFUSED = [
@@ -112,6 +116,12 @@ REFUSED = [
     (lambda: Walk(2, latest=0), "latest must be an int of at least 1; got 0"),
     (lambda: Walk(3, half_life=2).sample(KEY, TIMED, (), AT), "Call walker.init"),
     (lambda: Walk(3, causal=True).sample(KEY, BARE, (), AT), "a graph without edge_time"),
+    (lambda: Walk(3).sample(KEY, BOUGHT, (), AT), "the state that init returns"),
+    (lambda: Walk(3).sample(KEY, BOUGHT, Walk(3).init(OTHER_TIMES), AT), "of 5 nodes"),
+    (lambda: Walk(3, half_life=2).sample(KEY, BOUGHT, np.zeros(3), AT), "sorted by time"),
+    (lambda: ByVisits(0, 3), "num_walks must be an int of at least 1"),
+    (lambda: ByVisits(2, 3, 1.5), "restart must be a probability"),
+    (lambda: ByVisits(2**30, 2), "must be below 2**31; got 2147483648"),
     (lambda: Node2Vec(3).sample(KEY, TIMED, np.True_, AT), "an index of its edges"),
     (lambda: Node2Vec(4).sample(KEY, BARE, (), [0]), "Give what `init` returned"),
     (lambda: Metapath(("buys",)).sample(KEY, SHOP, (), [0]), "Give what `init` returned"),

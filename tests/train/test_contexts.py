@@ -10,8 +10,10 @@ import jgs
 from jgs.export import export_run
 from jgs.graph import Graph
 from jgs.predict.__main__ import main as predict
+from jgs.predict.sampled import context_of
 from jgs.report import write_report
 from jgs.train.__main__ import main
+from jgs.train.evaluation.by_samples import judges_key
 from jgs.train.evaluation.link_metrics import LINK_METRICS
 from jgs.train.tasks.task import open_job
 
@@ -21,11 +23,19 @@ train = trainer("""
 """)
 
 
-def test_labels_at_moments_are_learned_and_predicted(saved, tmp_path):
+@pytest.fixture(scope="module")
+def at_moments(saved, tmp_path_factory):
+    """The folder of a run on `typed_moments`, whose contexts are a user and the last item."""
+    run_dir = tmp_path_factory.mktemp("moments") / "run"
     more = "--context-size 3 --fanouts 1 --latest --batch-size 60 --epochs 5"
-    judged = train(saved(typed_moments), tmp_path / "run", more)["test_accuracy"]
+    train(saved(typed_moments), run_dir, more)
+    return run_dir
+
+
+def test_labels_at_moments_are_learned_and_predicted(at_moments):
+    judged = result(at_moments)["test_accuracy"]
     assert judged > 0.95  # the last event tells
-    run, table = jgs.open_run(tmp_path / "run"), typed_moments().label_table
+    run, table = jgs.open_run(at_moments), typed_moments().label_table
     nodes, time = run.rows("test")
     told = run.predict(nodes, time=time)
     assert (told.prediction == table.labels[table.split == 2]).mean() == pytest.approx(judged)
@@ -49,6 +59,7 @@ def test_contexts_of_nodes_are_learned_and_predicted(learned, tmp_path):
     some = run.predict(nodes[[5, 2, 5]])  # whatever else is asked for
     np.testing.assert_allclose(some.probability, told.probability[[5, 2, 5]], rtol=1e-5)
     assert run.embed(nodes[:3]).shape == (3, 16)
+    assert run.embed(nodes[:0]).shape == (0, 16)
     mine = run.logits(nodes, graph=data.graph, features=data.features)
     np.testing.assert_allclose(mine, run.logits(nodes), rtol=1e-5)
     bare = Graph.from_relations(
@@ -62,6 +73,29 @@ def test_contexts_of_nodes_are_learned_and_predicted(learned, tmp_path):
     assert write_report(learned)["nodes"] == nodes.size
 
 
+def test_tokens_that_matter_are_told(learned, at_moments):
+    run, moment, graph = jgs.open_run(at_moments), 9_000, typed_moments().graph
+    (src, dst), time, added = graph.edge_index(), np.asarray(graph.edge_time), []
+    for user in (2, 3):
+        found = run.explain(user, time=moment, method="integrated", steps=20)
+        logits = run.logits([user], time=moment)[0]
+        assert found.output == pytest.approx(logits[found.target], rel=1e-4)
+        own = np.flatnonzero((dst == user) & (time < moment))
+        last = src[own[np.argmax(time[own])]]
+        assert (found.src, found.dst, found.nodes.tolist()) == (last, user, [user, last])
+        added.append(found.edges[0])
+    assert max(added) > 0.2  # it tells the label
+    run = jgs.open_run(learned)
+    found = run.explain(3, node_type="paper", method="integrated", steps=200)
+    assert (found.hop.min(), found.hop.max(), found.features["paper"].shape[1]) == (0, 1, 3)
+    ends = np.stack(papers().graph.edge_index())[:, found.edge_id]
+    np.testing.assert_array_equal(ends, [found.src, found.dst])
+    of = run.source(), {"nodes": np.array([found.node])}, judges_key(run.config)
+    batch, x = context_of(run, *of)
+    without = float(run.model.masked(batch, x, [np.zeros(8, np.float32)])[0, found.target])
+    assert found.edges.sum() == pytest.approx(found.output - without, abs=1e-2)
+
+
 def test_a_resumed_run_has_the_same_bits(learned, tmp_path):
     resumed(learned, tmp_path / "run", 2)
 
@@ -70,7 +104,9 @@ def test_what_contexts_do_not_have_is_refused(learned, tmp_path, capsys):
     argv = ["--run-dir", str(learned), "--out", str(tmp_path / "a.npy"), "--fanouts", "3"]
     command_refused(capsys, "--fanouts must be for a run of another task", predict, argv)
     run = jgs.open_run(learned)
-    refused("explanations of nodes", run.explain, 3)
+    refused("fanouts must be for a run whose explanations", run.explain, 3, fanouts=(2, 2))
+    refused("time must be for a run whose explanations", run.explain, 3, time=4)
+    refused("fanouts must be for a run of nodes without times", run.predict, fanouts=(2,))
     refused("that reads no contexts*relgt", export_run, run, tmp_path / "exported")
     says = "--model relgt must have a sampler of contexts; got --sampler ladies ... context"
     command_refused(capsys, says, main, ["--model", "relgt", "--sampler", "ladies"])
@@ -104,8 +140,8 @@ def test_links_have_contexts_of_both_ends(saved, tmp_path):
 
 
 def test_cells_are_those_of_the_tables(data_folder, tmp_path):
-    more = """--db-task user-churn --model cells --cells 24 --batch-size 60 --epochs 1 --metric auc
-        --fanouts *=3 *=2"""
+    more = """--db-task user-churn --model cells --cells 24 --batch-size 60 --epochs 1
+        --metric auc --fanouts *=3 *=2"""
     judged = train(data_folder / "shop_db", tmp_path / "run", more)["test_accuracy"]
     run = jgs.open_run(tmp_path / "run")
     assert [name for name, *_ in run.model.columns[0]] == ["age", "city"]

@@ -116,6 +116,7 @@ def test_a_run_learns_what_is_bought_next(shop, learned):
     _, links = links_of(shop)
     run = jgs.open_run(learned)
     nodes, time = run.rows("test")
+    assert [a.shape for a in run.recommend(nodes[:0], 3, time=time[:0])] == [(0, 3)] * 2
     best, scores = run.recommend(nodes, 3, time=time)
     assert (np.diff(scores, axis=1) <= 0).all()
     wanted = [

@@ -174,7 +174,6 @@ def _parts(features: Any, schema: Schema | None) -> dict[str, Parts]:
 def _rows_of(
     parts: Mapping[str, Parts], schema: Schema | None, num_nodes: int
 ) -> dict[str, int]:
-    """How many rows each table of features must have; raises `InputError` if it has not."""
     wanted = dict.fromkeys(parts, num_nodes)
     if schema is not None and "features" not in parts:
         counts = [count for _, count in schema.node_types]

@@ -68,11 +68,7 @@ def sizes_of(
 
 
 def relations_of(
-    edges: Any,
-    num_nodes: Any,
-    columns: Columns,
-    binary: str | None,
-    both_ways: bool,
+    edges: Any, num_nodes: Any, columns: Columns, binary: str | None, both_ways: bool
 ) -> tuple[list[Relation], Schema | None]:
     """The relations with their shards, and the schema of a typed graph, which also has the
     reverse relations if `both_ways`. Raises `InputError`."""
@@ -144,7 +140,6 @@ def graph_files(
 def _buckets(
     work: Work, layout: Layout, num_nodes: int, number: int, symmetric: bool
 ) -> Buckets:
-    """The buckets of a new build, or those of one that goes on, whose files are checked."""
     # Which of two equal edges is a reverse one matters where they carry something.
     columns = set(layout.dtype.names or ()) - {"indices", "row", "edge_time", "edge_weight"}
     streams = 2 if symmetric and columns else 1

@@ -264,7 +264,6 @@ def _read(buckets: Buckets, bucket: int) -> Iterator[np.ndarray]:
 
 
 def _sorted(load: Load, names: set[str]) -> tuple[np.ndarray, Arrays]:
-    """Rows of edges in the given order, or by type and time where edges have them."""
     records = load.records
     # The key that decides the least comes first.
     keys = [records[name] for name in ("edge_time", "edge_type") if name in names]

@@ -202,7 +202,6 @@ def _uneven(name: str) -> InputError:
 
 @contextmanager
 def _located(where: str, row: int) -> Iterator[None]:
-    """Makes an `InputError` of a check of one chunk say where the chunk is."""
     try:
         yield
     except InputError as error:

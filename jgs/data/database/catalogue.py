@@ -159,9 +159,7 @@ def merged(declared: Catalogue, said: Catalogue) -> Catalogue:
     for name, keys in said.tables.items():
         own = tables.get(name, Keys())
         tables[name] = Keys(
-            keys.key or own.key,
-            keys.time or own.time,
-            {**own.references, **keys.references},
+            keys.key or own.key, keys.time or own.time, {**own.references, **keys.references}
         )
     return Catalogue(tables, said.val_time, said.test_time)
 

@@ -118,7 +118,6 @@ def edge_columns(
 
 
 def _identifier(text: str, used: set[str]) -> str:
-    """A name for an edge column that is not `used` yet, and now is."""
     name = "".join(c if f"_{c}".isidentifier() else "_" for c in text)
     name = name if name.isidentifier() else f"_{name}"
     while name in used:

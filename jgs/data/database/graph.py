@@ -135,7 +135,6 @@ def _count(base: StoredTables, table: str) -> int:
 
 
 def _pairs(base: StoredTables, links: Mapping[str, Links]) -> dict[Relation, Ends]:
-    """The edges of all keys by relation, with their reverses where there are `links`."""
     found: list[tuple[Relation, Ends]] = []
     reverse: list[tuple[Relation, Ends]] = []
     for table, keys in base.catalogue.tables.items():
@@ -200,7 +199,6 @@ def _exact(clock: Clock, times: list[np.ndarray]) -> Clock:
 
 
 def _names(base: StoredTables, table: str, count: int) -> NodeIds:
-    """The names of a table's rows: their keys, or numbers where there is no key."""
     key = base.catalogue.tables[table].key
     if not key:
         return NodeIds.of_known(np.arange(count))
@@ -209,7 +207,6 @@ def _names(base: StoredTables, table: str, count: int) -> NodeIds:
 
 
 def _keys(table: Any) -> np.ndarray:
-    """The keys of an Arrow table, whose columns are those of a key."""
     first, *others = found = [*read_columns(table).values()]
     if not others:
         return first
@@ -239,7 +236,6 @@ def _before_validation(
 def _encoded(
     base: StoredTables, table: str, became: FeatureColumns | None
 ) -> tuple[FeatureColumns, np.ndarray] | None:
-    """As `_features`, by columns that are fitted."""
     if became is None:
         return None
     used = {column.name for column in became.columns if column.kind != "drop"}
@@ -255,7 +251,6 @@ def _encoded(
 
 
 def _read(base: StoredTables, table: str, chosen: Mapping[str, str]) -> dict[str, np.ndarray]:
-    """The columns of a table's rows, from SQL of each."""
     select = ", ".join(f"{value} AS {quoted(name)}" for name, value in chosen.items())
     return read_columns(base.sql(f"SELECT {select} FROM ({base.rows(table)})"))
 
@@ -312,7 +307,6 @@ def _features(
 
 
 def _is_long(what: str, values: np.ndarray, rule: ColumnRule) -> bool:
-    """Whether a column is text of more than `max_categories` different ones."""
     if kind_of(what, values) != "text":
         return False
     return len({*values[~missing_in(values)].tolist()}) > rule.max_categories

@@ -103,7 +103,6 @@ def read(connection: Any, url: str, named: Collection[str]) -> Tables:
 
 @contextmanager
 def _asking(name: str, url: str) -> Iterator[tuple[_Ask, Callable[[str], Any]]]:
-    """What gives the Arrow table of a query, and what gives its schema."""
     try:
         import adbc_driver_postgresql.dbapi as driver
     except ImportError:

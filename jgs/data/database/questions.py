@@ -196,7 +196,6 @@ def of_sql(
 
 
 def _joined(tables: list[Any]) -> Any:
-    """The rows of the tables of the splits, and which split each is of."""
     import pyarrow
 
     numbered = [
@@ -207,7 +206,6 @@ def _joined(tables: list[Any]) -> Any:
 
 
 def _asked(base: StoredTables, query: str, what: str, horizon: str, moments: int) -> Any:
-    """The labels that a query gives at the moments of each split."""
     return _joined(
         [labels_at(base, query, what, own) for own in moments_of(base, horizon, moments)]
     )
@@ -291,7 +289,6 @@ def duration_of(base: StoredTables, horizon: str) -> datetime.timedelta:
 
 
 def _times_of(base: StoredTables) -> tuple[datetime.datetime, datetime.datetime]:
-    """The first and the last time in the tables."""
     known = []
     for table, keys in base.catalogue.tables.items():
         if keys.time is not None:

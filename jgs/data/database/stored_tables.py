@@ -122,7 +122,6 @@ class StoredTables:
     def _read(
         cls, name: str, read: Callable[..., Tables], source: Any, said: Path | None
     ) -> Self:
-        """The database that `read` makes of a source, with what a manifest says of it."""
         known = None if said is None else catalogue.of_manifest(str(said), manifest_of(said))
         connection = _connected()
         tables, keys = read(connection, source, () if known is None else known.tables)
@@ -303,8 +302,6 @@ def _view(connection: Any, table: str, source: str, file: Path) -> None:
 
 
 def _duckdb(connection: Any, file: Path, named: Collection[str]) -> Tables:
-    """Makes the tables of a DuckDB file, and the views that are `named`, views of a
-    connection."""
     rule = f"{file} must be a DuckDB or SQLite file that no other process writes"
     remedy = "Name the right one, or close the other process."
     with refusing(_duckdb_module().Error, rule, remedy):

@@ -36,11 +36,7 @@ def recognises(path: Path) -> bool:
 
 
 def read(
-    path: Path,
-    *,
-    drawn: SplitRule,
-    symmetric: bool = True,
-    normalize_features: bool = False,
+    path: Path, *, drawn: SplitRule, symmetric: bool = True, normalize_features: bool = False
 ) -> Plain:
     """The graph of the archive. `symmetric` adds every edge's reverse and keeps each edge once.
     `normalize_features` makes the rows of the features sum to 1. Raises `InputError`."""

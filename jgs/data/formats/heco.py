@@ -119,7 +119,6 @@ def _edges(path: Path) -> np.ndarray:
 
 
 def _features(path: Path, name: str) -> Any:
-    """The features in a file, a SciPy matrix or an array; None if there is no such file."""
     if not path.is_file():
         return None
     with open(path, "rb") as file:

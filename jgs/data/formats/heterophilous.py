@@ -33,11 +33,7 @@ def recognises(path: Path) -> bool:
 
 
 def read(
-    path: Path,
-    *,
-    drawn: SplitChoice,
-    symmetric: bool = True,
-    normalize_features: bool = False,
+    path: Path, *, drawn: SplitChoice, symmetric: bool = True, normalize_features: bool = False
 ) -> Plain:
     """The graph of the archive. `symmetric` adds every edge's reverse and keeps each edge once.
     `normalize_features` makes the rows of the features sum to 1. Raises `InputError`."""

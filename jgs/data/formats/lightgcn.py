@@ -43,10 +43,7 @@ def read(path: Path, *, both_ways: bool = True) -> Plain:
     src, dst = np.concatenate(pairs, axis=1)
     ends = {"src": src, "dst": dst}
     table = edges_of(str(path), ends, None, Clock(), splits=np.concatenate(splits))
-    ids = {
-        "user": NodeIds.of_edges(np.concatenate(users)),
-        "item": NodeIds.of_edges(dst),
-    }
+    ids = {"user": NodeIds.of_edges(np.concatenate(users)), "item": NodeIds.of_edges(dst)}
     name = path.resolve().name
     return plain_of_tables(name, {("user", "to", "item"): table}, ids, both_ways=both_ways)
 

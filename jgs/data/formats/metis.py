@@ -102,8 +102,6 @@ def _odd_count(path: Path, count: int, found: str) -> InputError:
 def _check(
     path: Path, src: np.ndarray, dst: np.ndarray, weight: np.ndarray | None, num_edges: int
 ) -> None:
-    """Raises `InputError` unless each edge is there in both directions, with one weight, and
-    the first line counts it once."""
     keys = [dst, src] if weight is None else [weight, dst, src]
     back = [src, dst] if weight is None else [weight, src, dst]
     there, mirrored = np.lexsort(keys), np.lexsort(back)

@@ -44,11 +44,7 @@ def recognises(path: Path) -> bool:
 
 
 def read(
-    path: Path,
-    *,
-    columns: str | None = None,
-    symmetric: bool = True,
-    clock: Clock,
+    path: Path, *, columns: str | None = None, symmetric: bool = True, clock: Clock
 ) -> Plain:
     """The graph of the list.
 
@@ -98,7 +94,6 @@ def read(
 
 
 def _lines(path: Path) -> Iterator[tuple[int, str]]:
-    """The number and the text of each line that has more than a comment."""
     number = 0
     for chunk in line_chunks(path):
         for raw in chunk.splitlines():
@@ -118,7 +113,6 @@ def _lines(path: Path) -> Iterator[tuple[int, str]]:
 def _facts(
     path: Path, number: int, text: str, words: list[str], fact: str, names: list[str] | None
 ) -> dict[str, Any]:
-    """What line `number` says of its edge beside the two ends `words[:2]`."""
     shown = f"{' '.join(text.split())[:60]!r} in line {number}"
     if len(words) > 2 and names is None:
         raise unnamed(path, words, f"line {number}")
@@ -163,7 +157,6 @@ def _columns(path: Path, facts: list[dict[str, Any]]) -> dict[str, np.ndarray]:
 
 
 def _names(words: list[str]) -> np.ndarray:
-    """The names of nodes: integers if all are written as these, and else text."""
     if all(map(_WHOLE.fullmatch, words)):
         return np.array([int(word) for word in words], np.int64)
     return np.array(words, object)

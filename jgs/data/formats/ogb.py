@@ -334,8 +334,6 @@ def _unpack(path: Path, member: str, target: Path) -> np.ndarray:
 
 
 def _find_folder(name: str, root: Path, published: Published, may_download: bool) -> Path:
-    """The folder of a published data set in `root`, unpacked and fetched if need be. Raises
-    `InputError`."""
     archive_name = published.zip_name.removesuffix(".zip")
     home = root / published.folder
     for folder in (home, root / name, root / archive_name, root):

@@ -52,11 +52,7 @@ def recognises(folder: Path) -> bool:
 
 
 def read(
-    folder: Path,
-    *,
-    split: str | None = None,
-    both_ways: bool | None = None,
-    kept: Cache,
+    folder: Path, *, split: str | None = None, both_ways: bool | None = None, kept: Cache
 ) -> Plain:
     """The data set in `folder`.
 
@@ -156,7 +152,6 @@ def _links(path: Path, arrays: dict[str, np.ndarray], num_nodes: int) -> np.ndar
 def _negatives(
     path: Path, arrays: dict[str, np.ndarray], count: int, num_nodes: int
 ) -> np.ndarray | None:
-    """What `count` links are judged against, or None; see `Plain`."""
     for name, form in (("edge_neg", "[m, 2]"), ("target_node_neg", f"[{count}, m]")):
         if name in arrays:
             require_array(f"{name} in {path}", arrays[name], form, AGAIN)
@@ -177,7 +172,6 @@ def _edges(
     links: dict[str, np.ndarray],
     num_nodes: int,
 ) -> EdgeTable:
-    """The edges of `raw/`, then the links for validation and test, with their columns."""
     path = raw / "edge.csv.gz"
     given = _nodes(f"{path}", read_table(path, np.int64, columns=2), num_nodes)
     directed = "source_node" in arrays["train"]

@@ -207,7 +207,6 @@ def _header(path: Path) -> list[str]:
 
 
 def _columns(path: Path) -> Columns | None:
-    """What the columns of the table at `path` are, or None where it is of no such layout."""
     if not path.is_file() or not path.name.endswith(_ENDINGS):
         return None
     header = _header(path)
@@ -275,7 +274,6 @@ def _read(path: Path, where: Path, without: list[str], reading: Reading) -> Rela
 
 
 def _texts(path: Path, role: str, column: Any) -> Any:
-    """The column as texts, of which none may be missing, but for the labels of nodes."""
     import pyarrow.compute as pc
 
     texts = column.cast("string").fill_null("").combine_chunks()
@@ -366,7 +364,6 @@ def _typed(
 
 
 def _joined(first: EdgeTable | None, other: EdgeTable) -> EdgeTable:
-    """The edges of two tables of one relation, which must have the same columns."""
     if first is None:
         return other
     parts = [

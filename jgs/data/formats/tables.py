@@ -161,7 +161,6 @@ def read(
 
 
 def _files(path: Path, labelled: bool) -> tuple[Path | None, dict[str, Path]]:
-    """The table of nodes, or None, and the tables of edges, as `read_edges` takes them."""
     if not path.is_dir() and labelled:
         raise InputError(
             "a data set of labelled nodes must have a table of them beside that of edges",

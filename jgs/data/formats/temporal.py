@@ -105,7 +105,6 @@ def read(
 
 
 def _names(path: Path, columns: str | None, width: int) -> list[str] | None:
-    """The names of a list's columns, or None where neither the user nor a comment says them."""
     if columns is not None:
         names = [name.strip() for name in columns.split(",")]
     else:
@@ -147,7 +146,6 @@ def _read(path: Path, names: list[str], row: list[bytes]) -> dict[str, np.ndarra
 
 
 def _check_moments(path: Path, column: np.ndarray, row: list[bytes]) -> None:
-    """Raises `InputError` unless the third column can only be times."""
     scale = parts_of_a_second(float(column.min()))
     if scale == 0 or parts_of_a_second(float(column.max())) != scale:
         raise unnamed(path, row)

@@ -49,11 +49,7 @@ def recognises(folder: Path) -> bool:
 
 
 def read(
-    folder: Path,
-    *,
-    columns: str | None = None,
-    both_ways: bool = True,
-    clock: Clock,
+    folder: Path, *, columns: str | None = None, both_ways: bool = True, clock: Clock
 ) -> Plain:
     """The graph of the triples in `folder`.
 
@@ -146,18 +142,13 @@ def first_rows(folder: Path) -> list[list[bytes]]:
 
 
 def _usual(path: Path) -> list[str]:
-    """What the columns of a file are where nobody says it."""
     row = first_row(path, b"\n")
     width = len(row.split(b"\t") if b"\t" in row else row.split())
     return [*_ROLES, *("time", "_")[: max(0, width - 3)]] if width <= 5 else [*_ROLES]
 
 
 def _times(
-    folder: Path,
-    names: list[str],
-    rest: list[tuple[bytes, ...]],
-    clock: Clock,
-    usual: bool,
+    folder: Path, names: list[str], rest: list[tuple[bytes, ...]], clock: Clock, usual: bool
 ) -> tuple[np.ndarray | None, str | None]:
     """int64 `[E]`: the column `time`, or None; and its unit, or None. `rest` has the columns
     that are no part of a triple."""
@@ -183,7 +174,6 @@ def found_in(folder: Path, name: str) -> list[Path]:
 
 
 def _ranked(numbers: dict[str, int]) -> tuple[list[str], np.ndarray]:
-    """The names in alphabetical order, and the place in it, int32, of each number."""
     names = sorted(numbers)
     rank = np.empty(len(names), np.int32)
     rank[[numbers[name] for name in names]] = np.arange(len(names), dtype=np.int32)

@@ -128,8 +128,6 @@ def read(
 
 
 def _files(folder: Path) -> dict[str, dict[str, Path]]:
-    """The tables of nodes, of edges and of labels, by what is in their names behind the
-    kind."""
     found: dict[str, dict[str, Path]] = {"nodes": {}, "edges": {}, "labels": {}}
     for path in sorted(folder.iterdir()):
         if path.is_file() and (match := _FILE.fullmatch(path.name)):
@@ -211,7 +209,6 @@ def _edges(
 
 
 def _end_names(path: Path, relation: Relation) -> dict[str, str]:
-    """What the columns of the ends are called in a table of edges; {}: as in other tables."""
     names = column_names(path)
     own = [named_after(names, kind) for kind in (relation[0], relation[2])]
     unclear = {*own[0]} & {*own[1]}

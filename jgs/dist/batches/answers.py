@@ -154,7 +154,6 @@ def asked_for(wanted: jax.Array, num: int) -> tuple[jax.Array, jax.Array | None]
 
 
 def _columns(rows: HopRows) -> dict[str, jax.Array]:
-    """The columns of the drawn edges, those that there are, by the names of their fields."""
     both = {"types": rows.types, "times": rows.times}
     return {name: column for name, column in both.items() if column is not None}
 

@@ -327,7 +327,6 @@ def _rows_of(
     reading: Reading,
     num_draws: int,
 ) -> tuple[FeatureExchange, Callable[[int], None]]:
-    """What reads the rows of batches, and a function that prepares it for an epoch."""
     features, schema = ranks.features, ranks.parts.schema
     if schema is not None and as_table(features[0]).schema is None:
         schema = None
@@ -354,8 +353,6 @@ def _rows_of(
 
 
 def _destination(comm: Communicator, device: Any, learns: bool) -> Destination | None:
-    """Where batches go, on this rank; None: they stay. Raises `InputError`, on all ranks."""
-
     def found() -> Destination | None:
         destination = None if device is None else Destination.of(device, every_process=True)
         if destination and (comm.num_local > 1 or learns):

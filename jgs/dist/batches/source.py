@@ -229,7 +229,6 @@ class RankSource(Source):
             return jax.block_until_ready(x), overflow
 
     def _further_rounds(self) -> int:
-        """The rounds so far that requests took because they did not fit."""
         return self._exchange.extra_rounds + self._sampler.extra_rounds
 
 

@@ -28,13 +28,7 @@ from jgs.errors import InputError
 from jgs.graph import Block, Graph, MiniBatch
 from jgs.graph.formats.export import edge_targets
 from jgs.sampling.base import ByNode, Sampler
-from jgs.sampling.capacity import (
-    Capacities,
-    Capacity,
-    GraphShape,
-    check_capacity,
-    round_up,
-)
+from jgs.sampling.capacity import Capacities, Capacity, GraphShape, check_capacity, round_up
 from jgs.sampling.checks import checked_seeds, require_int
 from jgs.sampling.edges.columns import with_elapsed
 from jgs.sampling.edges.hops import bad_seeds, block_of, empty_if

@@ -109,7 +109,6 @@ def all_edges(
 def _own_rows(
     comm: Communicator, graphs: Sequence[Graph], offsets: np.ndarray
 ) -> Iterator[tuple[Graph, np.ndarray]]:
-    """For each local rank its graph, and where the rows of its own nodes begin and end."""
     for r, graph in enumerate(graphs, comm.rank):
         yield graph, np.asarray(graph.indptr)[offsets[r] : offsets[r + 1] + 1]
 

@@ -207,7 +207,6 @@ def _connect_jax(
 
 
 def _mesh(drawing: bool) -> Mesh | Alone:
-    """The mesh of the ranks, see `connect`; of one rank `Alone`."""
     try:
         devices = jax.devices("cpu")
     except RuntimeError as error:

@@ -108,7 +108,6 @@ class FeatureExchange:
         self.resize(self.capacity)
 
     def _each(self, value: Any) -> Any:
-        """What is given or returned for each table, by table."""
         return value if self.schema is not None else [value]
 
     def _of_all(self, name: str, none: int) -> Any:

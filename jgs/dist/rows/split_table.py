@@ -152,7 +152,6 @@ class SplitTable:
         self.store = self._with(*caches)
 
     def _asking_program(self, capacity: int) -> Any:
-        """The program that fills a cache, by rounds of so many nodes of every owner."""
         program = partial(self._raw_rows, capacity=capacity)
         return self.comm.program(program, (OWN, OWN, SAME), OWN)
 
@@ -166,7 +165,6 @@ class SplitTable:
     def _raw_rows(
         self, store: RankRows, nodes: jax.Array, offsets: jax.Array, capacity: int
     ) -> jax.Array:
-        """Rows of other ranks' nodes as a cache has them."""
         (place, asked), _ = self.owners.find(
             nodes, offsets, jnp.int32(0), store.cache_slot, **self._sizes(store, capacity)
         )
@@ -286,7 +284,6 @@ def _no_bounds(tables: Sequence[Any]) -> list[np.ndarray]:
 def _uniform(
     comm: Communicator, dense: list[list[np.ndarray]], most: int
 ) -> tuple[list[list[np.ndarray]], list[np.ndarray]]:
-    """The matrices, padded to equal shapes on all ranks, and their `bounds`."""
     counts = all_gather_rows(comm, [np.array([len(f)], np.int32) for f in dense])
     if counts.min() < counts.max():
         dense = [[np.concatenate(f)] for f in dense]

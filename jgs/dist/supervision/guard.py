@@ -194,7 +194,6 @@ class Guard:
             self._tell_met()
 
     def _join(self) -> None:
-        """Tries once to find the hub, and tells it where this rank is lost already."""
         if self._hub or not self._missing:
             return
         for place in self._places:
@@ -285,7 +284,6 @@ class Guard:
         self._deadline = min(self._deadline, time.monotonic() + self._grace())
 
     def _grace(self) -> float:
-        """The seconds for which an earlier loss may still be unknown."""
         if self._missing and self._by_signal:
             return LINGER
         return GRACE if self._by_signal else GRACE / 6

@@ -380,7 +380,6 @@ class Watchdog:
         return max(self.timeout, 20 * self._usual)
 
     def _connect(self, comm: Communicator, watch: Watch | None) -> Watch:
-        """Has the guards of all processes meet, if they have not met yet."""
         import numpy as np  # slow imports, for which a command's watch does not wait
 
         from jgs.dist.communicators.comm import all_gather_rows

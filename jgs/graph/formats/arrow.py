@@ -220,7 +220,6 @@ def matches(table: Any, name: str, pattern: str) -> Any:
 
 
 def _as(kind: str, table: Any, columns: Iterable[str]) -> Any:
-    """The table, of which some columns, if they are there, have this Arrow type."""
     for name in columns:
         if name in table.column_names:
             at = table.column_names.index(name)

@@ -191,7 +191,6 @@ def npz_arrays(path: str | os.PathLike) -> tuple[EdgeList | tuple, dict[str, Any
 
 
 def _stated_node_count(path: str | os.PathLike, name: str, value: np.ndarray) -> int:
-    """The number of nodes that an archive states by its array `name`, one of `_COUNTS`."""
     if name == "labels" and value.ndim > 0:
         return value.shape[0]
     if value.dtype.kind in "iu":

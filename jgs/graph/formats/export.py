@@ -22,9 +22,7 @@ def edge_targets(num_slots, indptr, num_targets, num_edges):
     """
     num_rows = indptr.shape[0] - 1
     row = jnp.repeat(
-        jnp.arange(num_rows, dtype=jnp.int32),
-        jnp.diff(indptr),
-        total_repeat_length=num_slots,
+        jnp.arange(num_rows, dtype=jnp.int32), jnp.diff(indptr), total_repeat_length=num_slots
     )
     # `repeat` assigns the remaining slots to the last row.
     real = jnp.arange(num_slots, dtype=jnp.int32) < jnp.minimum(num_edges, indptr[-1])

@@ -167,7 +167,6 @@ def _column(name: str, values: Any) -> np.ndarray:
 
 
 def _exact(name: str, array: np.ndarray) -> np.ndarray:
-    """Decimals and integers of 128 bits as NumPy's numbers; other arrays as they are."""
     if array.dtype != object or array.ndim != 1:
         return array
     first = next((each for each in array if each is not None), None)

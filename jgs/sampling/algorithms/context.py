@@ -16,16 +16,21 @@ from jgs.graph.batch import AGELESS
 from jgs.kernels.call import call, vary_alike, where_it_is
 from jgs.options import Option
 from jgs.sampling.algorithms.neighbors import Neighbors
+from jgs.sampling.algorithms.visits import WalkCounts, check_walks
 from jgs.sampling.base import FanoutsByRelation, Sampler, State
 from jgs.sampling.capacity import Capacity, GraphShape
 from jgs.sampling.checks import check_call, check_graph, require_int
 from jgs.sampling.contexts.hops import ORDERS, ByHops
+from jgs.sampling.contexts.pagerank import ByPageRank
+from jgs.sampling.contexts.visits import ByVisits
 from jgs.sampling.contexts.way import Found, Way
 from jgs.sampling.edges.columns import check_edges, column_at, column_of, with_columns
 from jgs.sampling.edges.hops import bad_seeds
 from jgs.sampling.edges.random import as_key_data
 from jgs.sampling.seeds import Seeds
 from jgs.settings import exact_integers
+
+FILLS = ("hops", "visits", "pagerank")  # the ways, for a command
 
 
 @dataclass(frozen=True)
@@ -77,16 +82,40 @@ class Context(Sampler):
         context_size: Annotated[
             int, Option("tokens of a context, the seed's included", least=1, most=1 << 16)
         ] = 256,
+        fill: Annotated[
+            str,
+            Option(
+                "what contexts have: what --fanouts draw hop by hop, what walks visit most, or "
+                "the largest personalised PageRank",
+                choices=FILLS,
+            ),
+        ] = "hops",
         order: Annotated[
-            str, Option("which tokens are first: by hop, or the latest", choices=ORDERS)
+            str, Option("--fill hops: which tokens are first", choices=ORDERS)
         ] = "hop",
+        walks: WalkCounts = (200, 10),
+        restart: Annotated[
+            float,
+            Option(
+                "--fill visits, pagerank: probability that a walk goes back to its seed",
+                least=0,
+                most=1,
+            ),
+        ] = 0.15,
+        epsilon: Annotated[
+            float, Option("--fill pagerank: how small a part is not pushed on", least=1e-9)
+        ] = 1e-4,
         latest: Annotated[
             bool, Option("--temporal: take the latest edges before the cutoff", first=False)
         ] = False,
         edges: tuple[str, ...] = (),
     ) -> Context:
         """How a command makes the sampler."""
-        way = ByHops(Neighbors(fanouts, latest=latest), order)
+        way: Way = ByHops(Neighbors(fanouts, latest=latest), order)
+        if fill == "visits":
+            way = ByVisits(*check_walks(walks), restart)
+        elif fill == "pagerank":
+            way = ByPageRank(restart, epsilon)
         return cls(context_size, way, edges=edges)
 
     @property

@@ -106,7 +106,6 @@ class _Rows(NamedTuple):
 
 
 def _draw(of: Hop, eligible: Eligible) -> DrawnEdges:
-    """See `jgs.sampling.edges.hops.Draw`."""
     how, fanout, room = of.spec.sampler, of.fanout, of.room
     ks = [fanout] if isinstance(fanout, int) else [k for _, k in fanout]
     eligible, key_data = vary_alike(eligible, of.key_data)

@@ -22,7 +22,7 @@ from jgs.sampling.capacity import GraphShape
 from jgs.sampling.checks import check_duration, check_graph, check_has_times
 from jgs.sampling.edges import draw, recency
 from jgs.sampling.edges.columns import check_edges, compacted
-from jgs.sampling.edges.eligible import Eligible, weights_of
+from jgs.sampling.edges.eligible import Eligible, rows_of, weights_of
 from jgs.sampling.edges.hops import DrawnEdges, Hop, HopDraw, Sample, call_hops, sample_hops
 from jgs.sampling.edges.random import cutoff_keys, fold
 from jgs.sampling.edges.recency import Recency, decayed_sums
@@ -63,9 +63,8 @@ def index_of(graph: Graph) -> RelationIndex:
         ends = indptr[first : stop + 1] - begin
         starts[ends[ends < end - begin]] = True  # a row without edges marks the next one's
         at = np.flatnonzero(starts)
-        return np.diff(row_offsets(starts)[ends]), (at + begin) << _BITS | piece[at].astype(
-            np.int64
-        )
+        runs = (at + begin) << _BITS | piece[at].astype(np.int64)
+        return np.diff(row_offsets(starts)[ends]), runs
 
     chunks = [*row_chunks(indptr)]
     with threads(len(chunks)) as run:
@@ -74,6 +73,22 @@ def index_of(graph: Graph) -> RelationIndex:
     last = np.array([graph.num_edges << _BITS], np.int64)
     runs = np.concatenate([*(each for _, each in pieces), last])
     return RelationIndex(as_device(np.cumsum(counts)), as_device(runs))
+
+
+def runs_of(graph: Graph, index: RelationIndex, nodes: jax.Array) -> Eligible:
+    """The runs of each of the `nodes` int32 `[T]` as `R` stretches `[T * R]`, by the index of
+    the graph, which has `R` relations. A node's runs come first, ascending; the others are
+    empty. Ids of no nodes have none."""
+    assert graph.schema is not None
+    slot = jnp.arange(len(graph.schema.relations))
+    row, _ = rows_of(graph.indptr, nodes)
+    first, num = rows_of(index.indptr, nodes)
+    at, real = first[:, None] + slot, slot < num[:, None]
+    begin, end = (index.runs.at[at + i].get(mode="clip") >> _BITS for i in (0, 1))
+    start = jnp.where(real, begin, row[:, None]).reshape(-1)
+    length = jnp.where(real, end - begin, 0).reshape(-1)
+    nodes, row = (jnp.repeat(of, slot.shape[0]) for of in (nodes, row))
+    return Eligible(nodes, row, start, length, length, run=start)
 
 
 class Reads(NamedTuple):
@@ -85,7 +100,6 @@ class Reads(NamedTuple):
 
 
 def _draw(hop: Hop, rows: Eligible) -> DrawnEdges:
-    """See `jgs.sampling.edges.hops.Draw`."""
     how, room, k, num_rows = hop.spec.sampler, hop.room, hop.fanout, rows.nodes.shape[0]
     key_data = fold(hop.key_data, hop.number)
     if isinstance(k, int):

@@ -16,11 +16,19 @@ from jgs.errors import InputError
 from jgs.graph import Graph
 from jgs.graph.schema import Relation
 from jgs.options import LONGEST, Option
+from jgs.sampling.algorithms.neighbors import RelationIndex, index_of, runs_of
 from jgs.sampling.base import Weighted
-from jgs.sampling.checks import check_duration, check_graph, check_has_times, require_int
+from jgs.sampling.checks import (
+    check_duration,
+    check_graph,
+    check_has_times,
+    has_relations,
+    require_int,
+)
 from jgs.sampling.edges.eligible import Eligible, before_cutoff, holes_of, of_relation, rows_of
 from jgs.sampling.edges.random import node_bits
 from jgs.sampling.edges.recency import Decayed, decayed_sums
+from jgs.sampling.hopwise import check_indptr
 from jgs.sampling.seeds import Seeds
 from jgs.sampling.walks import (
     JUMPS,
@@ -32,6 +40,7 @@ from jgs.sampling.walks import (
     check_fields,
     check_probability,
     drawn_edge,
+    edge_of_runs,
     eligible_of,
     happens,
     relation_path,
@@ -71,9 +80,14 @@ class Walk(Walker):
         is this one. The law is exact as far as that of `Neighbors` is. The state that `init`
         returns is then int64 `[E]`. None: age does not matter.
 
-    Steps do not follow excluded edges (`Seeds.excluded`). Raises `InputError` for a length
-    below 1, for a number that is not a probability, and for two of `weighted`, `latest` and
-    `half_life`.
+    Steps do not follow excluded edges (`Seeds.excluded`). In a graph of several relations a
+    step draws among the node's edges of all relations together, by the position of an eligible
+    edge in the row. If the edges have times, the state that `init` returns is a
+    `RelationIndex`, of 8 bytes a node and 8 bytes for each relation that a node has edges of.
+    There `latest` and `half_life` are refused for roots with times.
+
+    Raises `InputError` for a length below 1, for a number that is not a probability, and for
+    two of `weighted`, `latest` and `half_life`.
     """
 
     length: Annotated[int, LENGTH]
@@ -111,11 +125,17 @@ class Walk(Walker):
         for name in ("restart", "stop"):
             object.__setattr__(self, name, check_probability(name, getattr(self, name)))
 
-    def init(self, graph: Graph) -> jax.Array | tuple[()]:
+    @property
+    def by_relation(self) -> bool:
+        """Whether it draws for roots with times in a graph of several relations."""
+        return self.latest is None and self.half_life is None
+
+    def init(self, graph: Graph) -> jax.Array | RelationIndex | tuple[()]:
         """The state is described above."""
         check_graph(graph, self.weighted)
         if self.half_life is None:
-            return ()
+            timed = graph.edge_time is not None and has_relations(graph)
+            return index_of(graph) if timed and self.by_relation else ()
         check_has_times(graph)
         return decayed_sums(graph, self.half_life)
 
@@ -127,15 +147,36 @@ class Walk(Walker):
                 repr(state) if shape is None else f"one of shape {list(shape)}",
                 "Call walker.init(graph).",
             )
+        if isinstance(state, RelationIndex):
+            check_indptr(state.indptr, graph)
+
+    def check_seeds(self, graph: Graph, state: Any, seeds: Seeds) -> None:
+        super().check_seeds(graph, state, seeds)
+        by_index = seeds.time is not None and has_relations(graph)
+        if by_index and (graph.schema is None or not isinstance(state, RelationIndex)):
+            raise InputError(
+                "walks from roots with times in a graph of several relations need its schema, "
+                "and the state that init returns for the graph",
+                "a graph without a schema" if graph.schema is None else type(state).__name__,
+                "Make the graph with Graph.from_relations, and call walker.init(graph).",
+            )
 
     def kernel_reads(self, graph: Graph, state: Any) -> dict[str, Any]:
-        return {} if self.half_life is None else {"sums": state}
+        if self.half_life is not None:
+            return {"sums": state}
+        return {"index": state} if isinstance(state, RelationIndex) else {}
 
     def rule(self, graph: Graph, state: Any, seeds: Seeds) -> Rule:
         def step(keys: jax.Array, at: Place) -> jax.Array:
-            of = seeds.replace(time=at.cutoff)
+            of, bits = seeds.replace(time=at.cutoff), node_bits(keys, at.step, 0)
+            if isinstance(state, RelationIndex) and at.cutoff is not None:
+                runs = runs_of(graph, state, at.here)
+                each = runs.nodes.shape[0] // at.here.shape[0]
+                cutoff = jnp.repeat(at.cutoff, each)
+                runs = before_cutoff(graph, runs, cutoff, self.window)
+                runs = holes_of(runs, seeds.excluded)
+                return edge_of_runs(graph, runs, bits, self.weighted)
             rows = eligible_of(graph, at.here, of, self.window)
-            bits = node_bits(keys, at.step, 0)
             if self.half_life is None or graph.num_edges == 0:
                 return drawn_edge(graph, rows, bits, self.weighted, self.latest)
             assert graph.edge_time is not None

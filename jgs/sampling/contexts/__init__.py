@@ -2,9 +2,10 @@
 
 from jgs.sampling.contexts.hops import ByHops
 from jgs.sampling.contexts.pagerank import ByPageRank
+from jgs.sampling.contexts.visits import ByVisits
 from jgs.sampling.contexts.way import Found, Way
 
-__all__ = ["ByHops", "ByPageRank", "Found", "Way"]
+__all__ = ["ByHops", "ByPageRank", "ByVisits", "Found", "Way"]
 
 
 def __dir__() -> list[str]:

@@ -112,7 +112,6 @@ def with_elapsed(block: Block, cutoff: jax.Array | None, time: jax.Array) -> Blo
 
 
 def _refuse_two(graph: Graph, name: str) -> None:
-    """Raises `InputError` if a column of the graph's own has the name of one of the user's."""
     if name in _OWN and name in graph.edge_columns:
         raise InputError(
             f"the edge column {name!r} that a sampler is asked for must be the graph's own",

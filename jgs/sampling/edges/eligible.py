@@ -65,6 +65,11 @@ class Eligible(NamedTuple):
         deeper = jax.tree.map(lambda a: a[:, None], self._replace(excluded=None))
         return deeper._replace(excluded=self.excluded)
 
+    def take(self, at: jax.Array) -> Eligible:
+        """The rows `at` these indices, int64 `[R]`."""
+        rows = jax.tree.map(lambda a: a[at], self._replace(excluded=None))
+        return rows._replace(excluded=self.excluded)
+
 
 def eligible(
     graph: Graph,

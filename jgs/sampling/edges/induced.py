@@ -184,8 +184,6 @@ def rows_sorted(graph: Graph) -> jax.Array:
 def _kernel(
     wanted: Wanted, groups: jax.Array, operands: Any, nodes: jax.Array
 ) -> list[InducedArrays]:
-    """The result of `_plain`, computed by jgs/kernels/induced.cc."""
-
     def draw(groups: jax.Array, operands: Any, nodes: jax.Array) -> list[InducedArrays]:
         batches = nodes.shape[: -2 if wanted.separate else -1]
 

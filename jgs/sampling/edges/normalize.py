@@ -16,11 +16,7 @@ import numpy as np
 from jgs import kernels
 from jgs.errors import InputError
 from jgs.graph import Graph
-from jgs.sampling.capacity import (
-    Capacities,
-    Capacity,
-    num_threads,
-)
+from jgs.sampling.capacity import Capacities, Capacity, num_threads
 from jgs.sampling.edges.random import fold_each
 from jgs.settings import exact_integers
 

@@ -232,7 +232,6 @@ class DiskRows:
         return made
 
     def _typed_rows(self, batch: MiniBatch, every: Sequence[Any]) -> TypedRows:
-        """The rows of the batch's nodes; `every`: what was found of each type, or None."""
         assert self._schema is not None
         kind, place = self._schema.type_and_place(batch.nodes)
         places = np.array(place)
@@ -271,7 +270,6 @@ def _nothing() -> None:
 
 
 def _scaled(scale: Any, width: int) -> Callable[[Any, Any, MiniBatch], jax.Array]:
-    """The `then` that multiplies rows by `scale`. Raises `InputError`."""
     if scale is None:
         return lambda tables, place, batch: gather(tables, place)
     with refusing(

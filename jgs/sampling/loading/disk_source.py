@@ -253,12 +253,10 @@ class DiskSource(OverSource):
 
 
 def _listed(step: Any) -> list[Any]:
-    """The batches of a step."""
     return step if isinstance(step, list) else [step]
 
 
 def _is_long(leaf: Any) -> bool:
-    """Whether it is an array that is worth a file, and that `as_device` leaves as it is."""
     if isinstance(leaf, np.ndarray):
         return True
     if not isinstance(leaf, jax.Array) or jax.dtypes.issubdtype(

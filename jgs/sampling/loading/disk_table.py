@@ -224,7 +224,6 @@ def _blocks_of(array: Any, threads: int) -> tuple[RowFiles, np.ndarray]:
 
 
 def _files_of(table: Any, dtype: Any, threads: int) -> RowFiles:
-    """The files of a dense matrix, given as `DiskRows` takes it. Raises `InputError`."""
     if isinstance(table, RowFiles):
         return _of_numbers(table)
     paths = isinstance(table, str | os.PathLike)
@@ -249,7 +248,6 @@ def _not_in_files(value: str) -> InputError:
 
 
 def _of_numbers(files: RowFiles) -> RowFiles:
-    """`files`; raises `InputError` unless JAX reads numbers of their kind."""
     kind = files.dtype
     real = kind.kind in "iuf" and kind.itemsize <= 8 and kind.isnative
     if not real and not kind.name.startswith(("bfloat16", "float8")):

@@ -130,7 +130,6 @@ class HotRows:
 
 
 def _rows_of(features: Any) -> RowTable:
-    """The checked features: rows of one matrix, on the host."""
     if not isinstance(features, RowTable):
         check_rows("features", features, real=True)
         features = as_device(features)

@@ -306,7 +306,6 @@ class Loader(Shown):
         return item if self._read is None else (item, self._read(item))
 
     def _next(self) -> tuple[int, int]:
-        """Epoch and step of the batch that the next loop begins with."""
         return (self.epoch, self.step) if self.step < len(self) else (self.epoch + 1, 0)
 
     def peek(self) -> Any:

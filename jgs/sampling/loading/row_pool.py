@@ -70,8 +70,6 @@ class _Pool(ctypes.Structure):
 
 
 class _Kernel:
-    """A `RowPool` in C++."""
-
     def __init__(self, num_rows: int, capacity: int, pinned: np.ndarray):
         self._rows = np.zeros((num_rows, 2), np.int32)  # steps, and slot
         self._rows[:, 1] = -1
@@ -158,7 +156,6 @@ class PlainPool:
         return rows[(rows >= 0) & (rows < self._slot.size)].tolist()
 
     def _next(self, row: int, step: int) -> int:
-        """The list of a row: that of the next known step after `step` that needs it."""
         steps = int(self._steps[row])
         turns = ((step + 1 + later) % 32 for later in range(32))
         return next((turn for turn in turns if steps >> turn & 1), _NONE)
@@ -169,7 +166,6 @@ class PlainPool:
         self._list_of[slot] = to
 
     def _free(self, wanted: int, step: int) -> int | None:
-        """A slot for a row of the list `wanted`, or None."""
         if self._used < self._row.size:
             self._used += 1
             return self._used - 1

@@ -273,8 +273,6 @@ class Schedule:
         return (keys, asked) if self.devices == 1 else self._divided(keys, asked)
 
     def _divided(self, keys: np.ndarray, asked: Any) -> tuple[np.ndarray, Any]:
-        """The keys and the items of the devices' parts."""
-
         def repeated(array: np.ndarray) -> np.ndarray:
             return np.repeat(array, self.devices, axis=0)
 
@@ -291,7 +289,6 @@ class Schedule:
         return keys, Asked(jax.tree.map(divided, asked.items), every, key_data)
 
     def _items(self, epoch_key_data: np.ndarray, steps: int, epoch: int) -> Any:
-        """The items of so many whole batches."""
         if self._whole:
             all_seeds = np.sort(np.concatenate(self._seed_parts.parts))
             return np.broadcast_to(all_seeds, (steps, all_seeds.size))

@@ -143,7 +143,6 @@ def _memory(leaf: Any) -> np.ndarray:
 
 @lru_cache(maxsize=256)
 def _begins(layout: Layout) -> list[int]:
-    """Where the bytes of each array begin in a piece, and where they end."""
     sizes = [math.prod(shape) * dtype.itemsize for shape, dtype in layout]
     return np.cumsum([0, *(-(-size // _ALIGNED) * _ALIGNED for size in sizes)]).tolist()
 

@@ -303,8 +303,6 @@ class StagedSource(OverSource):
         self.schedules: list[Schedule] = self.source.schedules
 
     def _of(self, epoch: int) -> Any:
-        """The source of the sampler that draws `epoch`. Raises `InputError` where a loss is
-        missing."""
         known = self._progress.losses
         if self._plan.by_loss and known < epoch:
             raise InputError(
@@ -385,7 +383,6 @@ class StagedSource(OverSource):
 
 
 def _total(parts: Iterable[dict[str, Any]]) -> dict[str, Any]:
-    """The sum of the numbers of all parts, by name."""
     total: dict[str, Any] = {}
     for part in parts:
         total |= {name: total.get(name, 0) + number for name, number in part.items()}

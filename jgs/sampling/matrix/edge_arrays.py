@@ -63,8 +63,6 @@ def expand(
 
 
 def _kernel(target: str, out: list[Any], **attributes: Any) -> Callable[..., tuple]:
-    """The FFI `target` as a function of its operands."""
-
     def run(*operands: jax.Array) -> tuple[jax.Array, ...]:
         return tuple(call(target, out, operands, kernels.NUM_THREADS, **attributes))
 

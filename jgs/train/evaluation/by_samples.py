@@ -73,7 +73,12 @@ class BySamples:
         known = {one: state for one, state in states.items() if repr(one) == repr(sampler)}
         self._comm, num = data.comm, num_items(items)
         number = np.arange(max(num, data.comm.size))  # each rank has one: the last are copies
-        judged = {name: np.asarray(each)[number % num] for name, each in items.items()}
+        columns_of = {name: np.asarray(each) for name, each in items.items()}
+        if num == 0:  # one that is not real, by which the rows have their width
+            columns_of = {
+                n: np.zeros((1, *a.shape[1:]), a.dtype) for n, a in columns_of.items()
+            }
+        judged = {name: own[number % max(num, 1)] for name, own in columns_of.items()}
         judged |= {"item": number, "real": number < num}
         own = data.graphs
         try:  # graphs that are refused must not be asked again

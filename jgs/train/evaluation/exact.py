@@ -204,7 +204,6 @@ class _Evaluation:
         return mapped_at_most(self.memory)
 
     def _opened(self, features: Any) -> Rows:
-        """One rank's features. Those of a file that exceed the memory are read from there."""
         found = None
         if self.comm.size == 1 and not self.typed:
             found = on_disk(features, self._mapped)

@@ -150,7 +150,6 @@ def _sum(values: np.ndarray) -> np.float64:
 
 
 def _of_all(comm: Communicator, rows: Arrays) -> np.ndarray:
-    """The rows `[n, ...]` of all ranks, on every rank."""
     if comm.size == 1:
         return rows[0]
     sent = [np.ascontiguousarray(own).reshape(-1).view(np.int32) for own in rows]

@@ -19,14 +19,7 @@ import jgs.ops
 from jgs.dist.communicators.comm import Communicator, all_gather_rows
 from jgs.dist.rows.exchange import FeatureExchange
 from jgs.train.evaluation.edge_pieces import EdgePieces, Piece, Rank, block, tiles
-from jgs.train.evaluation.layer import (
-    Stage,
-    attend,
-    begin,
-    combine,
-    combine_edges,
-    nothing,
-)
+from jgs.train.evaluation.layer import Stage, attend, begin, combine, combine_edges, nothing
 from jgs.train.evaluation.rows import Spilled, columns_at_once, padded, take
 
 

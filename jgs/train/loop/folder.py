@@ -118,7 +118,6 @@ def _check_name(folder: str) -> None:
 
 
 def _of_its_data(config: Config) -> Config:
-    """`config`; if it names parts, with the name of their data set. Raises `InputError`."""
     if config.partition is not None:
         from jgs.data.parts import read_manifest  # a slow import
 
@@ -277,6 +276,5 @@ def _fresh(dataset: str) -> Path:
 
 
 def _numbered(name: str) -> Iterator[str]:
-    """`name`, and after it the same with a number behind it."""
     yield name
     yield from (f"{name}-{number}" for number in itertools.count(2))

@@ -228,7 +228,6 @@ class Job:
         self._infer = self._inference(model, self.data.graphs, self.data.features, scratch)
 
     def _judge_samples(self, model: Any, items: Mapping[str, Mapping[str, Any]]) -> None:
-        """Has the outputs for the `items` of each split be those of sampled batches."""
         of, key = (self.config, self.data, model, self.edges.columns), judges_key(self.config)
         self._judges = {
             split: BySamples(*of, own, key, outputs_of, states=self._states)

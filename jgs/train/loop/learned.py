@@ -92,7 +92,6 @@ class LearnedRows:
         return fill
 
     def _first(self, key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
-        """A first row, distributed as those of `TypedInputs.embedding`."""
         most = math.sqrt(12 / (self._place.num_rows + shape[-1]))
         return jax.random.uniform(key, shape, jnp.float32, -most, most)
 

@@ -136,7 +136,6 @@ class ModelLearner:
         self.best = {name: saved[name] for name in self.best}
 
     def _check_reads(self, saved: dict[str, Any], own: dict[str, Any]) -> None:
-        """Raises `InputError` where a run scaled what it reads otherwise."""
         names = [name for name in _SCALED if name in saved and name in own]
         if other := [n for n in names if json.dumps(saved[n]) != json.dumps(own[n])]:
             raise InputError(

@@ -255,7 +255,6 @@ def _make(
 
 
 def _stage(text: str, layers: int) -> tuple[int | None, tuple[int, ...]]:
-    """The epoch, or None for a plateau, and the fanouts of an entry of --fanout-schedule."""
     when, _, rest = text.partition(":")
     try:
         begin = None if when == "plateau" else int(when)

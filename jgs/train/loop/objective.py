@@ -88,7 +88,6 @@ class Scale:
 
 
 def _moments(numbers: np.ndarray) -> tuple[float, float]:
-    """The mean and the deviation of those of the numbers `[n]` that are known."""
     known = np.sort(numbers[np.isfinite(numbers)].astype(np.float64))  # in any order
     if not known.size:
         return 0.0, 1.0
@@ -201,7 +200,6 @@ class Objective:
 
     @property
     def _by_entry(self) -> bool:
-        """Whether each label of a row has a weight of its own."""
         return self._several and (self._missing or self._weights is not None)
 
     def _known(self, labels: jax.Array, mask: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -294,7 +292,6 @@ def own_link_loss(place: str) -> Callable[..., jax.Array]:
 
 
 def _checked(place: str, rule: str, shapes: Callable[..., Any]) -> Callable[..., jax.Array]:
-    """The user's function, checked by the `rule` and the `shapes` that it may return."""
     function = own_function("loss", place)
 
     def loss(*given: Any) -> jax.Array:

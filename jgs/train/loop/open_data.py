@@ -32,11 +32,7 @@ from jgs.sampling.loading.items import num_items
 from jgs.sampling.loading.stages import samplers_of
 from jgs.train.config import Config
 from jgs.train.loop.data import Data, Samplers, check_types, features_for, refuse_empty
-from jgs.train.loop.fingerprint import (
-    fingerprint,
-    fingerprint_features,
-    fingerprint_plain,
-)
+from jgs.train.loop.fingerprint import fingerprint, fingerprint_features, fingerprint_plain
 from jgs.train.loop.model import takes_types
 
 
@@ -137,8 +133,6 @@ class WholeData(Data):
         return make(read=hot, capacity=counted.capacity if one else None)
 
     def _on_disk(self, reduce: str | None) -> DiskRows:
-        """The features in their files, some rows in memory; `reduce` as in `loader`."""
-
         def inputs(tables: Any, place: jax.Array, batch: MiniBatch) -> Any:
             if batch.block(0).control is not None:
                 return jgs.ops.gather(tables, place)

@@ -86,10 +86,7 @@ class Averaged(NamedTuple):
 
 
 def averaged(
-    optimizer: optax.GradientTransformation,
-    decay: float | None,
-    every: int = 1,
-    begin: int = 0,
+    optimizer: optax.GradientTransformation, decay: float | None, every: int = 1, begin: int = 0
 ) -> optax.GradientTransformation:
     """`optimizer`, which also keeps an average of the parameters after its steps.
 

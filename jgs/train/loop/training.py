@@ -174,7 +174,6 @@ class _Training:
             raise Interrupted(where, number)
 
     def _asked_by(self, pressed: bool) -> int:
-        """The signal that asked any rank to stop, or 0; `pressed`: Ctrl-C asked this one."""
         own = signal.SIGTERM if self.terminated() else signal.SIGINT if pressed else 0
         comm = self.job.comm
         return int(all_gather_rows(comm, [np.array([own], np.int32)] * comm.num_local).max())

@@ -129,7 +129,6 @@ class LinkJob(PairJob):
         return kind.name.format(k=k)
 
     def _judge(self, split: str) -> JudgedLinks:
-        """What a split is judged by: each relation by nodes of its own types."""
         links, given = getattr(self.targets, split), None
         if self.data.negatives is not None and self.task.split in ("auto", "column"):
             given = self.data.negatives.get(split)  # of the data's own splits
@@ -319,7 +318,6 @@ class LinkJob(PairJob):
         return figures(self.comm, names, measure)
 
     def _counted_lists(self, count: Any, name: str, split: str) -> float | None:
-        """The metric of the lists of the candidates that counts score best, of a table."""
         (sources, time), relevant = self._asked(split)
         best = np.full((sources.size, self._k), -1, np.int32)
         if count is None:
@@ -362,7 +360,6 @@ class LinkJob(PairJob):
 
 
 def _each(relation: np.ndarray | None) -> list[int | None]:
-    """The relations of a split, or None for a graph without."""
     return [None] if relation is None else np.unique(relation).tolist()
 
 

@@ -13,9 +13,7 @@ from jgs.options import INT32, Option, flag
 from jgs.sampling.edges.random import threefry
 from jgs.sampling.event_negatives import KINDS
 from jgs.train.config import Config
-from jgs.train.evaluation.link_metrics import (
-    LINK_METRICS,
-)
+from jgs.train.evaluation.link_metrics import LINK_METRICS
 from jgs.train.tasks.link_job import LOSSES, LinkJob
 from jgs.train.tasks.nodes import refuse_timed
 from jgs.train.tasks.pair_job import PairTask, check_events

@@ -183,7 +183,6 @@ class MomentJob(Job):
 
 
 def _before(edges: Any, moments: Any) -> str:
-    """A line: how many edges, of these times, a label at a moment may see."""
     time, first, last = np.asarray(edges), *(f(np.asarray(moments)) for f in (np.min, np.max))
     early, seen = int((time < first).sum()), int((time < last).sum())
     if not seen:

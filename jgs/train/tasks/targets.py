@@ -149,7 +149,6 @@ class _Split:
     # -- what the graph has
 
     def _relations(self, relation: str | None) -> list[int]:
-        """The numbers of the relations whose edges are targets; [] for a graph without."""
         schema = self.graphs[0].schema
         if schema is None or not schema.relations:
             if relation is not None:
@@ -218,7 +217,6 @@ class _Split:
     # -- which edges are targets
 
     def _candidates(self, distinct: bool) -> Columns:
-        """The edges that may be targets, in the order of the graph's rows."""
         has = self.graphs[0]
         names = [] if self.label is None else [self.label]
         names += ["split"] * ("split" in has.edge_columns)
@@ -338,7 +336,6 @@ def _of_table(graphs: Sequence[Graph], task: Any, links: LinkTable) -> Targets:
 
 
 def _ends(graph: Graph) -> tuple[np.ndarray, np.ndarray]:
-    """int32 `[E]` each: the source and the target of every edge."""
     indptr = np.asarray(graph.indptr)
     return np.asarray(graph.indices)[: indptr[-1]], row_of_edges(indptr)
 

@@ -1,0 +1,54 @@
+// The XLA binding of FindMostVisited. Its Python side is jgs/sampling/contexts/visits.py.
+#include <cstdint>
+#include <string>
+
+#include "context_visits.h"
+#include "sample_call.h"
+
+namespace jgs {
+namespace {
+
+// Contexts of seeds [B] by the key [2]: nodes, hop, parent and edge [B, T].
+std::string ContextVisits(ffi::ThreadPool pool, Words key, Longs indptr, Ints indices,
+                          Longs weight_prefix, Longs edge_time, Longs runs_indptr, Longs runs,
+                          Ints roots, Longs time, Longs excluded, ffi::Result<IntMatrix> nodes,
+                          ffi::Result<IntMatrix> hop, ffi::Result<IntMatrix> parent,
+                          ffi::Result<ffi::Buffer<ffi::S64, 2>> edge, int64_t length,
+                          bool weighted, int64_t restart, int64_t window, int64_t num_walks,
+                          int64_t num_threads) {
+  const int64_t num_seeds = Size(roots), size = nodes->dimensions()[1];
+  const bool timed = Size(time) != 0;
+  GraphView graph = ViewGraph(indptr, indices);
+  graph.weight_prefix = weighted ? weight_prefix.typed_data() : nullptr;
+  const auto fits = [&](auto& result) { return HasShape(*result, num_seeds, size); };
+  if (num_seeds == 0) return "";
+  if (Size(key) != 2 || graph.num_nodes < 0 || length < 1 || num_walks < 1 ||
+      num_walks > ((int64_t{1} << 31) - 1) / length || size < 1 ||
+      (weighted && Size(weight_prefix) != graph.num_edges) ||
+      (timed && (Size(time) != num_seeds || Size(edge_time) != graph.num_edges)) ||
+      (!timed && (window != -1 || Size(runs_indptr) != 0)) ||
+      !FitsIndex(runs_indptr, runs, graph) || !fits(nodes) || !fits(hop) || !fits(parent) ||
+      !fits(edge)) {
+    return "jgs_context_visits: arguments do not have the expected sizes";
+  }
+  const Seeds seeds{roots.typed_data(), num_seeds, timed ? time.typed_data() : nullptr,
+                    excluded.typed_data(), Size(excluded)};
+  WalkOptions options{length, static_cast<uint64_t>(restart), 0, nullptr, nullptr, 0, nullptr,
+                      -1, {}};
+  options.index = ViewIndex(runs_indptr, runs);
+  std::string error;
+  options.limits = LimitsOf(seeds, edge_time.typed_data(), graph.num_edges,
+                            graph.weight_prefix, window, error);
+  if (!error.empty()) return error;
+  const Contexts contexts{size, nodes->typed_data(), hop->typed_data(), parent->typed_data(),
+                          edge->typed_data()};
+  return FindMostVisited(graph, {{key.typed_data()[0], key.typed_data()[1]}}, seeds, options,
+                         num_walks, contexts, PoolExecutor(pool, num_threads));
+}
+
+}  // namespace
+
+JGS_HANDLER(JgsContextVisits, ContextVisits, "length", "weighted", "restart", "window",
+            "num_walks", "num_threads");
+
+}  // namespace jgs

@@ -1,0 +1,271 @@
+// What steps under cutoffs draw from in a graph of several relations: the eligible edges of all
+// runs of a row, which are the edges of one relation. jgs/sampling/walks.py defines the draws.
+#ifndef JGS_KERNELS_WALK_RUNS_H_
+#define JGS_KERNELS_WALK_RUNS_H_
+
+#include <algorithm>
+#include <atomic>
+#include <cstdint>
+#include <limits>
+#include <vector>
+
+#include "draw.h"
+#include "time_search.h"
+#include "walkers.h"
+
+namespace jgs {
+
+// What was found for some nodes before a cutoff, for walks that come back to them. It is valid
+// for the graph and the window of one call.
+class RunMemo {
+ public:
+  static constexpr int kMost = 7;  // runs with eligible edges; nodes with more are not kept
+
+  struct alignas(64) Entry {
+    int64_t cutoff = 0;
+    int32_t node = -1, num = 0;
+    struct {
+      int64_t start;
+      int32_t length;
+    } runs[kMost];
+  };
+
+  Entry& At(int32_t node) {
+    return entries_[(static_cast<uint32_t>(node) * 0x9E3779B1u) >> (32 - kBits)];
+  }
+
+ private:
+  static constexpr int kBits = 12;  // about as many as the second cache holds
+  std::vector<Entry> entries_ = std::vector<Entry>(1 << kBits);
+};
+
+// The runs of the rows in which some lanes are. Each stage prefetches what the next one reads.
+class WalkRuns {
+ public:
+  // The eligible edges of a run.
+  struct Part {
+    int64_t start;
+    int32_t length;  // holes and all
+    int32_t lane;
+    Holes holes;
+    int64_t size;  // the number of eligible edges, or their weight
+  };
+
+  // `memo` may be null.
+  WalkRuns(const GraphView& graph, const WalkOptions& options, RunMemo* memo,
+           std::atomic<bool>& bad)
+      : g_(graph), index_(options.index), limits_(options.limits), memo_(memo), bad_(bad) {}
+
+  void AskFor(int32_t node) const {
+    memo_ != nullptr ? __builtin_prefetch(&memo_->At(node)) : AskForRuns(node);
+  }
+
+  // Finds the eligible edges of the nodes in which `num` lanes are, before their cutoffs.
+  void Find(int num, const int32_t* here, const int64_t* cutoff) {
+    parts_.clear();
+    cutoff_ = cutoff;
+    int unknown[kLanes], num_unknown = 0;
+    for (int r = 0; r < num; ++r) {
+      if (!Remember(r, here[r])) unknown[num_unknown++] = r;
+    }
+    FindUnknown(unknown, num_unknown, here);
+    for (int r = 0; r < num; ++r) {
+      int64_t total = 0;
+      for (int32_t p = first_[r]; p < last_[r]; ++p) {
+        Part& part = parts_[p];
+        part.size = part.length;
+        part.holes = limits_.StepOver(part.start, part.size);
+        total += part.size;
+      }
+      if (total > std::numeric_limits<int32_t>::max()) {
+        bad_.store(true);
+        total = 0;
+      }
+      total_[r] = total;
+    }
+  }
+
+  // The number of eligible edges of a lane's node; after Weigh their weight.
+  int64_t Total(int r) const { return total_[r]; }
+
+  // The part of a lane's node that has a number below Total, which becomes one of the part.
+  const Part& At(int r, int64_t& number) const {
+    int32_t p = first_[r];
+    while (p + 1 < last_[r] && number >= parts_[p].size) number -= parts_[p++].size;
+    return parts_[p];
+  }
+
+  // The weights of the holes of a part, after Weigh.
+  const HoleWeights& WeightsOf(const Part& part) const {
+    return weights_[&part - parts_.data()];
+  }
+
+  // Makes `size` and Total weights, of a graph that has some.
+  void Weigh(int num, const int32_t* here) {
+    const int64_t* const prefix = g_.weight_prefix;
+    for (const Part& part : parts_) {
+      if (part.length == 0) continue;
+      __builtin_prefetch(&prefix[std::max<int64_t>(part.start - 1, 0)]);
+      __builtin_prefetch(&prefix[part.start + part.length - 1]);
+    }
+    weights_.resize(parts_.size());
+    for (int r = 0; r < num; ++r) {
+      total_[r] = 0;
+      for (int32_t p = first_[r]; p < last_[r]; ++p) {
+        Part& part = parts_[p];
+        if (part.length == 0) continue;
+        const int64_t before = part.start > g_.indptr[here[r]] ? prefix[part.start - 1] : 0;
+        const int64_t all = Minus(prefix[part.start + part.length - 1], before);
+        weights_[p] = limits_.WeightsOf(part.holes, part.start, before);
+        const int64_t lost = weights_[p].Lost(part.holes.num);
+        part.size = std::max<int64_t>(Minus(all, lost), 0);
+        total_[r] = Plus(total_[r], part.size);
+      }
+    }
+  }
+
+ private:
+  static constexpr int32_t kShort = 16;  // edges whose times are read without a search
+  static constexpr int kRelationBits = 15, kTimesOfLine = 8;
+
+  void AskForRuns(int32_t node) const {
+    __builtin_prefetch(&index_.indptr[node]);
+    __builtin_prefetch(&index_.indptr[node + 1]);
+  }
+
+  // Whether the memo has the parts of a lane's node, which it then has.
+  bool Remember(int r, int32_t node) {
+    if (memo_ == nullptr) return false;
+    const RunMemo::Entry& entry = memo_->At(node);
+    if (entry.node != node || entry.cutoff != cutoff_[r]) {
+      AskForRuns(node);
+      return false;
+    }
+    first_[r] = static_cast<int32_t>(parts_.size());
+    for (int i = 0; i < entry.num; ++i) {
+      parts_.push_back({entry.runs[i].start, entry.runs[i].length, r, {}, 0});
+    }
+    last_[r] = static_cast<int32_t>(parts_.size());
+    return true;
+  }
+
+  void Keep(int r, int32_t node) {
+    RunMemo::Entry& entry = memo_->At(node);
+    int num = 0;
+    for (int32_t p = first_[r]; p < last_[r]; ++p) {
+      if (parts_[p].length == 0) continue;
+      if (num == RunMemo::kMost) {
+        entry.node = -1;
+        return;
+      }
+      entry.runs[num].start = parts_[p].start;
+      entry.runs[num++].length = parts_[p].length;
+    }
+    entry.cutoff = cutoff_[r];
+    entry.node = node;
+    entry.num = num;
+  }
+
+  // Finds the parts of the nodes of some lanes, without their holes.
+  void FindUnknown(const int* lanes, int num, const int32_t* here) {
+    const size_t known = parts_.size();
+    FindRuns(lanes, num, here);
+    long_.clear();
+    for (size_t p = known; p < parts_.size(); ++p) {
+      if (parts_[p].length > kShort) {
+        long_.push_back(static_cast<int32_t>(p));
+      } else {
+        Cut(parts_[p]);
+      }
+    }
+    if (!long_.empty()) SearchLong();
+    for (int i = 0; memo_ != nullptr && i < num; ++i) Keep(lanes[i], here[lanes[i]]);
+  }
+
+  void FindRuns(const int* lanes, int num, const int32_t* here) {
+    int64_t begin[kLanes], count[kLanes];
+    for (int i = 0; i < num; ++i) {
+      const int32_t node = here[lanes[i]];
+      begin[i] = index_.indptr[node];
+      count[i] = Minus(index_.indptr[node + 1], begin[i]);
+      if (begin[i] < 0 || count[i] < 0 || count[i] > int64_t{1} << kRelationBits ||
+          count[i] > index_.num_runs - begin[i]) {
+        bad_.store(true);
+        begin[i] = count[i] = 0;
+      }
+      __builtin_prefetch(&index_.runs[begin[i]]);
+      __builtin_prefetch(&index_.runs[begin[i] + count[i]]);
+    }
+    for (int i = 0; i < num; ++i) {
+      const int r = lanes[i];
+      first_[r] = static_cast<int32_t>(parts_.size());
+      const int64_t* const runs = index_.runs + begin[i];
+      for (int64_t j = 0; j < count[i]; ++j) {
+        const int64_t start = runs[j] >> kRelationBits, stop = runs[j + 1] >> kRelationBits;
+        const EdgeRange run = RangeOf(g_, start, stop - start, bad_);
+        if (run.count == 0) continue;
+        parts_.push_back({run.start, run.count, r, {}, 0});
+        const int64_t* const time = limits_.time + run.start;
+        __builtin_prefetch(time);
+        __builtin_prefetch(time + run.count - 1);
+        if (run.count > kTimesOfLine && run.count <= kShort) {
+          __builtin_prefetch(time + kTimesOfLine);
+        }
+      }
+      last_[r] = static_cast<int32_t>(parts_.size());
+    }
+  }
+
+  // Makes a short part that of its eligible edges, holes and all.
+  void Cut(Part& part) const {
+    const int64_t cutoff = cutoff_[part.lane];
+    part.length = Less(part, cutoff);
+    if (limits_.window >= 0) Drop(part, Less(part, limits_.Since(cutoff)));
+  }
+
+  int32_t Less(const Part& part, int64_t bound) const {
+    const int64_t* const time = limits_.time + part.start;
+    int32_t less = 0;
+    for (int32_t i = 0; i < part.length; ++i) less += time[i] < bound;
+    return less;
+  }
+
+  static void Drop(Part& part, int32_t count) {
+    part.start += count;
+    part.length -= count;
+  }
+
+  void SearchLong() {
+    for (bool window : {false, true}) {
+      if (window && limits_.window < 0) return;
+      SearchTimes(
+          static_cast<int64_t>(long_.size()),
+          [&](int64_t i, const int64_t*& values, int32_t& count, int64_t& target) {
+            const Part& part = parts_[long_[i]];
+            values = limits_.time + part.start;
+            count = part.length;
+            target = window ? limits_.Since(cutoff_[part.lane]) : cutoff_[part.lane];
+          },
+          [&](int64_t i, int32_t found) {
+            Part& part = parts_[long_[i]];
+            window ? Drop(part, found) : static_cast<void>(part.length = found);
+          });
+    }
+  }
+
+  const GraphView& g_;
+  const RelationIndex& index_;
+  const Limits& limits_;
+  RunMemo* const memo_;
+  std::atomic<bool>& bad_;
+  const int64_t* cutoff_ = nullptr;
+  std::vector<Part> parts_;    // those of a lane follow each other
+  std::vector<HoleWeights> weights_;
+  std::vector<int32_t> long_;  // parts whose times are searched
+  int32_t first_[kLanes], last_[kLanes];  // the parts of each lane
+  int64_t total_[kLanes];
+};
+
+}  // namespace jgs
+
+#endif  // JGS_KERNELS_WALK_RUNS_H_

@@ -1,0 +1,131 @@
+// The plain C++ layer of contexts by visits on threads of its own, without XLA: for
+// ThreadSanitizer. Every thread count must give what a count of the walks of SampleWalks gives, on
+// the instructions that JGS_MAX_ISA allows. A damaged index must give an error. Run by `make
+// sanitize` and by test_isa.py.
+#include "context_visits.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <map>
+#include <random>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "threads.h"
+
+namespace {
+
+constexpr jgs::Key kKey{{3, 4}};
+constexpr int64_t kWalks = 1300, kLength = 5, kSize = 60, kNodes = 400;
+
+// Rows of up to nine runs, of ascending times; every 7th is empty, and every 50th long.
+struct Graph {
+  std::vector<int64_t> indptr{0}, time, runs_indptr{0}, runs;
+  std::vector<int32_t> indices;
+
+  Graph() {
+    std::mt19937 random(1);
+    for (int v = 0; v < kNodes; ++v) {
+      for (int type = 0; v % 7 != 0 && type < 1 + v % 9; ++type) {
+        const int64_t count = random() % (v % 50 == 1 ? 90 : 6), first = indices.size();
+        for (int64_t i = 0; i < count; ++i) {
+          indices.push_back(random() % kNodes);
+          time.push_back(random() % 20);
+        }
+        std::sort(time.begin() + first, time.end());
+        if (count > 0) runs.push_back(first << 15 | type);
+      }
+      indptr.push_back(indices.size());
+      runs_indptr.push_back(runs.size());
+    }
+    runs.push_back(static_cast<int64_t>(indices.size()) << 15);
+  }
+};
+
+// nodes, hop, parent and edge of each token
+using Token = std::tuple<int32_t, int32_t, int32_t, int64_t>;
+
+std::vector<Token> Run(const jgs::GraphView& graph, const jgs::WalkOptions& options,
+                       const jgs::Seeds& seeds, int num_threads, std::string& error) {
+  std::vector<int32_t> nodes(seeds.num * kSize, -7), hop(nodes), parent(nodes);
+  std::vector<int64_t> edge(nodes.size());
+  Threads threads;
+  error = jgs::FindMostVisited(graph, kKey, seeds, options, kWalks,
+                               {kSize, nodes.data(), hop.data(), parent.data(), edge.data()},
+                               threads.Get(num_threads));
+  std::vector<Token> found;
+  for (size_t i = 0; i < nodes.size(); ++i) found.push_back({nodes[i], hop[i], parent[i], edge[i]});
+  return found;
+}
+
+// The nodes that the walks of SampleWalks visit, by the number of visits and the first visit.
+std::vector<int32_t> Counted(const jgs::GraphView& graph, const jgs::WalkOptions& options,
+                             int32_t seed, int64_t cutoff) {
+  const std::vector<int32_t> roots(kWalks, seed);
+  const std::vector<int64_t> cutoffs(kWalks, cutoff);
+  std::vector<int32_t> nodes(kWalks * (kLength + 1)), lengths(kWalks);
+  jgs::SampleWalks(graph, kKey, {roots.data(), kWalks, cutoffs.data()}, options, nodes.data(),
+                   lengths.data(), jgs::Executor{});
+  std::map<int32_t, std::tuple<int64_t, int64_t, int64_t>> visits;  // -count, hop, place
+  for (int64_t walk = 0, at = 0; walk < kWalks; ++walk) {
+    for (int64_t step = 0, hop = 0; step <= kLength; ++step, ++at, ++hop) {
+      if (nodes[at] == seed) hop = 0;
+      if (nodes[at] == seed || nodes[at] == kNodes) continue;
+      auto& [count, first, place] = visits.try_emplace(nodes[at], 0, hop, at).first->second;
+      --count;
+      std::tie(first, place) = std::min(std::make_tuple(first, place), std::make_tuple(hop, at));
+    }
+  }
+  std::vector<int32_t> order;
+  for (const auto& visit : visits) order.push_back(visit.first);
+  std::sort(order.begin(), order.end(),
+            [&](int32_t a, int32_t b) { return visits[a] < visits[b]; });
+  order.insert(order.begin(), seed);
+  order.resize(kSize, kNodes);
+  return order;
+}
+
+}  // namespace
+
+int main() {
+  Graph g;
+  const jgs::GraphView view{g.indptr.data(), kNodes, g.indices.data(),
+                            static_cast<int64_t>(g.indices.size()), nullptr, nullptr};
+  const std::vector<int32_t> nodes{3, 51, kNodes, 7, 51, 8, 101, 3};
+  const std::vector<int64_t> cutoffs{9, 15, 3, 12, 4, 20, 11, 10};
+  const jgs::Seeds seeds{nodes.data(), static_cast<int64_t>(nodes.size()), cutoffs.data()};
+  int runs = 0;
+  for (const int64_t window : {-1, 6}) {
+    std::string error;
+    jgs::WalkOptions options{kLength, uint64_t{1} << 29, 0, nullptr, nullptr, 0, nullptr, -1, {}};
+    options.limits = jgs::LimitsOf(seeds, g.time.data(), view.num_edges, nullptr, window, error);
+    options.index = {g.runs_indptr.data(), g.runs.data(), static_cast<int64_t>(g.runs.size()) - 1};
+    const std::vector<Token> one = Run(view, options, seeds, 1, error);
+    for (size_t i = 0; i < nodes.size(); ++i) {
+      const std::vector<int32_t> wanted = Counted(view, options, nodes[i], cutoffs[i]);
+      for (int64_t t = 0; t < kSize; ++t) {
+        if (error.empty() && std::get<0>(one[i * kSize + t]) == wanted[t]) continue;
+        std::printf("seed %d: another token %d; %s\n", static_cast<int>(i), static_cast<int>(t),
+                    error.c_str());
+        return EXIT_FAILURE;
+      }
+    }
+    for (int threads : {2, 3, 4, 8}) {
+      ++runs;
+      if (Run(view, options, seeds, threads, error) == one && error.empty()) continue;
+      std::printf("%d threads: other contexts; %s\n", threads, error.c_str());
+      return EXIT_FAILURE;
+    }
+    g.runs_indptr[4] += int64_t{1} << 40;
+    Run(view, options, seeds, 4, error);
+    g.runs_indptr[4] -= int64_t{1} << 40;
+    if (error.empty()) {
+      std::printf("a damaged index was not refused\n");
+      return EXIT_FAILURE;
+    }
+  }
+  std::printf("context_visits_test: %d runs equal\n", runs);
+  return EXIT_SUCCESS;
+}
