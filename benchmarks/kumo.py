@@ -26,7 +26,7 @@ import numpy as np
 
 from benchmarks.__main__ import CACHE, command_line, environment
 
-SEEDS, BATCHES, FANOUTS = 1000, 40, (10, 10)
+SEEDS, BATCHES, FANOUT, HOPS = 1000, 40, 10, 2
 TABLES = ("users", "items", "sales")
 WAYS = {"latest": "temporal_most_recent", "uniform": "uniform"}
 _YEAR = 31_536_000
@@ -79,12 +79,9 @@ def make(folder: Path, rows: int) -> None:
 
     rng, users, items = np.random.default_rng(0), rows // 10, rows // 40
     sales, begin = rows - users - items, 1_500_000_000
-    made = {
-        name: {"id": np.arange(n)}
-        for name, n in zip(TABLES, (users, items, sales), strict=True)
-    }
+    made = {"users": {"id": np.arange(users)}, "items": {"id": np.arange(items)}}
+    made["sales"] = {"id": np.arange(sales), "item": rng.integers(0, items, sales)}
     made["sales"]["user"] = (users * rng.random(sales) ** 2).astype(int)  # some buy much
-    made["sales"]["item"] = rng.integers(0, items, sales)
     made["sales"]["at"] = np.sort(rng.integers(0, 4 * _YEAR, sales) + begin).astype("M8[s]")
     for name, columns in made.items():
         pq.write_table(pa.table(columns), folder / f"{name}.parquet")
@@ -117,7 +114,7 @@ def by_jgs(folder: Path, threads: int) -> dict[str, Any]:
 
     ways = {}
     for way in WAYS:
-        sampler = Neighbors(tuple(f"*={k}" for k in FANOUTS), latest=way == "latest")
+        sampler = Neighbors((f"*={FANOUT}",) * HOPS, latest=way == "latest")
         state = sampler.init(graph)
         capacity = plan_capacity(graph, SEEDS, sampler, state=state, **of)
         draw = jax.jit(partial(sampler.sample, capacity=capacity))
@@ -131,10 +128,13 @@ def by_kumo(folder: Path, threads: int) -> dict[str, Any]:
     index, ids = folder / "index", {"dtype": "int64", "stype": "ID", "dst_key": "id"}
     if not index.exists():
         time_col = {"name": "at", "dtype": "date", "stype": "timestamp"}
-        tables: Any = [{"table_name": name, "pkey": {"name": "id", **ids}} for name in TABLES]
-        for table in tables:
-            table |= {"source_table_name": table["table_name"], "data_source": "local"}
-            table |= {"cols": [], "fkeys": []}
+        same: Any = {
+            "pkey": {"name": "id", **ids},
+            "data_source": "local",
+            "cols": [],
+            "fkeys": [],
+        }
+        tables = [{"table_name": n, "source_table_name": n, **same} for n in TABLES]
         ends = {"user": "users", "item": "items"}.items()
         keys = [{"name": name, "dst_table": table, **ids} for name, table in ends]
         tables[-1] |= {"fkeys": keys, "time_col": time_col}
@@ -142,22 +142,18 @@ def by_kumo(folder: Path, threads: int) -> dict[str, Any]:
         of = {"name": "shop", "tables": tables}, str(folder), dict.fromkeys(TABLES, "1")
         config = diskgraph.DiskgraphConfigConverter(*of, source_paths=paths).convert()
         diskgraph.ingest(json.dumps(config), str(index))
-    engine, batches = (
-        diskgraph.SamplerEngine(str(index), 0, threads),
-        np.load(folder / "seeds.npy"),
-    )
+    engine = diskgraph.SamplerEngine(str(index), 0, threads)
+    batches = np.load(folder / "seeds.npy")
+    hop = {"fanout": FANOUT, "absent_key_policy": "uniform_fallback"}
 
-    def sample(way: str, step: int) -> int:
-        hops = [
-            {"fanout": k, "mode": WAYS[way], "absent_key_policy": "uniform_fallback"}
-            for k in FANOUTS
-        ]
-        plan = json.dumps({"layers": [{"fanouts": {}, "default_fanout": hop} for hop in hops]})
+    def sample(mode: str, step: int) -> int:
+        layer = {"fanouts": {}, "default_fanout": hop | {"mode": mode}}
+        plan = json.dumps({"layers": [layer] * HOPS})
         users, moments = ({"users": each} for each in batches[step])
         parts = engine.sample(users, plan, False, moments, True, diskgraph.TimeUnit.Seconds)
         return sum(part["batch"].num_rows for part in parts if part["type"] == "edge")
 
-    return {way: partial(sample, way) for way in WAYS}
+    return {way: partial(sample, mode) for way, mode in WAYS.items()}
 
 
 def _timed(sample: Any) -> tuple[float, float, int]:

@@ -407,7 +407,8 @@ def _fitted(
     chosen[slice(None) if train is None else train] = True
     chosen &= ~missing
     rows = found[chosen if chosen.any() else ~missing]
-    deviation = np.where(rows.max(axis=0) == rows.min(axis=0), 1.0, rows.std(axis=0))
+    alike = _PERIODS[0] if kind == "moment" else 1.0  # ages of moments alike count in years
+    deviation = np.where(rows.max(axis=0) == rows.min(axis=0), alike, rows.std(axis=0))
     return made._replace(
         mean=tuple(rows.mean(axis=0).tolist()), deviation=tuple(deviation.tolist())
     )

@@ -264,13 +264,16 @@ def _times(name: str, value: Any) -> np.ndarray:
 
 
 def times_with_nodes(
-    edge_time: np.ndarray | None, node_time: np.ndarray, src: np.ndarray, dst: np.ndarray
+    edge_time: np.ndarray | None, node_time: np.ndarray, *ends: np.ndarray
 ) -> np.ndarray:
-    """int64 `[E]`: the time of each edge, or that of the later one of its ends, `node_time`
-    int64 `[N]`, if that is later."""
-    both = taken(node_time, src)
-    np.maximum(both, taken(node_time, dst), out=both)
-    return both if edge_time is None else np.maximum(both, edge_time, out=both)
+    """int64 `[E]`: the time of each edge, or that of the latest of its `ends`, which are ids
+    `[E]` of `node_time` int64 `[N]`, if that is later."""
+    latest = edge_time
+    for ids in ends:
+        times = taken(node_time, ids)
+        latest = times if latest is None else np.maximum(times, latest, out=times)
+    assert latest is not None
+    return latest
 
 
 def check_times_ascend(times: np.ndarray, types: np.ndarray | None, indptr: np.ndarray) -> None:

@@ -20,7 +20,7 @@ from jgs.graph.formats.table_columns import table_edges
 from jgs.graph.grouping import group_values, taken
 from jgs.graph.node_ids import NodeIds
 from jgs.graph.rows import order_by_time, row_of_edges
-from jgs.graph.schema import Relation, Schema, check_edge_types, check_schema, times_of_types
+from jgs.graph.schema import Relation, Schema, check_edge_types, check_schema
 from jgs.graph.shown import Shown
 from jgs.graph.typed_edges import typed_edges
 from jgs.graph.weights import check_weights, weight_prefix_sums
@@ -171,6 +171,10 @@ class Graph(Shown, Changed):
         if node_time is not None:
             node_time = checks.check_node_time(node_time, num_nodes)
         fields = {"edge_weight": edge_weight, "edge_time": edge_time}
+        if node_time is not None:
+            _check_ends(src, dst, num_nodes)
+            fields["edge_time"] = checks.times_with_nodes(edge_time, node_time, src, dst)
+        del edge_time
         graph = cls._of_ends([src, dst], num_nodes, fields, columns, node_time)
         return graph.symmetrized() if symmetric else graph
 
@@ -190,9 +194,6 @@ class Graph(Shown, Changed):
         (src, dst), times, types = ends, fields.pop("edge_time"), fields.get("edge_type")
         ends.clear()
         first = None
-        if node_time is not None:
-            _check_ends(src, dst, num_nodes)
-            times = checks.times_with_nodes(times, node_time, src, dst)
         if times is not None:
             first = order_by_time(times, types)
             src, dst = taken(src, first), taken(dst, first)
@@ -247,10 +248,9 @@ class Graph(Shown, Changed):
         time, if they have times, and otherwise keep the order of `src`. `edge_order` counts
         through the edges of all relations, one relation after the other. Raises `InputError`.
         """
-        *ends, fields, columns, schema = typed_edges(
-            num_nodes, edges, edge_weight, edge_columns, edge_time, both_ways
+        *ends, fields, columns, born, schema = typed_edges(
+            num_nodes, edges, edge_weight, edge_columns, edge_time, node_time, both_ways
         )
-        born = None if node_time is None else times_of_types(schema, node_time)
         return cls._of_ends(ends, schema.num_nodes, fields, columns, born, schema)
 
     @classmethod

@@ -24,7 +24,7 @@ from jgs.graph.checks import check_node_time, first_fall, integers, node_count, 
 from jgs.graph.rows import row_chunks
 
 Relation = tuple[str, str, str]
-_ALWAYS = np.iinfo(np.int64).min  # the time of a node that has always existed
+ALWAYS = np.iinfo(np.int64).min  # the time of a node that has always existed
 _MAX_RELATIONS = 2**15  # edge types are int16
 REVERSE = "reverse"
 """The edge column, bool, that marks edges which are not the data's own: a reader added them, so
@@ -312,7 +312,7 @@ def times_of_types(schema: Schema, given: Mapping[str, Any]) -> np.ndarray:
             repr(wrong),
             f"Choose among {', '.join(names)}.",
         )
-    times: np.ndarray = np.full(schema.num_nodes, _ALWAYS)
+    times: np.ndarray = np.full(schema.num_nodes, ALWAYS)
     for name, value in given.items():
         nodes = schema.nodes(name)
         times[nodes.start : nodes.stop] = check_node_time(value, len(nodes))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from functools import partial
 from typing import Any, NoReturn
 
@@ -10,8 +10,14 @@ import numpy as np
 
 from jgs.errors import InputError
 from jgs.graph.arrays import TAKEN
-from jgs.graph.checks import check_columns, check_paired, check_times, node_ids
-from jgs.graph.schema import Relation, Schema
+from jgs.graph.checks import (
+    check_columns,
+    check_paired,
+    check_times,
+    node_ids,
+    times_with_nodes,
+)
+from jgs.graph.schema import ALWAYS, Relation, Schema, times_of_types
 from jgs.graph.weights import check_weights
 
 
@@ -21,11 +27,12 @@ def typed_edges(
     edge_weight: Mapping[Relation, Any] | None,
     edge_columns: Mapping[Relation, Mapping[str, Any]] | None,
     edge_time: Mapping[Relation, Any] | None,
+    node_time: Mapping[str, Any] | None,
     both_ways: bool,
-) -> tuple[np.ndarray, np.ndarray, dict[str, Any], dict[str, Any], Schema]:
+) -> tuple[np.ndarray, np.ndarray, dict[str, Any], dict[str, Any], np.ndarray | None, Schema]:
     """What `Graph.from_relations` makes a graph of: `src` and `dst` int32 `[E]`, ids of the
     graph; by name the fields `edge_type`, ascending, `edge_weight` and `edge_time`, `[E]` or
-    None; the edge columns `[E, ...]` by name; and the schema."""
+    None; the edge columns `[E, ...]` by name; the times of nodes int64 `[N]`; the schema."""
     for what, value in (("num_nodes", num_nodes), ("edges", edges)):
         if not isinstance(value, Mapping):
             raise InputError(
@@ -41,6 +48,10 @@ def typed_edges(
     weights = _each("edge_weight", edge_weight, sizes, check_weights, lambda _, n: np.ones(n))
     times = _each("edge_time", edge_time, sizes, check_times, _no_times)
     columns = _columns({} if edge_columns is None else edge_columns, sizes)
+    born = None if node_time is None else times_of_types(schema, node_time)
+    if born is not None:
+        each = zip(relations, ends, times or [None] * len(ends), strict=True)
+        times = [_times(*one, born, node_time or ()) for one in each]
     if both_ways:
         ends += [(dst, src) for src, dst in ends]
         weights, times = weights and weights * 2, times and times * 2
@@ -53,7 +64,7 @@ def typed_edges(
     }
     src, dst = (_joined([each[end] for each in ends], np.int32) for end in (0, 1))
     joined = {name: np.concatenate(arrays) for name, arrays in columns.items()}
-    return src, dst, fields, joined, schema
+    return src, dst, fields, joined, born, schema
 
 
 def _joined(arrays: list, dtype: type) -> np.ndarray:
@@ -111,6 +122,22 @@ def _columns(given: Any, sizes: dict[Relation, int]) -> dict[str, list[np.ndarra
                 "Give each relation an array of that name in edge_columns.",
             )
     return {name: [columns[name] for columns in found] for name in (found or [{}])[0]}
+
+
+def _times(
+    relation: Relation,
+    pair: tuple[np.ndarray, np.ndarray],
+    given: np.ndarray | None,
+    born: np.ndarray,
+    timed: Container[str],
+) -> np.ndarray:
+    """int64 `[n]`: the times of a relation's edges, of which ends of types that are not `timed`
+    tell nothing."""
+    types = (relation[0], relation[2])
+    ends = [ids for ids, name in zip(pair, types, strict=True) if name in timed]
+    if given is None and not ends:
+        return np.full(pair[0].size, ALWAYS)
+    return times_with_nodes(given, born, *ends)
 
 
 def _no_times(relation: Relation, _: int) -> NoReturn:

@@ -64,6 +64,15 @@ def test_each_kind_is_fitted_on_training_rows_and_kept(folder, tmp_path):
     assert got[0, :10].tolist() == [2, 0, 0, 0, 0, 0, 5, 0, 0, 0]
 
 
+def test_moments_that_are_alike_are_scaled_by_a_year():
+    """A model reads the first relative to its cutoff: in seconds it would learn nothing."""
+    opened = np.array(["2020-01-01"] * 3, "M8[s]")
+    fitted = FeatureColumns.fit({"opened": opened}, {"opened": "moment"}, name="plans")
+    (column,) = fitted.columns
+    assert column.deviation[0] == 365.2425 * 86_400
+    assert not fitted.encode({"opened": opened}).any()
+
+
 def test_what_nothing_is_said_of(folder):
     """Numbers stay, so that runs of earlier versions go on."""
     data = load(folder, max_categories=5)

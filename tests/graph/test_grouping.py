@@ -7,7 +7,7 @@ import pytest
 
 from jgs import kernels
 from jgs.graph import weights
-from jgs.graph.grouping import group, group_kernel, group_plain
+from jgs.graph.grouping import group, group_kernel, group_plain, taken
 from jgs.graph.rows import row_offsets
 
 CASES = [  # groups, keys, edges in a bucket and in a chunk
@@ -44,6 +44,16 @@ def test_kernel_plain_and_numpy_agree(case, dtype):
         assert np.array_equal(result.order, order)
         assert np.array_equal(result.values, values[order])
     assert np.array_equal(group(keys.astype(np.int16), num_groups)[1], order)
+
+
+def test_rows_are_taken_piece_by_piece(monkeypatch):
+    monkeypatch.setattr(kernels, "NUM_THREADS", 3)
+    order = np.random.default_rng(0).integers(0, 1000, (1 << 21) + 5).astype(np.int32)
+    for values in (np.arange(1000, dtype=np.int16), np.arange(2000).reshape(-1, 2)):
+        rows = taken(values, order)
+        assert rows.dtype == values.dtype
+        assert np.array_equal(rows, values[order])
+    assert taken(values, order[:0]).shape == (0, 2)
 
 
 @pytest.mark.parametrize("wrong", [-1, 10, 2**33])

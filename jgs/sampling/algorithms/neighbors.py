@@ -15,7 +15,7 @@ import numpy as np
 from jgs.errors import InputError
 from jgs.graph import Graph, as_device
 from jgs.graph.grouping import threads
-from jgs.graph.rows import row_chunks
+from jgs.graph.rows import row_chunks, row_offsets
 from jgs.options import LONGEST, Option
 from jgs.sampling.base import WINDOW, FanoutsByRelation, Weighted
 from jgs.sampling.capacity import GraphShape
@@ -62,9 +62,9 @@ def index_of(graph: Graph) -> RelationIndex:
         starts[1:] = piece[1:] != piece[:-1]
         ends = indptr[first : stop + 1] - begin
         starts[ends[ends < end - begin]] = True  # a row without edges marks the next one's
-        before = np.concatenate([[0], np.cumsum(starts)])
         at = np.flatnonzero(starts)
-        return np.diff(before[ends]), (at + begin) << _BITS | piece[at].astype(np.int64)
+        runs = (at + begin) << _BITS | piece[at].astype(np.int64)
+        return np.diff(row_offsets(starts)[ends]), runs
 
     chunks = [*row_chunks(indptr)]
     with threads(len(chunks)) as run:
