@@ -9,7 +9,7 @@ from flax import nnx
 
 from jgs.data.values import nodes_of
 from jgs.models import top_k
-from jgs.predict.sampled import cutoffs
+from jgs.predict.ids import cutoffs
 from jgs.sampling.pairs import only_facts
 from jgs.train.evaluation.by_samples import ListsAt
 from jgs.train.evaluation.edge_pieces import check_nodes

@@ -17,12 +17,11 @@ from jgs.graph import Graph
 from jgs.models import PairModel
 from jgs.ops import gather
 from jgs.predict.explain import Explanation, explain
-from jgs.predict.ids import check_ends, ids_of
+from jgs.predict.ids import cutoffs, ids_of, pairs_of
 from jgs.predict.lists import lists_at, lists_of
 from jgs.predict.sampled import (
     batches,
     context_of,
-    cutoffs,
     judged_at,
     neighbor_sampler,
     sampled_logits,
@@ -339,13 +338,10 @@ class Run(Opened):
             self._refuse("time", f"with {seen}", "a run without")
         if relation is not None and "relation" not in self.flags:
             self._refuse("relation", "with relations of pairs", "a run without")
-        if self.timed and not self._of_pairs and node_type is not None:
-            nodes = ids_of(self.schema, self.num_nodes(), nodes, node_type)
-            node_type = None
         untaken = {"features": features} if self.timed else {}
-        if self.timed or self._of_pairs:
-            untaken |= {"node_type": node_type, "fanouts": fanouts, "key": key}
-        elif is_contextual(self.config):
+        if self._of_pairs:
+            untaken["node_type"] = node_type
+        if self.timed or self._of_pairs or is_contextual(self.config):
             untaken |= {"fanouts": fanouts, "key": key}
         for name, value in untaken.items():
             if value is not None:
@@ -353,7 +349,7 @@ class Run(Opened):
         if self.model is None:
             return self.embed(nodes, node_type=node_type)
         if self.timed:
-            return finish(self._at(nodes, relation, time, graph))
+            return finish(self._at(nodes, node_type, relation, time, graph))
         if self._of_pairs:
             return finish(self._scores(nodes, relation, graph, features))
         if is_contextual(self.config):
@@ -380,28 +376,31 @@ class Run(Opened):
     def _scores(self, pairs: Any, relation: Any, graph: Any, features: Any) -> np.ndarray:
         """The outputs for pairs: of the decoder from exact rows, or of a subgraph each."""
         source = self._with(graph, features)
-        ids = check_seed_ids(pairs, source.num_nodes, pairs=True)
+        number = self._relation(relation) if isinstance(self.model, PairModel) else None
+        ids = pairs_of(source.schema, source.num_nodes, pairs, number)
         if not isinstance(self.model, PairModel):
             of = self.model, source.graphs[0], source.features[0], ids
             return pair_scores(self.config, *of)
-        number = self._relation(relation)
         nodes, at = np.unique(ids, return_inverse=True)
-        check_ends(source.schema, number, ids)
         rows, at = self.embed(nodes, graph=graph, features=features), at.reshape(ids.shape)
         of_pairs = None if number is None else np.full(len(ids), number, np.int32)
         decode = Decoded(self.model)
         return decode(nnx.state(self.model), rows, at[:, 0], at[:, 1], of_pairs)
 
-    def _at(self, nodes: Any, relation: Any, time: Any, graph: Graph | None) -> np.ndarray:
+    def _at(
+        self, nodes: Any, node_type: Any, relation: Any, time: Any, graph: Graph | None
+    ) -> np.ndarray:
         """The outputs for nodes or pairs at times, from a sample of each."""
         (data, targets), num = self._data, self.num_nodes()
         if targets is None:
-            ids = check_seed_ids(np.arange(num) if nodes is None else nodes, num)
+            if nodes is None or node_type is not None:
+                nodes = ids_of(self.schema, num, nodes, node_type)
+            ids = check_seed_ids(nodes, num)
             own, times = cutoffs(data, ids, time, "nodes of a run on labels at moments")
             items = {"nodes": own, "time": times}
             return judged_at(self, data, items, graph, judges_key(self.config), outputs_of)
-        ids, number = check_seed_ids(nodes, num, pairs=True), self._relation(relation)
-        check_ends(self.schema, number, ids)
+        number = self._relation(relation)
+        ids = pairs_of(self.schema, num, nodes, number)
         own, times = cutoffs(data, ids, time, "pairs of a run of --temporal")
         items = {"src": own[:, 0], "dst": own[:, 1], "time": times}
         if number is not None:
