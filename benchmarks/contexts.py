@@ -1,6 +1,7 @@
 """Contexts of a database, beside the sampler of relational-transformer.
 
-    python -m benchmarks.contexts [--rows 1.6e6] [--rt PYTHON] [--threads 1 2] [--rounds 5]
+    python -m benchmarks.contexts [--rows 1.6e6] [--rt PYTHON] [--relgt FILE] [--threads 1 2]
+        [--rounds 5]
 
 Writes a RelBench folder of users, items and events, and a task of users at moments, by a fixed
 rule. Two sides take turns, each in a process of its own on as many cores as threads: jgs draws
@@ -8,7 +9,9 @@ contexts of 512 rows around users at the task's moments, and gathers the feature
 `rt.rustler` draws contexts of 1,024 cells, which are 512 rows of two cells here. Both do so
 without walks, where jgs goes breadth first, and with 10,000 walks of 20 steps a user. `--rt` is
 a Python that has `relational-transformer` 1.10.0, `numpy` and `ml_dtypes`; its text embeddings
-are zeros of width 16. Of each process the median of the calls after the first counts.
+are zeros of width 16. Of each process the median of the calls after the first counts. `--relgt`
+is `utils.py` of RelGT's repository, whose tokenizer draws 300 of all rows within two hops, in
+Python; jgs draws 300 rows of two hops then, with widths of 256.
 """
 
 from __future__ import annotations
@@ -29,9 +32,9 @@ from benchmarks.__main__ import command_line, say
 
 _REPOSITORY = Path(__file__).parents[1]
 _ROWS, _CELLS, _CALLS = 512, 1024, 5
-_SEEDS = {"hops": 128, "walks": 16}  # contexts in a call
+_SEEDS = {"hops": 128, "walks": 16, "two": 1024}  # contexts in a call
 _WALKS = 10_000, 20
-_RT = Path(__file__).with_name("contexts_rt.py")
+_HERE = Path(__file__)
 
 
 def main() -> int:
@@ -39,6 +42,7 @@ def main() -> int:
     add = parser.add_argument
     add("--rows", type=float, default=1.6e6, help="events")
     add("--rt", help="a Python that has relational-transformer")
+    add("--relgt", help="utils.py of RelGT's repository")
     add("--threads", type=int, nargs="+", default=(1, 2))
     add("--rounds", type=int, default=5)
     add("--side", help="one side's run, as JSON: FOLDER WAY", nargs=2)
@@ -48,16 +52,21 @@ def main() -> int:
         return 0
     with tempfile.TemporaryDirectory(prefix="jgs-contexts-") as name:
         make(Path(name) / "shop", int(given.rows))
-        sides = {"jgs": [sys.executable, "-m", "benchmarks.contexts", "--side"]}
+        ours, prepared = [sys.executable, "-m", "benchmarks.contexts", "--side"], f"{name}/made"
+        rivals = {}
         if given.rt:
-            sides["rt"] = [given.rt, str(_RT), str(Path(name) / "made")]
-        print("| way | threads | jgs, contexts/s | rows each | rt | rows each | ratio |")
+            rt = [given.rt, str(_HERE.with_name("contexts_rt.py")), prepared]
+            rivals |= {"hops": ("rt", rt), "walks": ("rt", rt)}
+        if given.relgt:
+            path = str(_HERE.with_name("contexts_relgt.py"))
+            rivals["two"] = "RelGT", [sys.executable, path, str(Path(given.relgt).resolve())]
+        print("| way | threads | jgs, contexts/s | rows each | beside | contexts/s | ratio |")
         print("|---" * 7 + "|")
         for threads in given.threads:
-            for way in _SEEDS:
-                found: dict[str, list[Any]] = {side: [] for side in sides}
+            for way, (rival, theirs) in rivals.items():
+                found: dict[str, list[Any]] = {"jgs": [], rival: []}
                 for _ in range(given.rounds):
-                    for side, command in sides.items():
+                    for side, command in (("jgs", ours), (rival, theirs)):
                         run = _run([*command, str(Path(name) / "shop"), way], threads)
                         found[side].append(run)
                         say(f"{way}, {threads} threads, {side}: {run}")
@@ -66,13 +75,13 @@ def main() -> int:
 
 
 def _line(way: str, threads: int, found: dict[str, list[dict[str, float]]]) -> str:
-    rates = {s: median(run["contexts"] for run in runs) for s, runs in found.items()}
-    rows = {s: median(run["rows"] for run in runs) for s, runs in found.items()}
-    cells = [f"{rates['jgs']:,.1f}", f"{rows['jgs']:.0f}", "", "", ""]
-    if "rt" in rates:
-        ratio = rates["jgs"] / rates["rt"]
-        cells[2:] = f"{rates['rt']:,.1f}", f"{rows['rt']:.0f}", f"{ratio:.1f}"
-    return f"| {way} | {threads} | {' | '.join(cells)} |"
+    rates = {side: median(run["contexts"] for run in runs) for side, runs in found.items()}
+    (_, ours), (rival, theirs) = rates.items()
+    rows = median(run["rows"] for run in found["jgs"])
+    return (
+        f"| {way} | {threads} | {ours:,.1f} | {rows:.0f} | {rival} | {theirs:,.1f} "
+        f"| {ours / theirs:.1f} |"
+    )
 
 
 def _run(command: list[str], threads: int) -> dict[str, float]:
@@ -146,6 +155,8 @@ def by_jgs(folder: Path, way: str) -> dict[str, float]:
     assert table is not None
     fanouts = ({"*": 32},) * 6
     sampler = Context(_ROWS, fanouts)
+    if way == "two":
+        sampler = Context(300, ({"*": 256},) * 2)
     if way == "walks":
         sampler = Context(_ROWS, jgs.sampling.contexts.ByVisits(*_WALKS))
 

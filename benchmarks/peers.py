@@ -2,7 +2,8 @@
 
 The versions are pinned, because no other torch loads DGL's libraries. Of torch's CUDA packages,
 only those that `import torch` loads are installed, which takes 4.5 GB of disk instead of 5.5.
-gensim, scikit-learn, GraphSAINT and the build of TGL's sampler have environments of their own.
+gensim, scikit-learn, Kumo Engine, GraphSAINT and the build of TGL's sampler have environments
+of their own.
 """
 
 from __future__ import annotations
@@ -41,6 +42,7 @@ WITH_DEPENDENCIES = (
     *("psutil", "requests", "tqdm"),  # for DGL
     *("filelock", "typing-extensions", "sympy", "jinja2", "fsspec"),  # for torch
 )
+KUMO = ("kumo-engine==1.0.0",)
 GRAPHSAINT = ("cython==0.29.37", "numpy==1.26.4", "setuptools<71")
 GRAPHSAINT_SOURCE = "https://github.com/GraphSAINT/GraphSAINT"
 _GRAPHSAINT_COMMIT = "c9b1e340d7b951465ac4a9251eef93832e68b003"
@@ -110,6 +112,13 @@ def gensim_python(cache: Path) -> Path:
 def sklearn_python(cache: Path) -> Path:
     """The interpreter of scikit-learn's own environment; otherwise as `python`."""
     return _environment(cache / "sklearn", [[*SKLEARN]], "import sklearn")
+
+
+def kumo_python(cache: Path) -> Path:
+    """The interpreter of Kumo Engine's own environment, without torch; otherwise as
+    `python`."""
+    steps = [["--no-deps", *KUMO], ["numpy", "pyarrow"]]
+    return _environment(cache / "kumo", steps, "import diskgraph")
 
 
 def graphsaint(cache: Path, source: str) -> tuple[Path, Path]:

@@ -1,10 +1,9 @@
-"""Kinds of findings about rows: their times, their splits, and sums over later ones."""
+"""Kinds of findings about rows: their times and their splits."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from itertools import product
 from typing import Any
 
 import numpy as np
@@ -18,7 +17,7 @@ from jgs.data.values import SPLITS
 
 _DAY = 86_400_000_000
 _FAR = int(np.datetime64("2100-01-01", "us").astype(np.int64))
-_FEW, _LEAST_ROWS, _SAME = 3, 20, 0.9
+_FEW, _LEAST_ROWS = 3, 20
 
 
 def late_write(view: View) -> Iterator[Evidence]:
@@ -140,51 +139,6 @@ def odd_moments(view: View) -> Iterator[Evidence]:
                 if odd.sum() > (0 if column == keys.time else ticks.size // 2):
                     text = f"{odd.sum():,} of {odd.size:,} moments are {what}, e.g. "
                     yield "warning", f"{table}.{column}", text + _date(ticks[odd][0])
-
-
-def late_aggregate(view: View) -> Iterator[Evidence]:
-    every = list(view.references())
-    for table, key, target, ends in every:
-        times, born, size = view.times(table), view.times(target), view.count(target)
-        if times is None or not size:
-            continue
-        seen = np.full(size, view.moment.min()) if born is None else born
-        late = np.zeros(size, bool)
-        late[ends[(ends >= 0) & (times > seen[ends])]] = True
-        columns = {f"{target}.{c}": view.values(target, c) for c in view.columns(target)}
-        for other, by, of, rows in every:
-            if of == target and view.times(other) is None:
-                counts = np.bincount(rows[rows >= 0], minlength=size) * 1.0
-                columns[f"the number of rows of {other} by {by}"] = counts
-        for (where, values), (what, sums) in product(
-            columns.items(), _aggregates(view, table, ends, size).items()
-        ):
-            if values.dtype == object:
-                continue
-            rows = np.flatnonzero(late & np.isfinite(values) & np.isfinite(sums))
-            own, sums = values[rows], sums[rows]
-            same = np.isclose(own, sums, rtol=1e-6).mean() if rows.size >= _LEAST_ROWS else 0
-            shifted = np.roll(sums, rows.size // 2)
-            if same > _SAME > 2 * np.isclose(own, shifted, rtol=1e-6).mean():
-                text = f"it is {what} over all rows of {table} by {key}, also later ones, in "
-                yield "error", where, f"{text}{same:.0%} of {rows.size:,} rows"
-
-
-def _aggregates(view: View, table: str, ends: np.ndarray, size: int) -> dict[str, np.ndarray]:
-    """Figures `[size]` over the rows of a table that name each row."""
-    time = str(view.base.catalogue.tables[table].time)
-    found = {"the number": np.bincount(ends[ends >= 0], minlength=size).astype(float)}
-    for column in (time, *view.columns(table)):
-        values = view.values(table, column)
-        if values.dtype == object:
-            continue
-        known = (ends >= 0) & np.isfinite(values)
-        own, values = ends[known], values[known]
-        sums, last = np.bincount(own, values, size), np.full(size, -np.inf)
-        np.maximum.at(last, own, values)
-        found |= {f"the sum of {column}": sums, f"the largest {column}": last}
-        found[f"the mean {column}"] = sums / np.maximum(np.bincount(own, minlength=size), 1)
-    return found
 
 
 def _example(view: View, chosen: np.ndarray) -> str:

@@ -99,7 +99,7 @@ def tell(
 def hidden_time(view: View) -> Iterator[Evidence]:
     """Tables without times whose order is that in which their rows are first named."""
     first: dict[str, np.ndarray] = {}
-    for table, _, target, ends in view.references():
+    for table, _, target, ends in view.references:
         times = view.times(table)
         if times is not None and view.base.catalogue.tables[target].time is None:
             least = first.setdefault(target, np.full(view.count(target), np.inf))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, Self, Unpack
 
 import numpy as np
@@ -166,20 +167,23 @@ class View:
         """The number of rows of a table."""
         return dict(self.plain.graph.schema.node_types)[table]
 
-    def references(self) -> Iterator[tuple[str, str, str, np.ndarray]]:
+    @cached_property
+    def references(self) -> list[tuple[str, str, str, np.ndarray]]:
         """The foreign keys: the table, the columns as text, the table that they name, and which
         of its rows each row names, int32 `[rows]`, -1 for none."""
-        for table, keys in self.base.catalogue.tables.items():
-            for key, target in keys.references.items():
-                ends = self.base.found(target, self.base.rows(table), key)
-                yield table, ", ".join(key), target, ends
+        base = self.base
+        return [
+            (table, ", ".join(key), target, base.found(target, base.rows(table), key))
+            for table, keys in base.catalogue.tables.items()
+            for key, target in keys.references.items()
+        ]
 
     def linked(self) -> Iterator[tuple[str, str, np.ndarray, np.ndarray | None]]:
         """What the labels may see of tables that are linked with their entities: the table, the
         foreign key, int64 `[n]` the last row, or -1, and of a table without times int64 `[n]`
         the number of rows; None of others."""
         own = self.asked.table
-        for table, key, target, ends in self.references():
+        for table, key, target, ends in self.references:
             if table == own and self.count(target):
                 rows, times = ends[self.entity].astype(np.int64), self.times(target)
                 seen = True if times is None else self.sees(times[rows], self.moment)

@@ -12,8 +12,9 @@ import numpy as np
 from jgs.arrays import described, fits, require_array
 from jgs.errors import InputError
 from jgs.graph.device import as_numpy
+from jgs.graph.grouping import taken
 from jgs.graph.row_tables.table import RowTable
-from jgs.graph.rows import row_chunks, taken
+from jgs.graph.rows import row_chunks
 
 MAX_ID = 2**31 - 2  # ids are int32, and num_nodes itself must fit: it marks padding
 

@@ -17,9 +17,9 @@ from jgs.graph.changed import Changed
 from jgs.graph.device import as_device
 from jgs.graph.formats import convert, export
 from jgs.graph.formats.table_columns import table_edges
-from jgs.graph.grouping import group_values
+from jgs.graph.grouping import group_values, taken
 from jgs.graph.node_ids import NodeIds
-from jgs.graph.rows import order_by_time, row_of_edges, taken
+from jgs.graph.rows import order_by_time, row_of_edges
 from jgs.graph.schema import Relation, Schema, check_edge_types, check_schema, times_of_types
 from jgs.graph.shown import Shown
 from jgs.graph.typed_edges import typed_edges

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import math
 import os
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -19,6 +20,7 @@ from jgs.graph.rows import order_dtype
 _BUCKET_EDGES = 1 << 17  # small enough to sort a bucket in the cache
 _MOST_BUCKETS = 1 << 10
 _CHUNK_EDGES = 1 << 22
+_TAKEN_AT_ONCE = 1 << 20
 
 
 class Groups(NamedTuple):
@@ -149,9 +151,25 @@ def order_by(
     return order[by_row]
 
 
+def taken(array: np.ndarray, order: np.ndarray) -> np.ndarray:
+    """`array[order]`, aligned for `as_device`, on all cores. Positions must be in range."""
+    shape = (order.size, *array.shape[1:])
+    out = aligned_empty(math.prod(shape), array.dtype).reshape(shape)
+    pieces = range(0, order.size, _TAKEN_AT_ONCE)  # NumPy copies positions to int64
+
+    def take(first: int) -> None:
+        at = slice(first, first + _TAKEN_AT_ONCE)
+        np.take(array, order[at], 0, out=out[at], mode="clip")
+
+    with threads(len(pieces)) as run:
+        for _ in run(take, pieces):
+            pass
+    return out
+
+
 @contextmanager
-def threads(tasks: int) -> Iterator[Callable[[Callable, Iterable[int]], Iterable[Any]]]:
-    """Gives a map over numbers, on as many threads as kernels may use."""
+def threads(tasks: int) -> Iterator[Callable[[Callable, Iterable[Any]], Iterable[Any]]]:
+    """Gives a map, on as many threads as kernels may use."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
     threads = min(tasks, kernels.NUM_THREADS or cores)
     if threads <= 1:

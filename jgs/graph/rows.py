@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from itertools import pairwise
 
 import numpy as np
-
-from jgs.graph.device import aligned_empty
 
 _EDGES_AT_ONCE = 1 << 22  # bounds the temporaries to some hundred megabytes
 _ROWS_AT_ONCE = 1 << 20  # does the same where most rows are empty
@@ -70,16 +67,6 @@ def row_of_edges(indptr: np.ndarray) -> np.ndarray:
 def order_dtype(num_edges: int) -> type:
     """The dtype that holds positions among `num_edges` edges."""
     return np.int32 if num_edges < 2**31 else np.int64
-
-
-def taken(array: np.ndarray, order: np.ndarray) -> np.ndarray:
-    """`array[order]`, aligned for `as_device`. The positions must be in range."""
-    shape = (order.size, *array.shape[1:])
-    out = aligned_empty(math.prod(shape), array.dtype).reshape(shape)
-    for first in range(0, order.size, _EDGES_AT_ONCE):  # NumPy copies positions to int64
-        at = slice(first, first + _EDGES_AT_ONCE)
-        np.take(array, order[at], 0, out=out[at], mode="clip")
-    return out
 
 
 def order_by_time(times: np.ndarray, types: np.ndarray | None = None) -> np.ndarray:

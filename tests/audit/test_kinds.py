@@ -70,6 +70,23 @@ def late_aggregate(made):
     return "users.total"
 
 
+def aggregate_of_lines(made):
+    rows = made.rng.integers(0, made.at.size, 2 * made.at.size)
+    made.tables["parts"] = {"event_id": made.tables["events"]["event_id"][rows]}
+    made.tables["parts"]["weight"] = weight = made.rng.gamma(2, 1, rows.size)
+    made.keys["parts"] = {"fkeys": {"event_id": "events"}}
+    made.tables["users"]["total"] = np.bincount(made.at[rows], weight, made.ids.size)
+    return "users.total"
+
+
+def aggregate_of_prices(made):
+    items = made.tables["events"]["item_id"].fill_null(0).to_numpy()
+    known = made.tables["events"]["item_id"].is_valid().to_numpy(zero_copy_only=False)
+    spent = np.where(known, made.tables["items"]["price"][items], 0)
+    made.tables["users"]["spent"] = np.bincount(made.at, spent, made.ids.size)
+    return "users.spent"
+
+
 def timeless_counts(made):
     order = made.rng.permutation(made.at)
     made.tables["visits"] = {"user_id": made.ids[order], "page": made.rng.random(order.size)}
@@ -139,6 +156,8 @@ PLANTED = {
     "timeless-facts": timeless_facts,
     "late-aggregate": late_aggregate,
     "late-aggregate of a table without times": timeless_counts,
+    "late-aggregate of rows two keys away": aggregate_of_lines,
+    "late-aggregate of a column two keys away": aggregate_of_prices,
     "late-write": late_write,
     "unborn-entity": unborn_entity,
     "split-order": split_order,
@@ -162,6 +181,14 @@ def test_databases_without_leaks_raise_no_alarm(seed):
 
 def test_every_kind_is_planted():
     assert {name.partition(" ")[0] for name in PLANTED} == KINDS.keys()
+
+
+def test_what_all_rows_of_an_entity_share_is_no_aggregate():
+    made = Made(4, "vip")
+    events, users = made.tables["events"], made.tables["users"]
+    users["rate"] = made.rng.random(made.ids.size)
+    events["rate"] = users["rate"][made.at]
+    assert not alarms(made)
 
 
 @pytest.mark.parametrize("name", PLANTED)

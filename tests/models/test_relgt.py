@@ -15,7 +15,7 @@ from jgs import Graph, MiniBatch
 from jgs.graph import Extras, Tokens, TypedFeatures
 from jgs.graph.batch import AGELESS
 from jgs.models import RelGT
-from jgs.models.relgt import MLP, Attention
+from jgs.models.relgt import MLP, Attention, attend
 from jgs.ops import gather
 
 NUM, WIDTH, OUT, HEADS = 50, 8, 3, 2
@@ -274,6 +274,20 @@ def test_age_may_be_missing():
     x, without = rows_of(batch), run(MODEL, with_tokens(batch, age=None), rows_of(batch))
     close(run(MODEL, ageless, x), without)
     assert not np.allclose(run(MODEL, batch, x), without)
+
+
+def test_attention_on_a_cpu_is_that_of_jax():
+    draw = np.random.default_rng(1).standard_normal
+    rows = tuple(jnp.asarray(draw((3, 6, 2, 4)), jnp.float32) for _ in range(3))
+    bias, mask = jnp.asarray(draw((3, 2, 6, 6))), np.arange(6) < np.array([6, 3, 0])[:, None]
+
+    @partial(jax.jit, static_argnums=0)
+    def both(attended, rows, bias, mask):
+        found = attended(*rows, bias, mask[:, None, None])
+        loss = lambda *of: jnp.sum(attended(*of, mask[:, None, None]) ** 2)  # noqa: E731
+        return found, jax.grad(loss, argnums=(0, 1, 2, 3))(*rows, bias)
+
+    close(*(both(f, rows, bias, mask) for f in (attend, jax.nn.dot_product_attention)))
 
 
 def test_what_does_not_fit_is_refused():

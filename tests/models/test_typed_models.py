@@ -116,6 +116,9 @@ def test_times_are_read_from_the_cutoff():
         wanted = features((time - until_there) / deviation)
         row = run(inputs_of(), wanted, None)[at]
         np.testing.assert_allclose(found[at], row, atol=2e-4, err_msg=str(place[at]))
+    x = gather(given, ids)
+    by_type = nnx.jit(lambda own, x, cutoff: own(own.by_type(x), x.kind, cutoff))(own, x, until)
+    np.testing.assert_allclose(by_type, found, rtol=1e-4, atol=2e-3)  # an explanation reads it
 
 
 def test_learned_rows_from_elsewhere():

@@ -15,14 +15,13 @@ from jgs.data.building.spreading import Buckets, Layout
 from jgs.data.building.work import GrowingFile, Work, ahead
 from jgs.errors import InputError
 from jgs.graph.checks import MAX_ID
-from jgs.graph.grouping import group, threads
+from jgs.graph.grouping import group, taken, threads
 from jgs.graph.rows import order_dtype, row_offsets
 from jgs.graph.weights import weight_prefix_sums
 
 Arrays = dict[str, np.ndarray]
 _READ = 1 << 20  # records
 _DIGIT = 20  # bits
-_FEW = 1 << 18  # entries that one thread takes
 
 
 def stable_order(keys: Sequence[np.ndarray]) -> np.ndarray | None:
@@ -49,23 +48,6 @@ def _digits(key: np.ndarray) -> Iterator[tuple[np.ndarray, int]]:
         width = -(-bits // count)
         digit = (rest >> np.uint64(number * width)) & np.uint64((1 << width) - 1)
         yield digit.astype(np.int32), 1 << width
-
-
-def taken(array: np.ndarray, order: np.ndarray) -> np.ndarray:
-    """`array[order]`, on all cores."""
-    if order.size < _FEW:
-        return array[order]
-    out = np.empty((order.size, *array.shape[1:]), array.dtype)
-    ends = np.linspace(0, order.size, max(2, order.size // _FEW) + 1).astype(np.int64)
-
-    def take(at: int) -> None:
-        span = slice(ends[at], ends[at + 1])
-        np.take(array, order[span], axis=0, out=out[span], mode="clip")
-
-    with threads(ends.size - 1) as run:
-        for _ in run(take, range(ends.size - 1)):
-            pass
-    return out
 
 
 def sorted_parts(keys: np.ndarray, ends: Sequence[int]) -> np.ndarray:

@@ -14,6 +14,7 @@ import numpy as np
 
 from jgs.errors import InputError
 from jgs.graph import Graph, as_device
+from jgs.graph.grouping import threads
 from jgs.graph.rows import row_chunks
 from jgs.options import LONGEST, Option
 from jgs.sampling.base import WINDOW, FanoutsByRelation, Weighted
@@ -49,23 +50,29 @@ class RelationIndex(NamedTuple):
 
 
 def index_of(graph: Graph) -> RelationIndex:
-    """The index of a graph with edge types. It reads `edge_type` once, in pieces."""
+    """The index of a graph with edge types. It reads `edge_type` once, in pieces, on all
+    cores."""
     indptr, types = np.asarray(graph.indptr), np.asarray(graph.edge_type)
-    counts, runs = [np.zeros(1, np.int64)], []
-    for first, stop in row_chunks(indptr):
+
+    def runs_of(rows: tuple[int, int]) -> tuple[np.ndarray, np.ndarray]:
+        first, stop = rows
         begin, end = int(indptr[first]), int(indptr[stop])
         piece = types[begin:end]
         starts = np.ones(end - begin, bool)
         starts[1:] = piece[1:] != piece[:-1]
-        rows = indptr[first:stop] - begin
-        starts[rows[rows < end - begin]] = True  # a row without edges marks the next one's
+        ends = indptr[first : stop + 1] - begin
+        starts[ends[ends < end - begin]] = True  # a row without edges marks the next one's
         before = np.concatenate([[0], np.cumsum(starts)])
-        counts.append(np.diff(before[indptr[first : stop + 1] - begin]))
         at = np.flatnonzero(starts)
-        runs.append((at + begin) << _BITS | piece[at].astype(np.int64))
-    runs.append(np.array([graph.num_edges << _BITS], np.int64))
-    of_nodes = np.cumsum(np.concatenate(counts))
-    return RelationIndex(as_device(of_nodes), as_device(np.concatenate(runs)))
+        return np.diff(before[ends]), (at + begin) << _BITS | piece[at].astype(np.int64)
+
+    chunks = [*row_chunks(indptr)]
+    with threads(len(chunks)) as run:
+        pieces = list(run(runs_of, chunks))
+    counts = np.concatenate([np.zeros(1, np.int64), *(count for count, _ in pieces)])
+    last = np.array([graph.num_edges << _BITS], np.int64)
+    runs = np.concatenate([*(each for _, each in pieces), last])
+    return RelationIndex(as_device(np.cumsum(counts)), as_device(runs))
 
 
 def runs_of(graph: Graph, index: RelationIndex, nodes: jax.Array) -> Eligible:
