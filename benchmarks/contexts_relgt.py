@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet as pq
 
-_SEEDS, _TOKENS = 64, 300
+_SEEDS, _TOKENS = 8, 300
 _DRAW = ("build_adjacency_hetero", "gather_1_and_2_hop_with_seed_time", "_process_one_seed")
 
 

@@ -129,19 +129,15 @@ def _describe(name: str, root: str, facts: dict[str, Any]) -> dict[str, Any]:
     tables, keys = facts.pop("tables", ()), facts.pop("keys", ())
     counts = facts.pop("node_types") if types else {}
     rows = [(name.replace("_", " "), _text(value)) for name, value in facts.items()]
-    for title, own in (("tables", tables), ("keys", keys)):
-        if own:
-            _show(title, list(own[0]), [tuple(map(_text, each.values())) for each in own])
+    _show_each("tables", tables)
+    _show_each("keys", keys)
     _show(name, ("", ""), rows)
     if types:
         own = [(n, _text(counts[n]), _text(f["width"]), f["kind"]) for n, f in types.items()]
         _show("node types", ("node type", "nodes", "features", "kind"), own)
-    if relations:
-        heads = ("relation", "edges", "mean in-degree", "max in-degree")
-        _show("relations", heads, [tuple(map(_text, each.values())) for each in relations])
-    if columns:
-        of_columns = ("column", "becomes", "features", "missing", "different texts")
-        _show("columns", of_columns, [tuple(map(_text, each.values())) for each in columns])
+    _show_each("relations", relations, ("relation", "edges", "mean in-degree", "max in-degree"))
+    heads = ("column", "becomes", "features", "missing", "different texts")
+    _show_each("columns", columns, heads)
     if counts_of:
         classes = [(n, *map(_text, c.values())) for n, c in counts_of.items()][:_MOST_CLASSES]
         if (more := len(counts_of) - len(classes)) > 0:
@@ -162,6 +158,11 @@ def _text(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:,.2f}"
     return f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def _show_each(title: str, facts: Sequence[Any], heads: Sequence[str] = ()) -> None:
+    if facts:
+        _show(title, heads or list(facts[0]), [tuple(map(_text, f.values())) for f in facts])
 
 
 def _show(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:

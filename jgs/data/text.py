@@ -147,6 +147,14 @@ def only(path: Path, files: Sequence[Path]) -> Path:
     return files[0]
 
 
+def at_most_one(rule: str, files: Sequence[Path]) -> Path | None:
+    """The only one of the files, or None for none. Raises `InputError`, by this rule."""
+    if len(files) > 1:
+        found = ", ".join(file.name for file in files)
+        raise InputError(rule, found, "Remove those too many.")
+    return files[0] if files else None
+
+
 def is_number(field: bytes | str) -> bool:
     """Whether Python reads it as a number."""
     try:

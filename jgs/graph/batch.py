@@ -403,9 +403,7 @@ class MiniBatch(Shown):
     def source_nodes(self, layer: int) -> jax.Array:
         """int32 `[S]`: the node ids of block `layer`'s sources; padding is `num_nodes`. The
         batch must have input nodes (`direct_inputs` must be False) if `layer` is 0."""
-        if layer == 0 or self.square:
-            return self.nodes
-        return self.target_nodes(layer - 1)
+        return self.nodes if layer == 0 or self.square else self.target_nodes(layer - 1)
 
     def target_nodes(self, layer: int) -> jax.Array:
         """int32 `[T]`: the node ids of block `layer`'s targets; padding is `num_nodes`."""

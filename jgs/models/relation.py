@@ -14,6 +14,7 @@ from jgs.graph import Block, Schema
 from jgs.models.dense import check_width, zero_unless
 from jgs.models.messages import on_edges
 from jgs.ops import aggregate, linear
+from jgs.ops.checks import check_sources
 from jgs.ops.linear import finish
 from jgs.ops.relation_runs import Runs, runs_of
 
@@ -85,11 +86,6 @@ class RelationConv(nnx.Module):
 def runs_from(block: Block, x: jax.Array, num_relations: int) -> Runs:
     """The runs of `block`, whose sources have the rows `x`."""
     if block.source_capacity is None:
-        if x.shape[0] < block.target_capacity:
-            raise InputError(
-                "x must have a row for every source of the block",
-                f"{x.shape[0]} rows for {block.target_capacity} or more sources",
-                "Gather the rows of all the batch's nodes, padding included.",
-            )
+        check_sources(x, block.target_capacity)
         block = replace(block, source_capacity=x.shape[0])
     return runs_of(block, num_relations)

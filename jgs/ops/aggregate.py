@@ -26,6 +26,7 @@ from jgs.ops.checks import (
     check_edge_weight,
     check_reduce,
     check_rows,
+    check_sources,
     edges_or_lost,
     threads_for,
     zeros_or_lost,
@@ -85,12 +86,7 @@ def aggregate(
         require_array("x", x, form, remedy, S=block.source_capacity)
     if not isinstance(num_sources, jax.core.Tracer):
         needed = max(needed, int(num_sources))
-    if x.shape[0] < needed:
-        raise InputError(
-            "x must have a row for every source of the block",
-            f"{x.shape[0]} rows for {needed} or more sources",
-            "Gather the rows of all the batch's nodes, padding included.",
-        )
+    check_sources(x, needed)
     if block.control is not None:
         check_control(block, x, reduce)
         sources, targets = (rows.astype(x.dtype) for rows in block.control)

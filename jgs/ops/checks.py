@@ -46,6 +46,16 @@ LOST = -(2**31)
 aggregated is NaN."""
 
 
+def check_sources(x: Any, needed: int) -> None:
+    """Raises `InputError` unless `x` has `needed` rows, those of the sources of a block."""
+    if x.shape[0] < needed:
+        raise InputError(
+            "x must have a row for every source of the block",
+            f"{x.shape[0]} rows for {needed} or more sources",
+            "Gather the rows of all the batch's nodes, padding included.",
+        )
+
+
 def edges_or_lost(block: Block, num_edges: Any) -> Any:
     """`num_edges`, or `LOST` where the block's sample has overflowed."""
     if block.overflow is None:

@@ -1,4 +1,5 @@
-"""Ids of nodes: of a type, where they count from 0, or of the whole graph; and files of ids."""
+"""What outputs are asked for: ids of nodes, of a type, where they count from 0, or of the whole
+graph; pairs; their cutoffs; and files of ids."""
 
 from __future__ import annotations
 
@@ -8,10 +9,12 @@ from typing import Any
 import numpy as np
 
 from jgs.arrays import described
+from jgs.data.column_values import Clock
 from jgs.data.values import nodes_of
 from jgs.errors import InputError, refusing
 from jgs.files.npy import map_npy, plain_file
 from jgs.graph import NodeIds, Schema
+from jgs.sampling.checks import check_seed_ids
 from jgs.train.evaluation.edge_pieces import check_nodes
 
 
@@ -42,14 +45,17 @@ def named(schema: Schema, ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return names[np.asarray(kind)], np.asarray(place, np.int32)
 
 
-def check_ends(schema: Schema | None, relation: int | None, pairs: np.ndarray) -> None:
-    """Raises `InputError` unless pairs `[n, 2]` are of the relation's source and target
-    types."""
+def pairs_of(
+    schema: Schema | None, num_nodes: int, pairs: Any, relation: int | None
+) -> np.ndarray:
+    """int32 `[n, 2]`: `pairs`, at least one. Raises `InputError` unless they are nodes of the
+    relation's source and target types."""
+    ids = check_seed_ids(pairs, num_nodes, pairs=True)
     if schema is None or relation is None:
-        return
+        return ids
     source, name, target = schema.relations[relation]
     wanted = [schema.number(source), schema.number(target)]
-    kinds = np.asarray(schema.numbers(pairs.reshape(-1))).reshape(-1, 2)
+    kinds = np.asarray(schema.numbers(ids.reshape(-1))).reshape(-1, 2)
     wrong = (kinds != wanted).any(axis=1)
     if wrong.any():
         row = int(np.argmax(wrong))
@@ -59,6 +65,31 @@ def check_ends(schema: Schema | None, relation: int | None, pairs: np.ndarray) -
             f"pair {row}, of {src} and {dst}",
             "Give such pairs, or name another relation.",
         )
+    return ids
+
+
+def cutoffs(data: Any, ids: np.ndarray, time: Any, what: str) -> tuple[np.ndarray, np.ndarray]:
+    """The `ids` `[num, ...]` of nodes as they are in `data`, and int64 `[num]`: the cutoff of
+    each, from an array `[num]` of ints or dates, or one for all. Dates are counted in the
+    data's unit. Raises `InputError`, which says `what` is asked for."""
+    num, unit = len(ids), data.time_unit
+    times = np.asarray(np.nan if time is None else time)
+    if times.dtype.kind in "MUO" and times.shape in ((), (num,)):
+        if unit is None:
+            raise InputError(
+                f"times of {what} must be whole numbers, as those of its data are",
+                str(times.reshape(-1)[0]),
+                "Give numbers, or train with --data-options time_unit=s or another unit.",
+            )
+        times = Clock(unit).whole(what, times.reshape(-1), "row").reshape(times.shape)
+    whole = times.dtype.kind in "iu" and times.dtype != np.uint64  # which int64 does not hold
+    if not whole or times.shape not in ((), (num,)):
+        raise InputError(
+            f"{what} must have times: integers of 64 bits, one for all {num} or one each",
+            "none" if time is None else described(times),
+            "Give time=, in the unit of the graph's times.",
+        )
+    return data.in_graph(ids), np.broadcast_to(times, num).astype(np.int64)
 
 
 def read_ids(

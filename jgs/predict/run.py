@@ -11,18 +11,17 @@ import jax
 import numpy as np
 from flax import nnx
 
-from jgs.data.values import nodes_of
 from jgs.dist.communicators.collect import rows_on_all
 from jgs.errors import InputError, check_choice
 from jgs.graph import Graph
-from jgs.models import PairModel, top_k
+from jgs.models import PairModel
 from jgs.ops import gather
 from jgs.predict.explain import Explanation, explain
-from jgs.predict.ids import check_ends, ids_of
+from jgs.predict.ids import cutoffs, ids_of, pairs_of
+from jgs.predict.lists import lists_at, lists_of
 from jgs.predict.sampled import (
     batches,
     context_of,
-    cutoffs,
     judged_at,
     neighbor_sampler,
     sampled_logits,
@@ -31,9 +30,7 @@ from jgs.predict.saved import Opened
 from jgs.sampling import Links
 from jgs.sampling.checks import check_seed_ids
 from jgs.sampling.edges.random import threefry
-from jgs.sampling.pairs import only_facts
-from jgs.train.evaluation.by_samples import ListsAt, batch_size, judges_key, outputs_of, rows_of
-from jgs.train.evaluation.edge_pieces import check_nodes
+from jgs.train.evaluation.by_samples import batch_size, judges_key, outputs_of, rows_of
 from jgs.train.evaluation.link_metrics import Decoded
 from jgs.train.loop.data import Data
 from jgs.train.loop.keys import key_of
@@ -182,19 +179,10 @@ class Run(Opened):
         if self.timed:
             if new_only:
                 self._refuse("new_only", "without times", "one with --temporal")
-            return self._best_at(nodes, k, candidates, relation, time)
+            return lists_at(self, self._relation(relation), nodes, k, candidates, time)
         if time is not None:
             self._refuse("time", "with --temporal", "a run without")
-        data = self._data[0]
-        ids, number = check_nodes(nodes, 0, self.num_nodes()), self._relation(relation)
-        own, ids = self._candidates(candidates, number), self._source.in_graph(ids)
-        decoder = Decoded(self.model).decoder(nnx.state(self.model))
-        known = only_facts(data.graphs[0], number) if new_only else None
-        of = (decoder, self._every_row, ids, own, k)
-        best, scores = top_k(*of, relation=number, known=known)
-        if data.own_ids is not None:
-            best = np.where(best >= 0, data.in_data_set(best), -1)
-        return best, scores
+        return lists_of(self, self._relation(relation), nodes, k, candidates, new_only)
 
     def explain(
         self,
@@ -350,13 +338,10 @@ class Run(Opened):
             self._refuse("time", f"with {seen}", "a run without")
         if relation is not None and "relation" not in self.flags:
             self._refuse("relation", "with relations of pairs", "a run without")
-        if self.timed and not self._of_pairs and node_type is not None:
-            nodes = ids_of(self.schema, self.num_nodes(), nodes, node_type)
-            node_type = None
         untaken = {"features": features} if self.timed else {}
-        if self.timed or self._of_pairs:
-            untaken |= {"node_type": node_type, "fanouts": fanouts, "key": key}
-        elif is_contextual(self.config):
+        if self._of_pairs:
+            untaken["node_type"] = node_type
+        if self.timed or self._of_pairs or is_contextual(self.config):
             untaken |= {"fanouts": fanouts, "key": key}
         for name, value in untaken.items():
             if value is not None:
@@ -364,7 +349,7 @@ class Run(Opened):
         if self.model is None:
             return self.embed(nodes, node_type=node_type)
         if self.timed:
-            return finish(self._at(nodes, relation, time, graph))
+            return finish(self._at(nodes, node_type, relation, time, graph))
         if self._of_pairs:
             return finish(self._scores(nodes, relation, graph, features))
         if is_contextual(self.config):
@@ -391,58 +376,31 @@ class Run(Opened):
     def _scores(self, pairs: Any, relation: Any, graph: Any, features: Any) -> np.ndarray:
         """The outputs for pairs: of the decoder from exact rows, or of a subgraph each."""
         source = self._with(graph, features)
-        ids = check_seed_ids(pairs, source.num_nodes, pairs=True)
+        number = self._relation(relation) if isinstance(self.model, PairModel) else None
+        ids = pairs_of(source.schema, source.num_nodes, pairs, number)
         if not isinstance(self.model, PairModel):
             of = self.model, source.graphs[0], source.features[0], ids
             return pair_scores(self.config, *of)
-        number = self._relation(relation)
         nodes, at = np.unique(ids, return_inverse=True)
-        check_ends(source.schema, number, ids)
         rows, at = self.embed(nodes, graph=graph, features=features), at.reshape(ids.shape)
         of_pairs = None if number is None else np.full(len(ids), number, np.int32)
         decode = Decoded(self.model)
         return decode(nnx.state(self.model), rows, at[:, 0], at[:, 1], of_pairs)
 
-    def _candidates(self, nodes: Any, number: int | None) -> np.ndarray:
-        """int32, as the graph has them: the given nodes, or all that a target may be."""
-        schema, targets = self._source.graphs[0].schema, self._data[1]
-        types = None if targets is None else targets.types
-        if nodes is not None:
-            return self._source.in_graph(check_nodes(nodes, 0, self.num_nodes()))
-        if schema is not None and number is not None:
-            return nodes_of(schema, schema.relations[number][2])
-        if schema is not None and types is not None:
-            return nodes_of(schema, types[1])
-        return np.arange(self.num_nodes(), dtype=np.int32)
-
-    def _best_at(
-        self, nodes: Any, k: int, candidates: Any, relation: Any, time: Any
-    ) -> tuple[np.ndarray, np.ndarray]:
-        data, targets = self._data
-        assert targets is not None  # of a run that gives lists
-        number, ids = self._relation(relation), check_nodes(nodes, 0, self.num_nodes())
-        own = cutoffs(data, ids, time, "lists of a run with --temporal")
-        if not ids.size:
-            return np.zeros((0, k), np.int32), np.zeros((0, k), np.float32)
-        data.graphs, key = targets.messages, key_of(self.config, "samples of test")
-        of = self.config, data, self.model, self.edges.columns
-        lists = ListsAt(*of, own, self._candidates(candidates, number), key)
-        try:
-            best, scores = lists.best(nnx.state(self.model), k, relation=number)
-        finally:
-            lists.close()
-        return np.where(best >= 0, data.in_data_set(best), -1), scores
-
-    def _at(self, nodes: Any, relation: Any, time: Any, graph: Graph | None) -> np.ndarray:
+    def _at(
+        self, nodes: Any, node_type: Any, relation: Any, time: Any, graph: Graph | None
+    ) -> np.ndarray:
         """The outputs for nodes or pairs at times, from a sample of each."""
         (data, targets), num = self._data, self.num_nodes()
         if targets is None:
-            ids = check_seed_ids(np.arange(num) if nodes is None else nodes, num)
+            if nodes is None or node_type is not None:
+                nodes = ids_of(self.schema, num, nodes, node_type)
+            ids = check_seed_ids(nodes, num)
             own, times = cutoffs(data, ids, time, "nodes of a run on labels at moments")
             items = {"nodes": own, "time": times}
             return judged_at(self, data, items, graph, judges_key(self.config), outputs_of)
-        ids, number = check_seed_ids(nodes, num, pairs=True), self._relation(relation)
-        check_ends(self.schema, number, ids)
+        number = self._relation(relation)
+        ids = pairs_of(self.schema, num, nodes, number)
         own, times = cutoffs(data, ids, time, "pairs of a run of --temporal")
         items = {"src": own[:, 0], "dst": own[:, 1], "time": times}
         if number is not None:

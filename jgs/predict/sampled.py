@@ -12,8 +12,6 @@ import jax
 import numpy as np
 from flax import nnx
 
-from jgs.arrays import described
-from jgs.data.column_values import Clock
 from jgs.errors import InputError
 from jgs.graph import Graph, MiniBatch
 from jgs.models import GNN
@@ -118,30 +116,6 @@ def _outputs(
     if degrees is not None:
         batch = batch.with_degrees(degrees)
     return nnx.merge(graphdef, params)(batch, gather(features, batch.nodes))
-
-
-def cutoffs(data: Any, ids: np.ndarray, time: Any, what: str) -> tuple[np.ndarray, np.ndarray]:
-    """The `ids` `[num, ...]` of nodes as they are in `data`, and int64 `[num]`: the cutoff of
-    each, from an array `[num]` of ints or dates, or one for all. Dates are counted in the
-    data's unit. Raises `InputError`, which says `what` is asked for."""
-    num, unit = len(ids), data.time_unit
-    times = np.asarray(np.nan if time is None else time)
-    if times.dtype.kind in "MUO" and times.shape in ((), (num,)):
-        if unit is None:
-            raise InputError(
-                f"times of {what} must be whole numbers, as those of its data are",
-                str(times.reshape(-1)[0]),
-                "Give numbers, or train with --data-options time_unit=s or another unit.",
-            )
-        times = Clock(unit).whole(what, times.reshape(-1), "row").reshape(times.shape)
-    whole = times.dtype.kind in "iu" and times.dtype != np.uint64  # which int64 does not hold
-    if not whole or times.shape not in ((), (num,)):
-        raise InputError(
-            f"{what} must have times: integers of 64 bits, one for all {num} or one each",
-            "none" if time is None else described(times),
-            "Give time=, in the unit of the graph's times.",
-        )
-    return data.in_graph(ids), np.broadcast_to(times, num).astype(np.int64)
 
 
 def judged_at(

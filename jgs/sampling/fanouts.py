@@ -122,9 +122,6 @@ class ByType(ByName):
         return self._in_order(len(schema.node_types), schema.number)
 
 
-Fanout = int | ByRelation
-
-
 def check_fanouts(fanouts: Any, by_relation: bool = False) -> tuple[Any, ...]:
     """`fanouts` as a tuple of ints; raises `InputError` unless each is positive or -1. With
     `by_relation` it may also be a dict of such numbers, which becomes a `ByRelation`."""

@@ -15,7 +15,7 @@ from jgs.tables import DTYPES
 # Of what can be learned (`Task.kind`), what takes a setting.
 PAIRS = ("links", "edges")
 BLOCKS = ("nodes", *PAIRS)
-NODES, JUDGED = ("nodes",), (*BLOCKS, "seal")
+JUDGED = (*BLOCKS, "seal")
 
 
 # fmt: off

@@ -26,6 +26,7 @@ from jgs.models import (
     GATConv,
     GINConv,
     GraphSAGE,
+    RelGT,
     SAGEConv,
     read_inputs,
 )
@@ -39,8 +40,9 @@ from jgs.train.loop.model import Types, make_model
 N, WIDTHS = 50, (6, 8, 3)
 X = np.random.default_rng(1).normal(size=(N, WIDTHS[0])).astype(np.float32)
 NORMS = {"sage": "layer", "gcn": "l2", "hgt": "layer"}
-# The others: test_temporal_models.py.
-WHOLE = [name for name, maker in MODELS.items() if not getattr(maker, "timed", False)]
+# The others: test_temporal_models.py, test_relgt.py and test_cells.py.
+SAMPLED = "timed", "contextual"
+WHOLE = [n for n, maker in MODELS.items() if not any(getattr(maker, a, False) for a in SAMPLED)]
 
 
 def hub_graph():
@@ -179,7 +181,9 @@ def test_the_command_makes_each_model_with_its_own_options():
         own = {"fanouts": (5,)} if name == "mixer" else {}
         if getattr(maker, "timed", False):  # no task without times takes it
             own |= {"task": "links", "temporal": True}
-        assert isinstance(made(types, model=name, **own), GNN)
+        contextual = getattr(maker, "contextual", False)
+        own |= {"sampler": "context"} if contextual else {}
+        assert isinstance(made(types, model=name, **own), RelGT if contextual else GNN)
     model = made(sparse=True, model="gatv2", heads=4)
     first, last = model.layers
     assert (first.num_heads, first.version, last.num_heads) == (4, 2, 1)

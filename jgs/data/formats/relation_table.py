@@ -201,9 +201,7 @@ def _stem(path: Path) -> str:
 
 
 def _header(path: Path) -> list[str]:
-    if path.suffix == ".parquet":
-        return column_names(path)
-    return names_in(path, first_line(path))
+    return column_names(path) if path.suffix == ".parquet" else names_in(path, first_line(path))
 
 
 def _columns(path: Path) -> Columns | None:

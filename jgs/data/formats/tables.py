@@ -32,7 +32,7 @@ from jgs.data.table_graph import (
     read_nodes,
     with_labels,
 )
-from jgs.data.text import first_line
+from jgs.data.text import at_most_one, first_line
 from jgs.errors import InputError
 from jgs.graph.formats.arrow import column_names
 from jgs.graph.formats.table_columns import ENDINGS
@@ -97,13 +97,8 @@ def read(
     both_ways = typed if both_ways is None else both_ways
     nodes_path, files = _files(path, labelled)
     labels = label_files(path) if path.is_dir() else []
-    if len(labels) > 1:
-        raise InputError(
-            f"{path} must hold one table of labels",
-            ", ".join(file.name for file in labels),
-            "Remove those too many.",
-        )
-    timed = {"": labels[0]} if labels else {}
+    moments = at_most_one(f"{path} must hold one table of labels", labels)
+    timed = {} if moments is None else {"": moments}
     nodes: dict[str, NodeTable] = {}
     if nodes_path is not None:
         own = replace(rules, columns=of_nodes)
@@ -177,14 +172,9 @@ def _files(path: Path, labelled: bool) -> tuple[Path | None, dict[str, Path]]:
     found = {}
     for split, names in _SPLITS.items():
         tables = [at for name in names for at in _found(path, name)]
-        if len(tables) > 1:
-            raise InputError(
-                f"{path} must hold one table of the edges of the {split} split",
-                ", ".join(at.name for at in tables),
-                "Remove those too many.",
-            )
-        if tables:
-            found[split] = tables[0]
+        rule = f"{path} must hold one table of the edges of the {split} split"
+        if (table := at_most_one(rule, tables)) is not None:
+            found[split] = table
     return nodes, found
 
 

@@ -27,7 +27,7 @@ import numpy as np
 
 from jgs.data.column_values import Clock
 from jgs.data.dataset import Plain
-from jgs.data.text import first_row, line_chunks
+from jgs.data.text import at_most_one, first_row, line_chunks
 from jgs.data.values import SPLIT_NUMBERS
 from jgs.errors import InputError
 from jgs.graph import Graph, NodeIds
@@ -73,12 +73,7 @@ def read(
     triples, splits, times = [], [], []
     for split, called in FILES.items():
         files = [path for name in called for path in found_in(folder, name)]
-        if len(files) > 1:
-            raise InputError(
-                f"{folder} must hold one file of the {split} split",
-                ", ".join(path.name for path in files),
-                "Remove those too many.",
-            )
+        at_most_one(f"{folder} must hold one file of the {split} split", files)
         for path in files:
             rest: list[tuple[bytes, ...]] = []
             names = names or _usual(path)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache, partial
+from functools import cache, cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -179,7 +179,7 @@ class LinkJob(PairJob):
             dst = self.ends(None).dst
 
             def lists(split: str) -> ListsAt:
-                sources, key = self._asked(split)[0], key_of(self.config, f"samples of {split}")
+                sources, key = self._asked[split][0], key_of(self.config, f"samples of {split}")
                 return ListsAt(*of, sources, dst, key, self._states)
 
             self._judges = self._lists = {split: lists(split) for split in ("val", "test")}
@@ -195,14 +195,18 @@ class LinkJob(PairJob):
 
         self._judges = {split: judge(split) for split in ("val", "test")}
 
-    def _asked(self, split: str) -> tuple[tuple[np.ndarray, np.ndarray], list[np.ndarray]]:
-        """Of a table of links: the distinct sources, with their moments, and for each the
-        targets that it is linked to."""
-        links = getattr(self.targets, split)
-        rows = np.unique(np.stack([links[n] for n in ("time", "src", "dst")], axis=1), axis=0)
-        asked, begins = np.unique(rows[:, :2], axis=0, return_index=True)
-        sources = asked[:, 1].astype(np.int32), asked[:, 0]
-        return sources, np.split(rows[:, 2], begins[1:])
+    @cached_property
+    def _asked(self) -> dict[str, tuple[tuple[np.ndarray, np.ndarray], list[np.ndarray]]]:
+        """Of a table of links, by split: the distinct sources, with their moments, and for each
+        the targets that it is linked to."""
+        found = {}
+        for split in ("val", "test"):
+            columns = [getattr(self.targets, split)[name] for name in ("time", "src", "dst")]
+            rows = np.unique(np.stack(columns, axis=1), axis=0)
+            asked, begins = np.unique(rows[:, :2], axis=0, return_index=True)
+            sources = asked[:, 1].astype(np.int32), asked[:, 0]
+            found[split] = sources, np.split(rows[:, 2], begins[1:])
+        return found
 
     def metric(self, params: Any, split: str, given: Any = None) -> float:
         """The metric of a split: of links at times from the samples of each, of others from
@@ -210,7 +214,7 @@ class LinkJob(PairJob):
         if (measure := self._kind.measure) is None:
             if self.task.temporal:
                 best = self._lists[split].best(params, self._k, given)[0]
-                return ranking.LISTS[self.config.metric or "map"](best, self._asked(split)[1])
+                return ranking.LISTS[self.config.metric or "map"](best, self._asked[split][1])
             return self._of_lists(params, split, given)
         scores = self.scores(params, split, given)
         return measure(*scores, self.judged[split].mask, self._k)
@@ -318,7 +322,7 @@ class LinkJob(PairJob):
         return figures(self.comm, names, measure)
 
     def _counted_lists(self, count: Any, name: str, split: str) -> float | None:
-        (sources, time), relevant = self._asked(split)
+        (sources, time), relevant = self._asked[split]
         best = np.full((sources.size, self._k), -1, np.int32)
         if count is None:
             return None
