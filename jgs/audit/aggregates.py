@@ -75,7 +75,8 @@ def _found(group: _Group, table: str, name: str, values: np.ndarray) -> Iterator
 
 
 def _aggregates(name: str, values: np.ndarray, ends: np.ndarray) -> dict[str, np.ndarray]:
-    """Figures `[m]` of the values by their ends, NaN where all values of one are the same."""
+    """Figures `[m]` of the values by their ends; NaN for the mean and the largest of equal
+    values, which say no more than each of them."""
     known, size = np.isfinite(values), ends.max() + 1
     values, ends = values[known], ends[known]
     sums, last = np.bincount(ends, values, size), np.full((2, size), -np.inf)
@@ -83,11 +84,11 @@ def _aggregates(name: str, values: np.ndarray, ends: np.ndarray) -> dict[str, np
         return {"the number": sums}
     for sign, most in zip((1, -1), last, strict=True):
         np.maximum.at(most, ends, sign * values)
-    sums[last[0] <= -last[1]] = np.nan
-    mean = sums / np.bincount(ends, minlength=size)
+    largest = np.where(last[0] > -last[1], last[0], np.nan)
+    mean = sums / np.where(np.isnan(largest), np.nan, np.bincount(ends, minlength=size))
     return {
         f"the sum of {name}": sums,
-        f"the largest {name}": np.where(np.isnan(sums), np.nan, last[0]),
+        f"the largest {name}": largest,
         f"the mean {name}": mean,
     }
 
