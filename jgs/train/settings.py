@@ -32,7 +32,7 @@ class Data:
         "the data set's own, e.g. num_nodes=10000", metavar="NAME=VALUE"
     )] = ()
     partition: Annotated[str | None, Option(
-        "in place of --dataset: the parts that jgs partition wrote",
+        "in place of --dataset: parts of jgs partition",
         metavar="FOLDER", tasks=BLOCKS, identity=False
     )] = None
 

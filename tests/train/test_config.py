@@ -48,6 +48,9 @@ COMMANDS = """
     --sampler frontier --budget 60 --frontier-size 7 --degree-cap 9 --norm-error 0.5
     --sampler saint --draw edge --walk-steps 4
     --sampler shadow --scope-size 3 --disjoint
+    --sampler context --context-size 7 --fill pagerank --order latest --epsilon 1e-3
+        --model relgt --centroids 3
+    --sampler context --model cells --cells 9
     --task embed --sampler walk --causal --half-life 5
     --task embed --sampler node2vec --p 2 --q 3 --dim 4 --walk-length 5 --num-walks 6
         --window 7 --negatives 8 --shared-negatives 9
