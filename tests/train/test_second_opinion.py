@@ -186,6 +186,14 @@ def test_links(saved, parted, metric, name, ranks):
     job.close()
 
 
+def judged_rows(job, params, split):
+    """`[N, F]`: the rows of the nodes that judge a split, NaN for others."""
+    own = job.rows_of(params, split)
+    rows = np.full((job.num_nodes, own.shape[1]), np.nan, np.float32)
+    rows[job.judged_nodes(split)] = own
+    return rows
+
+
 def by_negatives(job, params, old, split, metric, name):
     made, (good, bad) = job.judged[split], job.scores(params, split)
     src, dst = old[made.other_src], old[made.other_dst]
@@ -206,7 +214,7 @@ def by_lists(job, params, old, split, metric, name):
     """The best K of all the type's nodes that the source has no earlier edge to."""
     number = ("train", "val", "test").index(split)
     known, wanted = facts(name, *range(number)), facts(name, number)
-    rows = job.rows_of(params, split, np.arange(job.num_nodes, dtype=np.int32))
+    rows = judged_rows(job, params, split)
     relation = job.judged[split].relation
     targets, found = {*[*of_types(name)][1].tolist()}, []
     for source in np.flatnonzero(np.isin(old, [*{a for a, _ in wanted - known}])):
@@ -310,7 +318,7 @@ def test_edges(saved, parted, label, metric, ranks):
     once = src <= dst
     train = column[(split == 0) & once]
     for number, name in enumerate(("val", "test"), 1):
-        rows = job.rows_of(params, name, np.arange(60, dtype=np.int32))
+        rows = judged_rows(job, params, name)
         mine = (split == number) & once
         outputs = job.decode(
             params, rows, *(new[end[mine]].astype(np.int32) for end in (src, dst))
