@@ -17,8 +17,12 @@ from jgs.graph.checks import (
     node_ids,
     times_with_nodes,
 )
+from jgs.graph.device import aligned_empty
+from jgs.graph.grouping import threads
 from jgs.graph.schema import ALWAYS, Relation, Schema, times_of_types
 from jgs.graph.weights import check_weights
+
+_AT_ONCE = 1 << 20  # edges that a thread copies at a time
 
 
 def typed_edges(
@@ -56,7 +60,7 @@ def typed_edges(
         ends += [(dst, src) for src, dst in ends]
         weights, times = weights and weights * 2, times and times * 2
         columns = {name: arrays * 2 for name, arrays in columns.items()}
-    numbers = [np.full(src.size, i, np.int16) for i, (src, _) in enumerate(ends)]
+    numbers = [np.broadcast_to(np.int16(i), src.shape) for i, (src, _) in enumerate(ends)]
     fields = {
         "edge_type": _joined(numbers, np.int16) if ends else None,
         "edge_weight": None if weights is None else _joined(weights, np.float32),
@@ -68,7 +72,23 @@ def typed_edges(
 
 
 def _joined(arrays: list, dtype: type) -> np.ndarray:
-    return np.concatenate([np.empty(0, dtype), *arrays])
+    """One array after the other, copied on all cores: touching new pages takes the time."""
+    ends = np.cumsum([0, *(array.size for array in arrays)]).tolist()
+    out = aligned_empty(ends[-1], np.result_type(dtype, *arrays))
+    pieces = [
+        (first + begin, array[begin : begin + _AT_ONCE])
+        for first, array in zip(ends, arrays, strict=False)
+        for begin in range(0, array.size, _AT_ONCE)
+    ]
+
+    def put(piece: tuple[int, np.ndarray]) -> None:
+        at, part = piece
+        out[at : at + part.size] = part
+
+    with threads(len(pieces)) as run:
+        for _ in run(put, pieces):
+            pass
+    return out
 
 
 def _ends(schema: Schema, relation: Relation, given: Any) -> tuple[np.ndarray, np.ndarray]:
