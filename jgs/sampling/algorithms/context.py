@@ -12,7 +12,6 @@ import numpy as np
 
 from jgs import kernels
 from jgs.graph import Block, Extras, Graph, MiniBatch, Tokens
-from jgs.graph.batch import AGELESS
 from jgs.kernels.call import call, vary_alike, where_it_is
 from jgs.options import Option
 from jgs.sampling.algorithms.neighbors import Neighbors
@@ -24,7 +23,7 @@ from jgs.sampling.contexts.hops import ORDERS, ByHops
 from jgs.sampling.contexts.pagerank import ByPageRank
 from jgs.sampling.contexts.visits import ByVisits
 from jgs.sampling.contexts.way import Found, Way
-from jgs.sampling.edges.columns import check_edges, column_at, column_of, with_columns
+from jgs.sampling.edges.columns import check_edges, column_at, column_of, since, with_columns
 from jgs.sampling.edges.hops import bad_seeds
 from jgs.sampling.edges.random import as_key_data
 from jgs.sampling.seeds import Seeds
@@ -210,9 +209,7 @@ def _tokens(
     age = None
     if cutoff is not None:
         time = column_at(column_of(graph, "time"), found.edge)
-        age = cutoff[:, None].astype(jnp.uint64) - time.astype(jnp.uint64)
-        age = jnp.where(time == jnp.iinfo(jnp.int64).min, AGELESS, age.astype(jnp.float32))
-        age = jnp.where(reached, age, 0).astype(jnp.float32)
+        age = jnp.where(reached, since(time, cutoff[:, None]), 0)
     kind, hop, parent, relation = (
         a.astype(jnp.int32) for a in (kind, found.hop, parent, relation)
     )

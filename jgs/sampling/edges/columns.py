@@ -100,15 +100,20 @@ def with_elapsed(block: Block, cutoff: jax.Array | None, time: jax.Array) -> Blo
     def of_block(block: Block, cutoff: jax.Array, time: jax.Array) -> jax.Array:
         target, real = targets_of(block)
         until = cutoff.at[target].get(mode="clip")
-        # As unsigned numbers, whose difference has room for any two times.
-        elapsed = (until.astype(jnp.uint64) - time.astype(jnp.uint64)).astype(jnp.float32)
-        elapsed = jnp.where(time == jnp.iinfo(jnp.int64).min, AGELESS, elapsed)
-        return jnp.where(real, elapsed, 0)
+        return jnp.where(real, since(time, until), 0)
 
     for _ in range(time.ndim - 1):  # a super-batch
         of_block = jax.vmap(of_block)
     elapsed = of_block(block, cutoff, time)
     return block.with_edge_arrays(block.edge_arrays() | {"elapsed": elapsed})
+
+
+def since(time: jax.Array, until: jax.Array) -> jax.Array:
+    """float32: the time from edges to cutoffs, both int64; `AGELESS` for edges that were always
+    there."""
+    # As unsigned numbers, whose difference has room for any two times.
+    elapsed = (until.astype(jnp.uint64) - time.astype(jnp.uint64)).astype(jnp.float32)
+    return jnp.where(time == jnp.iinfo(jnp.int64).min, AGELESS, elapsed).astype(jnp.float32)
 
 
 def _refuse_two(graph: Graph, name: str) -> None:
