@@ -148,3 +148,12 @@ def test_cells_are_those_of_the_tables(data_folder, tmp_path):
     nodes, time = run.rows("test")
     logits, labels = run.logits(nodes, time=time), run.labels("test")
     assert jgs.train.auc(logits @ [-1, 1], labels == 1) == pytest.approx(judged)
+
+
+def test_labels_of_edges_have_contexts_of_both_ends(saved, tmp_path):
+    more = "--task edges --label label --learned 8 --decoder mlp --epochs 2"
+    found = train(saved(communities), tmp_path / "run", more)["test_accuracy"]
+    run = jgs.open_run(tmp_path / "run")
+    edges = open_job(run.config).targets.test
+    logits = run.logits(np.stack([edges["src"], edges["dst"]], axis=1))
+    assert (logits.argmax(axis=1) == edges["label"]).mean() == pytest.approx(found)
