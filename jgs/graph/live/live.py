@@ -234,7 +234,9 @@ class Live:
         """Makes a change, and returns what the method of its name returns."""
         if change.kind not in KINDS:
             known = ", ".join(KINDS)
-            raise InputError(f"a change must be one of {known}", repr(change.kind), "Correct it.")
+            raise InputError(
+                f"a change must be one of {known}", repr(change.kind), "Correct it."
+            )
         with self._turn:
             do = getattr(self, f"_{change.kind}")(**change.fields)
             self._turn.wait_for(lambda: self._readers == 0)
@@ -326,9 +328,10 @@ class Live:
         checks.check_range("numbers must be those of edges", numbers, self.next_edge)
 
         def do() -> int:
-            return self._remove(self._known().rows_of(numbers), lambda slots, _: np.isin(
-                self._rows.arrays["edge_order"][slots], numbers
-            ))
+            return self._remove(
+                self._known().rows_of(numbers),
+                lambda slots, _: np.isin(self._rows.arrays["edge_order"][slots], numbers),
+            )
 
         return do
 
@@ -339,7 +342,9 @@ class Live:
             pairs = source.astype(np.int64) << 32 | row
             found = self._rows.arrays["indices"][slots].astype(np.int64) << 32 | row_of
             own = np.isin(found, pairs)
-            return own if kind is None else own & (self._rows.arrays["edge_type"][slots] == kind)
+            return (
+                own if kind is None else own & (self._rows.arrays["edge_type"][slots] == kind)
+            )
 
         return lambda: self._remove(np.unique(row), wanted)
 

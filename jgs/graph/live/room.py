@@ -39,13 +39,17 @@ class NodeRoom:
         if wanted is None:
             wanted = {}
         elif self._typed != isinstance(wanted, Mapping):
-            raise InputError("num_nodes must be an int, or a dict by type", repr(wanted), _WHOLE)
+            raise InputError(
+                "num_nodes must be an int, or a dict by type", repr(wanted), _WHOLE
+            )
         elif not self._typed:
             wanted = {"": wanted}
         for name in wanted:
             if schema is not None:
                 schema.number(name)
-        sizes = {name: checks.node_count(wanted.get(name, count)) for name, count in old.items()}
+        sizes = {
+            name: checks.node_count(wanted.get(name, count)) for name, count in old.items()
+        }
         for name, count in old.items():
             if sizes[name] < count:
                 raise InputError(
@@ -130,7 +134,9 @@ class NodeRoom:
             raise InputError(
                 "the type of new nodes must be given where the graph has a schema",
                 repr(name),
-                f"Give type=, one of {', '.join(self.used)}." if self._typed else "Leave it out.",
+                f"Give type=, one of {', '.join(self.used)}."
+                if self._typed
+                else "Leave it out.",
             )
         if self.schema is not None and name is not None:
             self.schema.number(name)
@@ -141,7 +147,9 @@ class NodeRoom:
                 f"{used} nodes and {count} new ones",
                 "Make the live graph with a larger num_nodes.",
             )
-        return np.arange(used, used + count, dtype=np.int32) + np.int32(self._begins[name or ""])
+        return np.arange(used, used + count, dtype=np.int32) + np.int32(
+            self._begins[name or ""]
+        )
 
     def take(self, count: int, name: str | None) -> None:
         """Gives the ids of `new` to nodes."""

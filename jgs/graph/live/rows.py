@@ -38,8 +38,8 @@ class Rows:
 
     def __init__(self, indptr: np.ndarray, arrays: dict[str, np.ndarray]):
         """Args:
-          indptr: int64 `[N+1]`, offsets without room.
-          arrays: `[E, ...]` by name, as `arrays` above; they are copied.
+        indptr: int64 `[N+1]`, offsets without room.
+        arrays: `[E, ...]` by name, as `arrays` above; they are copied.
         """
         self._lay_out(indptr, arrays, 0)
 
@@ -148,18 +148,13 @@ class Rows:
 
     def _after(self, row: np.ndarray, new: dict[str, np.ndarray]) -> np.ndarray:
         """int64 `[n]`: the slot after the edges of each row that are not later than the new."""
-        low, high = self.bounds[:, row].copy()
+        low, high = self.bounds[:, row]
         for name in ("edge_type", "edge_time"):
             if name in new:
-                values, bound = self.arrays[name], new[name]
-                last = high - (high > low)
-                if name == "edge_time" or (values[last] > bound).any():
-                    last_after = _bisect(values, low, high, bound, right=True)
-                else:
-                    last_after = high
+                values, stretch, bound = self.arrays[name], (low, high), new[name]
+                high = _bisect(values, *stretch, bound, right=True)
                 if name == "edge_type":
-                    low = _bisect(values, low, high, bound, right=False)
-                high = last_after
+                    low = _bisect(values, *stretch, bound, right=False)
         return high
 
     def _rooms(self, sizes: np.ndarray) -> np.ndarray:
@@ -204,7 +199,9 @@ class Rows:
         if _PREFIX in self.arrays:
             slots, _ = self.slots(touched)
             within = row_offsets(self.bounds[1, touched] - self.bounds[0, touched])
-            self.arrays[_PREFIX][slots] = weight_prefix_sums(within, self.arrays[_WEIGHT][slots])
+            self.arrays[_PREFIX][slots] = weight_prefix_sums(
+                within, self.arrays[_WEIGHT][slots]
+            )
 
 
 def _bisect(
@@ -212,14 +209,19 @@ def _bisect(
 ) -> np.ndarray:
     """int64: in each of the ascending stretches `low:high` the place of a `bound`, before or,
     with `right`, after equal values."""
-    low, high = low.copy(), high.copy()
-    last = values.shape[0] - 1
+
+    def before(at: np.ndarray) -> np.ndarray:  # whether the place is after this entry
+        seen = values[np.clip(at, 0, values.shape[0] - 1)]
+        return (seen <= bound) if right else (seen < bound)
+
+    low = np.where(before(high - 1), high, low)  # most edges come last
     while (open_ := low < high).any():
         middle = (low + high) // 2
-        seen = values[np.minimum(middle, last)]
-        after = open_ & ((seen <= bound) if right else (seen < bound))
-        low = np.where(after, middle + 1, low)
-        high = np.where(open_ & ~after, middle, high)
+        after = before(middle)
+        low, high = (
+            np.where(open_ & after, middle + 1, low),
+            np.where(open_ & ~after, middle, high),
+        )
     return low
 
 
