@@ -1,0 +1,1 @@
+"""`Live`: a graph that grows in place, and the log of its changes."""
