@@ -14,11 +14,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jgs.errors import InputError
 from jgs.files import storage
 from jgs.files.room import with_room
 from jgs.files.verified import Verify
 from jgs.graph.checks import check_arrays, check_node_time
 from jgs.graph.device import as_device, reduce_arrays
+from jgs.graph.rows import row_lengths
 from jgs.graph.schema import Schema, check_schema
 from jgs.graph.weights import weight_prefix_sums
 from jgs.settings import exact_integers
@@ -59,11 +61,16 @@ class GraphArrays:
 
     @property
     def num_nodes(self) -> int:
-        return self.indptr.shape[0] - 1
+        return self.indptr.shape[-1] - 1
 
     @property
     def num_edges(self) -> int:
         return self.indices.shape[0]
+
+    @property
+    def has_room(self) -> bool:
+        """Whether rows have room for more edges, as those of `jgs.graph.Live` have."""
+        return self.indptr.ndim == 2
 
     __reduce__ = reduce_arrays
 
@@ -104,7 +111,7 @@ class GraphArrays:
     def degrees(self) -> jax.Array:
         """int32 `[N]`: each node's number of in-edges."""
         with exact_integers():  # the offsets are 64-bit
-            return jnp.diff(self.indptr).astype(jnp.int32)
+            return row_lengths(self.indptr).astype(jnp.int32)
 
     # -- arrays of the edges: code that copies a part of a graph copies them by these methods --
 
@@ -156,10 +163,19 @@ class GraphArrays:
 
     def _numpy(self, without: str = "") -> tuple[np.ndarray, Arrays]:
         """`indptr`, and the edges' arrays but those that `_remade` makes and the one `without`
-        which a copy is made."""
+        which a copy is made. Raises `InputError` for rows with room."""
+        self._refuse_room()
         left = ("edge_weight_prefix", without)
         given = {name: array for name, array in self.edge_arrays().items() if name not in left}
         return np.asarray(self.indptr), {name: np.asarray(a) for name, a in given.items()}
+
+    def _refuse_room(self) -> None:
+        if self.has_room:
+            raise InputError(
+                "a graph that is changed, written or converted must have rows without room",
+                "the rows of a live graph",
+                "Take one by live.packed().",
+            )
 
     def _remade(self, indptr: np.ndarray, arrays: Arrays, **fields: Any) -> Self:
         """The graph of the same nodes with these edges, and with other values of `fields`."""
@@ -204,6 +220,7 @@ class GraphArrays:
     def stored(self) -> dict[str, np.ndarray]:
         """The arrays of the graph's files by name, without node columns. Raises `InputError`
         if `from_stored` would refuse them."""
+        self._refuse_room()
         given = {"indptr": self.indptr, **self.edge_arrays()}
         arrays = {name: np.asarray(array) for name, array in given.items()}
         check_arrays("the graph", arrays, _FIELDS, "Make it again from what it was made of.")

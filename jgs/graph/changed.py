@@ -159,7 +159,7 @@ class Changed(GraphArrays):
                 size,
                 "Raise it, or make the graph again.",
             )
-        src, dst, kind = _ends(self, src, dst, size, relation)
+        src, dst, kind = appended_ends(self, src, dst, size, relation)
         born = _node_times(self, size, node_time)
         times = _later(self, checks.check_times(time, src.size, "time"), kind)
         if born is not None:
@@ -171,7 +171,7 @@ class Changed(GraphArrays):
                 "Give edge_weight, or leave it out.",
             )
         weight = None if edge_weight is None else check_weights(edge_weight, src.size)
-        columns = _columns(self, edge_columns, src.size)
+        columns = appended_columns(self, edge_columns, src.size)
         indptr = np.asarray(self.indptr)
         if size > old_nodes:
             indptr = np.concatenate([indptr, np.full(size - old_nodes, indptr[-1])])
@@ -287,7 +287,7 @@ def inserted(array: np.ndarray, at: np.ndarray, added: np.ndarray) -> np.ndarray
     return out.reshape(-1, *array.shape[1:])
 
 
-def _ends(
+def appended_ends(
     graph: Any, src: Any, dst: Any, size: int, relation: str | None
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
     """The ends of the edges as ids of the graph, int32 `[n]`, and the numbers of their
@@ -368,7 +368,7 @@ def _later(graph: Any, times: np.ndarray, kind: np.ndarray | None) -> np.ndarray
     return times
 
 
-def _columns(graph: Any, given: Any, num: int) -> dict[str, np.ndarray]:
+def appended_columns(graph: Any, given: Any, num: int) -> dict[str, np.ndarray]:
     """The edge columns of the new edges by name, with the dtypes of the graph's."""
     columns = checks.check_columns(given, num, TAKEN)
     if set(columns) != set(graph.edge_columns):

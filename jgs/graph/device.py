@@ -27,10 +27,26 @@ def as_device(array: Any) -> jax.Array:
 
 def aligned_empty(size: int, dtype: Any) -> np.ndarray:
     """An uninitialised array `[size]` that `as_device` takes without a copy on the CPU."""
+    return _aligned(np.empty, size, dtype)
+
+
+def aligned_zeros(size: int, dtype: Any) -> np.ndarray:
+    """As `aligned_empty`, of zeros. Pages that nothing is written to take no memory."""
+    return _aligned(np.zeros, size, dtype)
+
+
+def _aligned(make: Any, size: int, dtype: Any) -> np.ndarray:
     dtype = np.dtype(dtype)
-    room = np.empty(size * dtype.itemsize + _ALIGNED, np.uint8)
+    room = make(size * dtype.itemsize + _ALIGNED, np.uint8)
     before = -room.ctypes.data % _ALIGNED
     return room[before : before + size * dtype.itemsize].view(dtype)
+
+
+def aligned_copy(array: np.ndarray) -> np.ndarray:
+    """A contiguous copy of an array, which `as_device` takes without another."""
+    made = aligned_empty(array.size, array.dtype).reshape(array.shape)
+    made[...] = array
+    return made
 
 
 def as_numpy(value: Any) -> np.ndarray:

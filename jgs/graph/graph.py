@@ -384,6 +384,7 @@ class Graph(Shown, Changed):
 
     def edge_index(self) -> np.ndarray:
         """int32 `[2, E]`: the source and the target of each edge, in the order of `indices`."""
+        self._refuse_room()
         return np.stack([np.asarray(self.indices), row_of_edges(np.asarray(self.indptr))])
 
     def to_scipy(self) -> scipy.sparse.csc_array:

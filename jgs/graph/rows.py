@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 
@@ -16,6 +17,11 @@ def row_offsets(degree: np.ndarray) -> np.ndarray:
     indptr = np.zeros(degree.size + 1, np.int64)
     np.cumsum(degree, out=indptr[1:])
     return indptr
+
+
+def row_lengths(indptr: Any) -> Any:
+    """int64 `[N]`: the length of each row, by offsets as those of a `Graph`, of NumPy or JAX."""
+    return indptr[1:] - indptr[:-1] if indptr.ndim == 1 else indptr[1, :-1] - indptr[0, :-1]
 
 
 def offsets_of_rows(indptr: np.ndarray, rows: np.ndarray) -> np.ndarray:

@@ -49,6 +49,7 @@ HANDLERS = {f"jgs_{name}": "Jgs" + name.title().replace("_", "") for name in _NA
 FUNCTIONS = (
     *("JgsGroupCount", "JgsGroupSpread", "JgsGroupSort", "JgsGroupResult"),
     "JgsInsert",
+    "JgsMoveRows",
     "JgsSetFeatureParts",
     *("JgsPoolReset", "JgsPoolSee", "JgsPoolTake", "JgsReadRows", "JgsCopyRows"),
     "JgsReadAhead",

@@ -11,7 +11,7 @@ namespace {
 
 using LongMatrix = ffi::Buffer<ffi::S64, 2>;
 
-std::string ByHops(ffi::ThreadPool pool, Words key, Longs indptr, Ints indices,
+std::string ByHops(ffi::ThreadPool pool, Words key, AnyLongs indptr, Ints indices,
                    Longs weight_prefix, Longs recency, Longs edge_time, Shorts edge_type,
                    Longs runs_indptr, Longs runs, Ints nodes, Longs time, Longs excluded,
                    ffi::Result<IntMatrix> out_nodes, ffi::Result<IntMatrix> out_hop,
@@ -33,7 +33,7 @@ std::string ByHops(ffi::ThreadPool pool, Words key, Longs indptr, Ints indices,
          (!timed || edges(edge_time)) && (timed || (!by_age && half_life == 0)) &&
          (!weighted || edges(weight_prefix)) && (half_life == 0 || edges(recency)) &&
          (relation_draws.size() == 0 || edges(edge_type)) &&
-         (!indexed || (Size(runs_indptr) == Size(indptr) && Size(runs) > 0));
+         (!indexed || (Size(runs_indptr) == NumNodes(indptr) + 1 && Size(runs) > 0));
   if (!good) return kShapes;
   GraphView graph = view;
   graph.weight_prefix = weighted ? weight_prefix.typed_data() : nullptr;

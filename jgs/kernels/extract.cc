@@ -46,8 +46,8 @@ void KeepRows(const Slice& slice, const int32_t* indices, const PlaceMap& places
 }  // namespace
 
 template <typename Offset>
-Slice::Slice(const Offset* indptr, int64_t num_all, const int32_t* columns, int64_t num_columns,
-             const Limits& limits)
+Slice::Slice(const Offset* indptr, const Offset* ends, int64_t num_all,
+             const int32_t* columns, int64_t num_columns, const Limits& limits)
     : start_(num_columns, 0),
       ends_(num_columns + 1, 0),
       holes_(limits.num_excluded > 0 ? num_columns : 0) {
@@ -60,7 +60,7 @@ Slice::Slice(const Offset* indptr, int64_t num_all, const int32_t* columns, int6
     int64_t degree = 0;
     if (real(i)) {
       start_[i] = static_cast<int64_t>(indptr[columns[i]]);
-      degree = static_cast<int64_t>(indptr[columns[i] + 1]) - start_[i];
+      degree = static_cast<int64_t>(ends[columns[i]]) - start_[i];
       if (!holes_.empty()) {
         holes_[i] = limits.In(start_[i], degree);
         degree -= holes_[i].num;
@@ -70,8 +70,10 @@ Slice::Slice(const Offset* indptr, int64_t num_all, const int32_t* columns, int6
   }
 }
 
-template Slice::Slice(const int32_t*, int64_t, const int32_t*, int64_t, const Limits&);
-template Slice::Slice(const int64_t*, int64_t, const int32_t*, int64_t, const Limits&);
+template Slice::Slice(const int32_t*, const int32_t*, int64_t, const int32_t*, int64_t,
+                      const Limits&);
+template Slice::Slice(const int64_t*, const int64_t*, int64_t, const int32_t*, int64_t,
+                      const Limits&);
 
 int64_t Slice::Column(int64_t edge) const {
   return std::upper_bound(ends_.begin(), ends_.end(), edge) - ends_.begin() - 1;

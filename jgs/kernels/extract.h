@@ -18,7 +18,7 @@ class Slice {
   // `columns` [num_columns] in [0, num_all), others have no edges; `indptr` [num_all + 1]. The
   // slice is without the edges that `limits` exclude, whose array it reads later.
   template <typename Offset>
-  Slice(const Offset* indptr, int64_t num_all, const int32_t* columns, int64_t num_columns,
+  Slice(const Offset* indptr, const Offset* ends, int64_t num_all, const int32_t* columns, int64_t num_columns,
         const Limits& limits = {});
 
   int64_t num_edges() const { return ends_.back(); }

@@ -10,7 +10,7 @@
 namespace jgs {
 namespace {
 
-std::string Frontier(ffi::ThreadPool pool, ffi::BufferR2<ffi::U32> keys, Longs indptr,
+std::string Frontier(ffi::ThreadPool pool, ffi::BufferR2<ffi::U32> keys, AnyLongs indptr,
                      Ints indices, ffi::Result<IntMatrix> nodes, ffi::Result<Ints> counts,
                      int64_t size, int64_t pops, int64_t degree_cap, double enlargement,
                      int64_t num_threads) {

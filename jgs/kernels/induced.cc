@@ -129,7 +129,7 @@ std::string MakePieces(const GraphView& graph, const Induced& b, std::vector<Pie
         __builtin_prefetch(&graph.indptr[b.nodes[row + kAhead]]);
       }
       if (!real(row)) continue;
-      const int64_t first = graph.indptr[b.nodes[row]], last = graph.indptr[b.nodes[row] + 1];
+      const int64_t first = graph.indptr[b.nodes[row]], last = graph.ends[b.nodes[row]];
       if (first < 0 || last < first || last > graph.num_edges) {
         return "the graph's indptr must ascend from 0 to the number of edges; it does not at node " +
                std::to_string(b.nodes[row]);

@@ -17,3 +17,15 @@ void JgsInsert(const char* old, int64_t num_old, const char* added, const int64_
   }
   if (last == num) copy(read, num_old, num);
 }
+
+void JgsMoveRows(char* array, int64_t item, const int64_t* from, const int64_t* to,
+                 const int64_t* count, int64_t num_moves, const char* added,
+                 const int64_t* place, int64_t num_added) {
+  for (int64_t i = 0; i < num_moves; ++i) {
+    std::memmove(array + to[i] * item, array + from[i] * item,
+                 static_cast<size_t>(count[i] * item));
+  }
+  for (int64_t i = 0; i < num_added; ++i) {
+    std::memcpy(array + place[i] * item, added + i * item, static_cast<size_t>(item));
+  }
+}

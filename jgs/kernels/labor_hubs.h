@@ -24,7 +24,7 @@ inline uint64_t Fraction(int64_t k, int64_t degree) {
 
 inline int64_t DegreeOf(const GraphView& graph, int32_t node) {
   if (node < 0 || node >= graph.num_nodes) return 0;
-  return graph.indptr[node + 1] - graph.indptr[node];
+  return graph.ends[node] - graph.indptr[node];
 }
 
 // What is wrong with an index of this graph, or "". Its edges are looked at when they are used.

@@ -95,7 +95,7 @@ class HopRows {
   // Appends the rows of a target; false if the graph is damaged.
   bool OfTarget(const Hop& hop, int32_t node, int64_t target, std::vector<Row>& found) const {
     if (node >= graph_.num_nodes) return true;  // padding among the seeds
-    const int64_t start = graph_.indptr[node], length = graph_.indptr[node + 1] - start;
+    const int64_t start = graph_.indptr[node], length = graph_.ends[node] - start;
     if (start < 0 || length < 0 || length > graph_.num_edges - start ||
         length > std::numeric_limits<int32_t>::max()) {
       return false;

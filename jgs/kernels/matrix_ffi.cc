@@ -7,6 +7,7 @@
 #include "edge_sums.h"
 #include "extract.h"
 #include "ffi.h"
+#include "sample_call.h"
 
 namespace jgs {
 namespace {
@@ -15,6 +16,14 @@ namespace {
 Limits Without(const Longs& excluded, int64_t num_edges, std::string& error) {
   const Seeds seeds{nullptr, 0, nullptr, excluded.typed_data(), Size(excluded)};
   return LimitsOf(seeds, nullptr, num_edges, nullptr, -1, error);
+}
+
+// The columns of a graph with these offsets, which are at `data`.
+template <typename Offset, typename Indptr>
+Slice SliceOf(const Offset* data, const Indptr& indptr, const Ints& columns,
+              const Limits& limits) {
+  return {data, data + ToEnds(indptr), NumNodes(indptr), columns.typed_data(), Size(columns),
+          limits};
 }
 
 std::string Ranks(ffi::ThreadPool pool, Words words, Ints nodes, Floats weight, Ints logarithms,
@@ -34,11 +43,10 @@ std::string ExpandColumns(ffi::ThreadPool pool, ffi::AnyBuffer indptr, Ints colu
                           Longs excluded, ffi::Result<Ints> offsets, ffi::Result<Ints> column,
                           ffi::Result<Longs> at, ffi::Result<Long> needed,
                           int64_t num_threads) {
-  const int64_t num_columns = Size(columns), num_all = Size(indptr) - 1;
+  const int64_t num_columns = Size(columns), num_all = NumNodes(indptr);
   if (num_all < 0 || Size(*offsets) != num_columns + 1 || Size(*column) != Size(*at)) {
     return kShapes;
   }
-  const int32_t* ids = columns.typed_data();
   const bool wide = indptr.element_type() == ffi::S64;
   if (!wide && indptr.element_type() != ffi::S32) return kShapes;
   const int64_t num_edges = wide ? indptr.typed_data<int64_t>()[num_all]
@@ -47,8 +55,8 @@ std::string ExpandColumns(ffi::ThreadPool pool, ffi::AnyBuffer indptr, Ints colu
   const Limits limits = Without(excluded, num_edges, error);
   if (!error.empty()) return error;
   const Slice slice =
-      wide ? Slice(indptr.typed_data<int64_t>(), num_all, ids, num_columns, limits)
-           : Slice(indptr.typed_data<int32_t>(), num_all, ids, num_columns, limits);
+      wide ? SliceOf(indptr.typed_data<int64_t>(), indptr, columns, limits)
+           : SliceOf(indptr.typed_data<int32_t>(), indptr, columns, limits);
   AdviseHugePages(column);
   AdviseHugePages(at);
   *needed->typed_data() = slice.num_edges();
@@ -57,12 +65,12 @@ std::string ExpandColumns(ffi::ThreadPool pool, ffi::AnyBuffer indptr, Ints colu
   return "";
 }
 
-std::string Extract(ffi::ThreadPool pool, Longs indptr, Ints indices, Ints columns,
+std::string Extract(ffi::ThreadPool pool, AnyLongs indptr, Ints indices, Ints columns,
                     Longs excluded, Ints rows, ffi::Result<Ints> offsets,
                     ffi::Result<Ints> column, ffi::Result<Ints> row, ffi::Result<Longs> edge_id,
                     ffi::Result<Long> looked, ffi::Result<Long> selected, int64_t looked_room,
                     int64_t num_threads) {
-  const int64_t num_columns = Size(columns), num_nodes = Size(indptr) - 1;
+  const int64_t num_columns = Size(columns), num_nodes = NumNodes(indptr);
   if (num_nodes < 0 || Size(*offsets) != num_columns + 1 || Size(*column) != Size(*row) ||
       Size(*row) != Size(*edge_id)) {
     return kShapes;
@@ -70,7 +78,7 @@ std::string Extract(ffi::ThreadPool pool, Longs indptr, Ints indices, Ints colum
   std::string error;
   const Limits limits = Without(excluded, Size(indices), error);
   if (!error.empty()) return error;
-  const Slice slice(indptr.typed_data(), num_nodes, columns.typed_data(), num_columns, limits);
+  const Slice slice = SliceOf(indptr.typed_data(), indptr, columns, limits);
   AdviseHugePages(column);
   AdviseHugePages(row);
   AdviseHugePages(edge_id);
@@ -100,7 +108,7 @@ std::string RearrangeEdges(ffi::ThreadPool pool, Ints indptr, Ints row, Longs ed
       Size(*at) != room || Size(*node) != room || Size(*ids) != room) {
     return kShapes;
   }
-  const Slice slice(indptr.typed_data(), num_all, slots.typed_data(), Size(slots));
+  const Slice slice = SliceOf(indptr.typed_data(), indptr, slots, {});
   AdviseHugePages(ids);
   *needed->typed_data() = slice.num_edges();
   Rearrange(slice, row.typed_data(), edge_id.typed_data(),
@@ -140,12 +148,12 @@ std::string Sum(ffi::ThreadPool pool, ffi::AnyBuffer values, Ints slot,
 }
 
 // `steps` has for each step the operation, the kind and whether it is reflected.
-std::string SumChain(ffi::ThreadPool pool, Longs indptr, Ints indices, Ints columns,
+std::string SumChain(ffi::ThreadPool pool, AnyLongs indptr, Ints indices, Ints columns,
                      Longs excluded, Floats weight, ffi::RemainingArgs vectors,
                      ffi::Result<Floats> sums, ffi::Result<Long> needed,
                      ffi::Span<const int64_t> steps, ffi::Span<const float> numbers,
                      int64_t room, int64_t axis, int64_t num_threads) {
-  const int64_t num_nodes = Size(indptr) - 1, num_columns = Size(columns);
+  const int64_t num_nodes = NumNodes(indptr), num_columns = Size(columns);
   const bool weighted = Size(weight) > 0;
   if (num_nodes < 0 || (weighted && Size(weight) != Size(indices)) ||
       Size(*sums) != (axis == 0 ? num_columns : num_nodes) ||
@@ -155,7 +163,7 @@ std::string SumChain(ffi::ThreadPool pool, Longs indptr, Ints indices, Ints colu
   std::string error;
   const Limits limits = Without(excluded, Size(indices), error);
   if (!error.empty()) return error;
-  const Slice slice(indptr.typed_data(), num_nodes, columns.typed_data(), num_columns, limits);
+  const Slice slice = SliceOf(indptr.typed_data(), indptr, columns, limits);
   *needed->typed_data() = slice.num_edges();
   if (slice.num_edges() > room) {
     std::fill_n(sums->typed_data(), Size(*sums), 0.0f);
@@ -184,15 +192,14 @@ std::string SumChain(ffi::ThreadPool pool, Longs indptr, Ints indices, Ints colu
   return "";
 }
 
-std::string Count(ffi::ThreadPool pool, Longs indptr, Ints indices, Ints columns,
+std::string Count(ffi::ThreadPool pool, AnyLongs indptr, Ints indices, Ints columns,
                   Longs excluded, ffi::Result<Ints> count, int64_t room, int64_t num_threads) {
-  const int64_t num_nodes = Size(indptr) - 1;
+  const int64_t num_nodes = NumNodes(indptr);
   if (num_nodes < 0 || Size(*count) != num_nodes) return kShapes;
   std::string error;
   const Limits limits = Without(excluded, Size(indices), error);
   if (!error.empty()) return error;
-  const Slice slice(indptr.typed_data(), num_nodes, columns.typed_data(), Size(columns),
-                    limits);
+  const Slice slice = SliceOf(indptr.typed_data(), indptr, columns, limits);
   if (slice.num_edges() > room) {
     std::fill_n(count->typed_data(), num_nodes, 0);
   } else {

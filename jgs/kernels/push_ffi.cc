@@ -12,7 +12,7 @@ using LongMatrix = ffi::Buffer<ffi::S64, 2>;
 
 // `edge_type` and `edge_time` are empty where they are not read, `time` where there are no
 // cutoffs.
-std::string PushSeeds(ffi::ThreadPool pool, Longs indptr, Ints indices, Shorts edge_type,
+std::string PushSeeds(ffi::ThreadPool pool, AnyLongs indptr, Ints indices, Shorts edge_type,
                       Longs edge_time, Ints nodes, Longs time, Longs excluded,
                       ffi::Result<IntMatrix> found, ffi::Result<IntMatrix> hop,
                       ffi::Result<IntMatrix> parent, ffi::Result<LongMatrix> edge,

@@ -15,7 +15,8 @@
 namespace jgs {
 
 struct GraphView {
-  const int64_t* indptr;  // [num_nodes + 1]
+  const int64_t* indptr;  // [num_nodes], where each row begins
+  const int64_t* ends;    // [num_nodes], where it ends
   int64_t num_nodes;
   const int32_t* indices;  // [num_edges]
   int64_t num_edges;

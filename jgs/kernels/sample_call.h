@@ -20,12 +20,26 @@ using AnyShorts = ffi::Buffer<ffi::S16>;
 using AnyWords = ffi::Buffer<ffi::U32>;
 using Numbers = ffi::Span<const int64_t>;
 
+// The number of nodes of a graph with these offsets: [N+1], or [2, N+1] where rows have room.
+template <typename Indptr>
+int64_t NumNodes(const Indptr& indptr) {
+  const auto shape = indptr.dimensions();
+  return shape.size() == 0 ? -1 : static_cast<int64_t>(shape.back()) - 1;
+}
+
+// How far the end of a row is from its begin in these offsets.
+template <typename Indptr>
+int64_t ToEnds(const Indptr& indptr) {
+  return indptr.dimensions().size() == 2 ? NumNodes(indptr) + 1 : 1;
+}
+
 // The graph of these arrays, without weights.
 template <typename Indptr, typename Indices>
 GraphView ViewGraph(const Indptr& indptr, const Indices& indices) {
   GraphView graph{};
   graph.indptr = indptr.typed_data();
-  graph.num_nodes = Size(indptr) - 1;
+  graph.ends = graph.indptr + ToEnds(indptr);
+  graph.num_nodes = NumNodes(indptr);
   graph.indices = indices.typed_data();
   graph.num_edges = Size(indices);
   return graph;

@@ -37,7 +37,7 @@ std::string Sample(ffi::ThreadPool pool, AnyWords keys, AnyLongs indptr, AnyInts
     options.relations.edge_type = edge_type.typed_data();
     const bool indexed = runs_indptr.element_count() != 0;
     if (edge_type.element_count() != num_edges || relation_draws.size() % draws.size() != 0 ||
-        (indexed && (runs_indptr.element_count() != indptr.element_count() ||
+        (indexed && (Size(runs_indptr) != NumNodes(indptr) + 1 ||
                      runs.element_count() == 0))) {
       return "jgs_sample_neighbors: what draws by relation read has another size";
     }

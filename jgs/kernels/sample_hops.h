@@ -111,12 +111,15 @@ class HopSampler {
   void FindRows(int64_t begin, int64_t end) {
     if constexpr (Rows::kByRelation) return rows_.FindRuns(nodes_, begin, end);
     for (int64_t t = begin; t < end; ++t) {
-      if (t + kAhead < end) PrefetchFar(&graph_.indptr[nodes_[t + kAhead]]);
+      if (t + kAhead < end) {
+        PrefetchFar(&graph_.indptr[nodes_[t + kAhead]]);
+        PrefetchFar(&graph_.ends[nodes_[t + kAhead]]);
+      }
       const int64_t node = nodes_[t];
       int64_t start = 0, degree = 0;
       if (node < graph_.num_nodes) {  // otherwise it is padding among the seeds
         start = graph_.indptr[node];
-        degree = graph_.indptr[node + 1] - start;
+        degree = graph_.ends[node] - start;
         if (start < 0 || degree < 0 || degree > std::numeric_limits<int32_t>::max() ||
             degree > graph_.num_edges - start) {
           bad_.store(true);

@@ -243,7 +243,7 @@ class RunRows {
         ForIndexed(hop, t, node, look);
         continue;
       }
-      const int64_t start = graph_.indptr[node], length = graph_.indptr[node + 1] - start;
+      const int64_t start = graph_.indptr[node], length = graph_.ends[node] - start;
       if (!Sound(start, start + length)) continue;
       if (hop.relation_fanout == nullptr) {
         LookAt(t, node, start, length, hop.fanout, -1, look);

@@ -10,7 +10,7 @@ namespace jgs {
 namespace {
 
 // `groups` has for each VisitGroup in turn its size, its number of bounds, and the bounds.
-std::string Visits(ffi::ThreadPool pool, Words key, Longs indptr, Ints indices,
+std::string Visits(ffi::ThreadPool pool, Words key, AnyLongs indptr, Ints indices,
                    Shorts edge_type, Ints targets, Longs excluded, ffi::Result<IntMatrix> nodes,
                    ffi::Result<IntMatrix> counts, int64_t num_walks, int64_t length,
                    int64_t stop, Numbers path, Numbers groups, int64_t num_threads) {

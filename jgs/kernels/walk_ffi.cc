@@ -23,7 +23,8 @@ std::string Walk(ffi::ThreadPool pool, AnyWords keys, AnyLongs indptr, AnyInts i
   const int64_t per_batch = num_roots > 0 ? roots.dimensions().back() : 1;
   const int64_t num_batches = num_roots / std::max<int64_t>(per_batch, 1);
   const bool timed = time.element_count() != 0, indexed = by_source.element_count() != 0;
-  const size_t num_edges = indices.element_count(), num_nodes = indptr.element_count() - 1;
+  const size_t num_edges = indices.element_count(),
+               num_nodes = static_cast<size_t>(NumNodes(indptr));
   const auto most = std::max_element(relations.begin(), relations.end());
   GraphView graph = ViewGraph(indptr, indices);
   graph.weight_prefix = weighted ? weight_prefix.typed_data() : nullptr;

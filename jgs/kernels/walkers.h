@@ -84,12 +84,12 @@ inline EdgeRange RangeOf(const GraphView& graph, int64_t start, int64_t count,
 // The row of a node.
 inline EdgeRange RowOf(const GraphView& graph, int32_t node, std::atomic<bool>& bad) {
   const int64_t start = graph.indptr[node];
-  return RangeOf(graph, start, graph.indptr[node + 1] - start, bad);
+  return RangeOf(graph, start, graph.ends[node] - start, bad);
 }
 
 inline void PrefetchRow(const GraphView& graph, int32_t node) {
   __builtin_prefetch(&graph.indptr[node]);
-  __builtin_prefetch(&graph.indptr[node + 1]);
+  __builtin_prefetch(&graph.ends[node]);
 }
 
 // Walks [begin, end) of first order (walk.cc).

@@ -73,6 +73,8 @@ class Draws:
     Attributes:
       takes_excluded: bool; whether `Seeds.excluded` may be given: edges that are not drawn.
       takes_time: bool; whether `Seeds.time` may be given: a cutoff for each seed.
+      takes_room: bool; whether it draws from graphs whose rows have room, as those of
+        `jgs.graph.Live`. By default that is where it takes `excluded` or `time`.
       by_relation: bool; whether it draws from the edges of each relation by themselves, or by
         an index of them, so that seeds with times may be drawn for in a graph of several
         relations.
@@ -102,6 +104,10 @@ class Draws:
     @property
     def takes_time(self) -> bool:
         return False
+
+    @property
+    def takes_room(self) -> bool:
+        return self.takes_excluded or self.takes_time
 
     @property
     def by_relation(self) -> bool:

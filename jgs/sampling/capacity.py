@@ -15,6 +15,7 @@ import numpy as np
 from jgs import kernels
 from jgs.errors import InputError
 from jgs.graph import Graph
+from jgs.graph.rows import row_lengths
 
 _INT32_MAX = 2**31 - 1
 _MODEST = 1 << 20  # a number of edges or sources in a hop that takes little memory
@@ -67,7 +68,7 @@ class GraphShape(NamedTuple):
         offsets."""
         degree = None
         if degrees:
-            degree = int(np.diff(np.asarray(graph.indptr)).max(initial=0))
+            degree = int(row_lengths(np.asarray(graph.indptr)).max(initial=0))
         types, relations = 1, 0
         if graph.schema is not None:
             types, relations = len(graph.schema.node_types), len(graph.schema.relations)

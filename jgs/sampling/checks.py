@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import Any
+from typing import Any, NoReturn
 
 import jax
 import jax.numpy as jnp
@@ -138,6 +138,8 @@ def checked_seeds(sampler: Any, graph: Graph, seeds: Any) -> Seeds:
     given = Seeds.of(seeds)
     nodes = _check_nodes(given.nodes, graph.num_nodes, sampler.pairs)
     time, excluded, kind = given.time, given.excluded, type(sampler).__name__
+    if graph.has_room and not sampler.takes_room:
+        refuse_room(repr(sampler))
     if time is not None:
         if not sampler.takes_time:
             raise InputError(
@@ -172,6 +174,16 @@ def checked_seeds(sampler: Any, graph: Graph, seeds: Any) -> Seeds:
         if not isinstance(excluded, jax.core.Tracer):
             _check_excluded(np.asarray(excluded), graph.num_edges)
     return Seeds(nodes, time, excluded)
+
+
+def refuse_room(who: str) -> NoReturn:
+    """Raises `InputError` for a graph whose rows have room."""
+    raise InputError(
+        f"{who} draws from graphs whose rows have no room, for what it reads is of the whole "
+        "graph",
+        "a live graph",
+        "Take one that does not grow by live.packed(), or use a sampler that has takes_room.",
+    )
 
 
 def has_relations(graph: Graph) -> bool:
@@ -251,7 +263,7 @@ def check_graph(graph: Any, weighted: bool, return_edge_weights: bool = False) -
             "Make one with Graph.from_edges, from_scipy, from_networkx, from_npz or open.",
         )
     remedy = "Build the graph with Graph(...): its arrays keep their dtypes outside x64."
-    require_array("the graph's indptr", graph.indptr, "int64 [n]", remedy)
+    require_array("the graph's indptr", graph.indptr, "int64 [n] or [2, n]", remedy)
     require_array("the graph's indices", graph.indices, "int32 [E]", remedy)
     for name, form in (("edge_weight", "float32 [E]"), ("edge_weight_prefix", "int64 [E]")):
         if (array := getattr(graph, name)) is not None:

@@ -12,6 +12,7 @@ import numpy as np
 
 from jgs.errors import InputError, check_choice
 from jgs.graph import Graph
+from jgs.graph.rows import row_lengths
 from jgs.kernels.call import vary_alike
 from jgs.sampling.checks import require_int
 from jgs.sampling.edges.eligible import count_less, find
@@ -116,7 +117,7 @@ class Links:
 
         def degrees() -> tuple[np.ndarray, np.ndarray]:
             out_of = np.bincount(np.asarray(graph.indices), minlength=graph.num_nodes)
-            return out_of, np.diff(np.asarray(graph.indptr))
+            return out_of, row_lengths(np.asarray(graph.indptr))
 
         return self._with_sums(graph, degrees)
 

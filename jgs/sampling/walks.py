@@ -292,7 +292,7 @@ def drawn_edge(
     if graph.num_edges == 0:  # an empty array cannot be indexed
         return jnp.zeros_like(rows.start)
     if weighted:
-        weights = weights_of(rows, graph.edge_weight_prefix, graph.indptr)
+        weights = weights_of(rows, graph.edge_weight_prefix)
         count = jnp.maximum(weights.total, 0)
         edge = weights.edge(below(bits, count))
     else:
@@ -308,7 +308,7 @@ def edge_of_runs(graph: Graph, runs: Eligible, bits: jax.Array, weighted: bool) 
         return jnp.zeros(bits.shape, jnp.int64)
     size = runs.num
     if weighted:
-        size = jnp.maximum(weights_of(runs, graph.edge_weight_prefix, graph.indptr).total, 0)
+        size = jnp.maximum(weights_of(runs, graph.edge_weight_prefix).total, 0)
     size = size.reshape(bits.shape[0], -1)
     ends = jnp.cumsum(size, axis=1)
     point, (num_rows, each) = below(bits, ends[:, -1]), size.shape
@@ -317,7 +317,7 @@ def edge_of_runs(graph: Graph, runs: Eligible, bits: jax.Array, weighted: bool) 
     point = point - (ends - size)[row, run]
     rows = runs.take(row * each + run)
     if weighted:
-        edge = weights_of(rows, graph.edge_weight_prefix, graph.indptr).edge(point)
+        edge = weights_of(rows, graph.edge_weight_prefix).edge(point)
     else:
         edge = rows.edge(point)
     return jnp.where(ends[:, -1] > 0, edge, graph.num_edges)

@@ -55,9 +55,10 @@ def hubs_of(graph: Graph) -> Hubs:
     """The `HubEdges` of the nodes that have `LEAST_DEGREE` neighbours or more; of the largest
     of them, if they have more than a quarter of all edges. It is () where it saves nothing:
     where the kernel does not draw, and where the hubs have fewer edges than the graph has
-    nodes; and if the graph is damaged or traced."""
-    traced = isinstance(graph.indptr, jax.core.Tracer)
-    if traced or not kernels.available() or host_device().platform != "cpu":
+    nodes; and if the graph is damaged or
+    traced, or its rows have room."""
+    changes = graph.has_room or isinstance(graph.indptr, jax.core.Tracer)
+    if changes or not kernels.available() or host_device().platform != "cpu":
         return ()
     indptr, indices = np.asarray(graph.indptr), np.asarray(graph.indices)
     degree = np.diff(indptr)

@@ -148,7 +148,7 @@ def _edges(
     in_order = rows.edge(nth + skipped[row], row)
     everything = jnp.ones(row.shape, bool)
     if weighted:
-        weights = weights_of(rows, graph.edge_weight_prefix, graph.indptr)
+        weights = weights_of(rows, graph.edge_weight_prefix)
         everything = weights.part(in_order, row)[1] > 0
     if most == -1 or how.latest:
         return in_order, everything
@@ -318,7 +318,8 @@ class Neighbors(Hopwise):
     def init(self, graph: Graph) -> RelationIndex | Recency | tuple[()]:
         """See `Sampler`; the state is described above."""
         self._check_graph(graph)
-        runs = index_of(graph) if self._draws_relations(graph) else ()
+        indexed = self._draws_relations(graph) and not graph.has_room
+        runs = index_of(graph) if indexed else ()
         if self.half_life is None:
             return runs
         check_has_times(graph)

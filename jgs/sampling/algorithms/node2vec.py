@@ -90,6 +90,7 @@ class Node2Vec(Walker):
     causal: Causal = field(default=False, kw_only=True)
 
     by_source = takes_time = True
+    takes_room = False
     later_fields = ("window", "causal")
 
     def __post_init__(self) -> None:
@@ -160,7 +161,7 @@ class Node2Vec(Walker):
             first = previous == num_nodes
             total = rows.num
             if self.weighted:
-                total = weights_of(rows, graph.edge_weight_prefix, graph.indptr).total
+                total = weights_of(rows, graph.edge_weight_prefix).total
             area_back, area = _areas(chances, total, ways.back_weight)
 
             def attempt(state):
@@ -320,7 +321,7 @@ class Ways:
         if not self.by_weight:
             return self.rows.start + point
         prefix = self.graph.edge_weight_prefix
-        return weights_of(self.rows, prefix, self.graph.indptr).edge(point)
+        return weights_of(self.rows, prefix).edge(point)
 
     def is_near(self, candidate: jax.Array) -> jax.Array:
         """bool `[B]`: whether an eligible edge leads from `candidate` int32 `[B]` to the node

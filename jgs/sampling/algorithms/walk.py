@@ -135,7 +135,7 @@ class Walk(Walker):
         check_graph(graph, self.weighted)
         if self.half_life is None:
             timed = graph.edge_time is not None and has_relations(graph)
-            return index_of(graph) if timed and self.by_relation else ()
+            return index_of(graph) if timed and self.by_relation and not graph.has_room else ()
         check_has_times(graph)
         return decayed_sums(graph, self.half_life)
 

@@ -20,6 +20,7 @@ from jgs.kernels.call import FILL, call, vary_alike, where_it_is
 from jgs.sampling.checks import check_graph, checked_seeds, require_int
 from jgs.sampling.contexts.way import Found, Way
 from jgs.sampling.edges.columns import column_at
+from jgs.sampling.edges.eligible import row_of_slots
 from jgs.sampling.edges.hops import bad_seeds, longs_or_empty
 from jgs.sampling.fanouts import ByName
 from jgs.sampling.seeds import Seeds
@@ -186,10 +187,10 @@ class _Masses(NamedTuple):
 def push_plain(graph: Graph, seeds: Seeds, way: ByPageRank, size: int) -> Scored:
     """The contexts of `seeds` `[B]` one after the other; each round reads all edges."""
     num_nodes, num_edges = graph.num_nodes, graph.num_edges
-    row = jnp.searchsorted(graph.indptr, jnp.arange(num_edges), side="right") - 1
-    weight = jnp.ones(num_edges, jnp.int64)
+    row, real = row_of_slots(graph.indptr, num_edges)
+    weight = real.astype(jnp.int64)
     if weights := way._numbers(graph):
-        weight = jnp.array(weights).at[graph.edge_type].get(**FILL)
+        weight *= jnp.array(weights).at[graph.edge_type].get(**FILL)
     if seeds.excluded is not None:
         weight = weight.at[seeds.excluded].set(0, mode="drop")
     bad = bad_seeds(seeds, num_nodes, num_edges)

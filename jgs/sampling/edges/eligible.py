@@ -101,11 +101,24 @@ def rows_of(
     indptr: jax.Array, nodes: jax.Array, real: jax.Array | None = None
 ) -> tuple[jax.Array, jax.Array]:
     """int64, the shape of `nodes`: where the row of each node begins among the edges, and its
-    length. Both are 0 where `real` is False; by default that is for ids of no nodes."""
+    length, by offsets as those of a `Graph`. Both are 0 where `real` is False; by default that
+    is for ids of no nodes."""
     if real is None:
-        real = (nodes >= 0) & (nodes < indptr.shape[0] - 1)
-    start = jnp.where(real, indptr.at[nodes].get(mode="clip"), 0)
-    return start, jnp.where(real, indptr.at[nodes + 1].get(mode="clip"), 0) - start
+        real = (nodes >= 0) & (nodes < indptr.shape[-1] - 1)
+    begin, end = ((nodes,), (nodes + 1,)) if indptr.ndim == 1 else ((0, nodes), (1, nodes))
+    start = jnp.where(real, indptr.at[begin].get(mode="clip"), 0)
+    return start, jnp.where(real, indptr.at[end].get(mode="clip"), 0) - start
+
+
+def row_of_slots(indptr: jax.Array, num_edges: int) -> tuple[jax.Array, jax.Array]:
+    """int32 `[E]`: the node that has each edge in its row, by offsets as those of a `Graph`. And
+    bool `[E]`, whether one has: room has no edges."""
+    slot, begins = jnp.arange(num_edges), indptr if indptr.ndim == 1 else indptr[0]
+    order = jnp.argsort(begins[:-1], stable=True)
+    at = jnp.searchsorted(begins[:-1][order], slot, side="right") - 1
+    row = order.astype(jnp.int32).at[at].get(mode="clip")
+    start, length = rows_of(indptr, row)
+    return row, (slot >= start) & (slot < start + length)
 
 
 def before_cutoff(
@@ -169,8 +182,11 @@ class Weights(NamedTuple):
       total: int64 `[T]`, the weight of each row's eligible edges.
       base: int64 `[T]`, the weight in the row before the stretch, less that of the holes before
         the stretch (in any row).
-      hole: int64 `[X]`, the weight in its row before each hole, less that of all holes before.
+      hole: int64 `[X]`, the prefix sum of the edge before each hole, less the weight of all
+        holes before.
       lost: int64 `[X+1]`, the weight of all holes before each hole.
+      extra: int64 `[T]`, what `hole` has too much in a row, and `lost` too little from its
+        first hole on: prefix sums are of a row, and the hole may be the row's first edge.
 
     `hole` and `lost` count the holes of all rows, so they may wrap around. Their differences
     within a row are right.
@@ -182,18 +198,19 @@ class Weights(NamedTuple):
     base: jax.Array
     hole: jax.Array | None
     lost: jax.Array | None
+    extra: jax.Array | None
 
     def edge(self, point: jax.Array) -> jax.Array:
         """int64: the eligible edge whose part of its row's line has the point."""
         rows, real = self.rows, point + self.base
         if self.hole is not None and self.lost is not None:
-            first, hole = rows.first, self.hole
-            assert first is not None
+            first, hole, extra = rows.first, self.hole, self.extra
+            assert first is not None and extra is not None
             holes = jnp.broadcast_to(rows.length - rows.num, real.shape)
             passed = first_where(
-                lambda h: _get(hole, first + h) - self.base > point, holes, rows
+                lambda h: _get(hole, first + h) - extra - self.base > point, holes, rows
             )
-            real = real + _get(self.lost, first + passed)
+            real = real + _get(self.lost, first + passed) + jnp.where(passed > 0, extra, 0)
         return rows.start + find(self.prefix, rows.start, rows.length, real)
 
     def drawn(self, bits: jax.Array) -> jax.Array:
@@ -212,33 +229,36 @@ class Weights(NamedTuple):
         before, through = (row_weight(self.prefix, row, edge - row + i) for i in (0, 1))
         begin = before - self.base[at]
         if self.lost is not None:
-            assert self.rows.excluded is not None
-            begin = begin - self.lost[jnp.searchsorted(self.rows.excluded, edge)]
+            assert self.rows.excluded is not None and self.rows.first is not None
+            assert self.extra is not None
+            passed = jnp.searchsorted(self.rows.excluded, edge)
+            some = passed > self.rows.first[at]
+            begin = begin - self.lost[passed] - jnp.where(some, self.extra[at], 0)
         return begin, through - before
 
     def along(self) -> Weights:
         """The same with one more axis, along which each row has several points."""
         total, base = self.total[:, None], self.base[:, None]
-        return self._replace(rows=self.rows.along(), total=total, base=base)
+        extra = None if self.extra is None else self.extra[:, None]
+        return self._replace(rows=self.rows.along(), total=total, base=base, extra=extra)
 
 
-def weights_of(rows: Eligible, prefix: jax.Array | None, indptr: jax.Array) -> Weights:
-    """The weights of the eligible edges of a graph with the offsets `indptr` int64 `[N+1]`, by
-    its `edge_weight_prefix` int64 `[E]`."""
+def weights_of(rows: Eligible, prefix: jax.Array | None) -> Weights:
+    """The weights of the eligible edges, by the graph's `edge_weight_prefix` int64 `[E]`."""
     assert prefix is not None
     before = row_weight(prefix, rows.row, rows.start - rows.row)
     total = row_weight(prefix, rows.row, rows.start - rows.row + rows.length) - before
     if rows.excluded is None:
-        return Weights(rows, prefix, total, before, None, None)
+        return Weights(rows, prefix, total, before, None, None, None)
     assert rows.first is not None
-    begins = indptr[jnp.searchsorted(indptr, rows.excluded, side="right") - 1]
-    at = jnp.where(rows.excluded < prefix.shape[0], rows.excluded - begins, 0)
-    hole, through = (row_weight(prefix, begins, at + i) for i in (0, 1))
+    hole, through = (row_weight(prefix, jnp.int64(0), rows.excluded + i) for i in (0, 1))
     weight = jnp.where(rows.excluded < prefix.shape[0], through - hole, 0)
     lost = jnp.concatenate([jnp.zeros(1, jnp.int64), jnp.cumsum(weight)])
-    earlier = lost[rows.first]
-    total = total - (lost[rows.first + rows.length - rows.num] - earlier)
-    return Weights(rows, prefix, total, before - earlier, hole - lost[:-1], lost)
+    earlier, holes = lost[rows.first], rows.length - rows.num
+    at_begin = (holes > 0) & (_get(rows.excluded, rows.first) == rows.row)
+    extra = jnp.where(at_begin, _get(hole, rows.first), 0)
+    gone = lost[rows.first + holes] - earlier + extra
+    return Weights(rows, prefix, total - gone, before - earlier, hole - lost[:-1], lost, extra)
 
 
 def count_less(

@@ -80,7 +80,7 @@ def induced_subgraph(graph: Graph, nodes: Any, *, sorted_rows: bool = False) -> 
     groups = np.array([0, nodes.size], np.int32)
     # A first guess: in most graphs fewer than a third of the edges that are read are kept.
     with exact_integers():
-        degrees = graph.indptr.at[nodes + 1].get() - graph.indptr.at[nodes].get()
+        _, degrees = rows_of(graph.indptr, jnp.asarray(nodes))
     room = min(round_up(int(np.asarray(degrees).sum()) // 3 + (1 << 10)), _INT32_MAX)
     while True:
         block, needed = _whole(graph, nodes, groups, jnp.array(bool(sorted_rows)), room)
@@ -177,6 +177,8 @@ def rows_sorted(graph: Graph) -> jax.Array:
     """bool `[]`: whether every row of the graph is sorted by source. It reads all edges
     once."""
     known = graph.sorted_by_source
+    if graph.has_room:  # they need not stay as they are
+        return jax.device_put(np.False_)
     falls = None if known else first_fall(np.asarray(graph.indices), np.asarray(graph.indptr))
     return jax.device_put(np.bool_(falls is None))
 
@@ -225,7 +227,7 @@ def _plain_block(
     """Reads the rows' edges in chunks, and keeps those whose source is in the group."""
     indptr, indices, weight, _ = operands
     room, num_rows = wanted.max_edges, nodes.shape[0]
-    num_nodes, num_edges = indptr.shape[0] - 1, indices.shape[0]
+    num_nodes, num_edges = indptr.shape[-1] - 1, indices.shape[0]
     row = jnp.arange(num_rows, dtype=jnp.int64)
     group = jnp.searchsorted(groups, row, side="right") - 1
     real = (group >= 0) & (row < groups[-1]) & (nodes >= 0) & (nodes < num_nodes)

@@ -28,6 +28,7 @@ import numpy as np
 from jgs.graph import Graph, as_device
 from jgs.graph.rows import row_chunks
 from jgs.kernels.call import vary_alike
+from jgs.sampling.checks import refuse_room
 from jgs.sampling.edges.eligible import Eligible, first_where
 from jgs.sampling.edges.random import below, node_bits
 
@@ -47,6 +48,8 @@ class Recency(NamedTuple):
 def decayed_sums(graph: Graph, half_life: int) -> jax.Array:
     """int64 `[E]`: the `sums` of this module, for a graph with times. It takes 8 bytes an edge,
     and reads the times once, in pieces."""
+    if graph.has_room:
+        refuse_room("a sampler with half_life")
     indptr, times = np.asarray(graph.indptr), np.asarray(graph.edge_time)
     types = None if graph.edge_type is None else np.asarray(graph.edge_type)
     sums: np.ndarray = np.zeros(times.size, np.int64)

@@ -106,7 +106,7 @@ def extract(
     """
 
     def plain(indptr, indices, columns, excluded, rows):
-        num_nodes, slots = indptr.shape[0] - 1, rows.shape[0]
+        num_nodes, slots = indptr.shape[-1] - 1, rows.shape[0]
         offsets, column, at, all_of_them = _expand(indptr, columns, excluded, looked)
         node = sources(indices, at, column < columns.shape[0], num_nodes)
         to_slot = jnp.full(num_nodes, slots, jnp.int32)

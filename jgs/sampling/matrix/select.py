@@ -98,7 +98,7 @@ def _from_the_graph(matrix: T, key_data: jax.Array, k: int, replace: bool, weigh
     with exact_integers():
         real = columns < graph.num_nodes
         rows = eligible(graph, columns, real, excluded=matrix.excluded)
-        by = weights_of(rows, graph.edge_weight_prefix, graph.indptr) if weighted else None
+        by = weights_of(rows, graph.edge_weight_prefix) if weighted else None
         edge_probs = _probs(edges, edges.edge_id, rows, by, k, replace)
     valued = with_fields(matrix, stored=matrix.all_values())
     return with_fields(
@@ -126,7 +126,7 @@ def _from_edges(
             fixed = _fixed(weight, edges, num_columns)
             running = jnp.cumsum(fixed)
             before = (running - fixed).at[start].get(mode="fill", fill_value=0)
-            by = weights_of(rows, running - before.at[edges.column].get(**FILL), start)
+            by = weights_of(rows, running - before.at[edges.column].get(**FILL))
         if k == -1:
             each = edges._replace(edge_id=jnp.arange(edges.row.shape[0]))
             drawn = fixed > 0

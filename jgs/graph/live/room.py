@@ -1,0 +1,161 @@
+"""`NodeRoom`: the ids of a live graph, of which some have no node yet."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from itertools import accumulate
+from typing import Any
+
+import numpy as np
+
+from jgs.errors import InputError
+from jgs.graph import checks
+from jgs.graph.arrays import Arrays
+from jgs.graph.device import aligned_zeros
+from jgs.graph.graph import Graph
+from jgs.graph.schema import ALWAYS
+
+_WHOLE = "A graph without a schema has one number; give one with a schema a dict by type."
+
+
+class NodeRoom:
+    """The ids of the nodes of each type, with room for more.
+
+    Fields:
+      schema: the `Schema` with the numbers of ids, or None.
+      used: how many nodes there are by type; `{"": n}` without a schema.
+      num_nodes: the number of ids.
+    """
+
+    def __init__(self, graph: Graph, wanted: Any):
+        schema = graph.schema
+        if schema is not None and schema.parts:
+            raise InputError(
+                "a live graph must be whole", f"one of {len(schema.parts)} parts", "Join them."
+            )
+        self._typed = schema is not None
+        old = {"": graph.num_nodes} if schema is None else dict(schema.node_types)
+        if wanted is None:
+            wanted = {}
+        elif self._typed != isinstance(wanted, Mapping):
+            raise InputError("num_nodes must be an int, or a dict by type", repr(wanted), _WHOLE)
+        elif not self._typed:
+            wanted = {"": wanted}
+        for name in wanted:
+            if schema is not None:
+                schema.number(name)
+        sizes = {name: checks.node_count(wanted.get(name, count)) for name, count in old.items()}
+        for name, count in old.items():
+            if sizes[name] < count:
+                raise InputError(
+                    f"num_nodes must be at least the graph's {count}{f' of {name!r}' * bool(name)}",
+                    sizes[name],
+                    "Raise it.",
+                )
+        self.used, self._sizes = dict(old), sizes
+        self._begins = dict(zip(sizes, accumulate(sizes.values(), initial=0), strict=False))
+        self.num_nodes = checks.node_count(sum(sizes.values()))
+        self.schema = schema and replace(schema, node_types=tuple(sizes.items()))
+        begins = np.array([*self._begins.values()])
+        places = np.array([*accumulate(old.values(), initial=0)])[:-1]
+        self._shift = np.repeat(begins - places, [*old.values()]).astype(np.int32)
+
+    def of_edges(self, graph: Graph) -> tuple[np.ndarray, Arrays]:
+        """The offsets int64 `[N+1]` and the edge arrays of a graph, with these ids."""
+        indptr, arrays = np.asarray(graph.indptr), graph.edge_arrays()
+        lengths = np.zeros(self.num_nodes, np.int64)
+        lengths[np.arange(graph.num_nodes) + self._shift] = np.diff(indptr)
+        found = {name: np.asarray(array) for name, array in arrays.items()}
+        if self._shift.any():
+            found["indices"] = found["indices"] + self._shift[found["indices"]]
+        return np.concatenate([[0], np.cumsum(lengths)]), found
+
+    def of_nodes(self, array: np.ndarray, name: str | None = None) -> np.ndarray:
+        """The rows `[n, ...]` of all the nodes, or of those of a type, with rows of zeros for
+        the ids that have no node. A copy."""
+        size = self.num_nodes if name is None else self._sizes[name]
+        width = int(np.prod(array.shape[1:], dtype=np.int64))
+        made = aligned_zeros(size * width, array.dtype).reshape(size, *array.shape[1:])
+        if name is None:
+            made[np.arange(len(array)) + self._shift] = array
+        else:
+            made[: len(array)] = array
+        return made
+
+    def features(self, given: Any) -> Arrays:
+        """Copies with room of the arrays `[n, ...]` of features, by type; `""` for all nodes."""
+        if given is None:
+            return {}
+        if isinstance(given, Mapping) and not self._typed:
+            raise InputError("features must be an array [N, ...]", "a dict", _WHOLE)
+        found = {}
+        for name, array in given.items() if isinstance(given, Mapping) else [(None, given)]:
+            if name is not None and self.schema is not None:
+                self.schema.number(name)
+            count = self.used[name] if name is not None else sum(self.used.values())
+            array = checks.check_node_columns({"features": np.asarray(array)}, count)
+            found[name or ""] = self.of_nodes(np.asarray(array["features"]), name)
+        return found
+
+    def places(self, ids: np.ndarray, name: str) -> np.ndarray:
+        """Where the rows of ids are in the features of a type; those of others are left out.
+        `""`: in the features of all nodes."""
+        if not name:
+            return ids
+        at = ids - self._begins[name]
+        return at[(at >= 0) & (at < self._sizes[name])]
+
+    def ids(self, what: str, nodes: Any, name: str | None) -> np.ndarray:
+        """int32 `[n]`: the ids of nodes, which count from 0 in their type, or among all where
+        `name` is None. Raises `InputError` for ids that no node has."""
+        if name is None and not self._typed:
+            name = ""
+        if name is not None:
+            if self.schema is not None:
+                self.schema.number(name)
+            return checks.node_ids(what, nodes, self.used[name]) + np.int32(self._begins[name])
+        ids = checks.node_ids(what, nodes, self.num_nodes)
+        limits = {t: b + self.used[t] for t, b in self._begins.items()}
+        assert self.schema is not None
+        limit = np.array([*limits.values()])[self.schema.numbers(ids)]
+        rule, remedy = f"{what} must be nodes that there are", "Add them first: live.add_nodes."
+        checks.refuse_where(ids >= limit, ids, "position", rule, remedy)
+        return ids
+
+    def new(self, count: Any, name: str | None) -> np.ndarray:
+        """int32 `[count]`: the next ids of a type, unused so far. Raises `InputError`."""
+        count = checks.node_count(count)
+        if self._typed != (name is not None):
+            raise InputError(
+                "the type of new nodes must be given where the graph has a schema",
+                repr(name),
+                f"Give type=, one of {', '.join(self.used)}." if self._typed else "Leave it out.",
+            )
+        if self.schema is not None and name is not None:
+            self.schema.number(name)
+        used, size = self.used[name or ""], self._sizes[name or ""]
+        if used + count > size:
+            raise InputError(
+                f"there must be room for new nodes{f' of {name!r}' * bool(name)}, of {size} ids",
+                f"{used} nodes and {count} new ones",
+                "Make the live graph with a larger num_nodes.",
+            )
+        return np.arange(used, used + count, dtype=np.int32) + np.int32(self._begins[name or ""])
+
+    def take(self, count: int, name: str | None) -> None:
+        """Gives the ids of `new` to nodes."""
+        self.used[name or ""] += count
+
+
+def times_of_new(count: int, time: Any, timed: bool) -> np.ndarray | None:
+    """int64 `[count]`: the times of new nodes, or None in a graph whose nodes have none."""
+    if timed != (time is not None) and count:
+        raise InputError(
+            "the times of new nodes must be given where the graph's nodes have times",
+            "none" if time is None else "some",
+            "Give time=, or leave it out.",
+        )
+    if not timed:
+        return None
+    return np.full(count, ALWAYS) if time is None else checks.check_node_time(time, count)

@@ -1,0 +1,241 @@
+"""`Rows`: edges in rows that have room, which are changed in place.
+
+A packed memory array by rows: each row has room at its end, so that most changes move only edges
+of their own rows. A row that outgrows its room moves to a larger one, so a row of `d` edges has
+moved O(log d) times, and an edge that comes last costs O(1) on average.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections import defaultdict
+from typing import Any
+
+import numpy as np
+
+from jgs import kernels
+from jgs.graph.device import aligned_zeros
+from jgs.graph.grouping import longs, pointer
+from jgs.graph.rows import row_chunks, row_lengths, row_offsets
+from jgs.graph.weights import weight_prefix_sums
+
+_PREFIX, _WEIGHT = "edge_weight_prefix", "edge_weight"
+_LEAST = 1 << 12  # slots that no row has at first
+
+
+class Rows:
+    """Edges in rows with room.
+
+    Fields (`N` rows, `C` slots for edges):
+      bounds: int64 `[2, N+1]`; the edges of row `v` are in the slots `bounds[0, v]:bounds[1, v]`.
+        A row that has no room begins and ends at `C`, as the last column does.
+      stops: int64 `[N]`, where the room of each row ends.
+      arrays: `[C, ...]` by name, as `Graph.edge_arrays`. Within a row edges ascend by
+        `edge_type` and `edge_time`, if there are these; equal ones are in the order of arrival.
+        Slots without an edge are 0.
+      used: no row has room from this slot on.
+    """
+
+    def __init__(self, indptr: np.ndarray, arrays: dict[str, np.ndarray]):
+        """Args:
+          indptr: int64 `[N+1]`, offsets without room.
+          arrays: `[E, ...]` by name, as `arrays` above; they are copied.
+        """
+        self._lay_out(indptr, arrays, 0)
+
+    def _lay_out(self, indptr: np.ndarray, arrays: dict[str, np.ndarray], wanted: int) -> None:
+        """Copies the edges to rows with room, and leaves `wanted` slots that no row has."""
+        degree = np.diff(indptr)
+        begins = row_offsets(np.where(degree > 0, degree + degree // 8 + 2, 0))
+        self.used = int(begins[-1])
+        self.capacity = self.used + max(self.used // 4, wanted, _LEAST)
+        bounds = np.full((2, degree.size + 1), self.capacity)
+        some = degree > 0
+        bounds[0, :-1][some] = begins[:-1][some]
+        bounds[1, :-1] = bounds[0, :-1] + degree
+        self.bounds = aligned_zeros(bounds.size, np.int64).reshape(bounds.shape)
+        self.bounds[:] = bounds
+        self.stops = np.where(some, begins[1:], self.capacity)
+        self._free: dict[int, list[int]] = defaultdict(list)
+        self.arrays = {}
+        for name, array in arrays.items():
+            width = int(np.prod(array.shape[1:], dtype=np.int64))
+            room = aligned_zeros(self.capacity * width, array.dtype)
+            room = self.arrays[name] = room.reshape(self.capacity, *array.shape[1:])
+            for first, stop in row_chunks(indptr):
+                piece = slice(int(indptr[first]), int(indptr[stop]))
+                shift = np.repeat((begins[:-1] - indptr[:-1])[first:stop], degree[first:stop])
+                room[np.arange(piece.start, piece.stop) + shift] = array[piece]
+
+    @property
+    def num_edges(self) -> int:
+        return int(row_lengths(self.bounds).sum())
+
+    def insert(self, row: np.ndarray, new: dict[str, np.ndarray]) -> None:
+        """Adds edges to the rows `row` int `[n]`. `new` has their arrays `[n, ...]`, all but the
+        prefix sums of weights. An edge comes after those of its row that are not later."""
+        keys = [new[name] for name in ("edge_time", "edge_type") if name in new]
+        order = np.lexsort([*keys, row])
+        row, new = row[order], {name: array[order] for name, array in new.items()}
+        at = self._after(row, new)
+        first = np.flatnonzero(np.diff(row, prepend=-1))
+        touched, count = row[first], np.diff(first, append=row.size)
+        begin, end = self.bounds[:, touched]
+        length = end - begin + count
+        moves = begin + length > self.stops[touched]
+        sizes = _room(length[moves])
+        if self.used + sizes.sum() > self.capacity:
+            self.lay_out_again(2 * int(sizes.sum()))
+            return self.insert(row, new)
+        to = begin.copy()
+        to[moves] = self._rooms(sizes)
+        rank = np.arange(row.size) - np.repeat(first, count)
+        shift = np.repeat(to - begin, count) + rank
+        after = np.append(at[1:], 0)  # where the edges end that follow each new one
+        after[first[1:] - 1], after[-1] = end[:-1], end[-1]
+        segments = np.stack([at, at + shift + 1, after - at])[:, ::-1]  # the last one first
+        heads = np.stack([begin, to, at[first] - begin])[:, moves]
+        self._move(np.concatenate([heads, segments], axis=1), new, at + shift)
+        for room_begin, stop in zip(begin[moves].tolist(), self.stops[touched[moves]].tolist()):
+            self._release(room_begin, stop)
+        self.stops[touched[moves]] = to[moves] + sizes
+        self.bounds[:, touched] = to, to + length
+        self._weigh(touched)
+        return None
+
+    def remove(self, slots: np.ndarray, row: np.ndarray) -> None:
+        """Removes the edges at `slots` int64 `[n]`, ascending within each of the rows `row` int
+        `[n]`, which come one after the other."""
+        first = np.flatnonzero(np.diff(row, prepend=-1))
+        touched, count = row[first], np.diff(first, append=row.size)
+        end = self.bounds[1, touched]
+        rank = np.arange(row.size) - np.repeat(first, count)
+        after = np.append(slots[1:], 0)
+        after[first[1:] - 1], after[-1] = end[:-1], end[-1]
+        self._move(np.stack([slots + 1, slots - rank, after - slots - 1]), {}, slots[:0])
+        gone = np.repeat(end, count) - 1 - rank
+        for array in self.arrays.values():
+            array[gone] = 0
+        self.bounds[1, touched] = end - count
+        self._weigh(touched)
+
+    def slots(self, nodes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The slots int64 `[m]` of the edges of these rows, one row after the other, and the
+        row of each."""
+        begin, end = self.bounds[:, nodes]
+        ends = np.cumsum(end - begin)
+        slots = np.repeat(end - ends, end - begin) + np.arange(ends[-1] if nodes.size else 0)
+        return slots, np.repeat(nodes, end - begin)
+
+    def packed(self) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+        """The offsets int64 `[N+1]` and the arrays `[E, ...]` of the same rows without room."""
+        indptr = row_offsets(row_lengths(self.bounds))
+        out = {
+            name: np.empty((int(indptr[-1]), *array.shape[1:]), array.dtype)
+            for name, array in self.arrays.items()
+        }
+        for first, stop in row_chunks(indptr):
+            slots, _ = self.slots(np.arange(first, stop))
+            for name, array in self.arrays.items():
+                out[name][indptr[first] : indptr[stop]] = array[slots]
+        return indptr, out
+
+    def lay_out_again(self, wanted: int = 0) -> None:
+        """Gives every row new room, and leaves `wanted` slots. It copies all edges."""
+        self._lay_out(*self.packed(), wanted)
+
+    # -- the parts of a change -----------------------------------------------------------------
+
+    def _after(self, row: np.ndarray, new: dict[str, np.ndarray]) -> np.ndarray:
+        """int64 `[n]`: the slot after the edges of each row that are not later than the new."""
+        low, high = self.bounds[:, row].copy()
+        for name in ("edge_type", "edge_time"):
+            if name in new:
+                values, bound = self.arrays[name], new[name]
+                last = high - (high > low)
+                if name == "edge_time" or (values[last] > bound).any():
+                    last_after = _bisect(values, low, high, bound, right=True)
+                else:
+                    last_after = high
+                if name == "edge_type":
+                    low = _bisect(values, low, high, bound, right=False)
+                high = last_after
+        return high
+
+    def _rooms(self, sizes: np.ndarray) -> np.ndarray:
+        """int64: where the rooms of these sizes begin, which are free."""
+        begins = np.empty(sizes.size, np.int64)
+        for i, size in enumerate(sizes.tolist()):
+            if free := self._free.get(size):
+                begins[i] = free.pop()
+            else:
+                begins[i] = self.used
+                self.used += size
+        return begins
+
+    def _release(self, begin: int, stop: int) -> None:
+        for array in self.arrays.values():
+            array[begin:stop] = 0
+        if size := _whole_room(stop - begin):
+            self._free[size].append(begin)
+
+    def _move(self, moves: np.ndarray, new: dict[str, np.ndarray], place: np.ndarray) -> None:
+        """Moves edges in all arrays: `moves` int64 `[3, m]` has where each segment is, where it
+        goes and how long it is. Then writes the new edges to the slots `place` int64 `[n]`."""
+        moves = np.ascontiguousarray(moves[:, (moves[2] > 0) & (moves[0] != moves[1])])
+        place = np.ascontiguousarray(place)
+        for name, array in self.arrays.items():
+            if name == _PREFIX:
+                continue
+            added = np.ascontiguousarray(new[name], array.dtype) if new else array[:0]
+            if kernels.available():
+                item = array.dtype.itemsize * int(np.prod(array.shape[1:], dtype=np.int64))
+                kernels.function("JgsMoveRows", None)(
+                    pointer(array), *longs(item), *map(pointer, moves), *longs(moves.shape[1]),
+                    pointer(added), pointer(place), *longs(place.size),
+                )  # fmt: skip
+                continue
+            for start, to, count in moves.T.tolist():
+                array[to : to + count] = array[start : start + count].copy()
+            array[place] = added
+
+    def _weigh(self, touched: np.ndarray) -> None:
+        """Computes the prefix sums of these rows' weights."""
+        if _PREFIX in self.arrays:
+            slots, _ = self.slots(touched)
+            within = row_offsets(self.bounds[1, touched] - self.bounds[0, touched])
+            self.arrays[_PREFIX][slots] = weight_prefix_sums(within, self.arrays[_WEIGHT][slots])
+
+
+def _bisect(
+    values: np.ndarray, low: np.ndarray, high: np.ndarray, bound: np.ndarray, *, right: bool
+) -> np.ndarray:
+    """int64: in each of the ascending stretches `low:high` the place of a `bound`, before or,
+    with `right`, after equal values."""
+    low, high = low.copy(), high.copy()
+    last = values.shape[0] - 1
+    while (open_ := low < high).any():
+        middle = (low + high) // 2
+        seen = values[np.minimum(middle, last)]
+        after = open_ & ((seen <= bound) if right else (seen < bound))
+        low = np.where(after, middle + 1, low)
+        high = np.where(open_ & ~after, middle, high)
+    return low
+
+
+def _room(length: np.ndarray) -> np.ndarray:
+    """int64: how many slots a row of this length gets when it moves: a quarter more, in few
+    different sizes."""
+    return np.array([_size(each) for each in (length + length // 4 + 4).tolist()], np.int64)
+
+
+def _size(least: int) -> int:
+    """The least room of at least so many slots."""
+    step = max(4, 1 << max(least.bit_length() - 4, 0))
+    return -(-least // step) * step
+
+
+def _whole_room(most: int) -> int:
+    """The largest room of at most so many slots."""
+    step = max(4, 1 << max(most.bit_length() - 4, 0))
+    return most // step * step
