@@ -76,8 +76,16 @@ def refusal(error: Exception, folder: str | os.PathLike) -> str:
     return found
 
 
+_RESUME = (
+    "Free space or mend the permissions there, then continue with --resume; earlier "
+    "checkpoints are kept."
+)
+
+
 @contextmanager
-def writing(folder: Path, errors: tuple[type[Exception], ...] = (OSError,)) -> Iterator[None]:
+def writing(
+    folder: Path, errors: tuple[type[Exception], ...] = (OSError,), remedy: str = _RESUME
+) -> Iterator[None]:
     """Turns exceptions of `errors`, raised where the disk fails, into `InputError`."""
     try:
         yield
@@ -87,13 +95,16 @@ def writing(folder: Path, errors: tuple[type[Exception], ...] = (OSError,)) -> I
         raise InputError(
             f"{folder} must be writable, with room on its disk",
             refusal(error, folder),
-            "Free space or mend the permissions there, then continue with --resume; earlier "
-            "checkpoints are kept.",
+            remedy,
         ) from None
 
 
 @contextmanager
-def locked(folder: Path) -> Iterator[None]:
+def locked(
+    folder: Path,
+    rule: str = "a run folder must have one process at a time",
+    remedy: str = "Wait for that one to end, or choose another --run-dir.",
+) -> Iterator[None]:
     """Locks `folder` against other processes; raises `InputError` where one has locked it.
 
     The operating system unlocks it when the process ends, however it ends.
@@ -102,11 +113,7 @@ def locked(folder: Path) -> Iterator[None]:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise InputError(
-                "a run folder must have one process at a time",
-                f"{folder}, in use by another",
-                "Wait for that one to end, or choose another --run-dir.",
-            ) from None
+            raise InputError(rule, f"{folder}, in use by another", remedy) from None
         except OSError as error:  # some network file systems have no locks
             log.warning("%s cannot be locked (%s): start one process there only", folder, error)
         yield
