@@ -121,9 +121,8 @@ def draws(num_edges: int, rounds: int) -> None:
                     jax.block_until_ready(call(key, each, state, given, plan))
                     found[which].append(time.perf_counter() - begin)
             ratio = median(a / b for a, b in zip(found["live"], found["merged"], strict=True))
-            print(
-                f"{share} % appended, {name}: {1e3 * median(found['live']):.2f} ms, {ratio:.3f} times merged"
-            )
+            ms = 1e3 * median(found["live"])
+            print(f"{share} % appended, {name}: {ms:.2f} ms, {ratio:.3f} times merged")
 
 
 def main() -> None:

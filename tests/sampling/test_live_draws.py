@@ -115,7 +115,7 @@ def some_holes(live, packed):
 def test_every_sampler(sampler, _, graphs):
     live, packed = graphs
     if type(sampler).__name__ == "Metapath":
-        sampler = type(sampler)(("b to a".split(), "a to b".split()), 5, True)
+        sampler = type(sampler)((["b", "to", "a"], ["a", "to", "b"]), 5, True)
     seeds = seeds_for(sampler, SEEDS) if hasattr(sampler, "pairs") else SEEDS
     if not sampler.takes_room:
         refused("live.packed", lambda: sampler.sample(KEY, live, sampler.init(live), seeds))

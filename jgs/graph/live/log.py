@@ -21,6 +21,7 @@ import numpy as np
 
 from jgs.errors import InputError, refusing
 from jgs.files.writing import locked, writing
+from jgs.graph.live.change import Change
 
 log = logging.getLogger("jgs")
 
@@ -31,14 +32,6 @@ _START = _HEAD.size + _UINT32.size  # of the payload; the CRC-32 of the other tw
 _MOST = 64 << 20  # bytes of a file, after which the next one begins
 _REOPEN = "Open the graph again, from its newest base."
 _writing = partial(writing, remedy="Free space or mend the permissions there.")
-
-
-class Change(NamedTuple):
-    """A change of a graph: `kind` is the method of `jgs.graph.Live` that makes it, and `fields`
-    are its arguments by name, NumPy arrays of numbers or text, text, numbers or None."""
-
-    kind: str
-    fields: dict[str, Any]
 
 
 class _Frame(NamedTuple):
@@ -112,6 +105,7 @@ class Log:
 
     def close(self) -> None:
         """Closes the files; another process may then write."""
+        self._broken = "a closed one"
         self._held.close()
 
     def write(self, *changes: Change) -> int:

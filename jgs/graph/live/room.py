@@ -52,11 +52,8 @@ class NodeRoom:
         }
         for name, count in old.items():
             if sizes[name] < count:
-                raise InputError(
-                    f"num_nodes must be at least the graph's {count}{f' of {name!r}' * bool(name)}",
-                    sizes[name],
-                    "Raise it.",
-                )
+                rule = f"num_nodes must be at least the graph's {count}{_of(name)}"
+                raise InputError(rule, sizes[name], "Raise it.")
         self.used, self._sizes = dict(old), sizes
         self._begins = dict(zip(sizes, accumulate(sizes.values(), initial=0), strict=False))
         self.num_nodes = checks.node_count(sum(sizes.values()))
@@ -88,7 +85,7 @@ class NodeRoom:
         return made
 
     def features(self, given: Any) -> Arrays:
-        """Copies with room of the arrays `[n, ...]` of features, by type; `""` for all nodes."""
+        """Copies with room of features `[n, ...]`, by type; `""` for those of all nodes."""
         if given is None:
             return {}
         if isinstance(given, Mapping) and not self._typed:
@@ -143,7 +140,7 @@ class NodeRoom:
         used, size = self.used[name or ""], self._sizes[name or ""]
         if used + count > size:
             raise InputError(
-                f"there must be room for new nodes{f' of {name!r}' * bool(name)}, of {size} ids",
+                f"there must be room for new nodes{_of(name)}, of {size} ids",
                 f"{used} nodes and {count} new ones",
                 "Make the live graph with a larger num_nodes.",
             )
@@ -154,6 +151,10 @@ class NodeRoom:
     def take(self, count: int, name: str | None) -> None:
         """Gives the ids of `new` to nodes."""
         self.used[name or ""] += count
+
+
+def _of(name: str | None) -> str:
+    return f" of {name!r}" if name else ""
 
 
 def times_of_new(count: int, time: Any, timed: bool) -> np.ndarray | None:

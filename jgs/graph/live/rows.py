@@ -1,15 +1,13 @@
 """`Rows`: edges in rows that have room, which are changed in place.
 
-A packed memory array by rows: each row has room at its end, so that most changes move only edges
-of their own rows. A row that outgrows its room moves to a larger one, so a row of `d` edges has
-moved O(log d) times, and an edge that comes last costs O(1) on average.
+A packed memory array by rows: each row has room at its end, so that changes move edges of
+their own rows alone. A row that outgrows its room moves to a larger one, so that a row of `d`
+edges has moved O(log d) times, and an edge that comes last costs O(1) on average.
 """
 
 from __future__ import annotations
 
-import ctypes
 from collections import defaultdict
-from typing import Any
 
 import numpy as np
 
@@ -27,8 +25,8 @@ class Rows:
     """Edges in rows with room.
 
     Fields (`N` rows, `C` slots for edges):
-      bounds: int64 `[2, N+1]`; the edges of row `v` are in the slots `bounds[0, v]:bounds[1, v]`.
-        A row that has no room begins and ends at `C`, as the last column does.
+      bounds: int64 `[2, N+1]`; row `v` has the slots `bounds[0, v]:bounds[1, v]`. A row without
+        room begins and ends at `C`, as the last column does.
       stops: int64 `[N]`, where the room of each row ends.
       arrays: `[C, ...]` by name, as `Graph.edge_arrays`. Within a row edges ascend by
         `edge_type` and `edge_time`, if there are these; equal ones are in the order of arrival.
@@ -72,7 +70,7 @@ class Rows:
         return int(row_lengths(self.bounds).sum())
 
     def insert(self, row: np.ndarray, new: dict[str, np.ndarray]) -> None:
-        """Adds edges to the rows `row` int `[n]`. `new` has their arrays `[n, ...]`, all but the
+        """Adds edges to the rows `row` int `[n]`, with arrays `[n, ...]` as `arrays`, but the
         prefix sums of weights. An edge comes after those of its row that are not later."""
         keys = [new[name] for name in ("edge_time", "edge_type") if name in new]
         order = np.lexsort([*keys, row])
@@ -96,8 +94,10 @@ class Rows:
         segments = np.stack([at, at + shift + 1, after - at])[:, ::-1]  # the last one first
         heads = np.stack([begin, to, at[first] - begin])[:, moves]
         self._move(np.concatenate([heads, segments], axis=1), new, at + shift)
-        for room_begin, stop in zip(begin[moves].tolist(), self.stops[touched[moves]].tolist()):
-            self._release(room_begin, stop)
+        for room in zip(
+            begin[moves].tolist(), self.stops[touched[moves]].tolist(), strict=True
+        ):
+            self._release(*room)
         self.stops[touched[moves]] = to[moves] + sizes
         self.bounds[:, touched] = to, to + length
         self._weigh(touched)

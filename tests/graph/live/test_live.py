@@ -174,7 +174,8 @@ def test_a_node_is_added_and_its_id_is_not_given_again():
     live.set_rows([0], [[5, 5]])
     assert live.delete_nodes([3]) == 2
     np.testing.assert_array_equal(np.array(live.features)[[0, 3]], [[5, 5], [0, 0]])
-    assert live.add_nodes(1).tolist() == [4] and names(live) == [0, 1, 2, 3]
+    assert live.add_nodes(1).tolist() == [4]
+    assert names(live) == [0, 1, 2, 3]
     refused("there must be room for new nodes, of 5 ids; got 5 nodes", live.add_nodes, 1)
 
 
@@ -182,7 +183,8 @@ def test_more_ids_of_a_type_shift_those_of_later_types():
     graph = Graph.from_relations(SIZES, {RELATIONS[0]: ([6], [4]), RELATIONS[2]: ([0], [1])})
     features = {"u": np.ones((7, 2), np.float32), "i": np.ones((5, 3), np.int8)}
     live = Live(graph, features, num_nodes={"u": 9})
-    assert live.num_nodes == SIZES and live.graph.schema.num_nodes == 14
+    assert live.num_nodes == SIZES
+    assert live.graph.schema.num_nodes == 14
     assert live.packed().edge_index().tolist() == [[0, 6], [1, 9 + 4]]
     assert live.add_nodes(2, type="u", rows=np.full((2, 2), 3)).tolist() == [7, 8]
     assert {name: rows.shape for name, rows in live.features.items()} == {
@@ -230,7 +232,8 @@ def test_a_numpy_array_of_the_graph_stays_as_it_was(monkeypatch, caplog):
     live.set_rows([0], [[3]])
     np.testing.assert_array_equal(held, copies[0])
     np.testing.assert_array_equal(rows, copies[1])
-    assert "is copied" in caplog.text and names(live) == [*range(6)]
+    assert "is copied" in caplog.text
+    assert names(live) == [*range(6)]
 
 
 def test_reading_keeps_other_threads_away():
@@ -246,7 +249,8 @@ def test_reading_keeps_other_threads_away():
         assert not done.wait(0.1)
         assert np.asarray(graph.edge_time).max() == 3
     thread.join(10)
-    assert done.is_set() and live.position == 1
+    assert done.is_set()
+    assert live.position == 1
 
 
 def test_a_graph_that_has_no_more_room_is_laid_out_again():
@@ -254,7 +258,8 @@ def test_a_graph_that_has_no_more_room_is_laid_out_again():
     capacity = live.graph.num_edges
     for _ in range(8):
         live.append(np.zeros(1000, int), np.ones(1000, int), time=np.full(1000, 9))
-    assert live.graph.num_edges > capacity and live.num_edges == 8004
+    assert live.graph.num_edges > capacity
+    assert live.num_edges == 8004
 
 
 def test_a_room_that_a_row_left_is_used_again():
@@ -299,4 +304,5 @@ def test_what_is_no_change_is_refused_and_changes_nothing():
         (lambda: Neighbors((2,), half_life=3).init(live.graph), "live.packed"),
     ):
         refused(match, wrong)
-    assert live.position == 0 and names(live) == [0, 1, 2, 3]
+    assert live.position == 0
+    assert names(live) == [0, 1, 2, 3]
