@@ -36,7 +36,7 @@ class Live:
 
     A draw has the bits of a draw from the graph that is made anew of the edges that are there,
     in the order in which they came. Shapes stay, so that nothing compiles again until more
-    edges have come than there is room for, at first about a third of those there were.
+    edges have come than there is room for, at first about a fifth of those there were.
 
     Methods that change the graph *donate* `graph` and `features`, as `jax.jit` does with
     donated arguments: programs that read them end first, and whoever uses them afterwards gets
