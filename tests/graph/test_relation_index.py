@@ -14,7 +14,7 @@ ROWS = st.lists(st.lists(st.integers(0, 3), max_size=6).map(sorted), max_size=9)
 @given(ROWS)
 def test_the_runs_of_each_row(rows):
     ends = np.cumsum([0, *map(len, rows)])
-    types = np.array(sum(rows, []), np.int16)
+    types = np.array([kind for row in rows for kind in row], np.int16)
     graph = Graph(ends, np.zeros(types.size, np.int32), edge_type=types)
     expected = [
         (int(ends[v]) + row.index(kind)) << RUN_BITS | kind
