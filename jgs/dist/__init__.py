@@ -33,6 +33,7 @@ _PLACES = {
     "RankSource": "jgs.dist.batches.source",
     "RankParts": "jgs.dist.batches.ranks",
     "rank_loader": "jgs.dist.batches.ranks",
+    "mesh_loader": "jgs.dist.batches.fused",
     "HybridSampler": "jgs.dist.batches.source",
     "VanillaSampler": "jgs.dist.batches.vanilla",
     "FeatureExchange": "jgs.dist.rows.exchange",

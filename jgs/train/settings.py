@@ -210,6 +210,13 @@ class Machine:
         "of this host that share each batch, gpu:0,1 or gpu:all. Batches are drawn, and models "
         "judged, on the CPU", metavar="NAME", tasks=JUDGED, identity=False
     )] = "auto"
+    features: Annotated[str, Option(
+        "where feature rows lie: host, from where they are sent with each batch; or sharded: "
+        "each --device has the graph and a share of the rows. It draws, asks the others for "
+        "rows and trains, several steps in one program. --cache and --cache-memory are of what "
+        "a device keeps of others' rows", choices=("host", "sharded"), tasks=BLOCKS,
+        identity=False
+    )] = "host"
     device_memory: Annotated[int, Option(
         "most MiB of feature rows that each --device keeps, those that the first batches read "
         "most; the others are sent with their batches",

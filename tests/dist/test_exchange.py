@@ -14,7 +14,7 @@ from refusals import refused
 from small_ranks import OFFSETS, ranks_of
 
 from jgs import InputError, kernels
-from jgs.dist.batches.plan import degree_counts, most_read
+from jgs.dist.batches.plan import RemoteNodes, degree_counts, most_read
 from jgs.dist.communicators.comm import Alone
 from jgs.dist.rows import split_table as module
 from jgs.dist.rows.exchange import FeatureExchange
@@ -214,7 +214,8 @@ def test_the_rows_read_most_are_chosen_without_bytes_an_edge(monkeypatch, num_ro
     indices = np.random.default_rng(0).binomial(num_nodes, 0.4, 1 << 20).astype(np.int32)
     comm, graph = SimpleNamespace(rank=0), SimpleNamespace(indices=indices)
     tracemalloc.start()
-    found = most_read(*degree_counts(comm, offsets, [graph]), num_rows)
+    remote = RemoteNodes(comm, offsets, None, [])
+    found = most_read(*degree_counts(remote, [graph]), num_rows)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < indices.size  # less than a byte an edge; int64 takes eight

@@ -32,8 +32,9 @@ _TRIALS, _VANILLA_TRIALS = 16, 4  # the batches that are drawn for a plan
 class RemoteNodes:
     """The nodes of other ranks that each local rank's batches read.
 
-    Rank `r` owns the nodes from `offsets[r]` to `offsets[r+1]`. `sampler` draws the batches of
-    the `schedules`, one for each local rank.
+    `sampler` draws the batches of the `schedules`, one for each local rank. `owner` tells the
+    ranks that own some of the nodes below `offsets[-1]`; by default rank `r` owns those from
+    `offsets[r]` to `offsets[r+1]`.
     """
 
     def __init__(
@@ -42,9 +43,11 @@ class RemoteNodes:
         offsets: np.ndarray,
         sampler: RankSampler,
         schedules: Sequence[Schedule],
+        owner: Callable[[np.ndarray], np.ndarray] | None = None,
     ):
         self.comm, self.offsets = comm, np.asarray(offsets)
         self._sampler, self._schedules = sampler, schedules
+        self.owner = owner or (lambda nodes: np.searchsorted(self.offsets, nodes, "right") - 1)
 
     def nodes(self, epoch: int, which: Sequence[int]) -> Iterator[list[np.ndarray]]:
         """Yields for each of these steps the distinct remote nodes, int32, of each local rank.
@@ -66,9 +69,8 @@ class RemoteNodes:
         return self._sampler.capacities.fit(attempt)[0]
 
     def _remote(self, local: int, nodes: np.ndarray) -> np.ndarray:
-        first, last = self.offsets[self.comm.rank + local :][:2]
         real = nodes[nodes < self.offsets[-1]]
-        return np.unique(real[(real < first) | (real >= last)])
+        return np.unique(real[self.owner(real) != self.comm.rank + local])
 
 
 def largest(comm: Communicator, capacities: Sequence[Capacity]) -> Capacity:
@@ -202,7 +204,7 @@ def request_capacities(
             nodes = [np.setdiff1d(n, c) for n, c in zip(nodes, cached, strict=True)]
         asked = np.zeros((len(nodes), comm.size, num_types), np.int32)
         for of_rank, some in zip(asked, nodes, strict=True):
-            owner = np.searchsorted(remote.offsets, some, "right") - 1
+            owner = remote.owner(some)
             kind = np.zeros_like(owner) if schema is None else schema.numbers(some)
             np.add.at(of_rank, (owner, kind), 1)
         needs.append(asked.max(axis=(0, 1)))
@@ -237,7 +239,7 @@ def keeper(
     def counted(epoch: int) -> tuple[Any, int]:
         """How often each local rank reads each node, and the most rows to keep."""
         if policy == "degree":
-            return degree_counts(remote.comm, remote.offsets, graphs), num_nodes
+            return degree_counts(remote, graphs), num_nodes
         if policy == "trial":
             return read_counts(remote, 1, evenly(num_steps, _TRIALS))
         return read_counts(remote, epoch, range(num_steps))[0], num_nodes
@@ -334,15 +336,14 @@ class CachePlan:
         self.rooms = room
 
 
-def degree_counts(
-    comm: Communicator, offsets: np.ndarray, graphs: Sequence[Graph]
-) -> list[np.ndarray]:
+def degree_counts(remote: RemoteNodes, graphs: Sequence[Graph]) -> list[np.ndarray]:
     """For each local rank how often each node is a neighbour in its graph, `[N]`; 0 for its own
     nodes."""
     counts = []
-    for local, graph in enumerate(graphs):
-        count = neighbor_counts(np.asarray(graph.indices), int(offsets[-1]))
-        count[offsets[comm.rank + local] : offsets[comm.rank + local + 1]] = 0
+    owners = remote.owner(np.arange(remote.offsets[-1]))
+    for rank, graph in enumerate(graphs, remote.comm.rank):
+        count = neighbor_counts(np.asarray(graph.indices), owners.size)
+        count[owners == rank] = 0
         counts.append(count)
     return counts
 

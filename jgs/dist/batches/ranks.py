@@ -305,7 +305,7 @@ def rank_loader(
         schedules = ranks.schedules(key, batch_size, epochs, settings, sampler, *of_all)
         draws = drawn_by(sampler, schedules)
         remote = RemoteNodes(background, ranks.offsets, draws, schedules)
-        exchange, begin = _rows_of(ranks, graphs, remote, reading, schedules[0].num_draws)
+        exchange, begin = rows_of(ranks, graphs, remote, reading, schedules[0].num_draws)
         learning = None
         if samplers.learn:  # the mode is hybrid then
             assert isinstance(draws, HybridSampler)
@@ -320,13 +320,15 @@ def rank_loader(
     return Loader.over(samplers.source(make), prefetch, destination)
 
 
-def _rows_of(
-    ranks: RankParts,
+def rows_of(
+    ranks: Any,
     graphs: Sequence[Graph],
     remote: RemoteNodes,
     reading: Reading,
     num_draws: int,
 ) -> tuple[FeatureExchange, Callable[[int], None]]:
+    """Reads the rows of `ranks`, which has the fields of `RankParts`; and what is called before
+    an epoch of `num_draws` steps."""
     features, schema = ranks.features, ranks.parts.schema
     if schema is not None and as_table(features[0]).schema is None:
         schema = None

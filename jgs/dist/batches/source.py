@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from typing import Any, NamedTuple, Protocol
 
 import jax
@@ -14,7 +14,7 @@ import numpy as np
 from jgs.dist.communicators.comm import OWN, SAME, Communicator, Counters
 from jgs.dist.rows.owners import from_words, to_words
 from jgs.dist.supervision.phases import phase
-from jgs.graph import Graph
+from jgs.graph import Graph, MiniBatch
 from jgs.sampling.base import State
 from jgs.sampling.capacity import Capacities, Capacity, GraphShape
 from jgs.sampling.edges.random import fold_keys
@@ -104,14 +104,18 @@ class HybridSampler:
             return program(key_data, self.graph, self.state, seeds)
 
     def _program(self, capacity: Capacity) -> Callable:
-        def sample(key_data, graph, state, asked):
-            seeds, items = seeds_of(self._before, graph, asked)
-            if not self._sampler.by_node and self._comm.size > 1:
-                key_data = fold_keys(key_data, self._comm.index())
-            batch = self._sampler.sample(key_data, graph, state, seeds, capacity)
-            return replace(batch, items=items)
+        draw = partial(self.drawn, capacity)
+        return self._comm.program(draw, (SAME, SAME, SAME, OWN), OWN)
 
-        return self._comm.program(sample, (SAME, SAME, SAME, OWN), OWN)
+    def drawn(
+        self, capacity: Capacity, key_data: Any, graph: Graph, state: State, asked: Any
+    ) -> MiniBatch:
+        """Within a program: one rank's batch."""
+        seeds, items = seeds_of(self._before, graph, asked)
+        if not self._sampler.by_node and self._comm.size > 1:
+            key_data = fold_keys(key_data, self._comm.index())
+        batch = self._sampler.sample(key_data, graph, state, seeds, capacity)
+        return replace(batch, items=items)
 
 
 class RankStep(NamedTuple):

@@ -48,7 +48,8 @@ class FeatureExchange:
       comm: the communicator.
       offsets: int `[R+1]`; rank `r` owns the nodes from `offsets[r]` to `offsets[r+1]`. Where
         features are by node type, the `Schema` of the whole graph: rank `r` of `R` owns the
-        `r`-th `P / R` of its `P` parts.
+        `r`-th `P / R` of its `P` parts. Of a graph in one part it owns the `r`-th `R`-th of
+        the nodes of each type.
       features: for each local rank the rows of its own nodes: matrices `[n_i, F]` (float32 or
         float16, NumPy or JAX), or a `RowTable`, or `TypedFeatures`. Memory maps are used where
         they lie.
@@ -183,7 +184,7 @@ class FeatureExchange:
                 found = jax.tree.map(jnp.add, found, self._fetch(*asked, nth)[0])
             return found, False
         stay = self._in_place and not further
-        apart = tuple(table.wire.exact and stay for table in self._asked)
+        apart: Sequence[bool] = self._apart(stay)
         if self.schema is None and stay:
             place, rows = found.places[0], (None,)
         else:
@@ -192,17 +193,11 @@ class FeatureExchange:
             for nth in further:
                 more, _ = self._fetch(*asked, nth)
                 rows = jax.tree.map(jnp.add, rows, program(stores, more)[1])
-        tables: list[Any] = [
-            table.wire.apart(store.own, store.cached, *replies) if lies_apart else together
-            for table, store, lies_apart, replies, together in zip(
-                self._asked, stores, apart, found.replies, rows, strict=True
-            )
-        ]
-        if self.schema is None:
-            return (Placed(tables[0], place) if stay else tables[0]), False
-        given = iter(tables)
-        every = tuple(None if table is None else next(given) for table in self.tables)
-        return TypedRows(every, found.kind, place), False
+        return self._joined(stores, found, place, rows, apart), False
+
+    def _apart(self, stay: bool) -> tuple[bool, ...]:
+        """Which tables are left where they lie, if rows `stay` in place."""
+        return tuple(table.wire.exact and stay for table in self._asked)
 
     def _with_room(self, sizes: Sequence[int], apart: Sequence[bool]) -> tuple[int, ...]:
         """The rows of the matrices of types that are put together, 0 for others. They grow with
@@ -210,7 +205,62 @@ class FeatureExchange:
         for i, (size, room) in enumerate(zip(sizes, self._rooms, strict=False)):
             if size > room:
                 self._rooms[i] = rounded(size + size // 8)
+        return self._rooms_of(apart)
+
+    def _rooms_of(self, apart: Sequence[bool]) -> tuple[int, ...]:
         return tuple(0 if a else r for a, r in zip(apart, self._rooms, strict=True))
+
+    def _joined(
+        self, stores: Any, found: Found, place: jax.Array, rows: Any, apart: Sequence[bool]
+    ) -> Any:
+        """What a call returns. `rows` has the matrices of tables that do not lie `apart`."""
+        each = zip(self._asked, stores, apart, found.replies, rows, strict=True)
+        tables: list[Any] = [
+            table.wire.apart(store.own, store.cached, *replies) if lies_apart else together
+            for table, store, lies_apart, replies, together in each
+        ]
+        if self.schema is None:
+            return Placed(tables[0], place) if apart[0] else tables[0]
+        given = iter(tables)
+        every = tuple(None if table is None else next(given) for table in self.tables)
+        return TypedRows(every, found.kind, place)
+
+    # What a program of a whole step takes beside a batch, and what it has needed.
+
+    @property
+    def asked(self) -> tuple[Any, Any]:
+        """The rows of the ranks, `OWN`, and who owns them, `SAME`, as `read` takes them."""
+        return tuple(t.store for t in self._asked), tuple(t.owners.offsets for t in self._asked)
+
+    @property
+    def limits(self) -> tuple[int, ...]:
+        """The most that a round may need, by what `read` says of it: whether the sample of some
+        rank has overflowed; of each table the nodes that a rank asks another for; and of each
+        node type the nodes of a batch."""
+        apart = self._apart(self._in_place) if self.schema is not None else ()
+        sizes = (_VOID if a else r for a, r in zip(apart, self._rooms, strict=False))
+        return (0, *(table.capacity for table in self._asked), *sizes)
+
+    def note(self, needs: np.ndarray) -> None:
+        """Takes what steps have needed, a row of what `read` says for each: `fit_to_demand`
+        goes by it."""
+        for table, of_table in zip(self._asked, needs.T[1:].tolist(), strict=False):
+            for need in of_table:
+                table.demand.add(need)
+
+    def make_room(self, said: Sequence[int]) -> bool:
+        """Makes room for a step that needed so much; returns whether the sample of some rank
+        has overflowed, of which the rest is not known."""
+        if said[0]:
+            return True
+        num = len(self._asked)
+        needs = list(zip(self._asked, said[1:], strict=False))
+        if any(most > table.capacity for table, most in needs):
+            for table, most in needs:
+                table.resize(max(table.capacity, rounded(most + most // 8)))
+            self.resize(self.capacity)
+        self._with_room(said[1 + num :], self._apart(self._in_place))
+        return False
 
     # -- inside a program: one rank ----------------------------------------------------------
 
@@ -292,6 +342,25 @@ class FeatureExchange:
         found, said = self._one_round(stores, *asked)
         return self._put_together(stores, found, (0,), (False,))[1][0], said
 
+    def read(
+        self, nodes: jax.Array, overflow: jax.Array, stores: Any, offsets: Any
+    ) -> tuple[Any, jax.Array]:
+        """Within a program of a step: what a call returns of `nodes`, by one round, and what
+        the round has needed. `fits` says whether the rows are right; after `make_room` of what
+        it needed, the program is traced anew.
+
+        Args:
+          nodes, overflow: as of a call, one rank's.
+          stores, offsets: the `OWN` and the `SAME` value that `asked` returns.
+        """
+        found, said = self._one_round(stores, nodes, overflow, offsets, jnp.int32(0))
+        apart = self._apart(self._in_place)
+        place, rows = self._put_together(stores, found, self._rooms_of(apart), apart)
+        return self._joined(stores, found, place, rows, apart), said
+
+    def fits(self, said: jax.Array) -> jax.Array:
+        return jnp.all(said <= jnp.array(self.limits, jnp.int32))
+
     def _put_program(self, rooms: tuple[int, ...], apart: tuple[bool, ...]) -> Any:
         def put(stores: Any, found: Found) -> Any:
             return self._put_together(stores, found, rooms, apart)
@@ -323,10 +392,17 @@ class FeatureExchange:
         return place, tuple(rows)
 
 
+def evenly_divided(num_rows: int, num_ranks: int) -> np.ndarray:
+    """int `[R+1]`: the offsets by which ranks own equally many rows, or some one less."""
+    return np.arange(num_ranks + 1) * num_rows // num_ranks
+
+
 def offsets_by_type(schema: Schema, num_ranks: int) -> list[np.ndarray]:
     """For each node type int `[R+1]`: rank `r` owns its nodes from `offsets[r]` to
     `offsets[r+1]`, counted within the type. Raises `InputError`."""
     parts = schema.every_part
+    if len(parts) == 1:
+        return [evenly_divided(count, num_ranks) for count in parts[0]]
     if len(parts) % num_ranks:
         raise InputError(
             "the parts of a schema must be a multiple of the ranks",

@@ -70,7 +70,8 @@ class SplitTable:
     def replace(self, features: Sequence[Any]) -> None:
         """Takes other rows of the same shapes. Nothing stays cached."""
         tables, bounds, width, entries = own_rows(self.comm, features, self.owners.ranges)
-        self._own = list(zip(tables, bounds, strict=True))
+        # Put where it lies once: with a cache of other rows it is not sent again.
+        self._own = self.comm.own(list(zip(tables, bounds, strict=True)))
         self.wire: Any = self._wire(tables, width, entries)
         empty = np.zeros((0, self.wire.words), self.wire.kept)
         self._no_cache = (as_device(empty), as_device(np.zeros(0, np.int32)))
@@ -158,7 +159,7 @@ class SplitTable:
     def _with(self, *caches: tuple[jax.Array, jax.Array]) -> Any:
         if len(caches) == 1:
             caches = caches * self.comm.num_local
-        return self.comm.own([RankRows(*o, *c) for o, c in zip(self._own, caches, strict=True)])
+        return RankRows(*self._own, *self.comm.own(caches))
 
     # -- inside a program: one rank ----------------------------------------------------------
 

@@ -52,6 +52,7 @@ class Data:
     features: list[Any]
     direct: bool  # whether the first layer may read inputs by node id
     in_place: bool = True  # whether rows may be read where they lie, for batches on the host
+    mesh: Communicator | None = None  # of devices that draw, and share the rows
     hot: Any = None  # rows on the devices, `[D, K, F]`, and `HotRows.joined`
     scratch: Path | None = None  # a folder for what is larger than memory
     own_ids: np.ndarray | None = None  # int32 `[N]`, the nodes' ids in `graphs`; None: equal

@@ -72,15 +72,17 @@ class Job:
     batch_size: int  # seeds in a step
     num_seeds: int  # seeds in an epoch
     loader: Loader  # after `start`
+    sharded = False  # whether devices draw, and share the feature rows
     sent = False  # after `start`: whether the loader sends batches to the devices of `place`
     _judged_by_own = False  # whether the objective is of this process's nodes, until `start`
     _judges: Mapping[str, BySamples] = MappingProxyType({})  # by split, if samples judge
     _hot: Any = None  # the feature rows that lie on the devices
-    _degrees: Any = None  # for a model that reads degrees
+    degrees: Any = None  # after `start`, for a model that reads degrees
 
     def __init__(self, config: Config, data: Data):
         self.config, self.data, self.comm = config, data, data.comm
         self.batch_size, self.num_seeds = config.batch_size * self.comm.size, data.num_seeds
+        self.sharded = config.features == "sharded"
         # Here errors reach all ranks. In `start` the other ranks may wait for this one.
         check_schedule(config, data.num_steps)
         if config.options.get("weighted") and data.graphs[0].edge_weight is None:
@@ -104,7 +106,8 @@ class Job:
 
     def _check_devices(self) -> None:
         destination = self.place.destination
-        if destination and not self.sent and len(destination.devices) > 1:
+        shared = self.sent or self.sharded
+        if destination and not shared and len(destination.devices) > 1:
             raise InputError(
                 "several devices must share batches that a loader sends",
                 f"--device {self.config.device} with SEAL, a sampler that learns, or rows of "
@@ -177,7 +180,8 @@ class Job:
             self._judge_by_nodes(rows_on_all(self.comm, data.train_nodes()))
         data.compare(vars(self).get("objective"))
         listed = config.device_memory or config.feature_memory  # rows are read by node
-        direct = data.direct and model.input_reduce is not None and not listed
+        direct = data.direct and model.input_reduce is not None
+        direct = direct and not listed and not self.sharded
         of = direct, lambda: model.message_widths, self.edges.columns
         sampler = make_sampler(config, *of)
         # What is drawn is the same, and so is the state, but for the widths of messages.
@@ -186,12 +190,20 @@ class Job:
         states = {each: known[repr(each)] for each in alike}
         destination = self.place.destination
         learns = isinstance(samplers_of(sampler)[0], Adaptive)
-        self.sent = bool(destination and not learns and not learned_rows(model))
+        alone = learns or learned_rows(model) is not None
+        self.sent = bool(destination and not alone and not self.sharded)
         self._check_devices()
         device = destination.sharding if self.sent and destination else None
         data.in_place = destination is None
         one_table = config.partition is None and data.types is None and not data.sparse
         refuse(
+            (self.sharded and (config.partition or listed),
+             "--features sharded must be without --partition, --device-memory and "
+             "--feature-memory", "one of them", "Leave one out."),
+            (self.sharded and (alone or not data.num_features),
+             "--features sharded must be for features of nodes, without a sampler or rows of "
+             "nodes that learn", f"--sampler {config.sampler} for {data.name}",
+             "Leave it out."),
             (config.device_memory and not (self.sent and one_table),
              "--device-memory must be for dense features of one matrix without --partition, "
              "which are sent to a --device",
@@ -201,6 +213,7 @@ class Job:
              f"{config.feature_memory} MiB beside one of them",
              "Leave one out: the features of parts are memory-mapped."),
         )  # fmt: skip
+        data.mesh = self.place.comm if self.sharded else None
         data.scratch = self._scratch or scratch
         self.loader = data.loader(sampler, key, model.input_reduce, states, device=device)
         if (hot := data.hot) is not None:
@@ -214,10 +227,11 @@ class Job:
                     each.save(data.graphs[0], state, scratch / KEPT)
 
         everywhere(self.comm, keep)  # if rank 0's disk is full, all ranks end
-        comm = self.place.comm if self.sent else self.comm  # where batches lie
+        # Where batches lie.
+        comm = self.place.comm if self.sent or self.sharded else self.comm
         if model.uses_degrees:
             every = all_degrees(self.comm, data.graphs, data.offsets)
-            self._degrees = comm.same(every)
+            self.degrees = comm.same(every)
         self._with_degrees = comm.program(MiniBatch.with_degrees, (OWN, SAME), OWN)
         self._prepare_metric(model, scratch)
 
@@ -243,11 +257,14 @@ class Job:
 
     def batches(self, meter: Meter) -> Iterator[tuple[Any, Any]]:
         """The batches left in the epoch, each with its features; `meter` times them."""
+        if self.sharded:  # the steps, for `StepsTogether`
+            yield from ((step, None) for step in timed(self.loader, meter))
+            return
         for batch, x in timed(self.loader, meter):
             if self._hot is not None:
                 x = self._placed(self._hot, x)
-            if self._degrees is not None:
-                batch = self._with_degrees(batch, self._degrees)
+            if self.degrees is not None:
+                batch = self._with_degrees(batch, self.degrees)
             yield batch, x
 
     def given_rows(self, learned: LearnedRows, own: Sequence[np.ndarray]) -> Any:

@@ -17,7 +17,14 @@ from jgs.errors import InputError
 from jgs.train.loop.keys import of_use
 from jgs.train.loop.learned import LearnedRows, learned_rows
 from jgs.train.loop.optimizer import Rate, averaged, judged, learning_rate
-from jgs.train.loop.step import init_state, make_optimizer, make_train_step, start_epoch
+from jgs.train.loop.step import (
+    TrainState,
+    init_state,
+    make_optimizer,
+    make_train_step,
+    start_epoch,
+)
+from jgs.train.loop.together import StepsTogether
 
 _SCALED = ("scales", "edge_scales", "feature_times")  # of the record's shape
 
@@ -70,6 +77,8 @@ class ModelLearner:
       scratch: as in `Job.start`.
     """
 
+    _state: TrainState
+
     def __init__(self, job: Any, key: jax.Array, scratch: Path | None):
         config = job.config
         uses = ("parameters", "batches", "dropout")
@@ -83,6 +92,7 @@ class ModelLearner:
         self.best: dict[str, Any] = {"best_epoch": 0, "val_accuracy": -1.0}
         self.best_params = _on_host(params)
         optimizer = self._optimizer(rate)
+        self._together: StepsTogether | None = None
         self.state = comm.same(jax.block_until_ready(init_state(params, optimizer)))
         self.key = comm.same(jax.random.key_data(dropout_key))
         self.labels = job.data.labels
@@ -96,8 +106,23 @@ class ModelLearner:
             self.learned = LearnedRows(job.comm, inputs, *of_data, rate, config.weight_decay)
         self.best_learned = self._own_rows()
         how = (job.loss, job.loader.learns, job.count, self.learned is not None)
-        self._step = make_train_step(graphdef, optimizer, comm, *how, config.precision)
+        of_step = graphdef, optimizer, comm, *how, config.precision
+        if job.sharded:
+            self._together = StepsTogether(make_train_step(*of_step, compiled=False), job)
+        else:
+            self._step = make_train_step(*of_step)
         everywhere(job.comm, self._refuse_rows)
+
+    @property
+    def state(self) -> TrainState:
+        """After all steps that were taken so far."""
+        if self._together is not None:
+            self._state = self._together.made(self._state, self.key, self.labels)
+        return self._state
+
+    @state.setter
+    def state(self, state: TrainState) -> None:
+        self._state = state
 
     def _optimizer(self, rate: Rate) -> Any:
         config, steps = self.job.config, len(self.job.loader)
@@ -145,6 +170,10 @@ class ModelLearner:
             )
 
     def step(self, batch: Any, x: Any, stop: bool) -> None:
+        if self._together is not None:
+            if self._together.take(batch):
+                jax.block_until_ready(self.state)
+            return
         comm, place, job = self.place.comm, self.place, self.job
         asked = comm.own([np.float32(stop)] * comm.num_local)
         if self.learned is not None:

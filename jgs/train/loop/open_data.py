@@ -18,6 +18,7 @@ from jgs.data.parts import open_parts
 from jgs.data.plain import Plain, load_plain
 from jgs.data.values import without_types
 from jgs.devices import host_device
+from jgs.dist.batches.fused import mesh_loader
 from jgs.dist.batches.ranks import RankParts, rank_loader
 from jgs.dist.communicators.comm import Alone, Communicator
 from jgs.errors import InputError
@@ -107,6 +108,12 @@ class WholeData(Data):
     ) -> Loader:
         config, (features,) = self._config, self.features
         judged, device = options["one_key"], options.pop("device")
+
+        if self.mesh is not None and not judged:
+            options |= {"cache_memory": config.cache_memory << 20, "wire": config.wire}
+            options |= {"cache": config.cache, "in_place": reduce is not None}
+            whole = self._graphs(sampler)[0], features
+            return mesh_loader(self.mesh, *whole, items, size, sampler, **options)
 
         def read(batch: MiniBatch) -> Any:
             if batch.direct_inputs:

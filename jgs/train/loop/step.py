@@ -130,6 +130,7 @@ def make_train_step(
     count: Count = count_seeds,
     learned: bool = False,
     precision: str = "float32",
+    compiled: bool = True,
 ) -> Callable[..., Any]:
     """Returns `train_step(state, key, batch, x, labels, stop=0.0) -> state`, jitted, with its
     state donated.
@@ -154,6 +155,8 @@ def make_train_step(
 
     With the `precision` "bfloat16" the model computes with rounded copies of the parameters and
     the features. Parameters, outputs, losses, gradients and the optimiser remain float32.
+
+    Unless `compiled` the function is to be called within a program: on one rank.
     """
     rounded, whole = _identity, _identity
     if precision != "float32":
@@ -207,6 +210,8 @@ def make_train_step(
         )
         return (new, reported) if feedback or learned else new
 
+    if not compiled:
+        return train_step
     if comm is None:
         return jax.jit(train_step, donate_argnums=0)
     specs = (SAME, SAME, OWN, OWN, SAME, OWN)
