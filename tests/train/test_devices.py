@@ -2,7 +2,8 @@
 
 import jax
 import pytest
-from small_runs import close_arrays, cut, metrics, same_run, train
+from small_data import papers
+from small_runs import SMALL, close_arrays, command, cut, metrics, same_run, train
 
 from jgs.dist.communicators.comm import Alone
 from jgs.train.loop.place import Place
@@ -66,3 +67,36 @@ def test_places_say_what_they_are():
     assert str(Place.of("cpu:1,2", Alone())) == "2 x cpu"
     with jax.default_device(jax.devices()[2]):
         assert Place.of("auto", Alone()).destination is None  # it is then the host too
+
+
+def test_devices_that_draw_and_share_the_rows(tmp_path, capfd):
+    """Their parameters are those of the host; a run goes on with fewer devices, which draw too,
+    in the midst of an epoch."""
+    flags = "--model gcn --epochs 2 --batch-size 12 --keep 9 --checkpoint-every 4"
+    run = runs(tmp_path, "sharded", flags)
+    host, shared = run("cpu"), run("cpu:all", "--features sharded --cache planned")
+    close(shared, host)
+    for number, devices in ((2, "cpu:1,2"), (1, "cpu:3")):
+        half = cut(shared, tmp_path / f"half{number}", 4)
+        more = f"--resume --features sharded --device {devices}"
+        assert train(half, flags, more) == 0
+        close(half, host)
+    capfd.readouterr()
+    assert train(tmp_path / "wrong", flags, "--features sharded --sampler thanos") == 2
+    assert "must be for a sampler that does not learn" in capfd.readouterr().err
+
+
+@pytest.mark.slow  # six trainings
+def test_types_codes_and_links_whose_rows_devices_share(tmp_path, saved):
+    typed = f"--model rgcn --dataset {saved(papers, 1, True, False)} --fanouts *=3 4"
+    cases = {
+        "typed": f"{typed} --hidden 8 --batch-size 20 --epochs 2 --no-progress",
+        "codes": f"{SMALL} --model gat --feature-dtype int8 --batch-size 12",
+        "links": f"{SMALL} --task links --batch-size 100",
+    }
+    for name, flags in cases.items():
+        found = []
+        for more in ("--device cpu", "--device cpu:1,2 --features sharded"):
+            found.append(tmp_path / f"{name}{len(found)}")
+            assert command(flags, more, "--run-dir", found[-1]) == 0
+        close(*found)

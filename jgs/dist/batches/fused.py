@@ -26,7 +26,7 @@ from jgs.graph import Graph, TypedFeatures
 from jgs.graph.row_tables.table import as_table
 from jgs.sampling.base import Sampler, State
 from jgs.sampling.capacity import Capacity
-from jgs.sampling.loading.items import Stage, check_asked, prepared
+from jgs.sampling.loading.items import Stage, check_asked, prepared, wide
 from jgs.sampling.loading.loader import Loader
 from jgs.sampling.loading.schedule import Epochs, Order, Schedule, SeedParts, graph_digest
 from jgs.sampling.loading.stages import Drawing, Samplers, taken
@@ -138,7 +138,7 @@ class FusedSource(RankSource):
             held = self._sampler.graph, self._sampler.state, *self._exchange.asked
             which = self._comm.same(np.array([done, stop], np.int32))
             before = replace(self.counters)
-            with phase("computing"):
+            with phase("computing"), wide(self._sampler.before):
                 state, at, seen = program(state, given, *held, keys, asked, which)
                 last, needs = int(at), np.asarray(seen)
             made = last - done + (last < stop)
@@ -190,10 +190,11 @@ class FusedSource(RankSource):
                 with exact_integers():  # else times would be cut
                     own = jax.tree.map(lambda array: array[at], asked)
                 batch = self._sampler.drawn(capacity, keys[at], graph, of_sampler, own)
-                read = batch.nodes, batch.overflow, stores, offsets
-                x, said = self._exchange.read(*read)
-                fits = self._exchange.fits(said)
-                new = function(state, batch, x, *given)
+                with jax.enable_x64(False):  # as a step is traced where stages are wide
+                    read = batch.nodes, batch.overflow, stores, offsets
+                    x, said = self._exchange.read(*read)
+                    fits = self._exchange.fits(said)
+                    new = function(state, batch, x, *given)
                 state = jax.tree.map(lambda a, b: jnp.where(fits, a, b), new, state)
                 return at + fits, fits, seen.at[at].set(said), state
 

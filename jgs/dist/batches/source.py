@@ -68,6 +68,7 @@ class HybridSampler:
 
     Attributes:
       graph: the graph, `SAME`.
+      before: as given.
       state: the sampler's state, `SAME`. `RankSource` sets that of an adaptive sampler at every
         step.
     """
@@ -85,7 +86,7 @@ class HybridSampler:
         before: Sequence[Stage] = (),
         **options: Any,
     ):
-        self._before = before
+        self.before = before
         self._sampler = as_sampler(sampler, **options)
         self._comm, self.graph = comm, comm.same(graph)
         self.state = comm.same(self._sampler.init(graph) if state is None else state)
@@ -99,7 +100,7 @@ class HybridSampler:
         self, key_data: np.ndarray, seeds: Any, capacity: Capacity | None = None
     ) -> Any:
         key_data = self._comm.same(key_data)
-        with wide(self._before):
+        with wide(self.before):
             program = self._programs(capacity or self.capacities.capacity)
             return program(key_data, self.graph, self.state, seeds)
 
@@ -111,7 +112,7 @@ class HybridSampler:
         self, capacity: Capacity, key_data: Any, graph: Graph, state: State, asked: Any
     ) -> MiniBatch:
         """Within a program: one rank's batch."""
-        seeds, items = seeds_of(self._before, graph, asked)
+        seeds, items = seeds_of(self.before, graph, asked)
         if not self._sampler.by_node and self._comm.size > 1:
             key_data = fold_keys(key_data, self._comm.index())
         batch = self._sampler.sample(key_data, graph, state, seeds, capacity)

@@ -31,7 +31,8 @@ from jgs.train.config import OWNERS, SETTINGS, Config
 
 CONFIG, METRICS, CHECKPOINTS = "config.json", "metrics.jsonl", "checkpoints"
 RESULT = "result.json"
-_FOR_PARTS = ("mode", "cache", "cache_memory", "wire", "verify")
+_FOR_ROWS = ("cache", "cache_memory", "wire")
+_FOR_PARTS = ("mode", *_FOR_ROWS, "verify")
 log = logging.getLogger(__name__)
 
 
@@ -124,12 +125,14 @@ def _of_its_data(config: Config) -> Config:
         return dataclasses.replace(
             config, dataset=read_manifest(Path(config.partition))["dataset"]
         )
-    for name in _FOR_PARTS:
+    by_devices = _FOR_ROWS if config.features == "sharded" else ()
+    for name in (name for name in _FOR_PARTS if name not in by_devices):
         if (value := getattr(config, name)) != SETTINGS[name].default:
             raise InputError(
                 f"{', '.join(map(flag, _FOR_PARTS))} must have parts that ranks share",
                 f"{flag(name)} {as_typed(value)} and no --partition",
-                "Leave it out, or give --partition.",
+                "Leave it out, or give --partition; all but --mode and --verify also go with "
+                "--features sharded.",
             )
     return config
 

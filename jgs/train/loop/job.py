@@ -19,6 +19,7 @@ from jgs.dist.communicators.collect import all_degrees, all_edges, rows_on_all
 from jgs.dist.communicators.comm import OWN, SAME, Alone, Communicator
 from jgs.errors import InputError, refuse
 from jgs.graph import MiniBatch
+from jgs.graph.row_tables.table import as_table
 from jgs.models import Placed
 from jgs.sampling import Loader
 from jgs.sampling.base import Adaptive
@@ -201,9 +202,9 @@ class Job:
              "--features sharded must be without --partition, --device-memory and "
              "--feature-memory", "one of them", "Leave one out."),
             (self.sharded and (alone or not data.num_features),
-             "--features sharded must be for features of nodes, without a sampler or rows of "
-             "nodes that learn", f"--sampler {config.sampler} for {data.name}",
-             "Leave it out."),
+             "--features sharded must be for a sampler that does not learn, and nodes that all "
+             "have features", f"--sampler {config.sampler} for {data.name}, "
+             f"{as_table(data.features[0]).shown_widths()}", "Leave it out."),
             (config.device_memory and not (self.sent and one_table),
              "--device-memory must be for dense features of one matrix without --partition, "
              "which are sent to a --device",
