@@ -1,6 +1,7 @@
 """Training steps on a device, with batches drawn on the host or on the device.
 
     python -m benchmarks.devices                 # where JAX has a GPU or TPU
+    python -m benchmarks.devices --device gpu:all --ways fused
     XLA_FLAGS=--xla_force_host_platform_device_count=2 \\
         python -m benchmarks.devices --device cpu:1 --scale 18 --edges 8000000 --slow 40
 
@@ -8,6 +9,9 @@ GraphSAGE, three layers, on an RMAT graph with random features. Prints milliseco
 medians and means of an epoch: `alone` on one batch again and again; in the `loop` over the
 loader; and the share of the loop in which it waited for a batch. With `--slow` a step takes so
 many milliseconds more, asleep, as a step on a slow device would.
+
+`fused` is an epoch as one program of all devices, each with a batch of 1,024 seeds and a share
+of the rows. Other ways have the first device.
 """
 
 from __future__ import annotations
@@ -39,11 +43,12 @@ def main() -> None:
     given = parser.parse_args()
     import jax  # after the arguments, as it is slow
 
-    from jgs.devices import find_devices
+    from jgs.devices import find_devices, shown
 
-    (device,) = find_devices(given.device)
-    print(f"{device.device_kind}, JAX {jax.__version__}", flush=True)
-    bench = Bench(given, device)
+    devices = find_devices(given.device)
+    print(f"{shown(devices)}, JAX {jax.__version__}", flush=True)
+    bench = Bench(given, devices[0])
+    bench.devices = devices
     print("| way | alone | loop | waiting | rows sent |\n|---|---|---|---|---|")
     for way in given.ways:
         WAYS[way](bench)
@@ -51,6 +56,8 @@ def main() -> None:
 
 class Bench:
     """The graph, the model and the step of all ways."""
+
+    devices: Any
 
     def __init__(self, given: Any, device: Any):
         import jax
@@ -218,7 +225,45 @@ def sampled(bench: Bench) -> None:
     )
 
 
-WAYS = {"sent": sent, "hot": hot, "there": there, "sampled": sampled}
+def fused(bench: Bench) -> None:
+    """Steps as one program of all devices, which share the rows."""
+    import jax
+
+    from jgs.dist import Mesh, mesh_loader
+    from jgs.train.loop.step import TrainState, make_train_step
+
+    comm = Mesh(bench.devices)
+    one = make_train_step(bench.graphdef, bench.optimizer, comm, compiled=False)
+
+    def step(state: Any, batch: Any, x: Any, key: Any, labels: Any) -> Any:
+        return one(state, key, batch, x, labels)
+
+    of_run = bench.graph, bench.rows, bench.seeds, BATCH * comm.size, bench.sampler
+    loader = mesh_loader(comm, *of_run, key=bench.key)
+    params, opt_state = jax.tree.map(np.asarray, bench.state)
+    zero = np.zeros((), np.float32)
+    state = comm.same(TrainState(params, opt_state, np.int32(0), zero, zero, zero))
+    given = comm.same((jax.random.key_data(bench.key), np.asarray(bench.labels)))
+    rows, _ = loader.source._exchange.asked
+    first = bench.devices[0]
+    shards = (s.data for leaf in jax.tree.leaves(rows) for s in leaf.addressable_shards)
+    mib = sum(s.nbytes for s in shards if first in s.devices()) / (1 << 20)
+    for _ in range(3):
+        steps, began = list(loader), time.perf_counter()
+        for begin in range(0, len(steps), loader.source.most):
+            some = steps[begin : begin + loader.source.most]
+            state = loader.source.run(some, step, state, *given)
+        jax.block_until_ready(state)
+        took = (time.perf_counter() - began) / len(steps)
+    again = loader.source.extra_steps
+    print(
+        f"| one program, {comm.size} devices | {len(steps)} steps | {1e3 * took:.2f} ms | "
+        f"{again} made again | {mib:.1f} MiB lie on a device |",
+        flush=True,
+    )
+
+
+WAYS = {"sent": sent, "hot": hot, "there": there, "sampled": sampled, "fused": fused}
 
 if __name__ == "__main__":
     main()
