@@ -77,6 +77,9 @@ def test_batches_and_rows_are_those_that_are_sent(sampler):
     # The two rounds of rows, and those of the step.
     assert comm.counters.rounds - rounds == (2 + 2) * len(loader) == loader.counts["rounds"]
     assert loader.epoch == 1
+    host = Loader(GRAPH, SEEDS, BATCH, sampler, key=KEY)
+    same = host.state_dict() | {"epoch": 1} == loader.state_dict()
+    assert same == (sampler == (3, 2))  # others draw another batch on each device
     before = len(traced)
     for _ in range(2):
         loader.source.run(list(loader), step, noting(comm, loader)[1])

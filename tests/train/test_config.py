@@ -60,7 +60,7 @@ COMMANDS = """
         --eval-negatives 7 --metric-k 3 --decoder mlp --decoder-hidden 6 --combine concat
     --task links --decoder cosine --scale 2
     --task edges --numbers --label rating
-    --task nodes --by-time 3
+    --task nodes --by-time 3 --features sharded
 """
 OPTIONS = {n: k for t in OWNERS.values() for name in t for n, k in t.options(name).items()}
 
