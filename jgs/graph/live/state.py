@@ -60,6 +60,7 @@ class State:
         )
         self.keep, self.latest, self._expiry = keep, _EARLIEST, RowsByKey()
         self._index: tuple[RowsByKey, RowsByKey] | None = None
+        self._most = 0  # edges of the index
         if keep is not None and graph.num_edges:
             self._expiry.add(arrays["edge_time"], row_of_edges(indptr))
             self._expire(int(arrays["edge_time"].max()))
