@@ -144,11 +144,13 @@ def relabel(
     neighbor_cutoff: jax.Array | None = None,
 ) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array | None]:
     """The sources of a hop, and the position of each neighbour among them. The cost depends on
-    the sample only, not on the graph. Nothing is sorted.
+    the sample, and not on the graph where it has more than four nodes for each slot. Nothing is
+    sorted.
 
     Args:
       targets: int32 `[T]`; the first `num_targets` are real. They may repeat.
       neighbors: int32 `[E]`, real where `valid` (bool `[E]`).
+      padding: int, above all real ids: the graph's number of nodes.
       cutoff, neighbor_cutoff: int64 `[T]` and `[E]`, or None. With them two nodes are the same
         where their cutoffs are too.
 
