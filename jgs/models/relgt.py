@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -83,6 +83,7 @@ class RelGT(nnx.Module):
 
     timed, typed = False, True
     contextual = True  # it reads `batch.tokens`, and has no exact evaluation
+    defaults: ClassVar[dict[str, Any]] = {"lr": 3e-3, "lr_schedule": "warmup_cosine"}
     uses_degrees, input_reduce = False, None
     head: Callable[[jax.Array], jax.Array] | None = None  # of the outputs
 
