@@ -52,18 +52,17 @@ def defaults_of(
     a task that has a model, of the model, by its `defaults`. None: not given. Raises
     `InputError`, also for defaults of a model that are no settings of a run."""
     kind = TASKS.find(task)
-    found, given = kind.defaults_of(sampler), {"sampler": sampler, "model": model}
-    for name, value in given.items():
-        if value is None:
-            value = found.get(name, SETTINGS[name].default)
-        given[name] = SETTINGS[name].checked(name, value)
-    if kind.kind(given["sampler"]) not in SETTINGS["model"].option.tasks:
+    found, names = kind.defaults_of(sampler), {}
+    for name, given in (("sampler", sampler), ("model", model)):
+        value = found.get(name, SETTINGS[name].default) if given is None else given
+        names[name] = SETTINGS[name].checked(name, value)
+    if kind.kind(names["sampler"]) not in SETTINGS["model"].option.tasks:
         return found
-    own = getattr(MODELS.find(given["model"]), "defaults", {})
+    own = getattr(MODELS.find(names["model"]), "defaults", {})
     if wrong := sorted(own.keys() - SETTINGS.keys()):
         raise InputError(
             "the defaults of a model must be of settings of a run",
-            f"{', '.join(wrong)} of {given['model']}",
+            f"{', '.join(wrong)} of {names['model']}",
             "Give the argument a default.",
         )
     return found | own
@@ -84,8 +83,8 @@ class Config(
     The setting `batch_size` is the flag `--batch-size`, and so on. Options are given like
     settings, `Config(sampler="labor", importance=1)`, and read like them; `options` has all of
     them by name. The defaults are those of the model and of the task, and train the embedded
-    data set in well under a minute on two cores. The constructor checks every value and raises `InputError`,
-    also for an option of another sampler, model, decoder or task.
+    data set in well under a minute on two cores. The constructor checks every value and raises
+    `InputError`, also for an option of another sampler, model, decoder or task.
     """
 
     options: Mapping[str, Any] = dataclasses.field(default_factory=dict)

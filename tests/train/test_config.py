@@ -2,6 +2,7 @@ import dataclasses
 import json
 import re
 import subprocess
+from types import MappingProxyType
 
 import pytest
 from cases import cases
@@ -146,7 +147,7 @@ def test_help_fits_a_screen_and_each_name_has_a_page(capsys):
 
 
 class Eager(RelGT):
-    defaults = {"rate": 0.1}  # which no setting is called
+    defaults = MappingProxyType({"rate": 0.1})  # which no setting is called
 
 
 def test_a_model_has_defaults_of_its_own_which_a_user_s_values_replace():
