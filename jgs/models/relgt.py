@@ -279,14 +279,14 @@ class RelGT(nnx.Module):
 class Attention(nnx.Module):
     """A block of `RelGT`: attention of normalised tokens to all of their context, or to
     `others` `[1 or B, n, width]`. With `seed_only` the first token alone attends, and the
-    result is `[B, 1, width]`."""
+    result is `[B, 1, width]`. Queries are 0 at first, so that attention begins as a mean."""
 
     def __init__(self, width: int, heads: int, seed_only: bool = False, **options: Any):
         self.heads, self.seed_only = heads, seed_only
         self.norm = nnx.LayerNorm(width, **options)
-        self.query, self.value, self.out = (
-            nnx.Linear(width, width, **options) for _ in range(3)
-        )
+        self.value, self.out = (nnx.Linear(width, width, **options) for _ in range(2))
+        zero = nnx.initializers.zeros
+        self.query = nnx.Linear(width, width, kernel_init=zero, **options)
         # The weights do not depend on a bias of the keys: its gradient would be rounding alone.
         self.key = nnx.Linear(width, width, use_bias=False, **options)
 
