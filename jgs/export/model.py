@@ -266,9 +266,8 @@ class ExportedModel(Shown):
     ) -> np.ndarray:
         """float32 `[n]` or `[n, C]`: what the decoder makes of pairs int32 `[n, 2]`."""
         of_ends = None if times is None else np.repeat(times, 2)
-        rows = self._rows(arrays, key_data, pairs.reshape(-1), of_ends).reshape(
-            len(pairs), 2, -1
-        )
+        rows = self._rows(arrays, key_data, pairs.reshape(-1), of_ends)
+        rows = rows.reshape(len(pairs), 2, rows.shape[1])
         outputs = []
         for begin in range(0, max(len(pairs), 1), self.spec.batch_sizes[-1]):
             own = rows[begin : begin + self.spec.batch_sizes[-1]]
