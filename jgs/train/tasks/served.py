@@ -9,11 +9,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from jgs.errors import InputError, refuse
-from jgs.predict.sampled import neighbor_sampler
+from jgs.models import GNN
 from jgs.sampling import Neighbors, Sampler
 from jgs.sampling.edges.random import as_key_data, fold_each, step_key_data, threefry
-from jgs.sampling.fanouts import ByRelation
+from jgs.sampling.fanouts import ByRelation, check_fanouts
 from jgs.sampling.loading.stages import samplers_of
+from jgs.train.config import Config
 from jgs.train.evaluation.by_samples import outputs_of
 from jgs.train.loop.keys import key_of
 from jgs.train.loop.model import is_contextual, make_sampler
@@ -52,6 +53,22 @@ class Served(NamedTuple):
     key: np.ndarray
     rows: Callable[..., Any]
     pairs: bool = False
+
+
+def neighbor_sampler(
+    config: Config, model: GNN, fanouts: Any, edge_ids: bool = False
+) -> Neighbors:
+    """The sampler `Neighbors` with these fanouts, which draws like the run's sampler. Raises
+    `InputError` unless there is one for each layer."""
+    fanouts = check_fanouts(fanouts, by_relation=True)
+    if len(fanouts) != len(model.layers):
+        raise InputError(
+            f"fanouts must be one for each of the model's {len(model.layers)} layers",
+            fanouts,
+            "Give as many, the seeds' hop first; -1 takes all neighbours.",
+        )
+    own = {name: config.options.get(name, False) for name in ("replace", "weighted")}
+    return Neighbors(fanouts, **own, edge_ids=edge_ids, edges=model.edge_columns)
 
 
 def served_nodes(
