@@ -24,7 +24,6 @@ from jgs.predict.sampled import (
     batches,
     context_of,
     judged_at,
-    neighbor_sampler,
     sampled_logits,
 )
 from jgs.predict.saved import Opened
@@ -38,6 +37,7 @@ from jgs.train.loop.keys import key_of
 from jgs.train.loop.model import is_contextual
 from jgs.train.loop.progress import bar
 from jgs.train.tasks.seal import pair_scores
+from jgs.train.tasks.served import neighbor_sampler
 from jgs.train.tasks.targets import SPLITS
 
 Finish = Callable[[np.ndarray], np.ndarray]

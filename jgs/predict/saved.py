@@ -103,11 +103,6 @@ class Opened(Shown):
         """The node types and relations of the run's data; None where there are none."""
         return self._source.schema
 
-    @property
-    def exports(self) -> bool:
-        """Whether `jgs.export_run` may write its model: runs of nodes without times."""
-        return "fanouts" in self.flags
-
     # -- data
 
     @cached_property
