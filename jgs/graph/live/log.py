@@ -21,6 +21,7 @@ import numpy as np
 
 from jgs.errors import InputError, refusing
 from jgs.files.writing import locked, writing
+from jgs.graph.live.change import Change
 
 log = logging.getLogger("jgs")
 
@@ -31,14 +32,6 @@ _START = _HEAD.size + _UINT32.size  # of the payload; the CRC-32 of the other tw
 _MOST = 64 << 20  # bytes of a file, after which the next one begins
 _REOPEN = "Open the graph again, from its newest base."
 _writing = partial(writing, remedy="Free space or mend the permissions there.")
-
-
-class Change(NamedTuple):
-    """A change of a graph: `kind` is the method of `jgs.graph.Live` that makes it, and `fields`
-    are its arguments by name, NumPy arrays of numbers or text, text, numbers or None."""
-
-    kind: str
-    fields: dict[str, Any]
 
 
 class _Frame(NamedTuple):
@@ -302,11 +295,10 @@ def _whole_after(number: int, offset: int, position: int) -> bool:
 def _encoded(change: Change) -> bytes:
     plain, arrays = {}, {}
     for name, value in change.fields.items():
-        value = value.item() if isinstance(value, np.generic) else value
-        if isinstance(value, np.ndarray) and value.dtype.kind in "biufSU":
-            arrays[name] = value
-        elif isinstance(value, str | int | float | None):
+        if isinstance(value, str | int | float | None) or _is_text(value):
             plain[name] = value
+        elif (array := np.asarray(value)).dtype.kind in "biufSU":
+            arrays[name] = array
         else:
             raise InputError(
                 "a change must have arrays of numbers or text, text, numbers or None",
@@ -314,11 +306,15 @@ def _encoded(change: Change) -> bytes:
                 "Convert it.",
             )
     text = json.dumps([change.kind, plain, list(arrays)]).encode()
-    made = io.BytesIO(_UINT32.pack(len(text)) + text)
-    made.seek(0, os.SEEK_END)
+    made = io.BytesIO()
+    made.write(_UINT32.pack(len(text)) + text)
     for array in arrays.values():
         np.lib.format.write_array(made, array, allow_pickle=False)
     return made.getvalue()
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, list | tuple) and bool(value) and {*map(type, value)} == {str}
 
 
 def _decoded(path: Path, frame: _Frame) -> Iterator[Change]:
@@ -327,6 +323,7 @@ def _decoded(path: Path, frame: _Frame) -> Iterator[Change]:
         with refusing((ValueError, struct.error), f"{path} must be of this jgs", newer):
             (size,) = _UINT32.unpack(rest.read(_UINT32.size))
             kind, fields, names = json.loads(rest.read(size))
+            fields = {n: tuple(v) if isinstance(v, list) else v for n, v in fields.items()}
             for name in names:
                 fields[name] = np.lib.format.read_array(rest, allow_pickle=False)
         yield Change(kind, fields)
