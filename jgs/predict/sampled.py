@@ -33,7 +33,7 @@ def neighbor_sampler(
 ) -> Neighbors:
     """The sampler `Neighbors` with these fanouts, which draws like the run's sampler. Raises
     `InputError` unless there is one for each layer."""
-    fanouts = check_fanouts(fanouts)
+    fanouts = check_fanouts(fanouts, by_relation=True)
     if len(fanouts) != len(model.layers):
         raise InputError(
             f"fanouts must be one for each of the model's {len(model.layers)} layers",
