@@ -18,7 +18,7 @@ from typing import Annotated, Any
 from jgs import command
 from jgs.options import Option, add_options
 
-_ARGUMENTS = ("fanouts", "batch_sizes", "platforms", "with_graph", "direct")
+_ARGUMENTS = ("fanouts", "batch_sizes", "platforms", "with_graph", "direct", "live")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -66,6 +66,9 @@ class _Asked:
     direct: Annotated[bool, Option(
         "sum the neighbours' features while reading them, also where that changes the last "
         "bits: faster for wide features"
+    )] = False
+    live: Annotated[bool, Option(
+        "read graphs that grow, for jgs serve --log"
     )] = False
     params: Annotated[str, Option(
         "the parameters of the epoch of best validation, or of the last one",

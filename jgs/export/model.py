@@ -195,7 +195,7 @@ class ExportedModel(Shown):
     def warm(self) -> None:
         """Compiles the programs for the graph and its candidates."""
         spec, store = self.spec, self.graph
-        none, time = store.arrays["indptr"].shape[0] - 1, np.zeros(1, np.int64)
+        none, time = store.arrays["indptr"].shape[-1] - 1, np.zeros(1, np.int64)
         times = time if spec.timed else None
         with jax.default_device(self._device):
             for size in spec.batch_sizes:
@@ -251,7 +251,7 @@ class ExportedModel(Shown):
     def _of_size(
         self, size: int, arrays: Any, key_data: Any, nodes: np.ndarray, times: Any
     ) -> np.ndarray:
-        seeds = np.full(size, arrays["indptr"].shape[0] - 1, np.int32)
+        seeds = np.full(size, arrays["indptr"].shape[-1] - 1, np.int32)
         given: list[Any] = [seeds]
         seeds[: nodes.size] = nodes
         if times is not None:

@@ -62,6 +62,7 @@ class Form(NamedTuple):
       state: the sampler's, for the graph.
       timed: whether each seed has a cutoff.
       direct: whether the first layer reads the feature store directly.
+      room: whether rows have room, as those of `jgs.graph.Live`.
     """
 
     sampler: Any
@@ -74,6 +75,7 @@ class Form(NamedTuple):
     state: Any
     timed: bool
     direct: bool
+    room: bool = False
 
     @property
     def fanouts(self) -> tuple[Any, ...]:
@@ -116,7 +118,7 @@ class Form(NamedTuple):
         if self.schema is not None:
             n = self.schema.num_nodes
             counts = [c for _, c in self.schema.node_types] if self.typed else [n]
-        found = {"indptr": _struct(np.int64, n + 1)}
+        found = {"indptr": _struct(np.int64, *((2,) if self.room else ()), n + 1)}
         found |= {
             name: _struct(array.dtype, e, *array.shape[1:])
             for name, array in self.graph.items()
@@ -289,7 +291,8 @@ def _degrees(indptr: jax.Array, batch: MiniBatch) -> jax.Array:
     """int32 `[S]`: the degrees of the batch's nodes, 0 in padding, without those of all."""
     real = batch.nodes < batch.num_nodes
     at = jnp.where(real, batch.nodes, 0)
-    return jnp.where(real, indptr[at + 1] - indptr[at], 0).astype(jnp.int32)
+    begin, end = (indptr[0], indptr[1]) if indptr.ndim == 2 else (indptr, indptr[1:])
+    return jnp.where(real, end[at] - begin[at], 0).astype(jnp.int32)
 
 
 def form_of(
@@ -300,6 +303,7 @@ def form_of(
     features: Any,
     timed: bool,
     direct: bool,
+    room: bool = False,
 ) -> Form:
     """The form of programs that take graphs and features like these."""
     table, schema = as_table(features), graph.schema
@@ -319,6 +323,7 @@ def form_of(
         sampler.init(graph),
         timed,
         direct,
+        room,
     )
 
 

@@ -103,7 +103,11 @@ class Store:
     def _of_graph(self, graph: Graph, table: RowTable) -> dict[str, Any]:
         edges, size = graph.edge_arrays(), max(self._spec.least_edges, graph.num_edges)
         arrays = {n: with_room(a, size) for n, a in edges.items() if n in self._spec.inputs}
-        arrays |= {"indptr": np.asarray(graph.indptr)}
+        indptr = np.asarray(graph.indptr)
+        if self._spec.room and not graph.has_room:
+            ends = np.append(indptr[1:], indptr[-1])
+            indptr = np.stack([indptr, ends])
+        arrays |= {"indptr": indptr}
         typed = table.schema is not None
         for number, own in enumerate(table.by_type.values()):
             begin = f"of_type_{number}." if typed else ""

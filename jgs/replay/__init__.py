@@ -1,0 +1,1 @@
+"""Answers of `jgs serve`, computed again: `jgs replay`."""

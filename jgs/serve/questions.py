@@ -1,0 +1,198 @@
+"""What bodies of requests say: questions about nodes, and changes of the graph."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from jgs.errors import InputError, nearest, one_line
+from jgs.graph import NodeIds
+from jgs.graph.live import Change
+
+FIELDS = {
+    "predict": ("nodes", "pairs", "names", "time", "node_type", "relation", "key"),
+    "recommend": ("sources", "names", "k", "time", "new_only", "relation", "key"),
+    "append": ("src", "dst", "names", "time", "weight", "columns", "relation"),
+    "delete": ("edges", "between", "nodes", "names", "relation", "type"),
+}
+_ROWS = {"predict": ("nodes", "pairs"), "recommend": ("sources",)}
+_DEEPEST = 16  # lists and objects within one another
+
+
+class Question(NamedTuple):
+    """What is asked for rows of nodes. Questions that differ in rows and times alone are
+    answered together.
+
+    Fields:
+      kind: `"predict"` or `"recommend"`.
+      what: the field that the rows are: `"nodes"`, `"pairs"` or `"sources"`.
+      rows: int64 `[n]`, or `[n, 2]` of pairs.
+      time: ints or texts, one or `[n]`; None: the latest moment.
+      key: the two numbers of a random key.
+      options: the other fields of the request, in the order of their names.
+    """
+
+    kind: str
+    what: str
+    rows: np.ndarray
+    time: Any
+    key: tuple[int, int]
+    options: tuple[tuple[str, Any], ...]
+
+
+def parsed(body: bytes) -> dict[str, Any]:
+    """The object that `body` is, JSON in UTF-8. Raises `InputError`, also for numbers that are
+    not finite, for a name that is there twice, and for lists within more than 16 others."""
+    try:
+        found = json.loads(
+            body.decode(),
+            parse_constant=_finite,
+            parse_float=_finite,
+            object_pairs_hook=_object,
+        )
+        _check_depth(found, _DEEPEST)
+    except InputError:
+        raise
+    except (ValueError, RecursionError) as error:
+        raise InputError("the body must be JSON", one_line(error), "Correct it.") from None
+    if not isinstance(found, dict):
+        raise InputError("the body must be a JSON object", type(found).__name__, "Give fields.")
+    return found
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    if not math.isfinite(value):
+        raise InputError("numbers must be finite", text, "Correct it, or leave it out.")
+    return value
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise InputError(
+            "a field must be given once", [name for name, _ in pairs], "Correct it."
+        )
+    return found
+
+
+def _check_depth(value: Any, left: int) -> None:
+    if isinstance(value, dict | list):
+        if not left:
+            raise InputError(f"JSON must be at most {_DEEPEST} deep", "more", "Flatten it.")
+        for each in value.values() if isinstance(value, dict) else value:
+            if isinstance(each, dict | list):
+                _check_depth(each, left - 1)
+
+
+def question(
+    kind: str, body: dict[str, Any], ids: NodeIds | None, key: tuple[int, int]
+) -> Question:
+    """The question of a request of this `kind`, whose key is `key` where it has none. Raises
+    `InputError`."""
+    _check_fields(kind, body)
+    what = [name for name in _ROWS[kind] if name in body]
+    if len(what) != 1:
+        known = " or ".join(_ROWS[kind])
+        raise InputError(
+            f"/{kind} must have {known}", ", ".join(what) or "neither", "Give one."
+        )
+    rows = _nodes(what[0], body[what[0]], ids, body.get("names"), pairs=what[0] == "pairs")
+    given = body.get("key", key)
+    if not (
+        isinstance(given, list | tuple)
+        and len(given) == 2
+        and all(type(n) is int and 0 <= n < 1 << 32 for n in given)
+    ):
+        raise InputError("key must be two integers below 2^32", given, "Leave it out.")
+    rest = ("names", "time", "key", *what)
+    options = tuple(sorted((n, v) for n, v in body.items() if n not in rest))
+    if bad := [n for n, v in options if not isinstance(v, str | int | None)]:
+        raise InputError(f"{bad[0]} must be one value", "several", "Ask for each by itself.")
+    return Question(kind, what[0], rows, body.get("time"), (given[0], given[1]), options)
+
+
+def change(kind: str, body: dict[str, Any], ids: NodeIds | None) -> Change:
+    """The change of the graph that a request of this `kind` asks for. Raises `InputError`."""
+    _check_fields(kind, body)
+    names = body.get("names")
+    if kind == "append":
+        for name in ("src", "dst"):
+            if name not in body:
+                raise InputError(f"/append must have {name}", "none", "Give src and dst.")
+        fields = {name: _nodes(name, body[name], ids, names) for name in ("src", "dst")}
+        columns = body.get("columns") or {}
+        if not isinstance(columns, dict):
+            raise InputError("columns must be an object", type(columns).__name__, "Name them.")
+        return Change(
+            "append",
+            {
+                **fields,
+                "time": _numbers("time", body.get("time")),
+                "edge_weight": _numbers("weight", body.get("weight")),
+                **{f"edge_columns.{n}": _numbers(n, v) for n, v in columns.items()},
+                "relation": body.get("relation"),
+            },
+        )
+    which = [name for name in ("edges", "between", "nodes") if name in body]
+    if len(which) != 1:
+        raise InputError(
+            "/delete must have edges, between or nodes", ", ".join(which) or "none", "Give one."
+        )
+    value = body[which[0]]
+    if which == ["edges"]:
+        return Change("delete_edges", {"numbers": _numbers("edges", value)})
+    if which == ["nodes"]:
+        rows = _nodes("nodes", value, ids, names)
+        return Change("delete_nodes", {"nodes": rows, "type": body.get("type")})
+    src, dst = _nodes("between", value, ids, names, pairs=True).T
+    fields = {"src": src, "dst": dst, "relation": body.get("relation")}
+    return Change("delete_between", fields)
+
+
+def _check_fields(kind: str, body: dict[str, Any]) -> None:
+    known = FIELDS[kind]
+    for name in body:
+        if name not in known:
+            rule = f"a field of /{kind} must be one of {', '.join(known)}"
+            raise InputError(rule, repr(name), nearest(name, known))
+
+
+def _nodes(
+    what: str, value: Any, ids: NodeIds | None, names: Any, pairs: bool = False
+) -> np.ndarray:
+    """int64 `[n]`, or of `pairs` `[n, 2]`: ids of nodes. Text is a name, and so are integers
+    where `names` is true."""
+    entries = value if isinstance(value, list) else [value]
+    if pairs:
+        if not all(isinstance(each, list) and len(each) == 2 for each in entries):
+            raise InputError(f"{what} must be pairs of nodes", "others", "E.g. [[7, 42]].")
+        entries = [end for each in entries for end in each]
+    if not isinstance(names, bool | None):
+        raise InputError("names must be true or false", repr(names), "Leave it out.")
+    if names or any(isinstance(each, str) for each in entries):
+        if ids is None:
+            raise InputError(
+                f"{what} must be ids", "names", "The artifact has no names of nodes."
+            )
+        found = ids.nodes(np.array(entries, object), f"a name of {what}").astype(np.int64)
+    else:
+        if bad := [each for each in entries if type(each) is not int]:
+            raise InputError(f"{what} must be integers or names", repr(bad[0]), "Correct it.")
+        found = _numbers(what, entries)
+    return found.reshape(-1, 2) if pairs else found
+
+
+def _numbers(what: str, value: Any) -> Any:
+    if value is None:
+        return None
+    array = np.array(value if isinstance(value, list) else [value]) if value != [] else _EMPTY
+    if array.dtype.kind not in "iufb":
+        raise InputError(f"{what} must be numbers", array.dtype.name, "Give a list of numbers.")
+    return array
+
+
+_EMPTY = np.zeros(0, np.int64)
