@@ -258,7 +258,8 @@ class ExportedModel(Shown):
             moments = np.zeros(size, np.int64)
             moments[: nodes.size] = times
             given.append(as_device(moments))  # which keeps 64 bits
-        rows = self._programs[str(size)](self._params, arrays, key_data, *given)
+        with jax.default_device(self._device):  # as in `warm`: JAX compiles again without it
+            rows = self._programs[str(size)](self._params, arrays, key_data, *given)
         return np.asarray(rows)[: nodes.size]
 
     def _scores(
@@ -285,7 +286,8 @@ class ExportedModel(Shown):
             for each in rows
         ]
         of = np.full(size, relation or 0, np.int32)
-        return np.asarray(self._programs[f"{name}{size}"](self._params, *padded, of))
+        with jax.default_device(self._device):
+            return np.asarray(self._programs[f"{name}{size}"](self._params, *padded, of))
 
     def _size(self, wanted: int) -> int:
         sizes = self.spec.batch_sizes
