@@ -20,7 +20,7 @@ def row_offsets(degree: np.ndarray) -> np.ndarray:
 
 
 def row_lengths(indptr: Any) -> Any:
-    """int64 `[N]`: the length of each row, by offsets as those of a `Graph`, of NumPy or JAX."""
+    """int64 `[N]`: the length of each row, by offsets as those of a `Graph`."""
     return indptr[1:] - indptr[:-1] if indptr.ndim == 1 else indptr[1, :-1] - indptr[0, :-1]
 
 

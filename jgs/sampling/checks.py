@@ -138,8 +138,7 @@ def checked_seeds(sampler: Any, graph: Graph, seeds: Any) -> Seeds:
     given = Seeds.of(seeds)
     nodes = _check_nodes(given.nodes, graph.num_nodes, sampler.pairs)
     time, excluded, kind = given.time, given.excluded, type(sampler).__name__
-    if graph.has_room and not sampler.takes_room:
-        refuse_room(repr(sampler))
+    check_room(sampler, graph)
     if time is not None:
         if not sampler.takes_time:
             raise InputError(
@@ -174,6 +173,12 @@ def checked_seeds(sampler: Any, graph: Graph, seeds: Any) -> Seeds:
         if not isinstance(excluded, jax.core.Tracer):
             _check_excluded(np.asarray(excluded), graph.num_edges)
     return Seeds(nodes, time, excluded)
+
+
+def check_room(sampler: Any, graph: Graph) -> None:
+    """Raises `InputError` for a graph whose rows have room, unless the sampler takes it."""
+    if graph.has_room and not sampler.takes_room:
+        refuse_room(repr(sampler))
 
 
 def refuse_room(who: str) -> NoReturn:

@@ -25,7 +25,7 @@ from jgs.kernels.call import vary_alike
 from jgs.options import INT32, Option
 from jgs.sampling.base import Sampler, State
 from jgs.sampling.capacity import Capacity, GraphShape, check_capacity
-from jgs.sampling.checks import check_call, check_graph, checked_seeds
+from jgs.sampling.checks import check_call, check_graph, check_room, checked_seeds
 from jgs.sampling.edges.columns import check_edges, ids_needed, with_columns
 from jgs.sampling.edges.hops import bad_seeds
 from jgs.sampling.edges.induced import induced_blocks, rows_sorted
@@ -243,6 +243,7 @@ class SubgraphSampler(SquareSampler):
 
     def _unnormalized(self, graph: Graph) -> SubgraphState:
         self._check_graph(graph)
+        check_room(self, graph)
         return SubgraphState(self.node_state(graph), rows_sorted(graph), None)
 
     def save(self, graph: Graph, state: SubgraphState, folder: Path) -> None:

@@ -2,31 +2,27 @@
 
 from __future__ import annotations
 
+import os
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
 from jgs.errors import InputError
-from jgs.graph import checks
 from jgs.graph.arrays import PREFIX
-from jgs.graph.changed import appended_columns
-from jgs.graph.device import aligned_copy, as_device
+from jgs.graph.device import as_device
 from jgs.graph.graph import Graph
+from jgs.graph.live.base import base_at, drop_bases, log_of, read_base, write_base
 from jgs.graph.live.change import KINDS, Change
-from jgs.graph.live.expiry import Expiry
-from jgs.graph.live.index import Index
-from jgs.graph.live.room import NodeRoom, times_of_new
-from jgs.graph.live.rows import Rows
+from jgs.graph.live.log import Log
 from jgs.graph.live.snapshot import Snapshot
-from jgs.graph.rows import order_dtype, row_of_edges
-from jgs.graph.weights import check_weights
+from jgs.graph.live.state import BORN, FEATURES, State
 
-_INDPTR, _BORN, _FEATURES = "indptr", "node_time", "features."
-_EARLIEST = np.iinfo(np.int64).min
-Do = Callable[[], Any]  # makes a change that has been checked
+_INDPTR = "indptr"
+_PLAIN = (str, int, type(None))  # fields of a change that are no arrays
+Relation = str | tuple[str, str, str]
 
 
 class Live:
@@ -59,11 +55,12 @@ class Live:
         In a graph with a schema, more ids of a type shift those of later types.
       keep: int, the time to live of edges in the unit of `edge_time`. An edge is removed once
         another has come that is later by more. None: edges stay.
+      folder: a new folder for the graph and a log of its changes. A change is on the disk
+        before the method that makes it returns, and `open` finds it there, however the process
+        ends. None: nothing is written.
 
     Fields:
       position: int, the number of changes so far; it names the graph.
-      next_edge: int, the number that the next edge gets. Edges are numbered as they come; their
-        numbers are `graph.edge_order`.
 
     Raises `InputError`, as its methods do; a change that raises it has changed nothing.
     """
@@ -75,6 +72,7 @@ class Live:
         *,
         num_nodes: int | Mapping[str, int] | None = None,
         keep: int | None = None,
+        folder: str | os.PathLike | None = None,
     ):
         if not isinstance(graph, Graph) or graph.has_room:
             raise InputError(
@@ -88,27 +86,50 @@ class Live:
                 f"{keep!r} and {'no ' * (graph.edge_time is None)}edge_time",
                 "Leave it out, or give the edges times.",
             )
-        self._room = NodeRoom(graph, num_nodes)
-        indptr, arrays = self._room.of_edges(graph)
-        order = arrays.get("edge_order", np.arange(graph.num_edges))
-        self.position, self.next_edge = 0, int(order.max(initial=-1)) + 1
-        dtype = order_dtype(2 * self.next_edge + (1 << 30))
-        arrays["edge_order"] = order.astype(dtype, copy=False)
-        self._rows, self._of_nodes = Rows(indptr, arrays), {}
-        if graph.node_time is not None:
-            self._of_nodes[_BORN] = self._room.of_nodes(np.asarray(graph.node_time))
-        for name, array in self._room.features(features).items():
-            self._of_nodes[_FEATURES + name] = array
-        self._empty = Graph.from_edge_arrays(
-            np.zeros(1, np.int64), {name: array[:0] for name, array in arrays.items()}
-        )
-        self.keep, self._latest = keep, _EARLIEST
-        self._expiry, self._index = Expiry(), None
+        self._state, self.position = State(graph, features, num_nodes, keep), 0
         self._snapshot: Snapshot | None = None
         self._turn, self._readers = threading.Condition(threading.RLock()), 0
-        if keep is not None and graph.num_edges:
-            self._expiry.add(arrays["edge_time"], row_of_edges(indptr))
-            self._expire(int(arrays["edge_time"].max()))
+        self._folder, self._log = folder, None if folder is None else Log.create(log_of(folder))
+        if folder is not None:
+            self._write_base()
+
+    @classmethod
+    def open(
+        cls, folder: str | os.PathLike, *, position: int | None = None, writes: bool = True
+    ) -> Self:
+        """The live graph in a folder, after the last change that was written.
+
+        Args:
+          position: where to open the graph, to be read: it takes no changes. None: at the last.
+          writes: whether it takes changes; one process may. False: it can `follow` those that
+            another writes.
+
+        Raises `InputError` where the folder holds none, is damaged, or no longer has the
+        position.
+        """
+        begin, path = base_at(folder, position)
+        log = Log.open(log_of(folder), writes=writes and position is None)
+        graph, features, state = read_base(path)
+        live = cls(graph, features.get("", features or None), keep=state["keep"])
+        live._state.restore(state)
+        live._folder, live._log, live.position = folder, log, begin
+        last = log.position if position is None else position
+        if last > log.position:
+            raise InputError(
+                f"a position of the graph in {folder} must be at most its last, {log.position}",
+                position,
+                "Ask for an earlier one.",
+            )
+        for _, change in zip(range(begin, last), log.changes(begin), strict=False):
+            live._make(change)
+        return live
+
+    def close(self) -> None:
+        """Ends the writing to the folder; another process may then open it. The graph stays,
+        and takes no more changes."""
+        with self._turn:
+            if self._log is not None:
+                self._log.close()
 
     # -- what there is -------------------------------------------------------------------------
 
@@ -116,42 +137,45 @@ class Live:
     def graph(self) -> Graph:
         """The graph, until the next change. Its rows have room, so `indptr` is int64
         `[2, N+1]`: the edges of node `v` are `indptr[0, v]:indptr[1, v]`. `num_edges` is the
-        number of slots; those in no row have no edges. `packed` makes a graph without room."""
+        number of slots; those in no row have no edges. `edge_order` has the numbers of edges,
+        which are given in the order in which they come."""
         arrays = dict(self._arrays())
-        indptr, born = arrays.pop(_INDPTR), arrays.pop(_BORN, None)
-        made = Graph.from_edge_arrays(indptr, arrays, schema=self._room.schema)
+        indptr, born = arrays.pop(_INDPTR), arrays.pop(BORN, None)
+        made = Graph.from_edge_arrays(indptr, arrays, schema=self._state.room.schema)
         return made._with(node_time=born)
 
     @property
     def features(self) -> Any:
         """The features with rows for all ids, as they were given: an array, or arrays by node
         type; None if there are none. The next change donates them too."""
-        found = {
-            name.removeprefix(_FEATURES): array
-            for name, array in self._arrays().items()
-            if name.startswith(_FEATURES)
-        }
+        arrays = self._arrays()
+        found = {name: arrays[FEATURES + name] for name in self._state.features}
         return found.get("", found or None)
 
     @property
     def num_edges(self) -> int:
         """The number of edges."""
-        return self._rows.num_edges
+        return self._state.rows.num_edges
+
+    @property
+    def next_edge(self) -> int:
+        """The number that the next edge gets."""
+        return self._state.next_edge
 
     @property
     def num_nodes(self) -> int | dict[str, int]:
         """How many nodes there are; in a graph with a schema by type."""
-        used = self._room.used
-        return dict(used) if self._room.schema is not None else used[""]
+        used = self._state.room.used
+        return dict(used) if self._state.room.schema is not None else used[""]
 
     def packed(self) -> Graph:
         """A graph without room of the same nodes and edges, which does not change. It is made
         of all edges."""
         with self._turn:
-            indptr, arrays = self._rows.packed()
-            born = self._of_nodes.get(_BORN)
-        made = Graph.from_edge_arrays(indptr, arrays, schema=self._room.schema)
-        return made if born is None else made._with(node_time=as_device(born.copy()))
+            indptr, arrays = self._state.rows.packed()
+            born = self._state.tables.get(BORN)
+            made = Graph.from_edge_arrays(indptr, arrays, schema=self._state.room.schema)
+            return made._with(node_time=None if born is None else as_device(born.copy()))
 
     @contextmanager
     def reading(self) -> Iterator[Graph]:
@@ -176,7 +200,7 @@ class Live:
         time: Any = None,
         edge_weight: Any = None,
         edge_columns: Mapping[str, Any] | None = None,
-        relation: str | tuple[str, str, str] | None = None,
+        relation: Relation | None = None,
     ) -> np.ndarray:
         """Adds an edge `src[i] -> dst[i]` for every `i`. Returns int64 `[n]`, their numbers.
 
@@ -216,9 +240,7 @@ class Live:
         over. Returns how many it removed."""
         return self.apply(Change("delete_edges", {"numbers": numbers}))
 
-    def delete_between(
-        self, src: Any, dst: Any, *, relation: str | tuple[str, str, str] | None = None
-    ) -> int:
+    def delete_between(self, src: Any, dst: Any, *, relation: Relation | None = None) -> int:
         """Removes all edges `src[i] -> dst[i]`, of the `relation` where the graph has
         relations; nodes are as in `append`. Returns how many it removed."""
         fields = {"src": src, "dst": dst, "relation": relation}
@@ -234,215 +256,77 @@ class Live:
         """Makes a change, and returns what the method of its name returns."""
         if change.kind not in KINDS:
             known = ", ".join(KINDS)
-            raise InputError(f"a change must be one of {known}", repr(change.kind), "Correct it.")
+            raise InputError(
+                f"a change must be one of {known}", repr(change.kind), "Correct it."
+            )
+        given = change.fields.items()
+        fields = {n: v if isinstance(v, _PLAIN) else np.asarray(v) for n, v in given}
         with self._turn:
-            do = getattr(self, f"_{change.kind}")(**change.fields)
-            self._turn.wait_for(lambda: self._readers == 0)
-            self._write(change)
-            self._donate()
-            result = do()
-            self.position += 1
-            return result
+            return self._make(Change(change.kind, fields), self._log)
 
-    def _write(self, change: Change) -> None:
-        """Writes a change that has been checked, and will be made."""
+    def follow(self) -> int:
+        """Makes the changes that another process has written since, and returns how many."""
+        with self._turn:
+            changes = [] if self._log is None else self._log.follow()
+            for change in changes:
+                self._make(change)
+            return len(changes)
 
-    # -- each kind: checks its fields, and returns what makes the change -----------------------
+    def at(self, position: int) -> Live:
+        """The graph as it was after so many changes, to be read. Raises `InputError` where the
+        folder no longer has it, and without a folder."""
+        if self._folder is None:
+            rule = "a live graph must have a folder to know what it was"
+            raise InputError(rule, "one without", "Give folder= to Live.")
+        return Live.open(self._folder, position=position, writes=False)
 
-    def _append(
-        self, src: Any, dst: Any, time: Any, edge_weight: Any, relation: Any, **columns: Any
-    ) -> Do:
-        row_of, new = self._ends(src, dst, relation), {}
-        source, row, kind = row_of
-        num, like = row.size, self._empty
-        given = {name.removeprefix(PREFIX): column for name, column in columns.items()}
-        for name, array in appended_columns(like, given, num).items():
-            new[PREFIX + name] = array
-        for what, value, own in (
-            ("time", time, like.edge_time),
-            ("edge_weight", edge_weight, like.edge_weight),
-        ):
-            if (value is None) != (own is None):
-                raise InputError(
-                    f"new edges must have a {what} where the graph's have, and nowhere else",
-                    "none" if value is None else "some",
-                    f"Give {what}, or leave it out.",
-                )
-        if edge_weight is not None:
-            new["edge_weight"] = check_weights(edge_weight, num)
-        if time is not None:
-            new["edge_time"] = checks.check_times(time, num, "time")
-            if (born := self._of_nodes.get(_BORN)) is not None:
-                new["edge_time"] = checks.times_with_nodes(new["edge_time"], born, source, row)
-        if kind is not None:
-            new["edge_type"] = np.full(num, kind, np.int16)
-        new["indices"] = source
+    def merge(self) -> None:
+        """Writes the graph as a new base of its folder, and removes what was there before: the
+        old base, and the changes up to now. What was deleted is in no file then. It may run in
+        a thread of its own: draws and changes go on meanwhile, and no draw changes. Without a
+        folder it gives the rows new room."""
+        if self._folder is None or self._log is None:
+            with self._turn:
+                self._turn.wait_for(lambda: self._readers == 0)
+                self._donate()
+                self._state.rows.lay_out_again()
+            return
+        position = self._log.cut()
+        base = self.at(position)
+        base._write_base()
+        base.close()
+        self._log.drop(position)
+        drop_bases(self._folder, position)
 
-        def do() -> np.ndarray:
-            numbers = np.arange(self.next_edge, self.next_edge + num)
-            if not num:
-                return numbers
-            self.next_edge += num
-            if self.next_edge > np.iinfo(self._rows.arrays["edge_order"].dtype).max:
-                wide = aligned_copy(self._rows.arrays["edge_order"].astype(np.int64))
-                self._rows.arrays["edge_order"] = wide
-            self._rows.insert(row, new | {"edge_order": numbers})
-            if self._index is not None:
-                self._index.add(source, row)
-            if self.keep is not None:
-                self._expiry.add(new["edge_time"], row)
-                self._expire(int(new["edge_time"].max()))
-            return numbers
+    # -- the parts of these --------------------------------------------------------------------
 
-        return do
+    def _make(self, change: Change, log: Log | None = None) -> Any:
+        """Checks a change, writes it to a log, and makes it."""
+        do = getattr(self._state, change.kind)(**change.fields)
+        self._turn.wait_for(lambda: self._readers == 0)
+        if log is not None:
+            log.write(change)
+        self._donate()
+        result = do()
+        self.position += 1
+        return result
 
-    def _add_nodes(self, count: Any, type: Any, time: Any, rows: Any) -> Do:
-        ids = self._room.new(count, type)
-        born = times_of_new(ids.size, time, _BORN in self._of_nodes)
-        table, rows = self._table(type, rows, ids.size) if rows is not None else (None, None)
-
-        def do() -> np.ndarray:
-            self._room.take(ids.size, type)
-            if born is not None:
-                self._of_nodes[_BORN][ids] = born
-            if table is not None:
-                table[self._places(ids, type)] = rows
-            return ids
-
-        return do
-
-    def _set_rows(self, nodes: Any, rows: Any, type: Any) -> Do:
-        ids = self._room.ids("nodes", nodes, type)
-        checks.check_distinct("nodes", ids)
-        table, rows = self._table(type, rows, ids.size)
-
-        def do() -> None:
-            table[self._places(ids, type)] = rows
-
-        return do
-
-    def _delete_edges(self, numbers: Any) -> Do:
-        numbers = checks.integers("numbers", numbers, np.int64)
-        checks.check_range("numbers must be those of edges", numbers, self.next_edge)
-
-        def do() -> int:
-            return self._remove(self._known().rows_of(numbers), lambda slots, _: np.isin(
-                self._rows.arrays["edge_order"][slots], numbers
-            ))
-
-        return do
-
-    def _delete_between(self, src: Any, dst: Any, relation: Any) -> Do:
-        source, row, kind = self._ends(src, dst, relation)
-
-        def wanted(slots: np.ndarray, row_of: np.ndarray) -> np.ndarray:
-            pairs = source.astype(np.int64) << 32 | row
-            found = self._rows.arrays["indices"][slots].astype(np.int64) << 32 | row_of
-            own = np.isin(found, pairs)
-            return own if kind is None else own & (self._rows.arrays["edge_type"][slots] == kind)
-
-        return lambda: self._remove(np.unique(row), wanted)
-
-    def _delete_nodes(self, nodes: Any, type: Any) -> Do:
-        ids = self._room.ids("nodes", nodes, type)
-
-        def wanted(slots: np.ndarray, row_of: np.ndarray) -> np.ndarray:
-            return np.isin(row_of, ids) | np.isin(self._rows.arrays["indices"][slots], ids)
-
-        def do() -> int:
-            for name, table in self._of_nodes.items():
-                if name.startswith(_FEATURES):
-                    own = name.removeprefix(_FEATURES)
-                    table[self._room.places(ids, own)] = 0
-            return self._remove(np.union1d(ids, self._known().rows_from(ids)), wanted)
-
-        return do
-
-    # -- the parts of changes ------------------------------------------------------------------
-
-    def _ends(
-        self, src: Any, dst: Any, relation: Any
-    ) -> tuple[np.ndarray, np.ndarray, int | None]:
-        """The ids of the ends int32 `[n]`, and the number of their relation or None."""
-        schema, kind = self._room.schema, None
-        types: tuple[str | None, str | None] = (None, None)
-        if self._empty.edge_type is not None:
-            if schema is None or not schema.relations or relation is None:
-                known = () if schema is None else (name for _, name, _ in schema.relations)
-                raise InputError(
-                    "edges of a graph with relations must have one",
-                    repr(relation),
-                    f"Give relation=, one of {', '.join(known) or 'a schema, which it lacks'}.",
-                )
-            kind = schema.relation(relation)
-            types = schema.relations[kind][0], schema.relations[kind][2]
-        elif relation is not None:
-            rule = "relation must be for a graph with relations"
-            raise InputError(rule, repr(relation), "Leave it out.")
-        source = self._room.ids("src", src, types[0])
-        row = self._room.ids("dst", dst, types[1])
-        checks.check_paired("src and dst", source, row)
-        return source, row, kind
-
-    def _table(self, type: str | None, rows: Any, num: int) -> tuple[np.ndarray, np.ndarray]:
-        """The features that nodes of a type are in, and `rows` as `num` rows of them."""
-        name = type if type is not None and _FEATURES + type in self._of_nodes else ""
-        if (table := self._of_nodes.get(_FEATURES + name)) is None:
-            raise InputError(
-                "rows must be for nodes that have features",
-                f"a live graph without them{f' for {type!r}' * bool(type)}",
-                "Give features to Live, or leave rows out.",
-            )
-        found = np.asarray(checks.check_node_columns({"rows": rows}, num)["rows"])
-        if found.shape[1:] != table.shape[1:]:
-            raise InputError(
-                f"rows must be [{num}, {', '.join(map(str, table.shape[1:]))}]",
-                str(list(found.shape)),
-                "Give a row of the features' width for each node.",
-            )
-        return table, found
-
-    def _places(self, ids: np.ndarray, type: str | None) -> np.ndarray:
-        own = type if type is not None and _FEATURES + type in self._of_nodes else ""
-        return self._room.places(ids, own)
-
-    def _known(self) -> Index:
-        if self._index is None or self._index.is_stale():
-            self._index = Index(self._rows, self.next_edge)
-        return self._index
-
-    def _remove(
-        self, nodes: np.ndarray, wanted: Callable[[np.ndarray, np.ndarray], np.ndarray]
-    ) -> int:
-        """Removes the edges of the rows of `nodes`, distinct, that are `wanted`, given their
-        slots and rows."""
-        slots, row = self._rows.slots(nodes)
-        which = wanted(slots, row)
-        if which.any():
-            self._rows.remove(slots[which], row[which])
-        return int(which.sum())
-
-    def _expire(self, latest: int) -> None:
-        """Removes the edges whose time to live is over."""
-        assert self.keep is not None
-        self._latest = max(self._latest, latest)
-        since = max(self._latest - self.keep, _EARLIEST)
-        self._remove(
-            self._expiry.before(since),
-            lambda slots, _: self._rows.arrays["edge_time"][slots] < since,
-        )
+    def _write_base(self) -> None:
+        assert self._folder is not None
+        state = self._state
+        write_base(self._folder, self.position, self.packed(), state.features, state.numbers)
 
     def _arrays(self) -> dict[str, Any]:
         with self._turn:
             if self._snapshot is None:
-                held = {_INDPTR: self._rows.bounds, **self._rows.arrays, **self._of_nodes}
-                self._snapshot = Snapshot(held)
+                rows = self._state.rows
+                self._snapshot = Snapshot(
+                    {_INDPTR: rows.bounds, **rows.arrays, **self._state.tables}
+                )
             return self._snapshot.arrays
 
     def _donate(self) -> None:
         """Ends what JAX reads of the arrays, or copies them where it cannot be ended."""
         snapshot, self._snapshot = self._snapshot, None
         if snapshot is not None and not snapshot.release():
-            self._rows.lay_out_again()
-            for name, array in self._of_nodes.items():
-                self._of_nodes[name] = aligned_copy(array)
+            self._state.copy()

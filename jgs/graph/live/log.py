@@ -105,6 +105,7 @@ class Log:
 
     def close(self) -> None:
         """Closes the files; another process may then write."""
+        self._broken = "a closed one"
         self._held.close()
 
     def write(self, *changes: Change) -> int:

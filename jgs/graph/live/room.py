@@ -39,20 +39,21 @@ class NodeRoom:
         if wanted is None:
             wanted = {}
         elif self._typed != isinstance(wanted, Mapping):
-            raise InputError("num_nodes must be an int, or a dict by type", repr(wanted), _WHOLE)
+            raise InputError(
+                "num_nodes must be an int, or a dict by type", repr(wanted), _WHOLE
+            )
         elif not self._typed:
             wanted = {"": wanted}
         for name in wanted:
             if schema is not None:
                 schema.number(name)
-        sizes = {name: checks.node_count(wanted.get(name, count)) for name, count in old.items()}
+        sizes = {
+            name: checks.node_count(wanted.get(name, count)) for name, count in old.items()
+        }
         for name, count in old.items():
             if sizes[name] < count:
-                raise InputError(
-                    f"num_nodes must be at least the graph's {count}{f' of {name!r}' * bool(name)}",
-                    sizes[name],
-                    "Raise it.",
-                )
+                rule = f"num_nodes must be at least the graph's {count}{_of(name)}"
+                raise InputError(rule, sizes[name], "Raise it.")
         self.used, self._sizes = dict(old), sizes
         self._begins = dict(zip(sizes, accumulate(sizes.values(), initial=0), strict=False))
         self.num_nodes = checks.node_count(sum(sizes.values()))
@@ -84,7 +85,7 @@ class NodeRoom:
         return made
 
     def features(self, given: Any) -> Arrays:
-        """Copies with room of the arrays `[n, ...]` of features, by type; `""` for all nodes."""
+        """Copies with room of features `[n, ...]`, by type; `""` for those of all nodes."""
         if given is None:
             return {}
         if isinstance(given, Mapping) and not self._typed:
@@ -130,22 +131,30 @@ class NodeRoom:
             raise InputError(
                 "the type of new nodes must be given where the graph has a schema",
                 repr(name),
-                f"Give type=, one of {', '.join(self.used)}." if self._typed else "Leave it out.",
+                f"Give type=, one of {', '.join(self.used)}."
+                if self._typed
+                else "Leave it out.",
             )
         if self.schema is not None and name is not None:
             self.schema.number(name)
         used, size = self.used[name or ""], self._sizes[name or ""]
         if used + count > size:
             raise InputError(
-                f"there must be room for new nodes{f' of {name!r}' * bool(name)}, of {size} ids",
+                f"there must be room for new nodes{_of(name)}, of {size} ids",
                 f"{used} nodes and {count} new ones",
                 "Make the live graph with a larger num_nodes.",
             )
-        return np.arange(used, used + count, dtype=np.int32) + np.int32(self._begins[name or ""])
+        return np.arange(used, used + count, dtype=np.int32) + np.int32(
+            self._begins[name or ""]
+        )
 
     def take(self, count: int, name: str | None) -> None:
         """Gives the ids of `new` to nodes."""
         self.used[name or ""] += count
+
+
+def _of(name: str | None) -> str:
+    return f" of {name!r}" if name else ""
 
 
 def times_of_new(count: int, time: Any, timed: bool) -> np.ndarray | None:

@@ -1,15 +1,13 @@
 """`Rows`: edges in rows that have room, which are changed in place.
 
-A packed memory array by rows: each row has room at its end, so that most changes move only edges
-of their own rows. A row that outgrows its room moves to a larger one, so a row of `d` edges has
-moved O(log d) times, and an edge that comes last costs O(1) on average.
+A packed memory array by rows: each row has room at its end, so that changes move edges of
+their own rows alone. A row that outgrows its room moves to a larger one, so that a row of `d`
+edges has moved O(log d) times, and an edge that comes last costs O(1) on average.
 """
 
 from __future__ import annotations
 
-import ctypes
 from collections import defaultdict
-from typing import Any
 
 import numpy as np
 
@@ -27,8 +25,8 @@ class Rows:
     """Edges in rows with room.
 
     Fields (`N` rows, `C` slots for edges):
-      bounds: int64 `[2, N+1]`; the edges of row `v` are in the slots `bounds[0, v]:bounds[1, v]`.
-        A row that has no room begins and ends at `C`, as the last column does.
+      bounds: int64 `[2, N+1]`; row `v` has the slots `bounds[0, v]:bounds[1, v]`. A row without
+        room begins and ends at `C`, as the last column does.
       stops: int64 `[N]`, where the room of each row ends.
       arrays: `[C, ...]` by name, as `Graph.edge_arrays`. Within a row edges ascend by
         `edge_type` and `edge_time`, if there are these; equal ones are in the order of arrival.
@@ -38,8 +36,8 @@ class Rows:
 
     def __init__(self, indptr: np.ndarray, arrays: dict[str, np.ndarray]):
         """Args:
-          indptr: int64 `[N+1]`, offsets without room.
-          arrays: `[E, ...]` by name, as `arrays` above; they are copied.
+        indptr: int64 `[N+1]`, offsets without room.
+        arrays: `[E, ...]` by name, as `arrays` above; they are copied.
         """
         self._lay_out(indptr, arrays, 0)
 
@@ -72,7 +70,7 @@ class Rows:
         return int(row_lengths(self.bounds).sum())
 
     def insert(self, row: np.ndarray, new: dict[str, np.ndarray]) -> None:
-        """Adds edges to the rows `row` int `[n]`. `new` has their arrays `[n, ...]`, all but the
+        """Adds edges to the rows `row` int `[n]`, with arrays `[n, ...]` as `arrays`, but the
         prefix sums of weights. An edge comes after those of its row that are not later."""
         keys = [new[name] for name in ("edge_time", "edge_type") if name in new]
         order = np.lexsort([*keys, row])
@@ -96,8 +94,10 @@ class Rows:
         segments = np.stack([at, at + shift + 1, after - at])[:, ::-1]  # the last one first
         heads = np.stack([begin, to, at[first] - begin])[:, moves]
         self._move(np.concatenate([heads, segments], axis=1), new, at + shift)
-        for room_begin, stop in zip(begin[moves].tolist(), self.stops[touched[moves]].tolist()):
-            self._release(room_begin, stop)
+        for room in zip(
+            begin[moves].tolist(), self.stops[touched[moves]].tolist(), strict=True
+        ):
+            self._release(*room)
         self.stops[touched[moves]] = to[moves] + sizes
         self.bounds[:, touched] = to, to + length
         self._weigh(touched)
@@ -148,18 +148,13 @@ class Rows:
 
     def _after(self, row: np.ndarray, new: dict[str, np.ndarray]) -> np.ndarray:
         """int64 `[n]`: the slot after the edges of each row that are not later than the new."""
-        low, high = self.bounds[:, row].copy()
+        low, high = self.bounds[:, row]
         for name in ("edge_type", "edge_time"):
             if name in new:
-                values, bound = self.arrays[name], new[name]
-                last = high - (high > low)
-                if name == "edge_time" or (values[last] > bound).any():
-                    last_after = _bisect(values, low, high, bound, right=True)
-                else:
-                    last_after = high
+                values, stretch, bound = self.arrays[name], (low, high), new[name]
+                high = _bisect(values, *stretch, bound, right=True)
                 if name == "edge_type":
-                    low = _bisect(values, low, high, bound, right=False)
-                high = last_after
+                    low = _bisect(values, *stretch, bound, right=False)
         return high
 
     def _rooms(self, sizes: np.ndarray) -> np.ndarray:
@@ -204,7 +199,9 @@ class Rows:
         if _PREFIX in self.arrays:
             slots, _ = self.slots(touched)
             within = row_offsets(self.bounds[1, touched] - self.bounds[0, touched])
-            self.arrays[_PREFIX][slots] = weight_prefix_sums(within, self.arrays[_WEIGHT][slots])
+            self.arrays[_PREFIX][slots] = weight_prefix_sums(
+                within, self.arrays[_WEIGHT][slots]
+            )
 
 
 def _bisect(
@@ -212,14 +209,19 @@ def _bisect(
 ) -> np.ndarray:
     """int64: in each of the ascending stretches `low:high` the place of a `bound`, before or,
     with `right`, after equal values."""
-    low, high = low.copy(), high.copy()
-    last = values.shape[0] - 1
+
+    def before(at: np.ndarray) -> np.ndarray:  # whether the place is after this entry
+        seen = values[np.clip(at, 0, values.shape[0] - 1)]
+        return (seen <= bound) if right else (seen < bound)
+
+    low = np.where(before(high - 1), high, low)  # most edges come last
     while (open_ := low < high).any():
         middle = (low + high) // 2
-        seen = values[np.minimum(middle, last)]
-        after = open_ & ((seen <= bound) if right else (seen < bound))
-        low = np.where(after, middle + 1, low)
-        high = np.where(open_ & ~after, middle, high)
+        after = before(middle)
+        low, high = (
+            np.where(open_ & after, middle + 1, low),
+            np.where(open_ & ~after, middle, high),
+        )
     return low
 
 

@@ -6,7 +6,6 @@ import logging
 import time
 import weakref
 from collections.abc import Mapping
-from typing import Any
 
 import jax
 import numpy as np

@@ -21,7 +21,7 @@ from jgs.graph.rows import row_chunks
 from jgs.kernels.call import vary_alike
 from jgs.options import Option
 from jgs.sampling.base import Weighted
-from jgs.sampling.checks import check_graph
+from jgs.sampling.checks import check_graph, check_room
 from jgs.sampling.edges.eligible import (
     Eligible,
     count_less,
@@ -111,6 +111,7 @@ class Node2Vec(Walker):
         the rows are sorted by source. This reads all edges, and raises `InputError` if they are
         not sorted."""
         check_graph(graph, self.weighted)
+        check_room(self, graph)
         if graph.edge_time is not None:
             return index_by_source(graph, self._weighs_back)
         indices = np.asarray(graph.indices)

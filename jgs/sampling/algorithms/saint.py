@@ -85,6 +85,11 @@ class Saint(SubgraphSampler):
         length = walk_steps if draw == "walk" else None
         return cls(draw, budget, length, norm_error=norm_error)
 
+    @property
+    def takes_room(self) -> bool:
+        """Not by edges, which are drawn by their places among all."""
+        return self.mode != "edge"
+
     def __post_init__(self) -> None:
         super().__post_init__()
         check_choice("mode", self.mode, MODES)

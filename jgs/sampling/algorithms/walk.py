@@ -23,6 +23,7 @@ from jgs.sampling.checks import (
     check_graph,
     check_has_times,
     has_relations,
+    refuse_room,
     require_int,
 )
 from jgs.sampling.edges.eligible import Eligible, before_cutoff, holes_of, of_relation, rows_of
@@ -153,6 +154,8 @@ class Walk(Walker):
     def check_seeds(self, graph: Graph, state: Any, seeds: Seeds) -> None:
         super().check_seeds(graph, state, seeds)
         by_index = seeds.time is not None and has_relations(graph)
+        if by_index and graph.has_room:
+            refuse_room("a walk under cutoffs over several relations")
         if by_index and (graph.schema is None or not isinstance(state, RelationIndex)):
             raise InputError(
                 "walks from roots with times in a graph of several relations need its schema, "

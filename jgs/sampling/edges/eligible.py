@@ -111,8 +111,8 @@ def rows_of(
 
 
 def row_of_slots(indptr: jax.Array, num_edges: int) -> tuple[jax.Array, jax.Array]:
-    """int32 `[E]`: the node that has each edge in its row, by offsets as those of a `Graph`. And
-    bool `[E]`, whether one has: room has no edges."""
+    """int32 `[E]`: in the row of which node each slot is, by offsets as those of a `Graph`. And
+    bool `[E]`, whether it has an edge."""
     slot, begins = jnp.arange(num_edges), indptr if indptr.ndim == 1 else indptr[0]
     order = jnp.argsort(begins[:-1], stable=True)
     at = jnp.searchsorted(begins[:-1][order], slot, side="right") - 1
@@ -205,7 +205,8 @@ class Weights(NamedTuple):
         rows, real = self.rows, point + self.base
         if self.hole is not None and self.lost is not None:
             first, hole, extra = rows.first, self.hole, self.extra
-            assert first is not None and extra is not None
+            assert first is not None
+            assert extra is not None
             holes = jnp.broadcast_to(rows.length - rows.num, real.shape)
             passed = first_where(
                 lambda h: _get(hole, first + h) - extra - self.base > point, holes, rows
@@ -229,7 +230,8 @@ class Weights(NamedTuple):
         before, through = (row_weight(self.prefix, row, edge - row + i) for i in (0, 1))
         begin = before - self.base[at]
         if self.lost is not None:
-            assert self.rows.excluded is not None and self.rows.first is not None
+            assert self.rows.excluded is not None
+            assert self.rows.first is not None
             assert self.extra is not None
             passed = jnp.searchsorted(self.rows.excluded, edge)
             some = passed > self.rows.first[at]

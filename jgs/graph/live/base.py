@@ -1,0 +1,84 @@
+"""The bases of a live graph: whole graphs in folders, each at a position of its log."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from jgs.errors import InputError, refusing
+from jgs.files.storage import open_arrays, save_arrays
+from jgs.graph.graph import Graph
+
+_KIND, _GRAPH, _FEATURES, _STATE = "jgs.live", "graph.", "features.", "state"
+_PREFIX = "base-"
+
+
+def log_of(folder: str | os.PathLike) -> Path:
+    """The folder of the log."""
+    return Path(folder) / "log"
+
+
+def bases(folder: str | os.PathLike) -> dict[int, Path]:
+    """The folders of the bases by position, ascending."""
+    found = {}
+    for path in Path(folder).glob(f"{_PREFIX}*"):
+        if (number := path.name.removeprefix(_PREFIX)).isdecimal():
+            found[int(number)] = path
+    return dict(sorted(found.items()))
+
+
+def write_base(
+    folder: str | os.PathLike,
+    position: int,
+    graph: Graph,
+    features: Mapping[str, np.ndarray],
+    state: Mapping[str, Any],
+) -> None:
+    """Writes a base: a graph without room, arrays of features by name, and a state that JSON
+    can hold. It appears whole or not at all. Raises `InputError` where it cannot be written."""
+    arrays = {_GRAPH + name: array for name, array in graph.stored().items()}
+    for i, array in enumerate(features.values()):
+        arrays[f"{_FEATURES}{i}"] = array
+    text = json.dumps({**state, "features": [*features]}).encode()
+    arrays[_STATE] = np.frombuffer(text, np.uint8)
+    save_arrays(Path(folder) / f"{_PREFIX}{position:020}", _KIND, arrays)
+
+
+def read_base(path: Path) -> tuple[Graph, dict[str, np.ndarray], dict[str, Any]]:
+    """What `write_base` wrote, with arrays mapped to memory. Raises `InputError`."""
+    arrays = open_arrays(path, _KIND)
+    again = "Make the live graph again, in another folder."
+    with refusing((ValueError, KeyError, TypeError), f"{path} must be a whole base", again):
+        state = json.loads(arrays.pop(_STATE).tobytes())
+        names = state.pop("features")
+        features = {name: arrays.pop(f"{_FEATURES}{i}") for i, name in enumerate(names)}
+    own = {name.removeprefix(_GRAPH): array for name, array in arrays.items()}
+    return Graph.from_stored(str(path), own), features, state
+
+
+def base_at(folder: str | os.PathLike, position: int | None) -> tuple[int, Path]:
+    """The newest base that is not after a position, or of all. Raises `InputError` where the
+    folder has none."""
+    last = np.inf if position is None else position
+    found = [(at, path) for at, path in bases(folder).items() if at <= last]
+    if not found:
+        seen = f"position {position}, before its first base" if bases(folder) else "no base"
+        raise InputError(
+            f"{folder} must hold a live graph from a position on",
+            seen,
+            "Check the folder, or ask for a later position.",
+        )
+    return found[-1]
+
+
+def drop_bases(folder: str | os.PathLike, before: int) -> None:
+    """Removes the bases before a position, and whatever a process that ended left beside."""
+    for at, path in bases(folder).items():
+        if at < before:
+            shutil.rmtree(path)

@@ -1,0 +1,273 @@
+"""`State`: what a live graph holds, and the changes of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from jgs.errors import InputError
+from jgs.graph import checks
+from jgs.graph.arrays import PREFIX
+from jgs.graph.changed import appended_columns
+from jgs.graph.device import aligned_copy
+from jgs.graph.graph import Graph
+from jgs.graph.live.expiry import Expiry
+from jgs.graph.live.index import Index
+from jgs.graph.live.room import NodeRoom, times_of_new
+from jgs.graph.live.rows import Rows
+from jgs.graph.rows import order_dtype, row_of_edges
+from jgs.graph.schema import ALWAYS
+from jgs.graph.weights import check_weights
+
+BORN, FEATURES = "node_time", "features."
+_EARLIEST = np.iinfo(np.int64).min
+Do = Callable[[], Any]  # makes a change that has been checked
+
+
+class State:
+    """The nodes and edges of a live graph, in memory.
+
+    Each method that is named as a `Change` checks its fields, raises `InputError`, and returns
+    what makes the change.
+
+    Fields:
+      room: the ids.
+      rows: the edges.
+      tables: by name the arrays of nodes: their times, and features as `FEATURES` and a type.
+      next_edge, keep: as in `Live`.
+      latest: the latest time of an edge that has come.
+    """
+
+    def __init__(self, graph: Graph, features: Any, num_nodes: Any, keep: int | None):
+        self.room = NodeRoom(graph, num_nodes)
+        indptr, arrays = self.room.of_edges(graph)
+        order = arrays.get("edge_order", np.arange(graph.num_edges))
+        self.next_edge = int(order.max(initial=-1)) + 1
+        dtype = order_dtype(2 * self.next_edge + (1 << 30))
+        arrays["edge_order"] = order.astype(dtype, copy=False)
+        self.rows, self.tables = Rows(indptr, arrays), {}
+        if graph.node_time is not None:
+            self.tables[BORN] = self.room.of_nodes(np.asarray(graph.node_time))
+        for name, array in self.room.features(features).items():
+            self.tables[FEATURES + name] = array
+        self._empty = Graph.from_edge_arrays(
+            np.zeros(1, np.int64), {name: array[:0] for name, array in arrays.items()}
+        )
+        self.keep, self.latest, self._expiry = keep, _EARLIEST, Expiry()
+        self._index: Index | None = None
+        if keep is not None and graph.num_edges:
+            self._expiry.add(arrays["edge_time"], row_of_edges(indptr))
+            self._expire(int(arrays["edge_time"].max()))
+
+    @property
+    def features(self) -> dict[str, np.ndarray]:
+        """The features by type."""
+        cut = len(FEATURES)
+        return {n[cut:]: a for n, a in self.tables.items() if n.startswith(FEATURES)}
+
+    @property
+    def numbers(self) -> dict[str, Any]:
+        """What a base says beside arrays, in JSON."""
+        own = {"next_edge": self.next_edge, "keep": self.keep, "latest": self.latest}
+        return {**own, "used": self.room.used}
+
+    def restore(self, numbers: dict[str, Any]) -> None:
+        """Sets what `numbers` returned."""
+        self.next_edge, self.latest = numbers["next_edge"], numbers["latest"]
+        self.room.used = dict(numbers["used"])
+
+    def copy(self) -> None:
+        """Moves all arrays to other memory."""
+        self.rows.lay_out_again()
+        self.tables = {name: aligned_copy(array) for name, array in self.tables.items()}
+
+    def append(
+        self, src: Any, dst: Any, time: Any, edge_weight: Any, relation: Any, **columns: Any
+    ) -> Do:
+        row_of, new = self._ends(src, dst, relation), {}
+        source, row, kind = row_of
+        num, like = row.size, self._empty
+        given = {name.removeprefix(PREFIX): column for name, column in columns.items()}
+        for name, array in appended_columns(like, given, num).items():
+            new[PREFIX + name] = array
+        for what, value, own in (
+            ("time", time, like.edge_time),
+            ("edge_weight", edge_weight, like.edge_weight),
+        ):
+            if (value is None) != (own is None):
+                raise InputError(
+                    f"new edges must have a {what} where the graph's have, and nowhere else",
+                    "none" if value is None else "some",
+                    f"Give {what}, or leave it out.",
+                )
+        if edge_weight is not None:
+            new["edge_weight"] = check_weights(edge_weight, num)
+        if time is not None:
+            new["edge_time"] = checks.check_times(time, num, "time")
+            if (born := self.tables.get(BORN)) is not None:
+                new["edge_time"] = checks.times_with_nodes(new["edge_time"], born, source, row)
+        if kind is not None:
+            new["edge_type"] = np.full(num, kind, np.int16)
+        new["indices"] = source
+
+        def do() -> np.ndarray:
+            numbers = np.arange(self.next_edge, self.next_edge + num)
+            if not num:
+                return numbers
+            self.next_edge += num
+            if self.next_edge > np.iinfo(self.rows.arrays["edge_order"].dtype).max:
+                wide = aligned_copy(self.rows.arrays["edge_order"].astype(np.int64))
+                self.rows.arrays["edge_order"] = wide
+            self.rows.insert(row, new | {"edge_order": numbers})
+            if self._index is not None:
+                self._index.add(source, row)
+            if self.keep is not None:
+                self._expiry.add(new["edge_time"], row)
+                self._expire(int(new["edge_time"].max()))
+            return numbers
+
+        return do
+
+    def add_nodes(self, count: Any, type: Any, time: Any, rows: Any) -> Do:
+        ids = self.room.new(count, type)
+        born = times_of_new(ids.size, time, BORN in self.tables)
+        table, rows = self._table(type, rows, ids.size) if rows is not None else (None, None)
+
+        def do() -> np.ndarray:
+            self.room.take(ids.size, type)
+            if born is not None:
+                self.tables[BORN][ids] = born
+            if table is not None:
+                table[self._places(ids, type)] = rows
+            return ids
+
+        return do
+
+    def set_rows(self, nodes: Any, rows: Any, type: Any) -> Do:
+        ids = self.room.ids("nodes", nodes, type)
+        checks.check_distinct("nodes", ids)
+        table, rows = self._table(type, rows, ids.size)
+
+        def do() -> None:
+            table[self._places(ids, type)] = rows
+
+        return do
+
+    def delete_edges(self, numbers: Any) -> Do:
+        numbers = checks.integers("numbers", numbers, np.int64)
+        checks.check_range("numbers must be those of edges", numbers, self.next_edge)
+
+        def do() -> int:
+            return self._remove(
+                self._known().rows_of(numbers),
+                lambda slots, _: np.isin(self.rows.arrays["edge_order"][slots], numbers),
+            )
+
+        return do
+
+    def delete_between(self, src: Any, dst: Any, relation: Any) -> Do:
+        source, row, kind = self._ends(src, dst, relation)
+
+        def wanted(slots: np.ndarray, row_of: np.ndarray) -> np.ndarray:
+            pairs = source.astype(np.int64) << 32 | row
+            found = self.rows.arrays["indices"][slots].astype(np.int64) << 32 | row_of
+            own = np.isin(found, pairs)
+            return own if kind is None else own & (self.rows.arrays["edge_type"][slots] == kind)
+
+        return lambda: self._remove(np.unique(row), wanted)
+
+    def delete_nodes(self, nodes: Any, type: Any) -> Do:
+        ids = self.room.ids("nodes", nodes, type)
+
+        def wanted(slots: np.ndarray, row_of: np.ndarray) -> np.ndarray:
+            return np.isin(row_of, ids) | np.isin(self.rows.arrays["indices"][slots], ids)
+
+        def do() -> int:
+            for name, table in self.tables.items():
+                if name == BORN:
+                    table[ids] = ALWAYS
+                else:
+                    own = name.removeprefix(FEATURES)
+                    table[self.room.places(ids, own)] = 0
+            return self._remove(np.union1d(ids, self._known().rows_from(ids)), wanted)
+
+        return do
+
+    # -- the parts of changes ------------------------------------------------------------------
+
+    def _ends(
+        self, src: Any, dst: Any, relation: Any
+    ) -> tuple[np.ndarray, np.ndarray, int | None]:
+        """The ids of the ends int32 `[n]`, and the number of their relation or None."""
+        schema, kind = self.room.schema, None
+        types: tuple[str | None, str | None] = (None, None)
+        if self._empty.edge_type is not None:
+            if schema is None or not schema.relations or relation is None:
+                known = () if schema is None else (name for _, name, _ in schema.relations)
+                raise InputError(
+                    "edges of a graph with relations must have one",
+                    repr(relation),
+                    f"Give relation=, one of {', '.join(known) or 'a schema, which it lacks'}.",
+                )
+            relation = (
+                tuple(relation.tolist()) if isinstance(relation, np.ndarray) else relation
+            )
+            kind = schema.relation(relation)
+            types = schema.relations[kind][0], schema.relations[kind][2]
+        elif relation is not None:
+            rule = "relation must be for a graph with relations"
+            raise InputError(rule, repr(relation), "Leave it out.")
+        source = self.room.ids("src", src, types[0])
+        row = self.room.ids("dst", dst, types[1])
+        checks.check_paired("src and dst", source, row)
+        return source, row, kind
+
+    def _table(self, type: str | None, rows: Any, num: int) -> tuple[np.ndarray, np.ndarray]:
+        """The features that nodes of a type are in, and `rows` as `num` rows of them."""
+        name = type if type is not None and FEATURES + type in self.tables else ""
+        if (table := self.tables.get(FEATURES + name)) is None:
+            raise InputError(
+                "rows must be for nodes that have features",
+                f"a live graph without them{f' for {type!r}' * bool(type)}",
+                "Give features to Live, or leave rows out.",
+            )
+        found = np.asarray(checks.check_node_columns({"rows": rows}, num)["rows"])
+        if found.shape[1:] != table.shape[1:]:
+            raise InputError(
+                f"rows must be [{num}, {', '.join(map(str, table.shape[1:]))}]",
+                str(list(found.shape)),
+                "Give a row of the features' width for each node.",
+            )
+        return table, found
+
+    def _places(self, ids: np.ndarray, type: str | None) -> np.ndarray:
+        own = type if type is not None and FEATURES + type in self.tables else ""
+        return self.room.places(ids, own)
+
+    def _known(self) -> Index:
+        if self._index is None or self._index.is_stale():
+            self._index = Index(self.rows, self.next_edge)
+        return self._index
+
+    def _remove(
+        self, nodes: np.ndarray, wanted: Callable[[np.ndarray, np.ndarray], np.ndarray]
+    ) -> int:
+        """Removes the edges of the rows of `nodes`, distinct, that are `wanted`, given their
+        slots and rows."""
+        slots, row = self.rows.slots(nodes)
+        which = wanted(slots, row)
+        if which.any():
+            self.rows.remove(slots[which], row[which])
+        return int(which.sum())
+
+    def _expire(self, latest: int) -> None:
+        """Removes the edges whose time to live is over."""
+        assert self.keep is not None
+        self.latest = max(self.latest, latest)
+        since = max(self.latest - self.keep, _EARLIEST)
+        self._remove(
+            self._expiry.before(since),
+            lambda slots, _: self.rows.arrays["edge_time"][slots] < since,
+        )
