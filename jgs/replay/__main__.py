@@ -23,6 +23,7 @@ from jgs.errors import InputError, refusing
 from jgs.options import Option, add_options
 
 _WHAT = {"nodes": "predict", "pairs": "predict", "sources": "recommend"}
+_ENDLESS = 2**62  # of moments: the server has checked them
 _TOGETHER = 256  # answers at one position that are computed at a time
 Line = tuple[int, dict[str, Any]]
 
@@ -38,7 +39,8 @@ def _replay(argv: Sequence[str] | None) -> dict[str, Any] | int:
     with interrupts.starting():
         from jgs.serve.engine import Engine  # a slow import
     command.configure_jax()
-    engine = Engine(given["artifact"], given.get("log"), until=0 if "log" in given else None)
+    first = lines[0][1]["position"] if lines and "log" in given else None
+    engine = Engine(given["artifact"], given.get("log"), position=first, ahead=_ENDLESS)
     different = 0
     for position, group in groupby(lines, key=lambda line: line[1]["position"]):
         engine.advance(position)

@@ -99,7 +99,7 @@ def _serve(argv: Sequence[str] | None) -> int:
             lifespan="on",
             timeout_graceful_shutdown=int(given["timeout"]) + 1,
         )
-        said = {"address": f"http://{host}:{port}", "artifact": engine.digest}
+        said: dict[str, Any] = {"address": f"http://{host}:{port}", "artifact": engine.digest}
         server = uvicorn.Server(config)
         said |= {"position": engine.position, "writes": engine.writes}
         server.capture_signals = partial(_handling, server, json.dumps(said))  # type: ignore

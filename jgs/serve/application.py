@@ -14,8 +14,9 @@ from typing import IO, Any
 import prometheus_client as prometheus
 
 from jgs.errors import InputError, one_line
+from jgs.graph.live.log import Unwritten
 from jgs.serve.batcher import Batcher, Full
-from jgs.serve.engine import Engine, NotHere, Unwritten
+from jgs.serve.engine import Engine, NotHere
 from jgs.serve.questions import change, parsed, question
 
 log = logging.getLogger("jgs")

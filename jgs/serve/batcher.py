@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -44,7 +43,7 @@ class Batcher(threading.Thread):
 
     @property
     def _follows(self) -> bool:
-        return self.engine.log is not None and not self.engine.log.writes
+        return self.engine.live is not None and not self.engine.writes
 
     @property
     def waiting(self) -> int:
@@ -60,7 +59,7 @@ class Batcher(threading.Thread):
                 raise Full
             self._waiting.append((asked, future))
             self._turn.notify()
-        future.add_done_callback(lambda done: done.cancelled() and self._leave(done))
+        future.add_done_callback(self._leave)
         return future
 
     def close(self) -> None:
@@ -86,10 +85,11 @@ class Batcher(threading.Thread):
         if not taken:
             return
         self._batch(len(taken))
-        for kind, method in ((Change, self.engine.changed), (Question, self.engine.answers)):
+        methods: Any = (Change, self.engine.changed), (Question, self.engine.answers)
+        for kind, method in methods:
             some = [(asked, future) for asked, future in taken if isinstance(asked, kind)]
             if some:
-                answers = method([asked for asked, _ in some])  # type: ignore[operator]
+                answers = method([asked for asked, _ in some])
                 for (_, future), answer in zip(some, answers, strict=True):
                     future.set_result(answer)
 
@@ -97,14 +97,14 @@ class Batcher(threading.Thread):
         if not self._follows or self.failure is not None:
             return
         try:
-            if time.monotonic() - self.engine.seen >= _POLL:
+            if self.engine.lag >= _POLL:
                 self.engine.follow()
         except InputError as error:
             log.error("the log cannot be followed any more: %s", error)
             self.failure = error
 
     def _taken(self) -> list[tuple[Any, Future]] | None:
-        """Those that wait, as soon as there are some, or none after a while; None at the end."""
+        """Those that wait, once there are some, or none after a while; None at the end."""
         with self._turn:
             if not self._waiting and not self._ending:
                 self._turn.wait(_POLL if self._follows else None)
@@ -117,5 +117,6 @@ class Batcher(threading.Thread):
         return taken
 
     def _leave(self, future: Future) -> None:
-        with self._turn:
-            self._waiting = deque(each for each in self._waiting if each[1] is not future)
+        if future.cancelled():
+            with self._turn:
+                self._waiting = deque(each for each in self._waiting if each[1] is not future)

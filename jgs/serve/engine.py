@@ -20,7 +20,8 @@ from jgs.export.spec import KIND, array_key
 from jgs.files.storage import MANIFEST, open_arrays
 from jgs.graph import Graph
 from jgs.graph.live import Change, Live
-from jgs.graph.live.log import Log
+from jgs.graph.live.base import bases
+from jgs.graph.live.log import Unwritten
 from jgs.serve.questions import Question
 
 log = logging.getLogger("jgs")
@@ -28,25 +29,8 @@ _DENSE = ("float32", "float16", "bfloat16")  # kinds of features that are a matr
 _EARLIEST = np.iinfo(np.int64).min
 
 
-class Unwritten(InputError):
-    """A change that the disk did not take: a fault of the server, not of the request."""
-
-
 class NotHere(InputError):
     """A change that another process may take."""
-
-
-class _Logged(Live):
-    """A live graph whose changes are on the disk before they are made, where it has a log."""
-
-    log: Log | None = None
-
-    def _write(self, change: Change) -> None:
-        if self.log is not None:
-            try:
-                self.log.write(change)
-            except InputError as error:
-                raise Unwritten(error.rule, error.value, error.remedy) from None
 
 
 class Engine:
@@ -57,19 +41,21 @@ class Engine:
 
     Args:
       artifact: the folder that `jgs export --with-graph` wrote; with `--live` for a log.
-      folder: that of the log, which is made where there is none. None: the graph stays.
-      follow: whether another process writes the log.
-      until: the position to stop at; None: the log's end. With it nothing is written.
-      ahead: how much later a moment may be than the latest of the graph, in the unit of its
-        times.
+      folder: that of the live graph, which is made of the artifact's where there is none. None:
+        the graph stays.
+      follow: whether another process writes the folder.
+      position: where to open the graph; None: at its last position. With it nothing is written.
+      ahead: how much later a moment may be than the one after the latest time of the graph.
 
     Fields:
       model: the `jgs.export.ExportedModel`.
       digest: SHA-256 of the artifact, which has those of all its files.
-      position: the number of changes of the graph so far.
+      live: the `jgs.graph.Live`, or None.
+      writes: whether this process takes changes.
       latest: the time of the latest edge or node, or None where the graph has no times.
+      edges: how many edges this process has appended.
 
-    Raises `InputError`, also for another process that writes the log.
+    Raises `InputError`, also for a folder that another process writes.
     """
 
     def __init__(
@@ -78,31 +64,31 @@ class Engine:
         folder: str | Path | None = None,
         *,
         follow: bool = False,
-        until: int | None = None,
+        position: int | None = None,
         ahead: int = 0,
     ):
-        self.model = load_exported(artifact)
-        manifest = (Path(artifact) / MANIFEST).read_bytes()
-        self.digest, self.ahead = hashlib.sha256(manifest).hexdigest(), ahead
-        self.live: _Logged | None = None
-        self.log: Log | None = None
-        self.edges, self.seen, self._stale = 0, time.monotonic(), True
-        graph = self._base(Path(artifact))
+        self.model, self.ahead = load_exported(artifact), ahead
+        self.digest = hashlib.sha256((Path(artifact) / MANIFEST).read_bytes()).hexdigest()
+        self.live: Live | None = None
+        self.edges, self._seen, self._stale = 0, time.monotonic(), True
+        self.writes = folder is not None and not follow and position is None
+        self._folder, graph = folder, self._graph(Path(artifact))
+        if folder is not None:
+            self.live = self._opened(folder, graph, position)
+            graph = self.live.packed()
         times = [t for t in (graph.edge_time, graph.node_time) if t is not None and t.size]
         self.latest = max((int(np.max(np.asarray(t))) for t in times), default=None)
-        if folder is not None:
-            self._open(Path(folder), graph, follow, until)
+        self._renew()
 
-    def _base(self, artifact: Path) -> Graph:
+    def _graph(self, artifact: Path) -> Graph:
         if not self.model.spec.has_graph:
-            raise InputError(
-                "a served artifact must hold its graph", "none", "Export with --with-graph."
-            )
+            rule = "a served artifact must hold its graph"
+            raise InputError(rule, "none", "Export the run again with --with-graph.")
         arrays = open_arrays(artifact, KIND, False)  # `load_exported` has verified them
         own = {n.removeprefix("graph."): a for n, a in arrays.items() if n[:6] == "graph."}
         return Graph.from_stored(str(artifact), own)
 
-    def _open(self, folder: Path, graph: Graph, follow: bool, until: int | None) -> None:
+    def _opened(self, folder: str | Path, graph: Graph, position: int | None) -> Live:
         spec = self.model.spec
         if not spec.room or any(name.startswith("state.") for name in spec.inputs):
             raise InputError(
@@ -110,21 +96,18 @@ class Engine:
                 f"one of --sampler {spec.sampler.partition('(')[0]} without --live",
                 "Export the run again with --live.",
             )
+        types, tables = self._types(graph)
         self._tables = {  # the names of matrices of features, by node type
             array_key(f"of_type_{number}" if spec.typed else ""): name
-            for number, (name, table) in enumerate(zip(*self._types(graph), strict=True))
+            for number, (name, table) in enumerate(zip(types, tables, strict=True))
             if table and table[0] in _DENSE
         }
-        own = [table for table in self._types(graph)[1] if table]
-        self._others = len(own) > len(self._tables)  # features of other kinds
+        self._others = sum(map(bool, tables)) > len(self._tables)  # features of other kinds
+        if bases(folder) or not self.writes:
+            return Live.open(folder, position=position, writes=self.writes)
         found = {name: self.model.graph.arrays[key] for key, name in self._tables.items()}
-        self.live = _Logged(graph, (found or None) if spec.typed else found.get(""))
-        writes = not follow and until is None
-        made = not writes or (folder.is_dir() and any(folder.glob("*.log")))
-        self.log = Log.open(folder, writes=writes) if made else Log.create(folder)
-        self._changes = self.log.changes()
-        self.advance(self.log.position if until is None else until)
-        self.live.log = self.log if writes else None
+        features = (found or None) if spec.typed else found.get("")
+        return Live(graph, features, folder=folder)
 
     def _types(self, graph: Graph) -> tuple[list[str], list[Any]]:
         spec, schema = self.model.spec, graph.schema
@@ -143,34 +126,32 @@ class Engine:
         return int(first), int(second)
 
     @property
-    def writes(self) -> bool:
-        """Whether this process takes changes."""
-        return self.log is not None and self.log.writes
-
-    @property
     def lag(self) -> float:
         """Seconds since this process knew all changes of the log."""
-        return 0.0 if self.log is None or self.writes else time.monotonic() - self.seen
+        return 0.0 if self.live is None or self.writes else time.monotonic() - self._seen
 
     def advance(self, position: int) -> None:
-        """Makes the changes of the log up to a `position`, which is not before this one."""
-        for change in itertools.islice(self._changes, position - self.position):
-            self._apply(change)
+        """Makes the changes up to a later `position`."""
+        if self.live is not None:
+            self.live.advance(position)
+            self._stale = True
+            self._renew()
         if self.position != position:
-            value = f"position {position}, after one that ends at {self.position}"
-            raise InputError(
-                "the log must have the changes of an answer", value, "Give its log."
-            )
-        self._renew()
+            rule, value = "the log must have the changes before an answer", f"{self.position}"
+            raise InputError(rule, f"{value} of {position}", "Give the log of that server.")
 
     def follow(self) -> None:
         """Makes the changes that the process that writes has written since."""
-        assert self.log is not None
-        while changes := self.log.follow():
-            for change in changes:
-                self._apply(change)
-            self._renew()
-        self.seen = time.monotonic()
+        assert self.live is not None
+        assert self._folder is not None
+        try:
+            while changes := self.live.follow():
+                for change in changes:
+                    self._note(change)
+        except InputError:  # that process has merged what this one did not know yet
+            self.live, self._stale = Live.open(self._folder, writes=False), True
+        self._renew()
+        self._seen = time.monotonic()
 
     # -- changes -------------------------------------------------------------------------------
 
@@ -193,8 +174,8 @@ class Engine:
         self._renew()
         return answers
 
-    def _made(self, some: list[Change]) -> list[dict[str, Any] | InputError]:
-        if self.live is None or self.log is None:
+    def _made(self, some: list[Change]) -> list[dict[str, Any]]:
+        if self.live is None:
             remedy = "Start jgs serve with --log FOLDER."
             raise NotHere("the graph of this server must grow", "one that stays", remedy)
         if not self.writes:
@@ -222,11 +203,14 @@ class Engine:
 
     def _apply(self, change: Change) -> Any:
         assert self.live is not None
-        result, times = self.live.apply(change), change.fields.get("time")
+        result = self.live.apply(change)
+        self._note(change)
+        return result
+
+    def _note(self, change: Change) -> None:
+        times, self._stale = change.fields.get("time"), True
         if times is not None and np.size(times):
             self.latest = max(int(np.max(times)), self.latest or _EARLIEST)
-        self._stale = True
-        return result
 
     def _renew(self) -> None:
         """Gives the model the graph as it is now."""
@@ -239,6 +223,14 @@ class Engine:
             typed = isinstance(features, dict)
             given |= {k: features[n] if typed else features for k, n in self._tables.items()}
         own = {name: array for name, array in given.items() if name in self.model.spec.inputs}
+        for name, array in own.items():
+            known = self.model.graph.arrays[name]
+            if (array.dtype, array.shape[1:]) != (known.dtype, known.shape[1:]):
+                raise InputError(
+                    f"{self._folder} must hold a graph of the artifact's form",
+                    f"{name} {array.dtype}{list(array.shape)}",
+                    "Give the artifact that it was made with, or another folder.",
+                )
         grown = store.arrays["indices"].shape != own["indices"].shape
         store.arrays, store.num_edges = store.arrays | own, graph.num_edges
         self.model.graph, self._stale = store, False
@@ -261,6 +253,7 @@ class Engine:
             key = (asked.kind, asked.what, asked.key, asked.options)
             groups.setdefault(key, []).append((at, asked))
         for group in groups.values():
+            made: Sequence[dict[str, Any] | InputError]
             try:
                 made = self._answered([asked for _, asked in group])
             except InputError:  # one of them is wrong

@@ -123,14 +123,14 @@ def change(kind: str, body: dict[str, Any], ids: NodeIds | None) -> Change:
         for name in ("src", "dst"):
             if name not in body:
                 raise InputError(f"/append must have {name}", "none", "Give src and dst.")
-        fields = {name: _nodes(name, body[name], ids, names) for name in ("src", "dst")}
+        ends = {name: _nodes(name, body[name], ids, names) for name in ("src", "dst")}
         columns = body.get("columns") or {}
         if not isinstance(columns, dict):
             raise InputError("columns must be an object", type(columns).__name__, "Name them.")
         return Change(
             "append",
             {
-                **fields,
+                **ends,
                 "time": _numbers("time", body.get("time")),
                 "edge_weight": _numbers("weight", body.get("weight")),
                 **{f"edge_columns.{n}": _numbers(n, v) for n, v in columns.items()},
