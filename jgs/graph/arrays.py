@@ -20,6 +20,7 @@ from jgs.files.room import with_room
 from jgs.files.verified import Verify
 from jgs.graph.checks import check_arrays, check_node_time
 from jgs.graph.device import as_device, reduce_arrays
+from jgs.graph.relation_index import RelationIndex
 from jgs.graph.rows import row_lengths
 from jgs.graph.schema import Schema, check_schema
 from jgs.graph.weights import weight_prefix_sums
@@ -35,8 +36,9 @@ _FIELDS = {
     "edge_type": (np.int16,),
     "edge_time": (np.int64,),
 }
-_NAMES = (*_FIELDS, "edge_columns", "node_columns", "node_time")
-_SCHEMA, _SORTED, _NODE_TIME = "schema", "sorted_by_source", "node_time"
+_NAMES = (*_FIELDS, "edge_columns", "node_columns", "node_time", "relation_index")
+_SCHEMA, _SORTED = "schema", "sorted_by_source"
+_NODE_TIME, _RUNS = _NAMES[-2:]
 PREFIX = "edge_columns."  # before the name of a user's column, in dicts of arrays and in files
 Arrays = dict[str, np.ndarray]
 TAKEN = {*_NAMES, _SCHEMA, _SORTED}  # names that a user's column cannot have
@@ -56,6 +58,7 @@ class GraphArrays:
     edge_columns: dict[str, jax.Array]
     node_columns: dict[str, Any]
     node_time: jax.Array | None
+    relation_index: RelationIndex | None
     schema: Schema | None
     sorted_by_source: bool = False
 
@@ -100,7 +103,7 @@ class GraphArrays:
 
     def _set(self, *fields: Any, schema: Schema | None) -> None:
         vars(self).update(dict.fromkeys(_FIELDS), edge_columns={}, node_columns={})
-        vars(self)[_NODE_TIME] = None
+        vars(self)[_NODE_TIME] = vars(self)[_RUNS] = None
         vars(self).update(zip(_NAMES, fields, strict=False), schema=schema)
 
     def _with(self, **fields: Any) -> Self:

@@ -10,7 +10,7 @@ namespace {
 
 // Contexts of seeds [B] by the key [2]: nodes, hop, parent and edge [B, T].
 std::string ContextVisits(ffi::ThreadPool pool, Words key, AnyLongs indptr, Ints indices,
-                          Longs weight_prefix, Longs edge_time, Longs runs_indptr, Longs runs,
+                          Longs weight_prefix, Longs edge_time, AnyLongs runs_indptr, Longs runs,
                           Ints roots, Longs time, Longs excluded, ffi::Result<IntMatrix> nodes,
                           ffi::Result<IntMatrix> hop, ffi::Result<IntMatrix> parent,
                           ffi::Result<ffi::Buffer<ffi::S64, 2>> edge, int64_t length,

@@ -13,7 +13,7 @@ using LongMatrix = ffi::Buffer<ffi::S64, 2>;
 
 std::string ByHops(ffi::ThreadPool pool, Words key, AnyLongs indptr, Ints indices,
                    Longs weight_prefix, Longs recency, Longs edge_time, Shorts edge_type,
-                   Longs runs_indptr, Longs runs, Ints nodes, Longs time, Longs excluded,
+                   AnyLongs runs_indptr, Longs runs, Ints nodes, Longs time, Longs excluded,
                    ffi::Result<IntMatrix> out_nodes, ffi::Result<IntMatrix> out_hop,
                    ffi::Result<IntMatrix> out_parent, ffi::Result<LongMatrix> out_edge,
                    Numbers draws, Numbers relation_draws, Numbers widths, int64_t room,
@@ -33,7 +33,7 @@ std::string ByHops(ffi::ThreadPool pool, Words key, AnyLongs indptr, Ints indice
          (!timed || edges(edge_time)) && (timed || (!by_age && half_life == 0)) &&
          (!weighted || edges(weight_prefix)) && (half_life == 0 || edges(recency)) &&
          (relation_draws.size() == 0 || edges(edge_type)) &&
-         (!indexed || (Size(runs_indptr) == NumNodes(indptr) + 1 && Size(runs) > 0));
+         (!indexed || (NumNodes(runs_indptr) == NumNodes(indptr) && Size(runs) > 0));
   if (!good) return kShapes;
   GraphView graph = view;
   graph.weight_prefix = weighted ? weight_prefix.typed_data() : nullptr;
@@ -42,7 +42,7 @@ std::string ByHops(ffi::ThreadPool pool, Words key, AnyLongs indptr, Ints indice
   options.relations.num = static_cast<int64_t>(relation_draws.size() / num_hops);
   options.relations.edge_type = edge_type.typed_data();
   if (indexed) {
-    options.relations.index = {runs_indptr.typed_data(), runs.typed_data(), Size(runs) - 1};
+    options.relations.index = ViewIndex(runs_indptr, runs);
   }
   ContextHops by{std::vector<Hop>(num_hops), widths.begin(), room, by_age};
   for (size_t h = 0; h < num_hops; ++h) {

@@ -64,7 +64,8 @@ struct Hop {
 // Where the runs of each node begin: the edges of one relation. See RelationIndex in
 // jgs/sampling/algorithms/neighbors.py.
 struct RelationIndex {
-  const int64_t* indptr = nullptr;  // [num_nodes + 1], or null
+  const int64_t* indptr = nullptr;  // [num_nodes], where each node's runs begin, or null
+  const int64_t* ends = nullptr;    // [num_nodes], where they end
   const int64_t* runs = nullptr;    // [num_runs + 1]
   int64_t num_runs = 0;
 };

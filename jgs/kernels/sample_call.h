@@ -46,16 +46,17 @@ GraphView ViewGraph(const Indptr& indptr, const Indices& indices) {
 }
 
 // Whether the arrays of a RelationIndex are empty, or have the sizes of one of the graph.
-template <typename Array>
-bool FitsIndex(const Array& indptr, const Array& runs, const GraphView& graph) {
-  return Size(indptr) == 0 || (Size(indptr) == graph.num_nodes + 1 && Size(runs) > 0);
+template <typename Offsets, typename Array>
+bool FitsIndex(const Offsets& indptr, const Array& runs, const GraphView& graph) {
+  return Size(indptr) == 0 || (NumNodes(indptr) == graph.num_nodes && Size(runs) > 0);
 }
 
 // The index of these arrays; without `indptr` if they are empty.
-template <typename Array>
-RelationIndex ViewIndex(const Array& indptr, const Array& runs) {
+template <typename Offsets, typename Array>
+RelationIndex ViewIndex(const Offsets& indptr, const Array& runs) {
   if (Size(indptr) == 0) return {};
-  return {indptr.typed_data(), runs.typed_data(), Size(runs) - 1};
+  const int64_t* const begins = indptr.typed_data();
+  return {begins, begins + ToEnds(indptr), runs.typed_data(), Size(runs) - 1};
 }
 
 // Runs `one(batch, executor)` for each batch, which returns what is wrong or "". Returns the

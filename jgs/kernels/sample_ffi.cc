@@ -37,12 +37,12 @@ std::string Sample(ffi::ThreadPool pool, AnyWords keys, AnyLongs indptr, AnyInts
     options.relations.edge_type = edge_type.typed_data();
     const bool indexed = runs_indptr.element_count() != 0;
     if (edge_type.element_count() != num_edges || relation_draws.size() % draws.size() != 0 ||
-        (indexed && (Size(runs_indptr) != NumNodes(indptr) + 1 ||
+        (indexed && (NumNodes(runs_indptr) != NumNodes(indptr) ||
                      runs.element_count() == 0))) {
       return "jgs_sample_neighbors: what draws by relation read has another size";
     }
     if (indexed) {
-      options.relations.index = {runs_indptr.typed_data(), runs.typed_data(), Size(runs) - 1};
+      options.relations.index = ViewIndex(runs_indptr, runs);
     }
   }
   return SampleBatches(

@@ -39,11 +39,14 @@ class RunRows {
     const RelationIndex& index = relations_.index;
     if (index.indptr == nullptr) return;
     for (int64_t t = begin; t < end; ++t) {
-      if (t + kAhead < end) PrefetchFar(&index.indptr[nodes[t + kAhead]]);
+      if (t + kAhead < end) {
+        PrefetchFar(&index.indptr[nodes[t + kAhead]]);
+        PrefetchFar(&index.ends[nodes[t + kAhead]]);
+      }
       int64_t first = 0, num = 0;
       if (nodes[t] < graph_.num_nodes) {
         first = index.indptr[nodes[t]];
-        num = index.indptr[nodes[t] + 1] - first;
+        num = index.ends[nodes[t]] - first;
         if (first < 0 || num < 0 || num > index.num_runs - first) {
           damaged_.store(true);
           first = num = 0;

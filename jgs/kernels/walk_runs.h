@@ -130,7 +130,7 @@ class WalkRuns {
 
   void AskForRuns(int32_t node) const {
     __builtin_prefetch(&index_.indptr[node]);
-    __builtin_prefetch(&index_.indptr[node + 1]);
+    __builtin_prefetch(&index_.ends[node]);
   }
 
   // Whether the memo has the parts of a lane's node, which it then has.
@@ -187,7 +187,7 @@ class WalkRuns {
     for (int i = 0; i < num; ++i) {
       const int32_t node = here[lanes[i]];
       begin[i] = index_.indptr[node];
-      count[i] = Minus(index_.indptr[node + 1], begin[i]);
+      count[i] = Minus(index_.ends[node], begin[i]);
       if (begin[i] < 0 || count[i] < 0 || count[i] > int64_t{1} << kRelationBits ||
           count[i] > index_.num_runs - begin[i]) {
         bad_.store(true);

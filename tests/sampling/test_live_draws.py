@@ -140,6 +140,8 @@ BY_RELATION = [
     Labor(({"*": 3}, {"*": 2}), edge_ids=True),
     Context(9, ByHops(({"*": 3}, {"*": 2})), edge_ids=True),
     Context(9, ByPageRank(0.2, 1e-3), edge_ids=True),
+    Context(9, ByVisits(8, 4, 0.2), edge_ids=True),
+    Walk(5, weighted=True),
 ]
 CASES = [(False, one) for one in TIMED] + [(True, one) for one in BY_RELATION]
 EVENTS = {each: events(each) for each in (False, True)}
@@ -154,8 +156,3 @@ def test_under_cutoffs_and_around_holes(typed, sampler):
     assert_alike(
         sampler, live, packed, *(Seeds(nodes, times, h) for h in (holes, packed_holes))
     )
-
-
-def test_walks_under_cutoffs_over_relations_are_refused():
-    live, _ = EVENTS[True]
-    refused("live.packed", Walk(5).sample, KEY, live, (), Seeds([0], [9]))

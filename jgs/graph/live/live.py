@@ -20,8 +20,9 @@ from jgs.graph.live.change import KINDS, Change
 from jgs.graph.live.log import Log
 from jgs.graph.live.snapshot import Snapshot
 from jgs.graph.live.state import BORN, FEATURES, State
+from jgs.graph.relation_index import RelationIndex
 
-_INDPTR = "indptr"
+_INDPTR, _RUNS = "indptr", ("runs.indptr", "runs")
 _PLAIN = (str, int, type(None))  # fields of a change that are no arrays
 Relation = str | tuple[str, str, str]
 
@@ -149,8 +150,10 @@ class Live:
         which are given in the order in which they come."""
         arrays = dict(self._arrays())
         indptr, born = arrays.pop(_INDPTR), arrays.pop(BORN, None)
+        runs = [arrays.pop(name, None) for name in _RUNS]
         made = Graph.from_edge_arrays(indptr, arrays, schema=self._state.room.schema)
-        return made._with(node_time=born)
+        index = None if runs[0] is None else RelationIndex(*runs)
+        return made._with(node_time=born, relation_index=index)
 
     @property
     def features(self) -> Any:
@@ -327,10 +330,10 @@ class Live:
     def _arrays(self) -> dict[str, Any]:
         with self._turn:
             if self._snapshot is None:
-                rows = self._state.rows
-                self._snapshot = Snapshot(
-                    {_INDPTR: rows.bounds, **rows.arrays, **self._state.tables}
-                )
+                rows, runs = self._state.rows, self._state.rows.runs
+                own = () if runs is None else zip(_RUNS, (runs.indptr, runs.runs), strict=True)
+                held = {_INDPTR: rows.bounds, **rows.arrays, **dict(own)}
+                self._snapshot = Snapshot(held | self._state.tables)
             return self._snapshot.arrays
 
     def _donate(self) -> None:

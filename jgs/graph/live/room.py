@@ -99,6 +99,12 @@ class NodeRoom:
             found[name or ""] = self.of_nodes(np.asarray(array["features"]), name)
         return found
 
+    def targets(self, edge_type: np.ndarray) -> list[range]:
+        """The ids that the edges of each relation may lead to."""
+        if self.schema is None or not self.schema.relations:
+            return [range(self.num_nodes)] * (int(edge_type.max(initial=-1)) + 1)
+        return [self.schema.nodes(name) for _, _, name in self.schema.relations]
+
     def places(self, ids: np.ndarray, name: str) -> np.ndarray:
         """Where the rows of ids are in the features of a type; those of others are left out.
         `""`: in the features of all nodes."""

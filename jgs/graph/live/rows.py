@@ -14,6 +14,7 @@ import numpy as np
 from jgs import kernels
 from jgs.graph.device import aligned_zeros
 from jgs.graph.grouping import longs, pointer
+from jgs.graph.live.runs import Runs, bisect
 from jgs.graph.rows import row_chunks, row_lengths, row_offsets
 from jgs.graph.weights import weight_prefix_sums
 
@@ -34,19 +35,21 @@ class Rows:
       used: no row has room from this slot on.
     """
 
-    def __init__(self, indptr: np.ndarray, arrays: dict[str, np.ndarray]):
-        """Args:
-        indptr: int64 `[N+1]`, offsets without room.
-        arrays: `[E, ...]` by name, as `arrays` above; they are copied.
-        """
+    def __init__(
+        self, indptr: np.ndarray, arrays: dict[str, np.ndarray], runs: Runs | None = None
+    ):
+        """Copies the edges of the offsets `indptr` int64 `[N+1]`, whose `arrays` are `[E, ...]`
+        by name. The `runs` are kept up to date, where edges have types."""
+        self.runs = runs
         self._lay_out(indptr, arrays, 0)
 
     def _lay_out(self, indptr: np.ndarray, arrays: dict[str, np.ndarray], wanted: int) -> None:
         """Copies the edges to rows with room, and leaves `wanted` slots that no row has."""
         degree = np.diff(indptr)
-        begins = row_offsets(np.where(degree > 0, degree + degree // 8 + 2, 0))
+        begins = row_offsets(np.where(degree > 0, degree + degree // 8, 0))
         self.used = int(begins[-1])
-        self.capacity = self.used + max(self.used // 4, wanted, _LEAST)
+        # Of few sizes, so that a graph that was opened again needs the same programs.
+        self.capacity = _size(self.used + max(self.used // 4, wanted, _LEAST), _LEAST)
         bounds = np.full((2, degree.size + 1), self.capacity)
         some = degree > 0
         bounds[0, :-1][some] = begins[:-1][some]
@@ -64,6 +67,9 @@ class Rows:
                 piece = slice(int(indptr[first]), int(indptr[stop]))
                 shift = np.repeat((begins[:-1] - indptr[:-1])[first:stop], degree[first:stop])
                 room[np.arange(piece.start, piece.stop) + shift] = array[piece]
+        if self.runs is not None:
+            every = np.arange(degree.size)
+            self.runs.find(every, self.bounds[:, :-1], self.arrays["edge_type"])
 
     @property
     def num_edges(self) -> int:
@@ -100,7 +106,7 @@ class Rows:
             self._release(*room)
         self.stops[touched[moves]] = to[moves] + sizes
         self.bounds[:, touched] = to, to + length
-        self._weigh(touched)
+        self._derive(touched)
         return None
 
     def remove(self, slots: np.ndarray, row: np.ndarray) -> None:
@@ -117,7 +123,7 @@ class Rows:
         for array in self.arrays.values():
             array[gone] = 0
         self.bounds[1, touched] = end - count
-        self._weigh(touched)
+        self._derive(touched)
 
     def slots(self, nodes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The slots int64 `[m]` of the edges of these rows, one row after the other, and the
@@ -152,9 +158,9 @@ class Rows:
         for name in ("edge_type", "edge_time"):
             if name in new:
                 values, stretch, bound = self.arrays[name], (low, high), new[name]
-                high = _bisect(values, *stretch, bound, right=True)
+                high = bisect(values, *stretch, bound, right=True)
                 if name == "edge_type":
-                    low = _bisect(values, *stretch, bound, right=False)
+                    low = bisect(values, *stretch, bound, right=False)
         return high
 
     def _rooms(self, sizes: np.ndarray) -> np.ndarray:
@@ -194,8 +200,10 @@ class Rows:
                 array[to : to + count] = array[start : start + count].copy()
             array[place] = added
 
-    def _weigh(self, touched: np.ndarray) -> None:
-        """Computes the prefix sums of these rows' weights."""
+    def _derive(self, touched: np.ndarray) -> None:
+        """Computes the prefix sums of these rows' weights, and their runs."""
+        if self.runs is not None:
+            self.runs.find(touched, self.bounds[:, touched], self.arrays["edge_type"])
         if _PREFIX in self.arrays:
             slots, _ = self.slots(touched)
             within = row_offsets(self.bounds[1, touched] - self.bounds[0, touched])
@@ -204,36 +212,16 @@ class Rows:
             )
 
 
-def _bisect(
-    values: np.ndarray, low: np.ndarray, high: np.ndarray, bound: np.ndarray, *, right: bool
-) -> np.ndarray:
-    """int64: in each of the ascending stretches `low:high` the place of a `bound`, before or,
-    with `right`, after equal values."""
-
-    def before(at: np.ndarray) -> np.ndarray:  # whether the place is after this entry
-        seen = values[np.clip(at, 0, values.shape[0] - 1)]
-        return (seen <= bound) if right else (seen < bound)
-
-    low = np.where(before(high - 1), high, low)  # most edges come last
-    while (open_ := low < high).any():
-        middle = (low + high) // 2
-        after = before(middle)
-        low, high = (
-            np.where(open_ & after, middle + 1, low),
-            np.where(open_ & ~after, middle, high),
-        )
-    return low
-
-
 def _room(length: np.ndarray) -> np.ndarray:
     """int64: how many slots a row of this length gets when it moves: a quarter more, in few
     different sizes."""
     return np.array([_size(each) for each in (length + length // 4 + 4).tolist()], np.int64)
 
 
-def _size(least: int) -> int:
-    """The least room of at least so many slots."""
-    step = max(4, 1 << max(least.bit_length() - 4, 0))
+def _size(least: int, step: int = 4) -> int:
+    """The least room of at least so many slots: there are eight sizes to each doubling, and
+    multiples of `step` alone."""
+    step = max(step, 1 << max(least.bit_length() - 4, 0))
     return -(-least // step) * step
 
 

@@ -17,6 +17,7 @@ from jgs.graph.live.expiry import Expiry
 from jgs.graph.live.index import Index
 from jgs.graph.live.room import NodeRoom, times_of_new
 from jgs.graph.live.rows import Rows
+from jgs.graph.live.runs import Runs
 from jgs.graph.rows import order_dtype, row_of_edges
 from jgs.graph.schema import ALWAYS
 from jgs.graph.weights import check_weights
@@ -47,7 +48,10 @@ class State:
         self.next_edge = int(order.max(initial=-1)) + 1
         dtype = order_dtype(2 * self.next_edge + (1 << 30))
         arrays["edge_order"] = order.astype(dtype, copy=False)
-        self.rows, self.tables = Rows(indptr, arrays), {}
+        runs = None
+        if graph.edge_type is not None:
+            runs = Runs(self.room.targets(arrays["edge_type"]), self.room.num_nodes)
+        self.rows, self.tables = Rows(indptr, arrays, runs), {}
         if graph.node_time is not None:
             self.tables[BORN] = self.room.of_nodes(np.asarray(graph.node_time))
         for name, array in self.room.features(features).items():
@@ -80,6 +84,8 @@ class State:
 
     def copy(self) -> None:
         """Moves all arrays to other memory."""
+        if self.rows.runs is not None:
+            self.rows.runs = self.rows.runs.copy()
         self.rows.lay_out_again()
         self.tables = {name: aligned_copy(array) for name, array in self.tables.items()}
 

@@ -13,9 +13,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from jgs.errors import InputError
-from jgs.graph import Graph, as_device
-from jgs.graph.grouping import threads
-from jgs.graph.rows import row_chunks, row_offsets
+from jgs.graph import Graph
+from jgs.graph.relation_index import RUN_BITS, RelationIndex, index_of
 from jgs.options import LONGEST, Option
 from jgs.sampling.base import WINDOW, FanoutsByRelation, Weighted
 from jgs.sampling.capacity import GraphShape
@@ -31,49 +30,6 @@ from jgs.sampling.fanouts import check_fanouts, relations_of
 from jgs.sampling.hopwise import Hopwise, check_indptr
 from jgs.sampling.seeds import Seeds
 
-_BITS = 15  # a relation's number is below 2**15
-
-
-class RelationIndex(NamedTuple):
-    """Where the runs of each node begin. It takes 8 bytes a node and 8 bytes a run: one for
-    each node and relation that has an edge.
-
-    Fields:
-      indptr: int64 `[N+1]`; node `v` has the runs `indptr[v]:indptr[v+1]`, ascending by
-        relation.
-      runs: int64 `[M+1]`; each run's first edge times 2**15, plus its relation. The last entry
-        stands for the end of all.
-    """
-
-    indptr: jax.Array
-    runs: jax.Array
-
-
-def index_of(graph: Graph) -> RelationIndex:
-    """The index of a graph with edge types. It reads `edge_type` once, in pieces, on all
-    cores."""
-    indptr, types = np.asarray(graph.indptr), np.asarray(graph.edge_type)
-
-    def runs_of(rows: tuple[int, int]) -> tuple[np.ndarray, np.ndarray]:
-        first, stop = rows
-        begin, end = int(indptr[first]), int(indptr[stop])
-        piece = types[begin:end]
-        starts = np.ones(end - begin, bool)
-        starts[1:] = piece[1:] != piece[:-1]
-        ends = indptr[first : stop + 1] - begin
-        starts[ends[ends < end - begin]] = True  # a row without edges marks the next one's
-        at = np.flatnonzero(starts)
-        runs = (at + begin) << _BITS | piece[at].astype(np.int64)
-        return np.diff(row_offsets(starts)[ends]), runs
-
-    chunks = [*row_chunks(indptr)]
-    with threads(len(chunks)) as run:
-        pieces = list(run(runs_of, chunks))
-    counts = np.concatenate([np.zeros(1, np.int64), *(count for count, _ in pieces)])
-    last = np.array([graph.num_edges << _BITS], np.int64)
-    runs = np.concatenate([*(each for _, each in pieces), last])
-    return RelationIndex(as_device(np.cumsum(counts)), as_device(runs))
-
 
 def runs_of(graph: Graph, index: RelationIndex, nodes: jax.Array) -> Eligible:
     """The runs of each of the `nodes` int32 `[T]` as `R` stretches `[T * R]`, by the index of
@@ -84,7 +40,7 @@ def runs_of(graph: Graph, index: RelationIndex, nodes: jax.Array) -> Eligible:
     row, _ = rows_of(graph.indptr, nodes)
     first, num = rows_of(index.indptr, nodes)
     at, real = first[:, None] + slot, slot < num[:, None]
-    begin, end = (index.runs.at[at + i].get(mode="clip") >> _BITS for i in (0, 1))
+    begin, end = (index.runs.at[at + i].get(mode="clip") >> RUN_BITS for i in (0, 1))
     start = jnp.where(real, begin, row[:, None]).reshape(-1)
     length = jnp.where(real, end - begin, 0).reshape(-1)
     nodes, row = (jnp.repeat(of, slot.shape[0]) for of in (nodes, row))
@@ -318,8 +274,7 @@ class Neighbors(Hopwise):
     def init(self, graph: Graph) -> RelationIndex | Recency | tuple[()]:
         """See `Sampler`; the state is described above."""
         self._check_graph(graph)
-        indexed = self._draws_relations(graph) and not graph.has_room
-        runs = index_of(graph) if indexed else ()
+        runs = index_of(graph) if self._draws_relations(graph) else ()
         if self.half_life is None:
             return runs
         check_has_times(graph)

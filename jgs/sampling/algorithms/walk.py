@@ -14,16 +14,16 @@ import jax.numpy as jnp
 from jgs.arrays import require_array
 from jgs.errors import InputError
 from jgs.graph import Graph
+from jgs.graph.relation_index import RelationIndex, index_of
 from jgs.graph.schema import Relation
 from jgs.options import LONGEST, Option
-from jgs.sampling.algorithms.neighbors import RelationIndex, index_of, runs_of
+from jgs.sampling.algorithms.neighbors import runs_of
 from jgs.sampling.base import Weighted
 from jgs.sampling.checks import (
     check_duration,
     check_graph,
     check_has_times,
     has_relations,
-    refuse_room,
     require_int,
 )
 from jgs.sampling.edges.eligible import Eligible, before_cutoff, holes_of, of_relation, rows_of
@@ -136,7 +136,7 @@ class Walk(Walker):
         check_graph(graph, self.weighted)
         if self.half_life is None:
             timed = graph.edge_time is not None and has_relations(graph)
-            return index_of(graph) if timed and self.by_relation and not graph.has_room else ()
+            return index_of(graph) if timed and self.by_relation else ()
         check_has_times(graph)
         return decayed_sums(graph, self.half_life)
 
@@ -154,8 +154,6 @@ class Walk(Walker):
     def check_seeds(self, graph: Graph, state: Any, seeds: Seeds) -> None:
         super().check_seeds(graph, state, seeds)
         by_index = seeds.time is not None and has_relations(graph)
-        if by_index and graph.has_room:
-            refuse_room("a walk under cutoffs over several relations")
         if by_index and (graph.schema is None or not isinstance(state, RelationIndex)):
             raise InputError(
                 "walks from roots with times in a graph of several relations need its schema, "

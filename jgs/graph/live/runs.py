@@ -1,0 +1,78 @@
+"""`Runs`: the `RelationIndex` of rows that change in place."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from jgs.graph.device import aligned_zeros
+from jgs.graph.relation_index import RUN_BITS
+
+_AT_ONCE = 1 << 16  # rows
+
+
+class Runs:
+    """The arrays of a `RelationIndex` for `N` rows with room. Each row has an entry for every
+    relation that may lead to it, and one for where its edges end.
+
+    Fields:
+      indptr: int64 `[2, N+1]`.
+      runs: int64 `[M]`.
+    """
+
+    def __init__(self, targets: list[range], num_rows: int):
+        """`targets` has the rows that the edges of each relation may be in."""
+        self._targets = targets
+        size = np.ones(num_rows, np.int64)
+        for rows in targets:
+            size[rows.start : rows.stop] += 1
+        ends = np.cumsum(size)
+        self.indptr = aligned_zeros(2 * (num_rows + 1), np.int64).reshape(2, -1)
+        self.indptr[:, :-1] = ends - size
+        self.runs = aligned_zeros(int(size.sum()) + 1, np.int64)
+
+    def copy(self) -> Runs:
+        """The same in other memory."""
+        return Runs(self._targets, self.indptr.shape[1] - 1)
+
+    def find(self, nodes: np.ndarray, bounds: np.ndarray, types: np.ndarray) -> None:
+        """Finds the runs of the rows of `nodes`, which have these `bounds` int64 `[2, n]` among
+        edges of the `types`, ascending in a row."""
+        for first in range(0, nodes.size, _AT_ONCE):
+            some = slice(first, first + _AT_ONCE)
+            self._find(nodes[some], bounds[:, some], types)
+
+    def _find(self, nodes: np.ndarray, bounds: np.ndarray, types: np.ndarray) -> None:
+        at, low, end = self.indptr[0, nodes], *bounds
+        for relation, rows in enumerate(self._targets):
+            own = np.flatnonzero((nodes >= rows.start) & (nodes < rows.stop) & (low < end))
+            high = low.copy()
+            wanted = np.full(own.size, relation)
+            high[own] = bisect(types, low[own], end[own], wanted, right=True)
+            some = high > low
+            self.runs[at[some]] = low[some] << RUN_BITS | relation
+            at, low = at + some, high
+        self.runs[at] = end << RUN_BITS
+        self.indptr[1, nodes] = at
+
+
+def bisect(
+    values: np.ndarray, low: np.ndarray, high: np.ndarray, bound: np.ndarray, *, right: bool
+) -> np.ndarray:
+    """int64: in each of the ascending stretches `low:high` the place of a `bound`, before or,
+    with `right`, after equal values."""
+
+    def before(at: np.ndarray, which: np.ndarray) -> np.ndarray:
+        """Whether the places of some come after the values `at`."""
+        seen, own = values[at], bound[which]
+        return (seen <= own) if right else (seen < own)
+
+    low, high = low.copy(), high.copy()
+    which = np.flatnonzero(low < high)
+    last = which[before(high[which] - 1, which)]
+    low[last] = high[last]  # most edges come last
+    while (which := which[low[which] < high[which]]).size:
+        middle = (low[which] + high[which]) // 2
+        after = before(middle, which)
+        low[which] = np.where(after, middle + 1, low[which])
+        high[which] = np.where(after, high[which], middle)
+    return low
