@@ -65,13 +65,7 @@ def load_exported(
         if not isinstance(value, int) or value < 1:
             raise InputError(f"{name} must be an int of at least 1", value, "Leave it out.")
     folder = Path(folder)
-    with refusing(OSError, f"{folder} must be the folder of an exported model", _AGAIN):
-        text = (folder / FILE).read_bytes()
-    spec = Spec.from_text(folder / FILE, text.decode("utf-8", "replace"))
-    arrays = open_arrays(folder, KIND, verify)
-    digest = np.frombuffer(hashlib.sha256(text).digest(), np.uint8)
-    if not np.array_equal(arrays.get(DIGEST, ()), digest):
-        raise InputError(f"{folder / FILE} must be as it was written", "another", _AGAIN)
+    spec, arrays = read_artifact(folder, verify)
     device = _device(spec, platform)
     return opened_model(
         spec,
@@ -82,6 +76,18 @@ def load_exported(
         concurrency=concurrency,
         device=device,
     )
+
+
+def read_artifact(folder: Path, verify: Verify = True) -> tuple[Spec, dict[str, np.ndarray]]:
+    """The `Spec` and the arrays of the artifact in `folder`. Raises `InputError`."""
+    with refusing(OSError, f"{folder} must be the folder of an exported model", _AGAIN):
+        text = (folder / FILE).read_bytes()
+    spec = Spec.from_text(folder / FILE, text.decode("utf-8", "replace"))
+    arrays = open_arrays(folder, KIND, verify)
+    digest = np.frombuffer(hashlib.sha256(text).digest(), np.uint8)
+    if not np.array_equal(arrays.get(DIGEST, ()), digest):
+        raise InputError(f"{folder / FILE} must be as it was written", "another", _AGAIN)
+    return spec, arrays
 
 
 def opened_model(

@@ -17,7 +17,7 @@ from jgs import kernels
 from jgs.devices import on_host
 from jgs.export.spec import array_key
 from jgs.graph import Graph, MiniBatch, Schema, TypedFeatures
-from jgs.graph.row_tables.table import RowTable, as_table, plain
+from jgs.graph.row_tables.table import RowTable, plain
 from jgs.models import read_inputs
 from jgs.ops import gather
 from jgs.sampling import Capacity, Neighbors
@@ -30,6 +30,7 @@ from jgs.tables import ROW_TABLES
 
 LEAST_EDGES = 4096  # a graph is padded to at least so many edges
 _PADDING = 2**31 - 1  # more than any node
+_SIZED = ("indptr", "sums")  # arrays of states that are as long as those of the graph
 _WEIGHTS = ("edge_weight", "edge_weight_prefix")
 
 
@@ -106,21 +107,20 @@ class Form(NamedTuple):
         entries. The numbers of edges and of entries, and of nodes without types, are symbols.
         """
         sparse = [t for t, one in enumerate(self.tables) if one and one.form == "sparse"]
-        sizes = {"n": 1, "e": self.least_edges}
-        sizes |= {f"{name}{t or ''}": 1 for t in sparse for name in "zr"}
         leaves = self._state()
-        sizes |= {f"s{i}": 1 for i, (name, _) in enumerate(leaves)}
+        sizes = {"n": 1} if self.schema is None else {}
+        sizes |= {"e": self.least_edges} | {f"{a}{t or ''}": 1 for t in sparse for a in "zr"}
+        sizes |= {f"s{i}": 1 for i, (name, _) in enumerate(leaves) if name not in _SIZED}
         least = [f"{name} >= {size}" for name, size in sizes.items()]
         made = jax.export.symbolic_shape(", ".join(sizes), constraints=least)
         size = dict(zip(sizes, made, strict=True))
-        n, e = size["n"], size["e"]
-        counts: list[Any] = [n] * len(self.tables)
-        if self.schema is not None:
-            n = self.schema.num_nodes
-            counts = [c for _, c in self.schema.node_types] if self.typed else [n]
+        n = size["n"] if self.schema is None else self.schema.num_nodes
+        counts = [n] * len(self.tables)
+        if self.typed and self.schema is not None:
+            counts = [count for _, count in self.schema.node_types]
         found = {"indptr": _struct(np.int64, *((2,) if self.room else ()), n + 1)}
         found |= {
-            name: _struct(array.dtype, e, *array.shape[1:])
+            name: _struct(array.dtype, size["e"], *array.shape[1:])
             for name, array in self.graph.items()
         }
         for t, (table, count) in enumerate(zip(self.tables, counts, strict=True)):
@@ -129,7 +129,7 @@ class Form(NamedTuple):
                 own = _of_table(table, count, *of)
                 found |= {array_key(self.keys(t) + name): each for name, each in own.items()}
         for i, (name, array) in enumerate(leaves):
-            first = {"indptr": n + 1, "sums": e}.get(name, size[f"s{i}"])
+            first = {"indptr": n + 1, "sums": size["e"]}.get(name) or size[f"s{i}"]
             found[f"state.{i}"] = _struct(array.dtype, first, *array.shape[1:])
         return found
 
@@ -300,15 +300,16 @@ def form_of(
     model: Any,
     rows: Callable[..., Any],
     graph: Graph,
-    features: Any,
+    tables: tuple[TableForm | None, ...],
+    typed: bool,
     timed: bool,
     direct: bool,
     room: bool = False,
 ) -> Form:
-    """The form of programs that take graphs and features like these."""
-    table, schema = as_table(features), graph.schema
+    """The form of programs that take graphs like this one."""
+    schema = graph.schema
     by_relation = any(isinstance(k, ByRelation) for k in getattr(sampler, "fanouts", ()))
-    if schema is not None and (timed or table.schema is not None or by_relation):
+    if schema is not None and (timed or typed or by_relation):
         schema = Schema(schema.node_types, schema.relations)  # of one part
     else:
         schema = None
@@ -318,8 +319,8 @@ def form_of(
         rows,
         graph_arrays(graph, sampler, schema is not None),
         schema,
-        tuple(map(TableForm.of, table.by_type.values())),
-        table.schema is not None,
+        tables,
+        typed,
         sampler.init(graph),
         timed,
         direct,

@@ -54,8 +54,8 @@ class Spec:
       timed, time_unit: whether each node or pair has a moment, and what moments count.
       key: the two numbers of the key of a request without one; None: 0 and `seed`.
       typed: whether node types have features of their own.
-      tables: for each node type, or of all nodes, the kind and the width of the features, or
-        None.
+      tables: for each node type, or of all nodes, the form, kind, width and dtype of the
+        features (`jgs.export.program.TableForm`), or None.
       schema: `[node_types, relations]` as in `jgs.graph.Schema`, where programs read types; the
         numbers of nodes are fixed then.
       pairs: of a run on pairs: the fields of `jgs.train.tasks.served.PairForm`; `width`, of
@@ -122,7 +122,7 @@ class Spec:
         """Those of the features, as `jgs.data.stored.widths` says them."""
         if not self.typed:
             return self.num_features
-        return [None if table is None else table[1] for table in self.tables or ()]
+        return [None if table is None else table[2] for table in self.tables or ()]
 
     @property
     def room(self) -> bool:
@@ -164,13 +164,14 @@ class Spec:
             return cls(**fields)
 
 
-def days_of(today: datetime.date) -> dict[str, str]:
-    """The `exported` and `readable_until` of a program that is written `today`."""
-    month = today.month - 1 + _MONTHS
-    year, month = today.year + month // 12, month % 12 + 1
-    last = min(today.day, calendar.monthrange(year, month)[1])
+def today() -> dict[str, Any]:
+    """The `exported` and `readable_until` of programs that are written now."""
+    day = datetime.datetime.now(datetime.UTC).date()
+    month = day.month - 1 + _MONTHS
+    year, month = day.year + month // 12, month % 12 + 1
+    last = min(day.day, calendar.monthrange(year, month)[1])
     until = datetime.date(year, month, last)
-    return {"exported": today.isoformat(), "readable_until": until.isoformat()}
+    return {"exported": day.isoformat(), "readable_until": until.isoformat()}
 
 
 def array_key(name: str) -> str:

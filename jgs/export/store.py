@@ -252,10 +252,11 @@ def _check(spec: Spec, graph: Graph, features: Any) -> None:
             )
     table = as_table(features)
     if table.schema is not None:
-        kinds = [t and [t.kind, t.shape[1]] for t in table.by_type.values()]
-        if kinds != spec.tables or table.shape[0] != graph.num_nodes:
+        kinds = [t and (t.kind, t.shape[1]) for t in table.by_type.values()]
+        wanted = [t and (t[1], t[2]) for t in spec.tables or ()]
+        if kinds != wanted or table.shape[0] != graph.num_nodes:
             raise InputError(
-                f"features of node types must be {spec.tables}, for {graph.num_nodes} nodes",
+                f"features of node types must be {wanted}, for {graph.num_nodes} nodes",
                 f"{kinds} for {table.shape[0]}",
                 "Give those of the graph's nodes, as in training.",
             )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 import hashlib
 import json
 import operator
@@ -19,8 +18,8 @@ from jgs import kernels
 from jgs.data import stored
 from jgs.errors import InputError, refuse
 from jgs.export.load import opened_model
-from jgs.export.program import Form, exported, exported_scores, form_of, shown
-from jgs.export.spec import COLUMNS, DIGEST, FILE, FORMAT, KIND, NONE, ROWS, Spec, days_of
+from jgs.export.program import Form, TableForm, exported, exported_scores, form_of, shown
+from jgs.export.spec import COLUMNS, DIGEST, FILE, FORMAT, KIND, NONE, ROWS, Spec, today
 from jgs.files.replacing import replacing
 from jgs.files.storage import array_files, write_arrays
 from jgs.graph import Graph
@@ -177,9 +176,8 @@ def _check(run: Any, with_graph: bool, graph: Any, at: Any) -> None:
 
 
 def _form(run: Run, served: Served, source: Data, direct: bool, room: bool) -> Form:
-    table, model = source.every_row, run.model
+    rows, model = as_table(source.every_row), run.model
     layers: Any = () if served.pairs else getattr(model, "layers", ())
-    rows = as_table(table)
     takes = bool(layers) and rows.schema is None and layers[0].takes_inputs
     if direct and not takes:
         raise InputError(
@@ -188,8 +186,9 @@ def _form(run: Run, served: Served, source: Data, direct: bool, room: bool) -> F
             "Leave it out.",
         )
     same_bits = takes and not layers[0].projects_first and rows.same_sums
-    of = served.sampler, model, served.rows, source.graphs[0], table, run.timed
-    return form_of(*of, direct or same_bits, room)
+    tables = tuple(map(TableForm.of, rows.by_type.values()))
+    of = served.sampler, model, served.rows, source.graphs[0], tables, rows.schema is not None
+    return form_of(*of, run.timed, direct or same_bits, room)
 
 
 def _graph_arrays(form: Form, source: Data) -> dict[str, Any]:
@@ -217,7 +216,7 @@ def _spec(
     names, table, schema = run.class_names, as_table(source.every_row), form.schema
     own = {name: getattr(run.config, name) for name in ("dataset", "model", "seed", "task")}
     own |= {name: getattr(run, name) for name in ("best_epoch", "num_features", "num_classes")}
-    own |= days_of(datetime.datetime.now(datetime.UTC).date())
+    own |= today()
     own |= {n: bool(getattr(form.sampler, n, False)) for n in ("replace", "weighted")}
     every = " | ".join(map(str, sizes))
     moments = {"time": f"int64[{every}]"} if run.timed else {}
@@ -254,7 +253,7 @@ def _spec(
         timed=run.timed,
         time_unit=run.time_unit if run.timed else None,
         key=served.key.tolist(),
-        tables=[None if one is None else [one.kind, one.width] for one in form.tables],
+        tables=[None if one is None else [*one[:-1], one.dtype.name] for one in form.tables],
         schema=None if schema is None else [schema.node_types, schema.relations],
         pairs=None if pairs is None else pairs._asdict() | {"width": run.config.hidden},
         typed=form.typed,

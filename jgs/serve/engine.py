@@ -96,24 +96,22 @@ class Engine:
                 f"one of --sampler {spec.sampler.partition('(')[0]} without --live",
                 "Export the run again with --live.",
             )
-        types, tables = self._types(graph)
-        self._tables = {  # the names of matrices of features, by node type
-            array_key(f"of_type_{number}" if spec.typed else ""): name
-            for number, (name, table) in enumerate(zip(types, tables, strict=True))
-            if table and table[0] in _DENSE
+        schema = graph.schema if spec.typed else None
+        types = [""] if schema is None else [name for name, _ in schema.node_types]
+        forms = zip(types, spec.tables or (), strict=False)
+        tables = {
+            array_key(f"of_type_{number}" if spec.typed else ""): (name, form[0])
+            for number, (name, form) in enumerate(forms)
+            if form is not None
         }
-        self._others = sum(map(bool, tables)) > len(self._tables)  # features of other kinds
+        # The names of matrices of features, by node type, and whether there are others.
+        self._tables = {key: name for key, (name, form) in tables.items() if form == "dense"}
+        self._others = len(tables) > len(self._tables)
         if bases(folder) or not self.writes:
             return Live.open(folder, position=position, writes=self.writes)
         found = {name: self.model.graph.arrays[key] for key, name in self._tables.items()}
         features = (found or None) if spec.typed else found.get("")
         return Live(graph, features, folder=folder)
-
-    def _types(self, graph: Graph) -> tuple[list[str], list[Any]]:
-        spec, schema = self.model.spec, graph.schema
-        if spec.typed and schema is not None:
-            return [name for name, _ in schema.node_types], spec.tables or []
-        return [""], [None if spec.learned else (spec.feature_dtype, spec.num_features)]
 
     @property
     def position(self) -> int:
