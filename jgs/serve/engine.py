@@ -286,9 +286,10 @@ class Engine:
     def _answered(self, group: list[Question]) -> list[dict[str, Any]]:
         kind, what, _, _, key, options = group[0]
         rows = np.concatenate([asked.rows for asked in group])
-        common = {"artifact": self.digest, "position": self.position, "key": list(key)}
-        common |= dict(options)
-        given = dict(options) | {"key": np.array(key, np.uint32)}
+        own, sizes = dict(options), self.model.spec.batch_sizes
+        own.setdefault("batch_size", next((s for s in sizes if s >= len(rows)), sizes[-1]))
+        common = {"artifact": self.digest, "position": self.position, "key": list(key), **own}
+        given = own | {"key": np.array(key, np.uint32)}
         if kind == "recommend":
             targets, scores = self.model.recommend(rows, given.pop("k", 10), **given)
             columns = {"targets": targets, "scores": scores}
@@ -305,7 +306,7 @@ class Engine:
                 columns = {"time": np.concatenate(times), **columns}
         columns = {what: rows, **columns}
         ids = self.model.node_ids
-        if ids is not None and "node_type" not in dict(options):
+        if ids is not None and "node_type" not in own:
             columns["names"] = _names(ids, rows)
             if kind == "recommend":
                 columns["target_names"] = _names(ids, targets)

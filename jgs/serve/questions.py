@@ -12,9 +12,10 @@ from jgs.errors import InputError, nearest, one_line
 from jgs.graph import NodeIds
 from jgs.graph.live import Change
 
+_BITS = ("key", "batch_size")  # beside the graph, what the bits of an answer depend on
 FIELDS = {
-    "predict": ("nodes", "pairs", "names", "time", "node_type", "relation", "key"),
-    "recommend": ("sources", "names", "k", "time", "new_only", "relation", "key"),
+    "predict": ("nodes", "pairs", "names", "time", "node_type", "relation", *_BITS),
+    "recommend": ("sources", "names", "k", "time", "new_only", "relation", *_BITS),
     "append": ("src", "dst", "names", "time", "weight", "columns", "relation"),
     "delete": ("edges", "between", "nodes", "names", "relation", "type"),
 }

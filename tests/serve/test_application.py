@@ -7,10 +7,10 @@ import threading
 
 import numpy as np
 import pytest
+from asking import Client, ask, asked, good
 from cases import cases
 from prometheus_client.parser import text_string_to_metric_families
 from refusals import refused
-from serve.conftest import Client, ask, asked, good
 
 import jgs
 from jgs.serve import Application, Engine
