@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from jgs.devices import to_device
     from jgs.export.load import load_exported
     from jgs.export.write import export_run
-    from jgs.graph import Block, Graph, MiniBatch, NodeIds, Schema, SparseFeatures
+    from jgs.graph import Block, Graph, Live, MiniBatch, NodeIds, Schema, SparseFeatures
     from jgs.predict.open import open_run
     from jgs.sampling import Loader, Neighbors
 
@@ -21,6 +21,7 @@ __all__ = [
     "Block",
     "Graph",
     "InputError",
+    "Live",
     "Loader",
     "MiniBatch",
     "Neighbors",
@@ -34,7 +35,7 @@ __all__ = [
     "to_device",
 ]
 
-_GRAPHS = ("Block", "Graph", "MiniBatch", "NodeIds", "Schema", "SparseFeatures")
+_GRAPHS = ("Block", "Graph", "Live", "MiniBatch", "NodeIds", "Schema", "SparseFeatures")
 _PLACES = {name: "jgs.graph" for name in _GRAPHS} | {
     "Loader": "jgs.sampling",
     "export_run": "jgs.export.write",

@@ -4,6 +4,7 @@
 from jgs.graph.batch import Block, Control, Extras, MiniBatch, Tokens
 from jgs.graph.device import as_device
 from jgs.graph.graph import Graph
+from jgs.graph.live import Live
 from jgs.graph.node_ids import NodeIds
 from jgs.graph.reading import read_ahead
 from jgs.graph.row_tables.quantized import QuantizedFeatures
@@ -16,6 +17,7 @@ __all__ = [
     "Control",
     "Extras",
     "Graph",
+    "Live",
     "MiniBatch",
     "NodeIds",
     "QuantizedFeatures",

@@ -1,5 +1,5 @@
 // The insertions of insert.h on threads of its own, one for each chunk of the added elements,
-// against std::vector::insert: for the sanitizers. Run by `make sanitize`.
+// against std::vector::insert, and its moves: for the sanitizers. Run by `make sanitize`.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -39,11 +39,22 @@ bool Check(int64_t num_old, int64_t num, int64_t width, int64_t num_chunks) {
   return out == expected;
 }
 
+// A row of five elements gets two more, after its first and after its last.
+bool CheckMoves() {
+  std::vector<int32_t> row{0, 1, 2, 3, 4, -1, -1};
+  const std::vector<int64_t> from{1}, to{2}, count{4}, place{1, 6};
+  const std::vector<int32_t> added{8, 9};
+  JgsMoveRows(reinterpret_cast<char*>(row.data()), 4, from.data(), to.data(), count.data(), 1,
+              reinterpret_cast<const char*>(added.data()), place.data(), 2);
+  return row == std::vector<int32_t>{0, 8, 1, 2, 3, 4, 9};
+}
+
 }  // namespace
 
 int main() {
   const bool good = Check(1000, 300, 1, 4) && Check(50, 700, 3, 5) && Check(0, 20, 2, 3) &&
-                    Check(100, 0, 2, 1) && Check(100, 1, 1, 1) && Check(5, 2, 1, 2);
+                    Check(100, 0, 2, 1) && Check(100, 1, 1, 1) && Check(5, 2, 1, 2) &&
+                    CheckMoves();
   std::puts(good ? "insert: ok" : "insert: WRONG");
   return good ? EXIT_SUCCESS : EXIT_FAILURE;
 }

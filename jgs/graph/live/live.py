@@ -21,13 +21,14 @@ from jgs.graph.live.log import Log
 from jgs.graph.live.snapshot import Snapshot
 from jgs.graph.live.state import BORN, FEATURES, State
 from jgs.graph.relation_index import RelationIndex
+from jgs.graph.shown import Shown
 
 _INDPTR, _RUNS = "indptr", ("runs.indptr", "runs")
 _PLAIN = (str, int, type(None))  # fields of a change that are no arrays
 Relation = str | tuple[str, str, str]
 
 
-class Live:
+class Live(Shown):
     """A graph that changes in place, and that samplers draw from between changes.
 
         live = Live(graph, num_nodes=graph.num_nodes + 1000)
@@ -37,7 +38,7 @@ class Live:
 
     A draw has the bits of a draw from the graph that is made anew of the edges that are there,
     in the order in which they came. Shapes stay, so that nothing compiles again until more
-    edges have come than there is room for, at first about a third of those there were.
+    edges have come than there is room for, at first about a fifth of those there were.
 
     Methods that change the graph *donate* `graph` and `features`, as `jax.jit` does with
     donated arguments: programs that read them end first, and whoever uses them afterwards gets
@@ -82,12 +83,14 @@ class Live:
                 "a live one" if isinstance(graph, Graph) else type(graph).__name__,
                 "Make one with Graph.from_edges, from_relations or open.",
             )
-        if keep is not None and (graph.edge_time is None or type(keep) is not int or keep < 1):
+        whole = isinstance(keep, int | np.integer) and not isinstance(keep, bool) and keep >= 1
+        if keep is not None and (graph.edge_time is None or not whole):
             raise InputError(
                 "keep, a time to live, must be an int of at least 1, for edges with times",
                 f"{keep!r} and {'no ' * (graph.edge_time is None)}edge_time",
                 "Leave it out, or give the edges times.",
             )
+        keep = None if keep is None else int(keep)
         self._state, self.position = State(graph, features, num_nodes, keep), 0
         self._snapshot: Snapshot | None = None
         self._later: Iterator[Change] = iter(())
@@ -139,6 +142,11 @@ class Live:
         with self._turn:
             if self._log is not None:
                 self._log.close()
+
+    def _facts(self) -> dict[str, str]:
+        used = sum(self._state.room.used.values())
+        counts = {"num_nodes": f"{used:,}", "num_edges": f"{self.num_edges:,}"}
+        return {**counts, "position": f"{self.position:,}"}
 
     # -- what there is -------------------------------------------------------------------------
 
@@ -270,8 +278,7 @@ class Live:
             raise InputError(
                 f"a change must be one of {known}", repr(change.kind), "Correct it."
             )
-        given = change.fields.items()
-        fields = {n: v if isinstance(v, _PLAIN) else np.asarray(v) for n, v in given}
+        fields = {name: _field(value) for name, value in change.fields.items()}
         with self._turn:
             return self._make(Change(change.kind, fields), self._log)
 
@@ -341,3 +348,9 @@ class Live:
         snapshot, self._snapshot = self._snapshot, None
         if snapshot is not None and not snapshot.release():
             self._state.copy()
+
+
+def _field(value: Any) -> Any:
+    """A field as a log has it."""
+    value = value.item() if isinstance(value, np.generic) else value
+    return value if isinstance(value, _PLAIN) else np.asarray(value)

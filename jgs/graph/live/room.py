@@ -9,13 +9,16 @@ from typing import Any
 
 import numpy as np
 
+from jgs.arrays import described
 from jgs.errors import InputError
 from jgs.graph import checks
 from jgs.graph.arrays import Arrays
 from jgs.graph.device import aligned_zeros
 from jgs.graph.graph import Graph
+from jgs.graph.row_tables.table import RowTable
 from jgs.graph.schema import ALWAYS
 
+_NUMBERS = "an array of numbers [n, ...]"
 _WHOLE = "A graph without a schema has one number; give one with a schema a dict by type."
 
 
@@ -95,8 +98,7 @@ class NodeRoom:
             if name is not None and self.schema is not None:
                 self.schema.number(name)
             count = self.used[name] if name is not None else sum(self.used.values())
-            array = checks.check_node_columns({"features": np.asarray(array)}, count)
-            found[name or ""] = self.of_nodes(np.asarray(array["features"]), name)
+            found[name or ""] = self.of_nodes(dense_rows("features", array, count), name)
         return found
 
     def targets(self, edge_type: np.ndarray) -> list[range]:
@@ -157,6 +159,18 @@ class NodeRoom:
     def take(self, count: int, name: str | None) -> None:
         """Gives the ids of `new` to nodes."""
         self.used[name or ""] += count
+
+
+def dense_rows(what: str, rows: Any, num: int) -> np.ndarray:
+    """`rows` as a NumPy array of numbers `[num, ...]`; raises `InputError`."""
+    array = None if isinstance(rows, RowTable) else checks.as_array(what, rows, _NUMBERS)
+    if array is None or not checks.is_column(array) or array.shape[0] != num:
+        raise InputError(
+            f"the {what} of a live graph must be {_NUMBERS}, {num} rows",
+            type(rows).__name__ if array is None else described(array),
+            "Give a row of a dense array for each node.",
+        )
+    return array
 
 
 def _of(name: str | None) -> str:

@@ -46,7 +46,7 @@ class Rows:
     def _lay_out(self, indptr: np.ndarray, arrays: dict[str, np.ndarray], wanted: int) -> None:
         """Copies the edges to rows with room, and leaves `wanted` slots that no row has."""
         degree = np.diff(indptr)
-        begins = row_offsets(np.where(degree > 0, degree + degree // 8, 0))
+        begins = row_offsets(np.where(degree > 0, degree + degree // 4, 0))
         self.used = int(begins[-1])
         # Of few sizes, so that a graph that was opened again needs the same programs.
         self.capacity = _size(self.used + max(self.used // 4, wanted, _LEAST), _LEAST)

@@ -15,7 +15,7 @@ from jgs.graph.device import aligned_copy
 from jgs.graph.graph import Graph
 from jgs.graph.live.expiry import Expiry
 from jgs.graph.live.index import Index
-from jgs.graph.live.room import NodeRoom, times_of_new
+from jgs.graph.live.room import NodeRoom, dense_rows, times_of_new
 from jgs.graph.live.rows import Rows
 from jgs.graph.live.runs import Runs
 from jgs.graph.rows import order_dtype, row_of_edges
@@ -239,7 +239,7 @@ class State:
                 f"a live graph without them{f' for {type!r}' * bool(type)}",
                 "Give features to Live, or leave rows out.",
             )
-        found = np.asarray(checks.check_node_columns({"rows": rows}, num)["rows"])
+        found = dense_rows("rows", rows, num)
         if found.shape[1:] != table.shape[1:]:
             raise InputError(
                 f"rows must be [{num}, {', '.join(map(str, table.shape[1:]))}]",

@@ -158,7 +158,7 @@ def graph_digest(graph: Graph) -> int:
         on_host = next(iter(array.devices())).platform == "cpu"
         with exact_integers():  # else offsets and positions would be cut to int32
             if on_host:
-                entries = np.asarray(array)[at]
+                entries = np.asarray(array).reshape(-1)[at]
             else:
                 entries = jax.device_get(_read(array, jax.device_put(at)))
         digest = zlib.crc32(entries.tobytes(), digest)
