@@ -118,7 +118,8 @@ class Form(NamedTuple):
         counts = [n] * len(self.tables)
         if self.typed and self.schema is not None:
             counts = [count for _, count in self.schema.node_types]
-        found = {"indptr": _struct(np.int64, *((2,) if self.room else ()), n + 1)}
+        offsets = ((2,) if self.room else ()) + (n + 1,)
+        found = {"indptr": _struct(np.int64, *offsets)}
         found |= {
             name: _struct(array.dtype, size["e"], *array.shape[1:])
             for name, array in self.graph.items()
@@ -129,8 +130,9 @@ class Form(NamedTuple):
                 own = _of_table(table, count, *of)
                 found |= {array_key(self.keys(t) + name): each for name, each in own.items()}
         for i, (name, array) in enumerate(leaves):
-            first = {"indptr": n + 1, "sums": size["e"]}.get(name) or size[f"s{i}"]
-            found[f"state.{i}"] = _struct(array.dtype, first, *array.shape[1:])
+            sized = {"indptr": offsets, "sums": (size["e"],)}
+            first = sized.get(name) or (size[f"s{i}"],)
+            found[f"state.{i}"] = _struct(array.dtype, *first, *array.shape[1:])
         return found
 
     def _state(self) -> list[tuple[str, Any]]:

@@ -84,7 +84,13 @@ class Store:
         self.schema, born = graph.schema, graph.node_time
         self.node_time = None if born is None else np.asarray(born)
         if not spec.takes_new:
-            self.arrays = self._put(self._of_graph(graph, as_table(features)) | dict(state))
+            arrays = self._of_graph(graph, as_table(features)) | dict(state)
+            if spec.room and not graph.has_room:  # as of rows that have none left
+                for name in ("indptr", *state):
+                    if spec.inputs[name].startswith("int64[2, "):
+                        ends = np.append(arrays[name][1:], arrays[name][-1])
+                        arrays[name] = np.stack([arrays[name], ends])
+            self.arrays = self._put(arrays)
             return
         self._nodes = graph.num_nodes + new_nodes
         self._edges = max(spec.least_edges, graph.num_edges + new_edges)
@@ -103,11 +109,7 @@ class Store:
     def _of_graph(self, graph: Graph, table: RowTable) -> dict[str, Any]:
         edges, size = graph.edge_arrays(), max(self._spec.least_edges, graph.num_edges)
         arrays = {n: with_room(a, size) for n, a in edges.items() if n in self._spec.inputs}
-        indptr = np.asarray(graph.indptr)
-        if self._spec.room and not graph.has_room:
-            ends = np.append(indptr[1:], indptr[-1])
-            indptr = np.stack([indptr, ends])
-        arrays |= {"indptr": indptr}
+        arrays |= {"indptr": np.asarray(graph.indptr)}
         typed = table.schema is not None
         for number, own in enumerate(table.by_type.values()):
             begin = f"of_type_{number}." if typed else ""

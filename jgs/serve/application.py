@@ -142,7 +142,8 @@ class Application:
         try:
             fields, ids = parsed(body), self.engine.model.node_ids
             if path in _CHANGES:
-                asked: Any = change(kind, fields, ids)
+                schema, unit = self.engine.schema, self.engine.model.spec.time_unit
+                asked: Any = change(kind, fields, ids, schema, unit)
             else:
                 asked = question(kind, fields, ids, self.engine.key)
         except InputError as error:

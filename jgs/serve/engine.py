@@ -26,6 +26,7 @@ from jgs.serve.questions import Question
 
 log = logging.getLogger("jgs")
 _DENSE = ("float32", "float16", "bfloat16")  # kinds of features that are a matrix of numbers
+_INDEX = ("state.0", "state.1")  # a sampler's state that is a `RelationIndex`
 _EARLIEST = np.iinfo(np.int64).min
 
 
@@ -52,6 +53,7 @@ class Engine:
       digest: SHA-256 of the artifact, which has those of all its files.
       live: the `jgs.graph.Live`, or None.
       writes: whether this process takes changes.
+      schema: that of the graph, or None.
       latest: the time of the latest edge or node, or None where the graph has no times.
       edges: how many edges this process has appended.
 
@@ -76,6 +78,7 @@ class Engine:
         if folder is not None:
             self.live = self._opened(folder, graph, position)
             graph = self.live.packed()
+        self.schema = graph.schema
         times = [t for t in (graph.edge_time, graph.node_time) if t is not None and t.size]
         self.latest = max((int(np.max(np.asarray(t))) for t in times), default=None)
         self._renew()
@@ -90,7 +93,8 @@ class Engine:
 
     def _opened(self, folder: str | Path, graph: Graph, position: int | None) -> Live:
         spec = self.model.spec
-        if not spec.room or any(name.startswith("state.") for name in spec.inputs):
+        states = tuple(name for name in spec.inputs if name.startswith("state."))
+        if not spec.room or states not in ((), _INDEX):
             raise InputError(
                 "a graph that grows must be of an artifact whose programs read such graphs",
                 f"one of --sampler {spec.sampler.partition('(')[0]} without --live",
@@ -216,6 +220,8 @@ class Engine:
             return
         graph, store = self.live.graph, copy.copy(self.model.graph)
         given = {"indptr": graph.indptr, **graph.edge_arrays()}
+        if graph.relation_index is not None:
+            given |= zip(_INDEX, graph.relation_index, strict=True)
         if self._tables:
             features = self.live.features
             typed = isinstance(features, dict)

@@ -8,8 +8,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from jgs.data.column_values import moments
 from jgs.errors import InputError, nearest, one_line
-from jgs.graph import NodeIds
+from jgs.graph import NodeIds, Schema
 from jgs.graph.live import Change
 
 _BITS = ("key", "batch_size")  # beside the graph, what the bits of an answer depend on
@@ -116,42 +117,57 @@ def question(
     return Question(kind, what[0], rows, body.get("time"), (given[0], given[1]), options)
 
 
-def change(kind: str, body: dict[str, Any], ids: NodeIds | None) -> Change:
-    """The change of the graph that a request of this `kind` asks for. Raises `InputError`."""
+def change(
+    kind: str,
+    body: dict[str, Any],
+    ids: NodeIds | None,
+    schema: Schema | None,
+    unit: str | None,
+) -> Change:
+    """The change of the graph that a request of this `kind` asks for, of a graph of this
+    `schema` whose times are counted in this `unit`. Raises `InputError`."""
     _check_fields(kind, body)
-    names = body.get("names")
+    relation, names = body.get("relation"), body.get("names")
+    relation = tuple(relation) if isinstance(relation, list) else relation
     if kind == "append":
-        for name in ("src", "dst"):
-            if name not in body:
-                raise InputError(f"/append must have {name}", "none", "Give src and dst.")
-        ends = {name: _nodes(name, body[name], ids, names) for name in ("src", "dst")}
-        columns = body.get("columns") or {}
+        if missing := [name for name in ("src", "dst") if name not in body]:
+            raise InputError("/append must have src and dst", f"no {missing[0]}", "Give both.")
+        src, dst = (_nodes(name, body[name], ids, names) for name in ("src", "dst"))
+        time, columns = body.get("time"), body.get("columns", {})
         if not isinstance(columns, dict):
             raise InputError("columns must be an object", type(columns).__name__, "Name them.")
-        return Change(
-            "append",
-            {
-                **ends,
-                "time": _numbers("time", body.get("time")),
-                "edge_weight": _numbers("weight", body.get("weight")),
-                **{f"edge_columns.{n}": _numbers(n, v) for n, v in columns.items()},
-                "relation": body.get("relation"),
-            },
-        )
+        fields = {
+            **_ends(src, dst, relation, schema),
+            "time": None if time is None else moments("edges", time, src.size, unit),
+            "edge_weight": _numbers("weight", body.get("weight")),
+        }
+        named = {f"edge_columns.{name}": _numbers(name, v) for name, v in columns.items()}
+        return Change("append", fields | named)
     which = [name for name in ("edges", "between", "nodes") if name in body]
     if len(which) != 1:
-        raise InputError(
-            "/delete must have edges, between or nodes", ", ".join(which) or "none", "Give one."
-        )
-    value = body[which[0]]
+        rule = "/delete must have edges, between or nodes"
+        raise InputError(rule, " and ".join(which) or "none", "Give one.")
     if which == ["edges"]:
-        return Change("delete_edges", {"numbers": _numbers("edges", value)})
+        return Change("delete_edges", {"numbers": _numbers("edges", body["edges"])})
+    nodes = _nodes(which[0], body[which[0]], ids, names, pairs=which == ["between"])
     if which == ["nodes"]:
-        rows = _nodes("nodes", value, ids, names)
-        return Change("delete_nodes", {"nodes": rows, "type": body.get("type")})
-    src, dst = _nodes("between", value, ids, names, pairs=True).T
-    fields = {"src": src, "dst": dst, "relation": body.get("relation")}
-    return Change("delete_between", fields)
+        return Change("delete_nodes", {"nodes": nodes, "type": body.get("type")})
+    src, dst = nodes.T
+    return Change("delete_between", _ends(src, dst, relation, schema))
+
+
+def _ends(src: np.ndarray, dst: np.ndarray, relation: Any, schema: Schema | None) -> dict:
+    """The fields of edges between nodes of the graph, which in a change count from 0 in the
+    types of their relation."""
+    if relation is not None and schema is not None and schema.relations:
+        types = schema.relations[schema.relation(relation)]
+        for what, nodes, name in (("src", src, types[0]), ("dst", dst, types[2])):
+            own = schema.nodes(name)
+            if (wrong := nodes[(nodes < own.start) | (nodes >= own.stop)]).size:
+                rule = f"{what} must be nodes of type {name}, {own.start} to {own.stop - 1}"
+                raise InputError(rule, wrong[0], "Correct it.")
+        src, dst = src - schema.nodes(types[0]).start, dst - schema.nodes(types[2]).start
+    return {"src": src, "dst": dst, "relation": relation}
 
 
 def _check_fields(kind: str, body: dict[str, Any]) -> None:
