@@ -88,6 +88,9 @@ def _form(spec: Spec, run: Run, served: Served, direct: bool) -> Form:
     schema = None if spec.schema is None else Schema(*spec.schema)
     indptr = np.zeros(1 + (1 if schema is None else schema.num_nodes), np.int64)
     graph = Graph.from_edge_arrays(indptr, arrays, schema=schema)
-    tables = [t and TableForm(*t[:-1], np.dtype(t[-1])) for t in spec.tables or ()]
-    of = served.sampler, run.model, served.rows, graph, tuple(tables), spec.typed
+    forms = (
+        None if t is None else TableForm(t[0], t[1], t[2], np.dtype(t[3]))
+        for t in spec.tables or ()
+    )
+    of = served.sampler, run.model, served.rows, graph, tuple(forms), spec.typed
     return form_of(*of, run.timed, direct, spec.room)

@@ -284,7 +284,8 @@ class ExportedModel(Shown):
         """float32 `[n]` or `[n, C]`: what the decoder makes of pairs int32 `[n, 2]`."""
         of_ends = None if times is None else np.repeat(times, 2)
         rows = self._rows(arrays, key_data, pairs.reshape(-1), of_ends, fixed)
-        rows, most = rows.reshape(len(pairs), 2, -1), fixed or self.spec.batch_sizes[-1]
+        rows = rows.reshape(len(pairs), 2, rows.shape[1])
+        most = fixed or self.spec.batch_sizes[-1]
         outputs = []
         for begin in range(0, max(len(pairs), 1), most):
             own = rows[begin : begin + most]

@@ -21,6 +21,7 @@ from jgs.graph.row_tables.table import RowTable, plain
 from jgs.models import read_inputs
 from jgs.ops import gather
 from jgs.sampling import Capacity, Neighbors
+from jgs.sampling.algorithms.neighbors import RelationIndex
 from jgs.sampling.capacity import GraphShape
 from jgs.sampling.fanouts import ByRelation
 from jgs.sampling.links import SRC
@@ -30,7 +31,6 @@ from jgs.tables import ROW_TABLES
 
 LEAST_EDGES = 4096  # a graph is padded to at least so many edges
 _PADDING = 2**31 - 1  # more than any node
-_SIZED = ("indptr", "sums")  # arrays of states that are as long as those of the graph
 _WEIGHTS = ("edge_weight", "edge_weight_prefix")
 
 
@@ -110,7 +110,7 @@ class Form(NamedTuple):
         leaves = self._state()
         sizes = {"n": 1} if self.schema is None else {}
         sizes |= {"e": self.least_edges} | {f"{a}{t or ''}": 1 for t in sparse for a in "zr"}
-        sizes |= {f"s{i}": 1 for i, (name, _) in enumerate(leaves) if name not in _SIZED}
+        sizes |= {f"s{i}": 1 for i, (name, _) in enumerate(leaves) if name != "sums"}
         least = [f"{name} >= {size}" for name, size in sizes.items()]
         made = jax.export.symbolic_shape(", ".join(sizes), constraints=least)
         size = dict(zip(sizes, made, strict=True))
@@ -118,8 +118,7 @@ class Form(NamedTuple):
         counts = [n] * len(self.tables)
         if self.typed and self.schema is not None:
             counts = [count for _, count in self.schema.node_types]
-        offsets = ((2,) if self.room else ()) + (n + 1,)
-        found = {"indptr": _struct(np.int64, *offsets)}
+        found = {"indptr": _struct(np.int64, *((2,) if self.room else ()), n + 1)}
         found |= {
             name: _struct(array.dtype, size["e"], *array.shape[1:])
             for name, array in self.graph.items()
@@ -130,13 +129,12 @@ class Form(NamedTuple):
                 own = _of_table(table, count, *of)
                 found |= {array_key(self.keys(t) + name): each for name, each in own.items()}
         for i, (name, array) in enumerate(leaves):
-            sized = {"indptr": offsets, "sums": (size["e"],)}
-            first = sized.get(name) or (size[f"s{i}"],)
-            found[f"state.{i}"] = _struct(array.dtype, *first, *array.shape[1:])
+            first = size["e"] if name == "sums" else size[f"s{i}"]
+            found[f"state.{i}"] = _struct(array.dtype, first, *array.shape[1:])
         return found
 
     def _state(self) -> list[tuple[str, Any]]:
-        """The arrays of the state with the names of their fields."""
+        """The arrays of the state, with the names of their fields. Only `sums` are of edges."""
         leaves = jax.tree_util.tree_flatten_with_path(self.state)[0]
         return [(getattr(path[-1], "name", ""), leaf) for path, leaf in leaves]
 
@@ -323,11 +321,20 @@ def form_of(
         schema,
         tables,
         typed,
-        sampler.init(graph),
+        _needed(sampler.init(graph)),
         timed,
         direct,
         room,
     )
+
+
+def _needed(state: Any) -> Any:
+    """A sampler's state without indices by relation, which save no time for a few seeds."""
+
+    def is_index(each: Any) -> bool:
+        return isinstance(each, RelationIndex)
+
+    return jax.tree.map(lambda a: () if is_index(a) else a, state, is_leaf=is_index)
 
 
 def shown(array: jax.ShapeDtypeStruct) -> str:

@@ -84,13 +84,7 @@ class Store:
         self.schema, born = graph.schema, graph.node_time
         self.node_time = None if born is None else np.asarray(born)
         if not spec.takes_new:
-            arrays = self._of_graph(graph, as_table(features)) | dict(state)
-            if spec.room and not graph.has_room:  # as of rows that have none left
-                for name in ("indptr", *state):
-                    if spec.inputs[name].startswith("int64[2, "):
-                        ends = np.append(arrays[name][1:], arrays[name][-1])
-                        arrays[name] = np.stack([arrays[name], ends])
-            self.arrays = self._put(arrays)
+            self.arrays = self._put(self._of_graph(graph, as_table(features), state))
             return
         self._nodes = graph.num_nodes + new_nodes
         self._edges = max(spec.least_edges, graph.num_edges + new_edges)
@@ -106,10 +100,18 @@ class Store:
         nothing = NewNodes(np.empty((0, spec.num_features)), [], [])
         self.arrays = self.with_new(nothing)[1]
 
-    def _of_graph(self, graph: Graph, table: RowTable) -> dict[str, Any]:
-        edges, size = graph.edge_arrays(), max(self._spec.least_edges, graph.num_edges)
-        arrays = {n: with_room(a, size) for n, a in edges.items() if n in self._spec.inputs}
-        arrays |= {"indptr": np.asarray(graph.indptr)}
+    def _of_graph(
+        self, graph: Graph, table: RowTable, state: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        indptr, inputs = np.asarray(graph.indptr), self._spec.inputs
+        if self._spec.room and not graph.has_room:  # as of rows that have none left
+            indptr = np.stack([indptr, np.append(indptr[1:], indptr[-1])])
+        arrays = {"indptr": indptr}
+        size = max(self._spec.least_edges, graph.num_edges)
+        for name, array in (graph.edge_arrays() | dict(state)).items():
+            if name in inputs:
+                of_edges = inputs[name].partition("[")[2][:1] == "e"
+                arrays[name] = with_room(array, size) if of_edges else np.asarray(array)
         typed = table.schema is not None
         for number, own in enumerate(table.by_type.values()):
             begin = f"of_type_{number}." if typed else ""

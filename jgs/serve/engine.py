@@ -26,7 +26,6 @@ from jgs.serve.questions import Question
 
 log = logging.getLogger("jgs")
 _DENSE = ("float32", "float16", "bfloat16")  # kinds of features that are a matrix of numbers
-_INDEX = ("state.0", "state.1")  # a sampler's state that is a `RelationIndex`
 _EARLIEST = np.iinfo(np.int64).min
 
 
@@ -93,8 +92,7 @@ class Engine:
 
     def _opened(self, folder: str | Path, graph: Graph, position: int | None) -> Live:
         spec = self.model.spec
-        states = tuple(name for name in spec.inputs if name.startswith("state."))
-        if not spec.room or states not in ((), _INDEX):
+        if not spec.room or any(name.startswith("state.") for name in spec.inputs):
             raise InputError(
                 "a graph that grows must be of an artifact whose programs read such graphs",
                 f"one of --sampler {spec.sampler.partition('(')[0]} without --live",
@@ -220,8 +218,6 @@ class Engine:
             return
         graph, store = self.live.graph, copy.copy(self.model.graph)
         given = {"indptr": graph.indptr, **graph.edge_arrays()}
-        if graph.relation_index is not None:
-            given |= zip(_INDEX, graph.relation_index, strict=True)
         if self._tables:
             features = self.live.features
             typed = isinstance(features, dict)

@@ -107,6 +107,8 @@ class PairTask(Task):
         return open_pairs(config, self, comm)
 
     def served(self, run: Any, fanouts: Any = None) -> Served:
+        if "nodes" not in run.flags:  # a sampler of pairs has no rows of nodes
+            return super().served(run, fanouts)
         use = "samples of test" if run.timed else "samples of moments"
         return served_nodes(run, fanouts, rows_of, use)._replace(pairs=True)
 
