@@ -26,6 +26,7 @@ Send = Callable[[Message], Awaitable[None]]
 _ROUTES = {"/predict": "POST", "/recommend": "POST", "/append": "POST", "/delete": "POST"}
 _ROUTES |= {"/health": "GET", "/metrics": "GET"}
 _CHANGES = ("/append", "/delete")
+_LONGEST = 200  # letters of a value in an error
 _SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 _SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 5)
 
@@ -36,7 +37,7 @@ class _Refused(Exception):
     def __init__(self, status: int, rule: str, value: Any, remedy: str, **headers: str):
         super().__init__(rule)
         self.status, self.headers = status, {n.replace("_", "-"): v for n, v in headers.items()}
-        self.said = {"error": rule, "value": str(value), "remedy": remedy}
+        self.said = {"error": rule, "value": str(value)[:_LONGEST], "remedy": remedy}
 
 
 class _Left(Exception):
@@ -148,6 +149,8 @@ class Application:
                 asked = question(kind, fields, ids, self.engine.key)
         except InputError as error:
             raise _Refused(400, error.rule, error.value, error.remedy) from None
+        except RecursionError:
+            raise _Refused(400, "JSON must not be so deep", "more", "Flatten it.") from None
         answer = await self._computed(asked, receive)
         if self._record is not None and path not in _CHANGES:
             self._record.write(json.dumps(answer, allow_nan=False) + "\n")
@@ -206,6 +209,8 @@ class Application:
         if isinstance(answer, InputError):
             status = {Unwritten: 503, NotHere: 409}.get(type(answer), 400)
             raise _Refused(status, answer.rule, answer.value, answer.remedy)
+        if isinstance(answer, Exception):
+            raise answer
         return answer
 
     def _health(self) -> Message:

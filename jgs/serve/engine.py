@@ -240,8 +240,8 @@ class Engine:
 
     # -- answers -------------------------------------------------------------------------------
 
-    def answers(self, questions: Sequence[Question]) -> list[dict[str, Any] | InputError]:
-        """An answer to each question, or why there is none."""
+    def answers(self, questions: Sequence[Question]) -> list[dict[str, Any] | Exception]:
+        """An answer to each question, or the exception that it raises."""
         found: list[Any] = [None] * len(questions)
         groups: dict[Any, list[tuple[int, Question]]] = {}
         for at, asked in enumerate(questions):
@@ -253,19 +253,19 @@ class Engine:
             key = (asked.kind, asked.what, asked.key, asked.options)
             groups.setdefault(key, []).append((at, asked))
         for group in groups.values():
-            made: Sequence[dict[str, Any] | InputError]
+            made: Sequence[dict[str, Any] | Exception]
             try:
                 made = self._answered([asked for _, asked in group])
-            except InputError:  # one of them is wrong
+            except Exception:  # for one of them
                 made = [self._alone(asked) for _, asked in group]
             for (at, _), answer in zip(group, made, strict=True):
                 found[at] = answer
         return found
 
-    def _alone(self, asked: Question) -> dict[str, Any] | InputError:
+    def _alone(self, asked: Question) -> dict[str, Any] | Exception:
         try:
             return self._answered([asked])[0]
-        except InputError as error:
+        except Exception as error:
             return error
 
     def _moments(self, asked: Question) -> np.ndarray | None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import math
+import reprlib
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from jgs.data.column_values import moments
-from jgs.errors import InputError, nearest, one_line
+from jgs.errors import InputError, nearest, one_line, refusing
 from jgs.graph import NodeIds, Schema
 from jgs.graph.live import Change
 
@@ -20,8 +21,8 @@ FIELDS = {
     "append": ("src", "dst", "names", "time", "weight", "columns", "relation"),
     "delete": ("edges", "between", "nodes", "names", "relation", "type"),
 }
+MOST_ROWS = 4096  # of a question, and of a list of the best targets
 _ROWS = {"predict": ("nodes", "pairs"), "recommend": ("sources",)}
-_DEEPEST = 16  # lists and objects within one another
 
 
 class Question(NamedTuple):
@@ -47,7 +48,7 @@ class Question(NamedTuple):
 
 def parsed(body: bytes) -> dict[str, Any]:
     """The object that `body` is, JSON in UTF-8. Raises `InputError`, also for numbers that are
-    not finite, for a name that is there twice, and for lists within more than 16 others."""
+    not finite, for a name that is there twice, and for what is too deep."""
     try:
         found = json.loads(
             body.decode(),
@@ -55,7 +56,6 @@ def parsed(body: bytes) -> dict[str, Any]:
             parse_float=_finite,
             object_pairs_hook=_object,
         )
-        _check_depth(found, _DEEPEST)
     except InputError:
         raise
     except (ValueError, RecursionError) as error:
@@ -81,15 +81,6 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def _check_depth(value: Any, left: int) -> None:
-    if isinstance(value, dict | list):
-        if not left:
-            raise InputError(f"JSON must be at most {_DEEPEST} deep", "more", "Flatten it.")
-        for each in value.values() if isinstance(value, dict) else value:
-            if isinstance(each, dict | list):
-                _check_depth(each, left - 1)
-
-
 def question(
     kind: str, body: dict[str, Any], ids: NodeIds | None, key: tuple[int, int]
 ) -> Question:
@@ -109,12 +100,18 @@ def question(
         and len(given) == 2
         and all(type(n) is int and 0 <= n < 1 << 32 for n in given)
     ):
-        raise InputError("key must be two integers below 2^32", given, "Leave it out.")
+        value = reprlib.repr(given)
+        raise InputError("key must be two integers below 2^32", value, "Leave it out.")
+    if len(rows) > MOST_ROWS:
+        rule = f"a request must ask for at most {MOST_ROWS} rows"
+        raise InputError(rule, len(rows), "Ask for fewer at once.")
+    if type(k := body.get("k", 1)) is not int or not 1 <= k <= MOST_ROWS:
+        raise InputError(f"k must be an int from 1 to {MOST_ROWS}", repr(k), "Correct it.")
     rest = ("names", "time", "key", *what)
     options = tuple(sorted((n, v) for n, v in body.items() if n not in rest))
     if bad := [n for n, v in options if not isinstance(v, str | int | None)]:
         raise InputError(f"{bad[0]} must be one value", "several", "Ask for each by itself.")
-    return Question(kind, what[0], rows, body.get("time"), (given[0], given[1]), options)
+    return Question(kind, what[0], rows, _time(body), (given[0], given[1]), options)
 
 
 def change(
@@ -133,7 +130,7 @@ def change(
         if missing := [name for name in ("src", "dst") if name not in body]:
             raise InputError("/append must have src and dst", f"no {missing[0]}", "Give both.")
         src, dst = (_nodes(name, body[name], ids, names) for name in ("src", "dst"))
-        time, columns = body.get("time"), body.get("columns", {})
+        time, columns = _time(body), body.get("columns", {})
         if not isinstance(columns, dict):
             raise InputError("columns must be an object", type(columns).__name__, "Name them.")
         fields = {
@@ -189,7 +186,7 @@ def _nodes(
             raise InputError(f"{what} must be pairs of nodes", "others", "E.g. [[7, 42]].")
         entries = [end for each in entries for end in each]
     if not isinstance(names, bool | None):
-        raise InputError("names must be true or false", repr(names), "Leave it out.")
+        raise InputError("names must be true or false", type(names).__name__, "Correct it.")
     if names or any(isinstance(each, str) for each in entries):
         if ids is None:
             raise InputError(
@@ -198,18 +195,27 @@ def _nodes(
         found = ids.nodes(np.array(entries, object), f"a name of {what}").astype(np.int64)
     else:
         if bad := [each for each in entries if type(each) is not int]:
-            raise InputError(f"{what} must be integers or names", repr(bad[0]), "Correct it.")
+            rule = f"{what} must be integers or names"
+            raise InputError(rule, reprlib.repr(bad[0]), "Correct it.")
         found = _numbers(what, entries)
     return found.reshape(-1, 2) if pairs else found
+
+
+def _time(body: dict[str, Any]) -> Any:
+    time = body.get("time")
+    if any(
+        type(t) not in (int, str) for t in (time if isinstance(time, list) else [time or 0])
+    ):
+        raise InputError("time must be times: integers, or dates", "others", "Correct it.")
+    return time
 
 
 def _numbers(what: str, value: Any) -> Any:
     if value is None:
         return None
-    array = np.array(value if isinstance(value, list) else [value]) if value != [] else _EMPTY
+    rule, remedy = f"{what} must be numbers", "Give a list of numbers, one for each."
+    with refusing((ValueError, RecursionError), rule, remedy):
+        array = np.array(value if isinstance(value, list) else [value])
     if array.dtype.kind not in "iufb":
-        raise InputError(f"{what} must be numbers", array.dtype.name, "Give a list of numbers.")
-    return array
-
-
-_EMPTY = np.zeros(0, np.int64)
+        raise InputError(rule, array.dtype.name, remedy)
+    return array if array.size else array.astype(np.int64)
