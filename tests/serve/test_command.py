@@ -4,6 +4,7 @@ import json
 import signal
 import subprocess
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
@@ -63,7 +64,7 @@ def test_killed_it_loses_no_change_and_all_answers_are_replayed(
             for number in range(4):
                 pool.submit(work, number)
             while len(asked) < 60:
-                pass
+                time.sleep(0.01)
             process.send_signal(signal.SIGKILL)
             process.wait()
             stop.set()
@@ -100,7 +101,7 @@ def test_sigterm_answers_what_has_come(artifact, folder):
             bodies = [{"src": [n], "dst": [n + 1]} for n in range(8)]
             futures = [pool.submit(client.post, "/append", json=body) for body in bodies]
             while client.get("/health").json()["waiting"] < 8:
-                pass
+                time.sleep(0.01)
             process.send_signal(signal.SIGTERM)
             answers = [future.result() for future in futures]
         assert process.wait(20) == 0
