@@ -305,7 +305,7 @@ def moments(what: str, time: Any, num: int, unit: str | None) -> np.ndarray:
         if unit is None:
             raise InputError(
                 f"times of {what} must be whole numbers, as those of its data are",
-                str(times.reshape(-1)[0]) if times.size else "none",
+                " ".join(str(times.flat[0]).split())[:60] if times.size else "none",
                 "Give numbers, or train with --data-options time_unit=s or another unit.",
             )
         times = Clock(unit).whole(what, times.reshape(-1), "row").reshape(times.shape)

@@ -32,8 +32,8 @@ def export_again(folder: str | os.PathLike) -> Spec:
     installed; everything else in it stays. What is drawn has the same bits. Returns the new
     `Spec`. Raises `InputError`, also where this jgs would draw or read something else."""
     spec, arrays = read_artifact(Path(folder))
-    run, served, direct = _run_of(spec, arrays)
-    form = _form(spec, run, served, direct)
+    run, served = _run_of(spec, arrays)
+    form = _form(spec, run, served)
     made = {name: shown(array) for name, array in form.arrays().items()}
     was = {n: s for n, s in spec.inputs.items() if n not in ("key", "seeds", "time")}
     for rule, new, old in (
@@ -55,7 +55,7 @@ def state_of(spec: Spec, arrays: Mapping[str, Any], graph: Graph) -> list[np.nda
     return jax.tree.leaves(_run_of(spec, arrays)[1].sampler.init(graph))
 
 
-def _run_of(spec: Spec, arrays: Mapping[str, Any]) -> tuple[Run, Served, bool]:
+def _run_of(spec: Spec, arrays: Mapping[str, Any]) -> tuple[Run, Served]:
     if "run" not in arrays:
         raise InputError(
             "an artifact must hold what its programs are made of",
@@ -75,10 +75,10 @@ def _run_of(spec: Spec, arrays: Mapping[str, Any]) -> tuple[Run, Served, bool]:
     nnx.update(model, jax.tree.unflatten(tree, params))
     told = {"shape": record["shape"], "best_epoch": spec.best_epoch, "data": {}}
     run = Run(config, model, told | {"val_accuracy": spec.val_accuracy}, Alone(), {})
-    return run, run.task.served(run, record["fanouts"]), record["direct"]
+    return run, run.task.served(run, record["fanouts"])
 
 
-def _form(spec: Spec, run: Run, served: Served, direct: bool) -> Form:
+def _form(spec: Spec, run: Run, served: Served) -> Form:
     """The form, of a graph without edges that has the arrays of the artifact's."""
     arrays = {}
     for name, text in spec.inputs.items():
@@ -93,4 +93,4 @@ def _form(spec: Spec, run: Run, served: Served, direct: bool) -> Form:
         for t in spec.tables or ()
     )
     of = served.sampler, run.model, served.rows, graph, tuple(forms), spec.typed
-    return form_of(*of, run.timed, direct, spec.room)
+    return form_of(*of, run.timed, spec.direct, spec.room)

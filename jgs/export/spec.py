@@ -60,7 +60,7 @@ class Spec:
         numbers of nodes are fixed then.
       pairs: of a run on pairs: the fields of `jgs.train.tasks.served.PairForm`; `width`, of
         the rows that are scored.
-      learned: whether nodes have learned rows, so that there are no others.
+      learned: of nodes that have learned rows their number, which a graph must have; else 0.
       exported: the day of the export, UTC.
       readable_until: the last day on which a release of JAX may have been built that reads the
         programs, if the one that wrote them was new: `jax.export` promises six months from
@@ -106,7 +106,7 @@ class Spec:
     schema: list[Any] | None = None
     pairs: dict[str, Any] | None = None
     typed: bool = False
-    learned: bool = False
+    learned: int = 0
     exported: str | None = None
     readable_until: str | None = None
 

@@ -245,6 +245,12 @@ def _check(spec: Spec, graph: Graph, features: Any) -> None:
                 raise InputError(
                     f"the graph must have {name} as {form}", seen, "Make it as in training."
                 )
+    if spec.learned not in (0, graph.num_nodes):
+        raise InputError(
+            f"the graph must have the {spec.learned} nodes that have learned rows",
+            graph.num_nodes,
+            "Give such a graph, or train with features and --learned 0.",
+        )
     if spec.schema is not None:
         own = graph.schema
         types = None if own is None else [own.node_types, own.relations]

@@ -91,7 +91,7 @@ def export_run(
     pairs = opened.task.pair_form(opened)
     sizes, where = _check_sizes(batch_sizes), _check_platforms(platforms)
     spec = _spec(opened, served, source, form, sizes, where, with_graph, pairs)
-    arrays = programs_of(form, spec) | run_arrays(opened, fanouts, direct)
+    arrays = programs_of(form, spec) | _run_arrays(opened, fanouts)
     arrays |= {f"param.{i}": leaf for i, leaf in enumerate(form.params())}
     if with_graph:
         arrays |= _graph_arrays(form, source)
@@ -143,11 +143,11 @@ def _prepared(
     return made
 
 
-def run_arrays(run: Run, fanouts: Any, direct: bool) -> dict[str, np.ndarray]:
+def _run_arrays(run: Run, fanouts: Any) -> dict[str, np.ndarray]:
     """What the programs are made of again: the run's configuration and its record."""
     given = None if fanouts is None else [_shown_fanout(k) for k in fanouts]
-    of = {"config": run.config.to_json(), "shape": run._shape}
-    text = json.dumps(of | {"fanouts": given, "direct": direct}, default=list)
+    of = {"config": run.config.to_json(), "shape": run._shape, "fanouts": given}
+    text = json.dumps(of, default=list)
     return {"run": np.frombuffer(text.encode(), np.uint8)}
 
 
@@ -257,7 +257,7 @@ def _spec(
         schema=None if schema is None else [schema.node_types, schema.relations],
         pairs=None if pairs is None else pairs._asdict() | {"width": run.config.hidden},
         typed=form.typed,
-        learned=bool(run._shape.get("learned")),
+        learned=run._shape["num_nodes"] if run._shape.get("learned") else 0,
     )
 
 

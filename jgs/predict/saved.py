@@ -62,7 +62,7 @@ class Opened(Shown):
         self.timed, self._of_pairs = "at" in self.flags, "pairs" in self.flags
         self._elsewhere = elsewhere
         self.flags -= {"split"} if elsewhere else set()
-        if comm.size > 1 and not self.exports:
+        if comm.size > 1 and not self.on_ranks:
             raise InputError(
                 f"a run of --task {config.task} must be opened by one process",
                 f"{comm.size} ranks",
@@ -104,9 +104,8 @@ class Opened(Shown):
         return self._source.schema
 
     @property
-    def exports(self) -> bool:
-        """Whether `jgs.export_run` may write its model, and many ranks may open it: runs of
-        nodes without times."""
+    def on_ranks(self) -> bool:
+        """Whether many ranks may open it: runs of nodes without times."""
         return "fanouts" in self.flags
 
     # -- data

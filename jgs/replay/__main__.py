@@ -59,7 +59,7 @@ def _replay(argv: Sequence[str] | None) -> dict[str, Any] | int:
 
 def _differences(engine: Any, lines: list[Line]) -> Iterator[tuple[int, str]]:
     """The numbers of lines whose answer is another now, with the first field that differs."""
-    from jgs.serve.questions import FIELDS, question
+    from jgs.serve.questions import FIELDS, question  # a slow import
 
     asked = []
     for number, old in lines:

@@ -95,8 +95,7 @@ class Task:
     def flags(self, config: Config, shape: dict[str, Any]) -> frozenset[str]:
         """The flags of `python -m jgs.predict` by which an opened run is asked, whose `shape`
         is as for `answer`. With "pairs" it predicts pairs, with "at" each row at a time, with
-        "fanouts" it also samples neighbours and may be exported, and with "split" a report
-        judges it."""
+        "fanouts" it also samples neighbours, and with "split" a report judges it."""
 
     @abstractmethod
     def opened(self, config: Config, comm: Communicator) -> tuple[Any, Targets | None]:
