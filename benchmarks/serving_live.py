@@ -63,7 +63,8 @@ def run(module: str, *argv: str, check: bool = True) -> subprocess.CompletedProc
 def exported(folder: str, nodes: int) -> None:
     data = f"num_nodes={nodes} num_edges={10 * nodes} num_features=64 num_classes=8"
     flags = "--fanouts 10 10 --hidden 64 --epochs 1 --batch-size 1000 --no-progress"
-    run("jgs.train", "--data-options", *data.split(), *flags.split(), "--run-dir", f"{folder}/run")
+    flags += f" --run-dir {folder}/run"
+    run("jgs.train", "--data-options", *data.split(), *flags.split())
     own = ("--run-dir", f"{folder}/run", "--out", f"{folder}/model")
     run("jgs.export", *own, "--with-graph", "--live")
 
@@ -99,8 +100,8 @@ async def load(port: int, pid: int, arguments: argparse.Namespace) -> None:
     print("|---|---|---|---|---|---|")
     for name, took in (("/predict, one node", answers), (f"/append, {AT_ONCE}", appends)):
         p50, p99 = np.percentile(took, [50, 99])
-        rate = len(took) / arguments.seconds
-        print(f"| {name} | {len(took):,} | {rate:,.0f} | {p50:.1f} | {p99:.1f} | {max(took):.0f} |")
+        number = f"{len(took):,} | {len(took) / arguments.seconds:,.0f}"
+        print(f"| {name} | {number} | {p50:.1f} | {p99:.1f} | {max(took):.0f} |")
     print(f"MiB: {' '.join(map(str, memory))}")
 
 
