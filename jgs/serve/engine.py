@@ -306,6 +306,7 @@ class Engine:
             }
             if times:
                 columns = {"time": np.concatenate(times), **columns}
+                common["time_unit"] = self.model.spec.time_unit
         columns = {what: rows, **columns}
         ids = self.model.node_ids
         if ids is not None and "node_type" not in own:

@@ -54,7 +54,7 @@ def test_links_of_a_typed_graph_with_times(shop, tmp_path, capsys):
         pairs = {"pairs": [["u1", "i2"], ["u3", "i4"]]}
         first = good(app, "/predict", pairs)
         assert (first["pairs"], first["names"]) == ([[1, 32], [3, 34]], pairs["pairs"])
-        assert first["time"] == [5991, 5991]  # after the last sale
+        assert (first["time"], first["time_unit"]) == ([5991, 5991], "s")  # after the last sale
         past = good(app, "/predict", pairs | {"time": "1970-01-01 01:00:00"})
         assert past["time"] == [3600, 3600]
         lists = good(app, "/recommend", {"sources": ["u1", "u2"], "k": 3})
