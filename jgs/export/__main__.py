@@ -19,7 +19,7 @@ from jgs import command
 from jgs.errors import InputError
 from jgs.options import Option, add_options, flag
 
-_ARGUMENTS = ("fanouts", "batch_sizes", "platforms", "with_graph", "direct", "at")
+_ARGUMENTS = ("fanouts", "batch_sizes", "platforms", "with_graph", "direct", "live", "at")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -91,6 +91,9 @@ class _Asked:
     direct: Annotated[bool, Option(
         "sum the neighbours' features while reading them, also where that changes the last "
         "bits: faster for wide features"
+    )] = False
+    live: Annotated[bool, Option(
+        "read graphs that grow, for jgs serve --log"
     )] = False
     params: Annotated[str, Option(
         "the parameters of the epoch of best validation, or of the last one",

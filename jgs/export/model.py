@@ -11,7 +11,7 @@ import numpy as np
 
 from jgs.arrays import require_array
 from jgs.data.values import nodes_of
-from jgs.errors import refuse
+from jgs.errors import InputError, refuse
 from jgs.export import asked
 from jgs.export.candidates import Candidates, Lists
 from jgs.export.spec import Spec
@@ -46,6 +46,8 @@ class ExportedModel(Shown):
       key: the random key of what is drawn, a Threefry key or its key data uint32 `[2]`. None:
         that of the run (`spec.key`). An answer depends on the key, the graph, and its own nodes
         and time alone, and not on the others of the call.
+      batch_size: one of `spec.batch_sizes`, whose program computes every row. None: the next
+        larger one for what is asked. Programs of different sizes may differ in the last bits.
       graph: what `store` returned of another graph, which is read in place of the model's.
 
     They raise `InputError` for what does not fit.
@@ -99,10 +101,12 @@ class ExportedModel(Shown):
         relation: str | None = None,
         new: NewNodes | None = None,
         key: Any = None,
+        batch_size: int | None = None,
         graph: Store | None = None,
     ) -> np.ndarray:
         """float32 `[n, C]`, of links `[n]`: the model's outputs, as of `jgs.predict.Run`."""
         spec, store = self.spec, self.graph if graph is None else graph
+        _check_size(spec, batch_size)
         key_data = self._key if key is None else _key_data(key)
         number = asked.relation_asked(spec, store.schema, relation)
         if spec.pairs is not None:
@@ -112,7 +116,7 @@ class ExportedModel(Shown):
             pairs = asked.pairs_asked(store.schema, nodes, store.num_nodes, number)
             times = asked.moments_asked(spec, time, len(pairs))
             with self._free:
-                return self._scores(store.arrays, key_data, pairs, times, number)
+                return self._scores(store.arrays, key_data, pairs, times, number, batch_size)
         with self._free:
             added, arrays = 0, store.arrays
             if new is not None:
@@ -121,7 +125,8 @@ class ExportedModel(Shown):
             if nodes is None and new is not None:
                 nodes = np.arange(store.num_nodes, total)
             ids = asked.nodes_asked(spec, store.schema, nodes, total, node_type)
-            return self._rows(arrays, key_data, ids, asked.moments_asked(spec, time, ids.size))
+            times = asked.moments_asked(spec, time, ids.size)
+            return self._rows(arrays, key_data, ids, times, batch_size)
 
     score = logits
 
@@ -133,6 +138,7 @@ class ExportedModel(Shown):
         new_only: bool = False,
         relation: str | None = None,
         key: Any = None,
+        batch_size: int | None = None,
         graph: Store | None = None,
     ) -> Lists:
         """The `k` best targets of links for each of the sources `nodes`, of the prepared
@@ -149,6 +155,7 @@ class ExportedModel(Shown):
         """
         spec, store = self.spec, self.graph if graph is None else graph
         found = self._candidates(store, k, new_only)
+        _check_size(spec, batch_size)
         number = asked.relation_asked(spec, store.schema, relation)
         ids = asked.ids_below("nodes", nodes, store.num_nodes)
         time = None if found.time is None else np.full(ids.size, int(found.time))
@@ -156,8 +163,9 @@ class ExportedModel(Shown):
         key_data = self._key if key is None else _key_data(key)
         best = [(np.zeros((0, k), np.int32), np.zeros((0, k), np.float32))]
         with self._free:
-            rows = self._rows(store.arrays, key_data, ids, time)
-            size = self._size(min(ids.size, _SCORES // max(1, found.nodes.size)))
+            rows = self._rows(store.arrays, key_data, ids, time, batch_size)
+            wanted = ids.size if batch_size is None else batch_size
+            size = self._size(min(wanted, _SCORES // max(1, found.nodes.size)))
             for begin in range(0, ids.size, size):
                 own = rows[begin : begin + size]
                 scores = self._run("list.", size, [own, found.rows], number)[: len(own)]
@@ -195,7 +203,7 @@ class ExportedModel(Shown):
     def warm(self) -> None:
         """Compiles the programs for the graph and its candidates."""
         spec, store = self.spec, self.graph
-        none, time = store.arrays["indptr"].shape[0] - 1, np.zeros(1, np.int64)
+        none, time = store.arrays["indptr"].shape[-1] - 1, np.zeros(1, np.int64)
         times = time if spec.timed else None
         with jax.default_device(self._device):
             for size in spec.batch_sizes:
@@ -234,14 +242,16 @@ class ExportedModel(Shown):
         types = None if self.spec.pairs is None else self.spec.pairs["types"]
         return None if types is None else types[1]
 
-    def _rows(self, arrays: Any, key_data: Any, ids: np.ndarray, times: Any) -> np.ndarray:
+    def _rows(
+        self, arrays: Any, key_data: Any, ids: np.ndarray, times: Any, fixed: int | None = None
+    ) -> np.ndarray:
         """float32 `[n, W]`: the rows of nodes, each at its moment if it has one."""
         (nodes, moments), place = _distinct(ids, times)
         width = self.spec.pairs["width"] if self.spec.pairs else self.spec.num_classes
         outputs: list[np.ndarray] = [np.zeros((0, width), np.float32)]
         begin = 0
         while begin < nodes.size:
-            size = self._size(nodes.size - begin)
+            size = fixed or self._size(nodes.size - begin)
             some = slice(begin, begin + size)
             own = nodes[some], None if moments is None else moments[some]
             outputs.append(self._of_size(size, arrays, key_data, *own))
@@ -251,27 +261,36 @@ class ExportedModel(Shown):
     def _of_size(
         self, size: int, arrays: Any, key_data: Any, nodes: np.ndarray, times: Any
     ) -> np.ndarray:
-        seeds = np.full(size, arrays["indptr"].shape[0] - 1, np.int32)
+        seeds = np.full(size, arrays["indptr"].shape[-1] - 1, np.int32)
         given: list[Any] = [seeds]
         seeds[: nodes.size] = nodes
         if times is not None:
             moments = np.zeros(size, np.int64)
             moments[: nodes.size] = times
             given.append(as_device(moments))  # which keeps 64 bits
-        rows = self._programs[str(size)](self._params, arrays, key_data, *given)
+        with jax.default_device(self._device):  # as in `warm`: JAX compiles again without it
+            rows = self._programs[str(size)](self._params, arrays, key_data, *given)
         return np.asarray(rows)[: nodes.size]
 
     def _scores(
-        self, arrays: Any, key_data: Any, pairs: np.ndarray, times: Any, relation: int | None
+        self,
+        arrays: Any,
+        key_data: Any,
+        pairs: np.ndarray,
+        times: Any,
+        relation: int | None,
+        fixed: int | None,
     ) -> np.ndarray:
         """float32 `[n]` or `[n, C]`: what the decoder makes of pairs int32 `[n, 2]`."""
         of_ends = None if times is None else np.repeat(times, 2)
-        rows = self._rows(arrays, key_data, pairs.reshape(-1), of_ends)
+        rows = self._rows(arrays, key_data, pairs.reshape(-1), of_ends, fixed)
         rows = rows.reshape(len(pairs), 2, rows.shape[1])
+        most = fixed or self.spec.batch_sizes[-1]
         outputs = []
-        for begin in range(0, max(len(pairs), 1), self.spec.batch_sizes[-1]):
-            own = rows[begin : begin + self.spec.batch_sizes[-1]]
-            scores = self._run("pair.", self._size(len(own)), [own[:, 0], own[:, 1]], relation)
+        for begin in range(0, max(len(pairs), 1), most):
+            own = rows[begin : begin + most]
+            size = fixed or self._size(len(own))
+            scores = self._run("pair.", size, [own[:, 0], own[:, 1]], relation)
             outputs.append(scores[: len(own)])
         return np.concatenate(outputs)
 
@@ -284,7 +303,8 @@ class ExportedModel(Shown):
             for each in rows
         ]
         of = np.full(size, relation or 0, np.int32)
-        return np.asarray(self._programs[f"{name}{size}"](self._params, *padded, of))
+        with jax.default_device(self._device):
+            return np.asarray(self._programs[f"{name}{size}"](self._params, *padded, of))
 
     def _size(self, wanted: int) -> int:
         sizes = self.spec.batch_sizes
@@ -314,6 +334,12 @@ def _distinct(ids: np.ndarray, times: Any) -> tuple[tuple[np.ndarray, Any], Any]
     place = np.empty(ids.size, np.intp)
     place[order] = np.cumsum(new) - 1
     return (ids[order][new], times[order][new]), place
+
+
+def _check_size(spec: Spec, size: Any) -> None:
+    if size is not None and (type(size) is not int or size not in spec.batch_sizes):
+        rule = f"batch_size must be one of {', '.join(map(str, spec.batch_sizes))}"
+        raise InputError(rule, repr(size), "Leave it out.")
 
 
 def _key_data(key: Any) -> np.ndarray:

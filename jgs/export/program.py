@@ -63,6 +63,7 @@ class Form(NamedTuple):
       state: the sampler's, for the graph.
       timed: whether each seed has a cutoff.
       direct: whether the first layer reads the feature store directly.
+      room: whether rows have room, as those of `jgs.graph.Live`.
     """
 
     sampler: Any
@@ -75,6 +76,7 @@ class Form(NamedTuple):
     state: Any
     timed: bool
     direct: bool
+    room: bool = False
 
     @property
     def fanouts(self) -> tuple[Any, ...]:
@@ -116,7 +118,7 @@ class Form(NamedTuple):
         counts = [n] * len(self.tables)
         if self.typed and self.schema is not None:
             counts = [count for _, count in self.schema.node_types]
-        found = {"indptr": _struct(np.int64, n + 1)}
+        found = {"indptr": _struct(np.int64, *((2,) if self.room else ()), n + 1)}
         found |= {
             name: _struct(array.dtype, size["e"], *array.shape[1:])
             for name, array in self.graph.items()
@@ -289,7 +291,8 @@ def _degrees(indptr: jax.Array, batch: MiniBatch) -> jax.Array:
     """int32 `[S]`: the degrees of the batch's nodes, 0 in padding, without those of all."""
     real = batch.nodes < batch.num_nodes
     at = jnp.where(real, batch.nodes, 0)
-    return jnp.where(real, indptr[at + 1] - indptr[at], 0).astype(jnp.int32)
+    begin, end = (indptr[0], indptr[1]) if indptr.ndim == 2 else (indptr, indptr[1:])
+    return jnp.where(real, end[at] - begin[at], 0).astype(jnp.int32)
 
 
 def form_of(
@@ -301,6 +304,7 @@ def form_of(
     typed: bool,
     timed: bool,
     direct: bool,
+    room: bool = False,
 ) -> Form:
     """The form of programs that take graphs like this one."""
     schema = graph.schema
@@ -320,6 +324,7 @@ def form_of(
         _needed(sampler.init(graph)),
         timed,
         direct,
+        room,
     )
 
 

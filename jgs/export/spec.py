@@ -125,9 +125,15 @@ class Spec:
         return [None if table is None else table[2] for table in self.tables or ()]
 
     @property
+    def room(self) -> bool:
+        """Whether programs read graphs whose rows have room, as those of `jgs.graph.Live`."""
+        return self.inputs["indptr"].startswith("int64[2, ")
+
+    @property
     def takes_new(self) -> bool:
         """Whether a request may bring nodes."""
-        return not (self.timed or self.schema or self.pairs or self.learned) and all(
+        fixed = self.timed or self.schema or self.pairs or self.learned or self.room
+        return not fixed and all(
             name.startswith(("features", *_PLAIN)) for name in self.inputs
         )
 

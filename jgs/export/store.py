@@ -103,7 +103,10 @@ class Store:
     def _of_graph(
         self, graph: Graph, table: RowTable, state: Mapping[str, Any]
     ) -> dict[str, Any]:
-        arrays, inputs = {"indptr": np.asarray(graph.indptr)}, self._spec.inputs
+        indptr, inputs = np.asarray(graph.indptr), self._spec.inputs
+        if self._spec.room and not graph.has_room:  # as of rows that have none left
+            indptr = np.stack([indptr, np.append(indptr[1:], indptr[-1])])
+        arrays = {"indptr": indptr}
         size = max(self._spec.least_edges, graph.num_edges)
         for name, array in (graph.edge_arrays() | dict(state)).items():
             if name in inputs:

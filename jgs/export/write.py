@@ -43,6 +43,7 @@ def export_run(
     platforms: Sequence[str] = ("cpu",),
     with_graph: bool = False,
     direct: bool = False,
+    live: bool = False,
     at: Any = None,
     graph: Graph | None = None,
     features: Any = None,
@@ -73,6 +74,8 @@ def export_run(
       direct: whether the first layer is to sum the rows of neighbours while it reads them, also
         where that changes the outputs' last bits: faster for features that are wider than the
         layer. Where no bit changes it is done anyway.
+      live: whether the programs are to read graphs that grow (`jgs.graph.Live`), for `jgs serve
+        --log`. They read others too, but no `NewNodes`.
       at: of a run on links with times, the moment at which the candidates' rows are computed.
       graph, features: in place of the run's data, as `Run` takes them.
 
@@ -84,7 +87,7 @@ def export_run(
     _check(opened, with_graph, graph, at)
     served = opened.task.served(opened, fanouts)
     source = opened.source(graph, features)
-    form = _form(opened, served, source, direct)
+    form = _form(opened, served, source, direct, live)
     pairs = opened.task.pair_form(opened)
     sizes, where = _check_sizes(batch_sizes), _check_platforms(platforms)
     spec = _spec(opened, served, source, form, sizes, where, with_graph, pairs)
@@ -172,7 +175,7 @@ def _check(run: Any, with_graph: bool, graph: Any, at: Any) -> None:
     )  # fmt: skip
 
 
-def _form(run: Run, served: Served, source: Data, direct: bool) -> Form:
+def _form(run: Run, served: Served, source: Data, direct: bool, room: bool) -> Form:
     rows, model = as_table(source.every_row), run.model
     layers: Any = () if served.pairs else getattr(model, "layers", ())
     takes = bool(layers) and rows.schema is None and layers[0].takes_inputs
@@ -185,7 +188,7 @@ def _form(run: Run, served: Served, source: Data, direct: bool) -> Form:
     same_bits = takes and not layers[0].projects_first and rows.same_sums
     tables = tuple(map(TableForm.of, rows.by_type.values()))
     of = served.sampler, model, served.rows, source.graphs[0], tables, rows.schema is not None
-    return form_of(*of, run.timed, direct or same_bits)
+    return form_of(*of, run.timed, direct or same_bits, room)
 
 
 def _graph_arrays(form: Form, source: Data) -> dict[str, Any]:

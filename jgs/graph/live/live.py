@@ -6,6 +6,7 @@ import os
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from itertools import islice
 from typing import Any, Self
 
 import numpy as np
@@ -92,6 +93,7 @@ class Live(Shown):
         keep = None if keep is None else int(keep)
         self._state, self.position = State(graph, features, num_nodes, keep), 0
         self._snapshot: Snapshot | None = None
+        self._later: Iterator[Change] = iter(())
         self._turn, self._readers = threading.Condition(threading.RLock()), 0
         self._folder, self._log = folder, None if folder is None else Log.create(log_of(folder))
         if folder is not None:
@@ -124,9 +126,15 @@ class Live(Shown):
                 position,
                 "Ask for an earlier one.",
             )
-        for _, change in zip(range(begin, last), log.changes(begin), strict=False):
-            live._make(change)
+        live._later = log.changes(begin)
+        live.advance(last)
         return live
+
+    def advance(self, position: int) -> None:
+        """Goes on to a later position that the log had when this graph was opened by `open`."""
+        with self._turn:
+            for change in islice(self._later, position - self.position):
+                self._make(change)
 
     def close(self) -> None:
         """Ends the writing to the folder; another process may then open it. The graph stays,
@@ -274,13 +282,13 @@ class Live(Shown):
         with self._turn:
             return self._make(Change(change.kind, fields), self._log)
 
-    def follow(self) -> int:
-        """Makes the changes that another process has written since, and returns how many."""
+    def follow(self) -> list[Change]:
+        """Makes the changes that another process has written since, and returns them."""
         with self._turn:
             changes = [] if self._log is None else self._log.follow()
             for change in changes:
                 self._make(change)
-            return len(changes)
+            return changes
 
     def at(self, position: int) -> Live:
         """The graph as it was after so many changes, to be read. Raises `InputError` where the
