@@ -133,9 +133,7 @@ class Spec:
     def takes_new(self) -> bool:
         """Whether a request may bring nodes."""
         fixed = self.timed or self.schema or self.pairs or self.learned or self.room
-        return not fixed and all(
-            name.startswith(("features", *_PLAIN)) for name in self.inputs
-        )
+        return not fixed and all(name.startswith(("features", *_PLAIN)) for name in self.inputs)
 
     def fields(self) -> dict[str, Any]:
         """The fields as they are in the file."""
