@@ -7,8 +7,9 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from jgs.graph.device import as_device
-from jgs.graph.grouping import threads
+from jgs import kernels
+from jgs.graph.device import aligned_empty, as_device
+from jgs.graph.grouping import longs, pointer, threads
 from jgs.graph.rows import row_chunks, row_offsets
 
 RUN_BITS = 15  # a relation's number is below 2**15
@@ -30,14 +31,22 @@ class RelationIndex(NamedTuple):
 
 
 def index_of(graph: Any) -> RelationIndex:
-    """The index of a graph with edge types. It reads `edge_type` once, in pieces, on all
-    cores. A graph whose rows have room has its index with it."""
+    """The index of a graph with edge types. It reads `edge_type` in pieces, on all cores. A
+    graph whose rows have room has its index with it."""
     if graph.has_room:
         return graph.relation_index
     indptr, types = np.asarray(graph.indptr), np.asarray(graph.edge_type)
+    made = _by_kernel if kernels.available() else _plain
+    counts, runs = made(np.ascontiguousarray(indptr), np.ascontiguousarray(types))
+    runs[-1] = graph.num_edges << RUN_BITS
+    return RelationIndex(as_device(row_offsets(counts)), as_device(runs))
 
-    def runs_of(rows: tuple[int, int]) -> tuple[np.ndarray, np.ndarray]:
-        first, stop = rows
+
+def _plain(indptr: np.ndarray, types: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The number of runs of each row int64 `[N]`, and the runs int64 `[M+1]`, of which the last
+    entry is not set."""
+    counts, found = [], []
+    for first, stop in row_chunks(indptr):
         begin, end = int(indptr[first]), int(indptr[stop])
         piece = types[begin:end]
         starts = np.ones(end - begin, bool)
@@ -45,13 +54,28 @@ def index_of(graph: Any) -> RelationIndex:
         ends = indptr[first : stop + 1] - begin
         starts[ends[ends < end - begin]] = True  # a row without edges marks the next one's
         at = np.flatnonzero(starts)
-        runs = (at + begin) << RUN_BITS | piece[at].astype(np.int64)
-        return np.diff(row_offsets(starts)[ends]), runs
+        found.append((at + begin) << RUN_BITS | piece[at].astype(np.int64))
+        counts.append(np.diff(row_offsets(starts)[ends]))
+    none = np.zeros(1, np.int64)
+    return np.concatenate([none[:0], *counts]), np.concatenate([*found, none])
 
-    chunks = [*row_chunks(indptr)]
+
+def _by_kernel(indptr: np.ndarray, types: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The result of `_plain`."""
+    counts, chunks = np.empty(indptr.size - 1, np.int64), [*row_chunks(indptr)]
+
+    def find(rows: tuple[int, int], runs: np.ndarray | None = None) -> None:
+        first, stop = rows
+        given = pointer(indptr), pointer(types), *longs(types.size, first, stop, RUN_BITS)
+        out = None if runs is None else pointer(runs)
+        kernels.function("JgsRelationRuns", None)(*given, pointer(counts[first:stop]), out)
+
     with threads(len(chunks)) as run:
-        pieces = list(run(runs_of, chunks))
-    counts = np.concatenate([np.zeros(1, np.int64), *(count for count, _ in pieces)])
-    last = np.array([graph.num_edges << RUN_BITS], np.int64)
-    runs = np.concatenate([*(each for _, each in pieces), last])
-    return RelationIndex(as_device(np.cumsum(counts)), as_device(runs))
+        for _ in run(find, chunks):
+            pass
+        runs = aligned_empty(int(counts.sum()) + 1, np.int64)
+        ends = np.cumsum([counts[first:stop].sum() for first, stop in chunks])
+        pieces = np.split(runs[:-1], ends[:-1]) if chunks else []
+        for _ in run(lambda each: find(*each), zip(chunks, pieces, strict=True)):
+            pass
+    return counts, runs

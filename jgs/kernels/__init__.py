@@ -50,6 +50,7 @@ FUNCTIONS = (
     *("JgsGroupCount", "JgsGroupSpread", "JgsGroupSort", "JgsGroupResult"),
     "JgsInsert",
     "JgsMoveRows",
+    "JgsRelationRuns",
     "JgsSetFeatureParts",
     *("JgsPoolReset", "JgsPoolSee", "JgsPoolTake", "JgsReadRows", "JgsCopyRows"),
     "JgsReadAhead",

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from inspect import signature
+from itertools import islice
 from pathlib import Path
 from typing import Any, Self
 
@@ -98,6 +99,8 @@ class Live(Shown):
         self._turn, self._merging = threading.Condition(threading.RLock()), threading.Lock()
         self._readers: Counter[int] = Counter()  # by thread
         self._waiting, self._half = 0, False
+        self._later: Iterator[Change] = iter(())
+        self._last = -1  # position that `_later` leads to
         self._folder, self._log = folder, None
         if folder is not None:
             with ExitStack() as stack:
@@ -145,11 +148,24 @@ class Live(Shown):
             live = cls(graph, features.get("", features or None), keep=state["keep"])
             live._state.restore(state)
             live._folder, live._log, live.position = path.parent, log, begin
-            for _, change in zip(range(begin, last), log.changes(begin), strict=False):
+            later = log.changes(begin)
+            for change in islice(later, last - begin):
                 live._make(change)
             if position is None:
                 stack.pop_all()
+            else:
+                live._later, live._last = later, log.position
         return live
+
+    def advance(self, position: int) -> None:
+        """Goes on to a later position, where this graph was opened at one; at most to the last
+        that the log had then."""
+        with self._alone():
+            if not (_is_int(position) and self.position <= position <= self._last):
+                rule = f"the position must be in [{self.position}, {self._last}]"
+                raise InputError(rule, repr(position), "Open the graph at a position.")
+            for change in islice(self._later, position - self.position):
+                self._make(change)
 
     def close(self) -> None:
         """Ends the writing to the folder; another process may then open it. The graph stays,
@@ -309,13 +325,13 @@ class Live(Shown):
         with self._alone():
             return self._make(Change(change.kind, fields), self._log)
 
-    def follow(self) -> int:
-        """Makes the changes that another process has written since, and returns how many."""
+    def follow(self) -> list[Change]:
+        """Makes the changes that another process has written since, and returns them."""
         with self._alone():
             changes = [] if self._log is None else self._log.follow()
             for change in changes:
                 self._make(change)
-            return len(changes)
+            return changes
 
     def at(self, position: int) -> Live:
         """The graph as it was after so many changes, to be read. Raises `InputError` where the

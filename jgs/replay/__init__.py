@@ -1,0 +1,3 @@
+"""Answers of `jgs serve`, computed again: `jgs replay`."""
+
+__all__: list[str] = []
