@@ -83,7 +83,7 @@ async def load(port: int, pid: int, arguments: argparse.Namespace) -> None:
     async def append() -> None:
         rng, connection = np.random.default_rng(1 << 20), await Connection.open(port)
         due = time.perf_counter()
-        while due < end:
+        while max(due, time.perf_counter()) < end:
             src, dst = rng.integers(0, arguments.nodes, (2, AT_ONCE)).tolist()
             appends.append(await connection.post("/append", {"src": src, "dst": dst}))
             due += AT_ONCE / arguments.edges
