@@ -247,7 +247,7 @@ class Engine:
         for at, asked in enumerate(questions):
             try:
                 asked = asked._replace(time=self._moments(asked))
-            except InputError as error:
+            except Exception as error:
                 found[at] = error
                 continue
             key = (asked.kind, asked.what, asked.key, asked.options)
@@ -272,7 +272,11 @@ class Engine:
         """int64 `[n]`: the moments of a question to a model with times."""
         spec = self.model.spec
         if not spec.timed or asked.kind == "recommend":
-            return moments_asked(spec, asked.time, 1) if asked.time is not None else None
+            times = None if asked.time is None else moments_asked(spec, asked.time, 1)
+            if times is not None and self._prepared != times[0]:
+                rule = f"the moment of a list must be that of the candidates, {self._prepared}"
+                raise InputError(rule, times[0], "Leave it out, or export with another --at.")
+            return times
         now = (self.latest or 0) + 1
         given = now if asked.time is None else asked.time
         times = moments_asked(spec, given, len(asked.rows))
@@ -285,6 +289,12 @@ class Engine:
             )
         return times
 
+    @property
+    def _prepared(self) -> int | None:
+        """The moment of the candidates for lists, if they have one."""
+        found = self.model.graph.candidates
+        return None if found is None or found.time is None else int(found.time)
+
     def _answered(self, group: list[Question]) -> list[dict[str, Any]]:
         kind, what, _, _, key, options = group[0]
         rows = np.concatenate([asked.rows for asked in group])
@@ -295,6 +305,7 @@ class Engine:
         if kind == "recommend":
             targets, scores = self.model.recommend(rows, given.pop("k", 10), **given)
             columns = {"targets": targets, "scores": scores}
+            common |= {} if self._prepared is None else {"time": self._prepared}
         else:
             times = [asked.time for asked in group if asked.time is not None]
             logits = self.model.logits(
