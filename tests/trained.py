@@ -108,13 +108,16 @@ def untrained(model, num_features, num_classes, config=None, **shape) -> Run:
     return Run(config or Config(), model, record, Alone(), params)
 
 
-def of_data(flags: str) -> Run:
-    """The run that flags of `jgs train` describe, with first parameters, on its data."""
-    config = configure(parse(flags.split()))
-    job = open_job(config)
-    shape = json.loads(json.dumps(job.shape(), default=list))
+def of_data(flags: str, shape: dict | None = None) -> Run:
+    """The run that flags of `jgs train` describe, with first parameters, on its data; or with
+    the `shape` of a checkpoint, whose data are not opened."""
+    config, digests = configure(parse(flags.split())), {}
+    if shape is None:
+        job = open_job(config)
+        shape = json.loads(json.dumps(job.shape(), default=list))
+        digests = job.data.digests
     model = config.made("task").model(config, shape)
-    record = {"best_epoch": 1, "val_accuracy": 0.5, "data": job.data.digests, "shape": shape}
+    record = {"best_epoch": 1, "val_accuracy": 0.5, "data": digests, "shape": shape}
     params = dict.fromkeys(("best", "last"), nnx.state(model))
     return Run(config, model, record, Alone(), params)
 

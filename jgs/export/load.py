@@ -153,7 +153,7 @@ def _programs(spec: Spec, arrays: Mapping[str, Any], kind: str) -> dict[str, Pro
     for size in spec.batch_sizes:
         for name in ("",) if spec.pairs is None else ("", "pair.", "list."):
             program = arrays[f"program.{name}{kind}.{size}"]
-            errors = (ValueError, TypeError, KeyError, IndexError, NotImplementedError)
+            errors = (ValueError, RuntimeError, TypeError, KeyError)
             rule = "the programs of an exported model must be ones that this JAX reads"
             with refusing(errors, rule, "Write them again: jgs export --again FOLDER."):
                 exported = jax.export.deserialize(bytearray(np.asarray(program).tobytes()))

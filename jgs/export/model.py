@@ -196,8 +196,8 @@ class ExportedModel(Shown):
         with self._free:
             rows = self._rows(store.arrays, self._key, ids, times)
         known = None if store.candidates is None else store.candidates.known
-        own = as_device(rows) if self.platform == "cpu" else jax.device_put(rows, self._device)
-        store.candidates = Candidates(ids, own, None if moment is None else moment[0], known)
+        at = None if moment is None else moment[0]
+        store.candidates = Candidates(ids, self._put(rows), at, known)
         return store.candidates
 
     def warm(self) -> None:
@@ -267,7 +267,7 @@ class ExportedModel(Shown):
         if times is not None:
             moments = np.zeros(size, np.int64)
             moments[: nodes.size] = times
-            given.append(as_device(moments))  # which keeps 64 bits
+            given.append(self._put(moments))
         with jax.default_device(self._device):  # as in `warm`: JAX compiles again without it
             rows = self._programs[str(size)](self._params, arrays, key_data, *given)
         return np.asarray(rows)[: nodes.size]
@@ -305,6 +305,13 @@ class ExportedModel(Shown):
         of = np.full(size, relation or 0, np.int32)
         with jax.default_device(self._device):
             return np.asarray(self._programs[f"{name}{size}"](self._params, *padded, of))
+
+    def _put(self, array: np.ndarray) -> jax.Array:
+        """The array on the model's device; 64-bit numbers stay such."""
+        if self.platform == "cpu":
+            return as_device(array)
+        with jax.enable_x64(True):
+            return jax.device_put(array, self._device)
 
     def _size(self, wanted: int) -> int:
         sizes = self.spec.batch_sizes

@@ -217,19 +217,18 @@ def test_an_artifact_says_until_when_it_is_read(made, monkeypatch):
     assert today() == {"exported": "2026-08-31", "readable_until": "2027-02-28"}
 
 
+SEAL = {"num_features": 8, "pool_rows": 10}  # of a checkpoint
+
+
 @cases(
-    "make, flags, words",
-    (small, "--task links --sampler seal --batch-size 5", "answers by a sample*seal"),
-    (small, "--fanouts -1 --hidden 8", "must be positive*(-1,)"),
-    (
-        typed_moments,
-        "--sampler labor --fanouts *=2 --model rsage --hidden 8",
-        "by itself*Labor",
-    ),
+    "make, flags, shape, words",
+    (small, "--task links --sampler seal", SEAL, "answers by a sample*seal"),
+    (small, "--fanouts -1", None, "must be positive*(-1,)"),
+    (typed_moments, "--sampler labor --fanouts *=2 --model rsage", None, "by itself*Labor"),
 )
-def test_what_is_not_exported(make, flags, words, tmp_path):
+def test_what_is_not_exported(make, flags, shape, words, tmp_path):
     make().save(tmp_path / "data")
-    run = of_data(f"{flags} --no-progress --dataset {tmp_path / 'data'}")
+    run = of_data(f"{COMMON} {flags} --dataset {tmp_path / 'data'}", shape)
     refused(words, jgs.export_run, run, tmp_path / "no")
     assert not (tmp_path / "no").exists()
 

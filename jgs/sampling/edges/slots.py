@@ -168,7 +168,8 @@ def relabel(
     if cutoff is not None and neighbor_cutoff is not None:
         cutoffs = jnp.concatenate([cutoff, neighbor_cutoff])
         keys.append(cutoffs)
-    if cutoff is None and padding <= _DENSE * ids.shape[0]:
+    known = isinstance(padding, int)  # in an exported program it is a symbol
+    if cutoff is None and known and padding <= _DENSE * ids.shape[0]:
         first = _first_of_node(ids, real, padding)
     else:
         first = first_equal(keys, real)
