@@ -76,7 +76,8 @@ class Engine:
         self._folder, graph = folder, self._graph(Path(artifact))
         if folder is not None:
             self.live = self._opened(folder, graph, position)
-            graph = self.live.packed()
+            # Room has no times, so those of `live.graph` are not all of edges.
+            graph = self.live.graph if graph.edge_time is None else self.live.packed()
         self.schema = graph.schema
         times = [t for t in (graph.edge_time, graph.node_time) if t is not None and t.size]
         self.latest = max((int(np.max(np.asarray(t))) for t in times), default=None)
