@@ -284,7 +284,10 @@ def test_a_fault_is_500_and_the_server_goes_on(app, engine, monkeypatch, caplog)
     assert (answer.status, "division" in answer.text) == (500, True)
     assert "ZeroDivisionError" in caplog.text
     monkeypatch.undo()
-    good(app, "/predict", {"nodes": [1]})
+    apply = engine.live.apply
+    monkeypatch.setattr(engine.live, "apply", lambda change: 1 / 0 if apply(change).size else 0)
+    assert ask(app, "/append", {"src": [5], "dst": [1]}).status == 500
+    assert good(app, "/predict", {"nodes": [1]})["position"] == 1
 
 
 def test_a_full_disk_is_told_and_the_next_change_is_made(app, engine, monkeypatch):
@@ -332,3 +335,8 @@ def test_other_artifacts_are_refused(whole, tmp_path, option):
     jgs.export_run(whole.folder, tmp_path / "model", **options)
     with pytest.raises(jgs.InputError, match=r"--live|--with-graph"):
         Engine(tmp_path / "model", tmp_path / "graph")
+
+
+def test_a_folder_of_another_graph_is_refused(artifact, folder):
+    jgs.Live(jgs.Graph.from_edges([0, 1], [1, 2], 3), folder=folder).close()
+    refused("graph of the artifact's form", Engine, artifact, folder)
