@@ -411,22 +411,24 @@ def appended_columns(graph: Any, given: Any, num: int) -> dict[str, np.ndarray]:
             "Give edge_columns of these names.",
         )
     for name, array in columns.items():
-        own = graph.edge_columns[name]
         what = f"the appended edge column {name!r} must be like the graph's"
-        shape = ", ".join(map(str, (num, *own.shape[1:])))
-        lossy = num > 0 and _RANK[array.dtype.kind] > _RANK[own.dtype.kind]
-        if array.shape[1:] != own.shape[1:] or lossy:
-            raise InputError(
-                f"{what}, {own.dtype}[{shape}]",
-                described(array),
-                "Convert it, or make a graph of all edges.",
-            )
-        columns[name] = array.astype(own.dtype)
-        if own.dtype.kind in "iu":
-            rule = f"{what}, which is {own.dtype}"
-            wrong = (columns[name] != array).any(axis=tuple(range(1, array.ndim)))
-            checks.refuse_where(wrong, array, "edge", rule, "Make a graph of all edges.")
+        columns[name] = rows_like(what, array, graph.edge_columns[name], "edge")
     return columns
+
+
+def rows_like(what: str, array: np.ndarray, own: Any, place: str) -> np.ndarray:
+    """Numbers `[n, ...]` with the dtype of `own` `[m, ...]`. Raises `InputError` that begins
+    with `what`, where they are of another shape or that dtype does not hold them."""
+    num, again = len(array), "Convert it, or make a graph of all."
+    lossy = num > 0 and _RANK[array.dtype.kind] > _RANK[own.dtype.kind]
+    if array.shape[1:] != own.shape[1:] or lossy:
+        shape = ", ".join(map(str, (num, *own.shape[1:])))
+        raise InputError(f"{what}, {own.dtype}[{shape}]", described(array), again)
+    made = array.astype(own.dtype)
+    if own.dtype.kind in "iu":
+        wrong = (made != array).any(axis=tuple(range(1, array.ndim)))
+        checks.refuse_where(wrong, array, place, f"{what}, which is {own.dtype}", again)
+    return made
 
 
 def _ends_of_runs(graph: Any, row: np.ndarray, kind: np.ndarray) -> np.ndarray:

@@ -70,6 +70,7 @@ class Log:
     def __init__(self, folder: Path, writes: bool, most: int = _MOST):
         self.folder, self.writes = folder, writes
         self._most, self._broken, self._guard = most, "", threading.Lock()
+        self._process = os.getpid()
         with ExitStack() as stack:
             if writes:
                 rule = "a log must have one process that writes"
@@ -181,6 +182,8 @@ class Log:
         and where it no longer has them."""
         found: list[Change] = []
         with self._guard:
+            if self._file.closed:
+                raise InputError("a log must be open", "a closed one", "Open it again.")
             while (frames := self._next_frames()) or (not found and self._next_file()):
                 for frame in frames:
                     found += _decoded(self._path, frame)
@@ -228,8 +231,9 @@ class Log:
         self._file, self._path, self._end = file, path, 0
 
     def _check_writable(self) -> None:
-        if self._broken or not self.writes:
-            value = self._broken or "one that is read"
+        forked = "one of another process, which has forked" * (self._process != os.getpid())
+        if self._broken or forked or not self.writes:
+            value = self._broken or forked or "one that is read"
             raise Unwritten("a log must be open for writing", value, "Open it again.")
 
     def _cut(self) -> None:
@@ -307,7 +311,7 @@ def _encoded(change: Change) -> bytes:
     for name, value in change.fields.items():
         if isinstance(value, str | int | float | None) or _is_text(value):
             plain[name] = value
-        elif (array := np.asarray(value)).dtype.kind in "biufSU":
+        elif (array := np.asarray(value)).dtype.kind in "biufcSU":
             arrays[name] = array
         else:
             raise InputError(

@@ -168,8 +168,8 @@ def relabel(
     if cutoff is not None and neighbor_cutoff is not None:
         cutoffs = jnp.concatenate([cutoff, neighbor_cutoff])
         keys.append(cutoffs)
-    known = isinstance(padding, int)  # in an exported program it is a symbol
-    if cutoff is None and known and padding <= _DENSE * ids.shape[0]:
+    few = isinstance(padding, int) and padding <= _DENSE * ids.shape[0]  # exports do not know
+    if cutoff is None and few:
         first = _first_of_node(ids, real, padding)
     else:
         first = first_equal(keys, real)
