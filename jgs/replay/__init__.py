@@ -1,3 +1,5 @@
 """Answers of `jgs serve`, computed again: `jgs replay`."""
 
-__all__: list[str] = []
+from jgs.lazy import lazily
+
+__all__, __getattr__, __dir__ = lazily(__name__, {})

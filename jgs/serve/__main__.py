@@ -58,6 +58,7 @@ def _serve(argv: Sequence[str] | None) -> int:
             "pip install 'jgs[serve]'.",
         ),
     ):
+        # Slow imports, of JAX too.
         import prometheus_client  # noqa: F401
         import uvicorn
 

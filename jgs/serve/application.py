@@ -94,11 +94,9 @@ class Application:
             status, headers, said = error.status, error.headers, error.said
         except Exception as error:
             log.exception("jgs serve failed to answer %s", path)
-            status, headers, said = (
-                500,
-                {},
-                {"error": "a fault of jgs", "value": one_line(error)},
-            )
+            status, headers = 500, {}
+            said = {"error": "the server must not fail", "value": one_line(error)}
+            said |= {"remedy": "Report it, with the log of the server."}
         self._metrics.requests.labels(route, status).inc()
         self._metrics.seconds.labels(route).observe(time.perf_counter() - began)
         kind = "application/json" if isinstance(said, dict) else "text/plain; version=0.0.4"
@@ -171,23 +169,17 @@ class Application:
             value = f"{len(body)} bytes"
             raise _Refused(408, rule, value, "Send it faster.", Connection="close") from None
         if (size := max(len(body), int(length))) > self._body:
-            rule, remedy = (
-                f"a body must have at most {self._body} bytes",
-                "Ask for less at once.",
-            )
-            raise _Refused(413, rule, size, remedy, Connection="close")
+            rule = f"a body must have at most {self._body} bytes"
+            raise _Refused(413, rule, size, "Ask for less at once.", Connection="close")
         return bytes(body)
 
     async def _computed(self, asked: Any, receive: Receive) -> Message:
         try:
             future: Future = self.batcher.submit(asked)
         except Full:
-            rule, remedy = (
-                "the server must have a place for a request",
-                "Try again in a second.",
-            )
+            rule = "the server must have a place for a request"
             value = f"{self.batcher.waiting} that wait"
-            raise _Refused(503, rule, value, remedy, Retry_After="1") from None
+            raise _Refused(503, rule, value, "Try it again.", Retry_After="1") from None
         waiting = asyncio.wrap_future(future)
         gone = asyncio.ensure_future(_disconnected(receive))
         try:

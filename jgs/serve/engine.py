@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from jgs.arrays import described
 from jgs.errors import InputError
 from jgs.export import load_exported
 from jgs.export.asked import moments_asked
@@ -76,7 +77,8 @@ class Engine:
         self._folder, graph = folder, self._graph(Path(artifact))
         if folder is not None:
             self.live = self._opened(folder, graph, position)
-            graph = self.live.packed()
+            # Room has no times, so those of `live.graph` are not all of edges.
+            graph = self.live.graph if graph.edge_time is None else self.live.packed()
         self.schema = graph.schema
         times = [t for t in (graph.edge_time, graph.node_time) if t is not None and t.size]
         self.latest = max((int(np.max(np.asarray(t))) for t in times), default=None)
@@ -160,19 +162,22 @@ class Engine:
         are one change of the log, where they can be. An answer says the position after its
         change, and the numbers of the edges that it added, or how many it removed."""
         answers: list[dict[str, Any] | InputError] = []
-        for _, group in itertools.groupby(changes, _alike):
-            some = list(group)
-            try:
-                answers += self._made(some)
-            except Unwritten as error:
-                answers += [error] * len(some)
-            except InputError as error:
-                if len(some) == 1:
-                    answers.append(error)
-                else:  # one of them is wrong
-                    answers += [each for one in some for each in self.changed([one])]
-        self._renew()
+        try:
+            for _, group in itertools.groupby(changes, _alike):
+                answers += self._tried(list(group))
+        finally:
+            self._renew()
         return answers
+
+    def _tried(self, some: list[Change]) -> list[dict[str, Any] | InputError]:
+        try:
+            return [*self._made(some)]
+        except Unwritten as error:
+            return [error] * len(some)
+        except InputError as error:
+            if len(some) == 1:
+                return [error]
+            return [each for one in some for each in self._tried([one])]  # one of them is wrong
 
     def _made(self, some: list[Change]) -> list[dict[str, Any]]:
         if self.live is None:
@@ -203,6 +208,7 @@ class Engine:
 
     def _apply(self, change: Change) -> Any:
         assert self.live is not None
+        self._stale = True  # also where a fault ends the change halfway
         result = self.live.apply(change)
         self._note(change)
         return result
@@ -210,7 +216,8 @@ class Engine:
     def _note(self, change: Change) -> None:
         times, self._stale = change.fields.get("time"), True
         if times is not None and np.size(times):
-            self.latest = max(int(np.max(times)), self.latest or _EARLIEST)
+            before = _EARLIEST if self.latest is None else self.latest
+            self.latest = max(int(np.max(times)), before)
 
     def _renew(self) -> None:
         """Gives the model the graph as it is now."""
@@ -222,13 +229,15 @@ class Engine:
             features = self.live.features
             typed = isinstance(features, dict)
             given |= {k: features[n] if typed else features for k, n in self._tables.items()}
-        own = {name: array for name, array in given.items() if name in self.model.spec.inputs}
+        wanted = [n for n in self.model.spec.inputs if n in given or Graph.is_edge_array(n)]
+        own: dict[str, Any] = {name: given.get(name) for name in wanted}
         for name, array in own.items():
-            known = self.model.graph.arrays[name]
-            if (array.dtype, array.shape[1:]) != (known.dtype, known.shape[1:]):
+            known = store.arrays[name]
+            form = known.dtype, known.shape[1:]
+            if array is None or (array.dtype, array.shape[1:]) != form:
                 raise InputError(
                     f"{self._folder} must hold a graph of the artifact's form",
-                    f"{name} {array.dtype}{list(array.shape)}",
+                    f"{name} {described(array)}",
                     "Give the artifact that it was made with, or another folder.",
                 )
         grown = store.arrays["indices"].shape != own["indices"].shape
@@ -247,7 +256,7 @@ class Engine:
         for at, asked in enumerate(questions):
             try:
                 asked = asked._replace(time=self._moments(asked))
-            except InputError as error:
+            except Exception as error:
                 found[at] = error
                 continue
             key = (asked.kind, asked.what, asked.key, asked.options)
@@ -272,7 +281,11 @@ class Engine:
         """int64 `[n]`: the moments of a question to a model with times."""
         spec = self.model.spec
         if not spec.timed or asked.kind == "recommend":
-            return moments_asked(spec, asked.time, 1) if asked.time is not None else None
+            times = None if asked.time is None else moments_asked(spec, asked.time, 1)
+            if times is not None and self._prepared != times[0]:
+                rule = f"the moment of a list must be that of the candidates, {self._prepared}"
+                raise InputError(rule, times[0], "Leave it out, or export with another --at.")
+            return times
         now = (self.latest or 0) + 1
         given = now if asked.time is None else asked.time
         times = moments_asked(spec, given, len(asked.rows))
@@ -285,6 +298,12 @@ class Engine:
             )
         return times
 
+    @property
+    def _prepared(self) -> int | None:
+        """The moment of the candidates for lists, if they have one."""
+        found = self.model.graph.candidates
+        return None if found is None or found.time is None else int(found.time)
+
     def _answered(self, group: list[Question]) -> list[dict[str, Any]]:
         kind, what, _, _, key, options = group[0]
         rows = np.concatenate([asked.rows for asked in group])
@@ -295,6 +314,7 @@ class Engine:
         if kind == "recommend":
             targets, scores = self.model.recommend(rows, given.pop("k", 10), **given)
             columns = {"targets": targets, "scores": scores}
+            common |= {} if self._prepared is None else {"time": self._prepared}
         else:
             times = [asked.time for asked in group if asked.time is not None]
             logits = self.model.logits(

@@ -39,23 +39,26 @@ def test_answers_are_the_models_bits(app, artifact):
 
 
 def test_requests_that_wait_together_are_one_batch(engine, artifact):
+    """Also where keys differ, and where one is refused."""
     model, rng = jgs.load_exported(artifact), np.random.default_rng(0)
     nodes = [rng.integers(0, 300, rng.integers(1, 5)).tolist() for _ in range(40)]
-    nodes[11] = [7, 300]  # is refused, and no other
     app = Application(engine, delay=0.2)
 
-    async def every():
-        bodies = ({"nodes": n, "key": [len(n), 9]} for n in nodes)
+    async def every(bodies):
         return await asyncio.gather(*(asked(app, "/predict", body) for body in bodies))
 
-    answers = asyncio.run(every())
+    keyed = [{"nodes": own, "key": [len(own), 9]} for own in nodes]
+    answers = asyncio.run(every(keyed))
     assert metrics(app)["jgs_batch_requests_count",] <= 2
-    app.close()
     for own, answer in zip(nodes, answers, strict=True):
-        assert answer.status == (400 if 300 in own else 200)
-        if answer.status == 200:
-            logits = model.logits(own, key=np.uint32([len(own), 9]))
-            np.testing.assert_array_equal(np.float32(answer.json["logits"]), logits)
+        logits = model.logits(own, key=np.uint32([len(own), 9]))
+        np.testing.assert_array_equal(np.float32(answer.json["logits"]), logits)
+    nodes[11] = [7, 300]
+    answers = asyncio.run(every([{"nodes": own} for own in nodes]))
+    assert [answer.status for answer in answers] == [200] * 11 + [400] + [200] * 28
+    logits = model.logits(nodes[12])
+    np.testing.assert_array_equal(np.float32(answers[12].json["logits"]), logits)
+    app.close()
 
 
 def test_changes_are_in_the_next_answer_and_in_one_record(engine, folder, artifact):
@@ -281,7 +284,10 @@ def test_a_fault_is_500_and_the_server_goes_on(app, engine, monkeypatch, caplog)
     assert (answer.status, "division" in answer.text) == (500, True)
     assert "ZeroDivisionError" in caplog.text
     monkeypatch.undo()
-    good(app, "/predict", {"nodes": [1]})
+    apply = engine.live.apply
+    monkeypatch.setattr(engine.live, "apply", lambda change: 1 / 0 if apply(change).size else 0)
+    assert ask(app, "/append", {"src": [5], "dst": [1]}).status == 500
+    assert good(app, "/predict", {"nodes": [1]})["position"] == 1
 
 
 def test_a_full_disk_is_told_and_the_next_change_is_made(app, engine, monkeypatch):
@@ -329,3 +335,8 @@ def test_other_artifacts_are_refused(whole, tmp_path, option):
     jgs.export_run(whole.folder, tmp_path / "model", **options)
     with pytest.raises(jgs.InputError, match=r"--live|--with-graph"):
         Engine(tmp_path / "model", tmp_path / "graph")
+
+
+def test_a_folder_of_another_graph_is_refused(artifact, folder):
+    jgs.Live(jgs.Graph.from_edges([0, 1], [1, 2], 3), folder=folder).close()
+    refused("graph of the artifact's form", Engine, artifact, folder)

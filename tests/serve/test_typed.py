@@ -59,6 +59,7 @@ def test_links_of_a_typed_graph_with_times(shop, tmp_path, capsys):
         assert past["time"] == [3600, 3600]
         lists = good(app, "/recommend", {"sources": ["u1", "u2"], "k": 3})
         assert [len(names) for names in lists["target_names"]] == [3, 3]
+        assert lists["time"] == 6000  # of the export
         one = good(app, "/recommend", {"sources": ["u1"], "k": 3})
         np.testing.assert_allclose(one["scores"], lists["scores"][:1], rtol=1e-5)
         sale = {"src": ["u1"], "dst": ["i2"], "relation": "buys", "time": 7000}
@@ -78,6 +79,7 @@ def test_links_of_a_typed_graph_with_times(shop, tmp_path, capsys):
             ("/predict", {"pairs": [["u1", "u2"]]}, "user and item"),
             ("/predict", {"nodes": ["u1"]}, "pairs"),
             ("/recommend", {"sources": ["u1"], "k": 0}, "k must"),
+            ("/recommend", {"sources": ["u1"], "time": 5000}, "of the candidates, 6000"),
             ("/append", sale | {"dst": [2]}, "30 to 41"),
             ("/append", sale | {"time": None}, "time"),
             ("/append", sale | {"relation": "eats"}, "eats"),
