@@ -9,7 +9,7 @@ from jgs.lazy import lazily
 
 if TYPE_CHECKING:
     from jgs.devices import to_device
-    from jgs.export.model import load_exported
+    from jgs.export.load import load_exported
     from jgs.export.write import export_run
     from jgs.graph import Block, Graph, Live, MiniBatch, NodeIds, Schema, SparseFeatures
     from jgs.predict.open import open_run
@@ -39,7 +39,7 @@ _GRAPHS = ("Block", "Graph", "Live", "MiniBatch", "NodeIds", "Schema", "SparseFe
 _PLACES = {name: "jgs.graph" for name in _GRAPHS} | {
     "Loader": "jgs.sampling",
     "export_run": "jgs.export.write",
-    "load_exported": "jgs.export.model",
+    "load_exported": "jgs.export.load",
     "Neighbors": "jgs.sampling",
     "open_run": "jgs.predict.open",
     "to_device": "jgs.devices",

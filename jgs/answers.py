@@ -114,7 +114,7 @@ class Numbers(Answer):
 class Probabilities(Answer):
     """The probability of a link, float32 `[n]`, of scores `[n]`."""
 
-    kind, point = "links", ""
+    kind, exports, point = "links", True, ""
 
     def read(self, kept: np.ndarray) -> np.ndarray:
         return np.asarray(jax.nn.sigmoid(kept))
@@ -125,7 +125,10 @@ class Probabilities(Answer):
 
 def answer_of(record: dict[str, Any]) -> Answer:
     """The answer of which a checkpoint, or an artifact, has the `record`: `numbers`, their
-    `mean`, `deviation`, `columns` and `point`; or `multilabel` and `class_names`."""
+    `mean`, `deviation`, `columns` and `point`; or `multilabel` and `class_names`; or the `kind`
+    "links"."""
+    if record.get("kind") == "links":
+        return Probabilities()
     if record.get("numbers"):
         of = record.get("mean", 0.0), record.get("deviation", 1.0)
         return Numbers(*of, record.get("columns"), record.get("point", ""))

@@ -356,3 +356,11 @@ def _literal(text: str) -> Any:
         except ValueError:
             pass
     return {"true": True, "false": False}.get(text.lower(), text)
+
+
+def moment(text: str) -> int | str:
+    """A time on the command line: a whole number, or a date, which the run reads."""
+    try:
+        return int(text)
+    except ValueError:
+        return text

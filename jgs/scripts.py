@@ -15,6 +15,8 @@ COMMANDS = {
     "predict": "write the classes or embeddings that a trained run predicts",
     "report": "write a page about a run: curves, mistakes, calibration, examples",
     "export": "write a trained model as one artifact, to serve it",
+    "serve": "answer over HTTP of an exported model, of a graph that may grow",
+    "replay": "compute the answers of a server again, and compare the bits",
     "partition": "split a data set into parts, one for each rank",
     "launch": "train on several hosts, reached by ssh",
     "data": "list, fetch, describe or build data sets",

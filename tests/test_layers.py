@@ -28,6 +28,8 @@ LAYERS = (
     ("train",),
     ("predict", "launch"),
     ("export", "audit"),
+    ("serve",),
+    ("replay",),
     ("doctor",),
     ("viz",),
     ("report",),

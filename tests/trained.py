@@ -20,6 +20,9 @@ from jgs.predict import Run
 from jgs.predict.__main__ import main as predict
 from jgs.train.__main__ import main as train
 from jgs.train.config import Config
+from jgs.train.flags import parse
+from jgs.train.loop.folder import configure
+from jgs.train.tasks.task import open_job
 
 N, F = 300, 8
 CLASSES = ("<script>alert(1)</script>", "a & b, or not", 'a "blue"', "über")
@@ -103,6 +106,20 @@ def untrained(model, num_features, num_classes, config=None, **shape) -> Run:
     record = {"best_epoch": 1, "val_accuracy": 0.5, "data": {}, "shape": of}
     params = dict.fromkeys(("best", "last"), nnx.state(model))
     return Run(config or Config(), model, record, Alone(), params)
+
+
+def of_data(flags: str, shape: dict | None = None) -> Run:
+    """The run that flags of `jgs train` describe, with first parameters, on its data; or with
+    the `shape` of a checkpoint, whose data are not opened."""
+    config, digests = configure(parse(flags.split())), {}
+    if shape is None:
+        job = open_job(config)
+        shape = json.loads(json.dumps(job.shape(), default=list))
+        digests = job.data.digests
+    model = config.made("task").model(config, shape)
+    record = {"best_epoch": 1, "val_accuracy": 0.5, "data": digests, "shape": shape}
+    params = dict.fromkeys(("best", "last"), nnx.state(model))
+    return Run(config, model, record, Alone(), params)
 
 
 def predicted(run_dir, out: Path, *flags) -> dict[str, np.ndarray]:

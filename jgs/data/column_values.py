@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from jgs.arrays import described
 from jgs.data.label_values import is_missing
 from jgs.data.text import is_number
 from jgs.errors import InputError, nearest
@@ -293,3 +294,26 @@ def look_like_dates(values: Sequence[str]) -> bool:
 def _text(value: Any) -> str:
     whole = isinstance(value, float) and value.is_integer()
     return str(int(value) if whole else value)
+
+
+def moments(what: str, time: Any, num: int, unit: str | None) -> np.ndarray:
+    """int64 `[num]`: the moments at which rows are asked for: `time` is an array `[num]` of
+    ints or dates, or one for all. Dates are counted in the `unit` of the data. Raises
+    `InputError`, which says `what` is asked for."""
+    times = np.asarray(np.nan if time is None else time)
+    if times.dtype.kind in "MUO" and times.shape in ((), (num,)):
+        if unit is None:
+            raise InputError(
+                f"times of {what} must be whole numbers, as those of its data are",
+                " ".join(str(times.flat[0]).split())[:60] if times.size else "none",
+                "Give numbers, or train with --data-options time_unit=s or another unit.",
+            )
+        times = Clock(unit).whole(what, times.reshape(-1), "row").reshape(times.shape)
+    whole = times.dtype.kind in "iu" and times.dtype != np.uint64  # which int64 does not hold
+    if not whole or times.shape not in ((), (num,)):
+        raise InputError(
+            f"{what} must have times: integers of 64 bits, one for all {num} or one each",
+            "none" if time is None else described(times),
+            "Give time=, in the unit of the graph's times.",
+        )
+    return np.broadcast_to(times, num).astype(np.int64)

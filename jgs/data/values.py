@@ -251,6 +251,22 @@ def nodes_of(schema: Schema, node_type: str) -> np.ndarray:
     return np.concatenate([np.arange(r.start, r.stop, dtype=np.int32) for r in ranges])
 
 
+def check_pairs(schema: Schema, pairs: np.ndarray, relation: int) -> None:
+    """Raises `InputError` unless `pairs` int `[n, 2]` are nodes of the relation's types."""
+    source, name, target = schema.relations[relation]
+    wanted = [schema.number(source), schema.number(target)]
+    kinds = np.asarray(schema.numbers(pairs.reshape(-1))).reshape(-1, 2)
+    wrong = (kinds != wanted).any(axis=1)
+    if wrong.any():
+        row = int(np.argmax(wrong))
+        src, dst = (schema.node_types[kind][0] for kind in kinds[row])
+        raise InputError(
+            f"pairs for the relation {name} must be of types {source} and {target}",
+            f"pair {row}, of {src} and {dst}",
+            "Give such pairs, or name another relation.",
+        )
+
+
 def labels_of_all(
     name: str, labels: np.ndarray, nodes: np.ndarray, num_nodes: int
 ) -> np.ndarray:

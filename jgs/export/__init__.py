@@ -9,6 +9,6 @@ _PLACES = {
     "NewNodes": "jgs.export.store",
     "Spec": "jgs.export.spec",
     "export_run": "jgs.export.write",
-    "load_exported": "jgs.export.model",
+    "load_exported": "jgs.export.load",
 }
 __all__, __getattr__, __dir__ = lazily(__name__, _PLACES)

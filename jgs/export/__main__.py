@@ -16,9 +16,10 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from jgs import command
-from jgs.options import Option, add_options
+from jgs.errors import InputError
+from jgs.options import Option, add_options, flag
 
-_ARGUMENTS = ("fanouts", "batch_sizes", "platforms", "with_graph", "direct")
+_ARGUMENTS = ("fanouts", "batch_sizes", "platforms", "with_graph", "direct", "live", "at")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -29,28 +30,47 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _export(argv: Sequence[str] | None) -> dict[str, Any]:
     given = vars(parser().parse_args(argv))
+    again, needed = "again" in given, {"run_dir", "out"}
+    wrong = sorted(given.keys() - {"again"} if again else needed - given.keys())
+    if wrong:
+        raise InputError(
+            "a run must be exported by --run-dir and --out, or an artifact by --again alone",
+            ("" if again else "no ") + ", ".join(map(flag, wrong)),
+            "E.g. --run-dir runs/cora --out model.",
+        )
     with interrupts.starting():
         # Slow imports, of JAX and Flax: --help and the errors above do not wait for them.
+        from jgs.export.again import export_again
         from jgs.export.write import export_run
         from jgs.predict.open import open_run
     command.configure_jax()
+    if again:
+        out = Path(given["again"]).absolute()
+        return _said(out, {}, export_again(out))
     own = {name: given[name] for name in ("params", "root") if name in given}
     run = open_run(given["run_dir"], progress=False, **own)
     out = Path(given["out"]).absolute()
     asked = {name: given[name] for name in _ARGUMENTS if name in given}
-    spec = export_run(run, out, **asked).fields()
+    return _said(out, {"run_dir": given["run_dir"]}, export_run(run, out, **asked))
+
+
+def _said(out: Path, run: dict[str, Any], spec: Any) -> dict[str, Any]:
     size = sum(path.stat().st_size for path in out.iterdir())
-    return {"out": str(out), "bytes": size, "run_dir": given["run_dir"], **spec}
+    return {"out": str(out), "bytes": size, **run, **spec.fields()}
 
 
 # fmt: off
 @dataclass
 class _Asked:
-    run_dir: Annotated[str, Option("folder of the run")]
-    out: Annotated[str, Option("folder to write; an artifact there is replaced")]
-    fanouts: Annotated[tuple[int, ...], Option(
-        "draw so many neighbours, a number for each layer, seeds' hop first (default: those of "
-        "the run)", metavar="K"
+    run_dir: Annotated[str | None, Option("folder of the run")] = None
+    out: Annotated[str | None, Option("folder to write; an artifact there is replaced")] = None
+    again: Annotated[str | None, Option(
+        "folder of an artifact, whose programs are written anew by the JAX that is installed, "
+        "and draw the same", metavar="DIR"
+    )] = None
+    fanouts: Annotated[tuple[int | str, ...], Option(
+        "draw so many neighbours, a number for each layer, seeds' hop first, or a=5,b=9 by "
+        "relation (default: those of the run)", metavar="K"
     )] = ()
     batch_sizes: Annotated[tuple[int, ...], Option(
         "the numbers of nodes that there is a program for; the next larger one answers",
@@ -63,9 +83,17 @@ class _Asked:
         "put the graph and the features into the artifact; otherwise they are given when it is "
         "opened"
     )] = False
+    at: Annotated[int | str | None, Option(
+        "for a run on links with times, beside --with-graph: the moment at which the targets "
+        "are prepared that can be recommended; a number or a date", metavar="TIME",
+        parse=command.moment
+    )] = None
     direct: Annotated[bool, Option(
         "sum the neighbours' features while reading them, also where that changes the last "
         "bits: faster for wide features"
+    )] = False
+    live: Annotated[bool, Option(
+        "read graphs that grow, for jgs serve --log"
     )] = False
     params: Annotated[str, Option(
         "the parameters of the epoch of best validation, or of the last one",

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import calendar
 import dataclasses
+import datetime
 import json
 from dataclasses import dataclass
 from typing import Any, Self
@@ -10,11 +12,13 @@ from typing import Any, Self
 from jgs.answers import Answer, answer_of
 from jgs.errors import InputError, refusing
 
-FORMAT = 1
+FORMAT = 2
 KIND, FILE, DIGEST = "jgs.exported", "spec.json", "spec_sha256"
 NONE, ROWS, COLUMNS = "none", "rows sum to 1", "columns standardized"
 _NEW = ("columns", "point")  # not in the files of artifacts without them
+_MONTHS = 6  # a program that jax.export wrote is read by JAX built so much later
 _AGAIN = "Export the run again: jgs export --run-dir RUN --out FOLDER."
+_PLAIN = ("indptr", "indices", "edge_weight", "key", "seeds")  # what `NewNodes` can have
 
 
 @dataclass(frozen=True)
@@ -25,7 +29,8 @@ class Spec:
       format: the version of the artifact's form.
       jgs, jax: the versions that wrote it.
       dataset, model, best_epoch, val_accuracy, seed: of the run that it was made of.
-      fanouts: how many neighbours it draws in each layer, the seeds' hop first.
+      fanouts: how many neighbours it draws in each layer, the seeds' hop first; by relation as
+        text, "buys=10,sells=5". Empty for contexts.
       replace, weighted: how it draws, as in `jgs.Neighbors`.
       batch_sizes: the numbers of seeds that it has a program for, ascending.
       platforms: those that its plain programs are lowered for, as JAX names them.
@@ -44,6 +49,22 @@ class Spec:
         numbers a node a list of each.
       least_edges: the graph is padded to at least so many edges.
       has_graph: whether the artifact holds a graph and features.
+      task, sampler: the run's task, and the `repr` of what draws.
+      kind: what outputs say: `"classes"`, `"labels"`, `"numbers"` or `"links"`.
+      timed, time_unit: whether each node or pair has a moment, and what moments count.
+      key: the two numbers of the key of a request without one; None: 0 and `seed`.
+      typed: whether node types have features of their own.
+      tables: for each node type, or of all nodes, the form, kind, width and dtype of the
+        features (`jgs.export.program.TableForm`), or None.
+      schema: `[node_types, relations]` as in `jgs.graph.Schema`, where programs read types; the
+        numbers of nodes are fixed then.
+      pairs: of a run on pairs: the fields of `jgs.train.tasks.served.PairForm`; `width`, of
+        the rows that are scored.
+      learned: of nodes that have learned rows their number, which a graph must have; else 0.
+      exported: the day of the export, UTC.
+      readable_until: the last day on which a release of JAX may have been built that reads the
+        programs, if the one that wrote them was new: `jax.export` promises six months from
+        build to build. `jgs export --again` writes them anew.
     """
 
     format: int
@@ -53,7 +74,7 @@ class Spec:
     model: str
     best_epoch: int
     val_accuracy: float
-    fanouts: list[int]
+    fanouts: list[int | str]
     replace: bool
     weighted: bool
     batch_sizes: list[int]
@@ -75,6 +96,19 @@ class Spec:
     has_graph: bool
     columns: list[str] | None = None
     point: str | None = None
+    task: str = "nodes"
+    sampler: str = ""
+    kind: str | None = None
+    timed: bool = False
+    time_unit: str | None = None
+    key: list[int] | None = None
+    tables: list[list[Any] | None] | None = None
+    schema: list[Any] | None = None
+    pairs: dict[str, Any] | None = None
+    typed: bool = False
+    learned: int = 0
+    exported: str | None = None
+    readable_until: str | None = None
 
     def answer(self) -> Answer:
         """What the outputs say."""
@@ -82,6 +116,24 @@ class Spec:
         named = {"columns": self.columns, "point": self.point or ""}
         own = vars(self) | named | {"mean": mean, "deviation": deviation}
         return answer_of(own | {"numbers": self.numbers is not None})
+
+    @property
+    def widths(self) -> int | list[int | None]:
+        """Those of the features, as `jgs.data.stored.widths` says them."""
+        if not self.typed:
+            return self.num_features
+        return [None if table is None else table[2] for table in self.tables or ()]
+
+    @property
+    def room(self) -> bool:
+        """Whether programs read graphs whose rows have room, as those of `jgs.graph.Live`."""
+        return self.inputs["indptr"].startswith("int64[2, ")
+
+    @property
+    def takes_new(self) -> bool:
+        """Whether a request may bring nodes."""
+        fixed = self.timed or self.schema or self.pairs or self.learned or self.room
+        return not fixed and all(name.startswith(("features", *_PLAIN)) for name in self.inputs)
 
     def fields(self) -> dict[str, Any]:
         """The fields as they are in the file."""
@@ -100,14 +152,24 @@ class Spec:
             fields = json.loads(text)
             if not isinstance(fields, dict) or type(fields.get("format")) is not int:
                 raise ValueError("no format in it")
-        if fields["format"] != FORMAT:
+        if fields["format"] not in range(1, FORMAT + 1):
             raise InputError(
-                f"an exported model must be of format {FORMAT}, which this jgs reads",
+                f"an exported model must be of format 1 to {FORMAT}, which this jgs reads",
                 f"format {fields['format']}, written by jgs {fields.get('jgs')}",
                 "Install that version of jgs, or export the run again with this one.",
             )
         with refusing((ValueError, TypeError), f"{place} must be whole", _AGAIN):
             return cls(**fields)
+
+
+def today() -> dict[str, Any]:
+    """The `exported` and `readable_until` of programs that are written now."""
+    day = datetime.datetime.now(datetime.UTC).date()
+    month = day.month - 1 + _MONTHS
+    year, month = day.year + month // 12, month % 12 + 1
+    last = min(day.day, calendar.monthrange(year, month)[1])
+    until = datetime.date(year, month, last)
+    return {"exported": day.isoformat(), "readable_until": until.isoformat()}
 
 
 def array_key(name: str) -> str:

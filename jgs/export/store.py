@@ -2,25 +2,32 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 import scipy
 
-from jgs.arrays import require_array
+from jgs.arrays import described, require_array
 from jgs.data.values import check_finite, normalized
 from jgs.errors import InputError
+from jgs.export.asked import ids_below
+from jgs.export.candidates import Candidates
 from jgs.export.spec import COLUMNS, ROWS, Spec, array_key
 from jgs.files.room import shared, with_room, with_rows
 from jgs.graph import Graph
 from jgs.graph.changed import inserted
-from jgs.graph.checks import check_paired, check_range, id_array, node_ids
+from jgs.graph.checks import check_paired
 from jgs.graph.device import as_device, as_numpy
 from jgs.graph.row_tables.dense import not_finite
 from jgs.graph.row_tables.table import RowTable, as_table
 from jgs.graph.rows import row_offsets
 from jgs.graph.weights import check_weights, weight_prefix_sums
+
+_MADE = ("edge_weight_prefix",)  # which a graph makes itself
 
 
 class NewNodes(NamedTuple):
@@ -46,13 +53,18 @@ class NewNodes(NamedTuple):
 
 
 class Store:
-    """The arrays that a program reads, of one graph. They are not changed: new nodes have
-    arrays of their own, whose pages are those of the graph.
+    """The arrays that programs read, of one graph; all that an `ExportedModel` asks of a graph.
+    They are not changed: new nodes have arrays of their own, whose pages are those of the
+    graph.
 
     Fields:
-      num_nodes, num_edges: of the graph.
+      num_nodes, num_edges, schema: of the graph.
       arrays: by name, as the program takes them, without new nodes.
+      node_time: int64 `[N]`, from when nodes exist, or None.
+      candidates: the prepared `Candidates` of a run on links, or None.
     """
+
+    candidates: Candidates | None = None
 
     def __init__(
         self,
@@ -62,10 +74,18 @@ class Store:
         new_nodes: int,
         new_edges: int,
         device: Any,
+        state: Mapping[str, Any] = MappingProxyType({}),
     ):
+        """`state` has the arrays of the sampler's state for the graph, by the names of their
+        inputs."""
         _check(spec, graph, features)
         self._spec, self._device, self._most = spec, device, (new_nodes, new_edges)
         self.num_nodes, self.num_edges = graph.num_nodes, graph.num_edges
+        self.schema, born = graph.schema, graph.node_time
+        self.node_time = None if born is None else np.asarray(born)
+        if not spec.takes_new:
+            self.arrays = self._put(self._of_graph(graph, as_table(features), state))
+            return
         self._nodes = graph.num_nodes + new_nodes
         self._edges = max(spec.least_edges, graph.num_edges + new_edges)
         names = ["indices"]
@@ -80,8 +100,37 @@ class Store:
         nothing = NewNodes(np.empty((0, spec.num_features)), [], [])
         self.arrays = self.with_new(nothing)[1]
 
+    def _of_graph(
+        self, graph: Graph, table: RowTable, state: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        indptr, inputs = np.asarray(graph.indptr), self._spec.inputs
+        if self._spec.room and not graph.has_room:  # as of rows that have none left
+            indptr = np.stack([indptr, np.append(indptr[1:], indptr[-1])])
+        arrays = {"indptr": indptr}
+        size = max(self._spec.least_edges, graph.num_edges)
+        for name, array in (graph.edge_arrays() | dict(state)).items():
+            if name in inputs:
+                of_edges = inputs[name].partition("[")[2][:1] == "e"
+                arrays[name] = with_room(array, size) if of_edges else np.asarray(array)
+        typed = table.schema is not None
+        for number, own in enumerate(table.by_type.values()):
+            begin = f"of_type_{number}." if typed else ""
+            if own is not None:
+                arrays |= {array_key(begin + n): np.asarray(a) for n, a in own.arrays().items()}
+            if own is not None and own.by_entries:
+                most = max(1, own.max_row)  # type: ignore[attr-defined]
+                arrays[array_key(begin + "row")] = np.zeros(most, bool)
+        return arrays
+
     def with_new(self, new: NewNodes) -> tuple[int, dict[str, jax.Array]]:
         """The number of new nodes, and the arrays with these. Raises `InputError`."""
+        if not self._spec.takes_new:
+            raise InputError(
+                "new nodes must be for a model of nodes without types, times, learned rows and "
+                "columns of edges",
+                f"--task {self._spec.task} --model {self._spec.model}",
+                "Load the model with a graph and features that hold them.",
+            )
         rows = self._rows(new)
         num, total = rows.shape[0], self.num_nodes + rows.shape[0]
         src, dst = ids_below("src", new.src, total), ids_below("dst", new.dst, total)
@@ -183,19 +232,45 @@ class Store:
             return jax.device_put(arrays, self._device)
 
 
-def ids_below(name: str, value: Any, total: int) -> np.ndarray:
-    """`value`, called `name`, as int32 `[n]`, ids of `total` nodes. Raises `InputError`."""
-    value = np.empty(0, np.int32) if isinstance(value, list) and not value else value
-    ids, remedy = id_array(name, value, total), "Give ids of the graph's nodes, or of new ones."
-    check_range(f"{name} must be ids of the {total} nodes,", ids, total, remedy)
-    return node_ids(name, ids, total)
-
-
 def _check(spec: Spec, graph: Graph, features: Any) -> None:
     if not isinstance(graph, Graph):
         raise InputError("graph must be a jgs.Graph", type(graph).__name__, "Make or open one.")
     if "edge_weight" in spec.inputs and graph.edge_weight is None:
         raise InputError("the graph must have edge weights", "none", "Give edge_weight to it.")
+    have = graph.edge_arrays()
+    for name, form in spec.inputs.items():
+        if Graph.is_edge_array(name) and name not in _MADE:
+            seen = described(have.get(name))
+            if seen.partition("[")[0] != form.partition("[")[0]:
+                raise InputError(
+                    f"the graph must have {name} as {form}", seen, "Make it as in training."
+                )
+    if spec.learned not in (0, graph.num_nodes):
+        raise InputError(
+            f"the graph must have the {spec.learned} nodes that have learned rows",
+            graph.num_nodes,
+            "Give such a graph, or train with features and --learned 0.",
+        )
+    if spec.schema is not None:
+        own = graph.schema
+        types = None if own is None else [own.node_types, own.relations]
+        if json.loads(json.dumps(types)) != json.loads(json.dumps(spec.schema)):
+            raise InputError(
+                f"the graph must have the node types and relations {spec.schema}",
+                types,
+                "Export the run again with this graph, which may have more nodes.",
+            )
+    table = as_table(features)
+    if table.schema is not None:
+        kinds = [t and (t.kind, t.shape[1]) for t in table.by_type.values()]
+        wanted = [t and (t[1], t[2]) for t in spec.tables or ()]
+        if kinds != wanted or table.shape[0] != graph.num_nodes:
+            raise InputError(
+                f"features of node types must be {wanted}, for {graph.num_nodes} nodes",
+                f"{kinds} for {table.shape[0]}",
+                "Give those of the graph's nodes, as in training.",
+            )
+        return table.check_values("the features of the graph")
     form = "SparseFeatures" if spec.sparse else f"a matrix of {spec.feature_dtype}"
     shape = tuple(getattr(features, "shape", ()))
     given = hasattr(features, "dtype") or isinstance(features, RowTable)

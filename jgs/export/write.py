@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import operator
 import os
 import reprlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
@@ -15,19 +16,20 @@ import numpy as np
 import jgs
 from jgs import kernels
 from jgs.data import stored
-from jgs.errors import InputError
-from jgs.export.program import Form, exported, shown
-from jgs.export.spec import COLUMNS, DIGEST, FILE, FORMAT, KIND, NONE, ROWS, Spec
+from jgs.errors import InputError, refuse
+from jgs.export.load import opened_model
+from jgs.export.program import Form, TableForm, exported, exported_scores, form_of, shown
+from jgs.export.spec import COLUMNS, DIGEST, FILE, FORMAT, KIND, NONE, ROWS, Spec, today
 from jgs.files.replacing import replacing
 from jgs.files.storage import array_files, write_arrays
 from jgs.graph import Graph
 from jgs.graph.row_tables.table import as_table
+from jgs.graph.rows import row_offsets
 from jgs.predict.open import open_run
 from jgs.predict.run import Run
-from jgs.predict.sampled import neighbor_sampler
-from jgs.sampling.fanouts import check_fanouts
-from jgs.tables import ROW_TABLES
+from jgs.sampling.pairs import only_facts
 from jgs.train.loop.data import Data
+from jgs.train.tasks.served import PairForm, Served
 
 PLATFORMS = ("cpu", "cuda", "rocm", "tpu")
 
@@ -36,158 +38,208 @@ def export_run(
     run: Run | str | os.PathLike,
     out: str | os.PathLike,
     *,
-    fanouts: Sequence[int] | None = None,
+    fanouts: Sequence[Any] | None = None,
     batch_sizes: Sequence[int] = (1, 8, 64),
     platforms: Sequence[str] = ("cpu",),
     with_graph: bool = False,
     direct: bool = False,
+    live: bool = False,
+    at: Any = None,
     graph: Graph | None = None,
     features: Any = None,
 ) -> Spec:
     """Writes the sampler, the reading of features and the model of a run to the folder `out`,
     which `jgs.load_exported` opens without training code. Returns its `Spec`.
 
-    The programs are those of `jax.export`. They take graphs of any size. For a CPU there are
-    programs that call the compiled kernels, if these are here, and plain ones; for other
-    platforms there are plain ones. The outputs are the bits of `run.logits(..., fanouts=)`
-    where both use the kernels, and equal to rounding elsewhere.
+    The programs are those of `jax.export`. They take graphs of any number of edges, and graphs
+    whose types they do not read, of any number of nodes. For a CPU there are programs that call
+    the compiled kernels, if these are here, and plain ones; for other platforms there are plain
+    ones. What is drawn has the bits of what the run draws, and the outputs are equal to those
+    of `run.logits(..., fanouts=)`, or of a run that sees times or contexts `run.logits(...)`:
+    bit for bit without times where both use the kernels, and to rounding elsewhere. A run on
+    pairs without times predicts from all neighbours, and its artifact from the sampled ones.
 
     Args:
       run: what `jgs.open_run` returned, or the run's folder. Its model is exported with the
-        parameters that it has. It must be a run of `--task nodes` on a graph without types and
-        times, whole or in parts.
+        parameters that it has. It must be a run of a task of nodes, links or edges whose
+        sampler is by-node and bounded, whole or in parts.
       out: the folder. An earlier artifact there is replaced.
-      fanouts: positive ints, how many neighbours are drawn in each layer, the seeds' hop first.
-        None: the run's own.
+      fanouts: positive ints, or dicts of them by relation, how many neighbours are drawn in
+        each layer, the seeds' hop first. None: the run's own.
       batch_sizes: the numbers of seeds that there is a program for.
       platforms: of `"cpu"`, `"cuda"`, `"rocm"` and `"tpu"`.
       with_graph: whether the artifact holds the graph and the features too, which are otherwise
-        given to `jgs.load_exported`. A run on parts needs `graph` and `features` for it.
+        given to `jgs.load_exported`, and of a run on links the candidates' rows. A run on parts
+        needs `graph` and `features` for it.
       direct: whether the first layer is to sum the rows of neighbours while it reads them, also
         where that changes the outputs' last bits: faster for features that are wider than the
         layer. Where no bit changes it is done anyway.
+      live: whether the programs are to read graphs that grow (`jgs.graph.Live`), for `jgs serve
+        --log`. They read others too, but no `NewNodes`.
+      at: of a run on links with times, the moment at which the candidates' rows are computed.
       graph, features: in place of the run's data, as `Run` takes them.
 
     Raises `InputError` for a run that cannot be exported, and for a folder that holds anything
     else.
     """
     path = isinstance(run, str | os.PathLike)
-    run = _checked(open_run(run, progress=False) if path else run)  # type: ignore[arg-type]
-    if with_graph and graph is None and run.config.partition is not None:
-        raise InputError(
-            "with_graph must be for a whole graph",
-            f"a run on the parts in {run.config.partition}",
-            "Leave it out, or give graph and features, in the order of the data set.",
-        )
-    source = run.source(graph, features)
-    form = _form(run, source, fanouts, direct)
+    opened: Run = open_run(run, progress=False) if path else run  # type: ignore
+    _check(opened, with_graph, graph, at)
+    served = opened.task.served(opened, fanouts)
+    source = opened.source(graph, features)
+    form = _form(opened, served, source, direct, live)
+    pairs = opened.task.pair_form(opened)
     sizes, where = _check_sizes(batch_sizes), _check_platforms(platforms)
-    programs: dict[str, Any] = {}
-    kernel = "cpu" in where and kernels.available()
-    for size in sizes:
-        if kernel:
-            programs[f"kernel.{size}"] = exported(form, size, ("cpu",), True)
-        programs[f"plain.{size}"] = exported(form, size, where, False)
-    spec = _spec(run, source, form, sizes, where, kernel, with_graph)
-    arrays = {
-        f"program.{name}": np.frombuffer(made.serialize(), np.uint8)
-        for name, made in programs.items()
-    }
+    spec = _spec(opened, served, source, form, sizes, where, with_graph, pairs)
+    arrays = programs_of(form, spec) | _run_arrays(opened, fanouts)
     arrays |= {f"param.{i}": leaf for i, leaf in enumerate(form.params())}
     if with_graph:
-        own = source.graphs[0]
-        own = own if form.sampler.weighted or form.model.edge_columns else own.unweighted()
-        arrays |= {f"graph.{name}": array for name, array in own.stored().items()}
-        arrays |= stored.features(source.every_row) | stored.node_ids(source.node_ids)
+        arrays |= _graph_arrays(form, source)
+    if with_graph and pairs is not None and pairs.lists:
+        known = opened._data[0].graphs[0] if graph is None else graph
+        arrays |= _prepared(spec, arrays, at, known if pairs.new_only else None)
+    write_artifact(out, spec, arrays)
+    return spec
+
+
+def write_artifact(out: str | os.PathLike, spec: Spec, arrays: dict[str, Any]) -> None:
     text = spec.text().encode()
     arrays[DIGEST] = np.frombuffer(hashlib.sha256(text).digest(), np.uint8)
     with replacing(out, KIND, lambda folder: {FILE, *array_files(folder, KIND)}) as fresh:
         write_arrays(fresh, KIND, arrays)
         (fresh / FILE).write_bytes(text)
-    return spec
 
 
-def _checked(run: Any) -> Run:
-    if not (run.exports and run.answer.exports):
-        seen = "one at moments" if run.timed else f"--model {run.config.model}"
-        raise InputError(
-            "an exported run must be of --task nodes, with labels that have no times, by a "
-            "model that reads no contexts",
-            f"--task {run.config.task}, {seen}",
-            "Predict with jgs.open_run there.",
-        )
-    columns = set(run.model.edge_columns) - {"weight"}
-    for bad, value in (
-        (getattr(run.model, "typed", False), f"--model {run.config.model}, which reads types"),
-        (columns, f"a model that reads the edges' {', '.join(sorted(columns))}"),
-    ):
-        if bad:
-            raise InputError(
-                "an exported run must be on a graph of which it reads neither types nor "
-                "columns of edges but their weight",
-                value,
-                "Predict with jgs.open_run there.",
-            )
-    return run
+def programs_of(form: Form, spec: Spec) -> dict[str, np.ndarray]:
+    """The programs of an artifact of this `Spec`, by the names of their files."""
+    made: dict[str, Any] = {}
+    for size in spec.batch_sizes:
+        makers = {"": exported(form, size)}
+        if spec.pairs is not None:
+            related = spec.pairs["relation"] is not None or spec.pairs["named"]
+            makers |= exported_scores(form, spec.pairs["width"], size, related)
+        for name, make in makers.items():
+            begin = f"program.{name}.".replace("..", ".")
+            if spec.kernel:
+                made[f"{begin}kernel.{size}"] = make(("cpu",), True)
+            made[f"{begin}plain.{size}"] = make(tuple(spec.platforms), False)
+    return {name: np.frombuffer(each.serialize(), np.uint8) for name, each in made.items()}
 
 
-def _form(run: Run, source: Data, fanouts: Any, direct: bool) -> Form:
-    fanouts = run.config.options.get("fanouts") if fanouts is None else fanouts
-    if fanouts is None:
-        raise InputError(
-            "an exported model must draw a number of neighbours in each layer",
-            f"no fanouts, for a run of --sampler {run.config.sampler}",
-            "Give fanouts (--fanouts), such as 10 10.",
-        )
-    sampler, fanouts = neighbor_sampler(run.config, run.model, fanouts), check_fanouts(fanouts)
-    if min(fanouts) < 1:
-        raise InputError(
-            "the fanouts of an exported model must be positive, for its memory is bounded",
-            fanouts,
-            "Give the number of neighbours that each layer draws, such as 10 10.",
-        )
-    table, first = source.every_row, run.model.layers[0]
-    if direct and not first.takes_inputs:
+def _prepared(
+    spec: Spec, arrays: dict[str, Any], at: Any, known: Graph | None
+) -> dict[str, np.ndarray]:
+    """The rows of a run's candidates, and the links of the graph `known`, by source."""
+    made = opened_model(spec, arrays, "the exported model").prepare(time=at).arrays()
+    if known is None:
+        return made
+    facts = only_facts(known, None)
+    src, dst = facts.edge_index()
+    order = np.lexsort((dst, src))
+    made["known.indptr"] = row_offsets(np.bincount(src, minlength=known.num_nodes))
+    made["known.indices"] = dst[order]
+    if facts.edge_type is not None:
+        made["known.type"] = np.asarray(facts.edge_type)[order]
+    return made
+
+
+def _run_arrays(run: Run, fanouts: Any) -> dict[str, np.ndarray]:
+    """What the programs are made of again: the run's configuration and its record."""
+    given = None if fanouts is None else [_shown_fanout(k) for k in fanouts]
+    of = {"config": run.config.to_json(), "shape": run._shape, "fanouts": given}
+    text = json.dumps(of, default=list)
+    return {"run": np.frombuffer(text.encode(), np.uint8)}
+
+
+def _check(run: Any, with_graph: bool, graph: Any, at: Any) -> None:
+    parts = run.config.partition
+    learned = bool(run._shape.get("learned")) or getattr(
+        getattr(run.model, "inputs", None), "has_embedding", False
+    )
+    refuse(
+        (with_graph and graph is None and parts is not None,
+         "with_graph must be for a whole graph", f"a run on the parts in {parts}",
+         "Leave it out, or give graph and features, in the order of the data set."),
+        (learned and parts is not None,
+         "an exported run with learned rows of nodes must be on a whole graph",
+         f"a run on the parts in {parts}", "Train on the whole graph."),
+        (not run.answer.exports,
+         "an exported run must be of labels, numbers or links",
+         f"--task {run.config.task}", "Predict with jgs.open_run there."),
+        (at is not None and not (run.timed and "top_k" in run.flags and with_graph),
+         "at must be for the candidates of a run on links with times, and its graph", repr(at),
+         "Leave it out."),
+        (at is None and run.timed and "top_k" in run.flags and with_graph,
+         "at must say the moment at which the candidates of links are prepared", "none",
+         "Give at= (--at), such as the time of the last edge."),
+    )  # fmt: skip
+
+
+def _form(run: Run, served: Served, source: Data, direct: bool, room: bool) -> Form:
+    rows, model = as_table(source.every_row), run.model
+    layers: Any = () if served.pairs else getattr(model, "layers", ())
+    takes = bool(layers) and rows.schema is None and layers[0].takes_inputs
+    if direct and not takes:
         raise InputError(
             "direct must be for a first layer that takes sums of its neighbours' rows",
-            type(first).__name__,
+            type(layers[0] if layers else model).__name__,
             "Leave it out.",
         )
-    rows = as_table(table)
-    same_bits = first.takes_inputs and not first.projects_first and rows.same_sums
-    dtype = np.float32 if rows.by_entries else rows.rows[0].dtype
-    return Form(sampler, run.model, fanouts, rows.form, dtype, direct or same_bits)
+    same_bits = takes and not layers[0].projects_first and rows.same_sums
+    tables = tuple(map(TableForm.of, rows.by_type.values()))
+    of = served.sampler, model, served.rows, source.graphs[0], tables, rows.schema is not None
+    return form_of(*of, run.timed, direct or same_bits, room)
+
+
+def _graph_arrays(form: Form, source: Data) -> dict[str, Any]:
+    own = source.graphs[0]
+    columns = {n: a for n, a in own.edge_columns.items() if f"edge_columns.{n}" in form.graph}
+    own = own._with(edge_order=None, edge_columns=columns)
+    own = own if "edge_weight" in form.graph else own.unweighted()
+    arrays = {f"graph.{name}": array for name, array in own.stored().items()}
+    leaves = jax.tree.leaves(form.state)
+    arrays |= {f"state.{i}": np.asarray(leaf) for i, leaf in enumerate(leaves)}
+    return arrays | stored.features(source.every_row) | stored.node_ids(source.node_ids)
 
 
 def _spec(
     run: Run,
+    served: Served,
     source: Data,
     form: Form,
     sizes: tuple[int, ...],
     platforms: tuple[str, ...],
-    kernel: bool,
     with_graph: bool,
+    pairs: PairForm | None,
 ) -> Spec:
-    names, table = run.class_names, as_table(source.every_row)
-    own = {name: getattr(run.config, name) for name in ("dataset", "model", "seed")}
+    own: dict[str, Any]
+    names, table, schema = run.class_names, as_table(source.every_row), form.schema
+    own = {name: getattr(run.config, name) for name in ("dataset", "model", "seed", "task")}
     own |= {name: getattr(run, name) for name in ("best_epoch", "num_features", "num_classes")}
-    own |= {name: getattr(form.sampler, name) for name in ("replace", "weighted")}
+    own |= today()
+    own |= {n: bool(getattr(form.sampler, n, False)) for n in ("replace", "weighted")}
+    every = " | ".join(map(str, sizes))
+    moments = {"time": f"int64[{every}]"} if run.timed else {}
+    outputs = {"logits": f"float32[seeds, {run.num_classes}]"}
+    if pairs is not None:
+        outputs = {"scores": f"float32[pairs{', C' * (run.answer.kind != 'links')}]"}
     return Spec(
         **own,
         format=FORMAT,
         jgs=jgs.__version__,
         jax=jax.__version__,
         val_accuracy=float(run.val_accuracy),
-        fanouts=list(form.fanouts),
+        fanouts=[_shown_fanout(k) for k in form.fanouts],
         batch_sizes=list(sizes),
         platforms=list(platforms),
-        kernel=kernel,
+        kernel="cpu" in platforms and kernels.available(),
         direct=form.direct,
         inputs={name: shown(array) for name, array in form.arrays().items()}
-        | {"key": "uint32[2]", "seeds": f"int32[{' | '.join(map(str, sizes))}]"},
-        outputs={"logits": f"float32[seeds, {run.num_classes}]"},
+        | {"key": "uint32[2]", "seeds": f"int32[{every}]"}
+        | moments,
+        outputs=outputs,
         feature_dtype="float32" if table.by_entries else table.kind,
-        sparse=ROW_TABLES[form.rows].by_entries,
+        sparse=table.by_entries,
         normalization=_normalization(source.every_row, run.config.data_arguments()),
         multilabel=bool(run.multilabel),
         class_names=None if names is None else names.tolist(),
@@ -196,7 +248,24 @@ def _spec(
         point=run.answer.point if run.answer.outputs else None,
         least_edges=form.least_edges,
         has_graph=with_graph,
+        sampler=repr(form.sampler),
+        kind=run.answer.kind,
+        timed=run.timed,
+        time_unit=run.time_unit if run.timed else None,
+        key=served.key.tolist(),
+        tables=[None if one is None else [*one[:-1], one.dtype.name] for one in form.tables],
+        schema=None if schema is None else [schema.node_types, schema.relations],
+        pairs=None if pairs is None else pairs._asdict() | {"width": run.config.hidden},
+        typed=form.typed,
+        learned=run._shape["num_nodes"] if run._shape.get("learned") else 0,
     )
+
+
+def _shown_fanout(fanout: Any) -> Any:
+    if not isinstance(fanout, Mapping):
+        return fanout
+    names = (":".join(n) if isinstance(n, tuple) else n for n in fanout)
+    return ",".join(f"{name}={k}" for name, k in zip(names, fanout.values(), strict=True))
 
 
 def _normalization(features: Any, options: dict[str, Any]) -> str:
@@ -204,6 +273,8 @@ def _normalization(features: Any, options: dict[str, Any]) -> str:
     `Spec.normalization`. That rows were divided by their sums is known by their sums."""
     if options.get("standardize"):
         return COLUMNS
+    if as_table(features).schema is not None:
+        return NONE
     parts = features if isinstance(features, tuple) else (features,)
     for rows in [as_table(part).host() for part in parts]:
         step = max(1, (1 << 22) // max(1, rows.shape[1]))  # bounds the temporaries

@@ -107,6 +107,39 @@ class Changed(GraphArrays):
         }
         return self._remade(row_offsets(np.diff(indptr) + missing), looped)
 
+    def inclusive(self, *node_types: str) -> Self:
+        """The graph in which nodes of these types count at their own moment too, and others
+        only after theirs, whatever is drawn.
+
+        Their times are 1 less, and so is the time of an edge of such a node, unless its other
+        end is of another type and no earlier than the edge. So a cutoff that equals the time
+        comes after it, and the age of such an edge is 1 more. Rows are sorted again by type
+        and time; equal edges keep their order. Seeds must not be `inclusive` beside it: they
+        would see a moment more. Raises `InputError` for a graph without edge times or node
+        types, and for other types.
+        """
+        least = np.iinfo(np.int64).min
+        if self.schema is None or self.edge_time is None:
+            raise InputError(
+                "a graph with types that count at their own moment must have edge times",
+                "one without types, or without edge times",
+                "Make it with Graph.from_relations(..., edge_time=...).",
+            )
+        kinds = [self.schema.number(name) for name in node_types]
+        own = np.isin(self.schema.numbers(np.arange(self.num_nodes)), kinds)
+        born = np.asarray(least if self.node_time is None else self.node_time)
+        indptr, arrays = self._numpy()
+        times, targets, sources = arrays["edge_time"], row_of_edges(indptr), arrays["indices"]
+        other = np.where(own, least, born)
+        moved = (own[targets] | own[sources]) & (times > least)
+        moved &= np.maximum(other[targets], other[sources]) < times
+        arrays["edge_time"] = times = times - moved
+        keys = times, arrays.get("edge_type", np.zeros(times.size)), targets
+        made = self._remade(indptr, _take(arrays, np.lexsort(keys)))
+        if self.node_time is None:
+            return made
+        return made._with(node_time=as_device(born - (own & (born > least))))
+
     def with_edges(
         self,
         src: Any,
@@ -378,22 +411,24 @@ def appended_columns(graph: Any, given: Any, num: int) -> dict[str, np.ndarray]:
             "Give edge_columns of these names.",
         )
     for name, array in columns.items():
-        own = graph.edge_columns[name]
         what = f"the appended edge column {name!r} must be like the graph's"
-        shape = ", ".join(map(str, (num, *own.shape[1:])))
-        lossy = num > 0 and _RANK[array.dtype.kind] > _RANK[own.dtype.kind]
-        if array.shape[1:] != own.shape[1:] or lossy:
-            raise InputError(
-                f"{what}, {own.dtype}[{shape}]",
-                described(array),
-                "Convert it, or make a graph of all edges.",
-            )
-        columns[name] = array.astype(own.dtype)
-        if own.dtype.kind in "iu":
-            rule = f"{what}, which is {own.dtype}"
-            wrong = (columns[name] != array).any(axis=tuple(range(1, array.ndim)))
-            checks.refuse_where(wrong, array, "edge", rule, "Make a graph of all edges.")
+        columns[name] = rows_like(what, array, graph.edge_columns[name], "edge")
     return columns
+
+
+def rows_like(what: str, array: np.ndarray, own: Any, place: str) -> np.ndarray:
+    """Numbers `[n, ...]` with the dtype of `own` `[m, ...]`. Raises `InputError` that begins
+    with `what`, where they are of another shape or that dtype does not hold them."""
+    num, again = len(array), "Convert it, or make a graph of all."
+    lossy = num > 0 and _RANK[array.dtype.kind] > _RANK[own.dtype.kind]
+    if array.shape[1:] != own.shape[1:] or lossy:
+        shape = ", ".join(map(str, (num, *own.shape[1:])))
+        raise InputError(f"{what}, {own.dtype}[{shape}]", described(array), again)
+    made = array.astype(own.dtype)
+    if own.dtype.kind in "iu":
+        wrong = (made != array).any(axis=tuple(range(1, array.ndim)))
+        checks.refuse_where(wrong, array, place, f"{what}, which is {own.dtype}", again)
+    return made
 
 
 def _ends_of_runs(graph: Any, row: np.ndarray, kind: np.ndarray) -> np.ndarray:

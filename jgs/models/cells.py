@@ -125,6 +125,7 @@ class CellTransformer(RelGT):
         options |= {"schema": schema, "scales": scales, "moments": moments}
         sizes = (in_features, hidden_features, out_features, num_layers)
         super().__init__(*sizes, embedding=None, **options)
+        del self.links, self.inputs.bias  # masks, and rows of columns, are in their place
         check_widths(cells=cells)
         widths = self.inputs.in_features
         if columns is None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -83,6 +83,7 @@ class RelGT(nnx.Module):
 
     timed, typed = False, True
     contextual = True  # it reads `batch.tokens`, and has no exact evaluation
+    defaults: ClassVar[dict[str, Any]] = {"lr": 3e-3, "lr_schedule": "warmup_cosine"}
     uses_degrees, input_reduce = False, None
     head: Callable[[jax.Array], jax.Array] | None = None  # of the outputs
 
@@ -278,14 +279,14 @@ class RelGT(nnx.Module):
 class Attention(nnx.Module):
     """A block of `RelGT`: attention of normalised tokens to all of their context, or to
     `others` `[1 or B, n, width]`. With `seed_only` the first token alone attends, and the
-    result is `[B, 1, width]`."""
+    result is `[B, 1, width]`. Queries are 0 at first, so that attention begins as a mean."""
 
     def __init__(self, width: int, heads: int, seed_only: bool = False, **options: Any):
         self.heads, self.seed_only = heads, seed_only
         self.norm = nnx.LayerNorm(width, **options)
-        self.query, self.value, self.out = (
-            nnx.Linear(width, width, **options) for _ in range(3)
-        )
+        self.value, self.out = (nnx.Linear(width, width, **options) for _ in range(2))
+        zero = nnx.initializers.zeros
+        self.query = nnx.Linear(width, width, kernel_init=zero, **options)
         # The weights do not depend on a bias of the keys: its gradient would be rounding alone.
         self.key = nnx.Linear(width, width, use_bias=False, **options)
 

@@ -38,13 +38,6 @@ def _predict(argv: Sequence[str] | None) -> dict[str, Any] | int:
         return predict(given, watch)
 
 
-def _moment(text: str) -> int | str:
-    try:
-        return int(text)
-    except ValueError:
-        return text  # a date, which the run reads
-
-
 # fmt: off
 @dataclass
 class _Asked:
@@ -83,7 +76,7 @@ class _Asked:
     at: Annotated[int | str | None, Option(
         "for a run that sees times: that at which pairs are scored, or nodes classified; a "
         "number in the unit of the data's times, or a date such as 2024-05-01 (default: the "
-        "last column of their file)", metavar="TIME", parse=_moment
+        "last column of their file)", metavar="TIME", parse=command.moment
     )] = None
     relation: Annotated[str | None, Option(
         "for --pairs and --top-k in a graph with several relations"

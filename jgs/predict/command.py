@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 from typing import Any
@@ -105,7 +106,7 @@ def _columns(run: Run, comm: Communicator, given: dict[str, Any]) -> dict[str, n
         # A slow import, of what reads databases.
         from jgs.predict.task_table import task_table
 
-        return task_table(run, given["split"])
+        return everywhere(comm, lambda: task_table(run, given["split"]))
     nodes, time = _asked(run, comm, given)
     relation = {"relation": given["relation"]} if given.get("relation") else {}
     if "top_k" in given:
@@ -173,9 +174,9 @@ def _asked(run: Run, comm: Communicator, given: dict[str, Any]) -> tuple[np.ndar
                 repr(names[wrong[0]]),
                 "Leave it out, or give its type.",
             )
-        read.extend([every[ids[:, 0]] if names is None else ids[:, 0], time])
-        return str(len(ids))
+        read.append(every[ids[:, 0]] if names is None else ids[:, 0])
+        return json.dumps([len(ids), time is not None and [time.tolist(), time.dtype.str]])
 
-    count = int(broadcast_text(comm, size))
+    count, times = json.loads(broadcast_text(comm, size))
     own = broadcast_arrays(comm, read[0] if read else np.zeros(count, np.int32))
-    return own, read[1] if timed else at
+    return own, np.array(*times) if timed else at

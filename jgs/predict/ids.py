@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from jgs.arrays import described
-from jgs.data.column_values import Clock
-from jgs.data.values import nodes_of
+from jgs.data.column_values import moments
+from jgs.data.values import check_pairs, nodes_of
 from jgs.errors import InputError, refusing
 from jgs.files.npy import map_npy, plain_file
 from jgs.graph import NodeIds, Schema
@@ -53,18 +53,7 @@ def pairs_of(
     ids = check_seed_ids(pairs, num_nodes, pairs=True)
     if schema is None or relation is None:
         return ids
-    source, name, target = schema.relations[relation]
-    wanted = [schema.number(source), schema.number(target)]
-    kinds = np.asarray(schema.numbers(ids.reshape(-1))).reshape(-1, 2)
-    wrong = (kinds != wanted).any(axis=1)
-    if wrong.any():
-        row = int(np.argmax(wrong))
-        src, dst = (schema.node_types[kind][0] for kind in kinds[row])
-        raise InputError(
-            f"pairs for the relation {name} must be of types {source} and {target}",
-            f"pair {row}, of {src} and {dst}",
-            "Give such pairs, or name another relation.",
-        )
+    check_pairs(schema, ids, relation)
     return ids
 
 
@@ -72,24 +61,7 @@ def cutoffs(data: Any, ids: np.ndarray, time: Any, what: str) -> tuple[np.ndarra
     """The `ids` `[num, ...]` of nodes as they are in `data`, and int64 `[num]`: the cutoff of
     each, from an array `[num]` of ints or dates, or one for all. Dates are counted in the
     data's unit. Raises `InputError`, which says `what` is asked for."""
-    num, unit = len(ids), data.time_unit
-    times = np.asarray(np.nan if time is None else time)
-    if times.dtype.kind in "MUO" and times.shape in ((), (num,)):
-        if unit is None:
-            raise InputError(
-                f"times of {what} must be whole numbers, as those of its data are",
-                str(times.reshape(-1)[0]),
-                "Give numbers, or train with --data-options time_unit=s or another unit.",
-            )
-        times = Clock(unit).whole(what, times.reshape(-1), "row").reshape(times.shape)
-    whole = times.dtype.kind in "iu" and times.dtype != np.uint64  # which int64 does not hold
-    if not whole or times.shape not in ((), (num,)):
-        raise InputError(
-            f"{what} must have times: integers of 64 bits, one for all {num} or one each",
-            "none" if time is None else described(times),
-            "Give time=, in the unit of the graph's times.",
-        )
-    return data.in_graph(ids), np.broadcast_to(times, num).astype(np.int64)
+    return data.in_graph(ids), moments(what, time, len(ids), data.time_unit)
 
 
 def read_ids(

@@ -11,6 +11,7 @@ import jax
 import numpy as np
 from flax import nnx
 
+from jgs.dist.communicators.broadcast import everywhere
 from jgs.dist.communicators.collect import rows_on_all
 from jgs.errors import InputError, check_choice
 from jgs.graph import Graph
@@ -23,7 +24,6 @@ from jgs.predict.sampled import (
     batches,
     context_of,
     judged_at,
-    neighbor_sampler,
     sampled_logits,
 )
 from jgs.predict.saved import Opened
@@ -37,6 +37,7 @@ from jgs.train.loop.keys import key_of
 from jgs.train.loop.model import is_contextual
 from jgs.train.loop.progress import bar
 from jgs.train.tasks.seal import pair_scores
+from jgs.train.tasks.served import neighbor_sampler
 from jgs.train.tasks.targets import SPLITS
 
 Finish = Callable[[np.ndarray], np.ndarray]
@@ -71,8 +72,8 @@ class Run(Opened):
         node's draws depend on the key, the hop and the node alone.
 
     They raise `InputError` for what does not fit the run. Runs of tasks of nodes are opened on
-    many ranks too: all ranks call the methods; rank 0's process gets the rows of all nodes, the
-    others get None.
+    many ranks too, with contexts and with labels at moments as well: all ranks call the
+    methods; rank 0's process gets the rows of all nodes, the others get None.
 
     Fields:
       config, task: the run's `Config` and its task.
@@ -139,7 +140,7 @@ class Run(Opened):
         self._check_untimed()
         self._check_takes("embed", "rows of nodes")
         if is_contextual(self.config):
-            return self._of_contexts(nodes, node_type, graph, features, rows_of)
+            return self._on_first(self._of_contexts(nodes, node_type, graph, features, rows_of))
         layers = len(self._encoder.layers) - (not self._of_pairs)
         if layers < 1:
             raise InputError(
@@ -306,12 +307,12 @@ class Run(Opened):
         return np.asarray(source.host_labels)[source.in_graph(nodes)]
 
     def source(self, graph: Graph | None = None, features: Any = None) -> Data:
-        """The graph and the features that sampled predictions read. Raises `InputError` on
-        several ranks."""
+        """The graph and the features that predictions with `fanouts`, explanations and labels
+        read. Raises `InputError` on several ranks."""
         source = self._with(graph, features)
         if source.comm.size > 1:
             raise InputError(
-                "one process must predict by sampled neighbours",
+                "one process must predict by sampled neighbours, explain and give labels",
                 f"{source.comm.size} ranks",
                 "Open the run without comm, or leave fanouts out.",
             )
@@ -349,12 +350,12 @@ class Run(Opened):
         if self.model is None:
             return self.embed(nodes, node_type=node_type)
         if self.timed:
-            return finish(self._at(nodes, node_type, relation, time, graph))
+            return self._on_first(self._at(nodes, node_type, relation, time, graph), finish)
         if self._of_pairs:
             return finish(self._scores(nodes, relation, graph, features))
         if is_contextual(self.config):
             of_nodes = nodes, node_type, graph, features
-            return finish(self._of_contexts(*of_nodes, outputs_of))
+            return self._on_first(self._of_contexts(*of_nodes, outputs_of), finish)
         if fanouts is None:
             layers = len(self.model.layers)
             return self._rows(nodes, node_type, graph, features, layers, finish)
@@ -369,9 +370,13 @@ class Run(Opened):
         self, nodes: Any, node_type: Any, graph: Any, features: Any, outputs: Any
     ) -> np.ndarray:
         """`[n, ...]`: what `outputs` computes of the context of each node."""
-        source = self.source(graph, features)
-        items = {"nodes": self._own_ids(source, nodes, node_type)}
-        return judged_at(self, source, items, None, judges_key(self.config), outputs)
+        source = self._with(graph, features)
+        ids = everywhere(source.comm, lambda: self._own_ids(source, nodes, node_type))
+        return judged_at(self, source, {"nodes": ids}, None, judges_key(self.config), outputs)
+
+    def _on_first(self, rows: np.ndarray, finish: Finish = lambda rows: rows) -> Any:
+        """`finish` of rows that all ranks have, in rank 0's process; None in others."""
+        return None if self._comm.rank > 0 else finish(rows)
 
     def _scores(self, pairs: Any, relation: Any, graph: Any, features: Any) -> np.ndarray:
         """The outputs for pairs: of the decoder from exact rows, or of a subgraph each."""
@@ -393,11 +398,17 @@ class Run(Opened):
         """The outputs for nodes or pairs at times, from a sample of each."""
         (data, targets), num = self._data, self.num_nodes()
         if targets is None:
-            if nodes is None or node_type is not None:
-                nodes = ids_of(self.schema, num, nodes, node_type)
-            ids = check_seed_ids(nodes, num)
-            own, times = cutoffs(data, ids, time, "nodes of a run on labels at moments")
-            items = {"nodes": own, "time": times}
+            what = "nodes of a run on labels at moments"
+
+            def items_of() -> dict[str, np.ndarray]:
+                every = nodes is None or node_type is not None
+                own = ids_of(self.schema, num, nodes, node_type) if every else nodes
+                rows = cutoffs(data, check_seed_ids(own, num), time, what)
+                return dict(zip(("nodes", "time"), rows, strict=True))
+
+            if graph is not None:
+                self.source()
+            items = everywhere(data.comm, items_of)
             return judged_at(self, data, items, graph, judges_key(self.config), outputs_of)
         number = self._relation(relation)
         ids = pairs_of(self.schema, num, nodes, number)

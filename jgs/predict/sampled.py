@@ -19,29 +19,11 @@ from jgs.ops import gather
 from jgs.sampling import Capacity, Neighbors, plan_capacity, worst_case
 from jgs.sampling.capacity import Capacities
 from jgs.sampling.edges.random import as_key_data
-from jgs.sampling.fanouts import check_fanouts
 from jgs.sampling.loading.stages import samplers_of
-from jgs.train.config import Config
 from jgs.train.evaluation.by_samples import BySamples
 from jgs.train.loop.model import make_sampler
 
 _SMALL = 1 << 14  # for at most so many edges no capacity is measured: the worst case is taken
-
-
-def neighbor_sampler(
-    config: Config, model: GNN, fanouts: Any, edge_ids: bool = False
-) -> Neighbors:
-    """The sampler `Neighbors` with these fanouts, which draws like the run's sampler. Raises
-    `InputError` unless there is one for each layer."""
-    fanouts = check_fanouts(fanouts)
-    if len(fanouts) != len(model.layers):
-        raise InputError(
-            f"fanouts must be one for each of the model's {len(model.layers)} layers",
-            fanouts,
-            "Give as many, the seeds' hop first; -1 takes all neighbours.",
-        )
-    own = {name: config.options.get(name, False) for name in ("replace", "weighted")}
-    return Neighbors(fanouts, **own, edge_ids=edge_ids, edges=model.edge_columns)
 
 
 def sampled_logits(

@@ -62,7 +62,7 @@ class Opened(Shown):
         self.timed, self._of_pairs = "at" in self.flags, "pairs" in self.flags
         self._elsewhere = elsewhere
         self.flags -= {"split"} if elsewhere else set()
-        if comm.size > 1 and not self.exports:
+        if comm.size > 1 and self.task.like != "nodes":
             raise InputError(
                 f"a run of --task {config.task} must be opened by one process",
                 f"{comm.size} ranks",
@@ -102,12 +102,6 @@ class Opened(Shown):
     def schema(self) -> Schema | None:
         """The node types and relations of the run's data; None where there are none."""
         return self._source.schema
-
-    @property
-    def exports(self) -> bool:
-        """Whether `jgs.export_run` may write its model, and many ranks may open it: runs of
-        nodes without times."""
-        return "fanouts" in self.flags
 
     # -- data
 
@@ -301,7 +295,8 @@ def later_data(
         (learned, "another --dataset must be for a run that has learned no rows of nodes",
          "types without features", "Train with a column for each table without times."),
     )  # fmt: skip
-    kept = {n: v for n, v in config.data_arguments().items() if n == "features"}
+    names = "features", "inclusive"
+    kept = {n: v for n, v in config.data_arguments().items() if n in names}
     clock = Clock(shape["time_unit"])
     base = Database.open(config.dataset, config.data_arguments().get("manifest"))
     plain = base.plain(**kept, fitted=columns, clock=clock)

@@ -30,8 +30,7 @@ from jgs.report.elements import (
 )
 from jgs.report.figures import Judged, judge
 from jgs.report.sections import sections, summary
-from jgs.tables import TASKS
-from jgs.train.config import SETTINGS, Config
+from jgs.train.config import SETTINGS, Config, defaults_of
 from jgs.train.loop import folder
 
 _NAME = "report.html"
@@ -93,7 +92,7 @@ def write_report(
 def command_of(config: Config, run_dir: str) -> list[str]:
     """The words of a command that trains such a run: the flags that differ from the
     defaults."""
-    defaults = TASKS.find(config.task).defaults_of(config.sampler)
+    defaults = defaults_of(config.task, config.sampler, config.model)
     words = ["jgs", "train"]
     for name, known in {**SETTINGS, **config.known()}.items():
         value = run_dir if name == "run_dir" else getattr(config, name)

@@ -36,9 +36,36 @@ _TOGETHER = ("batch_size", "ranks")
 _GROWING = ("epochs", "patience")  # they may have other values on --resume
 
 
+def as_flags(values: Mapping[str, Any]) -> str:
+    return " ".join(f"{flag(name)} {as_typed(value)}" for name, value in values.items())
+
+
 def tasks_of(known: Known) -> list[str]:
     """The tasks that take a setting, all of them or by some samplers."""
     return [task for task in known.option.tasks if task in TASKS]
+
+
+def defaults_of(
+    task: str, sampler: str | None = None, model: str | None = None
+) -> dict[str, Any]:
+    """The defaults of settings that differ from those of `SETTINGS`: of the task and then, in
+    a task that has a model, of the model, by its `defaults`. None: not given. Raises
+    `InputError`, also for defaults of a model that are no settings of a run."""
+    kind = TASKS.find(task)
+    found, names = kind.defaults_of(sampler), {}
+    for name, given in (("sampler", sampler), ("model", model)):
+        value = found.get(name, SETTINGS[name].default) if given is None else given
+        names[name] = SETTINGS[name].checked(name, value)
+    if kind.kind(names["sampler"]) not in SETTINGS["model"].option.tasks:
+        return found
+    own = getattr(MODELS.find(names["model"]), "defaults", {})
+    if wrong := sorted(own.keys() - SETTINGS.keys()):
+        raise InputError(
+            "the defaults of a model must be of settings of a run",
+            f"{', '.join(wrong)} of {names['model']}",
+            "Give the argument a default.",
+        )
+    return found | own
 
 
 @dataclass(frozen=True, init=False)
@@ -55,9 +82,9 @@ class Config(
 
     The setting `batch_size` is the flag `--batch-size`, and so on. Options are given like
     settings, `Config(sampler="labor", importance=1)`, and read like them; `options` has all of
-    them by name. The defaults are those of the task, and train the embedded data set in well
-    under a minute on two cores. The constructor checks every value and raises `InputError`,
-    also for an option of another sampler, model, decoder or task.
+    them by name. The defaults are those of the model and of the task, and train the embedded
+    data set in well under a minute on two cores. The constructor checks every value and raises
+    `InputError`, also for an option of another sampler, model, decoder or task.
     """
 
     options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
@@ -65,7 +92,7 @@ class Config(
     def __init__(self, *, options: Mapping[str, Any] | None = None, **given: Any):
         task = given.get("task", SETTINGS["task"].default)
         kind = TASKS.find(SETTINGS["task"].checked("task", task))
-        defaults = kind.defaults_of(given.get("sampler"))
+        defaults = defaults_of(task, given.get("sampler"), given.get("model"))
         for name, known in SETTINGS.items():
             value = given.pop(name, defaults.get(name, known.default))
             object.__setattr__(self, name, known.checked(name, value))
@@ -128,6 +155,13 @@ class Config(
                 f"{name} ({type(error).__name__}: {error})",
                 "Correct its __init__, or its method from_options.",
             ) from error
+
+    @property
+    def of_model(self) -> str:
+        """The settings that are defaults of the model, as flags; "" if there are none."""
+        maker = OWNERS["model"].find(self.model) if "model" in self.owners else None
+        own = getattr(maker, "defaults", {}).items()
+        return as_flags({name: value for name, value in own if getattr(self, name) == value})
 
     def _takes(self, name: str) -> bool:
         tasks = SETTINGS[name].option.tasks

@@ -13,7 +13,7 @@ from typing import Any
 from jgs.command import Parser, add_database_flags
 from jgs.errors import InputError
 from jgs.options import Known, add_flag, flag, options_of
-from jgs.train.config import OWNERS, PAGES, SETTINGS
+from jgs.train.config import OWNERS, PAGES, SETTINGS, as_flags
 from jgs.train.loop.folder import saved_owners
 
 _ABOUT = "Train a graph neural network, or embeddings, from samples."
@@ -95,6 +95,8 @@ def help_page(topic: str = "") -> str:
             about = (inspect.getdoc(getattr(maker, "func", maker)) or "").split("\n\n")[0]
             known = table.options(topic)
             shown = _groups({f"--{owner} {topic}": known}) if known else ["", "No flags."]
+            if own := getattr(maker, "defaults", {}):
+                shown += ["", *_wrapped(f"Defaults of its own: {as_flags(own)}")]
             return "\n".join([*_wrapped(about), *shown])
     raise InputError(
         "--help must name a topic that it has", topic, f"{prog} --help lists the topics."

@@ -352,6 +352,16 @@ def test_bad_databases_are_one_line(name, says):
     assert "\n" not in str(error.value)
 
 
+def test_tables_that_are_seen_at_their_own_moment(shop):
+    plain, some = (
+        Database.open(shop).plain(db_task="user-churn", inclusive=names).graph
+        for names in (None, "events, notes")
+    )
+    moved = np.asarray(plain.node_time) - np.asarray(some.node_time)
+    events, notes = (plain.schema.nodes(name) for name in ("events", "notes"))
+    assert moved.sum() == moved[events].sum() + moved[notes].sum() > len(events)
+
+
 @pytest.mark.parametrize(
     ("asked", "says"),
     [
@@ -370,6 +380,8 @@ def test_bad_databases_are_one_line(name, says):
         ({"task_sql": "SELECT 1", "entity": "user"}, "Did you mean users"),
         ({"task_sql": "no.sql"}, "no.sql must be a file"),
         ({"hide": "events.amoun"}, "hide must name columns"),
+        ({"inclusive": "event"}, "one of users, items, events, notes"),
+        ({"inclusive": "events", "db_task": "events-gift"}, "moments that are not those of"),
         ({"rule": ColumnRule("events.x:drop")}, "must have a column 'x'"),
     ],
 )

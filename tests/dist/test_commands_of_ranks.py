@@ -15,6 +15,7 @@ from ranks import MPIEXEC, needs_mpi, run_ranks
 from refusals import command_refused
 from small_ranks import FLAGS, make_parts, ranks_of, train_on
 
+import jgs
 from jgs.dist.communicators import launch
 from jgs.dist.supervision.watchdog import Watchdog
 from jgs.files.writing import locked
@@ -29,6 +30,9 @@ EMBED = """
     --window 2 --shared-negatives 3 --lr 0.2 --epochs 1 --checkpoint-every 6 --keep 99
     --no-progress --watchdog 8
 """
+
+
+CONTEXTS = "--sampler context --context-size 5 --model relgt --layers 1"
 
 
 def bad_input(parts, folder):
@@ -71,12 +75,18 @@ def commands(parts, folder):
     flags = [*TRAIN, "--partition", parts, "--run-dir", folder / "run", "--epochs", 1]
     known = ["predict", "--run-dir", folder / "run"]
     (folder / "ids").write_text("3\n-1\n")
+    (folder / "good ids").write_text("590\n3\n590\n")
     embed = ["train", *embedding(folder), "--batch-size", 6]
     return {
         "train": flags,
         "predict": [*known, "--split", "test", "--out", folder / "two.npy"],
         "predict-bad": [*known, "--nodes", folder / "ids", "--out", folder / "no.csv"],
         "embed": [*embed, "--run-dir", folder / "embed"],
+        "contexts": [*flags, *CONTEXTS.split(), "--run-dir", folder / "contexts"],
+        "predict contexts": [
+            *("predict", "--run-dir", folder / "contexts", "--nodes", folder / "good ids"),
+            *("--out", folder / "two contexts.npy"),
+        ],
     }
 
 
@@ -181,6 +191,16 @@ def test_predictions_are_those_of_one_process(answered):
         np.testing.assert_array_equal(two[name], one[name])
     np.testing.assert_allclose(two["probability"], one["probability"], rtol=1e-5)
     is_one_error(*answered("predict-bad"), "got -1 (number 2)")
+
+
+def test_predictions_by_contexts_are_those_of_one_process(answered):
+    folder = answered.folder
+    assert result(answered("contexts"))["epochs"] == 1
+    assert result(answered("predict contexts"))["nodes"] == 3
+    two, run = np.load(folder / "two contexts.npy"), jgs.open_run(folder / "contexts")
+    assert two["node"].tolist() == [590, 3, 590]
+    wanted = run.predict(two["node"]).probability
+    np.testing.assert_allclose(two["probability"], wanted, rtol=1e-5)
 
 
 @pytest.fixture(scope="module")

@@ -254,7 +254,7 @@ def test_what_cannot_be_served_is_refused_in_one_line(whole, artifact, tmp_path,
     ("param.0.npy", lambda b: b[:-1], "param.0.npy"),
     ("spec.json", lambda b: b.replace(b'"rows', b'"Rows'), "as it was written"),
     ("spec.json", lambda b: b[:99], "must be whole"),
-    ("spec.json", lambda b: b.replace(b'"format": 1', b'"format": 2'), "format 2, written"),
+    ("spec.json", lambda b: b.replace(b'"format": 2', b'"format": 3'), "format 3, written"),
     ("manifest.json", lambda b: b[:-9], "must be whole"),
 )
 def test_a_damaged_or_newer_artifact_is_one_line(artifact, tmp_path, name, change, words):

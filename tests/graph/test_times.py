@@ -10,6 +10,7 @@ from refusals import refused
 
 from jgs import Graph
 from jgs.graph.rows import order_by_time
+from jgs.sampling import Context, Seeds
 
 SRC, DST = np.array([0, 1, 2, 0, 1]), np.array([2, 2, 2, 1, 2])
 TIME = np.array([2**40, 5, 5, 7, -3])
@@ -119,3 +120,47 @@ def test_edges_are_ordered_by_type_and_time_stably(typed, far):
     by = (times,) if types is None else (times, types)
     np.testing.assert_array_equal(found, np.lexsort(by))
     assert order_by_time(times[:0]).size == 0
+
+
+def seen(graph, seed, cutoff, **how):
+    """(type, place) of what a context of all neighbours has beside its seed."""
+    sampler = Context(64, ({"*": 32},) * 2)
+    batch = sampler.sample(jax.random.key(0), graph, (), Seeds([seed], [cutoff], **how))
+    kind, place = (np.asarray(a) for a in graph.schema.type_and_place(batch.nodes))
+    return {(k, p) for k, p in zip(kind.tolist(), place.tolist(), strict=True) if k >= 0}
+
+
+@pytest.mark.parametrize("born", [True, False])
+def test_types_count_at_their_own_moments_where_one_says_so(born):
+    """Users, of all times, have events and notes; a note may name an event."""
+    rng, counts = np.random.default_rng(3), {"user": 4, "event": 40, "note": 40}
+    times = {name: rng.integers(0, 6, 40) for name in ("event", "note")}
+    of = {name: rng.integers(0, 4, 40) for name in times}
+    edges = {(name, "of", "user"): (np.arange(40), of[name]) for name in times}
+    own = {relation: times[relation[0]] for relation in edges}
+    if born:
+        edges["event", "in", "note"] = np.arange(40), np.arange(40)
+        own["event", "in", "note"] = np.maximum(*times.values())
+    given = {"edge_time": own, "both_ways": True}
+    given |= {"node_time": times} if born else {}
+    graph = Graph.from_relations(counts, edges, **given)
+    some = graph.inclusive("event")
+    assert seen(graph.inclusive(), 0, 3) == seen(graph, 0, 3)
+    for user, cutoff in ((0, 3), (1, 0), (2, 5), (3, np.iinfo(np.int64).min)):
+        for now, found in ((0, seen(graph, user, cutoff)), (1, seen(some, user, cutoff))):
+            events, notes = (
+                np.flatnonzero((of[name] == user) & (times[name] < cutoff + equal))
+                for name, equal in (("event", now and cutoff >= 0), ("note", 0))
+            )
+            wanted = {(0, user)} | {(1, int(e)) for e in events} | {(2, int(n)) for n in notes}
+            more = {(0, user)}
+            if born:  # both ends of a pair are there
+                before = times["event"] < cutoff + (now and cutoff >= 0)
+                before &= times["note"] < cutoff
+                more |= {(1, int(n)) for n in notes if before[n]}
+                more |= {(2, int(e)) for e in events if before[e]}
+            assert found == wanted | more
+    every = graph.inclusive("event", "note")
+    assert seen(every, 1, 4) == seen(graph, 1, 4, inclusive=True)
+    refused("must have edge times", Graph.from_edges([0], [1], 2).inclusive)
+    refused("user, event, note", graph.inclusive, "events")

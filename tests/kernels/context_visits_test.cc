@@ -91,7 +91,7 @@ std::vector<int32_t> Counted(const jgs::GraphView& graph, const jgs::WalkOptions
 
 int main() {
   Graph g;
-  const jgs::GraphView view{g.indptr.data(), kNodes, g.indices.data(),
+  const jgs::GraphView view{g.indptr.data(), g.indptr.data() + 1, kNodes, g.indices.data(),
                             static_cast<int64_t>(g.indices.size()), nullptr, nullptr};
   const std::vector<int32_t> nodes{3, 51, kNodes, 7, 51, 8, 101, 3};
   const std::vector<int64_t> cutoffs{9, 15, 3, 12, 4, 20, 11, 10};
@@ -101,7 +101,7 @@ int main() {
     std::string error;
     jgs::WalkOptions options{kLength, uint64_t{1} << 29, 0, nullptr, nullptr, 0, nullptr, -1, {}};
     options.limits = jgs::LimitsOf(seeds, g.time.data(), view.num_edges, nullptr, window, error);
-    options.index = {g.runs_indptr.data(), g.runs.data(), static_cast<int64_t>(g.runs.size()) - 1};
+    options.index = {g.runs_indptr.data(), g.runs_indptr.data() + 1, g.runs.data(), static_cast<int64_t>(g.runs.size()) - 1};
     const std::vector<Token> one = Run(view, options, seeds, 1, error);
     for (size_t i = 0; i < nodes.size(); ++i) {
       const std::vector<int32_t> wanted = Counted(view, options, nodes[i], cutoffs[i]);

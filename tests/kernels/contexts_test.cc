@@ -49,7 +49,7 @@ struct Found {
 Found Run(const Graph& graph, const std::vector<int32_t>& seeds, const std::vector<int64_t>& time,
           bool by_age, int num_threads) {
   const int64_t num_nodes = static_cast<int64_t>(graph.indptr.size()) - 1;
-  const jgs::GraphView view{graph.indptr.data(), num_nodes, graph.indices.data(),
+  const jgs::GraphView view{graph.indptr.data(), graph.indptr.data() + 1, num_nodes, graph.indices.data(),
                             static_cast<int64_t>(graph.indices.size()), nullptr, nullptr};
   const int64_t num = static_cast<int64_t>(seeds.size());
   const jgs::Seeds of{seeds.data(), num, time.data(), nullptr, 0};

@@ -123,7 +123,7 @@ bool IsPlain(const jgs::GraphView& g, const jgs::FrontierOptions& o, int64_t roo
 int main() {
   Graph graph = RandomGraph(3000);
   const int64_t num_nodes = static_cast<int64_t>(graph.indptr.size()) - 1;
-  const jgs::GraphView view{graph.indptr.data(), num_nodes, graph.indices.data(),
+  const jgs::GraphView view{graph.indptr.data(), graph.indptr.data() + 1, num_nodes, graph.indices.data(),
                             static_cast<int64_t>(graph.indices.size()), nullptr, nullptr};
   const jgs::FrontierOptions modes[] = {
       {100, 700, 30, 2048}, {65, 130, 1000, 1024}, {3, 200, 2, 100 * 1024}, {70, 0, 5, 1100}};

@@ -62,7 +62,7 @@ Result Make(size_t num_rows, int64_t room) {
 Result Run(const Graph& g, const std::vector<int32_t>& nodes, const std::vector<int32_t>& groups,
            bool sorted, bool by_row, int64_t room, int num_threads) {
   Result r = Make(nodes.size(), room);
-  const jgs::GraphView view{g.indptr.data(), static_cast<int64_t>(g.indptr.size()) - 1,
+  const jgs::GraphView view{g.indptr.data(), g.indptr.data() + 1, static_cast<int64_t>(g.indptr.size()) - 1,
                             g.indices.data(), static_cast<int64_t>(g.indices.size()), nullptr,
                             g.weight.data()};
   jgs::Induced block{nodes.data(), static_cast<int64_t>(nodes.size()), groups.data(),

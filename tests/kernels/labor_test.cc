@@ -71,7 +71,7 @@ constexpr int64_t kFanouts[] = {4, 0, 2};  // by relation
 
 Sample Run(const Graph& g, const jgs::HubIndex& hubs, jgs::LaborOptions options, uint32_t phase,
            int64_t room, int num_threads) {
-  const jgs::GraphView view{g.indptr.data(), kNodes, g.indices.data(),
+  const jgs::GraphView view{g.indptr.data(), g.indptr.data() + 1, kNodes, g.indices.data(),
                             static_cast<int64_t>(g.indices.size()), nullptr, nullptr};
   const bool timed = options.edge_time != nullptr;
   const int64_t most = timed ? 9 * kNodes : kNodes + 300;  // nodes, with their cutoffs

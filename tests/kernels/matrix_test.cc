@@ -77,7 +77,7 @@ Result Run(const Input& in, int64_t num_threads) {
   const jgs::Limits limits = jgs::LimitsOf(
       {nullptr, 0, nullptr, in.excluded.data(), static_cast<int64_t>(in.excluded.size())},
       nullptr, in.indptr.back(), nullptr, -1, error);
-  const jgs::Slice slice(in.indptr.data(), kNodes, in.columns.data(), columns, limits);
+  const jgs::Slice slice(in.indptr.data(), in.indptr.data() + 1, kNodes, in.columns.data(), columns, limits);
   Result r;
   Threads threads;
   const jgs::Executor executor = threads.Get(num_threads);
@@ -95,7 +95,7 @@ Result Run(const Input& in, int64_t num_threads) {
   r.selected = part.selected;
   std::vector<int32_t> slots;
   for (int32_t c = static_cast<int32_t>(columns); c >= -1; --c) slots.push_back(c);  // backwards
-  const jgs::Slice back(r.indptr.data(), columns, slots.data(), columns + 2);
+  const jgs::Slice back(r.indptr.data(), r.indptr.data() + 1, columns, slots.data(), columns + 2);
   r.back_offsets.resize(columns + 3), r.back_at.resize(room), r.back_node.resize(room);
   r.back_id.resize(room);
   jgs::Rearrange(back, r.row.data(), r.edge_id.data(), in.rows.data(), kRows,

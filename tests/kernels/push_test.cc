@@ -133,7 +133,7 @@ void Plain(const jgs::GraphView& g, const jgs::PushOptions& o, int32_t seed, int
 int main() {
   Graph graph = RandomGraph();
   const int64_t num_edges = graph.indices.size();
-  const jgs::GraphView view{graph.indptr.data(), kNodes,  graph.indices.data(),
+  const jgs::GraphView view{graph.indptr.data(), graph.indptr.data() + 1, kNodes,  graph.indices.data(),
                             num_edges,           nullptr, nullptr};
   std::vector<int32_t> nodes;
   std::vector<int64_t> cutoffs, excluded;

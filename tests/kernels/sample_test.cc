@@ -96,7 +96,7 @@ Sample Run(const Graph& g, int batch, const std::vector<int64_t>& fanouts, bool 
            bool weighted, bool relabel_inputs, int64_t edge_limit, int num_threads,
            const Limited& limited = {}) {
   const int64_t num_nodes = g.indptr.size() - 1;
-  const jgs::GraphView view{g.indptr.data(), num_nodes, g.indices.data(),
+  const jgs::GraphView view{g.indptr.data(), g.indptr.data() + 1, num_nodes, g.indices.data(),
                             static_cast<int64_t>(g.indices.size()), g.prefix.data(),
                             g.weight.data()};
   std::vector<int32_t> seeds;
@@ -147,7 +147,7 @@ Sample Run(const Graph& g, int batch, const std::vector<int64_t>& fanouts, bool 
   if (limited.recent) options.recency = {kHalfLife, g.sums.data(), g.time.data()};
   if (limited.by_relation) options.relations = {kRelations, g.type.data(), {}};
   if (limited.indexed) {
-    options.relations.index = {g.run_indptr.data(), g.runs.data(),
+    options.relations.index = {g.run_indptr.data(), g.run_indptr.data() + 1, g.runs.data(),
                                static_cast<int64_t>(g.runs.size()) - 1};
   }
   const jgs::Seeds of{seeds.data(), batch, limited.timed ? time.data() : nullptr,

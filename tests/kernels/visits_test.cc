@@ -129,7 +129,7 @@ bool IsPlain(const jgs::GraphView& g, const jgs::VisitOptions& o, const Found& f
 int main() {
   Graph graph = RandomGraph(500, 12);
   const int64_t num_nodes = static_cast<int64_t>(graph.indptr.size()) - 1;
-  const jgs::GraphView view{graph.indptr.data(), num_nodes, graph.indices.data(),
+  const jgs::GraphView view{graph.indptr.data(), graph.indptr.data() + 1, num_nodes, graph.indices.data(),
                             static_cast<int64_t>(graph.indices.size()), nullptr, nullptr};
   const int64_t path[] = {1, 0};
   const int64_t few[] = {0, 100}, more[] = {100, 250, 300, 300, 350, 500};

@@ -125,7 +125,7 @@ std::vector<int32_t> Roots(int32_t num_nodes) {
 }
 
 jgs::GraphView View(const Graph& g, bool weighted) {
-  return {g.indptr.data(), static_cast<int64_t>(g.indptr.size()) - 1, g.indices.data(),
+  return {g.indptr.data(), g.indptr.data() + 1, static_cast<int64_t>(g.indptr.size()) - 1, g.indices.data(),
           static_cast<int64_t>(g.indices.size()), weighted ? g.prefix.data() : nullptr, nullptr};
 }
 
@@ -284,7 +284,7 @@ int main() {
     std::string error;
     options.limits = jgs::LimitsOf(seeds, typed.time.data(), view.num_edges, view.weight_prefix,
                                    kWindow, error);
-    options.index = {by_relation.indptr.data(), by_relation.first.data(),
+    options.index = {by_relation.indptr.data(), by_relation.indptr.data() + 1, by_relation.first.data(),
                      static_cast<int64_t>(by_relation.first.size()) - 1};
     const Walks one = Plain(view, options, nullptr);
     for (int threads : {1, 3, 8}) {

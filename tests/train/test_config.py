@@ -2,6 +2,7 @@ import dataclasses
 import json
 import re
 import subprocess
+from types import MappingProxyType
 
 import pytest
 from cases import cases
@@ -10,7 +11,9 @@ from refusals import refused
 
 from jgs import InputError
 from jgs.data.parts import write_manifest
+from jgs.models import RelGT
 from jgs.options import flag, options_of
+from jgs.report.page import command_of
 from jgs.sampling import SAMPLERS, WALKERS
 from jgs.train.config import OWNERS, PAGES, SETTINGS, Config
 from jgs.train.flags import help_page, parse
@@ -141,6 +144,29 @@ def test_help_fits_a_screen_and_each_name_has_a_page(capsys):
     everything = help_page("all")
     assert all(page in everything for page in pages.values())
     refused("--help must name a topic", help_page, "labour")
+
+
+class Eager(RelGT):
+    defaults = MappingProxyType({"rate": 0.1})  # which no setting is called
+
+
+def test_a_model_has_defaults_of_its_own_which_a_user_s_values_replace():
+    own, context = RelGT.defaults, {"sampler": "context"}
+    for task in ("nodes", "links"):
+        config = Config(task=task, model="relgt", **context)
+        assert {name: getattr(config, name) for name in own} == own
+        assert Config.from_json(config.to_json()) == config
+    for line in (config.of_model, help_page("relgt"), help_page("cells")):
+        assert f"--lr {own['lr']}" in line
+    assert "--lr" not in command_of(config, "run")
+    asked = Config(model="relgt", lr=0.01, **context)
+    assert asked.lr == Config().lr == 0.01
+    assert asked.of_model == f"--lr-schedule {own['lr_schedule']}"
+    assert command_of(asked, "run")[-2:] == ["--lr", "0.01"]
+    assert Config.from_json(json.dumps(json.loads(config.to_json()) | {"lr": 0.5})).lr == 0.5
+    assert Config().of_model == Config(task="embed", sampler="walk").of_model == ""
+    model = f"{__name__}:Eager"
+    refused("the defaults of a model must be of settings*rate", Config, model=model, **context)
 
 
 def test_configurations_of_earlier_versions_are_read():

@@ -6,6 +6,7 @@ import jax
 import numpy as np
 import pytest
 from cases import cases, rarely
+from refusals import refused
 from small_data import (
     communities,
     events,
@@ -17,7 +18,7 @@ from small_data import (
     small,
     typed_moments,
 )
-from small_runs import close_arrays, cut, metrics, of_ranks, same_run
+from small_runs import close_arrays, comm_of, cut, metrics, of_ranks, same_run
 
 import jgs
 from jgs import InputError
@@ -160,6 +161,19 @@ def test_labels_at_moments_are_told_by_the_ids_of_the_data(alone):
     np.testing.assert_allclose(some, whole[[5, 20]], rtol=1e-4)
     again = run.predict(time=9_000, graph=data.graph).probability
     np.testing.assert_allclose(again, whole, rtol=1e-4)
+
+
+@cases("name, time", ("contexts", None), ("moments", 9_000))
+def test_ranks_predict_by_samples_what_one_does(alone, name, time):
+    one, two = (jgs.open_run(alone(name)[0], comm=comm_of(ranks)) for ranks in (1, 2))
+    nodes, of = np.array([7, 41, 7, 0, 59]), {} if time is None else {"time": time}
+    for ask in ("logits",) if time else ("logits", "embed"):
+        want = getattr(one, ask)(nodes, **of)
+        np.testing.assert_allclose(getattr(two, ask)(nodes, **of), want, rtol=1e-4, atol=1e-6)
+    assert not np.allclose(*want[:2])
+    np.testing.assert_array_equal(*(run.predict(**of).prediction for run in (one, two)))
+    if name == "contexts":
+        refused("one process must predict by sampled", two.explain, 3)
 
 
 @pytest.mark.slow  # a training; test_temporal_links.py asks an opened run of links at times

@@ -25,6 +25,7 @@ class Database(StoredTables):
         self,
         *,
         hide: str | None = None,
+        inclusive: str | None = None,
         features: str = "typed",
         facts: str = "nodes",
         rule: ColumnRule = _RULE,
@@ -37,6 +38,9 @@ class Database(StoredTables):
 
         Args:
           hide: columns that are no features, as `events.amount`, with commas between.
+          inclusive: tables with times, with commas between, whose rows are seen at their own
+            moment too (`Graph.inclusive`). The moments of the task may not be those of its own
+            rows, which are seen with all else of that moment.
           features: "typed", or "padded" for one matrix (`jgs.data.values`).
           facts: "nodes", or "edges": the rows of tables with two foreign keys that no table
             names are edges (`jgs.data.database.facts`).
@@ -51,7 +55,16 @@ class Database(StoredTables):
         asked = self.question(**task)
         hidden = self.hidden(hide)
         clock = replace(clock)  # it remembers the times of one database
-        return plain_of(self, asked, rule, clock, features, hidden, facts, fitted)
+        if inclusive and asked is not None and asked.at_its_time:
+            raise InputError(
+                "the option inclusive must be for moments that are not those of rows",
+                f"{inclusive} for {asked.what}",
+                "Leave it out: what has the time of the row is seen.",
+            )
+        made = plain_of(self, asked, rule, clock, features, hidden, facts, fitted)
+        if not inclusive:
+            return made
+        return made._replace(graph=made.graph.inclusive(*map(str.strip, inclusive.split(","))))
 
     def question(self, **task: Unpack[Asked]) -> Question | None:
         """The labels that a task asks for, with the options of `plain`; None without one.

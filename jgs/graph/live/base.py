@@ -13,6 +13,7 @@ import numpy as np
 
 from jgs.errors import InputError, refusing
 from jgs.files.storage import open_arrays, save_arrays
+from jgs.files.writing import writing
 from jgs.graph.graph import Graph
 
 _KIND, _GRAPH, _FEATURES, _STATE = "jgs.live", "graph.", "features.", "state"
@@ -78,7 +79,9 @@ def base_at(folder: str | os.PathLike, position: int | None) -> tuple[int, Path]
 
 
 def drop_bases(folder: str | os.PathLike, before: int) -> None:
-    """Removes the bases before a position, and whatever a process that ended left beside."""
-    for at, path in bases(folder).items():
-        if at < before:
+    """Removes the bases before a position, and those that processes which ended left
+    unfinished. Raises `InputError`."""
+    old = [path for at, path in bases(folder).items() if at < before]
+    with writing(Path(folder), remedy="Mend the permissions there, and merge again."):
+        for path in [*old, *Path(folder).glob(f".{_PREFIX}*")]:
             shutil.rmtree(path)

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
+from inspect import signature
+from itertools import islice
+from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 
-from jgs.errors import InputError
+from jgs.errors import InputError, refusing
+from jgs.graph import checks
 from jgs.graph.arrays import PREFIX
 from jgs.graph.device import as_device
 from jgs.graph.graph import Graph
-from jgs.graph.live.base import base_at, drop_bases, log_of, read_base, write_base
+from jgs.graph.live.base import base_at, bases, drop_bases, log_of, read_base, write_base
 from jgs.graph.live.change import KINDS, Change
 from jgs.graph.live.log import Log
 from jgs.graph.live.snapshot import Snapshot
@@ -82,8 +87,7 @@ class Live(Shown):
                 "a live one" if isinstance(graph, Graph) else type(graph).__name__,
                 "Make one with Graph.from_edges, from_relations or open.",
             )
-        whole = isinstance(keep, int | np.integer) and not isinstance(keep, bool) and keep >= 1
-        if keep is not None and (graph.edge_time is None or not whole):
+        if keep is not None and (graph.edge_time is None or not _is_int(keep) or keep < 1):
             raise InputError(
                 "keep, a time to live, must be an int of at least 1, for edges with times",
                 f"{keep!r} and {'no ' * (graph.edge_time is None)}edge_time",
@@ -92,10 +96,18 @@ class Live(Shown):
         keep = None if keep is None else int(keep)
         self._state, self.position = State(graph, features, num_nodes, keep), 0
         self._snapshot: Snapshot | None = None
-        self._turn, self._readers = threading.Condition(threading.RLock()), 0
-        self._folder, self._log = folder, None if folder is None else Log.create(log_of(folder))
+        self._turn, self._merging = threading.Condition(threading.RLock()), threading.Lock()
+        self._readers: Counter[int] = Counter()  # by thread
+        self._waiting, self._half = 0, False
+        self._later: Iterator[Change] = iter(())
+        self._last = -1  # position that `_later` leads to
+        self._folder, self._log = folder, None
         if folder is not None:
-            self._write_base()
+            with ExitStack() as stack:
+                self._log = log = _new_log(folder)
+                stack.callback(log.close)
+                self._write_base()
+                stack.pop_all()
 
     @classmethod
     def open(
@@ -111,22 +123,49 @@ class Live(Shown):
         Raises `InputError` where the folder holds none, is damaged, or no longer has the
         position.
         """
-        begin, path = base_at(folder, position)
-        log = Log.open(log_of(folder), writes=writes and position is None)
-        graph, features, state = read_base(path)
-        live = cls(graph, features.get("", features or None), keep=state["keep"])
-        live._state.restore(state)
-        live._folder, live._log, live.position = folder, log, begin
-        last = log.position if position is None else position
-        if last > log.position:
-            raise InputError(
-                f"a position of the graph in {folder} must be at most its last, {log.position}",
-                position,
-                "Ask for an earlier one.",
-            )
-        for _, change in zip(range(begin, last), log.changes(begin), strict=False):
-            live._make(change)
+        if position is not None and not _is_int(position):
+            rule = "a position must be an int, a number of changes"
+            raise InputError(rule, repr(position), "Give one.")
+        while True:
+            begin, path = base_at(folder, position)
+            try:
+                return cls._opened(path, begin, position, writes)
+            except (InputError, OSError):
+                if base_at(folder, position)[0] == begin:  # else a merge has removed the base
+                    raise
+
+    @classmethod
+    def _opened(cls, path: Path, begin: int, position: int | None, writes: bool) -> Self:
+        """The live graph of the base in `path`, which is at `begin`, and of later changes."""
+        log = Log.open(log_of(path.parent), writes=writes and position is None)
+        with ExitStack() as stack:
+            stack.callback(log.close)
+            last = log.position if position is None else position
+            if last > log.position:
+                rule = f"a position of {path.parent} must be at most its last, {log.position}"
+                raise InputError(rule, position, "Ask for an earlier one.")
+            graph, features, state = read_base(path)
+            live = cls(graph, features.get("", features or None), keep=state["keep"])
+            live._state.restore(state)
+            live._folder, live._log, live.position = path.parent, log, begin
+            later = log.changes(begin)
+            for change in islice(later, last - begin):
+                live._make(change)
+            if position is None:
+                stack.pop_all()
+            else:
+                live._later, live._last = later, log.position
         return live
+
+    def advance(self, position: int) -> None:
+        """Goes on to a later position, where this graph was opened at one; at most to the last
+        that the log had then."""
+        with self._alone():
+            if not (_is_int(position) and self.position <= position <= self._last):
+                rule = f"the position must be in [{self.position}, {self._last}]"
+                raise InputError(rule, repr(position), "Open the graph at a position.")
+            for change in islice(self._later, position - self.position):
+                self._make(change)
 
     def close(self) -> None:
         """Ends the writing to the folder; another process may then open it. The graph stays,
@@ -183,6 +222,7 @@ class Live(Shown):
         """A graph without room of the same nodes and edges, which does not change. It is made
         of all edges."""
         with self._turn:
+            self._check_whole()
             indptr, arrays = self._state.rows.packed()
             born = self._state.tables.get(BORN)
             made = Graph.from_edge_arrays(indptr, arrays, schema=self._state.room.schema)
@@ -190,15 +230,19 @@ class Live(Shown):
 
     @contextmanager
     def reading(self) -> Iterator[Graph]:
-        """A context in which other threads wait with their changes; its value is `graph`."""
+        """A context in which other threads wait with their changes; its value is `graph`. The
+        thread that is in it makes none."""
+        thread = threading.get_ident()
         with self._turn:
-            self._readers += 1
+            # Changes go first, so that threads that read by turns cannot keep them away.
+            self._turn.wait_for(lambda: not self._waiting or self._readers[thread])
             graph = self.graph
+            self._readers[thread] += 1
         try:
             yield graph
         finally:
             with self._turn:
-                self._readers -= 1
+                self._readers -= Counter([thread])
                 self._turn.notify_all()
 
     # -- changes -------------------------------------------------------------------------------
@@ -225,7 +269,10 @@ class Live(Shown):
             gets its edges in a call of its own.
         """
         fields = {"src": src, "dst": dst, "time": time, "edge_weight": edge_weight}
-        named = {PREFIX + name: column for name, column in (edge_columns or {}).items()}
+        columns = {} if edge_columns is None else edge_columns
+        if not isinstance(columns, Mapping):
+            checks.check_columns(columns, 0, ())
+        named = {f"{PREFIX}{name}": column for name, column in columns.items()}
         return self.apply(Change("append", {**fields, **named, "relation": relation}))
 
     def add_nodes(
@@ -265,22 +312,26 @@ class Live(Shown):
 
     def apply(self, change: Change) -> Any:
         """Makes a change, and returns what the method of its name returns."""
-        if change.kind not in KINDS:
-            known = ", ".join(KINDS)
-            raise InputError(
-                f"a change must be one of {known}", repr(change.kind), "Correct it."
-            )
-        fields = {name: _field(value) for name, value in change.fields.items()}
-        with self._turn:
+        if not isinstance(change, Change) or change.kind not in KINDS:
+            rule = f"a change must be one of {', '.join(KINDS)}"
+            raise InputError(rule, repr(change), "Correct it.")
+        with refusing(
+            (TypeError, AttributeError),
+            f"a change must have {change.kind}'s fields",
+            "Correct it.",
+        ):
+            fields = {name: _field(name, value) for name, value in change.fields.items()}
+            signature(getattr(self._state, change.kind)).bind(**fields)
+        with self._alone():
             return self._make(Change(change.kind, fields), self._log)
 
-    def follow(self) -> int:
-        """Makes the changes that another process has written since, and returns how many."""
-        with self._turn:
+    def follow(self) -> list[Change]:
+        """Makes the changes that another process has written since, and returns them."""
+        with self._alone():
             changes = [] if self._log is None else self._log.follow()
             for change in changes:
                 self._make(change)
-            return len(changes)
+            return changes
 
     def at(self, position: int) -> Live:
         """The graph as it was after so many changes, to be read. Raises `InputError` where the
@@ -288,7 +339,7 @@ class Live(Shown):
         if self._folder is None:
             rule = "a live graph must have a folder to know what it was"
             raise InputError(rule, "one without", "Give folder= to Live.")
-        return Live.open(self._folder, position=position, writes=False)
+        return Live.open(self._folder, position=-1 if position is None else position)
 
     def merge(self) -> None:
         """Writes the graph as a new base of its folder, and removes what was there before: the
@@ -296,29 +347,59 @@ class Live(Shown):
         a thread of its own: draws and changes go on meanwhile, and no draw changes. Without a
         folder it gives the rows new room."""
         if self._folder is None or self._log is None:
-            with self._turn:
-                self._turn.wait_for(lambda: self._readers == 0)
-                self._donate()
-                self._state.rows.lay_out_again()
+            with self._alone():
+                self._do(self._state.rows.lay_out_again)
             return
-        position = self._log.cut()
-        base = self.at(position)
-        base._write_base()
-        base.close()
-        self._log.drop(position)
-        drop_bases(self._folder, position)
+        with self._merging:
+            position = self._log.cut()
+            self.at(position)._write_base()
+            self._log.drop(position)
+            drop_bases(self._folder, position)
 
     # -- the parts of these --------------------------------------------------------------------
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """A context that no thread reads in."""
+        with self._turn:
+            self._check_whole()
+            if self._readers[threading.get_ident()]:
+                raise InputError(
+                    "a live graph must not be changed by a thread that is reading it",
+                    "a change within live.reading()",
+                    "Leave that context first.",
+                )
+            self._waiting += 1
+            try:
+                self._turn.wait_for(lambda: not self._readers.total())
+                yield
+            finally:
+                self._waiting -= 1
+                self._turn.notify_all()
+
+    def _check_whole(self) -> None:
+        if self._half:
+            raise InputError(
+                "a live graph must be whole",
+                "one whose last change was interrupted",
+                "Open its folder again, or make it again.",
+            )
 
     def _make(self, change: Change, log: Log | None = None) -> Any:
         """Checks a change, writes it to a log, and makes it."""
         do = getattr(self._state, change.kind)(**change.fields)
-        self._turn.wait_for(lambda: self._readers == 0)
         if log is not None:
             log.write(change)
+        result = self._do(do)
+        self.position += 1
+        return result
+
+    def _do(self, do: Callable[[], Any]) -> Any:
+        """Changes the arrays; the graph is not read again if this is interrupted."""
+        self._half = True
         self._donate()
         result = do()
-        self.position += 1
+        self._half = False
         return result
 
     def _write_base(self) -> None:
@@ -328,6 +409,7 @@ class Live(Shown):
 
     def _arrays(self) -> dict[str, Any]:
         with self._turn:
+            self._check_whole()
             if self._snapshot is None:
                 rows, runs = self._state.rows, self._state.rows.runs
                 own = () if runs is None else zip(_RUNS, (runs.indptr, runs.runs), strict=True)
@@ -342,7 +424,24 @@ class Live(Shown):
             self._state.copy()
 
 
-def _field(value: Any) -> Any:
+def _is_int(value: Any) -> bool:
+    return isinstance(value, int | np.integer) and not isinstance(value, bool)
+
+
+def _field(name: str, value: Any) -> Any:
     """A field as a log has it."""
     value = value.item() if isinstance(value, np.generic) else value
-    return value if isinstance(value, _PLAIN) else np.asarray(value)
+    return value if isinstance(value, _PLAIN) else checks.as_array(name, value, "an array")
+
+
+def _new_log(folder: str | os.PathLike) -> Log:
+    """The log of a new live graph, or the empty one of a process that ended before it had
+    written the base."""
+    path = log_of(folder)
+    if path.is_dir() and not bases(folder):
+        with suppress(InputError):
+            log = Log.open(path)
+            if not log.position:
+                return log
+            log.close()
+    return Log.create(path)

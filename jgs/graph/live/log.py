@@ -34,6 +34,10 @@ _REOPEN = "Open the graph again, from its newest base."
 _writing = partial(writing, remedy="Free space or mend the permissions there.")
 
 
+class Unwritten(InputError):
+    """A change that the disk did not take, or a log that takes none."""
+
+
 class _Frame(NamedTuple):
     position: int  # of its first change
     changes: int  # the number of them
@@ -66,6 +70,7 @@ class Log:
     def __init__(self, folder: Path, writes: bool, most: int = _MOST):
         self.folder, self.writes = folder, writes
         self._most, self._broken, self._guard = most, "", threading.Lock()
+        self._process = os.getpid()
         with ExitStack() as stack:
             if writes:
                 rule = "a log must have one process that writes"
@@ -112,21 +117,25 @@ class Log:
         """Writes changes, all or none of them, and returns the position after them. They are
         then on the disk.
 
-        Raises `InputError` for what cannot be written, and where the disk fails. After a failed
-        `fsync` nobody knows what the disk has: the log takes no more changes until it is opened
-        again.
+        Raises `InputError` for what is no change, and `Unwritten` where the disk fails. After
+        a failed `fsync` nobody knows what the disk has: the log takes no more changes until it
+        is opened again.
         """
         payload = b"".join(map(_encoded, changes))
-        with self._guard, _writing(self.folder):
+        with self._guard:
             self._check_writable()
-            if changes:
-                if self._end >= self._most:
-                    self._cut()
-                head = _HEAD.pack(_MAGIC, len(changes), self.position, len(payload))
-                self._append(
-                    head + _UINT32.pack(zlib.crc32(payload, zlib.crc32(head))) + payload
-                )
-                self.position += len(changes)
+            if not changes:
+                return self.position
+            try:
+                with _writing(self.folder):
+                    if self._end >= self._most:
+                        self._cut()
+                    head = _HEAD.pack(_MAGIC, len(changes), self.position, len(payload))
+                    check = zlib.crc32(payload, zlib.crc32(head))
+                    self._append(head + _UINT32.pack(check) + payload)
+            except InputError as error:
+                raise Unwritten(error.rule, error.value, error.remedy) from None
+            self.position += len(changes)
             return self.position
 
     def cut(self) -> int:
@@ -173,6 +182,8 @@ class Log:
         and where it no longer has them."""
         found: list[Change] = []
         with self._guard:
+            if self._file.closed:
+                raise InputError("a log must be open", "a closed one", "Open it again.")
             while (frames := self._next_frames()) or (not found and self._next_file()):
                 for frame in frames:
                     found += _decoded(self._path, frame)
@@ -220,9 +231,10 @@ class Log:
         self._file, self._path, self._end = file, path, 0
 
     def _check_writable(self) -> None:
-        if self._broken or not self.writes:
-            value = self._broken or "one that is read"
-            raise InputError("a log must be open for writing", value, "Open it again.")
+        forked = "one of another process, which has forked" * (self._process != os.getpid())
+        if self._broken or forked or not self.writes:
+            value = self._broken or forked or "one that is read"
+            raise Unwritten("a log must be open for writing", value, "Open it again.")
 
     def _cut(self) -> None:
         if self._end:
@@ -294,13 +306,13 @@ def _whole_after(number: int, offset: int, position: int) -> bool:
 
 
 def _encoded(change: Change) -> bytes:
-    plain, arrays = {}, {}
+    plain: dict[str, Any] = {}
+    arrays: dict[str, np.ndarray] = {}
     for name, value in change.fields.items():
-        value = value.item() if isinstance(value, np.generic) else value
-        if isinstance(value, np.ndarray) and value.dtype.kind in "biufSU":
-            arrays[name] = value
-        elif isinstance(value, str | int | float | None):
+        if isinstance(value, str | int | float | None) or _is_text(value):
             plain[name] = value
+        elif (array := np.asarray(value)).dtype.kind in "biufcSU":
+            arrays[name] = array
         else:
             raise InputError(
                 "a change must have arrays of numbers or text, text, numbers or None",
@@ -308,11 +320,15 @@ def _encoded(change: Change) -> bytes:
                 "Convert it.",
             )
     text = json.dumps([change.kind, plain, list(arrays)]).encode()
-    made = io.BytesIO(_UINT32.pack(len(text)) + text)
-    made.seek(0, os.SEEK_END)
+    made = io.BytesIO()
+    made.write(_UINT32.pack(len(text)) + text)
     for array in arrays.values():
         np.lib.format.write_array(made, array, allow_pickle=False)
     return made.getvalue()
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, list | tuple) and bool(value) and {*map(type, value)} == {str}
 
 
 def _decoded(path: Path, frame: _Frame) -> Iterator[Change]:
@@ -321,6 +337,7 @@ def _decoded(path: Path, frame: _Frame) -> Iterator[Change]:
         with refusing((ValueError, struct.error), f"{path} must be of this jgs", newer):
             (size,) = _UINT32.unpack(rest.read(_UINT32.size))
             kind, fields, names = json.loads(rest.read(size))
+            fields = {n: tuple(v) if isinstance(v, list) else v for n, v in fields.items()}
             for name in names:
                 fields[name] = np.lib.format.read_array(rest, allow_pickle=False)
         yield Change(kind, fields)

@@ -121,8 +121,8 @@ class NodeRoom:
         if name is None and not self._typed:
             name = ""
         if name is not None:
-            if self.schema is not None:
-                self.schema.number(name)
+            if name or self._typed:
+                self._check_type(name)
             return checks.node_ids(what, nodes, self.used[name]) + np.int32(self._begins[name])
         ids = checks.node_ids(what, nodes, self.num_nodes)
         limits = {t: b + self.used[t] for t, b in self._begins.items()}
@@ -143,8 +143,8 @@ class NodeRoom:
                 if self._typed
                 else "Leave it out.",
             )
-        if self.schema is not None and name is not None:
-            self.schema.number(name)
+        if name is not None:
+            self._check_type(name)
         used, size = self.used[name or ""], self._sizes[name or ""]
         if used + count > size:
             raise InputError(
@@ -155,6 +155,12 @@ class NodeRoom:
         return np.arange(used, used + count, dtype=np.int32) + np.int32(
             self._begins[name or ""]
         )
+
+    def _check_type(self, name: Any) -> None:
+        if self.schema is None or not isinstance(name, str):
+            rule = "type must be the name of a node type, in a graph with a schema"
+            raise InputError(rule, repr(name), "Leave it out, or give a name.")
+        self.schema.number(name)
 
     def take(self, count: int, name: str | None) -> None:
         """Gives the ids of `new` to nodes."""

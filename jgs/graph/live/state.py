@@ -10,11 +10,10 @@ import numpy as np
 from jgs.errors import InputError
 from jgs.graph import checks
 from jgs.graph.arrays import PREFIX
-from jgs.graph.changed import appended_columns
+from jgs.graph.changed import appended_columns, rows_like
 from jgs.graph.device import aligned_copy
 from jgs.graph.graph import Graph
-from jgs.graph.live.expiry import Expiry
-from jgs.graph.live.index import Index
+from jgs.graph.live.keyed import RowsByKey
 from jgs.graph.live.room import NodeRoom, dense_rows, times_of_new
 from jgs.graph.live.rows import Rows
 from jgs.graph.live.runs import Runs
@@ -23,7 +22,7 @@ from jgs.graph.schema import ALWAYS
 from jgs.graph.weights import check_weights
 
 BORN, FEATURES = "node_time", "features."
-_EARLIEST = np.iinfo(np.int64).min
+_EARLIEST, _LEAST = np.iinfo(np.int64).min, 1 << 16
 Do = Callable[[], Any]  # makes a change that has been checked
 
 
@@ -44,7 +43,7 @@ class State:
     def __init__(self, graph: Graph, features: Any, num_nodes: Any, keep: int | None):
         self.room = NodeRoom(graph, num_nodes)
         indptr, arrays = self.room.of_edges(graph)
-        order = arrays.get("edge_order", np.arange(graph.num_edges))
+        order = _numbers(arrays.get("edge_order", np.arange(graph.num_edges)))
         self.next_edge = int(order.max(initial=-1)) + 1
         dtype = order_dtype(2 * self.next_edge + (1 << 30))
         arrays["edge_order"] = order.astype(dtype, copy=False)
@@ -59,8 +58,9 @@ class State:
         self._empty = Graph.from_edge_arrays(
             np.zeros(1, np.int64), {name: array[:0] for name, array in arrays.items()}
         )
-        self.keep, self.latest, self._expiry = keep, _EARLIEST, Expiry()
-        self._index: Index | None = None
+        self.keep, self.latest, self._expiry = keep, _EARLIEST, RowsByKey()
+        self._index: tuple[RowsByKey, RowsByKey] | None = None
+        self._most = 0  # edges of the index
         if keep is not None and graph.num_edges:
             self._expiry.add(arrays["edge_time"], row_of_edges(indptr))
             self._expire(int(arrays["edge_time"].max()))
@@ -127,8 +127,8 @@ class State:
                 wide = aligned_copy(self.rows.arrays["edge_order"].astype(np.int64))
                 self.rows.arrays["edge_order"] = wide
             self.rows.insert(row, new | {"edge_order": numbers})
-            if self._index is not None:
-                self._index.add(source, row)
+            for index, key in zip(self._index or (), (numbers, source), strict=False):
+                index.add(key, row)
             if self.keep is not None:
                 self._expiry.add(new["edge_time"], row)
                 self._expire(int(new["edge_time"].max()))
@@ -139,14 +139,14 @@ class State:
     def add_nodes(self, count: Any, type: Any, time: Any, rows: Any) -> Do:
         ids = self.room.new(count, type)
         born = times_of_new(ids.size, time, BORN in self.tables)
-        table, rows = self._table(type, rows, ids.size) if rows is not None else (None, None)
+        own = None if rows is None else self._own_rows(type, rows, ids.size)
 
         def do() -> np.ndarray:
             self.room.take(ids.size, type)
             if born is not None:
                 self.tables[BORN][ids] = born
-            if table is not None:
-                table[self._places(ids, type)] = rows
+            if own is not None:
+                self._set(ids, type, own)
             return ids
 
         return do
@@ -154,12 +154,8 @@ class State:
     def set_rows(self, nodes: Any, rows: Any, type: Any) -> Do:
         ids = self.room.ids("nodes", nodes, type)
         checks.check_distinct("nodes", ids)
-        table, rows = self._table(type, rows, ids.size)
-
-        def do() -> None:
-            table[self._places(ids, type)] = rows
-
-        return do
+        own = self._own_rows(type, rows, ids.size)
+        return lambda: self._set(ids, type, own)
 
     def delete_edges(self, numbers: Any) -> Do:
         numbers = checks.integers("numbers", numbers, np.int64)
@@ -167,7 +163,7 @@ class State:
 
         def do() -> int:
             return self._remove(
-                self._known().rows_of(numbers),
+                self._known()[0].of(numbers),
                 lambda slots, _: np.isin(self.rows.arrays["edge_order"][slots], numbers),
             )
 
@@ -197,7 +193,7 @@ class State:
                 else:
                     own = name.removeprefix(FEATURES)
                     table[self.room.places(ids, own)] = 0
-            return self._remove(np.union1d(ids, self._known().rows_from(ids)), wanted)
+            return self._remove(np.union1d(ids, self._known()[1].of(ids)), wanted)
 
         return do
 
@@ -217,9 +213,8 @@ class State:
                     repr(relation),
                     f"Give relation=, one of {', '.join(known) or 'a schema, which it lacks'}.",
                 )
-            relation = (
-                tuple(relation.tolist()) if isinstance(relation, np.ndarray) else relation
-            )
+            if isinstance(relation, np.ndarray):
+                relation = relation.tolist()
             kind = schema.relation(relation)
             types = schema.relations[kind][0], schema.relations[kind][2]
         elif relation is not None:
@@ -230,31 +225,34 @@ class State:
         checks.check_paired("src and dst", source, row)
         return source, row, kind
 
-    def _table(self, type: str | None, rows: Any, num: int) -> tuple[np.ndarray, np.ndarray]:
-        """The features that nodes of a type are in, and `rows` as `num` rows of them."""
-        name = type if type is not None and FEATURES + type in self.tables else ""
-        if (table := self.tables.get(FEATURES + name)) is None:
+    def _table_of(self, type: str | None) -> str:
+        """The name of the features that nodes of a type are in."""
+        return FEATURES + (type if type is not None and FEATURES + type in self.tables else "")
+
+    def _own_rows(self, type: str | None, rows: Any, num: int) -> np.ndarray:
+        """`rows` as `num` rows of the features that nodes of a type are in."""
+        if (table := self.tables.get(self._table_of(type))) is None:
             raise InputError(
                 "rows must be for nodes that have features",
                 f"a live graph without them{f' for {type!r}' * bool(type)}",
                 "Give features to Live, or leave rows out.",
             )
         found = dense_rows("rows", rows, num)
-        if found.shape[1:] != table.shape[1:]:
-            raise InputError(
-                f"rows must be [{num}, {', '.join(map(str, table.shape[1:]))}]",
-                str(list(found.shape)),
-                "Give a row of the features' width for each node.",
-            )
-        return table, found
+        return rows_like("rows must be like the features", found, table, "position")
 
-    def _places(self, ids: np.ndarray, type: str | None) -> np.ndarray:
-        own = type if type is not None and FEATURES + type in self.tables else ""
-        return self.room.places(ids, own)
+    def _set(self, ids: np.ndarray, type: str | None, rows: np.ndarray) -> None:
+        name = self._table_of(type)
+        self.tables[name][self.room.places(ids, name.removeprefix(FEATURES))] = rows
 
-    def _known(self) -> Index:
-        if self._index is None or self._index.is_stale():
-            self._index = Index(self.rows, self.next_edge)
+    def _known(self) -> tuple[RowsByKey, RowsByKey]:
+        """The rows of edges by number and by source; also of edges that are gone, until so many
+        have come that it is made again."""
+        if self._index is None or self._index[0].size > self._most:
+            self._index = RowsByKey(), RowsByKey(np.int32)
+            slots, row = self.rows.slots(np.arange(self.room.num_nodes, dtype=np.int32))
+            for index, name in zip(self._index, ("edge_order", "indices"), strict=True):
+                index.add(self.rows.arrays[name][slots], row)
+            self._most = _LEAST + 2 * row.size
         return self._index
 
     def _remove(
@@ -274,6 +272,15 @@ class State:
         self.latest = max(self.latest, latest)
         since = max(self.latest - self.keep, _EARLIEST)
         self._remove(
-            self._expiry.before(since),
+            self._expiry.take_before(since),
             lambda slots, _: self.rows.arrays["edge_time"][slots] < since,
         )
+
+
+def _numbers(order: np.ndarray) -> np.ndarray:
+    """int64 `[E]`: the numbers of edges by their `edge_order`. Those that are out of bounds in
+    it, as loops of `Graph.with_self_loops` are, get the next ones."""
+    number = order.astype(np.int64)
+    lost = order == np.iinfo(order.dtype).max
+    number[lost] = number[~lost].max(initial=-1) + 1 + np.arange(lost.sum())
+    return number

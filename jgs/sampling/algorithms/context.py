@@ -221,20 +221,25 @@ def tree_of(found: Found, num_nodes: int) -> tuple[jax.Array, jax.Array, jax.Arr
     where that is not in the context; int32 `[B*T+1]` and `[B*T]`, for each row the rows whose
     parent it is, ascending, as `indptr` and `indices` of a `Block`."""
 
+    nodes, parent, padding = found.nodes, found.parent, num_nodes
+    if not isinstance(num_nodes, int):  # of a program for graphs of any size
+        padding = 2**31 - 1
+        nodes, parent = (jnp.where(a < num_nodes, a, padding) for a in (nodes, parent))
+
     def kernel(nodes: jax.Array, parent: jax.Array) -> Any:
         rows = nodes.size
         shapes = nodes.shape, (rows + 1,), (rows,)
         out = [jax.ShapeDtypeStruct(shape, jnp.int32) for shape in shapes]
-        number = np.int64(num_nodes)
+        number = np.int64(padding)
         operands = (nodes, parent)
         return tuple(
             call("jgs_context_tree", out, operands, kernels.NUM_THREADS, num_nodes=number)
         )
 
     def plain(nodes: jax.Array, parent: jax.Array) -> Any:
-        return _tree(nodes, parent, num_nodes)
+        return _tree(nodes, parent, padding)
 
-    return where_it_is(kernel, plain, found.nodes, found.parent)
+    return where_it_is(kernel, plain, nodes, parent)
 
 
 def _tree(nodes: jax.Array, parent: jax.Array, num_nodes: int) -> Any:

@@ -134,7 +134,7 @@ def _draw(of: Hop, eligible: Eligible) -> DrawnEdges:
     if of.spec.edge_weights:
         row_of_real = jnp.where(edges >= 0, row, degree.shape[0])
         weight = _weights(row_of_real, inverse, rows, how)
-    return edges, row, total, weight
+    return edges, row, total, weight, None
 
 
 sample_plain = partial(sample_hops, draw=_draw)

@@ -58,6 +58,7 @@ class Reads(NamedTuple):
 def _draw(hop: Hop, rows: Eligible) -> DrawnEdges:
     how, room, k, num_rows = hop.spec.sampler, hop.room, hop.fanout, rows.nodes.shape[0]
     key_data = fold(hop.key_data, hop.number)
+    some_take_all = not isinstance(k, int) and any(each == -1 for _, each in k)
     if isinstance(k, int):
         most, k = k, jnp.full(num_rows, k, jnp.int64)
     else:
@@ -73,14 +74,16 @@ def _draw(hop: Hop, rows: Eligible) -> DrawnEdges:
     total = jnp.max(ends, initial=0)
     slot = jnp.arange(room, dtype=jnp.int64)
     row = jnp.minimum(row_of_slot(ends, room), max(bound.shape[0] - 1, 0))
-    nth = slot - (ends - bound)[row]
-    edge, drawn = _edges(key_data, hop.graph, rows, row, nth, how, k, most, hop.reads.sums)
+    nth = slot - (ends - bound).at[row].get(mode="promise_in_bounds")
+    given = (key_data, hop.graph, rows, row, nth, how, k, most, hop.reads.sums)
+    edge, drawn = _edges(*given, some_take_all)
     edge = jnp.where(drawn & (slot < total), edge, -1)
     if how.weighted or how.half_life is not None:  # then a draw may have no edge
         _, (edge, row), _ = compacted(
             jnp.zeros(1, jnp.int32), edge >= 0, [(edge, -1), (row, 0)]
         )
-    return edge, row, total, None
+        return edge, row, total, None, None
+    return edge, row, total, None, ends
 
 
 def _edges(
@@ -93,6 +96,7 @@ def _edges(
     k: jax.Array,
     most: int,
     sums: Any,
+    some_take_all: bool,
 ) -> tuple[jax.Array, jax.Array]:
     """The edge that each edge slot draws, and whether it draws one. Slot `i` is draw number
     `nth[i]` of target `row[i]`. `how` is the `Neighbors`, `k` int64 `[T]` are the fanouts, and
@@ -101,8 +105,18 @@ def _edges(
     skipped = jnp.zeros_like(rows.num)
     if how.latest:
         skipped = jnp.where(k == -1, 0, jnp.maximum(rows.num - k, 0))
-    in_order = rows.edge(nth + skipped[row], row)
     everything = jnp.ones(row.shape, bool)
+    if not (weighted or how.latest or how.half_life is not None or how.replace or most == -1):
+        most = min(most, graph.num_edges)  # no row has more edges than the graph
+        drawn = draw.distinct(key_data, rows.nodes, rows.num, most, k).T
+        position = jnp.where(rows.num <= k, jnp.arange(most)[:, None], drawn)
+        position = draw.apart(position.astype(jnp.int32), jnp.any(rows.num > 0))
+        at = jnp.clip(nth, 0, most - 1), row
+        position = position.at[at].get(mode="promise_in_bounds").astype(jnp.int64)
+        if some_take_all:
+            position = jnp.where(k[row] == -1, nth, position)
+        return rows.edge(position, row), everything
+    in_order = rows.edge(nth + skipped[row], row)
     if weighted:
         weights = weights_of(rows, graph.edge_weight_prefix)
         everything = weights.part(in_order, row)[1] > 0

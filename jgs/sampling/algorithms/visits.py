@@ -166,7 +166,7 @@ def _draw(hop: Hop, rows: Eligible, visit: Any) -> DrawnEdges:
         return empty.at[place].set(values, mode="drop")
 
     drawn = placed(found.astype(jnp.int64), -1)
-    return drawn, placed(row, max(nodes.shape[0] - 1, 0)), total, placed(weight, 0)
+    return drawn, placed(row, max(nodes.shape[0] - 1, 0)), total, placed(weight, 0), None
 
 
 def visit_kernel(

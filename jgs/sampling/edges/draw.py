@@ -12,6 +12,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from jgs import kernels
 from jgs.kernels.call import vary_alike
 from jgs.sampling.edges.eligible import Weights
 from jgs.sampling.edges.random import below, node_bits
@@ -65,9 +66,9 @@ def _distinct_at_once(
     begin = jnp.broadcast_to(degree - of_row, node.shape)
     last = jnp.maximum(begin + index, 0)
     keys = jnp.broadcast_to(key_data, (k, *key_data.shape)) if key_data.ndim == 2 else key_data
+    some = jnp.any(degree > of_row)
     drawn = below(node_bits(keys, node[None], index), last + 1).astype(jnp.int32)
-    # Without the barrier XLA would make the random bits again for each comparison.
-    drawn, begin = jax.lax.optimization_barrier((drawn, begin.astype(jnp.int32)))
+    drawn, begin = apart(drawn, some), begin.astype(jnp.int32)
     before = jnp.zeros(node.shape, jnp.uint32)
     for i in range(k):
         at = drawn[i] - begin
@@ -77,9 +78,26 @@ def _distinct_at_once(
         for j in range(i):
             again |= drawn[j] == drawn[i]
         before |= again.astype(jnp.uint32) << i
-    before = jax.lax.optimization_barrier(before)
+    before = apart(before, some)
     found = jnp.where((before >> index.astype(jnp.uint32)) & 1 == 1, last, drawn)
     return found.T
+
+
+def apart(made: jax.Array, some: jax.Array) -> jax.Array:
+    """`made`, or on a CPU zeros unless there are `some`, bool `[]`. On a CPU it goes through a
+    loop of at most one step, which XLA fuses nothing through: else it would make `made` again
+    for each slot that reads it, also where an optimisation barrier stands between."""
+
+    def loop(made: jax.Array, some: jax.Array) -> jax.Array:
+        start, *_ = vary_alike(jnp.zeros_like(made), made, some)
+        return jax.lax.fori_loop(0, some.astype(jnp.int32), lambda *_: made, start)
+
+    if kernels.host_only():
+        return loop(made, some)
+    barrier = jax.lax.optimization_barrier
+    return jax.lax.platform_dependent(
+        made, some, cpu=loop, default=lambda made, _: barrier(made)
+    )
 
 
 def repeated(key_data: jax.Array, node: jax.Array, degree: jax.Array, k: int) -> jax.Array:

@@ -94,7 +94,7 @@ class Hop(NamedTuple):
 # each, int32 `[room]`, ascending; the number of slots needed, int64; and the weight of each
 # edge, float32 `[room]`, 0 after them, or None for those of the graph. In place of edges it may
 # return anything that the sampler's `Neighbor` understands.
-DrawnEdges = tuple[jax.Array, jax.Array, jax.Array, jax.Array | None]
+DrawnEdges = tuple[jax.Array, jax.Array, jax.Array, jax.Array | None, jax.Array | None]
 Draw = Callable[[Hop, Eligible], DrawnEdges]
 
 # neighbor(graph, drawn) returns the node that each slot drew, int32; any number in an empty
@@ -227,7 +227,7 @@ def _hop(
         spec.window,
         relation,
     )
-    edge, row, total, weight = draw(hop, rows)
+    edge, row, total, weight, ends = draw(hop, rows)
     kind = None
     if relation is not None:
         row = jnp.minimum(row, relation.shape[0])
@@ -235,7 +235,11 @@ def _hop(
             kind = relation.astype(jnp.int16).at[row].get(mode="fill", fill_value=0)
         row = row // each
     valid = edge >= 0
-    indptr = offsets_of(row, valid, nodes.shape[0])
+    if ends is None:
+        indptr = offsets_of(row, valid, nodes.shape[0])
+    else:
+        ends = jnp.minimum(ends[each - 1 :: each], hop.room).astype(jnp.int32)
+        indptr = jnp.concatenate([jnp.zeros(1, jnp.int32), ends])
     kind = None if kind is None else jnp.where(valid, kind, 0)
     neighbors = jnp.where(valid, neighbor(graph, edge), num_nodes)
     fits = total <= hop.room

@@ -15,6 +15,8 @@ import jax.numpy as jnp
 from jgs import kernels
 from jgs.kernels.call import call, kernel_or_plain, vary_alike
 
+_DENSE = 4  # nodes for each slot, up to which a table of all nodes is faster than hashing
+
 
 def fold_slots(
     look: Callable[..., Any], begin: Any, degree: jax.Array, at_once: int, reads: Any
@@ -75,9 +77,10 @@ def first_equal(keys: Sequence[jax.Array], real: jax.Array) -> jax.Array:
 
 
 def _first_equal(cells: int, rounds: int, real: jax.Array, *keys: jax.Array) -> jax.Array:
-    """`first_equal` with more than so many cells, and with so many rounds at a time."""
+    """`first_equal` with more than so many cells, and with so many rounds at a time. Once few
+    slots are left, the rounds go over these alone."""
     num = real.shape[0]
-    size = 1 << cells.bit_length()
+    few, size = num // 8 + 1, 1 << cells.bit_length()
     slot, mixed = jnp.arange(num, dtype=jnp.int32), jnp.zeros(num, jnp.uint32)
     for key in keys:
         bits = key.astype(jnp.uint64)
@@ -85,28 +88,42 @@ def _first_equal(cells: int, rounds: int, real: jax.Array, *keys: jax.Array) -> 
             mixed = _mix(mixed ^ word.astype(jnp.uint32))
     stride = _mix(mixed) | jnp.uint32(1)  # odd, so every cell comes in turn
 
-    def go_on(state: tuple) -> jax.Array:
-        return jnp.any(state[-1])
-
-    def several(state: tuple) -> tuple:
-        for _ in range(rounds):
-            state = look(state)
-        return state
-
-    def look(state: tuple) -> tuple:
+    def look(state: tuple, slot: jax.Array, stride: jax.Array, *own: jax.Array) -> tuple:
         cell, table, first, left = state
-        at = (cell & jnp.uint32(size - 1)).astype(jnp.int32)
-        free = left & (table[at] == num)
-        table = table.at[jnp.where(free, at, size)].min(slot, mode="drop")
-        holder = table[at]
-        same = left
-        for key in keys:
-            same &= key.at[holder].get(mode="clip") == key
-        return cell + stride, table, jnp.where(same, holder, first), left & ~same
+        for _ in range(rounds):
+            at = (cell & jnp.uint32(size - 1)).astype(jnp.int32)
+            free = left & (table[at] == num)
+            table = table.at[jnp.where(free, at, size)].min(slot, mode="drop")
+            holder, same = table[at], left
+            for key, each in zip(keys, own, strict=True):
+                same &= key.at[holder].get(mode="clip") == each
+            first, left = jnp.where(same, holder, first), left & ~same
+            cell += stride
+        return cell, table, first, left
+
+    def while_more(most: int, state: tuple, *operands: jax.Array) -> tuple:
+        def go_on(state: tuple) -> jax.Array:
+            return jnp.sum(state[-1], dtype=jnp.int32) > most
+
+        return jax.lax.while_loop(go_on, lambda state: look(state, *operands), state)
 
     begin = (mixed, jnp.full(size, num, jnp.int32), slot, real)
     begin = vary_alike(*begin, *keys)[:4]
-    return jax.lax.while_loop(go_on, several, begin)[2]
+    cell, table, first, left = while_more(few, begin, slot, stride, *keys)
+    (of,) = jnp.nonzero(left, size=few, fill_value=num)
+    operands = [array.at[of].get(mode="clip") for array in (slot, stride, *keys)]
+    state = cell.at[of].get(mode="clip"), table, operands[0], of < num
+    *_, found, _ = while_more(0, state, *operands)
+    return first.at[of].set(found, mode="drop")
+
+
+def _first_of_node(ids: jax.Array, real: jax.Array, num_nodes: int) -> jax.Array:
+    """`first_equal` of node ids below `num_nodes`, by a table of all nodes."""
+    slot = jnp.arange(ids.shape[0], dtype=jnp.int32)
+    inside = real & (ids >= 0) & (ids < num_nodes)
+    table = jnp.full(num_nodes + 1, ids.shape[0], jnp.int32)
+    table = table.at[jnp.where(inside, ids, num_nodes)].min(slot, mode="drop")
+    return jnp.where(inside, table.at[ids].get(mode="clip"), slot)
 
 
 def _mix(bits: jax.Array) -> jax.Array:
@@ -127,11 +144,13 @@ def relabel(
     neighbor_cutoff: jax.Array | None = None,
 ) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array | None]:
     """The sources of a hop, and the position of each neighbour among them. The cost depends on
-    the sample only, not on the graph. Nothing is sorted.
+    the sample, and not on the graph where it has more than four nodes for each slot. Nothing is
+    sorted.
 
     Args:
       targets: int32 `[T]`; the first `num_targets` are real. They may repeat.
       neighbors: int32 `[E]`, real where `valid` (bool `[E]`).
+      padding: int, above all real ids: the graph's number of nodes.
       cutoff, neighbor_cutoff: int64 `[T]` and `[E]`, or None. With them two nodes are the same
         where their cutoffs are too.
 
@@ -149,7 +168,11 @@ def relabel(
     if cutoff is not None and neighbor_cutoff is not None:
         cutoffs = jnp.concatenate([cutoff, neighbor_cutoff])
         keys.append(cutoffs)
-    first = first_equal(keys, real)
+    few = isinstance(padding, int) and padding <= _DENSE * ids.shape[0]  # exports do not know
+    if cutoff is None and few:
+        first = _first_of_node(ids, real, padding)
+    else:
+        first = first_equal(keys, real)
 
     new = (first == slot) & real & (slot >= num)
     place = num_targets + jnp.cumsum(new, dtype=jnp.int32) - 1

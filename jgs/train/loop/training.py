@@ -93,7 +93,8 @@ def run(
         place = getattr(job, "place", None)  # embeddings are trained where they lie
         if place and run_dir is not None:
             say(f"training on {place}")
-            for line in filter(None, job.about):
+            own = config.of_model and f"by default of --model {config.model}: {config.of_model}"
+            for line in filter(None, (own, *job.about)):
                 say(line)
         learner = config.made("task").learner(job, threefry(config.seed), run_dir)
         stack.callback(job.close)

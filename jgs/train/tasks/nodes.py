@@ -29,6 +29,7 @@ from jgs.train.loop.model import (
 )
 from jgs.train.loop.objective import Compared
 from jgs.train.loop.open_data import open_data
+from jgs.train.tasks.served import Served, served_nodes
 from jgs.train.tasks.task import Task
 
 
@@ -70,6 +71,9 @@ class NodeTask(Task):
 
     def opened(self, config: Config, comm: Communicator) -> tuple[Any, None]:
         return open_data(config, comm), None
+
+    def served(self, run: Any, fanouts: Any = None) -> Served:
+        return served_nodes(run, fanouts)
 
     def model(self, config: Config, shape: dict[str, Any]) -> Any:
         of = shape["num_features"], shape["num_classes"], shape["sparse"], threefry(0)

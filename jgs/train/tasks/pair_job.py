@@ -49,6 +49,7 @@ from jgs.train.loop.model import (
 from jgs.train.loop.open_data import PartedData, WholeData, open_data
 from jgs.train.loop.step import count_pairs
 from jgs.train.tasks.nodes import check_layers
+from jgs.train.tasks.served import PairForm, Served, served_nodes
 from jgs.train.tasks.targets import HOW, Columns, Targets, split_targets
 from jgs.train.tasks.task import Task
 
@@ -104,6 +105,19 @@ class PairTask(Task):
 
     def opened(self, config: Config, comm: Communicator) -> tuple[Any, Targets | None]:
         return open_pairs(config, self, comm)
+
+    def served(self, run: Any, fanouts: Any = None) -> Served:
+        if "nodes" not in run.flags:  # a sampler of pairs has no rows of nodes
+            return super().served(run, fanouts)
+        use = "samples of test" if run.timed else "samples of moments"
+        return served_nodes(run, fanouts, rows_of, use)._replace(pairs=True)
+
+    def pair_form(self, run: Any) -> PairForm:
+        targets: Targets = run._data[1]
+        numbers = np.unique(targets.train.get("relation", np.zeros(0, np.int32))).tolist()
+        asked = "top_k" in run.flags, "new_only" in run.flags
+        one = numbers[0] if len(numbers) == 1 else None
+        return PairForm(one, len(numbers) > 1, targets.types, *asked)
 
     def model(self, config: Config, shape: dict[str, Any]) -> Any:
         return make_pair_model(config, shape, threefry(0))

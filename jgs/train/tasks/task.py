@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from jgs.train.config import Config
     from jgs.train.loop.learner import Learner
     from jgs.train.loop.objective import Objective
+    from jgs.train.tasks.served import PairForm, Served
     from jgs.train.tasks.targets import Targets
 
 
@@ -94,12 +95,24 @@ class Task:
     def flags(self, config: Config, shape: dict[str, Any]) -> frozenset[str]:
         """The flags of `python -m jgs.predict` by which an opened run is asked, whose `shape`
         is as for `answer`. With "pairs" it predicts pairs, with "at" each row at a time, with
-        "fanouts" it also samples neighbours and may be exported, and with "split" a report
-        judges it."""
+        "fanouts" it also samples neighbours, and with "split" a report judges it."""
 
     @abstractmethod
     def opened(self, config: Config, comm: Communicator) -> tuple[Any, Targets | None]:
         """The data of an opened run, and of a run of pairs its targets. Raises `InputError`."""
+
+    def served(self, run: Any, fanouts: Any = None) -> Served:
+        """What an artifact of a run computes, for which its data need not be opened. Raises
+        `InputError`, by default for every run."""
+        raise InputError(
+            "an exported run must be of a task that answers by a sample of each node",
+            f"--task {run.config.task} --sampler {run.config.sampler}",
+            "Predict with jgs.open_run there.",
+        )
+
+    def pair_form(self, run: Any) -> PairForm | None:
+        """What the pairs of an opened run may be; None for a task of nodes."""
+        return None
 
     def model_name(self, config: Config) -> str:
         """What a run of a configuration is said to learn."""

@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from refusals import refusal, refused
 
-from jgs.graph.live.log import Change, Log
+from jgs.graph.live import Change
+from jgs.graph.live.log import Log
 
 
 def change(number, size=3):
@@ -53,7 +54,7 @@ def test_changes_come_back_as_they_were(tmp_path):
         "word": "a\nb",
         "big": 2**62 + 1,
         "times": np.array([[2**62 + 1, -1]]).T,
-        "flag": np.bool_(True),
+        "relation": ("user", "likes", "item"),
         "scalar": np.array(3, np.uint8),
     }
     log = Log.create(tmp_path / "a" / "log", position=7)
@@ -70,7 +71,7 @@ def test_changes_come_back_as_they_were(tmp_path):
         next(log.changes(10))
 
 
-@cases("bad", np.array([object()]), np.zeros(2, "V2"), {"a": 1}, [1])
+@cases("bad", np.array([object()]), np.zeros(2, "V2"), {"a": 1}, [1, "a", None])
 def test_other_values_are_refused_and_nothing_is_written(tmp_path, bad):
     log = Log.create(tmp_path)
     refused("x, *Convert", log.write, change(0), Change("append", {"x": bad}))
@@ -215,7 +216,8 @@ def test_threads_write_whole_frames_while_another_reads(tmp_path):
 KILLED = """
 import os, signal, sys
 import numpy as np
-from jgs.graph.live.log import Change, Log
+from jgs.graph.live import Change
+from jgs.graph.live.log import Log
 folder = sys.argv[1]
 Log.create(folder).close()
 said = 0

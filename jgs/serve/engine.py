@@ -1,0 +1,376 @@
+"""`Engine`: an artifact's model and a graph that may grow, without the network."""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import itertools
+import logging
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from jgs.arrays import described
+from jgs.errors import InputError
+from jgs.export import load_exported
+from jgs.export.asked import moments_asked
+from jgs.export.spec import KIND, array_key
+from jgs.files.storage import MANIFEST, open_arrays
+from jgs.graph import Graph
+from jgs.graph.live import Change, Live
+from jgs.graph.live.base import bases
+from jgs.graph.live.log import Unwritten
+from jgs.serve.questions import Question
+
+log = logging.getLogger("jgs")
+_DENSE = ("float32", "float16", "bfloat16")  # kinds of features that are a matrix of numbers
+_EARLIEST = np.iinfo(np.int64).min
+
+
+class NotHere(InputError):
+    """A change that another process may take."""
+
+
+class Engine:
+    """Answers of an artifact's model on its graph with the changes of a log.
+
+    An answer is a function of the artifact, the position of the log, the key and the question,
+    and has all four. One thread calls the methods.
+
+    Args:
+      artifact: the folder that `jgs export --with-graph` wrote; with `--live` for a log.
+      folder: that of the live graph, which is made of the artifact's where there is none. None:
+        the graph stays.
+      follow: whether another process writes the folder.
+      position: where to open the graph; None: at its last position. With it nothing is written.
+      ahead: how much later a moment may be than the one after the latest time of the graph.
+
+    Fields:
+      model: the `jgs.export.ExportedModel`.
+      digest: SHA-256 of the artifact, which has those of all its files.
+      live: the `jgs.graph.Live`, or None.
+      writes: whether this process takes changes.
+      schema: that of the graph, or None.
+      latest: the time of the latest edge or node, or None where the graph has no times.
+      edges: how many edges this process has appended.
+
+    Raises `InputError`, also for a folder that another process writes.
+    """
+
+    def __init__(
+        self,
+        artifact: str | Path,
+        folder: str | Path | None = None,
+        *,
+        follow: bool = False,
+        position: int | None = None,
+        ahead: int = 0,
+    ):
+        self.model, self.ahead = load_exported(artifact), ahead
+        self.digest = hashlib.sha256((Path(artifact) / MANIFEST).read_bytes()).hexdigest()
+        self.live: Live | None = None
+        self.edges, self._seen, self._stale = 0, time.monotonic(), True
+        self.writes = folder is not None and not follow and position is None
+        self._folder, graph = folder, self._graph(Path(artifact))
+        if folder is not None:
+            self.live = self._opened(folder, graph, position)
+            # Room has no times, so those of `live.graph` are not all of edges.
+            graph = self.live.graph if graph.edge_time is None else self.live.packed()
+        self.schema = graph.schema
+        times = [t for t in (graph.edge_time, graph.node_time) if t is not None and t.size]
+        self.latest = max((int(np.max(np.asarray(t))) for t in times), default=None)
+        self._renew()
+
+    def _graph(self, artifact: Path) -> Graph:
+        if not self.model.spec.has_graph:
+            rule = "a served artifact must hold its graph"
+            raise InputError(rule, "none", "Export the run again with --with-graph.")
+        arrays = open_arrays(artifact, KIND, False)  # `load_exported` has verified them
+        own = {n.removeprefix("graph."): a for n, a in arrays.items() if n[:6] == "graph."}
+        return Graph.from_stored(str(artifact), own)
+
+    def _opened(self, folder: str | Path, graph: Graph, position: int | None) -> Live:
+        spec = self.model.spec
+        if not spec.room or any(name.startswith("state.") for name in spec.inputs):
+            raise InputError(
+                "a graph that grows must be of an artifact whose programs read such graphs",
+                f"one of --sampler {spec.sampler.partition('(')[0]} without --live",
+                "Export the run again with --live.",
+            )
+        schema = graph.schema if spec.typed else None
+        types = [""] if schema is None else [name for name, _ in schema.node_types]
+        forms = zip(types, spec.tables or (), strict=False)
+        tables = {
+            array_key(f"of_type_{number}" if spec.typed else ""): (name, form[0])
+            for number, (name, form) in enumerate(forms)
+            if form is not None
+        }
+        # The names of matrices of features, by node type, and whether there are others.
+        self._tables = {key: name for key, (name, form) in tables.items() if form == "dense"}
+        self._others = len(tables) > len(self._tables)
+        if bases(folder) or not self.writes:
+            return Live.open(folder, position=position, writes=self.writes)
+        found = {name: self.model.graph.arrays[key] for key, name in self._tables.items()}
+        features = (found or None) if spec.typed else found.get("")
+        return Live(graph, features, folder=folder)
+
+    @property
+    def position(self) -> int:
+        return 0 if self.live is None else self.live.position
+
+    @property
+    def key(self) -> tuple[int, int]:
+        """The key of a question without one."""
+        first, second = self.model.spec.key or (0, self.model.spec.seed)
+        return int(first), int(second)
+
+    @property
+    def lag(self) -> float:
+        """Seconds since this process knew all changes of the log."""
+        return 0.0 if self.live is None or self.writes else time.monotonic() - self._seen
+
+    def advance(self, position: int) -> None:
+        """Makes the changes up to a later `position`."""
+        if self.live is not None:
+            self.live.advance(position)
+            self._stale = True
+            self._renew()
+        if self.position != position:
+            rule, value = "the log must have the changes before an answer", f"{self.position}"
+            raise InputError(rule, f"{value} of {position}", "Give the log of that server.")
+
+    def follow(self) -> None:
+        """Makes the changes that the process that writes has written since."""
+        assert self.live is not None
+        assert self._folder is not None
+        try:
+            while changes := self.live.follow():
+                for change in changes:
+                    self._note(change)
+        except InputError:  # that process has merged what this one did not know yet
+            self.live, self._stale = Live.open(self._folder, writes=False), True
+        self._renew()
+        self._seen = time.monotonic()
+
+    # -- changes -------------------------------------------------------------------------------
+
+    def changed(self, changes: Sequence[Change]) -> list[dict[str, Any] | InputError]:
+        """Makes the changes, and writes them. Those of one kind that come one after another
+        are one change of the log, where they can be. An answer says the position after its
+        change, and the numbers of the edges that it added, or how many it removed."""
+        answers: list[dict[str, Any] | InputError] = []
+        try:
+            for _, group in itertools.groupby(changes, _alike):
+                answers += self._tried(list(group))
+        finally:
+            self._renew()
+        return answers
+
+    def _tried(self, some: list[Change]) -> list[dict[str, Any] | InputError]:
+        try:
+            return [*self._made(some)]
+        except Unwritten as error:
+            return [error] * len(some)
+        except InputError as error:
+            if len(some) == 1:
+                return [error]
+            return [each for one in some for each in self._tried([one])]  # one of them is wrong
+
+    def _made(self, some: list[Change]) -> list[dict[str, Any]]:
+        if self.live is None:
+            remedy = "Start jgs serve with --log FOLDER."
+            raise NotHere("the graph of this server must grow", "one that stays", remedy)
+        if not self.writes:
+            remedy = "Send it to the process without --follow."
+            raise NotHere("changes must go to the process that writes", "a follower", remedy)
+        first, parts = some[0], [0]
+        fields = first.fields
+        if first.kind == "append":
+            parts = np.cumsum([0, *(each.fields["src"].size for each in some)]).tolist()
+            fields = {
+                name: np.concatenate([each.fields[name] for each in some])
+                if isinstance(value, np.ndarray)
+                else value
+                for name, value in fields.items()
+            }
+        if first.kind == "delete_nodes" and self._others:
+            rule = "nodes must have features in a matrix of numbers to be deleted"
+            raise InputError(rule, "others", "Export with --feature-dtype float32.")
+        result = self._apply(Change(first.kind, fields))
+        said = {"artifact": self.digest, "position": self.position}
+        if first.kind != "append":
+            return [said | {"edges_removed": int(result)}]
+        self.edges += len(result)
+        return [said | {"edges": result[a:b].tolist()} for a, b in itertools.pairwise(parts)]
+
+    def _apply(self, change: Change) -> Any:
+        assert self.live is not None
+        self._stale = True  # also where a fault ends the change halfway
+        result = self.live.apply(change)
+        self._note(change)
+        return result
+
+    def _note(self, change: Change) -> None:
+        times, self._stale = change.fields.get("time"), True
+        if times is not None and np.size(times):
+            before = _EARLIEST if self.latest is None else self.latest
+            self.latest = max(int(np.max(times)), before)
+
+    def _renew(self) -> None:
+        """Gives the model the graph as it is now."""
+        if self.live is None or not self._stale:
+            return
+        graph, store = self.live.graph, copy.copy(self.model.graph)
+        given = {"indptr": graph.indptr, **graph.edge_arrays()}
+        if self._tables:
+            features = self.live.features
+            typed = isinstance(features, dict)
+            given |= {k: features[n] if typed else features for k, n in self._tables.items()}
+        wanted = [n for n in self.model.spec.inputs if n in given or Graph.is_edge_array(n)]
+        own: dict[str, Any] = {name: given.get(name) for name in wanted}
+        for name, array in own.items():
+            known = store.arrays[name]
+            form = known.dtype, known.shape[1:]
+            if array is None or (array.dtype, array.shape[1:]) != form:
+                raise InputError(
+                    f"{self._folder} must hold a graph of the artifact's form",
+                    f"{name} {described(array)}",
+                    "Give the artifact that it was made with, or another folder.",
+                )
+        grown = store.arrays["indices"].shape != own["indices"].shape
+        store.arrays, store.num_edges = store.arrays | own, graph.num_edges
+        self.model.graph, self._stale = store, False
+        if grown:
+            log.info("programs are compiled for room for %d edges", own["indices"].size)
+            self.model.warm()
+
+    # -- answers -------------------------------------------------------------------------------
+
+    def answers(self, questions: Sequence[Question]) -> list[dict[str, Any] | Exception]:
+        """An answer to each question, or the exception that it raises."""
+        found: list[Any] = [None] * len(questions)
+        groups: dict[Any, list[tuple[int, Question]]] = {}
+        for at, asked in enumerate(questions):
+            try:
+                asked = asked._replace(time=self._moments(asked))
+            except Exception as error:
+                found[at] = error
+                continue
+            key = (asked.kind, asked.what, asked.key, asked.options)
+            groups.setdefault(key, []).append((at, asked))
+        for group in groups.values():
+            made: Sequence[dict[str, Any] | Exception]
+            try:
+                made = self._answered([asked for _, asked in group])
+            except Exception:  # for one of them
+                made = [self._alone(asked) for _, asked in group]
+            for (at, _), answer in zip(group, made, strict=True):
+                found[at] = answer
+        return found
+
+    def _alone(self, asked: Question) -> dict[str, Any] | Exception:
+        try:
+            return self._answered([asked])[0]
+        except Exception as error:
+            return error
+
+    def _moments(self, asked: Question) -> np.ndarray | None:
+        """int64 `[n]`: the moments of a question to a model with times."""
+        spec = self.model.spec
+        if not spec.timed or asked.kind == "recommend":
+            times = None if asked.time is None else moments_asked(spec, asked.time, 1)
+            if times is not None and self._prepared != times[0]:
+                rule = f"the moment of a list must be that of the candidates, {self._prepared}"
+                raise InputError(rule, times[0], "Leave it out, or export with another --at.")
+            return times
+        now = (self.latest or 0) + 1
+        given = now if asked.time is None else asked.time
+        times = moments_asked(spec, given, len(asked.rows))
+        if times is not None and (times > now + self.ahead).any():
+            raise InputError(
+                f"a moment must be at most {now + self.ahead}, of a graph whose last time is "
+                f"{self.latest}",
+                int(times.max()),
+                "Append what has happened since, or start the server with --ahead.",
+            )
+        return times
+
+    @property
+    def _prepared(self) -> int | None:
+        """The moment of the candidates for lists, if they have one."""
+        found = self.model.graph.candidates
+        return None if found is None or found.time is None else int(found.time)
+
+    def _answered(self, group: list[Question]) -> list[dict[str, Any]]:
+        kind, what, _, _, key, options = group[0]
+        rows = np.concatenate([asked.rows for asked in group])
+        own, sizes = dict(options), self.model.spec.batch_sizes
+        own.setdefault("batch_size", next((s for s in sizes if s >= len(rows)), sizes[-1]))
+        common = {"artifact": self.digest, "position": self.position, "key": list(key), **own}
+        given = own | {"key": np.array(key, np.uint32)}
+        if kind == "recommend":
+            targets, scores = self.model.recommend(rows, given.pop("k", 10), **given)
+            columns = {"targets": targets, "scores": scores}
+            common |= {} if self._prepared is None else {"time": self._prepared}
+        else:
+            times = [asked.time for asked in group if asked.time is not None]
+            logits = self.model.logits(
+                rows, time=np.concatenate(times) if times else None, **given
+            )
+            columns = {
+                "logits": logits,
+                **self.model.answer.columns(self.model.answer.of(logits)),
+            }
+            if times:
+                columns = {"time": np.concatenate(times), **columns}
+                common["time_unit"] = self.model.spec.time_unit
+        columns = {what: rows, **columns}
+        ids = self.model.node_ids
+        if ids is not None and "node_type" not in own:
+            columns["names"] = _names(ids, rows)
+            if kind == "recommend":
+                columns["target_names"] = _names(ids, targets)
+        ends = np.cumsum([0, *(len(asked.rows) for asked in group)]).tolist()
+        lists = {name: _listed(array) for name, array in columns.items()}
+        return [
+            common | {name: values[a:b] for name, values in lists.items()}
+            for a, b in itertools.pairwise(ends)
+        ]
+
+
+def _alike(change: Change) -> Any:
+    """What appends have in common that may be one; everything else is by itself."""
+    if change.kind != "append":
+        return id(change)
+    fields = change.fields
+    size = fields["src"].size
+    whole = all(v.shape[:1] == (size,) for v in fields.values() if isinstance(v, np.ndarray))
+    form = {
+        n: (v.dtype, v.shape[1:]) if isinstance(v, np.ndarray) else v for n, v in fields.items()
+    }
+    return repr(form) if whole else id(change)
+
+
+def _names(ids: Any, nodes: np.ndarray) -> np.ndarray:
+    """The names of nodes; None where there is no node, or a new one."""
+    known = (nodes >= 0) & (nodes < len(ids))
+    names = np.full(nodes.shape, None, object)
+    names[known] = ids[nodes[known]]
+    return names
+
+
+def _listed(array: Any) -> list[Any]:
+    """`array` as lists for JSON. A float32 is written with the fewest digits that give it
+    back; what is not finite is None."""
+    array = np.asarray(array)
+    if array.dtype.kind != "f":
+        return array.tolist()
+    flat = [float(str(each)) for each in array.reshape(-1)]
+    return (
+        np.array([v if np.isfinite(v) else None for v in flat], object)
+        .reshape(array.shape)
+        .tolist()
+    )

@@ -1,0 +1,221 @@
+"""What bodies of requests say: questions about nodes, and changes of the graph."""
+
+from __future__ import annotations
+
+import json
+import math
+import reprlib
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from jgs.data.column_values import moments
+from jgs.errors import InputError, nearest, one_line, refusing
+from jgs.graph import NodeIds, Schema
+from jgs.graph.live import Change
+
+_BITS = ("key", "batch_size")  # beside the graph, what the bits of an answer depend on
+FIELDS = {
+    "predict": ("nodes", "pairs", "names", "time", "node_type", "relation", *_BITS),
+    "recommend": ("sources", "names", "k", "time", "new_only", "relation", *_BITS),
+    "append": ("src", "dst", "names", "time", "weight", "columns", "relation"),
+    "delete": ("edges", "between", "nodes", "names", "relation", "type"),
+}
+MOST_ROWS = 4096  # of a question, and of a list of the best targets
+_ROWS = {"predict": ("nodes", "pairs"), "recommend": ("sources",)}
+
+
+class Question(NamedTuple):
+    """What is asked for rows of nodes. Questions that differ in rows and times alone are
+    answered together.
+
+    Fields:
+      kind: `"predict"` or `"recommend"`.
+      what: the field that the rows are: `"nodes"`, `"pairs"` or `"sources"`.
+      rows: int64 `[n]`, or `[n, 2]` of pairs.
+      time: ints or texts, one or `[n]`; None: the latest moment.
+      key: the two numbers of a random key.
+      options: the other fields of the request, in the order of their names.
+    """
+
+    kind: str
+    what: str
+    rows: np.ndarray
+    time: Any
+    key: tuple[int, int]
+    options: tuple[tuple[str, Any], ...]
+
+
+def parsed(body: bytes) -> dict[str, Any]:
+    """The object that `body` is, JSON in UTF-8. Raises `InputError`, also for numbers that are
+    not finite, for a name that is there twice, and for what is too deep."""
+    try:
+        found = json.loads(
+            body.decode(),
+            parse_constant=_finite,
+            parse_float=_finite,
+            object_pairs_hook=_object,
+        )
+    except InputError:
+        raise
+    except (ValueError, RecursionError) as error:
+        raise InputError("the body must be JSON", one_line(error), "Correct it.") from None
+    if not isinstance(found, dict):
+        raise InputError("the body must be a JSON object", type(found).__name__, "Give fields.")
+    return found
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    if not math.isfinite(value):
+        raise InputError("numbers must be finite", text, "Correct it, or leave it out.")
+    return value
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise InputError(
+            "a field must be given once", [name for name, _ in pairs], "Correct it."
+        )
+    return found
+
+
+def question(
+    kind: str, body: dict[str, Any], ids: NodeIds | None, key: tuple[int, int]
+) -> Question:
+    """The question of a request of this `kind`, whose key is `key` where it has none. Raises
+    `InputError`."""
+    _check_fields(kind, body)
+    what = [name for name in _ROWS[kind] if name in body]
+    if len(what) != 1:
+        known = " or ".join(_ROWS[kind])
+        raise InputError(
+            f"/{kind} must have {known}", ", ".join(what) or "neither", "Give one."
+        )
+    rows = _nodes(what[0], body[what[0]], ids, body.get("names"), pairs=what[0] == "pairs")
+    given = body.get("key", key)
+    if not (
+        isinstance(given, list | tuple)
+        and len(given) == 2
+        and all(type(n) is int and 0 <= n < 1 << 32 for n in given)
+    ):
+        value = reprlib.repr(given)
+        raise InputError("key must be two integers below 2^32", value, "Leave it out.")
+    if len(rows) > MOST_ROWS:
+        rule = f"a request must ask for at most {MOST_ROWS} rows"
+        raise InputError(rule, len(rows), "Ask for fewer at once.")
+    if type(k := body.get("k", 1)) is not int or not 1 <= k <= MOST_ROWS:
+        raise InputError(f"k must be an int from 1 to {MOST_ROWS}", repr(k), "Correct it.")
+    rest = ("names", "time", "key", *what)
+    options = tuple(sorted((n, v) for n, v in body.items() if n not in rest))
+    if bad := [n for n, v in options if not isinstance(v, str | int | None)]:
+        raise InputError(f"{bad[0]} must be one value", "several", "Ask for each by itself.")
+    return Question(kind, what[0], rows, _time(body), (given[0], given[1]), options)
+
+
+def change(
+    kind: str,
+    body: dict[str, Any],
+    ids: NodeIds | None,
+    schema: Schema | None,
+    unit: str | None,
+) -> Change:
+    """The change of the graph that a request of this `kind` asks for, of a graph of this
+    `schema` whose times are counted in this `unit`. Raises `InputError`."""
+    _check_fields(kind, body)
+    relation, names = body.get("relation"), body.get("names")
+    relation = tuple(relation) if isinstance(relation, list) else relation
+    if kind == "append":
+        if missing := [name for name in ("src", "dst") if name not in body]:
+            raise InputError("/append must have src and dst", f"no {missing[0]}", "Give both.")
+        src, dst = (_nodes(name, body[name], ids, names) for name in ("src", "dst"))
+        time, columns = _time(body), body.get("columns", {})
+        if not isinstance(columns, dict):
+            raise InputError("columns must be an object", type(columns).__name__, "Name them.")
+        fields = {
+            **_ends(src, dst, relation, schema),
+            "time": None if time is None else moments("edges", time, src.size, unit),
+            "edge_weight": _numbers("weight", body.get("weight")),
+        }
+        named = {f"edge_columns.{name}": _numbers(name, v) for name, v in columns.items()}
+        return Change("append", fields | named)
+    which = [name for name in ("edges", "between", "nodes") if name in body]
+    if len(which) != 1:
+        rule = "/delete must have edges, between or nodes"
+        raise InputError(rule, " and ".join(which) or "none", "Give one.")
+    if which == ["edges"]:
+        return Change("delete_edges", {"numbers": _numbers("edges", body["edges"])})
+    nodes = _nodes(which[0], body[which[0]], ids, names, pairs=which == ["between"])
+    if which == ["nodes"]:
+        return Change("delete_nodes", {"nodes": nodes, "type": body.get("type")})
+    src, dst = nodes.T
+    return Change("delete_between", _ends(src, dst, relation, schema))
+
+
+def _ends(src: np.ndarray, dst: np.ndarray, relation: Any, schema: Schema | None) -> dict:
+    """The fields of edges between nodes of the graph, which in a change count from 0 in the
+    types of their relation."""
+    if relation is not None and schema is not None and schema.relations:
+        types = schema.relations[schema.relation(relation)]
+        for what, nodes, name in (("src", src, types[0]), ("dst", dst, types[2])):
+            own = schema.nodes(name)
+            if (wrong := nodes[(nodes < own.start) | (nodes >= own.stop)]).size:
+                rule = f"{what} must be nodes of type {name}, {own.start} to {own.stop - 1}"
+                raise InputError(rule, wrong[0], "Correct it.")
+        src, dst = src - schema.nodes(types[0]).start, dst - schema.nodes(types[2]).start
+    return {"src": src, "dst": dst, "relation": relation}
+
+
+def _check_fields(kind: str, body: dict[str, Any]) -> None:
+    known = FIELDS[kind]
+    for name in body:
+        if name not in known:
+            rule = f"a field of /{kind} must be one of {', '.join(known)}"
+            raise InputError(rule, repr(name), nearest(name, known))
+
+
+def _nodes(
+    what: str, value: Any, ids: NodeIds | None, names: Any, pairs: bool = False
+) -> np.ndarray:
+    """int64 `[n]`, or of `pairs` `[n, 2]`: ids of nodes. Text is a name, and so are integers
+    where `names` is true."""
+    entries = value if isinstance(value, list) else [value]
+    if pairs:
+        if not all(isinstance(each, list) and len(each) == 2 for each in entries):
+            raise InputError(f"{what} must be pairs of nodes", "others", "E.g. [[7, 42]].")
+        entries = [end for each in entries for end in each]
+    if not isinstance(names, bool | None):
+        raise InputError("names must be true or false", type(names).__name__, "Correct it.")
+    if names or any(isinstance(each, str) for each in entries):
+        if ids is None:
+            raise InputError(
+                f"{what} must be ids", "names", "The artifact has no names of nodes."
+            )
+        found = ids.nodes(np.array(entries, object), f"a name of {what}").astype(np.int64)
+    else:
+        if bad := [each for each in entries if type(each) is not int]:
+            rule = f"{what} must be integers or names"
+            raise InputError(rule, reprlib.repr(bad[0]), "Correct it.")
+        found = _numbers(what, entries)
+    return found.reshape(-1, 2) if pairs else found
+
+
+def _time(body: dict[str, Any]) -> Any:
+    time = body.get("time")
+    if any(
+        type(t) not in (int, str) for t in (time if isinstance(time, list) else [time or 0])
+    ):
+        raise InputError("time must be times: integers, or dates", "others", "Correct it.")
+    return time
+
+
+def _numbers(what: str, value: Any) -> Any:
+    if value is None:
+        return None
+    rule, remedy = f"{what} must be numbers", "Give a list of numbers, one for each."
+    with refusing((ValueError, RecursionError), rule, remedy):
+        array = np.array(value if isinstance(value, list) else [value])
+    if array.dtype.kind not in "iufb":
+        raise InputError(rule, array.dtype.name, remedy)
+    return array if array.size else array.astype(np.int64)
