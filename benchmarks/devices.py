@@ -239,7 +239,7 @@ def fused(bench: Bench) -> None:
         return one(state, key, batch, x, labels)
 
     of_run = bench.graph, bench.rows, bench.seeds, BATCH * comm.size, bench.sampler
-    loader = mesh_loader(comm, *of_run, key=bench.key)
+    loader = mesh_loader(comm, *of_run, key=bench.key, cache="trial")
     params, opt_state = jax.tree.map(np.asarray, bench.state)
     zero = np.zeros((), np.float32)
     state = comm.same(TrainState(params, opt_state, np.int32(0), zero, zero, zero))
@@ -250,9 +250,7 @@ def fused(bench: Bench) -> None:
     mib = sum(s.nbytes for s in shards if first in s.devices()) / (1 << 20)
     for _ in range(3):
         steps, began = list(loader), time.perf_counter()
-        for begin in range(0, len(steps), loader.source.most):
-            some = steps[begin : begin + loader.source.most]
-            state = loader.source.run(some, step, state, *given)
+        state = loader.source.run(steps, step, state, *given)
         jax.block_until_ready(state)
         took = (time.perf_counter() - began) / len(steps)
     again = loader.source.extra_steps

@@ -101,7 +101,7 @@ class FusedSource(RankSource):
     key with more room, by all ranks.
 
     Attributes:
-      most: the most steps that `run` takes at once.
+      most: the most steps in one program.
       extra_steps: the steps that were made again.
     """
 
@@ -119,16 +119,24 @@ class FusedSource(RankSource):
     def run(
         self, steps: Sequence[Undrawn], function: Callable[..., Any], state: Any, *given: Any
     ) -> Any:
-        """Makes these steps one after the other, in one program, and returns the new state.
+        """Makes these steps one after the other, up to `most` in one program, and returns the
+        new state.
 
         Args:
-          steps: at most `most`, of one epoch.
+          steps: those of an epoch, or some of them.
           function: `function(state, batch, x, *given)` returns the new state, of the same
             shapes and dtypes. It is traced for one rank, and may call collectives. The same
             function is compiled once.
           state: `SAME`. It is donated.
           given: `SAME`.
         """
+        for first in range(0, len(steps), self.most):
+            state = self._run(steps[first : first + self.most], function, state, given)
+        return state
+
+    def _run(
+        self, steps: Sequence[Undrawn], function: Callable[..., Any], state: Any, given: Any
+    ) -> Any:
         done, end, level = 0, len(steps), self._level
         keys, asked = self._stacked(steps)
         while done < end:
@@ -177,6 +185,7 @@ class FusedSource(RankSource):
         self, function: Callable[..., Any], capacity: Capacity, limits: tuple[int, ...]
     ) -> Callable[..., Any]:
         """`limits` are the exchange's, by which it is traced."""
+        usual = jax.config.jax_enable_x64  # type: ignore[attr-defined]
 
         def run(state, given, graph, of_sampler, stores, offsets, keys, asked, which):
             first, stop = which
@@ -190,7 +199,7 @@ class FusedSource(RankSource):
                 with exact_integers():  # else times would be cut
                     own = jax.tree.map(lambda array: array[at], asked)
                 batch = self._sampler.drawn(capacity, keys[at], graph, of_sampler, own)
-                with jax.enable_x64(False):  # as a step is traced where stages are wide
+                with jax.enable_x64(usual):  # it may be another one where stages are wide
                     read = batch.nodes, batch.overflow, stores, offsets
                     x, said = self._exchange.read(*read)
                     fits = self._exchange.fits(said)
@@ -234,8 +243,8 @@ def mesh_loader(
       features: the rows of all nodes, as `jgs.ops.gather` takes them, on the host.
       options: those of `rank_loader`, but `graphs`, `age` and `prefetch`.
 
-    A device holds `1 / D` of the rows, at most `cache_memory` of others' and 4 bytes a node for
-    these, and the graph. Raises `InputError`.
+    A device holds `1 / D` of the rows and the graph; with a `cache` at most `cache_memory` of
+    others' rows, and 4 bytes a node. Raises `InputError`.
     """
     given = cast(dict[str, Any], options)
     epochs = taken(Epochs, given, "drop_last", shuffle=shuffle)
