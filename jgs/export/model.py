@@ -184,10 +184,11 @@ class ExportedModel(Shown):
         spec, store = self.spec, self.graph if graph is None else graph
         if spec.pairs is None or not spec.pairs["lists"]:
             asked.refuse_untaken("candidates", "links", spec)
-        kind = self._target_type(store, spec.pairs["relation"])
-        if nodes is None:
-            every = kind is None or store.schema is None
-            nodes = np.arange(store.num_nodes) if every else nodes_of(store.schema, kind)  # type: ignore[arg-type]
+        kind, schema = self._target_type(store, spec.pairs["relation"]), store.schema
+        if nodes is None and kind is not None and schema is not None:
+            nodes = nodes_of(schema, kind)
+        elif nodes is None:
+            nodes = np.arange(store.num_nodes)
         ids = np.unique(asked.ids_below("candidates", nodes, store.num_nodes))
         moment = asked.moments_asked(spec, time, 1)
         if moment is not None and store.node_time is not None:

@@ -110,10 +110,11 @@ class HopSampler {
   // Finds the rows of the nodes [begin, end).
   void FindRows(int64_t begin, int64_t end) {
     if constexpr (Rows::kByRelation) return rows_.FindRuns(nodes_, begin, end);
+    const bool apart = graph_.ends != graph_.indptr + 1;
     for (int64_t t = begin; t < end; ++t) {
       if (t + kAhead < end) {
         PrefetchFar(&graph_.indptr[nodes_[t + kAhead]]);
-        PrefetchFar(&graph_.ends[nodes_[t + kAhead]]);
+        if (apart) PrefetchFar(&graph_.ends[nodes_[t + kAhead]]);
       }
       const int64_t node = nodes_[t];
       int64_t start = 0, degree = 0;

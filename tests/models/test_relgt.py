@@ -290,6 +290,18 @@ def test_attention_on_a_cpu_is_that_of_jax():
     close(*(both(f, rows, bias, mask) for f in (attend, jax.nn.dot_product_attention)))
 
 
+def test_attention_begins_as_a_mean():
+    block = Attention(WIDTH, HEADS, rngs=nnx.Rngs(3))
+    tokens = np.random.default_rng(2).standard_normal((2, 5, WIDTH)).astype(np.float32)
+    mask = np.arange(5) < np.array([[3], [5]])
+    values = linear(block.value, layer_norm(block.norm, tokens.astype(np.float64)))
+    wanted = [
+        linear(block.out, own[some].mean(0)) for own, some in zip(values, mask, strict=True)
+    ]
+    found = block(jnp.asarray(tokens), jnp.asarray(mask)[:, None, None])
+    np.testing.assert_allclose(found, np.repeat(wanted, 5, 0).reshape(found.shape), atol=2e-5)
+
+
 def test_what_does_not_fit_is_refused():
     batch = batch_of()
     without = replace(batch, extras=Extras())

@@ -18,7 +18,7 @@ from jgs.train.tasks.task import open_job
 
 train = trainer("""
     --sampler context --context-size 8 --fanouts 4 2 --model relgt --hidden 16 --batch-size 20
-    --epochs 4 --layers 1 --lr 1e-2 --dropout 0 --no-progress
+    --epochs 4 --layers 1 --lr 1e-2 --lr-schedule constant --dropout 0 --no-progress
 """)
 
 
