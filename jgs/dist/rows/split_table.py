@@ -70,9 +70,9 @@ class SplitTable:
     def replace(self, features: Sequence[Any]) -> None:
         """Takes other rows of the same shapes. Nothing stays cached."""
         tables, bounds, width, entries = own_rows(self.comm, features, self.owners.ranges)
+        self.wire: Any = self._wire(tables, width, entries)
         # Put where it lies once: with a cache of other rows it is not sent again.
         self._own = self.comm.own(list(zip(tables, bounds, strict=True)))
-        self.wire: Any = self._wire(tables, width, entries)
         empty = np.zeros((0, self.wire.words), self.wire.kept)
         self._no_cache = (as_device(empty), as_device(np.zeros(0, np.int32)))
         self.store = self._with(self._no_cache)
