@@ -72,8 +72,7 @@ class Run(Opened):
         node's draws depend on the key, the hop and the node alone.
 
     They raise `InputError` for what does not fit the run. Runs of tasks of nodes are opened on
-    many ranks too, with contexts and with labels at moments as well: all ranks call the
-    methods; rank 0's process gets the rows of all nodes, the others get None.
+    many ranks too: all ranks call the methods; rank 0's process gets all rows, the others None.
 
     Fields:
       config, task: the run's `Config` and its task.
