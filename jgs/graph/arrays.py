@@ -114,7 +114,9 @@ class GraphArrays:
     def degrees(self) -> jax.Array:
         """int32 `[N]`: each node's number of in-edges."""
         with exact_integers():  # the offsets are 64-bit
-            return row_lengths(self.indptr).astype(jnp.int32)
+            # Not by slices of a static graph: each would be a transfer.
+            lengths = row_lengths(self.indptr) if self.has_room else jnp.diff(self.indptr)
+            return lengths.astype(jnp.int32)
 
     # -- arrays of the edges: code that copies a part of a graph copies them by these methods --
 

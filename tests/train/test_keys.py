@@ -39,7 +39,8 @@ def test_runs_of_before_keep_their_keys():
 
 
 def test_keys_of_the_seed_are_made_in_one_place():
-    """And are the seed's own where a run begins and where `Run.predict` draws by default."""
+    """And are the seed's own where a run begins, where `Run.predict` draws by default, and
+    where an exported model does."""
     own = Path(jgs.__file__).parent
     found = {
         path.relative_to(own).as_posix()
@@ -48,4 +49,5 @@ def test_keys_of_the_seed_are_made_in_one_place():
         if "config.seed)" in path.read_text()
     }
     wanted = {"train/loop/keys.py", "train/loop/training.py"}
-    assert found == wanted | {"predict/run.py", "train/tasks/seal.py"}
+    own_seed = {"predict/run.py", "train/tasks/seal.py", "train/tasks/served.py"}
+    assert found == wanted | own_seed
