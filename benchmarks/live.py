@@ -4,7 +4,7 @@
 
 Edges go from and to random nodes, 50 to a node, in the order of their times. For each number of
 edges: the time of an append of 1,000 edges and of making them visible (`live.graph`), of a
-deletion of 1,000, and of `Graph.with_edges` for the same edges; and the memory that appended
+deletion of 1,000, by turns, and of `Graph.with_edges` for as many; and the memory that appended
 edges take, by the growth of the process. For one graph: draws from it with a share of its
 edges appended, beside draws from the same edges merged, by turns; and by the kernels as they
 are, draws from a static graph.
@@ -40,48 +40,49 @@ def resident() -> int:
         return int(file.read().split()[1]) * 4096
 
 
-def events(graph: jgs.Graph, num: int, first: int, rng: np.random.Generator) -> tuple:
+def events(graph: Any, num: int, first: int, rng: np.random.Generator) -> tuple:
     src, dst = rng.integers(0, graph.num_nodes, (2, num))
     return src, dst, np.arange(first, first + num)
 
 
-def changes(num_edges: int, rounds: int) -> None:
-    rng = np.random.default_rng(0)
-    graph = graph_of(num_edges, rng)
-    live = Live(graph)
-    at, times = num_edges, {"append": [], "visible": [], "delete": []}
-    live.delete_edges([0])  # makes the index of edges by number
-    for _ in range(rounds):
-        src, dst, moments = events(graph, CHANGE, at, rng)
-        at += CHANGE
+def changes(sizes: tuple[int, ...], rounds: int) -> None:
+    """Graphs of all sizes take turns."""
+    rng, lives, found = np.random.default_rng(0), {}, {}
+    for num_edges in sizes:
+        graph = graph_of(num_edges, rng)
+        moments = num_edges + np.arange(CHANGE)
+        src, dst, _ = events(graph, CHANGE, num_edges, rng)
         begin = time.perf_counter()
-        numbers = live.append(src, dst, time=moments)
-        appended = time.perf_counter()
-        live.graph.indices.block_until_ready()
-        visible = time.perf_counter()
-        live.delete_edges(numbers)
-        times["delete"].append(time.perf_counter() - visible)
-        times["append"].append(appended - begin)
-        times["visible"].append(visible - appended)
-    print(f"{num_edges:,} edges:", end=" ")
-    print(
-        *(f"{name} {1e3 * median(each):.2f} ms" for name, each in times.items()),
-        sep=", ",
-        end=", ",
-    )
-    begin = time.perf_counter()
-    graph.with_edges(src, dst, num_edges + np.arange(CHANGE))
-    print(f"with_edges {1e3 * (time.perf_counter() - begin):.0f} ms")
-    del live
-    gc.collect()
-    live, before = Live(graph), 0
-    for part in range(11):
-        src, dst, moments = events(graph, num_edges // 100, num_edges + part * num_edges, rng)
+        graph.with_edges(src, dst, moments)
+        copied = time.perf_counter() - begin
+        lives[num_edges] = live = Live(graph)
+        live.delete_edges([0])  # makes the index of edges by number
+        found[num_edges] = {"append": [], "visible": [], "delete": [], "with_edges": [copied]}
+        del graph
+    for turn in range(rounds):
+        for num_edges, live in lives.items():
+            first = num_edges + turn * CHANGE
+            src, dst, moments = events(live, CHANGE, first, rng)
+            times = [time.perf_counter()]
+            numbers = live.append(src, dst, time=moments)
+            times.append(time.perf_counter())
+            live.graph.indices.block_until_ready()
+            times.append(time.perf_counter())
+            live.delete_edges(numbers)
+            times.append(time.perf_counter())
+            for name, each in zip(found[num_edges], np.diff(times), strict=False):
+                found[num_edges][name].append(float(each))
+    for num_edges, times in found.items():
+        shown = (f"{name} {1e3 * median(each):.2f} ms" for name, each in times.items())
+        print(f"{num_edges:,} edges: {', '.join(shown)}")
+    num_edges, live = [*lives.items()][-1]
+    before, first = resident(), num_edges + rounds * CHANGE
+    for part in range(10):
+        src, dst, moments = events(live, num_edges // 100, first + part * num_edges, rng)
         live.append(src, dst, time=moments)
-        gc.collect()
-        before = before or resident()
+    gc.collect()
     grown = (resident() - before) / (num_edges // 10)
-    print(f"  memory of 10 % more edges: {grown:.0f} bytes each")
+    print(f"memory of 10 % more edges than {num_edges:,}: {grown:.0f} bytes each")
 
 
 def draws(num_edges: int, rounds: int) -> None:
@@ -129,8 +130,8 @@ def main() -> None:
     parser = command_line("live", __doc__)
     parser.add_argument("--quick", action="store_true")
     arguments = parser.parse_args()
-    for num_edges in (10**6, 10**7) if arguments.quick else (10**6, 10**7, 62 * 10**6, 10**8):
-        changes(num_edges, 30)
+    large = (10**6, 10**7, 62 * 10**6, 10**8)
+    changes((10**6, 10**7) if arguments.quick else large, 100)
     draws(10**6 if arguments.quick else 2 * 10**7, 200)
 
 
