@@ -20,6 +20,7 @@ from jgs.graph.arrays import PREFIX, TAKEN, Arrays, GraphArrays
 from jgs.graph.device import aligned_empty, as_device
 from jgs.graph.grouping import group, longs, order_by, pointer, threads
 from jgs.graph.rows import (
+    bisect,
     offsets_of_rows,
     order_dtype,
     row_of_edges,
@@ -213,7 +214,9 @@ class Changed(GraphArrays):
         begins, place = group(dst if by_time is None else dst[by_time], size)
         place = place if by_time is None else by_time[place]
         row, total, counts = dst[place], indptr + begins, np.diff(begins)
-        at = indptr[row + 1] if kind is None else _ends_of_runs(self, row, kind[place])
+        at = indptr[row + 1]
+        if kind is not None:  # the last edges of their relations
+            at = bisect(np.asarray(self.edge_type), indptr[row], at, kind[place], right=True)
         order: Any = self.edge_order
         order = np.arange(old_edges) if order is None else np.asarray(order)
         # Graphs of some of the given edges may know larger numbers than they have edges.
@@ -325,6 +328,18 @@ def appended_ends(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
     """The ends of the edges as ids of the graph, int32 `[n]`, and the numbers of their
     relation, int16 `[n]`, or None."""
+    number = appended_relation(graph, relation)
+    if number is None:
+        src, dst = checks.node_ids("src", src, size), checks.node_ids("dst", dst, size)
+        checks.check_paired("src and dst", src, dst)
+        return src, dst, None
+    src, dst = ends_of(graph.schema, graph.schema.relations[number], src, dst)
+    return src, dst, np.full(src.size, number, np.int16)
+
+
+def appended_relation(graph: Any, relation: Any) -> int | None:
+    """The number of the relation that new edges of a graph have; None where it has none. Raises
+    `InputError`."""
     schema = graph.schema
     if schema is None or not schema.relations:
         if graph.edge_type is not None:
@@ -337,18 +352,14 @@ def appended_ends(
             raise InputError(
                 "relation must be for a graph with relations", repr(relation), "Leave it out."
             )
-        src, dst = checks.node_ids("src", src, size), checks.node_ids("dst", dst, size)
-        checks.check_paired("src and dst", src, dst)
-        return src, dst, None
+        return None
     if relation is None:
         raise InputError(
             "appended edges of a graph with relations must have one",
             "none",
             f"Give relation=, one of {', '.join(name for _, name, _ in schema.relations)}.",
         )
-    number = schema.relation(relation)
-    src, dst = ends_of(schema, schema.relations[number], src, dst)
-    return src, dst, np.full(src.size, number, np.int16)
+    return schema.relation(relation)
 
 
 def _node_times(graph: Any, size: int, node_time: Any) -> np.ndarray | None:
@@ -429,15 +440,3 @@ def rows_like(what: str, array: np.ndarray, own: Any, place: str) -> np.ndarray:
         wrong = (made != array).any(axis=tuple(range(1, array.ndim)))
         checks.refuse_where(wrong, array, place, f"{what}, which is {own.dtype}", again)
     return made
-
-
-def _ends_of_runs(graph: Any, row: np.ndarray, kind: np.ndarray) -> np.ndarray:
-    """int64 `[n]`: where the edges of each relation end in each row, by bisection."""
-    indptr, types = np.asarray(graph.indptr), np.asarray(graph.edge_type)
-    low, high = indptr[row].copy(), indptr[row + 1].copy()
-    while (open_ := low < high).any():
-        middle = (low + high) // 2
-        after = open_ & (types[np.minimum(middle, max(types.size - 1, 0))] <= kind)
-        low = np.where(after, middle + 1, low)
-        high = np.where(open_ & ~after, middle, high)
-    return low

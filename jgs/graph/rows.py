@@ -48,10 +48,37 @@ def row_chunks(indptr: np.ndarray) -> Iterator[tuple[int, int]]:
 
 def row_positions(indptr: np.ndarray, rows: np.ndarray) -> np.ndarray:
     """int64: the edge positions of all `rows`, one row after the other."""
-    start, degree = indptr[rows], indptr[rows + 1] - indptr[rows]
-    ends = np.cumsum(degree)
-    total = int(ends[-1]) if rows.size else 0
-    return np.repeat(start - (ends - degree), degree) + np.arange(total)
+    return positions_in(indptr[rows], indptr[rows + 1])
+
+
+def positions_in(begin: np.ndarray, end: np.ndarray) -> np.ndarray:
+    """int64: the positions of the stretches from `begin` to `end` int64 `[n]`, one after the
+    other."""
+    ends = np.cumsum(end - begin)
+    return np.repeat(end - ends, end - begin) + np.arange(ends[-1:].sum())
+
+
+def bisect(
+    values: np.ndarray, low: np.ndarray, high: np.ndarray, bound: np.ndarray, *, right: bool
+) -> np.ndarray:
+    """int64 `[n]`: in each of the ascending stretches `low:high` of `values` the place of a
+    `bound` `[n]`, before or, with `right`, after equal values."""
+
+    def before(at: np.ndarray, which: np.ndarray) -> np.ndarray:
+        """Whether the places of some come after the values `at`."""
+        seen, own = values[at], bound[which]
+        return (seen <= own) if right else (seen < own)
+
+    low, high = low.copy(), high.copy()
+    which = np.flatnonzero(low < high)
+    last = which[before(high[which] - 1, which)]
+    low[last] = high[last]  # most edges come last
+    while (which := which[low[which] < high[which]]).size:
+        middle = (low[which] + high[which]) // 2
+        after = before(middle, which)
+        low[which] = np.where(after, middle + 1, low[which])
+        high[which] = np.where(after, high[which], middle)
+    return low
 
 
 def neighbor_counts(indices: np.ndarray, num_nodes: int) -> np.ndarray:

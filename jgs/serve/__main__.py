@@ -176,7 +176,7 @@ def parser() -> command.Parser:
     found = command.Parser(
         "python -m jgs.serve",
         "Answer over HTTP: POST /predict, /recommend, /append and /delete, GET /health and "
-        "/metrics. See docs/guides/serving.md.",
+        "/metrics. See docs/guides/server.md.",
     )
     add_options(found, _Asked)
     return found

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from jgs.graph.rows import order_by_time, row_offsets
+from jgs.graph.rows import order_by_time, positions_in
 
 _MOST = 16  # runs that are looked at each time
 
@@ -33,8 +33,7 @@ class RowsByKey:
         wanted, found = np.unique(wanted).astype(self._dtype), [np.empty(0, np.int32)]
         for keys, rows in self._runs:
             begin, end = (np.searchsorted(keys, wanted, side) for side in ("left", "right"))
-            ends = row_offsets(end - begin)[1:]
-            found.append(rows[np.repeat(end - ends, end - begin) + np.arange(ends[-1:].sum())])
+            found.append(rows[positions_in(begin, end)])
         return np.unique(np.concatenate(found))
 
     def take_before(self, key: int) -> np.ndarray:

@@ -14,8 +14,8 @@ import numpy as np
 from jgs import kernels
 from jgs.graph.device import aligned_zeros
 from jgs.graph.grouping import longs, pointer
-from jgs.graph.live.runs import Runs, bisect
-from jgs.graph.rows import row_chunks, row_lengths, row_offsets
+from jgs.graph.live.runs import Runs
+from jgs.graph.rows import bisect, positions_in, row_chunks, row_lengths, row_offsets
 from jgs.graph.weights import weight_prefix_sums
 
 _PREFIX, _WEIGHT = "edge_weight_prefix", "edge_weight"
@@ -129,9 +129,7 @@ class Rows:
         """The slots int64 `[m]` of the edges of these rows, one row after the other, and the
         row of each."""
         begin, end = self.bounds[:, nodes]
-        ends = np.cumsum(end - begin)
-        slots = np.repeat(end - ends, end - begin) + np.arange(ends[-1] if nodes.size else 0)
-        return slots, np.repeat(nodes, end - begin)
+        return positions_in(begin, end), np.repeat(nodes, end - begin)
 
     def packed(self) -> tuple[np.ndarray, dict[str, np.ndarray]]:
         """The offsets int64 `[N+1]` and the arrays `[E, ...]` of the same rows without room."""
@@ -221,11 +219,14 @@ def _room(length: np.ndarray) -> np.ndarray:
 def _size(least: int, step: int = 4) -> int:
     """The least room of at least so many slots: there are eight sizes to each doubling, and
     multiples of `step` alone."""
-    step = max(step, 1 << max(least.bit_length() - 4, 0))
+    step = max(step, _step(least))
     return -(-least // step) * step
 
 
 def _whole_room(most: int) -> int:
     """The largest room of at most so many slots."""
-    step = max(4, 1 << max(most.bit_length() - 4, 0))
-    return most // step * step
+    return most // _step(most) * _step(most)
+
+
+def _step(size: int) -> int:
+    return max(4, 1 << max(size.bit_length() - 4, 0))

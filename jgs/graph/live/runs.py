@@ -6,6 +6,7 @@ import numpy as np
 
 from jgs.graph.device import aligned_zeros
 from jgs.graph.relation_index import RUN_BITS
+from jgs.graph.rows import bisect
 
 _AT_ONCE = 1 << 16  # rows
 
@@ -53,26 +54,3 @@ class Runs:
             at, low = at + some, high
         self.runs[at] = end << RUN_BITS
         self.indptr[1, nodes] = at
-
-
-def bisect(
-    values: np.ndarray, low: np.ndarray, high: np.ndarray, bound: np.ndarray, *, right: bool
-) -> np.ndarray:
-    """int64: in each of the ascending stretches `low:high` the place of a `bound`, before or,
-    with `right`, after equal values."""
-
-    def before(at: np.ndarray, which: np.ndarray) -> np.ndarray:
-        """Whether the places of some come after the values `at`."""
-        seen, own = values[at], bound[which]
-        return (seen <= own) if right else (seen < own)
-
-    low, high = low.copy(), high.copy()
-    which = np.flatnonzero(low < high)
-    last = which[before(high[which] - 1, which)]
-    low[last] = high[last]  # most edges come last
-    while (which := which[low[which] < high[which]]).size:
-        middle = (low[which] + high[which]) // 2
-        after = before(middle, which)
-        low[which] = np.where(after, middle + 1, low[which])
-        high[which] = np.where(after, high[which], middle)
-    return low

@@ -10,7 +10,7 @@ import numpy as np
 from jgs.errors import InputError
 from jgs.graph import checks
 from jgs.graph.arrays import PREFIX
-from jgs.graph.changed import appended_columns, rows_like
+from jgs.graph.changed import appended_columns, appended_relation, rows_like
 from jgs.graph.device import aligned_copy
 from jgs.graph.graph import Graph
 from jgs.graph.live.keyed import RowsByKey
@@ -56,7 +56,9 @@ class State:
         for name, array in self.room.features(features).items():
             self.tables[FEATURES + name] = array
         self._empty = Graph.from_edge_arrays(
-            np.zeros(1, np.int64), {name: array[:0] for name, array in arrays.items()}
+            np.zeros(1, np.int64),
+            {name: array[:0] for name, array in arrays.items()},
+            schema=self.room.schema,
         )
         self.keep, self.latest, self._expiry = keep, _EARLIEST, RowsByKey()
         self._index: tuple[RowsByKey, RowsByKey] | None = None
@@ -203,23 +205,11 @@ class State:
         self, src: Any, dst: Any, relation: Any
     ) -> tuple[np.ndarray, np.ndarray, int | None]:
         """The ids of the ends int32 `[n]`, and the number of their relation or None."""
-        schema, kind = self.room.schema, None
+        relation = relation.tolist() if isinstance(relation, np.ndarray) else relation
+        kind = appended_relation(self._empty, relation)
         types: tuple[str | None, str | None] = (None, None)
-        if self._empty.edge_type is not None:
-            if schema is None or not schema.relations or relation is None:
-                known = () if schema is None else (name for _, name, _ in schema.relations)
-                raise InputError(
-                    "edges of a graph with relations must have one",
-                    repr(relation),
-                    f"Give relation=, one of {', '.join(known) or 'a schema, which it lacks'}.",
-                )
-            if isinstance(relation, np.ndarray):
-                relation = relation.tolist()
-            kind = schema.relation(relation)
-            types = schema.relations[kind][0], schema.relations[kind][2]
-        elif relation is not None:
-            rule = "relation must be for a graph with relations"
-            raise InputError(rule, repr(relation), "Leave it out.")
+        if kind is not None and self.room.schema is not None:
+            types = self.room.schema.relations[kind][::2]
         source = self.room.ids("src", src, types[0])
         row = self.room.ids("dst", dst, types[1])
         checks.check_paired("src and dst", source, row)
