@@ -17,8 +17,8 @@ namespace {
 
 constexpr int64_t kShare = 512;  // walks of a seed that a thread makes at least
 
-// What the walks of a seed went along: nodes [num_walks, length + 1], num_nodes after a walk's end,
-// and edges [num_walks, length].
+// What the walks of a seed went along: nodes [num_walks, length + 1], num_nodes after a walk's
+// end, and edges [num_walks, length].
 struct Paths {
   std::vector<int32_t> nodes;
   std::vector<int64_t> edges;
@@ -31,8 +31,8 @@ struct Paths {
 
 // The nodes that are visited most, without a table of all.
 //
-// A small counter for each of many hashes of nodes is at least the count of any node that has the
-// hash. So a table of the nodes whose counters reach `least` has all that are visited so often.
+// A small counter for each of many hashes of nodes is at least the count of any node that has
+// the hash. So a table of the nodes whose counters reach `least` has all visited so often.
 class Visits {
  public:
   struct Node {
@@ -41,12 +41,12 @@ class Visits {
     uint64_t first = 0;
   };
 
-  // Makes `most` of the most visited nodes the first ones of found(), in order, or all if there are
-  // fewer.
+  // Makes `most` of the most visited nodes the first ones of found(), in order, or all if there
+  // are fewer.
   void Find(const Paths& paths, int32_t seed, int32_t nobody, int64_t num_walks, int64_t length,
             int64_t most) {
     Sketch(paths, num_walks, length);
-    for (int64_t wanted = 2 * most + kMore; ; wanted *= 4) {
+    for (int64_t wanted = 2 * most + kMore;; wanted *= 4) {
       const int least = Least(wanted);
       Count(paths, seed, nobody, num_walks, length, least);
       const auto often = [&](const Node& node) { return node.count >= least; };
@@ -90,8 +90,9 @@ class Visits {
     return least;
   }
 
-  void Count(const Paths& paths, int32_t seed, int32_t nobody, int64_t num_walks, int64_t length,
-             int least) {
+  // Makes `found_` the nodes whose counters reach `least`, with all their visits.
+  void Count(const Paths& paths, int32_t seed, int32_t nobody, int64_t num_walks,
+             int64_t length, int least) {
     found_.clear();
     places_.assign(size_t{1} << kLeastBits, kFree);
     mask_ = static_cast<uint32_t>(places_.size() - 1);
@@ -112,7 +113,8 @@ class Visits {
 
   void Add(const Node& visit) {
     uint32_t at = Hash(visit.node) >> 8 & mask_;
-    while (places_[at] != kFree && found_[places_[at]].node != visit.node) at = (at + 1) & mask_;
+    const auto other = [&] { return found_[places_[at]].node != visit.node; };
+    while (places_[at] != kFree && other()) at = (at + 1) & mask_;
     if (places_[at] == kFree) {
       places_[at] = static_cast<int32_t>(found_.size());
       found_.push_back(visit);
@@ -232,8 +234,9 @@ std::string FindMostVisited(const GraphView& graph, Key key, const Seeds& seeds,
     idle.push_back(std::move(worker));
   };
   const auto walk = [&](Worker& worker, int64_t i, int64_t begin, int64_t end, Paths& paths) {
+    const int32_t seed = seeds.nodes[i];
     const int64_t* const cutoff = seeds.time != nullptr ? &seeds.time[i] : nullptr;
-    if (seeds.nodes[i] < graph.num_nodes) worker.Walk(seeds.nodes[i], cutoff, begin, end, paths);
+    if (seed < graph.num_nodes) worker.Walk(seed, cutoff, begin, end, paths);
   };
   const auto rank = [&](Worker& worker, int64_t i, const Paths& paths) {
     if (!bad.load()) worker.Rank(paths, seeds.nodes[i], i, num_walks, contexts);

@@ -1,5 +1,5 @@
-// Walks of first order from one seed, many together. All their steps have the seed's cutoff, and
-// they come back to the same nodes. jgs/sampling/walks.py defines the draws.
+// Walks of first order from one seed, many together. All their steps have the seed's cutoff,
+// and they come back to the same nodes. jgs/sampling/walks.py defines the draws.
 #ifndef JGS_KERNELS_SEED_WALKS_H_
 #define JGS_KERNELS_SEED_WALKS_H_
 
@@ -15,8 +15,9 @@
 
 namespace jgs {
 
-// Walks that draw uniformly. Each stage of a step is a loop over all walks, which prefetches what
-// the next stage reads. What is in a loop for every step has no branch that depends on a draw.
+// Walks that draw uniformly. Each stage of a step is a loop over all walks, which prefetches
+// what the next stage reads, and mostly has no branch that depends on a draw. What was found
+// for a node is remembered, if its row is long.
 class SeedWalks {
  public:
   static constexpr int kTogether = 64;
@@ -64,7 +65,7 @@ class SeedWalks {
  private:
   static constexpr int64_t kNone = -1, kBack = -2;  // in place of an edge
   static constexpr int kWhole = 16;                 // lanes of the widest vectors
-  static constexpr int kFew = 32;                   // edges of a row that are looked at one by one
+  static constexpr int kFew = 32;                   // edges of a row that are all looked at
   static constexpr int kMemoBits = 12;
   static constexpr size_t kMostParts = 1 << 14;
   // In place of where a lane's eligible edges begin, if they do not follow each other: this, or
@@ -109,8 +110,8 @@ class SeedWalks {
     }
   };
 
-  // The position of each lane's draw among its eligible edges, and the edge if these follow each
-  // other.
+  // The position of each lane's draw among its eligible edges, and the edge if these follow
+  // each other.
   struct Positions {
     SeedWalks& w;
     JGS_INLINE void operator()() const {

@@ -58,7 +58,9 @@ std::vector<Token> Run(const jgs::GraphView& graph, const jgs::WalkOptions& opti
                                {kSize, nodes.data(), hop.data(), parent.data(), edge.data()},
                                threads.Get(num_threads));
   std::vector<Token> found;
-  for (size_t i = 0; i < nodes.size(); ++i) found.push_back({nodes[i], hop[i], parent[i], edge[i]});
+  for (size_t i = 0; i < nodes.size(); ++i) {
+    found.push_back({nodes[i], hop[i], parent[i], edge[i]});
+  }
   return found;
 }
 
@@ -103,8 +105,10 @@ bool Try(Graph& g, int& runs) {
   const jgs::Seeds seeds{nodes.data(), static_cast<int64_t>(nodes.size()), cutoffs.data()};
   for (const int64_t window : {-1, 6}) {
     std::string error;
-    jgs::WalkOptions options{kLength, uint64_t{1} << 29, 0, nullptr, nullptr, 0, nullptr, -1, {}};
-    options.limits = jgs::LimitsOf(seeds, g.time.data(), view.num_edges, nullptr, window, error);
+    jgs::WalkOptions options{kLength, uint64_t{1} << 29, 0, nullptr, nullptr, 0, nullptr, -1,
+                             {}};
+    const int64_t* const time = g.time.data();
+    options.limits = jgs::LimitsOf(seeds, time, view.num_edges, nullptr, window, error);
     options.index = {g.runs_indptr.data(), g.runs_indptr.data() + 1, g.runs.data(),
                      static_cast<int64_t>(g.runs.size()) - 1};
     const std::vector<Token> one = Run(view, options, seeds, 1, error);
