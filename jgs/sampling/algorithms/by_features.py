@@ -271,7 +271,6 @@ class ASGCN(FeatureSampler):
     sizes: Sizes = (128, 128)
     variance: float = 0.5
     learning_rate: float = 1e-3
-    compact: bool = field(default=True, repr=False, kw_only=True)  # reads features of few nodes
 
     record = Sized
 
@@ -288,7 +287,8 @@ class ASGCN(FeatureSampler):
     def layer(self, A: Matrix, frontier: jax.Array, k: int, state: Sized) -> Matrix:
         sub = A[:, frontier]
         sub = sub.div(jnp.maximum(sub.count(axis=0), 1), axis=0)
-        size = 1 + jnp.abs(project(features_of(A.graph), sub.row(), state.weight))
+        nodes = jnp.where(sub.count(axis=1) > 0, sub.row(), A.graph.num_nodes)
+        size = 1 + jnp.abs(project(features_of(A.graph), nodes, state.weight))
         sample = sub.collective_sample(k, size * jnp.sqrt((sub**2).sum(axis=1)))
         return sample.div(sample.row_probs, axis=1)
 

@@ -224,7 +224,9 @@ def _inner(
         rest = left.shape[2] % _UNROLLED
         steps = jnp.arange(0, left.shape[2] - rest, _UNROLLED)
         # XLA makes one loop of a step, without arrays `[E, D]`.
-        total, _ = jax.lax.scan(lambda t, first: (group(t, first, _UNROLLED), None), total, steps)
+        total, _ = jax.lax.scan(
+            lambda part, first: (group(part, first, _UNROLLED), None), total, steps
+        )
         total = group(total, left.shape[2] - rest, rest) if rest else total
         real = jnp.arange(row.shape[0]) < num_edges
         return jnp.where(real[:, None], total.astype(jnp.float32), 0)

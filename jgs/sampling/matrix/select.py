@@ -115,7 +115,7 @@ def _from_edges(
 ) -> T:
     """A selection from edges that are built, uniform or by `weight` float32 `[E]`."""
     edges, columns = built.edges, built.column()
-    num_columns, overflow = columns.shape[0], jnp.zeros((), bool)
+    overflow = jnp.zeros((), bool)
     with exact_integers():
         start = edges.indptr[:-1].astype(jnp.int64)
         degree = jnp.diff(edges.indptr).astype(jnp.int64)

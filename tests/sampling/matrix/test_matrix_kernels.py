@@ -203,7 +203,7 @@ def slots_of(graph, room):
     return EdgeArrays(indptr, column, row, at)
 
 
-@pytest.mark.parametrize("heads, width", [(1, 3), (2, 64), (3, 37)])
+@pytest.mark.parametrize(("heads", "width"), [(1, 3), (2, 64), (3, 37)])
 def test_inner_products_of_edges(alike, graph, heads, width):
     """Large products that cancel: another order of the sums would have other bits."""
     edges, wide = slots_of(graph, 70_000), 10.0 ** RNG.uniform(-3, 3, (N, heads, width))
@@ -211,10 +211,13 @@ def test_inner_products_of_edges(alike, graph, heads, width):
     left[:50, :, :2] = 1e-40  # subnormal: XLA takes it as 0
     right = (RNG.standard_normal((len(COLUMNS), heads, width)) / 3).astype(np.float32)
     products = alike(inner, left, right, edges)
-    exact = np.einsum("ehd,ehd->eh", *(
-        a[np.asarray(slot)[: int(edges.indptr[-1])]].astype(np.longdouble)
-        for a, slot in ((left, edges.row), (right, edges.column))
-    ))
+    exact = np.einsum(
+        "ehd,ehd->eh",
+        *(
+            a[np.asarray(slot)[: int(edges.indptr[-1])]].astype(np.longdouble)
+            for a, slot in ((left, edges.row), (right, edges.column))
+        ),
+    )
     np.testing.assert_allclose(products[: len(exact)], exact, rtol=2e-7, atol=1e-33)
     assert not np.asarray(products[len(exact) :]).any()
 
@@ -233,7 +236,8 @@ def test_project(alike, width):
 
     found = alike(program, features, nodes.astype(np.int32), weight)
     real = (nodes >= 0) & (nodes < N)
-    wanted = np.einsum("nf,f...->n...", features.astype(float)[np.where(real, nodes, 0)], weight)
+    rows = features.astype(float)[np.where(real, nodes, 0)]
+    wanted = np.einsum("nf,f...->n...", rows, weight)
     wanted *= real.reshape(-1, *[1] * len(width))
     np.testing.assert_allclose(found, wanted[:last], rtol=2e-7, atol=1e-9)
 
