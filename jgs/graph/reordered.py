@@ -51,7 +51,7 @@ def _checked(order: Any, graph: Any) -> np.ndarray:
     nodes = checks.integers("order", order, np.int32)
     if nodes.shape != (graph.num_nodes,) or (np.sort(nodes) != np.arange(nodes.size)).any():
         raise InputError(
-            f"order must be {' or '.join(ORDERS)}, or each of the {graph.num_nodes:,} nodes once",
+            f"order must be {' or '.join(ORDERS)}, or each of {graph.num_nodes:,} nodes once",
             f"{nodes.size:,} numbers, {np.unique(nodes).size:,} of them distinct",
             "Give a permutation.",
         )
