@@ -160,8 +160,10 @@ def sample_kernel(
     prefix = graph.edge_weight_prefix if how.weighted else nothing
     sums = nothing if how.half_life is None else reads.sums
     weight = graph.edge_weight if spec.edge_weights else jnp.zeros(0, jnp.float32)
+    limited = typed or how.weighted or how.latest or how.half_life or seeds.time is not None
+    limited |= seeds.excluded is not None and seeds.excluded.size > 0
     return call_hops(
-        "jgs_sample_neighbors",
+        "jgs_sample_neighbors" if limited else "jgs_sample_uniform",
         key_data,
         graph,
         (prefix, sums, weight),
