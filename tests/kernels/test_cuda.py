@@ -37,9 +37,10 @@ GPUS = [d for d in jax.devices() if d.platform == "gpu"] if kernels.registered("
 def library():
     source = ("-x", "c++", SOURCES / "device_ffi.cu", "-DJGS_EMULATED")
     flags = ("-O0", "-shared", "-fPIC", "-I", TESTS, "-isystem", HEADERS)
-    sanitizers = os.environ.get("JGS_SANITIZE")  # in `make sanitize`
-    flags += (f"-fsanitize={sanitizers}",) if sanitizers else ()
-    return compiled("libjgs_device.so", *flags, *source)
+    if sanitizers := os.environ.get("JGS_SANITIZE"):  # in `make sanitize`
+        flags += (f"-fsanitize={sanitizers}", "-fno-sanitize-recover=all")
+    name = f"libjgs_device{'_sanitized' if sanitizers else ''}.so"
+    return compiled(name, *flags, *source)
 
 
 _HANDLER = jax.make_user_context()  # JAX reuses no function that was traced with another value
