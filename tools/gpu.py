@@ -72,11 +72,11 @@ def main() -> int:
     if len(found) == len(PLACES) and max(found.values()) - min(found.values()) > 0.02:
         failed.append(f"validation differs: {found}")
     part("tests", TESTS, 0.25)
-    small = " --scale 14 --edges 200000" if given.small else ""
     if given.platform == "cuda":
-        part("CUDA kernels", BUILD, 0.25)
+        part("CUDA kernels", BUILD, 0.2)
         environment["JGS_CUDA"] = str(ROOT / "build/cuda/libjgs_cuda.so")
-        part("tests of CUDA kernels", KERNEL_TESTS, 0.25)
+        part("tests of CUDA kernels", KERNEL_TESTS, 0.2)
+    small = " --scale 14 --edges 200000" if given.small else ""
     part("kernels and plain JAX", f"{KERNEL_TIMES}{small}", 0.2)
     environment.pop("JGS_CUDA", None)
     more = f"{small} --hidden 32" if given.small else ""
