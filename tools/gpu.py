@@ -29,6 +29,7 @@ PLACES = {
 TESTS = "-m pytest -q -x -n 0 -p no:cacheprovider tests/test_lowering.py"
 BUILD = """cmake -S jgs/kernels -B build/cuda -DJGS_CUDA=ON -DPython_EXECUTABLE={python}
     && cmake --build build/cuda --target jgs_cuda"""
+LIBRARY = ROOT / "build/cuda/libjgs_cuda.so"
 KERNEL_TESTS = "-m pytest -q -n 0 -p no:cacheprovider tests/kernels/test_cuda.py"
 KERNEL_TIMES = "-m benchmarks.device_kernels"
 WAYS = "-m benchmarks.devices --steps 100 --device {kind}"
@@ -74,7 +75,7 @@ def main() -> int:
     part("tests", TESTS, 0.25)
     if given.platform == "cuda":
         part("CUDA kernels", BUILD, 0.2)
-        environment["JGS_CUDA"] = str(ROOT / "build/cuda/libjgs_cuda.so")
+        environment["JGS_CUDA"] = str(LIBRARY)
         part("tests of CUDA kernels", KERNEL_TESTS, 0.2)
     small = " --scale 14 --edges 200000" if given.small else ""
     part("kernels and plain JAX", f"{KERNEL_TIMES}{small}", 0.2)
@@ -82,6 +83,9 @@ def main() -> int:
     more = f"{small} --hidden 32" if given.small else ""
     part("ways", f"{WAYS}{more}", 0.4)
     part("all devices", f"{WAYS}:all{more} --ways fused", 0.2)
+    if given.platform == "cuda":
+        environment["JGS_CUDA"] = str(LIBRARY)
+        part("one program with CUDA kernels", f"{WAYS}{more} --ways fused", 0.2)
     print("failed: " + "; ".join(failed) if failed else "all passed")
     return bool(failed)
 
