@@ -38,6 +38,7 @@ PEERS: dict[str, tuple[str, Callable[[Path], Path]]] = {
     "pyg": ("pyg", peers.pyg_python),
     "rustler": ("rustler", peers.rustler_python),
 }
+_LEAST = "COMPILE_TIME_SECS", "ENTRY_SIZE_BYTES"
 Found = dict[str, dict[str, Outcome]]  # by promise, then by way
 
 INTRO = """# The invariance battery
@@ -75,7 +76,7 @@ def main(argv: list[str] | None = None) -> int:
     with tempfile.TemporaryDirectory(prefix="jgs-battery-") as folder:
         graphs = Graphs(Path(folder), size.copies)
         for name in ["jgs", *given.peers]:
-            library = opened(name, given.cache.resolve())
+            library = opened(name, given.cache.resolve(), Path(folder))
             if isinstance(library, str):
                 missing[name] = library
                 continue
@@ -92,11 +93,14 @@ def main(argv: list[str] | None = None) -> int:
     return int(bool(failures(next(iter(found.values())))))
 
 
-def opened(name: str, cache: Path) -> Library | str:
-    """The library `name`, or why it cannot be tried."""
+def opened(name: str, cache: Path, folder: Path) -> Library | str:
+    """The library `name`, or why it cannot be tried. `folder` keeps what jgs's processes have
+    compiled, for the next of them."""
     if name == "jgs":
-        devices = {"JAX_NUM_CPU_DEVICES": "3"}  # which are ranks
-        return Library("jgs_", [sys.executable], environment_of(2, False) | devices)
+        own = {"JAX_NUM_CPU_DEVICES": "3"}  # which are ranks
+        own |= {"JAX_COMPILATION_CACHE_DIR": str(folder / "programs")}
+        own |= {f"JAX_PERSISTENT_CACHE_MIN_{name}": "0" for name in _LEAST}
+        return Library("jgs_", [sys.executable], environment_of(2, False) | own)
     adapter, interpreter = PEERS[name]
     try:
         python = interpreter(cache)

@@ -16,7 +16,9 @@ _DISTINCT = [way for way in _DRAWS if not way.arguments.get("replace")]
 
 def full_fanouts(trial: Trial) -> dict[str, Outcome]:
     """Every seed, and every other node that the first hop draws, draws as many as it can."""
-    return offered(_DISTINCT, lambda way: _short(trial, way, trial.rows(way), np.zeros(0, int)))
+    return offered(
+        trial, _DISTINCT, lambda way: _short(trial, way, trial.rows(way), np.zeros(0, int))
+    )
 
 
 def _short(trial: Trial, way: Way, rows: np.ndarray, excluded: np.ndarray) -> Outcome:
@@ -56,7 +58,7 @@ def no_edge_twice(trial: Trial) -> dict[str, Outcome]:
         first = rows[rows[:, 0] == 0]
         return counted(len(first) - len(np.unique(first, axis=0)), len(first), "edges repeat")
 
-    return offered(_DISTINCT, count)
+    return offered(trial, _DISTINCT, count)
 
 
 def before_the_cutoff(trial: Trial) -> dict[str, Outcome]:
@@ -71,7 +73,7 @@ def before_the_cutoff(trial: Trial) -> dict[str, Outcome]:
         said = counted(ties + late, len(rows), "edges are at the cutoff or later")
         return Outcome(said.kind, said.figure + (f" ({ties:,} at it)" if ties else ""))
 
-    return offered([way for way in _DRAWS if way.timed()], count)
+    return offered(trial, [way for way in _DRAWS if way.timed()], count)
 
 
 def the_latest(trial: Trial) -> dict[str, Outcome]:
@@ -90,7 +92,7 @@ def the_latest(trial: Trial) -> dict[str, Outcome]:
             wrong += not np.array_equal(np.sort(time[first[target == node]]), wanted)
         return counted(wrong, len(seeds), "seeds have others")
 
-    return offered([way for way in WAYS if way.name == "latest"], count)
+    return offered(trial, [way for way in WAYS if way.name == "latest"], count)
 
 
 def _excluded(trial: Trial, way: Way) -> np.ndarray:
@@ -107,7 +109,7 @@ def exclusion(trial: Trial) -> dict[str, Outcome]:
         wrong = int(np.isin(rows[:, 1], excluded).sum())
         return counted(wrong, len(rows), "edges are excluded ones")
 
-    return offered(_DRAWS, count)
+    return offered(trial, _DRAWS, count)
 
 
 def full_after_exclusion(trial: Trial) -> dict[str, Outcome]:
@@ -115,7 +117,7 @@ def full_after_exclusion(trial: Trial) -> dict[str, Outcome]:
         excluded = _excluded(trial, way)
         return _short(trial, way, trial.rows(way, excluded=excluded), excluded)
 
-    return offered(_DISTINCT, count)
+    return offered(trial, _DISTINCT, count)
 
 
 def negatives(trial: Trial) -> dict[str, Outcome]:
@@ -130,7 +132,7 @@ def negatives(trial: Trial) -> dict[str, Outcome]:
         wrong = int(np.isin(pairs[:, 0] * saved.num_nodes + pairs[:, 1], real).sum())
         return counted(wrong, len(pairs), "negatives are edges")
 
-    return offered([way for way in WAYS if way.name == "negatives"], count)
+    return offered(trial, [way for way in WAYS if way.name == "negatives"], count)
 
 
 def _said(call: Callable[[], Any], count: Callable[[Any], str]) -> dict[str, Outcome]:

@@ -25,26 +25,25 @@ def as_often(counts: Any, weights: Any, what: str = "draws", fixed: int = 1) -> 
     if (wrong := int(counts[weights == 0].sum())) > 0:
         return Outcome("law", f"{wrong:,} of {number:,} {what} are impossible", 0.0)
     expected = weights / weights.sum() * number
-    order = np.argsort(-expected)
+    order = np.argsort(-expected, kind="stable")
     counts, expected = counts[order], expected[order]
-    rare = expected < _LEAST
-    if rare.any() and expected[rare].sum() < _LEAST:  # with one that is not rare
-        rare[max(np.argmax(rare) - 1, 0)] = True
-    if rare.any():
-        counts = np.r_[counts[~rare], counts[rare].sum()]
-        expected = np.r_[expected[~rare], expected[rare].sum()]
-    return _by_chi_square(
-        ((counts - expected) ** 2 / expected).sum(), counts.size - fixed, number
-    )
+    common = int((expected >= _LEAST).sum())
+    before = np.cumsum(expected[common:]) - expected[common:]  # of the rarer ones
+    groups = np.r_[np.arange(common), common + before // _LEAST].astype(int)
+    counts, expected = (np.bincount(groups, values) for values in (counts, expected))
+    counts, expected = counts[expected > 0], expected[expected > 0]
+    if expected.size > 1 and expected[-1] < _LEAST:  # with the one before
+        counts = np.r_[counts[:-2], counts[-2:].sum()]
+        expected = np.r_[expected[:-2], expected[-2:].sum()]
+    statistic = ((counts - expected) ** 2 / expected).sum()
+    return _by_chi_square(statistic, counts.size - fixed, number)
 
 
-def independent(a: Any, b: Any, sizes: tuple[int, int], uniform: bool = True) -> Outcome:
-    """Whether pairs of small numbers are independent; `uniform`: and each as likely as all."""
+def independent(a: Any, b: Any, sizes: tuple[int, int]) -> Outcome:
+    """Whether all pairs of two small numbers are equally likely."""
     table = np.zeros(sizes)
     np.add.at(table, (np.asarray(a), np.asarray(b)), 1)
-    if uniform:
-        return as_often(table, np.ones(sizes), "pairs")
-    return alike(table)
+    return as_often(table, np.ones(sizes), "pairs")
 
 
 def alike(table: np.ndarray) -> Outcome:

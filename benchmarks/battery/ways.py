@@ -15,18 +15,21 @@ KEY = (7, 0)
 
 
 class Size(NamedTuple):
-    """How much is tried: equal rows of small graphs, seeds of a batch, and keys in a row."""
+    """How much is tried: equal rows of small graphs, seeds of a batch, keys in a row, numbers
+    of threads, whether there are hubs of more than a million edges, and the ways to draw by
+    name, if not all."""
 
     copies: int
     seeds: int
     keys: int
     threads: tuple[int, ...]
     hubs: bool
+    ways: tuple[str, ...] = ()
 
 
 FULL = Size(20_000, 510, 1000, (1, 2, 3, 4, 8), True)
 QUICK = Size(3_000, 126, 200, (1, 2, 3), True)
-SMALLEST = Size(600, 24, 40, (1, 2), False)
+SMALLEST = Size(600, 24, 40, (1,), False, ("uniform", "before cutoffs", "LABOR"))
 
 
 @dataclass(frozen=True)
@@ -167,13 +170,15 @@ def each_way(
             return Outcome("pass", "0 apart" if wrong == 0 else "")
         return Outcome("fail", wrong if isinstance(wrong, str) else f"{wrong:.1%} apart")
 
-    return offered(ways, outcome)
+    return offered(trial, ways, outcome)
 
 
-def offered(ways: Any, outcome: Callable[[Way], Outcome]) -> dict[str, Outcome]:
+def offered(trial: Trial, ways: Any, outcome: Callable[[Way], Outcome]) -> dict[str, Outcome]:
     """The outcomes of those ways that the library offers."""
     found = {}
     for way in ways:
+        if trial.size.ways and way.name not in trial.size.ways:
+            continue
         try:
             found[way.name] = outcome(way)
         except NotOffered:
