@@ -17,7 +17,9 @@ from benchmarks.battery.ways import SMALLEST, Trial
 
 def test_jgs_keeps_what_it_promises(tmp_path):
     library = Library("jgs_", [quick_python()], dict(os.environ))
-    said, found = battery.tried_by(library, Graphs(tmp_path, SMALLEST.copies), SMALLEST)
+    graphs = Graphs(tmp_path, SMALLEST.copies)
+    names = [name for name in battery.PROMISES if "ranks" not in name]  # tests/dist has them
+    said, found = battery.tried_by(library, graphs, SMALLEST, names)
     assert said.startswith("jgs ")
     assert battery.failures(battery.judge({said: found})[said]) == []
     offered = [name for name, ways in found.items() if ways]

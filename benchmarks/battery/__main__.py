@@ -13,7 +13,7 @@ from __future__ import annotations
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import date
 from pathlib import Path
 
@@ -106,16 +106,18 @@ def opened(name: str, cache: Path, folder: Path) -> Library | str:
         python = interpreter(cache)
     except peers.Missing as reason:
         return str(reason)
-    return Library(adapter, [str(python)], environment_of(2, False, True))
+    return Library(adapter, [str(python)], environment_of(2, False, True), quiet=True)
 
 
-def tried_by(library: Library | Direct, graphs: Graphs, size: Size) -> tuple[str, Found]:
+def tried_by(
+    library: Library | Direct, graphs: Graphs, size: Size, names: Iterable[str] = PROMISES
+) -> tuple[str, Found]:
     """The library with its version, and what was found of each promise."""
     trial, found = Trial(library, graphs, size), {}
     versions = library.versions()
-    for name, promise in PROMISES.items():
+    for name in names:
         begun = time.monotonic()
-        found[name] = promise(trial)
+        found[name] = PROMISES[name](trial)
         say(f"  {name}: {time.monotonic() - begun:.1f} s")
         if name in ("the same law for renumbered nodes", "law at a hub of 5 million"):
             library.forget()

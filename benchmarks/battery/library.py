@@ -82,10 +82,14 @@ class Direct:
 
 
 class Library:
-    """An adapter in processes of its own, each started when it is first asked."""
+    """An adapter in processes of its own, each started when it is first asked. `quiet`: what
+    they say on standard error is dropped."""
 
-    def __init__(self, name: str, command: list[str], variables: dict[str, str]):
+    def __init__(
+        self, name: str, command: list[str], variables: dict[str, str], quiet: bool = False
+    ):
         self.name, self.command, self.variables = name, command, variables
+        self.errors = subprocess.DEVNULL if quiet else None
         self.processes: dict[tuple[int, int], subprocess.Popen[bytes]] = {}
 
     def ask(self, method: str, folder: Path, where: Where = HERE, **arguments: Any) -> Any:
@@ -129,6 +133,7 @@ class Library:
                 env=self.variables | threads,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
+                stderr=self.errors,
             )
         return self.processes[place]
 

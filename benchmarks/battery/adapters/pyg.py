@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ class Adapter:
         target = torch.repeat_interleave(torch.arange(num_nodes), indptr.diff())
         edges = torch.stack([arrays["indices"].long(), target])
         self.data = Data(edge_index=edges, num_nodes=num_nodes, n=torch.arange(num_nodes))
+        self.sampler = cache(lambda k, more: NeighborSampler(self.data, [*k], replace=more))
 
     @staticmethod
     def versions() -> dict[str, str]:
@@ -42,7 +44,7 @@ class Adapter:
         if law != "uniform" or how.pop("padding", 0) or "excluded" in how:
             raise NotOffered("weights need pyg-lib" if law == "weight" else "")
         self.seed(key)
-        sampler = NeighborSampler(self.data, fanouts, replace=how.get("replace", False))
+        sampler = self.sampler(tuple(fanouts), how.get("replace", False))
         seeds = torch.from_numpy(np.ascontiguousarray(seeds))
         found = sampler.sample_from_nodes(NodeSamplerInput(None, seeds))
         edges = found.edge if sampler.perm is None else sampler.perm[found.edge]
