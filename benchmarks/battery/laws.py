@@ -111,7 +111,7 @@ def a_hub(trial: Trial) -> dict[str, Outcome]:
 
     def of(fanout: int, replace: bool) -> Outcome:
         counts, seeds = np.zeros(40), np.arange(50)
-        for step in range(max(trial.size.keys // fanout, 2)):
+        for step in range(max(trial.size.keys // max(fanout, 5), 2)):
             asked: Any = {"key": (7 + 1009 * step, 0), "seeds": seeds, "fanouts": [fanout]}
             edges = trial.ask("draw", "hub", **asked, replace=replace)[0]
             counts += np.bincount(edges % 40_000 // 1000, minlength=40)

@@ -79,6 +79,7 @@ WAYS = (
         arguments={"fanouts": [5, 3], "law": "weight", "replace": True},
     ),
     Way("before cutoffs", "timed", arguments={"fanouts": [5, 3]}),
+    Way("one hop before cutoffs", "timed", arguments={"fanouts": [5]}),
     Way("latest", "timed", arguments={"fanouts": [5, 3], "law": "latest"}),
     Way(
         "half-life",
