@@ -12,9 +12,9 @@
 #
 # Seen on 2026-11-30, torch-cluster 1.6.3, torch 2.13.0, Python 3.11. Edges 0-1, 0-2, 1-2, 1-3, walks
 # 0, 1, x: shares of x = 0 (back), 2 (near 0), 3 (away):
-#   p=4 q=0.25: 0.327 0.332 0.341; by the paper 0.048 0.190 0.762
-#   p=1 q=0.01: 0.336 0.330 0.334; by the paper 0.010 0.010 0.980
-#   p=0.25 q=4: 0.762 0.188 0.050; by the paper 0.762 0.190 0.048
+#   p=4 q=0.25: 0.331 0.330 0.339; by the paper 0.048 0.190 0.762
+#   p=1 q=0.01: 0.332 0.333 0.335; by the paper 0.010 0.010 0.980
+#   p=0.25 q=4: 0.760 0.192 0.048; by the paper 0.762 0.190 0.048
 #   the same walks after the same torch.manual_seed: False
 #
 # What jgs does: `Node2Vec` draws by rejection with each kind's own chance; its walks of two steps are
