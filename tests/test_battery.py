@@ -18,12 +18,14 @@ from benchmarks.battery.ways import SMALLEST, Trial
 def test_jgs_keeps_what_it_promises(tmp_path):
     library = Library("jgs_", [quick_python()], dict(os.environ))
     graphs = Graphs(tmp_path, SMALLEST.copies)
-    names = [name for name in battery.PROMISES if "ranks" not in name]  # tests/dist has them
+    # Other threads are in another process too, and tests/dist has ranks.
+    left_out = {"the same in another process", "the same on other numbers of ranks"}
+    names = [name for name in battery.PROMISES if name not in left_out]
     said, found = battery.tried_by(library, graphs, SMALLEST, names)
     assert said.startswith("jgs ")
     assert battery.failures(battery.judge({said: found})[said]) == []
     offered = [name for name, ways in found.items() if ways]
-    assert len(offered) > 26, offered
+    assert len(offered) > 25, offered
 
 
 class Draws:

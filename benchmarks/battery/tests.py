@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from dataclasses import replace
 from typing import Any
 
@@ -107,14 +106,16 @@ def successive(weight: Any, number: int) -> dict[tuple[int, ...], float]:
     """The probability of each set, ascending, of `number` successive draws by weight among
     those that are left."""
     weight = np.asarray(weight, np.float64)
-    chances: dict[tuple[int, ...], float] = {}
-    for order in itertools.permutations(np.flatnonzero(weight).tolist(), number):
-        left, chance = float(weight.sum()), 1.0
-        for i, drawn in enumerate(order):
-            chance *= weight[drawn] / left
-            left = float(np.delete(weight, order[: i + 1]).sum())
-        kind = tuple(sorted(order))
-        chances[kind] = chances.get(kind, 0.0) + chance
+    chances: dict[tuple[int, ...], float] = {(): 1.0}
+    for _ in range(number):
+        longer: dict[tuple[int, ...], float] = {}
+        for kind, chance in chances.items():
+            others = [i for i in np.flatnonzero(weight).tolist() if i not in kind]
+            for i in others:
+                more = tuple(sorted((*kind, i)))
+                share = float(weight[i] / weight[others].sum())
+                longer[more] = longer.get(more, 0.0) + chance * share
+        chances = longer
     return chances
 
 
