@@ -22,7 +22,7 @@ from benchmarks.__main__ import CACHE, command_line, say
 from benchmarks.__main__ import environment as environment_of
 from benchmarks.battery import edges, laws, numbers, same, tests
 from benchmarks.battery.graphs import Graphs
-from benchmarks.battery.library import Direct, Library
+from benchmarks.battery.library import Direct, Library, Refused
 from benchmarks.battery.ways import FULL, QUICK, Outcome, Size, Trial
 
 PROMISES: dict[str, Callable[[Trial], dict[str, Outcome]]] = {
@@ -80,9 +80,15 @@ def main(argv: list[str] | None = None) -> int:
             if isinstance(library, str):
                 missing[name] = library
                 continue
-            said, tried = tried_by(library, graphs, size)
+            try:
+                said, tried = tried_by(library, graphs, size)
+            except Refused as error:
+                missing[name] = str(error)
+                continue
             found[said] = tried
             say(f"{said}: {time.monotonic() - begun:.0f} s")
+            if given.out:  # so far
+                given.out.write_text(render(judge(found), missing, ""))
     found = judge(found)
     page = render(found, missing, "" if given.quick else numbers.crushed(32, given.testu01))
     say(f"{time.monotonic() - begun:.0f} s in all")

@@ -170,9 +170,10 @@ def serve(name: str, questions: BinaryIO, answers: BinaryIO) -> None:
             question = pickle.load(questions)
         except EOFError:
             return
+        answer: tuple[str, Any]
         try:
             if question[0] == "versions":
-                answer = "answer", adapter.versions()
+                answer = "answer", {name: str(n) for name, n in adapter.versions().items()}
             elif question[0] == "forget":
                 made.clear()
                 answer = "answer", None
