@@ -46,6 +46,17 @@ def row_chunks(indptr: np.ndarray) -> Iterator[tuple[int, int]]:
         first = stop
 
 
+def edge_chunks(indptr: np.ndarray) -> Iterator[tuple[slice, np.ndarray, Any]]:
+    """For each of the `row_chunks` its rows, the offsets int64 `[n+1]` of their edges, which
+    count from 0, and where these edges are: a slice, or places int64 of rows with room."""
+    room = indptr.ndim == 2
+    offsets = row_offsets(row_lengths(indptr)) if room else indptr
+    for first, stop in row_chunks(offsets):
+        begin, end = int(offsets[first]), int(offsets[stop])
+        where = positions_in(*indptr[:, first:stop]) if room else slice(begin, end)
+        yield slice(first, stop), offsets[first : stop + 1] - begin, where
+
+
 def row_positions(indptr: np.ndarray, rows: np.ndarray) -> np.ndarray:
     """int64: the edge positions of all `rows`, one row after the other."""
     return positions_in(indptr[rows], indptr[rows + 1])
