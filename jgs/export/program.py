@@ -64,6 +64,7 @@ class Form(NamedTuple):
       timed: whether each seed has a cutoff.
       direct: whether the first layer reads the feature store directly.
       room: whether rows have room, as those of `jgs.graph.Live`.
+      new_nodes: how many more nodes of each type `schema` has than the graph.
     """
 
     sampler: Any
@@ -77,6 +78,7 @@ class Form(NamedTuple):
     timed: bool
     direct: bool
     room: bool = False
+    new_nodes: tuple[int, ...] = ()
 
     @property
     def fanouts(self) -> tuple[Any, ...]:
@@ -305,12 +307,14 @@ def form_of(
     timed: bool,
     direct: bool,
     room: bool = False,
+    new_nodes: Sequence[int] = (),
 ) -> Form:
-    """The form of programs that take graphs like this one."""
+    """The form of programs that take graphs like this one, with `new_nodes` more of a type."""
     schema = graph.schema
     by_relation = any(isinstance(k, ByRelation) for k in getattr(sampler, "fanouts", ()))
     if schema is not None and (timed or typed or by_relation):
         schema = Schema(schema.node_types, schema.relations)  # of one part
+        schema = schema.extended(new_nodes or [0] * len(schema.node_types))
     else:
         schema = None
     return Form(
@@ -325,6 +329,7 @@ def form_of(
         timed,
         direct,
         room,
+        tuple(new_nodes),
     )
 
 
