@@ -8,7 +8,7 @@ import itertools
 import logging
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -101,11 +101,12 @@ class Engine:
 
     def _opened(self, folder: str | Path, graph: Graph, position: int | None) -> Live:
         spec = self.model.spec
-        if not spec.room or any(name.startswith("state.") for name in spec.inputs):
+        state = any(name.startswith("state.") for name in spec.inputs)
+        if state or not spec.room:
             raise InputError(
                 "a graph that grows must be of an artifact whose programs read such graphs",
-                f"one of --sampler {spec.sampler.partition('(')[0]} without --live",
-                "Export the run again with --live.",
+                f"one of {spec.sampler}, without --live" if not state else "one of --half-life",
+                "Export the run again with --live, or one without --half-life.",
             )
         counts = node_counts(graph)
         types = [*counts] if spec.typed else [""]
@@ -194,7 +195,7 @@ class Engine:
         answers: list[dict[str, Any] | InputError] = []
         try:
             for _, group in itertools.groupby(changes, _alike):
-                answers += self._tried(list(group))
+                answers += _tried(self._made, list(group), InputError)
         finally:
             self._renew()
         if self._due is not None and self.unmerged >= self._due:
@@ -203,31 +204,22 @@ class Engine:
             self.merging.start()
         return answers
 
-    def _merge_due(self) -> float | None:
-        """How many changes may be unmerged; None: any number."""
+    def _merge_due(self, before: int = 0) -> float | None:
+        """How many changes may be unmerged, beside those `before`; None: any number."""
         edges = 0 if self.live is None else self.live.num_edges
-        return max(_LEAST_MERGED, self._merge_at * edges) if self._merge_at else None
+        return before + max(_LEAST_MERGED, self._merge_at * edges) if self._merge_at else None
 
     def _merge(self) -> None:
         assert self.live is not None
-        began = time.monotonic()
+        began, left = time.monotonic(), 0
         try:
             self.live.merge(apart=True)
             took = time.monotonic() - began
-            log.info("merged the changes until position %d, in %.0f s", self.position, took)
-            self._due = self._merge_due()
-        except (InputError, OSError) as error:  # it goes on growing until it is started again
+            log.info("merged the changes in %.0f s, beside answers", took)
+        except (InputError, OSError) as error:  # it is tried again after as many changes
             log.error("the changes of the graph could not be merged: %s", one_line(error))
-
-    def _tried(self, some: list[Change]) -> list[dict[str, Any] | InputError]:
-        try:
-            return [*self._made(some)]
-        except Unwritten as error:
-            return [error] * len(some)
-        except InputError as error:
-            if len(some) == 1:
-                return [error]
-            return [each for one in some for each in self._tried([one])]  # one of them is wrong
+            left = self.unmerged
+        self._due = self._merge_due(left)
 
     def _made(self, some: list[Change]) -> list[dict[str, Any]]:
         if self.live is None:
@@ -309,20 +301,10 @@ class Engine:
             key = (asked.kind, asked.what, asked.key, asked.options)
             groups.setdefault(key, []).append((at, asked))
         for group in groups.values():
-            made: Sequence[dict[str, Any] | Exception]
-            try:
-                made = self._answered([asked for _, asked in group])
-            except Exception:  # for one of them
-                made = [self._alone(asked) for _, asked in group]
+            made = _tried(self._answered, [asked for _, asked in group], Exception)
             for (at, _), answer in zip(group, made, strict=True):
                 found[at] = answer
         return found
-
-    def _alone(self, asked: Question) -> dict[str, Any] | Exception:
-        try:
-            return self._answered([asked])[0]
-        except Exception as error:
-            return error
 
     def _moments(self, asked: Question) -> np.ndarray | None:
         """int64 `[n]`: the moments of a question to a model with times."""
@@ -399,6 +381,18 @@ class Engine:
         if self.live is not None and self.live.names:
             names[~known] = [self.live.names.get(node) for node in nodes[~known].tolist()]
         return names
+
+
+def _tried(method: Callable[[list[Any]], Any], some: list[Any], wrong: Any) -> list[Any]:
+    """An answer to each of some by a method of several, or what is `wrong` with it."""
+    try:
+        return [*method(some)]
+    except Unwritten as error:
+        return [error] * len(some)
+    except wrong as error:
+        if len(some) == 1:
+            return [error]
+        return [each for one in some for each in _tried(method, [one], wrong)]
 
 
 def _alike(change: Change) -> Any:

@@ -191,8 +191,8 @@ def _ends(src: np.ndarray, dst: np.ndarray, relation: Any, schema: Schema | None
         for what, nodes, name in (("src", src, types[0]), ("dst", dst, types[2])):
             inside = (nodes >= 0) & (nodes < schema.num_nodes)
             wrong = ~inside | (schema.numbers(nodes) != schema.number(name))
-            own = " or ".join(f"{r.start} to {r.stop - 1}" for r in schema.ranges(name))
-            rule = f"{what} must be nodes of type {name}, {own}"
+            own = [f"{r.start} to {r.stop - 1}" for r in schema.ranges(name) if r]
+            rule = f"{what} must be nodes of type {name}, {' or '.join(own)}"
             refuse_where(wrong, nodes, "position", rule, "Correct it.")
         src, dst = schema.places(src), schema.places(dst)
     return {"src": src, "dst": dst, "relation": relation}

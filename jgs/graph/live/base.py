@@ -79,8 +79,9 @@ Live.open(sys.argv[1], position=int(sys.argv[2]))._write_base()
 def write_base_apart(folder: str | os.PathLike, position: int) -> None:
     """Writes the base at a position of the log in a process of its own, with the lowest
     priority. Raises `InputError`."""
-    argv = [sys.executable, "-c", _APART, os.fspath(folder), str(position)]
-    own = {**os.environ, "JAX_PLATFORMS": "cpu"}
+    argv = [sys.executable, "-P", "-c", _APART, os.fspath(folder), str(position)]
+    paths = os.pathsep.join(filter(None, sys.path))
+    own = {**os.environ, "JAX_PLATFORMS": "cpu", "PYTHONPATH": paths}
     done = subprocess.run(argv, env=own, stdin=subprocess.DEVNULL, capture_output=True)
     if done.returncode:
         said = done.stderr.decode(errors="replace").strip().splitlines()

@@ -13,14 +13,7 @@ import numpy as np
 from jgs.errors import InputError, check_choice
 from jgs.graph import Graph
 from jgs.graph.device import as_device
-from jgs.graph.rows import (
-    edge_chunks,
-    neighbor_counts,
-    row_chunks,
-    row_lengths,
-    row_of_edges,
-    row_offsets,
-)
+from jgs.graph.rows import neighbor_counts, row_chunks, row_of_edges, without_room
 from jgs.options import Option
 from jgs.sampling.algorithms.walk import Walk
 from jgs.sampling.base import State
@@ -221,10 +214,10 @@ class EdgeSums(NamedTuple):
 def _packed(graph: Graph) -> tuple[np.ndarray, np.ndarray]:
     """`indptr` and `indices` as they would be if rows had no room."""
     indptr, indices = np.asarray(graph.indptr), np.asarray(graph.indices)
-    if not graph.has_room:
-        return indptr, indices
-    chunks = [indices[where] for *_, where in edge_chunks(indptr)]
-    return row_offsets(row_lengths(indptr)), np.concatenate(chunks)
+    if graph.has_room:
+        indptr, own = without_room(indptr, {"": indices})
+        indices = own[""]
+    return indptr, indices
 
 
 def _edge_sums(graph: Graph) -> EdgeSums:
