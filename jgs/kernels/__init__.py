@@ -39,7 +39,8 @@ _NAMES = (
     *("runs", "relation_linear", "relation_linear_grad"),
     *("route", "route_rows", "merge_rows", "put_rows", "equal_rows"),
     *("smallest_ranks", "expand", "extract", "rearrange", "places", "distinct_nodes"),
-    *("exact_sum", "sum_chain", "count_rows"),
+    *("exact_sum", "sum_chain", "count_rows", "edge_inner", "running_weights"),
+    "project",
     *("context_hops", "context_tree", "context_visits"),
 )
 # The symbol of each target: `jgs_edge_scores` is `JgsEdgeScores`.
