@@ -82,7 +82,7 @@ class ExportedModel(Shown):
         self.class_names, self.platform = self.answer.names, device.platform
         self.graph, self.num_nodes, self.store = store, store.num_nodes, stored
         self._programs, self._params, self._device = programs, params, device
-        self._key = np.array(spec.key or [0, spec.seed], np.uint32)
+        self._key = np.array(spec.first_key, np.uint32)
         self._free = threading.BoundedSemaphore(concurrency)
 
     def predict(self, nodes: Any = None, **options: Any) -> Any:

@@ -64,7 +64,6 @@ class Form(NamedTuple):
       timed: whether each seed has a cutoff.
       direct: whether the first layer reads the feature store directly.
       room: whether rows have room, as those of `jgs.graph.Live`.
-      new_nodes: how many more nodes of each type `schema` has than the graph.
     """
 
     sampler: Any
@@ -78,7 +77,6 @@ class Form(NamedTuple):
     timed: bool
     direct: bool
     room: bool = False
-    new_nodes: tuple[int, ...] = ()
 
     @property
     def fanouts(self) -> tuple[Any, ...]:
@@ -329,7 +327,6 @@ def form_of(
         timed,
         direct,
         room,
-        tuple(new_nodes),
     )
 
 

@@ -128,6 +128,12 @@ class Spec:
         return [None if table is None else table[2] for table in self.tables or ()]
 
     @property
+    def first_key(self) -> tuple[int, int]:
+        """The key of a request without one."""
+        first, second = self.key or (0, self.seed)
+        return first, second
+
+    @property
     def room(self) -> bool:
         """Whether programs read graphs whose rows have room, as those of `jgs.graph.Live`."""
         return self.inputs["indptr"].startswith("int64[2, ")

@@ -92,13 +92,13 @@ def export_run(
     path = isinstance(run, str | os.PathLike)
     opened: Run = open_run(run, progress=False) if path else run  # type: ignore
     _check(opened, with_graph, graph, at, live, new_nodes)
-    new_nodes = None if new_nodes is None else require_int("new_nodes", new_nodes, 0)
     served = opened.task.served(opened, fanouts)
     source = opened.source(graph, features)
-    form = _form(opened, served, source, direct, live, new_nodes)
+    free = _free_ids(opened, source, new_nodes) if live else []
+    form = _form(opened, served, source, direct, live, free)
     pairs = opened.task.pair_form(opened)
     sizes, where = _check_sizes(batch_sizes), _check_platforms(platforms)
-    spec = _spec(opened, served, source, form, sizes, where, with_graph, pairs)
+    spec = _spec(opened, served, source, form, sizes, where, with_graph, pairs, free)
     arrays = programs_of(form, spec) | _run_arrays(opened, fanouts)
     arrays |= {f"param.{i}": leaf for i, leaf in enumerate(form.params())}
     if with_graph:
@@ -189,7 +189,7 @@ def _check(
 
 
 def _form(
-    run: Run, served: Served, source: Data, direct: bool, live: bool, new_nodes: int | None
+    run: Run, served: Served, source: Data, direct: bool, room: bool, free: list[int]
 ) -> Form:
     rows, model = as_table(source.every_row), run.model
     layers: Any = () if served.pairs else getattr(model, "layers", ())
@@ -203,19 +203,19 @@ def _form(
     same_bits = takes and not layers[0].projects_first and rows.same_sums
     tables = tuple(map(TableForm.of, rows.by_type.values()))
     of = served.sampler, model, served.rows, source.graphs[0], tables, rows.schema is not None
-    free = _free(run, source.graphs[0], tables, rows.schema is not None, new_nodes)
-    return form_of(*of, run.timed, direct or same_bits, live, free if live else ())
+    return form_of(*of, run.timed, direct or same_bits, room, free)
 
 
-def _free(
-    run: Run, graph: Graph, tables: Any, typed: bool, asked: int | None
-) -> tuple[int, ...]:
+def _free_ids(run: Run, source: Data, asked: int | None) -> list[int]:
     """How many ids to keep free for new nodes of each type, or of all nodes."""
-    learned, counts = bool(run._shape.get("learned")), node_counts(graph).values()
-    most = [max(_LEAST_NEW, n // 5) if asked is None else asked for n in counts]
-    own = tables if typed else tables * len(counts)
-    dense = [table is not None and table.form == "dense" and not learned for table in own]
-    return tuple(more if has else 0 for more, has in zip(most, dense, strict=True))
+    counts, rows = node_counts(source.graphs[0]), as_table(source.every_row)
+    found = []
+    for name, count in counts.items():
+        table = rows.by_type[name] if rows.schema is not None else rows
+        more = max(_LEAST_NEW, count // 5) if asked is None else asked
+        fits = table is not None and table.form == "dense" and not run._shape.get("learned")
+        found.append(require_int("new_nodes", more, 0) if fits else 0)
+    return found
 
 
 def _graph_arrays(form: Form, source: Data) -> dict[str, Any]:
@@ -238,6 +238,7 @@ def _spec(
     platforms: tuple[str, ...],
     with_graph: bool,
     pairs: PairForm | None,
+    free: list[int],
 ) -> Spec:
     own: dict[str, Any]
     names, table, schema = run.class_names, as_table(source.every_row), form.schema
@@ -283,7 +284,7 @@ def _spec(
         key=served.key.tolist(),
         tables=[None if one is None else [*one[:-1], one.dtype.name] for one in form.tables],
         schema=None if schema is None else [list(counts), schema.relations],
-        new_nodes=list(form.new_nodes) or None,
+        new_nodes=free or None,
         pairs=None if pairs is None else pairs._asdict() | {"width": run.config.hidden},
         typed=form.typed,
         learned=run._shape["num_nodes"] if run._shape.get("learned") else 0,

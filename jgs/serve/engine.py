@@ -156,8 +156,7 @@ class Engine:
     @property
     def key(self) -> tuple[int, int]:
         """The key of a question without one."""
-        first, second = self.model.spec.key or (0, self.model.spec.seed)
-        return int(first), int(second)
+        return self.model.spec.first_key
 
     @property
     def lag(self) -> float:
