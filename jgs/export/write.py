@@ -91,10 +91,10 @@ def export_run(
     """
     path = isinstance(run, str | os.PathLike)
     opened: Run = open_run(run, progress=False) if path else run  # type: ignore
-    _check(opened, with_graph, graph, at, live, new_nodes)
+    _check(opened, with_graph, graph, at)
     served = opened.task.served(opened, fanouts)
     source = opened.source(graph, features)
-    free = _free_ids(opened, source, new_nodes) if live else []
+    free = _free_ids(opened, source, live, new_nodes)
     form = _form(opened, served, source, direct, live, free)
     pairs = opened.task.pair_form(opened)
     sizes, where = _check_sizes(batch_sizes), _check_platforms(platforms)
@@ -159,17 +159,12 @@ def _run_arrays(run: Run, fanouts: Any) -> dict[str, np.ndarray]:
     return {"run": np.frombuffer(text.encode(), np.uint8)}
 
 
-def _check(
-    run: Any, with_graph: bool, graph: Any, at: Any, live: bool, new_nodes: int | None
-) -> None:
+def _check(run: Any, with_graph: bool, graph: Any, at: Any) -> None:
     parts = run.config.partition
     learned = bool(run._shape.get("learned")) or getattr(
         getattr(run.model, "inputs", None), "has_embedding", False
     )
     refuse(
-        (new_nodes is not None and not live,
-         "new_nodes must be for programs that read graphs that grow", repr(new_nodes),
-         "Give live (--live) too, or leave it out."),
         (with_graph and graph is None and parts is not None,
          "with_graph must be for a whole graph", f"a run on the parts in {parts}",
          "Leave it out, or give graph and features, in the order of the data set."),
@@ -206,8 +201,12 @@ def _form(
     return form_of(*of, run.timed, direct or same_bits, room, free)
 
 
-def _free_ids(run: Run, source: Data, asked: int | None) -> list[int]:
+def _free_ids(run: Run, source: Data, live: bool, asked: int | None) -> list[int]:
     """How many ids to keep free for new nodes of each type, or of all nodes."""
+    if not live:
+        rule = "new_nodes must be for programs that read graphs that grow"
+        refuse((asked is not None, rule, repr(asked), "Give live (--live), or leave it out."))
+        return []
     counts, rows = node_counts(source.graphs[0]), as_table(source.every_row)
     found = []
     for name, count in counts.items():

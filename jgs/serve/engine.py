@@ -210,11 +210,10 @@ class Engine:
 
     def _merge(self) -> None:
         assert self.live is not None
-        began, left = time.monotonic(), 0
+        left = 0
         try:
             self.live.merge(apart=True)
-            took = time.monotonic() - began
-            log.info("merged the changes in %.0f s, beside answers", took)
+            log.info("merged the changes into the graph of the folder")
         except (InputError, OSError) as error:  # it is tried again after as many changes
             log.error("the changes of the graph could not be merged: %s", one_line(error))
             left = self.unmerged

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from jgs.arrays import described
 from jgs.data.column_values import moments
 from jgs.errors import InputError, nearest, one_line, refusing
 from jgs.graph import NodeIds, Schema
@@ -172,6 +173,9 @@ def _new_nodes(body: dict[str, Any], ids: NodeIds | None, unit: str | None) -> C
     if ids is not None:
         entries = names if isinstance(names, list) else [names]
         column = id_column("names of new nodes", np.array(entries, object))
+        if column.dtype != ids.values.dtype:
+            rule = "names of new nodes must be text or integers, as others are"
+            raise InputError(rule, described(column), "Correct them.")
         rule, remedy = "names of new nodes must be new", "Choose others, or ask for that node."
         refuse_where(ids.find(column) >= 0, column, "position", rule, remedy)
         fields["names"] = column if column.dtype == np.int64 else tuple(column.tolist())

@@ -83,7 +83,7 @@ def test_new_nodes_that_are_refused(app, engine):
         ({"features": [row], "names": ["ann"]}, "new"),
         ({"features": [row, row], "names": ["a", "a"]}, "2, 1 different"),
         ({"features": [row], "names": ["a", "b"]}, "one for each of 1"),
-        ({"features": [row], "names": [1.5]}, "text"),
+        ({"features": [row], "names": [7]}, "as others are"),
         ({"features": [row], "names": [["a"]]}, "text"),
         ({"features": [row], "names": ["a"], "type": "user"}, "type"),
         ({"features": [row], "names": ["a"], "time": [3]}, "times of new nodes"),

@@ -267,8 +267,8 @@ class Live(Shown):
     def reading(self) -> Iterator[Graph]:
         """A context in which other threads wait with their changes; its value is `graph`. The
         thread that is in it makes none."""
-        with self._turns.reading(lambda: self.graph) as graph:
-            yield graph
+        with self._turns.reading():
+            yield self.graph
 
     # -- changes -------------------------------------------------------------------------------
 

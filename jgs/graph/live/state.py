@@ -98,7 +98,8 @@ class State:
     def restore(self, numbers: dict[str, Any]) -> None:
         """Sets what `numbers` returned."""
         self.next_edge = numbers["next_edge"]
-        self.latest = max(self.latest, numbers["latest"])
+        if self.keep is not None:  # also of an edge that is gone
+            self.latest = max(self.latest, numbers["latest"])
         self.room.used = dict(numbers["used"])
         self._name(numbers.get("names", ()))  # older bases have none
 

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TypeVar
 
 from jgs.errors import InputError
-
-T = TypeVar("T")
 
 
 class Turns:
@@ -26,16 +23,15 @@ class Turns:
         self._readers: Counter[int] = Counter()  # by thread
 
     @contextmanager
-    def reading(self, begin: Callable[[], T]) -> Iterator[T]:
-        """A context in which no other thread changes. Its value is what `begin` returns."""
+    def reading(self) -> Iterator[None]:
+        """A context in which no other thread changes."""
         thread = threading.get_ident()
         with self.turn:
             # Changes go first, so that threads that read by turns cannot keep them away.
             self.turn.wait_for(lambda: not self.waiting or self._readers[thread])
-            value = begin()
             self._readers[thread] += 1
         try:
-            yield value
+            yield
         finally:
             with self.turn:
                 self._readers -= Counter([thread])
