@@ -1,10 +1,9 @@
 """The peers' environment: DGL 2.1 with GraphBolt, beside the torch that it was built for.
 
-The versions are pinned, because no other torch loads DGL's libraries. Of torch's CUDA packages,
-only those that `import torch` loads are installed, which takes 4.5 GB of disk instead of 5.5.
-gensim, scikit-learn, Kumo Engine, GraphSAINT and the build of TGL's sampler have environments
-of their own.
-"""
+The versions are pinned, because no other torch loads DGL's libraries. Of torch's CUDA
+packages, only those that `import torch` loads are installed, which takes 4.5 GB of disk
+instead of 5.5. gensim, scikit-learn, Kumo Engine, PyG, relational-transformer, GraphSAINT and
+the build of TGL's sampler have environments of their own."""
 
 from __future__ import annotations
 
@@ -43,6 +42,11 @@ WITH_DEPENDENCIES = (
     *("filelock", "typing-extensions", "sympy", "jinja2", "fsspec"),  # for torch
 )
 KUMO = ("kumo-engine==1.0.0",)
+# torch-sparse and torch-cluster are compiled, which takes some minutes.
+PYG_TORCH = ("torch==2.13.0", "numpy==2.4.6", "scipy==1.17.1", "setuptools<80", "wheel")
+PYG_COMPILED = ("torch-scatter==2.1.2", "torch-sparse==0.6.18", "torch-cluster==1.6.3")
+PYG = "torch_geometric==2.8.1"
+RUSTLER = ("relational-transformer==1.10.0",)
 GRAPHSAINT = ("cython==0.29.37", "numpy==1.26.4", "setuptools<71")
 GRAPHSAINT_SOURCE = "https://github.com/GraphSAINT/GraphSAINT"
 _GRAPHSAINT_COMMIT = "c9b1e340d7b951465ac4a9251eef93832e68b003"
@@ -121,6 +125,20 @@ def kumo_python(cache: Path) -> Path:
     return _environment(cache / "kumo", steps, "import diskgraph")
 
 
+def pyg_python(cache: Path) -> Path:
+    """The interpreter of PyG's own environment, with torch-sparse and torch-cluster; otherwise
+    as `python`."""
+    steps = [[*PYG_TORCH], ["--no-build-isolation", *PYG_COMPILED], [PYG]]
+    return _environment(cache / "pyg", steps, "import torch_geometric, torch_cluster")
+
+
+def rustler_python(cache: Path) -> Path:
+    """The interpreter of an environment with `rt.rustler` of relational-transformer, without
+    torch; otherwise as `python`."""
+    steps = [["--no-deps", *RUSTLER], ["numpy==2.4.6", "ml_dtypes==0.6.0", "pyarrow==26.0.1"]]
+    return _environment(cache / "rustler", steps, "import ml_dtypes, pyarrow")
+
+
 def graphsaint(cache: Path, source: str) -> tuple[Path, Path]:
     """The interpreter of GraphSAINT's own environment, and the folder of its Cython samplers.
 
@@ -182,7 +200,8 @@ def _edit(path: Path, *changes: tuple[str, str]) -> None:
 
 def _environment(folder: Path, steps: list[list[str]], check: str) -> Path:
     interpreter, done = folder / "bin" / "python", folder / "installed.json"
-    wanted = json.dumps([[each for each in step if each != "--no-deps"] for step in steps])
+    named = [[each for each in step if not each.startswith("--")] for step in steps]
+    wanted = json.dumps(named)
     if not (done.is_file() and done.read_text() == wanted):
         shutil.rmtree(folder, ignore_errors=True)
         folder.parent.mkdir(parents=True, exist_ok=True)
@@ -203,7 +222,7 @@ def _python311() -> str:
 
 
 def _run(command: list, folder: Path | None = None) -> None:
-    environment = os.environ | {"DGLBACKEND": "pytorch"}
+    environment = os.environ | {"DGLBACKEND": "pytorch", "FORCE_ONLY_CPU": "1"}
     try:
         done = subprocess.run(
             command, cwd=folder, capture_output=True, text=True, env=environment

@@ -435,8 +435,11 @@ def rows_like(what: str, array: np.ndarray, own: Any, place: str) -> np.ndarray:
     if array.shape[1:] != own.shape[1:] or lossy:
         shape = ", ".join(map(str, (num, *own.shape[1:])))
         raise InputError(f"{what}, {own.dtype}[{shape}]", described(array), again)
-    made = array.astype(own.dtype)
+    with np.errstate(over="ignore"):
+        made = array.astype(own.dtype)
+    wrong = np.isfinite(made) != np.isfinite(array)
     if own.dtype.kind in "iu":
-        wrong = (made != array).any(axis=tuple(range(1, array.ndim)))
-        checks.refuse_where(wrong, array, place, f"{what}, which is {own.dtype}", again)
+        wrong = made != array
+    wrong = wrong.any(axis=tuple(range(1, array.ndim)))
+    checks.refuse_where(wrong, array, place, f"{what}, which is {own.dtype}", again)
     return made

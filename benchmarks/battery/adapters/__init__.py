@@ -1,0 +1,1 @@
+"""One file a library: what `benchmarks/battery/library.py` says of adapters."""
