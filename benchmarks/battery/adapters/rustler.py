@@ -33,7 +33,7 @@ class Adapter:
 
     @staticmethod
     def versions() -> dict[str, str]:
-        return {"relational-transformer": version("relational-transformer")}
+        return {"rt.rustler": version("relational-transformer")}
 
     def draw(self, key: Any, seeds: Any, fanouts: Any, law: str = "uniform", **how: Any) -> Any:
         cutoffs = how.pop("cutoffs", None)
