@@ -32,7 +32,7 @@ for name in sys.argv[1:]:
 print(json.dumps(helps))
 """
 # Not in jgs's environment.
-MISSING = {"dgl", "torch", "gensim", "graphsaint", "textblob", "sklearn"}
+MISSING = {"dgl", "torch", "gensim", "graphsaint", "textblob", "sklearn", "diskgraph"}
 
 
 def imports(file: Path) -> set[tuple[str, str]]:
