@@ -16,7 +16,7 @@ LOWEST ?= python3.11
 NEWEST ?= python3.13
 VENV ?= .venv
 BIN := $(VENV)/bin
-KERNELS := $(wildcard jgs/kernels/*.cc jgs/kernels/*.h jgs/kernels/*.inc) jgs/kernels/CMakeLists.txt
+KERNELS := $(wildcard jgs/kernels/*.cc jgs/kernels/*.cu jgs/kernels/*.h jgs/kernels/*.inc) jgs/kernels/CMakeLists.txt
 
 .PHONY: train first-minute test test-all mutants check docs sanitize bench versions wheel newcomer
 .PHONY: clean

@@ -72,7 +72,7 @@ def _subgraph(name: str, sampler: str, *fields, batch: int = 1024, slow: bool = 
 
 def _learned(name: str, sampler: str, *sizes: int, batch: int) -> dict:
     """A sampler that reads features of many nodes. Measured for a quarter of the iterations."""
-    work = {"batch": batch, "sampler": sampler, "sizes": sizes, "compact": True}
+    work = {"batch": batch, "sampler": sampler, "sizes": sizes, "compact": sampler == "pass"}
     return {"name": f"{name}, {batch} seeds", "slow": True} | work
 
 

@@ -58,15 +58,17 @@ def main(made: Path, folder: Path, way: str) -> None:
         **{"num_prev_skipped": 0, "mmap_populate": True, "legacy_boolean": False},
         **{"timeout_per_item": 1000.0, "vector_db_path": None},
     )
-    number, times, rows = _SEEDS[way], [], 0.0
+    number, times, busy, rows = _SEEDS[way], [], [], 0.0
     for call in range(_CALLS + 1):
-        begun = time.perf_counter()
+        begun = time.perf_counter(), time.process_time()
         batch = dict(sampler.batch_py(call, number, _CELLS))
-        times.append(time.perf_counter() - begun)
+        times.append(time.perf_counter() - begun[0])
+        busy.append(time.process_time() - begun[1])
         nodes, padding = (batch[n].reshape(number, -1) for n in ("node_idxs", "is_padding"))
         each = zip(nodes, padding.astype(bool), strict=True)
         rows = float(np.mean([len(np.unique(row[~gone])) for row, gone in each]))
-    print(json.dumps({"contexts": number / median(times[1:]), "rows": rows}))
+    rates = {"contexts": number / median(times[1:]), "busy": number / min(busy[1:])}
+    print(json.dumps(rates | {"rows": rows}))
 
 
 if __name__ == "__main__":

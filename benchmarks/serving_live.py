@@ -1,12 +1,13 @@
 """How long `jgs serve` takes to answer while its graph grows, and whether answers repeat.
 
     python -m benchmarks.serving_live [--seconds S] [--clients C] [--edges E] [--nodes N]
+                                      [--merge-at SHARE]
 
 Trains GraphSAGE for one epoch on a generated graph, exports it with `--live`, and starts `jgs
 serve`. `C` clients ask for one node each, again as soon as they have an answer, while another
 one appends `E` edges a second, 100 at a time. Prints p50 and p99 of the answers and of the
 appends, and the server's memory from tenth to tenth of the time. Then `jgs replay` computes all
-answers again in a process of its own.
+answers again in a process of its own; with `--merge-at` those since the last merge.
 """
 
 from __future__ import annotations
@@ -35,11 +36,13 @@ def main() -> None:
     parser.add_argument("--clients", type=int, default=32)
     parser.add_argument("--edges", type=int, default=5000, help="that are appended a second")
     parser.add_argument("--nodes", type=int, default=100_000)
+    parser.add_argument("--merge-at", default="0", help="as of jgs serve")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         exported(folder, arguments.nodes)
         flags = ["--artifact", f"{folder}/model", "--log", f"{folder}/graph", "--port", "0"]
-        argv = [sys.executable, "-m", "jgs.serve", *flags, "--record", f"{folder}/answers"]
+        own = ["--record", f"{folder}/answers", "--merge-at", arguments.merge_at]
+        argv = [sys.executable, "-m", "jgs.serve", *flags, *own]
         server = subprocess.Popen(argv, stdout=subprocess.PIPE, text=True)
         try:
             port = int(json.loads(server.stdout.readline())["address"].rpartition(":")[2])
@@ -47,6 +50,7 @@ def main() -> None:
         finally:
             server.terminate()
             print(f"the server ended with status {server.wait()}")
+            print("folder:", *sorted(os.listdir(f"{folder}/graph")))
         began = time.perf_counter()
         replay = ["--answers", f"{folder}/answers", *flags[:4]]
         done = run("jgs.replay", *replay, check=False)

@@ -1,7 +1,8 @@
 """What a machine with GPUs must show: `python tools/gpu.py [--platform cuda] [--seconds 570]`.
 
 It trains the same run on the host, on a GPU, and on all GPUs that draw and share the rows, and
-compares what they validate; it runs the tests that lower programs; and it times the ways of
+compares what they validate; it runs the tests that lower programs; it builds the CUDA kernels,
+runs their tests, and times them beside plain JAX; and it times the ways of
 `benchmarks.devices`. Each part has a share of the seconds and is ended after it. Prints what
 each part says, and a last line; its status is 0 if all parts passed.
 """
@@ -26,6 +27,11 @@ PLACES = {
     "all": "--device {kind}:all --features sharded",
 }
 TESTS = "-m pytest -q -x -n 0 -p no:cacheprovider tests/test_lowering.py"
+BUILD = """cmake -S jgs/kernels -B build/cuda -DJGS_CUDA=ON -DPython_EXECUTABLE={python}
+    && cmake --build build/cuda --target jgs_cuda"""
+LIBRARY = ROOT / "build/cuda/libjgs_cuda.so"
+KERNEL_TESTS = "-m pytest -q -n 0 -p no:cacheprovider tests/kernels/test_cuda.py"
+KERNEL_TIMES = "-m benchmarks.device_kernels"
 WAYS = "-m benchmarks.devices --steps 100 --device {kind}"
 
 
@@ -42,7 +48,10 @@ def main() -> int:
     def part(name: str, command: str, share: float) -> str:
         left = given.seconds - (time.monotonic() - began)
         print(f"== {name}", flush=True)
-        words = [sys.executable, *command.format(kind=kind).split()]
+        command = command.format(kind=kind, python=sys.executable)
+        words = [sys.executable, *command.split()]
+        if not command.startswith("-"):
+            words = ["sh", "-c", " ".join(command.split())]
         options = {"cwd": ROOT, "env": environment, "text": True, "stdout": subprocess.PIPE}
         try:
             limit = max(1, min(left, share * given.seconds))
@@ -64,9 +73,19 @@ def main() -> int:
     if len(found) == len(PLACES) and max(found.values()) - min(found.values()) > 0.02:
         failed.append(f"validation differs: {found}")
     part("tests", TESTS, 0.25)
-    more = " --scale 14 --edges 200000 --hidden 32" if given.small else ""
+    if given.platform == "cuda":
+        part("CUDA kernels", BUILD, 0.2)
+        environment["JGS_CUDA"] = str(LIBRARY)
+        part("tests of CUDA kernels", KERNEL_TESTS, 0.2)
+    small = " --scale 14 --edges 200000" if given.small else ""
+    part("kernels and plain JAX", f"{KERNEL_TIMES}{small}", 0.2)
+    environment.pop("JGS_CUDA", None)
+    more = f"{small} --hidden 32" if given.small else ""
     part("ways", f"{WAYS}{more}", 0.4)
     part("all devices", f"{WAYS}:all{more} --ways fused", 0.2)
+    if given.platform == "cuda":
+        environment["JGS_CUDA"] = str(LIBRARY)
+        part("one program with CUDA kernels", f"{WAYS}{more} --ways fused", 0.2)
     print("failed: " + "; ".join(failed) if failed else "all passed")
     return bool(failed)
 

@@ -19,7 +19,8 @@ from jgs import command
 from jgs.errors import InputError
 from jgs.options import Option, add_options, flag
 
-_ARGUMENTS = ("fanouts", "batch_sizes", "platforms", "with_graph", "direct", "live", "at")
+_ARGUMENTS: tuple[str, ...] = ("fanouts", "batch_sizes", "platforms", "with_graph")
+_ARGUMENTS += ("direct", "live", "new_nodes", "at")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -95,6 +96,10 @@ class _Asked:
     live: Annotated[bool, Option(
         "read graphs that grow, for jgs serve --log"
     )] = False
+    new_nodes: Annotated[int | None, Option(
+        "beside --live: ids of each node type to keep free for nodes that come later (default: "
+        "a fifth of the nodes, at least 1024)", least=0, metavar="N"
+    )] = None
     params: Annotated[str, Option(
         "the parameters of the epoch of best validation, or of the last one",
         choices=("best", "last")

@@ -93,4 +93,4 @@ def _form(spec: Spec, run: Run, served: Served) -> Form:
         for t in spec.tables or ()
     )
     of = served.sampler, run.model, served.rows, graph, tuple(forms), spec.typed
-    return form_of(*of, run.timed, spec.direct, spec.room)
+    return form_of(*of, run.timed, spec.direct, spec.room, spec.new_nodes or ())

@@ -12,15 +12,13 @@ from jgs.data.values import check_pairs, nodes_of
 from jgs.errors import InputError
 from jgs.export.spec import Spec
 from jgs.graph import Schema
-from jgs.graph.checks import check_range, id_array, node_ids
+from jgs.graph.checks import node_ids
 
 
 def ids_below(name: str, value: Any, total: int) -> np.ndarray:
     """`value`, called `name`, as int32 `[n]`, ids of `total` nodes. Raises `InputError`."""
     value = np.empty(0, np.int32) if isinstance(value, list) and not value else value
-    ids, remedy = id_array(name, value, total), "Give ids of the graph's nodes, or of new ones."
-    check_range(f"{name} must be ids of the {total} nodes,", ids, total, remedy)
-    return node_ids(name, ids, total)
+    return node_ids(name, value, total, "Give ids of the graph's nodes, or of new ones.")
 
 
 def nodes_asked(

@@ -52,10 +52,11 @@ class Candidates:
         return cls(nodes, own, time, known)  # type: ignore[arg-type]
 
     def of_type(self, schema: Schema | None, node_type: str | None) -> slice:
-        """Those of the candidates that are of a node type, or all for None."""
+        """Those of the candidates that are of a node type, or all for None. In a graph that has
+        grown they are nodes of its first part."""
         if schema is None or node_type is None:
             return slice(0, self.nodes.size)
-        own = schema.nodes(node_type)
+        own = schema.ranges(node_type)[0]
         return slice(*np.searchsorted(self.nodes, [own.start, own.stop]).tolist())
 
     def linked(self, node: int, relation: int | None) -> np.ndarray:

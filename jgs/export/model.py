@@ -82,7 +82,7 @@ class ExportedModel(Shown):
         self.class_names, self.platform = self.answer.names, device.platform
         self.graph, self.num_nodes, self.store = store, store.num_nodes, stored
         self._programs, self._params, self._device = programs, params, device
-        self._key = np.array(spec.key or [0, spec.seed], np.uint32)
+        self._key = np.array(spec.first_key, np.uint32)
         self._free = threading.BoundedSemaphore(concurrency)
 
     def predict(self, nodes: Any = None, **options: Any) -> Any:
@@ -336,12 +336,8 @@ def _distinct(ids: np.ndarray, times: Any) -> tuple[tuple[np.ndarray, Any], Any]
     if times is None:
         nodes, place = np.unique(ids, return_inverse=True)
         return (nodes, None), place
-    order = np.lexsort((ids, times))
-    new = np.ones(ids.size, bool)
-    new[1:] = (np.diff(ids[order]) != 0) | (np.diff(times[order]) != 0)
-    place = np.empty(ids.size, np.intp)
-    place[order] = np.cumsum(new) - 1
-    return (ids[order][new], times[order][new]), place
+    rows, place = np.unique(np.stack([times, ids]), axis=1, return_inverse=True)
+    return (rows[1], rows[0]), place.reshape(-1)
 
 
 def _check_size(spec: Spec, size: Any) -> None:

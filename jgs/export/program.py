@@ -305,12 +305,14 @@ def form_of(
     timed: bool,
     direct: bool,
     room: bool = False,
+    new_nodes: Sequence[int] = (),
 ) -> Form:
-    """The form of programs that take graphs like this one."""
+    """The form of programs that take graphs like this one, with `new_nodes` more of a type."""
     schema = graph.schema
     by_relation = any(isinstance(k, ByRelation) for k in getattr(sampler, "fanouts", ()))
     if schema is not None and (timed or typed or by_relation):
         schema = Schema(schema.node_types, schema.relations)  # of one part
+        schema = schema.extended(new_nodes or [0] * len(schema.node_types))
     else:
         schema = None
     return Form(

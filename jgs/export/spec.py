@@ -60,6 +60,8 @@ class Spec:
         numbers of nodes are fixed then.
       pairs: of a run on pairs: the fields of `jgs.train.tasks.served.PairForm`; `width`, of
         the rows that are scored.
+      new_nodes: ids that are kept free for new nodes, for each node type, or of all nodes; None
+        where the graph does not grow.
       learned: of nodes that have learned rows their number, which a graph must have; else 0.
       exported: the day of the export, UTC.
       readable_until: the last day on which a release of JAX may have been built that reads the
@@ -107,6 +109,7 @@ class Spec:
     pairs: dict[str, Any] | None = None
     typed: bool = False
     learned: int = 0
+    new_nodes: list[int] | None = None
     exported: str | None = None
     readable_until: str | None = None
 
@@ -123,6 +126,12 @@ class Spec:
         if not self.typed:
             return self.num_features
         return [None if table is None else table[2] for table in self.tables or ()]
+
+    @property
+    def first_key(self) -> tuple[int, int]:
+        """The key of a request without one."""
+        first, second = self.key or (0, self.seed)
+        return first, second
 
     @property
     def room(self) -> bool:

@@ -106,6 +106,9 @@ class Store:
         indptr, inputs = np.asarray(graph.indptr), self._spec.inputs
         if self._spec.room and not graph.has_room:  # as of rows that have none left
             indptr = np.stack([indptr, np.append(indptr[1:], indptr[-1])])
+        free = (self._spec.new_nodes or []) if self._spec.schema else []
+        if any(free):  # ids that no node has
+            indptr = np.pad(indptr, [(0, 0), (0, sum(free))], "edge")
         arrays = {"indptr": indptr}
         size = max(self._spec.least_edges, graph.num_edges)
         for name, array in (graph.edge_arrays() | dict(state)).items():
@@ -115,8 +118,9 @@ class Store:
         typed = table.schema is not None
         for number, own in enumerate(table.by_type.values()):
             begin = f"of_type_{number}." if typed else ""
-            if own is not None:
-                arrays |= {array_key(begin + n): np.asarray(a) for n, a in own.arrays().items()}
+            more = sum(free[number : number + 1] if typed else free)
+            for name, array in () if own is None else own.arrays().items():
+                arrays[array_key(begin + name)] = with_room(array, len(array) + more)
             if own is not None and own.by_entries:
                 most = max(1, own.max_row)  # type: ignore[attr-defined]
                 arrays[array_key(begin + "row")] = np.zeros(most, bool)

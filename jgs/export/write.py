@@ -23,14 +23,17 @@ from jgs.export.spec import COLUMNS, DIGEST, FILE, FORMAT, KIND, NONE, ROWS, Spe
 from jgs.files.replacing import replacing
 from jgs.files.storage import array_files, write_arrays
 from jgs.graph import Graph
+from jgs.graph.live.room import node_counts
 from jgs.graph.row_tables.table import as_table
 from jgs.graph.rows import row_offsets
 from jgs.predict.open import open_run
 from jgs.predict.run import Run
+from jgs.sampling.checks import require_int
 from jgs.sampling.pairs import only_facts
 from jgs.train.loop.data import Data
 from jgs.train.tasks.served import PairForm, Served
 
+_LEAST_NEW = 1024
 PLATFORMS = ("cpu", "cuda", "rocm", "tpu")
 
 
@@ -44,6 +47,7 @@ def export_run(
     with_graph: bool = False,
     direct: bool = False,
     live: bool = False,
+    new_nodes: int | None = None,
     at: Any = None,
     graph: Graph | None = None,
     features: Any = None,
@@ -76,6 +80,9 @@ def export_run(
         layer. Where no bit changes it is done anyway.
       live: whether the programs are to read graphs that grow (`jgs.graph.Live`), for `jgs serve
         --log`. They read others too, but no `NewNodes`.
+      new_nodes: beside `live`, ids of each node type to keep free for nodes that come later.
+        Nodes without a row in a matrix of features, and those with learned rows, get none.
+        None: a fifth of the nodes of the type, at least 1,024.
       at: of a run on links with times, the moment at which the candidates' rows are computed.
       graph, features: in place of the run's data, as `Run` takes them.
 
@@ -87,10 +94,11 @@ def export_run(
     _check(opened, with_graph, graph, at)
     served = opened.task.served(opened, fanouts)
     source = opened.source(graph, features)
-    form = _form(opened, served, source, direct, live)
+    free = _free_ids(opened, source, live, new_nodes)
+    form = _form(opened, served, source, direct, live, free)
     pairs = opened.task.pair_form(opened)
     sizes, where = _check_sizes(batch_sizes), _check_platforms(platforms)
-    spec = _spec(opened, served, source, form, sizes, where, with_graph, pairs)
+    spec = _spec(opened, served, source, form, sizes, where, with_graph, pairs, free)
     arrays = programs_of(form, spec) | _run_arrays(opened, fanouts)
     arrays |= {f"param.{i}": leaf for i, leaf in enumerate(form.params())}
     if with_graph:
@@ -175,7 +183,9 @@ def _check(run: Any, with_graph: bool, graph: Any, at: Any) -> None:
     )  # fmt: skip
 
 
-def _form(run: Run, served: Served, source: Data, direct: bool, room: bool) -> Form:
+def _form(
+    run: Run, served: Served, source: Data, direct: bool, room: bool, free: list[int]
+) -> Form:
     rows, model = as_table(source.every_row), run.model
     layers: Any = () if served.pairs else getattr(model, "layers", ())
     takes = bool(layers) and rows.schema is None and layers[0].takes_inputs
@@ -188,7 +198,23 @@ def _form(run: Run, served: Served, source: Data, direct: bool, room: bool) -> F
     same_bits = takes and not layers[0].projects_first and rows.same_sums
     tables = tuple(map(TableForm.of, rows.by_type.values()))
     of = served.sampler, model, served.rows, source.graphs[0], tables, rows.schema is not None
-    return form_of(*of, run.timed, direct or same_bits, room)
+    return form_of(*of, run.timed, direct or same_bits, room, free)
+
+
+def _free_ids(run: Run, source: Data, live: bool, asked: int | None) -> list[int]:
+    """How many ids to keep free for new nodes of each type, or of all nodes."""
+    if not live:
+        rule = "new_nodes must be for programs that read graphs that grow"
+        refuse((asked is not None, rule, repr(asked), "Give live (--live), or leave it out."))
+        return []
+    counts, rows = node_counts(source.graphs[0]), as_table(source.every_row)
+    found = []
+    for name, count in counts.items():
+        table = rows.by_type[name] if rows.schema is not None else rows
+        more = max(_LEAST_NEW, count // 5) if asked is None else asked
+        fits = table is not None and table.form == "dense" and not run._shape.get("learned")
+        found.append(require_int("new_nodes", more, 0) if fits else 0)
+    return found
 
 
 def _graph_arrays(form: Form, source: Data) -> dict[str, Any]:
@@ -211,9 +237,11 @@ def _spec(
     platforms: tuple[str, ...],
     with_graph: bool,
     pairs: PairForm | None,
+    free: list[int],
 ) -> Spec:
     own: dict[str, Any]
     names, table, schema = run.class_names, as_table(source.every_row), form.schema
+    counts = () if schema is None else source.graphs[0].schema.node_types  # type: ignore
     own = {name: getattr(run.config, name) for name in ("dataset", "model", "seed", "task")}
     own |= {name: getattr(run, name) for name in ("best_epoch", "num_features", "num_classes")}
     own |= today()
@@ -254,7 +282,8 @@ def _spec(
         time_unit=run.time_unit if run.timed else None,
         key=served.key.tolist(),
         tables=[None if one is None else [*one[:-1], one.dtype.name] for one in form.tables],
-        schema=None if schema is None else [schema.node_types, schema.relations],
+        schema=None if schema is None else [list(counts), schema.relations],
+        new_nodes=free or None,
         pairs=None if pairs is None else pairs._asdict() | {"width": run.config.hidden},
         typed=form.typed,
         learned=run._shape["num_nodes"] if run._shape.get("learned") else 0,

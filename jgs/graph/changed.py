@@ -63,7 +63,7 @@ class Changed(GraphArrays):
         first[1:] |= times[1:] != times[:-1]
         kept = np.flatnonzero(first)
         of_edge = order % max(num_edges, 1)
-        both = _take(arrays, of_edge[kept]) | {"indices": sources[kept]}
+        both = taken_edges(arrays, of_edge[kept]) | {"indices": sources[kept]}
         if "edge_weight" in arrays and num_edges:
             both["edge_weight"] = np.maximum.reduceat(arrays["edge_weight"][of_edge], kept)
         offsets = row_offsets(np.bincount(rows[kept], minlength=self.num_nodes))
@@ -76,7 +76,7 @@ class Changed(GraphArrays):
         indptr, arrays = self._numpy()
         keys = arrays.get("edge_type"), arrays.get("edge_time")
         order = order_by(row_of_edges(indptr), arrays["indices"], self.num_nodes, *keys)
-        return self._remade(indptr, _take(arrays, order), sorted_by_source=known)
+        return self._remade(indptr, taken_edges(arrays, order), sorted_by_source=known)
 
     def with_self_loops(self) -> Self:
         """The graph with a self-loop at the end of each row that has none.
@@ -136,7 +136,7 @@ class Changed(GraphArrays):
         moved &= np.maximum(other[targets], other[sources]) < times
         arrays["edge_time"] = times = times - moved
         keys = times, arrays.get("edge_type", np.zeros(times.size)), targets
-        made = self._remade(indptr, _take(arrays, np.lexsort(keys)))
+        made = self._remade(indptr, taken_edges(arrays, np.lexsort(keys)))
         if self.node_time is None:
             return made
         return made._with(node_time=as_device(born - (own & (born > least))))
@@ -257,7 +257,7 @@ class Changed(GraphArrays):
         form, kept = "bool [E], one for each edge", np.asarray(kept)
         require_array("kept", kept, form, "Give a mask of the edges.", E=self.num_edges)
         indptr, arrays = self._numpy()
-        arrays, offsets = _take(arrays, np.flatnonzero(kept)), row_offsets(kept)[indptr]
+        arrays, offsets = taken_edges(arrays, np.flatnonzero(kept)), row_offsets(kept)[indptr]
         return self._remade(offsets, arrays, sorted_by_source=self.sorted_by_source)
 
     def subgraph(self, nodes: Any) -> Self:
@@ -282,14 +282,14 @@ class Changed(GraphArrays):
         ascending = ids[new_id]
         at = np.searchsorted(ascending, sources)
         inside = ascending[np.minimum(at, ids.size - 1)] == sources
-        induced = _take(arrays, positions[inside])
+        induced = taken_edges(arrays, positions[inside])
         induced["indices"] = new_id[at[inside]].astype(np.int32)
         begins = row_offsets(indptr[ids + 1] - indptr[ids])
         offsets = row_offsets(inside)[begins]
         return self._remade(offsets, induced, schema=schema, node_time=born)
 
 
-def _take(arrays: Arrays, positions: np.ndarray) -> Arrays:
+def taken_edges(arrays: Arrays, positions: np.ndarray) -> Arrays:
     """The arrays of the edges at `positions`, with `edge_order`, which is `positions` where
     the given edges had no `edge_order`."""
     taken = {name: array[positions] for name, array in arrays.items()}
@@ -435,8 +435,11 @@ def rows_like(what: str, array: np.ndarray, own: Any, place: str) -> np.ndarray:
     if array.shape[1:] != own.shape[1:] or lossy:
         shape = ", ".join(map(str, (num, *own.shape[1:])))
         raise InputError(f"{what}, {own.dtype}[{shape}]", described(array), again)
-    made = array.astype(own.dtype)
+    with np.errstate(over="ignore"):
+        made = array.astype(own.dtype)
+    wrong = np.isfinite(made) != np.isfinite(array)
     if own.dtype.kind in "iu":
-        wrong = (made != array).any(axis=tuple(range(1, array.ndim)))
-        checks.refuse_where(wrong, array, place, f"{what}, which is {own.dtype}", again)
+        wrong = made != array
+    wrong = wrong.any(axis=tuple(range(1, array.ndim)))
+    checks.refuse_where(wrong, array, place, f"{what}, which is {own.dtype}", again)
     return made

@@ -101,6 +101,7 @@ def check_node_columns(columns: Mapping[str, Any], num_nodes: int) -> dict[str, 
     return checked
 
 
+_RENUMBER = "Raise num_nodes, or renumber the nodes from 0."
 _LEAVE_OUT = (
     "Leave it out (a table's by columns=, or delete it there), or write a number for each "
     "word, as np.unique(words, return_inverse=True)[1] does."
@@ -205,12 +206,7 @@ def check_paired(what: str, src: np.ndarray, dst: np.ndarray) -> None:
         )
 
 
-def check_range(
-    rule: str,
-    ids: np.ndarray,
-    num_nodes: int,
-    remedy: str = "Raise num_nodes, or renumber the nodes from 0.",
-) -> None:
+def check_range(rule: str, ids: np.ndarray, num_nodes: int, remedy: str = _RENUMBER) -> None:
     """Raises `InputError` unless all `ids` are in `[0, num_nodes)`. The `rule` is what comes
     before the range, such as "src must be node ids"."""
     if ids.size and (ids.min() < 0 or ids.max() >= num_nodes):
@@ -326,10 +322,10 @@ def id_array(name: str, value: Any, num_nodes: int) -> np.ndarray:
     return node_ids(name, array, num_nodes)
 
 
-def node_ids(name: str, value: Any, num_nodes: int) -> np.ndarray:
+def node_ids(name: str, value: Any, num_nodes: int, remedy: str = _RENUMBER) -> np.ndarray:
     """`value` as int32 `[n]`, each in `[0, num_nodes)`; raises `InputError`."""
     array = as_array(name, value)
     if fits(array, "integers [n]"):
         # Before narrowing, so that no id wraps around.
-        check_range(f"{name} must be node ids", array, num_nodes)
+        check_range(f"{name} must be node ids", array, num_nodes, remedy)
     return integers(name, array, np.int32)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from decimal import Decimal
 from functools import cached_property
+from types import MappingProxyType
 from typing import Any, Self
 
 import numpy as np
@@ -26,10 +27,16 @@ class NodeIds:
 
     `ids[nodes]` maps nodes of the graph to names, and `ids.nodes(names)` maps names to nodes.
 
+    Fields:
+      values: `[N]`, the names, text or int64.
+      later: nodes that came later, by name as text, as `jgs.Live.named` has them. `nodes` and
+        `find` look there too.
+
     Where some names are text and others are integers, all are compared as text: 7 is "7".
     Text such as "07" is then refused, because it may be meant as 7. Raises `InputError`.
     """
 
+    later: Mapping[str, int] = MappingProxyType({})
     _size: int
     _make: Callable[[], np.ndarray]
 
@@ -97,6 +104,21 @@ class NodeIds:
         Raises `InputError` that shows the first name that no node has and calls it `what`.
         """
         names = id_column(what, names)
+        found = self.find(names, what)
+        if (found < 0).any():
+            at = int(np.argmax(found < 0))
+            kind = "text" if self.values.dtype == object else "integers"
+            other = f", which are {kind}" * (names.dtype != self.values.dtype)
+            raise InputError(
+                f"{what} must be one of the {len(self)} nodes'{other}",
+                f"{names.tolist()[at]!r} at position {at}",
+                "Correct it, or name that node too.",
+            )
+        return found
+
+    def find(self, names: Any, what: str = "an id") -> np.ndarray:
+        """As `nodes`, with -1 for names that no node has."""
+        names = id_column(what, names)
         if not names.size:
             return np.zeros(0, np.int32)
         if names.dtype == object or self.values.dtype == object:
@@ -110,15 +132,8 @@ class NodeIds:
             same = ascending[at] == names if len(self) else np.zeros(names.size, bool)
             found = np.full(names.size, -1, np.int32)
             found[same] = self._order[at[same]]
-        if (found < 0).any():
-            at = int(np.argmax(found < 0))
-            kind = "text" if self.values.dtype == object else "integers"
-            other = f", which are {kind}" * (names.dtype != self.values.dtype)
-            raise InputError(
-                f"{what} must be one of the {len(self)} nodes'{other}",
-                f"{names.tolist()[at]!r} at position {at}",
-                "Correct it, or name that node too.",
-            )
+        for at in np.flatnonzero(found < 0) if self.later else ():
+            found[at] = self.later.get(str(names[at]), -1)
         return found
 
     @cached_property

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import pairwise
 from typing import Any
 
@@ -44,6 +44,30 @@ def row_chunks(indptr: np.ndarray) -> Iterator[tuple[int, int]]:
         stop = first + max(1, fits)
         yield first, stop
         first = stop
+
+
+def edge_chunks(indptr: np.ndarray) -> Iterator[tuple[slice, np.ndarray, Any]]:
+    """For each of the `row_chunks` its rows, the offsets int64 `[n+1]` of their edges, which
+    count from 0, and where these edges are: a slice, or places int64 of rows with room."""
+    room = indptr.ndim == 2
+    offsets = row_offsets(row_lengths(indptr)) if room else indptr
+    for first, stop in row_chunks(offsets):
+        begin, end = int(offsets[first]), int(offsets[stop])
+        where = positions_in(*indptr[:, first:stop]) if room else slice(begin, end)
+        yield slice(first, stop), offsets[first : stop + 1] - begin, where
+
+
+def without_room(
+    indptr: np.ndarray, arrays: Mapping[str, np.ndarray]
+) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+    """The offsets int64 `[N+1]` and the `arrays` `[E, ...]` of the same rows without room."""
+    offsets, out = row_offsets(row_lengths(indptr)), {}
+    for name, array in arrays.items():
+        out[name] = np.empty((int(offsets[-1]), *array.shape[1:]), array.dtype)
+    for rows, _, where in edge_chunks(indptr):
+        for name, array in arrays.items():
+            out[name][offsets[rows.start] : offsets[rows.stop]] = array[where]
+    return offsets, out
 
 
 def row_positions(indptr: np.ndarray, rows: np.ndarray) -> np.ndarray:

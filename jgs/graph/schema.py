@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from typing import Any
@@ -169,6 +169,32 @@ class Schema:
         """int64, the shape of `ids`: the index in `node_types` of each node's type."""
         return (np.searchsorted(self.offsets, ids, "right") - 1) % max(1, len(self.node_types))
 
+    def places(self, ids: np.ndarray) -> np.ndarray:
+        """int64, the shape of `ids`: the place of each node among the nodes of its type, which
+        count from 0 in the order of their ids."""
+        stretch = np.searchsorted(self.offsets, ids, "right") - 1
+        return ids - np.array(self.offsets)[stretch] + self._before[stretch]
+
+    def ids(self, node_type: str, places: np.ndarray) -> np.ndarray:
+        """int64, the shape of `places`: the nodes of a type that have these places."""
+        kind, num = self.number(node_type), len(self.node_types)
+        before, starts = self._before[kind::num], np.array(self.offsets)[kind:-1:num]
+        part = np.searchsorted(before[1:], places, "right")
+        return places - before[part] + starts[part]
+
+    @property
+    def _before(self) -> np.ndarray:
+        """int64: for each stretch of ids how many nodes of its type are in earlier ones."""
+        sizes = np.diff(self.offsets).reshape(-1, max(1, len(self.node_types)))
+        return (np.cumsum(sizes, axis=0) - sizes).reshape(-1)
+
+    def extended(self, more: Sequence[int]) -> Schema:
+        """The schema with `more` nodes of each type. Their ids follow all others."""
+        each = zip(self.node_types, more, strict=True)
+        types = tuple((name, count + added) for (name, count), added in each)
+        parts = (*self.every_part, tuple(more)) if any(more) else self.parts
+        return Schema(types, self.relations, parts)
+
     def type_and_place(self, ids: Any) -> tuple[jax.Array, jax.Array]:
         """For each of `ids`, int32 `[S]`, the index of its type in `node_types`, and its place
         among the nodes of that type, which count from 0 in the order of their ids. Both int32
@@ -176,8 +202,7 @@ class Schema:
         starts = np.array(self.offsets, np.int32)
         if not self.node_types or starts[-1] == 0:
             return (jnp.full(ids.shape, -1, jnp.int32),) * 2
-        sizes = np.diff(starts).reshape(-1, len(self.node_types))
-        before = (np.cumsum(sizes, axis=0) - sizes).reshape(-1)  # of the type, in other parts
+        before = self._before
         stretch = jnp.searchsorted(starts, ids, side="right").astype(jnp.int32) - 1
         real = (ids >= 0) & (ids < starts[-1])
         at = jnp.clip(stretch, 0, before.size - 1)

@@ -2,9 +2,11 @@
 
 `available()` says whether they can be used. They are a plain shared library of XLA FFI
 handlers. Each has a plain form in `jax.numpy` that computes the same and runs on any device, so
-without the library jgs is only slower. Four environment variables are read at import:
+without the library jgs is only slower. A second library has those for NVIDIA GPUs, where it was
+built. Five environment variables are read at import:
 
   JGS_KERNELS: `off` uses the plain forms only; a path loads that library instead.
+  JGS_CUDA: `1` uses the kernels for NVIDIA GPUs; a path loads that library instead.
   JGS_NUM_THREADS: the largest number of threads of a kernel (default: all of XLA's pool).
   JGS_FEATURE_PARTS: into how many parts sums over edges split the features (`feature_parts.h`;
     default: by a rule of sizes and cache).
@@ -39,11 +41,24 @@ _NAMES = (
     *("runs", "relation_linear", "relation_linear_grad"),
     *("route", "route_rows", "merge_rows", "put_rows", "equal_rows"),
     *("smallest_ranks", "expand", "extract", "rearrange", "places", "distinct_nodes"),
-    *("exact_sum", "sum_chain", "count_rows"),
+    *("exact_sum", "sum_chain", "count_rows", "edge_inner", "running_weights"),
+    "project",
     *("context_hops", "context_tree", "context_visits"),
 )
 # The symbol of each target: `jgs_edge_scores` is `JgsEdgeScores`.
 HANDLERS = {f"jgs_{name}": "Jgs" + name.title().replace("_", "") for name in _NAMES}
+
+# What jgs_sample_neighbors does too, under its own name: a GPU's kernel draws no other way.
+HANDLERS["jgs_sample_uniform"] = HANDLERS["jgs_sample_neighbors"]
+
+# The handlers for NVIDIA GPUs, of device_ffi.cu.
+_CUDA_LIBRARY = "libjgs_cuda.so"
+_CUDA_HANDLERS = {
+    "jgs_sample_uniform": "JgsDeviceSampleUniform",
+    "jgs_aggregate": "JgsDeviceAggregate",
+    "jgs_aggregate_grad": "JgsDeviceAggregateGrad",
+    "jgs_aggregate_grad_weight": "JgsDeviceAggregateGradWeight",
+}
 
 # Plain functions that Python calls outside XLA, with the addresses of NumPy arrays.
 FUNCTIONS = (
@@ -83,8 +98,12 @@ def _find() -> Path | None:
                 "Unset it to use the installed one.",
             )
         return Path(_WANTED)
+    return _installed(_LIBRARY)
+
+
+def _installed(library: str) -> Path | None:
     for folder in __path__:  # an editable install has two folders: the source and the build
-        if (path := Path(folder) / _LIBRARY).is_file():
+        if (path := Path(folder) / library).is_file():
             return path
     return None
 
@@ -112,6 +131,25 @@ def _register() -> ctypes.CDLL | None:
         register(target, jax.ffi.pycapsule(symbols[symbol]), "cpu")
     symbols["JgsSetFeatureParts"](ctypes.c_int64(_from_environment("JGS_FEATURE_PARTS", 0)))
     return library
+
+
+def _register_cuda() -> None:
+    wanted = os.environ.get("JGS_CUDA", "0")
+    if wanted in ("", "0", "off") or not _AVAILABLE:
+        return
+    path = _installed(_CUDA_LIBRARY) if wanted == "1" else Path(wanted)
+    try:
+        library = ctypes.CDLL(str((path or Path(_CUDA_LIBRARY)).absolute()))
+        symbols = {target: getattr(library, s) for target, s in _CUDA_HANDLERS.items()}
+    except (OSError, AttributeError) as error:
+        raise InputError(
+            "JGS_CUDA must be 1 where jgs was built with a CUDA compiler, or the path of its "
+            f"library {_CUDA_LIBRARY}",
+            f"{wanted!r}: {error}",
+            "Unset it to use plain JAX on GPUs, or build the library (docs/guides/devices.md).",
+        ) from None
+    for target, symbol in symbols.items():
+        register(target, jax.ffi.pycapsule(symbol), "CUDA")
 
 
 def register(target: str, handler: Any, platform: str) -> None:
@@ -142,6 +180,7 @@ _WANTED = os.environ.get("JGS_KERNELS", "")
 _PATH = _find()
 _LOADED = _register()
 _AVAILABLE = _LOADED is not None
+_register_cuda()
 
 
 def library() -> Path | None:

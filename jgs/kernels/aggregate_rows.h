@@ -4,6 +4,7 @@
 
 #include "aggregate.h"
 #include "isa.h"
+#include "lanes.h"
 #include "stream.h"
 
 namespace jgs {
@@ -58,21 +59,6 @@ struct EdgeRows {
 inline EdgeRows ByTarget(const BlockView& block) {
   return {block.indptr, block.indices,   block.weight, block.target_capacity,
           false,        block.num_heads, block.num_rows};
-}
-
-// The sum of term(f) over [begin, end), in fixed partial sums, whatever the vectors' width is.
-template <typename Term>
-JGS_INLINE inline float SumInLanes(int64_t begin, int64_t end, const Term& term) {
-  constexpr int64_t kLanes = 8;
-  float lanes[kLanes] = {};
-  int64_t f = begin;
-  for (; f + kLanes <= end; f += kLanes) {
-    for (int64_t i = 0; i < kLanes; ++i) lanes[i] += term(f + i);
-  }
-  for (int64_t i = 0; f < end; ++i, ++f) lanes[i] += term(f);
-  float sum = 0.0f;
-  for (int64_t i = 0; i < kLanes; ++i) sum += lanes[i];
-  return sum;
 }
 
 // kernel.Run(begin, end), compiled for this CPU. Vectors wider than AVX2's gain nothing,

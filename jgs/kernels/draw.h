@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <memory>
 
+#include "draw_row.h"
 #include "isa.h"
 #include "threefry.h"
 
@@ -70,8 +71,7 @@ struct DrawRows {
         const uint32_t n = mode == Mode::kRepeated
                                ? d.degree[r]
                                : d.degree[r] - (k - static_cast<uint32_t>(i) - 1);
-        const uint64_t carry = static_cast<uint64_t>(low[r]) * n >> 32;
-        drawn[r] = static_cast<int32_t>((static_cast<uint64_t>(high[r]) * n + carry) >> 32);
+        drawn[r] = PositionBelow(high[r], low[r], n);
       }
       if (mode == Mode::kRepeated) continue;
       int32_t taken[kLanes] = {};

@@ -76,8 +76,10 @@ constexpr bool kIsArgument = !std::is_void_v<typename ffi::ArgBinding<T>::Arg>;
 template <typename T>
 constexpr bool kIsResult = !std::is_void_v<typename ffi::RetBinding<T>::Ret>;
 template <typename T>
+constexpr bool kIsContext = std::is_same_v<T, ffi::ThreadPool>;
+template <typename T>
 constexpr bool kIsAttribute =
-    !(kIsArgument<T> || kIsResult<T> || std::is_same_v<T, ffi::ThreadPool> ||
+    !(kIsArgument<T> || kIsResult<T> || kIsContext<T> ||
       std::is_same_v<T, ffi::RemainingArgs> || std::is_same_v<T, ffi::RemainingRets>);
 
 // `binding` with one more parameter of this type. An attribute takes the next name.

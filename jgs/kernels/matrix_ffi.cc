@@ -1,9 +1,10 @@
-// The XLA bindings of collective.h, extract.h and edge_sums.h. Their Python side is
+// The XLA bindings of collective.h, extract.h, edge_sums.h and edge_inner.h. Their Python side is
 // jgs/sampling/matrix/: edges.py, select.py and sums.py.
 #include <algorithm>
 #include <string>
 
 #include "collective.h"
+#include "edge_inner.h"
 #include "edge_sums.h"
 #include "extract.h"
 #include "ffi.h"
@@ -209,6 +210,51 @@ std::string Count(ffi::ThreadPool pool, AnyLongs indptr, Ints indices, Ints colu
   return "";
 }
 
+std::string Inner(ffi::ThreadPool pool, ffi::Buffer<ffi::F32, 3> left,
+                  ffi::Buffer<ffi::F32, 3> right, Ints row, Ints column, Int num_edges,
+                  ffi::Result<Matrix> products, int64_t num_threads) {
+  const auto rows = left.dimensions(), columns = right.dimensions();
+  const int64_t heads = rows[1], room = Size(row), real = *num_edges.typed_data();
+  if (columns[1] != heads || columns[2] != rows[2] || Size(column) != room || real < 0 ||
+      real > room || !HasShape(*products, room, heads)) {
+    return kShapes;
+  }
+  AdviseHugePages(products);
+  float* out = products->typed_data();
+  EdgeInner({left.typed_data(), right.typed_data(), row.typed_data(), column.typed_data(), heads,
+             rows[2]},
+            real, out, PoolExecutor(pool, num_threads));
+  std::fill(out + real * heads, out + room * heads, 0.0f);
+  return "";
+}
+
+std::string ProjectNodes(ffi::ThreadPool pool, Matrix features, Ints nodes, Matrix weight,
+                         ffi::Result<Matrix> product, int64_t num_threads) {
+  const auto table = features.dimensions();
+  const int64_t width = weight.dimensions()[1];
+  if (weight.dimensions()[0] != table[1] || !HasShape(*product, Size(nodes), width)) {
+    return kShapes;
+  }
+  AdviseHugePages(product);
+  Project({features.typed_data(), table[0], table[1], nodes.typed_data(), Size(nodes),
+           weight.typed_data(), width},
+          product->typed_data(), PoolExecutor(pool, num_threads));
+  return "";
+}
+
+std::string Running(ffi::ThreadPool pool, Floats weight, Ints indptr, ffi::Result<Longs> running,
+                    ffi::Result<ffi::BufferR0<ffi::PRED>> bad, int64_t num_threads) {
+  const int64_t num_columns = Size(indptr) - 1, room = Size(weight);
+  if (num_columns < 0 || Size(*running) != room) return kShapes;
+  const int64_t num_edges = indptr.typed_data()[num_columns];
+  if (num_edges < 0 || num_edges > room) return kShapes;
+  AdviseHugePages(running);
+  *bad->typed_data() = RunningWeights(weight.typed_data(), indptr.typed_data(), num_columns,
+                                      running->typed_data(), PoolExecutor(pool, num_threads));
+  std::fill(running->typed_data() + num_edges, running->typed_data() + room, int64_t{0});
+  return "";
+}
+
 }  // namespace
 
 JGS_HANDLER(JgsSmallestRanks, Ranks, "num_threads");
@@ -220,5 +266,8 @@ JGS_HANDLER(JgsDistinctNodes, DistinctNodes, "padding");
 JGS_HANDLER(JgsExactSum, Sum, "num_threads");
 JGS_HANDLER(JgsSumChain, SumChain, "steps", "numbers", "room", "axis", "num_threads");
 JGS_HANDLER(JgsCountRows, Count, "room", "num_threads");
+JGS_HANDLER(JgsEdgeInner, Inner, "num_threads");
+JGS_HANDLER(JgsProject, ProjectNodes, "num_threads");
+JGS_HANDLER(JgsRunningWeights, Running, "num_threads");
 
 }  // namespace jgs

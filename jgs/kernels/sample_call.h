@@ -109,9 +109,7 @@ class Results {
 
 // The key of hop h, jax.random.fold_in(key, h).
 inline Key HopKey(const uint32_t* key, int64_t h) {
-  Key folded{{0, static_cast<uint32_t>(h)}};
-  Threefry({{key[0], key[1]}}, folded.word[0], folded.word[1]);
-  return folded;
+  return Fold({{key[0], key[1]}}, static_cast<uint32_t>(h));
 }
 
 // A call's operands, and what is static about its hops. The first hop has the number first_hop.

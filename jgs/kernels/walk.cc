@@ -60,7 +60,7 @@ class Lanes {
  public:
   Lanes(Walkers& walkers, int64_t begin, int64_t end)
       : w_(walkers), g_(walkers.graph), o_(walkers.options), next_(begin), end_(end),
-        runs_(walkers.graph, walkers.options, walkers.memo, walkers.bad) {}
+        runs_(walkers.graph, walkers.options, walkers.bad) {}
 
   void Run() {
     while (num_ < kLanes && Enter(num_)) ++num_;

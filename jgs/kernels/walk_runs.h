@@ -15,30 +15,6 @@
 
 namespace jgs {
 
-// What was found for some nodes before a cutoff, for walks that come back to them. It is valid
-// for the graph and the window of one call.
-class RunMemo {
- public:
-  static constexpr int kMost = 7;  // runs with eligible edges; nodes with more are not kept
-
-  struct alignas(64) Entry {
-    int64_t cutoff = 0;
-    int32_t node = -1, num = 0;
-    struct {
-      int64_t start;
-      int32_t length;
-    } runs[kMost];
-  };
-
-  Entry& At(int32_t node) {
-    return entries_[(static_cast<uint32_t>(node) * 0x9E3779B1u) >> (32 - kBits)];
-  }
-
- private:
-  static constexpr int kBits = 12;  // about as many as the second cache holds
-  std::vector<Entry> entries_ = std::vector<Entry>(1 << kBits);
-};
-
 // The runs of the rows in which some lanes are. Each stage prefetches what the next one reads.
 class WalkRuns {
  public:
@@ -51,24 +27,26 @@ class WalkRuns {
     int64_t size;  // the number of eligible edges, or their weight
   };
 
-  // `memo` may be null.
-  WalkRuns(const GraphView& graph, const WalkOptions& options, RunMemo* memo,
-           std::atomic<bool>& bad)
-      : g_(graph), index_(options.index), limits_(options.limits), memo_(memo), bad_(bad) {}
+  // Without an index a row is one run.
+  WalkRuns(const GraphView& graph, const WalkOptions& options, std::atomic<bool>& bad)
+      : g_(graph), index_(options.index), limits_(options.limits), bad_(bad) {}
 
   void AskFor(int32_t node) const {
-    memo_ != nullptr ? __builtin_prefetch(&memo_->At(node)) : AskForRuns(node);
+    if (index_.indptr == nullptr) return;
+    __builtin_prefetch(&index_.indptr[node]);
+    __builtin_prefetch(&index_.ends[node]);
   }
 
   // Finds the eligible edges of the nodes in which `num` lanes are, before their cutoffs.
   void Find(int num, const int32_t* here, const int64_t* cutoff) {
     parts_.clear();
     cutoff_ = cutoff;
-    int unknown[kLanes], num_unknown = 0;
-    for (int r = 0; r < num; ++r) {
-      if (!Remember(r, here[r])) unknown[num_unknown++] = r;
+    if (index_.indptr != nullptr) {
+      FindRuns(num, here);
+    } else {
+      FindRows(num, here);
     }
-    FindUnknown(unknown, num_unknown, here);
+    if (limits_.time != nullptr) CutAll();
     for (int r = 0; r < num; ++r) {
       int64_t total = 0;
       for (int32_t p = first_[r]; p < last_[r]; ++p) {
@@ -87,6 +65,10 @@ class WalkRuns {
 
   // The number of eligible edges of a lane's node; after Weigh their weight.
   int64_t Total(int r) const { return total_[r]; }
+
+  // The parts of a lane's node.
+  const Part* begin(int r) const { return parts_.data() + first_[r]; }
+  const Part* end(int r) const { return parts_.data() + last_[r]; }
 
   // The part of a lane's node that has a number below Total, which becomes one of the part.
   const Part& At(int r, int64_t& number) const {
@@ -128,50 +110,54 @@ class WalkRuns {
   static constexpr int32_t kShort = 16;  // edges whose times are read without a search
   static constexpr int kRelationBits = 15, kTimesOfLine = 8;
 
-  void AskForRuns(int32_t node) const {
-    __builtin_prefetch(&index_.indptr[node]);
-    __builtin_prefetch(&index_.ends[node]);
+  // Finds the parts of the lanes' nodes, whatever the cutoffs are.
+  void FindRows(int num, const int32_t* here) {
+    for (int r = 0; r < num; ++r) {
+      const EdgeRange row = RowOf(g_, here[r], bad_);
+      first_[r] = static_cast<int32_t>(parts_.size());
+      if (row.count > 0) Take(row, r);
+      last_[r] = static_cast<int32_t>(parts_.size());
+    }
   }
 
-  // Whether the memo has the parts of a lane's node, which it then has.
-  bool Remember(int r, int32_t node) {
-    if (memo_ == nullptr) return false;
-    const RunMemo::Entry& entry = memo_->At(node);
-    if (entry.node != node || entry.cutoff != cutoff_[r]) {
-      AskForRuns(node);
-      return false;
-    }
-    first_[r] = static_cast<int32_t>(parts_.size());
-    for (int i = 0; i < entry.num; ++i) {
-      parts_.push_back({entry.runs[i].start, entry.runs[i].length, r, {}, 0});
-    }
-    last_[r] = static_cast<int32_t>(parts_.size());
-    return true;
-  }
-
-  void Keep(int r, int32_t node) {
-    RunMemo::Entry& entry = memo_->At(node);
-    int num = 0;
-    for (int32_t p = first_[r]; p < last_[r]; ++p) {
-      if (parts_[p].length == 0) continue;
-      if (num == RunMemo::kMost) {
-        entry.node = -1;
-        return;
+  void FindRuns(int num, const int32_t* here) {
+    int64_t begin[kLanes], count[kLanes];
+    for (int r = 0; r < num; ++r) {
+      begin[r] = index_.indptr[here[r]];
+      count[r] = Minus(index_.ends[here[r]], begin[r]);
+      if (begin[r] < 0 || count[r] < 0 || count[r] > int64_t{1} << kRelationBits ||
+          count[r] > index_.num_runs - begin[r]) {
+        bad_.store(true);
+        begin[r] = count[r] = 0;
       }
-      entry.runs[num].start = parts_[p].start;
-      entry.runs[num++].length = parts_[p].length;
+      __builtin_prefetch(&index_.runs[begin[r]]);
+      __builtin_prefetch(&index_.runs[begin[r] + count[r]]);
     }
-    entry.cutoff = cutoff_[r];
-    entry.node = node;
-    entry.num = num;
+    for (int r = 0; r < num; ++r) {
+      first_[r] = static_cast<int32_t>(parts_.size());
+      const int64_t* const runs = index_.runs + begin[r];
+      for (int64_t j = 0; j < count[r]; ++j) {
+        const int64_t start = runs[j] >> kRelationBits, stop = runs[j + 1] >> kRelationBits;
+        const EdgeRange run = RangeOf(g_, start, stop - start, bad_);
+        if (run.count > 0) Take(run, r);
+      }
+      last_[r] = static_cast<int32_t>(parts_.size());
+    }
   }
 
-  // Finds the parts of the nodes of some lanes, without their holes.
-  void FindUnknown(const int* lanes, int num, const int32_t* here) {
-    const size_t known = parts_.size();
-    FindRuns(lanes, num, here);
+  void Take(const EdgeRange& run, int lane) {
+    parts_.push_back({run.start, run.count, lane, {}, 0});
+    if (limits_.time == nullptr) return;
+    const int64_t* const time = limits_.time + run.start;
+    __builtin_prefetch(time);
+    __builtin_prefetch(time + run.count - 1);
+    if (run.count > kTimesOfLine && run.count <= kShort) __builtin_prefetch(time + kTimesOfLine);
+  }
+
+  // Makes all parts those of their eligible edges, holes and all.
+  void CutAll() {
     long_.clear();
-    for (size_t p = known; p < parts_.size(); ++p) {
+    for (size_t p = 0; p < parts_.size(); ++p) {
       if (parts_[p].length > kShort) {
         long_.push_back(static_cast<int32_t>(p));
       } else {
@@ -179,44 +165,8 @@ class WalkRuns {
       }
     }
     if (!long_.empty()) SearchLong();
-    for (int i = 0; memo_ != nullptr && i < num; ++i) Keep(lanes[i], here[lanes[i]]);
   }
 
-  void FindRuns(const int* lanes, int num, const int32_t* here) {
-    int64_t begin[kLanes], count[kLanes];
-    for (int i = 0; i < num; ++i) {
-      const int32_t node = here[lanes[i]];
-      begin[i] = index_.indptr[node];
-      count[i] = Minus(index_.ends[node], begin[i]);
-      if (begin[i] < 0 || count[i] < 0 || count[i] > int64_t{1} << kRelationBits ||
-          count[i] > index_.num_runs - begin[i]) {
-        bad_.store(true);
-        begin[i] = count[i] = 0;
-      }
-      __builtin_prefetch(&index_.runs[begin[i]]);
-      __builtin_prefetch(&index_.runs[begin[i] + count[i]]);
-    }
-    for (int i = 0; i < num; ++i) {
-      const int r = lanes[i];
-      first_[r] = static_cast<int32_t>(parts_.size());
-      const int64_t* const runs = index_.runs + begin[i];
-      for (int64_t j = 0; j < count[i]; ++j) {
-        const int64_t start = runs[j] >> kRelationBits, stop = runs[j + 1] >> kRelationBits;
-        const EdgeRange run = RangeOf(g_, start, stop - start, bad_);
-        if (run.count == 0) continue;
-        parts_.push_back({run.start, run.count, r, {}, 0});
-        const int64_t* const time = limits_.time + run.start;
-        __builtin_prefetch(time);
-        __builtin_prefetch(time + run.count - 1);
-        if (run.count > kTimesOfLine && run.count <= kShort) {
-          __builtin_prefetch(time + kTimesOfLine);
-        }
-      }
-      last_[r] = static_cast<int32_t>(parts_.size());
-    }
-  }
-
-  // Makes a short part that of its eligible edges, holes and all.
   void Cut(Part& part) const {
     const int64_t cutoff = cutoff_[part.lane];
     part.length = Less(part, cutoff);
@@ -256,7 +206,6 @@ class WalkRuns {
   const GraphView& g_;
   const RelationIndex& index_;
   const Limits& limits_;
-  RunMemo* const memo_;
   std::atomic<bool>& bad_;
   const int64_t* cutoff_ = nullptr;
   std::vector<Part> parts_;    // those of a lane follow each other

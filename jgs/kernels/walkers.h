@@ -15,8 +15,6 @@ namespace jgs {
 
 constexpr uint32_t kJumps = 0xFFFFFFFF;  // the draw that decides about stop and restart
 
-class RunMemo;
-
 // The walks of a call. Each thread takes them in order, some at a time.
 struct Walkers {
   const GraphView& graph;
@@ -30,7 +28,6 @@ struct Walkers {
   // Null, or [walks, length] of walks of first order: the edge of each step, undefined where it
   // jumped and after the walk's end.
   int64_t* edges = nullptr;
-  RunMemo* memo = nullptr;  // of the thread, for walks that meet often; null: there is none
   std::atomic<bool> bad{false};  // set if the graph's arrays are damaged
 
   int32_t* Path(int64_t walk) const { return nodes + walk * (options.length + 1); }

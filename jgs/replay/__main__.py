@@ -1,7 +1,8 @@
 """`python -m jgs.replay`: computes the answers of `jgs serve` again, and compares them.
 
 Standard output gets one JSON line: how many answers there are, and how many are the same. The
-exit status is 1 where one differs, which a line on standard error shows.
+exit status is 1 where one differs, which a line on standard error shows, or where one is from
+before a merge of the log and cannot be computed: `gone` says how many.
 """
 
 from __future__ import annotations
@@ -37,9 +38,15 @@ def _replay(argv: Sequence[str] | None) -> dict[str, Any] | int:
     given = vars(parser().parse_args(argv))
     lines = sorted(_lines(Path(given["answers"])), key=lambda line: line[1]["position"])
     with interrupts.starting():
-        from jgs.serve.engine import Engine  # a slow import
+        from jgs.graph.live.base import bases  # slow imports
+        from jgs.serve.engine import Engine
     command.configure_jax()
-    first = lines[0][1]["position"] if lines and "log" in given else None
+    first, gone = None, 0
+    if "log" in given:
+        first = min(bases(given["log"]), default=0)
+        gone = sum(answer["position"] < first for _, answer in lines)
+        lines = lines[gone:]
+        first = lines[0][1]["position"] if lines else first
     engine = Engine(given["artifact"], given.get("log"), position=first, ahead=_ENDLESS)
     different = 0
     for position, group in groupby(lines, key=lambda line: line[1]["position"]):
@@ -50,8 +57,9 @@ def _replay(argv: Sequence[str] | None) -> dict[str, Any] | int:
                 different += 1
                 if different == 1:
                     command.say(f"line {number}, at position {position}, differs in {field}")
-    result = {"answers": len(lines), "same": len(lines) - different}
-    if different:
+    result = {"answers": len(lines) + gone, "same": len(lines) - different}
+    result |= {"gone": gone} if gone else {}
+    if different or gone:
         command.print_out(json.dumps(result), "the result", "It is on standard error.")
         return 1
     return result

@@ -18,6 +18,7 @@ import logging
 import os
 import signal
 import socket
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -67,7 +68,9 @@ def _serve(argv: Sequence[str] | None) -> int:
         from jgs.serve.engine import Engine
     command.configure_jax()
     keep_freed_memory()
-    own = {name: given[name] for name in ("follow", "ahead")}
+    own = {name: given[name] for name in ("follow", "ahead", "merge_at")}
+    if own["merge_at"] is None:  # answers from before a merge cannot be computed again
+        own["merge_at"] = 0.2 if given["record"] is None else 0.0
     engine = Engine(given["artifact"], given["log"], **own)
     with contextlib.ExitStack() as stack:
         listener = stack.enter_context(_listener(given["host"], given["port"]))
@@ -99,14 +102,31 @@ def _serve(argv: Sequence[str] | None) -> int:
             server_header=False,
             lifespan="on",
             timeout_graceful_shutdown=int(given["timeout"]) + 1,
+            timeout_notify=0,
         )
         said: dict[str, Any] = {"address": f"http://{host}:{port}", "artifact": engine.digest}
         server = uvicorn.Server(config)
         said |= {"position": engine.position, "writes": engine.writes}
+        config.callback_notify = partial(_end_idle, given["timeout"], server, {})
         server.capture_signals = partial(_handling, server, json.dumps(said))  # type: ignore
         server.run([listener])
     log.info("ended at position %d", engine.position)
     return 0
+
+
+async def _end_idle(patience: float, server: Any, seen: dict[Any, tuple[Any, float]]) -> None:
+    """Ends connections on which no request has come for so many seconds, or no whole header.
+    uvicorn calls it once a second. `seen` has the last request of each, and since when it is
+    answered."""
+    now, known = time.monotonic(), dict(seen)
+    seen.clear()
+    for connection in list(server.server_state.connections):
+        last = getattr(connection, "cycle", None)  # none of a websocket
+        if last is None or last.response_complete:
+            before = known.get(connection)
+            seen[connection] = before if before and before[0] is last else (last, now)
+            if now - seen[connection][1] >= patience:
+                connection.transport.abort()
 
 
 @contextlib.contextmanager
@@ -166,6 +186,11 @@ class _Asked:
         "how much later than the latest time of the graph a moment may be, beyond 1, in the "
         "unit of its times", least=0, metavar="TIME"
     )] = 0
+    merge_at: Annotated[float | None, Option(
+        "write the folder of the log anew once this share of the edges has come or gone, so "
+        "that it stays small and has nothing that was deleted; 0: never. jgs replay cannot "
+        "compute answers from before (default: 0.2, with --record 0)", least=0, metavar="SHARE"
+    )] = None
     record: Annotated[str | None, Option(
         "append each answer to this file, for jgs replay", metavar="FILE"
     )] = None
@@ -175,8 +200,8 @@ class _Asked:
 def parser() -> command.Parser:
     found = command.Parser(
         "python -m jgs.serve",
-        "Answer over HTTP: POST /predict, /recommend, /append and /delete, GET /health and "
-        "/metrics. See docs/guides/server.md.",
+        "Answer over HTTP: POST /predict, /recommend, /append, /nodes and /delete, GET /health "
+        "and /metrics. See docs/guides/server.md.",
     )
     add_options(found, _Asked)
     return found

@@ -24,8 +24,8 @@ Message = dict[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 _ROUTES = {"/predict": "POST", "/recommend": "POST", "/append": "POST", "/delete": "POST"}
-_ROUTES |= {"/health": "GET", "/metrics": "GET"}
-_CHANGES = ("/append", "/delete")
+_ROUTES |= {"/nodes": "POST", "/health": "GET", "/metrics": "GET"}
+_CHANGES = ("/append", "/nodes", "/delete")
 _LONGEST = 200  # letters of a value in an error
 _SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 _SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 5)
@@ -216,7 +216,7 @@ class Application:
             "latest": engine.latest,
             "time_unit": engine.model.spec.time_unit,
             "readable_until": engine.model.spec.readable_until,
-            "num_nodes": engine.model.num_nodes,
+            "num_nodes": engine.num_nodes,
             "waiting": self.batcher.waiting,
         }
         if failure is not None or not self.batcher.is_alive():
@@ -253,6 +253,7 @@ class _Metrics:
             ("jgs_waiting_requests", "Requests in the queue", waiting),
             ("jgs_position", "Changes of the graph so far", lambda: engine.position),
             ("jgs_edges_appended", "Edges appended by this process", lambda: engine.edges),
+            ("jgs_unmerged_changes", "Changed since the last merge", lambda: engine.unmerged),
             ("jgs_log_lag_seconds", "Seconds since the log was read", lambda: engine.lag),
         ):
             gauge = prometheus.Gauge(name, text, registry=registry)

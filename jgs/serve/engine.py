@@ -6,28 +6,30 @@ import copy
 import hashlib
 import itertools
 import logging
+import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from jgs.arrays import described
-from jgs.errors import InputError
+from jgs.errors import InputError, one_line
 from jgs.export import load_exported
 from jgs.export.asked import moments_asked
 from jgs.export.spec import KIND, array_key
 from jgs.files.storage import MANIFEST, open_arrays
-from jgs.graph import Graph
+from jgs.graph import Graph, Schema
 from jgs.graph.live import Change, Live
 from jgs.graph.live.base import bases
 from jgs.graph.live.log import Unwritten
+from jgs.graph.live.room import node_counts
 from jgs.serve.questions import Question
 
 log = logging.getLogger("jgs")
 _DENSE = ("float32", "float16", "bfloat16")  # kinds of features that are a matrix of numbers
-_EARLIEST = np.iinfo(np.int64).min
+_LEAST_MERGED = 4096
 
 
 class NotHere(InputError):
@@ -47,6 +49,8 @@ class Engine:
       follow: whether another process writes the folder.
       position: where to open the graph; None: at its last position. With it nothing is written.
       ahead: how much later a moment may be than the one after the latest time of the graph.
+      merge_at: the share of its edges that may come or go, or rows of features be set, before
+        the folder is merged in the background; and at least 4,096. 0: never.
 
     Fields:
       model: the `jgs.export.ExportedModel`.
@@ -56,6 +60,7 @@ class Engine:
       schema: that of the graph, or None.
       latest: the time of the latest edge or node, or None where the graph has no times.
       edges: how many edges this process has appended.
+      merging: the thread that merges, or None.
 
     Raises `InputError`, also for a folder that another process writes.
     """
@@ -68,6 +73,7 @@ class Engine:
         follow: bool = False,
         position: int | None = None,
         ahead: int = 0,
+        merge_at: float = 0,
     ):
         self.model, self.ahead = load_exported(artifact), ahead
         self.digest = hashlib.sha256((Path(artifact) / MANIFEST).read_bytes()).hexdigest()
@@ -77,12 +83,13 @@ class Engine:
         self._folder, graph = folder, self._graph(Path(artifact))
         if folder is not None:
             self.live = self._opened(folder, graph, position)
-            # Room has no times, so those of `live.graph` are not all of edges.
-            graph = self.live.graph if graph.edge_time is None else self.live.packed()
-        self.schema = graph.schema
-        times = [t for t in (graph.edge_time, graph.node_time) if t is not None and t.size]
-        self.latest = max((int(np.max(np.asarray(t))) for t in times), default=None)
+        else:
+            times = [t for t in (graph.edge_time, graph.node_time) if t is not None and t.size]
+            self._latest = max((int(np.max(np.asarray(t))) for t in times), default=None)
         self._renew()
+        self._merge_at = merge_at if self.writes else 0
+        self.merging: threading.Thread | None = None
+        self._due = self._merge_due()
 
     def _graph(self, artifact: Path) -> Graph:
         if not self.model.spec.has_graph:
@@ -94,38 +101,62 @@ class Engine:
 
     def _opened(self, folder: str | Path, graph: Graph, position: int | None) -> Live:
         spec = self.model.spec
-        if not spec.room or any(name.startswith("state.") for name in spec.inputs):
+        state = any(name.startswith("state.") for name in spec.inputs)
+        if state or not spec.room:
             raise InputError(
                 "a graph that grows must be of an artifact whose programs read such graphs",
-                f"one of --sampler {spec.sampler.partition('(')[0]} without --live",
-                "Export the run again with --live.",
+                f"one of {spec.sampler}, without --live" if not state else "one of --half-life",
+                "Export the run again with --live, or one without --half-life.",
             )
-        schema = graph.schema if spec.typed else None
-        types = [""] if schema is None else [name for name, _ in schema.node_types]
-        forms = zip(types, spec.tables or (), strict=False)
-        tables = {
-            array_key(f"of_type_{number}" if spec.typed else ""): (name, form[0])
-            for number, (name, form) in enumerate(forms)
-            if form is not None
+        counts = node_counts(graph)
+        types = [*counts] if spec.typed else [""]
+        tables = spec.tables or [None] * len(types)
+        # The node types of matrices of features, by array, and whether there are others.
+        self._tables = {
+            array_key(f"of_type_{number}" if spec.typed else ""): name
+            for number, (name, table) in enumerate(zip(types, tables, strict=True))
+            if table is not None and table[0] == "dense"
         }
-        # The names of matrices of features, by node type, and whether there are others.
-        self._tables = {key: name for key, (name, form) in tables.items() if form == "dense"}
-        self._others = len(tables) > len(self._tables)
+        self._others = len(self._tables) < sum(table is not None for table in tables)
         if bases(folder) or not self.writes:
             return Live.open(folder, position=position, writes=self.writes)
-        found = {name: self.model.graph.arrays[key] for key, name in self._tables.items()}
+        found = {  # without ids that are free in the program
+            name: np.asarray(self.model.graph.arrays[key])[: counts.get(name, graph.num_nodes)]
+            for key, name in self._tables.items()
+        }
         features = (found or None) if spec.typed else found.get("")
-        return Live(graph, features, folder=folder)
+        for name, more in zip(counts, spec.new_nodes or (), strict=False):
+            counts[name] += more
+        num_nodes = counts[""] if graph.schema is None else counts
+        return Live(graph, features, num_nodes=num_nodes, folder=folder)
 
     @property
     def position(self) -> int:
         return 0 if self.live is None else self.live.position
 
     @property
+    def latest(self) -> int | None:
+        return self._latest if self.live is None else self.live.latest
+
+    @property
+    def schema(self) -> Schema | None:
+        return self.model.graph.schema
+
+    @property
+    def num_nodes(self) -> int:
+        """The number of nodes there are."""
+        count = self.model.num_nodes if self.live is None else self.live.num_nodes
+        return sum(count.values()) if isinstance(count, dict) else count
+
+    @property
+    def unmerged(self) -> int:
+        """How many edges have come or gone, and rows been set, since the last merge."""
+        return 0 if self.live is None else self.live.unmerged
+
+    @property
     def key(self) -> tuple[int, int]:
         """The key of a question without one."""
-        first, second = self.model.spec.key or (0, self.model.spec.seed)
-        return int(first), int(second)
+        return self.model.spec.first_key
 
     @property
     def lag(self) -> float:
@@ -147,9 +178,8 @@ class Engine:
         assert self.live is not None
         assert self._folder is not None
         try:
-            while changes := self.live.follow():
-                for change in changes:
-                    self._note(change)
+            while self.live.follow():
+                self._stale = True
         except InputError:  # that process has merged what this one did not know yet
             self.live, self._stale = Live.open(self._folder, writes=False), True
         self._renew()
@@ -164,20 +194,30 @@ class Engine:
         answers: list[dict[str, Any] | InputError] = []
         try:
             for _, group in itertools.groupby(changes, _alike):
-                answers += self._tried(list(group))
+                answers += _tried(self._made, list(group), InputError)
         finally:
             self._renew()
+        if self._due is not None and self.unmerged >= self._due:
+            self._due = None
+            self.merging = threading.Thread(target=self._merge, daemon=True)
+            self.merging.start()
         return answers
 
-    def _tried(self, some: list[Change]) -> list[dict[str, Any] | InputError]:
+    def _merge_due(self, before: int = 0) -> float | None:
+        """How many changes may be unmerged, beside those `before`; None: any number."""
+        edges = 0 if self.live is None else self.live.num_edges
+        return before + max(_LEAST_MERGED, self._merge_at * edges) if self._merge_at else None
+
+    def _merge(self) -> None:
+        assert self.live is not None
+        left = 0
         try:
-            return [*self._made(some)]
-        except Unwritten as error:
-            return [error] * len(some)
-        except InputError as error:
-            if len(some) == 1:
-                return [error]
-            return [each for one in some for each in self._tried([one])]  # one of them is wrong
+            self.live.merge(apart=True)
+            log.info("merged the changes into the graph of the folder")
+        except (InputError, OSError) as error:  # it is tried again after as many changes
+            log.error("the changes of the graph could not be merged: %s", one_line(error))
+            left = self.unmerged
+        self._due = self._merge_due(left)
 
     def _made(self, some: list[Change]) -> list[dict[str, Any]]:
         if self.live is None:
@@ -196,28 +236,20 @@ class Engine:
                 else value
                 for name, value in fields.items()
             }
-        if first.kind == "delete_nodes" and self._others:
-            rule = "nodes must have features in a matrix of numbers to be deleted"
+        own = "" if not self.model.spec.typed else fields.get("type")
+        lacks = first.kind == "add_nodes" and own not in (*self._tables.values(), None)
+        if lacks or (first.kind == "delete_nodes" and self._others):
+            rule = "nodes must have features in a matrix of numbers to be added or deleted"
             raise InputError(rule, "others", "Export with --feature-dtype float32.")
-        result = self._apply(Change(first.kind, fields))
+        self._stale = True  # also where a fault ends the change halfway
+        result = self.live.apply(Change(first.kind, fields))
         said = {"artifact": self.digest, "position": self.position}
+        if first.kind == "add_nodes":
+            return [said | {"nodes": result.tolist()}]
         if first.kind != "append":
             return [said | {"edges_removed": int(result)}]
         self.edges += len(result)
         return [said | {"edges": result[a:b].tolist()} for a, b in itertools.pairwise(parts)]
-
-    def _apply(self, change: Change) -> Any:
-        assert self.live is not None
-        self._stale = True  # also where a fault ends the change halfway
-        result = self.live.apply(change)
-        self._note(change)
-        return result
-
-    def _note(self, change: Change) -> None:
-        times, self._stale = change.fields.get("time"), True
-        if times is not None and np.size(times):
-            before = _EARLIEST if self.latest is None else self.latest
-            self.latest = max(int(np.max(times)), before)
 
     def _renew(self) -> None:
         """Gives the model the graph as it is now."""
@@ -229,12 +261,14 @@ class Engine:
             features = self.live.features
             typed = isinstance(features, dict)
             given |= {k: features[n] if typed else features for k, n in self._tables.items()}
-        wanted = [n for n in self.model.spec.inputs if n in given or Graph.is_edge_array(n)]
+        spec = self.model.spec
+        wanted = [n for n in spec.inputs if n in given or Graph.is_edge_array(n)]
         own: dict[str, Any] = {name: given.get(name) for name in wanted}
         for name, array in own.items():
             known = store.arrays[name]
-            form = known.dtype, known.shape[1:]
-            if array is None or (array.dtype, array.shape[1:]) != form:
+            cut = 2 if name == "indptr" and spec.schema is None else 1  # any number of nodes
+            form = known.dtype, known.shape[cut:]
+            if array is None or (array.dtype, array.shape[cut:]) != form:
                 raise InputError(
                     f"{self._folder} must hold a graph of the artifact's form",
                     f"{name} {described(array)}",
@@ -242,6 +276,9 @@ class Engine:
                 )
         grown = store.arrays["indices"].shape != own["indices"].shape
         store.arrays, store.num_edges = store.arrays | own, graph.num_edges
+        store.num_nodes, store.schema = graph.num_nodes, graph.schema
+        if self.model.node_ids is not None:
+            self.model.node_ids.later = self.live.named
         self.model.graph, self._stale = store, False
         if grown:
             log.info("programs are compiled for room for %d edges", own["indices"].size)
@@ -262,20 +299,10 @@ class Engine:
             key = (asked.kind, asked.what, asked.key, asked.options)
             groups.setdefault(key, []).append((at, asked))
         for group in groups.values():
-            made: Sequence[dict[str, Any] | Exception]
-            try:
-                made = self._answered([asked for _, asked in group])
-            except Exception:  # for one of them
-                made = [self._alone(asked) for _, asked in group]
+            made = _tried(self._answered, [asked for _, asked in group], Exception)
             for (at, _), answer in zip(group, made, strict=True):
                 found[at] = answer
         return found
-
-    def _alone(self, asked: Question) -> dict[str, Any] | Exception:
-        try:
-            return self._answered([asked])[0]
-        except Exception as error:
-            return error
 
     def _moments(self, asked: Question) -> np.ndarray | None:
         """int64 `[n]`: the moments of a question to a model with times."""
@@ -310,7 +337,11 @@ class Engine:
         own, sizes = dict(options), self.model.spec.batch_sizes
         own.setdefault("batch_size", next((s for s in sizes if s >= len(rows)), sizes[-1]))
         common = {"artifact": self.digest, "position": self.position, "key": list(key), **own}
-        given = own | {"key": np.array(key, np.uint32)}
+        given, asked_rows = own | {"key": np.array(key, np.uint32)}, rows
+        if self.live is not None:  # not all ids have a node
+            of_type = what == "nodes" and self.schema is not None
+            kind_of = given.pop("node_type", None) if of_type else None
+            rows = self.live.ids(rows.reshape(-1), kind_of).reshape(rows.shape)
         if kind == "recommend":
             targets, scores = self.model.recommend(rows, given.pop("k", 10), **given)
             columns = {"targets": targets, "scores": scores}
@@ -327,18 +358,39 @@ class Engine:
             if times:
                 columns = {"time": np.concatenate(times), **columns}
                 common["time_unit"] = self.model.spec.time_unit
-        columns = {what: rows, **columns}
+        columns = {what: asked_rows, **columns}
         ids = self.model.node_ids
         if ids is not None and "node_type" not in own:
-            columns["names"] = _names(ids, rows)
+            columns["names"] = self._names(ids, rows)
             if kind == "recommend":
-                columns["target_names"] = _names(ids, targets)
+                columns["target_names"] = self._names(ids, targets)
         ends = np.cumsum([0, *(len(asked.rows) for asked in group)]).tolist()
         lists = {name: _listed(array) for name, array in columns.items()}
         return [
             common | {name: values[a:b] for name, values in lists.items()}
             for a, b in itertools.pairwise(ends)
         ]
+
+    def _names(self, ids: Any, nodes: np.ndarray) -> np.ndarray:
+        """The names of nodes; None where there is no node."""
+        known = (nodes >= 0) & (nodes < len(ids))
+        names = np.full(nodes.shape, None, object)
+        names[known] = ids[nodes[known]]
+        if self.live is not None and self.live.names:
+            names[~known] = [self.live.names.get(node) for node in nodes[~known].tolist()]
+        return names
+
+
+def _tried(method: Callable[[list[Any]], Any], some: list[Any], wrong: Any) -> list[Any]:
+    """An answer to each of some by a method of several, or what is `wrong` with it."""
+    try:
+        return [*method(some)]
+    except Unwritten as error:
+        return [error] * len(some)
+    except wrong as error:
+        if len(some) == 1:
+            return [error]
+        return [each for one in some for each in _tried(method, [one], wrong)]
 
 
 def _alike(change: Change) -> Any:
@@ -352,14 +404,6 @@ def _alike(change: Change) -> Any:
         n: (v.dtype, v.shape[1:]) if isinstance(v, np.ndarray) else v for n, v in fields.items()
     }
     return repr(form) if whole else id(change)
-
-
-def _names(ids: Any, nodes: np.ndarray) -> np.ndarray:
-    """The names of nodes; None where there is no node, or a new one."""
-    known = (nodes >= 0) & (nodes < len(ids))
-    names = np.full(nodes.shape, None, object)
-    names[known] = ids[nodes[known]]
-    return names
 
 
 def _listed(array: Any) -> list[Any]:

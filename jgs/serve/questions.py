@@ -9,16 +9,20 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from jgs.arrays import described
 from jgs.data.column_values import moments
 from jgs.errors import InputError, nearest, one_line, refusing
 from jgs.graph import NodeIds, Schema
+from jgs.graph.checks import refuse_where
 from jgs.graph.live import Change
+from jgs.graph.node_ids import id_column
 
 _BITS = ("key", "batch_size")  # beside the graph, what the bits of an answer depend on
 FIELDS = {
     "predict": ("nodes", "pairs", "names", "time", "node_type", "relation", *_BITS),
     "recommend": ("sources", "names", "k", "time", "new_only", "relation", *_BITS),
     "append": ("src", "dst", "names", "time", "weight", "columns", "relation"),
+    "nodes": ("features", "names", "type", "time"),
     "delete": ("edges", "between", "nodes", "names", "relation", "type"),
 }
 MOST_ROWS = 4096  # of a question, and of a list of the best targets
@@ -140,6 +144,8 @@ def change(
         }
         named = {f"edge_columns.{name}": _numbers(name, v) for name, v in columns.items()}
         return Change("append", fields | named)
+    if kind == "nodes":
+        return _new_nodes(body, ids, unit)
     which = [name for name in ("edges", "between", "nodes") if name in body]
     if len(which) != 1:
         rule = "/delete must have edges, between or nodes"
@@ -153,17 +159,41 @@ def change(
     return Change("delete_between", _ends(src, dst, relation, schema))
 
 
+def _new_nodes(body: dict[str, Any], ids: NodeIds | None, unit: str | None) -> Change:
+    rows, time = _numbers("features", body.get("features")), _time(body)
+    if rows is None:
+        rule = "/nodes must have features, a row for each new node"
+        raise InputError(rule, "none", "Give those that the model was trained with.")
+    fields = {"count": len(rows), "type": body.get("type"), "rows": rows}
+    fields["time"] = None if time is None else moments("nodes", time, len(rows), unit)
+    names = body.get("names")
+    if (ids is None) != (names is None):
+        rule = "new nodes must have names where the artifact has names of nodes, and only there"
+        raise InputError(rule, "none" if names is None else "some", "Correct names.")
+    if ids is not None:
+        entries = names if isinstance(names, list) else [names]
+        column = id_column("names of new nodes", np.array(entries, object))
+        if column.dtype != ids.values.dtype:
+            rule = "names of new nodes must be text or integers, as others are"
+            raise InputError(rule, described(column), "Correct them.")
+        rule, remedy = "names of new nodes must be new", "Choose others, or ask for that node."
+        refuse_where(ids.find(column) >= 0, column, "position", rule, remedy)
+        fields["names"] = column if column.dtype == np.int64 else tuple(column.tolist())
+    return Change("add_nodes", fields)
+
+
 def _ends(src: np.ndarray, dst: np.ndarray, relation: Any, schema: Schema | None) -> dict:
     """The fields of edges between nodes of the graph, which in a change count from 0 in the
     types of their relation."""
     if relation is not None and schema is not None and schema.relations:
         types = schema.relations[schema.relation(relation)]
         for what, nodes, name in (("src", src, types[0]), ("dst", dst, types[2])):
-            own = schema.nodes(name)
-            if (wrong := nodes[(nodes < own.start) | (nodes >= own.stop)]).size:
-                rule = f"{what} must be nodes of type {name}, {own.start} to {own.stop - 1}"
-                raise InputError(rule, wrong[0], "Correct it.")
-        src, dst = src - schema.nodes(types[0]).start, dst - schema.nodes(types[2]).start
+            inside = (nodes >= 0) & (nodes < schema.num_nodes)
+            wrong = ~inside | (schema.numbers(nodes) != schema.number(name))
+            own = [f"{r.start} to {r.stop - 1}" for r in schema.ranges(name) if r]
+            rule = f"{what} must be nodes of type {name}, {' or '.join(own)}"
+            refuse_where(wrong, nodes, "position", rule, "Correct it.")
+        src, dst = schema.places(src), schema.places(dst)
     return {"src": src, "dst": dst, "relation": relation}
 
 

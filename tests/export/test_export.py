@@ -210,7 +210,7 @@ def test_what_cannot_be_served_is_refused_in_one_line(whole, artifact, tmp_path,
     one, in_parts = raw[:1], untrained("sage", raw)
     in_parts.config = dataclasses.replace(in_parts.config, partition="parts")
     for words, call in {
-        f"of the {N} nodes": lambda: model.predict([N]),
+        f"node ids in [0, {N})": lambda: model.predict([N]),
         "a Threefry key": lambda: model.predict([1], key=7),
         f"numbers [n, {F}]": lambda: model.predict(new=NewNodes(one[:, 1:], [], [])),
         "at most 2 new nodes": lambda: model.predict(new=NewNodes(raw[:3], [], [])),

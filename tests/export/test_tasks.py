@@ -254,9 +254,9 @@ def test_what_does_not_fit_is_refused_in_one_line(made, tmp_path, capsys):
         "one for all 2*int64[3]": lambda: timed.predict([1, 2], time=[1, 2, 3]),
         "must be whole numbers*2024": lambda: timed.predict([1], time="2024-05-01"),
         "time must be for*rows at moments": lambda: typed.predict([1], time=3),
-        "ids of the 155 nodes*155": lambda: typed.predict([155]),
+        "node ids in [0, 155)": lambda: typed.predict([155]),
         "integers*float64": lambda: typed.predict([1.5]),
-        "ids of the 5 nodes*5": lambda: typed.predict([5], node_type="venue"),
+        "node ids in [0, 5)": lambda: typed.predict([5], node_type="venue"),
         "one of author, paper, venue*user": lambda: typed.predict([1], node_type="user"),
         "node_type must be for*graph with node types": lambda: jgs.load_exported(
             made("numbers at moments")[1]
@@ -267,7 +267,7 @@ def test_what_does_not_fit_is_refused_in_one_line(made, tmp_path, capsys):
         "relation must be for*pairs": lambda: typed.predict([1], relation="cites"),
         "recommend must be for*links": lambda: pairs.recommend([1], 2),
         "pairs must be integers [n, 2]": lambda: pairs.predict([1, 2]),
-        "pairs must be ids of the 60": lambda: pairs.predict([[1, 60]]),
+        "pairs must be node ids in [0, 60)": lambda: pairs.predict([[1, 60]]),
         "the relation of the pairs must be named": lambda: links.predict([[1, 2]]),
         "types author and paper*author and author": lambda: links.predict(
             [[1, 2]], relation="writes"

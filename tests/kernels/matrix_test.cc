@@ -1,4 +1,4 @@
-// Self-test of collective.h, extract.h and edge_sums.h without Python or XLA, for the sanitizers
+// Self-test of collective.h, extract.h, edge_sums.h and edge_inner.h without Python or XLA, for the sanitizers
 // (ThreadSanitizer above all): a graph with a hub against plain loops, on 1, 2 and 4 threads.
 // Run by `make sanitize`.
 #include <algorithm>
@@ -12,13 +12,14 @@
 #include <vector>
 
 #include "collective.h"
+#include "edge_inner.h"
 #include "edge_sums.h"
 #include "extract.h"
 #include "threads.h"
 
 namespace {
 
-constexpr int32_t kNodes = 3000, kRows = 200, kDrawn = 100;
+constexpr int32_t kNodes = 3000, kRows = 200, kDrawn = 100, kWidth = 37;
 
 struct Input {
   std::vector<int64_t> indptr{0}, excluded;
@@ -57,8 +58,8 @@ Input Make(bool excludes) {
 struct Result {
   std::vector<int32_t> slot, indptr, column, row, count, offsets, expanded, back_offsets, back_at,
       back_node;
-  std::vector<int64_t> edge_id, at, back_id;
-  std::vector<float> by_row, by_column, by_column_alone, sums;
+  std::vector<int64_t> edge_id, at, back_id, running;
+  std::vector<float> by_row, by_column, by_column_alone, sums, products;
   int64_t selected = 0;
   double least = 0;
   bool operator==(const Result& o) const {
@@ -67,7 +68,8 @@ struct Result {
            edge_id == o.edge_id && at == o.at && least == o.least && by_row == o.by_row &&
            by_column == o.by_column && by_column_alone == o.by_column_alone && sums == o.sums &&
            selected == o.selected && back_offsets == o.back_offsets && back_at == o.back_at &&
-           back_node == o.back_node && back_id == o.back_id;
+           back_node == o.back_node && back_id == o.back_id && running == o.running &&
+           products == o.products;
   }
 };
 
@@ -118,6 +120,24 @@ Result Run(const Input& in, int64_t num_threads) {
   for (const int64_t id : r.at) values.push_back(in.by_row[in.indices[id]]);
   r.sums.resize(columns);
   jgs::ExactSums(values.data(), r.expanded.data(), room, 1, columns, r.sums.data(), executor);
+  const int64_t edges = r.offsets.back();
+  r.products.resize(edges * 2), r.running.resize(edges);
+  std::vector<float> left, right;
+  for (int64_t i = 0; i < kNodes * 2 * kWidth; ++i) left.push_back(static_cast<float>(i % 7) - 3);
+  for (int64_t i = 0; i < columns * 2 * kWidth; ++i) right.push_back(static_cast<float>(i % 5));
+  std::vector<int32_t> row;
+  for (int64_t e = 0; e < edges; ++e) row.push_back(in.indices[r.at[e]]);
+  jgs::EdgeInner({left.data(), right.data(), row.data(), r.expanded.data(), 2, kWidth}, edges,
+                 r.products.data(), executor);
+  std::vector<float> weight(values.begin(), values.begin() + edges);
+  if (edges > 0) weight[0] = 0;
+  const bool bad = jgs::RunningWeights(weight.data(), r.offsets.data(), columns,
+                                       r.running.data(), executor);
+  weight[edges / 2] = -1;
+  std::vector<int64_t> other(edges);
+  r.selected += bad;  // then it is not the number of edges
+  r.selected += !jgs::RunningWeights(weight.data(), r.offsets.data(), columns, other.data(),
+                                     executor);
   return r;
 }
 
@@ -138,7 +158,21 @@ int ByDefinition(const Input& in, const Result& r) {
       plain += value, squares += value * value, by_row[u] += value * value;
       alone[u] += 1 / 9.0;
       ++count[u];
-      failures += r.at[edges++] != e;
+      failures += r.at[edges] != e;
+      for (int64_t h = 0; h < 2; ++h) {
+        int64_t product = 0;
+        for (int64_t f = 0; f < kWidth; ++f) {
+          const int64_t left = (int64_t{u} * 2 + h) * kWidth + f;
+          const int64_t right = (static_cast<int64_t>(c) * 2 + h) * kWidth + f;
+          product += (left % 7 - 3) * (right % 5);
+        }
+        failures += r.products[edges * 2 + h] != static_cast<float>(product);
+      }
+      const double before = edges > r.offsets[c] ? r.running[edges - 1] : 0;
+      const double units = edges > 0 ? value * 0x1p30 : 0;  // of weights below 1
+      const double found = r.running[edges] - before;
+      failures += !(Near(found, units) || Near(found, units / 2));
+      ++edges;
       const auto place = std::find(in.rows.begin(), in.rows.end(), u);
       if (place == in.rows.end()) continue;
       failures += r.edge_id[kept] != e || r.row[kept] != place - in.rows.begin() ||

@@ -1,20 +1,14 @@
 """The kernels draw the same on a CPU with fewer instructions (JGS_MAX_ISA)."""
 
 import ctypes
-import hashlib
-import os
 import shutil
-import subprocess
-from pathlib import Path
 
 import pytest
+from compiling import SOURCES, TESTS, compiled, run
 from forks import quick_python
 
 from jgs import kernels
 
-ROOT = Path(__file__).parents[2]
-SOURCES, TESTS = ROOT / "jgs/kernels", ROOT / "tests/kernels"
-FLAGS = ["-std=c++17", "-ffp-contract=off", "-pthread", "-I", SOURCES]
 RUN = {  # what is linked with each program
     "sample": "relabel read_ahead",
     "labor": "relabel read_ahead",
@@ -29,40 +23,9 @@ RUN = {  # what is linked with each program
 }
 TRIES_ALL = {"sample", "labor"}  # all instruction sets, by themselves
 PROGRAMS = {path.stem.removesuffix("_test") for path in TESTS.glob("*_test.cc")}
-OTHERS = sorted(PROGRAMS - set(RUN))
+OTHERS = sorted(PROGRAMS - {*RUN, "device"})  # test_cuda.py runs that one
 
 pytestmark = pytest.mark.skipif(shutil.which("c++") is None, reason="no C++ compiler")
-
-
-def run(*command, **environment):
-    done = subprocess.run(
-        [str(part) for part in command],
-        cwd=ROOT,
-        env=os.environ | environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
-    assert done.returncode == 0, done.stdout
-    return done.stdout
-
-
-def compiled(name, *command):
-    """The program `name`, kept for the next run as long as no source changes."""
-    sources = sorted(s for of in (SOURCES, TESTS) for s in of.glob("*.*"))
-    sources = [s for s in sources if s.suffix in (".cc", ".h", ".inc")]
-    text = b"".join(source.read_bytes() for source in sources)
-    version = run("c++", "--version").encode()
-    folder = ROOT / "build/self_tests" / hashlib.sha256(text + version).hexdigest()[:16]
-    program = folder / name
-    if not folder.exists():
-        shutil.rmtree(folder.parent, ignore_errors=True)  # programs of former sources
-    if not program.exists():
-        folder.mkdir(parents=True, exist_ok=True)
-        fresh = folder / f"{name}.{os.getpid()}"
-        run("c++", *FLAGS, *command, "-o", fresh)
-        fresh.rename(program)
-    return program
 
 
 @pytest.mark.parametrize("sampler", RUN)

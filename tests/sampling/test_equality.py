@@ -218,7 +218,7 @@ def test_one_batch_raw_keys_jit_and_vmap(same_bits, make_graph):
     same_bits(batch_of(shared, 3), jax.device_get(jitted(KEYS[0], graph, seeds[3])))
     if kernels.available():
         text = jax.jit(jax.vmap(one)).lower(KEYS[:4], seeds).as_text()
-        assert text.count("jgs_sample_neighbors") == 1
+        assert text.count("jgs_sample_uniform") == 1
         assert "stablehlo.while" not in text
 
 

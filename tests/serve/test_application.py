@@ -335,6 +335,7 @@ def test_other_artifacts_are_refused(whole, tmp_path, option):
     jgs.export_run(whole.folder, tmp_path / "model", **options)
     with pytest.raises(jgs.InputError, match=r"--live|--with-graph"):
         Engine(tmp_path / "model", tmp_path / "graph")
+    refused("graphs that grow*got 5", jgs.export_run, whole.folder, tmp_path, new_nodes=5)
 
 
 def test_a_folder_of_another_graph_is_refused(artifact, folder):

@@ -1,12 +1,13 @@
 """`jgs serve` as a process of its own, and `jgs replay` of what it answered."""
 
+import contextlib
 import json
 import signal
+import socket
 import subprocess
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 
 import httpx
 import numpy as np
@@ -14,13 +15,14 @@ import pytest
 from forks import quick_python
 from refusals import command_refused
 
+import jgs
 from jgs.graph.live import Live
 from jgs.replay.__main__ import main as replay
 from jgs.serve.__main__ import main as serve
 from jgs.serve.__main__ import parser
 
 
-@contextmanager
+@contextlib.contextmanager
 def serving(artifact, *flags):
     """A server: its process, and a client."""
     argv = [quick_python(), "-m", "jgs.serve", "--artifact", artifact, "--port", 0]
@@ -46,7 +48,8 @@ def test_killed_it_loses_no_change_and_all_answers_are_replayed(
     record = tmp_path / "answers.jsonl"
     flags = ("--log", folder, "--record", record)
     with serving(artifact, *flags) as (process, client):
-        known, asked, stop = [], [], threading.Event()
+        known, nodes, asked, stop = [], [], [], threading.Event()
+        width = jgs.load_exported(artifact).spec.num_features
 
         def work(number):
             rng = np.random.default_rng(number)
@@ -55,6 +58,8 @@ def test_killed_it_loses_no_change_and_all_answers_are_replayed(
                     edges = rng.integers(0, 300, (2, 5)).tolist()
                     body = {"src": edges[0], "dst": edges[1]}
                     known.append((client.post("/append", json=body).json(), body))
+                    new = {"features": [[len(nodes)] * width]}
+                    nodes.append((client.post("/nodes", json=new).json()["nodes"][0], new))
                     body = {"nodes": rng.integers(0, 300, 3).tolist()}
                     asked.append(client.post("/predict", json=body).json())
                 except httpx.TransportError:
@@ -70,6 +75,8 @@ def test_killed_it_loses_no_change_and_all_answers_are_replayed(
             stop.set()
     live = Live.open(folder, writes=False)
     assert live.position >= max(answer["position"] for answer, _ in known)
+    for node, new in nodes:
+        np.testing.assert_array_equal(np.asarray(live.features)[[node]], new["features"])
     graph = live.packed()
     src, dst = graph.edge_index()
     kept = dict(
@@ -110,8 +117,27 @@ def test_sigterm_answers_what_has_come(artifact, folder):
     assert Live.open(folder, writes=False).position == answers[0].json()["position"]
 
 
+def assert_slow_clients_are_ended(port):
+    """Those that send no whole header: nothing, a part, one after a request, and by drops."""
+    whole = b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n"
+    ends, began = [], time.monotonic()
+    for first in (b"", whole[:9], whole + whole[:9], whole[:9]):
+        ends.append(socket.create_connection(("127.0.0.1", port), timeout=10))
+        ends[-1].sendall(first)
+    with ends[3] as slow, contextlib.suppress(ConnectionError):
+        while time.monotonic() < began + 10:
+            slow.sendall(b"x")
+            time.sleep(0.05)
+    assert time.monotonic() < began + 5
+    for end in ends[:3]:
+        with end, contextlib.suppress(ConnectionResetError):
+            while end.recv(1000):
+                pass
+
+
 def test_what_it_cannot_serve(artifact, folder, tmp_path, capsys):
-    with serving(artifact, "--log", folder) as (_, client):
+    with serving(artifact, "--log", folder, "--timeout", 0.5) as (_, client):
+        assert_slow_clients_are_ended(client.base_url.port)
         port, own = str(client.base_url.port), ["--artifact", str(artifact)]
         for flags, says in (
             (["--log", str(folder)], "one process that writes"),

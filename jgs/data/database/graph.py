@@ -14,6 +14,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -102,18 +103,24 @@ def plain_of(
     columns, edges_became = edge_columns(links, of_edges, sizes)
     nodes = {table: _count(base, table) for table in tables if table not in links}
     base.release()
-    graph = Graph.from_relations(
-        nodes,
-        pairs,
-        edge_columns=columns,
-        edge_time=edge_times(links, born, sizes),
-        node_time={table: born[table] for table in nodes if table in born} or None,
-        both_ways=not links,
-    )
+
+    def of_nodes() -> tuple[dict[str, NodeIds], dict[str, Any]]:
+        ids = {table: _names(base, table, count) for table, count in nodes.items()}
+        return ids, {table: of for table in nodes if (of := encoded(table))}
+
+    with ThreadPoolExecutor(1) as beside:  # while edges are sorted
+        found = beside.submit(of_nodes)
+        graph = Graph.from_relations(
+            nodes,
+            pairs,
+            edge_columns=columns,
+            edge_time=edge_times(links, born, sizes),
+            node_time={table: born[table] for table in nodes if table in born} or None,
+            both_ways=not links,
+        )
+        del pairs, links, columns
+        ids, made = found.result()
     assert graph.schema is not None
-    del pairs, links, columns
-    ids = {table: _names(base, table, count) for table, count in nodes.items()}
-    made = {table: of for table in nodes if (of := encoded(table))}
     rows = {table: of for table, (_, of) in made.items()}
     for table in (nodes.keys() & born.keys()) - made.keys():
         rows[table] = np.ones((nodes[table], 1), np.float32)

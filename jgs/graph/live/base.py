@@ -5,7 +5,10 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import subprocess
+import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +18,7 @@ from jgs.errors import InputError, refusing
 from jgs.files.storage import open_arrays, save_arrays
 from jgs.files.writing import writing
 from jgs.graph.graph import Graph
+from jgs.graph.live.log import Log
 
 _KIND, _GRAPH, _FEATURES, _STATE = "jgs.live", "graph.", "features.", "state"
 _PREFIX = "base-"
@@ -34,6 +38,19 @@ def bases(folder: str | os.PathLike) -> dict[int, Path]:
     return dict(sorted(found.items()))
 
 
+def new_log(folder: str | os.PathLike) -> Log:
+    """The log of a new live graph, or the empty one of a process that ended before it had
+    written the base."""
+    path = log_of(folder)
+    if path.is_dir() and not bases(folder):
+        with suppress(InputError):
+            log = Log.open(path)
+            if not log.position:
+                return log
+            log.close()
+    return Log.create(path)
+
+
 def write_base(
     folder: str | os.PathLike,
     position: int,
@@ -49,6 +66,28 @@ def write_base(
     text = json.dumps({**state, "features": [*features]}).encode()
     arrays[_STATE] = np.frombuffer(text, np.uint8)
     save_arrays(Path(folder) / f"{_PREFIX}{position:020}", _KIND, arrays)
+
+
+_APART = """
+import os, sys
+os.nice(19)
+from jgs.graph.live import Live
+Live.open(sys.argv[1], position=int(sys.argv[2]))._write_base()
+"""
+
+
+def write_base_apart(folder: str | os.PathLike, position: int) -> None:
+    """Writes the base at a position of the log in a process of its own, with the lowest
+    priority. Raises `InputError`."""
+    argv = [sys.executable, "-P", "-c", _APART, os.fspath(folder), str(position)]
+    paths = os.pathsep.join(filter(None, sys.path))
+    own = {**os.environ, "JAX_PLATFORMS": "cpu", "PYTHONPATH": paths}
+    done = subprocess.run(argv, env=own, stdin=subprocess.DEVNULL, capture_output=True)
+    if done.returncode:
+        said = done.stderr.decode(errors="replace").strip().splitlines()
+        rule = f"a process must write the base at position {position} of {folder}"
+        value = said[-1] if said else f"its status {done.returncode}"
+        raise InputError(rule, value, "Merge again.")
 
 
 def read_base(path: Path) -> tuple[Graph, dict[str, np.ndarray], dict[str, Any]]:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import threading
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from inspect import signature
 from itertools import islice
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Self
 
 import numpy as np
@@ -19,16 +19,24 @@ from jgs.graph import checks
 from jgs.graph.arrays import PREFIX
 from jgs.graph.device import as_device
 from jgs.graph.graph import Graph
-from jgs.graph.live.base import base_at, bases, drop_bases, log_of, read_base, write_base
-from jgs.graph.live.change import KINDS, Change
+from jgs.graph.live.base import (
+    base_at,
+    drop_bases,
+    log_of,
+    new_log,
+    read_base,
+    write_base,
+    write_base_apart,
+)
+from jgs.graph.live.change import KINDS, Change, field
 from jgs.graph.live.log import Log
 from jgs.graph.live.snapshot import Snapshot
-from jgs.graph.live.state import BORN, FEATURES, State
+from jgs.graph.live.state import BORN, FEATURES, RUNS, State
+from jgs.graph.live.turns import Turns
 from jgs.graph.relation_index import RelationIndex
+from jgs.graph.schema import ALWAYS
 from jgs.graph.shown import Shown
 
-_INDPTR, _RUNS = "indptr", ("runs.indptr", "runs")
-_PLAIN = (str, int, type(None))  # fields of a change that are no arrays
 Relation = str | tuple[str, str, str]
 
 
@@ -59,7 +67,8 @@ class Live(Shown):
       num_nodes: how many ids there shall be: an int, or in a graph with a schema one for each
         node type by name; types that are left out have as many as in the graph. None: as many
         as the graph has, so that no nodes can be added. Ids that no node has yet have no edges.
-        In a graph with a schema, more ids of a type shift those of later types.
+        They follow all ids of the graph, those of the first type first, and are a part of its
+        own in the schema (`Schema.parts`).
       keep: int, the time to live of edges in the unit of `edge_time`. An edge is removed once
         another has come that is later by more. None: edges stay.
       folder: a new folder for the graph and a log of its changes. A change is on the disk
@@ -95,16 +104,15 @@ class Live(Shown):
             )
         keep = None if keep is None else int(keep)
         self._state, self.position = State(graph, features, num_nodes, keep), 0
+        self._merged = 0  # `State.moved` of the newest base
         self._snapshot: Snapshot | None = None
-        self._turn, self._merging = threading.Condition(threading.RLock()), threading.Lock()
-        self._readers: Counter[int] = Counter()  # by thread
-        self._waiting, self._half = 0, False
+        self._turns, self._merging, self._half = Turns(), threading.Lock(), False
         self._later: Iterator[Change] = iter(())
         self._last = -1  # position that `_later` leads to
         self._folder, self._log = folder, None
         if folder is not None:
             with ExitStack() as stack:
-                self._log = log = _new_log(folder)
+                self._log = log = new_log(folder)
                 stack.callback(log.close)
                 self._write_base()
                 stack.pop_all()
@@ -170,7 +178,7 @@ class Live(Shown):
     def close(self) -> None:
         """Ends the writing to the folder; another process may then open it. The graph stays,
         and takes no more changes."""
-        with self._turn:
+        with self._turns.turn:
             if self._log is not None:
                 self._log.close()
 
@@ -188,8 +196,8 @@ class Live(Shown):
         number of slots; those in no row have no edges. `edge_order` has the numbers of edges,
         which are given in the order in which they come."""
         arrays = dict(self._arrays())
-        indptr, born = arrays.pop(_INDPTR), arrays.pop(BORN, None)
-        runs = [arrays.pop(name, None) for name in _RUNS]
+        indptr, born = arrays.pop("indptr"), arrays.pop(BORN, None)
+        runs = [arrays.pop(name, None) for name in RUNS]
         made = Graph.from_edge_arrays(indptr, arrays, schema=self._state.room.schema)
         index = None if runs[0] is None else RelationIndex(*runs)
         return made._with(node_time=born, relation_index=index)
@@ -213,15 +221,42 @@ class Live(Shown):
         return self._state.next_edge
 
     @property
+    def latest(self) -> int | None:
+        """The latest time of an edge or a node that has come; None where none has a time."""
+        found = max(self._state.latest, self._state.born)
+        return None if found == ALWAYS else found
+
+    @property
     def num_nodes(self) -> int | dict[str, int]:
         """How many nodes there are; in a graph with a schema by type."""
         used = self._state.room.used
         return dict(used) if self._state.room.schema is not None else used[""]
 
+    @property
+    def names(self) -> Mapping[int, str | int]:
+        """The names of nodes that were added with one, by id."""
+        return MappingProxyType(self._state.names)
+
+    @property
+    def named(self) -> Mapping[str, int]:
+        """The ids of the nodes in `names`, by their names as text."""
+        return MappingProxyType(self._state.named)
+
+    def ids(self, nodes: Any, type: str | None = None) -> np.ndarray:
+        """int32 `[n]`: the ids of `nodes`, integer `[n]`, which with a `type` count from 0
+        within it. Raises `InputError` for ids that no node has yet."""
+        return self._state.room.ids("nodes", nodes, type)
+
+    @property
+    def unmerged(self) -> int:
+        """How many edges have come or gone, and rows of features been set, since the newest
+        base was made, or the graph if it has no folder."""
+        return self._state.moved - self._merged
+
     def packed(self) -> Graph:
         """A graph without room of the same nodes and edges, which does not change. It is made
         of all edges."""
-        with self._turn:
+        with self._turns.turn:
             self._check_whole()
             indptr, arrays = self._state.rows.packed()
             born = self._state.tables.get(BORN)
@@ -232,18 +267,8 @@ class Live(Shown):
     def reading(self) -> Iterator[Graph]:
         """A context in which other threads wait with their changes; its value is `graph`. The
         thread that is in it makes none."""
-        thread = threading.get_ident()
-        with self._turn:
-            # Changes go first, so that threads that read by turns cannot keep them away.
-            self._turn.wait_for(lambda: not self._waiting or self._readers[thread])
-            graph = self.graph
-            self._readers[thread] += 1
-        try:
-            yield graph
-        finally:
-            with self._turn:
-                self._readers -= Counter([thread])
-                self._turn.notify_all()
+        with self._turns.reading():
+            yield self.graph
 
     # -- changes -------------------------------------------------------------------------------
 
@@ -276,7 +301,13 @@ class Live(Shown):
         return self.apply(Change("append", {**fields, **named, "relation": relation}))
 
     def add_nodes(
-        self, count: int, *, type: str | None = None, time: Any = None, rows: Any = None
+        self,
+        count: int,
+        *,
+        type: str | None = None,
+        time: Any = None,
+        rows: Any = None,
+        names: Any = None,
     ) -> np.ndarray:
         """Gives the next ids to `count` new nodes. Returns int32 `[count]`, ids of the graph.
 
@@ -284,8 +315,10 @@ class Live(Shown):
           type: their node type, in a graph with a schema.
           time: integer `[count]`, where the graph's nodes have times.
           rows: numbers `[count, ...]`, their features. None: 0.
+          names: text or integers `[count]`, by which `named` finds them.
         """
         fields = {"count": count, "type": type, "time": time, "rows": rows}
+        fields |= {} if names is None else {"names": names}
         return self.apply(Change("add_nodes", fields))
 
     def set_rows(self, nodes: Any, rows: Any, *, type: str | None = None) -> None:
@@ -305,9 +338,9 @@ class Live(Shown):
         return self.apply(Change("delete_between", fields))
 
     def delete_nodes(self, nodes: Any, *, type: str | None = None) -> int:
-        """Removes all edges from and to `nodes`, integer `[n]`, and sets their features to 0.
-        Their ids are not given again. With a `type` nodes count from 0 within it. Returns how
-        many edges it removed."""
+        """Removes all edges from and to `nodes`, integer `[n]`, and what `names` has of them,
+        and sets their features to 0. Their ids are not given again. With a `type` nodes count
+        from 0 within it. Returns how many edges it removed."""
         return self.apply(Change("delete_nodes", {"nodes": nodes, "type": type}))
 
     def apply(self, change: Change) -> Any:
@@ -320,7 +353,7 @@ class Live(Shown):
             f"a change must have {change.kind}'s fields",
             "Correct it.",
         ):
-            fields = {name: _field(name, value) for name, value in change.fields.items()}
+            fields = {name: field(name, value) for name, value in change.fields.items()}
             signature(getattr(self._state, change.kind)).bind(**fields)
         with self._alone():
             return self._make(Change(change.kind, fields), self._log)
@@ -341,41 +374,35 @@ class Live(Shown):
             raise InputError(rule, "one without", "Give folder= to Live.")
         return Live.open(self._folder, position=-1 if position is None else position)
 
-    def merge(self) -> None:
+    def merge(self, *, apart: bool = False) -> None:
         """Writes the graph as a new base of its folder, and removes what was there before: the
         old base, and the changes up to now. What was deleted is in no file then. It may run in
-        a thread of its own: draws and changes go on meanwhile, and no draw changes. Without a
-        folder it gives the rows new room."""
+        a thread of its own: draws and changes go on meanwhile, and no draw changes. With
+        `apart` a process of its own writes the base, with the lowest priority, so that this
+        one does nothing but wait for it. Without a folder it gives the rows new room."""
         if self._folder is None or self._log is None:
             with self._alone():
                 self._do(self._state.rows.lay_out_again)
             return
         with self._merging:
-            position = self._log.cut()
-            self.at(position)._write_base()
+            with self._turns.turn:  # no change is between these
+                position, moved = self._log.cut(), self._state.moved
+            if apart:
+                write_base_apart(self._folder, position)
+            else:
+                self.at(position)._write_base()
             self._log.drop(position)
             drop_bases(self._folder, position)
+            self._merged = moved
 
     # -- the parts of these --------------------------------------------------------------------
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
         """A context that no thread reads in."""
-        with self._turn:
+        with self._turns.alone():
             self._check_whole()
-            if self._readers[threading.get_ident()]:
-                raise InputError(
-                    "a live graph must not be changed by a thread that is reading it",
-                    "a change within live.reading()",
-                    "Leave that context first.",
-                )
-            self._waiting += 1
-            try:
-                self._turn.wait_for(lambda: not self._readers.total())
-                yield
-            finally:
-                self._waiting -= 1
-                self._turn.notify_all()
+            yield
 
     def _check_whole(self) -> None:
         if self._half:
@@ -395,9 +422,12 @@ class Live(Shown):
         return result
 
     def _do(self, do: Callable[[], Any]) -> Any:
-        """Changes the arrays; the graph is not read again if this is interrupted."""
+        """Changes the arrays, or copies of those that JAX cannot give up. The graph is not read
+        again if this is interrupted."""
         self._half = True
-        self._donate()
+        snapshot, self._snapshot = self._snapshot, None
+        if snapshot is not None and not snapshot.release():
+            self._state.copy()
         result = do()
         self._half = False
         return result
@@ -408,40 +438,12 @@ class Live(Shown):
         write_base(self._folder, self.position, self.packed(), state.features, state.numbers)
 
     def _arrays(self) -> dict[str, Any]:
-        with self._turn:
+        with self._turns.turn:
             self._check_whole()
             if self._snapshot is None:
-                rows, runs = self._state.rows, self._state.rows.runs
-                own = () if runs is None else zip(_RUNS, (runs.indptr, runs.runs), strict=True)
-                held = {_INDPTR: rows.bounds, **rows.arrays, **dict(own)}
-                self._snapshot = Snapshot(held | self._state.tables)
+                self._snapshot = Snapshot(self._state.arrays)
             return self._snapshot.arrays
-
-    def _donate(self) -> None:
-        """Ends what JAX reads of the arrays, or copies them where it cannot be ended."""
-        snapshot, self._snapshot = self._snapshot, None
-        if snapshot is not None and not snapshot.release():
-            self._state.copy()
 
 
 def _is_int(value: Any) -> bool:
     return isinstance(value, int | np.integer) and not isinstance(value, bool)
-
-
-def _field(name: str, value: Any) -> Any:
-    """A field as a log has it."""
-    value = value.item() if isinstance(value, np.generic) else value
-    return value if isinstance(value, _PLAIN) else checks.as_array(name, value, "an array")
-
-
-def _new_log(folder: str | os.PathLike) -> Log:
-    """The log of a new live graph, or the empty one of a process that ended before it had
-    written the base."""
-    path = log_of(folder)
-    if path.is_dir() and not bases(folder):
-        with suppress(InputError):
-            log = Log.open(path)
-            if not log.position:
-                return log
-            log.close()
-    return Log.create(path)

@@ -21,7 +21,7 @@ import numpy as np
 
 from jgs.errors import InputError, refusing
 from jgs.files.writing import locked, writing
-from jgs.graph.live.change import Change
+from jgs.graph.live.change import Change, is_text
 
 log = logging.getLogger("jgs")
 
@@ -309,7 +309,7 @@ def _encoded(change: Change) -> bytes:
     plain: dict[str, Any] = {}
     arrays: dict[str, np.ndarray] = {}
     for name, value in change.fields.items():
-        if isinstance(value, str | int | float | None) or _is_text(value):
+        if isinstance(value, str | int | float | None) or is_text(value):
             plain[name] = value
         elif (array := np.asarray(value)).dtype.kind in "biufcSU":
             arrays[name] = array
@@ -325,10 +325,6 @@ def _encoded(change: Change) -> bytes:
     for array in arrays.values():
         np.lib.format.write_array(made, array, allow_pickle=False)
     return made.getvalue()
-
-
-def _is_text(value: Any) -> bool:
-    return isinstance(value, list | tuple) and bool(value) and {*map(type, value)} == {str}
 
 
 def _decoded(path: Path, frame: _Frame) -> Iterator[Change]:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
-from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -19,6 +17,7 @@ from jgs.graph.row_tables.table import RowTable
 from jgs.graph.schema import ALWAYS
 
 _NUMBERS = "an array of numbers [n, ...]"
+_ADD = "Give nodes that there are, or add them first (add_nodes, /nodes)."
 _WHOLE = "A graph without a schema has one number; give one with a schema a dict by type."
 
 
@@ -33,12 +32,8 @@ class NodeRoom:
 
     def __init__(self, graph: Graph, wanted: Any):
         schema = graph.schema
-        if schema is not None and schema.parts:
-            raise InputError(
-                "a live graph must be whole", f"one of {len(schema.parts)} parts", "Join them."
-            )
         self._typed = schema is not None
-        old = {"": graph.num_nodes} if schema is None else dict(schema.node_types)
+        old = node_counts(graph)
         if wanted is None:
             wanted = {}
         elif self._typed != isinstance(wanted, Mapping):
@@ -58,22 +53,15 @@ class NodeRoom:
                 rule = f"num_nodes must be at least the graph's {count}{_of(name)}"
                 raise InputError(rule, sizes[name], "Raise it.")
         self.used, self._sizes = dict(old), sizes
-        self._begins = dict(zip(sizes, accumulate(sizes.values(), initial=0), strict=False))
         self.num_nodes = checks.node_count(sum(sizes.values()))
-        self.schema = schema and replace(schema, node_types=tuple(sizes.items()))
-        begins = np.array([*self._begins.values()])
-        places = np.array([*accumulate(old.values(), initial=0)])[:-1]
-        self._shift = np.repeat(begins - places, [*old.values()]).astype(np.int32)
+        more = [sizes[name] - count for name, count in old.items()]
+        self.schema = schema and schema.extended(more)
 
     def of_edges(self, graph: Graph) -> tuple[np.ndarray, Arrays]:
         """The offsets int64 `[N+1]` and the edge arrays of a graph, with these ids."""
-        indptr, arrays = np.asarray(graph.indptr), graph.edge_arrays()
-        lengths = np.zeros(self.num_nodes, np.int64)
-        lengths[np.arange(graph.num_nodes) + self._shift] = np.diff(indptr)
-        found = {name: np.asarray(array) for name, array in arrays.items()}
-        if self._shift.any():
-            found["indices"] = found["indices"] + self._shift[found["indices"]]
-        return np.concatenate([[0], np.cumsum(lengths)]), found
+        more = self.num_nodes - graph.num_nodes
+        arrays = {name: np.asarray(array) for name, array in graph.edge_arrays().items()}
+        return np.pad(np.asarray(graph.indptr), (0, more), "edge"), arrays
 
     def of_nodes(self, array: np.ndarray, name: str | None = None) -> np.ndarray:
         """The rows `[n, ...]` of all the nodes, or of those of a type, with rows of zeros for
@@ -81,10 +69,7 @@ class NodeRoom:
         size = self.num_nodes if name is None else self._sizes[name]
         width = int(np.prod(array.shape[1:], dtype=np.int64))
         made = aligned_zeros(size * width, array.dtype).reshape(size, *array.shape[1:])
-        if name is None:
-            made[np.arange(len(array)) + self._shift] = array
-        else:
-            made[: len(array)] = array
+        made[: len(array)] = array
         return made
 
     def features(self, given: Any) -> Arrays:
@@ -101,36 +86,37 @@ class NodeRoom:
             found[name or ""] = self.of_nodes(dense_rows("features", array, count), name)
         return found
 
-    def targets(self, edge_type: np.ndarray) -> list[range]:
+    def targets(self, edge_type: np.ndarray) -> list[tuple[range, ...]]:
         """The ids that the edges of each relation may lead to."""
         if self.schema is None or not self.schema.relations:
-            return [range(self.num_nodes)] * (int(edge_type.max(initial=-1)) + 1)
-        return [self.schema.nodes(name) for _, _, name in self.schema.relations]
+            return [(range(self.num_nodes),)] * (int(edge_type.max(initial=-1)) + 1)
+        return [self.schema.ranges(name) for _, _, name in self.schema.relations]
 
     def places(self, ids: np.ndarray, name: str) -> np.ndarray:
         """Where the rows of ids are in the features of a type; those of others are left out.
         `""`: in the features of all nodes."""
-        if not name:
+        if not name or self.schema is None:
             return ids
-        at = ids - self._begins[name]
-        return at[(at >= 0) & (at < self._sizes[name])]
+        return self.schema.places(ids[self.schema.numbers(ids) == self.schema.number(name)])
 
     def ids(self, what: str, nodes: Any, name: str | None) -> np.ndarray:
         """int32 `[n]`: the ids of nodes, which count from 0 in their type, or among all where
         `name` is None. Raises `InputError` for ids that no node has."""
-        if name is None and not self._typed:
-            name = ""
-        if name is not None:
-            if name or self._typed:
+        if name is not None or self.schema is None:
+            if name is not None:
                 self._check_type(name)
-            return checks.node_ids(what, nodes, self.used[name]) + np.int32(self._begins[name])
-        ids = checks.node_ids(what, nodes, self.num_nodes)
-        limits = {t: b + self.used[t] for t, b in self._begins.items()}
-        assert self.schema is not None
-        limit = np.array([*limits.values()])[self.schema.numbers(ids)]
-        rule, remedy = f"{what} must be nodes that there are", "Add them first: live.add_nodes."
-        checks.refuse_where(ids >= limit, ids, "position", rule, remedy)
+            places = checks.node_ids(what, nodes, self.used[name or ""], _ADD)
+            return self._ids(places, name)
+        ids = checks.node_ids(what, nodes, self.num_nodes, _ADD)
+        limit = np.array([*self.used.values()])[self.schema.numbers(ids)]
+        rule = f"{what} must be nodes that there are"
+        checks.refuse_where(self.schema.places(ids) >= limit, ids, "position", rule, _ADD)
         return ids
+
+    def _ids(self, places: np.ndarray, name: str | None) -> np.ndarray:
+        if name is None or self.schema is None:
+            return places
+        return self.schema.ids(name, places).astype(np.int32)
 
     def new(self, count: Any, name: str | None) -> np.ndarray:
         """int32 `[count]`: the next ids of a type, unused so far. Raises `InputError`."""
@@ -150,11 +136,10 @@ class NodeRoom:
             raise InputError(
                 f"there must be room for new nodes{_of(name)}, of {size} ids",
                 f"{used} nodes and {count} new ones",
-                "Make the live graph with a larger num_nodes.",
+                "Make the live graph with a larger num_nodes; for jgs serve, export with more "
+                "--new-nodes.",
             )
-        return np.arange(used, used + count, dtype=np.int32) + np.int32(
-            self._begins[name or ""]
-        )
+        return self._ids(np.arange(used, used + count, dtype=np.int32), name)
 
     def _check_type(self, name: Any) -> None:
         if self.schema is None or not isinstance(name, str):
@@ -165,6 +150,11 @@ class NodeRoom:
     def take(self, count: int, name: str | None) -> None:
         """Gives the ids of `new` to nodes."""
         self.used[name or ""] += count
+
+
+def node_counts(graph: Graph) -> dict[str, int]:
+    """How many nodes of each type a graph has; `{"": n}` without a schema."""
+    return {"": graph.num_nodes} if graph.schema is None else dict(graph.schema.node_types)
 
 
 def dense_rows(what: str, rows: Any, num: int) -> np.ndarray:

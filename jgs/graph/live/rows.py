@@ -15,7 +15,14 @@ from jgs import kernels
 from jgs.graph.device import aligned_zeros
 from jgs.graph.grouping import longs, pointer
 from jgs.graph.live.runs import Runs
-from jgs.graph.rows import bisect, positions_in, row_chunks, row_lengths, row_offsets
+from jgs.graph.rows import (
+    bisect,
+    positions_in,
+    row_chunks,
+    row_lengths,
+    row_offsets,
+    without_room,
+)
 from jgs.graph.weights import weight_prefix_sums
 
 _PREFIX, _WEIGHT = "edge_weight_prefix", "edge_weight"
@@ -133,16 +140,7 @@ class Rows:
 
     def packed(self) -> tuple[np.ndarray, dict[str, np.ndarray]]:
         """The offsets int64 `[N+1]` and the arrays `[E, ...]` of the same rows without room."""
-        indptr = row_offsets(row_lengths(self.bounds))
-        out = {
-            name: np.empty((int(indptr[-1]), *array.shape[1:]), array.dtype)
-            for name, array in self.arrays.items()
-        }
-        for first, stop in row_chunks(indptr):
-            slots, _ = self.slots(np.arange(first, stop))
-            for name, array in self.arrays.items():
-                out[name][indptr[first] : indptr[stop]] = array[slots]
-        return indptr, out
+        return without_room(self.bounds, self.arrays)
 
     def lay_out_again(self, wanted: int = 0) -> None:
         """Gives every row new room, and leaves `wanted` slots. It copies all edges."""

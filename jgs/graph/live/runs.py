@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 
 from jgs.graph.device import aligned_zeros
@@ -20,11 +22,11 @@ class Runs:
       runs: int64 `[M]`.
     """
 
-    def __init__(self, targets: list[range], num_rows: int):
+    def __init__(self, targets: list[tuple[range, ...]], num_rows: int):
         """`targets` has the rows that the edges of each relation may be in."""
         self._targets = targets
         size = np.ones(num_rows, np.int64)
-        for rows in targets:
+        for rows in itertools.chain(*targets):
             size[rows.start : rows.stop] += 1
         ends = np.cumsum(size)
         self.indptr = aligned_zeros(2 * (num_rows + 1), np.int64).reshape(2, -1)
@@ -45,7 +47,8 @@ class Runs:
     def _find(self, nodes: np.ndarray, bounds: np.ndarray, types: np.ndarray) -> None:
         at, low, end = self.indptr[0, nodes], *bounds
         for relation, rows in enumerate(self._targets):
-            own = np.flatnonzero((nodes >= rows.start) & (nodes < rows.stop) & (low < end))
+            leads = np.any([(nodes >= r.start) & (nodes < r.stop) for r in rows], axis=0)
+            own = np.flatnonzero(leads & (low < end))
             high = low.copy()
             wanted = np.full(own.size, relation)
             high[own] = bisect(types, low[own], end[own], wanted, right=True)

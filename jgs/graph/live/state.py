@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -17,11 +17,13 @@ from jgs.graph.live.keyed import RowsByKey
 from jgs.graph.live.room import NodeRoom, dense_rows, times_of_new
 from jgs.graph.live.rows import Rows
 from jgs.graph.live.runs import Runs
+from jgs.graph.node_ids import id_column
 from jgs.graph.rows import order_dtype, row_of_edges
 from jgs.graph.schema import ALWAYS
 from jgs.graph.weights import check_weights
 
-BORN, FEATURES = "node_time", "features."
+BORN, FEATURES, RUNS = "node_time", "features.", ("runs.indptr", "runs")
+_NONE = np.empty(0, np.int64)
 _EARLIEST, _LEAST = np.iinfo(np.int64).min, 1 << 16
 Do = Callable[[], Any]  # makes a change that has been checked
 
@@ -37,7 +39,9 @@ class State:
       rows: the edges.
       tables: by name the arrays of nodes: their times, and features as `FEATURES` and a type.
       next_edge, keep: as in `Live`.
-      latest: the latest time of an edge that has come.
+      latest: the latest time of an edge that has come, and `born` that of a node.
+      names: of nodes that were added with one, by id; and `named`, their ids by name as text.
+      moved: how many edges have come or gone, and how often a node's features were set.
     """
 
     def __init__(self, graph: Graph, features: Any, num_nodes: Any, keep: int | None):
@@ -60,12 +64,17 @@ class State:
             {name: array[:0] for name, array in arrays.items()},
             schema=self.room.schema,
         )
-        self.keep, self.latest, self._expiry = keep, _EARLIEST, RowsByKey()
+        self.keep, self._expiry = keep, RowsByKey()
+        times = arrays.get("edge_time", _NONE), self.tables.get(BORN, _NONE)
+        self.latest, self.born = (int(each.max(initial=_EARLIEST)) for each in times)
+        self.names: dict[int, str | int] = {}
+        self.named: dict[str, int] = {}
+        self.moved = 0
         self._index: tuple[RowsByKey, RowsByKey] | None = None
         self._most = 0  # edges of the index
         if keep is not None and graph.num_edges:
             self._expiry.add(arrays["edge_time"], row_of_edges(indptr))
-            self._expire(int(arrays["edge_time"].max()))
+            self._expire()
 
     @property
     def features(self) -> dict[str, np.ndarray]:
@@ -74,15 +83,25 @@ class State:
         return {n[cut:]: a for n, a in self.tables.items() if n.startswith(FEATURES)}
 
     @property
+    def arrays(self) -> dict[str, np.ndarray]:
+        """What a graph and its features are made of."""
+        runs, own = self.rows.runs, {"indptr": self.rows.bounds, **self.rows.arrays}
+        own |= {} if runs is None else dict(zip(RUNS, (runs.indptr, runs.runs), strict=True))
+        return own | self.tables
+
+    @property
     def numbers(self) -> dict[str, Any]:
         """What a base says beside arrays, in JSON."""
         own = {"next_edge": self.next_edge, "keep": self.keep, "latest": self.latest}
-        return {**own, "used": self.room.used}
+        return {**own, "used": self.room.used, "names": [*self.names.items()]}
 
     def restore(self, numbers: dict[str, Any]) -> None:
         """Sets what `numbers` returned."""
-        self.next_edge, self.latest = numbers["next_edge"], numbers["latest"]
+        self.next_edge = numbers["next_edge"]
+        if self.keep is not None:  # also of an edge that is gone
+            self.latest = max(self.latest, numbers["latest"])
         self.room.used = dict(numbers["used"])
+        self._name(numbers.get("names", ()))  # older bases have none
 
     def copy(self) -> None:
         """Moves all arrays to other memory."""
@@ -129,24 +148,30 @@ class State:
                 wide = aligned_copy(self.rows.arrays["edge_order"].astype(np.int64))
                 self.rows.arrays["edge_order"] = wide
             self.rows.insert(row, new | {"edge_order": numbers})
+            self.moved += num
             for index, key in zip(self._index or (), (numbers, source), strict=False):
                 index.add(key, row)
+            if time is not None:
+                self.latest = max(self.latest, int(new["edge_time"].max()))
             if self.keep is not None:
                 self._expiry.add(new["edge_time"], row)
-                self._expire(int(new["edge_time"].max()))
+                self._expire()
             return numbers
 
         return do
 
-    def add_nodes(self, count: Any, type: Any, time: Any, rows: Any) -> Do:
+    def add_nodes(self, count: Any, type: Any, time: Any, rows: Any, names: Any = None) -> Do:
         ids = self.room.new(count, type)
         born = times_of_new(ids.size, time, BORN in self.tables)
         own = None if rows is None else self._own_rows(type, rows, ids.size)
+        new = [] if names is None else self._new_names(names, ids.size)
 
         def do() -> np.ndarray:
             self.room.take(ids.size, type)
+            self._name(zip(ids.tolist(), new, strict=False))
             if born is not None:
                 self.tables[BORN][ids] = born
+                self.born = max(self.born, int(born.max(initial=_EARLIEST)))
             if own is not None:
                 self._set(ids, type, own)
             return ids
@@ -189,6 +214,9 @@ class State:
             return np.isin(row_of, ids) | np.isin(self.rows.arrays["indices"][slots], ids)
 
         def do() -> int:
+            for node in self.names.keys() & ids.tolist():
+                del self.named[str(self.names.pop(node))]
+            self.moved += ids.size
             for name, table in self.tables.items():
                 if name == BORN:
                     table[ids] = ALWAYS
@@ -230,8 +258,26 @@ class State:
         found = dense_rows("rows", rows, num)
         return rows_like("rows must be like the features", found, table, "position")
 
+    def _new_names(self, names: Any, num: int) -> list[Any]:
+        """A list of `num` names that no node has that was added with one."""
+        # Text as objects: one that is long does not make all others as long.
+        names = np.array(names, object) if isinstance(names, tuple) else names
+        own = id_column("names of new nodes", names).tolist()
+        distinct = {*map(str, own)}
+        if len(own) != num or len(distinct) < num or distinct & self.named.keys():
+            again = sorted(distinct & self.named.keys())[:1]
+            value = f"{len(own)}, {len(distinct)} different" + f", {again} again" * bool(again)
+            rule = f"names of new nodes must be one for each of {num}, which no other node has"
+            raise InputError(rule, value, "Give each node a name of its own.")
+        return own
+
+    def _name(self, nodes: Iterable[Any]) -> None:
+        for node, name in nodes:
+            self.names[node], self.named[str(name)] = name, node
+
     def _set(self, ids: np.ndarray, type: str | None, rows: np.ndarray) -> None:
         name = self._table_of(type)
+        self.moved += ids.size
         self.tables[name][self.room.places(ids, name.removeprefix(FEATURES))] = rows
 
     def _known(self) -> tuple[RowsByKey, RowsByKey]:
@@ -254,12 +300,12 @@ class State:
         which = wanted(slots, row)
         if which.any():
             self.rows.remove(slots[which], row[which])
-        return int(which.sum())
+        self.moved += (num := int(which.sum()))
+        return num
 
-    def _expire(self, latest: int) -> None:
+    def _expire(self) -> None:
         """Removes the edges whose time to live is over."""
         assert self.keep is not None
-        self.latest = max(self.latest, latest)
         since = max(self.latest - self.keep, _EARLIEST)
         self._remove(
             self._expiry.take_before(since),

@@ -19,7 +19,7 @@ from jgs.sampling.base import Adaptive, Fanouts, Feedback, Sizes
 from jgs.sampling.checks import require_int
 from jgs.sampling.edges.project import FEATURES, features_of, project
 from jgs.sampling.edges.random import threefry
-from jgs.sampling.matrix import Matrix, MatrixSampler, stack
+from jgs.sampling.matrix import Matrix, MatrixSampler
 from jgs.settings import usual_promotion
 
 _LEAST = 1e-9  # added to every bias, so that none is 0
@@ -153,13 +153,10 @@ class PASS(FeatureSampler):
     def layer(self, A: Matrix, frontier: jax.Array, k: int, state: Learned) -> Matrix:
         policy = state.policy
         sub, x = A[:, frontier], features_of(A.graph)
-        # Each head by itself: a part of one large projection would be copied.
-        both = [
-            [project(x, nodes, weight) for nodes in (sub.row(), frontier)]
-            for weight in jnp.split(policy.weight, 2, axis=1)
-        ]
+        weight = policy.weight.reshape(policy.weight.shape[0], 2, -1)
         share = sub.div(jnp.maximum(sub.count(axis=0), 1), axis=0).values
-        heads = stack([sub.dot(rows, columns) for rows, columns in both]).values
+        rows, columns = (project(x, nodes, weight) for nodes in (sub.row(), frontier))
+        heads = sub.dot(rows, columns).values
         bias = _bias(heads, share, policy.attention)
         return sub.individual_sample(k, bias, replace=True)
 
@@ -274,7 +271,6 @@ class ASGCN(FeatureSampler):
     sizes: Sizes = (128, 128)
     variance: float = 0.5
     learning_rate: float = 1e-3
-    compact: bool = field(default=True, repr=False, kw_only=True)  # reads features of few nodes
 
     record = Sized
 
@@ -291,7 +287,8 @@ class ASGCN(FeatureSampler):
     def layer(self, A: Matrix, frontier: jax.Array, k: int, state: Sized) -> Matrix:
         sub = A[:, frontier]
         sub = sub.div(jnp.maximum(sub.count(axis=0), 1), axis=0)
-        size = 1 + jnp.abs(project(features_of(A.graph), sub.row(), state.weight))
+        nodes = jnp.where(sub.count(axis=1) > 0, sub.row(), A.graph.num_nodes)
+        size = 1 + jnp.abs(project(features_of(A.graph), nodes, state.weight))
         sample = sub.collective_sample(k, size * jnp.sqrt((sub**2).sum(axis=1)))
         return sample.div(sample.row_probs, axis=1)
 

@@ -21,7 +21,7 @@ from jgs.sampling.capacity import GraphShape
 from jgs.sampling.checks import check_duration, check_graph, check_has_times
 from jgs.sampling.edges import draw, recency
 from jgs.sampling.edges.columns import check_edges, compacted
-from jgs.sampling.edges.eligible import Eligible, rows_of, weights_of
+from jgs.sampling.edges.eligible import WITHIN, Eligible, rows_of, weights_of
 from jgs.sampling.edges.hops import DrawnEdges, Hop, HopDraw, Sample, call_hops, sample_hops
 from jgs.sampling.edges.random import cutoff_keys, fold
 from jgs.sampling.edges.recency import Recency, decayed_sums
@@ -74,7 +74,7 @@ def _draw(hop: Hop, rows: Eligible) -> DrawnEdges:
     total = jnp.max(ends, initial=0)
     slot = jnp.arange(room, dtype=jnp.int64)
     row = jnp.minimum(row_of_slot(ends, room), max(bound.shape[0] - 1, 0))
-    nth = slot - (ends - bound).at[row].get(mode="promise_in_bounds")
+    nth = slot - (ends - bound).at[row].get(**WITHIN)
     given = (key_data, hop.graph, rows, row, nth, how, k, most, hop.reads.sums)
     edge, drawn = _edges(*given, some_take_all)
     edge = jnp.where(drawn & (slot < total), edge, -1)
@@ -111,8 +111,8 @@ def _edges(
         drawn = draw.distinct(key_data, rows.nodes, rows.num, most, k).T
         position = jnp.where(rows.num <= k, jnp.arange(most)[:, None], drawn)
         position = draw.apart(position.astype(jnp.int32), jnp.any(rows.num > 0))
-        at = jnp.clip(nth, 0, most - 1), row
-        position = position.at[at].get(mode="promise_in_bounds").astype(jnp.int64)
+        flat = jnp.clip(nth, 0, most - 1) * rows.num.shape[0] + row
+        position = position.reshape(-1).at[flat].get(**WITHIN).astype(jnp.int64)
         if some_take_all:
             position = jnp.where(k[row] == -1, nth, position)
         return rows.edge(position, row), everything
@@ -160,8 +160,10 @@ def sample_kernel(
     prefix = graph.edge_weight_prefix if how.weighted else nothing
     sums = nothing if how.half_life is None else reads.sums
     weight = graph.edge_weight if spec.edge_weights else jnp.zeros(0, jnp.float32)
+    limited = typed or how.weighted or how.latest or how.half_life or seeds.time is not None
+    limited |= seeds.excluded is not None and seeds.excluded.size > 0
     return call_hops(
-        "jgs_sample_neighbors",
+        "jgs_sample_neighbors" if limited else "jgs_sample_uniform",
         key_data,
         graph,
         (prefix, sums, weight),

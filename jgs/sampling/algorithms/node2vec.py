@@ -17,11 +17,11 @@ import numpy as np
 from jgs.errors import InputError
 from jgs.graph import Graph, as_device
 from jgs.graph.checks import first_fall
-from jgs.graph.rows import row_chunks
+from jgs.graph.rows import edge_chunks
 from jgs.kernels.call import vary_alike
 from jgs.options import Option
 from jgs.sampling.base import Weighted
-from jgs.sampling.checks import check_graph, check_room
+from jgs.sampling.checks import check_graph, refuse_room
 from jgs.sampling.edges.eligible import (
     Eligible,
     count_less,
@@ -90,7 +90,6 @@ class Node2Vec(Walker):
     causal: Causal = field(default=False, kw_only=True)
 
     by_source = takes_time = True
-    takes_room = False
     later_fields = ("window", "causal")
 
     def __post_init__(self) -> None:
@@ -111,9 +110,9 @@ class Node2Vec(Walker):
         the rows are sorted by source. This reads all edges, and raises `InputError` if they are
         not sorted."""
         check_graph(graph, self.weighted)
-        check_room(self, graph)
         if graph.edge_time is not None:
             return index_by_source(graph, self._weighs_back)
+        self._refuse_room(graph)
         indices = np.asarray(graph.indices)
         if fall := first_fall(indices, np.asarray(graph.indptr)):
             at, node = fall
@@ -128,7 +127,12 @@ class Node2Vec(Walker):
     def _weighs_back(self) -> bool:
         return self.weighted and bool(chances_of(self).back_separately)
 
+    def _refuse_room(self, graph: Graph) -> None:
+        if graph.has_room and graph.edge_time is None:  # its rows are in the order of arrival
+            refuse_room("Node2Vec, without times,")
+
     def check_state(self, graph: Graph, state: Any) -> None:
+        self._refuse_room(graph)
         shapes: tuple[Any, ...] = ((),)
         if graph.edge_time is not None:
             shapes = (graph.indices.shape,) * (1 + self._weighs_back)
@@ -258,26 +262,25 @@ class BySource(NamedTuple):
 def index_by_source(graph: Graph, weighted: bool) -> BySource:
     """The index of a graph, with `weighted` that of its weights too. It reads the edges once,
     in pieces."""
-    indptr, indices = np.asarray(graph.indptr), np.asarray(graph.indices)
+    indices = np.asarray(graph.indices)
     order: np.ndarray = np.zeros(indices.size, np.int64)
     sums: np.ndarray = np.zeros(indices.size if weighted else 0, np.int64)
-    for first, stop in row_chunks(indptr):
-        begin, end = int(indptr[first]), int(indptr[stop])
-        starts, degrees = indptr[first:stop] - begin, np.diff(indptr[first : stop + 1])
-        row = np.repeat(np.arange(stop - first), degrees)
+    for _, offsets, where in edge_chunks(np.asarray(graph.indptr)):
+        starts, degrees = offsets[:-1], np.diff(offsets)
+        row, sources = np.repeat(np.arange(degrees.size), degrees), indices[where]
         # Edges from one source stay in the order of their positions.
-        sorting = np.argsort(row << 32 | indices[begin:end], kind="stable")
+        sorting = np.argsort(row << 32 | sources, kind="stable")
         position = sorting - starts[row]
-        order[begin:end] = indices[begin:end][sorting].astype(np.int64) << 32 | position
+        order[where] = sources[sorting].astype(np.int64) << 32 | position
         if weighted:
-            prefix = np.asarray(graph.edge_weight_prefix[begin:end])  # type: ignore[index]
+            prefix = np.asarray(graph.edge_weight_prefix)[where]
             weight = np.diff(prefix, prepend=0)
             heads = starts[degrees > 0]
             weight[heads] = prefix[heads]
             along = np.cumsum(weight[sorting])
-            before = np.zeros(stop - first, np.int64)
+            before = np.zeros(degrees.size, np.int64)
             before[degrees > 0] = along[heads] - weight[sorting][heads]
-            sums[begin:end] = along - before[row]
+            sums[where] = along - before[row]
     return BySource(as_device(order), as_device(sums) if weighted else None)
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from jgs.errors import InputError, check_choice
 from jgs.graph import Graph
 from jgs.graph.device import as_device
-from jgs.graph.rows import neighbor_counts, row_chunks, row_of_edges
+from jgs.graph.rows import neighbor_counts, row_chunks, row_of_edges, without_room
 from jgs.options import Option
 from jgs.sampling.algorithms.walk import Walk
 from jgs.sampling.base import State
@@ -85,11 +85,6 @@ class Saint(SubgraphSampler):
         length = walk_steps if draw == "walk" else None
         return cls(draw, budget, length, norm_error=norm_error)
 
-    @property
-    def takes_room(self) -> bool:
-        """Not by edges, which are drawn by their places among all."""
-        return self.mode != "edge"
-
     def __post_init__(self) -> None:
         super().__post_init__()
         check_choice("mode", self.mode, MODES)
@@ -123,7 +118,7 @@ class Saint(SubgraphSampler):
                 f'mode="{self.mode}" needs a graph with edges', "0 edges", 'Draw by "walk".'
             )
         if self.mode == "degree":
-            return ()
+            return as_device(_packed(graph)[0]) if graph.has_room else ()
         return _column_norms(graph) if self.mode == "node" else _edge_sums(graph)
 
     def draw_nodes(
@@ -142,8 +137,10 @@ class Saint(SubgraphSampler):
         bits = _bits(key_data, self.budget)
         if self.mode == "node":  # by the prefix sums of their weights
             return _found(state, below(bits, state[-1])).astype(jnp.int32)
-        edges = jnp.full(self.budget, graph.num_edges, jnp.int64)
-        return _target(graph, below(bits, edges))  # those of uniformly drawn edges
+        offsets = state if graph.has_room else graph.indptr
+        total = offsets[-1] if graph.has_room else graph.num_edges
+        edges = jnp.full(self.budget, total, jnp.int64)
+        return _target(offsets, below(bits, edges))  # those of uniformly drawn edges
 
     def _walked(self, key_data: jax.Array, graph: Graph) -> jax.Array:
         """int32 `[S, K]`: the nodes of all walks, `N` after a walk's end."""
@@ -175,8 +172,8 @@ def _column_norms(graph: Graph) -> jax.Array:
     The weights are float64, multiplied by a power of two so that their sum is below 2**61, and
     rounded; a positive weight becomes at least 1. That changes a probability by about `2**-60`.
     """
-    norm, degree = np.zeros(graph.num_nodes), np.diff(np.asarray(graph.indptr)).astype(float)
-    indptr, indices = np.asarray(graph.indptr), np.asarray(graph.indices)
+    indptr, indices = _packed(graph)
+    norm, degree = np.zeros(graph.num_nodes), np.diff(indptr).astype(float)
     for first, stop in row_chunks(indptr):
         targets = first + row_of_edges(indptr[first : stop + 1])
         sources = indices[indptr[first] : indptr[stop]]
@@ -196,17 +193,36 @@ class EdgeSums(NamedTuple):
       share: int64 `[N]`, the weight of each out-edge of a node: `unit // o(u)`, where the unit
         is a power of two that keeps the weight of all edges below 2**62.
       prefix: int64 `[ceil(E / 64)]`, inclusive prefix sums of the weights of 64 edges each.
+      offsets: int64 `[N+1]`, of a graph whose rows have room: where they would begin without.
+        Edges have numbers in these.
     """
 
     targets: jax.Array
     num_sources: jax.Array
     share: jax.Array
     prefix: jax.Array
+    offsets: jax.Array | None = None
+
+    def slot(self, graph: Graph, edge: jax.Array) -> jax.Array:
+        """int64, the shape of `edge`: where the edges of these numbers are."""
+        if self.offsets is None:
+            return edge
+        row = _target(self.offsets, edge)
+        return graph.indptr[0, row] + edge - self.offsets[row]
+
+
+def _packed(graph: Graph) -> tuple[np.ndarray, np.ndarray]:
+    """`indptr` and `indices` as they would be if rows had no room."""
+    indptr, indices = np.asarray(graph.indptr), np.asarray(graph.indices)
+    if graph.has_room:
+        indptr, own = without_room(indptr, {"": indices})
+        indices = own[""]
+    return indptr, indices
 
 
 def _edge_sums(graph: Graph) -> EdgeSums:
-    num_nodes, indices = graph.num_nodes, np.asarray(graph.indices)
-    degree = np.diff(np.asarray(graph.indptr))
+    num_nodes, (indptr, indices) = graph.num_nodes, _packed(graph)
+    degree = np.diff(indptr)
     out_degree = neighbor_counts(indices, num_nodes).astype(np.int64)
     share = (1 << (62 - num_nodes.bit_length())) // np.maximum(out_degree, 1)
     sums = []
@@ -218,6 +234,7 @@ def _edge_sums(graph: Graph) -> EdgeSums:
         as_device(np.count_nonzero(out_degree, keepdims=True).astype(np.int64)[0]),
         as_device(share),
         as_device(np.cumsum(np.concatenate(sums))),
+        as_device(indptr) if graph.has_room else None,
     )
 
 
@@ -235,13 +252,17 @@ def _ends(key_data: jax.Array, graph: Graph, sums: EdgeSums, budget: int) -> jax
     run = _found(sums.prefix, point)
     before = jnp.where(run > 0, sums.prefix.at[run - 1].get(mode="clip"), 0)
     edges = run[:, None] * _RUN + jnp.arange(_RUN)
-    weight = sums.share[graph.indices.at[edges].get(mode="clip")]
-    weight = jnp.where(edges < graph.num_edges, weight, 0)
+    offsets = graph.indptr if sums.offsets is None else sums.offsets
+    total = graph.num_edges if sums.offsets is None else offsets[-1]
+    weight = sums.share[graph.indices.at[sums.slot(graph, edges)].get(mode="clip")]
+    weight = jnp.where(edges < total, weight, 0)
     passed = jnp.cumsum(weight, axis=1) <= (point - before)[:, None]
     of_source = run * _RUN + jnp.sum(passed, axis=1)
 
-    edge = jnp.where(number < num_targets, of_target, of_source)
-    return jnp.concatenate([graph.indices[edge], _target(graph, edge)])
+    by_target = number < num_targets
+    edge = jnp.where(by_target, of_target, sums.slot(graph, of_source))
+    target = jnp.where(by_target, target, _target(offsets, of_source))
+    return jnp.concatenate([graph.indices[edge], target])
 
 
 def _found(prefix: jax.Array, point: jax.Array) -> jax.Array:
@@ -249,7 +270,8 @@ def _found(prefix: jax.Array, point: jax.Array) -> jax.Array:
     return find(prefix, jnp.zeros_like(point), jnp.full_like(point, prefix.shape[0]), point)
 
 
-def _target(graph: Graph, edge: jax.Array) -> jax.Array:
-    """int32, the shape of `edge`: the node whose row has the edge."""
-    num_nodes = jnp.full_like(edge, graph.num_nodes)
-    return find(graph.indptr, jnp.ones_like(edge), num_nodes, edge).astype(jnp.int32)
+def _target(offsets: jax.Array, edge: jax.Array) -> jax.Array:
+    """int32, the shape of `edge`: the node whose row has the edge, where rows begin at the
+    `offsets` int64 `[N+1]`."""
+    num_nodes = jnp.full_like(edge, offsets.shape[0] - 1)
+    return find(offsets, jnp.ones_like(edge), num_nodes, edge).astype(jnp.int32)

@@ -67,7 +67,7 @@ class Seal(SquareSampler):
     ] = (-1,)
 
     by_node = True
-    pairs = True
+    pairs = takes_room = True
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "fanouts", check_fanouts(self.fanouts))

@@ -145,8 +145,7 @@ def _kernel(
         window=np.int64(-1 if draws.window is None else draws.window),
         half_life=np.int64(draws.half_life or 0),
     )
-    nodes, hop, parent, edge = found
-    return Found(nodes, hop, parent, edge)
+    return Found(*found)
 
 
 def _plain(

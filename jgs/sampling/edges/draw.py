@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from jgs import kernels
 from jgs.kernels.call import vary_alike
 from jgs.sampling.edges.eligible import Weights
-from jgs.sampling.edges.random import below, node_bits
+from jgs.sampling.edges.random import below, below_word, node_bits, words
 
 _UNROLLED = 32  # more draws are made by a loop: programs would be of k**2 / 2 operations
 _LARGEST = jnp.iinfo(jnp.int64).max
@@ -62,13 +62,13 @@ def _distinct_at_once(
     is the position that an earlier draw took for want of its own: the `j`-th of these is
     `degree - k + j`. So a bit for each draw, in one word, says which were drawn before.
     """
-    index = jnp.arange(k)[:, None]
-    begin = jnp.broadcast_to(degree - of_row, node.shape)
+    index = jnp.arange(k, dtype=jnp.int32)[:, None]
+    begin = jnp.broadcast_to(degree - of_row, node.shape).astype(jnp.int32)
     last = jnp.maximum(begin + index, 0)
     keys = jnp.broadcast_to(key_data, (k, *key_data.shape)) if key_data.ndim == 2 else key_data
     some = jnp.any(degree > of_row)
-    drawn = below(node_bits(keys, node[None], index), last + 1).astype(jnp.int32)
-    drawn, begin = apart(drawn, some), begin.astype(jnp.int32)
+    high, low = words(keys, node[None], index)
+    drawn = apart(below_word(high, low, (last + 1).astype(jnp.uint32)), some)
     before = jnp.zeros(node.shape, jnp.uint32)
     for i in range(k):
         at = drawn[i] - begin
@@ -80,7 +80,7 @@ def _distinct_at_once(
         before |= again.astype(jnp.uint32) << i
     before = apart(before, some)
     found = jnp.where((before >> index.astype(jnp.uint32)) & 1 == 1, last, drawn)
-    return found.T
+    return found.T.astype(jnp.int64)
 
 
 def apart(made: jax.Array, some: jax.Array) -> jax.Array:

@@ -18,6 +18,9 @@ from jgs.graph import Graph
 from jgs.kernels.call import FILL, vary_alike
 from jgs.sampling.edges.random import below
 
+# A read at an index that is known to be in bounds, and not negative.
+WITHIN: dict[str, Any] = {"mode": "promise_in_bounds", "wrap_negative_indices": False}
+
 
 class Eligible(NamedTuple):
     """The eligible edges of the rows of `T` nodes.
@@ -48,7 +51,7 @@ class Eligible(NamedTuple):
         """int64, the shape of `position`: the eligible edges at these positions, which count
         from 0 in each row. `at` has the index of each position's row; by default position `i`
         is in row `i`."""
-        start = self.start[at]
+        start = self.start if isinstance(at, slice) else self.start.at[at].get(**WITHIN)
         if self.excluded is None:
             return start + position
         assert self.first is not None

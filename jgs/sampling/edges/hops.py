@@ -137,7 +137,7 @@ def _samples(
 
 def source_at(graph: Graph, edge: jax.Array) -> jax.Array:
     """The source of each drawn edge: the `Neighbor` of samplers that draw edges."""
-    return graph.indices.at[edge].get(mode="clip")
+    return graph.indices.at[edge].get(mode="clip", wrap_negative_indices=False)
 
 
 def sample_hops(

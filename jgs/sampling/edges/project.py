@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
+from jgs import kernels
 from jgs.arrays import require_array
 from jgs.graph import Graph, SparseFeatures
 from jgs.graph.row_tables.table import as_table
+from jgs.kernels.call import call, where_it_is
 from jgs.ops import gather
 from jgs.sampling.edges.eligible import rows_of
 from jgs.settings import exact_integers
@@ -32,20 +36,38 @@ def features_of(graph: Graph | None) -> Any:
 @jax.custom_vjp
 def project(features: Any, nodes: jax.Array, weight: jax.Array) -> Any:
     """The `features` `[N, F]`, as `jgs.ops.gather` takes them, of `nodes` int32 `[n]`, times
-    `weight` float32 `[F, ...]`: float32 `[n, ...]`, 0 for ids of no nodes. A node's products
-    are added in the order of its features, so the bits of its row do not depend on the other
-    nodes. Differentiable in `weight`."""
-    zero = jnp.zeros((nodes.shape[0], *weight.shape[1:]), jnp.float32)
+    `weight` float32 `[F, ...]`: float32 `[n, ...]`, 0 for ids of no nodes. Those after the last
+    node are left as they are in memory if `weight` has more axes, for nothing may read them. A
+    node's products are exact in 64 bits and added there in the order of its features, so its
+    row has the same bits beside any nodes, by the kernel and on every device. Differentiable in
+    `weight`."""
     if as_table(features).by_entries:
+        shape = nodes.shape[0], *weight.shape[1:]
 
         def add_entry(j: jax.Array, total: jax.Array) -> jax.Array:
             column, value = _entries(features, nodes, j)
             row = weight.at[column].get(mode="fill", fill_value=0)
-            return total + _deep(value, row) * row
+            return total + _deep(value.astype(jnp.float64), row) * row
 
-        return jax.lax.fori_loop(0, _longest(features, nodes), add_entry, zero)
-    if nodes.shape[0] == 0:
-        return zero
+        with exact_integers():
+            zero, longest = jnp.zeros(shape, jnp.float64), _longest(features, nodes)
+            return jax.lax.fori_loop(0, longest, add_entry, zero).astype(jnp.float32)
+    if not isinstance(features, jax.Array | np.ndarray) or features.dtype != jnp.float32:
+        return _project(features, nodes, weight)
+    return where_it_is(_project_kernel, _project, features, nodes, weight)
+
+
+def _project_kernel(features: jax.Array, nodes: jax.Array, weight: jax.Array) -> jax.Array:
+    shape = nodes.shape[0], *weight.shape[1:]
+    out = [jax.ShapeDtypeStruct((shape[0], math.prod(shape[1:])), jnp.float32)]
+    operands = features, nodes, weight.reshape(features.shape[1], -1)
+    return call("jgs_project", out, operands, kernels.NUM_THREADS)[0].reshape(shape)
+
+
+def _project(features: Any, nodes: jax.Array, weight: jax.Array) -> jax.Array:
+    shape = nodes.shape[0], *weight.shape[1:]
+    if 0 in shape:
+        return jnp.zeros(shape, jnp.float32)
     size = min(_ROWS, nodes.shape[0])
     padded = jnp.pad(nodes, (0, -nodes.shape[0] % size), constant_values=-1)
     real = (padded >= 0) & (padded < features.shape[0])
@@ -58,13 +80,16 @@ def project(features: Any, nodes: jax.Array, weight: jax.Array) -> Any:
 
         def add_columns(g: jax.Array, part: jax.Array) -> jax.Array:
             for column, row in zip(columns[g], weight[g], strict=True):
-                part = part + _deep(column, part) * row
+                part = part + _deep(column.astype(jnp.float64), part) * row
             return part
 
-        part = jax.lax.fori_loop(0, weight.shape[0], add_columns, zero[:size])
+        with exact_integers():
+            part = jnp.zeros((size, *shape[1:]), jnp.float64)
+            part = jax.lax.fori_loop(0, weight.shape[0], add_columns, part)
+            part = part.astype(jnp.float32)
         return jax.lax.dynamic_update_slice_in_dim(total, part, i * size, 0)
 
-    total = jnp.zeros((padded.shape[0], *zero.shape[1:]), jnp.float32)
+    total = jnp.zeros((padded.shape[0], *shape[1:]), jnp.float32)
     number = jnp.max(blocks, initial=0, where=real)  # without those of padding at the end
     return jax.lax.fori_loop(0, number, add_rows, total)[: nodes.shape[0]]
 

@@ -26,9 +26,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from jgs.graph import Graph, as_device
-from jgs.graph.rows import row_chunks
+from jgs.graph.rows import edge_chunks
 from jgs.kernels.call import vary_alike
-from jgs.sampling.checks import refuse_room
 from jgs.sampling.edges.eligible import Eligible, first_where
 from jgs.sampling.edges.random import below, node_bits
 
@@ -48,21 +47,19 @@ class Recency(NamedTuple):
 def decayed_sums(graph: Graph, half_life: int) -> jax.Array:
     """int64 `[E]`: the `sums` of this module, for a graph with times. It takes 8 bytes an edge,
     and reads the times once, in pieces."""
-    if graph.has_room:
-        refuse_room("a sampler with half_life")
-    indptr, times = np.asarray(graph.indptr), np.asarray(graph.edge_time)
+    times = np.asarray(graph.edge_time)
     types = None if graph.edge_type is None else np.asarray(graph.edge_type)
     sums: np.ndarray = np.zeros(times.size, np.int64)
-    for first, stop in row_chunks(indptr):
-        begin, end = int(indptr[first]), int(indptr[stop])
-        if begin == end:
+    for _, offsets, where in edge_chunks(np.asarray(graph.indptr)):
+        if not offsets[-1]:
             continue
-        starts = np.zeros(end - begin + 1, bool)  # of runs; one more for rows without edges
-        starts[indptr[first:stop] - begin] = True
+        starts = np.zeros(offsets[-1] + 1, bool)  # of runs; one more for rows without edges
+        starts[offsets[:-1]] = True
         starts = starts[:-1]
         if types is not None:
-            starts[1:] |= types[begin + 1 : end] != types[begin : end - 1]
-        sums[begin:end] = _sums_of(times[begin:end], starts, half_life)
+            own = types[where]
+            starts[1:] |= own[1:] != own[:-1]
+        sums[where] = _sums_of(times[where], starts, half_life)
     return as_device(sums)
 
 

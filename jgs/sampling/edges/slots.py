@@ -117,13 +117,15 @@ def _first_equal(cells: int, rounds: int, real: jax.Array, *keys: jax.Array) -> 
     return first.at[of].set(found, mode="drop")
 
 
-def _first_of_node(ids: jax.Array, real: jax.Array, num_nodes: int) -> jax.Array:
-    """`first_equal` of node ids below `num_nodes`, by a table of all nodes."""
-    slot = jnp.arange(ids.shape[0], dtype=jnp.int32)
-    inside = real & (ids >= 0) & (ids < num_nodes)
-    table = jnp.full(num_nodes + 1, ids.shape[0], jnp.int32)
-    table = table.at[jnp.where(inside, ids, num_nodes)].min(slot, mode="drop")
-    return jnp.where(inside, table.at[ids].get(mode="clip"), slot)
+def _first_of_node(targets: jax.Array, neighbors: jax.Array, num_nodes: int) -> jax.Array:
+    """int32 `[E]`: the first slot of each neighbour's node among the targets `[T]`, and then
+    the neighbours `[E]`, by a table of all nodes. Ids of no nodes are in no slot."""
+    num, most = targets.shape[0], targets.shape[0] + neighbors.shape[0]
+    table = jnp.full(num_nodes + 1, most, jnp.int32)
+    for ids, first in ((targets, 0), (neighbors, num)):
+        slot = jnp.arange(first, first + ids.shape[0], dtype=jnp.int32)
+        table = table.at[ids].min(slot, mode="drop", wrap_negative_indices=False)
+    return table.at[neighbors].get(mode="clip", wrap_negative_indices=False)
 
 
 def _mix(bits: jax.Array) -> jax.Array:
@@ -159,32 +161,38 @@ def relabel(
     `[E]`, the neighbours' positions, `S` where not valid; and int64 `[S]`, the sources'
     cutoffs, or None.
     """
-    num = targets.shape[0]
-    real = jnp.concatenate([jnp.arange(num) < num_targets, valid])
-    ids = jnp.concatenate([targets, neighbors])
-    slot = jnp.arange(ids.shape[0], dtype=jnp.int32)
-
-    keys, cutoffs = [ids], None
-    if cutoff is not None and neighbor_cutoff is not None:
-        cutoffs = jnp.concatenate([cutoff, neighbor_cutoff])
-        keys.append(cutoffs)
-    few = isinstance(padding, int) and padding <= _DENSE * ids.shape[0]  # exports do not know
-    if cutoff is None and few:
-        first = _first_of_node(ids, real, padding)
+    num, target = targets.shape[0], jnp.arange(targets.shape[0], dtype=jnp.int32)
+    slot = jnp.arange(num, num + neighbors.shape[0], dtype=jnp.int32)
+    real = target < num_targets
+    few = isinstance(padding, int) and padding <= _DENSE * (num + neighbors.shape[0])
+    if cutoff is None and few:  # exports do not know the number of nodes
+        known = jnp.where(real, targets, padding), jnp.where(valid, neighbors, padding)
+        first = _first_of_node(*known, padding)
     else:
-        first = first_equal(keys, real)
+        keys = [jnp.concatenate([targets, neighbors])]
+        if cutoff is not None and neighbor_cutoff is not None:
+            keys.append(jnp.concatenate([cutoff, neighbor_cutoff]))
+        first = first_equal(keys, jnp.concatenate([real, valid]))[num:]
 
-    new = (first == slot) & real & (slot >= num)
+    new = (first == slot) & valid
     place = num_targets + jnp.cumsum(new, dtype=jnp.int32) - 1
-    place = jnp.where(slot < num, slot, place)
     num_sources = num_targets + jnp.sum(new, dtype=jnp.int32)
-    keep = jnp.where(new | ((slot < num) & real), place, source_capacity)
-    sources = jnp.full(source_capacity, padding, jnp.int32).at[keep].set(ids, mode="drop")
-    local = jnp.where(valid, place[first[num:]], source_capacity).astype(jnp.int32)
-    if cutoffs is not None:
-        empty = jnp.zeros(source_capacity, jnp.int64)
-        cutoffs = empty.at[keep].set(cutoffs, mode="drop")
-    return sources, num_sources, local, cutoffs
+    keep = jnp.where(real, target, source_capacity), jnp.where(new, place, source_capacity)
+
+    def kept(of_targets: jax.Array, of_neighbors: jax.Array, empty: jax.Array) -> jax.Array:
+        for at, values in zip(keep, (of_targets, of_neighbors), strict=True):
+            empty = empty.at[at].set(values, mode="drop", wrap_negative_indices=False)
+        return empty
+
+    sources = kept(targets, neighbors, jnp.full(source_capacity, padding, jnp.int32))
+    if neighbors.shape[0]:  # an empty array cannot be indexed
+        place = place.at[first - num].get(mode="clip", wrap_negative_indices=False)
+    local = jnp.where(first < num, first, place)
+    local = jnp.where(valid, local, source_capacity).astype(jnp.int32)
+    if cutoff is None or neighbor_cutoff is None:
+        return sources, num_sources, local, None
+    empty = jnp.zeros(source_capacity, jnp.int64)
+    return sources, num_sources, local, kept(cutoff, neighbor_cutoff, empty)
 
 
 def relabel_edges(

@@ -22,7 +22,7 @@ from jgs.graph import Block
 from jgs.kernels.call import FILL
 from jgs.sampling.edges.slots import offsets_of
 from jgs.sampling.matrix import select
-from jgs.sampling.matrix.edge_arrays import Factors, Step, inner, moved_operands
+from jgs.sampling.matrix.edge_arrays import Factors, Step, dot_of, moved_operands
 from jgs.sampling.matrix.entries import Entries, check_axis, of_columns, of_rows, to_block
 from jgs.sampling.matrix.sums import chain_sum, count, exact_sum
 from jgs.settings import exact_integers
@@ -219,18 +219,20 @@ class Matrix(Entries):
 
     def dot(self, rows: jax.Array, columns: jax.Array) -> Matrix:
         """Multiplies the value of edge `(u, v)` by the inner product of `rows[u]` and
-        `columns[v]`, float `[R, D]` and `[C, D]` (SDDMM). The dense matrix `rows @ columns.T`
-        is never built."""
+        `columns[v]`, float `[R, D]` and `[C, D]` (SDDMM), or by `H` such products, float
+        `[R, H, D]` and `[C, H, D]`. The dense matrix `rows @ columns.T` is never built."""
         part = self if self.is_whole else self.aligned().built()
         left, right = jnp.asarray(rows), jnp.asarray(columns)
         remedy = "Give a row for each slot, indexed by A.row() and A.column()."
-        require_array("rows of dot", left, "[R, D]", remedy, R=part.shape[0])
-        sizes = {"C": part.shape[1], "D": left.shape[1]}
-        require_array("columns of dot", right, "[C, D]", remedy, **sizes)
+        axes = "H, D" if left.ndim > 2 else "D"
+        require_array("rows of dot", left, f"[R, {axes}]", remedy, R=part.shape[0])
+        own = dict(zip(axes.split(", "), left.shape[1:], strict=True))
+        form = f"[C, {axes}]"
+        require_array("columns of dot", right, form, remedy, C=part.shape[1], **own)
+        factors = Factors(left, right)
         if self.is_whole:
-            return part._then(Step("mul", "dot"), Factors(left, right))
-        product = inner(left, right, part.edges.row, part.edges.column)
-        return part._then(Step("mul", "edge"), product)
+            return part._then(Step("mul", "dot"), factors)
+        return part._then(Step("mul", "edge"), dot_of(factors, part.edges))
 
     def __matmul__(self, dense: jax.Array) -> jax.Array:
         """`A @ D`: float32 `[R, F]`, for every row the sum over its edges of the value times

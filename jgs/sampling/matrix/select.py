@@ -15,7 +15,7 @@ from jgs import kernels
 from jgs.arrays import require_array
 from jgs.errors import InputError
 from jgs.graph import Schema
-from jgs.kernels.call import FILL, call, kernel_or_plain
+from jgs.kernels.call import FILL, call, kernel_or_plain, where_it_is
 from jgs.sampling.algorithms.neighbors import Neighbors, Reads
 from jgs.sampling.capacity import Capacity
 from jgs.sampling.edges import draw
@@ -115,24 +115,22 @@ def _from_edges(
 ) -> T:
     """A selection from edges that are built, uniform or by `weight` float32 `[E]`."""
     edges, columns = built.edges, built.column()
-    num_columns, overflow = columns.shape[0], jnp.zeros((), bool)
+    overflow = jnp.zeros((), bool)
     with exact_integers():
         start = edges.indptr[:-1].astype(jnp.int64)
         degree = jnp.diff(edges.indptr).astype(jnp.int64)
         rows = Eligible(columns, start, start, degree, degree)
-        by, fixed = None, edges.real.astype(jnp.int64)
+        by = None
         if weight is not None:
-            overflow = jnp.any(edges.real & ~((weight >= 0) & (weight < jnp.inf)))
-            fixed = _fixed(weight, edges, num_columns)
-            running = jnp.cumsum(fixed)
-            before = (running - fixed).at[start].get(mode="fill", fill_value=0)
-            by = weights_of(rows, running - before.at[edges.column].get(**FILL))
+            running, overflow = running_weights(weight, edges)
+            by = weights_of(rows, running)
         if k == -1:
             each = edges._replace(edge_id=jnp.arange(edges.row.shape[0]))
-            drawn = fixed > 0
+            drawn = edges.real
         else:
             each, drawn = _draws(key_data, rows, by, k, replace)
-            drawn &= fixed.at[each.edge_id].get(**FILL) > 0
+        if by is not None:
+            drawn &= by.part(each.edge_id, each.column)[1] > 0
         new, at = built.kept(each, drawn, edges.row, num_slots(built.rows, built.graph))
         probs = _probs(new.edges, at, rows, by, k, replace)
         needs = more(new.needs, overflow=overflow)
@@ -168,14 +166,35 @@ def _draws(
     ), drawn.reshape(-1)
 
 
-def _fixed(weight: jax.Array, edges: EdgeArrays, num_columns: int) -> jax.Array:
-    """int64 `[E]`: the weights in units of 2**-30 of the largest in their column, at least one
-    unit if positive; 0 in padding."""
-    usable = edges.real & (weight > 0) & (weight < jnp.inf)
-    weight = jnp.where(usable, weight, 0)
-    largest = jnp.zeros(num_columns, jnp.float32).at[edges.column].max(weight, mode="drop")
-    shift = (_BITS - exponent(largest)).at[edges.column].get(**FILL)
-    return jnp.where(usable, jnp.maximum(to_fixed(weight, shift), 1), 0)
+def running_weights(weight: jax.Array, edges: EdgeArrays) -> tuple[jax.Array, jax.Array]:
+    """int64 `[E]`: the sum of the `weight` float32 `[E]` of its column's edges up to each edge,
+    0 in padding. It is in units of 2**-30 of the power of two above the column's largest, and a
+    positive weight is at least one unit. And bool: whether a weight is negative, infinite or
+    NaN; these count as 0. Traced under x64."""
+
+    def kernel(weight: jax.Array, indptr: jax.Array, column: jax.Array) -> Any:
+        out = [
+            jax.ShapeDtypeStruct(weight.shape, jnp.int64),
+            jax.ShapeDtypeStruct((), jnp.bool_),
+        ]
+        return tuple(call("jgs_running_weights", out, (weight, indptr), kernels.NUM_THREADS))
+
+    def plain(weight: jax.Array, indptr: jax.Array, column: jax.Array) -> Any:
+        num_columns = indptr.shape[0] - 1
+        real = column < num_columns
+        bad = jnp.any(real & ~((weight >= 0) & (weight < jnp.inf)))
+        usable = real & (weight > 0) & (weight < jnp.inf)
+        weight = jnp.where(usable, weight, 0)
+        largest = jnp.zeros(num_columns, jnp.float32).at[column].max(weight, mode="drop")
+        shift = (_BITS - exponent(largest)).at[column].get(**FILL)
+        fixed = jnp.where(usable, jnp.maximum(to_fixed(weight, shift), 1), 0)
+        running = jnp.cumsum(fixed)
+        start = indptr[:-1].astype(jnp.int64)
+        before = (running - fixed).at[start].get(mode="fill", fill_value=0)
+        return jnp.where(real, running - before.at[column].get(**FILL), 0), bad
+
+    running, bad = where_it_is(kernel, plain, weight, edges.indptr, edges.column)
+    return running, bad
 
 
 def _probs(

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from refusals import refused
 
-from jgs import Graph, Neighbors, kernels
+from jgs import Graph, kernels
 from jgs.graph.live import Change, Live
 from jgs.graph.live.rows import Rows
 
@@ -179,23 +179,48 @@ def test_a_node_is_added_and_its_id_is_not_given_again():
     refused("there must be room for new nodes, of 5 ids; got 5 nodes", live.add_nodes, 1)
 
 
-def test_more_ids_of_a_type_shift_those_of_later_types():
+def test_more_ids_of_a_type_follow_all_others():
     graph = Graph.from_relations(SIZES, {RELATIONS[0]: ([6], [4]), RELATIONS[2]: ([0], [1])})
     features = {"u": np.ones((7, 2), np.float32), "i": np.ones((5, 3), np.int8)}
     live = Live(graph, features, num_nodes={"u": 9})
     assert live.num_nodes == SIZES
     assert live.graph.schema.num_nodes == 14
-    assert live.packed().edge_index().tolist() == [[0, 6], [1, 9 + 4]]
-    assert live.add_nodes(2, type="u", rows=np.full((2, 2), 3)).tolist() == [7, 8]
+    assert live.packed().edge_index().tolist() == graph.edge_index().tolist()
+    assert live.graph.schema.ranges("u") == (range(7), range(12, 14))
+    assert live.add_nodes(2, type="u", rows=[[3, 3], [4, 4]]).tolist() == [12, 13]
     assert {name: rows.shape for name, rows in live.features.items()} == {
         "u": (9, 2),
         "i": (5, 3),
     }
-    assert live.features["u"][:, 0].tolist() == [1] * 7 + [3] * 2
+    assert live.features["u"][:, 0].tolist() == [1] * 7 + [3, 4]
+    live.set_rows([8, 0], [[5, 5], [6, 6]], type="u")
+    assert live.features["u"][:, 0].tolist() == [6] + [1] * 6 + [3, 5]
     live.append([8], [0], relation="buys")
+    live.append([1], [7], relation="knows")
+    assert live.ids([8, 2], "u").tolist() == [13, 2]
+    rows = {v: np.asarray(live.graph.indices)[slice(*live.graph.indptr[:, v])] for v in (7, 12)}
+    assert [rows[7].tolist(), rows[12].tolist()] == [[13], [1]]
+    again = Live(live.packed(), num_nodes={"i": 7})
+    assert again.add_nodes(1, type="i").tolist() == [14]
+    assert again.graph.schema.ranges("i") == (range(7, 12), range(14, 14), range(14, 16))
     assert live.delete_nodes([4], type="i") == 1
     assert live.features["i"][:, 0].tolist() == [1, 1, 1, 1, 0]
     refused("src must be node ids in [0, 9)", live.append, [9], [0], relation="buys")
+
+
+def test_new_nodes_are_found_by_name_until_they_are_deleted():
+    live = small(num_nodes=9)
+    live.add_nodes(2, names=["ann", "x" * 90])
+    live.add_nodes(1)
+    live.add_nodes(1, names=[7])
+    assert (live.named["ann"], live.named["7"], live.names[6]) == (3, 6, 7)
+    for names in (["bob", "bob"], ["ann", "bob"], ["bob"], [1.5, 2.5], "ab", [7, 9]):
+        with pytest.raises(ValueError, match="names of new nodes"):
+            live.add_nodes(2, names=names)
+    live.delete_nodes([3, 5])
+    assert live.named == {"x" * 90: 4, "7": 6}
+    live.add_nodes(1, names=["ann"])
+    assert live.names == {4: "x" * 90, 6: 7, 7: "ann"}
 
 
 def test_a_time_to_live_is_a_cutoff_from_below():
@@ -301,7 +326,6 @@ def test_what_is_no_change_is_refused_and_changes_nothing():
         (lambda: live.graph.sorted(), "rows without room"),
         (lambda: live.graph.save("nowhere"), "rows without room"),
         (lambda: live.graph.edge_index(), "rows without room"),
-        (lambda: Neighbors((2,), half_life=3).init(live.graph), "live.packed"),
     ):
         refused(match, wrong)
     assert live.position == 0

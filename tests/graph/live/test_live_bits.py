@@ -1,5 +1,7 @@
 """After every one of many changes, draws from a live graph are those from one made anew."""
 
+import faulthandler
+
 import jax
 import numpy as np
 import pytest
@@ -74,6 +76,8 @@ def programs():
 
 @pytest.mark.parametrize("number", [50, pytest.param(10_000, marks=LONG)])
 def test_after_each_change(number, tmp_path):
+    if number > 1000:
+        faulthandler.cancel_dump_traceback_later()  # which ends tests after 700 s
     rng, edges, draws = np.random.default_rng(number), Edges(), programs()
     edges.add(0, src=[0], dst=[0], time=[0], x=[1])
     live = Live(edges.graph(None), folder=tmp_path / "live")

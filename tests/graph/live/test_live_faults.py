@@ -27,7 +27,7 @@ def test_changes_that_wait_for_a_reader_see_one_another():
     graph, ids = small(num_nodes=5), []
     with graph.reading():
         threads = together(*[lambda: ids.extend(graph.add_nodes(1))] * 2)
-        while graph._waiting < 2:
+        while graph._turns.waiting < 2:
             pass
         # Readers that come by turns do not keep changes away; one that reads already goes on.
         reader = together(lambda: graph.reading().__enter__())[0]

@@ -6,9 +6,18 @@ import numpy as np
 import pytest
 
 from jgs import Graph
+from jgs.sampling.edges.project import project
 from jgs.sampling.matrix import Matrix, Room
-from jgs.sampling.matrix.edge_arrays import distinct, expand, extract, places, rearrange
-from jgs.sampling.matrix.select import smallest_ranks
+from jgs.sampling.matrix.edge_arrays import (
+    EdgeArrays,
+    distinct,
+    expand,
+    extract,
+    inner,
+    places,
+    rearrange,
+)
+from jgs.sampling.matrix.select import running_weights, smallest_ranks
 from jgs.sampling.matrix.sums import exact_sum
 
 N, HUB, ALONE = 3000, 17, 2999  # HUB has most of the edges, ALONE has none
@@ -184,3 +193,78 @@ def test_sums_of_chains(alike, graph):
     assert 60_000 < counts[0].sum() < 90_000
     assert all(np.isnan(found).all() for found in short)
     assert count.sum() == 0
+
+
+def slots_of(graph, room):
+    """The edges into COLUMNS, with their rows."""
+    with jax.enable_x64(True):
+        indptr, column, at, _ = expand(graph.indptr, COLUMNS, room)
+        row = jnp.where(column < len(COLUMNS), graph.indices[at], N)
+    return EdgeArrays(indptr, column, row, at)
+
+
+@pytest.mark.parametrize(("heads", "width"), [(1, 3), (2, 64), (3, 37)])
+def test_inner_products_of_edges(alike, graph, heads, width):
+    """Large products that cancel: another order of the sums would have other bits."""
+    edges, wide = slots_of(graph, 70_000), 10.0 ** RNG.uniform(-3, 3, (N, heads, width))
+    left = (wide * RNG.choice([-1, 1], wide.shape)).astype(np.float32)
+    left[:50, :, :2] = 1e-40  # subnormal: XLA takes it as 0
+    right = (RNG.standard_normal((len(COLUMNS), heads, width)) / 3).astype(np.float32)
+    products = alike(inner, left, right, edges)
+    exact = np.einsum(
+        "ehd,ehd->eh",
+        *(
+            a[np.asarray(slot)[: int(edges.indptr[-1])]].astype(np.longdouble)
+            for a, slot in ((left, edges.row), (right, edges.column))
+        ),
+    )
+    np.testing.assert_allclose(products[: len(exact)], exact, rtol=2e-7, atol=1e-33)
+    assert not np.asarray(products[len(exact) :]).any()
+
+
+@pytest.mark.parametrize("width", [(), (1, 1), (43,), (2, 64)])
+def test_project(alike, width):
+    """Rows of no node among them, subnormal numbers, sums that cancel."""
+    features = (RNG.standard_normal((N, 37)) * 10.0 ** RNG.uniform(-3, 3, (N, 37))).astype("f4")
+    features[:50, :9] = 1e-40
+    weight = RNG.standard_normal((37, *width)).astype(np.float32)
+    nodes = np.r_[RNG.integers(0, 60, 30), RNG.integers(-2, N + 2, 600), 1, [N] * 40]
+    last = 631 if width else len(nodes)
+
+    def program(features, nodes, weight):
+        return project(features, nodes, weight)[:last]
+
+    found = alike(program, features, nodes.astype(np.int32), weight)
+    real = (nodes >= 0) & (nodes < N)
+    rows = features.astype(float)[np.where(real, nodes, 0)]
+    wanted = np.einsum("nf,f...->n...", rows, weight)
+    wanted *= real.reshape(-1, *[1] * len(width))
+    np.testing.assert_allclose(found, wanted[:last], rtol=2e-7, atol=1e-9)
+
+
+def test_running_weights(alike, graph):
+    """Of weights over sixty orders of magnitude, without positive ones, and of bad ones."""
+    edges, num = slots_of(graph, 70_000), int(slots_of(graph, 70_000).indptr[-1])
+    wide = (10.0 ** RNG.uniform(-30, 30, 70_000)).astype(np.float32)
+    wide[RNG.random(wide.size) < 0.3] = 0
+    weights = [wide, np.zeros_like(wide)]
+    for value in (-1, np.nan, np.inf):
+        weights.append(wide.copy())
+        weights[-1][num // 2] = value
+    weights.append(wide.copy())
+    weights[-1][num:] = -1  # padding is not looked at
+
+    def program(edges, *weights):
+        with jax.enable_x64(True):
+            return [running_weights(weight, edges) for weight in weights]
+
+    found = alike(program, edges, *weights)
+    assert [bool(bad) for _, bad in found] == [False, False, True, True, True, False]
+    running, indptr = np.asarray(found[0][0]), np.asarray(edges.indptr)
+    for c in (0, 3, 7):
+        own = wide[indptr[c] : indptr[c + 1]].astype(float)
+        unit = 2.0 ** (np.floor(np.log2(own.max())) + 1 - 30)
+        wanted = np.where(own > 0, np.maximum(np.rint(own / unit), 1), 0).cumsum()
+        np.testing.assert_array_equal(running[indptr[c] : indptr[c + 1]], wanted)
+    assert not running[num:].any()
+    assert not np.asarray(found[1][0]).any()
