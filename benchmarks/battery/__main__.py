@@ -6,7 +6,8 @@
 Each library is asked through its adapter (`benchmarks/battery/adapters/`), in processes with
 its own pinned packages, which `benchmarks/peers.py` installs in the cache. Prints Markdown: a
 row a promise, a column a library, then what was counted. `--quick` tries less of everything,
-and no random numbers."""
+and no random numbers unless `--testu01` says where TestU01 is.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +47,7 @@ INTRO = """# The invariance battery
 A library of samplers promises more than that it draws neighbours: that the same key gives the
 same sample, that no edge is drawn from after its cutoff, that each outcome is as likely as it
 should be. `python -m benchmarks.battery --out docs/battery.md` tries such promises on jgs and
-on libraries beside it, and wrote this page. `--quick` takes two minutes.
+on libraries beside it, and wrote this page. `--quick` takes a few minutes.
 
 A cell is *pass*, *fail* with what failed, *not offered* (–), or *not tried*: the library could
 not be installed. A number in brackets counts the ways to draw that were tried, such as by
@@ -58,7 +59,8 @@ seed.
 Each law is tried by a chi-square test or an exact binomial one. Holm's procedure keeps the
 chance that any test of the page fails without a reason below {chance:g}. Edges are told apart
 by their positions. Where a library counts facts at the cutoff itself as past, it was asked for
-the moment before."""
+the moment before.
+"""
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -90,7 +92,10 @@ def main(argv: list[str] | None = None) -> int:
             if given.out:  # so far
                 given.out.write_text(render(judge(found), missing, ""))
     found = judge(found)
-    page = render(found, missing, "" if given.quick else numbers.crushed(32, given.testu01))
+    random_numbers = ""
+    if given.testu01 or not given.quick:
+        random_numbers = numbers.crushed(32, given.testu01)
+    page = render(found, missing, random_numbers, given.quick)
     say(f"{time.monotonic() - begun:.0f} s in all")
     if given.out:
         given.out.write_text(page)
@@ -152,7 +157,7 @@ def cell(ways: dict[str, Outcome]) -> str:
     if not ways:
         return "–"
     if said := [o.figure for o in ways.values() if o.kind == "said"]:
-        return said[0]
+        return said[0].split(": ")[0]
     failed = {way: o for way, o in ways.items() if o.kind == "fail"}
     if not failed:
         return f"pass ({len(ways)})"
@@ -163,7 +168,7 @@ def cell(ways: dict[str, Outcome]) -> str:
 
 def _short(figure: str) -> str:
     """A figure without the numbers that the counts below the table have."""
-    return figure.split(", ")[-1] if ", p " in figure else figure
+    return next((part for part in figure.split(", ") if part.startswith("p ")), figure)
 
 
 def failures(found: Found) -> list[str]:
@@ -175,11 +180,14 @@ def failures(found: Found) -> list[str]:
     ]
 
 
-def render(found: dict[str, Found], missing: dict[str, str], random_numbers: str) -> str:
+def render(
+    found: dict[str, Found], missing: dict[str, str], random_numbers: str, quick: bool = False
+) -> str:
     about = machine.describe()
     parts = [INTRO.format(chance=tests.CHANCE)]
     parts.append(
-        f"{date.today()}, {about['cpu']}, {about['cores']} cores, {about['system']}.\n"
+        f"{date.today()}, {about['cpu']}, {about['cores']} cores, {about['system']}."
+        + (" This is the quick form, with less of everything.\n" if quick else "\n")
     )
     columns = [library.partition(", ")[0] for library in found]
     head = ["promise", *columns, *missing]

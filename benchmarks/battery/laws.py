@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -248,7 +249,7 @@ def neighbouring_keys(trial: Trial) -> dict[str, Outcome]:
     def by_one_bit() -> Outcome:
         rng, tests = np.random.default_rng(4), []
         for bit in range(31):
-            bases = rng.integers(0, 1 << 31, max(keys // 31, 2)).tolist()
+            bases = rng.integers(0, 1 << 31, max(keys // 62, 2)).tolist()
             pairs = [
                 [_ones(trial, (key, 0), nodes) for key in (base, base ^ 1 << bit)]
                 for base in bases
@@ -262,8 +263,9 @@ def neighbouring_keys(trial: Trial) -> dict[str, Outcome]:
 
 def labor(trial: Trial) -> dict[str, Outcome]:
     """Two nodes with the same 10 neighbours, of which each takes 3 on average."""
-    draws = 4 * trial.size.keys
+    draws = trial.size.keys
 
+    @cache
     def drawn() -> tuple[np.ndarray, int]:
         times, apart = np.zeros(10), 0
         for step in range(draws):
@@ -287,7 +289,7 @@ def layers(trial: Trial) -> dict[str, Outcome]:
     """LADIES: 3 of 6 sources, by the squared norms of their rows."""
     joined = np.arange(6)[:, None] < LAYER  # [seed, source]
     bias = ((joined / joined.sum(axis=1, keepdims=True)) ** 2).sum(axis=0)
-    draws = 4 * trial.size.keys
+    draws = trial.size.keys
 
     def drawn() -> Outcome:
         times = np.zeros(LAYER.size)

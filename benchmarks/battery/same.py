@@ -137,10 +137,10 @@ def renumbered(trial: Trial) -> dict[str, Outcome]:
     found = {}
     for name in ("uniform", "by weight", "by weight, with replacement"):
         way = next(way for way in WAYS if way.name == name)
-        options = way.arguments | {"fanouts": [5]}
+        options = way.arguments | {"fanouts": [10]}
         table = np.zeros((2, saved.num_nodes))
         try:
-            for step in range(trial.size.keys):
+            for step in range(max(trial.size.keys // 5, 40)):
                 for row, graph in enumerate((saved, other)):
                     seed = np.array([hub if row == 0 else new[hub]])
                     asked: Any = {"key": (100 + row + 1009 * step, 0), "seeds": seed, **options}

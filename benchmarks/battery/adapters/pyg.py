@@ -32,8 +32,9 @@ class Adapter:
 
     @staticmethod
     def versions() -> dict[str, str]:
-        modules = (torch_geometric, torch_sparse, torch_cluster, torch)
-        return {module.__name__: module.__version__ for module in modules}
+        modules = {"PyG": torch_geometric, "torch-sparse": torch_sparse}
+        modules |= {"torch-cluster": torch_cluster, "torch": torch}
+        return {name: module.__version__ for name, module in modules.items()}
 
     @staticmethod
     def seed(key: tuple[int, int]) -> None:

@@ -33,7 +33,7 @@ class Adapter:
 
     @staticmethod
     def versions() -> dict[str, str]:
-        return {"relational-transformer": version("relational-transformer")}
+        return {"rt.rustler": version("relational-transformer")}
 
     def draw(self, key: Any, seeds: Any, fanouts: Any, law: str = "uniform", **how: Any) -> Any:
         cutoffs = how.pop("cutoffs", None)
@@ -42,7 +42,8 @@ class Adapter:
             raise NotOffered("")
         until = np.full(len(seeds), _END) if cutoffs is None else cutoffs + _BEGIN - 1
         asked = list(zip(seeds.tolist(), until.tolist(), strict=True))
-        known = (n for n, rows in self.tasks.items() if all(pair in rows for pair in asked))
+        near = {n: rows for n, rows in self.tasks.items() if len(rows) <= 9 * len(asked)}
+        known = (n for n, rows in near.items() if all(pair in rows for pair in asked))
         name = next(known, None) or self.prepare(asked)
         rows, made = self.tasks[name], Path(self.place.name, "made")
         tables = json.loads((made / name / "table_info.json").read_text())
