@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import scipy.sparse.csgraph
+import scipy
 
 from jgs.errors import InputError, check_choice
 from jgs.graph import checks
@@ -30,6 +30,8 @@ def nodes_in_order(graph: Any, order: Any) -> np.ndarray:
 
 def _cuthill_mckee(graph: Any) -> np.ndarray:
     """SciPy's reverse Cuthill-McKee order: neighbours get near numbers."""
+    from scipy.sparse.csgraph import reverse_cuthill_mckee  # a slow import
+
     if graph.num_edges >= 1 << 31:
         raise InputError(
             "a graph in the order rcm must have fewer than 2**31 edges",
@@ -39,7 +41,7 @@ def _cuthill_mckee(graph: Any) -> np.ndarray:
     offsets, sources = (np.asarray(a).astype(np.int32) for a in (graph.indptr, graph.indices))
     shape = (graph.num_nodes, graph.num_nodes)
     rows = scipy.sparse.csr_array((np.ones(sources.size, bool), sources, offsets), shape)
-    return scipy.sparse.csgraph.reverse_cuthill_mckee(rows)
+    return reverse_cuthill_mckee(rows)
 
 
 def _by_type(nodes: np.ndarray, schema: Schema | None) -> np.ndarray:
