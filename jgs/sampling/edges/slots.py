@@ -110,7 +110,9 @@ def _first_equal(cells: int, rounds: int, real: jax.Array, *keys: jax.Array) -> 
     begin = (mixed, jnp.full(size, num, jnp.int32), slot, real)
     begin = vary_alike(*begin, *keys)[:4]
     cell, table, first, left = while_more(few, begin, slot, stride, *keys)
-    (of,) = jnp.nonzero(left, size=few, fill_value=num)
+    # Not jnp.nonzero with a size: JAX 0.12 lowers it without x64, even if called under x64.
+    place = jnp.where(left, jnp.cumsum(left, dtype=jnp.int32) - 1, few)
+    of = vary_alike(jnp.full(few, num, jnp.int32), left)[0].at[place].set(slot, mode="drop")
     operands = [array.at[of].get(mode="clip") for array in (slot, stride, *keys)]
     state = cell.at[of].get(mode="clip"), table, operands[0], of < num
     *_, found, _ = while_more(0, state, *operands)
