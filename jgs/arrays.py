@@ -1,4 +1,5 @@
-"""One description of an array's dtype and shape, for the check and for the error."""
+"""One description of an array's dtype and shape, for the check and for the error; memory for
+arrays that XLA uses in place."""
 
 from __future__ import annotations
 
@@ -10,6 +11,7 @@ import numpy as np
 
 from jgs.errors import InputError
 
+_ALIGNED = 64  # bytes, the alignment that XLA needs to use an array in place
 _FORM = re.compile(r"(?:([^\[,]+) )?\[([^\]]*(?:\] or \[[^\]]*)*)\](.*)")
 _SIZE = re.compile(r"(?:([^\W\d]\w*)(?: \+ )?)?(\d*)")  # a name, a number, or both
 _GROUPS = {"numbers": "fiub", "integers": "iuI", "floats": "fF", "text": "U", "empty": ""}
@@ -109,3 +111,20 @@ def _filled(form: str, sizes: dict[str, Any]) -> str:
 
     form = form.replace(" or empty [", " [")
     return re.sub(r"\[.*?\]", lambda found: _SIZE.sub(number, found[0]), form)
+
+
+def aligned_empty(size: int, dtype: Any) -> np.ndarray:
+    """An uninitialised array `[size]` that `as_device` takes without a copy on the CPU."""
+    return _aligned(np.empty, size, dtype)
+
+
+def aligned_zeros(size: int, dtype: Any) -> np.ndarray:
+    """As `aligned_empty`, of zeros. Pages that nothing is written to take no memory."""
+    return _aligned(np.zeros, size, dtype)
+
+
+def _aligned(make: Any, size: int, dtype: Any) -> np.ndarray:
+    dtype = np.dtype(dtype)
+    room = make(size * dtype.itemsize + _ALIGNED, np.uint8)
+    before = -room.ctypes.data % _ALIGNED
+    return room[before : before + size * dtype.itemsize].view(dtype)

@@ -159,14 +159,15 @@ class Dataset(Shown):
         plain = plain._replace(node_ids=node_ids, label_table=label_table, time_unit=time_unit)
         return plain.dataset(number if num_classes is None else num_classes, check_values)
 
-    def save(self, folder: str | os.PathLike) -> None:
-        """Write the data set to `folder`. `jgs.data.load` opens it, memory-mapped.
+    def save(self, folder: str | os.PathLike, *, packed: bool = False) -> None:
+        """Write the data set to `folder`. `jgs.data.load` opens it, memory-mapped; `packed` as
+        in `Graph.save`.
 
         The folder has one `.npy` file for each array, and a manifest of their shapes, dtypes
         and SHA-256. It appears whole or not at all. An earlier data set in it is replaced.
         Raises `InputError` when the folder holds anything else, or cannot be written.
         """
-        storage.save_arrays(folder, KIND, self.stored())
+        storage.save_arrays(folder, KIND, self.stored(), packed)
 
     def stored(self) -> dict[str, np.ndarray]:
         """The arrays that `save` writes, by the names of their files."""

@@ -18,6 +18,7 @@ import numpy as np
 
 from jgs.errors import InputError, refusing
 from jgs.files.npy import NOT_ZIP, Members, map_npy, plain_file
+from jgs.files.packing import Packing, packed, packing_of, unpacked
 from jgs.files.replacing import replacing
 from jgs.files.verified import Verify, is_whole, sha256
 
@@ -79,15 +80,18 @@ class ArrayFile:
         return self._hash.hexdigest()
 
 
-def save_arrays(folder: str | os.PathLike, kind: str, arrays: Mapping[str, np.ndarray]) -> None:
-    """Write `arrays` to `folder` with a manifest of shapes, dtypes and checksums.
+def save_arrays(
+    folder: str | os.PathLike, kind: str, arrays: Mapping[str, np.ndarray], pack: bool = False
+) -> None:
+    """Write `arrays` to `folder` with a manifest of shapes, dtypes and checksums. With `pack`
+    integers have as many bits as their range needs, and `open_arrays` reads them into memory.
 
     The folder is written beside `folder`, and renamed at the end. It replaces an empty folder,
     or one of the same `kind` with nothing else in it. Raises `InputError` for any other folder,
     and when it cannot be written.
     """
     with replacing(folder, kind, lambda old: array_files(old, kind)) as fresh:
-        write_arrays(fresh, kind, arrays)
+        write_arrays(fresh, kind, arrays, pack)
 
 
 def array_files(folder: Path, kind: str) -> set[str]:
@@ -96,13 +100,16 @@ def array_files(folder: Path, kind: str) -> set[str]:
 
 
 def write_arrays(
-    folder: Path, kind: str, arrays: Mapping[str, np.ndarray | Chunks | ArrayFile]
+    folder: Path,
+    kind: str,
+    arrays: Mapping[str, np.ndarray | Chunks | ArrayFile],
+    pack: bool = False,
 ) -> None:
     """Write `arrays` and their manifest into an existing folder, where the files of
     `ArrayFile`s are already; raises `OSError`."""
-    entries = {}
+    entries: dict[str, dict[str, Any]] = {}
     for name, array in arrays.items():
-        file = folder / f"{name}.npy"
+        file, packing = folder / f"{name}.npy", None
         if isinstance(array, ArrayFile):
             assert array.path == file
         elif isinstance(array, Chunks):
@@ -111,21 +118,28 @@ def write_arrays(
                     written.append(piece)
             array = written
         else:
-            np.save(file, array, allow_pickle=False)
+            packing = packing_of(array) if pack else None
+            written_as = array if packing is None else packed(array, packing)
+            np.save(file, written_as, allow_pickle=False)
         entries[name] = {
             "file": file.name,
             "shape": list(array.shape),
             "dtype": np.dtype(array.dtype).str,
             "sha256": array.sha256() if isinstance(array, ArrayFile) else sha256(file),
         }
-    manifest = {"kind": kind, "version": 1, "arrays": entries}
+        if packing is not None:
+            entries[name]["packed"] = packing._asdict()
+    # Versions of jgs that know no packed arrays refuse those of version 2.
+    version = 2 if any("packed" in entry for entry in entries.values()) else 1
+    manifest = {"kind": kind, "version": version, "arrays": entries}
     (folder / MANIFEST).write_text(json.dumps(manifest, indent=2) + "\n", "utf-8")
 
 
 def open_arrays(
     folder: str | os.PathLike, kind: str, verify: Verify = True
 ) -> dict[str, np.ndarray]:
-    """The arrays that `save_arrays` wrote, memory-mapped read-only; raises `InputError`."""
+    """The arrays that `save_arrays` wrote, memory-mapped read-only, or in memory if they are
+    packed; raises `InputError`."""
     folder = Path(folder)
     if not folder.is_dir():
         raise InputError(
@@ -152,7 +166,7 @@ def read_manifest(
     try:
         manifest = json.loads(plain_file(path).read_text("utf-8"))
         found = manifest["kind"], manifest["version"]
-        if found == (kind, 1):
+        if found == (kind, 1) or (found == (kind, 2) and check is _check_entries):
             check(manifest)
             return manifest
     except (FileNotFoundError, NotADirectoryError):
@@ -162,7 +176,7 @@ def read_manifest(
     except (ValueError, OSError, RecursionError, KeyError, TypeError, AttributeError) as error:
         raise InputError(f"{path} must be whole", repr(error), again) from None
     raise InputError(
-        f"{folder} must be a {kind} folder of version 1",
+        f"{folder} must be a {kind} folder of a version that this jgs reads",
         " version ".join(map(reprlib.repr, found)),
         "Open it with the class, and the version of jgs, that wrote it.",
     )
@@ -177,6 +191,7 @@ def _check_entries(manifest: dict) -> None:
             and all(type(n) is int for n in entry["shape"])
             and isinstance(entry["dtype"], str)
             and isinstance(entry["sha256"], str)
+            and all(type(entry.get("packed", {}).get(n, 0)) is int for n in Packing._fields)
         )
         if not sound:
             raise ValueError(f"an entry that no array has, {name!r}")
@@ -188,7 +203,9 @@ def _open_one(folder: Path, entry: dict, verify: Verify) -> np.ndarray:
     rule = f"{folder} must hold every array it lists, {path.name} too"
     with refusing((ValueError, OSError), rule, again):
         array = map_npy(path)
-    if list(array.shape) != entry["shape"] or array.dtype.str != entry["dtype"]:
+    packing = entry.get("packed")
+    as_stated = list(array.shape) == entry["shape"] and array.dtype.str == entry["dtype"]
+    if packing is None and not as_stated:
         raise InputError(
             f"{path} must be {entry['dtype']}{entry['shape']} as the manifest says",
             f"{array.dtype.str}{list(array.shape)}",
@@ -196,7 +213,10 @@ def _open_one(folder: Path, entry: dict, verify: Verify) -> np.ndarray:
         )
     if not is_whole(path, entry["sha256"], verify):
         raise InputError(f"{path} must have the manifest's checksum", "another", again)
-    return array
+    if packing is None:
+        return array
+    with refusing((ValueError, TypeError), rule, again):
+        return unpacked(array, Packing(**packing), entry["shape"], entry["dtype"])
 
 
 @contextmanager

@@ -200,19 +200,27 @@ class GraphArrays:
 
     # -- files -------------------------------------------------------------------------------
 
-    def save(self, folder: str | os.PathLike) -> None:
+    def save(
+        self, folder: str | os.PathLike, *, packed: bool = False, edge_order: bool = True
+    ) -> None:
         """Write the graph to `folder`: one `.npy` file a field or column, and a manifest.
+
+        `packed` keeps integers, times and types too, in as few bits as their range needs,
+        often less than half of the bytes. `open` then reads them into memory, as they were, in
+        place of a memory map. `edge_order=False` leaves that array out.
 
         The manifest (`manifest.json`) has the shape, the dtype and the SHA-256 of each file.
         The folder appears whole or not at all. An earlier graph in the folder is replaced.
         Raises `InputError` when the folder holds anything else, when it cannot be written, or
         when the graph's arrays are such that `open` would refuse them.
         """
-        storage.save_arrays(folder, "jgs.graph", self.stored())
+        graph = self if edge_order else self._with(edge_order=None)
+        storage.save_arrays(folder, "jgs.graph", graph.stored(), packed)
 
     @classmethod
     def open(cls, folder: str | os.PathLike, verify: Verify = True) -> Self:
-        """The graph that `save` wrote to `folder`, memory-mapped: nothing is read into RAM.
+        """The graph that `save` wrote to `folder`, memory-mapped: nothing is read into RAM,
+        unless it is packed.
 
         Shapes, dtypes and file sizes are always checked. True for `verify` also reads each file
         and compares its checksum (about a second a gigabyte). "once" does so unless this user

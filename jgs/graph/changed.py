@@ -13,11 +13,11 @@ from typing import Any, Self
 import numpy as np
 
 from jgs import kernels
-from jgs.arrays import described, require_array
+from jgs.arrays import aligned_empty, described, require_array
 from jgs.errors import InputError
 from jgs.graph import checks
 from jgs.graph.arrays import PREFIX, TAKEN, Arrays, GraphArrays
-from jgs.graph.device import aligned_empty, as_device
+from jgs.graph.device import as_device
 from jgs.graph.grouping import group, longs, order_by, pointer, threads
 from jgs.graph.rows import (
     bisect,

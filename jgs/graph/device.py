@@ -7,11 +7,10 @@ from typing import Any
 import jax
 import numpy as np
 
+from jgs.arrays import aligned_empty
 from jgs.devices import computes_on_cpu, host_device
 from jgs.errors import InputError
 from jgs.settings import exact_integers
-
-_ALIGNED = 64  # bytes, the alignment that XLA needs to use an array in place
 
 
 def as_device(array: Any) -> jax.Array:
@@ -23,23 +22,6 @@ def as_device(array: Any) -> jax.Array:
     where = None if computes_on_cpu() else host_device()
     with exact_integers():  # else int64 offsets would be cut to int32
         return jax.device_put(array, where, may_alias=True)
-
-
-def aligned_empty(size: int, dtype: Any) -> np.ndarray:
-    """An uninitialised array `[size]` that `as_device` takes without a copy on the CPU."""
-    return _aligned(np.empty, size, dtype)
-
-
-def aligned_zeros(size: int, dtype: Any) -> np.ndarray:
-    """As `aligned_empty`, of zeros. Pages that nothing is written to take no memory."""
-    return _aligned(np.zeros, size, dtype)
-
-
-def _aligned(make: Any, size: int, dtype: Any) -> np.ndarray:
-    dtype = np.dtype(dtype)
-    room = make(size * dtype.itemsize + _ALIGNED, np.uint8)
-    before = -room.ctypes.data % _ALIGNED
-    return room[before : before + size * dtype.itemsize].view(dtype)
 
 
 def aligned_copy(array: np.ndarray) -> np.ndarray:

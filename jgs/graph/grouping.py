@@ -14,7 +14,7 @@ import numpy as np
 import scipy
 
 from jgs import kernels
-from jgs.graph.device import aligned_empty
+from jgs.arrays import aligned_empty
 from jgs.graph.rows import order_dtype
 
 _BUCKET_EDGES = 1 << 17  # small enough to sort a bucket in the cache

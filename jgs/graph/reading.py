@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 
 from jgs import kernels
+from jgs.arrays import aligned_empty
 from jgs.errors import InputError, refusing
 from jgs.files.row_file import part_of_mapped
-from jgs.graph.device import aligned_empty, as_device
+from jgs.graph.device import as_device
 from jgs.graph.graph import Graph
 
 

@@ -8,7 +8,8 @@ import jax
 import numpy as np
 
 from jgs import kernels
-from jgs.graph.device import aligned_empty, as_device
+from jgs.arrays import aligned_empty
+from jgs.graph.device import as_device
 from jgs.graph.grouping import longs, pointer, threads
 from jgs.graph.rows import row_chunks, row_offsets
 

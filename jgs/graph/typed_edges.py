@@ -8,6 +8,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
+from jgs.arrays import aligned_empty
 from jgs.errors import InputError
 from jgs.graph.arrays import TAKEN
 from jgs.graph.checks import (
@@ -17,7 +18,6 @@ from jgs.graph.checks import (
     node_ids,
     times_with_nodes,
 )
-from jgs.graph.device import aligned_empty
 from jgs.graph.grouping import threads
 from jgs.graph.schema import ALWAYS, Relation, Schema, times_of_types
 from jgs.graph.weights import check_weights

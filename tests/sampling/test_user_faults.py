@@ -11,9 +11,9 @@ from refusals import refused
 
 import jgs
 from jgs import Graph, NodeIds, kernels, ops
+from jgs.arrays import aligned_empty
 from jgs.data import Dataset
 from jgs.graph import as_device
-from jgs.graph.device import aligned_empty
 from jgs.sampling import (
     Capacity,
     FastGCN,

@@ -7,11 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from jgs.arrays import described
+from jgs.arrays import aligned_zeros, described
 from jgs.errors import InputError
 from jgs.graph import checks
 from jgs.graph.arrays import Arrays
-from jgs.graph.device import aligned_zeros
 from jgs.graph.graph import Graph
 from jgs.graph.row_tables.table import RowTable
 from jgs.graph.schema import ALWAYS

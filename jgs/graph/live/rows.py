@@ -12,7 +12,7 @@ from collections import defaultdict
 import numpy as np
 
 from jgs import kernels
-from jgs.graph.device import aligned_zeros
+from jgs.arrays import aligned_zeros
 from jgs.graph.grouping import longs, pointer
 from jgs.graph.live.runs import Runs
 from jgs.graph.rows import (

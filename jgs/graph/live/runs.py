@@ -6,7 +6,7 @@ import itertools
 
 import numpy as np
 
-from jgs.graph.device import aligned_zeros
+from jgs.arrays import aligned_zeros
 from jgs.graph.relation_index import RUN_BITS
 from jgs.graph.rows import bisect
 

@@ -13,9 +13,9 @@ from typing import Any
 import jax
 import numpy as np
 
+from jgs.arrays import aligned_empty
 from jgs.files.packed_rows import PackedRows, Spool, Spooled
 from jgs.graph import as_device
-from jgs.graph.device import aligned_empty
 from jgs.sampling.loading.ahead import Ahead, each, go_on, run_ahead
 from jgs.sampling.loading.disk_rows import DiskRows
 from jgs.sampling.loading.row_pool import Taken

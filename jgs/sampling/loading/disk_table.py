@@ -9,10 +9,10 @@ from typing import Any
 import jax
 import numpy as np
 
+from jgs.arrays import aligned_empty
 from jgs.errors import InputError
 from jgs.files.row_file import FilePart, RowFiles, copy_rows, part_of_mapped
 from jgs.graph import SparseFeatures, as_device
-from jgs.graph.device import aligned_empty
 from jgs.graph.row_tables.table import RowTable
 from jgs.sampling.capacity import round_up
 from jgs.sampling.loading.row_pool import Taken, row_pool

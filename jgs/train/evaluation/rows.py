@@ -18,12 +18,12 @@ import numpy as np
 from flax import nnx
 
 import jgs.ops
+from jgs.arrays import aligned_empty
 from jgs.devices import host_device, to_device
 from jgs.errors import InputError, refusing
 from jgs.files.row_file import FilePart, RowFiles, part_of_mapped
 from jgs.files.writing import mib, reserve
 from jgs.graph import Schema, as_device
-from jgs.graph.device import aligned_empty
 from jgs.graph.row_tables.table import RowTable, as_table, plain
 
 _AT_ONCE = 1 << 20  # rows: their numbers take 4 MiB
