@@ -17,10 +17,10 @@ from jgs.graph.changed import Changed, taken_edges
 from jgs.graph.device import as_device
 from jgs.graph.formats import convert, export
 from jgs.graph.formats.table_columns import table_edges
-from jgs.graph.grouping import group_values, order_by, taken
+from jgs.graph.grouping import group_values, order_by, order_by_time, taken
 from jgs.graph.node_ids import NodeIds
 from jgs.graph.reordered import nodes_in_order
-from jgs.graph.rows import order_by_time, row_of_edges, row_offsets
+from jgs.graph.rows import row_of_edges, row_offsets
 from jgs.graph.schema import Relation, Schema, check_edge_types, check_schema
 from jgs.graph.shown import Shown
 from jgs.graph.typed_edges import typed_edges

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -124,29 +123,3 @@ def row_of_edges(indptr: np.ndarray) -> np.ndarray:
 def order_dtype(num_edges: int) -> type:
     """The dtype that holds positions among `num_edges` edges."""
     return np.int32 if num_edges < 2**31 else np.int64
-
-
-def order_by_time(times: np.ndarray, types: np.ndarray | None = None) -> np.ndarray:
-    """`[E]`, in the dtype of `order_dtype`: the positions of edges sorted by type, if `types`
-    are given, which ascend already, then by time; equal edges keep their order."""
-    order: np.ndarray = np.empty(times.size, order_dtype(times.size))
-    new = np.array([], int) if types is None else np.flatnonzero(types[1:] != types[:-1]) + 1
-    for begin, end in pairwise([0, *new, times.size]):
-        order[begin:end] = _stable_order(times[begin:end])
-        order[begin:end] += begin
-    return order
-
-
-def _stable_order(keys: np.ndarray) -> np.ndarray:
-    """`np.argsort(keys, kind="stable")` of int64 keys, several times faster where their range
-    and their number are below 2**63 together: keys and positions are sorted as one number."""
-    if (keys[1:] >= keys[:-1]).all():
-        return np.arange(keys.size)
-    least, bits = keys.min(), keys.size.bit_length()
-    if int(keys.max()) - int(least) >= 1 << (63 - bits):
-        return np.argsort(keys, kind="stable")
-    packed = (keys - least) << bits
-    packed |= np.arange(keys.size)
-    packed.sort()
-    packed &= (1 << bits) - 1
-    return packed

@@ -9,7 +9,7 @@ from cases import cases
 from refusals import refused
 
 from jgs import Graph
-from jgs.graph.rows import order_by_time
+from jgs.graph.grouping import order_by_time
 from jgs.sampling import Context, Seeds
 
 SRC, DST = np.array([0, 1, 2, 0, 1]), np.array([2, 2, 2, 1, 2])

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from jgs.graph.rows import order_by_time, positions_in
+from jgs.graph.grouping import order_by_time
+from jgs.graph.rows import positions_in
 
 _MOST = 16  # runs that are looked at each time
 
