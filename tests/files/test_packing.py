@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from refusals import refused
 
 from jgs import Graph
+from jgs.data import Dataset, load
 from jgs.files import storage
 from jgs.files.packing import packed, packing_of, unpacked
 
@@ -80,6 +81,20 @@ def test_a_packed_graph_is_the_graph(graph, tmp_path):
         np.testing.assert_array_equal(mine[name], array)
     assert Graph.open(tmp_path / "least").edge_order is None
     assert json.loads((tmp_path / "plain" / "manifest.json").read_text())["version"] == 1
+
+
+def test_a_packed_data_set_is_the_data_set(graph, tmp_path):
+    rng, size = np.random.default_rng(0), graph.num_nodes
+    splits = dict(
+        zip(("train", "val", "test"), np.split(rng.permutation(size), [9, 20]), strict=True)
+    )
+    features = rng.random((size, 3), np.float32)
+    data = Dataset.from_arrays(graph, features, np.arange(size) % 3, splits, name="d")
+    data.save(tmp_path / "d", packed=True)
+    opened = load(tmp_path / "d").stored()
+    for name, array in data.stored().items():
+        assert opened[name].dtype == array.dtype
+        np.testing.assert_array_equal(opened[name], array)
 
 
 @pytest.mark.parametrize(
