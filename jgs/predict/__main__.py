@@ -49,7 +49,8 @@ class _Asked:
     )] = None
     split: Annotated[str | None, Option(
         "predict for the nodes of this split, or for the rows of labels at moments (default: "
-        "all nodes)", choices=("train", "val", "test"), instead=True
+        "all nodes; of a typed graph those of the type with labels)",
+        choices=("train", "val", "test"), instead=True,
     )] = None
     nodes: Annotated[str | None, Option(
         "predict for these node ids (the data set's own ids if it has some): one a line, or an "

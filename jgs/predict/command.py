@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 from pathlib import Path
 from typing import Any
@@ -154,8 +155,12 @@ def _asked(run: Run, comm: Communicator, given: dict[str, Any]) -> tuple[np.ndar
     if "pairs" in given:
         pairs, time = read_ids(Path(given["pairs"]), num, 2, names, timed)
         return pairs, time if timed else at
-    if kind is None and "top_k" in given and not {"nodes", "split"} & given.keys():
-        kind = run.source_type(given.get("relation"))
+    if kind is None and not {"nodes", "split", "embed"} & given.keys():
+        # Of other types the model has learned nothing.
+        lists = "top_k" in given
+        kind = run.source_type(given.get("relation")) if lists else run.label_type()
+        if kind is not None and comm.rank == 0:
+            logging.getLogger("jgs").info("of all nodes of the type %s", kind)
     every = everywhere(comm, lambda: ids_of(kind and run.schema, num, node_type=kind))
     if "split" in given:
         own, time = run.rows(given["split"])

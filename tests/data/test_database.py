@@ -375,6 +375,7 @@ def test_tables_that_are_seen_at_their_own_moment(shop):
         ({"task_sql": "SELECT user_id FROM users"}, "must give the key of users"),
         ({"task_sql": "SELECT 1", "horizon": "0 days"}, "a length of time above 0"),
         ({"task_sql": "SELECT 1", "horizon": "soon"}, "a length of time above 0"),
+        ({"task_sql": "SELECT 1", "horizon": "30"}, "with its unit"),
         ({"task_sql": "SELECT 1", "horizon": "90 days"}, "must fit between val_timestamp"),
         ({"task_sql": "SELECT 1", "horizon": "58 days"}, "must end before the last time"),
         ({"task_sql": "SELECT 1", "entity": "user"}, "Did you mean users"),

@@ -292,7 +292,7 @@ def test_a_shop(shop, learned, tmp_path):
 def test_a_clinic(learned, tmp_path):
     run = learned("clinic")
     assert result(run)["test_accuracy"] < 0.6  # the mean has 1
-    rows = predicted(run, tmp_path / "rows.csv", "--node-type patients --at 2024-07-20")
+    rows = predicted(run, tmp_path / "rows.csv", "--at 2024-07-20")
     assert {row["node"] for row in rows} == {
         f"patients:{wing}|{i}" for wing in ("north", "south") for i in range(60)
     }

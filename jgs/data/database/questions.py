@@ -277,9 +277,11 @@ def _moment(base: StoredTables, name: str, text: str | None) -> datetime.datetim
 
 def duration_of(base: StoredTables, horizon: str) -> datetime.timedelta:
     """How long a horizon is. Raises `InputError`."""
-    query = f"SELECT CAST('{horizon.replace(chr(39), '')}' AS INTERVAL) AS d"
     rule = "the horizon of a task must be a length of time above 0, such as 30 days"
-    found = base.ask(query, rule).column(0)[0].as_py()
+    query = f"SELECT TRY_CAST('{horizon.replace(chr(39), '')}' AS INTERVAL) AS d"
+    found = base.sql(query).column(0)[0].as_py()
+    if found is None or not any(each.isalpha() for each in horizon):  # DuckDB takes seconds
+        raise InputError(rule, repr(horizon), "Correct it, with its unit.")
     step = datetime.timedelta(days=found.months * 30 + found.days) + datetime.timedelta(
         microseconds=found.nanoseconds // 1000
     )
