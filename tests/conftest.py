@@ -55,8 +55,12 @@ def pytest_xdist_make_scheduler(config, log):
 
 
 def pytest_collection_modifyitems(items):
-    """The longest tests come first: those that start ranks, then those of every sampler."""
-    items.sort(key=lambda i: (not _starts_ranks(i.path), i.path.name != "test_protocol.py"))
+    """The longest files come first: those that start ranks, that of every sampler, those of
+    training. So no process works alone at the end."""
+    long = (lambda p: p.name == "test_protocol.py"), (lambda p: p.parent.name == "train")
+    items.sort(
+        key=lambda i: (not _starts_ranks(i.path), *(not is_it(i.path) for is_it in long))
+    )
 
 
 if jax.default_backend() != "cpu":  # most tests compare with the kernels' bits and sums
