@@ -1,10 +1,12 @@
 """What the command trains on other devices than the host's, device 0 of this process's four."""
 
 import jax
+import numpy as np
 import pytest
 from small_data import papers
 from small_runs import SMALL, close_arrays, command, cut, metrics, same_run, train
 
+import jgs
 from jgs.dist.communicators.comm import Alone
 from jgs.train.loop.place import Place
 
@@ -84,6 +86,27 @@ def test_devices_that_draw_and_share_the_rows(tmp_path, capfd):
     capfd.readouterr()
     assert train(tmp_path / "wrong", flags, "--features sharded --sampler thanos") == 2
     assert "must be for a sampler that does not learn" in capfd.readouterr().err
+
+
+def test_rows_that_devices_learn(tmp_path, saved):
+    """Each has a share of them; a run goes on with fewer devices, or none that share."""
+    flags = f"--model rgcn --dataset {saved(papers)} --fanouts *=3 --hidden 8 --epochs 2"
+    flags += " --batch-size 20 --keep 9 --no-progress --lr-schedule cosine"
+
+    def run(name, *more):
+        assert command(flags, "--run-dir", tmp_path / name, *more) == 0
+        return tmp_path / name
+
+    host = run("host", "--device cpu")
+    shared = run("shared", "--device cpu:all --features sharded --cache planned")
+    close(shared, host)
+    for number, more in enumerate(("cpu:1,2 --features sharded", "cpu")):
+        half = cut(shared, tmp_path / f"half{number}", 3)
+        assert command("--resume --run-dir", half, "--device", more) == 0
+        close(half, host)
+    nodes = np.arange(60, 65)
+    found = [jgs.open_run(each).logits(nodes) for each in (host, shared)]
+    np.testing.assert_allclose(*found, rtol=0, atol=2e-3)
 
 
 @pytest.mark.slow  # six trainings

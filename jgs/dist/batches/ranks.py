@@ -25,6 +25,7 @@ from jgs.dist.batches.vanilla import check_vanilla
 from jgs.dist.communicators.broadcast import everywhere
 from jgs.dist.communicators.collect import all_degrees, all_out_degrees
 from jgs.dist.communicators.comm import Communicator, all_gather_rows
+from jgs.dist.rows.embedding import ShardedEmbedding
 from jgs.dist.rows.exchange import FeatureExchange
 from jgs.errors import InputError, check_choice
 from jgs.graph import Graph, Schema
@@ -326,9 +327,10 @@ def rows_of(
     remote: RemoteNodes,
     reading: Reading,
     num_draws: int,
+    learned: ShardedEmbedding | None = None,
 ) -> tuple[FeatureExchange, Callable[[int], None]]:
-    """Reads the rows of `ranks`, which has the fields of `RankParts`; and what is called before
-    an epoch of `num_draws` steps."""
+    """Reads the rows of `ranks`, which has the fields of `RankParts`, and those that are
+    `learned`; and what is called before an epoch of `num_draws` steps."""
     features, schema = ranks.features, ranks.parts.schema
     if schema is not None and as_table(features[0]).schema is None:
         schema = None
@@ -338,7 +340,7 @@ def rows_of(
         of_rows = (ranks.offsets, features, capacities[0], reading.wire, bool(reading.in_place))
     else:
         of_rows = (schema, features, capacities, reading.wire, reading.in_place is not False)
-    exchange = FeatureExchange(remote.comm, *of_rows)
+    exchange = FeatureExchange(remote.comm, *of_rows, learned=learned)
     policy = reading.cache
     if policy != "none":
         of_run = (graphs, num_draws, policy, reading.cache_memory)
