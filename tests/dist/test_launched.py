@@ -194,22 +194,20 @@ def test_processes_with_devices_end_as_one_process(start, parts, tmp_path):
 
 
 def test_processes_whose_devices_share_the_rows(start, tmp_path):
-    """Also those that are learned. Each process has all data; one process goes on."""
+    """Also those that are learned. Each process has all data."""
     papers().save(tmp_path / "data")
     flags = [*small_ranks.FLAGS, "--dataset", tmp_path / "data", "--model", "rgcn"]
     flags += ["--features", "sharded", "--keep", 9]
     runs = [[*flags, "--run-dir", tmp_path / name] for name in "ab"]
-    one = ["--batch-size", 20, "--epochs", TWO, "--device", "cpu:all", "--comm", "none"]
+    one = ["--batch-size", 20, "--epochs", 1, "--device", "cpu:all", "--comm", "none"]
     assert main(list(map(str, [*runs[0], *one]))) == 0
     devices = [["--device", each] for each in ("cpu:1,2", "cpu:3,1")]
     own = {"each": devices, "variables": [FOUR] * 2}
-    ended, _ = result(start("jax", 2, *runs[1], "--batch-size", 10, "--epochs", 1, **own))
-    assert ended["epochs"] == 1
+    result(start("jax", 2, *runs[1], "--batch-size", 10, "--epochs", 1, **own))
     rows = [folder.read_metrics(tmp_path / run, 1)[0] for run in "ab"]
     assert rows[1]["rounds"] == rows[0]["rounds"]
     for name in ("train_loss", "val_accuracy"):
         assert abs(rows[0][name] - rows[1][name]) < 1e-4
-    assert main(list(map(str, [*runs[1], *one, "--resume"]))) == 0
     names = ("best_params", "learned", "best_learned")
     for a, b in zip(*(parameters(tmp_path / run, *names) for run in "ab"), strict=True):
         np.testing.assert_allclose(a, b, atol=2e-3)

@@ -335,12 +335,12 @@ def rows_of(
     if schema is not None and as_table(features[0]).schema is None:
         schema = None
     capacities = request_capacities(remote, 0, num_draws, schema)
-    of_rows: Any
-    if schema is None:
-        of_rows = (ranks.offsets, features, capacities[0], reading.wire, bool(reading.in_place))
-    else:
-        of_rows = (schema, features, capacities, reading.wire, reading.in_place is not False)
-    exchange = FeatureExchange(remote.comm, *of_rows, learned=learned)
+    most: Any = capacities[0]
+    offsets, in_place = ranks.offsets, bool(reading.in_place)
+    if schema is not None:
+        offsets, most, in_place = schema, capacities, reading.in_place is not False
+    of_rows = offsets, features, most, reading.wire, in_place, learned
+    exchange = FeatureExchange(remote.comm, *of_rows)
     policy = reading.cache
     if policy != "none":
         of_run = (graphs, num_draws, policy, reading.cache_memory)

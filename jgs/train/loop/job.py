@@ -74,6 +74,7 @@ class Job:
     num_seeds: int  # seeds in an epoch
     loader: Loader  # after `start`
     sharded = False  # whether devices draw, and share the feature rows
+    learned: int | None = 0  # the width of rows of all nodes that are the model's parameters
     sent = False  # after `start`: whether the loader sends batches to the devices of `place`
     _judged_by_own = False  # whether the objective is of this process's nodes, until `start`
     _judges: Mapping[str, BySamples] = MappingProxyType({})  # by split, if samples judge
@@ -202,9 +203,9 @@ class Job:
             (self.sharded and (config.partition or listed),
              "--features sharded must be without --partition, --device-memory and "
              "--feature-memory", "one of them", "Leave one out."),
-            (self.sharded and (learns or not (data.num_features or bare)),
+            (self.sharded and (learns or not (data.num_features or bare or self.learned)),
              "--features sharded must be for a sampler that does not learn, and nodes with "
-             "features or node types", f"--sampler {config.sampler} for {data.name}, "
+             "features or learned rows", f"--sampler {config.sampler} for {data.name}, "
              f"{as_table(data.features[0]).shown_widths()}", "Leave it out."),
             (config.device_memory and not (self.sent and one_table),
              "--device-memory must be for dense features of one matrix without --partition, "
