@@ -113,7 +113,8 @@ def _distinct(
         found = part.along().edge(position).astype(edge.dtype)
         return edge.at[slot].set(found, mode="drop", wrap_negative_indices=False)
 
-    empty = jnp.full(room, -1, jnp.int32 if num_edges < 2**31 else jnp.int64)
+    few = isinstance(num_edges, int) and num_edges < 2**31  # exports do not know it
+    empty = jnp.full(room, -1, jnp.int32 if few else jnp.int64)
     reads = key_data, rows, k
     return draw.in_pieces(step, k.shape[0], most, empty, reads).astype(jnp.int64)
 
