@@ -213,9 +213,9 @@ class Machine:
     features: Annotated[str, Option(
         "where feature rows lie: host, from where they are sent with each batch; or sharded: "
         "each --device has the graph and a share of the rows. It draws, asks the others for "
-        "rows and trains, several steps in one program. --cache and --cache-memory are of what "
-        "a device keeps of others' rows", choices=("host", "sharded"), tasks=BLOCKS,
-        identity=False
+        "rows and trains, several steps in one program; rows that are learned lie there too. "
+        "--cache and --cache-memory are of what a device keeps of others' rows",
+        choices=("host", "sharded"), tasks=BLOCKS, identity=False
     )] = "host"
     device_memory: Annotated[int, Option(
         "most MiB of feature rows that each --device keeps, those that the first batches read "

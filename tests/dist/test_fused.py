@@ -3,6 +3,7 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 import scipy.sparse
 from jax.sharding import AbstractDevice, AbstractMesh, AxisType
@@ -10,7 +11,7 @@ from small_ranks import ranks_of
 
 import jgs
 from jgs import InputError
-from jgs.dist import mesh_loader
+from jgs.dist import ShardedEmbedding, mesh_loader
 from jgs.dist.communicators.comm import AXIS
 from jgs.graph import QuantizedFeatures, SparseFeatures, TypedFeatures
 from jgs.models import Placed
@@ -165,22 +166,94 @@ def test_node_types_each_have_a_share():
         assert of_device(stores, device) < (8 * WIDTH + 15 * 9) * 4 + 200 + 4 * N + 60
 
 
-def test_the_program_has_three_collectives_and_lowers_for_other_platforms():
+COUNTS = (("a", 9), ("b", 30), ("c", 50), ("d", 1))  # "a" and "c" have no features
+BARE = np.r_[0:9, 39:89]  # their nodes
+
+
+def learned_of(comm, **options):
+    """A loader with learned rows, which are 0 at first and go down by half the gradient."""
+    schema, wide = jgs.Schema(COUNTS), RNG.standard_normal((1, 9)).astype(np.float32)
+    features = TypedFeatures.from_dict(schema, {"b": ROWS[:30], "d": wide})
+    of_rows = np.arange(comm.size + 1) * 59 // comm.size, 4, KEY, optax.sgd(0.5)
+    table = ShardedEmbedding(comm, *of_rows, init=lambda key, shape: jnp.zeros(shape))
+    typed = GRAPH._with(schema=schema)
+    return table, loader_of(comm, features, typed, learned=table, **options)
+
+
+@pytest.mark.parametrize(("size", "room"), [(1, None), (4, None), (4, 1)])
+def test_learned_rows_are_those_of_the_step_before(size, room):
+    """With room for one row a request, steps are made again, and change nothing before."""
+    comm = ranks_of(size)
+    table, loader = learned_of(comm, cache="planned" if room is None else "none")
+    source, traced = loader.source, []
+    if room is not None:
+        source._exchange._every[-1].resize(room)
+
+    def step(state, batch, x):
+        """Notes what is read. The gradient of a row is its node's number."""
+        at, nodes, rows = state
+        traced.append(batch)
+        more = nodes.shape[-1] - batch.nodes.size
+        own = jnp.pad(batch.nodes, (0, more), constant_values=N)
+        nodes = nodes.at[at].set(comm.all_gather(own))
+        there = jnp.pad(x.learned, ((0, more), (0, 0)))
+        gradient = jnp.broadcast_to(batch.nodes[:, None], x.learned.shape)
+        scale = jnp.float32(2)  # so a row goes down by its node's number
+        new = at + 1, nodes, rows.at[at].set(comm.all_gather(there))
+        return new, gradient.astype(jnp.float32), scale
+
+    shape = 4, size, source._sampler.capacities.worst.sources[-1]
+    state = np.int32(0), np.zeros(shape, np.int32), np.zeros((*shape, 4), np.float32)
+    state = comm.same(state)
+    for _ in range(2):
+        state = source.run(list(loader), step, state)
+    if room is None:  # rows, their gradients, and what the step gathers
+        assert loader.counts["rounds"] == (3 + 2) * 4 * (size > 1)
+        assert len(traced) == 1
+    assert (source.extra_steps > 0) == (room is not None)
+    whole = np.zeros((N + 1, 4), np.float32)  # of all nodes
+    for nodes, rows in zip(np.asarray(state[1]), np.asarray(state[2]), strict=True):
+        np.testing.assert_array_equal(rows, whole[nodes])
+        own = nodes[np.isin(nodes, BARE)]
+        np.subtract.at(whole, own, own[:, None])
+    found = table.rows()
+    assert found.any()
+    np.testing.assert_array_equal(found, whole[BARE])
+    own = jax.tree.leaves(table.held[0])
+    assert of_device(own, jax.devices()[0]) == -(-59 // size) * 4 * 4  # SGD has no state
+
+
+@pytest.mark.parametrize("learns", [False, True])
+def test_the_program_has_few_collectives_and_lowers_for_other_platforms(learns):
+    """Two rounds for rows, one more for the gradients of learned ones, and the step's."""
     comm = ranks_of(4)
-    loader = loader_of(comm, cache="none")
+    loader, own = loader_of(comm, cache="none"), ()
+    if learns:
+        table, loader = learned_of(comm, cache="none")
+        own = table.held
     source = loader.source
 
     def step(state, batch, x):
+        if learns:
+            return comm.all_reduce(x.learned.sum()) + state, x.learned, jnp.float32(1)
         return comm.all_reduce(x.rows().sum()) + state
 
     capacity, limits = source._sampler.capacities.at(0), source._exchange.limits
     keys, asked = source._stacked(list(loader))
     held = source._sampler.graph, source._sampler.state, *source._exchange.asked
-    given = comm.same(np.float32(0)), (), *held, keys, asked, comm.same(np.zeros(2, np.int32))
+    given = (
+        comm.same(np.float32(0)),
+        own,
+        (),
+        *held,
+        keys,
+        asked,
+        comm.same(np.zeros(2, np.int32)),
+    )
     program = source._program(step, capacity, limits)
     text = program.lower(*given).compile().as_text()
     found = [text.count(f" {name}(") for name in ("all-to-all", "all-reduce", "all-gather")]
-    assert found == [2, 1, 0]
+    assert found == [2 + learns, 1, 0]
     h100 = AbstractDevice("NVIDIA H100", 1, "cuda")
     comm._mesh = AbstractMesh((4,), (AXIS,), (AxisType.Auto,), abstract_device=h100)
     comm.platform, comm.counting = "gpu", lambda compiled: compiled
@@ -192,12 +265,14 @@ def test_the_program_has_three_collectives_and_lowers_for_other_platforms():
         assert "callback" not in text
         assert "jgs_" not in text  # no kernel of the CPU
         found = [text.count(f"stablehlo.{name}") for name in ("all_to_all", "all_reduce")]
-        assert found == [2, 1]
+        assert found == [2 + learns, 1]
 
 
 def test_what_a_mesh_cannot_do_is_refused():
     comm = ranks_of(4)
     with pytest.raises(InputError, match="multiple of 4, the number of devices"):
         mesh_loader(comm, GRAPH, ROWS, SEEDS, 22, (3,), key=KEY)
+    with pytest.raises(InputError, match="a row for each node of the types without features"):
+        loader_of(comm, learned=learned_of(comm)[0])
     with pytest.raises(InputError, match="a sampler that does not learn"):
         loader_of(comm, sampler=jgs.sampling.Thanos((3,)))

@@ -19,6 +19,7 @@ import small_ranks
 from cases import cases
 from forks import ended
 from ranks import LIMIT, finish, needs_mpi, result
+from small_data import papers
 from ssh_servers import ssh_servers
 from two_hosts import NotPermitted, two_hosts
 
@@ -164,11 +165,11 @@ FOUR = {"XLA_FLAGS": programs.quickly(devices=4)}
 TWO = 2
 
 
-def parameters(run_dir):
+def parameters(run_dir, *names):
     last = checkpoint.checkpoints(run_dir / folder.CHECKPOINTS)[-1]
     with ocp.PyTreeCheckpointer() as reader:
         every = reader.restore(last.resolve() / checkpoint.ARRAYS)
-    return jax.tree.leaves(every["best_params"])
+    return jax.tree.leaves([every[name] for name in names or ["best_params"]])
 
 
 def test_processes_with_devices_end_as_one_process(start, parts, tmp_path):
@@ -189,6 +190,26 @@ def test_processes_with_devices_end_as_one_process(start, parts, tmp_path):
     rest = [*two, *more, "--device", "cpu:1,2", "--mode", "vanilla", "--resume"]
     assert main(list(map(str, rest))) == 0
     for a, b in zip(parameters(tmp_path / "b"), parameters(tmp_path / "a"), strict=True):
+        np.testing.assert_allclose(a, b, atol=2e-3)
+
+
+def test_processes_whose_devices_share_the_rows(start, tmp_path):
+    """Also those that are learned. Each process has all data."""
+    papers().save(tmp_path / "data")
+    flags = [*small_ranks.FLAGS, "--dataset", tmp_path / "data", "--model", "rgcn"]
+    flags += ["--features", "sharded", "--keep", 9]
+    runs = [[*flags, "--run-dir", tmp_path / name] for name in "ab"]
+    one = ["--batch-size", 20, "--epochs", 1, "--device", "cpu:all", "--comm", "none"]
+    assert main(list(map(str, [*runs[0], *one]))) == 0
+    devices = [["--device", each] for each in ("cpu:1,2", "cpu:3,1")]
+    own = {"each": devices, "variables": [FOUR] * 2}
+    result(start("jax", 2, *runs[1], "--batch-size", 10, "--epochs", 1, **own))
+    rows = [folder.read_metrics(tmp_path / run, 1)[0] for run in "ab"]
+    assert rows[1]["rounds"] == rows[0]["rounds"]
+    for name in ("train_loss", "val_accuracy"):
+        assert abs(rows[0][name] - rows[1][name]) < 1e-4
+    names = ("best_params", "learned", "best_learned")
+    for a, b in zip(*(parameters(tmp_path / run, *names) for run in "ab"), strict=True):
         np.testing.assert_allclose(a, b, atol=2e-3)
 
 

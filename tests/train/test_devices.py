@@ -1,10 +1,12 @@
 """What the command trains on other devices than the host's, device 0 of this process's four."""
 
 import jax
+import numpy as np
 import pytest
-from small_data import papers
+from small_data import papers, ring_edges
 from small_runs import SMALL, close_arrays, command, cut, metrics, same_run, train
 
+import jgs
 from jgs.dist.communicators.comm import Alone
 from jgs.train.loop.place import Place
 
@@ -86,14 +88,37 @@ def test_devices_that_draw_and_share_the_rows(tmp_path, capfd):
     assert "must be for a sampler that does not learn" in capfd.readouterr().err
 
 
-@pytest.mark.slow  # six trainings
+def test_rows_that_devices_learn(tmp_path, saved):
+    """Each has a share of them; a run goes on with fewer devices."""
+    flags = f"--model rgcn --dataset {saved(papers)} --fanouts *=3 --hidden 8 --epochs 2"
+    flags += " --batch-size 20 --keep 9 --no-progress --lr-schedule cosine"
+
+    def run(name, *more):
+        assert command(flags, "--run-dir", tmp_path / name, *more) == 0
+        return tmp_path / name
+
+    host = run("host", "--device cpu")
+    shared = run("shared", "--device cpu:all --features sharded --cache planned")
+    close(shared, host)
+    half = cut(shared, tmp_path / "half", 3)
+    assert command("--resume --device cpu:1,2 --run-dir", half) == 0
+    close(half, host)
+    nodes = np.arange(60, 65)
+    found = [jgs.open_run(each).logits(nodes) for each in (host, shared)]
+    np.testing.assert_allclose(*found, rtol=0, atol=2e-3)
+
+
+@pytest.mark.slow  # eight trainings
 def test_types_codes_and_links_whose_rows_devices_share(tmp_path, saved):
     typed = f"--model rgcn --dataset {saved(papers, 1, True, False)} --fanouts *=3 4"
     cases = {
         "typed": f"{typed} --hidden 8 --batch-size 20 --epochs 2 --no-progress",
         "codes": f"{SMALL} --model gat --feature-dtype int8 --batch-size 12",
         "links": f"{SMALL} --task links --batch-size 100",
+        "bare": f"--task links --dataset {tmp_path / 'bare.npz'} --batch-size 96 --epochs 1 "
+        "--no-progress",
     }
+    np.savez(tmp_path / "bare.npz", edge_index=ring_edges(), num_nodes=60)
     for name, flags in cases.items():
         found = []
         for more in ("--device cpu", "--device cpu:1,2 --features sharded"):

@@ -46,7 +46,7 @@ def model_of(schema, embedding):
 
 def rows_of(schema):
     inputs = model_of(typed_graph().schema, False).inputs
-    return LearnedRows(Alone(), inputs, schema, [0, schema.num_nodes], KEY, RATE, DECAY)
+    return LearnedRows(Alone(), inputs, schema, [0, schema.num_nodes], KEY, DECAY)
 
 
 @pytest.mark.parametrize("name", SCHEMAS)
@@ -91,7 +91,7 @@ def trained(schema_rows, seeds_of, steps):
         states[0] = programs[0](states[0], KEY, batch, x, labels)
         filled, token = schema_rows.fill(batch, x)
         states[1], gradient = programs[1](states[1], KEY, batch, filled, labels)
-        schema_rows.push(token, gradient, step)
+        schema_rows.push(token, gradient, RATE(step))
     found = rows_by_type(graph.schema, WIDTHS, schema_rows.table.own_rows()[0])
     return graph, features, (dense, sparse), states, first, found
 

@@ -19,7 +19,9 @@ from jgs.dist.batches.plan import RemoteNodes, planned_hybrid
 from jgs.dist.batches.ranks import POLICIES, RankOptions, Reading, rows_of
 from jgs.dist.batches.source import HybridSampler, RankSource, own_shares
 from jgs.dist.communicators.comm import OWN, SAME, Communicator
-from jgs.dist.rows.exchange import FeatureExchange, evenly_divided, offsets_by_type
+from jgs.dist.rows.embedding import ShardedEmbedding
+from jgs.dist.rows.exchange import FeatureExchange
+from jgs.dist.rows.owners import evenly_divided, first_learned, offsets_by_type
 from jgs.dist.supervision.phases import phase
 from jgs.errors import InputError, check_choice
 from jgs.graph import Graph, TypedFeatures
@@ -58,13 +60,35 @@ class Shards:
       features: for each local rank the rows that it owns, as `FeatureExchange` takes them.
     """
 
-    def __init__(self, comm: Communicator, graph: Graph, features: Any):
+    def __init__(
+        self,
+        comm: Communicator,
+        graph: Graph,
+        features: Any,
+        learned: ShardedEmbedding | None = None,
+    ):
         self.parts, table = graph, as_table(features)
         self.offsets = evenly_divided(graph.num_nodes, comm.size)
         self._schema = table.schema
         self._bounds = [self.offsets]
         if self._schema is not None:
             self._bounds = offsets_by_type(self._schema, comm.size)
+        if learned is not None:
+            bare = {}
+            if self._schema is not None:
+                bare = first_learned(self._schema, list(table.by_type.values()))
+            num = sum(int(self._bounds[kind][-1]) for kind in bare)
+            ranges = learned.owners.ranges
+            if not bare or (ranges[-1], ranges.size) != (num, comm.size + 1):
+                raise InputError(
+                    "learned must have a row for each node of the types without features, on "
+                    f"{comm.size} ranks",
+                    f"{ranges[-1]} rows for {num} nodes, on {ranges.size - 1}",
+                    "Make it of these nodes, on the devices of the loader.",
+                )
+            for kind, begin in bare.items():
+                most = self._bounds[kind][-1]
+                self._bounds[kind] = np.clip(ranges - begin, 0, most)
         self.features = [
             self._share(table, rank) for rank in range(comm.rank, comm.rank + comm.num_local)
         ]
@@ -96,15 +120,17 @@ class Shards:
 class FusedSource(RankSource):
     """A `RankSource` of `Undrawn` steps, which `run` makes.
 
-    A step takes 2 rounds, and those of what it trains. Where the batch, or what is asked of
-    some rank, is larger than planned, the step changes nothing, and is made again by the same
-    key with more room, by all ranks.
+    A step takes 2 rounds, a third for the gradients of learned rows, and those of what it
+    trains. Where the batch, or what is asked of some rank, is larger than planned, the step
+    changes nothing, and is made again by the same key with more room, by all ranks.
 
     Attributes:
+      learned: the rows that are learned, or None.
       most: the most steps in one program.
       extra_steps: the steps that were made again.
     """
 
+    learned: ShardedEmbedding | None = None
     _sampler: HybridSampler
     _exchange: FeatureExchange
 
@@ -126,7 +152,9 @@ class FusedSource(RankSource):
           steps: those of an epoch, or some of them.
           function: `function(state, batch, x, *given)` returns the new state, of the same
             shapes and dtypes. It is traced for one rank, and may call collectives. The same
-            function is compiled once.
+            function is compiled once. With `learned` rows it returns `(state, gradient,
+            scale)`: the gradient float32 `[S, W]` with respect to `x.learned` of the loss over
+            the seeds of all ranks, and a float32 scalar, as `ShardedEmbedding.push` takes them.
           state: `SAME`. It is donated.
           given: `SAME`.
         """
@@ -146,9 +174,12 @@ class FusedSource(RankSource):
             held = self._sampler.graph, self._sampler.state, *self._exchange.asked
             which = self._comm.same(np.array([done, stop], np.int32))
             before = replace(self.counters)
+            own = () if self.learned is None else self.learned.held
             with phase("computing"), wide(self._sampler.before):
-                state, at, seen = program(state, given, *held, keys, asked, which)
+                state, own, at, seen = program(state, own, given, *held, keys, asked, which)
                 last, needs = int(at), np.asarray(seen)
+            if self.learned is not None:
+                self.learned.held = own
             made = last - done + (last < stop)
             self._count(before, made, last < stop)
             self._exchange.note(needs[done:last])
@@ -186,34 +217,39 @@ class FusedSource(RankSource):
     ) -> Callable[..., Any]:
         """`limits` are the exchange's, by which it is traced."""
         usual = jax.config.jax_enable_x64  # type: ignore[attr-defined]
+        learned = self.learned
 
-        def run(state, given, graph, of_sampler, stores, offsets, keys, asked, which):
+        def run(state, own, given, graph, of_sampler, stores, offsets, keys, asked, which):
             first, stop = which
 
             def unfinished(carry):
-                at, fits, _, _ = carry
-                return fits & (at < stop)
+                return carry[1] & (carry[0] < stop)
 
             def step(carry):
-                at, _, seen, state = carry
+                at, _, seen, state, held = carry
                 with exact_integers():  # else times would be cut
                     own = jax.tree.map(lambda array: array[at], asked)
                 batch = self._sampler.drawn(capacity, keys[at], graph, of_sampler, own)
                 with jax.enable_x64(usual):  # it may be another one where stages are wide
                     read = batch.nodes, batch.overflow, stores, offsets
-                    x, said = self._exchange.read(*read)
+                    rows = None if learned is None else held[0].rows
+                    x, said, token = self._exchange.read(*read, rows)
                     fits = self._exchange.fits(said)
                     new = function(state, batch, x, *given)
+                    if learned is not None:
+                        new, gradient, scale = new
+                        gradients = self._exchange.deliver(token, gradient, fits)
+                        held = learned.stepped(held, gradients, scale)
                 state = jax.tree.map(lambda a, b: jnp.where(fits, a, b), new, state)
-                return at + fits, fits, seen.at[at].set(said), state
+                return at + fits, fits, seen.at[at].set(said), state, held
 
             seen = jnp.zeros((self.most, len(limits)), jnp.int32)
-            begun = first, jnp.bool(True), seen, state
-            at, _, seen, state = jax.lax.while_loop(unfinished, step, begun)
-            return state, at, seen
+            begun = first, jnp.bool(True), seen, state, own
+            at, _, seen, state, own = jax.lax.while_loop(unfinished, step, begun)
+            return state, own, at, seen
 
-        specs = (SAME, SAME, SAME, SAME, OWN, SAME, SAME, OWN, SAME)
-        return self._comm.program(run, specs, (SAME, SAME, SAME), donate=(0,))
+        specs = (SAME, OWN, SAME, SAME, SAME, OWN, SAME, SAME, OWN, SAME)
+        return self._comm.program(run, specs, (SAME, OWN, SAME, SAME), donate=(0, 1))
 
 
 def mesh_loader(
@@ -227,6 +263,7 @@ def mesh_loader(
     key: Any,
     before: Stage | Sequence[Stage] | None = None,
     shuffle: bool | Order = True,
+    learned: ShardedEmbedding | None = None,
     **options: Unpack[RankOptions],
 ) -> Loader:
     """The steps of epochs, for devices that each have the topology and a share of the rows.
@@ -241,10 +278,13 @@ def mesh_loader(
       comm: a `Mesh`, of the devices that train, or `Alone`.
       graph, items, batch_size, sampler, key, before, shuffle: as in `Loader`.
       features: the rows of all nodes, as `jgs.ops.gather` takes them, on the host.
+      learned: rows of `comm` for the nodes of types without features, type after type, which
+        steps read as `x.learned` and change. Rows of it are not cached.
       options: those of `rank_loader`, but `graphs`, `age` and `prefetch`.
 
     A device holds `1 / D` of the rows and the graph; with a `cache` at most `cache_memory` of
-    others' rows, and 4 bytes a node. Raises `InputError`.
+    others' rows, and 4 bytes a node; of learned rows and their optimiser's state `1 / D`.
+    Raises `InputError`.
     """
     given = cast(dict[str, Any], options)
     epochs = taken(Epochs, given, "drop_last", shuffle=shuffle)
@@ -266,7 +306,7 @@ def mesh_loader(
         )
     items, stages = check_asked(items, before, samplers.each, graph.num_nodes)
     graph = prepared(stages, graph)
-    shards = Shards(comm, graph, features)
+    shards = Shards(comm, graph, features, learned)
     settings = samplers.settings(
         bool(shuffle), age=drawing.age, stages=stages, devices=comm.size
     )
@@ -300,7 +340,10 @@ def mesh_loader(
         draws = planned_hybrid(comm, *of_batch)
         remote = RemoteNodes(comm, shards.offsets, draws, schedules, shards.owner)
         graphs = [graph] * comm.num_local
-        exchange, begin = rows_of(shards, graphs, remote, reading, len(schedules[0]))
-        return FusedSource(comm, schedules, draws, exchange, begin)
+        of_epoch = reading, len(schedules[0]), learned
+        exchange, begin = rows_of(shards, graphs, remote, *of_epoch)
+        source = FusedSource(comm, schedules, draws, exchange, begin)
+        source.learned = learned
+        return source
 
     return Loader.over(samplers.source(make), 0)

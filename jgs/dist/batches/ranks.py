@@ -25,6 +25,7 @@ from jgs.dist.batches.vanilla import check_vanilla
 from jgs.dist.communicators.broadcast import everywhere
 from jgs.dist.communicators.collect import all_degrees, all_out_degrees
 from jgs.dist.communicators.comm import Communicator, all_gather_rows
+from jgs.dist.rows.embedding import ShardedEmbedding
 from jgs.dist.rows.exchange import FeatureExchange
 from jgs.errors import InputError, check_choice
 from jgs.graph import Graph, Schema
@@ -326,18 +327,19 @@ def rows_of(
     remote: RemoteNodes,
     reading: Reading,
     num_draws: int,
+    learned: ShardedEmbedding | None = None,
 ) -> tuple[FeatureExchange, Callable[[int], None]]:
-    """Reads the rows of `ranks`, which has the fields of `RankParts`; and what is called before
-    an epoch of `num_draws` steps."""
+    """Reads the rows of `ranks`, which has the fields of `RankParts`, and those that are
+    `learned`; and what is called before an epoch of `num_draws` steps."""
     features, schema = ranks.features, ranks.parts.schema
     if schema is not None and as_table(features[0]).schema is None:
         schema = None
     capacities = request_capacities(remote, 0, num_draws, schema)
-    of_rows: Any
-    if schema is None:
-        of_rows = (ranks.offsets, features, capacities[0], reading.wire, bool(reading.in_place))
-    else:
-        of_rows = (schema, features, capacities, reading.wire, reading.in_place is not False)
+    most: Any = capacities[0]
+    offsets, in_place = ranks.offsets, bool(reading.in_place)
+    if schema is not None:
+        offsets, most, in_place = schema, capacities, reading.in_place is not False
+    of_rows = offsets, features, most, reading.wire, in_place, learned
     exchange = FeatureExchange(remote.comm, *of_rows)
     policy = reading.cache
     if policy != "none":

@@ -7,7 +7,7 @@ where a sparse optimiser updates these rows alone. These are DistDGL's distribut
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -170,6 +170,17 @@ class ShardedEmbedding(SplitRows):
             check_saved(leaf, self.owners.num_rows, own.shape[1:], own.dtype)
         self._load(whole)
 
+    @property
+    def held(self) -> Any:
+        """`OWN`: each rank's `Table`, and int32 `[n]` that may hold anything. A program of
+        whole steps takes the memory of both over, changes them by `stepped`, and what it
+        returns is set here. No push may be pending."""
+        return self._held, self._slots
+
+    @held.setter
+    def held(self, held: Any) -> None:
+        self._held, self._slots = held
+
     # -- inside a program: one rank ----------------------------------------------------------
 
     def _make(self, offsets: jax.Array, key_data: jax.Array) -> Table:
@@ -196,6 +207,18 @@ class ShardedEmbedding(SplitRows):
         remedy = "Push the gradient with respect to what `pull` returned."
         require_array("the gradient", gradient, form, remedy, n=size, W=self.width)
         said = self.owners.deliver(token, gradient.astype(jnp.float32))
+        return self.stepped((table, slots), said, scale)
+
+    def stepped(
+        self,
+        held: tuple[Table, jax.Array],
+        said: Sequence[tuple[jax.Array, jax.Array]],
+        scale: jax.Array,
+    ) -> tuple[Table, jax.Array]:
+        """Within a program: one rank's share of `held` after a step of the optimiser for the
+        rows of which all ranks `said` something, as `Owners.deliver` returns it; `scale` as of
+        `push`."""
+        table, slots = held
         ids, gradients = (jnp.concatenate(each) for each in zip(*said, strict=True))
         rows, total, num, slots = add_equal(ids, gradients, slots, _STEP_ROWS)
 

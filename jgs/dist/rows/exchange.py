@@ -17,9 +17,17 @@ import jax.numpy as jnp
 import numpy as np
 
 from jgs.dist.communicators.comm import OWN, SAME, Communicator
-from jgs.dist.rows.owners import from_words, rounded, to_words
+from jgs.dist.rows.embedding import ShardedEmbedding
+from jgs.dist.rows.owners import (
+    Round,
+    first_learned,
+    from_words,
+    offsets_by_type,
+    rounded,
+    to_words,
+)
 from jgs.dist.rows.split_table import RankRows, SplitTable
-from jgs.errors import InputError, check_choice
+from jgs.errors import check_choice
 from jgs.graph import Schema, TypedRows
 from jgs.graph.row_tables.table import as_table
 from jgs.models.inputs import Placed
@@ -32,12 +40,13 @@ class Found(NamedTuple):
     """What one rank knows after a round: int32 `[S]` the number of each node's type, -1 in
     padding, or None without types, and its place `within` the type; and for each table int32
     `[S]`, the places of its nodes in the rank's own rows, its cache and the replies, and these
-    `replies` as the wire has them."""
+    `replies` as the wire has them. The `token` is that of the learned rows."""
 
     kind: Any
     within: jax.Array
     places: tuple[jax.Array, ...]
     replies: tuple[list[jax.Array], ...]
+    token: Round | None
 
 
 class FeatureExchange:
@@ -63,6 +72,9 @@ class FeatureExchange:
       in_place: the rows are not put together. A call returns a `Placed` in place of `x`, for
         models that read the rows where they lie. It has no effect where rows must be rounded or
         made dense, and on a call that takes further rounds.
+      learned: the rows of the nodes of types without features, type after type, which `read`
+        takes too. They are asked for in the same rounds, are sent as float32, and are not
+        cached.
 
     Of `TypedRows` the table of a type of rows in place is the tuple of the rank's own matrices,
     its cache, and what other ranks sent. Otherwise it is one matrix of the rows of the batch's
@@ -93,6 +105,7 @@ class FeatureExchange:
         capacity: int | Sequence[int],
         wire: str = "float32",
         in_place: bool = False,
+        learned: ShardedEmbedding | None = None,
     ):
         check_choice("wire", wire, WIRE)
         self.comm, self.extra_rounds, self._in_place = comm, 0, in_place
@@ -105,8 +118,16 @@ class FeatureExchange:
             for begins, most, *own in zip(bounds, self._each(capacity), *of_ranks, strict=True)
         ]
         self._asked = [table for table in self.tables if table is not None]
-        self._rooms = [1] * len(self._asked)
-        self.resize(self.capacity)
+        self._rooms, self._every = [1] * len(self._asked), list(self._asked)
+        if learned is not None:
+            of_learned = learned.owners.ranges, learned.width, self._of_learned(capacity)
+            self._every.append(SplitTable(comm, *of_learned))
+        self._compile()
+
+    def _of_learned(self, of_types: Any) -> int:
+        """The sum of what there is of each type without features."""
+        each = zip(self.tables, of_types, strict=True)
+        return sum(number for table, number in each if table is None)
 
     def _each(self, value: Any) -> Any:
         return value if self.schema is not None else [value]
@@ -146,6 +167,11 @@ class FeatureExchange:
         for table, most in zip(self.tables, self._each(capacity), strict=True):
             if table is not None:
                 table.resize(most)
+        for table in self._every[len(self._asked) :]:
+            table.resize(self._of_learned(capacity))
+        self._compile()
+
+    def _compile(self) -> None:
         self._reads = self.schema is None and not (self._in_place and self._asked[0].wire.exact)
         kinds = (OWN, OWN, OWN, SAME, SAME)
         program = self._round_and_rows if self._reads else self._one_round
@@ -157,10 +183,10 @@ class FeatureExchange:
         will need further rounds. All ranks call it, and have seen the same calls. Where it
         enlarges, the next call compiles."""
         before = self.capacity
-        for table in self._asked:
+        for table in self._every:
             table.fit_to_demand()
         if self.capacity != before:
-            self.resize(self.capacity)
+            self._compile()
 
     def __call__(self, nodes: Any, overflow: Any = None) -> tuple[Any, bool]:
         """The rows, and whether the sample of some rank has overflowed: all ranks then draw
@@ -214,7 +240,7 @@ class FeatureExchange:
         self, stores: Any, found: Found, place: jax.Array, rows: Any, apart: Sequence[bool]
     ) -> Any:
         """What a call returns. `rows` has the matrices of tables that do not lie `apart`."""
-        each = zip(self._asked, stores, apart, found.replies, rows, strict=True)
+        each = zip(self._asked, stores, apart, found.replies, rows, strict=False)
         tables: list[Any] = [
             table.wire.apart(store.own, store.cached, *replies) if lies_apart else together
             for table, store, lies_apart, replies, together in each
@@ -230,7 +256,8 @@ class FeatureExchange:
     @property
     def asked(self) -> tuple[Any, Any]:
         """The rows of the ranks, `OWN`, and who owns them, `SAME`, as `read` takes them."""
-        return tuple(t.store for t in self._asked), tuple(t.owners.offsets for t in self._asked)
+        stores = tuple(t.store for t in self._asked)
+        return stores, tuple(t.owners.offsets for t in self._every)
 
     @property
     def limits(self) -> tuple[int, ...]:
@@ -239,12 +266,12 @@ class FeatureExchange:
         node type the nodes of a batch."""
         apart = self._apart(self._in_place) if self.schema is not None else ()
         sizes = (_VOID if a else r for a, r in zip(apart, self._rooms, strict=False))
-        return (0, *(table.capacity for table in self._asked), *sizes)
+        return (0, *(t.capacity for t in self._every), *sizes)
 
     def note(self, needs: np.ndarray) -> None:
         """Takes what steps have needed, a row of what `read` says for each: `fit_to_demand`
         goes by it."""
-        for table, of_table in zip(self._asked, needs.T[1:].tolist(), strict=False):
+        for table, of_table in zip(self._every, needs.T[1:].tolist(), strict=False):
             for need in of_table:
                 table.demand.add(need)
 
@@ -253,13 +280,12 @@ class FeatureExchange:
         has overflowed, of which the rest is not known."""
         if said[0]:
             return True
-        num = len(self._asked)
-        needs = list(zip(self._asked, said[1:], strict=False))
+        needs = list(zip(self._every, said[1:], strict=False))
         if any(most > table.capacity for table, most in needs):
             for table, most in needs:
                 table.resize(max(table.capacity, rounded(most + most // 8)))
-            self.resize(self.capacity)
-        self._with_room(said[1 + num :], self._apart(self._in_place))
+            self._compile()
+        self._with_room(said[1 + len(needs) :], self._apart(self._in_place))
         return False
 
     # -- inside a program: one rank ----------------------------------------------------------
@@ -277,7 +303,7 @@ class FeatureExchange:
         rank's batch has: int32 `[1 + 2 T]`, without types `[2]`. The request tells them."""
         comm = self.comm
         kind, within, ids = self._by_table(nodes)
-        each = list(zip(self._asked, stores, ids, offsets, strict=True))
+        each = list(zip(self._every, stores, ids, offsets, strict=False))
         both = [table.requests(store, own, begin, nth) for table, store, own, begin in each]
         requests, places = zip(*both, strict=True) if both else ((), ())
         if self.schema is None:
@@ -285,7 +311,8 @@ class FeatureExchange:
             requests = (own.at[:, -1].set(jnp.where(overflow, _VOID, own[:, -1])),)
             head = jnp.zeros((comm.size, 0), jnp.int32)
         else:
-            counts = [jnp.sum(own >= 0, dtype=jnp.int32) for own in ids]
+            featured = ids[: len(self._asked)]
+            counts = [jnp.sum(own >= 0, dtype=jnp.int32) for own in featured]
             says = jnp.stack([overflow.astype(jnp.int32), *counts])
             head = jnp.broadcast_to(says, (comm.size, says.size))
         received = jnp.concatenate([head, *requests], axis=1)
@@ -312,7 +339,8 @@ class FeatureExchange:
         else:
             lost, *sizes = jnp.max(head, axis=0)
         said = jnp.stack([lost, *most, *sizes])
-        return Found(kind, within, found, replies), said
+        token = Round(places[-1], known[-1][0]) if len(each) > len(self._asked) else None
+        return Found(kind, within, found, replies, token), said
 
     def _by_table(self, nodes: jax.Array) -> tuple[Any, jax.Array, list[jax.Array]]:
         """`kind` and `within` of `Found`, and for each table the ids of its nodes in it."""
@@ -320,7 +348,13 @@ class FeatureExchange:
             return None, nodes, [nodes]
         kind, place = self.schema.type_and_place(nodes)
         numbers = [number for number, one in enumerate(self.tables) if one is not None]
-        return kind, place, [jnp.where(kind == number, place, -1) for number in numbers]
+        ids = [jnp.where(kind == number, place, -1) for number in numbers]
+        if len(self._every) > len(self._asked):
+            begins = first_learned(self.schema, self.tables)
+            mine = [kind == number for number in begins]
+            at = [begin + place for begin in begins.values()]
+            ids.append(jnp.select(mine, at, -1))
+        return kind, place, ids
 
     def _sent(self, packed: list[list[jax.Array]]) -> tuple[list[jax.Array], ...]:
         """For each table what the other ranks sent of it, by one round for all. `packed` has
@@ -343,20 +377,39 @@ class FeatureExchange:
         return self._put_together(stores, found, (0,), (False,))[1][0], said
 
     def read(
-        self, nodes: jax.Array, overflow: jax.Array, stores: Any, offsets: Any
-    ) -> tuple[Any, jax.Array]:
+        self,
+        nodes: jax.Array,
+        overflow: jax.Array,
+        stores: Any,
+        offsets: Any,
+        learned: jax.Array | None = None,
+    ) -> tuple[Any, jax.Array, Round | None]:
         """Within a program of a step: what a call returns of `nodes`, by one round, and what
-        the round has needed. `fits` says whether the rows are right; after `make_room` of what
-        it needed, the program is traced anew.
+        the round has needed; and of learned rows the token by which `deliver` sends what
+        belongs to them. `fits` says whether the rows are right; after `make_room` of what was
+        needed, the program is traced anew.
 
         Args:
           nodes, overflow: as of a call, one rank's.
           stores, offsets: the `OWN` and the `SAME` value that `asked` returns.
+          learned: float32 `[n, W]`, the rank's own rows of the embedding, if there is one.
         """
-        found, said = self._one_round(stores, nodes, overflow, offsets, jnp.int32(0))
+        held = stores if learned is None else (*stores, self._every[-1].holding(learned))
+        found, said = self._one_round(held, nodes, overflow, offsets, jnp.int32(0))
         apart = self._apart(self._in_place)
         place, rows = self._put_together(stores, found, self._rooms_of(apart), apart)
-        return self._joined(stores, found, place, rows, apart), said
+        x = self._joined(stores, found, place, rows, apart)
+        if learned is not None:
+            own = held[-1].own, held[-1].cached, found.replies[-1], found.places[-1]
+            x = x._replace(learned=self._every[-1].wire.read(*own))
+        return x, said, found.token
+
+    def deliver(self, token: Any, values: jax.Array, fits: jax.Array) -> Any:
+        """Within a program of a step: what all ranks say of this rank's learned rows, as
+        `Owners.deliver` returns it; nothing unless the step `fits`. `values` float32 `[S, W]`
+        has a row for each node that was read. One round."""
+        kept = Round(*(jnp.where(fits, ids, -1) for ids in token))
+        return self._every[-1].owners.deliver([kept], values)
 
     def fits(self, said: jax.Array) -> jax.Array:
         return jnp.all(said <= jnp.array(self.limits, jnp.int32))
@@ -390,24 +443,3 @@ class FeatureExchange:
                 rows.append(table.wire.read(store.own, store.cached, replies, slots))
             place = at if mine is None else jnp.where(mine, at, place)
         return place, tuple(rows)
-
-
-def evenly_divided(num_rows: int, num_ranks: int) -> np.ndarray:
-    """int `[R+1]`: the offsets by which ranks own equally many rows, or some one less."""
-    return np.arange(num_ranks + 1) * num_rows // num_ranks
-
-
-def offsets_by_type(schema: Schema, num_ranks: int) -> list[np.ndarray]:
-    """For each node type int `[R+1]`: rank `r` owns its nodes from `offsets[r]` to
-    `offsets[r+1]`, counted within the type. Raises `InputError`."""
-    parts = schema.every_part
-    if len(parts) == 1:
-        return [evenly_divided(count, num_ranks) for count in parts[0]]
-    if len(parts) % num_ranks:
-        raise InputError(
-            "the parts of a schema must be a multiple of the ranks",
-            f"{len(parts)} for {num_ranks} ranks",
-            "Give the schema of a graph in as many parts.",
-        )
-    ends = np.cumsum([[0] * len(schema.node_types), *parts], axis=0)
-    return list(ends[:: len(parts) // num_ranks].T)

@@ -4,7 +4,7 @@ that has needed, and what later steps will hardly exceed."""
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -16,6 +16,7 @@ import scipy
 from jgs.arrays import fits, require_array
 from jgs.dist.communicators.comm import Communicator
 from jgs.errors import InputError
+from jgs.graph import Schema
 from jgs.kernels.call import handler, where_it_is
 from jgs.ops import gather
 
@@ -76,6 +77,35 @@ def check_offsets(offsets: Any, size: int) -> np.ndarray:
             "Give where each rank's own nodes begin, and the number of nodes.",
         )
     return array.astype(np.int32)
+
+
+def first_learned(schema: Schema, tables: Sequence[Any]) -> dict[int, int]:
+    """By the number of each type whose table is None: the first learned row of its nodes, where
+    those of all such types lie one after the other."""
+    bare = [number for number, table in enumerate(tables) if table is None]
+    counts = [schema.node_types[number][1] for number in bare]
+    return dict(zip(bare, np.cumsum([0, *counts]).tolist(), strict=False))
+
+
+def evenly_divided(num_rows: int, num_ranks: int) -> np.ndarray:
+    """int `[R+1]`: the offsets by which ranks own equally many rows, or some one less."""
+    return np.arange(num_ranks + 1) * num_rows // num_ranks
+
+
+def offsets_by_type(schema: Schema, num_ranks: int) -> list[np.ndarray]:
+    """For each node type int `[R+1]`: rank `r` owns its nodes from `offsets[r]` to
+    `offsets[r+1]`, counted within the type. Raises `InputError`."""
+    parts = schema.every_part
+    if len(parts) == 1:
+        return [evenly_divided(count, num_ranks) for count in parts[0]]
+    if len(parts) % num_ranks:
+        raise InputError(
+            "the parts of a schema must be a multiple of the ranks",
+            f"{len(parts)} for {num_ranks} ranks",
+            "Give the schema of a graph in as many parts.",
+        )
+    ends = np.cumsum([[0] * len(schema.node_types), *parts], axis=0)
+    return list(ends[:: len(parts) // num_ranks].T)
 
 
 def route(

@@ -47,6 +47,7 @@ class RankRows(NamedTuple):
 
 class SplitTable:
     """A table of rows, split over the ranks; `FeatureExchange` says what the arguments are.
+    Or only how they are sent, if `features` is their width: they are then given by `holding`.
 
     Attributes:
       owners, wire, demand: the `Owners`, how rows are sent and read, and what calls needed.
@@ -58,19 +59,22 @@ class SplitTable:
         self,
         comm: Communicator,
         offsets: Any,
-        features: Sequence[Any],
+        features: Sequence[Any] | int,
         capacity: int,
-        wire: str,
+        wire: str = "float32",
     ):
         self.comm, self.owners, self._dtype = comm, Owners(comm, offsets), wire
         self._asking, self.demand = cache(self._asking_program), Demand()
-        self.replace(features)
+        if isinstance(features, int):
+            self.wire: Any = RowWire(features, wire, wire)
+        else:
+            self.replace(features)
         self.resize(capacity)
 
     def replace(self, features: Sequence[Any]) -> None:
         """Takes other rows of the same shapes. Nothing stays cached."""
         tables, bounds, width, entries = own_rows(self.comm, features, self.owners.ranges)
-        self.wire: Any = self._wire(tables, width, entries)
+        self.wire = self._wire(tables, width, entries)
         # Put where it lies once: with a cache of other rows it is not sent again.
         self._own = self.comm.own(list(zip(tables, bounds, strict=True)))
         empty = np.zeros((0, self.wire.words), self.wire.kept)
@@ -151,6 +155,12 @@ class SplitTable:
             slot_of[ids[there]] = there
             caches.append((as_device(found), as_device(slot_of)))
         self.store = self._with(*caches)
+
+    def holding(self, rows: jax.Array) -> RankRows:
+        """Within a program: the store of one rank whose own rows are these, float32 `[n, F]`,
+        and which keeps no others."""
+        none = jnp.zeros((2, 0), jnp.int32), jnp.zeros((0, self.wire.words), self.wire.kept)
+        return RankRows((rows,), *none, jnp.zeros(0, jnp.int32))
 
     def _asking_program(self, capacity: int) -> Any:
         program = partial(self._raw_rows, capacity=capacity)

@@ -76,7 +76,7 @@ def _draw(hop: Hop, rows: Eligible) -> DrawnEdges:
     row = jnp.minimum(row_of_slot(ends, room), max(bound.shape[0] - 1, 0))
     nth = slot - (ends - bound).at[row].get(**WITHIN)
     given = (key_data, hop.graph, rows, row, nth, how, k, most, hop.reads.sums)
-    edge, drawn = _edges(*given, some_take_all)
+    edge, drawn = _edges(*given, some_take_all, ends - bound)
     edge = jnp.where(drawn & (slot < total), edge, -1)
     if how.weighted or how.half_life is not None:  # then a draw may have no edge
         _, (edge, row), _ = compacted(
@@ -84,6 +84,39 @@ def _draw(hop: Hop, rows: Eligible) -> DrawnEdges:
         )
         return edge, row, total, None, None
     return edge, row, total, None, ends
+
+
+def _distinct(
+    key_data: jax.Array,
+    rows: Eligible,
+    k: jax.Array,
+    most: int,
+    first: jax.Array,
+    room: int,
+    num_edges: int,
+) -> jax.Array:
+    """int64 `[room]`: the edges that each row draws, from its slot `first` int64 `[T]` on, as
+    many of the `k` as it has; -1 in other slots."""
+    index = jnp.arange(most)
+
+    def step(begin: Any, size: int, edge: jax.Array) -> jax.Array:
+        def own(array: jax.Array) -> jax.Array:
+            return jax.lax.dynamic_slice_in_dim(array, begin, size)
+
+        part, wanted = rows.part(begin, size), own(k)
+        key = own(key_data) if key_data.ndim == 2 else key_data
+        drawn = draw.distinct(key, part.nodes, part.num, most, wanted)
+        position = jnp.where((part.num <= wanted)[:, None], index, drawn)
+        kept = index < jnp.minimum(part.num, wanted)[:, None]
+        slot = jnp.where(kept, own(first)[:, None] + index, room)
+        slot = jnp.minimum(slot, room).astype(jnp.int32)
+        found = part.along().edge(position).astype(edge.dtype)
+        return edge.at[slot].set(found, mode="drop", wrap_negative_indices=False)
+
+    few = isinstance(num_edges, int) and num_edges < 2**31  # exports do not know it
+    empty = jnp.full(room, -1, jnp.int32 if few else jnp.int64)
+    reads = key_data, rows, k
+    return draw.in_pieces(step, k.shape[0], most, empty, reads).astype(jnp.int64)
 
 
 def _edges(
@@ -97,6 +130,7 @@ def _edges(
     most: int,
     sums: Any,
     some_take_all: bool,
+    first: jax.Array,
 ) -> tuple[jax.Array, jax.Array]:
     """The edge that each edge slot draws, and whether it draws one. Slot `i` is draw number
     `nth[i]` of target `row[i]`. `how` is the `Neighbors`, `k` int64 `[T]` are the fanouts, and
@@ -108,14 +142,10 @@ def _edges(
     everything = jnp.ones(row.shape, bool)
     if not (weighted or how.latest or how.half_life is not None or how.replace or most == -1):
         most = min(most, graph.num_edges)  # no row has more edges than the graph
-        drawn = draw.distinct(key_data, rows.nodes, rows.num, most, k).T
-        position = jnp.where(rows.num <= k, jnp.arange(most)[:, None], drawn)
-        position = draw.apart(position.astype(jnp.int32), jnp.any(rows.num > 0))
-        flat = jnp.clip(nth, 0, most - 1) * rows.num.shape[0] + row
-        position = position.reshape(-1).at[flat].get(**WITHIN).astype(jnp.int64)
+        edge = _distinct(key_data, rows, k, most, first, row.shape[0], graph.num_edges)
         if some_take_all:
-            position = jnp.where(k[row] == -1, nth, position)
-        return rows.edge(position, row), everything
+            edge = jnp.where(k[row] == -1, rows.edge(nth, row), edge)
+        return edge, everything
     in_order = rows.edge(nth + skipped[row], row)
     if weighted:
         weights = weights_of(rows, graph.edge_weight_prefix)

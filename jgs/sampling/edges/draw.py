@@ -7,6 +7,8 @@ uint32 `[2]`, or `[T, 2]` if each target has a key of its own.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import jax
@@ -19,6 +21,7 @@ from jgs.sampling.edges.random import below, below_word, node_bits, words
 
 _UNROLLED = 32  # more draws are made by a loop: programs would be of k**2 / 2 operations
 _LARGEST = jnp.iinfo(jnp.int64).max
+_PIECE = 1 << 18
 
 
 def distinct(
@@ -98,6 +101,29 @@ def apart(made: jax.Array, some: jax.Array) -> jax.Array:
     return jax.lax.platform_dependent(
         made, some, cpu=loop, default=lambda made, _: barrier(made)
     )
+
+
+def in_pieces(step: Callable[..., Any], num: int, width: int, state: Any, reads: Any) -> Any:
+    """The state after `step(begin, n, state)`, which reads `reads`, for the `n` rows from
+    `begin` on, of `num`. On a CPU there are pieces of about `_PIECE` numbers, `width` a row, so
+    that few are in memory at once; the last may have rows of the one before. Elsewhere all rows
+    are one piece."""
+    size = max(1, _PIECE // max(width, 1))
+
+    def loop(state: Any) -> Any:
+        if num <= size:
+            return step(0, num, state)
+        pieces = -(-num // size)
+
+        def one(i: jax.Array, state: Any) -> Any:
+            return step(jnp.minimum(i * size, num - size), size, state)
+
+        return jax.lax.fori_loop(0, pieces, one, vary_alike(state, reads)[0])
+
+    if kernels.host_only():
+        return loop(state)
+    whole = partial(step, 0, num)
+    return jax.lax.platform_dependent(state, cpu=loop, default=whole)
 
 
 def repeated(key_data: jax.Array, node: jax.Array, degree: jax.Array, k: int) -> jax.Array:

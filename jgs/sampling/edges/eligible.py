@@ -68,6 +68,14 @@ class Eligible(NamedTuple):
         deeper = jax.tree.map(lambda a: a[:, None], self._replace(excluded=None))
         return deeper._replace(excluded=self.excluded)
 
+    def part(self, begin: Any, size: int) -> Eligible:
+        """The rows from `begin` on, so many."""
+
+        def own(array: jax.Array) -> jax.Array:
+            return jax.lax.dynamic_slice_in_dim(array, begin, size)
+
+        return jax.tree.map(own, self._replace(excluded=None))._replace(excluded=self.excluded)
+
     def take(self, at: jax.Array) -> Eligible:
         """The rows `at` these indices, int64 `[R]`."""
         rows = jax.tree.map(lambda a: a[at], self._replace(excluded=None))

@@ -20,6 +20,7 @@ from jgs.data.parts import Parts
 from jgs.data.plain import Plain
 from jgs.dist.communicators.collect import all_features
 from jgs.dist.communicators.comm import Communicator, all_gather_rows
+from jgs.dist.rows.embedding import ShardedEmbedding
 from jgs.errors import InputError
 from jgs.graph import Graph, NodeIds, Schema, TypedFeatures, as_device
 from jgs.graph.row_tables.table import MOST_SQUARES, as_table, kept_as
@@ -40,7 +41,9 @@ class Data:
     """A run's data, which `Job` uses. The fields count all ranks together; those that are not
     below are as in `jgs.data.Dataset` and `jgs.data.dataset.Plain`."""
 
-    comm: Communicator
+    comm: Communicator  # of the ranks that share the data
+    ranks: Communicator  # of the run: `comm`, or of ranks that each have all of the data
+    batch_size: int  # of all ranks together
     num_features: int  # the width of the features, of `TypedFeatures` the sum of the widths
     sparse: bool  # whether they, or those of a type, are sparse
     num_seeds: int  # the training nodes, or the items of `ask`
@@ -53,6 +56,7 @@ class Data:
     direct: bool  # whether the first layer may read inputs by node id
     in_place: bool = True  # whether rows may be read where they lie, for batches on the host
     mesh: Communicator | None = None  # of devices that draw, and share the rows
+    learned: ShardedEmbedding | None = None  # rows of nodes of types without features
     hot: Any = None  # rows on the devices, `[D, K, F]`, and `HotRows.joined`
     scratch: Path | None = None  # a folder for what is larger than memory
     own_ids: np.ndarray | None = None  # int32 `[N]`, the nodes' ids in `graphs`; None: equal
@@ -64,9 +68,14 @@ class Data:
     _by_time: int | None = None
 
     def __init__(
-        self, config: Config, comm: Communicator, data: jgs.data.Dataset | Parts | Plain
+        self,
+        config: Config,
+        comm: Communicator,
+        data: jgs.data.Dataset | Parts | Plain,
+        ranks: Communicator | None = None,
     ):
-        self._config, self.comm = config, comm
+        self._config, self.comm, self.ranks = config, comm, ranks or comm
+        self.batch_size = config.batch_size * self.ranks.size
         self.name, labels, self.node_ids = data.name, data.labels, data.node_ids
         self.negatives = getattr(data, "negatives", None)
         self.label_names = getattr(data, "label_names", None)
@@ -201,7 +210,7 @@ class Data:
         `graphs`, in place of the training nodes. `by_time` as in `Loader`. Raises
         `InputError`."""
         what = "rows of labels" if before is None else "edges"
-        size = self._config.batch_size * self.comm.size
+        size = self.batch_size
         self._items, self._before, self._by_time = items, before, by_time
         self.graphs = graphs
         self.num_seeds = num_items(items)

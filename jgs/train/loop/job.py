@@ -74,6 +74,7 @@ class Job:
     num_seeds: int  # seeds in an epoch
     loader: Loader  # after `start`
     sharded = False  # whether devices draw, and share the feature rows
+    learned: int | None = 0  # the width of rows of all nodes that are the model's parameters
     sent = False  # after `start`: whether the loader sends batches to the devices of `place`
     _judged_by_own = False  # whether the objective is of this process's nodes, until `start`
     _judges: Mapping[str, BySamples] = MappingProxyType({})  # by split, if samples judge
@@ -81,8 +82,8 @@ class Job:
     degrees: Any = None  # after `start`, for a model that reads degrees
 
     def __init__(self, config: Config, data: Data):
-        self.config, self.data, self.comm = config, data, data.comm
-        self.batch_size, self.num_seeds = config.batch_size * self.comm.size, data.num_seeds
+        self.config, self.data, self.comm = config, data, data.ranks
+        self.batch_size, self.num_seeds = data.batch_size, data.num_seeds
         self.sharded = config.features == "sharded"
         # Here errors reach all ranks. In `start` the other ranks may wait for this one.
         check_schedule(config, data.num_steps)
@@ -118,7 +119,7 @@ class Job:
 
     def _make_metric(self) -> str:
         # One of the ranks may have refused its data, so none waits for the others here.
-        self._judged_by_own = self.comm.size > 1
+        self._judged_by_own = self.data.comm.size > 1
         return self._judge_by_nodes(np.concatenate(self.data.train_nodes()))
 
     def _judge_by_nodes(self, train: np.ndarray) -> str:
@@ -178,7 +179,7 @@ class Job:
         run folder or None; what samplers have computed of the graph is kept there."""
         config, data = self.config, self.data
         if self._judged_by_own:  # means and weights are of all ranks' training nodes
-            self._judge_by_nodes(rows_on_all(self.comm, data.train_nodes()))
+            self._judge_by_nodes(rows_on_all(data.comm, data.train_nodes()))
         data.compare(vars(self).get("objective"))
         listed = config.device_memory or config.feature_memory  # rows are read by node
         direct = data.direct and model.input_reduce is not None
@@ -191,7 +192,8 @@ class Job:
         states = {each: known[repr(each)] for each in alike}
         destination = self.place.destination
         learns = isinstance(samplers_of(sampler)[0], Adaptive)
-        alone = learns or learned_rows(model) is not None
+        bare = learned_rows(model) is not None
+        alone = learns or bare
         self.sent = bool(destination and not alone and not self.sharded)
         self._check_devices()
         device = destination.sharding if self.sent and destination else None
@@ -201,9 +203,9 @@ class Job:
             (self.sharded and (config.partition or listed),
              "--features sharded must be without --partition, --device-memory and "
              "--feature-memory", "one of them", "Leave one out."),
-            (self.sharded and (alone or not data.num_features),
-             "--features sharded must be for a sampler that does not learn, and nodes that all "
-             "have features", f"--sampler {config.sampler} for {data.name}, "
+            (self.sharded and (learns or not (data.num_features or bare or self.learned)),
+             "--features sharded must be for a sampler that does not learn, and nodes with "
+             "features or learned rows", f"--sampler {config.sampler} for {data.name}, "
              f"{as_table(data.features[0]).shown_widths()}", "Leave it out."),
             (config.device_memory and not (self.sent and one_table),
              "--device-memory must be for dense features of one matrix without --partition, "
@@ -231,14 +233,15 @@ class Job:
         # Where batches lie.
         comm = self.place.comm if self.sent or self.sharded else self.comm
         if model.uses_degrees:
-            every = all_degrees(self.comm, data.graphs, data.offsets)
+            every = all_degrees(data.comm, data.graphs, data.offsets)
             self.degrees = comm.same(every)
         self._with_degrees = comm.program(MiniBatch.with_degrees, (OWN, SAME), OWN)
         self._prepare_metric(model, scratch)
 
     def _prepare_metric(self, model: Any, scratch: Path | None) -> None:
         if is_contextual(self.config):
-            nodes = {n: rows_on_all(self.comm, self.data.split(n)) for n in ("val", "test")}
+            data = self.data
+            nodes = {n: rows_on_all(data.comm, data.split(n)) for n in ("val", "test")}
             return self._judge_samples(model, {n: {"nodes": own} for n, own in nodes.items()})
         self._infer = self._inference(model, self.data.graphs, self.data.features, scratch)
 
@@ -254,7 +257,8 @@ class Job:
     ) -> Callable[..., Any]:
         weighted = self.config.options.get("weighted", False)
         of = features, self.config.eval_memory << 20, self._scratch or scratch, weighted
-        return exact_inference(model, graphs, *of, comm=self.comm, offsets=self.data.offsets)
+        ranks = {"comm": self.data.comm, "offsets": self.data.offsets}
+        return exact_inference(model, graphs, *of, **ranks)
 
     def batches(self, meter: Meter) -> Iterator[tuple[Any, Any]]:
         """The batches left in the epoch, each with its features; `meter` times them."""
@@ -279,19 +283,19 @@ class Job:
     def metric(self, params: Any, split: str, given: Any = None) -> float:
         """The metric of the exact outputs on `split`, "val" or "test", or of those of contexts.
         `given` is what `given_rows` returned, or None for a model without such rows."""
-        nodes, labels = self.data.split(split), self.data.host_labels
+        nodes, labels, comm = self.data.split(split), self.data.host_labels, self.data.comm
         if self._judges:
-            (rows,), every = self._judges[split](params, given), rows_on_all(self.comm, nodes)
+            (rows,), every = self._judges[split](params, given), rows_on_all(comm, nodes)
             return self.objective.measure(Alone(), [rows], [np.asarray(labels[every])])
         own = [np.asarray(labels[asked]) for asked in nodes]
         outputs = self._infer(params, nodes, features=given)
-        return self.objective.measure(self.comm, outputs, own)
+        return self.objective.measure(comm, outputs, own)
 
     def baselines(self) -> Figures:
         """What is reached without a model, by the run's metric, see `figures`: of classes the
         majority, and labels spread by neighbours; of numbers their mean. All ranks call it
         alike."""
-        data, comm = self.data, self.comm
+        data, comm = self.data, self.data.comm
         train = rows_on_all(comm, data.train_nodes())
         nodes = {split: rows_on_all(comm, data.split(split)) for split in ("val", "test")}
         labels = np.asarray(data.host_labels)
@@ -332,7 +336,7 @@ class Job:
                 return None
             return self.objective.measure(Alone(), [outputs], [own])
 
-        return baselines.figures(self.comm, names, measure)
+        return baselines.figures(self.data.comm, names, measure)
 
     def close(self) -> None:
         self.loader.close()

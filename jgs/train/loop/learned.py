@@ -11,20 +11,22 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
+from jgs.dist.communicators.broadcast import broadcast_arrays
 from jgs.dist.communicators.comm import OWN, Communicator
 from jgs.dist.rows.embedding import ShardedEmbedding
-from jgs.dist.rows.owners import Owners, Token
+from jgs.dist.rows.owners import Owners, Token, evenly_divided
 from jgs.dist.rows.split import SplitRows
 from jgs.graph import MiniBatch, Schema, TypedFeatures, TypedRows, as_device
 from jgs.models.inputs import TypedInputs
-from jgs.train.loop.optimizer import Rate
+from jgs.train.loop.place import Place
 
 
 class LearnedRows:
     """A `ShardedEmbedding`, the `table`, with a row for each node of the types without
     features, in the order of their ids. A rank has the rows of its own nodes. A step reads and
     updates only the rows of the batch's nodes, by Adam as the other parameters. The first rows
-    depend on the node alone and not on the ranks."""
+    depend on the node alone and not on the ranks. With a `place` its devices have equally many
+    rows each, and its steps read and update them (`jgs.dist.mesh_loader`)."""
 
     def __init__(
         self,
@@ -33,16 +35,18 @@ class LearnedRows:
         schema: Schema,  # of the whole graph, in its parts
         offsets: Any,  # rank `r` owns the nodes from `offsets[r]` to `offsets[r+1]`
         key: jax.Array,
-        rate: Rate,  # as `learning_rate` returns it
         weight_decay: float,  # of the rows that a step reads
+        place: Place | None = None,  # of devices that draw by themselves
     ):
-        self.comm, self._rate = comm, rate
+        self.comm, self._at, owner = comm, place, comm
         self._place = _Places(schema, inputs.in_features)
         self._offsets = own = self._place.before(np.asarray(offsets))
+        if place is not None:
+            owner, own = place.comm, evenly_divided(self._place.num_rows, place.comm.size)
         optimizer = optax.chain(
             optax.add_decayed_weights(weight_decay), optax.scale_by_adam(), optax.scale(-1.0)
         )
-        of_rows = (comm, own, inputs.out_features, key, optimizer)
+        of_rows = (owner, own, inputs.out_features, key, optimizer)
         self.table = ShardedEmbedding(*of_rows, init=self._first)
         self._ids = comm.program(lambda batch: self._place.of(batch.nodes), (OWN,), OWN)
         self._fits = comm.size == 1  # nobody is asked there
@@ -58,9 +62,23 @@ class LearnedRows:
         rows, token = self.table.pull(ids)
         return x._replace(learned=rows), token
 
-    def push(self, token: Token, gradient: Any, step: int) -> None:
-        rate = self._rate(step) if callable(self._rate) else self._rate
+    def push(self, token: Token, gradient: Any, rate: float) -> None:
         self.table.push(token, gradient, self.comm.same(np.float32(rate)))
+
+    def own_rows(self) -> list[np.ndarray]:
+        """NumPy copies of the rows of the local ranks of `comm`."""
+        if self._at is None:
+            return self.table.own_rows()
+        return [broadcast_arrays(self._at.host, self.table.rows())]
+
+    def joined(self, own: list[np.ndarray]) -> np.ndarray:
+        """Those of all ranks, as `SplitRows.joined`, of what `own_rows` returned."""
+        return self.table.joined(own) if self._at is None else own[0]
+
+    def split(self, whole: np.ndarray) -> list[np.ndarray]:
+        """What `own_rows` returns, of the rows of all ranks."""
+        ranges = self.table.owners.local_ranges()
+        return [whole[slice(*each)] for each in ranges] if self._at is None else [whole]
 
     def features(
         self, features: Sequence[TypedFeatures], own: Sequence[np.ndarray]

@@ -13,10 +13,11 @@ import numpy as np
 from flax import nnx
 
 from jgs.dist.communicators.broadcast import everywhere
+from jgs.dist.communicators.comm import all_gather_rows
 from jgs.errors import InputError
 from jgs.train.loop.keys import of_use
 from jgs.train.loop.learned import LearnedRows, learned_rows
-from jgs.train.loop.optimizer import Rate, averaged, judged, learning_rate
+from jgs.train.loop.optimizer import Rate, averaged, judged, learning_rate, rate_at
 from jgs.train.loop.step import (
     TrainState,
     init_state,
@@ -38,8 +39,9 @@ class Learner(Protocol):
 
     record: dict[str, Any]
 
-    def step(self, batch: Any, x: Any, stop: bool) -> None:
-        """Makes one whole step. `stop` says whether this process was asked to stop."""
+    def step(self, batch: Any, x: Any, stop: bool) -> bool:
+        """Makes one whole step, and those that wait; False: it waits for later ones. `stop`
+        says whether this process was asked to stop."""
 
     def stopping(self) -> bool:
         """Whether any rank was asked to stop in the last step."""
@@ -84,10 +86,18 @@ class ModelLearner:
         uses = ("parameters", "batches", "dropout")
         params_key, loader_key, dropout_key = (of_use(key, use) for use in uses)
         model = job.model(params_key)
+        # The rows that are learned beside the model's parameters, or None.
+        self.learned: LearnedRows | None = None
+        if (inputs := learned_rows(model)) is not None:
+            of_data = job.data.types.schema, job.data.offsets, jax.random.fold_in(params_key, 1)
+            place = job.place if job.sharded and config.partition is None else None
+            of_rows = job.data.comm, inputs, *of_data, config.weight_decay, place
+            self.learned = LearnedRows(*of_rows)
+            job.data.learned = self.learned.table  # `data.mesh` trains them, if there is one
         job.start(model, loader_key, scratch)
         self.job, self.loader, self.place = job, job.loader, job.place
         comm = self.place.comm
-        rate = everywhere(job.comm, lambda: learning_rate(config, len(job.loader)))
+        self._rate = rate = everywhere(job.comm, lambda: learning_rate(config, len(job.loader)))
         graphdef, params = nnx.split(model)
         self.best: dict[str, Any] = {"best_epoch": 0, "val_accuracy": -1.0}
         self.best_params = _on_host(params)
@@ -96,19 +106,16 @@ class ModelLearner:
         self.state = comm.same(jax.block_until_ready(init_state(params, optimizer)))
         self.key = comm.same(jax.random.key_data(dropout_key))
         self.labels = job.data.labels
-        if self.place.destination is not None:
+        if self.place.destination is not None or job.sharded:
             self.labels = comm.same(np.asarray(job.data.labels))
         self.metric = job.metric_name
-        # The rows that are learned beside the model's parameters, or None.
-        self.learned: LearnedRows | None = None
-        if (inputs := learned_rows(model)) is not None:
-            of_data = job.data.types.schema, job.data.offsets, jax.random.fold_in(params_key, 1)
-            self.learned = LearnedRows(job.comm, inputs, *of_data, rate, config.weight_decay)
         self.best_learned = self._own_rows()
         how = (job.loss, job.loader.learns, job.count, self.learned is not None)
         of_step = graphdef, optimizer, comm, *how, config.precision
         if job.sharded:
-            self._together = StepsTogether(make_train_step(*of_step, compiled=False), job)
+            train_step = make_train_step(*of_step, compiled=False)
+            of_learned = None if self.learned is None else rate
+            self._together = StepsTogether(train_step, job, of_learned)
         else:
             self._step = make_train_step(*of_step)
         everywhere(job.comm, self._refuse_rows)
@@ -149,7 +156,7 @@ class ModelLearner:
             )
 
     def _own_rows(self) -> list[np.ndarray]:
-        return [] if self.learned is None else self.learned.table.own_rows()
+        return [] if self.learned is None else self.learned.own_rows()
 
     @property
     def record(self) -> dict[str, Any]:
@@ -169,12 +176,15 @@ class ModelLearner:
                 "Resume it with the version that made it, or start anew.",
             )
 
-    def step(self, batch: Any, x: Any, stop: bool) -> None:
-        if self._together is not None:
-            if self._together.take(batch):
-                jax.block_until_ready(self.state)
-            return
+    def step(self, batch: Any, x: Any, stop: bool) -> bool:
         comm, place, job = self.place.comm, self.place, self.job
+        if self._together is not None:
+            if not self._together.take(batch):
+                return False
+            said = [np.array([stop], np.float32)] * job.comm.num_local
+            stops = all_gather_rows(job.comm, said).max()
+            self.state = self.state._replace(stop=comm.same(stops))
+            return True
         asked = comm.own([np.float32(stop)] * comm.num_local)
         if self.learned is not None:
             x, token = self.learned.fill(batch, x)
@@ -183,7 +193,7 @@ class ModelLearner:
         done = self._step(self.state, self.key, *given, self.labels, asked)
         if self.learned is not None:
             done, gradient = done
-            self.learned.push(token, place.back(gradient), number)
+            self.learned.push(token, place.back(gradient), rate_at(self._rate, number))
         elif self.loader.learns:
             done, feedback = done
             self.loader.update(batch, place.back(feedback))
@@ -191,6 +201,7 @@ class ModelLearner:
         if job.sent and not job.comm.concurrent:
             self.loader.draw_next()  # no other thread may, and this one would only wait
         jax.block_until_ready(self.state.step)
+        return True
 
     def stopping(self) -> bool:
         return float(self.state.stop) > 0
@@ -204,7 +215,9 @@ class ModelLearner:
     def evaluate(self, epoch: int) -> dict[str, Any]:
         params = _on_host(judged(self.state.params, self.state.opt_state))
         learned = self._own_rows()
-        value = self._metric(params, learned, "val")
+        found = np.array([self._metric(params, learned, "val")])
+        comm = self.job.comm  # whose ranks may each judge, and must agree
+        value = float(all_gather_rows(comm, [found] * comm.num_local)[0, 0])
         best, sign = self.best["val_accuracy"], self.job.sign
         if self.best["best_epoch"] == 0 or sign * value > sign * best:
             self.best = {"best_epoch": epoch, "val_accuracy": value}
@@ -227,14 +240,13 @@ class ModelLearner:
         if self.learned is not None:
             table = self.learned.table
             arrays["learned"] = table.joined(table.state())
-            arrays["best_learned"] = table.joined(self.best_learned)
+            arrays["best_learned"] = self.learned.joined(self.best_learned)
         return _on_host(arrays)
 
     def load(self, arrays: dict[str, Any]) -> None:
         if self.learned is not None:
-            table, best = self.learned.table, arrays.pop("best_learned")
-            table.load_state(arrays.pop("learned"))
-            self.best_learned = [best[slice(*own)] for own in table.owners.local_ranges()]
+            self.learned.table.load_state(arrays.pop("learned"))
+            self.best_learned = self.learned.split(arrays.pop("best_learned"))
         # Copied into JAX's own buffers, which the steps can donate.
         arrays, comm = jax.tree.map(jnp.array, arrays), self.place.comm
         self.state, self.key = comm.same(arrays["state"]), comm.same(arrays["key"])

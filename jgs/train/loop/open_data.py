@@ -21,7 +21,7 @@ from jgs.devices import host_device
 from jgs.dist.batches.fused import mesh_loader
 from jgs.dist.batches.ranks import RankParts, rank_loader
 from jgs.dist.communicators.comm import Alone, Communicator
-from jgs.errors import InputError
+from jgs.errors import InputError, refuse
 from jgs.graph import MiniBatch
 from jgs.graph.reading import is_mapped, read_ahead
 from jgs.models import read_inputs
@@ -38,20 +38,29 @@ from jgs.train.loop.model import takes_types
 
 
 def open_data(
-    config: Config, comm: Communicator | None = None, pairs: bool = False
+    config: Config,
+    comm: Communicator | None = None,
+    pairs: bool = False,
+    trains: bool = False,
 ) -> WholeData | PartedData:
     """Opens the data of a configuration, for the ranks of `comm` or, with None, for one
     process. With `pairs` they need no features, labels and splits of nodes, and their owner
-    must call `ask`. Raises `InputError`."""
+    must call `ask`. Where devices share the rows each process opens all data, if it `trains`.
+    Raises `InputError`."""
     with loading():
         if config.partition is not None:
             return PartedData(config, comm or Alone())
         if comm is None or comm.size == 1:
             return WholeData(config, pairs)
+        if trains and config.features == "sharded":
+            rule = "--features sharded on several processes must be by --comm jax"
+            refuse((not comm.uniform, rule, "--comm mpi", "Choose --comm jax."))
+            return WholeData(config, pairs, ranks=comm)
     raise InputError(
         "several ranks must have a partitioned data set",
         f"{comm.size} ranks and no --partition",
-        "Write one with python -m jgs.partition, and give its folder.",
+        "Write one with python -m jgs.partition, and give its folder, or train with --features "
+        "sharded.",
     )
 
 
@@ -64,13 +73,20 @@ class WholeData(Data):
 
     direct = True
 
-    def __init__(self, config: Config, pairs: bool = False, data: Any = None):
-        """`data` is the data set, in place of that of the configuration."""
+    def __init__(
+        self,
+        config: Config,
+        pairs: bool = False,
+        data: Any = None,
+        ranks: Communicator | None = None,
+    ):
+        """`data` is the data set, in place of that of the configuration. Each of the `ranks`
+        has all of it."""
         if data is None:
             load: Any = load_plain if pairs else jgs.data.load
             data = load(config.dataset, config.root, **config.data_arguments())
         data = data if takes_types(config) else without_types(data)
-        super().__init__(config, Alone(), data)
+        super().__init__(config, Alone(), data, ranks)
         graph, has = data.graph, machine()
         if has is not None and graph.indices.nbytes > has.free // 2 and is_mapped(graph):
             graph = read_ahead(graph)
@@ -87,16 +103,16 @@ class WholeData(Data):
             }
         else:
             self._items, self.num_seeds = data.train_idx, len(data.train_idx)
-            self.num_steps = -(-self.num_seeds // config.batch_size)
+            self.num_steps = -(-self.num_seeds // self.batch_size)
             self.digests = fingerprint(data)
 
     def check_seeds(self) -> None:
         refuse_empty(self.plain, "train", "val", "test")
-        if self._config.batch_size > self.num_seeds:
+        if self.batch_size > self.num_seeds:
             raise InputError(
                 "--batch-size must not exceed the number of training nodes",
-                f"{self._config.batch_size} for {self.num_seeds}",
-                f"Give --batch-size {self.num_seeds} or less.",
+                f"{self.batch_size} for {self.num_seeds}",
+                f"Give --batch-size {self.num_seeds // self.ranks.size} or less.",
             )
 
     @property
@@ -112,8 +128,9 @@ class WholeData(Data):
         if self.mesh is not None and not judged:
             options |= {"cache_memory": config.cache_memory << 20, "wire": config.wire}
             options |= {"cache": config.cache, "in_place": reduce is not None}
-            whole = self._graphs(sampler)[0], features
-            return mesh_loader(self.mesh, *whole, items, size, sampler, **options)
+            options["learned"] = self.learned
+            of_all = self._graphs(sampler)[0], features, items, self.batch_size, sampler
+            return mesh_loader(self.mesh, *of_all, **options)
 
         def read(batch: MiniBatch) -> Any:
             if batch.direct_inputs:

@@ -119,6 +119,11 @@ def averaged(
     return optax.GradientTransformation(init, update)
 
 
+def rate_at(rate: Rate, step: Any) -> Any:
+    """The learning rate of the step of that number."""
+    return rate(step) if callable(rate) else rate
+
+
 def judged(params: Any, opt_state: Any) -> Any:
     """The average where the optimiser keeps one, and else the parameters."""
     return opt_state.average if isinstance(opt_state, Averaged) else params

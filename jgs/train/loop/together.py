@@ -7,8 +7,12 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
+import jax.numpy as jnp
+import numpy as np
 
+from jgs.dist.communicators.comm import all_gather_rows
 from jgs.graph import MiniBatch
+from jgs.train.loop.optimizer import Rate, rate_at
 
 _SECONDS = 0.5  # a program takes about that, so that Ctrl-C is heard
 
@@ -19,12 +23,16 @@ class StepsTogether:
     Args:
       train_step: that of `make_train_step`, not compiled.
       job: has the loader and the degrees.
+      rate: the learning rate of learned rows, where `train_step` returns their gradient too.
     """
 
-    def __init__(self, train_step: Callable[..., Any], job: Any):
+    def __init__(self, train_step: Callable[..., Any], job: Any, rate: Rate | None = None):
         def step(state: Any, batch: MiniBatch, x: Any, key: Any, labels: Any, degrees: Any):
             batch = batch if degrees is None else batch.with_degrees(degrees)
-            return train_step(state, key, batch, x, labels)
+            done = train_step(state, key, batch, x, labels)
+            if rate is None:
+                return done
+            return *done, jnp.asarray(rate_at(rate, state.step), jnp.float32)
 
         self._step, self._job, self._waiting, self._most = step, job, list[Any](), 1
 
@@ -42,6 +50,7 @@ class StepsTogether:
         steps, self._waiting, began = self._waiting, [], time.perf_counter()
         run = self._job.loader.source.run
         state = jax.block_until_ready(run(steps, self._step, state, *given, self._job.degrees))
-        if time.perf_counter() - began < _SECONDS:
+        comm, seconds = self._job.comm, np.array([time.perf_counter() - began])
+        if all_gather_rows(comm, [seconds] * comm.num_local).max() < _SECONDS:
             self._most *= 2
         return state

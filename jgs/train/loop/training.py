@@ -288,13 +288,13 @@ class _Training:
             for batch, x in self._batches(meter):
                 self.at_step(first + loader.step - 0.5)
                 with meter.timing("computing"), phase("computing"):
-                    learner.step(batch, x, stopped())
+                    made = learner.step(batch, x, stopped())
                 seen = (loader.step - 1) * job.batch_size
                 meter.count(min(job.batch_size, job.num_seeds - seen))
-                if bar.due():
+                if made and bar.due():
                     bar.show(loader.step, learner.loss(), meter)
                 # Several ranks all stop after the step in which one of them was asked to.
-                if stopped() if job.comm.size == 1 else learner.stopping():
+                if stopped() if job.comm.size == 1 else made and learner.stopping():
                     number = self._asked_by(pressed())
                     self._finite_loss(name)
                     self.save()

@@ -202,13 +202,14 @@ class EmbedLearner:
         self._sums: Any = None
         self.start_epoch()
 
-    def step(self, batch: Any, x: None, stop: bool) -> None:
+    def step(self, batch: Any, x: None, stop: bool) -> bool:
         comm = self.job.comm
         asked = comm.own([np.float32(stop)] * comm.num_local)
         rows, token = self.table.pull(self._rows(batch))
         gradient, self._sums = self._gradient(rows, batch, self._rate(), self._sums, asked)
         self.table.push(token, gradient)
         jax.block_until_ready(self._sums)
+        return True
 
     def _rate(self) -> Any:
         loader, config = self.job.loader, self.job.config

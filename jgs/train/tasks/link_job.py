@@ -319,7 +319,7 @@ class LinkJob(PairJob):
         ends = [schema.relations[n] for n in counts["test"] if n is not None] if schema else []
         if not self.task.temporal and any(source != target for source, _, target in ends):
             names = (*names, "paths_of_three")
-        return figures(self.comm, names, measure)
+        return figures(self.data.comm, names, measure)
 
     def _counted_lists(self, count: Any, name: str, split: str) -> float | None:
         (sources, time), relevant = self._asked[split]
@@ -357,7 +357,7 @@ class LinkJob(PairJob):
         if self.task.temporal:
             return cache(events) if graphs[0].num_edges <= baselines.MOST_EDGES else None
         facts = [only_facts(graph, relation) for graph in graphs]
-        ends = all_edges(self.comm, facts, self.data.offsets, baselines.MOST_EDGES)
+        ends = all_edges(self.data.comm, facts, self.data.offsets, baselines.MOST_EDGES)
         if ends is None:
             return None
         return cache(partial(LinkCounts, ends[0], ends[1], self.num_nodes))

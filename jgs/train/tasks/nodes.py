@@ -50,7 +50,7 @@ class NodeTask(Task):
         check_layers(config, samplers_of(make_sampler(config))[0])
 
     def open(self, config: Config, comm: Communicator | None = None) -> Job:
-        data = open_data(config, comm)
+        data = open_data(config, comm, trains=True)
         if data.table is not None:
             return MomentJob(config, data, self.by_time)
         data.check_seeds()

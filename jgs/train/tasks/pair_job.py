@@ -124,10 +124,11 @@ class PairTask(Task):
 
 
 def open_pairs(
-    config: Config, task: PairTask, comm: Communicator | None = None
+    config: Config, task: PairTask, comm: Communicator | None = None, trains: bool = False
 ) -> tuple[WholeData | PartedData, Targets]:
-    """The data of a configuration and its targets; with a `comm` of None, for one process."""
-    data = open_data(config, comm, pairs=True)
+    """The data of a configuration and its targets; with a `comm` of None, for one process.
+    `trains` as for `open_data`."""
+    data = open_data(config, comm, True, trains)
     bounds = list(pairwise(data.bounds.tolist()))
     if config.whole_topology:
         bounds = [(0, data.num_nodes)] * data.comm.num_local
@@ -149,10 +150,10 @@ class PairJob(Job):
 
     def __init__(self, config: Config, task: PairTask, comm: Communicator | None = None):
         self.task = task
-        data, self.targets = open_pairs(config, task, comm)
+        data, self.targets = open_pairs(config, task, comm, trains=True)
         self.num_nodes = data.num_nodes
         self._full = data.graphs  # until the negatives of validation and test are drawn
-        self.config, self.comm = config, data.comm
+        self.config, self.data = config, data
         of_batches = (self.targets.train, self.stage(self._copies()), self.targets.messages)
         data.ask(*of_batches, task.by_time if task.temporal else None)
         self.learned = task.learned
@@ -179,12 +180,12 @@ class PairJob(Job):
         if self.task.temporal:  # no edge is left out: the cutoff does it
             return 2
         own = [np.array([_may_have_copies(graph)], np.int32) for graph in messages]
-        if not all_gather_rows(self.comm, own).any():
+        if not all_gather_rows(self.data.comm, own).any():
             return 1  # an edge and its reverse, for each target
         ends = train["src"], train["dst"]
         there, back = (self.counted(count_edges, messages, *e) for e in (ends, ends[::-1]))
         found = there + back
-        size = min(self.config.batch_size * self.comm.size, found.size)
+        size = min(self.data.batch_size, found.size)
         most = np.partition(found, found.size - size)[found.size - size :].sum()
         return max(1, -(-int(most) // (2 * size)))
 
@@ -242,8 +243,8 @@ class PairJob(Job):
         own = [nodes[a:b] for a, b in pairwise(np.searchsorted(nodes, self.data.bounds))]
         features = self._encoded(params) if self.learned else features
         found = self._infers[split](params["encoder"], own, features=features)
-        width = self.config.hidden
-        return rows_on_all(self.comm, [rows.reshape(-1) for rows in found]).reshape(-1, width)
+        every = rows_on_all(self.data.comm, [rows.reshape(-1) for rows in found])
+        return every.reshape(-1, self.config.hidden)
 
     def _encoded(self, params: Any) -> list[Any]:
         return with_learned(self.data, self.learned or 0, params)
@@ -295,8 +296,8 @@ class PairJob(Job):
                     found[some] += np.asarray(program(graph, *given))[: src[some].size]
         if whole:
             return found
-        own = [found] + [np.zeros_like(found)] * (self.comm.num_local - 1)
-        return np.asarray(all_gather_rows(self.comm, own).sum(axis=0))
+        own = [found] + [np.zeros_like(found)] * (self.data.comm.num_local - 1)
+        return np.asarray(all_gather_rows(self.data.comm, own).sum(axis=0))
 
 
 def _may_have_copies(graph: Graph) -> bool:

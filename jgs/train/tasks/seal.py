@@ -40,8 +40,8 @@ class SealData(WholeData):
 
     def __init__(self, config: Config, comm: Communicator | None = None):
         with loading():
-            super().__init__(config, pairs=True)
-        self.comm = comm or Alone()
+            super().__init__(config, pairs=True, ranks=comm)
+        self.comm = self.ranks
         if self.plain.features is not None:
             remedy = "Choose another sampler, e.g. neighbors, and a model of typed graphs."
             as_table(self.plain.features).check_one_width("--sampler seal", self.name, remedy)
@@ -49,8 +49,7 @@ class SealData(WholeData):
         self.held = held = hold_out(self.plain.graph, key_of(config, "split"), *shares)
         self.digests |= {"pairs": digest_of(held.train, held.val, held.test)}
         self.graphs, self.num_seeds = [held.graph], len(held.train)
-        size = config.batch_size * self.comm.size
-        self.num_steps = -(-self.num_seeds // size)
+        self.num_steps = -(-self.num_seeds // self.batch_size)
         self.labels = self.comm.same(np.zeros(0, np.int32))  # those of pairs are in batches
 
 
@@ -60,11 +59,10 @@ class SealJob(Job):
     data: SealData
 
     def __init__(self, config: Config, data: SealData):
-        size = config.batch_size * data.comm.size
-        if size > data.num_seeds:
+        if data.batch_size > data.num_seeds:
             raise InputError(
                 "the pairs of a step must be at most those to train on",
-                f"{size} for {data.num_seeds}",
+                f"{data.batch_size} for {data.num_seeds}",
                 "Lower --batch-size.",
             )
         super().__init__(config, data)
