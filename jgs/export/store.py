@@ -24,6 +24,7 @@ from jgs.graph.checks import check_paired
 from jgs.graph.device import as_device, as_numpy
 from jgs.graph.row_tables.dense import not_finite
 from jgs.graph.row_tables.table import RowTable, as_table
+from jgs.graph.row_tables.versioned import PARTS, VersionedFeatures
 from jgs.graph.rows import row_offsets
 from jgs.graph.weights import check_weights, weight_prefix_sums
 
@@ -121,6 +122,9 @@ class Store:
             more = sum(free[number : number + 1] if typed else free)
             for name, array in () if own is None else own.arrays().items():
                 arrays[array_key(begin + name)] = with_room(array, len(array) + more)
+            if array_key(begin + PARTS[1]) in inputs:  # no row holds from a moment on
+                own = VersionedFeatures.of_parts({"": arrays[array_key(begin)]})
+                arrays |= {array_key(begin + name): each for name, each in own.parts.items()}
             if own is not None and own.by_entries:
                 most = max(1, own.max_row)  # type: ignore[attr-defined]
                 arrays[array_key(begin + "row")] = np.zeros(most, bool)

@@ -23,6 +23,7 @@ FIELDS = {
     "recommend": ("sources", "names", "k", "time", "new_only", "relation", *_BITS),
     "append": ("src", "dst", "names", "time", "weight", "columns", "relation"),
     "nodes": ("features", "names", "type", "time"),
+    "rows": ("nodes", "features", "names", "type", "time"),
     "delete": ("edges", "between", "nodes", "names", "relation", "type"),
 }
 MOST_ROWS = 4096  # of a question, and of a list of the best targets
@@ -146,6 +147,14 @@ def change(
         return Change("append", fields | named)
     if kind == "nodes":
         return _new_nodes(body, ids, unit)
+    if kind == "rows":
+        if missing := [name for name in ("nodes", "features") if name not in body]:
+            rule = "/rows must have nodes and features"
+            raise InputError(rule, f"no {missing[0]}", "Give a row for each node.")
+        nodes, time = _nodes("nodes", body["nodes"], ids, names), _time(body)
+        rows = {"nodes": nodes, "rows": _numbers("features", body["features"])}
+        own = {} if time is None else {"time": moments("rows", time, nodes.size, unit)}
+        return Change("set_rows", rows | {"type": body.get("type")} | own)
     which = [name for name in ("edges", "between", "nodes") if name in body]
     if len(which) != 1:
         rule = "/delete must have edges, between or nodes"

@@ -99,6 +99,11 @@ class NodeRoom:
             return ids
         return self.schema.places(ids[self.schema.numbers(ids) == self.schema.number(name)])
 
+    def type_of(self, ids: np.ndarray) -> str | None:
+        """The type of all of these ids; None without a schema, and where they have several."""
+        kinds = [] if self.schema is None else np.unique(self.schema.numbers(ids)).tolist()
+        return [*self.used][kinds[0]] if len(kinds) == 1 else None
+
     def ids(self, what: str, nodes: Any, name: str | None) -> np.ndarray:
         """int32 `[n]`: the ids of nodes, which count from 0 in their type, or among all where
         `name` is None. Raises `InputError` for ids that no node has."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,13 +12,16 @@ from jgs.errors import InputError
 from jgs.graph import checks
 from jgs.graph.arrays import PREFIX
 from jgs.graph.changed import appended_columns, appended_relation, rows_like
-from jgs.graph.device import aligned_copy
+from jgs.graph.device import aligned_copy, as_device
 from jgs.graph.graph import Graph
 from jgs.graph.live.keyed import RowsByKey
+from jgs.graph.live.later import LaterRows
 from jgs.graph.live.room import NodeRoom, dense_rows, times_of_new
 from jgs.graph.live.rows import Rows
 from jgs.graph.live.runs import Runs
 from jgs.graph.node_ids import id_column
+from jgs.graph.relation_index import RelationIndex
+from jgs.graph.row_tables.versioned import PARTS, VersionedFeatures
 from jgs.graph.rows import order_dtype, row_of_edges
 from jgs.graph.schema import ALWAYS
 from jgs.graph.weights import check_weights
@@ -38,8 +42,9 @@ class State:
       room: the ids.
       rows: the edges.
       tables: by name the arrays of nodes: their times, and features as `FEATURES` and a type.
+      later: by type the rows that hold from moments on, where there have been some.
       next_edge, keep: as in `Live`.
-      latest: the latest time of an edge that has come, and `born` that of a node.
+      latest: the latest time of an edge that has come, and `born` that of a node or a row.
       names: of nodes that were added with one, by id; and `named`, their ids by name as text.
       moved: how many edges have come or gone, and how often a node's features were set.
     """
@@ -55,6 +60,7 @@ class State:
         if graph.edge_type is not None:
             runs = Runs(self.room.targets(arrays["edge_type"]), self.room.num_nodes)
         self.rows, self.tables = Rows(indptr, arrays, runs), {}
+        self.later: dict[str, LaterRows] = {}
         if graph.node_time is not None:
             self.tables[BORN] = self.room.of_nodes(np.asarray(graph.node_time))
         for name, array in self.room.features(features).items():
@@ -87,7 +93,40 @@ class State:
         """What a graph and its features are made of."""
         runs, own = self.rows.runs, {"indptr": self.rows.bounds, **self.rows.arrays}
         own |= {} if runs is None else dict(zip(RUNS, (runs.indptr, runs.runs), strict=True))
-        return own | self.tables
+        own |= self.tables
+        for name, later in self.later.items():
+            own |= {f"{part}.{name}": array for part, array in later.arrays.items()}
+        return own
+
+    def graph_of(self, arrays: Mapping[str, Any]) -> Graph:
+        """The graph of `arrays`, or of JAX arrays of these."""
+        edges = {name: arrays[name] for name in self.rows.arrays}
+        made = Graph.from_edge_arrays(arrays["indptr"], edges, schema=self.room.schema)
+        index = None if self.rows.runs is None else RelationIndex(*(arrays[n] for n in RUNS))
+        return made._with(node_time=arrays.get(BORN), relation_index=index)
+
+    def packed(self) -> Graph:
+        """A copy of the graph without room."""
+        indptr, arrays = self.rows.packed()
+        born = self.tables.get(BORN)
+        made = Graph.from_edge_arrays(indptr, arrays, schema=self.room.schema)
+        return made._with(node_time=None if born is None else as_device(born.copy()))
+
+    def features_of(self, arrays: Mapping[str, Any]) -> Any:
+        """The features as they were given, of `arrays`, or of JAX arrays of these."""
+        found = dict[str, Any]()
+        for name in self.features:
+            found[name] = arrays[FEATURES + name]
+            if name in self.later:
+                own = [found[name], *(arrays[f"{part}.{name}"] for part in PARTS[1:])]
+                found[name] = VersionedFeatures.of_parts(dict(zip(PARTS, own, strict=True)))
+        return found.get("", found or None)
+
+    @property
+    def packed_later(self) -> dict[str, np.ndarray]:
+        """What a base holds of `later`."""
+        every = self.later.items()
+        return {f"{part}.{n}": a for n, one in every for part, a in one.packed.items()}
 
     @property
     def numbers(self) -> dict[str, Any]:
@@ -95,8 +134,12 @@ class State:
         own = {"next_edge": self.next_edge, "keep": self.keep, "latest": self.latest}
         return {**own, "used": self.room.used, "names": [*self.names.items()]}
 
-    def restore(self, numbers: dict[str, Any]) -> None:
-        """Sets what `numbers` returned."""
+    def restore(self, numbers: dict[str, Any], later: Mapping[str, np.ndarray]) -> None:
+        """Sets what `numbers` and `packed_later` returned."""
+        for name in (key.partition(".")[2] for key in later if key.startswith("nodes.")):
+            parts = (np.asarray(later[f"{part}.{name}"]) for part in ("nodes", "time", "rows"))
+            self.later[name] = LaterRows(self.tables[FEATURES + name], *parts)
+            self.born = max(self.born, int(later[f"time.{name}"].max(initial=_EARLIEST)))
         self.next_edge = numbers["next_edge"]
         if self.keep is not None:  # also of an edge that is gone
             self.latest = max(self.latest, numbers["latest"])
@@ -109,6 +152,8 @@ class State:
             self.rows.runs = self.rows.runs.copy()
         self.rows.lay_out_again()
         self.tables = {name: aligned_copy(array) for name, array in self.tables.items()}
+        for later in self.later.values():
+            later.copy()
 
     def append(
         self, src: Any, dst: Any, time: Any, edge_weight: Any, relation: Any, **columns: Any
@@ -163,7 +208,7 @@ class State:
     def add_nodes(self, count: Any, type: Any, time: Any, rows: Any, names: Any = None) -> Do:
         ids = self.room.new(count, type)
         born = times_of_new(ids.size, time, BORN in self.tables)
-        own = None if rows is None else self._own_rows(type, rows, ids.size)
+        own = None if rows is None else self._own_rows(self._table_of(type), rows, ids.size)
         new = [] if names is None else self._new_names(names, ids.size)
 
         def do() -> np.ndarray:
@@ -173,16 +218,27 @@ class State:
                 self.tables[BORN][ids] = born
                 self.born = max(self.born, int(born.max(initial=_EARLIEST)))
             if own is not None:
-                self._set(ids, type, own)
+                self._set(ids, self._table_of(type), own)
             return ids
 
         return do
 
-    def set_rows(self, nodes: Any, rows: Any, type: Any) -> Do:
+    def set_rows(self, nodes: Any, rows: Any, type: Any, time: Any = None) -> Do:
         ids = self.room.ids("nodes", nodes, type)
-        checks.check_distinct("nodes", ids)
-        own = self._own_rows(type, rows, ids.size)
-        return lambda: self._set(ids, type, own)
+        name = self._table_of(self.room.type_of(ids) if type is None else type)
+        own = self._own_rows(name, rows, ids.size)
+        if time is None:
+            checks.check_distinct("nodes", ids)
+            return lambda: self._set(ids, name, own)
+        if self._empty.edge_time is None or own.ndim != 2:
+            raise InputError(
+                "rows that hold from moments on must be numbers [n, F], in a graph whose edges "
+                "have times",
+                f"{list(own.shape)}, {'no ' * (self._empty.edge_time is None)}edge_time",
+                "Leave time out, so that they hold at every moment.",
+            )
+        time = np.full(ids.size, time) if np.ndim(time) == 0 else time
+        return partial(self._add, ids, name, own, checks.check_times(time, ids.size, "time"))
 
     def delete_edges(self, numbers: Any) -> Do:
         numbers = checks.integers("numbers", numbers, np.int64)
@@ -216,13 +272,10 @@ class State:
         def do() -> int:
             for node in self.names.keys() & ids.tolist():
                 del self.named[str(self.names.pop(node))]
-            self.moved += ids.size
-            for name, table in self.tables.items():
-                if name == BORN:
-                    table[ids] = ALWAYS
-                else:
-                    own = name.removeprefix(FEATURES)
-                    table[self.room.places(ids, own)] = 0
+            if BORN in self.tables:
+                self.tables[BORN][ids] = ALWAYS
+            for name in self.features:
+                self._set(ids, FEATURES + name, 0)
             return self._remove(np.union1d(ids, self._known()[1].of(ids)), wanted)
 
         return do
@@ -247,13 +300,14 @@ class State:
         """The name of the features that nodes of a type are in."""
         return FEATURES + (type if type is not None and FEATURES + type in self.tables else "")
 
-    def _own_rows(self, type: str | None, rows: Any, num: int) -> np.ndarray:
-        """`rows` as `num` rows of the features that nodes of a type are in."""
-        if (table := self.tables.get(self._table_of(type))) is None:
+    def _own_rows(self, name: str, rows: Any, num: int) -> np.ndarray:
+        """`rows` as `num` rows of the features `name`."""
+        if (table := self.tables.get(name)) is None:
+            known = ", ".join(map(repr, self.features))
             raise InputError(
                 "rows must be for nodes that have features",
-                f"a live graph without them{f' for {type!r}' * bool(type)}",
-                "Give features to Live, or leave rows out.",
+                f"a live graph with those of {known} alone" if known else "one without any",
+                "Give features to Live, name the type of the nodes, or leave rows out.",
             )
         found = dense_rows("rows", rows, num)
         return rows_like("rows must be like the features", found, table, "position")
@@ -275,10 +329,22 @@ class State:
         for node, name in nodes:
             self.names[node], self.named[str(name)] = name, node
 
-    def _set(self, ids: np.ndarray, type: str | None, rows: np.ndarray) -> None:
-        name = self._table_of(type)
+    def _set(self, ids: np.ndarray, name: str, rows: Any) -> None:
+        """Sets the rows of ids, of those of them that are in the features `name`, for ever."""
+        places = self.room.places(ids, own := name.removeprefix(FEATURES))
+        self.moved += places.size
+        self.tables[name][places] = rows
+        if own in self.later:
+            self.later[own].remove(places)
+
+    def _add(self, ids: np.ndarray, name: str, rows: np.ndarray, time: np.ndarray) -> None:
+        """Sets the rows of ids from their moments on."""
         self.moved += ids.size
-        self.tables[name][self.room.places(ids, name.removeprefix(FEATURES))] = rows
+        self.born = max(self.born, int(time.max(initial=_EARLIEST)))
+        table, own = self.tables[name], name.removeprefix(FEATURES)
+        if own not in self.later:
+            self.later[own] = LaterRows(table, np.empty(0, np.int32), _NONE, table[:0])
+        self.later[own].add(self.room.places(ids, own), time, rows)
 
     def _known(self) -> tuple[RowsByKey, RowsByKey]:
         """The rows of edges by number and by source; also of edges that are gone, until so many

@@ -1,0 +1,174 @@
+"""`VersionedFeatures`: rows that change with time, and `Versions`, which row holds when."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NoReturn, Self
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jgs.errors import InputError
+from jgs.graph import checks
+from jgs.graph.batch import Block, MiniBatch
+from jgs.graph.device import aligned_zeros, as_device, reduce_arrays
+from jgs.graph.formats.export import targets_of
+from jgs.graph.row_tables.table import RowTable, as_table
+from jgs.graph.rows import row_offsets
+from jgs.graph.stretches import clipped, count_less, rows_of
+from jgs.settings import exact_integers
+
+PARTS = ("", "later.rows", "later.indptr", "later.time", "later.row")
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True, eq=False)
+class Versions:
+    """From which moment on which row of a table is that of a node. `N` nodes, a JAX pytree.
+
+    Fields:
+      indptr: int64 `[2, N+1]`; node `v` has the versions `indptr[0, v]:indptr[1, v]`.
+      time: int64 `[M]`, the moment of each version, ascending within a node. Of equal moments
+        the last one counts.
+      row: int32 `[M]`, the row that holds from then on.
+
+    Before its first version node `v` has row `v`.
+    """
+
+    indptr: Any
+    time: Any
+    row: Any
+
+    __reduce__ = reduce_arrays
+
+    @classmethod
+    def of(cls, num_nodes: int, nodes: Any = (), time: Any = ()) -> Self:
+        """Version `i` is row `num_nodes + i`, which `nodes[i]`, int `[V]`, has from `time[i]`
+        on, int `[V]`. Raises `InputError`."""
+        nodes = checks.node_ids("nodes", nodes, num_nodes, "Give nodes that there are.")
+        time = checks.check_times(time, nodes.size, "time")
+        order = np.lexsort((time, nodes))
+        bounds = aligned_zeros(2 * (num_nodes + 1), np.int64).reshape(2, -1)
+        if nodes.size:  # else no page of them is in memory
+            bounds[0] = row_offsets(np.bincount(nodes, minlength=num_nodes))
+            bounds[1, :-1] = bounds[0, 1:]
+        row = (num_nodes + order).astype(np.int32)
+        each = bounds, time[order], row
+        return cls(*(as_device(a if a.size else np.zeros(1, a.dtype)) for a in each))
+
+    def rows(self, nodes: jax.Array, cutoff: jax.Array | None) -> jax.Array:
+        """int32 `[S]`: the row that each of `nodes`, int32 `[S]`, has by its latest version
+        before its `cutoff`, int64 `[S]`, or of all for None. -1 for ids of no node."""
+        return _rows(self, nodes, cutoff)
+
+    def of_batch(self, nodes: jax.Array, batch: MiniBatch | None) -> jax.Array:
+        """The `rows` of `nodes`, int32 `[S]`, which have the cutoffs of the batch's nodes.
+        Raises `InputError` for None."""
+        if batch is None:
+            _refuse("read by ids alone")
+        return self.rows(nodes, batch.cutoff)
+
+    def of_edges(self, batch: MiniBatch) -> tuple[Block, jax.Array]:
+        """The first block of a batch, which names its sources by node, with a source for every
+        edge, and the row of each, int32 `[E]`, at the cutoff of the edge's target."""
+        block, cutoff = batch.blocks[0], batch.cutoff
+        if cutoff is not None:
+            with exact_integers():
+                cutoff = clipped(cutoff, targets_of(block)[0])
+        edge, num = jnp.arange(block.edge_capacity, dtype=jnp.int32), block.edge_capacity
+        apart = replace(block, indices=edge, num_sources=jnp.int32(num), source_capacity=num)
+        return apart, self.rows(block.indices, cutoff)
+
+
+@jax.jit
+def _rows(versions: Versions, nodes: jax.Array, cutoff: jax.Array | None) -> jax.Array:
+    with exact_integers():
+        start, num = rows_of(versions.indptr, nodes)
+        if cutoff is not None:
+            num = count_less(versions.time, start, num, cutoff)
+        first = jnp.where(nodes < versions.indptr.shape[-1] - 1, nodes, -1)
+        later = clipped(versions.row, start + num - 1)
+        return jnp.where(num > 0, later, first).astype(jnp.int32)
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True, eq=False)
+class VersionedFeatures(RowTable):
+    """Features `[N, F]` of which rows hold from moments on, a JAX pytree.
+
+    `batch.gather(features)` reads for each of the batch's nodes the row of its cutoff: the
+    latest that began *before* it, as edges are seen. A batch without cutoffs sees everything,
+    and reads the latest rows. Ids alone have no cutoff, and are refused.
+
+    Fields:
+      table: the rows that nodes begin with, followed by those of versions: features of any form
+        `[N + V, F]`, or a tuple of them.
+      versions: `Versions`, which row a node has when.
+    """
+
+    table: Any
+    versions: Versions
+
+    __reduce__ = reduce_arrays
+    form, names = "versioned", ()
+
+    @property
+    def in_kernels(self) -> bool:
+        return as_table(self.table).in_kernels
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return self.versions.indptr.shape[-1] - 1, as_table(self.table).shape[1]
+
+    @property
+    def kind(self) -> str:
+        return as_table(self.table).kind
+
+    def check_values(self, what: str) -> None:
+        as_table(self.table).check_values(what)
+
+    def gather(
+        self, ids: jax.Array, num_threads: int | None, batch: MiniBatch | None = None
+    ) -> Any:
+        return as_table(self.table).gather(self.versions.of_batch(ids, batch), num_threads)
+
+    def numbers(self, rows: Any = slice(None), columns: Any = slice(None)) -> np.ndarray:
+        _refuse("read whole")
+
+    @classmethod
+    def of_parts(cls, parts: Mapping[str, Any]) -> Self:
+        """The features of arrays by the names `PARTS`: `[N, F]`, `[V, F]`, and the fields of
+        `Versions`. The last four may be missing: there is no version then, but room for one."""
+        first = parts[PARTS[0]]
+        index = [parts[name] for name in PARTS[2:] if name in parts]
+        versions = Versions(*index) if index else Versions.of(len(first))
+        return cls((first, parts[PARTS[1]] if index else first[:1]), versions)
+
+    @property
+    def parts(self) -> dict[str, Any]:
+        """What `of_parts` takes."""
+        own = self.versions
+        arrays = *self.table, own.indptr, own.time, own.row
+        return dict(zip(PARTS, arrays, strict=True))
+
+    def arrays(self) -> dict[str, Any]:
+        _refuse("written, or divided among ranks")
+
+    @property
+    def rows(self) -> tuple[Any, ...]:
+        _refuse("copied without their moments")
+
+    @classmethod
+    def joined(cls, tables: Sequence[Self]) -> Any:
+        _refuse("joined")
+
+
+def _refuse(what: str) -> NoReturn:
+    raise InputError(
+        "features whose rows hold from moments on must be read by a batch, whose nodes have "
+        "cutoffs",
+        f"features that are {what}",
+        "Call batch.gather(features).",
+    )
