@@ -119,12 +119,14 @@ class Form(NamedTuple):
         sizes |= {f"{a}{t or ''}": 1 for t in later for a in "vw"}
         sizes |= {f"s{i}": 1 for i, (name, _) in enumerate(leaves) if name != "sums"}
         least = [f"{name} >= {size}" for name, size in sizes.items()]
-        made = jax.export.symbolic_shape(", ".join(sizes), constraints=least)
-        size = dict(zip(sizes, made, strict=True))
-        n = size["n"] if self.schema is None else self.schema.num_nodes
+        n: Any = "n" if self.schema is None else self.schema.num_nodes
         counts = [n] * len(self.tables)
         if self.typed and self.schema is not None:
             counts = [count for _, count in self.schema.node_types]
+        least += [f"{counts[t]} + v{t or ''} <= {2**31 - 1}" for t in later]
+        made = jax.export.symbolic_shape(", ".join(sizes), constraints=least)
+        size = dict(zip(sizes, made, strict=True))
+        n, counts = size.get(n, n), [size.get(count, count) for count in counts]
         found = {"indptr": _struct(np.int64, *((2,) if self.room else ()), n + 1)}
         found |= {
             name: _struct(array.dtype, size["e"], *array.shape[1:])
