@@ -12,7 +12,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import jax
 import numpy as np
 
 from jgs.arrays import described
@@ -278,10 +277,11 @@ class Engine:
         spec, features = self.model.spec, self.live.features
         for key, name in self._tables.items():
             table = features[name] if isinstance(features, dict) else features
-            parts = {"": table} if isinstance(table, jax.Array) else table.parts
-            reads, one = f"{key}.{PARTS[2]}", len(parts) == 1
-            self._check_later(one or reads in spec.inputs)
-            if reads in spec.inputs and one and store.arrays[reads].shape[1] != len(table) + 1:
+            parts, known = {"": table}, store.arrays.get(f"{key}.{PARTS[2]}")
+            if isinstance(table, VersionedFeatures):
+                self._check_later(known is not None)
+                parts = table.parts
+            elif not (known is None or table is None or known.shape[1] == len(table) + 1):
                 parts = VersionedFeatures.of_parts(parts).parts
             given |= {f"{key}.{part}".removesuffix("."): each for part, each in parts.items()}
         wanted = [n for n in spec.inputs if n in given or Graph.is_edge_array(n)]
