@@ -164,8 +164,8 @@ class Form(NamedTuple):
             most = arrays[array_key(begin + "row")].shape[0] if of_rows.by_entries else None
             tables.append(plain(of_rows.opened(own, table.width, most)))
             if self.later(table):
-                parts = {name: arrays[array_key(begin + name)] for name in PARTS}
-                tables[-1] = VersionedFeatures.of_parts(parts)
+                parts = (arrays[array_key(begin + name)] for name in PARTS)
+                tables[-1] = VersionedFeatures.of_parts(*parts)
         if self.typed and self.schema is not None:
             return TypedFeatures.of_tables(self.schema, tables)
         return tables[0]

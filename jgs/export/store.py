@@ -123,7 +123,7 @@ class Store:
             for name, array in () if own is None else own.arrays().items():
                 arrays[array_key(begin + name)] = with_room(array, len(array) + more)
             if array_key(begin + PARTS[1]) in inputs:  # no row holds from a moment on
-                own = VersionedFeatures.of_parts({"": arrays[array_key(begin)]})
+                own = VersionedFeatures.of_parts(arrays[array_key(begin)])
                 arrays |= {array_key(begin + name): each for name, each in own.parts.items()}
             if own is not None and own.by_entries:
                 most = max(1, own.max_row)  # type: ignore[attr-defined]

@@ -282,7 +282,7 @@ class Engine:
                 self._check_later(known is not None)
                 parts = table.parts
             elif not (known is None or table is None or known.shape[1] == len(table) + 1):
-                parts = VersionedFeatures.of_parts(parts).parts
+                parts = VersionedFeatures.of_parts(table).parts
             given |= {f"{key}.{part}".removesuffix("."): each for part, each in parts.items()}
         wanted = [n for n in spec.inputs if n in given or Graph.is_edge_array(n)]
         own: dict[str, Any] = {name: given.get(name) for name in wanted}

@@ -62,7 +62,7 @@ def test_rows_from_a_moment_on(typed, tmp_path, capsys):
         assert (logits(app, BEFORE)[5] != before[BEFORE][5]).any()
         seen = [logits(app, time) for time in (BEFORE, AFTER, 20_001)]
         for body, words in (
-            ({}, "no nodes"),
+            ({}, "must have nodes"),
             (row | {"time": 1.5}, "times"),
             (row | {"time": [1, 2]}, "times"),
             (row | {"features": [[1]]}, "rows must be like"),

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from jgs.graph.device import aligned_copy, aligned_zeros
 from jgs.graph.live.rows import Rows
-from jgs.graph.row_tables.versioned import PARTS
+from jgs.graph.row_tables.versioned import VersionedFeatures, Versions
 from jgs.graph.rows import row_of_edges, row_offsets
 
 _LEAST = 1 << 10  # rows that there is room for
@@ -34,19 +36,16 @@ class LaterRows:
         self.rows = rows
         self._make_room()
 
-    @property
-    def arrays(self) -> dict[str, np.ndarray]:
-        """The `PARTS` of `VersionedFeatures` beside the table."""
-        of = self.index.arrays
-        parts = self.rows, self.index.bounds, of["edge_time"], of["indices"]
-        return dict(zip(PARTS[1:], parts, strict=True))
+    def of(self, table: Any) -> VersionedFeatures:
+        """The features that begin with the rows of the table."""
+        index = self.index.bounds, *(self.index.arrays[n] for n in ("edge_time", "indices"))
+        return VersionedFeatures((table, self.rows), Versions(*index))
 
     @property
-    def packed(self) -> dict[str, np.ndarray]:
+    def packed(self) -> tuple[np.ndarray, ...]:
         """What `LaterRows` takes beside the table."""
-        ends, of = self.index.packed()
-        rows = self.rows[of["indices"] - self._first]
-        return {"nodes": row_of_edges(ends), "time": of["edge_time"], "rows": rows}
+        ends, own = self.index.packed()
+        return row_of_edges(ends), own["edge_time"], self.rows[own["indices"] - self._first]
 
     def add(self, nodes: np.ndarray, time: np.ndarray, rows: np.ndarray) -> None:
         """Adds versions, each after those of its node that are not later."""

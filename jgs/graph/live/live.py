@@ -193,14 +193,15 @@ class Live(Shown):
         `[2, N+1]`: the edges of node `v` are `indptr[0, v]:indptr[1, v]`. `num_edges` is the
         number of slots; those in no row have no edges. `edge_order` has the numbers of edges,
         which are given in the order in which they come."""
-        return self._state.graph_of(self._arrays())
+        return self._state.graph_of(*self._arrays()[:-1])
 
     @property
     def features(self) -> Any:
         """The features with rows for all ids, as they were given: an array, or arrays by node
         type; None if there are none. An array of which rows hold from moments on (`set_rows`)
         is `VersionedFeatures`, which a batch reads. The next change donates them too."""
-        return self._state.features_of(self._arrays())
+        found = self._arrays()[-1]
+        return found.get("", found or None)
 
     @property
     def num_edges(self) -> int:
@@ -435,10 +436,11 @@ class Live(Shown):
     def _write_base(self) -> None:
         assert self._folder is not None
         state = self._state
-        tables = state.features, state.packed_later
-        write_base(self._folder, self.position, self.packed(), *tables, state.numbers)
+        later = {name: rows.packed for name, rows in state.later.items()}
+        tables = self.packed(), state.features, later
+        write_base(self._folder, self.position, *tables, state.numbers)
 
-    def _arrays(self) -> dict[str, Any]:
+    def _arrays(self) -> tuple[Any, ...]:
         with self._turns.turn:
             self._check_whole()
             if self._snapshot is None:

@@ -21,12 +21,10 @@ from jgs.graph.live.rows import Rows
 from jgs.graph.live.runs import Runs
 from jgs.graph.node_ids import id_column
 from jgs.graph.relation_index import RelationIndex
-from jgs.graph.row_tables.versioned import PARTS, VersionedFeatures
 from jgs.graph.rows import order_dtype, row_of_edges
 from jgs.graph.schema import ALWAYS
 from jgs.graph.weights import check_weights
 
-BORN, FEATURES, RUNS = "node_time", "features.", ("runs.indptr", "runs")
 _NONE = np.empty(0, np.int64)
 _EARLIEST, _LEAST = np.iinfo(np.int64).min, 1 << 16
 Do = Callable[[], Any]  # makes a change that has been checked
@@ -41,8 +39,9 @@ class State:
     Fields:
       room: the ids.
       rows: the edges.
-      tables: by name the arrays of nodes: their times, and features as `FEATURES` and a type.
-      later: by type the rows that hold from moments on, where there have been some.
+      times: int64 `[N]`, those of the nodes, or None.
+      features: by type, `""` for those of all nodes; and `later`, their rows that hold from
+        moments on, where there have been some.
       next_edge, keep: as in `Live`.
       latest: the latest time of an edge that has come, and `born` that of a node or a row.
       names: of nodes that were added with one, by id; and `named`, their ids by name as text.
@@ -59,20 +58,18 @@ class State:
         runs = None
         if graph.edge_type is not None:
             runs = Runs(self.room.targets(arrays["edge_type"]), self.room.num_nodes)
-        self.rows, self.tables = Rows(indptr, arrays, runs), {}
-        self.later: dict[str, LaterRows] = {}
+        self.rows, self.times = Rows(indptr, arrays, runs), None
         if graph.node_time is not None:
-            self.tables[BORN] = self.room.of_nodes(np.asarray(graph.node_time))
-        for name, array in self.room.features(features).items():
-            self.tables[FEATURES + name] = array
+            self.times = self.room.of_nodes(np.asarray(graph.node_time))
+        self.features, self.later = self.room.features(features), dict[str, LaterRows]()
         self._empty = Graph.from_edge_arrays(
             np.zeros(1, np.int64),
             {name: array[:0] for name, array in arrays.items()},
             schema=self.room.schema,
         )
         self.keep, self._expiry = keep, RowsByKey()
-        times = arrays.get("edge_time", _NONE), self.tables.get(BORN, _NONE)
-        self.latest, self.born = (int(each.max(initial=_EARLIEST)) for each in times)
+        self.latest = _last(arrays.get("edge_time", _NONE))
+        self.born = _last(_NONE if self.times is None else self.times)
         self.names: dict[int, str | int] = {}
         self.named: dict[str, int] = {}
         self.moved = 0
@@ -83,50 +80,21 @@ class State:
             self._expire()
 
     @property
-    def features(self) -> dict[str, np.ndarray]:
-        """The features by type."""
-        cut = len(FEATURES)
-        return {n[cut:]: a for n, a in self.tables.items() if n.startswith(FEATURES)}
+    def arrays(self) -> tuple[Any, ...]:
+        """What a graph and its features are made of, a pytree of arrays."""
+        runs, later = self.rows.runs, self.later
+        index = None if runs is None else RelationIndex(runs.indptr, runs.runs)  # type: ignore
+        features = {n: later[n].of(a) if n in later else a for n, a in self.features.items()}
+        return self.rows.bounds, self.rows.arrays, self.times, index, features
 
-    @property
-    def arrays(self) -> dict[str, np.ndarray]:
-        """What a graph and its features are made of."""
-        runs, own = self.rows.runs, {"indptr": self.rows.bounds, **self.rows.arrays}
-        own |= {} if runs is None else dict(zip(RUNS, (runs.indptr, runs.runs), strict=True))
-        own |= self.tables
-        for name, later in self.later.items():
-            own |= {f"{part}.{name}": array for part, array in later.arrays.items()}
-        return own
-
-    def graph_of(self, arrays: Mapping[str, Any]) -> Graph:
-        """The graph of `arrays`, or of JAX arrays of these."""
-        edges = {name: arrays[name] for name in self.rows.arrays}
-        made = Graph.from_edge_arrays(arrays["indptr"], edges, schema=self.room.schema)
-        index = None if self.rows.runs is None else RelationIndex(*(arrays[n] for n in RUNS))
-        return made._with(node_time=arrays.get(BORN), relation_index=index)
+    def graph_of(self, indptr: Any, edges: Any, times: Any, index: Any) -> Graph:
+        made = Graph.from_edge_arrays(indptr, edges, schema=self.room.schema)
+        return made._with(node_time=times, relation_index=index)
 
     def packed(self) -> Graph:
         """A copy of the graph without room."""
-        indptr, arrays = self.rows.packed()
-        born = self.tables.get(BORN)
-        made = Graph.from_edge_arrays(indptr, arrays, schema=self.room.schema)
-        return made._with(node_time=None if born is None else as_device(born.copy()))
-
-    def features_of(self, arrays: Mapping[str, Any]) -> Any:
-        """The features as they were given, of `arrays`, or of JAX arrays of these."""
-        found = dict[str, Any]()
-        for name in self.features:
-            found[name] = arrays[FEATURES + name]
-            if name in self.later:
-                own = [found[name], *(arrays[f"{part}.{name}"] for part in PARTS[1:])]
-                found[name] = VersionedFeatures.of_parts(dict(zip(PARTS, own, strict=True)))
-        return found.get("", found or None)
-
-    @property
-    def packed_later(self) -> dict[str, np.ndarray]:
-        """What a base holds of `later`."""
-        every = self.later.items()
-        return {f"{part}.{n}": a for n, one in every for part, a in one.packed.items()}
+        born = None if self.times is None else as_device(self.times.copy())
+        return self.graph_of(*self.rows.packed(), born, None)
 
     @property
     def numbers(self) -> dict[str, Any]:
@@ -134,12 +102,11 @@ class State:
         own = {"next_edge": self.next_edge, "keep": self.keep, "latest": self.latest}
         return {**own, "used": self.room.used, "names": [*self.names.items()]}
 
-    def restore(self, numbers: dict[str, Any], later: Mapping[str, np.ndarray]) -> None:
-        """Sets what `numbers` and `packed_later` returned."""
-        for name in (key.partition(".")[2] for key in later if key.startswith("nodes.")):
-            parts = (np.asarray(later[f"{part}.{name}"]) for part in ("nodes", "time", "rows"))
-            self.later[name] = LaterRows(self.tables[FEATURES + name], *parts)
-            self.born = max(self.born, int(later[f"time.{name}"].max(initial=_EARLIEST)))
+    def restore(self, numbers: dict[str, Any], later: Mapping[str, Any]) -> None:
+        """Sets what `numbers` returned, and `LaterRows.packed` of each of `later`."""
+        for name, parts in later.items():
+            self.later[name] = LaterRows(self.features[name], *parts)
+            self.born = max(self.born, _last(parts[1]))
         self.next_edge = numbers["next_edge"]
         if self.keep is not None:  # also of an edge that is gone
             self.latest = max(self.latest, numbers["latest"])
@@ -151,7 +118,8 @@ class State:
         if self.rows.runs is not None:
             self.rows.runs = self.rows.runs.copy()
         self.rows.lay_out_again()
-        self.tables = {name: aligned_copy(array) for name, array in self.tables.items()}
+        self.times = None if self.times is None else aligned_copy(self.times)
+        self.features = {name: aligned_copy(array) for name, array in self.features.items()}
         for later in self.later.values():
             later.copy()
 
@@ -178,8 +146,9 @@ class State:
             new["edge_weight"] = check_weights(edge_weight, num)
         if time is not None:
             new["edge_time"] = checks.check_times(time, num, "time")
-            if (born := self.tables.get(BORN)) is not None:
-                new["edge_time"] = checks.times_with_nodes(new["edge_time"], born, source, row)
+            if self.times is not None:
+                ends = self.times, source, row
+                new["edge_time"] = checks.times_with_nodes(new["edge_time"], *ends)
         if kind is not None:
             new["edge_type"] = np.full(num, kind, np.int16)
         new["indices"] = source
@@ -207,7 +176,7 @@ class State:
 
     def add_nodes(self, count: Any, type: Any, time: Any, rows: Any, names: Any = None) -> Do:
         ids = self.room.new(count, type)
-        born = times_of_new(ids.size, time, BORN in self.tables)
+        born = times_of_new(ids.size, time, self.times is not None)
         own = None if rows is None else self._own_rows(self._table_of(type), rows, ids.size)
         new = [] if names is None else self._new_names(names, ids.size)
 
@@ -215,8 +184,8 @@ class State:
             self.room.take(ids.size, type)
             self._name(zip(ids.tolist(), new, strict=False))
             if born is not None:
-                self.tables[BORN][ids] = born
-                self.born = max(self.born, int(born.max(initial=_EARLIEST)))
+                assert self.times is not None
+                self.times[ids], self.born = born, max(self.born, _last(born))
             if own is not None:
                 self._set(ids, self._table_of(type), own)
             return ids
@@ -272,10 +241,10 @@ class State:
         def do() -> int:
             for node in self.names.keys() & ids.tolist():
                 del self.named[str(self.names.pop(node))]
-            if BORN in self.tables:
-                self.tables[BORN][ids] = ALWAYS
+            if self.times is not None:
+                self.times[ids] = ALWAYS
             for name in self.features:
-                self._set(ids, FEATURES + name, 0)
+                self._set(ids, name, 0)
             return self._remove(np.union1d(ids, self._known()[1].of(ids)), wanted)
 
         return do
@@ -298,11 +267,11 @@ class State:
 
     def _table_of(self, type: str | None) -> str:
         """The name of the features that nodes of a type are in."""
-        return FEATURES + (type if type is not None and FEATURES + type in self.tables else "")
+        return type if type is not None and type in self.features else ""
 
     def _own_rows(self, name: str, rows: Any, num: int) -> np.ndarray:
         """`rows` as `num` rows of the features `name`."""
-        if (table := self.tables.get(name)) is None:
+        if (table := self.features.get(name)) is None:
             known = ", ".join(map(repr, self.features))
             raise InputError(
                 "rows must be for nodes that have features",
@@ -331,20 +300,18 @@ class State:
 
     def _set(self, ids: np.ndarray, name: str, rows: Any) -> None:
         """Sets the rows of ids, of those of them that are in the features `name`, for ever."""
-        places = self.room.places(ids, own := name.removeprefix(FEATURES))
+        places = self.room.places(ids, name)
+        self.features[name][places] = rows
         self.moved += places.size
-        self.tables[name][places] = rows
-        if own in self.later:
-            self.later[own].remove(places)
+        if name in self.later:
+            self.later[name].remove(places)
 
     def _add(self, ids: np.ndarray, name: str, rows: np.ndarray, time: np.ndarray) -> None:
         """Sets the rows of ids from their moments on."""
-        self.moved += ids.size
-        self.born = max(self.born, int(time.max(initial=_EARLIEST)))
-        table, own = self.tables[name], name.removeprefix(FEATURES)
-        if own not in self.later:
-            self.later[own] = LaterRows(table, np.empty(0, np.int32), _NONE, table[:0])
-        self.later[own].add(self.room.places(ids, own), time, rows)
+        self.moved, self.born = self.moved + ids.size, max(self.born, _last(time))
+        if name not in self.later:
+            self.later[name] = LaterRows(self.features[name], _NONE, _NONE, rows[:0])
+        self.later[name].add(self.room.places(ids, name), time, rows)
 
     def _known(self) -> tuple[RowsByKey, RowsByKey]:
         """The rows of edges by number and by source; also of edges that are gone, until so many
@@ -386,3 +353,7 @@ def _numbers(order: np.ndarray) -> np.ndarray:
     lost = order == np.iinfo(order.dtype).max
     number[lost] = number[~lost].max(initial=-1) + 1 + np.arange(lost.sum())
     return number
+
+
+def _last(times: np.ndarray) -> int:
+    return int(times.max(initial=_EARLIEST))

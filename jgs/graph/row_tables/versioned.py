@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NoReturn, Self
+from typing import Any, Self
 
 import jax
 import jax.numpy as jnp
@@ -67,8 +66,18 @@ class Versions:
         """The `rows` of `nodes`, int32 `[S]`, which have the cutoffs of the batch's nodes.
         Raises `InputError` for None."""
         if batch is None:
-            _refuse("read by ids alone")
+            raise _unread("by ids alone")
         return self.rows(nodes, batch.cutoff)
+
+    def batch(self, batch: MiniBatch, num_rows: int) -> MiniBatch:
+        """The batch whose `nodes` are their rows among `num_rows`, the `N` first and those of
+        versions: for readers of ids, such as `DiskRows`. Raises `InputError` for types."""
+        if batch.schema is not None:
+            raise _unread("of ids in a graph with types")
+        rows = self.of_batch(batch.nodes, batch)
+        nodes = jnp.where(rows < 0, jnp.int32(num_rows), rows)
+        seeds = jnp.where(batch.seeds < batch.num_nodes, batch.seeds, jnp.int32(num_rows))
+        return replace(batch, nodes=nodes, seeds=seeds, num_nodes=num_rows)
 
     def of_edges(self, batch: MiniBatch) -> tuple[Block, jax.Array]:
         """The first block of a batch, which names its sources by node, with a source for every
@@ -134,41 +143,29 @@ class VersionedFeatures(RowTable):
     ) -> Any:
         return as_table(self.table).gather(self.versions.of_batch(ids, batch), num_threads)
 
-    def numbers(self, rows: Any = slice(None), columns: Any = slice(None)) -> np.ndarray:
-        _refuse("read whole")
-
     @classmethod
-    def of_parts(cls, parts: Mapping[str, Any]) -> Self:
-        """The features of arrays by the names `PARTS`: `[N, F]`, `[V, F]`, and the fields of
-        `Versions`. The last four may be missing: there is no version then, but room for one."""
-        first = parts[PARTS[0]]
-        index = [parts[name] for name in PARTS[2:] if name in parts]
-        versions = Versions(*index) if index else Versions.of(len(first))
-        return cls((first, parts[PARTS[1]] if index else first[:1]), versions)
+    def of_parts(cls, first: Any, rows: Any = None, *index: Any) -> Self:
+        """The features of arrays in the order of `PARTS`: rows `[N, F]` and `[V, F]`, and the
+        fields of `Versions`; of the first alone, with no version but room for one."""
+        if rows is None:
+            rows, index = first[:1], tuple(jax.tree.leaves(Versions.of(len(first))))
+        return cls((first, rows), Versions(*index))
 
     @property
     def parts(self) -> dict[str, Any]:
-        """What `of_parts` takes."""
-        own = self.versions
-        arrays = *self.table, own.indptr, own.time, own.row
-        return dict(zip(PARTS, arrays, strict=True))
+        """What `of_parts` took, by name."""
+        return dict(zip(PARTS, jax.tree.leaves(self), strict=True))
 
-    def arrays(self) -> dict[str, Any]:
-        _refuse("written, or divided among ranks")
+    def arrays(self, *_: Any, **__: Any) -> Any:
+        raise _unread("without one")
 
-    @property
-    def rows(self) -> tuple[Any, ...]:
-        _refuse("copied without their moments")
-
-    @classmethod
-    def joined(cls, tables: Sequence[Self]) -> Any:
-        _refuse("joined")
+    rows, numbers, squares, take, joined = property(arrays), arrays, arrays, arrays, arrays
 
 
-def _refuse(what: str) -> NoReturn:
-    raise InputError(
+def _unread(how: str) -> InputError:
+    return InputError(
         "features whose rows hold from moments on must be read by a batch, whose nodes have "
         "cutoffs",
-        f"features that are {what}",
+        f"a read {how}",
         "Call batch.gather(features).",
     )

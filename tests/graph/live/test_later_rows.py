@@ -1,6 +1,7 @@
 """Rows of a live graph that hold from moments on: what each node of a batch reads."""
 
 import dataclasses
+import functools
 import itertools
 
 import jax
@@ -241,10 +242,41 @@ def test_rows_of_any_form_hold_from_moments_on(form):
             np.testing.assert_array_equal(inputs.own[:real], x[:real])
 
 
+def test_rows_on_disk_and_hot_rows_hold_from_moments_on(tmp_path):
+    """A loader's batches name the rows of a table that has those of versions too."""
+    rng = np.random.default_rng(0)
+    src, dst = rng.integers(0, 9, (2, 60))
+    graph = Graph.from_edges(src, dst, 9, edge_time=rng.integers(0, LAST, 60))
+    table = rng.random((9 + 20, 3)).astype(np.float32)
+    np.save(tmp_path / "first.npy", table[:9])
+    np.save(tmp_path / "later.npy", table[9:])
+    versions = Versions.of(9, rng.integers(0, 9, 20), rng.integers(0, LAST, 20))
+    features = VersionedFeatures(jax.numpy.asarray(table), versions)
+    items = {"nodes": rng.integers(0, 9, 26), "time": rng.integers(0, LAST + 1, 26)}
+    key, sampler = jax.random.key(0), Neighbors((3, 3))
+    hot = jgs.sampling.HotRows(jax.numpy.asarray(table), np.arange(0, 29, 2))
+    disk = jgs.sampling.DiskRows([tmp_path / "first.npy", tmp_path / "later.npy"], 1 << 10)
+    seen = 0
+    for read in (hot, disk):
+        options = {"after": functools.partial(versions.batch, num_rows=29), "read": read}
+        plain = jgs.Loader(graph, items, 8, sampler, key=key, shuffle=False)
+        apart = jgs.Loader(graph, items, 8, sampler, key=key, shuffle=False, **options)
+        for batch, (named, rows) in zip(plain, apart, strict=True):
+            x = (
+                rows
+                if read is disk
+                else jgs.ops.gather(hot.joined(hot.table, rows), rows.place)
+            )
+            np.testing.assert_array_equal(x, batch.gather(features))
+            np.testing.assert_array_equal(named.seed_mask, batch.seed_mask)
+            seen += int((named.nodes >= 9).sum())
+    assert seen > 50
+
+
 def test_what_is_refused():
     live = begun(False)
     live.set_rows([1], [[5, 5]], time=[3])
-    says = "must be read by a batch, whose nodes have cutoffs; got features that are read by"
+    says = "must be read by a batch, whose nodes have cutoffs; got a read by ids alone"
     refused(says, jgs.ops.gather, live.features, np.arange(3))
     refused("must be read by a batch", jgs.sampling.HotRows, live.features, [0])
     rule = "rows that hold from moments on must be"
