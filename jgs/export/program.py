@@ -284,12 +284,20 @@ def program(
         if model.uses_degrees:
             batch = dataclasses.replace(batch, degrees=_degrees(graph.indptr, batch))
         if form.direct:
-            x: Any = read_inputs(features, batch, model.layers[0].reduce)
+            x: Any = _read_inputs(features, batch, model.layers[0].reduce)
         else:
             x = gather(features, batch)
         batch = _without_symbols(batch)
     with jax.enable_x64(False):  # as in training
         return form.rows(model, batch, x)[0]
+
+
+def _read_inputs(features: Any, batch: MiniBatch, reduce: str) -> Any:
+    if isinstance(features, VersionedFeatures):
+        first, versions = features.table[0], features.versions
+        read = (partial(read_inputs, each, batch, reduce) for each in (features, first))
+        return jax.lax.cond(versions.some, *read)
+    return read_inputs(features, batch, reduce)
 
 
 def _without_symbols(batch: MiniBatch) -> MiniBatch:

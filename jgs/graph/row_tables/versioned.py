@@ -30,7 +30,7 @@ class Versions:
     Fields:
       indptr: int64 `[2, N+1]`; node `v` has the versions `indptr[0, v]:indptr[1, v]`.
       time: int64 `[M]`, the moment of each version, ascending within a node. Of equal moments
-        the last one counts.
+        the last one counts. With one entry there is no version.
       row: int32 `[M]`, the row that holds from then on.
 
     Before its first version node `v` has row `v`.
@@ -54,8 +54,12 @@ class Versions:
             bounds[0] = row_offsets(np.bincount(nodes, minlength=num_nodes))
             bounds[1, :-1] = bounds[0, 1:]
         row = (num_nodes + order).astype(np.int32)
-        each = bounds, time[order], row
-        return cls(*(as_device(a if a.size else np.zeros(1, a.dtype)) for a in each))
+        return cls(*map(as_device, (bounds, np.pad(time[order], (0, 1)), np.pad(row, (0, 1)))))
+
+    @property
+    def some(self) -> jax.Array:
+        """bool `[]`: whether there may be versions, a constant once shapes are known."""
+        return jnp.asarray(self.time.shape[0]) > 1
 
     def rows(self, nodes: jax.Array, cutoff: jax.Array | None) -> jax.Array:
         """int32 `[S]`: the row that each of `nodes`, int32 `[S]`, has by its latest version
@@ -93,13 +97,16 @@ class Versions:
 
 @jax.jit
 def _rows(versions: Versions, nodes: jax.Array, cutoff: jax.Array | None) -> jax.Array:
-    with exact_integers():
+    def latest() -> jax.Array:
         start, num = rows_of(versions.indptr, nodes)
         if cutoff is not None:
             num = count_less(versions.time, start, num, cutoff)
-        first = jnp.where(nodes < versions.indptr.shape[-1] - 1, nodes, -1)
         later = clipped(versions.row, start + num - 1)
         return jnp.where(num > 0, later, first).astype(jnp.int32)
+
+    with exact_integers():
+        first = jnp.where(nodes < versions.indptr.shape[-1] - 1, nodes, jnp.int32(-1))
+        return jax.lax.cond(versions.some, latest, lambda: first)
 
 
 @jax.tree_util.register_dataclass

@@ -19,7 +19,7 @@ from jgs.graph import TypedFeatures, VersionedFeatures, Versions
 from jgs.graph.live import Live
 from jgs.sampling.seeds import Seeds
 
-N, LAST = 6, 9
+N, LAST = 6, 4
 DRAW = jax.jit(Neighbors((2,)).sample)
 DRAW_TYPED = jax.jit(Neighbors(({"*": 2},)).sample)
 GATHER = jax.jit(lambda batch, features: batch.gather(features))
@@ -108,19 +108,7 @@ def check(live, rows):
     assert read(live, batch_of(live, nodes, None)) == [rows.read(v, None) for v in nodes]
 
 
-ACTS = (
-    "set",
-    "set",
-    "set",
-    "later",
-    "later",
-    "later",
-    "append",
-    "delete",
-    "add",
-    "merge",
-    "restart",
-)
+ACTS = (*["later"] * 6, *["set", "append", "delete", "add", "merge", "restart"])
 
 
 @settings(max_examples=15, deadline=None)
@@ -140,7 +128,7 @@ def test_each_node_reads_the_row_of_its_cutoff(tmp_path_factory, typed, seed, ac
         elif act in ("set", "later"):
             node = int(rng.choice(rows.there))
             kind, _ = rows.type_of(node)
-            alike = [v for v in rows.there if rows.type_of(v)[0] == kind]
+            alike = [v for v in rows.there if rows.type_of(v)[0] == kind][:3]  # ties
             many = rng.choice(alike, rng.integers(1, 4), replace=act == "later").tolist()
             new = rng.integers(0, 99, (len(many), rows.widths[node])).astype(float)
             time = rng.integers(0, LAST, len(many)) if act == "later" else None
@@ -213,7 +201,7 @@ def test_rows_of_any_form_hold_from_moments_on(form):
     else:
         kept = jgs.graph.row_tables.table.kept_as(jax.numpy.asarray(table), form)
     features = VersionedFeatures(kept, Versions.of(9, nodes, time))
-    seeds = Seeds(rng.integers(0, 9, 16), rng.integers(0, LAST + 1, 16))
+    seeds = Seeds(rng.integers(0, 9, 16), rng.integers(1, LAST + 2, 16))
     rows = np.asarray(jgs.ops.gather(kept, np.arange(29)))
 
     def row(node, cutoff):
@@ -269,7 +257,7 @@ def test_rows_on_disk_and_hot_rows_hold_from_moments_on(tmp_path):
             )
             np.testing.assert_array_equal(x, batch.gather(features))
             np.testing.assert_array_equal(named.seed_mask, batch.seed_mask)
-            seen += int((named.nodes >= 9).sum())
+            seen += int(((named.nodes >= 9) & (named.nodes < 29)).sum())
     assert seen > 50
 
 
