@@ -169,7 +169,7 @@ class TypedFeatures(Shown, RowTable):
         for number, table in enumerate(self.by_type.values()):
             if table is not None and table.versions is not None:
                 mine, tables[number] = kind == number, table.table  # type: ignore[attr-defined]
-                rows = table.versions.of_batch(jnp.where(mine, place, -1), batch)
+                rows = table.versions.rows(jnp.where(mine, place, -1), batch)
                 place = jnp.where(mine, rows, place)
         return TypedRows(tuple(tables), kind, place)
 

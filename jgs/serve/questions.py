@@ -203,8 +203,9 @@ def _checked(kind: str, body: dict[str, Any]) -> str:
             raise InputError(rule, repr(name), nearest(name, known))
     what = [name for name in choice if name in body]
     if choice and len(what) != 1:
-        rule, value = f"/{kind} must have {' or '.join(choice)}", " and ".join(what) or "none"
-        raise InputError(rule, value, "Give one.")
+        listed = ", ".join(choice[:-1]) + " or " * (len(choice) > 1) + choice[-1]
+        value = " and ".join(what) or "none"
+        raise InputError(f"/{kind} must have {listed}", value, "Give one.")
     if missing := [name for name in needed if body.get(name) is None]:
         rule = f"/{kind} must have {' and '.join(needed)}"
         raise InputError(rule, f"no {missing[0]}", "Give it.")

@@ -61,24 +61,20 @@ class Versions:
         """bool `[]`: whether there may be versions, a constant once shapes are known."""
         return jnp.asarray(self.time.shape[0]) > 1
 
-    def rows(self, nodes: jax.Array, cutoff: jax.Array | None) -> jax.Array:
+    def rows(self, nodes: jax.Array, batch: MiniBatch | None) -> jax.Array:
         """int32 `[S]`: the row that each of `nodes`, int32 `[S]`, has by its latest version
-        before its `cutoff`, int64 `[S]`, or of all for None. -1 for ids of no node."""
-        return _rows(self, nodes, cutoff)
-
-    def of_batch(self, nodes: jax.Array, batch: MiniBatch | None) -> jax.Array:
-        """The `rows` of `nodes`, int32 `[S]`, which have the cutoffs of the batch's nodes.
-        Raises `InputError` for None."""
+        before the cutoff of the batch's node there, or of all in a batch without cutoffs; -1
+        for ids of no node. Raises `InputError` without a batch."""
         if batch is None:
             raise _unread("by ids alone")
-        return self.rows(nodes, batch.cutoff)
+        return _rows(self, nodes, batch.cutoff)
 
     def batch(self, batch: MiniBatch, num_rows: int) -> MiniBatch:
         """The batch whose `nodes` are their rows among `num_rows`, the `N` first and those of
         versions: for readers of ids, such as `DiskRows`. Raises `InputError` for types."""
         if batch.schema is not None:
             raise _unread("of ids in a graph with types")
-        rows = self.of_batch(batch.nodes, batch)
+        rows = self.rows(batch.nodes, batch)
         nodes = jnp.where(rows < 0, jnp.int32(num_rows), rows)
         seeds = jnp.where(batch.seeds < batch.num_nodes, batch.seeds, jnp.int32(num_rows))
         return replace(batch, nodes=nodes, seeds=seeds, num_nodes=num_rows)
@@ -92,7 +88,7 @@ class Versions:
                 cutoff = clipped(cutoff, targets_of(block)[0])
         edge, num = jnp.arange(block.edge_capacity, dtype=jnp.int32), block.edge_capacity
         apart = replace(block, indices=edge, num_sources=jnp.int32(num), source_capacity=num)
-        return apart, self.rows(block.indices, cutoff)
+        return apart, _rows(self, block.indices, cutoff)
 
 
 @jax.jit
@@ -148,7 +144,7 @@ class VersionedFeatures(RowTable):
     def gather(
         self, ids: jax.Array, num_threads: int | None, batch: MiniBatch | None = None
     ) -> Any:
-        return as_table(self.table).gather(self.versions.of_batch(ids, batch), num_threads)
+        return as_table(self.table).gather(self.versions.rows(ids, batch), num_threads)
 
     @classmethod
     def of_parts(cls, first: Any, rows: Any = None, *index: Any) -> Self:

@@ -167,11 +167,13 @@ def test_a_drawn_batch_reads_the_rows_of_its_cutoffs():
     live = begun(False)
     live.append([0, 0], [4, 5], time=[1, 1])
     live.set_rows([0, 0, 0], [[1, 1], [2, 2], [3, 3]], time=[5, 7, 5])
+    live.set_rows([4], [[-0.0, 1]])
     cutoffs = [5, 6, 8, 9]
     seeds = Seeds([4, 5, 4, 5], cutoffs)
     for plain in (True, False):
         with kernels.plain(plain):
             batch = DRAW(jax.random.key(0), live.graph, (), seeds)
+            assert np.signbit(batch.gather(live.features)[0, 0])  # the bits of before
         own = np.asarray(batch.nodes) == 0
         found = dict(
             zip(
