@@ -14,7 +14,6 @@ from jgs.graph.arrays import Arrays
 from jgs.graph.device import aligned_zeros
 from jgs.graph.graph import Graph
 from jgs.graph.row_tables.table import RowTable
-from jgs.graph.schema import ALWAYS
 
 _NUMBERS = "an array of numbers [n, ...]"
 _ADD = "Give nodes that there are, or add them first (add_nodes, /nodes)."
@@ -176,16 +175,3 @@ def dense_rows(what: str, rows: Any, num: int) -> np.ndarray:
 
 def _of(name: str | None) -> str:
     return f" of {name!r}" if name else ""
-
-
-def times_of_new(count: int, time: Any, timed: bool) -> np.ndarray | None:
-    """int64 `[count]`: the times of new nodes, or None in a graph whose nodes have none."""
-    if timed != (time is not None) and count:
-        raise InputError(
-            "the times of new nodes must be given where the graph's nodes have times",
-            "none" if time is None else "some",
-            "Give time=, or leave it out.",
-        )
-    if not timed:
-        return None
-    return np.full(count, ALWAYS) if time is None else checks.check_node_time(time, count)

@@ -11,19 +11,18 @@ import numpy as np
 from jgs.errors import InputError
 from jgs.graph import checks
 from jgs.graph.arrays import PREFIX
-from jgs.graph.changed import appended_columns, appended_relation, rows_like
+from jgs.graph.changed import appended_relation, new_edges, rows_like, times_of_new
 from jgs.graph.device import aligned_copy, as_device
 from jgs.graph.graph import Graph
 from jgs.graph.live.keyed import RowsByKey
 from jgs.graph.live.later import LaterRows
-from jgs.graph.live.room import NodeRoom, dense_rows, times_of_new
+from jgs.graph.live.room import NodeRoom, dense_rows
 from jgs.graph.live.rows import Rows
 from jgs.graph.live.runs import Runs
 from jgs.graph.node_ids import id_column
 from jgs.graph.relation_index import RelationIndex
 from jgs.graph.rows import order_dtype, row_of_edges
 from jgs.graph.schema import ALWAYS
-from jgs.graph.weights import check_weights
 
 _NONE = np.empty(0, np.int64)
 _EARLIEST, _LEAST = np.iinfo(np.int64).min, 1 << 16
@@ -126,32 +125,10 @@ class State:
     def append(
         self, src: Any, dst: Any, time: Any, edge_weight: Any, relation: Any, **columns: Any
     ) -> Do:
-        row_of, new = self._ends(src, dst, relation), {}
-        source, row, kind = row_of
-        num, like = row.size, self._empty
-        given = {name.removeprefix(PREFIX): column for name, column in columns.items()}
-        for name, array in appended_columns(like, given, num).items():
-            new[PREFIX + name] = array
-        for what, value, own in (
-            ("time", time, like.edge_time),
-            ("edge_weight", edge_weight, like.edge_weight),
-        ):
-            if (value is None) != (own is None):
-                raise InputError(
-                    f"new edges must have a {what} where the graph's have, and nowhere else",
-                    "none" if value is None else "some",
-                    f"Give {what}, or leave it out.",
-                )
-        if edge_weight is not None:
-            new["edge_weight"] = check_weights(edge_weight, num)
-        if time is not None:
-            new["edge_time"] = checks.check_times(time, num, "time")
-            if self.times is not None:
-                ends = self.times, source, row
-                new["edge_time"] = checks.times_with_nodes(new["edge_time"], *ends)
-        if kind is not None:
-            new["edge_type"] = np.full(num, kind, np.int16)
-        new["indices"] = source
+        source, row, kind = self._ends(src, dst, relation)
+        num, given = row.size, {n.removeprefix(PREFIX): a for n, a in columns.items()}
+        of = source, row, kind, self.times
+        new = new_edges(self._empty, *of, time, edge_weight, given)
 
         def do() -> np.ndarray:
             numbers = np.arange(self.next_edge, self.next_edge + num)

@@ -129,7 +129,9 @@ def test_each_node_reads_the_row_of_its_cutoff(tmp_path_factory, typed, seed, ac
             node = int(rng.choice(rows.there))
             kind, _ = rows.type_of(node)
             alike = [v for v in rows.there if rows.type_of(v)[0] == kind][:3]  # ties
-            many = rng.choice(alike, rng.integers(1, 4), replace=act == "later").tolist()
+            many = rng.choice(
+                alike, rng.integers(1, 1 + len(alike)), replace=act == "later"
+            ).tolist()
             new = rng.integers(0, 99, (len(many), rows.widths[node])).astype(float)
             time = rng.integers(0, LAST, len(many)) if act == "later" else None
             live.set_rows([rows.type_of(v)[1] for v in many], new, type=kind, time=time)
