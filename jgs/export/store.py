@@ -268,32 +268,21 @@ def _check(spec: Spec, graph: Graph, features: Any) -> None:
                 types,
                 "Export the run again with this graph, which may have more nodes.",
             )
-    table = as_table(features)
-    if table.schema is not None:
-        kinds = [t and (t.kind, t.shape[1]) for t in table.by_type.values()]
-        wanted = [t and (t[1], t[2]) for t in spec.tables or ()]
-        if kinds != wanted or table.shape[0] != graph.num_nodes:
-            raise InputError(
-                f"features of node types must be {wanted}, for {graph.num_nodes} nodes",
-                f"{kinds} for {table.shape[0]}",
-                "Give those of the graph's nodes, as in training.",
-            )
-        return table.check_values("the features of the graph")
-    form = "SparseFeatures" if spec.sparse else f"a matrix of {spec.feature_dtype}"
-    shape = tuple(getattr(features, "shape", ()))
-    given = hasattr(features, "dtype") or isinstance(features, RowTable)
-    kind = as_table(features).kind if given else ""
-    if kind != ("sparse" if spec.sparse else spec.feature_dtype) or shape != (
-        graph.num_nodes,
-        spec.num_features,
-    ):
+    wanted: list[Any] = [("sparse" if spec.sparse else spec.feature_dtype, spec.num_features)]
+    wanted = [t and (t[1], t[2]) for t in spec.tables or ()] if spec.typed else wanted
+    given = isinstance(features, RowTable) or getattr(features, "ndim", 0) == 2
+    table = as_table(features if given else np.empty((0, 0)))
+    kinds = [t and (t.kind, t.shape[1]) for t in table.by_type.values()]
+    found = kinds, table.schema is not None, table.shape[0]
+    if not given or found != (wanted, spec.typed, graph.num_nodes):
         raise InputError(
-            f"features must be {form} [{graph.num_nodes}, {spec.num_features}]",
-            f"a {type(features).__name__} {getattr(features, 'dtype', '')}{list(shape)}",
+            f"features must be {wanted}{', by node type,' * spec.typed} for {graph.num_nodes} "
+            "nodes",
+            f"{kinds} for {table.shape[0]}" if given else f"a {type(features).__name__}",
             "Give those of the graph's nodes, as in training.",
         )
-    if not spec.sparse:
-        as_table(features).check_values("the features of the graph")
+    if spec.typed or not spec.sparse:
+        table.check_values("the features of the graph")
 
 
 def _too_many(what: str, number: int, most: int) -> InputError:
