@@ -275,10 +275,10 @@ def _check(spec: Spec, graph: Graph, features: Any) -> None:
     kinds = [t and (t.kind, t.shape[1]) for t in table.by_type.values()]
     found = kinds, table.schema is not None, table.shape[0]
     if not given or found != (wanted, spec.typed, graph.num_nodes):
+        shown = wanted if spec.typed else f"{wanted[0][0]} [{graph.num_nodes}, {wanted[0][1]}]"
         raise InputError(
-            f"features must be {wanted}{', by node type,' * spec.typed} for {graph.num_nodes} "
-            "nodes",
-            f"{kinds} for {table.shape[0]}" if given else f"a {type(features).__name__}",
+            f"features must be {shown}{', by node type' * spec.typed}",
+            f"{kinds} for {table.shape[0]} nodes" if given else f"a {type(features).__name__}",
             "Give those of the graph's nodes, as in training.",
         )
     if spec.typed or not spec.sparse:

@@ -228,6 +228,9 @@ def _nodes(what: str, body: dict[str, Any], ids: NodeIds | None) -> np.ndarray:
             raise InputError(
                 f"{what} must be ids", "names", "The artifact has no names of nodes."
             )
+        if typed := [name for name in ("type", "node_type") if body.get(name) is not None]:
+            rule = f"{what} by name must be without {typed[0]}, which names have"
+            raise InputError(rule, repr(body[typed[0]]), "Leave it out.")
         found = ids.nodes(np.array(entries, object), f"a name of {what}").astype(np.int64)
     else:
         if bad := [each for each in entries if type(each) is not int]:

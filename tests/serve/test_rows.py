@@ -81,8 +81,14 @@ def test_rows_from_a_moment_on(typed, tmp_path, capsys):
     again.live.merge()
     for time, own in zip((BEFORE, AFTER, 20_001), seen, strict=True):
         np.testing.assert_array_equal(logits(app, time), own)
+    again.model.node_ids = jgs.NodeIds([f"n{node}" for node in range(36)])
+    named = {"nodes": ["n5"], "features": [[1, 9]], "time": SINCE}  # its type is known
+    assert ask(app, "/rows", named | {"type": "user"}).status == 400
+    good(app, "/rows", named)
+    assert (logits(app, BEFORE)[5] == seen[0][5]).all()
+    assert (logits(app, AFTER)[5] != seen[1][5]).any()
     good(app, "/delete", {"nodes": [3]})
-    assert not np.asarray(again.live.features["user"].parts["later.rows"])[:9].any()
+    assert not np.asarray(again.live.features["user"].parts["later.rows"])[:2].any()
     app.close()
     again.live.close()
     kept = tmp_path / "kept"  # answers of before the merge are gone
