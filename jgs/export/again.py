@@ -34,7 +34,9 @@ def export_again(folder: str | os.PathLike) -> Spec:
     spec, arrays = read_artifact(Path(folder))
     run, served = _run_of(spec, arrays)
     form = _form(spec, run, served)
-    made = {name: shown(array) for name, array in form.arrays().items()}
+    inputs = {name: shown(array) for name, array in form.arrays().items()}
+    # What older programs did not read: rows that hold from moments on.
+    made = {n: s for n, s in inputs.items() if n in spec.inputs or ".later." not in n}
     was = {n: s for n, s in spec.inputs.items() if n not in ("key", "seeds", "time")}
     for rule, new, old in (
         ("an artifact's programs must draw as they did", repr(form.sampler), spec.sampler),
@@ -44,7 +46,7 @@ def export_again(folder: str | os.PathLike) -> Spec:
             raise InputError(rule, new, f"Install jgs {spec.jgs}, which wrote it.")
     has = "cpu" in spec.platforms and kernels.available()
     versions: dict[str, Any] = {"jgs": jgs.__version__, "jax": jax.__version__, "kernel": has}
-    spec = dataclasses.replace(spec, **versions, **today())
+    spec = dataclasses.replace(spec, inputs=inputs | spec.inputs, **versions, **today())
     kept = {name: array for name, array in arrays.items() if name[:8] != "program."}
     write_artifact(folder, spec, kept | programs_of(form, spec))
     return spec

@@ -18,6 +18,7 @@ from jgs.devices import on_host
 from jgs.export.spec import array_key
 from jgs.graph import Graph, MiniBatch, Schema, TypedFeatures
 from jgs.graph.row_tables.table import RowTable, plain
+from jgs.graph.row_tables.versioned import PARTS, VersionedFeatures
 from jgs.models import read_inputs
 from jgs.ops import gather
 from jgs.sampling import Capacity, Neighbors
@@ -101,6 +102,10 @@ class Form(NamedTuple):
         """What the names of a table's arrays begin with."""
         return f"of_type_{number}." if self.typed else ""
 
+    def later(self, table: TableForm) -> bool:
+        """Whether rows of a table may hold from moments on, as those of `jgs.graph.Live`."""
+        return self.room and self.timed and table.form == "dense"
+
     def arrays(self) -> dict[str, jax.ShapeDtypeStruct]:
         """The types of the arrays that a program reads, by name: those of `Graph`, the features
         and the sampler's state. `features.row` is as long as a row of sparse ones may have
@@ -110,14 +115,18 @@ class Form(NamedTuple):
         leaves = self._state()
         sizes = {"n": 1} if self.schema is None else {}
         sizes |= {"e": self.least_edges} | {f"{a}{t or ''}": 1 for t in sparse for a in "zr"}
+        later = [t for t, one in enumerate(self.tables) if one and self.later(one)]
+        sizes |= {f"{a}{t or ''}": 1 for t in later for a in "vw"}
         sizes |= {f"s{i}": 1 for i, (name, _) in enumerate(leaves) if name != "sums"}
         least = [f"{name} >= {size}" for name, size in sizes.items()]
-        made = jax.export.symbolic_shape(", ".join(sizes), constraints=least)
-        size = dict(zip(sizes, made, strict=True))
-        n = size["n"] if self.schema is None else self.schema.num_nodes
+        n: Any = "n" if self.schema is None else self.schema.num_nodes
         counts = [n] * len(self.tables)
         if self.typed and self.schema is not None:
             counts = [count for _, count in self.schema.node_types]
+        least += [f"{counts[t]} + v{t or ''} <= {2**31 - 1}" for t in later]
+        made = jax.export.symbolic_shape(", ".join(sizes), constraints=least)
+        size = dict(zip(sizes, made, strict=True))
+        n, counts = size.get(n, n), [size.get(count, count) for count in counts]
         found = {"indptr": _struct(np.int64, *((2,) if self.room else ()), n + 1)}
         found |= {
             name: _struct(array.dtype, size["e"], *array.shape[1:])
@@ -127,6 +136,11 @@ class Form(NamedTuple):
             if table is not None:
                 of = (size.get(f"{name}{t or ''}") for name in "zr")
                 own = _of_table(table, count, *of)
+                if t in later:
+                    v, w = (size[f"{name}{t or ''}"] for name in "vw")
+                    index = _struct(np.int64, 2, count + 1), _struct(np.int64, w)
+                    every = _struct(table.dtype, v, table.width), *index, _struct(np.int32, w)
+                    own |= dict(zip(PARTS[1:], every, strict=True))
                 found |= {array_key(self.keys(t) + name): each for name, each in own.items()}
         for i, (name, array) in enumerate(leaves):
             first = size["e"] if name == "sums" else size[f"s{i}"]
@@ -149,6 +163,9 @@ class Form(NamedTuple):
             own = {name: arrays[array_key(begin + name)] for name in of_rows.names}
             most = arrays[array_key(begin + "row")].shape[0] if of_rows.by_entries else None
             tables.append(plain(of_rows.opened(own, table.width, most)))
+            if self.later(table):
+                parts = (arrays[array_key(begin + name)] for name in PARTS)
+                tables[-1] = VersionedFeatures.of_parts(*parts)
         if self.typed and self.schema is not None:
             return TypedFeatures.of_tables(self.schema, tables)
         return tables[0]
@@ -267,12 +284,20 @@ def program(
         if model.uses_degrees:
             batch = dataclasses.replace(batch, degrees=_degrees(graph.indptr, batch))
         if form.direct:
-            x: Any = read_inputs(features, batch, model.layers[0].reduce)
+            x: Any = _read_inputs(features, batch, model.layers[0].reduce)
         else:
-            x = gather(features, batch.nodes)
+            x = gather(features, batch)
         batch = _without_symbols(batch)
     with jax.enable_x64(False):  # as in training
         return form.rows(model, batch, x)[0]
+
+
+def _read_inputs(features: Any, batch: MiniBatch, reduce: str) -> Any:
+    if isinstance(features, VersionedFeatures):
+        first, versions = features.table[0], features.versions
+        read = (partial(read_inputs, each, batch, reduce) for each in (features, first))
+        return jax.lax.cond(versions.some, *read)
+    return read_inputs(features, batch, reduce)
 
 
 def _without_symbols(batch: MiniBatch) -> MiniBatch:

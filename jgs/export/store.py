@@ -24,6 +24,7 @@ from jgs.graph.checks import check_paired
 from jgs.graph.device import as_device, as_numpy
 from jgs.graph.row_tables.dense import not_finite
 from jgs.graph.row_tables.table import RowTable, as_table
+from jgs.graph.row_tables.versioned import PARTS, VersionedFeatures
 from jgs.graph.rows import row_offsets
 from jgs.graph.weights import check_weights, weight_prefix_sums
 
@@ -121,6 +122,9 @@ class Store:
             more = sum(free[number : number + 1] if typed else free)
             for name, array in () if own is None else own.arrays().items():
                 arrays[array_key(begin + name)] = with_room(array, len(array) + more)
+            if array_key(begin + PARTS[1]) in inputs:  # no row holds from a moment on
+                own = VersionedFeatures.of_parts(arrays[array_key(begin)])
+                arrays |= {array_key(begin + name): each for name, each in own.parts.items()}
             if own is not None and own.by_entries:
                 most = max(1, own.max_row)  # type: ignore[attr-defined]
                 arrays[array_key(begin + "row")] = np.zeros(most, bool)
@@ -264,32 +268,21 @@ def _check(spec: Spec, graph: Graph, features: Any) -> None:
                 types,
                 "Export the run again with this graph, which may have more nodes.",
             )
-    table = as_table(features)
-    if table.schema is not None:
-        kinds = [t and (t.kind, t.shape[1]) for t in table.by_type.values()]
-        wanted = [t and (t[1], t[2]) for t in spec.tables or ()]
-        if kinds != wanted or table.shape[0] != graph.num_nodes:
-            raise InputError(
-                f"features of node types must be {wanted}, for {graph.num_nodes} nodes",
-                f"{kinds} for {table.shape[0]}",
-                "Give those of the graph's nodes, as in training.",
-            )
-        return table.check_values("the features of the graph")
-    form = "SparseFeatures" if spec.sparse else f"a matrix of {spec.feature_dtype}"
-    shape = tuple(getattr(features, "shape", ()))
-    given = hasattr(features, "dtype") or isinstance(features, RowTable)
-    kind = as_table(features).kind if given else ""
-    if kind != ("sparse" if spec.sparse else spec.feature_dtype) or shape != (
-        graph.num_nodes,
-        spec.num_features,
-    ):
+    wanted: list[Any] = [("sparse" if spec.sparse else spec.feature_dtype, spec.num_features)]
+    wanted = [t and (t[1], t[2]) for t in spec.tables or ()] if spec.typed else wanted
+    given = isinstance(features, RowTable) or getattr(features, "ndim", 0) == 2
+    table = as_table(features if given else np.empty((0, 0)))
+    kinds = [t and (t.kind, t.shape[1]) for t in table.by_type.values()]
+    found = kinds, table.schema is not None, table.shape[0]
+    if not given or found != (wanted, spec.typed, graph.num_nodes):
+        shown = wanted if spec.typed else f"{wanted[0][0]} [{graph.num_nodes}, {wanted[0][1]}]"
         raise InputError(
-            f"features must be {form} [{graph.num_nodes}, {spec.num_features}]",
-            f"a {type(features).__name__} {getattr(features, 'dtype', '')}{list(shape)}",
+            f"features must be {shown}{', by node type' * spec.typed}",
+            f"{kinds} for {table.shape[0]} nodes" if given else f"a {type(features).__name__}",
             "Give those of the graph's nodes, as in training.",
         )
-    if not spec.sparse:
-        as_table(features).check_values("the features of the graph")
+    if spec.typed or not spec.sparse:
+        table.check_values("the features of the graph")
 
 
 def _too_many(what: str, number: int, most: int) -> InputError:

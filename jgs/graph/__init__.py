@@ -9,6 +9,7 @@ from jgs.graph.node_ids import NodeIds
 from jgs.graph.reading import read_ahead
 from jgs.graph.row_tables.quantized import QuantizedFeatures
 from jgs.graph.row_tables.sparse import SparseFeatures
+from jgs.graph.row_tables.versioned import VersionedFeatures, Versions
 from jgs.graph.schema import Schema
 from jgs.graph.typed_features import TypedFeatures, TypedRows
 
@@ -26,6 +27,8 @@ __all__ = [
     "Tokens",
     "TypedFeatures",
     "TypedRows",
+    "VersionedFeatures",
+    "Versions",
     "as_device",
     "read_ahead",
 ]

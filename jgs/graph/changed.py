@@ -27,6 +27,7 @@ from jgs.graph.rows import (
     row_offsets,
     row_positions,
 )
+from jgs.graph.schema import ALWAYS
 from jgs.graph.typed_edges import ends_of
 from jgs.graph.weights import appended_prefix_sums, check_weights, weight_prefix_sums
 
@@ -194,46 +195,32 @@ class Changed(GraphArrays):
                 "Raise it, or make the graph again.",
             )
         src, dst, kind = appended_ends(self, src, dst, size, relation)
-        born = _node_times(self, size, node_time)
+        added = times_of_new(size - old_nodes, node_time, self.node_time is not None)
+        born = None if added is None else np.concatenate([np.asarray(self.node_time), added])
         times = _later(self, checks.check_times(time, src.size, "time"), kind)
-        if born is not None:
-            times = checks.times_with_nodes(times, born, src, dst)
-        if (edge_weight is None) != (self.edge_weight is None):
-            raise InputError(
-                "appended edges must have weights where the graph's have, and nowhere else",
-                "none" if edge_weight is None else "some",
-                "Give edge_weight, or leave it out.",
-            )
-        weight = None if edge_weight is None else check_weights(edge_weight, src.size)
-        columns = appended_columns(self, edge_columns, src.size)
+        new = new_edges(self, src, dst, kind, born, times, edge_weight, edge_columns)
         indptr = np.asarray(self.indptr)
         if size > old_nodes:
             indptr = np.concatenate([indptr, np.full(size - old_nodes, indptr[-1])])
         # In the order of rows, and within them of time, which nodes born late may change.
-        by_time = None if born is None else np.argsort(times, kind="stable")
+        by_time = None if born is None else np.argsort(new["edge_time"], kind="stable")
         begins, place = group(dst if by_time is None else dst[by_time], size)
         place = place if by_time is None else by_time[place]
         row, total, counts = dst[place], indptr + begins, np.diff(begins)
         at = indptr[row + 1]
         if kind is not None:  # the last edges of their relations
-            at = bisect(np.asarray(self.edge_type), indptr[row], at, kind[place], right=True)
+            own = new["edge_type"][place]
+            at = bisect(np.asarray(self.edge_type), indptr[row], at, own, right=True)
         order: Any = self.edge_order
         order = np.arange(old_edges) if order is None else np.asarray(order)
         # Graphs of some of the given edges may know larger numbers than they have edges.
         first = max(old_edges, int(order.max(initial=-1)) + 1)
         dtype = order_dtype(first + src.size)
         old = self.edge_arrays() | {"edge_order": order.astype(dtype, copy=False)}
-        new = {
-            "indices": src,
-            "edge_time": times,
-            "edge_order": np.arange(first, first + src.size),
-            "edge_type": kind,
-            "edge_weight": weight,
-            **{PREFIX + name: array for name, array in columns.items()},
-        }
-        new = {name: array[place] for name, array in new.items() if array is not None}
+        new["edge_order"] = np.arange(first, first + src.size)
+        new = {name: array[place] for name, array in new.items()}
         again = np.empty(0, np.int64)  # the rows whose prefix sums change
-        if weight is not None:
+        if edge_weight is not None:
             own = (np.asarray(self.edge_weight), np.asarray(self.edge_weight_prefix))
             added, again = appended_prefix_sums(indptr, *own, new["edge_weight"], at, counts)
             new["edge_weight_prefix"] = added
@@ -323,18 +310,44 @@ def inserted(array: np.ndarray, at: np.ndarray, added: np.ndarray) -> np.ndarray
     return out.reshape(-1, *array.shape[1:])
 
 
+def new_edges(
+    graph: Any, src: Any, dst: Any, kind: Any, born: Any, time: Any, weight: Any, columns: Any
+) -> Arrays:
+    """The arrays `[n, ...]` by name of new edges like the graph's. The nodes `src` and `dst`
+    int32 `[n]` were `born` int64 `[N]`, or always. Raises `InputError`."""
+    new = {"indices": src}
+    given = ("time", time, graph.edge_time), ("edge_weight", weight, graph.edge_weight)
+    for name, value, own in given:
+        if (value is None) != (own is None):
+            raise InputError(
+                f"new edges must have {name} where the graph's have, and nowhere else",
+                "none" if value is None else "some",
+                f"Give {name}, or leave it out.",
+            )
+    if weight is not None:
+        new["edge_weight"] = check_weights(weight, src.size)
+    if time is not None:
+        new["edge_time"] = checks.check_times(time, src.size, "time")
+        if born is not None:
+            new["edge_time"] = checks.times_with_nodes(new["edge_time"], born, src, dst)
+    if kind is not None:
+        new["edge_type"] = np.full(src.size, kind, np.int16)
+    columns = appended_columns(graph, columns, src.size)
+    return new | {PREFIX + name: array for name, array in columns.items()}
+
+
 def appended_ends(
     graph: Any, src: Any, dst: Any, size: int, relation: str | None
-) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
-    """The ends of the edges as ids of the graph, int32 `[n]`, and the numbers of their
-    relation, int16 `[n]`, or None."""
+) -> tuple[np.ndarray, np.ndarray, int | None]:
+    """The ends of the edges as ids of the graph, int32 `[n]`, and the number of their
+    relation, or None."""
     number = appended_relation(graph, relation)
     if number is None:
         src, dst = checks.node_ids("src", src, size), checks.node_ids("dst", dst, size)
         checks.check_paired("src and dst", src, dst)
         return src, dst, None
     src, dst = ends_of(graph.schema, graph.schema.relations[number], src, dst)
-    return src, dst, np.full(src.size, number, np.int16)
+    return src, dst, number
 
 
 def appended_relation(graph: Any, relation: Any) -> int | None:
@@ -362,30 +375,22 @@ def appended_relation(graph: Any, relation: Any) -> int | None:
     return schema.relation(relation)
 
 
-def _node_times(graph: Any, size: int, node_time: Any) -> np.ndarray | None:
-    """int64 `[size]`: the times of the graph's nodes and of the new ones; or None."""
-    new = size - graph.num_nodes
-    if graph.node_time is None:
-        if node_time is not None:
-            raise InputError(
-                "node_time must be for a graph whose nodes have times",
-                "one without",
-                "Leave it out.",
-            )
-        return None
-    if node_time is None and new:
+def times_of_new(count: int, time: Any, timed: bool) -> np.ndarray | None:
+    """int64 `[count]`: the times of new nodes, or None in a graph whose nodes have none."""
+    if timed != (time is not None) and (count or not timed):
         raise InputError(
-            "node_time must have the times of the new nodes",
-            f"none for {new} of them",
-            "Give them, or num_nodes=None.",
+            "the times of new nodes must be given where the graph's nodes have times",
+            "none" if time is None else "some",
+            "Give them, or leave them out.",
         )
-    added = [] if node_time is None else [checks.check_node_time(node_time, new)]
-    return np.concatenate([np.asarray(graph.node_time), *added])
+    if not timed:
+        return None
+    return np.full(count, ALWAYS) if time is None else checks.check_node_time(time, count)
 
 
-def _later(graph: Any, times: np.ndarray, kind: np.ndarray | None) -> np.ndarray:
-    """`times`, which must ascend from the graph's latest edge on, or from that of the relation
-    that all of `kind` are."""
+def _later(graph: Any, times: np.ndarray, kind: int | None) -> np.ndarray:
+    """`times`, which must ascend from the graph's latest edge on, or from that of a relation,
+    `kind`."""
     falls = np.flatnonzero(times[1:] < times[:-1])
     if falls.size:
         at = int(falls[0]) + 1
@@ -401,7 +406,7 @@ def _later(graph: Any, times: np.ndarray, kind: np.ndarray | None) -> np.ndarray
         ends = np.asarray(graph.indptr)
         last = known[ends[1:][ends[1:] > ends[:-1]] - 1].max(initial=least)
     else:
-        last = known.max(initial=least, where=np.asarray(graph.edge_type) == kind[0])
+        last = known.max(initial=least, where=np.asarray(graph.edge_type) == kind)
     if times[0] < last:
         whose = "the graph's" if kind is None else "the relation's"
         raise InputError(

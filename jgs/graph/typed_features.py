@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import Any, NamedTuple, Self
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from jgs.arrays import require_array
@@ -161,11 +162,16 @@ class TypedFeatures(Shown, RowTable):
             if table is not None:
                 table.check_values(f"{what} of {name}")
 
-    def gather(self, ids: jax.Array, num_threads: int | None) -> TypedRows:
+    def gather(self, ids: jax.Array, num_threads: int | None, batch: Any = None) -> TypedRows:
         """Outside of `jax.jit` the tables of the rows are these. A jitted function that returns
         them copies them."""
-        kind, place = _type_and_place(self.schema, ids)
-        return TypedRows(self.tables, kind, place)
+        (kind, place), tables = _type_and_place(self.schema, ids), [*self.tables]
+        for number, table in enumerate(self.by_type.values()):
+            if table is not None and table.versions is not None:
+                mine, tables[number] = kind == number, table.table  # type: ignore[attr-defined]
+                rows = table.versions.rows(jnp.where(mine, place, -1), batch)
+                place = jnp.where(mine, rows, place)
+        return TypedRows(tuple(tables), kind, place)
 
 
 _type_and_place = jax.jit(Schema.type_and_place, static_argnums=0)

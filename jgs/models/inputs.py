@@ -95,7 +95,11 @@ def read_inputs(
             f"{batch.nodes.shape[0]} nodes for {block.target_capacity} targets",
             "Sample with relabel_inputs=False, or use jgs.ops.gather(features, batch.nodes).",
         )
-    return Inputs(gather(features, batch.nodes), gather_aggregate(features, block, reduce))
+    own, table = gather(features, batch), as_table(features)
+    if table.versions is None:
+        return Inputs(own, gather_aggregate(features, block, reduce))
+    block, place = table.versions.of_edges(batch)
+    return Inputs(own, gather_aggregate(table.table, block, reduce, place))  # type: ignore
 
 
 class TypedInputs(nnx.Module):

@@ -38,7 +38,8 @@ def gather(features: Any, ids: Any) -> Any:
         argument, never as a constant in it. Of `TypedFeatures` the result is `TypedRows`: rows
         of different widths are not joined.
       ids: int32 (or int64) `[K]`. Ids outside `[0, N)` are padding. Or a `jgs.MiniBatch`,
-        whose `nodes` are read: then `N` must be its `num_nodes`.
+        whose `nodes` are read: then `N` must be its `num_nodes`. `VersionedFeatures` take
+        nothing else.
 
     Returns:
       float32 `[K, F]`, with rows of zeros for padding. Differentiable in dense `features` and
@@ -47,11 +48,12 @@ def gather(features: Any, ids: Any) -> Any:
     Raises `InputError` for other types and ranks.
     """
     table = check_features(features, typed=True)
-    if isinstance(ids, MiniBatch):
-        check_num_nodes(table.shape[0], ids.num_nodes)
-        ids = ids.nodes
+    batch = ids if isinstance(ids, MiniBatch) else None
+    if batch is not None:
+        check_num_nodes(table.shape[0], batch.num_nodes)
+        ids = batch.nodes
     ids = check_ids(ids, table.shape[0])
-    return table.gather(ids, threads_for(ids.shape[0], table))
+    return table.gather(ids, threads_for(ids.shape[0], table), batch)
 
 
 def rows_apart(features: Any, ids: jax.Array) -> Any:

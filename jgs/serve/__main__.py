@@ -200,8 +200,8 @@ class _Asked:
 def parser() -> command.Parser:
     found = command.Parser(
         "python -m jgs.serve",
-        "Answer over HTTP: POST /predict, /recommend, /append, /nodes and /delete, GET /health "
-        "and /metrics. See docs/guides/server.md.",
+        "Answer over HTTP: POST /predict, /recommend, /append, /nodes, /rows and /delete, GET "
+        "/health and /metrics. See docs/guides/server.md.",
     )
     add_options(found, _Asked)
     return found

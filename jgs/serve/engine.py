@@ -25,6 +25,7 @@ from jgs.graph.live import Change, Live
 from jgs.graph.live.base import bases
 from jgs.graph.live.log import Unwritten
 from jgs.graph.live.room import node_counts
+from jgs.graph.row_tables.versioned import PARTS, VersionedFeatures
 from jgs.serve.questions import Question
 
 log = logging.getLogger("jgs")
@@ -237,19 +238,35 @@ class Engine:
                 for name, value in fields.items()
             }
         own = "" if not self.model.spec.typed else fields.get("type")
-        lacks = first.kind == "add_nodes" and own not in (*self._tables.values(), None)
+        reads = any(name.endswith(PARTS[2]) for name in self.model.spec.inputs)
+        self._check_later(reads or fields.get("time") is None or first.kind != "set_rows")
+        sets = first.kind in ("add_nodes", "set_rows")
+        lacks = sets and own not in (*self._tables.values(), None)
         if lacks or (first.kind == "delete_nodes" and self._others):
-            rule = "nodes must have features in a matrix of numbers to be added or deleted"
+            rule = "nodes must have features in a matrix of numbers to be changed"
             raise InputError(rule, "others", "Export with --feature-dtype float32.")
         self._stale = True  # also where a fault ends the change halfway
         result = self.live.apply(Change(first.kind, fields))
         said = {"artifact": self.digest, "position": self.position}
         if first.kind == "add_nodes":
             return [said | {"nodes": result.tolist()}]
+        if first.kind == "set_rows":
+            return [said]
         if first.kind != "append":
             return [said | {"edges_removed": int(result)}]
         self.edges += len(result)
         return [said | {"edges": result[a:b].tolist()} for a, b in itertools.pairwise(parts)]
+
+    def _check_later(self, reads: bool) -> None:
+        """Raises `InputError` unless programs read the rows that hold from moments on."""
+        if not reads:
+            spec = self.model.spec
+            raise InputError(
+                "rows that hold from moments on must be for programs that read them, of models "
+                "with times",
+                f"one with{'out' * (not spec.timed)} times, of jgs {spec.jgs}",
+                "Leave time out." if not spec.timed else "Run jgs export --again ARTIFACT.",
+            )
 
     def _renew(self) -> None:
         """Gives the model the graph as it is now."""
@@ -257,16 +274,22 @@ class Engine:
             return
         graph, store = self.live.graph, copy.copy(self.model.graph)
         given = {"indptr": graph.indptr, **graph.edge_arrays()}
-        if self._tables:
-            features = self.live.features
-            typed = isinstance(features, dict)
-            given |= {k: features[n] if typed else features for k, n in self._tables.items()}
-        spec = self.model.spec
+        spec, features = self.model.spec, self.live.features
+        for key, name in self._tables.items():
+            table = features[name] if isinstance(features, dict) else features
+            parts, known = {"": table}, store.arrays.get(f"{key}.{PARTS[2]}")
+            if isinstance(table, VersionedFeatures):
+                self._check_later(known is not None)
+                parts = table.parts
+            elif not (known is None or table is None or known.shape[1] == len(table) + 1):
+                parts = VersionedFeatures.of_parts(table).parts
+            given |= {f"{key}.{part}".removesuffix("."): each for part, each in parts.items()}
         wanted = [n for n in spec.inputs if n in given or Graph.is_edge_array(n)]
         own: dict[str, Any] = {name: given.get(name) for name in wanted}
         for name, array in own.items():
             known = store.arrays[name]
-            cut = 2 if name == "indptr" and spec.schema is None else 1  # any number of nodes
+            # Without types there may be any number of nodes.
+            cut = 2 if name.endswith("indptr") and spec.schema is None else 1
             form = known.dtype, known.shape[cut:]
             if array is None or (array.dtype, array.shape[cut:]) != form:
                 raise InputError(
@@ -274,14 +297,14 @@ class Engine:
                     f"{name} {described(array)}",
                     "Give the artifact that it was made with, or another folder.",
                 )
-        grown = store.arrays["indices"].shape != own["indices"].shape
+        grown = any(store.arrays[name].shape != array.shape for name, array in own.items())
         store.arrays, store.num_edges = store.arrays | own, graph.num_edges
         store.num_nodes, store.schema = graph.num_nodes, graph.schema
         if self.model.node_ids is not None:
             self.model.node_ids.later = self.live.named
         self.model.graph, self._stale = store, False
         if grown:
-            log.info("programs are compiled for room for %d edges", own["indices"].size)
+            log.info("programs are compiled for more room: %d edges", own["indices"].size)
             self.model.warm()
 
     # -- answers -------------------------------------------------------------------------------

@@ -23,10 +23,17 @@ FIELDS = {
     "recommend": ("sources", "names", "k", "time", "new_only", "relation", *_BITS),
     "append": ("src", "dst", "names", "time", "weight", "columns", "relation"),
     "nodes": ("features", "names", "type", "time"),
+    "rows": ("nodes", "features", "names", "type", "time"),
     "delete": ("edges", "between", "nodes", "names", "relation", "type"),
 }
+_NEEDED = {"append": ("src", "dst"), "nodes": ("features",), "rows": ("features",)}
 MOST_ROWS = 4096  # of a question, and of a list of the best targets
-_ROWS = {"predict": ("nodes", "pairs"), "recommend": ("sources",)}
+_ONE_OF = {
+    "predict": ("nodes", "pairs"),
+    "recommend": ("sources",),
+    "rows": ("nodes",),
+    "delete": ("edges", "between", "nodes"),
+}
 
 
 class Question(NamedTuple):
@@ -90,14 +97,8 @@ def question(
 ) -> Question:
     """The question of a request of this `kind`, whose key is `key` where it has none. Raises
     `InputError`."""
-    _check_fields(kind, body)
-    what = [name for name in _ROWS[kind] if name in body]
-    if len(what) != 1:
-        known = " or ".join(_ROWS[kind])
-        raise InputError(
-            f"/{kind} must have {known}", ", ".join(what) or "neither", "Give one."
-        )
-    rows = _nodes(what[0], body[what[0]], ids, body.get("names"), pairs=what[0] == "pairs")
+    what = _checked(kind, body)
+    rows = _nodes(what, body, ids)
     given = body.get("key", key)
     if not (
         isinstance(given, list | tuple)
@@ -111,11 +112,11 @@ def question(
         raise InputError(rule, len(rows), "Ask for fewer at once.")
     if type(k := body.get("k", 1)) is not int or not 1 <= k <= MOST_ROWS:
         raise InputError(f"k must be an int from 1 to {MOST_ROWS}", repr(k), "Correct it.")
-    rest = ("names", "time", "key", *what)
+    rest = ("names", "time", "key", what)
     options = tuple(sorted((n, v) for n, v in body.items() if n not in rest))
     if bad := [n for n, v in options if not isinstance(v, str | int | None)]:
         raise InputError(f"{bad[0]} must be one value", "several", "Ask for each by itself.")
-    return Question(kind, what[0], rows, _time(body), (given[0], given[1]), options)
+    return Question(kind, what, rows, _time(body), (given[0], given[1]), options)
 
 
 def change(
@@ -127,45 +128,40 @@ def change(
 ) -> Change:
     """The change of the graph that a request of this `kind` asks for, of a graph of this
     `schema` whose times are counted in this `unit`. Raises `InputError`."""
-    _check_fields(kind, body)
-    relation, names = body.get("relation"), body.get("names")
+    what, relation = _checked(kind, body), body.get("relation")
     relation = tuple(relation) if isinstance(relation, list) else relation
     if kind == "append":
-        if missing := [name for name in ("src", "dst") if name not in body]:
-            raise InputError("/append must have src and dst", f"no {missing[0]}", "Give both.")
-        src, dst = (_nodes(name, body[name], ids, names) for name in ("src", "dst"))
-        time, columns = _time(body), body.get("columns", {})
+        src, dst = (_nodes(name, body, ids) for name in ("src", "dst"))
+        columns = body.get("columns", {})
         if not isinstance(columns, dict):
             raise InputError("columns must be an object", type(columns).__name__, "Name them.")
         fields = {
             **_ends(src, dst, relation, schema),
-            "time": None if time is None else moments("edges", time, src.size, unit),
+            "time": _moments("edges", body, src.size, unit),
             "edge_weight": _numbers("weight", body.get("weight")),
         }
         named = {f"edge_columns.{name}": _numbers(name, v) for name, v in columns.items()}
         return Change("append", fields | named)
     if kind == "nodes":
         return _new_nodes(body, ids, unit)
-    which = [name for name in ("edges", "between", "nodes") if name in body]
-    if len(which) != 1:
-        rule = "/delete must have edges, between or nodes"
-        raise InputError(rule, " and ".join(which) or "none", "Give one.")
-    if which == ["edges"]:
+    if what == "edges":
         return Change("delete_edges", {"numbers": _numbers("edges", body["edges"])})
-    nodes = _nodes(which[0], body[which[0]], ids, names, pairs=which == ["between"])
-    if which == ["nodes"]:
-        return Change("delete_nodes", {"nodes": nodes, "type": body.get("type")})
+    nodes, of_type = _nodes(what, body, ids), {"type": body.get("type")}
+    if kind == "rows":
+        rows = _numbers("features", body["features"])
+        if body.get("time") is not None:
+            of_type["time"] = _moments("rows", body, nodes.size, unit)
+        return Change("set_rows", {"nodes": nodes, "rows": rows, **of_type})
+    if what == "nodes":
+        return Change("delete_nodes", {"nodes": nodes, **of_type})
     src, dst = nodes.T
     return Change("delete_between", _ends(src, dst, relation, schema))
 
 
 def _new_nodes(body: dict[str, Any], ids: NodeIds | None, unit: str | None) -> Change:
-    rows, time = _numbers("features", body.get("features")), _time(body)
-    if rows is None:
-        rule = "/nodes must have features, a row for each new node"
-        raise InputError(rule, "none", "Give those that the model was trained with.")
+    rows = _numbers("features", body["features"])
     fields = {"count": len(rows), "type": body.get("type"), "rows": rows}
-    fields["time"] = None if time is None else moments("nodes", time, len(rows), unit)
+    fields["time"] = _moments("nodes", body, len(rows), unit)
     names = body.get("names")
     if (ids is None) != (names is None):
         rule = "new nodes must have names where the artifact has names of nodes, and only there"
@@ -197,19 +193,29 @@ def _ends(src: np.ndarray, dst: np.ndarray, relation: Any, schema: Schema | None
     return {"src": src, "dst": dst, "relation": relation}
 
 
-def _check_fields(kind: str, body: dict[str, Any]) -> None:
-    known = FIELDS[kind]
+def _checked(kind: str, body: dict[str, Any]) -> str:
+    """The one of the fields of `_ONE_OF` that the body has. Raises `InputError` for other
+    fields than the known ones, and where needed ones are missing."""
+    known, needed, choice = FIELDS[kind], _NEEDED.get(kind, ()), _ONE_OF.get(kind, ())
     for name in body:
         if name not in known:
             rule = f"a field of /{kind} must be one of {', '.join(known)}"
             raise InputError(rule, repr(name), nearest(name, known))
+    what = [name for name in choice if name in body]
+    if choice and len(what) != 1:
+        listed = ", ".join(choice[:-1]) + " or " * (len(choice) > 1) + choice[-1]
+        value = " and ".join(what) or "none"
+        raise InputError(f"/{kind} must have {listed}", value, "Give one.")
+    if missing := [name for name in needed if body.get(name) is None]:
+        rule = f"/{kind} must have {' and '.join(needed)}"
+        raise InputError(rule, f"no {missing[0]}", "Give it.")
+    return "".join(what)
 
 
-def _nodes(
-    what: str, value: Any, ids: NodeIds | None, names: Any, pairs: bool = False
-) -> np.ndarray:
-    """int64 `[n]`, or of `pairs` `[n, 2]`: ids of nodes. Text is a name, and so are integers
-    where `names` is true."""
+def _nodes(what: str, body: dict[str, Any], ids: NodeIds | None) -> np.ndarray:
+    """int64 `[n]`, or of pairs `[n, 2]`: ids of nodes in the field `what`. Text is a name, and
+    so are integers where `names` is true."""
+    value, names, pairs = body[what], body.get("names"), what in ("pairs", "between")
     entries = value if isinstance(value, list) else [value]
     if pairs:
         if not all(isinstance(each, list) and len(each) == 2 for each in entries):
@@ -222,6 +228,9 @@ def _nodes(
             raise InputError(
                 f"{what} must be ids", "names", "The artifact has no names of nodes."
             )
+        if typed := [name for name in ("type", "node_type") if body.get(name) is not None]:
+            rule = f"{what} by name must be without {typed[0]}, which names have"
+            raise InputError(rule, repr(body[typed[0]]), "Leave it out.")
         found = ids.nodes(np.array(entries, object), f"a name of {what}").astype(np.int64)
     else:
         if bad := [each for each in entries if type(each) is not int]:
@@ -229,6 +238,11 @@ def _nodes(
             raise InputError(rule, reprlib.repr(bad[0]), "Correct it.")
         found = _numbers(what, entries)
     return found.reshape(-1, 2) if pairs else found
+
+
+def _moments(what: str, body: dict[str, Any], num: int, unit: str | None) -> Any:
+    time = _time(body)
+    return None if time is None else moments(what, time, num, unit)
 
 
 def _time(body: dict[str, Any]) -> Any:

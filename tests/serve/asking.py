@@ -4,6 +4,15 @@ import asyncio
 import json
 from typing import NamedTuple
 
+from jgs.replay.__main__ import main as replay
+
+
+def replayed(capsys, artifact, folder, record):
+    argv = ["--artifact", artifact, "--log", folder, "--answers", record]
+    assert replay([*map(str, argv)]) == 0
+    number = len(record.read_text().splitlines())
+    assert json.loads(capsys.readouterr().out) == {"answers": number, "same": number}
+
 
 class Answer(NamedTuple):
     status: int

@@ -1,23 +1,10 @@
 """Nodes that come while `jgs serve` answers."""
 
-import json
-
 import numpy as np
-import pytest
-from asking import ask, good
-from small_data import typed_moments
-from trained import of_data
+from asking import ask, good, replayed
 
 import jgs
-from jgs.replay.__main__ import main as replay
 from jgs.serve import Application, Engine
-
-
-def replayed(capsys, artifact, folder, record):
-    argv = ["--artifact", artifact, "--log", folder, "--answers", record]
-    assert replay([*map(str, argv)]) == 0
-    number = len(record.read_text().splitlines())
-    assert json.loads(capsys.readouterr().out) == {"answers": number, "same": number}
 
 
 def test_a_new_node_is_asked_about_replayed_and_deleted(artifact, folder, tmp_path, capsys):
@@ -95,19 +82,6 @@ def test_new_nodes_that_are_refused(app, engine):
         answer = ask(app, "/nodes", body, method="POST")
         assert (answer.status, words in answer.text) == (400, True), answer.text
     assert engine.live.position == 1
-
-
-@pytest.fixture(scope="module")
-def typed(tmp_path_factory):
-    """The artifact of a run on 30 users, told at moments by the last of 6 items."""
-    folder = tmp_path_factory.mktemp("typed")
-    typed_moments().save(folder / "data")
-    flags = "--fanouts *=2 --model rsage --latest --hidden 8 --dropout 0 --batch-size 20"
-    run = of_data(f"{flags} --dataset {folder / 'data'}")
-    options = {"with_graph": True, "live": True, "batch_sizes": (4,), "new_nodes": 5}
-    spec = jgs.export_run(run, folder / "model", **options)
-    assert spec.new_nodes == [5, 0]  # items have no features
-    return folder / "model"
 
 
 def test_new_nodes_of_a_type_with_times(typed, tmp_path, capsys):

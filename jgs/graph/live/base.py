@@ -7,7 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from jgs.graph.graph import Graph
 from jgs.graph.live.log import Log
 
 _KIND, _GRAPH, _FEATURES, _STATE = "jgs.live", "graph.", "features.", "state"
+_LATER = "later."
 _PREFIX = "base-"
 
 
@@ -56,14 +57,18 @@ def write_base(
     position: int,
     graph: Graph,
     features: Mapping[str, np.ndarray],
+    later: Mapping[str, Sequence[np.ndarray]],
     state: Mapping[str, Any],
 ) -> None:
-    """Writes a base: a graph without room, arrays of features by name, and a state that JSON
-    can hold. It appears whole or not at all. Raises `InputError` where it cannot be written."""
+    """Writes a base: a graph without room, arrays of features and of later rows by name, and a
+    state that JSON can hold. It appears whole or not at all. Raises `InputError` where it
+    cannot be written."""
     arrays = {_GRAPH + name: array for name, array in graph.stored().items()}
     for i, array in enumerate(features.values()):
         arrays[f"{_FEATURES}{i}"] = array
-    text = json.dumps({**state, "features": [*features]}).encode()
+    for i, parts in enumerate(later.values()):
+        arrays |= {f"{_LATER}{i}.{part}": array for part, array in enumerate(parts)}
+    text = json.dumps({**state, "features": [*features], "later": [*later]}).encode()
     arrays[_STATE] = np.frombuffer(text, np.uint8)
     save_arrays(Path(folder) / f"{_PREFIX}{position:020}", _KIND, arrays)
 
@@ -90,16 +95,18 @@ def write_base_apart(folder: str | os.PathLike, position: int) -> None:
         raise InputError(rule, value, "Merge again.")
 
 
-def read_base(path: Path) -> tuple[Graph, dict[str, np.ndarray], dict[str, Any]]:
+def read_base(path: Path) -> tuple[Graph, dict[str, np.ndarray], dict, dict[str, Any]]:
     """What `write_base` wrote, with arrays mapped to memory. Raises `InputError`."""
     arrays = open_arrays(path, _KIND)
     again = "Make the live graph again, in another folder."
     with refusing((ValueError, KeyError, TypeError), f"{path} must be a whole base", again):
         state = json.loads(arrays.pop(_STATE).tobytes())
-        names = state.pop("features")
+        names, later = state.pop("features"), {}
         features = {name: arrays.pop(f"{_FEATURES}{i}") for i, name in enumerate(names)}
+        for i, name in enumerate(state.pop("later", [])):  # older bases have none
+            later[name] = [arrays.pop(f"{_LATER}{i}.{part}") for part in range(3)]
     own = {name.removeprefix(_GRAPH): array for name, array in arrays.items()}
-    return Graph.from_stored(str(path), own), features, state
+    return Graph.from_stored(str(path), own), features, later, state
 
 
 def base_at(folder: str | os.PathLike, position: int | None) -> tuple[int, Path]:

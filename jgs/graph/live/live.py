@@ -17,7 +17,6 @@ import numpy as np
 from jgs.errors import InputError, refusing
 from jgs.graph import checks
 from jgs.graph.arrays import PREFIX
-from jgs.graph.device import as_device
 from jgs.graph.graph import Graph
 from jgs.graph.live.base import (
     base_at,
@@ -31,9 +30,8 @@ from jgs.graph.live.base import (
 from jgs.graph.live.change import KINDS, Change, field
 from jgs.graph.live.log import Log
 from jgs.graph.live.snapshot import Snapshot
-from jgs.graph.live.state import BORN, FEATURES, RUNS, State
+from jgs.graph.live.state import State
 from jgs.graph.live.turns import Turns
-from jgs.graph.relation_index import RelationIndex
 from jgs.graph.schema import ALWAYS
 from jgs.graph.shown import Shown
 
@@ -152,17 +150,17 @@ class Live(Shown):
             if last > log.position:
                 rule = f"a position of {path.parent} must be at most its last, {log.position}"
                 raise InputError(rule, position, "Ask for an earlier one.")
-            graph, features, state = read_base(path)
+            graph, features, later, state = read_base(path)
             live = cls(graph, features.get("", features or None), keep=state["keep"])
-            live._state.restore(state)
+            live._state.restore(state, later)
             live._folder, live._log, live.position = path.parent, log, begin
-            later = log.changes(begin)
-            for change in islice(later, last - begin):
+            changes = log.changes(begin)
+            for change in islice(changes, last - begin):
                 live._make(change)
             if position is None:
                 stack.pop_all()
             else:
-                live._later, live._last = later, log.position
+                live._later, live._last = changes, log.position
         return live
 
     def advance(self, position: int) -> None:
@@ -195,19 +193,14 @@ class Live(Shown):
         `[2, N+1]`: the edges of node `v` are `indptr[0, v]:indptr[1, v]`. `num_edges` is the
         number of slots; those in no row have no edges. `edge_order` has the numbers of edges,
         which are given in the order in which they come."""
-        arrays = dict(self._arrays())
-        indptr, born = arrays.pop("indptr"), arrays.pop(BORN, None)
-        runs = [arrays.pop(name, None) for name in RUNS]
-        made = Graph.from_edge_arrays(indptr, arrays, schema=self._state.room.schema)
-        index = None if runs[0] is None else RelationIndex(*runs)
-        return made._with(node_time=born, relation_index=index)
+        return self._state.graph_of(*self._arrays()[:-1])
 
     @property
     def features(self) -> Any:
         """The features with rows for all ids, as they were given: an array, or arrays by node
-        type; None if there are none. The next change donates them too."""
-        arrays = self._arrays()
-        found = {name: arrays[FEATURES + name] for name in self._state.features}
+        type; None if there are none. An array of which rows hold from moments on (`set_rows`)
+        is `VersionedFeatures`, which a batch reads. The next change donates them too."""
+        found = self._arrays()[-1]
         return found.get("", found or None)
 
     @property
@@ -222,7 +215,7 @@ class Live(Shown):
 
     @property
     def latest(self) -> int | None:
-        """The latest time of an edge or a node that has come; None where none has a time."""
+        """The latest time of an edge, a node or a row that has come, or None."""
         found = max(self._state.latest, self._state.born)
         return None if found == ALWAYS else found
 
@@ -258,10 +251,7 @@ class Live(Shown):
         of all edges."""
         with self._turns.turn:
             self._check_whole()
-            indptr, arrays = self._state.rows.packed()
-            born = self._state.tables.get(BORN)
-            made = Graph.from_edge_arrays(indptr, arrays, schema=self._state.room.schema)
-            return made._with(node_time=None if born is None else as_device(born.copy()))
+            return self._state.packed()
 
     @contextmanager
     def reading(self) -> Iterator[Graph]:
@@ -321,10 +311,21 @@ class Live(Shown):
         fields |= {} if names is None else {"names": names}
         return self.apply(Change("add_nodes", fields))
 
-    def set_rows(self, nodes: Any, rows: Any, *, type: str | None = None) -> None:
-        """Sets the features of `nodes`, distinct integers `[n]`, to `rows` `[n, ...]`. With a
-        `type` nodes count from 0 within it."""
-        self.apply(Change("set_rows", {"nodes": nodes, "rows": rows, "type": type}))
+    def set_rows(
+        self, nodes: Any, rows: Any, *, type: str | None = None, time: Any = None
+    ) -> None:
+        """Sets the features of `nodes`, integers `[n]`, to `rows` `[n, ...]`. With a `type`
+        nodes count from 0 within it.
+
+        Args:
+          time: integer `[n]`, or one for all, in any order: the moments from which the rows
+            hold, in a graph whose edges have times. A batch then reads for each of its nodes
+            the row of the latest moment *before* the node's cutoff, as it sees edges; of equal
+            moments that of the last one set. None: the rows hold at every moment, in place of
+            all that were set before, and `nodes` are distinct.
+        """
+        fields = {"nodes": nodes, "rows": rows, "type": type}
+        self.apply(Change("set_rows", fields | ({} if time is None else {"time": time})))
 
     def delete_edges(self, numbers: Any) -> int:
         """Removes the edges of these numbers, integer `[n]`. Those that are gone are passed
@@ -435,9 +436,11 @@ class Live(Shown):
     def _write_base(self) -> None:
         assert self._folder is not None
         state = self._state
-        write_base(self._folder, self.position, self.packed(), state.features, state.numbers)
+        later = {name: rows.packed for name, rows in state.later.items()}
+        tables = self.packed(), state.features, later
+        write_base(self._folder, self.position, *tables, state.numbers)
 
-    def _arrays(self) -> dict[str, Any]:
+    def _arrays(self) -> tuple[Any, ...]:
         with self._turns.turn:
             self._check_whole()
             if self._snapshot is None:

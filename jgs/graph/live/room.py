@@ -13,7 +13,6 @@ from jgs.graph import checks
 from jgs.graph.arrays import Arrays
 from jgs.graph.graph import Graph
 from jgs.graph.row_tables.table import RowTable
-from jgs.graph.schema import ALWAYS
 
 _NUMBERS = "an array of numbers [n, ...]"
 _ADD = "Give nodes that there are, or add them first (add_nodes, /nodes)."
@@ -98,6 +97,11 @@ class NodeRoom:
             return ids
         return self.schema.places(ids[self.schema.numbers(ids) == self.schema.number(name)])
 
+    def type_of(self, ids: np.ndarray) -> str | None:
+        """The type of all of these ids; None without a schema, and where they have several."""
+        kinds = [] if self.schema is None else np.unique(self.schema.numbers(ids)).tolist()
+        return [*self.used][kinds[0]] if len(kinds) == 1 else None
+
     def ids(self, what: str, nodes: Any, name: str | None) -> np.ndarray:
         """int32 `[n]`: the ids of nodes, which count from 0 in their type, or among all where
         `name` is None. Raises `InputError` for ids that no node has."""
@@ -170,16 +174,3 @@ def dense_rows(what: str, rows: Any, num: int) -> np.ndarray:
 
 def _of(name: str | None) -> str:
     return f" of {name!r}" if name else ""
-
-
-def times_of_new(count: int, time: Any, timed: bool) -> np.ndarray | None:
-    """int64 `[count]`: the times of new nodes, or None in a graph whose nodes have none."""
-    if timed != (time is not None) and count:
-        raise InputError(
-            "the times of new nodes must be given where the graph's nodes have times",
-            "none" if time is None else "some",
-            "Give time=, or leave it out.",
-        )
-    if not timed:
-        return None
-    return np.full(count, ALWAYS) if time is None else checks.check_node_time(time, count)

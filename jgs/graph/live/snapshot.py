@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 import weakref
-from collections.abc import Mapping
+from typing import Any
 
 import jax
 import numpy as np
@@ -30,20 +30,19 @@ class Snapshot:
     them afterwards gets JAX's error instead of other numbers.
     """
 
-    def __init__(self, arrays: Mapping[str, np.ndarray]):
-        readers = {name: _Reader(array) for name, array in arrays.items()}
-        self.arrays: dict[str, jax.Array] = {
-            name: as_device(np.asarray(reader)) for name, reader in readers.items()
-        }
-        self._alive = [weakref.ref(reader) for reader in readers.values()]
+    def __init__(self, arrays: Any):
+        """`arrays` is a pytree, as the field `arrays` is then."""
+        readers = jax.tree.map(_Reader, arrays)
+        self.arrays = jax.tree.map(lambda reader: as_device(np.asarray(reader)), readers)
+        self._alive = [weakref.ref(reader) for reader in jax.tree.leaves(readers)]
 
     def release(self) -> bool:
         """Deletes the arrays, and waits until the programs that read them have ended. False
         if something still reads them after a while, such as a NumPy array made of one."""
-        for array in self.arrays.values():
+        for array in jax.tree.leaves(self.arrays):
             if not array.is_deleted():
                 array.delete()
-        self.arrays = {}
+        self.arrays = ()
         end = time.monotonic() + _WAIT
         while any(reader() is not None for reader in self._alive):
             if time.monotonic() > end:

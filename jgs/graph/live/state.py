@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -10,19 +11,19 @@ import numpy as np
 from jgs.errors import InputError
 from jgs.graph import checks
 from jgs.graph.arrays import PREFIX
-from jgs.graph.changed import appended_columns, appended_relation, rows_like
-from jgs.graph.device import aligned_copy
+from jgs.graph.changed import appended_relation, new_edges, rows_like, times_of_new
+from jgs.graph.device import aligned_copy, as_device
 from jgs.graph.graph import Graph
 from jgs.graph.live.keyed import RowsByKey
-from jgs.graph.live.room import NodeRoom, dense_rows, times_of_new
+from jgs.graph.live.later import LaterRows
+from jgs.graph.live.room import NodeRoom, dense_rows
 from jgs.graph.live.rows import Rows
 from jgs.graph.live.runs import Runs
 from jgs.graph.node_ids import id_column
+from jgs.graph.relation_index import RelationIndex
 from jgs.graph.rows import order_dtype, row_of_edges
 from jgs.graph.schema import ALWAYS
-from jgs.graph.weights import check_weights
 
-BORN, FEATURES, RUNS = "node_time", "features.", ("runs.indptr", "runs")
 _NONE = np.empty(0, np.int64)
 _EARLIEST, _LEAST = np.iinfo(np.int64).min, 1 << 16
 Do = Callable[[], Any]  # makes a change that has been checked
@@ -37,9 +38,11 @@ class State:
     Fields:
       room: the ids.
       rows: the edges.
-      tables: by name the arrays of nodes: their times, and features as `FEATURES` and a type.
+      times: int64 `[N]`, those of the nodes, or None.
+      features: by type, `""` for those of all nodes; and `later`, their rows that hold from
+        moments on, where there have been some.
       next_edge, keep: as in `Live`.
-      latest: the latest time of an edge that has come, and `born` that of a node.
+      latest: the latest time of an edge that has come, and `born` that of a node or a row.
       names: of nodes that were added with one, by id; and `named`, their ids by name as text.
       moved: how many edges have come or gone, and how often a node's features were set.
     """
@@ -54,19 +57,18 @@ class State:
         runs = None
         if graph.edge_type is not None:
             runs = Runs(self.room.targets(arrays["edge_type"]), self.room.num_nodes)
-        self.rows, self.tables = Rows(indptr, arrays, runs), {}
+        self.rows, self.times = Rows(indptr, arrays, runs), None
         if graph.node_time is not None:
-            self.tables[BORN] = self.room.of_nodes(np.asarray(graph.node_time))
-        for name, array in self.room.features(features).items():
-            self.tables[FEATURES + name] = array
+            self.times = self.room.of_nodes(np.asarray(graph.node_time))
+        self.features, self.later = self.room.features(features), dict[str, LaterRows]()
         self._empty = Graph.from_edge_arrays(
             np.zeros(1, np.int64),
             {name: array[:0] for name, array in arrays.items()},
             schema=self.room.schema,
         )
         self.keep, self._expiry = keep, RowsByKey()
-        times = arrays.get("edge_time", _NONE), self.tables.get(BORN, _NONE)
-        self.latest, self.born = (int(each.max(initial=_EARLIEST)) for each in times)
+        self.latest = _last(arrays.get("edge_time", _NONE))
+        self.born = _last(_NONE if self.times is None else self.times)
         self.names: dict[int, str | int] = {}
         self.named: dict[str, int] = {}
         self.moved = 0
@@ -77,17 +79,21 @@ class State:
             self._expire()
 
     @property
-    def features(self) -> dict[str, np.ndarray]:
-        """The features by type."""
-        cut = len(FEATURES)
-        return {n[cut:]: a for n, a in self.tables.items() if n.startswith(FEATURES)}
+    def arrays(self) -> tuple[Any, ...]:
+        """What a graph and its features are made of, a pytree of arrays."""
+        runs, later = self.rows.runs, self.later
+        index = None if runs is None else RelationIndex(runs.indptr, runs.runs)  # type: ignore
+        features = {n: later[n].of(a) if n in later else a for n, a in self.features.items()}
+        return self.rows.bounds, self.rows.arrays, self.times, index, features
 
-    @property
-    def arrays(self) -> dict[str, np.ndarray]:
-        """What a graph and its features are made of."""
-        runs, own = self.rows.runs, {"indptr": self.rows.bounds, **self.rows.arrays}
-        own |= {} if runs is None else dict(zip(RUNS, (runs.indptr, runs.runs), strict=True))
-        return own | self.tables
+    def graph_of(self, indptr: Any, edges: Any, times: Any, index: Any) -> Graph:
+        made = Graph.from_edge_arrays(indptr, edges, schema=self.room.schema)
+        return made._with(node_time=times, relation_index=index)
+
+    def packed(self) -> Graph:
+        """A copy of the graph without room."""
+        born = None if self.times is None else as_device(self.times.copy())
+        return self.graph_of(*self.rows.packed(), born, None)
 
     @property
     def numbers(self) -> dict[str, Any]:
@@ -95,8 +101,11 @@ class State:
         own = {"next_edge": self.next_edge, "keep": self.keep, "latest": self.latest}
         return {**own, "used": self.room.used, "names": [*self.names.items()]}
 
-    def restore(self, numbers: dict[str, Any]) -> None:
-        """Sets what `numbers` returned."""
+    def restore(self, numbers: dict[str, Any], later: Mapping[str, Any]) -> None:
+        """Sets what `numbers` returned, and `LaterRows.packed` of each of `later`."""
+        for name, parts in later.items():
+            self.later[name] = LaterRows(self.features[name], *parts)
+            self.born = max(self.born, _last(parts[1]))
         self.next_edge = numbers["next_edge"]
         if self.keep is not None:  # also of an edge that is gone
             self.latest = max(self.latest, numbers["latest"])
@@ -108,36 +117,18 @@ class State:
         if self.rows.runs is not None:
             self.rows.runs = self.rows.runs.copy()
         self.rows.lay_out_again()
-        self.tables = {name: aligned_copy(array) for name, array in self.tables.items()}
+        self.times = None if self.times is None else aligned_copy(self.times)
+        self.features = {name: aligned_copy(array) for name, array in self.features.items()}
+        for later in self.later.values():
+            later.copy()
 
     def append(
         self, src: Any, dst: Any, time: Any, edge_weight: Any, relation: Any, **columns: Any
     ) -> Do:
-        row_of, new = self._ends(src, dst, relation), {}
-        source, row, kind = row_of
-        num, like = row.size, self._empty
-        given = {name.removeprefix(PREFIX): column for name, column in columns.items()}
-        for name, array in appended_columns(like, given, num).items():
-            new[PREFIX + name] = array
-        for what, value, own in (
-            ("time", time, like.edge_time),
-            ("edge_weight", edge_weight, like.edge_weight),
-        ):
-            if (value is None) != (own is None):
-                raise InputError(
-                    f"new edges must have a {what} where the graph's have, and nowhere else",
-                    "none" if value is None else "some",
-                    f"Give {what}, or leave it out.",
-                )
-        if edge_weight is not None:
-            new["edge_weight"] = check_weights(edge_weight, num)
-        if time is not None:
-            new["edge_time"] = checks.check_times(time, num, "time")
-            if (born := self.tables.get(BORN)) is not None:
-                new["edge_time"] = checks.times_with_nodes(new["edge_time"], born, source, row)
-        if kind is not None:
-            new["edge_type"] = np.full(num, kind, np.int16)
-        new["indices"] = source
+        source, row, kind = self._ends(src, dst, relation)
+        num, given = row.size, {n.removeprefix(PREFIX): a for n, a in columns.items()}
+        of = source, row, kind, self.times
+        new = new_edges(self._empty, *of, time, edge_weight, given)
 
         def do() -> np.ndarray:
             numbers = np.arange(self.next_edge, self.next_edge + num)
@@ -162,27 +153,38 @@ class State:
 
     def add_nodes(self, count: Any, type: Any, time: Any, rows: Any, names: Any = None) -> Do:
         ids = self.room.new(count, type)
-        born = times_of_new(ids.size, time, BORN in self.tables)
-        own = None if rows is None else self._own_rows(type, rows, ids.size)
+        born = times_of_new(ids.size, time, self.times is not None)
+        own = None if rows is None else self._own_rows(self._table_of(type), rows, ids.size)
         new = [] if names is None else self._new_names(names, ids.size)
 
         def do() -> np.ndarray:
             self.room.take(ids.size, type)
             self._name(zip(ids.tolist(), new, strict=False))
             if born is not None:
-                self.tables[BORN][ids] = born
-                self.born = max(self.born, int(born.max(initial=_EARLIEST)))
+                assert self.times is not None
+                self.times[ids], self.born = born, max(self.born, _last(born))
             if own is not None:
-                self._set(ids, type, own)
+                self._set(ids, self._table_of(type), own)
             return ids
 
         return do
 
-    def set_rows(self, nodes: Any, rows: Any, type: Any) -> Do:
+    def set_rows(self, nodes: Any, rows: Any, type: Any, time: Any = None) -> Do:
         ids = self.room.ids("nodes", nodes, type)
-        checks.check_distinct("nodes", ids)
-        own = self._own_rows(type, rows, ids.size)
-        return lambda: self._set(ids, type, own)
+        name = self._table_of(self.room.type_of(ids) if type is None else type)
+        own = self._own_rows(name, rows, ids.size)
+        if time is None:
+            checks.check_distinct("nodes", ids)
+            return lambda: self._set(ids, name, own)
+        if self._empty.edge_time is None or own.ndim != 2:
+            raise InputError(
+                "rows that hold from moments on must be numbers [n, F], in a graph whose edges "
+                "have times",
+                f"{list(own.shape)}, {'no ' * (self._empty.edge_time is None)}edge_time",
+                "Leave time out, so that they hold at every moment.",
+            )
+        time = np.full(ids.size, time) if np.ndim(time) == 0 else time
+        return partial(self._add, ids, name, own, checks.check_times(time, ids.size, "time"))
 
     def delete_edges(self, numbers: Any) -> Do:
         numbers = checks.integers("numbers", numbers, np.int64)
@@ -216,13 +218,10 @@ class State:
         def do() -> int:
             for node in self.names.keys() & ids.tolist():
                 del self.named[str(self.names.pop(node))]
-            self.moved += ids.size
-            for name, table in self.tables.items():
-                if name == BORN:
-                    table[ids] = ALWAYS
-                else:
-                    own = name.removeprefix(FEATURES)
-                    table[self.room.places(ids, own)] = 0
+            if self.times is not None:
+                self.times[ids] = ALWAYS
+            for name in self.features:
+                self._set(ids, name, 0)
             return self._remove(np.union1d(ids, self._known()[1].of(ids)), wanted)
 
         return do
@@ -245,15 +244,16 @@ class State:
 
     def _table_of(self, type: str | None) -> str:
         """The name of the features that nodes of a type are in."""
-        return FEATURES + (type if type is not None and FEATURES + type in self.tables else "")
+        return type if type is not None and type in self.features else ""
 
-    def _own_rows(self, type: str | None, rows: Any, num: int) -> np.ndarray:
-        """`rows` as `num` rows of the features that nodes of a type are in."""
-        if (table := self.tables.get(self._table_of(type))) is None:
+    def _own_rows(self, name: str, rows: Any, num: int) -> np.ndarray:
+        """`rows` as `num` rows of the features `name`."""
+        if (table := self.features.get(name)) is None:
+            known = ", ".join(map(repr, self.features))
             raise InputError(
                 "rows must be for nodes that have features",
-                f"a live graph without them{f' for {type!r}' * bool(type)}",
-                "Give features to Live, or leave rows out.",
+                f"a live graph with those of {known} alone" if known else "one without any",
+                "Give features to Live, name the type of the nodes, or leave rows out.",
             )
         found = dense_rows("rows", rows, num)
         return rows_like("rows must be like the features", found, table, "position")
@@ -275,10 +275,20 @@ class State:
         for node, name in nodes:
             self.names[node], self.named[str(name)] = name, node
 
-    def _set(self, ids: np.ndarray, type: str | None, rows: np.ndarray) -> None:
-        name = self._table_of(type)
-        self.moved += ids.size
-        self.tables[name][self.room.places(ids, name.removeprefix(FEATURES))] = rows
+    def _set(self, ids: np.ndarray, name: str, rows: Any) -> None:
+        """Sets the rows of ids, of those of them that are in the features `name`, for ever."""
+        places = self.room.places(ids, name)
+        self.features[name][places] = rows
+        self.moved += places.size
+        if name in self.later:
+            self.later[name].remove(places)
+
+    def _add(self, ids: np.ndarray, name: str, rows: np.ndarray, time: np.ndarray) -> None:
+        """Sets the rows of ids from their moments on."""
+        self.moved, self.born = self.moved + ids.size, max(self.born, _last(time))
+        if name not in self.later:
+            self.later[name] = LaterRows(self.features[name], _NONE, _NONE, rows[:0])
+        self.later[name].add(self.room.places(ids, name), time, rows)
 
     def _known(self) -> tuple[RowsByKey, RowsByKey]:
         """The rows of edges by number and by source; also of edges that are gone, until so many
@@ -320,3 +330,7 @@ def _numbers(order: np.ndarray) -> np.ndarray:
     lost = order == np.iinfo(order.dtype).max
     number[lost] = number[~lost].max(initial=-1) + 1 + np.arange(lost.sum())
     return number
+
+
+def _last(times: np.ndarray) -> int:
+    return int(times.max(initial=_EARLIEST))

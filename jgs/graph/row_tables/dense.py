@@ -111,14 +111,7 @@ class Matrices(RowTable):
         return len(kinds) == 1 and kinds <= {jnp.dtype(jnp.float32), jnp.dtype(jnp.float16)}
 
     def gather_plain(self, ids: jax.Array) -> jax.Array:
-        rows = []
-        for table, begin in zip(self.tables, self._begins(), strict=True):
-            at = jnp.where(ids >= begin, ids - begin, -1) if begin else ids
-            if table.shape[0]:
-                rows.append(table.at[at].get(**FILL).astype(jnp.float32))
-            else:
-                rows.append(jnp.zeros((ids.shape[0], table.shape[1]), jnp.float32))
-        return sum(rows[1:], start=rows[0])  # at most one of the terms is not 0 in each row
+        return rows_as_stored(self.tables, ids, jnp.float32)
 
     def gather_kernel(self, ids: jax.Array, num_threads: int) -> jax.Array:
         return gather_stored(self.filled, ids, num_threads)
@@ -141,13 +134,15 @@ def not_finite(what: str, row: int) -> InputError:
     )
 
 
-def rows_as_stored(tables: Sequence[Any], ids: jax.Array) -> jax.Array:
-    """The rows `ids`, int32 `[K]`, of matrices of one dtype that are numbered as one, in that
-    dtype; zeros for ids of no row."""
-    first, found = 0, jnp.zeros((ids.shape[0], tables[0].shape[1]), tables[0].dtype)
+def rows_as_stored(tables: Sequence[Any], ids: jax.Array, dtype: Any = None) -> jax.Array:
+    """The rows `ids`, int32 `[K]`, of matrices that are numbered as one, in a dtype, by default
+    that of the first; zeros for ids of no row."""
+    dtype = tables[0].dtype if dtype is None else dtype
+    first, found = 0, jnp.zeros((ids.shape[0], tables[0].shape[1]), dtype)
     for table in tables:
-        if table.shape[0]:  # at most one of the terms is not 0 in each row
-            found += table.at[jnp.where(ids >= first, ids - first, -1)].get(**FILL)
+        if table.shape[0]:
+            rows = table.at[jnp.where(ids >= first, ids - first, -1)].get(**FILL)
+            found = jnp.where((ids >= first)[:, None], rows.astype(dtype), found)
         first += table.shape[0]
     return found
 

@@ -37,6 +37,8 @@ class RowTable(ABC):
         `SparseFeatures` are. All others have `rows` and `with_rows`.
       same_sums: whether sums by `aggregate_kernel` have the bits of sums of gathered rows.
       schema: the `Schema` of node types that have a table each; None for one of all nodes.
+      versions: the `Versions` that say which rows of its `table` a batch's nodes read; None:
+        node `i` has row `i`.
     """
 
     form: ClassVar[str]
@@ -45,6 +47,7 @@ class RowTable(ABC):
     by_entries: ClassVar[bool] = False
     same_sums: ClassVar[bool] = True
     schema: Any = None
+    versions: Any = None
 
     @property
     @abstractmethod
@@ -191,8 +194,9 @@ class RowTable(ABC):
 
     # -- traced --------------------------------------------------------------------------------
 
-    def gather(self, ids: jax.Array, num_threads: int | None) -> Any:
-        """What `jgs.ops.gather` returns of ids int32 `[K]`; in plain JAX without threads."""
+    def gather(self, ids: jax.Array, num_threads: int | None, batch: Any = None) -> Any:
+        """What `jgs.ops.gather` returns of ids int32 `[K]`, which are those of the nodes of the
+        `batch`, if there is one; in plain JAX without threads."""
         return _gather(self, ids, num_threads)
 
     @property

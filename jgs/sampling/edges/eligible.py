@@ -15,7 +15,8 @@ import jax
 import jax.numpy as jnp
 
 from jgs.graph import Graph
-from jgs.kernels.call import FILL, vary_alike
+from jgs.graph.stretches import clipped, count_less, first_where, rows_of
+from jgs.kernels.call import FILL
 from jgs.sampling.edges.random import below
 
 # A read at an index that is known to be in bounds, and not negative.
@@ -59,7 +60,7 @@ class Eligible(NamedTuple):
         holes = jnp.broadcast_to(holes, position.shape)
 
         def before(hole: jax.Array) -> jax.Array:  # the eligible edges before a hole
-            return _get(self.excluded, first + hole) - start - hole
+            return clipped(self.excluded, first + hole) - start - hole
 
         return start + position + first_where(lambda h: before(h) > position, holes, self)
 
@@ -106,19 +107,6 @@ def eligible(
     if cutoff is not None:
         rows = before_cutoff(graph, rows, cutoff, window)
     return holes_of(rows, excluded)
-
-
-def rows_of(
-    indptr: jax.Array, nodes: jax.Array, real: jax.Array | None = None
-) -> tuple[jax.Array, jax.Array]:
-    """int64, the shape of `nodes`: where the row of each node begins among the edges, and its
-    length, by offsets as those of a `Graph`. Both are 0 where `real` is False; by default that
-    is for ids of no nodes."""
-    if real is None:
-        real = (nodes >= 0) & (nodes < indptr.shape[-1] - 1)
-    begin, end = ((nodes,), (nodes + 1,)) if indptr.ndim == 1 else ((0, nodes), (1, nodes))
-    start = jnp.where(real, indptr.at[begin].get(mode="clip"), 0)
-    return start, jnp.where(real, indptr.at[end].get(mode="clip"), 0) - start
 
 
 def row_of_slots(indptr: jax.Array, num_edges: int) -> tuple[jax.Array, jax.Array]:
@@ -181,7 +169,7 @@ def is_excluded(excluded: jax.Array, edge: jax.Array) -> jax.Array:
     """bool, the shape of `edge`: whether each is one of `excluded` int64 `[X]`."""
     if excluded.shape[0] == 0:  # an empty array cannot be indexed
         return jnp.zeros(edge.shape, bool)
-    return _get(excluded, jnp.searchsorted(excluded, edge)) == edge
+    return clipped(excluded, jnp.searchsorted(excluded, edge)) == edge
 
 
 class Weights(NamedTuple):
@@ -220,9 +208,9 @@ class Weights(NamedTuple):
             assert extra is not None
             holes = jnp.broadcast_to(rows.length - rows.num, real.shape)
             passed = first_where(
-                lambda h: _get(hole, first + h) - extra - self.base > point, holes, rows
+                lambda h: clipped(hole, first + h) - extra - self.base > point, holes, rows
             )
-            real = real + _get(self.lost, first + passed) + jnp.where(passed > 0, extra, 0)
+            real = real + clipped(self.lost, first + passed) + jnp.where(passed > 0, extra, 0)
         return rows.start + find(self.prefix, rows.start, rows.length, real)
 
     def drawn(self, bits: jax.Array) -> jax.Array:
@@ -268,49 +256,19 @@ def weights_of(rows: Eligible, prefix: jax.Array | None) -> Weights:
     weight = jnp.where(rows.excluded < prefix.shape[0], through - hole, 0)
     lost = jnp.concatenate([jnp.zeros(1, jnp.int64), jnp.cumsum(weight)])
     earlier, holes = lost[rows.first], rows.length - rows.num
-    at_begin = (holes > 0) & (_get(rows.excluded, rows.first) == rows.row)
-    extra = jnp.where(at_begin, _get(hole, rows.first), 0)
+    at_begin = (holes > 0) & (clipped(rows.excluded, rows.first) == rows.row)
+    extra = jnp.where(at_begin, clipped(hole, rows.first), 0)
     gone = lost[rows.first + holes] - earlier + extra
     return Weights(rows, prefix, total - gone, before - earlier, hole - lost[:-1], lost, extra)
-
-
-def count_less(
-    values: jax.Array, start: jax.Array, count: jax.Array, bound: jax.Array
-) -> jax.Array:
-    """int64 `[B]`: how many of the `count` ascending values from `start` on are less than
-    `bound`, found by binary search."""
-    if values.shape[0] == 0:
-        return jnp.zeros_like(count)
-    return first_where(lambda i: _get(values, start + i) >= bound, count, (start, values))
-
-
-def first_where(holds: Any, count: jax.Array, reads: Any) -> jax.Array:
-    """int64, the shape of `count`: the first of `0, 1, .., count - 1` for which `holds` is
-    True, else `count`. Where it holds for a number it must hold for all greater ones. `reads`
-    is what `holds` reads."""
-
-    def halve(_, bounds):
-        low, high = bounds
-        middle = (low + high) // 2
-        no = (low < high) & ~holds(middle)
-        return jnp.where(no, middle + 1, low), jnp.where(no, high, middle)
-
-    low, high, _ = vary_alike(jnp.zeros_like(count), count, reads)
-    steps = 64 - jax.lax.clz(jnp.max(count, initial=0).astype(jnp.int64))
-    return jax.lax.fori_loop(0, steps, halve, (low, high))[0]
 
 
 def find(prefix: jax.Array, start: jax.Array, degree: jax.Array, point: jax.Array) -> jax.Array:
     """int64: for each row the first position whose prefix sum exceeds `point` (binary
     search); the last one if there is none."""
     last = jnp.maximum(jnp.broadcast_to(degree, point.shape) - 1, 0)
-    return first_where(lambda i: _get(prefix, start + i) > point, last, (start, prefix))
+    return first_where(lambda i: clipped(prefix, start + i) > point, last, (start, prefix))
 
 
 def row_weight(prefix: jax.Array, start: jax.Array, position: jax.Array) -> jax.Array:
     """int64: the prefix sum of each row's weights before `position` (0 for position 0)."""
     return jnp.where(position > 0, prefix.at[start + position - 1].get(**FILL), 0)
-
-
-def _get(array: Any, at: jax.Array) -> jax.Array:
-    return array.at[at].get(mode="clip")

@@ -305,7 +305,7 @@ def test_a_room_that_a_row_left_is_used_again():
 def test_what_is_no_change_is_refused_and_changes_nothing():
     live = small(num_nodes=4)
     for wrong, match in (
-        (lambda: live.append([0], [1]), "new edges must have a time"),
+        (lambda: live.append([0], [1]), "new edges must have time"),
         (lambda: live.append([0], [1], time=[0.5]), "integers"),
         (lambda: live.append([0], [1, 2], time=[0]), "src and dst"),
         (lambda: live.append([0], [1], time=[0], edge_weight=[1.0]), "edge_weight"),

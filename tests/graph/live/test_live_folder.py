@@ -119,7 +119,7 @@ def test_what_was_deleted_is_in_no_file_after_a_merge(tmp_path):
     assert found() == [False] * 3
     # In memory too: the next base is made of it.
     state = live._state
-    arrays = [*state.rows.arrays.values(), *state.tables.values()]
+    arrays = [*state.rows.arrays.values(), *state.features.values()]
     assert not any(trace in array.tobytes() for trace in traces for array in arrays)
 
 
