@@ -9,10 +9,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jgs.arrays import aligned_zeros
 from jgs.errors import InputError
 from jgs.graph import checks
 from jgs.graph.batch import Block, MiniBatch
-from jgs.graph.device import aligned_zeros, as_device, reduce_arrays
+from jgs.graph.device import as_device, reduce_arrays
 from jgs.graph.formats.export import targets_of
 from jgs.graph.row_tables.table import RowTable, as_table
 from jgs.graph.rows import row_offsets
