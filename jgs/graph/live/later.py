@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from jgs.graph.device import aligned_copy, aligned_zeros
+from jgs.arrays import aligned_zeros
+from jgs.graph.device import aligned_copy
 from jgs.graph.live.rows import Rows
 from jgs.graph.row_tables.versioned import VersionedFeatures, Versions
 from jgs.graph.rows import row_of_edges, row_offsets
