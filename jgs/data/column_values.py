@@ -11,11 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from jgs.arrays import described
+from jgs.arrays import described, refuse_where, refuse_words
 from jgs.data.label_values import is_missing
 from jgs.data.text import is_number
 from jgs.errors import InputError, nearest
-from jgs.graph.checks import refuse_where, refuse_words
 
 SECONDS = {"D": 86_400.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
 UNITS = tuple(SECONDS)

@@ -12,10 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from jgs.arrays import require_array
+from jgs.arrays import as_numpy, refuse_where, refuse_words, require_array
 from jgs.errors import InputError, nearest
-from jgs.graph.checks import refuse_where, refuse_words
-from jgs.graph.device import as_numpy
 
 NUMBERS = (np.dtype(np.float64), np.dtype(np.float32))
 """The dtypes of labels that are numbers."""

@@ -36,8 +36,8 @@ from jgs.data.dataset import Dataset, Plain
 from jgs.data.edge_table import Roles
 from jgs.data.splits import SplitChoice, SplitRule
 from jgs.data.table_graph import TableRules
+from jgs.data.text import TextRule
 from jgs.errors import InputError, check_choice
-from jgs.graph.formats.arrow import Reading
 
 FORMATS: dict[str, Any] = {
     name: import_module(f"jgs.data.formats.{module}")
@@ -101,7 +101,7 @@ LOADERS: dict[str, Callable[..., Any]] = {
 """The function `load` of each such data set's format, or else `read`."""
 
 _COLUMNS = ("columns", "src", "dst")  # options with which a user says what columns are
-_RECORDS = (Cache, Clock, ColumnRule, Reading, Roles, SplitChoice, SplitRule, TableRules)
+_RECORDS = (Cache, Clock, ColumnRule, TextRule, Roles, SplitChoice, SplitRule, TableRules)
 
 
 def read(name: str, root: Path, options: dict[str, Any], labelled: bool) -> Plain | Dataset:

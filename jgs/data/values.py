@@ -11,12 +11,10 @@ from typing import Any, TypeVar
 import numpy as np
 import scipy
 
-from jgs.arrays import described, require_array
+from jgs.arrays import as_numpy, check_range, described, refuse_where, require_array
 from jgs.data.label_values import are_numbers, is_missing, labelled
 from jgs.errors import InputError, nearest
 from jgs.graph import Graph, Schema, TypedFeatures, as_device
-from jgs.graph.checks import check_range, refuse_where
-from jgs.graph.device import as_numpy
 from jgs.graph.row_tables.dense import not_finite
 from jgs.graph.row_tables.table import RowTable, as_table, of_host, plain
 

@@ -13,14 +13,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from jgs.arrays import require_array
+from jgs.arrays import refuse_where, require_array
 from jgs.data.array_files import read_graph
 from jgs.data.dataset import Dataset
 from jgs.data.text import only
 from jgs.data.values import SPLITS, as_features
 from jgs.errors import InputError
 from jgs.files import storage
-from jgs.graph.checks import refuse_where
 
 _DATA, _GRAPHS = "reddit_data.npz", ("reddit_graph.npz", "reddit_self_loop_graph.npz")
 _ARRAYS = ("feature", "label", "node_types")

@@ -26,13 +26,13 @@ from typing import Any
 
 import numpy as np
 
+from jgs.arrays import refuse_where
 from jgs.data.array_files import open_npy, read_graph
 from jgs.data.dataset import Dataset
 from jgs.data.text import only
 from jgs.data.values import SPLITS, as_features, as_ids, standardized
 from jgs.errors import InputError, refusing
 from jgs.files.npy import plain_file
-from jgs.graph.checks import refuse_where
 
 _FILES = ("adj_full.npz", "feats.npy", "class_map.json", "role.json")
 _ROLES = ("tr", "va", "te")

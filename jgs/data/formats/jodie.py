@@ -24,8 +24,8 @@ from jgs.data.label_values import edge_labels
 from jgs.data.table_graph import plain_of_tables
 from jgs.data.text import first_line, line_chunks
 from jgs.errors import InputError
-from jgs.graph.formats.arrow import read_arrow
-from jgs.graph.formats.table_columns import read_columns
+from jgs.files.arrow import read_arrow
+from jgs.files.table_columns import read_columns
 from jgs.graph.row_tables.dense import not_finite
 
 _HEADER = ("user_id", "item_id", "timestamp", "state_label")

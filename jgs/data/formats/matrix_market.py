@@ -14,12 +14,12 @@ from pathlib import Path
 
 import numpy as np
 
+from jgs.arrays import check_range
 from jgs.data.dataset import Plain
 from jgs.data.table_graph import typed_ids
 from jgs.data.text import line_chunks, read_named
 from jgs.errors import InputError
 from jgs.graph import Graph, NodeIds
-from jgs.graph.checks import check_range
 
 _ENDINGS = (".mtx", ".mtx.gz")
 

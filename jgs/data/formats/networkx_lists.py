@@ -23,6 +23,7 @@ from typing import Any
 
 import numpy as np
 
+from jgs.arrays import refuse_words
 from jgs.data.column_values import Clock
 from jgs.data.dataset import Plain
 from jgs.data.edge_table import edges_of
@@ -30,7 +31,6 @@ from jgs.data.table_graph import UNTYPED, plain_of_tables
 from jgs.data.text import line_chunks, unnamed
 from jgs.errors import InputError
 from jgs.graph import NodeIds
-from jgs.graph.checks import refuse_words
 
 _EDGES, _NEIGHBOURS = (".edgelist", ".edgelist.gz"), (".adjlist", ".adjlist.gz")
 _LONGEST = 1 << 12  # characters of a dict

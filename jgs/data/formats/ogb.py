@@ -40,7 +40,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from jgs.arrays import require_array
+from jgs.arrays import check_range, require_array
 from jgs.data import download
 from jgs.data.array_files import open_npy
 from jgs.data.cache import Cache
@@ -61,7 +61,7 @@ from jgs.errors import InputError, refusing
 from jgs.files import storage
 from jgs.files.npy import NOT_ZIP
 from jgs.graph import Graph
-from jgs.graph.checks import MAX_ID, check_range
+from jgs.graph.checks import MAX_ID
 from jgs.graph.schema import Relation
 
 NAMES = {

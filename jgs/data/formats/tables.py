@@ -27,15 +27,13 @@ from jgs.data.table_graph import (
     UNTYPED,
     NodeTable,
     TableRules,
-    ids_of,
     plain_of_tables,
     read_nodes,
     with_labels,
 )
-from jgs.data.text import at_most_one, first_line
+from jgs.data.text import at_most_one, column_names, first_line
 from jgs.errors import InputError
-from jgs.graph.formats.arrow import column_names
-from jgs.graph.formats.table_columns import ENDINGS
+from jgs.files.table_columns import ENDINGS
 
 _FILES = (*ENDINGS, ".tsv", ".tsv.gz", ".inter")
 _TAB = (".tsv", ".tsv.gz")  # may be an edge list of SNAP, which has no line of names
@@ -138,12 +136,10 @@ def read(
     name = path.resolve().name
     for ending in () if path.is_dir() else _FILES:
         name = name.removesuffix(ending)
-    ids = ids_of({one: table}, nodes)
     plain = plain_of_tables(
         name,
         {one: table},
-        ids,
-        None if typed else nodes,
+        nodes=None if typed else nodes,
         both_ways=both_ways,
         symmetric=symmetric,
         clock=rules.clock,
@@ -151,7 +147,9 @@ def read(
     plain = plain._replace(edge_feature_columns=table.became)
     if not timed and "label" in table.columns and not labelled:
         label_kind = None  # it is of the edges
-    names_of = {"": plain.node_ids or ids[""]}
+    if plain.node_ids is None or not (nodes or timed):
+        return plain
+    names_of = {"": plain.node_ids}
     return with_labels(plain, path, nodes, label_kind, names_of, rules, timed)
 
 

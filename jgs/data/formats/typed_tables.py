@@ -43,9 +43,8 @@ from jgs.data.table_graph import (
     read_nodes,
     with_labels,
 )
-from jgs.data.text import is_number
+from jgs.data.text import column_names, is_number
 from jgs.errors import InputError
-from jgs.graph.formats.arrow import column_names
 from jgs.graph.schema import Relation
 
 _FILE = re.compile(r"(nodes|edges|labels)_(.+?)(\.parquet|\.csv|\.csv\.gz|\.tsv|\.tsv\.gz)")

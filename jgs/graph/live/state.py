@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from jgs.arrays import id_column
 from jgs.errors import InputError
 from jgs.graph import checks
 from jgs.graph.arrays import PREFIX
@@ -17,7 +18,6 @@ from jgs.graph.live.keyed import RowsByKey
 from jgs.graph.live.room import NodeRoom, dense_rows, times_of_new
 from jgs.graph.live.rows import Rows
 from jgs.graph.live.runs import Runs
-from jgs.graph.node_ids import id_column
 from jgs.graph.rows import order_dtype, row_of_edges
 from jgs.graph.schema import ALWAYS
 from jgs.graph.weights import check_weights
