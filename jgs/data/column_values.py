@@ -74,8 +74,7 @@ class Clock:
         return times.astype(np.int64) * self.time_scale
 
     def _compare(self, what: str, kind: str) -> None:
-        """Raises `InputError` where another table has times of the other kind, and nobody says
-        what the numbers count."""
+        """Refuses times of two kinds where nobody says what the numbers count."""
         if self.time_unit is not None:
             return
         self._seen.setdefault(kind, what)

@@ -286,8 +286,7 @@ def _converted(
     normalize_features: bool,
     label_kind: str | None,
 ) -> tuple[Plain, int | None]:
-    """The graph with these arguments of `Dataset.from_arrays`, of which features, labels and
-    splits may be None, and the number of classes, if there are labels. Most is not checked."""
+    """What arguments of `Dataset.from_arrays`, some None, make; and the number of classes."""
     nodes, number = None, None
     ids: list[Any] = [None] * len(SPLITS)
     if isinstance(labels, Mapping):

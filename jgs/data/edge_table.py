@@ -252,8 +252,7 @@ def _names(listed: str | None) -> list[str]:
 
 
 def _read_table(path: Path, roles: Roles, text: Iterable[str], reading: TextRule) -> Any:
-    """The Arrow table in a file, with the columns named as the module says; those named `text`
-    are text in a text file, whatever they look like."""
+    """The Arrow table in a file, with columns named as the module says."""
     header = None if roles.columns is None else _names(roles.columns)
     types, skip = {}, 0
     if header is None and path.name.endswith(".inter"):

@@ -177,8 +177,7 @@ def class_labels(
 def _numbered(
     what: str, labels: Any, kind: str | None
 ) -> tuple[np.ndarray, tuple[str, ...] | None]:
-    """The numbers that labels are, of any dtype, of text the place in alphabetical order; and
-    the texts, or None."""
+    """Labels as numbers, text by its place in alphabetical order; and the texts, or None."""
     array = as_numpy(labels)
     if array.dtype.kind not in "OUT" or array.ndim != 1:
         return array, None

@@ -166,8 +166,7 @@ def call(name: str, reader: partial, options: dict[str, Any]) -> Any:
 
 
 def _keywords(reader: partial) -> dict[str, Any]:
-    """The types of the keyword-only arguments of a reader, and of those in a `TypedDict` of
-    `**keywords: Unpack[...]`."""
+    """The types of a reader's keyword-only arguments, also of a `TypedDict`'s fields."""
     found = inspect.signature(reader.func, eval_str=True).parameters.values()
     own = {each.name: each.annotation for each in found if each.kind is each.KEYWORD_ONLY}
     for each in found:
@@ -255,8 +254,7 @@ def _reader_of_path(name: str, root: Path, options: dict[str, Any]) -> tuple[Any
 
 
 def _recognises(form: Any, path: Path, options: dict[str, Any]) -> bool:
-    """Whether a path may be of a format. A file whose columns the user names is of one that
-    lets columns be named."""
+    """Whether a path may be of a format, which must let those columns be named."""
     named = set(_COLUMNS) & set(options)
     if named and not named <= {*_options(_keywords(partial(form.read)))}:
         return False

@@ -298,8 +298,7 @@ def _graph(
 
 
 def _aligned(edges: Mapping[Relation, EdgeTable]) -> dict[Relation, EdgeTable]:
-    """The tables with the same columns in all, in alphabetical order. Where a table lacks a
-    column, its edges have 0, and no label and no split."""
+    """The tables with all columns; edges that lack one have 0, and no label and no split."""
     found: dict[Relation, dict[str, np.ndarray]] = {one: {} for one in edges}
     for name in sorted({name for table in edges.values() for name in table.columns}):
         given = {one: t.columns[name] for one, t in edges.items() if name in t.columns}

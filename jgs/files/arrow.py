@@ -81,8 +81,7 @@ def _delimiter(path: Path) -> str:
 
 
 class _TextFile(NamedTuple):
-    """A table in a text file, its columns' names or None, how many lines come before, and its
-    encoding or None."""
+    """A text file's table: its columns' names or None, and how many lines come before."""
 
     path: Path
     names: list[str] | None

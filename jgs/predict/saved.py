@@ -106,8 +106,7 @@ class Opened(Shown):
 
     @cached_property
     def _table(self) -> np.ndarray:
-        """The embeddings of `--task embed`. Each node has two rows, as a center and as a
-        context. The last column is no part of a vector, see `jgs.models.skipgram`."""
+        """Embeddings: each node has rows as center and context, with a column behind them."""
         return np.asarray(self._params["rows"])[::2, :-1]
 
     @cached_property

@@ -177,8 +177,7 @@ class TableFile:
 
 
 def _groups_from(metadata: Any, first: int) -> tuple[list[int], int]:
-    """The row groups of a Parquet file from that of row `first` on, and how many of their rows
-    come before it."""
+    """The row groups from that of row `first` on, and how many rows come before it."""
     begin = 0
     for group in range(metadata.num_row_groups):
         size = metadata.row_group(group).num_rows

@@ -191,8 +191,7 @@ def _times(base: StoredTables, table: str) -> np.ndarray:
 
 
 def _exact(clock: Clock, times: list[np.ndarray]) -> Clock:
-    """The clock with a unit in which all dates are whole, if times are dates and none is
-    given."""
+    """The clock with a unit in which all dates are whole, unless one is given."""
     dates = [each for each in times if each.dtype.kind == "M"]
     numbers = any(each.size and each.dtype.kind in "iuf" for each in times)
     if clock.time_unit is not None or not dates or numbers:
@@ -224,8 +223,7 @@ def _keys(table: Any) -> np.ndarray:
 def _before_validation(
     base: StoredTables, clock: Clock, born: dict[str, np.ndarray]
 ) -> dict[str, np.ndarray]:
-    """Which rows of each table with times are before validation; {} where no moment is said,
-    which a log says. Raises `InputError`."""
+    """Which rows of tables with times are before validation; {} without a moment."""
     text, unit = base.catalogue.val_time, clock.time_unit
     if text is None or not born:
         if born:
@@ -270,8 +268,7 @@ def _features(
     hidden: frozenset[tuple[str, str]],
     encoder: Callable[[FeatureColumns, Any, str], Any],
 ) -> tuple[FeatureColumns, Any] | None:
-    """What the columns of a table became, and what `encoder` makes of them; None where there
-    are none."""
+    """What columns became, and what `encoder` makes of them; None where there are none."""
     keys = base.catalogue.tables[table]
     roles = {*keys.key, *(c for key in keys.references for c in key), keys.time}
     roles |= {column for owner, column in hidden if owner == table}
@@ -320,8 +317,7 @@ def _is_long(what: str, values: np.ndarray, rule: ColumnRule) -> bool:
 
 
 def _value(table: str, name: str, kind: str) -> str:
-    """SQL of a column's values as numbers, text or dates; "" where it has none of these, which
-    a log says."""
+    """SQL of a column's values as numbers, text or dates; "" where it has none of these."""
     own = quoted(name)
     if kind.startswith("DECIMAL") or kind in ("HUGEINT", "UHUGEINT"):
         return f"CAST({own} AS DOUBLE)"

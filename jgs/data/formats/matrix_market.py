@@ -72,8 +72,7 @@ def read(path: Path, *, symmetric: bool = False, both_ways: bool = True) -> Plai
 
 
 def _header(path: Path) -> tuple[tuple[int, ...], str, str, int]:
-    """The sizes (rows, columns, entries), the field, the symmetry, and how many lines they
-    take, with the comments."""
+    """Sizes (rows, columns, entries), field, symmetry, and the lines that these take."""
     banner: list[str] = []
     line = 0
     for text in line_chunks(path, 1 << 14):

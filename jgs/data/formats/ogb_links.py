@@ -222,8 +222,7 @@ def _column(path: Path, arrays: dict[str, np.ndarray], name: str) -> np.ndarray:
 
 
 def _codes(ends: np.ndarray, directed: bool, num_nodes: int) -> np.ndarray:
-    """int64 `[n]`: a number for each pair of nodes; the same for both directions of a link,
-    unless links are `directed`."""
+    """int64 `[n]`: a number for a pair, the same for its reverse unless `directed`."""
     pairs = ends.astype(np.int64) if directed else np.sort(ends.astype(np.int64), axis=1)
     return pairs[:, 0] * num_nodes + pairs[:, 1]
 

@@ -136,8 +136,7 @@ def _ends(names: list[str]) -> list[str]:
 
 
 def _read(path: Path, names: list[str], row: list[bytes]) -> dict[str, np.ndarray]:
-    """The columns of a list, `[n]` each, by name: int64 where all of its numbers are whole, and
-    else float64; the ends are always int64."""
+    """The columns `[n]` by name: int64 where all numbers are whole, and else float64."""
     ends = dict(zip(names, _ends(names), strict=True))
     others = [name for name, end in ends.items() if end not in ("src", "dst")]
     whole = {n: f.strip().lstrip(b"+-").isdigit() for n, f in zip(names, row, strict=True)}

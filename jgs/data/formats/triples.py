@@ -145,8 +145,7 @@ def _usual(path: Path) -> list[str]:
 def _times(
     folder: Path, names: list[str], rest: list[tuple[bytes, ...]], clock: Clock, usual: bool
 ) -> tuple[np.ndarray | None, str | None]:
-    """int64 `[E]`: the column `time`, or None; and its unit, or None. `rest` has the columns
-    that are no part of a triple."""
+    """int64 `[E]`, the column `time` of those in `rest`, or None; and its unit, or None."""
     others = [name for name in names if name not in _ROLES]
     if usual and others == ["time", "_"] and len({each[1] for each in rest}) > 1:
         shown = sorted({each[1] for each in rest})[:2]

@@ -173,8 +173,7 @@ def _relations(
 
 
 def _readings(name: str, known: set[str]) -> list[Relation]:
-    """All relations that `name` may mean, as (source type, relation, target type): those with
-    the most `known` types at their ends. The names of other types are single words."""
+    """What `name` may mean: the relations with the most `known` types at their ends."""
     words = name.split("_")
     found: list[list[Relation]] = [[], [], []]  # by the number of known types
     for i in range(1, len(words)):

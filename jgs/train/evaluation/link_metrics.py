@@ -168,8 +168,7 @@ def joined_parts(parts: Sequence[JudgedLinks]) -> JudgedLinks:
 def _without_edge(
     chance: np.random.Generator, count: int, ends: Ends, joined: Joined
 ) -> np.ndarray:
-    """int32 `[2, count]`: distinct pairs of distinct nodes that no edge joins: drawn, or, where
-    nearly all pairs are joined, of a list of the rest."""
+    """int32 `[2, count]`: distinct pairs that no edge joins, drawn or of a list."""
 
     def fit(src: np.ndarray, dst: np.ndarray) -> np.ndarray:
         if ends.undirected:
