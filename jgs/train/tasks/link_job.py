@@ -37,7 +37,7 @@ from jgs.train.evaluation.baselines import (
     figures,
     scores_of,
 )
-from jgs.train.evaluation.by_samples import BySamples, ListsAt, at_moments, batch_size
+from jgs.train.evaluation.by_samples import BySamples, ListsAt, at_moments
 from jgs.train.evaluation.link_metrics import (
     EVENT_METRICS,
     LINK_METRICS,
@@ -185,13 +185,12 @@ class LinkJob(PairJob):
             self._judges = self._lists = {split: lists(split) for split in ("val", "test")}
             return
         stage = LinkSeeds(self.task.eval_negatives, types=self.targets.types)
-        size = batch_size(self.config, self.task.eval_negatives)
 
         def judge(split: str) -> BySamples:
             own = {"negatives": self.judged[split].other_dst}
             key = key_of(self.config, f"samples of {split}")
             items = getattr(self.targets, split) | own
-            return BySamples(*of, items, key, _scores, stage, size, self._states)
+            return BySamples(*of, items, key, _scores, stage, self._states)
 
         self._judges = {split: judge(split) for split in ("val", "test")}
 
