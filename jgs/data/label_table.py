@@ -17,6 +17,7 @@ import numpy as np
 
 from jgs.arrays import as_numpy, check_range, refuse_where, require_array
 from jgs.data.label_values import NUMBERS, edge_labels
+from jgs.data.text import files_named
 from jgs.data.values import SPLITS, split_numbers
 from jgs.errors import InputError, require_columns
 from jgs.files.arrow import read_arrow
@@ -245,4 +246,4 @@ def read_label_table(
 
 def label_files(folder: Path) -> list[Path]:
     """The files of labels in a folder."""
-    return [at for end in LABEL_ENDINGS if (at := folder / f"labels{end}").is_file()]
+    return files_named(folder, ["labels"], LABEL_ENDINGS)

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from jgs.arrays import as_numpy, refuse_where, refuse_words, require_array
-from jgs.errors import InputError, nearest
+from jgs.errors import InputError, check_choice
 
 NUMBERS = (np.dtype(np.float64), np.dtype(np.float32))
 """The dtypes of labels that are numbers."""
@@ -79,9 +79,8 @@ def as_numbers(labels: np.ndarray) -> np.ndarray:
 
 def check_kind(kind: str | None) -> None:
     """Raises `InputError` for an option `label_kind` that there is not."""
-    if kind not in (None, *_KINDS):
-        rule = f"the option label_kind must be {' or '.join(_KINDS)}"
-        raise InputError(rule, repr(kind), nearest(kind, _KINDS))
+    if kind is not None:
+        check_choice("the option label_kind", kind, _KINDS)
 
 
 def have_fractions(labels: np.ndarray) -> bool:

@@ -200,6 +200,10 @@ def plain_of_tables(
     Raises `InputError`.
     """
     clock, tables = clock or Clock(), nodes or {}
+    if symmetric and both_ways:
+        raise InputError(
+            "one of symmetric and both_ways must be true at most", "both", "Leave one out."
+        )
     begun = {
         kind: clock.whole(str(table.path), table.time, "row")
         for kind, table in tables.items()

@@ -9,7 +9,7 @@ import gzip
 import io
 import warnings
 import zlib
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from jgs.files.arrow import COMMAS, pyarrow_for
 from jgs.files.npy import plain_file
 
 _LONGEST_LINE = 1 << 26
+_SPLIT_FILES = {"train": ("train",), "val": ("val", "valid"), "test": ("test",)}
 
 
 @dataclass(frozen=True)
@@ -195,6 +196,25 @@ def only(path: Path, files: Sequence[Path]) -> Path:
             "Name the one that is meant, or the right folder.",
         )
     return files[0]
+
+
+def files_named(folder: Path, names: Iterable[str], endings: Iterable[str]) -> list[Path]:
+    """The files of a folder that have one of these names, without their endings."""
+    files = (folder / f"{name}{end}" for name in names for end in endings)
+    return [file for file in files if file.is_file()]
+
+
+def files_of_splits(
+    folder: Path, endings: Sequence[str], what: str = "file"
+) -> dict[str, Path]:
+    """The files `train`, `valid` (or `val`) and `test` of a folder, which may lack some, by the
+    names of the splits. Raises `InputError` where it has two of one split."""
+    found = {}
+    for split, names in _SPLIT_FILES.items():
+        rule = f"{folder} must hold one {what} of the {split} split"
+        if file := at_most_one(rule, files_named(folder, names, endings)):
+            found[split] = file
+    return found
 
 
 def at_most_one(rule: str, files: Sequence[Path]) -> Path | None:

@@ -57,7 +57,7 @@ def test_users_items_and_features_of_jodie(tmp_path, ending):
     ("1,1,36.5,0,1,2", "got 36.5 at edge 1. Give --data-options time_scale=10"),
     ("1,1,5,0,1", "Expected 6 columns, got 5"),
     ("1,1,5,0,1,nan", "the features of the events in * must be finite; got NaN * row 1"),
-    (",1,5,0,1,2", "user_id in * perhaps missing"),
+    (",1,5,0,1,2", "src in * perhaps missing"),
     ("1,1,5,-7,1,2", "the classes of the edges in *; got -7 at edge 1"),
 )
 def test_wrong_lines_of_jodie_are_refused(tmp_path, line, says):

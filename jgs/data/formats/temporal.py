@@ -88,10 +88,6 @@ def read(
     `columns` are the names of all columns, with commas between. The other options are those of
     `jgs.data.formats.tables.read`. Raises `InputError`.
     """
-    if symmetric and both_ways:
-        raise InputError(
-            "one of symmetric and both_ways must be true at most", "both", "Leave one out."
-        )
     row = first_row(path, _COMMENTS).split(_between(path))
     names = _names(path, columns, len(row))
     if names is None and len(row) != 3:
