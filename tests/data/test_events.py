@@ -184,7 +184,7 @@ def test_triples(folder, monkeypatch):
     ("valid.txt", "a b c\na b\n", "with white space between; got 'a b' in line 2"),
     ("test.txt.gz", "", "test.txt.gz must have triples"),
     ("train.txt", b"a\tb\tc\na\t\xff\tc\n", "UTF-8; got other bytes in line 2"),
-    ("val.txt", VALID, "must hold one file of the val split; got valid.txt, val.txt"),
+    ("val.txt", VALID, "must hold one file of the val split; got val.txt, valid.txt"),
 )
 def test_bad_lines_are_named(file, text, says, folder):
     refused(says, load_plain, write(folder, {file: text}), "")
