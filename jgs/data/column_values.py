@@ -91,12 +91,7 @@ class Clock:
         unit = self.time_unit or "s"
         whole = dates.astype(f"M8[{unit}]")
         if (lost := whole.astype(dates.dtype) != dates).any():
-            good = (
-                u
-                for u in UNITS
-                if (dates.astype(f"M8[{u}]").astype(dates.dtype) == dates).all()
-            )
-            finer = next(good, None)
+            finer = exact_unit(dates)
             refuse_where(
                 lost,
                 dates,
@@ -116,6 +111,18 @@ class Clock:
                 remedy = f"Give --data-options time_scale={scale}: times are multiplied by it."
             refuse_where(wrong, times, row, rule, remedy)
         return np.rint(times * self.time_scale).astype(np.int64)
+
+
+def exact_unit(*columns: np.ndarray) -> str | None:
+    """The longest unit in which all dates of these columns are whole, or None."""
+    whole = (
+        unit
+        for unit in UNITS
+        if all(
+            (each.astype(f"M8[{unit}]").astype(each.dtype) == each).all() for each in columns
+        )
+    )
+    return next(whole, None)
 
 
 def check_unit(name: str, unit: str | None) -> None:

@@ -8,7 +8,8 @@ A module has some of these:
     fetched. Without it the named one is what `read` makes of `<root>/<name>`.
   `recognises(path)`: whether the file or the folder may be of the format, by its name and first
     lines; `recognises_named(path)`, if it is another question, where the user says what the
-    columns are. `LAYOUTS` are the formats that have it.
+    columns are. Or `ENDINGS`: how the names of its files end, where they say it.
+    `LAYOUTS` are the formats that have one of these.
   `SCHEMES`: how the URLs begin that `read` takes in place of a path.
   `read(path, **options)`: the graph as `Plain`, or a `Dataset`. Raises `InputError`. A keyword
     that is a record of options, such as `SplitRule`, stands for its fields. Where the reader
@@ -77,7 +78,11 @@ FORMATS: dict[str, Any] = {
         "database": "database",
     }.items()
 }
-LAYOUTS = {name: each for name, each in FORMATS.items() if hasattr(each, "recognises")}
+LAYOUTS = {
+    name: each
+    for name, each in FORMATS.items()
+    if hasattr(each, "recognises") or hasattr(each, "ENDINGS")
+}
 """The formats that are known by their files."""
 
 _TABLES = ("planetoid", "ogb", "ogb-links", "snap", "graphsaint", "graphsage")
@@ -259,7 +264,9 @@ def _recognises(form: Any, path: Path, options: dict[str, Any]) -> bool:
     if named and not named <= {*_options(_keywords(partial(form.read)))}:
         return False
     asks = getattr(form, "recognises_named", None) if "columns" in named else None
-    return (asks or form.recognises)(path)
+    if asks := asks or getattr(form, "recognises", None):
+        return asks(path)
+    return path.name.endswith(form.ENDINGS) and path.is_file()
 
 
 def _not_one(folder: Path, count: int) -> InputError:

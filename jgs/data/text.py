@@ -187,6 +187,12 @@ def read_table(
     return np.concatenate(parts) if parts else np.empty((0, columns or 1), dtype)
 
 
+def folders_with(folder: Path, names: Iterable[str]) -> list[Path]:
+    """A folder and its folder `raw`, as PyG has it: those that have one of these files."""
+    inner, known = (folder, folder / "raw"), tuple(names)
+    return [at for at in inner if any((at / name).is_file() for name in known)]
+
+
 def only(path: Path, files: Sequence[Path]) -> Path:
     """The only one of the files that a data set at `path` may be in. Raises `InputError`."""
     if len(files) != 1:

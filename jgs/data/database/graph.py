@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from jgs.data.column_values import UNITS, Clock, kind_of, missing_in
+from jgs.data.column_values import Clock, exact_unit, kind_of, missing_in
 from jgs.data.columns import ColumnRule, FeatureColumns
 from jgs.data.database.answers import column_of, labelled
 from jgs.data.database.facts import Ends, Links, edge_columns, edge_times, links_of
@@ -196,12 +196,7 @@ def _exact(clock: Clock, times: list[np.ndarray]) -> Clock:
     numbers = any(each.size and each.dtype.kind in "iuf" for each in times)
     if clock.time_unit is not None or not dates or numbers:
         return clock
-    exact = (
-        unit
-        for unit in UNITS
-        if all((each.astype(f"M8[{unit}]").astype(each.dtype) == each).all() for each in dates)
-    )
-    return Clock(next(exact), clock.time_scale)
+    return Clock(exact_unit(*dates), clock.time_scale)
 
 
 def _names(base: StoredTables, table: str, count: int) -> NodeIds:

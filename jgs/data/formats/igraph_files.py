@@ -25,12 +25,8 @@ from jgs.graph import Graph, NodeIds
 from jgs.graph.formats.convert import igraph_edges
 
 _log = logging.getLogger("jgs")
+ENDINGS = (".graphml", ".gml")
 _DIRECTED = re.compile(rb"<edge\b[^>]*\bdirected\s*=\s*[\"'](true|false)")
-
-
-def recognises(path: Path) -> bool:
-    """Whether it is a file with such a name."""
-    return path.suffix in (".graphml", ".gml") and path.is_file()
 
 
 def read(

@@ -27,10 +27,7 @@ from jgs.errors import InputError, require_columns
 from jgs.files.storage import open_npz
 from jgs.graph import Graph
 
-
-def recognises(path: Path) -> bool:
-    """Whether it is a file that ends in `.mat`."""
-    return path.suffix == ".mat" and path.is_file()
+ENDINGS = (".mat",)
 
 
 def read(

@@ -21,12 +21,7 @@ from jgs.data.text import line_chunks, read_named
 from jgs.errors import InputError
 from jgs.graph import Graph, NodeIds
 
-_ENDINGS = (".mtx", ".mtx.gz")
-
-
-def recognises(path: Path) -> bool:
-    """Whether it is a file with such a name."""
-    return path.name.endswith(_ENDINGS) and path.is_file()
+ENDINGS = (".mtx", ".mtx.gz")
 
 
 def read(path: Path, *, symmetric: bool = False, both_ways: bool = True) -> Plain:
