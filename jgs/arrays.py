@@ -1,10 +1,13 @@
-"""One description of an array's dtype and shape, for the check and for the error; memory for
-arrays that XLA uses in place."""
+"""What an array must be: one description of its dtype and shape, for the check and for the
+error, and checks of its values; arrays of other libraries as NumPy's; memory for arrays that
+XLA uses in place."""
 
 from __future__ import annotations
 
 import re
+from decimal import Decimal
 from functools import lru_cache
+from numbers import Number
 from typing import Any
 
 import numpy as np
@@ -15,6 +18,7 @@ _ALIGNED = 64  # bytes, the alignment that XLA needs to use an array in place
 _FORM = re.compile(r"(?:([^\[,]+) )?\[([^\]]*(?:\] or \[[^\]]*)*)\](.*)")
 _SIZE = re.compile(r"(?:([^\W\d]\w*)(?: \+ )?)?(\d*)")  # a name, a number, or both
 _GROUPS = {"numbers": "fiub", "integers": "iuI", "floats": "fF", "text": "U", "empty": ""}
+_MOST = np.iinfo(np.int64).max
 _Shape = tuple[list[tuple[str, int]], bool]  # names and numbers; whether any axes may follow
 
 
@@ -111,6 +115,119 @@ def _filled(form: str, sizes: dict[str, Any]) -> str:
 
     form = form.replace(" or empty [", " [")
     return re.sub(r"\[.*?\]", lambda found: _SIZE.sub(number, found[0]), form)
+
+
+# -- values
+
+RENUMBER = "Raise num_nodes, or renumber the nodes from 0."
+_LEAVE_OUT = (
+    "Leave it out (a table's by columns=, or delete it there), or write a number for each "
+    "word, as np.unique(words, return_inverse=True)[1] does."
+)
+
+
+def refuse_where(wrong: np.ndarray, values: Any, place: str, rule: str, remedy: str) -> None:
+    """Raises `InputError` that shows the first of `values` `[n, ...]` for which `wrong` `[n]`
+    is True, and its position, "at" this `place`."""
+    if wrong.any():
+        at = int(np.argmax(wrong))
+        raise InputError(rule, f"{values[at]} at {place} {at}", remedy)
+
+
+def refuse_words(what: str, array: np.ndarray, remedy: str = _LEAVE_OUT) -> None:
+    """Raises `InputError` where an array `[n, ...]` has text, dates or other things that are no
+    numbers."""
+    if array.ndim == 0 or array.dtype.kind in "biufcV":
+        return
+    for row, entry in enumerate(array):
+        for value in np.ravel(entry) if array.ndim > 1 else [entry]:
+            if not isinstance(value, Number):
+                shown = repr(str(value)) if isinstance(value, str) else str(value)
+                seen = f"{' '.join(shown.split())[:60]} in row {row}"
+                raise InputError(f"{what} must be numbers", seen, remedy)
+
+
+def check_range(rule: str, ids: np.ndarray, num_nodes: int, remedy: str = RENUMBER) -> None:
+    """Raises `InputError` unless all `ids` are in `[0, num_nodes)`. The `rule` is what comes
+    before the range, such as "src must be node ids"."""
+    if ids.size and (ids.min() < 0 or ids.max() >= num_nodes):
+        wrong = (ids < 0) | (ids >= num_nodes)
+        refuse_where(wrong, ids, "position", f"{rule} in [0, {num_nodes})", remedy)
+
+
+# -- conversion
+
+
+def as_numpy(value: Any) -> np.ndarray:
+    """`value` as a NumPy array, without a copy where possible.
+
+    `value` is a sequence or another library's array. Its `__array__` is used; an array without
+    `__array__` is read by DLPack. Entries that a mask hides are missing ones, as in `unmasked`.
+    Raises `InputError` for an array that the CPU cannot read, such as one on a GPU, and
+    `ValueError` for sequences of unequal lengths.
+    """
+    if isinstance(value, np.ma.MaskedArray):
+        return unmasked(value)
+    if isinstance(value, np.ndarray) or not hasattr(value, "__dlpack__"):
+        return np.asarray(value)
+    try:
+        if hasattr(value, "__array__"):
+            return np.asarray(value)
+        return np.from_dlpack(value)
+    except (TypeError, RuntimeError, BufferError, ValueError) as error:
+        raise InputError(
+            "an array of another library must be one that NumPy can read",
+            f"a {type(value).__name__}: {' '.join(str(error).split())}",
+            "Copy it to the CPU first; a torch tensor by .detach().cpu().",
+        ) from None
+
+
+def unmasked(array: np.ma.MaskedArray) -> np.ndarray:
+    """A masked array, as DuckDB's `fetchnumpy()` gives them, whose hidden entries are missing:
+    NaN among floats, NaT among times, and None, in an array of objects, among all others."""
+    hidden = np.ma.getmaskarray(array)
+    if not hidden.any():
+        return array.data
+    kind = array.dtype.kind
+    found = np.array(array.data, None if kind in "fcmM" else object)
+    found[hidden] = {"f": np.nan, "c": np.nan, "m": "NaT", "M": "NaT"}.get(kind)
+    return found
+
+
+def id_column(what: str, values: Any) -> np.ndarray:
+    """`values` `[n]` as int64, or as objects if they are text; raises `InputError`. Integers of
+    which one has more than 64 bits become text."""
+    array = as_numpy(values)
+    if array.ndim == 1 and array.dtype.kind in "iu":
+        if array.dtype == np.uint64 and array.size and array.max() > _MOST:
+            return np.array([*map(str, array.tolist())], object)
+        return array.astype(np.int64, copy=False)
+    if array.ndim == 1 and (array.dtype.kind in "UT" or array.size == 0):
+        return array.astype(object)
+    if array.ndim == 1 and array.dtype == object:
+        entries = array.tolist()
+        kinds = set(map(type, entries))
+        if kinds == {str}:
+            return array
+        if all(map(_is_integer, entries)):
+            whole = [int(each) for each in entries]
+            small = all(-_MOST <= each <= _MOST for each in whole)
+            return np.array(whole, np.int64) if small else np.array([*map(str, whole)], object)
+    missing = array.dtype.kind in "fO"
+    raise InputError(
+        f"{what} must be integers of at most 64 bits, or text",
+        f"{described(array)}{', some perhaps missing' if missing else ''}",
+        "Give a whole column of one kind, with .astype(int) or .astype(str).",
+    )
+
+
+def _is_integer(entry: Any) -> bool:
+    if isinstance(entry, Decimal):  # Arrow's integers of 128 bits
+        return entry.is_finite() and entry == entry.to_integral_value()
+    return isinstance(entry, int | np.integer) and not isinstance(entry, bool)
+
+
+# -- memory
 
 
 def aligned_empty(size: int, dtype: Any) -> np.ndarray:

@@ -150,8 +150,7 @@ def add_opening(found: Parser) -> None:
 
 
 def _reserve_streams() -> None:
-    """Opens those standard streams that are closed. Libraries write to their numbers, so no
-    file of jgs may get one of these."""
+    """Opens closed standard streams: no file of jgs may get one of their numbers."""
     while (number := os.open(os.devnull, os.O_RDWR)) <= 2:
         pass
     os.close(number)
@@ -232,8 +231,7 @@ def _flush() -> None:
 def _explained(
     error: Exception, disk: tuple[str, str], memory: tuple[str, str]
 ) -> InputError | None:
-    """The `InputError` that tells the user what to do about `error`; None where `error` is a
-    fault of jgs."""
+    """The `InputError` that tells the user what to do; None for a fault of jgs."""
     if isinstance(error, InputError):
         return error
     if _is_memory(error):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -36,6 +36,21 @@ def check_choice(what: str, value: object, choices: Iterable[str]) -> None:
     if value not in (known := tuple(choices)):
         rule = f"{what} must be one of {', '.join(known)}"
         raise InputError(rule, repr(value), nearest(value, known))
+
+
+def require_columns(
+    name: str,
+    found: Collection[str],
+    needed: Iterable[str],
+    remedy: str = "Rename the right one, or say which it is.",
+) -> None:
+    """Raises `InputError` unless the table `name` has the columns `needed`."""
+    if missing := [column for column in needed if column not in found]:
+        raise InputError(
+            f"{name} must have a column {' and a column '.join(map(repr, missing))}",
+            f"columns {', '.join(map(repr, found)) or 'none'}",
+            remedy,
+        )
 
 
 def nearest(value: object, choices: Iterable[str]) -> str:

@@ -344,8 +344,7 @@ def _typed(name: str, value: Any, kind: Any) -> Any:
 
 
 def _imported(option: str, name: str, kind: str, known: Iterable[str]) -> Callable[..., Any]:
-    """What a module of the user's has by this name, for an option that may also be one of
-    `known`. Its `kind`, class or function, is for messages."""
+    """What a user's module has by this name; its `kind` is for messages."""
     module, colon, attribute = name.partition(":")
     if not (colon and module and attribute):
         place = f"package.module:{'Class' if kind == 'class' else kind}"

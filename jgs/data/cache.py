@@ -86,8 +86,7 @@ class Cache:
 
 
 def _fault(folder: Path, key: dict, verify: bool) -> str | None:
-    """None if `folder` can be used; a text if it is damaged; "" if it is missing or out of
-    date."""
+    """None: `folder` can be used; a text: it is damaged; "": missing or out of date."""
     try:
         entry = _read(folder)
         if entry["key"] != key:

@@ -11,11 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from jgs.arrays import described
+from jgs.arrays import described, refuse_where, refuse_words
 from jgs.data.label_values import is_missing
 from jgs.data.text import is_number
 from jgs.errors import InputError, nearest
-from jgs.graph.checks import refuse_where, refuse_words
 
 SECONDS = {"D": 86_400.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
 UNITS = tuple(SECONDS)
@@ -75,8 +74,7 @@ class Clock:
         return times.astype(np.int64) * self.time_scale
 
     def _compare(self, what: str, kind: str) -> None:
-        """Raises `InputError` where another table has times of the other kind, and nobody says
-        what the numbers count."""
+        """Refuses times of two kinds where nobody says what the numbers count."""
         if self.time_unit is not None:
             return
         self._seen.setdefault(kind, what)
@@ -93,12 +91,7 @@ class Clock:
         unit = self.time_unit or "s"
         whole = dates.astype(f"M8[{unit}]")
         if (lost := whole.astype(dates.dtype) != dates).any():
-            good = (
-                u
-                for u in UNITS
-                if (dates.astype(f"M8[{u}]").astype(dates.dtype) == dates).all()
-            )
-            finer = next(good, None)
+            finer = exact_unit(dates)
             refuse_where(
                 lost,
                 dates,
@@ -118,6 +111,18 @@ class Clock:
                 remedy = f"Give --data-options time_scale={scale}: times are multiplied by it."
             refuse_where(wrong, times, row, rule, remedy)
         return np.rint(times * self.time_scale).astype(np.int64)
+
+
+def exact_unit(*columns: np.ndarray) -> str | None:
+    """The longest unit in which all dates of these columns are whole, or None."""
+    whole = (
+        unit
+        for unit in UNITS
+        if all(
+            (each.astype(f"M8[{unit}]").astype(each.dtype) == each).all() for each in columns
+        )
+    )
+    return next(whole, None)
 
 
 def check_unit(name: str, unit: str | None) -> None:

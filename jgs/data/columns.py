@@ -34,11 +34,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from jgs.arrays import refuse_where
 from jgs.data import column_values
 from jgs.data.values import check_digits, normalized
-from jgs.errors import InputError, refusing
-from jgs.graph.checks import refuse_where
-from jgs.graph.formats.table_columns import read_columns, require, table_name
+from jgs.errors import InputError, refusing, require_columns
+from jgs.files.table_columns import read_columns, table_name
 
 KINDS = ("number", "standard", "category", "hash", "words", "date", "moment", "drop")
 TEXT = ("category", "hash", "words")
@@ -285,7 +285,7 @@ class FeatureColumns:
         """The features `[n, k]` of each column by its name, and `n`."""
         used = [c for c in self.columns if c.kind != "drop"]
         found = read_columns(table, [c.name for c in used if c.kind in TEXT])
-        require(name, found, [c.name for c in used])
+        require_columns(name, found, [c.name for c in used])
         rows = {c.name: c.encode(_what(c.name, name), found[c.name]) for c in used}
         return rows, len(next(iter(found.values()), ()))
 
@@ -342,7 +342,7 @@ def encoded(
     where it names none. The edges whose `split` is 0 are the rows for training, or all, if
     none is. Raises `InputError`."""
     kinds = rule.kinds()
-    require(what, columns.keys() - {*special}, kinds)
+    require_columns(what, columns.keys() - {*special}, kinds)
     if not kinds:
         return columns, None
     train = columns["split"] == 0 if "split" in columns else None
@@ -356,7 +356,7 @@ def _fit(
     found: dict[str, np.ndarray], rule: ColumnRule, train: Any, name: str
 ) -> FeatureColumns:
     kinds = rule.kinds()
-    require(name, found, kinds)
+    require_columns(name, found, kinds)
     made = []
     for column, values in found.items():
         kind, width = kinds.get(column, (None, rule.max_categories))

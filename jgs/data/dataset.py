@@ -8,7 +8,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple, Self, TypedDict, Unpack
 
 import jax
 import numpy as np
@@ -43,6 +43,15 @@ _ARRAYS = ("labels", "train_idx", "val_idx", "test_idx")
 _KEPT = ("node_ids", "label_table", "time_unit", "feature_columns", "edge_feature_columns")
 
 _log = logging.getLogger("jgs")
+
+
+class Known(TypedDict, total=False):
+    """Fields of a `Dataset` that `Dataset.from_arrays` takes as they are."""
+
+    node_ids: NodeIds | None
+    class_names: Sequence[str] | None
+    label_table: LabelTable | None
+    time_unit: str | None
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -110,13 +119,10 @@ class Dataset(Shown):
         *,
         name: str = "custom",
         num_classes: int | None = None,
-        node_ids: NodeIds | None = None,
-        class_names: Sequence[str] | None = None,
         normalize_features: bool = False,
-        label_table: LabelTable | None = None,
-        time_unit: str | None = None,
         check_values: bool = True,
         label_kind: str | None = None,
+        **known: Unpack[Known],
     ) -> Dataset:
         """A data set of a user's own arrays: NumPy's, or any that have `__array__` or DLPack.
 
@@ -142,21 +148,25 @@ class Dataset(Shown):
             within the type: 0 is its first node. None where labels are None.
           name: the name in messages and run folders.
           num_classes: int. None: the largest label + 1.
-          node_ids, class_names, label_table, time_unit: see `Dataset`.
+          known: `node_ids`, `class_names`, `label_table` and `time_unit`, see `Dataset`.
           normalize_features: whether to divide every row of the features by its sum.
           check_values: False skips the scan of the features for NaN and infinity.
           label_kind: "class" or "number", whatever labels look like.
 
         Raises `InputError` for arguments that break the rules of `Dataset`.
         """
-        of_moments = label_table is not None and labels is None and splits is None
+        if unknown := sorted(known.keys() - Known.__annotations__.keys()):
+            raise TypeError(f"from_arrays() has no argument {unknown[0]!r}")
+        class_names, table = known.get("class_names"), known.get("label_table")
+        of_moments = table is not None and labels is None and splits is None
         if not of_moments:  # what is None is refused below
             labels = np.array(None) if labels is None else labels
             splits = () if splits is None else splits
         plain, number = _converted(
             name, graph, features, labels, splits, class_names, normalize_features, label_kind
         )
-        plain = plain._replace(node_ids=node_ids, label_table=label_table, time_unit=time_unit)
+        ids, unit = known.get("node_ids"), known.get("time_unit")
+        plain = plain._replace(node_ids=ids, label_table=table, time_unit=unit)
         return plain.dataset(number if num_classes is None else num_classes, check_values)
 
     def save(self, folder: str | os.PathLike, *, packed: bool = False) -> None:
@@ -287,8 +297,7 @@ def _converted(
     normalize_features: bool,
     label_kind: str | None,
 ) -> tuple[Plain, int | None]:
-    """The graph with these arguments of `Dataset.from_arrays`, of which features, labels and
-    splits may be None, and the number of classes, if there are labels. Most is not checked."""
+    """What arguments of `Dataset.from_arrays`, some None, make; and the number of classes."""
     nodes, number = None, None
     ids: list[Any] = [None] * len(SPLITS)
     if isinstance(labels, Mapping):

@@ -106,8 +106,7 @@ def _columns(became: Any) -> list[dict[str, Any]]:
 
 
 def _times(times: np.ndarray, unit: str | None) -> dict[str, Any]:
-    """The first and the last time, as dates too where their `unit` is known, and how many
-    different times there are. Edges that were always there have none."""
+    """The first and last time, perhaps as dates, and the number of different ones."""
     found: dict[str, Any] = {} if unit is None else {"time_unit": unit}
     times = times[times > np.iinfo(times.dtype).min]
     if times.size:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
+from jgs.arrays import check_range
 from jgs.data.building.plan import graph_files
 from jgs.data.building.shards import open_shards
 from jgs.data.building.spreading import Relation, layout_of
@@ -16,7 +17,6 @@ from jgs.data.building.table_pieces import Columns
 from jgs.data.building.work import Work
 from jgs.files.npy import map_npy
 from jgs.graph import Graph
-from jgs.graph.checks import check_range
 from jgs.graph.rows import row_offsets
 
 _MEMORY = 1536  # MiB, as `jgs.data.build` counts it

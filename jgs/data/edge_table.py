@@ -26,16 +26,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from jgs.arrays import id_column, refuse_words
 from jgs.data.column_values import Clock
 from jgs.data.columns import ColumnRule, FeatureColumns, encoded
 from jgs.data.label_values import edge_labels
-from jgs.data.text import first_line, is_number, unnamed
+from jgs.data.text import TextRule, column_names, first_line, is_number, unnamed
 from jgs.data.values import SPLIT_NUMBERS, SPLITS, split_numbers
-from jgs.errors import InputError, refusing
-from jgs.graph.checks import refuse_words
-from jgs.graph.formats.arrow import Reading, column_names, read_arrow
-from jgs.graph.formats.table_columns import read_columns, require
-from jgs.graph.node_ids import id_column
+from jgs.errors import InputError, refusing, require_columns
+from jgs.files.arrow import read_arrow
+from jgs.files.table_columns import read_columns
 from jgs.graph.schema import REVERSE, Relation
 
 ROLES = ("src", "dst", "label", "time", "edge_weight")  # columns that may have other names
@@ -148,7 +147,7 @@ def read_edges(
     roles: Roles,
     *,
     clock: Clock,
-    reading: Reading,
+    reading: TextRule,
     label_kind: str | None = None,
     apart: bool = False,
     text: Iterable[str] = (),
@@ -252,9 +251,8 @@ def _names(listed: str | None) -> list[str]:
     return [] if listed is None else [name.strip() for name in listed.split(",")]
 
 
-def _read_table(path: Path, roles: Roles, text: Iterable[str], reading: Reading) -> Any:
-    """The Arrow table in a file, with the columns named as the module says; those named `text`
-    are text in a text file, whatever they look like."""
+def _read_table(path: Path, roles: Roles, text: Iterable[str], reading: TextRule) -> Any:
+    """The Arrow table in a file, with columns named as the module says."""
     header = None if roles.columns is None else _names(roles.columns)
     types, skip = {}, 0
     if header is None and path.name.endswith(".inter"):
@@ -265,8 +263,8 @@ def _read_table(path: Path, roles: Roles, text: Iterable[str], reading: Reading)
     own = called(path, column_names(path) if header is None else header, roles)
     types |= {own.get(name, name): "string" for name in text}
     ends = [own["src"], own["dst"]]
-    table = read_arrow(path, types, header, skip, ids=ends, reading=reading)
-    require(str(path), table.column_names, without := _names(roles.leave_out))
+    table = read_arrow(path, types, header, skip, ids=ends, **reading.arguments)
+    require_columns(str(path), table.column_names, without := _names(roles.leave_out))
     return renamed(path, table.drop_columns(without), {n: role for role, n in own.items()})
 
 
@@ -315,7 +313,7 @@ def called(path: Any, found: list[str], roles: Roles) -> dict[str, str]:
     if usual.get("src") == "user_id" and "rating" in found and "label" not in found:
         usual["label"] = "rating"
     own = {role: given.get(role) or usual.get(role, role) for role in ROLES}
-    require(str(path), found, [own["src"], own["dst"], *given.values()])
+    require_columns(str(path), found, [own["src"], own["dst"], *given.values()])
     if len(set(given.values())) < len(given):
         raise InputError(
             "each option that names a column must name another one",

@@ -15,15 +15,15 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 
-from jgs.arrays import require_array
+from jgs.arrays import as_numpy, check_range, refuse_where, require_array
 from jgs.data.label_values import NUMBERS, edge_labels
+from jgs.data.text import files_named
 from jgs.data.values import SPLITS, split_numbers
-from jgs.errors import InputError
+from jgs.errors import InputError, require_columns
+from jgs.files.arrow import read_arrow
+from jgs.files.table_columns import ENDINGS, read_columns
 from jgs.graph import NodeIds
-from jgs.graph.checks import MAX_ID, check_range, refuse_where
-from jgs.graph.device import as_numpy
-from jgs.graph.formats.arrow import read_arrow
-from jgs.graph.formats.table_columns import ENDINGS, read_columns, require
+from jgs.graph.checks import MAX_ID
 
 LABEL_ENDINGS = (*ENDINGS, ".tsv", ".tsv.gz")
 """How the names of files of labels end."""
@@ -224,8 +224,8 @@ def read_label_table(
     unless they are text. `label_kind` is "class", "number" or None, whatever the labels look
     like; `rules` are `TableRules`. Raises `InputError`."""
     types = {"node": "string"} if ids.values.dtype == object else {}
-    found = read_columns(read_arrow(path, types, ids=["node"], reading=rules.reading))
-    require(str(path), found, _COLUMNS[:3])
+    found = read_columns(read_arrow(path, types, ids=["node"], **rules.reading.arguments))
+    require_columns(str(path), found, _COLUMNS[:3])
     if other := [name for name in found if name not in _COLUMNS]:
         raise InputError(
             f"{path} must have the columns {', '.join(_COLUMNS)}",
@@ -246,4 +246,4 @@ def read_label_table(
 
 def label_files(folder: Path) -> list[Path]:
     """The files of labels in a folder."""
-    return [at for end in LABEL_ENDINGS if (at := folder / f"labels{end}").is_file()]
+    return files_named(folder, ["labels"], LABEL_ENDINGS)

@@ -12,10 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from jgs.arrays import require_array
-from jgs.errors import InputError, nearest
-from jgs.graph.checks import refuse_where, refuse_words
-from jgs.graph.device import as_numpy
+from jgs.arrays import as_numpy, refuse_where, refuse_words, require_array
+from jgs.errors import InputError, check_choice
 
 NUMBERS = (np.dtype(np.float64), np.dtype(np.float32))
 """The dtypes of labels that are numbers."""
@@ -81,9 +79,8 @@ def as_numbers(labels: np.ndarray) -> np.ndarray:
 
 def check_kind(kind: str | None) -> None:
     """Raises `InputError` for an option `label_kind` that there is not."""
-    if kind not in (None, *_KINDS):
-        rule = f"the option label_kind must be {' or '.join(_KINDS)}"
-        raise InputError(rule, repr(kind), nearest(kind, _KINDS))
+    if kind is not None:
+        check_choice("the option label_kind", kind, _KINDS)
 
 
 def have_fractions(labels: np.ndarray) -> bool:
@@ -179,8 +176,7 @@ def class_labels(
 def _numbered(
     what: str, labels: Any, kind: str | None
 ) -> tuple[np.ndarray, tuple[str, ...] | None]:
-    """The numbers that labels are, of any dtype, of text the place in alphabetical order; and
-    the texts, or None."""
+    """Labels as numbers, text by its place in alphabetical order; and the texts, or None."""
     array = as_numpy(labels)
     if array.dtype.kind not in "OUT" or array.ndim != 1:
         return array, None

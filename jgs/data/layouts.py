@@ -8,7 +8,8 @@ A module has some of these:
     fetched. Without it the named one is what `read` makes of `<root>/<name>`.
   `recognises(path)`: whether the file or the folder may be of the format, by its name and first
     lines; `recognises_named(path)`, if it is another question, where the user says what the
-    columns are. `LAYOUTS` are the formats that have it.
+    columns are. Or `ENDINGS`: how the names of its files end, where they say it.
+    `LAYOUTS` are the formats that have one of these.
   `SCHEMES`: how the URLs begin that `read` takes in place of a path.
   `read(path, **options)`: the graph as `Plain`, or a `Dataset`. Raises `InputError`. A keyword
     that is a record of options, such as `SplitRule`, stands for its fields. Where the reader
@@ -36,8 +37,8 @@ from jgs.data.dataset import Dataset, Plain
 from jgs.data.edge_table import Roles
 from jgs.data.splits import SplitChoice, SplitRule
 from jgs.data.table_graph import TableRules
+from jgs.data.text import TextRule
 from jgs.errors import InputError, check_choice
-from jgs.graph.formats.arrow import Reading
 
 FORMATS: dict[str, Any] = {
     name: import_module(f"jgs.data.formats.{module}")
@@ -77,7 +78,11 @@ FORMATS: dict[str, Any] = {
         "database": "database",
     }.items()
 }
-LAYOUTS = {name: each for name, each in FORMATS.items() if hasattr(each, "recognises")}
+LAYOUTS = {
+    name: each
+    for name, each in FORMATS.items()
+    if hasattr(each, "recognises") or hasattr(each, "ENDINGS")
+}
 """The formats that are known by their files."""
 
 _TABLES = ("planetoid", "ogb", "ogb-links", "snap", "graphsaint", "graphsage")
@@ -101,7 +106,7 @@ LOADERS: dict[str, Callable[..., Any]] = {
 """The function `load` of each such data set's format, or else `read`."""
 
 _COLUMNS = ("columns", "src", "dst")  # options with which a user says what columns are
-_RECORDS = (Cache, Clock, ColumnRule, Reading, Roles, SplitChoice, SplitRule, TableRules)
+_RECORDS = (Cache, Clock, ColumnRule, TextRule, Roles, SplitChoice, SplitRule, TableRules)
 
 
 def read(name: str, root: Path, options: dict[str, Any], labelled: bool) -> Plain | Dataset:
@@ -166,8 +171,7 @@ def call(name: str, reader: partial, options: dict[str, Any]) -> Any:
 
 
 def _keywords(reader: partial) -> dict[str, Any]:
-    """The types of the keyword-only arguments of a reader, and of those in a `TypedDict` of
-    `**keywords: Unpack[...]`."""
+    """The types of a reader's keyword-only arguments, also of a `TypedDict`'s fields."""
     found = inspect.signature(reader.func, eval_str=True).parameters.values()
     own = {each.name: each.annotation for each in found if each.kind is each.KEYWORD_ONLY}
     for each in found:
@@ -255,13 +259,14 @@ def _reader_of_path(name: str, root: Path, options: dict[str, Any]) -> tuple[Any
 
 
 def _recognises(form: Any, path: Path, options: dict[str, Any]) -> bool:
-    """Whether a path may be of a format. A file whose columns the user names is of one that
-    lets columns be named."""
+    """Whether a path may be of a format, which must let those columns be named."""
     named = set(_COLUMNS) & set(options)
     if named and not named <= {*_options(_keywords(partial(form.read)))}:
         return False
     asks = getattr(form, "recognises_named", None) if "columns" in named else None
-    return (asks or form.recognises)(path)
+    if asks := asks or getattr(form, "recognises", None):
+        return asks(path)
+    return path.name.endswith(form.ENDINGS) and path.is_file()
 
 
 def _not_one(folder: Path, count: int) -> InputError:

@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from jgs.arrays import refuse_where, refuse_words
 from jgs.data.column_values import Clock
 from jgs.data.columns import ColumnRule, FeatureColumns, is_feature
 from jgs.data.dataset import Plain
@@ -30,12 +31,12 @@ from jgs.data.edge_table import EdgeTable, with_reverses
 from jgs.data.label_table import read_label_table
 from jgs.data.label_values import class_labels, is_missing, with_label
 from jgs.data.splits import SplitRule
+from jgs.data.text import TextRule
 from jgs.data.values import as_chosen
-from jgs.errors import InputError
+from jgs.errors import InputError, require_columns
+from jgs.files.arrow import read_arrow
+from jgs.files.table_columns import check_digits, read_columns
 from jgs.graph import Graph, NodeIds, TypedFeatures, as_device
-from jgs.graph.checks import refuse_where, refuse_words
-from jgs.graph.formats.arrow import Reading, read_arrow
-from jgs.graph.formats.table_columns import check_digits, read_columns, require
 from jgs.graph.schema import Relation
 
 UNTYPED: Relation = ("", "", "")
@@ -58,7 +59,7 @@ class TableRules:
     columns: ColumnRule = field(default_factory=ColumnRule)
     drawn: SplitRule = field(default_factory=SplitRule)
     clock: Clock = field(default_factory=Clock)
-    reading: Reading = field(default_factory=Reading)
+    reading: TextRule = field(default_factory=TextRule)
 
     def of_type(self, node_type: str, types: Collection[str]) -> TableRules:
         """The rules for the table of one node type; see `ColumnRule.of_type`."""
@@ -91,7 +92,7 @@ def read_nodes(path: Path, rules: TableRules, labelled: bool = False) -> NodeTab
     """The nodes of the table at `path`. Where they must be `labelled`, they must have a label,
     a split and features. Raises `InputError`."""
     types = dict.fromkeys(rules.columns.text(), "string")
-    table = read_arrow(path, types, ids=["id"], reading=rules.reading)
+    table = read_arrow(path, types, ids=["id"], **rules.reading.arguments)
     if len(set(table.column_names)) < len(table.column_names):
         raise InputError(
             f"{path} must have one column of each name",
@@ -108,16 +109,16 @@ def nodes_of(
     found, label_names = with_label(str(path), columns)
     split = rules.drawn.column(found.get("label"), found.get("split"))
     if labelled:
-        require(str(path), found, ("id", "label"))
+        require_columns(str(path), found, ("id", "label"))
         known = found if split is None else [*found, "split"]
-        require(str(path), known, ["split"], f"Add it; {DRAW}")
+        require_columns(str(path), known, ["split"], f"Add it; {DRAW}")
         if not any(map(is_feature, found)):
             raise InputError(
                 f"{path} must have columns of features beside id, label, split and time",
                 "none",
                 "Add them; a column of ones will do.",
             )
-    require(str(path), found, ["id"])
+    require_columns(str(path), found, ["id"])
     if not len(found["id"]):
         raise InputError(f"{path} must have nodes", "no row", "Write a row for each node.")
     ids = ids_of_column(path, found["id"])
@@ -199,7 +200,10 @@ def plain_of_tables(
     Raises `InputError`.
     """
     clock, tables = clock or Clock(), nodes or {}
-    ids = ids_of(edges, tables) if ids is None else ids
+    if symmetric and both_ways:
+        raise InputError(
+            "one of symmetric and both_ways must be true at most", "both", "Leave one out."
+        )
     begun = {
         kind: clock.whole(str(table.path), table.time, "row")
         for kind, table in tables.items()
@@ -208,10 +212,10 @@ def plain_of_tables(
     label_names = label_names_of(edges.values())
     typed = UNTYPED not in edges
     edges = _aligned(edges) if typed and nodes is not None else edges
-    graph = _graph(edges, ids, tables, begun, both_ways, symmetric)
     units = {table.time_unit for table in edges.values() if table.time is not None}
     units |= {clock.unit_of(tables[kind].time) for kind in begun}
     unit = units.pop() if len(units) == 1 else None
+    graph, ids = _graph(edges, ids, tables, begun, both_ways, symmetric)
     names = typed_ids(ids) if typed else ids[""]
     plain = Plain(name, graph, node_ids=names, label_names=label_names, time_unit=unit)
     became = {kind: t.columns for kind, t in tables.items() if t.features is not None}
@@ -245,12 +249,13 @@ def _typed_names(ids: Mapping[str, NodeIds]) -> np.ndarray:
 
 def _graph(
     edges: Mapping[Relation, EdgeTable],
-    ids: Mapping[str, NodeIds],
+    ids: Mapping[str, NodeIds] | None,
     nodes: Mapping[str, NodeTable],
     begun: Mapping[str, np.ndarray],
     both_ways: bool,
     symmetric: bool,
-) -> Graph:
+) -> tuple[Graph, Mapping[str, NodeIds]]:
+    ids = ids_of(edges, nodes) if ids is None else ids
     places = {kind: f" (a {kind} of {table.path})" for kind, table in nodes.items() if kind}
     pairs = {}
     for one, table in edges.items():
@@ -262,7 +267,7 @@ def _graph(
     if UNTYPED in edges:
         own = edges[UNTYPED]._replace(src=src, dst=dst)
         own = with_reverses(own) if both_ways else own
-        return Graph.from_edges(
+        graph = Graph.from_edges(
             own.src,
             own.dst,
             len(ids[""]),
@@ -272,6 +277,7 @@ def _graph(
             node_time=begun.get(""),
             symmetric=symmetric,
         )
+        return graph, ids
     weights = {one: t.weight for one, t in edges.items() if t.weight is not None}
     times = {one: t.time for one, t in edges.items() if t.time is not None}
     if times:
@@ -283,7 +289,7 @@ def _graph(
             f"times in {edges[timed].what} and none in {edges[other].what}",
             "Add a column time, or remove the others; an early time is an edge always there.",
         )
-    return Graph.from_relations(
+    graph = Graph.from_relations(
         {kind: len(own) for kind, own in ids.items()},
         pairs,
         weights or None,
@@ -292,11 +298,11 @@ def _graph(
         node_time=dict(begun) or None,
         both_ways=both_ways,
     )
+    return graph, ids
 
 
 def _aligned(edges: Mapping[Relation, EdgeTable]) -> dict[Relation, EdgeTable]:
-    """The tables with the same columns in all, in alphabetical order. Where a table lacks a
-    column, its edges have 0, and no label and no split."""
+    """The tables with all columns; edges that lack one have 0, and no label and no split."""
     found: dict[Relation, dict[str, np.ndarray]] = {one: {} for one in edges}
     for name in sorted({name for table in edges.values() for name in table.columns}):
         given = {one: t.columns[name] for one, t in edges.items() if name in t.columns}

@@ -1,21 +1,58 @@
-"""Tables of numbers in text files, plain or gzipped, read a chunk at a time."""
+"""Text files, plain or gzipped, read a chunk at a time: lines, names of columns, and tables of
+numbers."""
 
 from __future__ import annotations
 
+import codecs
+import csv
 import gzip
 import io
 import warnings
 import zlib
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from jgs.errors import InputError, one_line, refusing
+from jgs.files.arrow import COMMAS, pyarrow_for
 from jgs.files.npy import plain_file
 
 _LONGEST_LINE = 1 << 26
+_SPLIT_FILES = {"train": ("train",), "val": ("val", "valid"), "test": ("test",)}
+
+
+@dataclass(frozen=True)
+class TextRule:
+    """How text in tables is read; the options of a data set with these names.
+
+    Fields:
+      ids: "text": names of nodes are text whatever they look like, so that `01` is not `1`.
+        None: names that are all whole numbers of 64 bits are numbers.
+      encoding: that of text files, as Python names it; None is UTF-8.
+    """
+
+    ids: str | None = None
+    encoding: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.ids not in (None, "text"):
+            raise InputError("the option ids must be text", repr(self.ids), "Or leave it out.")
+        try:
+            codecs.lookup(self.encoding or "utf-8")
+        except LookupError:
+            raise InputError(
+                "the option encoding must be one that Python knows, such as latin-1",
+                repr(self.encoding),
+                "Correct it.",
+            ) from None
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """Those of `jgs.files.arrow.read_arrow` that say the same."""
+        return {"ids_are_text": self.ids is not None, "encoding": self.encoding}
 
 
 def read_rows(
@@ -90,6 +127,20 @@ def first_line(path: Path) -> bytes:
     return next(line_chunks(path, 1 << 10), b"").partition(b"\n")[0]
 
 
+def column_names(path: Path) -> list[str]:
+    """The names of the columns of the table in a file, which has a line of names if it is text.
+    Raises `InputError`."""
+    if path.suffix == ".parquet":
+        pyarrow, rule = pyarrow_for(path), f"{path} must be a whole table"
+        with refusing((pyarrow.ArrowException, OSError), rule, "Write it again."):
+            return pyarrow.parquet.read_schema(plain_file(path)).names
+    text = first_line(path).decode("utf-8-sig", errors="replace").rstrip("\r")
+    rule = f"{path} must begin with a line of names, which ends in a line feed"
+    with refusing(csv.Error, rule, "Write it again."):
+        between = "," if path.name.endswith(COMMAS) else "\t"
+        return next(csv.reader([text], delimiter=between), [])
+
+
 def first_row(path: Path, comments: bytes | tuple[bytes, ...] = b"#") -> bytes:
     """The file's first line that is neither blank nor begins with `comments`, or b"". Raises
     `InputError` as `read_rows` does."""
@@ -136,6 +187,12 @@ def read_table(
     return np.concatenate(parts) if parts else np.empty((0, columns or 1), dtype)
 
 
+def folders_with(folder: Path, names: Iterable[str]) -> list[Path]:
+    """A folder and its folder `raw`, as PyG has it: those that have one of these files."""
+    inner, known = (folder, folder / "raw"), tuple(names)
+    return [at for at in inner if any((at / name).is_file() for name in known)]
+
+
 def only(path: Path, files: Sequence[Path]) -> Path:
     """The only one of the files that a data set at `path` may be in. Raises `InputError`."""
     if len(files) != 1:
@@ -145,6 +202,25 @@ def only(path: Path, files: Sequence[Path]) -> Path:
             "Name the one that is meant, or the right folder.",
         )
     return files[0]
+
+
+def files_named(folder: Path, names: Iterable[str], endings: Iterable[str]) -> list[Path]:
+    """The files of a folder that have one of these names, without their endings."""
+    files = (folder / f"{name}{end}" for name in names for end in endings)
+    return [file for file in files if file.is_file()]
+
+
+def files_of_splits(
+    folder: Path, endings: Sequence[str], what: str = "file"
+) -> dict[str, Path]:
+    """The files `train`, `valid` (or `val`) and `test` of a folder, which may lack some, by the
+    names of the splits. Raises `InputError` where it has two of one split."""
+    found = {}
+    for split, names in _SPLIT_FILES.items():
+        rule = f"{folder} must hold one {what} of the {split} split"
+        if file := at_most_one(rule, files_named(folder, names, endings)):
+            found[split] = file
+    return found
 
 
 def at_most_one(rule: str, files: Sequence[Path]) -> Path | None:

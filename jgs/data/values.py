@@ -11,12 +11,10 @@ from typing import Any, TypeVar
 import numpy as np
 import scipy
 
-from jgs.arrays import described, require_array
+from jgs.arrays import as_numpy, check_range, described, refuse_where, require_array
 from jgs.data.label_values import are_numbers, is_missing, labelled
-from jgs.errors import InputError, nearest
+from jgs.errors import InputError, check_choice
 from jgs.graph import Graph, Schema, TypedFeatures, as_device
-from jgs.graph.checks import check_range, refuse_where
-from jgs.graph.device import as_numpy
 from jgs.graph.row_tables.dense import not_finite
 from jgs.graph.row_tables.table import RowTable, as_table, of_host, plain
 
@@ -29,15 +27,9 @@ def training_nodes(split: str, stored: Any, labelled: Any, val_idx: Any, test_id
     """The training nodes for the option `split`. "public" gives those `stored` with the data.
     "full" gives all `labelled` nodes that are neither in `val_idx` nor in `test_idx`, as PyG
     and FastGCN (Chen, Ma and Xiao, 2018) do. Raises `InputError` for another name."""
-    if split == "public":
-        return stored
-    if split == "full":
-        return np.setdiff1d(labelled, np.union1d(val_idx, test_idx))
-    raise InputError(
-        "the option split must be public or full",
-        repr(split),
-        nearest(split, ("public", "full")),
-    )
+    check_choice("the option split", split, ("public", "full"))
+    full = split == "full"
+    return np.setdiff1d(labelled, np.union1d(val_idx, test_idx)) if full else stored
 
 
 def as_features(name: str, features: Any) -> np.ndarray:
@@ -340,9 +332,7 @@ def without_types(data: _Data) -> _Data:
 def as_chosen(data: _Data, choice: str) -> _Data:
     """The `Dataset` or `Plain` with its features as a reader's option `features` asks: "typed",
     as they are, or "padded" to one matrix. Raises `InputError`."""
-    if choice not in (choices := ("typed", "padded")):
-        rule = f"the option features of {data.name} must be {' or '.join(choices)}"
-        raise InputError(rule, repr(choice), nearest(choice, choices))
+    check_choice(f"the option features of {data.name}", choice, ("typed", "padded"))
     return data if choice == "typed" else without_types(data)
 
 

@@ -367,8 +367,7 @@ def late_edges(data: Plain) -> tuple[int, int] | None:
 
 
 def _training_rows(data: Plain, train: np.ndarray) -> tuple[Any, np.ndarray, str]:
-    """The table of features of the training nodes, their rows in it, and their node type ("" if
-    there are no types). The table is None where their type has no features."""
+    """The table of training nodes or None, their rows in it, and their node type or ""."""
     schema = data.graph.schema
     if data.features is None or schema is None or as_table(data.features).schema is None:
         return data.features, train, ""

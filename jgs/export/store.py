@@ -11,7 +11,7 @@ import jax
 import numpy as np
 import scipy
 
-from jgs.arrays import described, require_array
+from jgs.arrays import as_numpy, described, require_array
 from jgs.data.values import check_finite, normalized
 from jgs.errors import InputError
 from jgs.export.asked import ids_below
@@ -21,7 +21,7 @@ from jgs.files.room import shared, with_room, with_rows
 from jgs.graph import Graph
 from jgs.graph.changed import inserted
 from jgs.graph.checks import check_paired
-from jgs.graph.device import as_device, as_numpy
+from jgs.graph.device import as_device
 from jgs.graph.row_tables.dense import not_finite
 from jgs.graph.row_tables.table import RowTable, as_table
 from jgs.graph.row_tables.versioned import PARTS, VersionedFeatures

@@ -102,8 +102,7 @@ class Members(Mapping[str, np.ndarray]):
 
 
 def _read_header(file: IO[bytes], size: float) -> tuple[tuple[int, ...], bool, np.dtype]:
-    """The shape of the array in a `.npy` file of `size` bytes, which must be enough for it,
-    whether it is in Fortran's order, and its dtype."""
+    """The shape, Fortran's order and dtype of an array that `size` bytes must hold."""
     try:
         shape, fortran, dtype = _READERS[np.lib.format.read_magic(file)](file)
     except OSError:

@@ -183,8 +183,7 @@ def _uninterrupted() -> Iterator[None]:
 
 
 def _exchange(fresh: Path, folder: Path, old: Path) -> None:
-    """Moves `fresh` to `folder`. What was there is then at `fresh` or `old`, unless it was
-    empty."""
+    """Moves `fresh` to `folder`, and what was there to `fresh` or `old`."""
     if not folder.exists() or not any(folder.iterdir()):
         fresh.rename(folder)  # fails if something has been put into it
         return

@@ -88,8 +88,7 @@ def _with_room(array: np.ndarray, length: int) -> np.ndarray:
 
 
 def _is_shared(array: np.ndarray) -> bool:
-    """Whether the array's bytes lie in one shared map. Files that NumPy maps read-only are such
-    maps."""
+    """Whether the bytes lie in one shared map, as of a file that NumPy maps read-only."""
     found = map_of(array)
     return found is not None and found[1].endswith("s")
 

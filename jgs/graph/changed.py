@@ -13,7 +13,7 @@ from typing import Any, Self
 import numpy as np
 
 from jgs import kernels
-from jgs.arrays import aligned_empty, described, require_array
+from jgs.arrays import aligned_empty, described, refuse_where, require_array
 from jgs.errors import InputError
 from jgs.graph import checks
 from jgs.graph.arrays import PREFIX, TAKEN, Arrays, GraphArrays
@@ -446,5 +446,5 @@ def rows_like(what: str, array: np.ndarray, own: Any, place: str) -> np.ndarray:
     if own.dtype.kind in "iu":
         wrong = made != array
     wrong = wrong.any(axis=tuple(range(1, array.ndim)))
-    checks.refuse_where(wrong, array, place, f"{what}, which is {own.dtype}", again)
+    refuse_where(wrong, array, place, f"{what}, which is {own.dtype}", again)
     return made

@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Container, Mapping
-from numbers import Number
 from typing import Any
 
 import jax
 import numpy as np
 
-from jgs.arrays import described, fits, require_array
+from jgs.arrays import (
+    RENUMBER,
+    as_numpy,
+    check_range,
+    described,
+    fits,
+    refuse_where,
+    refuse_words,
+    require_array,
+)
 from jgs.errors import InputError
-from jgs.graph.device import as_numpy
 from jgs.graph.grouping import taken
 from jgs.graph.row_tables.table import RowTable
 from jgs.graph.rows import row_chunks
@@ -101,26 +108,6 @@ def check_node_columns(columns: Mapping[str, Any], num_nodes: int) -> dict[str, 
     return checked
 
 
-_RENUMBER = "Raise num_nodes, or renumber the nodes from 0."
-_LEAVE_OUT = (
-    "Leave it out (a table's by columns=, or delete it there), or write a number for each "
-    "word, as np.unique(words, return_inverse=True)[1] does."
-)
-
-
-def refuse_words(what: str, array: np.ndarray, remedy: str = _LEAVE_OUT) -> None:
-    """Raises `InputError` where an array `[n, ...]` has text, dates or other things that are no
-    numbers."""
-    if array.ndim == 0 or array.dtype.kind in "biufcV":
-        return
-    for row, entry in enumerate(array):
-        for value in np.ravel(entry) if array.ndim > 1 else [entry]:
-            if not isinstance(value, Number):
-                shown = repr(str(value)) if isinstance(value, str) else str(value)
-                seen = f"{' '.join(shown.split())[:60]} in row {row}"
-                raise InputError(f"{what} must be numbers", seen, remedy)
-
-
 def is_column(array: Any) -> bool:
     """Whether an array has a numeric dtype that JAX also has, and at least one dimension."""
     size = array.dtype.itemsize // (2 if array.dtype.kind == "c" else 1)
@@ -204,22 +191,6 @@ def check_paired(what: str, src: np.ndarray, dst: np.ndarray) -> None:
             f"{src.size} and {dst.size}",
             "Give one source and one target for every edge.",
         )
-
-
-def check_range(rule: str, ids: np.ndarray, num_nodes: int, remedy: str = _RENUMBER) -> None:
-    """Raises `InputError` unless all `ids` are in `[0, num_nodes)`. The `rule` is what comes
-    before the range, such as "src must be node ids"."""
-    if ids.size and (ids.min() < 0 or ids.max() >= num_nodes):
-        wrong = (ids < 0) | (ids >= num_nodes)
-        refuse_where(wrong, ids, "position", f"{rule} in [0, {num_nodes})", remedy)
-
-
-def refuse_where(wrong: np.ndarray, values: Any, place: str, rule: str, remedy: str) -> None:
-    """Raises `InputError` that shows the first of `values` `[n, ...]` for which `wrong` `[n]`
-    is True, and its position, "at" this `place`."""
-    if wrong.any():
-        at = int(np.argmax(wrong))
-        raise InputError(rule, f"{values[at]} at {place} {at}", remedy)
 
 
 def check_times(edge_time: Any, num_edges: int, name: str = "edge_time") -> np.ndarray:
@@ -322,7 +293,7 @@ def id_array(name: str, value: Any, num_nodes: int) -> np.ndarray:
     return node_ids(name, array, num_nodes)
 
 
-def node_ids(name: str, value: Any, num_nodes: int, remedy: str = _RENUMBER) -> np.ndarray:
+def node_ids(name: str, value: Any, num_nodes: int, remedy: str = RENUMBER) -> np.ndarray:
     """`value` as int32 `[n]`, each in `[0, num_nodes)`; raises `InputError`."""
     array = as_array(name, value)
     if fits(array, "integers [n]"):

@@ -9,7 +9,6 @@ import numpy as np
 
 from jgs.arrays import aligned_empty
 from jgs.devices import computes_on_cpu, host_device
-from jgs.errors import InputError
 from jgs.settings import exact_integers
 
 
@@ -29,42 +28,6 @@ def aligned_copy(array: np.ndarray) -> np.ndarray:
     made = aligned_empty(array.size, array.dtype).reshape(array.shape)
     made[...] = array
     return made
-
-
-def as_numpy(value: Any) -> np.ndarray:
-    """`value` as a NumPy array, without a copy where possible.
-
-    `value` is a sequence or another library's array. Its `__array__` is used; an array without
-    `__array__` is read by DLPack. Entries that a mask hides are missing ones, as in `unmasked`.
-    Raises `InputError` for an array that the CPU cannot read, such as one on a GPU, and
-    `ValueError` for sequences of unequal lengths.
-    """
-    if isinstance(value, np.ma.MaskedArray):
-        return unmasked(value)
-    if isinstance(value, np.ndarray) or not hasattr(value, "__dlpack__"):
-        return np.asarray(value)
-    try:
-        if hasattr(value, "__array__"):
-            return np.asarray(value)
-        return np.from_dlpack(value)
-    except (TypeError, RuntimeError, BufferError, ValueError) as error:
-        raise InputError(
-            "an array of another library must be one that NumPy can read",
-            f"a {type(value).__name__}: {' '.join(str(error).split())}",
-            "Copy it to the CPU first; a torch tensor by .detach().cpu().",
-        ) from None
-
-
-def unmasked(array: np.ma.MaskedArray) -> np.ndarray:
-    """A masked array, as DuckDB's `fetchnumpy()` gives them, whose hidden entries are missing:
-    NaN among floats, NaT among times, and None, in an array of objects, among all others."""
-    hidden = np.ma.getmaskarray(array)
-    if not hidden.any():
-        return array.data
-    kind = array.dtype.kind
-    found = np.array(array.data, None if kind in "fcmM" else object)
-    found[hidden] = {"f": np.nan, "c": np.nan, "m": "NaT", "M": "NaT"}.get(kind)
-    return found
 
 
 def reduce_arrays(instance: Any) -> tuple[Any, ...]:

@@ -11,12 +11,12 @@ import jax.numpy as jnp
 import numpy as np
 import scipy
 
+from jgs.arrays import check_range
 from jgs.graph import checks
 from jgs.graph.arrays import PREFIX, TAKEN
 from jgs.graph.changed import Changed, taken_edges
 from jgs.graph.device import as_device
 from jgs.graph.formats import convert, export
-from jgs.graph.formats.table_columns import table_edges
 from jgs.graph.grouping import group_values, order_by, order_by_time, taken
 from jgs.graph.node_ids import NodeIds
 from jgs.graph.reordered import nodes_in_order
@@ -366,7 +366,7 @@ class Graph(Shown, Changed):
 
         Raises `InputError`.
         """
-        edges, found = table_edges(table, num_nodes, ids, src, dst, weight, columns)
+        edges, found = convert.table_edges(table, num_nodes, ids, src, dst, weight, columns)
         return cls.from_edges(*edges, edge_columns=found, symmetric=symmetric)
 
     @classmethod
@@ -447,4 +447,4 @@ class Graph(Shown, Changed):
 
 def _check_ends(src: np.ndarray, dst: np.ndarray, num_nodes: int) -> None:
     for name, ids in (("src", src), ("dst", dst)):
-        checks.check_range(f"{name} must be node ids", ids, num_nodes)
+        check_range(f"{name} must be node ids", ids, num_nodes)

@@ -85,6 +85,9 @@ def group_kernel(
     About `bucket_edges` edges are sorted at once, and `chunk_edges` are counted at once; these
     two change no result.
     """
+    own = kernels.function
+    result, spreading = own("JgsGroupResult", None), own("JgsGroupSpread", None)
+    counting, sorting = (own(f"JgsGroup{name}", ctypes.c_int64) for name in ("Count", "Sort"))
     keys = np.ascontiguousarray(keys, None if keys.dtype in (np.int32, np.int64) else np.int64)
     size = keys.size
     indptr = aligned_empty(num_groups + 1, np.int64)
@@ -97,26 +100,26 @@ def group_kernel(
     given, wanted, out = _ints(keys), _ints(values), _ints(order)
 
     def count(chunk: int) -> bool:
-        return kernels.function("JgsGroupCount", ctypes.c_int64)(
+        return counting(
             given, wanted, *longs(ends[chunk], ends[chunk + 1], num_groups, shift),
             pointer(counts[chunk]),
         ) == 0  # fmt: skip
 
     def spread_out(chunk: int) -> None:
-        kernels.function("JgsGroupSpread", None)(
+        spreading(
             given, *longs(ends[chunk], ends[chunk + 1], shift), pointer(starts[chunk]),
             pointer(spread), out,
         )  # fmt: skip
 
     def sort(bucket: int) -> bool:
         first, last = bucket << shift, min((bucket + 1) << shift, num_groups)
-        return kernels.function("JgsGroupSort", ctypes.c_int64)(
+        return sorting(
             *longs(buckets[bucket], buckets[bucket + 1], first, last - first), wanted,
             pointer(spread), out, pointer(indptr[first + 1 :]),
         ) == 0  # fmt: skip
 
     for array in (indptr, spread, order):
-        kernels.function("JgsGroupResult", None)(pointer(array), ctypes.c_int64(array.nbytes))
+        result(pointer(array), ctypes.c_int64(array.nbytes))
     indptr[0] = 0
     with threads(ends.size - 1) as run:
         if not all(run(count, range(ends.size - 1))):

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from decimal import Decimal
 from functools import cached_property
 from types import MappingProxyType
 from typing import Any, Self
 
 import numpy as np
 
-from jgs.arrays import described
+from jgs.arrays import as_numpy, id_column
 from jgs.errors import InputError
-from jgs.graph.device import as_numpy
 
-_MOST = np.iinfo(np.int64).max
 _INTEGER, _PLAIN = re.compile(r"\s*[+-]?[0-9]+\s*"), re.compile("0|-?[1-9][0-9]*")
 
 
@@ -143,39 +140,6 @@ class NodeIds:
     @cached_property
     def _order(self) -> np.ndarray:
         return np.argsort(self.values, kind="stable")
-
-
-def id_column(what: str, values: Any) -> np.ndarray:
-    """`values` `[n]` as int64, or as objects if they are text; raises `InputError`. Integers of
-    which one has more than 64 bits become text."""
-    array = as_numpy(values)
-    if array.ndim == 1 and array.dtype.kind in "iu":
-        if array.dtype == np.uint64 and array.size and array.max() > _MOST:
-            return _as_text(array)
-        return array.astype(np.int64, copy=False)
-    if array.ndim == 1 and (array.dtype.kind in "UT" or array.size == 0):
-        return array.astype(object)
-    if array.ndim == 1 and array.dtype == object:
-        entries = array.tolist()
-        kinds = set(map(type, entries))
-        if kinds == {str}:
-            return array
-        if all(map(_is_integer, entries)):
-            whole = [int(each) for each in entries]
-            fits = all(-_MOST <= each <= _MOST for each in whole)
-            return np.array(whole, np.int64) if fits else np.array([*map(str, whole)], object)
-    missing = array.dtype.kind in "fO"
-    raise InputError(
-        f"{what} must be integers of at most 64 bits, or text",
-        f"{described(array)}{', some perhaps missing' if missing else ''}",
-        "Give a whole column of one kind, with .astype(int) or .astype(str).",
-    )
-
-
-def _is_integer(entry: Any) -> bool:
-    if isinstance(entry, Decimal):  # Arrow's integers of 128 bits
-        return entry.is_finite() and entry == entry.to_integral_value()
-    return isinstance(entry, int | np.integer) and not isinstance(entry, bool)
 
 
 def _as_text(names: np.ndarray) -> np.ndarray:

@@ -18,9 +18,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jgs.arrays import require_array
+from jgs.arrays import refuse_where, require_array
 from jgs.errors import InputError, refusing
-from jgs.graph.checks import check_node_time, first_fall, integers, node_count, refuse_where
+from jgs.graph.checks import check_node_time, first_fall, integers, node_count
 from jgs.graph.rows import row_chunks
 
 Relation = tuple[str, str, str]

@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from jgs.arrays import require_array
-from jgs.graph.checks import as_array, refuse_where, refuse_words
+from jgs.arrays import refuse_where, refuse_words, require_array
+from jgs.graph.checks import as_array
 from jgs.graph.rows import row_chunks
 
 _TOTAL_BITS = 62

@@ -10,10 +10,9 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
-from jgs.arrays import require_array
+from jgs.arrays import check_range, require_array
 from jgs.errors import InputError
 from jgs.graph import Graph
-from jgs.graph.checks import check_range
 from jgs.graph.rows import row_positions
 from jgs.sampling.checks import require_int
 from jgs.sampling.links import DST, SRC

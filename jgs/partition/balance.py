@@ -208,8 +208,7 @@ def rebalance(
 
 
 def _move(graph, weights, parts, load, limit, begin) -> bool:
-    """Moves nodes out of the worst part that has nodes whose move helps. Changes `parts`,
-    `load` and `begin`. Returns False if there is no such part. `limit` is `[P, C]`."""
+    """Moves nodes out of the worst part that can be helped; False if there is none."""
     worst = (load / limit).max(axis=1)
     scale = np.clip(2 / (worst.max() - 1), *_STEEPNESS) / limit
     for source in np.argsort(-worst, kind="stable")[: np.count_nonzero(worst > 1)]:
@@ -239,8 +238,7 @@ def _move(graph, weights, parts, load, limit, begin) -> bool:
 def _candidates(
     parts: np.ndarray, source: int, begin: int, num_parts: int
 ) -> Iterator[tuple[np.ndarray, int]]:
-    """Yields some nodes of the part `source` at a time, and the id behind them. It starts at
-    the id `begin` and goes once around all nodes."""
+    """Yields some nodes of the part `source`, once around from `begin`, and the next id."""
     size = max(_LOOKED_AT, parts.size // _SHARE) * num_parts
     for low, high in ((begin, parts.size), (0, begin)):
         for first in range(low, high, size):

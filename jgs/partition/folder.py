@@ -189,8 +189,7 @@ def _renumbered(
 
 
 def _shares(data: Dataset, assignment, nodes, owner, dealt) -> dict[str, Any]:
-    """Entries of the manifest: the counts of each part, and for each count the largest part's
-    over the mean."""
+    """Entries of the manifest: counts of each part, and the largest over the mean."""
     weights = constraint_weights(data.graph, data.train_idx, data.val_idx, data.test_idx)
     num_parts = nodes.size
     loads = part_loads(assignment, weights, num_parts)
@@ -276,8 +275,7 @@ def _chunks(array: np.ndarray, num_rows: int) -> Iterator[tuple[int, int]]:
 
 
 def _topology(data: Dataset, new_id: np.ndarray, rows: np.ndarray) -> dict[str, Any]:
-    """The arrays of the in-edges of `rows`, which are old ids, in the order of `rows`. Their
-    neighbours are new ids."""
+    """The arrays of the in-edges of the old ids `rows`; their neighbours are new ids."""
     graph = data.graph
     old = np.asarray(graph.indptr)
     indptr = offsets_of_rows(old, rows)

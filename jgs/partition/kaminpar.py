@@ -154,8 +154,7 @@ def _hash(keys: np.ndarray) -> np.ndarray:
 
 
 def _keys(graph: Adjacency) -> Iterator[tuple[int, int, np.ndarray]]:
-    """Yields `first`, `stop`, and for each edge of the rows from `first` to `stop - 1` an int64
-    with the row in the upper 32 bits and the neighbour in the lower ones."""
+    """Yields `first`, `stop`, and each edge of those rows as row << 32 | neighbour, int64."""
     for first, stop in row_chunks(graph.indptr):
         degree = np.diff(graph.indptr[first : stop + 1])
         rows = np.repeat(np.arange(first, stop), degree)

@@ -79,8 +79,7 @@ def machine() -> Machine | None:
 
 
 def _groups() -> Iterable[tuple[int, int]]:
-    """The limit and the use, in bytes, of each control group of this process that has a
-    limit."""
+    """The limit and the use, in bytes, of each control group that has a limit."""
     try:
         entries = Path("/proc/self/cgroup").read_text().splitlines()
         (path,) = (e.split("::", 1)[1] for e in entries if e.startswith("0::"))

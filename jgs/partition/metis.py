@@ -98,8 +98,7 @@ def metis_partition(
 
 
 def _library(largest: int) -> tuple[ctypes.CDLL, type]:
-    """The library METIS and its integer type. Raises `InputError` where METIS is missing, or
-    where its integers cannot hold the number `largest`."""
+    """METIS and its integer type, which must hold the number `largest`."""
     try:
         extension = importlib.import_module("pymetis._internal")
         library = ctypes.CDLL(extension.__file__)

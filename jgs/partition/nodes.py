@@ -345,8 +345,7 @@ def machine_order(between: np.ndarray, ranks_per_machine: int) -> np.ndarray:
 
 
 def _swap(affinity: np.ndarray, machine: np.ndarray) -> None:
-    """Exchanges the machines of two parts, those first that save the most, until none does.
-    Changes `machine` `[P]`."""
+    """Exchanges the machines of two parts, those first that save the most."""
     every = np.arange(len(machine))
     while True:
         to = affinity @ (machine[:, None] == np.arange(machine.max() + 1))  # [P, M]

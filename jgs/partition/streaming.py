@@ -44,8 +44,7 @@ def ldg_partition(
 
 
 def _best(near: np.ndarray, free: np.ndarray) -> np.ndarray:
-    """The best part of each row. Rows without neighbours are spread evenly over the free
-    room."""
+    """The best part of each row; rows without neighbours fill the room evenly."""
     free = np.maximum(free, 0)
     targets = np.argmax(near * free, axis=1)
     alone = np.flatnonzero((near * free).max(axis=1) <= 0)
@@ -56,8 +55,7 @@ def _best(near: np.ndarray, free: np.ndarray) -> np.ndarray:
 
 
 def _placed(weights: np.ndarray, targets: np.ndarray, room: np.ndarray) -> np.ndarray:
-    """bool: which rows fit. Each part takes its rows in order, up to the first that does not
-    fit."""
+    """bool: which rows fit, in order, up to the first of each part that does not."""
     placed = np.zeros(targets.size, bool)
     for part in np.unique(targets):
         mine = np.flatnonzero(targets == part)

@@ -143,8 +143,7 @@ def _named(run: Run, nodes: np.ndarray, given: dict[str, Any]) -> np.ndarray:
 
 
 def _asked(run: Run, comm: Communicator, given: dict[str, Any]) -> tuple[np.ndarray, Any]:
-    """The nodes int32 `[n]`, or pairs `[n, 2]`, that the flags ask for, the same on all ranks;
-    and their time: that of --at, those of the file or of the split's rows, or None."""
+    """The nodes int32 `[n]` or pairs `[n, 2]` that are asked for, and their times or None."""
     kind, at, names, num = (
         given.get("node_type"),
         given.get("at"),

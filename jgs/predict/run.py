@@ -30,7 +30,7 @@ from jgs.predict.saved import Opened
 from jgs.sampling import Links
 from jgs.sampling.checks import check_seed_ids
 from jgs.sampling.edges.random import threefry
-from jgs.train.evaluation.by_samples import batch_size, judges_key, outputs_of, rows_of
+from jgs.train.evaluation.by_samples import judges_key, outputs_of, rows_of
 from jgs.train.evaluation.link_metrics import Decoded
 from jgs.train.loop.data import Data
 from jgs.train.loop.keys import key_of
@@ -425,8 +425,8 @@ class Run(Opened):
         if number is not None:
             items["relation"] = np.full(len(own), number, np.int32)
         data.graphs, key = targets.messages, key_of(self.config, "samples of test")
-        stage, size = Links(0, types=targets.types), batch_size(self.config, 0)
-        return judged_at(self, data, items, graph, key, _positive, stage, size)
+        stage = Links(0, types=targets.types)
+        return judged_at(self, data, items, graph, key, _positive, stage)
 
     @cached_property
     def _every_row(self) -> np.ndarray:

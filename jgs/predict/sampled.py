@@ -105,15 +105,14 @@ def judged_at(
     data: Any,  # the run's, with the graphs that it predicts on
     items: Mapping[str, Any],  # have `time`, and nodes by their ids in `data`
     graph: Graph | None,  # the user's, by the data set's ids, in place of the run's
-    key: jax.Array,  # this and the next three as in `BySamples`
+    key: jax.Array,  # this and the next two as in `BySamples`
     outputs: Callable[..., tuple[jax.Array, ...]],
     stage: Any = None,
-    size: int | None = None,
 ) -> np.ndarray:
     """What `outputs` computes of each item with the run's parameters, `[n, ...]`."""
     graphs = None if graph is None else [_by_own_ids(data, graph)]
     of = (run.model, run.edges.columns, dict(items), key, outputs)
-    judge = BySamples(run.config, data, *of, stage, size, graphs=graphs)
+    judge = BySamples(run.config, data, *of, stage, graphs=graphs)
     try:
         return judge(nnx.state(run.model))[0]
     finally:

@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 import numpy as np
 from flax import nnx
 
-from jgs.arrays import require_array
+from jgs.arrays import as_numpy, require_array
 from jgs.data.column_values import Clock
 from jgs.data.database.database import Database
 from jgs.data.stored import read_columns
@@ -19,7 +19,6 @@ from jgs.dist.communicators.collect import rows_of_all
 from jgs.dist.communicators.comm import Alone, Communicator
 from jgs.errors import InputError, refuse
 from jgs.graph import Graph, NodeIds, Schema, TypedFeatures
-from jgs.graph.device import as_numpy
 from jgs.graph.row_tables.table import RowTable, as_table
 from jgs.graph.shown import Shown
 from jgs.predict.ids import ids_of
@@ -107,8 +106,7 @@ class Opened(Shown):
 
     @cached_property
     def _table(self) -> np.ndarray:
-        """The embeddings of `--task embed`. Each node has two rows, as a center and as a
-        context. The last column is no part of a vector, see `jgs.models.skipgram`."""
+        """Embeddings: each node has rows as center and context, with a column behind them."""
         return np.asarray(self._params["rows"])[::2, :-1]
 
     @cached_property

@@ -10,10 +10,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jgs.arrays import described, fits, require_array
+from jgs.arrays import check_range, described, fits, require_array
 from jgs.errors import InputError
 from jgs.graph import Graph
-from jgs.graph.checks import check_distinct, check_range
+from jgs.graph.checks import check_distinct
 from jgs.sampling.capacity import Capacity, GraphShape, check_capacity
 from jgs.sampling.seeds import Seeds
 

@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from jgs.arrays import require_array
+from jgs.arrays import check_range, require_array
 from jgs.errors import InputError, check_choice
-from jgs.graph.checks import MAX_ID, check_range
+from jgs.graph.checks import MAX_ID
 from jgs.sampling.checks import require_int
 from jgs.sampling.edges.random import as_key_data
 

@@ -9,13 +9,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from jgs.arrays import described
+from jgs.arrays import described, id_column, refuse_where
 from jgs.data.column_values import moments
 from jgs.errors import InputError, nearest, one_line, refusing
 from jgs.graph import NodeIds, Schema
-from jgs.graph.checks import refuse_where
 from jgs.graph.live import Change
-from jgs.graph.node_ids import id_column
 
 _BITS = ("key", "batch_size")  # beside the graph, what the bits of an answer depend on
 FIELDS = {

@@ -6,11 +6,11 @@ from cases import cases
 from folders import edges, refused
 
 import jgs
+from jgs.arrays import as_numpy
 from jgs.data import Dataset
 from jgs.data.described import facts
 from jgs.data.label_values import as_labels, class_labels, edge_labels
 from jgs.data.plain import load_plain
-from jgs.graph.device import as_numpy
 
 
 @pytest.fixture

@@ -345,7 +345,7 @@ def test_facts_without_both_rows_make_no_edge(caplog):
     edges = sorted(zip(*(e.tolist() for e in ends), (scaled < 0).tolist(), strict=True))
     assert edges == [(0, 1, True), (1, 0, True), (1, 1, False), (1, 1, False)]
     base.plain(facts="nodes")
-    with pytest.raises(jgs.InputError, match="facts must be nodes or edges"):
+    with pytest.raises(jgs.InputError, match="facts must be one of nodes, edges"):
         base.plain(facts="both")
     said["sales"] = {"fkeys": {"from": "a b"}}
     Database.from_tables(made, {"tables": said}).plain(facts="edges")

@@ -47,7 +47,7 @@ def at(place, value, dtype=int):
     ({"labels": NUMBERS, "label_kind": "class"}, "whole numbers; got 0.5 at node 2"),
     ({"labels": NUMBERS, "num_classes": 3}, "with num_classes 1"),
     ({"labels": np.array([0.5, np.nan, 2, 0, 1, 2])}, "node 1, which has none (NaN)"),
-    ({"labels": np.arange(6), "label_kind": "rank"}, "must be class or number"),
+    ({"labels": np.arange(6), "label_kind": "rank"}, "must be one of class, number"),
     ({"labels": at(2, 2**40)}, "whole numbers"),
     ({"labels": at(1, -1)}, "node 1, which has none"),
     ({"labels": np.full((6, 2), 0.5), "label_kind": "class"}, "must be 0 or 1"),

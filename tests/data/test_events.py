@@ -57,7 +57,7 @@ def test_users_items_and_features_of_jodie(tmp_path, ending):
     ("1,1,36.5,0,1,2", "got 36.5 at edge 1. Give --data-options time_scale=10"),
     ("1,1,5,0,1", "Expected 6 columns, got 5"),
     ("1,1,5,0,1,nan", "the features of the events in * must be finite; got NaN * row 1"),
-    (",1,5,0,1,2", "user_id in * perhaps missing"),
+    (",1,5,0,1,2", "src in * perhaps missing"),
     ("1,1,5,-7,1,2", "the classes of the edges in *; got -7 at edge 1"),
 )
 def test_wrong_lines_of_jodie_are_refused(tmp_path, line, says):
@@ -184,7 +184,7 @@ def test_triples(folder, monkeypatch):
     ("valid.txt", "a b c\na b\n", "with white space between; got 'a b' in line 2"),
     ("test.txt.gz", "", "test.txt.gz must have triples"),
     ("train.txt", b"a\tb\tc\na\t\xff\tc\n", "UTF-8; got other bytes in line 2"),
-    ("val.txt", VALID, "must hold one file of the val split; got valid.txt, val.txt"),
+    ("val.txt", VALID, "must hold one file of the val split; got val.txt, valid.txt"),
 )
 def test_bad_lines_are_named(file, text, says, folder):
     refused(says, load_plain, write(folder, {file: text}), "")

@@ -32,7 +32,7 @@ def test_the_full_split_trains_on_the_rest(data_folder, arrays, tmp_path):
     others = np.r_[full.val_idx, full.test_idx]
     assert (len(full.train_idx), len(others)) == (1208, 1500)
     np.testing.assert_array_equal(np.sort(np.r_[full.train_idx, others]), np.arange(2708))
-    refused("public or full", load, "cora", data_folder, split="all")
+    refused("public, full", load, "cora", data_folder, split="all")
     labels = np.array([-1, *arrays["labels"][1:]])  # a node without one trains in no split
     split = {"train_idx": [1], "val_idx": [2], "test_idx": [4]}
     np.savez(tmp_path / "ring.npz", **arrays | split | {"labels": labels})
@@ -199,7 +199,9 @@ def test_a_typed_archive(tmp_path):
     data = load(tmp_path / "t.npz", normalize_features=True)
     assert np.asarray(data.features.table("a")).tolist() == [[1], [1]]
     assert np.asarray(data.features.table("b")).tolist() == [[0.5, 0.5]] * 3
-    refused("must be typed or padded; got 'wide'", load, tmp_path / "t.npz", features="wide")
+    refused(
+        "must be one of typed, padded; got 'wide'", load, tmp_path / "t.npz", features="wide"
+    )
 
 
 @cases(

@@ -15,11 +15,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from jgs.arrays import described
+from jgs.arrays import as_numpy, described
 from jgs.data.building.table_pieces import TABLES, Columns, TableFile
 from jgs.errors import InputError, refusing
 from jgs.files.npy import map_npy, plain_file
-from jgs.graph.device import as_numpy
 
 Chunk = dict[str, Any]
 _PEEK = 1 << 10  # rows

@@ -201,8 +201,7 @@ def _write(
 
 
 def _loads(buckets: Buckets, num_nodes: int, row: int, most: int) -> Iterator[Load]:
-    """The records of all nodes from `row` on, about `most` at a time, in whole buckets where
-    these have no more."""
+    """The records of the nodes from `row` on, about `most` at a time, in whole buckets."""
     if row >= num_nodes:
         return
     sizes = buckets.sizes.sum(axis=0)
@@ -230,8 +229,7 @@ def _loads(buckets: Buckets, num_nodes: int, row: int, most: int) -> Iterator[Lo
 
 
 def _pieces(buckets: Buckets, bucket: int, row: int, stop: int, most: int) -> Iterator[Load]:
-    """The records of the nodes `[row, stop)` in one bucket, which is read once for each
-    piece."""
+    """The records of the nodes `[row, stop)` in one bucket, read once for each piece."""
     start = bucket << buckets.shift
     degree = np.zeros(stop - start, np.int64)
     for part in _read(buckets, bucket):
@@ -279,8 +277,7 @@ def _sorted(load: Load, names: set[str]) -> tuple[np.ndarray, Arrays]:
 
 
 def _sorted_pairs(load: Load, distinct: bool) -> tuple[np.ndarray, Arrays]:
-    """The degrees and the edges, each once if `distinct`, of records that are nothing else,
-    sorted by source."""
+    """The degrees and edges, each once if `distinct`, sorted by source."""
     keys = sorted_parts(load.records.view(np.int64), load.buckets)
     if distinct:
         kept = np.ones(keys.size, bool)
@@ -292,8 +289,7 @@ def _sorted_pairs(load: Load, distinct: bool) -> tuple[np.ndarray, Arrays]:
 
 
 def _merged(load: Load, names: set[str]) -> tuple[np.ndarray, Arrays]:
-    """The degrees and the edges, each once, as `jgs.Graph.symmetrized` has them. Given
-    edges come before reverse ones in `load`."""
+    """The degrees and edges, each once; in `load` given edges are before reverse ones."""
     records = load.records
     rows = records["row"] - np.int32(load.first)
     times = [records["edge_time"]] if "edge_time" in names else []

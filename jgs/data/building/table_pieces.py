@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from jgs.errors import InputError, refusing
-from jgs.graph.formats.arrow import HEXADECIMAL, has_hexadecimal, matches, pyarrow_for
-from jgs.graph.formats.table_columns import read_columns, require
+from jgs.errors import InputError, refusing, require_columns
+from jgs.files.arrow import HEXADECIMAL, has_hexadecimal, matches, pyarrow_for
+from jgs.files.table_columns import read_columns
 
 TABLES = (".parquet", ".csv", ".csv.gz")
 _BLOCK = 1 << 24  # bytes of text that are parsed at once
@@ -45,7 +45,7 @@ class Columns(NamedTuple):
         others = (
             [n for n in found if n not in special] if self.columns is None else self.columns
         )
-        require(what, found, [*special, *others])
+        require_columns(what, found, [*special, *others])
         return special | {name: name for name in others if name not in special}
 
 
@@ -177,8 +177,7 @@ class TableFile:
 
 
 def _groups_from(metadata: Any, first: int) -> tuple[list[int], int]:
-    """The row groups of a Parquet file from that of row `first` on, and how many of their rows
-    come before it."""
+    """The row groups from that of row `first` on, and how many rows come before it."""
     begin = 0
     for group in range(metadata.num_row_groups):
         size = metadata.row_group(group).num_rows

@@ -14,7 +14,7 @@ from jgs.data.dataset import Plain
 from jgs.data.label_table import LabelTable, LinkTable
 from jgs.data.label_values import edge_labels
 from jgs.errors import InputError, refusing
-from jgs.graph.formats.table_columns import read_columns
+from jgs.files.table_columns import read_columns
 
 _log = logging.getLogger("jgs")
 
@@ -93,8 +93,7 @@ def _nodes(
     rows: Any,
     key: tuple[str, ...],
 ) -> tuple[np.ndarray, np.ndarray]:
-    """int32 `[n]`: the nodes that the `key` of each of `rows` names in a table; and bool `[n]`,
-    whether there is one."""
+    """int32 `[n]`, the nodes that rows name by `key`; and bool `[n]`, whether there is one."""
     assert plain.graph.schema is not None
     found = base.found(table, "SELECT * FROM asked_rows", key, asked_rows=rows)
     known = found >= 0

@@ -29,7 +29,7 @@ import numpy as np
 
 from jgs.data.columns import FeatureColumns
 from jgs.data.database.stored_tables import StoredTables
-from jgs.errors import InputError
+from jgs.errors import check_choice
 from jgs.graph.arrays import TAKEN
 from jgs.graph.schema import Relation
 
@@ -49,8 +49,7 @@ class Links(NamedTuple):
 def links_of(base: StoredTables, facts: str, asked: Collection[str]) -> dict[str, Links]:
     """The edges of each table of facts, except those that are `asked` for; {} for
     `facts="nodes"`. Raises `InputError`."""
-    if facts not in ("nodes", "edges"):
-        raise InputError("the option facts must be nodes or edges", repr(facts), "Correct it.")
+    check_choice("the option facts", facts, ("nodes", "edges"))
     if facts == "nodes":
         return {}
     refers = {table: keys.references for table, keys in base.catalogue.tables.items()}

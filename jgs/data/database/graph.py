@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from jgs.data.column_values import UNITS, Clock, kind_of, missing_in
+from jgs.data.column_values import Clock, exact_unit, kind_of, missing_in
 from jgs.data.columns import ColumnRule, FeatureColumns
 from jgs.data.database.answers import column_of, labelled
 from jgs.data.database.facts import Ends, Links, edge_columns, edge_times, links_of
@@ -31,8 +31,8 @@ from jgs.data.dataset import Plain
 from jgs.data.table_graph import typed_ids
 from jgs.data.values import as_chosen
 from jgs.errors import InputError, refusing
+from jgs.files.table_columns import read_columns
 from jgs.graph import Graph, NodeIds, TypedFeatures
-from jgs.graph.formats.table_columns import read_columns
 from jgs.graph.schema import Relation
 
 _PLAIN = (
@@ -191,18 +191,12 @@ def _times(base: StoredTables, table: str) -> np.ndarray:
 
 
 def _exact(clock: Clock, times: list[np.ndarray]) -> Clock:
-    """The clock with a unit in which all dates are whole, if times are dates and none is
-    given."""
+    """The clock with a unit in which all dates are whole, unless one is given."""
     dates = [each for each in times if each.dtype.kind == "M"]
     numbers = any(each.size and each.dtype.kind in "iuf" for each in times)
     if clock.time_unit is not None or not dates or numbers:
         return clock
-    exact = (
-        unit
-        for unit in UNITS
-        if all((each.astype(f"M8[{unit}]").astype(each.dtype) == each).all() for each in dates)
-    )
-    return Clock(next(exact), clock.time_scale)
+    return Clock(exact_unit(*dates), clock.time_scale)
 
 
 def _names(base: StoredTables, table: str, count: int) -> NodeIds:
@@ -224,8 +218,7 @@ def _keys(table: Any) -> np.ndarray:
 def _before_validation(
     base: StoredTables, clock: Clock, born: dict[str, np.ndarray]
 ) -> dict[str, np.ndarray]:
-    """Which rows of each table with times are before validation; {} where no moment is said,
-    which a log says. Raises `InputError`."""
+    """Which rows of tables with times are before validation; {} without a moment."""
     text, unit = base.catalogue.val_time, clock.time_unit
     if text is None or not born:
         if born:
@@ -270,8 +263,7 @@ def _features(
     hidden: frozenset[tuple[str, str]],
     encoder: Callable[[FeatureColumns, Any, str], Any],
 ) -> tuple[FeatureColumns, Any] | None:
-    """What the columns of a table became, and what `encoder` makes of them; None where there
-    are none."""
+    """What columns became, and what `encoder` makes of them; None where there are none."""
     keys = base.catalogue.tables[table]
     roles = {*keys.key, *(c for key in keys.references for c in key), keys.time}
     roles |= {column for owner, column in hidden if owner == table}
@@ -320,8 +312,7 @@ def _is_long(what: str, values: np.ndarray, rule: ColumnRule) -> bool:
 
 
 def _value(table: str, name: str, kind: str) -> str:
-    """SQL of a column's values as numbers, text or dates; "" where it has none of these, which
-    a log says."""
+    """SQL of a column's values as numbers, text or dates; "" where it has none of these."""
     own = quoted(name)
     if kind.startswith("DECIMAL") or kind in ("HUGEINT", "UHUGEINT"):
         return f"CAST({own} AS DOUBLE)"

@@ -145,8 +145,7 @@ def _declared(ask: _Ask, schema: str) -> list[Declared]:
 
 
 def _rows(ask: _Ask, where: str, fields: Any, key: Columns) -> Any:
-    """The Arrow table of a table, in the order of its key. Moments that are infinite are
-    missing, which a log says."""
+    """The Arrow table of a table, in the order of its key, infinite moments missing."""
     import pyarrow
 
     _check_letters([f"{where}.{field.name}" for field in fields])

@@ -11,7 +11,7 @@ from jgs.data.database.catalogue import Columns, columns_of
 from jgs.data.database.stored_tables import StoredTables, manifest_of, quoted
 from jgs.data.values import SPLITS
 from jgs.errors import InputError, nearest, refusing
-from jgs.graph.formats.arrow import read_arrow
+from jgs.files.arrow import read_arrow
 
 _KINDS = {
     "binary_classification": "class",

@@ -13,14 +13,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from jgs.arrays import require_array
+from jgs.arrays import refuse_where, require_array
 from jgs.data.array_files import read_graph
 from jgs.data.dataset import Dataset
-from jgs.data.text import only
+from jgs.data.text import folders_with, only
 from jgs.data.values import SPLITS, as_features
 from jgs.errors import InputError
 from jgs.files import storage
-from jgs.graph.checks import refuse_where
 
 _DATA, _GRAPHS = "reddit_data.npz", ("reddit_graph.npz", "reddit_self_loop_graph.npz")
 _ARRAYS = ("feature", "label", "node_types")
@@ -28,12 +27,7 @@ _ARRAYS = ("feature", "label", "node_types")
 
 def recognises(path: Path) -> bool:
     """Whether it is a folder with one of the files of this layout, perhaps in `raw`."""
-    return bool(_folders(path))
-
-
-def _folders(folder: Path) -> list[Path]:
-    inner = (folder, folder / "raw")
-    return [at for at in inner if any((at / name).is_file() for name in (_DATA, *_GRAPHS))]
+    return bool(folders_with(path, (_DATA, *_GRAPHS)))
 
 
 def read(path: Path, *, symmetric: bool = False, normalize_features: bool = False) -> Dataset:
@@ -42,7 +36,7 @@ def read(path: Path, *, symmetric: bool = False, normalize_features: bool = Fals
     `symmetric` adds the reverse of every edge that lacks one, and keeps each edge once.
     `normalize_features` makes the rows of the features sum to 1. Raises `InputError`.
     """
-    name, folder = path.resolve().name, only(path, _folders(path))
+    name, folder = path.resolve().name, only(path, folders_with(path, (_DATA, *_GRAPHS)))
     path, graphs = folder / _DATA, [folder / g for g in _GRAPHS if (folder / g).is_file()]
     if not path.is_file() or len(graphs) != 1:
         found = ", ".join(each.name for each in (path, *graphs) if each.is_file())

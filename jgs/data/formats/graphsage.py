@@ -29,6 +29,7 @@ from typing import Any
 
 import numpy as np
 
+from jgs.arrays import check_range
 from jgs.data.array_files import open_npy
 from jgs.data.dataset import Dataset
 from jgs.data.formats.graphsaint import check_files, labels_of, read_object, values_of
@@ -36,7 +37,7 @@ from jgs.data.text import only
 from jgs.data.values import as_features, standardized
 from jgs.errors import InputError
 from jgs.graph import Graph, NodeIds
-from jgs.graph.checks import check_range, integers
+from jgs.graph.checks import integers
 
 GRAPH = "-G.json"
 _FILES = (GRAPH, "-id_map.json", "-class_map.json")

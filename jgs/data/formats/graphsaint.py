@@ -26,15 +26,16 @@ from typing import Any
 
 import numpy as np
 
+from jgs.arrays import refuse_where
 from jgs.data.array_files import open_npy, read_graph
 from jgs.data.dataset import Dataset
-from jgs.data.text import only
+from jgs.data.text import folders_with, only
 from jgs.data.values import SPLITS, as_features, as_ids, standardized
 from jgs.errors import InputError, refusing
 from jgs.files.npy import plain_file
-from jgs.graph.checks import refuse_where
 
 _FILES = ("adj_full.npz", "feats.npy", "class_map.json", "role.json")
+_OWN = ("adj_full.npz", "role.json")  # which no other layout has
 _ROLES = ("tr", "va", "te")
 _AGAIN = "Fetch the file again, or correct it."
 
@@ -42,13 +43,7 @@ _AGAIN = "Fetch the file again, or correct it."
 def recognises(path: Path) -> bool:
     """Whether it is a folder with one of the files that only this layout has, perhaps in
     `raw`."""
-    return bool(_folders(path))
-
-
-def _folders(folder: Path) -> list[Path]:
-    inner = (folder, folder / "raw")
-    known = ("adj_full.npz", "role.json")
-    return [at for at in inner if any((at / name).is_file() for name in known)]
+    return bool(folders_with(path, _OWN))
 
 
 def read(
@@ -69,7 +64,7 @@ def read(
 
     Raises `InputError`.
     """
-    name, folder = path.resolve().name, only(path, _folders(path))
+    name, folder = path.resolve().name, only(path, folders_with(path, _OWN))
     check_files(folder, _FILES)
     edges, feats, class_map, role = (folder / file for file in _FILES)
     features = as_features(str(feats), open_npy(feats))

@@ -140,8 +140,7 @@ def _features(path: Path, name: str) -> Any:
 def _target(
     folder: Path, counts: dict[str, int], grows: set[str], num_labels: int, target: str | None
 ) -> str:
-    """The node type that the labels are of. Those that `grows` names may have more nodes than
-    `counts` says."""
+    """The node type of the labels; those that `grows` names may have more nodes."""
     fit = [kind for kind, count in counts.items() if count == num_labels]
     if target is None and len(fit) == 1:
         return fit[0]

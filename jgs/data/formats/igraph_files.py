@@ -20,18 +20,13 @@ import numpy as np
 from jgs.data.dataset import Plain
 from jgs.data.splits import SplitRule
 from jgs.data.text import line_chunks
-from jgs.errors import InputError, refusing
+from jgs.errors import InputError, refusing, require_columns
 from jgs.graph import Graph, NodeIds
 from jgs.graph.formats.convert import igraph_edges
-from jgs.graph.formats.table_columns import require
 
 _log = logging.getLogger("jgs")
+ENDINGS = (".graphml", ".gml")
 _DIRECTED = re.compile(rb"<edge\b[^>]*\bdirected\s*=\s*[\"'](true|false)")
-
-
-def recognises(path: Path) -> bool:
-    """Whether it is a file with such a name."""
-    return path.suffix in (".graphml", ".gml") and path.is_file()
 
 
 def read(
@@ -55,7 +50,8 @@ def read(
     found = _open(path)
     of_nodes = found.vs.attributes()
     wanted = [] if features is None else [name.strip() for name in features.split(",")]
-    require(f"the nodes of {path}", of_nodes, [*wanted, *([] if label is None else [label])])
+    asked = [*wanted, *([] if label is None else [label])]
+    require_columns(f"the nodes of {path}", of_nodes, asked)
     columns = {n: np.array(found.es[n]) for n in found.es.attributes() if n not in ("id",)}
     numbers = {n: c for n, c in columns.items() if n != "weight" and c.dtype.kind in "fib"}
     edges, which = igraph_edges(found, "weight" if "weight" in columns else None)

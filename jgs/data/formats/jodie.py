@@ -19,16 +19,16 @@ import numpy as np
 
 from jgs.data.column_values import Clock
 from jgs.data.dataset import Plain
-from jgs.data.edge_table import EdgeTable, end_names
-from jgs.data.label_values import edge_labels
+from jgs.data.edge_table import EdgeTable, edges_of
 from jgs.data.table_graph import plain_of_tables
 from jgs.data.text import first_line, line_chunks
 from jgs.errors import InputError
-from jgs.graph.formats.arrow import read_arrow
-from jgs.graph.formats.table_columns import read_columns
+from jgs.files.arrow import read_arrow
+from jgs.files.table_columns import read_columns
 from jgs.graph.row_tables.dense import not_finite
 
 _HEADER = ("user_id", "item_id", "timestamp", "state_label")
+_ROLES = ("src", "dst", "time", "label")
 _REST = "comma_separated_list_of_features"
 _ENDINGS = (".csv", ".csv.gz")
 UNLABELLED = True
@@ -79,21 +79,11 @@ def _read(path: Path, label_kind: str | None, clock: Clock) -> EdgeTable:
     names = [*_HEADER, *(f"feature_{number}" for number in range(width - len(_HEADER)))]
     types = {name: "float" for name in names[len(_HEADER) :]}
     table = read_columns(read_arrow(path, types, names, 1, ids=_HEADER[:2]))
-    labels, label_names = edge_labels(str(path), table["state_label"], label_kind)
-    features = np.empty((len(labels), width - len(_HEADER)), np.float32)
+    features = np.empty((len(table["user_id"]), width - len(_HEADER)), np.float32)
     for number, name in enumerate(names[len(_HEADER) :]):
         features[:, number] = table.pop(name)
     wrong = ~np.isfinite(features).all(axis=1)
     if wrong.any():
         raise not_finite(f"the features of the events in {path}", int(np.argmax(wrong)))
-    times = table["timestamp"]
-    return EdgeTable(
-        str(path),
-        end_names(f"user_id in {path}", table["user_id"]),
-        end_names(f"item_id in {path}", table["item_id"]),
-        None,
-        clock.whole(str(path), times),
-        {"label": labels, "features": features},
-        label_names,
-        clock.unit_of(times),
-    )
+    columns = {role: table[name] for role, name in zip(_ROLES, _HEADER, strict=True)}
+    return edges_of(str(path), columns | {"features": features}, label_kind, clock)

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
+from jgs.arrays import check_range
 from jgs.data.column_values import Clock
 from jgs.data.dataset import Plain
 from jgs.data.edge_table import edges_of, two_types
@@ -24,7 +25,6 @@ from jgs.data.table_graph import plain_of_tables
 from jgs.data.text import first_line, first_row, line_chunks, read_named
 from jgs.errors import InputError
 from jgs.graph import NodeIds
-from jgs.graph.checks import check_range
 
 _WEIGHTS = ("unweighted", "positive", "posweighted")
 

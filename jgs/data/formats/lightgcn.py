@@ -16,9 +16,9 @@ import numpy as np
 from jgs.data.column_values import Clock
 from jgs.data.dataset import Plain
 from jgs.data.edge_table import edges_of
-from jgs.data.formats.triples import FILES, first_rows, found_in
+from jgs.data.formats.triples import ENDINGS, first_rows
 from jgs.data.table_graph import plain_of_tables
-from jgs.data.text import line_chunks
+from jgs.data.text import files_of_splits, line_chunks
 from jgs.data.values import SPLIT_NUMBERS
 from jgs.errors import InputError
 from jgs.graph import NodeIds
@@ -34,12 +34,11 @@ def recognises(path: Path) -> bool:
 def read(path: Path, *, both_ways: bool = True) -> Plain:
     """The graph of the folder. `both_ways` adds the reverse relation. Raises `InputError`."""
     users, pairs, splits = [], [], []
-    for split, names in FILES.items():
-        for file in (file for name in names for file in found_in(path, name)):
-            own, edges = _read(file)
-            users.append(own)
-            pairs.append(edges)
-            splits.append(np.full(edges.shape[1], SPLIT_NUMBERS[split], np.int8))
+    for split, file in files_of_splits(path, ENDINGS).items():
+        own, edges = _read(file)
+        users.append(own)
+        pairs.append(edges)
+        splits.append(np.full(edges.shape[1], SPLIT_NUMBERS[split], np.int8))
     src, dst = np.concatenate(pairs, axis=1)
     ends = {"src": src, "dst": dst}
     table = edges_of(str(path), ends, None, Clock(), splits=np.concatenate(splits))

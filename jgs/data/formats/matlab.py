@@ -23,15 +23,11 @@ from jgs.arrays import described
 from jgs.data.array_files import csr
 from jgs.data.dataset import Plain
 from jgs.data.splits import SplitRule
-from jgs.errors import InputError
+from jgs.errors import InputError, require_columns
 from jgs.files.storage import open_npz
 from jgs.graph import Graph
-from jgs.graph.formats.table_columns import require
 
-
-def recognises(path: Path) -> bool:
-    """Whether it is a file that ends in `.mat`."""
-    return path.suffix == ".mat" and path.is_file()
+ENDINGS = (".mat",)
 
 
 def read(
@@ -55,7 +51,7 @@ def read(
     found = _open(path, [network, group or "group"])
     remedy = "Name the matrix of edges, --data-options network=NAME, and of labels, group=NAME."
     names = found["names"].tolist()
-    require(str(path), names, [network, *([] if group is None else [group])], remedy)
+    require_columns(str(path), names, [network, *([] if group is None else [group])], remedy)
     adjacency = _matrix(path, network, found).tocoo()
     weighted = bool((adjacency.data != 1).any())
     graph = Graph.from_scipy(adjacency, weighted, symmetric=symmetric)

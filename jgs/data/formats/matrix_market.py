@@ -14,19 +14,14 @@ from pathlib import Path
 
 import numpy as np
 
+from jgs.arrays import check_range
 from jgs.data.dataset import Plain
 from jgs.data.table_graph import typed_ids
 from jgs.data.text import line_chunks, read_named
 from jgs.errors import InputError
 from jgs.graph import Graph, NodeIds
-from jgs.graph.checks import check_range
 
-_ENDINGS = (".mtx", ".mtx.gz")
-
-
-def recognises(path: Path) -> bool:
-    """Whether it is a file with such a name."""
-    return path.name.endswith(_ENDINGS) and path.is_file()
+ENDINGS = (".mtx", ".mtx.gz")
 
 
 def read(path: Path, *, symmetric: bool = False, both_ways: bool = True) -> Plain:
@@ -72,8 +67,7 @@ def read(path: Path, *, symmetric: bool = False, both_ways: bool = True) -> Plai
 
 
 def _header(path: Path) -> tuple[tuple[int, ...], str, str, int]:
-    """The sizes (rows, columns, entries), the field, the symmetry, and how many lines they
-    take, with the comments."""
+    """Sizes (rows, columns, entries), field, symmetry, and the lines that these take."""
     banner: list[str] = []
     line = 0
     for text in line_chunks(path, 1 << 14):

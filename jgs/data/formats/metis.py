@@ -18,11 +18,11 @@ from pathlib import Path
 
 import numpy as np
 
+from jgs.arrays import check_range
 from jgs.data.dataset import Plain
 from jgs.data.text import line_chunks
 from jgs.errors import InputError, refusing
 from jgs.graph import Graph, NodeIds
-from jgs.graph.checks import check_range
 
 _ENDINGS = (".graph", ".metis", ".graph.gz", ".metis.gz")
 

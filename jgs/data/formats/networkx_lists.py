@@ -23,6 +23,7 @@ from typing import Any
 
 import numpy as np
 
+from jgs.arrays import refuse_words
 from jgs.data.column_values import Clock
 from jgs.data.dataset import Plain
 from jgs.data.edge_table import edges_of
@@ -30,17 +31,12 @@ from jgs.data.table_graph import UNTYPED, plain_of_tables
 from jgs.data.text import line_chunks, unnamed
 from jgs.errors import InputError
 from jgs.graph import NodeIds
-from jgs.graph.checks import refuse_words
 
-_EDGES, _NEIGHBOURS = (".edgelist", ".edgelist.gz"), (".adjlist", ".adjlist.gz")
+_NEIGHBOURS = (".adjlist", ".adjlist.gz")
+ENDINGS = (".edgelist", ".edgelist.gz", *_NEIGHBOURS)
 _LONGEST = 1 << 12  # characters of a dict
 _NUMPY = re.compile(r"\bnp\.\w+\(([^()]*)\)")  # as NumPy 2 writes its numbers: np.float64(1.5)
 _WHOLE = re.compile(r"0|-?[1-9][0-9]{0,17}")
-
-
-def recognises(path: Path) -> bool:
-    """Whether it is a file with such a name."""
-    return path.name.endswith((*_EDGES, *_NEIGHBOURS)) and path.is_file()
 
 
 def read(

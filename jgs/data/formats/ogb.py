@@ -40,7 +40,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from jgs.arrays import require_array
+from jgs.arrays import check_range, require_array
 from jgs.data import download
 from jgs.data.array_files import open_npy
 from jgs.data.cache import Cache
@@ -61,7 +61,7 @@ from jgs.errors import InputError, refusing
 from jgs.files import storage
 from jgs.files.npy import NOT_ZIP
 from jgs.graph import Graph
-from jgs.graph.checks import MAX_ID, check_range
+from jgs.graph.checks import MAX_ID
 from jgs.graph.schema import Relation
 
 NAMES = {
@@ -361,13 +361,16 @@ def _find_folder(name: str, root: Path, published: Published, may_download: bool
     return home
 
 
+def _by_type(path: Path, what: str) -> dict[str, str]:
+    lines = [[word.strip() for word in line.split(",")] for line in read_lines(path)]
+    if len(lines) != 2 or len(lines[0]) != len(lines[1]):
+        found = f"{len(lines)} lines, of one graph or unlike"
+        raise InputError(f"{path} must have {what}", found, AGAIN)
+    return dict(zip(*lines, strict=True))
+
+
 def _node_counts(path: Path) -> dict[str, int]:
-    lines = read_lines(path)
-    rule = f"{path} must have a line of the names of node types and a line of their counts"
-    if len(lines) != 2 or len(lines[0].split(",")) != len(lines[1].split(",")):
-        raise InputError(rule, f"{len(lines)} lines, of one graph or unlike", AGAIN)
-    pairs = zip(lines[0].split(","), lines[1].split(","), strict=True)
-    counts = {kind.strip(): count.strip() for kind, count in pairs}
+    counts = _by_type(path, "a line of the names of node types and a line of their counts")
     for kind, count in counts.items():
         if not count.isdecimal() or not 0 < int(count) <= MAX_ID:
             raise InputError(
@@ -430,14 +433,7 @@ def _target(raw: Path, splits: Path, counts: dict[str, int]) -> str:
     found = [kind for kind in labelled if (splits / kind).is_dir()]
     says = splits / "nodetype-has-split.csv.gz"
     if says.is_file():
-        lines = [[word.strip() for word in line.split(",")] for line in read_lines(says)]
-        if len(lines) != 2 or len(lines[0]) != len(lines[1]):
-            raise InputError(
-                f"{says} must have a line of node types, and one of True and False",
-                f"{len(lines)} lines",
-                AGAIN,
-            )
-        has = dict(zip(*lines, strict=True))
+        has = _by_type(says, "a line of node types, and one of True and False")
         found = [kind for kind in labelled if has.get(kind) == "True"]
     if len(found) != 1:
         raise InputError(

@@ -25,7 +25,7 @@ from typing import Any
 
 import numpy as np
 
-from jgs.arrays import require_array
+from jgs.arrays import check_range, require_array
 from jgs.data.array_files import open_npy
 from jgs.data.cache import Cache
 from jgs.data.column_values import Clock
@@ -36,9 +36,9 @@ from jgs.data.unpickle import load_torch
 from jgs.data.values import check_finite
 from jgs.errors import InputError
 from jgs.files import storage
+from jgs.files.table_columns import read_columns
 from jgs.graph import Graph, as_device
-from jgs.graph.checks import MAX_ID, check_range
-from jgs.graph.formats.table_columns import read_columns
+from jgs.graph.checks import MAX_ID
 
 _SPLITS = {"train": "train", "val": "valid", "test": "test"}  # our names and OGB's
 AGAIN = "Unpack the data set's archive again."
@@ -222,8 +222,7 @@ def _column(path: Path, arrays: dict[str, np.ndarray], name: str) -> np.ndarray:
 
 
 def _codes(ends: np.ndarray, directed: bool, num_nodes: int) -> np.ndarray:
-    """int64 `[n]`: a number for each pair of nodes; the same for both directions of a link,
-    unless links are `directed`."""
+    """int64 `[n]`: a number for a pair, the same for its reverse unless `directed`."""
     pairs = ends.astype(np.int64) if directed else np.sort(ends.astype(np.int64), axis=1)
     return pairs[:, 0] * num_nodes + pairs[:, 1]
 

@@ -39,6 +39,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from jgs.arrays import refuse_where
 from jgs.data.dataset import Plain
 from jgs.data.edge_table import EdgeTable, edges_of
 from jgs.data.label_values import is_missing
@@ -52,12 +53,11 @@ from jgs.data.table_graph import (
     plain_of_tables,
     with_labels,
 )
-from jgs.data.text import first_line
-from jgs.errors import InputError
+from jgs.data.text import TextRule, column_names
+from jgs.errors import InputError, require_columns
+from jgs.files.arrow import read_arrow
+from jgs.files.table_columns import read_columns
 from jgs.graph import NodeIds
-from jgs.graph.checks import refuse_where
-from jgs.graph.formats.arrow import Reading, column_names, names_in, read_arrow
-from jgs.graph.formats.table_columns import read_columns, require
 from jgs.graph.schema import Relation
 
 _log = logging.getLogger("jgs")
@@ -200,14 +200,10 @@ def _stem(path: Path) -> str:
     return path.name[: -max(len(end) for end in _ENDINGS if path.name.endswith(end))]
 
 
-def _header(path: Path) -> list[str]:
-    return column_names(path) if path.suffix == ".parquet" else names_in(path, first_line(path))
-
-
 def _columns(path: Path) -> Columns | None:
     if not path.is_file() or not path.name.endswith(_ENDINGS):
         return None
-    header = _header(path)
+    header = column_names(path)
     known = (each for each in _KNOWN if set(each.names.values()) <= set(header))
     return _of_neo4j(header) or next(known, None)
 
@@ -238,24 +234,24 @@ def _is_edges(columns: Columns | None) -> bool:
     return columns is not None and "src" in columns.names
 
 
-def _read(path: Path, where: Path, without: list[str], reading: Reading) -> RelationRows:
+def _read(path: Path, where: Path, without: list[str], reading: TextRule) -> RelationRows:
     of = _columns(path)
     if of is None:
         raise InputError(
             f"every table in {where} must have columns of edges or of nodes",
-            f"{path.name} with {', '.join(map(repr, _header(path)[:6]))}",
+            f"{path.name} with {', '.join(map(repr, column_names(path)[:6]))}",
             "Move it elsewhere, or name the table of edges as the data set.",
         )
     words = ("relation", "src_type", "dst_type", "kind")
     types = {of.names[role]: "string" for role in words if role in of.names}
     named = [of.names[role] for role in _NAMED if role in of.names]
     types |= of.types | dict.fromkeys(named, "token")
-    table = read_arrow(path, types, ids=named, reading=reading)
+    table = read_arrow(path, types, ids=named, **reading.arguments)
     if _is_edges(of):
-        require(str(path), table.column_names, without)
+        require_columns(str(path), table.column_names, without)
         table = table.drop_columns(without)
     table = table.drop_columns([name for name in of.unread if name in table.column_names])
-    require(str(path), table.column_names, of.names.values())
+    require_columns(str(path), table.column_names, of.names.values())
     back = of.rename | {name: role for role, name in of.names.items()}
     names = [back.get(name, name) for name in table.column_names]
     if twice := [name for name in names if names.count(name) > 1]:

@@ -135,15 +135,13 @@ def _pairs(rng, labels, propensity, wanted: int, homophily: float) -> np.ndarray
 
 
 def _draw(rng, total: np.ndarray, low: np.ndarray, high: np.ndarray) -> np.ndarray:
-    """Positions drawn with the increments of `total` as weights. `low` and `high` bound the
-    drawn value of `total`."""
+    """Positions drawn with the increments of `total`, of which the values are bounded."""
     at = low + rng.random(low.size) * (high - low)
     return np.clip(np.searchsorted(total, at, side="right") - 1, 0, total.size - 2)
 
 
 def _directions(rng, num_classes: int, num_features: int) -> np.ndarray:
-    """Unit vectors float32 `[num_classes, num_features]`, orthogonal if there are enough
-    features."""
+    """Unit vectors float32 `[num_classes, num_features]`, orthogonal if they can be."""
     normal = rng.standard_normal((num_features, num_classes))
     if num_classes <= num_features:
         return np.linalg.qr(normal)[0].T.astype(np.float32)

@@ -27,26 +27,29 @@ from jgs.data.table_graph import (
     UNTYPED,
     NodeTable,
     TableRules,
-    ids_of,
     plain_of_tables,
     read_nodes,
     with_labels,
 )
-from jgs.data.text import at_most_one, first_line
+from jgs.data.text import (
+    at_most_one,
+    column_names,
+    files_named,
+    files_of_splits,
+    first_line,
+)
 from jgs.errors import InputError
-from jgs.graph.formats.arrow import column_names
-from jgs.graph.formats.table_columns import ENDINGS
+from jgs.files.table_columns import ENDINGS
 
 _FILES = (*ENDINGS, ".tsv", ".tsv.gz", ".inter")
 _TAB = (".tsv", ".tsv.gz")  # may be an edge list of SNAP, which has no line of names
-_SPLITS = {"train": ("train",), "val": ("val", "valid"), "test": ("test",)}
 
 
 def recognises(path: Path) -> bool:
     """Whether it is a file with such a name, which has a line of names, or a folder with one of
     the tables."""
     if path.is_dir():
-        return any(_found(path, name) for name in ("edges", "nodes", "train"))
+        return bool(files_named(path, ("edges", "nodes", "train"), ENDINGS))
     if path.name.endswith(_TAB):
         first = first_line(path).strip()
         named = first[:1] not in (b"", b"#", b"%")
@@ -111,10 +114,6 @@ def read(
             f"{nodes_path or 'no table of nodes'}",
             "Leave both out for nodes of one kind; both_ways=true adds reverse edges.",
         )
-    if symmetric and both_ways:
-        raise InputError(
-            "one of symmetric and both_ways must be true at most", "both", "Leave one out."
-        )
     one = UNTYPED
     if src_type is not None and dst_type is not None:
         one = two_types(src_type, dst_type, relation)
@@ -138,12 +137,10 @@ def read(
     name = path.resolve().name
     for ending in () if path.is_dir() else _FILES:
         name = name.removesuffix(ending)
-    ids = ids_of({one: table}, nodes)
     plain = plain_of_tables(
         name,
         {one: table},
-        ids,
-        None if typed else nodes,
+        nodes=None if typed else nodes,
         both_ways=both_ways,
         symmetric=symmetric,
         clock=rules.clock,
@@ -151,7 +148,9 @@ def read(
     plain = plain._replace(edge_feature_columns=table.became)
     if not timed and "label" in table.columns and not labelled:
         label_kind = None  # it is of the edges
-    names_of = {"": plain.node_ids or ids[""]}
+    if plain.node_ids is None or not (nodes or timed):
+        return plain
+    names_of = {"": plain.node_ids}
     return with_labels(plain, path, nodes, label_kind, names_of, rules, timed)
 
 
@@ -166,24 +165,18 @@ def _files(path: Path, labelled: bool) -> tuple[Path | None, dict[str, Path]]:
     if not path.is_dir():
         return None, {"": path}
     needed = labelled and not label_files(path)
-    nodes = _table(path, "nodes") if needed or _found(path, "nodes") else None
-    if not (_found(path, "train") and not _found(path, "edges")):
+    nodes = _table(path, "nodes") if needed or _has(path, "nodes") else None
+    if _has(path, "edges") or not _has(path, "train"):
         return nodes, {"": _table(path, "edges")}
-    found = {}
-    for split, names in _SPLITS.items():
-        tables = [at for name in names for at in _found(path, name)]
-        rule = f"{path} must hold one table of the edges of the {split} split"
-        if (table := at_most_one(rule, tables)) is not None:
-            found[split] = table
-    return nodes, found
+    return nodes, files_of_splits(path, ENDINGS, "table of the edges")
 
 
-def _found(folder: Path, name: str) -> list[Path]:
-    return [at for end in ENDINGS if (at := folder / f"{name}{end}").is_file()]
+def _has(folder: Path, name: str) -> bool:
+    return bool(files_named(folder, [name], ENDINGS))
 
 
 def _table(folder: Path, name: str) -> Path:
-    found = _found(folder, name)
+    found = files_named(folder, [name], ENDINGS)
     if len(found) != 1:
         raise InputError(
             f"{folder} must hold one table {name}.parquet or {name}.csv",

@@ -88,10 +88,6 @@ def read(
     `columns` are the names of all columns, with commas between. The other options are those of
     `jgs.data.formats.tables.read`. Raises `InputError`.
     """
-    if symmetric and both_ways:
-        raise InputError(
-            "one of symmetric and both_ways must be true at most", "both", "Leave one out."
-        )
     row = first_row(path, _COMMENTS).split(_between(path))
     names = _names(path, columns, len(row))
     if names is None and len(row) != 3:
@@ -136,8 +132,7 @@ def _ends(names: list[str]) -> list[str]:
 
 
 def _read(path: Path, names: list[str], row: list[bytes]) -> dict[str, np.ndarray]:
-    """The columns of a list, `[n]` each, by name: int64 where all of its numbers are whole, and
-    else float64; the ends are always int64."""
+    """The columns `[n]` by name: int64 where all numbers are whole, and else float64."""
     ends = dict(zip(names, _ends(names), strict=True))
     others = [name for name, end in ends.items() if end not in ("src", "dst")]
     whole = {n: f.strip().lstrip(b"+-").isdigit() for n, f in zip(names, row, strict=True)}

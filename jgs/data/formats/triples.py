@@ -27,13 +27,13 @@ import numpy as np
 
 from jgs.data.column_values import Clock
 from jgs.data.dataset import Plain
-from jgs.data.text import at_most_one, first_row, line_chunks
+from jgs.data.text import files_named, files_of_splits, first_row, line_chunks
 from jgs.data.values import SPLIT_NUMBERS
 from jgs.errors import InputError
 from jgs.graph import Graph, NodeIds
 from jgs.graph.checks import MAX_ID
 
-FILES = {"train": ("train",), "val": ("valid", "val"), "test": ("test",)}
+ENDINGS = (".txt", ".txt.gz")
 _TYPE, _ROLES = "entity", ("head", "relation", "tail")
 _INTEGER = re.compile(r"[+-]?[0-9]{1,19}")
 
@@ -45,7 +45,7 @@ def recognises(folder: Path) -> bool:
     widths = {len(row) for row in rows}
     numbers = all(word.isdigit() for row in rows for word in row)
     lists = numbers and (len(widths) > 1 or not widths <= {3, 4, 5})  # of LightGCN
-    return bool(found_in(folder, "train")) and not lists
+    return bool(files_named(folder, ["train"], ENDINGS)) and not lists
 
 
 def read(
@@ -71,16 +71,13 @@ def read(
     entities: dict[str, int] = {}
     relations: dict[str, int] = {}
     triples, splits, times = [], [], []
-    for split, called in FILES.items():
-        files = [path for name in called for path in found_in(folder, name)]
-        at_most_one(f"{folder} must hold one file of the {split} split", files)
-        for path in files:
-            rest: list[tuple[bytes, ...]] = []
-            names = names or _usual(path)
-            own = _read(path, entities, relations, names, rest)
-            triples.append(own)
-            times += rest
-            splits.append(np.full(len(own), SPLIT_NUMBERS[split], np.int8))
+    for split, path in files_of_splits(folder, ENDINGS).items():
+        rest: list[tuple[bytes, ...]] = []
+        names = names or _usual(path)
+        own = _read(path, entities, relations, names, rest)
+        triples.append(own)
+        times += rest
+        splits.append(np.full(len(own), SPLIT_NUMBERS[split], np.int8))
     assert names is not None
     time, unit = _times(folder, names, times, clock, columns is None)
     if len(entities) > MAX_ID:
@@ -126,7 +123,7 @@ def graph_of_triples(
 def first_rows(folder: Path) -> list[list[bytes]]:
     """The first lines of the file to train on, of about 64 KiB, as words; none where there is
     no such file or a line of it has a tab."""
-    for path in found_in(folder, "train")[:1]:
+    for path in files_named(folder, ["train"], ENDINGS)[:1]:
         text = next(line_chunks(path, 1 << 16), b"")
         return (
             []
@@ -145,8 +142,7 @@ def _usual(path: Path) -> list[str]:
 def _times(
     folder: Path, names: list[str], rest: list[tuple[bytes, ...]], clock: Clock, usual: bool
 ) -> tuple[np.ndarray | None, str | None]:
-    """int64 `[E]`: the column `time`, or None; and its unit, or None. `rest` has the columns
-    that are no part of a triple."""
+    """int64 `[E]`, the column `time` of those in `rest`, or None; and its unit, or None."""
     others = [name for name in names if name not in _ROLES]
     if usual and others == ["time", "_"] and len({each[1] for each in rest}) > 1:
         shown = sorted({each[1] for each in rest})[:2]
@@ -162,10 +158,6 @@ def _times(
     if all(_INTEGER.fullmatch(text) for text in texts.tolist()):
         texts = np.array([int(text) for text in texts.tolist()])
     return clock.whole(str(folder), texts), clock.unit_of(texts)
-
-
-def found_in(folder: Path, name: str) -> list[Path]:
-    return [at for end in (".txt", ".txt.gz") if (at := folder / f"{name}{end}").is_file()]
 
 
 def _ranked(numbers: dict[str, int]) -> tuple[list[str], np.ndarray]:

@@ -43,9 +43,8 @@ from jgs.data.table_graph import (
     read_nodes,
     with_labels,
 )
-from jgs.data.text import is_number
+from jgs.data.text import column_names, is_number
 from jgs.errors import InputError
-from jgs.graph.formats.arrow import column_names
 from jgs.graph.schema import Relation
 
 _FILE = re.compile(r"(nodes|edges|labels)_(.+?)(\.parquet|\.csv|\.csv\.gz|\.tsv|\.tsv\.gz)")
@@ -174,8 +173,7 @@ def _relations(
 
 
 def _readings(name: str, known: set[str]) -> list[Relation]:
-    """All relations that `name` may mean, as (source type, relation, target type): those with
-    the most `known` types at their ends. The names of other types are single words."""
+    """What `name` may mean: the relations with the most `known` types at their ends."""
     words = name.split("_")
     found: list[list[Relation]] = [[], [], []]  # by the number of known types
     for i in range(1, len(words)):

@@ -8,10 +8,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from jgs.arrays import described, require_array
-from jgs.errors import InputError
+from jgs.arrays import described, id_column, require_array
+from jgs.errors import InputError, require_columns
 from jgs.files import storage
+from jgs.files.table_columns import read_columns, table_name
 from jgs.graph.checks import as_array, integers, node_count
+from jgs.graph.node_ids import NodeIds
 
 # The arrays of a NumPy archive that can state the number of nodes, and the form of each.
 _COUNTS = {
@@ -19,6 +21,9 @@ _COUNTS = {
     "labels": "an array [N] or [N, C]",
     "feature_shape": "two integers [N, F]",
 }
+
+
+_WEIGHT = "edge_weight"
 
 
 class EdgeList(NamedTuple):
@@ -55,6 +60,44 @@ def count_nodes(src: np.ndarray, dst: np.ndarray) -> int:
     checks of the graph refuse it later."""
     ids = [array for array in (src, dst) if array.size and array.dtype.kind in "iu"]
     return max((int(array.max()) + 1 for array in ids), default=0)
+
+
+def table_edges(
+    table: Any,
+    num_nodes: int | None,
+    ids: NodeIds | None,
+    src: str,
+    dst: str,
+    weight: str | None,
+    columns: Iterable[str] | None,
+) -> tuple[EdgeList, dict[str, np.ndarray]]:
+    """See `Graph.from_table`; also the edge columns."""
+    name = table_name(table)
+    # A CSV file says of no column whether 07 is text, which it is beside ids that are text.
+    text = ids is not None and ids.values.dtype == object
+    found = read_columns(table, [src, dst] if text else [], [src, dst])
+    weight = weight or (_WEIGHT if _WEIGHT in found else None)
+    special = [src, dst, *([] if weight is None else [weight])]
+    needed = special if columns is None else [*special, *columns]
+    require_columns(name, found, needed)
+    ends = found[src], found[dst]
+    if ids is not None:
+        if num_nodes is None:
+            num_nodes = len(ids)
+        ends = ids.nodes(ends[0], f"{src} in {name}"), ids.nodes(ends[1], f"{dst} in {name}")
+    else:
+        ends = id_column(f"{src} in {name}", ends[0]), id_column(f"{dst} in {name}", ends[1])
+        if any(end.size and end.dtype == object for end in ends):
+            raise InputError(
+                f"{src} and {dst} in {name} must be node ids, integers from 0",
+                "text",
+                "Map them: ids = jgs.NodeIds.of_edges(src, dst), and give ids=ids.",
+            )
+    if num_nodes is None:
+        num_nodes = count_nodes(*ends)
+    others = [c for c in found if c not in special] if columns is None else list(columns)
+    edges = EdgeList(*ends, num_nodes, None if weight is None else found[weight])
+    return edges, {column: found[column] for column in others}
 
 
 def scipy_edges(matrix: Any, weighted: bool) -> EdgeList:

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from jgs.arrays import id_column
 from jgs.errors import InputError
 from jgs.graph import checks
 from jgs.graph.arrays import PREFIX
@@ -19,7 +20,6 @@ from jgs.graph.live.later import LaterRows
 from jgs.graph.live.room import NodeRoom, dense_rows
 from jgs.graph.live.rows import Rows
 from jgs.graph.live.runs import Runs
-from jgs.graph.node_ids import id_column
 from jgs.graph.relation_index import RelationIndex
 from jgs.graph.rows import order_dtype, row_of_edges
 from jgs.graph.schema import ALWAYS

@@ -95,8 +95,7 @@ class LinkCounts:
         return self._products if name == "degree_product" else self._edges
 
     def _walks(self, name: str) -> tuple[np.ndarray, np.ndarray]:
-        """float64 `[N]` each: the most entries of a row of `_left`, and the steps of its
-        products."""
+        """float64 `[N]` each: the most entries of a row of `_left`, and its products' steps."""
         if name == "degree_product":
             return np.ones_like(self._degree), np.ones_like(self._degree)
         walks = [self._degree]

@@ -44,11 +44,6 @@ def rows_of(model: Any, batch: Any, x: Any) -> tuple[jax.Array, ...]:
     return (model.rows(batch, x),)
 
 
-def batch_size(config: Config, num_negatives: int) -> int:
-    """The items in a batch of a rank, where each has two ends and so many negatives."""
-    return max(1, min(config.batch_size, _SEEDS // (2 + num_negatives)))
-
-
 class BySamples:
     """Computes something of every item, in the order of the items, by the configuration's
     sampler. All ranks make it and call it alike."""
@@ -63,9 +58,8 @@ class BySamples:
         key: Any,  # decides what is drawn
         # `judge(model, batch, x)` returns arrays float32 `[B, ...]`, one row an item.
         judge: Callable[..., tuple[jax.Array, ...]],
-        stage: Any = None,  # with `size` and `states` as for `Data.loader`
-        size: int | None = None,
-        states: Mapping[Any, Any] = MappingProxyType({}),
+        stage: Any = None,  # a `jgs.sampling.Links` that makes the seeds of pairs
+        states: Mapping[Any, Any] = MappingProxyType({}),  # as for `Data.loader`
         graphs: Any = None,  # in place of those of the data
     ):
         made = make_sampler(config, False, lambda: model.message_widths, columns)
@@ -80,7 +74,9 @@ class BySamples:
             }
         judged = {name: own[number % max(num, 1)] for name, own in columns_of.items()}
         judged |= {"item": number, "real": number < num}
-        own = data.graphs
+        own, size = data.graphs, None
+        if stage is not None:  # each item has two ends, and negatives
+            size = max(1, min(config.batch_size, _SEEDS // (2 + stage.num_negatives)))
         try:  # graphs that are refused must not be asked again
             data.graphs = own if graphs is None else graphs
             self._loader = data.loader(sampler, key, None, known, (judged, stage), size)

@@ -236,4 +236,4 @@ def block(
     counts = (len(row_starts) - 1, num_sources, row_starts[-1])
     made = Block(row_starts, sources, *(np.int32(c) for c in counts))  # type: ignore[arg-type]
     made = replace(made, source_capacity=num_sources)
-    return made.with_edge_arrays(columns)
+    return made.with_edge_arrays(columns) if columns else made

@@ -229,8 +229,7 @@ class _Evaluation:
         layer: int,
         last: bool,
     ) -> list[Any]:
-        """For each local rank a matrix with the outputs of its `targets`. Its rows are the
-        targets if `last`, else all nodes of the rank; those of no targets mean nothing."""
+        """The outputs of `targets`, a row each if `last`, else in rows of all nodes."""
         stage, edges = self.stages[layer], self.edges
         messages = self._messages(params, rows, targets, layer)
         alone, table, stored = self.comm.size == 1, messages[0], None
@@ -277,8 +276,7 @@ class _Evaluation:
     def _messages(
         self, params: Any, rows: Sequence[Rows], targets: list[np.ndarray], layer: int
     ) -> Sequence[Rows]:
-        """For each local rank a row for each own node, with the messages that `targets`
-        read."""
+        """For each local rank a row for each own node, the messages that `targets` read."""
         stage, ranks = self.stages[layer], self.edges.ranks
         columns = by_columns(stage, self.edges.num_nodes, self.memory)
         if not stage.projects_first and not (columns and isinstance(rows[0], RowFiles)):
@@ -331,8 +329,7 @@ class _Evaluation:
     def _empty(
         self, sizes: Sequence[int], width: int, layer: int | None, messages: bool = False
     ) -> list[Any]:
-        """A matrix for each local rank, of rows or `messages` that the layer reads, or of
-        results if it is None; all ranks raise where one lacks room."""
+        """A matrix for each local rank; all ranks raise where one lacks room."""
 
         def of(num: int) -> np.ndarray | Spilled:
             small = 4 * num * width <= self.memory or self.comm.size > 1 or layer is None

@@ -70,28 +70,22 @@ def _ranks(positive: np.ndarray, negative: np.ndarray, mask: Any) -> np.ndarray:
     return ranking.ranks(positive[some], negative[some], kept)
 
 
-def _mrr(positive: np.ndarray, negative: np.ndarray, mask: Any, k: int) -> float:
-    return ranking.mrr(_ranks(positive, negative, mask))
-
-
-def _hits(positive: np.ndarray, negative: np.ndarray, mask: Any, k: int) -> float:
-    return ranking.hits(_ranks(positive, negative, mask), k)
-
-
 LINK_METRICS = {
     "auc": LinkMetric("AUC", "pairs", _as_classes(auc)),
     "ap": LinkMetric("AP", "pairs", _as_classes(ranking.average_precision)),
     "hits": LinkMetric(
         "Hits@{k}", "pairs", lambda good, bad, mask, k: ranking.hits_of_all(good, bad, k)
     ),
-    "mrr": LinkMetric("MRR", "nodes", _mrr),
+    "mrr": LinkMetric("MRR", "nodes", lambda *own: ranking.mrr(_ranks(*own[:3]))),
     "recall": LinkMetric("Recall@{k}", "all"),
     "ndcg": LinkMetric("NDCG@{k}", "all"),
     "map": LinkMetric("MAP@{k}", "all"),
 }
 # Of links that are each seen at its own time: they are measured by negatives of each link, and
 # those of a `LinkTable` also by lists at its moments.
-EVENT_METRICS = LINK_METRICS | {"hits": LinkMetric("Hits@{k}", "nodes", _hits)}
+EVENT_METRICS = LINK_METRICS | {
+    "hits": LinkMetric("Hits@{k}", "nodes", lambda *own: ranking.hits(_ranks(*own[:3]), own[3]))
+}
 
 
 class Ends(NamedTuple):
@@ -168,8 +162,7 @@ def joined_parts(parts: Sequence[JudgedLinks]) -> JudgedLinks:
 def _without_edge(
     chance: np.random.Generator, count: int, ends: Ends, joined: Joined
 ) -> np.ndarray:
-    """int32 `[2, count]`: distinct pairs of distinct nodes that no edge joins: drawn, or, where
-    nearly all pairs are joined, of a list of the rest."""
+    """int32 `[2, count]`: distinct pairs that no edge joins, drawn or of a list."""
 
     def fit(src: np.ndarray, dst: np.ndarray) -> np.ndarray:
         if ends.undirected:

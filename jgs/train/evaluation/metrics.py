@@ -189,8 +189,7 @@ ERRORS = {
 
 
 def _normalized(train: np.ndarray) -> Metric:
-    """RelBench's NMAE: the mean absolute error over the deviation of the training labels, which
-    is that of a sample. Raises `InputError`."""
+    """RelBench's NMAE: the MAE over the sample deviation of the training labels."""
     spread = np.nanstd(train.astype(np.float64), axis=0, ddof=1) if len(train) > 1 else 0
     if not np.all(spread > 0):
         raise InputError(

@@ -51,13 +51,14 @@ def reduced(
         if relations:
             row_starts = rows_by_relation(row_starts, rank.columns["type"][at], relations)
         count[:] += np.diff(row_starts)
-        columns = rank.edge_arrays(stage.edge_columns, at, size)
+        read = stage.reduce == "attention" or stage.by_each_edge
+        columns = rank.edge_arrays(stage.edge_columns if read else (), at, size)
         part = jax.device_put(block(row_starts, sources, num_sources, columns))
         if stage.reduce == "attention":
             return attend(*layer, state, part, table)
         if stage.by_each_edge:
             return combine_edges(*layer, state, part, table)
-        return combine(state, part.with_edge_arrays({}), table, stage.reduce)
+        return combine(state, part, table, stage.reduce)
 
     if edges.alone and isinstance(messages, jax.Array) and messages.dtype == np.float32:
         for piece in edges.pieces(rank, chunk, size):

@@ -148,8 +148,7 @@ class Data:
         return Types(widths, schema, scales, self._moments(schema), self._cells(schema))
 
     def _cells(self, schema: Schema) -> list[list[tuple[str, str, int]]] | None:
-        """The columns of each node type, see `jgs.models.CellTransformer`; None where the model
-        does not take them, or where nobody knows them."""
+        """The columns of each node type; None where the model takes none, or none is known."""
         became = self.feature_columns
         if not isinstance(became, dict) or not reads_cells(self._config):
             return None
@@ -182,8 +181,7 @@ class Data:
         return int(judged.min(initial=np.iinfo(np.int64).max))
 
     def _early(self, features: Any, local_rank: int) -> Any:
-        """A rank's typed features, without those of nodes that come at `judged_from` or
-        later; of large tables some rows, evenly spaced."""
+        """A rank's typed features of nodes before `judged_from`; of large tables some rows."""
         times, since = self.graphs[0].node_time, self.judged_from
         if times is None or since is None:
             return features

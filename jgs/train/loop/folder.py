@@ -138,8 +138,7 @@ def _of_its_data(config: Config) -> Config:
 
 
 def _shared(saved: Config, given: dict[str, Any]) -> dict[str, Any]:
-    """`given`, with the `batch_size` that makes today's ranks share the batches of the saved
-    run."""
+    """`given`, with a `batch_size` by which today's ranks share the saved batches."""
     given = {"ranks": 1, **given}
     seeds, ranks = saved.batch_size * saved.ranks, given["ranks"]
     if ranks == saved.ranks or "batch_size" in given:

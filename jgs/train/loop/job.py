@@ -50,8 +50,7 @@ from jgs.train.loop.step import own_labels
 
 
 def _placed(table: jax.Array, cold: Any, joined: Callable[..., Any], whole: bool) -> Any:
-    """The rows of a batch of which some lie in the device's `table`: the matrix if `whole`.
-    `joined` is that of `HotRows`."""
+    """The rows of a batch of which some lie in the device's `table`: the matrix if `whole`."""
     found = Placed(joined(table, cold), cold.place)
     return found.rows() if whole else found
 
@@ -323,8 +322,7 @@ class Job:
     def _of_labels(
         self, train: np.ndarray, wanted: dict[str, np.ndarray], spread: Any = None
     ) -> Figures:
-        """The figures of the same outputs for every row, and of those that `spread` gives for a
-        split. `train` are the training labels, and `wanted` those of each split."""
+        """The figures of equal outputs for every row, and of those that `spread` gives."""
         numbers, width = self.objective.numbers, self.objective.num_outputs
         names = ["mean" if numbers else "majority_class"]
         names += ["label_propagation"] * (spread is not None)

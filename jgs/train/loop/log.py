@@ -47,8 +47,7 @@ class _TensorBoard(Log):
 
 
 class _Wandb(Log):
-    """A run of the project "jgs" at Weights & Biases. A run folder always has the same one,
-    which a resumed run continues."""
+    """The run at Weights & Biases of a run folder, which a resumed run continues."""
 
     def __init__(self, run_dir: Path, config: Config):
         import wandb  # an optional dependency, and a slow import

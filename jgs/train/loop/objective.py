@@ -203,8 +203,7 @@ class Objective:
         return self._several and (self._missing or self._weights is not None)
 
     def _known(self, labels: jax.Array, mask: jax.Array) -> tuple[jax.Array, jax.Array]:
-        """bool: what is known, of the rows `[B]` or of each label `[B, C]`; and the labels as
-        the loss takes them, 0 where they are not known."""
+        """bool, what is known; and the labels as the loss takes them, 0 where not known."""
         if not self._several:
             return mask, jnp.where(mask, labels, 0)
         real = jnp.broadcast_to(mask[:, None], labels.shape)

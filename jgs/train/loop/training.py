@@ -310,8 +310,7 @@ class _Training:
         return meter
 
     def _batches(self, meter: Meter) -> Iterator[tuple[Any, Any]]:
-        """The batches left in the epoch. Where the rows of one cannot be read, a checkpoint
-        keeps the steps that have been made."""
+        """The batches left; where rows cannot be read, a checkpoint keeps the steps made."""
         first = self.loader.step
         try:
             yield from self.job.batches(meter)

@@ -37,7 +37,7 @@ from jgs.train.evaluation.baselines import (
     figures,
     scores_of,
 )
-from jgs.train.evaluation.by_samples import BySamples, ListsAt, at_moments, batch_size
+from jgs.train.evaluation.by_samples import BySamples, ListsAt, at_moments
 from jgs.train.evaluation.link_metrics import (
     EVENT_METRICS,
     LINK_METRICS,
@@ -185,20 +185,18 @@ class LinkJob(PairJob):
             self._judges = self._lists = {split: lists(split) for split in ("val", "test")}
             return
         stage = LinkSeeds(self.task.eval_negatives, types=self.targets.types)
-        size = batch_size(self.config, self.task.eval_negatives)
 
         def judge(split: str) -> BySamples:
             own = {"negatives": self.judged[split].other_dst}
             key = key_of(self.config, f"samples of {split}")
             items = getattr(self.targets, split) | own
-            return BySamples(*of, items, key, _scores, stage, size, self._states)
+            return BySamples(*of, items, key, _scores, stage, self._states)
 
         self._judges = {split: judge(split) for split in ("val", "test")}
 
     @cached_property
     def _asked(self) -> dict[str, tuple[tuple[np.ndarray, np.ndarray], list[np.ndarray]]]:
-        """Of a table of links, by split: the distinct sources, with their moments, and for each
-        the targets that it is linked to."""
+        """By split: the distinct sources with their moments, and the targets of each."""
         found = {}
         for split in ("val", "test"):
             columns = [getattr(self.targets, split)[name] for name in ("time", "src", "dst")]
@@ -239,8 +237,7 @@ class LinkJob(PairJob):
         return positive, negative.reshape(made.other_src.shape)
 
     def _of_lists(self, params: Any, split: str, features: Any) -> float:
-        """Recall@k or NDCG@k of all nodes that a target may be and was not in an earlier
-        split."""
+        """Recall@k or NDCG@k of all nodes that a target may be and was not before."""
         rows = self.rows_of(params, split, features)
         decoder, relation = self.decode.decoder(params), self._listed(split)
 
@@ -253,8 +250,7 @@ class LinkJob(PairJob):
         return _each(self.judged[split].relation)[0]
 
     def _of_best(self, split: str, best: Callable[..., Any]) -> Any:
-        """The metric of the lists that `best(queries, candidates, k, known)` returns, int32
-        `[n, k]`; None where that is None."""
+        """The metric of the lists int32 `[n, k]` of `best`; None where there are none."""
         made, known = self.judged[split], self._known(split)
         every = np.arange(self.num_nodes, dtype=np.int32)
         src, dst = made.src, made.dst
@@ -340,8 +336,7 @@ class LinkJob(PairJob):
         return ranking.LISTS[self.config.metric or "map"](best, relevant)
 
     def _counts(self, split: str, relation: int | None) -> Callable[[], Any] | None:
-        """Makes the counts, when it is first called; None for too many edges. All ranks call
-        it."""
+        """Makes the counts when first called; None for too many edges. All ranks call it."""
         graphs = self.targets.messages if split == "val" else self.targets.at_test
 
         def events() -> EventCounts:

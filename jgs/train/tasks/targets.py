@@ -168,8 +168,7 @@ class _Split:
         ]
 
     def _undirected(self) -> bool:
-        """Whether every edge has its reverse, at the same time: by sums of hashes of all
-        ranks."""
+        """Whether every edge has its reverse at the same time, by sums of hashes."""
         if self.numbers or added_edges(self.graphs[0]) is not None:
             return False  # the data say which edges are others' reverses
         total = np.zeros(2, np.uint64)
@@ -263,8 +262,7 @@ class _Split:
     # -- which split each is in
 
     def _numbered(self, found: Columns, key: Any, how: str) -> np.ndarray:
-        """int8: the split of each candidate, by time or at random. At random all edges between
-        two nodes are in one."""
+        """int8: the split of each candidate. All edges between two nodes are in one."""
         count, at = len(found["src"]), None
         if how == "random" and not (self.undirected and self.label is None):
             codes, at = np.unique(_codes(found["src"], found["dst"]), return_inverse=True)
@@ -286,8 +284,7 @@ class _Split:
         return number
 
     def _kept(self, parts: Sequence[Columns], how: str, first: int) -> list[np.ndarray]:
-        """bool `[E]` for each local rank: which edges are messages where the targets of the
-        splits from number `first` on are none."""
+        """bool `[E]` for each local rank: the messages without the splits from `first` on."""
         if how == "column":
             return [np.asarray(graph.edge_columns["split"]) < first for graph in self.graphs]
         if how == "time":

@@ -11,69 +11,13 @@ from typing import Any
 
 import numpy as np
 
+from jgs.arrays import as_numpy
 from jgs.errors import InputError, refusing
-from jgs.graph.device import as_numpy
-from jgs.graph.formats.arrow import read_arrow
-from jgs.graph.formats.convert import EdgeList, count_nodes
-from jgs.graph.node_ids import NodeIds, id_column
+from jgs.files.arrow import read_arrow
 
 ENDINGS = (".parquet", ".csv", ".csv.gz")
-_WEIGHT = "edge_weight"
 _WHOLE = ("int64", "uint64")  # of numbers that may be no floats
 _FILL = "Fill the gaps, or leave the column out."
-
-
-def table_edges(
-    table: Any,
-    num_nodes: int | None,
-    ids: NodeIds | None,
-    src: str,
-    dst: str,
-    weight: str | None,
-    columns: Iterable[str] | None,
-) -> tuple[EdgeList, dict[str, np.ndarray]]:
-    """See `Graph.from_table`; also the edge columns."""
-    name = table_name(table)
-    # A CSV file says of no column whether 07 is text, which it is beside ids that are text.
-    text = ids is not None and ids.values.dtype == object
-    found = read_columns(table, [src, dst] if text else [], [src, dst])
-    weight = weight or (_WEIGHT if _WEIGHT in found else None)
-    special = [src, dst, *([] if weight is None else [weight])]
-    needed = special if columns is None else [*special, *columns]
-    require(name, found, needed)
-    ends = found[src], found[dst]
-    if ids is not None:
-        if num_nodes is None:
-            num_nodes = len(ids)
-        ends = ids.nodes(ends[0], f"{src} in {name}"), ids.nodes(ends[1], f"{dst} in {name}")
-    else:
-        ends = id_column(f"{src} in {name}", ends[0]), id_column(f"{dst} in {name}", ends[1])
-        if any(end.size and end.dtype == object for end in ends):
-            raise InputError(
-                f"{src} and {dst} in {name} must be node ids, integers from 0",
-                "text",
-                "Map them: ids = jgs.NodeIds.of_edges(src, dst), and give ids=ids.",
-            )
-    if num_nodes is None:
-        num_nodes = count_nodes(*ends)
-    others = [c for c in found if c not in special] if columns is None else list(columns)
-    edges = EdgeList(*ends, num_nodes, None if weight is None else found[weight])
-    return edges, {column: found[column] for column in others}
-
-
-def require(
-    name: str,
-    found: Collection[str],
-    needed: Iterable[str],
-    remedy: str = "Rename the right one, or say which it is.",
-) -> None:
-    """Raises `InputError` unless the table `name` has the columns `needed`."""
-    if missing := [column for column in needed if column not in found]:
-        raise InputError(
-            f"{name} must have a column {' and a column '.join(map(repr, missing))}",
-            f"columns {', '.join(map(repr, found)) or 'none'}",
-            remedy,
-        )
 
 
 def table_name(table: Any) -> str:
@@ -94,7 +38,7 @@ def read_columns(
         frame of pandas or Polars, also a lazy one; an Arrow table; a relation of DuckDB, for
         which pyarrow must be installed; or a dict of arrays.
       text: the columns that are text in a CSV file, whatever they look like.
-      ids: the columns of a file that name nodes; see `jgs.graph.formats.arrow.read_arrow`.
+      ids: the columns of a file that name nodes; see `jgs.files.arrow.read_arrow`.
 
     Raises `InputError`.
     """

@@ -6,41 +6,12 @@ column is text here: `0x1A` is no number, and whole numbers of over 64 bits are 
 
 from __future__ import annotations
 
-import codecs
-import csv
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from jgs.errors import InputError, one_line, refusing
 from jgs.files.npy import plain_file
-
-
-@dataclass(frozen=True)
-class Reading:
-    """How text in tables is read; the options of a data set with these names.
-
-    Fields:
-      ids: "text": names of nodes are text whatever they look like, so that `01` is not `1`.
-        None: names that are all whole numbers of 64 bits are numbers.
-      encoding: that of text files, as Python names it; None is UTF-8.
-    """
-
-    ids: str | None = None
-    encoding: str | None = None
-
-    def __post_init__(self) -> None:
-        if self.ids not in (None, "text"):
-            raise InputError("the option ids must be text", repr(self.ids), "Or leave it out.")
-        try:
-            codecs.lookup(self.encoding or "utf-8")
-        except LookupError:
-            raise InputError(
-                "the option encoding must be one that Python knows, such as latin-1",
-                repr(self.encoding),
-                "Correct it.",
-            ) from None
 
 
 def read_arrow(
@@ -50,7 +21,8 @@ def read_arrow(
     skip: int = 0,
     *,
     ids: Collection[str] = (),
-    reading: Reading = Reading(),
+    ids_are_text: bool = False,
+    encoding: str | None = None,
 ) -> Any:
     """The Arrow table in a file, which is of Parquet if its name ends in `.parquet`, and else
     text: with commas between the columns if it ends in `.csv` or `.csv.gz`, with tabs if not.
@@ -63,7 +35,8 @@ def read_arrow(
       skip: the number of a text file's first lines that are not read.
       ids: the columns that name nodes, of those that are there. Whole numbers of more than 64
         bits are text in them.
-      reading: see `Reading`.
+      ids_are_text: whether they are text whatever they look like, so that `01` is not `1`.
+      encoding: that of a text file, as Python names it; None is UTF-8.
 
     Raises `InputError`.
     """
@@ -80,11 +53,11 @@ def read_arrow(
         if kind == "Parquet":
             with open(path, "rb") as file:
                 table = pyarrow.parquet.read_table(file)
-            return _as("string", table, ids) if reading.ids else table
+            return _as("string", table, ids) if ids_are_text else table
         made = {name: pyarrow.type_for_alias(_ALIASES.get(t, t)) for name, t in types.items()}
         header = None if names is None else list(names)
-        text = _TextFile(path, header, skip, reading)
-        if reading.ids:
+        text = _TextFile(path, header, skip, encoding)
+        if ids_are_text:
             return text.read(made | dict.fromkeys(ids, pyarrow.string()))
         table = text.read(made)
         if wrong := text.words(table, [name for name in ids if name not in types], types):
@@ -95,57 +68,30 @@ def read_arrow(
         return _as("int64", table, whole)
 
 
-_LONGEST_LINE = 1 << 24
 _ALIASES = {"token": "string"}
+COMMAS = (".csv", ".csv.gz")
+"""How the names of text files end that have commas between the columns; others have tabs."""
 HEXADECIMAL = r"^\s*[+-]?0[xX]"
 _WHOLE = r"^\s*[+-]?[0-9]+\s*$"
 _WRITTEN_WHOLE = "^(0|-?[1-9][0-9]{0,17})$"
 
 
-def column_names(path: Path) -> list[str]:
-    """The names of the columns of the table in a file, which has a line of names if it is text.
-    Raises `InputError`."""
-    pyarrow = pyarrow_for(path)
-    if not plain_file(path).exists():
-        raise InputError(f"{path} must exist", "no such file", "Correct the path.")
-    errors = (pyarrow.ArrowException, OSError)
-    with refusing(errors, f"{path} must be a whole table", "Write it again."):
-        if path.suffix == ".parquet":
-            return pyarrow.parquet.read_schema(path).names
-        with pyarrow.input_stream(path) as file:
-            line = b""
-            while b"\n" not in line and len(line) < _LONGEST_LINE:
-                if not (piece := file.read(1 << 16)):
-                    break
-                line += piece
-    return names_in(path, line.partition(b"\n")[0])
-
-
-def names_in(path: Path, line: bytes) -> list[str]:
-    """The names of columns in the first line of the text file `path`. Raises `InputError`."""
-    text = line.decode("utf-8-sig", errors="replace").rstrip("\r")
-    rule = f"{path} must begin with a line of names, which ends in a line feed"
-    with refusing(csv.Error, rule, "Write it again."):
-        return next(csv.reader([text], delimiter=_delimiter(path)), [])
-
-
 def _delimiter(path: Path) -> str:
-    return "," if path.name.endswith((".csv", ".csv.gz")) else "\t"
+    return "," if path.name.endswith(COMMAS) else "\t"
 
 
 class _TextFile(NamedTuple):
-    """A table in a text file, its columns' names or None, and how many lines come before."""
+    """A text file's table: its columns' names or None, and how many lines come before."""
 
     path: Path
     names: list[str] | None
     skip: int
-    reading: Reading
+    encoding: str | None
 
     def read(self, types: Mapping[str, Any]) -> Any:
         """The table, of which some columns have these Arrow types."""
         import pyarrow.csv
 
-        encoding = self.reading.encoding
         # Only one thread alone knows the number of a row that it cannot read.
         for threads in (True, False):
             try:
@@ -155,7 +101,7 @@ class _TextFile(NamedTuple):
                         use_threads=threads,
                         column_names=self.names,
                         skip_rows=self.skip,
-                        encoding=encoding or "utf8",
+                        encoding=self.encoding or "utf8",
                     ),
                     pyarrow.csv.ParseOptions(delimiter=_delimiter(self.path)),
                     pyarrow.csv.ConvertOptions(column_types=types),
