@@ -7,7 +7,8 @@ shared machine, processes that take turns hide differences below 10 %. So each b
 in every turn, and who goes first alternates. Both draw from the same arrays and the same
 batches with the same capacity, but in a turn they draw two different batches, so that neither
 finds the rows of its batch in the caches. Times are milliseconds of a jitted call, best and
-median. A ratio is the second median over the first.
+median. A ratio is the second median over the first; the last is that of the processor's time,
+which other work on the machine changes less. `typed` draws from the graph of `typed_graph.py`.
 
 The row `excluded` compares the installed build with itself: the seeds of a batch of pairs,
 without and with the pairs' own edges excluded in both directions.
@@ -16,12 +17,12 @@ without and with the pairs' own edges excluded in both directions.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from statistics import median
 from types import ModuleType
 from typing import Any
 from unittest import mock
@@ -30,7 +31,7 @@ import jax
 import numpy as np
 
 import jgs
-from benchmarks import graph, inputs, revision
+from benchmarks import graph, inputs, revision, typed_graph
 from benchmarks.__main__ import CACHE, command_line, say
 from jgs import kernels
 from jgs.sampling import plan_capacity
@@ -43,6 +44,9 @@ SAMPLERS: dict[str, Callable[[Any], Any]] = {  # of the `jgs.sampling` of either
     "all": lambda sampling: sampling.Neighbors((-1, -1)),
     "labor": lambda sampling: sampling.Labor((5, 10, 15)),
     "walk": lambda sampling: sampling.Walk(80),
+    "typed": lambda sampling: sampling.Neighbors(
+        ({"*": 4}, {"*": 3}, {"*": 2}), edges=("type",)
+    ),
 }
 ROWS = (*SAMPLERS, "excluded")
 THREADS = (1, 2)
@@ -54,12 +58,20 @@ Draw = Callable[[int], Any]  # draws the batch of this number
 
 
 def measure(
-    before: ModuleType, data: jgs.Graph, nodes: np.ndarray, what: Sequence[str], draws: int
+    before: ModuleType,
+    graph_of: Callable[[str], jgs.Graph],
+    nodes: np.ndarray,
+    what: Sequence[str],
+    draws: int,
 ) -> Iterator[str]:
     """The table's lines. Seeds are taken from the start of `nodes`."""
-    yield "| draws | threads | before: best / median | now: best / median | ratio | same |"
-    yield "|---|---|---|---|---|---|"
+    yield (
+        "| draws | threads | before: best / median | now: best / median | ratio | processor's "
+        "| same |"
+    )
+    yield "|---|---|---|---|---|---|---|"
     for name in what:
+        data = graph_of(name)
         if name == "excluded":
             yield from _excluded(data, draws)
             continue
@@ -134,7 +146,10 @@ def _drawing(
 ) -> Draw:
     """The sampler of a build, jitted, on the arrays of `data`."""
     sampler, key = make(build.sampling), jax.random.key(0)
-    own = build.Graph.from_edge_arrays(data.indptr, data.edge_arrays())
+    names = (
+        None if data.schema is None else build.graph.Schema(*dataclasses.astuple(data.schema))
+    )
+    own = build.Graph.from_edge_arrays(data.indptr, data.edge_arrays(), schema=names)
     state = sampler.init(own)
 
     @jax.jit
@@ -159,19 +174,20 @@ def _threads(builds: Sequence[ModuleType], number: int) -> Iterator[None]:
         yield
 
 
-def in_turn(first: Draw, second: Draw, draws: int) -> tuple[list[float], list[float]]:
-    """The milliseconds of each draw of both, once they are compiled. Both draw each batch
-    once."""
+def in_turn(first: Draw, second: Draw, draws: int) -> tuple[np.ndarray, np.ndarray]:
+    """The milliseconds of each draw of both, and those of the processor, `[draws, 2]`, once
+    they are compiled. Both draw each batch once."""
     first(0), second(0)
-    times: tuple[list[float], list[float]] = [], []
+    times = np.empty((2, draws, 2))
     for turn in range(draws):
         both = [(0, first, turn), (1, second, (turn + draws // 2) % draws)]
         for at, draw, number in both if turn % 2 == 0 else reversed(both):
-            began = time.perf_counter()
+            began = time.perf_counter(), time.process_time()
             drawn = draw(number)
-            times[at].append(1e3 * (time.perf_counter() - began))
+            ended = time.perf_counter(), time.process_time()
+            times[at, turn] = 1e3 * np.subtract(ended, began)
             del drawn  # its memory is freed before the other's time begins
-    return times
+    return times[0], times[1]
 
 
 def _equal(one: Any, other: Any) -> bool:
@@ -184,10 +200,11 @@ def _equal(one: Any, other: Any) -> bool:
     return all(map(np.array_equal, arrays(one), arrays(other)))
 
 
-def _row(label: str, threads: int, times: Sequence[list[float]], same: str) -> str:
-    cells = [f"{min(some):.2f} / {median(some):.2f}" for some in times]
-    ratio = median(times[1]) / median(times[0])
-    return f"| {label} | {threads} | {' | '.join(cells)} | {ratio:.3f} | {same} |"
+def _row(label: str, threads: int, times: Sequence[np.ndarray], same: str) -> str:
+    cells = [f"{some.min(0)[0]:.2f} / {np.median(some, 0)[0]:.2f}" for some in times]
+    clock, processor = np.median(times[1], 0) / np.median(times[0], 0)
+    cells += [f"{clock:.3f}", f"{processor:.3f}", same]
+    return f"| {label} | {threads} | {' | '.join(cells)} |"
 
 
 def main() -> None:
@@ -211,9 +228,14 @@ def main() -> None:
             parser.error(f"{arguments.before} could not be built: {error}")
         say("the graph ...")
         CACHE.mkdir(parents=True, exist_ok=True)
-        data = jgs.Graph.open(graph.cached(CACHE, size), verify=False)
+        plain = graph.cached(CACHE, size)
+
+        def graph_of(name: str) -> jgs.Graph:
+            typed = typed_graph.cached(CACHE, size, 4) if name == "typed" else plain
+            return jgs.Graph.open(typed, verify=False)
+
         nodes = np.load(inputs.seeds(CACHE, size))
-        for line in measure(before, data, nodes, arguments.what, arguments.draws):
+        for line in measure(before, graph_of, nodes, arguments.what, arguments.draws):
             print(line, flush=True)
 
 

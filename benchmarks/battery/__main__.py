@@ -14,7 +14,7 @@ from __future__ import annotations
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from datetime import date
 from pathlib import Path
 
@@ -77,8 +77,7 @@ def main(argv: list[str] | None = None) -> int:
     missing: dict[str, str] = {}
     with tempfile.TemporaryDirectory(prefix="jgs-battery-") as folder:
         graphs = Graphs(Path(folder), size.copies)
-        for name in ["jgs", *given.peers]:
-            library = opened(name, given.cache.resolve(), Path(folder))
+        for name, library in started(["jgs", *given.peers], given.cache, Path(folder), size):
             if isinstance(library, str):
                 missing[name] = library
                 continue
@@ -86,6 +85,7 @@ def main(argv: list[str] | None = None) -> int:
                 said, tried = tried_by(library, graphs, size)
             except Refused as error:
                 missing[name] = str(error)
+                library.close()
                 continue
             found[said] = tried
             say(f"{said}: {time.monotonic() - begun:.0f} s")
@@ -102,6 +102,25 @@ def main(argv: list[str] | None = None) -> int:
     else:
         print(page, end="")
     return int(bool(failures(next(iter(found.values())))))
+
+
+def started(
+    names: list[str], cache: Path, folder: Path, size: Size
+) -> Iterator[tuple[str, Library | str]]:
+    """Each library by its name, as `opened` gives it. While one is tried, the processes of the
+    next begin."""
+
+    def begun(name: str) -> tuple[str, Library | str]:
+        library = opened(name, cache.resolve(), folder)
+        if isinstance(library, Library):
+            library.start(size.threads)
+        return name, library
+
+    ahead = begun(names[0])
+    for name in names[1:]:
+        now, ahead = ahead, begun(name)
+        yield now
+    yield ahead
 
 
 def opened(name: str, cache: Path, folder: Path) -> Library | str:

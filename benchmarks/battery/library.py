@@ -34,6 +34,7 @@ import os
 import pickle
 import subprocess
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
@@ -91,6 +92,12 @@ class Library:
         self.name, self.command, self.variables = name, command, variables
         self.errors = subprocess.DEVNULL if quiet else None
         self.processes: dict[tuple[int, int], subprocess.Popen[bytes]] = {}
+
+    def start(self, threads: Iterable[int]) -> None:
+        """Starts the processes that will be asked: one with each of these numbers of threads,
+        and another with that of `HERE`. They import their packages meanwhile."""
+        for where in (HERE, HERE._replace(number=1), *map(Where, threads)):
+            self._process(where)
 
     def ask(self, method: str, folder: Path, where: Where = HERE, **arguments: Any) -> Any:
         """As that of `Direct`."""

@@ -28,7 +28,7 @@ class Size(NamedTuple):
 
 
 FULL = Size(20_000, 510, 1000, (1, 2, 3, 4, 8), True)
-QUICK = Size(3_000, 126, 100, (1, 3), True)
+QUICK = Size(3_000, 126, 100, (3,), True)
 SMALLEST = Size(600, 24, 40, (1,), False, ("uniform", "before cutoffs", "LABOR"))
 
 

@@ -67,7 +67,7 @@ int64_t RelabelerOf<Id>::Reset(int64_t capacity, int64_t num_nodes, int64_t num_
   // entries are enough for all possible node ids.
   const int64_t most = capacity + kUnreported * num_threads;
   int bits = 10;
-  while (bits < 31 && int64_t{3} << bits < 4 * most) ++bits;
+  while (bits < 31 && int64_t{3} << bits < 8 * most) ++bits;
   const int64_t size = int64_t{1} << bits;
   per_era_ = static_cast<uint32_t>(num_nodes + 1);
   table_.Reserve(size);

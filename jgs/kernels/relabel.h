@@ -26,7 +26,7 @@ template <typename Id>
 class RelabelerOf {
  public:
   static constexpr bool kWide = sizeof(Id) == 8;
-  static constexpr int kMost = 32;  // the largest number of edges inserted at once
+  static constexpr int kMost = 64;  // the largest number of edges inserted at once
 
   // Whether an int32_t holds the nodes below `num_nodes`, and padding, of so many eras.
   static bool Packs(int64_t num_nodes, int64_t num_eras) {

@@ -215,22 +215,23 @@ std::string SampleNeighbors(const GraphView& graph, const Seeds& seeds,
   const auto sample = [&](auto make) {
     return SampleHops(graph, seeds, limits, relabel_inputs, hops, sampled, executor, make);
   };
+  const bool packs = limits.time != nullptr && Packs(seeds, graph.num_nodes);
   if (options.relations.num > 0) {
-    if (limits.time != nullptr) {
+    if (packs) {
       return sample([&](Team& team, Workspace& work) {
-        return RunRows<true, false>(graph, limits, options, team, work);
+        return RunRows<true>(graph, limits, options, team, work);
       });
     }
-    if (limits.any() || options.weighted || options.latest) {
+    if (limits.time != nullptr) {
       return sample([&](Team& team, Workspace& work) {
-        return RunRows<false, false>(graph, limits, options, team, work);
+        return RunRows<true, int64_t>(graph, limits, options, team, work);
       });
     }
     return sample([&](Team& team, Workspace& work) {
-      return RunRows<false, true>(graph, limits, options, team, work);
+      return RunRows<false>(graph, limits, options, team, work);
     });
   }
-  if (limits.time != nullptr && Packs(seeds, graph.num_nodes)) {
+  if (packs) {
     return sample([&](Team&, Workspace& work) {
       return NeighborRows<true, true>(graph, limits, options, work);
     });

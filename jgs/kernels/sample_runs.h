@@ -5,95 +5,152 @@
 #define JGS_KERNELS_SAMPLE_RUNS_H_
 
 #include <algorithm>
-#include <atomic>
 #include <cstdint>
-#include <limits>
 #include <vector>
 
 #include "draw.h"
 #include "draw_recent.h"
 #include "draw_weighted.h"
+#include "find_runs.h"
 #include "sample_hops.h"
 
 namespace jgs {
 
-constexpr int kRelationBits = 15;  // of an entry of RelationIndex::runs
-
-// The Rows of a HopSampler. A hop that draws from all edges has one run a node. `simple`: whether
-// all draws are uniform, of all edges; nothing but the speed depends on it.
-template <bool timed, bool simple>
+// The Rows of a HopSampler.
+template <bool timed, typename IdOfRows = int32_t>
 class RunRows {
  public:
   static constexpr bool kTimed = timed, kByRelation = true, kScans = false;
-  using Id = std::conditional_t<timed, int64_t, int32_t>;
+  using Id = IdOfRows;
+  using Stream = StreamOf<timed, Id>;
 
   RunRows(const GraphView& graph, const Limits& limits, const NeighborOptions& options, Team& team,
           Workspace& work)
       : graph_(graph), limits_(limits), replace_(options.replace), weighted_(options.weighted),
-        latest_(options.latest), relations_(options.relations), recency_(options.recency),
-        team_(team), w_(work) {}
+        latest_(options.latest), num_relations_(options.relations.num), recency_(options.recency),
+        team_(team), w_(work), finder_(graph, limits, options, work) {}
 
-  // Finds where the index has the runs of these nodes: the first in `row_start`, and their number
-  // in `degree`.
   void FindRuns(const int32_t* nodes, int64_t begin, int64_t end) {
-    const RelationIndex& index = relations_.index;
-    if (index.indptr == nullptr) return;
-    for (int64_t t = begin; t < end; ++t) {
-      if (t + kAhead < end) {
-        PrefetchFar(&index.indptr[nodes[t + kAhead]]);
-        PrefetchFar(&index.ends[nodes[t + kAhead]]);
-      }
-      int64_t first = 0, num = 0;
-      if (nodes[t] < graph_.num_nodes) {
-        first = index.indptr[nodes[t]];
-        num = index.ends[nodes[t]] - first;
-        if (first < 0 || num < 0 || num > index.num_runs - first) {
-          damaged_.store(true);
-          first = num = 0;
-        }
-      }
-      w_.row_start[t] = first;
-      w_.degree[t] = static_cast<int32_t>(num);
-    }
+    finder_.Locate(nodes, begin, end);
   }
 
   bool Bound(const Hop& hop, const Targets& targets) {
     FindKeys(hop);
+    fanouts_ = FanoutsOf(hop);
     w_.bound.assign(targets.num_chunks + 1, 0);
+    if (static_cast<int64_t>(w_.found.size()) < targets.num_chunks) {
+      w_.found.resize(targets.num_chunks);
+    }
     team_.For(targets.num_chunks, [&](int64_t chunk) {
-      int64_t sum = 0;
-      ForRuns(hop, targets, chunk, [&](const Run& run) { sum += Most(run); });
-      w_.bound[chunk + 1] = sum;
+      w_.bound[chunk + 1] = finder_.Find(hop, targets, chunk, w_.found[chunk]);
     });
     for (int64_t c = 0; c < targets.num_chunks; ++c) w_.bound[c + 1] += w_.bound[c];
-    return !damaged_.load();
+    return !finder_.damaged();
   }
 
-  void Draw(const Hop& hop, const Targets& targets, int64_t chunk, StreamOf<timed>& stream) {
+  void Draw(const Hop& hop, const Targets& targets, int64_t chunk, Stream& stream) {
+    const FoundRuns& found = w_.found[chunk];
+    if (!weighted_ && !latest_ && !Recent() && limits_.num_excluded == 0) {
+      return DrawUniform(hop, targets, chunk, found, stream);
+    }
     Together together(*this, hop, targets.Begin(chunk), w_.bound[chunk], stream);
-    ForRuns(hop, targets, chunk, [&](const Run& run) { together.Add(run); });
+    for (int64_t i = 0; i < found.num; ++i) together.Add(RunOf(targets, found, i));
     together.Flush();
     together.EndRows(targets.End(chunk));
   }
 
  private:
+  static constexpr int kFew = 8;  // so many edges of a run are read without a branch
+
   // The eligible edges of a run.
   struct Run {
     int64_t target;
-    int32_t node;
     Stretch edges;
-    int64_t fanout;
-    int32_t relation;  // -1: those of all relations
-    int64_t begin;     // of the run's edges, those that are not eligible too
+    int64_t fanout, relation;
+    int64_t begin;  // of the run's edges, those that are not eligible too
+    int32_t node;
   };
 
-  static constexpr size_t kTogether = 256;  // runs that are drawn together
+  Run RunOf(const Targets& targets, const FoundRuns& found, int64_t i) const {
+    const FoundRuns::Run& run = found.runs[i];
+    const int64_t start = run.run >> kRelationBits, relation = run.run & (kRelations - 1);
+    int64_t count = run.length;
+    const Holes holes = limits_.StepOver(start, count);
+    const Stretch edges{start, static_cast<int32_t>(count), holes};
+    const int64_t begin = start - (found.skipped.empty() ? 0 : found.skipped[i]);
+    return {run.target, edges, fanouts_[relation], relation, begin, targets.nodes[run.target]};
+  }
+
+  // Draws where all edges that were found are equally likely.
+  void DrawUniform(const Hop& hop, const Targets& targets, int64_t chunk, const FoundRuns& found,
+                   Stream& stream) {
+    const int64_t begin = targets.Begin(chunk), end = targets.End(chunk);
+    for (int64_t t = begin; t < end; ++t) {
+      hop.indptr[t] = static_cast<int32_t>(w_.bound[chunk] + found.before[t - begin]);
+    }
+    int16_t* types = hop.edge_type == nullptr ? nullptr : hop.edge_type + w_.bound[chunk];
+    int32_t ascending[kFew];
+    for (int i = 0; i < kFew; ++i) ascending[i] = i;
+    Draws draws(0);
+    for (int64_t first = 0, last = 0; first < found.num; first = last) {
+      draws.num_rows = 0;
+      draws.fanout = 0;
+      // A lane is written for each run, and kept for those that draw: no branch to mispredict.
+      for (; last < found.num && last - first < kTogether && draws.num_rows < kLanes; ++last) {
+        const FoundRuns::Run& run = found.runs[last];
+        const int64_t relation = run.run & (kRelations - 1), fanout = fanouts_[relation];
+        const int lane = draws.num_rows;
+        const Key& key = KeyOf(relation, run.target);
+        draws.node[lane] = static_cast<uint32_t>(targets.nodes[run.target]);
+        draws.degree[lane] = static_cast<uint32_t>(run.length);
+        draws.own_fanout[lane] = static_cast<uint32_t>(fanout);
+        draws.key0[lane] = key.word[0];
+        draws.key1[lane] = key.word[1];
+        const bool random = Random(run.length, fanout);
+        draws.fanout = std::max(draws.fanout, random ? fanout : 0);
+        draws.num_rows += random;
+      }
+      if (draws.num_rows > 0) DrawLanes(hop.key, draws);
+      const int32_t* drawn = draws.position.get();
+      for (int64_t i = first; i < last; ++i) {
+        const FoundRuns::Run& run = found.runs[i];
+        const int64_t start = run.run >> kRelationBits, relation = run.run & (kRelations - 1);
+        const int64_t fanout = fanouts_[relation];
+        const bool random = Random(run.length, fanout);
+        const int64_t count = random ? fanout : run.length;
+        const int32_t era = timed ? w_.era[run.target] : 0;
+        if (fanout >= 0 && fanout <= kFew) {
+          const int32_t* const position = random ? drawn : ascending;
+          const int64_t step = random ? kLanes : 1;
+          const auto edge_of = [=](int64_t j) { return start + position[j * step]; };
+          stream.AddFew(fanout, count, edge_of, era);
+        } else if (random) {
+          stream.Add(count, [=](int64_t j) { return start + drawn[j * kLanes]; }, era);
+        } else {
+          stream.Add(count, [=](int64_t j) { return start + j; }, era);
+        }
+        drawn += random;
+        if (types != nullptr) types = std::fill_n(types, count, static_cast<int16_t>(relation));
+      }
+    }
+  }
+
+  void DrawLanes(Key key, Draws& draws) const {
+    draws.MakeRoom();
+    if (replace_) {
+      RunOn(isa_, DrawRows<Mode::kRepeated, true>{key, draws});
+    } else {
+      RunOn(isa_, DrawRows<Mode::kDistinct, true>{key, draws});
+    }
+  }
+
+  static constexpr int64_t kTogether = 256;  // runs that are drawn together
 
   // Draws for some runs at a time, in lanes, and adds their edges in order.
   class Together {
    public:
     Together(const RunRows& rows, const Hop& hop, int64_t first_target, int64_t edges,
-             StreamOf<timed>& stream)
+             Stream& stream)
         : r_(rows), hop_(hop), stream_(stream), draws_(0), by_weight_(draws_, rows.replace_),
           by_recency_(draws_, rows.recency_, rows.replace_),
           row_(first_target), edges_(edges) {
@@ -102,8 +159,8 @@ class RunRows {
 
     void Add(const Run& run) {
       runs_.push_back(run);
-      if (r_.Random(run)) AddLane(run);
-      if (runs_.size() == kTogether || draws_.num_rows == kLanes) Flush();
+      if (r_.Random(run.edges.count, run.fanout)) AddLane(run);
+      if (runs_.size() == size_t{kTogether} || draws_.num_rows == kLanes) Flush();
     }
 
     void Flush() {
@@ -111,19 +168,17 @@ class RunRows {
         draws_.MakeRoom();
         if (r_.Recent()) {
           by_recency_.Draw(hop_.key, r_.isa_);
-        } else if (!simple && r_.weighted_) {
+        } else if (r_.weighted_) {
           by_weight_.Draw(hop_.key, r_.isa_);
-        } else if (r_.replace_) {
-          RunOn(r_.isa_, DrawRows<Mode::kRepeated, true>{hop_.key, draws_});
         } else {
-          RunOn(r_.isa_, DrawRows<Mode::kDistinct, true>{hop_.key, draws_});
+          r_.DrawLanes(hop_.key, draws_);
         }
       }
       int lane = 0;
       for (const Run& run : runs_) {
         EndRows(run.target + 1);
         const int64_t count = Take(run, lane);
-        if (hop_.edge_type != nullptr && run.relation >= 0) {
+        if (hop_.edge_type != nullptr) {
           std::fill_n(hop_.edge_type + edges_, count, static_cast<int16_t>(run.relation));
         }
         edges_ += count;
@@ -141,7 +196,7 @@ class RunRows {
    private:
     void AddLane(const Run& run) {
       const int lane = draws_.num_rows++;
-      const Key& key = r_.KeyOf(run);
+      const Key& key = r_.KeyOf(run.relation, run.target);
       const Stretch& edges = run.edges;
       draws_.node[lane] = static_cast<uint32_t>(run.node);
       draws_.degree[lane] = static_cast<uint32_t>(edges.count);
@@ -150,7 +205,7 @@ class RunRows {
       draws_.key0[lane] = key.word[0];
       draws_.key1[lane] = key.word[1];
       if (r_.Recent()) by_recency_.Limit(lane, edges, run.begin);
-      if (simple || !r_.weighted_) return;
+      if (!r_.weighted_) return;
       const int64_t* const prefix = r_.graph_.weight_prefix;
       PrefetchFar(&prefix[edges.start + edges.length() - 1]);
       draws_.degree[lane] = static_cast<uint32_t>(edges.length());
@@ -173,16 +228,7 @@ class RunRows {
         }
         return count;
       };
-      if constexpr (simple) {
-        if (r_.Random(run)) {
-          const int32_t* const drawn = &draws_.position[lane++];
-          stream_.Add(run.fanout, [=](int64_t i) { return start + drawn[i * kLanes]; }, era);
-          return run.fanout;
-        }
-        stream_.Add(degree, [=](int64_t i) { return start + i; }, era);
-        return degree;
-      }
-      if (r_.Random(run)) {
+      if (r_.Random(run.edges.count, run.fanout)) {
         const int32_t* const drawn = &draws_.position[lane];
         const int64_t count =
             r_.weighted_ ? std::min<int64_t>(by_weight_.count[lane], run.fanout) : run.fanout;
@@ -224,7 +270,7 @@ class RunRows {
 
     const RunRows& r_;
     const Hop& hop_;
-    StreamOf<timed>& stream_;
+    Stream& stream_;
     Draws draws_;
     WeightedDraws<true, true> by_weight_;
     RecentDraws by_recency_;
@@ -233,91 +279,10 @@ class RunRows {
     int64_t edges_;  // where the next edge is placed
   };
 
-  // Calls `look` with the runs that the targets of a chunk draw from, in order.
-  template <typename Look>
-  void ForRuns(const Hop& hop, const Targets& targets, int64_t chunk, const Look& look) {
-    const int64_t end = targets.End(chunk);
-    for (int64_t t = targets.Begin(chunk); t < end; ++t) {
-      const int32_t node = targets.nodes[t];
-      if (node >= graph_.num_nodes) continue;  // padding among the seeds
-      if (hop.relation_fanout != nullptr && relations_.index.indptr != nullptr) {
-        if (t + kAhead < end) PrefetchFar(&relations_.index.runs[w_.row_start[t + kAhead]]);
-        if (t + kAhead / 2 < end) PrefetchTimes(t + kAhead / 2);
-        ForIndexed(hop, t, node, look);
-        continue;
-      }
-      const int64_t start = graph_.indptr[node], length = graph_.ends[node] - start;
-      if (!Sound(start, start + length)) continue;
-      if (hop.relation_fanout == nullptr) {
-        LookAt(t, node, start, length, hop.fanout, -1, look);
-      } else {
-        ForRow(hop, t, node, start, length, look);
-      }
-    }
-  }
-
-  // Prefetches the times of the first edges of a row, which the search for its cutoff reads.
-  void PrefetchTimes(int64_t t) {
-    if (simple || !timed || limits_.time == nullptr) return;
-    PrefetchFar(&limits_.time[relations_.index.runs[w_.row_start[t]] >> kRelationBits]);
-  }
-
-  template <typename Look>
-  void ForIndexed(const Hop& hop, int64_t t, int32_t node, const Look& look) {
-    const int64_t* const runs = &relations_.index.runs[w_.row_start[t]];
-    int64_t start = runs[0] >> kRelationBits;
-    for (int32_t i = 0; i < w_.degree[t]; ++i) {
-      const int64_t relation = runs[i] & ((1 << kRelationBits) - 1);
-      const int64_t stop = runs[i + 1] >> kRelationBits;
-      if (!Sound(start, stop) || !Known(relation)) return;
-      LookAt(t, node, start, stop - start, hop.relation_fanout[relation],
-            static_cast<int32_t>(relation), look);
-      start = stop;
-    }
-  }
-
-  // Finds the runs of a row in its edges' types.
-  template <typename Look>
-  void ForRow(const Hop& hop, int64_t t, int32_t node, int64_t start, int64_t length,
-              const Look& look) {
-    const int16_t* const types = relations_.edge_type + start;
-    for (int64_t first = 0, last = first; first < length; first = last) {
-      const int16_t relation = types[first];
-      last = std::upper_bound(types + first, types + length, relation) - types;
-      if (!Known(relation)) return;
-      LookAt(t, node, start + first, last - first, hop.relation_fanout[relation], relation, look);
-    }
-  }
-
-  template <typename Look>
-  void LookAt(int64_t t, int32_t node, int64_t start, int64_t length, int64_t fanout,
-             int32_t relation, const Look& look) {
-    if (fanout == 0) return;
-    Run run{t, node, {start, static_cast<int32_t>(length), {}}, fanout, relation, start};
-    if (!simple && limits_.any()) {
-      run.edges = limits_.Of(start, length, timed ? w_.cutoffs[w_.era[t]] : 0);
-    }
-    if (run.edges.count > 0) look(run);
-  }
-
-  // Whether the graph has the edges [start, stop) of a run.
-  bool Sound(int64_t start, int64_t stop) {
-    const bool sound = start >= 0 && stop >= start && stop <= graph_.num_edges &&
-                       stop - start <= std::numeric_limits<int32_t>::max();
-    if (!sound) damaged_.store(true);
-    return sound;
-  }
-
-  bool Known(int64_t relation) {
-    const bool known = relation >= 0 && relation < relations_.num;
-    if (!known) damaged_.store(true);
-    return known;
-  }
-
   // The keys of a hop: for every relation one for each cutoff.
   void FindKeys(const Hop& hop) {
     keys_.clear();
-    const int64_t num = hop.relation_fanout == nullptr ? 1 : relations_.num;
+    const int64_t num = hop.relation_fanout == nullptr ? 1 : num_relations_;
     for (int64_t relation = 0; relation < num; ++relation) {
       Key of_relation = hop.key;
       if (hop.relation_fanout != nullptr) {
@@ -331,24 +296,16 @@ class RunRows {
     }
   }
 
-  const Key& KeyOf(const Run& run) const {
-    const int64_t relation = std::max(run.relation, 0);
+  const Key& KeyOf(int64_t relation, int64_t target) const {
     if constexpr (!timed) return keys_[relation];
-    return keys_[relation * w_.cutoffs.size() + w_.era[run.target]];
+    return keys_[relation * w_.cutoffs.size() + w_.era[target]];
   }
 
   bool Recent() const { return timed && recency_.half_life > 0; }
 
   // Whether a run needs random bits; otherwise its edges are taken in order.
-  bool Random(const Run& run) const {
-    if (run.fanout < 0 || (!simple && latest_)) return false;
-    return replace_ || run.edges.count > run.fanout;
-  }
-
-  // The most edges that a run draws.
-  int64_t Most(const Run& run) const {
-    if (run.fanout < 0) return run.edges.count;
-    return replace_ ? run.fanout : std::min<int64_t>(run.edges.count, run.fanout);
+  bool Random(int64_t count, int64_t fanout) const {
+    return (fanout >= 0) & !latest_ & (replace_ | (count > fanout));
   }
 
   // The weight in the row before a run's edges.
@@ -360,12 +317,13 @@ class RunRows {
   const GraphView& graph_;
   const Limits& limits_;
   const bool replace_, weighted_, latest_;
-  const Relations relations_;
+  const int64_t num_relations_;
   const Recency recency_;
   Team& team_;
   Workspace& w_;
   std::vector<Key> keys_;
-  std::atomic<bool> damaged_{false};
+  const int64_t* fanouts_ = nullptr;  // of each relation
+  RunFinder<timed> finder_;
   const Isa isa_ = BestIsa();
 };
 

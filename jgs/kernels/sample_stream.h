@@ -13,7 +13,8 @@
 
 namespace jgs {
 
-constexpr int kFlight = 32;  // edges whose reads are under way together
+constexpr int kFlight = 64;  // edges whose reads are under way together
+constexpr int kShort = 16;   // a row of so many is read together
 static_assert(kFlight <= RelabelerOf<int32_t>::kMost, "they are inserted together");
 
 // Prefetches to the second-level cache, which more reads can be under way to than to the first.
@@ -49,21 +50,31 @@ class StreamOf {
       return;
     }
     for (int64_t i = 0; i < count;) {
-      int64_t* free = &batch_[now_][filled_];
+      // Short rows are not divided, so that the same steps follow each other.
+      if (filled_ == kFlight || (count <= kShort && filled_ + count > kFlight)) Advance();
+      int64_t* const free = &batch_[now_][filled_];
       const int some = static_cast<int>(std::min<int64_t>(count - i, kFlight - filled_));
       for (int j = 0; j < some; ++j) {
-        const int64_t edge = edge_of(i + j);
-        free[j] = edge;
+        free[j] = edge_of(i + j);
         if constexpr (timed) era_[now_][filled_ + j] = era;
-        PrefetchFar(&graph_.indices[edge]);
-      }
-      if (weights_) {
-        for (int j = 0; j < some; ++j) PrefetchFar(&graph_.edge_weight[free[j]]);
       }
       i += some;
       filled_ += some;
-      if (filled_ == kFlight) Advance();
     }
+  }
+
+  // As Add, for few edges and without a branch for each: it also looks at those from `count` to
+  // `most`, which is at most kFlight.
+  template <typename EdgeOf>
+  void AddFew(int64_t most, int64_t count, const EdgeOf& edge_of, int32_t era = 0) {
+    if (list_ != nullptr) return Add(count, edge_of, era);
+    if (filled_ + most > kFlight) Advance();
+    int64_t* const free = &batch_[now_][filled_];
+    for (int64_t i = 0; i < most; ++i) {
+      free[i] = edge_of(i);
+      if constexpr (timed) era_[now_][filled_ + i] = era;
+    }
+    filled_ += static_cast<int>(count);
   }
 
   // Finishes the edges that are under way.
@@ -78,6 +89,13 @@ class StreamOf {
 
  private:
   void Advance() {
+    // Addresses need translation, for which a prefetch waits. In a loop of their own many wait at
+    // once. (In a function of its own GCC would drop the call.)
+    const int64_t* const edges = batch_[now_];
+    for (int i = 0; i < filled_; ++i) PrefetchFar(&graph_.indices[edges[i]]);
+    if (weights_) {
+      for (int i = 0; i < filled_; ++i) PrefetchFar(&graph_.edge_weight[edges[i]]);
+    }
     if (relabel_ && fits_ && good_ && inserting_ > 0) {
       fits_ = relabeler_.Insert(chunk_, next_ - inserting_, hop_.indices + next_ - inserting_,
                                 timed ? inserting_era_ : nullptr, inserting_);

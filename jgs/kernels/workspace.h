@@ -74,6 +74,24 @@ struct SumScratch {
   Scratch<uint64_t> total;
 };
 
+// The runs that a chunk of targets draws from, one target after the other. See sample_runs.h.
+struct FoundRuns {
+  struct Run {
+    int64_t run;     // as in RelationIndex: the first edge times 2**15, plus the relation
+    int32_t length;  // the number of edges, the excluded ones too
+    int32_t target;
+  };
+  std::vector<Run> runs;         // never shrinks, so that its memory is reused
+  int64_t num = 0;
+  std::vector<int32_t> skipped;  // edges of each run before its first, or empty: none
+  std::vector<int64_t> before;   // for each target, the most edges that those before it draw
+
+  void Room(int64_t more) {
+    const size_t needed = static_cast<size_t>(num + more);
+    if (runs.size() < needed) runs.resize(2 * needed);
+  }
+};
+
 // Memory that a call needs and the next call can use again.
 struct Workspace {
   Scratch<int64_t> row_start;  // [targets] first edge of each target's row or stretch of it
@@ -88,6 +106,7 @@ struct Workspace {
   LaborScratch labor;
   SumScratch sums;
   std::vector<KeptEdges> kept;
+  std::vector<FoundRuns> found;  // of each chunk; only in draws by relation
 };
 
 template <typename Id>

@@ -360,7 +360,8 @@ int main(int argc, char**) {
     for (int mode = 0; mode < 4; ++mode) {
       for (const Limited& limited : std::vector<Limited>{
                {true, false, false}, {false, true, false}, {true, true, mode == 0},
-               {false, false, false, true}, {true, true, mode == 0, true},
+               {false, false, false, true}, {false, true, false, true},
+               {true, true, mode == 0, true},
                {true, true, false, true, false, true}}) {
         const bool weighted = (mode & 2) && !limited.recent;
         const auto run = [&](bool relabel_inputs, int threads) {

@@ -47,6 +47,8 @@ EQUAL = [
     (Neighbors(({"*": 3}, {"*": 4}), window=30), ("timed",), True),
     (Neighbors(({"*": -1, "cites": 2},), latest=True), ("timed",), False),
     (Neighbors(({"*": 2},), weighted=True), ("weighted", "timed"), True),
+    # Kernels draw up to 8 edges of a run in another way than more.
+    (Neighbors(({"*": 3, "cites": 12}, {"*": -1, "cites": 8}), window=45), ("timed",), False),
 ]
 
 
