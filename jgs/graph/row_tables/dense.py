@@ -138,12 +138,15 @@ def rows_as_stored(tables: Sequence[Any], ids: jax.Array, dtype: Any = None) -> 
     """The rows `ids`, int32 `[K]`, of matrices that are numbered as one, in a dtype, by default
     that of the first; zeros for ids of no row."""
     dtype = tables[0].dtype if dtype is None else dtype
-    first, found = 0, jnp.zeros((ids.shape[0], tables[0].shape[1]), dtype)
+    first, found = 0, None
     for table in tables:
         if table.shape[0]:
-            rows = table.at[jnp.where(ids >= first, ids - first, -1)].get(**FILL)
-            found = jnp.where((ids >= first)[:, None], rows.astype(dtype), found)
+            at = ids if found is None else jnp.where(ids >= first, ids - first, -1)
+            rows = table.at[at].get(**FILL).astype(dtype)
+            found = rows if found is None else jnp.where((ids >= first)[:, None], rows, found)
         first += table.shape[0]
+    if found is None:
+        found = jnp.zeros((ids.shape[0], tables[0].shape[1]), dtype)
     return found
 
 
