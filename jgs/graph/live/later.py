@@ -36,6 +36,7 @@ class LaterRows:
         self._free: list[int] = []
         self.rows = rows
         self._make_room()
+        self._lay_out()
 
     def of(self, table: Any) -> VersionedFeatures:
         """The features that begin with the rows of the table."""
@@ -68,8 +69,11 @@ class LaterRows:
 
     def copy(self) -> None:
         """Moves all arrays to other memory."""
-        self.index.lay_out_again()
+        self._lay_out()
         self.rows = aligned_copy(self.rows)
+
+    def _lay_out(self) -> None:  # for so many that the cost of all rows is theirs
+        self.index.lay_out_again(self._first // 4)
 
     def _make_room(self) -> None:
         size = max(_LEAST, 1 << max(self._used - 1, 0).bit_length())
