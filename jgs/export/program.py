@@ -293,8 +293,9 @@ def program(
 
 
 def _read_inputs(features: Any, batch: MiniBatch, reduce: str) -> Any:
-    if isinstance(features, VersionedFeatures):
-        first, versions = features.table[0], features.versions
+    versions = getattr(features, "versions", None)  # arrays are tables too
+    if versions is not None:
+        first = features.table[0]
         read = (partial(read_inputs, each, batch, reduce) for each in (features, first))
         return jax.lax.cond(versions.some, *read)
     return read_inputs(features, batch, reduce)

@@ -266,15 +266,6 @@ class Run(Opened):
             return None if targets is None or targets.types is None else targets.types[0]
         return schema.relations[number][0]
 
-    def label_type(self) -> str | None:
-        """The node type of all nodes that the run has labels of; None where these are of
-        several types, and in a graph without types."""
-        if self.schema is None:
-            return None
-        kinds = [self.schema.numbers(self.rows(split)[0]) for split in SPLITS]
-        found = np.unique(np.concatenate(kinds))
-        return self.schema.node_types[found[0]][0] if found.size == 1 else None
-
     def split(self, name: str) -> np.ndarray:
         """int32, ascending: the nodes of the run's split `name`, "train", "val" or "test"."""
         check_choice("a split", name, SPLITS)

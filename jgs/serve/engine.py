@@ -278,7 +278,7 @@ class Engine:
         for key, name in self._tables.items():
             table = features[name] if isinstance(features, dict) else features
             parts, known = {"": table}, store.arrays.get(f"{key}.{PARTS[2]}")
-            if isinstance(table, VersionedFeatures):
+            if getattr(table, "versions", None) is not None:
                 self._check_later(known is not None)
                 parts = table.parts
             elif not (known is None or table is None or known.shape[1] == len(table) + 1):

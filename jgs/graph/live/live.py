@@ -435,10 +435,9 @@ class Live(Shown):
 
     def _write_base(self) -> None:
         assert self._folder is not None
-        state = self._state
-        later = {name: rows.packed for name, rows in state.later.items()}
-        tables = self.packed(), state.features, later
-        write_base(self._folder, self.position, *tables, state.numbers)
+        later = {name: rows.packed for name, rows in self._state.later.items()}
+        tables = self.packed(), self._state.features, later
+        write_base(self._folder, self.position, *tables, self._state.numbers)
 
     def _arrays(self) -> tuple[Any, ...]:
         with self._turns.turn:
