@@ -63,8 +63,11 @@ inline Isa BestIsa() {
   return best;
 }
 
-// Calls `body`, a functor whose operator() is JGS_INLINE, compiled for `isa`.
+// For what must be part of its caller: code for an instruction set; and functions that only
+// prefetch, since GCC drops calls of them as without effect.
 #define JGS_INLINE __attribute__((always_inline))
+
+// Calls `body`, a functor whose operator() is JGS_INLINE, compiled for `isa`.
 template <typename Body>
 inline void RunOn(Isa isa, const Body& body) {
 #if defined(__x86_64__)

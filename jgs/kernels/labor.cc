@@ -187,7 +187,7 @@ class LaborRows {
   }
 
   // Prefetches the beginning of a row that will be scanned.
-  void PrefetchRow(const Hop& hop, const Targets& targets, int64_t r) const {
+  JGS_INLINE void PrefetchRow(const Hop& hop, const Targets& targets, int64_t r) const {
     constexpr int32_t kLine = 64 / sizeof(int32_t);
     if (rows_.Whole(hop, r) || HubOf(targets, r) >= 0) return;
     const int32_t* neighbors = graph_.indices + rows_.Start(r);

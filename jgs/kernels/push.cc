@@ -33,7 +33,7 @@ struct alignas(64) Reached {
 // entry by entry, so that its size costs nothing.
 class ReachedNodes {
  public:
-  void Prefetch(int32_t node) const { __builtin_prefetch(&table_[Hash(node)]); }
+  JGS_INLINE void Prefetch(int32_t node) const { __builtin_prefetch(&table_[Hash(node)]); }
 
   // The place of a node; one more than the last for a node that was not there, which then has
   // nothing but its id.

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "isa.h"
 #include "scratch.h"
 
 namespace jgs {
@@ -46,7 +47,7 @@ class RelabelerOf {
   void Begin(const std::vector<int64_t>& starts, int64_t capacity);
 
   // Loads the node's entry into the cache.
-  void Prefetch(int32_t node, int32_t era = 0) const {
+  JGS_INLINE void Prefetch(int32_t node, int32_t era = 0) const {
     __builtin_prefetch(&table_[Home(IdOf(node, era))], 0, 2);
   }
 

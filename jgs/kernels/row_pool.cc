@@ -4,6 +4,8 @@
 #include <memory>
 #include <new>
 
+#include "isa.h"
+
 namespace jgs {
 namespace {
 
@@ -64,7 +66,8 @@ int32_t SlotFor(JgsRowPool* pool, int list, int64_t step) {
   return slot;
 }
 
-void Prefetch(const JgsRowPool& pool, const int32_t* rows, int64_t i, int64_t num) {
+JGS_INLINE inline void Prefetch(const JgsRowPool& pool, const int32_t* rows, int64_t i,
+                                int64_t num) {
   if (i + kAhead < num && IsRow(pool, rows[i + kAhead])) {
     __builtin_prefetch(pool.rows + rows[i + kAhead], 1);
   }

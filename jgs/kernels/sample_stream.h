@@ -19,7 +19,7 @@ static_assert(kFlight <= RelabelerOf<int32_t>::kMost, "they are inserted togethe
 
 // Prefetches to the second-level cache, which more reads can be under way to than to the first.
 template <typename T>
-inline void PrefetchFar(const T* address) {
+JGS_INLINE inline void PrefetchFar(const T* address) {
   __builtin_prefetch(address, 0, 2);
 }
 

@@ -365,7 +365,7 @@ class Lanes {
     step_[to] = step_[from];
   }
 
-  void PrefetchEdge(int64_t edge) const {
+  JGS_INLINE void PrefetchEdge(int64_t edge) const {
     __builtin_prefetch(&g_.indices[edge]);
     if (kLimited && o_.causal) __builtin_prefetch(&o_.limits.time[edge]);
   }

@@ -8,6 +8,7 @@
 #include <limits>
 
 #include "draw_weighted.h"
+#include "isa.h"
 #include "line_search.h"
 #include "walk.h"
 
@@ -84,7 +85,7 @@ inline EdgeRange RowOf(const GraphView& graph, int32_t node, std::atomic<bool>& 
   return RangeOf(graph, start, graph.ends[node] - start, bad);
 }
 
-inline void PrefetchRow(const GraphView& graph, int32_t node) {
+JGS_INLINE inline void PrefetchRow(const GraphView& graph, int32_t node) {
   __builtin_prefetch(&graph.indptr[node]);
   __builtin_prefetch(&graph.ends[node]);
 }

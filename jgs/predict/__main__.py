@@ -49,7 +49,7 @@ class _Asked:
     )] = None
     split: Annotated[str | None, Option(
         "predict for the nodes of this split, or for the rows of labels at moments (default: "
-        "all nodes; of a typed graph those of the type with labels)",
+        "all nodes; of a run on labels at moments those of the labels' type)",
         choices=("train", "val", "test"), instead=True,
     )] = None
     nodes: Annotated[str | None, Option(

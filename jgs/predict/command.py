@@ -138,9 +138,9 @@ def _columns(run: Run, comm: Communicator, given: dict[str, Any]) -> dict[str, n
 
 
 def _label_type(run: Run) -> str | None:
-    """The node type of all nodes that the run has labels of; None where these are of several
-    types, and in a graph without types."""
-    if run.schema is None:
+    """The node type of all rows of a run's labels at moments, such as a database's entities;
+    None where they have several types, and for other runs."""
+    if run.schema is None or not run.timed:
         return None
     kinds = [run.schema.numbers(run.rows(split)[0]) for split in SPLITS]
     found = np.unique(np.concatenate(kinds))

@@ -2,6 +2,7 @@
 
 import ctypes
 import os
+import re
 import shutil
 
 import pytest
@@ -43,6 +44,18 @@ def test_every_instruction_set_draws_as_plain_loops_do(sampler):
 @pytest.mark.parametrize("program", OTHERS)
 def test_the_other_programs_for_the_sanitizers_compile(program):
     compiled(f"{program}.o", "-c", "-O0", "-Wall", TESTS / f"{program}_test.cc")
+
+
+def test_functions_that_only_prefetch_are_part_of_their_callers():
+    """GCC drops calls of others, as without effect."""
+    lines = [line for path in SOURCES.glob("*.*") for line in _lines(path)]
+    found = [line for line in lines if re.search(r"\bvoid \w*Prefetch\w*\(", line)]
+    assert len(found) > 5
+    assert not [line for line in found if "JGS_INLINE" not in line]
+
+
+def _lines(path):
+    return path.read_text().splitlines() if path.suffix in (".h", ".cc", ".inc") else []
 
 
 def test_the_environment_limits_the_instructions(tmp_path):

@@ -95,8 +95,6 @@ def test_the_command(archive, tmp_path, capsys):
     run, out = jgs.open_run(tmp_path / "run"), tmp_path / "out.npy"
     every = run.predict().prediction
     start = run.schema.nodes("paper").start
-    got = predicted(run.run_dir, out)  # of papers, which have labels, by ids of the graph
-    np.testing.assert_array_equal(got["node"], start + np.arange(50))
     got = predicted(run.run_dir, out, "--node-type", "paper")
     np.testing.assert_array_equal(got["node"], np.arange(50))
     np.testing.assert_array_equal(got["prediction"], every[start : start + 50])
