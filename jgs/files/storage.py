@@ -151,13 +151,13 @@ def open_arrays(
 
 def _read_entries(folder: Path, kind: str) -> dict[str, dict]:
     again = f"Write it again, after moving {folder} away."
-    return read_manifest(folder, kind, _check_entries, again)["arrays"]
+    return read_manifest(folder, kind, _check_entries, again, newest=2)["arrays"]
 
 
 def read_manifest(
-    folder: Path, kind: str, check: Callable[[dict], None], again: str
+    folder: Path, kind: str, check: Callable[[dict], None], again: str, newest: int = 1
 ) -> dict[str, Any]:
-    """The manifest in `folder`, which must be of this `kind`.
+    """The manifest in `folder`, which must be of this `kind`, of a version up to the `newest`.
 
     `check` gets it, and raises anything if it is not as it was written. Raises `InputError`,
     with the remedy `again` if the manifest is missing or damaged.
@@ -166,7 +166,7 @@ def read_manifest(
     try:
         manifest = json.loads(plain_file(path).read_text("utf-8"))
         found = manifest["kind"], manifest["version"]
-        if found == (kind, 1) or (found == (kind, 2) and check is _check_entries):
+        if found in [(kind, version) for version in range(1, newest + 1)]:
             check(manifest)
             return manifest
     except (FileNotFoundError, NotADirectoryError):
