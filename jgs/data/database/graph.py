@@ -24,6 +24,7 @@ import numpy as np
 from jgs.data.column_values import Clock, exact_unit, kind_of, missing_in
 from jgs.data.columns import ColumnRule, FeatureColumns
 from jgs.data.database.answers import column_of, labelled
+from jgs.data.database.catalogue import Columns
 from jgs.data.database.facts import Ends, Links, edge_columns, edge_times, links_of
 from jgs.data.database.questions import Question
 from jgs.data.database.stored_tables import NUMBERS, StoredTables, quoted
@@ -73,8 +74,7 @@ def plain_of(
     Raises `InputError`.
     """
     tables = base.catalogue.tables
-    for table in tables:
-        base.check_key(table)
+    base.at_once(StoredTables.check_key, tables)
     asked = [] if question is None else [question.table, question.target or question.table]
     links = links_of(base, facts, asked)
     pairs = _pairs(base, links)
@@ -144,14 +144,21 @@ def _count(base: StoredTables, table: str) -> int:
 def _pairs(base: StoredTables, links: Mapping[str, Links]) -> dict[Relation, Ends]:
     found: list[tuple[Relation, Ends]] = []
     reverse: list[tuple[Relation, Ends]] = []
-    for table, keys in base.catalogue.tables.items():
-        if table in links:
-            found += links[table].edges.items()
-            continue
-        for key, target in keys.references.items():
-            name, (src, dst) = "_".join(key), _ends(base, table, key, target)
+    tables = base.catalogue.tables
+    references = {t: [*keys.references.items()] for t, keys in tables.items() if t not in links}
+    each = [(table, *keys) for table, own in references.items() for keys in own]
+    made = iter(base.at_once(_ends, each))
+    for table in tables:
+        found += links[table].edges.items() if table in links else ()
+        for key, target in references.get(table, ()):
+            name, (src, dst, lost) = "_".join(key), next(made)
             found.append(((table, name, target), (src, dst)))
             reverse.append(((target, f"rev_{name}", table), (dst, src)))
+            if lost:
+                what = f"{', '.join(key)} of {table} in {base.name}"
+                _log.warning(
+                    "%s: %d values name no row of %s, and make no edge", what, lost, target
+                )
     found += reverse if links else []
     pairs = dict(found)
     if len(pairs) < len(found):
@@ -165,18 +172,17 @@ def _pairs(base: StoredTables, links: Mapping[str, Links]) -> dict[Relation, End
 
 
 def _ends(
-    base: StoredTables, table: str, key: tuple[str, ...], target: str
-) -> tuple[np.ndarray, np.ndarray]:
-    """The rows of a table that name a row of `target` by a foreign key, and those rows."""
+    base: StoredTables, reference: tuple[str, Columns, str]
+) -> tuple[np.ndarray, np.ndarray, int]:
+    """The rows of a table that name a row of `target` by a foreign key, those rows, and how
+    many values name none. A reference is (table, foreign key, target)."""
+    table, key, target = reference
     base.check_types(table, key, target)
     found = base.found(target, base.rows(table), key)
     src = np.flatnonzero(found >= 0).astype(np.int32)
     given = " AND ".join(f"{quoted(c)} IS NOT NULL" for c in key)
     named = base.sql(f"SELECT count(*) AS n FROM ({base.rows(table)}) WHERE {given}")
-    if lost := named.column(0)[0].as_py() - src.size:
-        what = f"{', '.join(key)} of {table} in {base.name}"
-        _log.warning("%s: %d values name no row of %s, and make no edge", what, lost, target)
-    return src, found[src]
+    return src, found[src], named.column(0)[0].as_py() - src.size
 
 
 def _times(base: StoredTables, table: str) -> np.ndarray:

@@ -6,6 +6,7 @@ import logging
 import os
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
+from copy import copy
 from pathlib import Path
 from typing import Any, Self
 
@@ -15,6 +16,7 @@ from jgs.data.database import catalogue, postgres, sqlite
 from jgs.data.database.catalogue import Catalogue, Columns, Declared, Tables, of_declared
 from jgs.data.database.sql import missing, quoted, text
 from jgs.errors import InputError, refusing
+from jgs.graph.grouping import threads
 
 TABLES = (".parquet", ".csv", ".csv.gz")
 FILES = (".duckdb", ".db", ".sqlite", ".sqlite3")
@@ -23,6 +25,7 @@ _ASKING, _NAMED = '"jgs rows that ask"', '"jgs rows that are named"'  # no user'
 _WHOLE = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT")
 NUMBERS = (*_WHOLE, *(f"U{each}" for each in _WHOLE), "FLOAT", "DOUBLE")
 _NUMBERS = (*NUMBERS, "DECIMAL")
+_AT_ONCE = 4  # queries, each with memory of its own
 
 _log = logging.getLogger("jgs")
 
@@ -166,6 +169,22 @@ class StoredTables:
                 )
             return self._read_by(query, registered)
 
+    def at_once(self, work: Callable[[Self, Any], Any], entries: Collection[Any]) -> list[Any]:
+        """`work(tables, entry)` for each of the entries, in order, `tables` being these. Some
+        are worked on at once, each by a connection of its own, where all tables are in files:
+        DuckDB numbers the rows of a query on one core."""
+
+        def alone(entry: Any) -> Any:
+            own = copy(self)
+            own._connection = self._connection.cursor()
+            return work(own, entry)
+
+        seen = self._connection.cursor().sql("SELECT table_name FROM information_schema.tables")
+        if not self.columns.keys() <= {name for (name,) in seen.fetchall()}:
+            return [work(self, entry) for entry in entries]
+        with threads(min(len(entries), _AT_ONCE)) as run:
+            return [*run(alone, entries)]
+
     def release(self) -> None:
         """Gives back the memory in which DuckDB keeps what it has read."""
         with suppress(_duckdb_module().Error):  # some cannot be given back
@@ -282,8 +301,9 @@ def _duckdb_module() -> Any:
 
 def _connected() -> Any:
     connection = _duckdb_module().connect(":memory:")
-    connection.execute("SET python_enable_replacements = false")  # no variables as tables
-    connection.execute("SET TimeZone = 'UTC'")
+    # No variables as tables. Global, so that other connections have it too.
+    connection.execute("SET GLOBAL python_enable_replacements = false")
+    connection.execute("SET GLOBAL TimeZone = 'UTC'")
     return connection
 
 

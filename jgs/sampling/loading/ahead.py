@@ -33,18 +33,19 @@ class Ahead:
     """Runs an iterator in a background thread, at most `size` items ahead.
 
     The thread traces and computes as the thread that made it: with the same settings of JAX,
-    such as `jax.default_device`, and as `jgs.kernels.this_host_only` says.
+    such as `jax.default_device`. Only the thread runs what it traces, so
+    `jgs.kernels.this_host_only` holds there.
     """
 
     def __init__(self, items: Iterator[Any], size: int):
         # The thread has these, and not `self`, so that `self` can be collected as garbage.
         ready: queue.SimpleQueue = queue.SimpleQueue()
         free, stopping = threading.Semaphore(size), threading.Event()
-        settings, host_only = of_this_thread(), kernels.host_only()
+        settings = of_this_thread()
 
         def fill() -> None:
             _own.draws, _own.stopping = True, stopping
-            with as_in(settings), kernels.this_host_only(host_only):
+            with as_in(settings), kernels.this_host_only():
                 try:
                     while free.acquire() and not stopping.is_set():
                         ready.put((next(items), None))
