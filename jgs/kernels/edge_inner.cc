@@ -60,19 +60,12 @@ constexpr int64_t kChunk = 64;               // rows that a thread takes at a ti
 struct ProjectRows {
   const Projection& of;
   const double* weight;  // [num_features, width]
-  const float* zeros;    // the row of no node
   float* product;
 
-  JGS_INLINE const float* Row(int64_t i) const {
-    const int32_t node = of.nodes[i];
-    return node >= 0 && node < of.num_nodes ? of.features + node * of.num_features : zeros;
-  }
-
-  // `kRows` rows from `i` on, and `kWidth` columns from `column` on.
+  // `kHeight` of the `rows`, which are those `at` of the product, and `kWidth` columns from
+  // `column` on.
   template <int64_t kHeight, int64_t kWidth>
-  JGS_INLINE void Tile(int64_t i, int64_t column) const {
-    const float* rows[kHeight];
-    for (int64_t r = 0; r < kHeight; ++r) rows[r] = Row(i + r);
+  JGS_INLINE void Tile(const float* const* rows, const int64_t* at, int64_t column) const {
     double sums[kHeight][kWidth] = {};
     for (int64_t f = 0; f < of.num_features; ++f) {
       const double* __restrict w = weight + f * of.width + column;
@@ -83,27 +76,38 @@ struct ProjectRows {
     }
     for (int64_t r = 0; r < kHeight; ++r) {
       for (int64_t c = 0; c < kWidth; ++c) {
-        product[(i + r) * of.width + column + c] = static_cast<float>(sums[r][c]);
+        product[at[r] * of.width + column + c] = static_cast<float>(sums[r][c]);
       }
     }
   }
 
   template <int64_t kHeight>
-  JGS_INLINE void Strip(int64_t i) const {
+  JGS_INLINE void Strip(const float* const* rows, const int64_t* at) const {
     int64_t column = 0;
-    for (; column + kColumns <= of.width; column += kColumns) Tile<kHeight, kColumns>(i, column);
-    for (; column + 8 <= of.width; column += 8) Tile<kHeight, 8>(i, column);
-    for (; column < of.width; ++column) Tile<kHeight, 1>(i, column);
+    for (; column + kColumns <= of.width; column += kColumns) {
+      Tile<kHeight, kColumns>(rows, at, column);
+    }
+    for (; column + 8 <= of.width; column += 8) Tile<kHeight, 8>(rows, at, column);
+    for (; column < of.width; ++column) Tile<kHeight, 1>(rows, at, column);
   }
 
+  // At most kChunk rows. Those of no nodes cost no product.
   JGS_INLINE void Run(int64_t begin, int64_t end) const {
+    const float* rows[kChunk];
+    int64_t at[kChunk], num = 0;
     for (int64_t i = begin; i < end; ++i) {
-      const float* row = Row(i);
-      for (int64_t f = 0; f < of.num_features; f += 16) __builtin_prefetch(row + f, 0, 2);
+      const int64_t node = of.nodes[i];
+      if (node < 0 || node >= of.num_nodes) {
+        std::fill_n(product + i * of.width, of.width, 0.0f);
+        continue;
+      }
+      rows[num] = of.features + node * of.num_features;
+      for (int64_t f = 0; f < of.num_features; f += 16) __builtin_prefetch(rows[num] + f, 0, 2);
+      at[num++] = i;
     }
-    int64_t i = begin;
-    for (; i + kRows <= end; i += kRows) Strip<kRows>(i);
-    for (; i < end; ++i) Strip<1>(i);
+    int64_t i = 0;
+    for (; i + kRows <= num; i += kRows) Strip<kRows>(rows + i, at + i);
+    for (; i < num; ++i) Strip<1>(rows + i, at + i);
   }
 };
 
@@ -131,10 +135,9 @@ void EdgeInner(const EdgeFactors& factors, int64_t num_edges, float* products,
 void Project(const Projection& of, float* product, const Executor& executor) {
   const FlushSubnormals flush;
   const std::vector<double> weight(of.weight, of.weight + of.num_features * of.width);
-  const std::vector<float> zeros(of.num_features);
   int64_t rows = of.num_rows;
   while (rows > 0 && (of.nodes[rows - 1] < 0 || of.nodes[rows - 1] >= of.num_nodes)) --rows;
-  const ProjectRows kernel{of, weight.data(), zeros.data(), product};
+  const ProjectRows kernel{of, weight.data(), product};
   ParallelFor(executor, (rows + kChunk - 1) / kChunk, [&](int64_t chunk) {
     const FlushSubnormals flush;
     const int64_t begin = chunk * kChunk, end = std::min(begin + kChunk, rows);

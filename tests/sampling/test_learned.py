@@ -408,6 +408,7 @@ def test_project_in_blocks_has_the_bits_of_one_block(monkeypatch):
             np.testing.assert_array_equal(project(features, nodes, weight)[:last], whole)
             found = jax.jit(project)(features, nodes, weight)
             np.testing.assert_array_equal(found[:last], whole)
+            assert not project(features, nodes, weight.at[0].set(jnp.inf))[11].any()
     many = jax.vmap(project, (None, 0, None))(features, nodes[None].repeat(2, 0), weight)
     np.testing.assert_array_equal(many[1, :last], whole)
     assert project(features, nodes[:0], weight).shape == (0, 2, 3)

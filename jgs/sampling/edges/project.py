@@ -86,7 +86,8 @@ def _project(features: Any, nodes: jax.Array, weight: jax.Array) -> jax.Array:
         with exact_integers():
             part = jnp.zeros((size, *shape[1:]), jnp.float64)
             part = jax.lax.fori_loop(0, weight.shape[0], add_columns, part)
-            part = part.astype(jnp.float32)
+            known = _deep(jax.lax.dynamic_slice_in_dim(real, i * size, size), part)
+            part = jnp.where(known, part, 0).astype(jnp.float32)
         return jax.lax.dynamic_update_slice_in_dim(total, part, i * size, 0)
 
     total = jnp.zeros((padded.shape[0], *shape[1:]), jnp.float32)
