@@ -214,11 +214,12 @@ class Data:
         self.num_seeds = num_items(items)
         self.num_steps = -(-self.num_seeds // size)
         if size > self.num_seeds:
+            most = self.num_seeds * self._config.batch_size // size
             raise InputError(
                 f"--batch-size, of all ranks together, must not exceed the number of {what} to "
                 "train on",
                 f"{size} for {self.num_seeds}",
-                "Lower it.",
+                f"Give --batch-size {most}, or less." if most else "Use fewer ranks.",
             )
 
     def compare(self, objective: Objective | None) -> None:
