@@ -293,7 +293,7 @@ def later_data(
         (learned, "another --dataset must be for a run that has learned no rows of nodes",
          "types without features", "Train with a column for each table without times."),
     )  # fmt: skip
-    names = "features", "inclusive"
+    names = "features", "inclusive", "hide"
     kept = {n: v for n, v in config.data_arguments().items() if n in names}
     clock = Clock(shape["time_unit"])
     base = Database.open(config.dataset, config.data_arguments().get("manifest"))

@@ -6,6 +6,7 @@ import logging
 import os
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
+from copy import copy
 from pathlib import Path
 from typing import Any, Self
 
@@ -13,6 +14,7 @@ import numpy as np
 
 from jgs.data.database import catalogue, postgres, sqlite
 from jgs.data.database.catalogue import Catalogue, Columns, Declared, Tables, of_declared
+from jgs.data.database.csv_tables import source_of
 from jgs.data.database.sql import missing, quoted, text
 from jgs.errors import InputError, refusing
 
@@ -23,6 +25,7 @@ _ASKING, _NAMED = '"jgs rows that ask"', '"jgs rows that are named"'  # no user'
 _WHOLE = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT")
 NUMBERS = (*_WHOLE, *(f"U{each}" for each in _WHOLE), "FLOAT", "DOUBLE")
 _NUMBERS = (*NUMBERS, "DECIMAL")
+_EXACT = {"FLOAT": 2**24, "DOUBLE": 2**53}  # below it they have all whole numbers
 
 _log = logging.getLogger("jgs")
 
@@ -102,9 +105,12 @@ class StoredTables:
                     ", ".join(at.name for at in files) or "none",
                     f"Its name is {table}.parquet or {table}.csv.",
                 )
-            read, at = "read_csv({}, header = true, skip = 0)", files[0]
-            read = "read_parquet({})" if at.suffix == ".parquet" else read
-            _view(connection, table, read.format(text(at)), at)
+            rule = f"{files[0]} must be a whole table"
+            with refusing((_duckdb_module().Error, OSError), rule, "Write it again."):
+                source = f"read_parquet({text(files[0])})"
+                if files[0].suffix != ".parquet":
+                    source = source_of(connection, files[0])
+            _view(connection, table, source, files[0])
         return cls(folder.resolve().name, connection, known, folder)
 
     @classmethod
@@ -129,6 +135,26 @@ class StoredTables:
         declared = of_declared(name, columns, keys)
         return cls(name, connection, catalogue.merged(declared, known) if known else declared)
 
+    def without(self, hidden: Collection[tuple[str, str]]) -> Self:
+        """The database without the foreign keys that have a column, as (table, column), which
+        is `hidden`."""
+        known = self.catalogue.tables
+        tables = {
+            table: keys._replace(
+                references={
+                    key: target
+                    for key, target in keys.references.items()
+                    if not any((table, column) in hidden for column in key)
+                }
+            )
+            for table, keys in known.items()
+        }
+        if tables == known:
+            return self
+        found = copy(self)
+        found.catalogue = self.catalogue._replace(tables=tables)
+        return found
+
     def sql(self, query: str, **registered: Any) -> Any:
         """The Arrow table that a query gives. `registered` are Arrow tables by name, which the
         query may read. Raises `InputError` where a table is damaged."""
@@ -136,7 +162,9 @@ class StoredTables:
         with refusing(_duckdb_module().Error, rule, "Correct them, or write them again."):
             return self._read_by(query, registered)
 
-    def _read_by(self, query: str, registered: Mapping[str, Any]) -> Any:
+    def _read_by(
+        self, query: str, registered: Mapping[str, Any], read: Callable[..., Any] | None = None
+    ) -> Any:
         for name, table in registered.items():
             if name in self.catalogue.tables:
                 raise InputError(
@@ -146,7 +174,7 @@ class StoredTables:
                 )
             self._connection.register(name, table)
         try:
-            return self._connection.sql(query).to_arrow_table()
+            return (read or _rows)(self._connection, query)
         finally:
             for name in registered:
                 self._connection.unregister(name)
@@ -164,7 +192,7 @@ class StoredTables:
                     ", ".join(kinds).lower() or "nothing",
                     "Write SELECT.",
                 )
-            return self._read_by(query, registered)
+            return self._read_by(query, registered, _alike)
 
     def release(self) -> None:
         """Gives back the memory in which DuckDB keeps what it has read."""
@@ -190,13 +218,18 @@ class StoredTables:
         )
         on = " AND ".join(f"{_ASKING}.k{i} = {_NAMED}.k{i}" for i in range(len(key)))
         place = "CAST(row_number() OVER () - 1 AS INTEGER)"
-        joined = self.sql(
+        query = (
             f"WITH {_ASKING} AS (SELECT {place} AS n, {other} FROM ({query})), "
             f"{_NAMED} AS (SELECT {place} AS n, {own} FROM ({self.rows(table)})) "
             f"SELECT {_ASKING}.n AS asking, coalesce({_NAMED}.n, -1) AS named "
-            f"FROM {_ASKING} LEFT JOIN {_NAMED} ON {on}",
-            **registered,
+            f"FROM {_ASKING} LEFT JOIN {_NAMED} ON {on}"
         )
+        if registered:  # a user's own rows
+            rule = f"{', '.join(columns)} must be of the type of the key of {table}"
+            with refusing(_duckdb_module().Error, rule, "Convert it, or name the key first."):
+                joined = self._read_by(query, registered)
+        else:
+            joined = self.sql(query)
         asking, named = (joined.column(name).to_numpy() for name in ("asking", "named"))
         if asking.size and int(asking.max()) + 1 < asking.size:  # floats that are not exact
             raise InputError(
@@ -240,7 +273,17 @@ class StoredTables:
         key = self.catalogue.tables[target].key
         for own, named in zip(columns, key, strict=True):
             kinds = self.columns[table][own], self.columns[target][named]
-            if kinds[0] == kinds[1] or all(kind.startswith(_NUMBERS) for kind in kinds):
+            numbers = all(kind.startswith(_NUMBERS) for kind in kinds)
+            if kinds[0] != kinds[1] and numbers and kinds[0] in _EXACT:
+                largest = f"SELECT max(abs({quoted(own)})) AS n FROM {quoted(table)}"
+                most = self.sql(largest).column(0)[0].as_py() or 0
+                if most >= _EXACT[kinds[0]]:
+                    raise InputError(
+                        f"the foreign key {own} of {table} in {self.name} must keep its digits",
+                        f"{most:.0f} of type {kinds[0]}",
+                        "Write it as whole numbers, also where some are missing.",
+                    )
+            if kinds[0] == kinds[1] or numbers:
                 continue
             values = self.sql(
                 f"SELECT (SELECT count({quoted(own)}) FROM {quoted(table)}) AS own, "
@@ -287,6 +330,19 @@ def _connected() -> Any:
     return connection
 
 
+def _rows(connection: Any, query: str) -> Any:
+    return connection.sql(query).to_arrow_table()
+
+
+def _alike(connection: Any, query: str) -> Any:
+    """The rows by one thread: threads add fractions in an order of their own each time."""
+    connection.execute("SET threads = 1")
+    try:
+        return _rows(connection, query)
+    finally:
+        connection.execute("RESET threads")
+
+
 def _registered(tables: Mapping[str, Any]) -> Any:
     connection = _connected()
     for table, rows in tables.items():
@@ -295,10 +351,15 @@ def _registered(tables: Mapping[str, Any]) -> Any:
     return connection
 
 
-def _view(connection: Any, table: str, source: str, file: Path) -> None:
+def _view(connection: Any, table: str, source: str, file: Path, once: bool = False) -> None:
+    """Makes a table of a source. It is read `once` where its rows may have another order each
+    time."""
     errors = _duckdb_module().Error
     with refusing(errors, f"{file} must be a whole table", "Write it again."):
-        connection.execute(f"CREATE VIEW {quoted(table)} AS SELECT * FROM {source}")
+        if once:
+            connection.register(table, _alike(connection, f"SELECT * FROM {source}"))
+        else:
+            connection.execute(f"CREATE VIEW {quoted(table)} AS SELECT * FROM {source}")
 
 
 def _duckdb(connection: Any, file: Path, named: Collection[str]) -> Tables:
@@ -308,16 +369,16 @@ def _duckdb(connection: Any, file: Path, named: Collection[str]) -> Tables:
         connection.execute(f"ATTACH {text(file)} AS source (READ_ONLY)")
     own = "database_name = 'source' AND schema_name = 'main'"
     names = connection.execute(
-        f"SELECT table_name FROM duckdb_tables() WHERE {own} UNION ALL "
-        f"SELECT view_name FROM duckdb_views() WHERE {own} AND list_contains($1, view_name)",
+        f"SELECT table_name, FALSE FROM duckdb_tables() WHERE {own} UNION ALL SELECT "
+        f"view_name, TRUE FROM duckdb_views() WHERE {own} AND list_contains($1, view_name)",
         [list(named)],
     ).fetchall()
-    for (table,) in names:
-        _view(connection, table, f"source.main.{quoted(table)}", file)
+    for table, view in names:
+        _view(connection, table, f"source.main.{quoted(table)}", file, view)
     declared = connection.execute(
         "SELECT table_name, constraint_column_names, referenced_table, referenced_column_names "
         f"FROM duckdb_constraints() WHERE {own} "
         "AND constraint_type IN ('PRIMARY KEY', 'FOREIGN KEY')"
     ).fetchall()
     keys = [Declared(t, tuple(own), target, tuple(to or ())) for t, own, target, to in declared]
-    return [table for (table,) in names], keys
+    return [table for table, _ in names], keys
