@@ -162,6 +162,9 @@ def _asked(run: Run, comm: Communicator, given: dict[str, Any]) -> tuple[np.ndar
         run.num_nodes(),
     )
     timed = run.timed and at is None
+    if isinstance(at, int) and run.timed and run.time_unit and comm.rank == 0:
+        date = np.datetime64(at, run.time_unit)
+        logging.getLogger("jgs").info("--at %d is %s, in the unit %s", at, date, run.time_unit)
     if "pairs" in given:
         pairs, time = read_ids(Path(given["pairs"]), num, 2, names, timed)
         return pairs, time if timed else at
