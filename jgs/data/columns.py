@@ -80,8 +80,10 @@ class ColumnRule:
                 "the option max_categories must be 1 or more", self.max_categories, "Raise it."
             )
         given = self.encode or {}
-        text = isinstance(given, str)
-        entries = map(str.strip, given.split(",")) if text else map(":".join, given.items())
+        if isinstance(given, str):
+            entries = map(str.strip, given.split(","))
+        else:
+            entries = map(":".join, given.items())
         found = {}
         for entry in entries:
             match = _ENTRY.fullmatch(entry)

@@ -78,6 +78,7 @@ class Opened(Shown):
         self.num_features, self.num_classes = map(shape.get, ("num_features", "num_classes"))
         self.multilabel, self.numbers = (shape.get(n, False) for n in ("multilabel", "numbers"))
         self.scale = shape.get("mean", 0.0), shape.get("deviation", 1.0)
+        self.labelled_type = shape.get("labelled_type")
         self._advance: Advance = lambda done, total: None
 
     def num_nodes(self) -> int:

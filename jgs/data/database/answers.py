@@ -61,10 +61,10 @@ def labelled(base: StoredTables, plain: Plain, asked: Question, clock: Clock) ->
 def _check_whole(asked: Question, labels: np.ndarray) -> None:
     """Warns of whole numbers that are more than two classes. Raises `InputError` where they are
     of a type with fractions."""
-    from pyarrow.types import is_boolean, is_integer
+    from pyarrow.types import is_integer
 
     kind, number = asked.rows.schema.field(asked.label).type, np.unique(labels).size
-    if labels.max(initial=0) < 2 or is_boolean(kind):
+    if labels.max(initial=0) < 2:
         return
     seen = f"{number:,} different ones of type {kind}, up to {labels.max():,}"
     remedy = "Give --data-options label_kind=number, or label_kind=class."

@@ -104,7 +104,7 @@ def plain_of(
     born = {t: clock.whole(f"{t} of {base.name}", times, "row") for t, times in given.items()}
     dated = any(each.size and each.dtype.kind not in "iuf" for each in given.values())
     if question is not None:
-        clock.whole(question.what, *moments, "row")
+        clock.whole(question.what, moments[0], "row")
     del given
     early = _before_validation(base, clock, born, dated)
 
@@ -248,7 +248,8 @@ def _before_validation(
         if born:
             _log.warning("%s: no val_timestamp, so columns are fitted to all rows", base.name)
         return {}
-    if dated if (number := is_number(text)) else unit is None:
+    number = is_number(text)
+    if (number and dated) or not (number or unit):
         raise InputError(
             f"val_timestamp of {base.name} must be a date, or a number where times are numbers",
             text,
@@ -256,8 +257,10 @@ def _before_validation(
             if number
             else "Or say what numbers count, --data-options time_unit=D or s.",
         )
-    dates = np.array(text if not number else "NaT", "M8[us]").astype(f"M8[{unit or 'us'}]")
-    moment = int(text) * clock.time_scale if number else int(dates.astype(np.int64))
+    if number:
+        moment = int(text) * clock.time_scale
+    else:
+        moment = int(np.datetime64(text).astype(f"M8[{unit}]").astype(np.int64))
     return {table: times < moment for table, times in born.items()}
 
 

@@ -395,7 +395,8 @@ def _times_of(base: StoredTables, clock: Clock) -> tuple[datetime.datetime, date
 
 
 def _dated(number: float, clock: Clock) -> datetime.datetime:
-    date = np.datetime64(int(number * clock.time_scale), str(clock.time_unit)).astype("M8[us]")
+    ticks = np.array(int(number * clock.time_scale), np.int64)
+    date = ticks.astype(f"M8[{clock.time_unit}]").astype("M8[us]")
     with refusing((TypeError, ValueError), "a time must be a date", "Correct time_unit."):
         return datetime.datetime(1970, 1, 1) + datetime.timedelta(
             microseconds=int(date.astype(np.int64))

@@ -135,23 +135,14 @@ class StoredTables:
         declared = of_declared(name, columns, keys)
         return cls(name, connection, catalogue.merged(declared, known) if known else declared)
 
-    def without(self, hidden: Collection[tuple[str, str]]) -> Self:
+    def without(self, hidden: frozenset[tuple[str, str]]) -> Self:
         """The database without the foreign keys that have a column, as (table, column), which
         is `hidden`."""
-        known = self.catalogue.tables
-        tables = {
-            table: keys._replace(
-                references={
-                    key: target
-                    for key, target in keys.references.items()
-                    if not any((table, column) in hidden for column in key)
-                }
-            )
-            for table, keys in known.items()
-        }
-        if tables == known:
-            return self
-        found = copy(self)
+        tables, found = dict(self.catalogue.tables), copy(self)
+        for table, keys in tables.items():
+            every = keys.references.items()
+            kept = {key: to for key, to in every if hidden.isdisjoint((table, c) for c in key)}
+            tables[table] = keys._replace(references=kept)
         found.catalogue = self.catalogue._replace(tables=tables)
         return found
 
@@ -162,9 +153,7 @@ class StoredTables:
         with refusing(_duckdb_module().Error, rule, "Correct them, or write them again."):
             return self._read_by(query, registered)
 
-    def _read_by(
-        self, query: str, registered: Mapping[str, Any], read: Callable[..., Any] | None = None
-    ) -> Any:
+    def _read_by(self, query: str, registered: Mapping[str, Any], alike: bool = False) -> Any:
         for name, table in registered.items():
             if name in self.catalogue.tables:
                 raise InputError(
@@ -174,7 +163,7 @@ class StoredTables:
                 )
             self._connection.register(name, table)
         try:
-            return (read or _rows)(self._connection, query)
+            return _rows(self._connection, query, alike)
         finally:
             for name in registered:
                 self._connection.unregister(name)
@@ -192,7 +181,7 @@ class StoredTables:
                     ", ".join(kinds).lower() or "nothing",
                     "Write SELECT.",
                 )
-            return self._read_by(query, registered, _alike)
+            return self._read_by(query, registered, alike=True)
 
     def release(self) -> None:
         """Gives back the memory in which DuckDB keeps what it has read."""
@@ -276,6 +265,7 @@ class StoredTables:
             numbers = all(kind.startswith(_NUMBERS) for kind in kinds)
             if kinds[0] != kinds[1] and numbers and kinds[0] in _EXACT:
                 largest = f"SELECT max(abs({quoted(own)})) AS n FROM {quoted(table)}"
+                largest += f" WHERE NOT isnan({quoted(own)})"
                 most = self.sql(largest).column(0)[0].as_py() or 0
                 if most >= _EXACT[kinds[0]]:
                     raise InputError(
@@ -330,15 +320,14 @@ def _connected() -> Any:
     return connection
 
 
-def _rows(connection: Any, query: str) -> Any:
-    return connection.sql(query).to_arrow_table()
-
-
-def _alike(connection: Any, query: str) -> Any:
-    """The rows by one thread: threads add fractions in an order of their own each time."""
+def _rows(connection: Any, query: str, alike: bool) -> Any:
+    """The rows of a query; with the same bits each time where they are to be `alike`: threads
+    add fractions in an order of their own."""
+    if not alike:
+        return connection.sql(query).to_arrow_table()
     connection.execute("SET threads = 1")
     try:
-        return _rows(connection, query)
+        return connection.sql(query).to_arrow_table()
     finally:
         connection.execute("RESET threads")
 
@@ -357,7 +346,7 @@ def _view(connection: Any, table: str, source: str, file: Path, once: bool = Fal
     errors = _duckdb_module().Error
     with refusing(errors, f"{file} must be a whole table", "Write it again."):
         if once:
-            connection.register(table, _alike(connection, f"SELECT * FROM {source}"))
+            connection.register(table, _rows(connection, f"SELECT * FROM {source}", True))
         else:
             connection.execute(f"CREATE VIEW {quoted(table)} AS SELECT * FROM {source}")
 
