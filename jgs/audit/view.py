@@ -90,10 +90,9 @@ class View:
                 "none",
                 "Give --db-task NAME, or --task-sql FILE.sql, --entity and --horizon.",
             )
-        hidden = base.hidden(hide) | asked.hidden
+        base, hidden = base.without(base.hidden(hide) | asked.hidden)
         made: Any = {"rule": rule, "clock": clock, "features": features, "hidden": hidden}
         made |= {"facts": facts, "inclusive": inclusive}
-        base = base.without(hidden)
         plain: Any = of_numbers(plain_of(base, asked, **made))
         table = plain.label_table
         nodes = table.nodes.astype(np.int64) - plain.graph.schema.nodes(asked.table).start

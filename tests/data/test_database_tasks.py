@@ -77,6 +77,14 @@ def test_a_key_that_is_hidden_or_asked_for_makes_no_relation(tmp_path, shop):
         told.append({name for a, name, b in relations if {a, b} == {"events", "items"}})
     assert told == [{"item_id", "rev_item_id"}, set(), set()]
     assert base.hidden("events.gone, events.gift", lacking=True) == {("events", "gift")}
+    rows = pa.table(
+        {"a": ["x", "y"], "b": [1, 2], "to": ["y", None], "too": [2, 1], "c": [1, 2]}
+    )
+    keys = {"t": {"pkey": ["a", "b"], "fkeys": {"to, too": "t", "a, c": "t"}}}
+    base = Database.from_tables({"t": rows}, {"tables": keys})
+    left, hidden = base.without(base.hidden("t.too"))
+    assert (left.catalogue.tables["t"].references, len(hidden)) == ({("a", "c"): "t"}, 2)
+    assert "t" not in base.plain(hide="t.to").feature_columns  # nor is the key's other column
 
 
 def test_labels_that_may_be_either_are_one_line(shop, caplog):
@@ -102,13 +110,14 @@ def test_the_same_query_gives_the_same_bits(shop):
     assert base.sql(threads).to_pylist() == before
 
 
-def test_a_view_is_read_once(tmp_path):
+def test_a_view_is_read_once(tmp_path, caplog):
     file = tmp_path / "a.duckdb"
     with duckdb.connect(str(file)) as connection:
         connection.execute(
             "CREATE TABLE rows AS SELECT i AS id, DATE '2024-01-01' + i::INT AS day FROM "
             "range(200) r(i); CREATE VIEW v AS SELECT id, id AS x, day FROM rows "
-            "ORDER BY random(); CREATE TABLE s(v BIGINT); INSERT INTO s VALUES (1)"
+            "ORDER BY random(); CREATE TABLE s(v BIGINT); INSERT INTO s VALUES (1); "
+            "CREATE SCHEMA raw; CREATE TABLE raw.s AS FROM s"
         )
     keys = {"v": {"pkey": "id", "time_col": "day"}, "s": {"fkeys": {"v": "v"}}, "rows": {}}
     file.with_suffix(".yaml").write_text(yaml.safe_dump({"tables": keys}))
@@ -118,6 +127,7 @@ def test_a_view_is_read_once(tmp_path):
     ids = [int(name.removeprefix("v:")) for name in plain.node_ids.values[own]]
     values = np.asarray(plain.features.tables[number])[:, 0]
     assert np.argsort(ids).tolist() == np.argsort(values).tolist()
+    assert "tables of other schemas than main are left out: raw" in caplog.text
     assert (np.asarray(plain.graph.node_time)[own] - np.array(ids) == 19723).all()
 
 

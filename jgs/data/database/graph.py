@@ -85,7 +85,7 @@ def plain_of(
             "Leave it out: what has the time of the row is seen.",
         )
     hidden |= frozenset() if question is None else question.hidden
-    base = base.without(hidden)
+    base, hidden = base.without(hidden)
     tables = base.catalogue.tables
     for table in tables:
         base.check_key(table)

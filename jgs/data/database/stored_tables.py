@@ -27,6 +27,9 @@ NUMBERS = (*_WHOLE, *(f"U{each}" for each in _WHOLE), "FLOAT", "DOUBLE")
 _NUMBERS = (*NUMBERS, "DECIMAL")
 _EXACT = {"FLOAT": 2**24, "DOUBLE": 2**53}  # below it they have all whole numbers
 
+Hidden = frozenset[tuple[str, str]]
+"""Columns, as (table, column)."""
+
 _log = logging.getLogger("jgs")
 
 
@@ -135,16 +138,18 @@ class StoredTables:
         declared = of_declared(name, columns, keys)
         return cls(name, connection, catalogue.merged(declared, known) if known else declared)
 
-    def without(self, hidden: frozenset[tuple[str, str]]) -> Self:
-        """The database without the foreign keys that have a column, as (table, column), which
-        is `hidden`."""
-        tables, found = dict(self.catalogue.tables), copy(self)
-        for table, keys in tables.items():
-            every = keys.references.items()
-            kept = {key: to for key, to in every if hidden.isdisjoint((table, c) for c in key)}
+    def without(self, hidden: Hidden) -> tuple[Self, Hidden]:
+        """The database without the foreign keys that have a column which is `hidden`; and
+        `hidden` with the other columns of these keys."""
+        tables, found, asked = dict(self.catalogue.tables), copy(self), hidden
+        for table, keys in self.catalogue.tables.items():
+            own = {key: {(table, column) for column in key} for key in keys.references}
+            lost = {key: columns for key, columns in own.items() if columns & asked}
+            hidden = hidden.union(*lost.values())
+            kept = {key: to for key, to in keys.references.items() if key not in lost}
             tables[table] = keys._replace(references=kept)
         found.catalogue = self.catalogue._replace(tables=tables)
-        return found
+        return found, hidden
 
     def sql(self, query: str, **registered: Any) -> Any:
         """The Arrow table that a query gives. `registered` are Arrow tables by name, which the
@@ -362,6 +367,13 @@ def _duckdb(connection: Any, file: Path, named: Collection[str]) -> Tables:
         f"view_name, TRUE FROM duckdb_views() WHERE {own} AND list_contains($1, view_name)",
         [list(named)],
     ).fetchall()
+    others = connection.execute(
+        "SELECT DISTINCT schema_name FROM duckdb_tables() WHERE database_name = 'source' "
+        "AND schema_name <> 'main' ORDER BY ALL"
+    ).fetchall()
+    if others:
+        left = ", ".join(name for (name,) in others)
+        _log.warning("%s: tables of other schemas than main are left out: %s", file, left)
     for table, view in names:
         _view(connection, table, f"source.main.{quoted(table)}", file, view)
     declared = connection.execute(
