@@ -29,7 +29,7 @@ def late_write(view: View) -> Iterator[Evidence]:
         for column in view.columns(table, DATES):
             ticks = view.ticks(table, column)
             gap = (ticks - (view.starts()[0] if times is None else times))[ticks != NEVER]
-            late = gap[gap > 0]
+            late = gap[gap > int(table in view.inclusive)]
             if late.size * 100 > gap.size:
                 text = f"it is later than {than} in {late.size:,} of {gap.size:,} rows, by "
                 text += f"{np.median(late) / _DAY:,.1f} days in the middle"

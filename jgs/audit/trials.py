@@ -118,17 +118,26 @@ def _job(view: View, plain: Plain) -> MomentJob:
 
 def _late(view: View, batch: Any, born: np.ndarray) -> tuple[int, int]:
     """How many edges of a batch have an end that is not before the moment of the seed that
-    reached it, or no moment of one seed; and how many there are."""
+    reached it, or no moment of one seed; and how many there are. Rows of contexts count too,
+    which have no edge where the row that they were reached from is left out."""
     real, nodes = np.asarray(batch.seed_mask), np.asarray(batch.nodes)
-    moment = np.full(nodes.size, NEVER)
-    moment[: real.size][real] = np.asarray(batch.items["moment"])[real]
+    moment, of_seeds = np.full(nodes.size, NEVER), np.asarray(batch.items["moment"])
     late = edges = 0
+    if batch.groups is None:
+        rows = np.arange(real.size) if batch.seed_rows is None else np.asarray(batch.seed_rows)
+        moment[rows[real]] = of_seeds[real]
+    else:
+        groups = np.asarray(batch.groups)
+        moment[: groups[-1]] = np.repeat(of_seeds, np.diff(groups))
+    if batch.tokens is not None:
+        rows = np.flatnonzero(np.asarray(batch.tokens.hop))  # all but the seeds
+        late, edges = int((~view.sees(born[nodes[rows]], moment[rows])).sum()), rows.size
     for block in reversed(batch.blocks):
         count = int(block.num_edges)
         targets = row_of_edges(np.asarray(block.indptr))[:count]
         sources = np.asarray(block.indices)[:count]
-        new = moment[sources] == NEVER
-        moment[sources[new]] = moment[targets[new]]
+        while (new := (moment[sources] == NEVER) & (moment[targets] != NEVER)).any():
+            moment[sources[new]] = moment[targets[new]]
         ends = np.maximum(born[nodes[sources]], born[nodes[targets]])
         fits = view.sees(ends, moment[targets]) & (moment[sources] == moment[targets])
         late, edges = late + int((~fits).sum()), edges + count

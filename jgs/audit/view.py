@@ -11,6 +11,7 @@ import numpy as np
 
 from jgs.data.column_values import Clock
 from jgs.data.columns import ColumnRule
+from jgs.data.database.catalogue import is_number
 from jgs.data.database.database import Database
 from jgs.data.database.graph import plain_of
 from jgs.data.database.questions import Asked, Question
@@ -74,6 +75,7 @@ class View:
         run: Any = None,
         *,
         hide: str | None = None,
+        inclusive: str | None = None,
         features: str = "typed",
         facts: str = "nodes",
         rule: ColumnRule,
@@ -82,15 +84,15 @@ class View:
     ) -> Self:
         """The view of a task. Its options are those of `Database.plain`. Raises
         `InputError`."""
-        if (asked := base.question(**task)) is None:
+        if (asked := base.question(clock, **task)) is None:
             raise InputError(
                 f"an audit of {base.name} must have a task",
                 "none",
                 "Give --db-task NAME, or --task-sql FILE.sql, --entity and --horizon.",
             )
-        hidden = base.hidden(hide) | asked.hidden
+        base, hidden = base.without(base.hidden(hide) | asked.hidden)
         made: Any = {"rule": rule, "clock": clock, "features": features, "hidden": hidden}
-        made["facts"] = facts
+        made |= {"facts": facts, "inclusive": inclusive}
         plain: Any = of_numbers(plain_of(base, asked, **made))
         table = plain.label_table
         nodes = table.nodes.astype(np.int64) - plain.graph.schema.nodes(asked.table).start
@@ -114,11 +116,13 @@ class View:
 
     def starts(self) -> list[int]:
         """When validation and test begin: as the manifest says, or with their first label."""
-        known = self.base.catalogue
+        known, clock = self.base.catalogue, self.made["clock"]
         return [
             int(self.moment[self.split == split].min(initial=2**62))
             if text is None
-            else int(text if text.isdigit() else np.datetime64(text, "us").astype(np.int64))
+            else int(int(text) * clock.time_scale * _UNITS[clock.time_unit])
+            if is_number(text)
+            else int(np.datetime64(text, "us").astype(np.int64))
             for split, text in enumerate((known.val_time, known.test_time), 1)
         ]
 
@@ -131,19 +135,26 @@ class View:
         keys, types = self.base.catalogue.tables[table], self.base.columns[table]
         roles = {*keys.key, *(c for key in keys.references for c in key), keys.time}
         roles |= {column for owner, column in self.made["hidden"] if owner == table}
-        return [n for n, kind in types.items() if n not in roles and kind.startswith(kinds)]
+        return [
+            name for name, kind in types.items() if name not in roles and _one_of(kind, kinds)
+        ]
 
     def values(self, table: str, column: str) -> np.ndarray:
         """A column of the rows of a table: float64, NaN where it is missing, also for moments
         and for true and false; or text as objects, None where it is missing."""
         kind, own = self.base.columns[table][column], quoted(column)
-        if kind.startswith(DATES):
+        if _one_of(kind, DATES):
             ticks = self.ticks(table, column)
             return np.where(ticks == NEVER, np.nan, ticks.astype(np.float64))
-        number = kind in NUMBERS or kind.startswith(("DECIMAL", "BOOLEAN"))
+        number = kind in NUMBERS or _one_of(kind, ("DECIMAL", "BOOLEAN"))
         cast = f"CAST({own} AS {'DOUBLE' if number else 'VARCHAR'})"
         found = self.base.sql(f"SELECT {cast} AS v FROM ({self.base.rows(table)})").column(0)
         return found.to_numpy() if number else np.array(found.to_pylist(), object)
+
+    @property
+    def inclusive(self) -> list[str]:
+        """The tables whose rows are seen at their own moment, as if they were there earlier."""
+        return [each.strip() for each in (self.made["inclusive"] or "").split(",")]
 
     def ticks_sql(self, table: str, column: str) -> str:
         """SQL of a column of moments in the unit of `moment`, `NEVER` where it is missing."""
@@ -151,6 +162,8 @@ class View:
         ticks = f"epoch_us({own if 'ZONE' in kind else f'CAST({own} AS TIMESTAMP)'})"
         if kind in NUMBERS:
             ticks = f"CAST({own} * {_UNITS[clock.time_unit] * clock.time_scale} AS BIGINT)"
+        if column == self.base.catalogue.tables[table].time:
+            ticks += f" - {int(table in self.inclusive)}"
         return f"coalesce({ticks}, {NEVER})"
 
     def ticks(self, table: str, column: str) -> np.ndarray:
@@ -211,3 +224,8 @@ class View:
         places = ends[rows].astype(np.int64) * width + np.searchsorted(ordered, times[rows])
         at = np.searchsorted(places, self.entity * width + seen) - 1
         return np.where((at >= 0) & (ends[rows[at]] == self.entity), rows[at], -1)
+
+
+def _one_of(kind: str, kinds: tuple[str, ...]) -> bool:
+    """Whether a column's type begins as one of `kinds`, all but "" of which are no lists."""
+    return kinds == ("",) or (kind.startswith(kinds) and not kind.endswith("]"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import datetime
 import operator
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -283,6 +284,25 @@ def seconds(what: str, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     whole = known.astype("M8[s]")
     found[~missing, 0] = whole.astype(np.int64) + (known - whole) / np.timedelta64(1, "s")
     return found, missing
+
+
+_LIKE = re.compile(
+    r"\s*([-+]?(\d{1,3}(,\d{3})+|\d+|(?=[.,]\d))([.,]\d+)?(e[-+]?\d+)?|[-+]?inf|nan"
+    r"|\d{1,4}[./-]\d{1,2}[./-]\d{1,4}\b.*)\s*",
+    re.IGNORECASE,
+)
+
+
+def look_otherwise(values: np.ndarray) -> str | None:
+    """Of a column of text `[n]` of which most look like numbers or dates, in words what they
+    look like; None for other columns, and for names of digits alone, such as `00501`."""
+    texts = {text for text in values[:10_000].tolist() if text}
+    like = [text for text in texts if _LIKE.fullmatch(text)]
+    if 2 * len(like) <= len(texts) or all(map(str.isdigit, texts)):
+        return None
+    other = min(texts.difference(like), default=None)
+    shown = f"most of its values look like numbers or dates, as {min(like)!r}"
+    return shown if other is None else f"{shown}, and not {other!r}"
 
 
 def look_like_dates(values: Sequence[str]) -> bool:

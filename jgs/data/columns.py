@@ -46,7 +46,7 @@ _PERIODS = 86_400 * np.array([365.2425, 7, 1])  # a year, a week and a day, in s
 _WIDE = ("hash", "words")  # those that take a width
 MAX_CATEGORIES = 64
 _WORD = re.compile(r"\w+")
-_ENTRY = re.compile(rf"\s*(.+?):({'|'.join(KINDS)})(?::(\d+))?\s*")
+_ENTRY = re.compile(rf"(.+?):({'|'.join(KINDS)})(?::(\d+))?", re.DOTALL)
 
 SPECIAL = ("id", "label", "split", "time")
 """The columns of a table of nodes that are no features."""
@@ -80,7 +80,10 @@ class ColumnRule:
                 "the option max_categories must be 1 or more", self.max_categories, "Raise it."
             )
         given = self.encode or {}
-        entries = given.split(",") if isinstance(given, str) else map(":".join, given.items())
+        if isinstance(given, str):
+            entries = map(str.strip, given.split(","))
+        else:
+            entries = map(":".join, given.items())
         found = {}
         for entry in entries:
             match = _ENTRY.fullmatch(entry)
@@ -262,7 +265,7 @@ class FeatureColumns:
         """
         rule = ColumnRule(encode, max_categories, standardize, normalize_features)
         found = {k: v for k, v in read_columns(table, rule.text()).items() if is_feature(k)}
-        return _fit(found, rule, train, name or table_name(table))
+        return fit_all(found, rule, train, name or table_name(table))
 
     def encode(self, table: Any, name: str | None = None) -> np.ndarray:
         """float32 `[n, F]`: the features of a table's rows, encoded as those that the rule was
@@ -347,14 +350,16 @@ def encoded(
         return columns, None
     train = columns["split"] == 0 if "split" in columns else None
     chosen = {name: columns[name] for name in kinds}
-    became = _fit(chosen, replace(rule, normalize_features=False), train, what)
+    became = fit_all(chosen, replace(rule, normalize_features=False), train, what)
     others = {name: values for name, values in columns.items() if name not in kinds}
     return others | became.encode_each(columns, what), became
 
 
-def _fit(
+def fit_all(
     found: dict[str, np.ndarray], rule: ColumnRule, train: Any, name: str
 ) -> FeatureColumns:
+    """The rule fitted to all columns of a table, whatever their names; see
+    `FeatureColumns.fit`. Raises `InputError`."""
     kinds = rule.kinds()
     require_columns(name, found, kinds)
     made = []

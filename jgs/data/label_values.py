@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from jgs.arrays import as_numpy, refuse_where, refuse_words, require_array
-from jgs.errors import InputError, check_choice
+from jgs.errors import InputError, check_choice, refusing
 
 NUMBERS = (np.dtype(np.float64), np.dtype(np.float32))
 """The dtypes of labels that are numbers."""
@@ -183,7 +183,8 @@ def _numbered(
     texts = ["" if is_missing(each) else each for each in array.tolist()]
     kinds = {type(each) for each in texts if each != ""}
     if kinds and all(issubclass(each, int | np.integer | np.bool_) for each in kinds):
-        return np.array([-1 if each == "" else int(each) for each in texts], np.int64), None
+        with refusing(OverflowError, f"{what} must fit 64 bits", "Give smaller ones."):
+            return np.array([-1 if each == "" else int(each) for each in texts], np.int64), None
     if kinds and all(issubclass(each, int | float | np.number) for each in kinds):
         return np.array([np.nan if each == "" else each for each in texts], float), None
     if kinds - {str}:

@@ -21,7 +21,6 @@ from jgs.predict.ids import ids_of, named, read_ids
 from jgs.predict.open import open_run
 from jgs.predict.output import check_not_read, check_out, write
 from jgs.predict.run import Run
-from jgs.train.tasks.targets import SPLITS
 
 _CHANGED = ("dataset", "root", "partition", "eval_memory", "progress", "seed")
 # Which of these a run takes, its class says.
@@ -137,16 +136,6 @@ def _columns(run: Run, comm: Communicator, given: dict[str, Any]) -> dict[str, n
     return columns if found is None else columns | run.answer.columns(found)
 
 
-def _label_type(run: Run) -> str | None:
-    """The node type of all rows of a run's labels at moments, such as a database's entities;
-    None where they have several types, and for other runs."""
-    if run.schema is None or not run.timed:
-        return None
-    kinds = [run.schema.numbers(run.rows(split)[0]) for split in SPLITS]
-    found = np.unique(np.concatenate(kinds))
-    return run.schema.node_types[found[0]][0] if found.size == 1 else None
-
-
 def _named(run: Run, nodes: np.ndarray, given: dict[str, Any]) -> np.ndarray:
     if run.node_ids is not None:
         return run.node_ids[nodes]
@@ -162,13 +151,16 @@ def _asked(run: Run, comm: Communicator, given: dict[str, Any]) -> tuple[np.ndar
         run.num_nodes(),
     )
     timed = run.timed and at is None
+    if isinstance(at, int) and run.timed and run.time_unit and comm.rank == 0:
+        date = np.array(at, f"M8[{run.time_unit}]")
+        logging.getLogger("jgs").info("--at %d is %s, in the unit %s", at, date, run.time_unit)
     if "pairs" in given:
         pairs, time = read_ids(Path(given["pairs"]), num, 2, names, timed)
         return pairs, time if timed else at
     if kind is None and not {"nodes", "split", "embed"} & given.keys():
         # Of other types the model has learned nothing.
         lists = "top_k" in given
-        kind = run.source_type(given.get("relation")) if lists else _label_type(run)
+        kind = run.source_type(given.get("relation")) if lists else run.labelled_type
         if kind is not None and comm.rank == 0:
             logging.getLogger("jgs").info("of all nodes of the type %s", kind)
     every = everywhere(comm, lambda: ids_of(kind and run.schema, num, node_type=kind))

@@ -91,6 +91,8 @@ class Run(Opened):
         on; `numbers` says whether labels are numbers.
       scale: the mean and the deviation of the training labels that are numbers; of several
         numbers a node two lists of them.
+      labelled_type: the node type of all rows of a table of labels at moments, such as a
+        database's entities; None where they have several types, and for other runs.
       timed: whether each prediction is for a time. There are no rows, splits, lists or
         explanations without one.
       feature_columns: `jgs.data.FeatureColumns`, whose `encode` makes features of new rows of

@@ -78,6 +78,7 @@ class Opened(Shown):
         self.num_features, self.num_classes = map(shape.get, ("num_features", "num_classes"))
         self.multilabel, self.numbers = (shape.get(n, False) for n in ("multilabel", "numbers"))
         self.scale = shape.get("mean", 0.0), shape.get("deviation", 1.0)
+        self.labelled_type = shape.get("labelled_type")
         self._advance: Advance = lambda done, total: None
 
     def num_nodes(self) -> int:
@@ -293,7 +294,7 @@ def later_data(
         (learned, "another --dataset must be for a run that has learned no rows of nodes",
          "types without features", "Train with a column for each table without times."),
     )  # fmt: skip
-    names = "features", "inclusive"
+    names = "features", "inclusive", "hide"
     kept = {n: v for n, v in config.data_arguments().items() if n in names}
     clock = Clock(shape["time_unit"])
     base = Database.open(config.dataset, config.data_arguments().get("manifest"))

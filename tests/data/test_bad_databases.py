@@ -161,6 +161,28 @@ CASES = {
     "a moment without end": (
         ".duckdb", TIMED.format("TIMESTAMP", "'infinity'"), TIME, "must be below 2**63"
     ),
+    "dates whose day and month are not told": (
+        "", {"u": "id,t\n1,01/02/2024\n", "o": LOW},
+        KEYS | {"u": {"pkey": "id", "time_col": "t"}}, "got 01/02/2024"
+    ),
+    "hexadecimal keys": (
+        "", {"u": "id,a\n0x1A,1\n26,2\n", "o": "id,u\n1,0x1A\n"}, KEYS, None
+    ),
+    "dates with zones": (
+        ".sqlite", TIMED.format("DATETIME", "'2024-01-02T00:00:00Z'"), TIME, None
+    ),
+    "lists of all kinds": (
+        ".duckdb",
+        SHOP + "CREATE TYPE m AS ENUM ('a'); CREATE TABLE l(u INTEGER REFERENCES u(id), "
+        "d DECIMAL(4, 2)[], e m[], t VARCHAR[2]); "
+        "INSERT INTO l VALUES (1, [1, 2], ['a'], ['a', 'b'])",
+        None,
+        None,
+    ),
+    "digits as the date of validation": (
+        ".duckdb", TIMED.format("DATE", "'2024-01-02'"),
+        {"val_timestamp": 20240102, "tables": TIME}, "Write it as '2024-08-01'"
+    ),
     "a date of validation that is none": (
         ".duckdb", SHOP, {"val_timestamp": "soon", "tables": {"u": {}}}, "must be a date"
     ),

@@ -362,6 +362,9 @@ def test_tables_that_are_seen_at_their_own_moment(shop):
     assert moved.sum() == moved[events].sum() + moved[notes].sum() > len(events)
 
 
+ROWS, FROM = "SELECT", "FROM timestamps, users"
+
+
 @pytest.mark.parametrize(
     ("asked", "says"),
     [
@@ -376,6 +379,11 @@ def test_tables_that_are_seen_at_their_own_moment(shop):
         ({"task_sql": "SELECT 1", "horizon": "0 days"}, "a length of time above 0"),
         ({"task_sql": "SELECT 1", "horizon": "soon"}, "a length of time above 0"),
         ({"task_sql": "SELECT 1", "horizon": "30"}, "with its unit"),
+        ({"task_sql": "SELECT 1", "horizon": "1 month"}, "of days or shorter"),
+        ({"task_sql": "SELECT 1", "horizon": "1 ms"}, "3 to 100,000 moments to train on"),
+        ({"task_sql": "SELECT user_id, time, TRUE FROM events"}, "the same rows for two"),
+        ({"task_sql": f"{ROWS} timestamp, user_id, 1 {FROM}"}, "must be counted alike"),
+        ({"task_sql": f"{ROWS} 'u' || user_id, timestamp, 1 {FROM}"}, "must be of the type of"),
         ({"task_sql": "SELECT 1", "horizon": "90 days"}, "must fit between val_timestamp"),
         ({"task_sql": "SELECT 1", "horizon": "58 days"}, "must end before the last time"),
         ({"task_sql": "SELECT 1", "entity": "user"}, "Did you mean users"),
@@ -409,6 +417,7 @@ def test_damaged_files_are_one_line(tmp_path, shop):
 
 
 def test_a_path_needs_a_task_to_learn_labels(shop):
-    assert jgs.data.load(shop, db_task="user-churn").num_classes == 2
+    made = jgs.data.load(shop, db_task="user-churn", inclusive="events, notes")
+    assert made.num_classes == 2
     with pytest.raises(jgs.InputError, match="must have a task"):
         jgs.data.load(shop)

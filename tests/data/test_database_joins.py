@@ -365,8 +365,11 @@ def test_two_keys_of_one_relation_are_refused():
 def test_a_float_that_equals_two_keys_is_refused():
     rows = pa.table({"id": [2**53, 2**53 + 1], "friend": [None, 2.0**53]})
     keys = {"tables": {"users": {"pkey": "id", "fkeys": {"friend": "users"}}}}
+    base = Database.from_tables({"users": rows}, keys)
+    with pytest.raises(jgs.InputError, match="friend of users in tables must keep its digits"):
+        base.plain()
     with pytest.raises(jgs.InputError, match="friend must name one row of users"):
-        Database.from_tables({"users": rows}, keys).plain()
+        base.found("users", "SELECT * FROM users", ("friend",))
 
 
 def test_names_are_made_when_they_are_read():
@@ -377,6 +380,11 @@ def test_names_are_made_when_they_are_read():
     assert len(ids) == len(copied) == 2
     assert ids.nodes(["t:y|2"]).tolist() == [1]
     assert copied.values.tolist() == ids.values.tolist() == ["t:x|1", "t:y|2"]
+    rows = pa.table(
+        {"a": ["p|q", "p"], "b": ["r", "q|r"], "to": ["p", None], "too": ["q|r", "r"]}
+    )
+    ids = Database.from_tables({"t": rows}, {"tables": keys}).plain().node_ids
+    assert ids.values.tolist() == ["t:p\\|q|r", "t:p|q\\|r"]
     made = []
     later = NodeIds.of_later(2, lambda: made.append(1) or np.array([7, 5]))
     assert (len(later), made) == (2, [])

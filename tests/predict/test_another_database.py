@@ -83,7 +83,7 @@ def test_old_questions_have_old_answers(places):
 def test_the_command_and_its_refusals(places, tmp_path, capsys):
     run_dir, _, late = places
     out = tmp_path / "p.csv"
-    flags = f"--run-dir {run_dir} --out {out} --node-type users --at 2024-07-01 --dataset"
+    flags = f"--run-dir {run_dir} --out {out} --at 2024-07-01 --dataset"
     assert predict([*flags.split(), str(late)]) == 0
     rows = out.read_text().splitlines()
     assert [row.split(",")[0] for row in rows[1:]] == [f"users:u{i}" for i in range(26)]

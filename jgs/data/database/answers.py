@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from jgs.data.column_values import Clock
-from jgs.data.database.questions import Question
+from jgs.data.database.questions import SPLIT, Question
 from jgs.data.database.stored_tables import StoredTables, quoted
 from jgs.data.dataset import Plain
 from jgs.data.label_table import LabelTable, LinkTable
@@ -30,7 +30,7 @@ def labelled(base: StoredTables, plain: Plain, asked: Question, clock: Clock) ->
         rows = _one_a_row(base, asked)
     nodes, known = _nodes(base, plain, asked, asked.table, rows, asked.key)
     time = clock.whole(asked.what, column_of(rows, asked.time), "row") + int(asked.at_its_time)
-    split = column_of(rows, "split").astype(np.int8)
+    split = column_of(rows, SPLIT).astype(np.int8)
     if asked.target is not None:
         ends, found = _nodes(base, plain, asked, asked.target, rows, (asked.label,))
         some, k = np.lexsort((ends, nodes, time, split)), np.array([asked.k], np.int32)
@@ -39,9 +39,14 @@ def labelled(base: StoredTables, plain: Plain, asked: Question, clock: Clock) ->
         return plain._replace(link_table=links.check(asked.what))
     if is_list(rows, asked.label):
         labels, names = _several(asked.what, rows.column(asked.label)), None
+    elif asked.label_kind == "several":
+        kind = rows.schema.field(asked.label).type
+        raise InputError(f"{asked.what} must have lists of 0 and 1", kind, "Write lists.")
     else:
         found = column_of(rows, asked.label)
         labels, names = edge_labels(asked.what, found, asked.label_kind, "row")
+        if asked.label_kind is None and names is None and labels.dtype.kind == "i":
+            _check_whole(asked, labels)
     table = LabelTable.from_arrays(
         nodes[known],
         time[known],
@@ -53,9 +58,27 @@ def labelled(base: StoredTables, plain: Plain, asked: Question, clock: Clock) ->
     return plain._replace(label_table=table, class_names=names)
 
 
+def _check_whole(asked: Question, labels: np.ndarray) -> None:
+    """Warns of whole numbers that are more than two classes. Raises `InputError` where they are
+    of a type with fractions."""
+    from pyarrow.types import is_integer
+
+    kind, number = asked.rows.schema.field(asked.label).type, np.unique(labels).size
+    if labels.max(initial=0) < 2:
+        return
+    seen = f"{number:,} different ones of type {kind}, up to {labels.max():,}"
+    remedy = "Give --data-options label_kind=number, or label_kind=class."
+    if not is_integer(kind):
+        rule = f"whole labels in {asked.what} must be said to be numbers or classes"
+        raise InputError(rule, seen, remedy)
+    _log.warning(
+        "labels in %s are classes: %s; label_kind=number learns them", asked.what, seen
+    )
+
+
 def _one_a_row(base: StoredTables, asked: Question) -> Any:
     """The rows of a question about links, whose label is then one target, not a list."""
-    own = [quoted(name) for name in (*asked.key, asked.time, "split")]
+    own = [quoted(name) for name in (*asked.key, asked.time, SPLIT)]
     label = quoted(asked.label)
     each = f"unnest({label})" if is_list(asked.rows, asked.label) else label
     query = f"SELECT {', '.join(own)}, {each} AS {label} FROM asked_rows"

@@ -121,10 +121,20 @@ def of_manifest(where: str, manifest: Any) -> Catalogue:
 
 
 def _moment(where: str, name: str, said: Any) -> str | None:
-    with refusing(ValueError, f"{name} in {where} must be a date", "Write '2024-08-01'."):
-        if said is not None and datetime.datetime.fromisoformat(str(said)).tzinfo is not None:
+    """A number, or a date in ISO's form."""
+    if said is None or is_number(str(said)):
+        return None if said is None else str(said)
+    rule = f"{name} in {where} must be a date, or a number where times are numbers"
+    with refusing(ValueError, rule, "Write '2024-08-01'."):
+        date = datetime.datetime.fromisoformat(str(said))
+        if date.tzinfo is not None:
             raise ValueError(f"{said}, which has a time zone")
-    return None if said is None else str(said)
+    return str(date)
+
+
+def is_number(moment: str) -> bool:
+    """Whether a catalogue's moment is a number, and no date."""
+    return moment.removeprefix("-").isdecimal()
 
 
 def _keys(where: str, name: Any, fields: Any) -> Keys:
@@ -149,7 +159,7 @@ def _keys(where: str, name: Any, fields: Any) -> Keys:
 def columns_of(key: Any) -> Columns:
     """The columns of a key: a list of them, or text with commas between."""
     return tuple(
-        each.strip() for each in (key if isinstance(key, list) else str(key).split(","))
+        str(each).strip() for each in (key if isinstance(key, list) else str(key).split(","))
     )
 
 

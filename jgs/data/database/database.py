@@ -12,7 +12,7 @@ from jgs.data.database.graph import plain_of
 from jgs.data.database.questions import Asked, Question
 from jgs.data.database.stored_tables import StoredTables
 from jgs.data.dataset import Dataset, Plain
-from jgs.errors import InputError
+from jgs.errors import InputError, nearest
 
 _RULE, _CLOCK = ColumnRule(), Clock()
 
@@ -37,7 +37,8 @@ class Database(StoredTables):
         one is named. `dataset` makes a `jgs.data.Dataset` of it.
 
         Args:
-          hide: columns that are no features, as `events.amount`, with commas between.
+          hide: columns that are no features, as `events.amount`, with commas between. A foreign
+            key among them makes no relation.
           inclusive: tables with times, with commas between, whose rows are seen at their own
             moment too (`Graph.inclusive`). The moments of the task may not be those of its own
             rows, which are seen with all else of that moment.
@@ -52,30 +53,22 @@ class Database(StoredTables):
 
         Raises `InputError`.
         """
-        asked = self.question(**task)
-        hidden = self.hidden(hide)
+        asked = self.question(clock, **task)
+        hidden = self.hidden(hide, lacking=fitted is not None)
         clock = replace(clock)  # it remembers the times of one database
-        if inclusive and asked is not None and asked.at_its_time:
-            raise InputError(
-                "the option inclusive must be for moments that are not those of rows",
-                f"{inclusive} for {asked.what}",
-                "Leave it out: what has the time of the row is seen.",
-            )
-        made = plain_of(self, asked, rule, clock, features, hidden, facts, fitted)
-        if not inclusive:
-            return made
-        return made._replace(graph=made.graph.inclusive(*map(str.strip, inclusive.split(","))))
+        of = rule, clock, features, hidden, facts, fitted, inclusive
+        return plain_of(self, asked, *of)
 
-    def question(self, **task: Unpack[Asked]) -> Question | None:
+    def question(self, clock: Clock = _CLOCK, **task: Unpack[Asked]) -> Question | None:
         """The labels that a task asks for, with the options of `plain`; None without one.
         Raises `InputError`."""
         name, sql = task.get("db_task"), task.get("task_sql")
         entity, horizon = task.get("entity"), task.get("horizon")
         if name is not None and sql is None:
-            return questions.of_task(self, name)
+            return questions.of_task(self, name, clock)
         if sql is not None and name is None and entity and horizon:
             more = task.get("label_kind"), task.get("target")
-            return questions.of_sql(self, sql, entity, horizon, *more)
+            return questions.of_sql(self, sql, entity, horizon, *more, clock)
         if sql is None and name is None:
             return None
         raise InputError(
@@ -88,15 +81,18 @@ class Database(StoredTables):
         """`plain(**options)` as a data set to train on."""
         return self.plain(**options).dataset()
 
-    def hidden(self, hide: str | None) -> frozenset[tuple[str, str]]:
-        """The columns, as (table, column), that the option `hide` names. Raises
-        `InputError`."""
-        named = [each.strip().rpartition(".") for each in hide.split(",")] if hide else []
-        for table, _, column in named:
-            if column not in self.columns.get(table, ()):
+    def hidden(self, hide: str | None, lacking: bool = False) -> frozenset[tuple[str, str]]:
+        """The columns, as (table, column), that the option `hide` names. Raises `InputError`
+        for one that is `lacking`, unless some may be."""
+        known = {
+            f"{t}.{column}": (t, column) for t, own in self.columns.items() for column in own
+        }
+        named = [each.strip() for each in hide.split(",")] if hide else []
+        for each in named:
+            if each not in known and not lacking:
                 raise InputError(
                     f"the option hide must name columns of {self.name}, as events.amount",
-                    f"{table}.{column}",
-                    "Correct it.",
+                    each,
+                    nearest(each, known) or "Correct it.",
                 )
-        return frozenset((table, column) for table, _, column in named)
+        return frozenset(known[each] for each in named if each in known)

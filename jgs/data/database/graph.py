@@ -12,6 +12,7 @@ rows can be edges in place of nodes (`jgs.data.database.facts`).
 from __future__ import annotations
 
 import logging
+import re
 from collections import Counter
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -21,17 +22,17 @@ from typing import Any
 
 import numpy as np
 
-from jgs.data.column_values import Clock, exact_unit, kind_of, missing_in
-from jgs.data.columns import ColumnRule, FeatureColumns
+from jgs.data.column_values import Clock, exact_unit, kind_of, look_otherwise, missing_in
+from jgs.data.columns import ColumnRule, FeatureColumns, fit_all
 from jgs.data.database.answers import column_of, labelled
-from jgs.data.database.catalogue import Columns
+from jgs.data.database.catalogue import Columns, is_number
 from jgs.data.database.facts import Ends, Links, edge_columns, edge_times, links_of
 from jgs.data.database.questions import Question
 from jgs.data.database.stored_tables import NUMBERS, StoredTables, quoted
 from jgs.data.dataset import Plain
 from jgs.data.table_graph import typed_ids
 from jgs.data.values import as_chosen
-from jgs.errors import InputError, refusing
+from jgs.errors import InputError
 from jgs.files.table_columns import read_columns
 from jgs.graph import Graph, NodeIds, TypedFeatures
 from jgs.graph.schema import Relation
@@ -44,8 +45,9 @@ _PLAIN = (
     *(f"TIMESTAMP_{u}" for u in ("S", "MS", "NS")),
 )
 
-_VECTORS = ("FLOAT[]", "DOUBLE[]")  # equally long ones are numbers
-_LISTS = tuple(f"{kind}[]" for kind in _PLAIN if f"{kind}[]" not in _VECTORS)
+_FRACTIONS = ("FLOAT", "DOUBLE")  # equally long lists of these are numbers
+_JOINED = "array_to_string("  # other lists are words
+_FIXED = re.compile(r"(.+)\[\d+\]")  # the type of lists of one length
 
 _log = logging.getLogger("jgs")
 
@@ -59,6 +61,7 @@ def plain_of(
     hidden: frozenset[tuple[str, str]] = frozenset(),
     facts: str = "nodes",
     fitted: Mapping[str, FeatureColumns] | None = None,
+    inclusive: str | None = None,
 ) -> Plain:
     """The graph of a database, with the labels that a question asks for.
 
@@ -66,13 +69,23 @@ def plain_of(
       rule: what columns become; `encode` names them as `users.age`. Numbers are always scaled.
       clock: how times are counted. Dates are counted in the longest unit that is exact.
       features: "typed", or "padded" for one matrix (`jgs.data.values`).
-      hidden: columns, as (table, column), that are no features, beside those of the question.
+      hidden: columns, as (table, column), that are no features, beside those of the question;
+        foreign keys among them make no relation.
       facts: "nodes", or "edges" for `jgs.data.database.facts`.
       fitted: what the columns of each table became of an earlier database, whose rule this one
         is encoded by; tables that are not there have no features. None: they are fitted.
+      inclusive: as in `Database.plain`.
 
     Raises `InputError`.
     """
+    if inclusive and question is not None and question.at_its_time:
+        raise InputError(
+            "the option inclusive must be for moments that are not those of rows",
+            f"{inclusive} for {question.what}",
+            "Leave it out: what has the time of the row is seen.",
+        )
+    hidden |= frozenset() if question is None else question.hidden
+    base, hidden = base.without(hidden)
     tables = base.catalogue.tables
     base.at_once(StoredTables.check_key, tables)
     asked = [] if question is None else [question.table, question.target or question.table]
@@ -88,9 +101,11 @@ def plain_of(
     moments = [] if question is None else [column_of(question.rows, question.time)]
     clock = _exact(clock, [*given.values(), *moments])
     born = {t: clock.whole(f"{t} of {base.name}", times, "row") for t, times in given.items()}
+    dated = any(each.size and each.dtype.kind not in "iuf" for each in given.values())
+    if question is not None:
+        clock.whole(question.what, moments[0], "row")
     del given
-    early = _before_validation(base, clock, born)
-    hidden |= frozenset() if question is None else question.hidden
+    early = _before_validation(base, clock, born, dated)
 
     def encoded(table: str, encoder: Any = FeatureColumns.encode) -> Any:
         if fitted is not None:
@@ -134,7 +149,10 @@ def plain_of(
         time_unit=clock.time_unit,
     )
     plain = as_chosen(plain, features)
-    return plain if question is None else labelled(base, plain, question, clock)
+    plain = plain if question is None else labelled(base, plain, question, clock)
+    if not inclusive:
+        return plain
+    return plain._replace(graph=graph.inclusive(*map(str.strip, inclusive.split(","))))
 
 
 def _count(base: StoredTables, table: str) -> int:
@@ -217,25 +235,37 @@ def _keys(table: Any) -> np.ndarray:
     first, *others = found = [*read_columns(table).values()]
     if not others:
         return first
-    parts = (map(str, column.tolist()) for column in found)
+    parts = (map(_escaped, map(str, column.tolist())) for column in found)
     return np.array(["|".join(each) for each in zip(*parts, strict=True)], object)
 
 
+def _escaped(text: str) -> str:
+    return text.replace("\\", "\\\\").replace("|", "\\|")
+
+
 def _before_validation(
-    base: StoredTables, clock: Clock, born: dict[str, np.ndarray]
+    base: StoredTables, clock: Clock, born: dict[str, np.ndarray], dated: bool
 ) -> dict[str, np.ndarray]:
-    """Which rows of tables with times are before validation; {} without a moment."""
+    """Which rows of tables with times are before validation; {} without a moment. `dated` says
+    whether some times are dates."""
     text, unit = base.catalogue.val_time, clock.time_unit
     if text is None or not born:
         if born:
             _log.warning("%s: no val_timestamp, so columns are fitted to all rows", base.name)
         return {}
-    rule = f"val_timestamp of {base.name} must be a date, or a number where times are numbers"
-    with refusing(
-        ValueError, rule, "Or say what numbers count, --data-options time_unit=D or s."
-    ):
-        dated = None if unit is None else np.datetime64(text).astype(f"M8[{unit}]")
-        moment = int(text) if dated is None or text.isdigit() else int(dated.astype(np.int64))
+    number = is_number(text)
+    if (number and dated) or not (number or unit):
+        raise InputError(
+            f"val_timestamp of {base.name} must be a date, or a number where times are numbers",
+            text,
+            "Write it as '2024-08-01'."
+            if number
+            else "Or say what numbers count, --data-options time_unit=D or s.",
+        )
+    if number:
+        moment = int(text) * clock.time_scale
+    else:
+        moment = int(np.datetime64(text).astype(f"M8[{unit}]").astype(np.int64))
     return {table: times < moment for table, times in born.items()}
 
 
@@ -290,7 +320,9 @@ def _features(
     for name, values in seen.items():
         if name in kinds or name in empty:
             continue
-        if base.columns[table][name] in _LISTS or _is_long(f"{name} of {what}", values, rule):
+        if base.columns[table][name] == "VARCHAR" and (odd := look_otherwise(values)):
+            _log.warning("%s: %s is text, though %s", what, name, odd)
+        if chosen[name].startswith(_JOINED) or _is_long(f"{name} of {what}", values, rule):
             kinds[name] = "words", rule.max_categories
         elif values.dtype.kind == "M":
             kinds[name] = "moment", 0
@@ -299,14 +331,8 @@ def _features(
         for name, (kind, width) in kinds.items()
         if name not in empty
     }
-    fitted = FeatureColumns.fit(
-        {name: values for name, values in seen.items() if name not in empty},
-        encode,
-        max_categories=rule.max_categories,
-        standardize=True,
-        normalize_features=rule.normalize_features,
-        name=what,
-    )
+    known = {name: values for name, values in seen.items() if name not in empty}
+    fitted = fit_all(known, replace(rule, encode=encode, standardize=True), None, what)
     fitted = replace(fitted, columns=tuple(c._replace(may_lack=True) for c in fitted.columns))
     return (fitted, encoder(fitted, columns, what)) if fitted.names else None
 
@@ -319,17 +345,20 @@ def _is_long(what: str, values: np.ndarray, rule: ColumnRule) -> bool:
 
 def _value(table: str, name: str, kind: str) -> str:
     """SQL of a column's values as numbers, text or dates; "" where it has none of these."""
-    own = quoted(name)
-    if kind.startswith("DECIMAL") or kind in ("HUGEINT", "UHUGEINT"):
-        return f"CAST({own} AS DOUBLE)"
-    if kind.startswith("ENUM") or kind == "UUID":
-        return f"CAST({own} AS VARCHAR)"
-    if kind == "DATE" or (kind.startswith("TIMESTAMP") and not kind.endswith("]")):
+    own, fixed = quoted(name), _FIXED.fullmatch(kind)
+    base = fixed.group(1) if fixed else kind.removesuffix("[]")
+    lists = "" if base == kind else "[]"
+    if base.startswith("DECIMAL") or base in ("HUGEINT", "UHUGEINT"):
+        base, own = "DOUBLE", f"CAST({own} AS DOUBLE{lists})"
+    if base.startswith("ENUM") or base == "UUID":
+        base, own = "VARCHAR", f"CAST({own} AS VARCHAR{lists})"
+    if lists and base in _PLAIN:
+        numbers = base in _FRACTIONS or (fixed and base in NUMBERS)
+        return own if numbers else f"{_JOINED}CAST({own} AS {base}[]), ' ')"
+    if not lists and (kind == "DATE" or kind.startswith("TIMESTAMP")):
         kind = "TIMESTAMP" if kind in ("DATE", "TIMESTAMP WITH TIME ZONE") else kind
         return f"CAST(CASE WHEN isfinite({own}) THEN {own} END AS {kind})"
-    if kind in (*_PLAIN, *_VECTORS) or (kind.endswith("]") and not kind.endswith("[]")):
+    if not lists and base in _PLAIN:
         return own
-    if kind in _LISTS:
-        return f"array_to_string({own}, ' ')"
     _log.warning("%s.%s is %s, which becomes no feature", table, name, kind)
     return ""

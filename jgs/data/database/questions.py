@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import datetime
 import logging
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, TypedDict
 
-from jgs.data.database.catalogue import Columns, columns_of
-from jgs.data.database.stored_tables import StoredTables, manifest_of, quoted
+import numpy as np
+
+from jgs.data.column_values import Clock
+from jgs.data.database.catalogue import Columns, columns_of, is_number
+from jgs.data.database.stored_tables import NUMBERS, StoredTables, manifest_of, quoted
 from jgs.data.values import SPLITS
-from jgs.errors import InputError, nearest, refusing
+from jgs.errors import InputError, nearest, refusing, require_columns
 from jgs.files.arrow import read_arrow
 
 _KINDS = {
@@ -21,6 +25,9 @@ _KINDS = {
     "recommendation": "node",
 }
 _LEAST_MOMENTS = 3  # of training, as RelBench has it
+_MOST_MOMENTS = 100_000
+SPLIT = "jgs split"  # no user's column
+_CLOCK = Clock()
 
 _log = logging.getLogger("jgs")
 
@@ -52,7 +59,7 @@ class Question(NamedTuple):
     Fields (a table of `n` labels):
       what: what messages call it.
       table: the table whose rows have labels.
-      rows: an Arrow table `[n]`; its columns are `key`, `time`, `label` and `split`, which is
+      rows: an Arrow table `[n]`; its columns are `key`, `time`, `label` and `SPLIT`, which is
         0, 1 or 2.
       key: the columns of `rows` that name a row of `table`.
       time, label: the columns of `rows` with the moment and the label.
@@ -82,9 +89,9 @@ class Question(NamedTuple):
     k: int = 0
 
 
-def of_task(base: StoredTables, name: str) -> Question:
-    """The question of a task in the database's folder, in RelBench's form. Raises
-    `InputError`."""
+def of_task(base: StoredTables, name: str, clock: Clock = _CLOCK) -> Question:
+    """The question of a task in the database's folder, in RelBench's form. `clock` says what
+    times count that are numbers. Raises `InputError`."""
     folder = None if base.folder is None else base.folder / "tasks"
     known = sorted(at.name for at in folder.iterdir() if at.is_dir()) if folder else []
     if folder is None or name not in known:
@@ -93,12 +100,12 @@ def of_task(base: StoredTables, name: str) -> Question:
             f"{name!r} and {', '.join(known) or 'none'}",
             nearest(name, known) if known else "Give task_sql instead.",
         )
-    folder = folder / name
+    folder, what = folder / name, f"the task {name} of {base.name}"
     file = folder / "manifest.yaml"
-    said = manifest_of(file)
-    kind, links = said.get("task_type"), said.get("task_type") == "recommendation"
-    table = said.get("src_entity_table" if links else "entity_table")
-    target = said.get("dst_entity_table") if links else None
+    said = _Said(file, manifest_of(file))
+    kind, links = said.text("task_type"), said.text("task_type") == "recommendation"
+    table = said.text("src_entity_table" if links else "entity_table")
+    target = said.text("dst_entity_table") if links else None
     tables = base.catalogue.tables
     if kind not in _KINDS or table not in tables or (links and target not in tables):
         raise InputError(
@@ -107,37 +114,72 @@ def of_task(base: StoredTables, name: str) -> Question:
             f"{kind!r} and {', '.join(map(repr, (table, target)[: 1 + links]))}",
             "Choose another task.",
         )
-    label, keys = said["target_col"], base.catalogue.tables[table]
-    own_key, own_time = keys.key or ("primary_key",), keys.time
-    named = said.get("src_entity_col" if links else "entity_col")
-    key = columns_of(named) if named else own_key
-    time = said.get("time_col") or own_time
-    hidden = {(str(t), str(c)) for t, c in said.get("remove_columns") or ()}
-    if said.get("kind") == "autocomplete":
-        hidden.add((table, label))
+    label, (own_key, own_time, _) = said.needed("target_col"), tables[table]
+    named = said.fields.get("src_entity_col" if links else "entity_col")
+    key = columns_of(named) if named else own_key or ("primary_key",)
+    time = said.text("time_col") or own_time or said.needed("time_col")
+    hidden, form = said.hidden(base), said.text("kind")
+    if form == "autocomplete":
+        hidden |= {(table, label)}
     files = [folder / f"{split}.parquet" for split in SPLITS]
     query = None
-    if all(file.is_file() for file in files):
-        rows = _joined([read_arrow(file, {}) for file in files])
+    if all(each.is_file() for each in files):
+        rows = _joined(what, [read_arrow(each, {}) for each in files])
     else:
-        query = said["sql"].replace("{timedelta}", str(said["timedelta"]))
-        moments = str(said["timedelta"]), int(said.get("num_eval_timestamps", 1))
-        rows = _asked(base, query, str(file), *moments)
+        step = said.needed("timedelta")
+        query = said.needed("sql").replace("{timedelta}", step)
+        number = said.number("num_eval_timestamps", 1)
+        rows = _asked(base, query, str(file), step, number, clock)
+        _check_moments(what, rows)
     return Question(
-        f"the task {name} of {base.name}",
+        what,
         table,
-        rows,
+        _chosen(what, rows, [*key, time, label]),
         key,
-        str(time),
+        time,
         label,
         _KINDS[kind],
-        frozenset(hidden),
-        own_time is not None and time == own_time and said.get("kind") != "forecast",
-        said.get("timedelta"),
+        hidden,
+        own_time is not None and time == own_time and form != "forecast",
+        said.text("timedelta"),
         query,
         target,
-        int(said.get("eval_k") or 0),
+        said.number("eval_k", 0),
     )
+
+
+class _Said(NamedTuple):
+    """The fields of a task's manifest."""
+
+    file: Path
+    fields: Any
+
+    def text(self, name: str) -> str | None:
+        if not isinstance(self.fields, Mapping):
+            rule = f"{self.file} must have the fields of a task"
+            raise InputError(rule, repr(self.fields)[:60], "Write them as RelBench does.")
+        return None if self.fields.get(name) is None else str(self.fields[name])
+
+    def needed(self, name: str) -> str:
+        if (found := self.text(name)) is None:
+            raise InputError(f"{self.file} must have the field {name}", "none", "Add it.")
+        return found
+
+    def number(self, name: str, least: int) -> int:
+        rule = f"{name} in {self.file} must be a whole number from {least} on"
+        with refusing(ValueError, rule, "Correct it."):
+            if (found := int(self.text(name) or least)) < least:
+                raise ValueError(found)
+            return found
+
+    def hidden(self, base: StoredTables) -> frozenset[tuple[str, str]]:
+        """The columns that `remove_columns` names."""
+        rule = f"remove_columns in {self.file} must be pairs of a table and a column"
+        with refusing((TypeError, ValueError), rule, "Correct them."):
+            pairs = [(str(t), str(c)) for t, c in self.fields.get("remove_columns") or ()]
+        for table, column in pairs:
+            require_columns(f"{table} in {base.name}", base.columns.get(table, ()), [column])
+        return frozenset(pairs)
 
 
 def of_sql(
@@ -147,7 +189,7 @@ def of_sql(
     horizon: str,
     label_kind: str | None = None,
     target: str | None = None,
-    moments: int = 1,
+    clock: Clock = _CLOCK,
 ) -> Question:
     """The question that a query asks: labels of rows of the table `entity` at moments.
 
@@ -157,10 +199,10 @@ def of_sql(
     `target`, a table, the label is the key of one of its rows, or a list of keys: those that
     are to be recommended.
 
-    The moments are RelBench's: for validation and test `moments` of them, from `val_timestamp`
-    and `test_timestamp` on, one horizon apart, as long as a horizon ends before the next split
-    or the database does; for training those before validation, back to the first time.
-    `sql` may be the path of a file. Raises `InputError`.
+    The moments are RelBench's: for validation and test `val_timestamp` and `test_timestamp`;
+    for training those before validation, one horizon apart, back to the first time. `clock`
+    says what times count that are numbers. `sql` may be the path of a file. Raises
+    `InputError`.
     """
     for what, table in (("entity", entity), ("target", target)):
         if table is not None and table not in base.catalogue.tables:
@@ -181,7 +223,7 @@ def of_sql(
         with refusing((OSError, UnicodeError), f"{what} must be a file of text", "Correct it."):
             sql = file.read_text("utf-8")
     key, query = base.catalogue.tables[entity].key, sql.replace("{timedelta}", horizon)
-    rows = _asked(base, query, what, horizon, moments)
+    rows = _asked(base, query, what, horizon, 1, clock)
     if not key or rows.num_columns != len(key) + 3:
         raise InputError(
             f"{what} must give the key of {entity} ({', '.join(key) or 'it has none'}), the "
@@ -191,24 +233,52 @@ def of_sql(
         )
     *own, time, label, _ = rows.column_names
     kind = label_kind if target is None else "node"
+    rows = _chosen(what, rows, [*own, time, label])
+    _check_moments(what, rows)
     of = (what, entity, rows, tuple(own), time, label, kind)
     return Question(*of, horizon=horizon, query=query, target=target)
 
 
-def _joined(tables: list[Any]) -> Any:
+def _joined(what: str, tables: list[Any]) -> Any:
     import pyarrow
 
     numbered = [
-        table.append_column("split", pyarrow.array([number] * table.num_rows, "int8"))
+        table.append_column(SPLIT, pyarrow.array([number] * table.num_rows, "int8"))
         for number, table in enumerate(tables)
     ]
-    return pyarrow.concat_tables(numbered, promote_options="permissive")
+    rule = f"the tables of {what} must have columns of the same types"
+    with refusing(pyarrow.ArrowException, rule, "Convert them."):
+        return pyarrow.concat_tables(numbered, promote_options="permissive")
 
 
-def _asked(base: StoredTables, query: str, what: str, horizon: str, moments: int) -> Any:
-    return _joined(
-        [labels_at(base, query, what, own) for own in moments_of(base, horizon, moments)]
-    )
+def _chosen(what: str, rows: Any, columns: list[str]) -> Any:
+    """The rows with these columns and their split."""
+    require_columns(what, rows.column_names, columns, "Correct the manifest, or the query.")
+    if len({*columns}) < len(columns) or max(map(rows.column_names.count, columns)) > 1:
+        shown = ", ".join(rows.column_names[:-1])
+        raise InputError(f"the columns of {what} must have different names", shown, "Use AS.")
+    return rows.select([*columns, SPLIT])
+
+
+def _asked(
+    base: StoredTables, query: str, what: str, horizon: str, number: int, clock: Clock
+) -> Any:
+    moments = moments_of(base, horizon, number, clock)
+    return _joined(what, [labels_at(base, query, what, own) for own in moments])
+
+
+def _check_moments(what: str, rows: Any) -> None:
+    """Raises `InputError` for a query that does not ask for the moments of each split."""
+    own = [
+        rows.filter(rows.column(SPLIT).to_numpy() == n).drop_columns([SPLIT]) for n in range(3)
+    ]
+    if own[1].num_rows and any(own[1].equals(other) for other in (own[0], own[2])):
+        raise InputError(
+            f"{what} must ask for the moments in the table timestamps, which has others for "
+            "each split",
+            "the same rows for two splits",
+            "Write FROM timestamps t, and take t.timestamp as the moment.",
+        )
 
 
 def labels_at(base: StoredTables, query: str, what: str, moments: Any) -> Any:
@@ -222,8 +292,12 @@ def labels_at(base: StoredTables, query: str, what: str, moments: Any) -> Any:
     return base.sql("SELECT * FROM asked_rows ORDER BY ALL", asked_rows=rows)
 
 
-def moments_of(base: StoredTables, horizon: str, number: int) -> list[list[datetime.datetime]]:
-    """The moments of each of `SPLITS`; see `of_sql`. Raises `InputError`."""
+def moments_of(
+    base: StoredTables, horizon: str, number: int, clock: Clock = _CLOCK
+) -> list[list[datetime.datetime]]:
+    """The moments of each of `SPLITS`; see `of_sql`. Those of validation and test are at most
+    `number`, one horizon apart, as long as a horizon ends before the next split or the database
+    does. Raises `InputError`."""
     val, test = (
         _moment(base, name, text)
         for name, text in (
@@ -232,7 +306,7 @@ def moments_of(base: StoredTables, horizon: str, number: int) -> list[list[datet
         )
     )
     step = duration_of(base, horizon)
-    first, last = _times_of(base)
+    first, last = _times_of(base, clock)
     if val + step > test:
         raise InputError(
             f"the horizon of a task of {base.name} must fit between val_timestamp and "
@@ -246,18 +320,17 @@ def moments_of(base: StoredTables, horizon: str, number: int) -> list[list[datet
             f"{horizon} from {test}, and {last}",
             "Shorten it, or correct test_timestamp.",
         )
-    trains: list[datetime.datetime] = []
-    while val - (len(trains) + 1) * step >= first:
-        trains.append(val - (len(trains) + 1) * step)
-    if len(trains) < _LEAST_MOMENTS:
+    if not _LEAST_MOMENTS <= (count := (val - first) // step) <= _MOST_MOMENTS:
         raise InputError(
-            f"a task of {base.name} must have {_LEAST_MOMENTS} moments to train on",
-            f"{len(trains)} of {horizon} between {first} and {val}",
-            "Shorten the horizon, or correct val_timestamp.",
+            f"a task of {base.name} must have {_LEAST_MOMENTS} to {_MOST_MOMENTS:,} moments to "
+            "train on",
+            f"{count:,} of {horizon} between {first} and {val}",
+            "Change the horizon, or correct val_timestamp.",
         )
+    trains = [val - (i + 1) * step for i in range(count)]
     later = []
     for split, begin, end in (("val", val, test), ("test", test, last)):
-        found = [begin + i * step for i in range(number) if begin + (i + 1) * step <= end]
+        found = [begin + i * step for i in range(min(number, (end - begin) // step))]
         if len(found) < number:
             _log.warning(
                 "%s has times for %d of %d moments of %s", base.name, len(found), number, split
@@ -267,12 +340,13 @@ def moments_of(base: StoredTables, horizon: str, number: int) -> list[list[datet
 
 
 def _moment(base: StoredTables, name: str, text: str | None) -> datetime.datetime:
-    if text is None:
+    if text is None or is_number(text):
         raise InputError(
-            f"the manifest of {base.name} must say {name}", "nothing", "Add it, as a date."
+            f"the manifest of {base.name} must say {name}, as a date",
+            text or "nothing",
+            "Write it as '2024-08-01'.",
         )
-    with refusing(ValueError, f"{name} of {base.name} must be a date", "Correct it."):
-        return datetime.datetime.fromisoformat(text)
+    return datetime.datetime.fromisoformat(text)
 
 
 def duration_of(base: StoredTables, horizon: str) -> datetime.timedelta:
@@ -282,23 +356,48 @@ def duration_of(base: StoredTables, horizon: str) -> datetime.timedelta:
     found = base.sql(query).column(0)[0].as_py()
     if found is None or not any(each.isalpha() for each in horizon):  # DuckDB takes seconds
         raise InputError(rule, repr(horizon), "Correct it, with its unit.")
-    step = datetime.timedelta(days=found.months * 30 + found.days) + datetime.timedelta(
-        microseconds=found.nanoseconds // 1000
-    )
+    if found.months:
+        raise InputError(
+            "the horizon of a task must be of days or shorter, as months and years differ",
+            repr(horizon),
+            "Write e.g. 30 days.",
+        )
+    step = datetime.timedelta(days=found.days, microseconds=found.nanoseconds // 1000)
     if step <= datetime.timedelta(0):
         raise InputError(rule, repr(horizon), "Correct it.")
     return step
 
 
-def _times_of(base: StoredTables) -> tuple[datetime.datetime, datetime.datetime]:
+def _times_of(base: StoredTables, clock: Clock) -> tuple[datetime.datetime, datetime.datetime]:
     known = []
     for table, keys in base.catalogue.tables.items():
-        if keys.time is not None:
-            time = f"CAST({quoted(keys.time)} AS TIMESTAMP)"
-            own = base.sql(f"SELECT min({time}) AS a, max({time}) AS b FROM {quoted(table)}")
-            known += [each for each in own.to_pylist()[0].values() if each is not None]
+        if keys.time is None:
+            continue
+        own, number = quoted(keys.time), base.columns[table][keys.time] in NUMBERS
+        if not number:
+            own = f"TRY_CAST({own} AS TIMESTAMP)"  # what is none is refused later, with its row
+            own = f"CASE WHEN isfinite({own}) THEN {own} END"
+        ends = base.sql(f"SELECT min({own}) AS a, max({own}) AS b FROM {quoted(table)}")
+        found = [each for each in ends.to_pylist()[0].values() if each is not None]
+        if number and found and clock.time_unit is None:
+            raise InputError(
+                f"the times of a task of {base.name} must be dates, or numbers that count from "
+                "1970 in a unit",
+                f"numbers up to {found[-1]} in {keys.time} of {table}",
+                "Say what they count, --data-options time_unit=s or another unit.",
+            )
+        known += [_dated(each, clock) if number else each for each in found]
     if not known:
         raise InputError(
             f"a table of {base.name} must have times", "none has", "Say its time_col."
         )
     return min(known), max(known)
+
+
+def _dated(number: float, clock: Clock) -> datetime.datetime:
+    ticks = np.array(int(number * clock.time_scale), np.int64)
+    date = ticks.astype(f"M8[{clock.time_unit}]").astype("M8[us]")
+    with refusing((TypeError, ValueError), "a time must be a date", "Correct time_unit."):
+        return datetime.datetime(1970, 1, 1) + datetime.timedelta(
+            microseconds=int(date.astype(np.int64))
+        )

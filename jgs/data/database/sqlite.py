@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Collection
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -78,8 +78,16 @@ def _rows(source: sqlite3.Connection, table: str, file: Path) -> Any:
 
 def _dated(column: Any, declared: str) -> Any:
     """A column of SQLite as what it was declared: dates are text there, or stay numbers."""
+    import pyarrow
+
     dates = {"DATE": "date32", "DATETIME": "timestamp[us]", "TIMESTAMP": "timestamp[us]"}
     name = declared.partition("(")[0].strip().upper()
     kind = dates.get(name) if str(column.type) in ("string", "null") else None
     kind = "bool" if name == "BOOLEAN" else kind
-    return column if kind is None else column.cast(kind)
+    if kind not in dates.values():
+        return column if kind is None else column.cast(kind)
+    every = kind, "timestamp[us]", pyarrow.timestamp("us", "UTC")  # those of another form too
+    for own in every:
+        with suppress(pyarrow.ArrowInvalid):
+            return column.cast(own)
+    return column.cast(kind)

@@ -14,6 +14,7 @@ import numpy as np
 
 from jgs.data.database import catalogue, postgres, sqlite
 from jgs.data.database.catalogue import Catalogue, Columns, Declared, Tables, of_declared
+from jgs.data.database.csv_tables import source_of
 from jgs.data.database.sql import missing, quoted, text
 from jgs.errors import InputError, refusing
 from jgs.graph.grouping import threads
@@ -26,6 +27,10 @@ _WHOLE = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT")
 NUMBERS = (*_WHOLE, *(f"U{each}" for each in _WHOLE), "FLOAT", "DOUBLE")
 _NUMBERS = (*NUMBERS, "DECIMAL")
 _AT_ONCE = 4  # queries, each with memory of its own
+_EXACT = {"FLOAT": 2**24, "DOUBLE": 2**53}  # below it they have all whole numbers
+
+Hidden = frozenset[tuple[str, str]]
+"""Columns, as (table, column)."""
 
 _log = logging.getLogger("jgs")
 
@@ -105,9 +110,12 @@ class StoredTables:
                     ", ".join(at.name for at in files) or "none",
                     f"Its name is {table}.parquet or {table}.csv.",
                 )
-            read, at = "read_csv({}, header = true, skip = 0)", files[0]
-            read = "read_parquet({})" if at.suffix == ".parquet" else read
-            _view(connection, table, read.format(text(at)), at)
+            rule = f"{files[0]} must be a whole table"
+            with refusing((_duckdb_module().Error, OSError), rule, "Write it again."):
+                source = f"read_parquet({text(files[0])})"
+                if files[0].suffix != ".parquet":
+                    source = source_of(connection, files[0])
+            _view(connection, table, source, files[0])
         return cls(folder.resolve().name, connection, known, folder)
 
     @classmethod
@@ -132,6 +140,19 @@ class StoredTables:
         declared = of_declared(name, columns, keys)
         return cls(name, connection, catalogue.merged(declared, known) if known else declared)
 
+    def without(self, hidden: Hidden) -> tuple[Self, Hidden]:
+        """The database without the foreign keys that have a column which is `hidden`; and
+        `hidden` with the other columns of these keys."""
+        tables, found, asked = dict(self.catalogue.tables), copy(self), hidden
+        for table, keys in self.catalogue.tables.items():
+            own = {key: {(table, column) for column in key} for key in keys.references}
+            lost = {key: columns for key, columns in own.items() if columns & asked}
+            hidden = hidden.union(*lost.values())
+            kept = {key: to for key, to in keys.references.items() if key not in lost}
+            tables[table] = keys._replace(references=kept)
+        found.catalogue = self.catalogue._replace(tables=tables)
+        return found, hidden
+
     def sql(self, query: str, **registered: Any) -> Any:
         """The Arrow table that a query gives. `registered` are Arrow tables by name, which the
         query may read. Raises `InputError` where a table is damaged."""
@@ -139,7 +160,7 @@ class StoredTables:
         with refusing(_duckdb_module().Error, rule, "Correct them, or write them again."):
             return self._read_by(query, registered)
 
-    def _read_by(self, query: str, registered: Mapping[str, Any]) -> Any:
+    def _read_by(self, query: str, registered: Mapping[str, Any], alike: bool = False) -> Any:
         for name, table in registered.items():
             if name in self.catalogue.tables:
                 raise InputError(
@@ -149,7 +170,7 @@ class StoredTables:
                 )
             self._connection.register(name, table)
         try:
-            return self._connection.sql(query).to_arrow_table()
+            return _rows(self._connection, query, alike)
         finally:
             for name in registered:
                 self._connection.unregister(name)
@@ -167,7 +188,7 @@ class StoredTables:
                     ", ".join(kinds).lower() or "nothing",
                     "Write SELECT.",
                 )
-            return self._read_by(query, registered)
+            return self._read_by(query, registered, alike=True)
 
     def at_once(self, work: Callable[[Self, Any], Any], entries: Collection[Any]) -> list[Any]:
         """`work(tables, entry)` for each of the entries, in order, `tables` being these. Some
@@ -209,13 +230,18 @@ class StoredTables:
         )
         on = " AND ".join(f"{_ASKING}.k{i} = {_NAMED}.k{i}" for i in range(len(key)))
         place = "CAST(row_number() OVER () - 1 AS INTEGER)"
-        joined = self.sql(
+        query = (
             f"WITH {_ASKING} AS (SELECT {place} AS n, {other} FROM ({query})), "
             f"{_NAMED} AS (SELECT {place} AS n, {own} FROM ({self.rows(table)})) "
             f"SELECT {_ASKING}.n AS asking, coalesce({_NAMED}.n, -1) AS named "
-            f"FROM {_ASKING} LEFT JOIN {_NAMED} ON {on}",
-            **registered,
+            f"FROM {_ASKING} LEFT JOIN {_NAMED} ON {on}"
         )
+        if registered:  # a user's own rows
+            rule = f"{', '.join(columns)} must be of the type of the key of {table}"
+            with refusing(_duckdb_module().Error, rule, "Convert it, or name the key first."):
+                joined = self._read_by(query, registered)
+        else:
+            joined = self.sql(query)
         asking, named = (joined.column(name).to_numpy() for name in ("asking", "named"))
         if asking.size and int(asking.max()) + 1 < asking.size:  # floats that are not exact
             raise InputError(
@@ -259,7 +285,18 @@ class StoredTables:
         key = self.catalogue.tables[target].key
         for own, named in zip(columns, key, strict=True):
             kinds = self.columns[table][own], self.columns[target][named]
-            if kinds[0] == kinds[1] or all(kind.startswith(_NUMBERS) for kind in kinds):
+            numbers = all(kind.startswith(_NUMBERS) for kind in kinds)
+            if kinds[0] != kinds[1] and numbers and kinds[0] in _EXACT:
+                largest = f"SELECT max(abs({quoted(own)})) AS n FROM {quoted(table)}"
+                largest += f" WHERE NOT isnan({quoted(own)})"
+                most = self.sql(largest).column(0)[0].as_py() or 0
+                if most >= _EXACT[kinds[0]]:
+                    raise InputError(
+                        f"the foreign key {own} of {table} in {self.name} must keep its digits",
+                        f"{most:.0f} of type {kinds[0]}",
+                        "Write it as whole numbers, also where some are missing.",
+                    )
+            if kinds[0] == kinds[1] or numbers:
                 continue
             values = self.sql(
                 f"SELECT (SELECT count({quoted(own)}) FROM {quoted(table)}) AS own, "
@@ -307,6 +344,18 @@ def _connected() -> Any:
     return connection
 
 
+def _rows(connection: Any, query: str, alike: bool) -> Any:
+    """The rows of a query; with the same bits each time where they are to be `alike`: threads
+    add fractions in an order of their own."""
+    if not alike:
+        return connection.sql(query).to_arrow_table()
+    connection.execute("SET threads = 1")
+    try:
+        return connection.sql(query).to_arrow_table()
+    finally:
+        connection.execute("RESET threads")
+
+
 def _registered(tables: Mapping[str, Any]) -> Any:
     connection = _connected()
     for table, rows in tables.items():
@@ -315,10 +364,15 @@ def _registered(tables: Mapping[str, Any]) -> Any:
     return connection
 
 
-def _view(connection: Any, table: str, source: str, file: Path) -> None:
+def _view(connection: Any, table: str, source: str, file: Path, once: bool = False) -> None:
+    """Makes a table of a source. It is read `once` where its rows may have another order each
+    time."""
     errors = _duckdb_module().Error
     with refusing(errors, f"{file} must be a whole table", "Write it again."):
-        connection.execute(f"CREATE VIEW {quoted(table)} AS SELECT * FROM {source}")
+        if once:
+            connection.register(table, _rows(connection, f"SELECT * FROM {source}", True))
+        else:
+            connection.execute(f"CREATE VIEW {quoted(table)} AS SELECT * FROM {source}")
 
 
 def _duckdb(connection: Any, file: Path, named: Collection[str]) -> Tables:
@@ -328,16 +382,23 @@ def _duckdb(connection: Any, file: Path, named: Collection[str]) -> Tables:
         connection.execute(f"ATTACH {text(file)} AS source (READ_ONLY)")
     own = "database_name = 'source' AND schema_name = 'main'"
     names = connection.execute(
-        f"SELECT table_name FROM duckdb_tables() WHERE {own} UNION ALL "
-        f"SELECT view_name FROM duckdb_views() WHERE {own} AND list_contains($1, view_name)",
+        f"SELECT table_name, FALSE FROM duckdb_tables() WHERE {own} UNION ALL SELECT "
+        f"view_name, TRUE FROM duckdb_views() WHERE {own} AND list_contains($1, view_name)",
         [list(named)],
     ).fetchall()
-    for (table,) in names:
-        _view(connection, table, f"source.main.{quoted(table)}", file)
+    others = connection.execute(
+        "SELECT DISTINCT schema_name FROM duckdb_tables() WHERE database_name = 'source' "
+        "AND schema_name <> 'main' ORDER BY ALL"
+    ).fetchall()
+    if others:
+        left = ", ".join(name for (name,) in others)
+        _log.warning("%s: tables of other schemas than main are left out: %s", file, left)
+    for table, view in names:
+        _view(connection, table, f"source.main.{quoted(table)}", file, view)
     declared = connection.execute(
         "SELECT table_name, constraint_column_names, referenced_table, referenced_column_names "
         f"FROM duckdb_constraints() WHERE {own} "
         "AND constraint_type IN ('PRIMARY KEY', 'FOREIGN KEY')"
     ).fetchall()
     keys = [Declared(t, tuple(own), target, tuple(to or ())) for t, own, target, to in declared]
-    return [table for (table,) in names], keys
+    return [table for table, _ in names], keys

@@ -32,6 +32,7 @@ def read(
     *,
     manifest: str | None = None,
     hide: str | None = None,
+    inclusive: str | None = None,
     features: str = "typed",
     facts: str = "nodes",
     rule: ColumnRule,
@@ -52,7 +53,7 @@ def read(
             "none",
             "Give --db-task NAME, or --task-sql FILE.sql, --entity and --horizon.",
         )
-    own: Any = {"hide": hide, "features": features, "facts": facts}
+    own: Any = {"hide": hide, "inclusive": inclusive, "features": features, "facts": facts}
     found = base.plain(rule=rule, clock=clock, **own, **task)
     if labelled and found.link_table is not None:
         raise InputError(

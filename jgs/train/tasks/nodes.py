@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -166,7 +167,15 @@ class MomentJob(Job):
         return self._judge_by(self.rows["train"]["label"], self.data.num_classes, **of)
 
     def shape(self) -> dict[str, Any]:
-        return super().shape() | {"moments": True, "multilabel": self.data.table.several}
+        own = {"moments": True, "multilabel": self.data.table.several}
+        return super().shape() | own | {"labelled_type": self._labelled_type}
+
+    @cached_property
+    def _labelled_type(self) -> str | None:
+        if (schema := self.data.schema) is None:
+            return None
+        kinds = np.unique(schema.numbers(self.data.in_data_set(self.data.table.nodes)))
+        return schema.node_types[kinds[0]][0] if kinds.size == 1 else None
 
     def _labels(self, batch: MiniBatch, labels: Any) -> jax.Array:
         return batch.items["label"]
