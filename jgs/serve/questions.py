@@ -28,6 +28,7 @@ FIELDS = {
 _BESIDE = {"edges": (), "between": ("names", "relation"), "nodes": ("names", "type")}
 _NEEDED = {"append": ("src", "dst"), "nodes": ("features",), "rows": ("features",)}
 MOST_ROWS = 4096  # of a question, and of a list of the best targets
+MOST_LISTED = 1 << 18  # the entries of all lists: half a second
 _ONE_OF = {
     "predict": ("nodes", "pairs"),
     "recommend": ("sources",),
@@ -114,6 +115,9 @@ def question(
         raise InputError(rule, len(rows), "Ask for fewer at once.")
     if type(k := body.get("k", 1)) is not int or not 1 <= k <= MOST_ROWS:
         raise InputError(f"k must be an int from 1 to {MOST_ROWS}", repr(k), "Correct it.")
+    if len(rows) * k > MOST_LISTED:
+        rule = f"a request must ask for at most {MOST_LISTED} targets, k for each source"
+        raise InputError(rule, len(rows) * k, "Ask for fewer at once.")
     if type(new_only := body.get("new_only", False)) is not bool:
         raise InputError("new_only must be true or false", repr(new_only), "Correct it.")
     rest = ("names", "time", "key", what)

@@ -164,6 +164,7 @@ BAD = (
     ("/recommend", {"sources": [1]}, "links"),
     ("/recommend", {"sources": [1], "k": 10**9}, "k must"),
     ("/recommend", {"sources": [1], "k": "x"}, "k must"),
+    ("/recommend", {"sources": [1] * 4096, "k": 65}, "at most 262144 targets"),
     ("/recommend", {"sources": [1], "new_only": "no"}, "new_only must"),
     ("/append", {"src": [1]}, "dst"),
     ("/append", {"src": [1], "dst": [1, 2]}, "dst"),
