@@ -195,7 +195,8 @@ class State:
 
     def delete_edges(self, numbers: Any) -> Do:
         numbers = checks.integers("numbers", numbers, np.int64)
-        checks.check_range("numbers must be those of edges", numbers, self.next_edge)
+        rule, remedy = "numbers must be those of edges", "Give numbers that append returned."
+        checks.check_range(rule, numbers, self.next_edge, remedy)
 
         def do() -> int:
             return self._remove(

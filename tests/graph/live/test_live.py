@@ -330,6 +330,7 @@ def test_what_is_no_change_is_refused_and_changes_nothing():
         (lambda: live.graph.save("nowhere"), "rows without room"),
         (lambda: live.graph.edge_index(), "rows without room"),
         (lambda: live.graph.to_scipy(), "rows without room"),
+        (lambda: live.graph.with_edges([0], [1], [9]), "rows without room"),
     ):
         refused(match, wrong)
     assert live.position == 0
