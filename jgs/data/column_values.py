@@ -326,6 +326,7 @@ def moments(what: str, time: Any, num: int, unit: str | None) -> np.ndarray:
     ints or dates, or one for all. Dates are counted in the `unit` of the data. Raises
     `InputError`, which says `what` is asked for."""
     times = np.asarray(np.nan if time is None else time)
+    times = np.zeros(0, np.int64) if times.shape == (0,) == (num,) else times
     if times.dtype.kind in "MUO" and times.shape in ((), (num,)):
         if unit is None:
             raise InputError(

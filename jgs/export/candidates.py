@@ -73,16 +73,20 @@ class Candidates:
         nodes: np.ndarray,
         k: int,
         some: slice,
+        left_out: np.ndarray | None,
         new_only: bool,
         relation: int | None,
     ) -> Lists:
-        """The `k` best of `some` candidates for each of `nodes`, whose `scores` are float32
-        `[n, C]`, as `jgs.predict.Run.recommend` returns them."""
+        """The `k` best of `some` candidates, but nodes that are `left_out`, bool `[N]` or None,
+        for each of `nodes`, whose `scores` are float32 `[n, C]`, as `jgs.predict.Run.recommend`
+        returns them."""
         best = np.full((len(nodes), k), -1, np.int32)
         values = np.full((len(nodes), k), -np.inf, np.float32)
         others = self.nodes[some]
         for row, node in enumerate(nodes.tolist()):
             left, gone = scores[row, some].copy(), np.array([node], np.int32)
+            if left_out is not None:
+                left[left_out[others]] = -np.inf
             if new_only:
                 gone = np.append(self.linked(node, relation), gone)
             at = np.searchsorted(others, gone)

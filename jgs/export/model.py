@@ -170,7 +170,8 @@ class ExportedModel(Shown):
                 own = rows[begin : begin + size]
                 scores = self._run("list.", size, [own, found.rows], number)[: len(own)]
                 nodes_of_rows = ids[begin : begin + size]
-                best.append(found.best(scores, nodes_of_rows, k, some, new_only, number))
+                of_list = k, some, store.gone, new_only, number
+                best.append(found.best(scores, nodes_of_rows, *of_list))
         lists, values = (np.concatenate(each) for each in zip(*best, strict=True))
         return lists, values
 

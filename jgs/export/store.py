@@ -63,9 +63,11 @@ class Store:
       arrays: by name, as the program takes them, without new nodes.
       node_time: int64 `[N]`, from when nodes exist, or None.
       candidates: the prepared `Candidates` of a run on links, or None.
+      gone: bool `[N]`, nodes that were deleted, which are recommended to nobody; or None.
     """
 
     candidates: Candidates | None = None
+    gone: np.ndarray | None = None
 
     def __init__(
         self,
@@ -243,6 +245,8 @@ class Store:
 def _check(spec: Spec, graph: Graph, features: Any) -> None:
     if not isinstance(graph, Graph):
         raise InputError("graph must be a jgs.Graph", type(graph).__name__, "Make or open one.")
+    if not spec.room:
+        graph._refuse_room()
     if "edge_weight" in spec.inputs and graph.edge_weight is None:
         raise InputError("the graph must have edge weights", "none", "Give edge_weight to it.")
     have = graph.edge_arrays()

@@ -177,7 +177,8 @@ class GraphArrays:
     def _refuse_room(self) -> None:
         if self.has_room:
             raise InputError(
-                "a graph that is changed, written or converted must have rows without room",
+                "a graph that is changed, written, converted or read as a whole must have rows "
+                "without room",
                 "the rows of a live graph",
                 "Take one by live.packed().",
             )

@@ -179,6 +179,7 @@ class Changed(GraphArrays):
         Where each call adds at least a fixed share of the edges, all calls together take time
         in proportion to the edges at the end. Raises `InputError`.
         """
+        self._refuse_room()
         old_nodes, old_edges = self.num_nodes, self.num_edges
         size = old_nodes if num_nodes is None else checks.node_count(num_nodes)
         if self.edge_time is None:

@@ -112,6 +112,7 @@ def _known(
     if known is None:
         own = np.flatnonzero(place[nodes] >= 0)
         return own, place[nodes[own]]
+    known._refuse_room()
     indptr, indices = np.asarray(known.indptr), np.asarray(known.indices)
     if side == DST:  # the sources of the nodes' own rows
         query = np.repeat(np.arange(len(nodes)), indptr[nodes + 1] - indptr[nodes])

@@ -81,6 +81,7 @@ def write_parts(
     at most 40 bytes a node. Edges and features are read where they lie, piece by piece, the
     features once for all parts. Raises `InputError`.
     """
+    data.graph._refuse_room()
     check_out(folder)
     check_machines(num_parts, ranks_per_machine)
     offsets, order, new_id = _renumbered(assignment, num_parts)

@@ -15,6 +15,7 @@ if __name__ == "__main__":
 import contextlib
 import json
 import logging
+import mmap
 import os
 import signal
 import socket
@@ -23,7 +24,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import IO, Annotated, Any
 
 from jgs import command
 from jgs.errors import InputError, refusing
@@ -31,6 +32,7 @@ from jgs.options import Option, add_options, options_of
 
 log = logging.getLogger("jgs")
 _TOKEN = "JGS_SERVE_TOKEN"
+_BEGIN = b'{"artifact": "'  # of an answer
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -81,10 +83,7 @@ def _serve(argv: Sequence[str] | None) -> int:
             )
         record = None
         if given["record"] is not None:
-            with refusing(
-                OSError, "--record must be a file that can be written", "Correct it."
-            ):
-                record = stack.enter_context(open(given["record"], "a", buffering=1))
+            record = stack.enter_context(_record(Path(given["record"])))
         application = Application(
             engine,
             token=token,
@@ -140,6 +139,25 @@ def _handling(server: Any, said: str) -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def _record(path: Path) -> IO[str]:
+    """The file that answers are appended to, without a last one that is not whole: a server
+    that was killed while it wrote it left it there. Raises `InputError`."""
+    rule = "--record must be a file of answers that can be written"
+    with refusing(OSError, rule, "Correct it."):
+        if path.is_file() and (size := path.stat().st_size):
+            with open(path, "r+b") as file:
+                with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as every:
+                    end = every.rfind(b"\n") + 1
+                    begins = [every[at : at + len(_BEGIN)] for at in (0, end)]
+                if not all(_BEGIN.startswith(begin) for begin in begins):
+                    raise InputError(rule, f"{path} with other lines", "Choose another.")
+                if end < size:
+                    file.truncate(end)
+                    text = "%s: dropped the last %d bytes, an answer that was not written whole"
+                    log.warning(text, path, size - end)
+        return open(path, "a", buffering=1)
 
 
 def _listener(host: str, port: int) -> Any:

@@ -151,7 +151,11 @@ class Application:
             raise _Refused(400, "JSON must not be so deep", "more", "Flatten it.") from None
         answer = await self._computed(asked, receive)
         if self._record is not None and path not in _CHANGES:
-            self._record.write(json.dumps(answer, allow_nan=False) + "\n")
+            try:
+                self._record.write(json.dumps(answer, allow_nan=False) + "\n")
+            except OSError as error:  # what was written of it stays in the file's buffer
+                rule, value = "an answer must be recorded (--record)", one_line(error)
+                raise _Refused(503, rule, value, "Free space there.") from None
         return answer
 
     async def _read(self, headers: dict[bytes, bytes], receive: Receive) -> bytes:

@@ -300,6 +300,7 @@ class Engine:
         grown = any(store.arrays[name].shape != array.shape for name, array in own.items())
         store.arrays, store.num_edges = store.arrays | own, graph.num_edges
         store.num_nodes, store.schema = graph.num_nodes, graph.schema
+        store.gone = self.live.gone
         if self.model.node_ids is not None:
             self.model.node_ids.later = self.live.named
         self.model.graph, self._stale = store, False

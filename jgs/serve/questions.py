@@ -24,8 +24,11 @@ FIELDS = {
     "rows": ("nodes", "features", "names", "type", "time"),
     "delete": ("edges", "between", "nodes", "names", "relation", "type"),
 }
+# Of those of /delete, what goes with each.
+_BESIDE = {"edges": (), "between": ("names", "relation"), "nodes": ("names", "type")}
 _NEEDED = {"append": ("src", "dst"), "nodes": ("features",), "rows": ("features",)}
 MOST_ROWS = 4096  # of a question, and of a list of the best targets
+MOST_LISTED = 1 << 18  # the entries of all lists: half a second
 _ONE_OF = {
     "predict": ("nodes", "pairs"),
     "recommend": ("sources",),
@@ -65,6 +68,8 @@ def parsed(body: bytes) -> dict[str, Any]:
             parse_float=_finite,
             object_pairs_hook=_object,
         )
+        if b"\\ud" in body.lower():  # halves of characters, which no text may have
+            json.dumps(found, ensure_ascii=False).encode()
     except InputError:
         raise
     except (ValueError, RecursionError) as error:
@@ -110,9 +115,14 @@ def question(
         raise InputError(rule, len(rows), "Ask for fewer at once.")
     if type(k := body.get("k", 1)) is not int or not 1 <= k <= MOST_ROWS:
         raise InputError(f"k must be an int from 1 to {MOST_ROWS}", repr(k), "Correct it.")
+    if len(rows) * k > MOST_LISTED:
+        rule = f"a request must ask for at most {MOST_LISTED} targets, k for each source"
+        raise InputError(rule, len(rows) * k, "Ask for fewer at once.")
+    if type(new_only := body.get("new_only", False)) is not bool:
+        raise InputError("new_only must be true or false", repr(new_only), "Correct it.")
     rest = ("names", "time", "key", what)
-    options = tuple(sorted((n, v) for n, v in body.items() if n not in rest))
-    if bad := [n for n, v in options if not isinstance(v, str | int | None)]:
+    options = tuple(sorted((n, v) for n, v in body.items() if n not in rest and v is not None))
+    if bad := [n for n, v in options if not isinstance(v, str | int)]:
         raise InputError(f"{bad[0]} must be one value", "several", "Ask for each by itself.")
     return Question(kind, what, rows, _time(body), (given[0], given[1]), options)
 
@@ -204,6 +214,9 @@ def _checked(kind: str, body: dict[str, Any]) -> str:
         listed = ", ".join(choice[:-1]) + " or " * (len(choice) > 1) + choice[-1]
         value = " and ".join(what) or "none"
         raise InputError(f"/{kind} must have {listed}", value, "Give one.")
+    for name in body.keys() - {*what, *_BESIDE[what[0]]} if kind == "delete" else ():
+        rule = f"{name} must not be beside {what[0]}"
+        raise InputError(rule, reprlib.repr(body[name]), "Leave it out.")
     if missing := [name for name in needed if body.get(name) is None]:
         rule = f"/{kind} must have {' and '.join(needed)}"
         raise InputError(rule, f"no {missing[0]}", "Give it.")

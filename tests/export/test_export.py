@@ -240,6 +240,20 @@ def test_what_cannot_be_served_is_refused_in_one_line(whole, artifact, tmp_path,
         ),
     }.items():
         refused(words, call)
+    live, run = jgs.Live(whole.data.graph, raw), jgs.open_run(whole.folder, progress=False)
+    for call in (
+        lambda: jgs.load_exported(out, graph=live.graph, features=raw),
+        lambda: run.predict([1], graph=live.graph, features=raw),
+        lambda: jgs.models.top_k(None, raw, [1], [2], 1, known=live.graph),
+        lambda: jgs.partition.write_parts(
+            tmp_path / "no",
+            dataclasses.replace(whole.data, graph=live.graph),
+            np.zeros(N, np.int32),
+            1,
+            method="random",
+        ),
+    ):
+        refused("rows without room", call)
     assert not (tmp_path / "no").exists()
     asked = ["--run-dir", str(whole.folder), "--out"]
     assert export([*asked, str(whole.folder)]) == 2  # what is there is no artifact

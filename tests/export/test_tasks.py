@@ -133,6 +133,11 @@ def test_the_best_targets_are_the_runs(name, made):
     own = run.schema.nodes("paper") if named else range(model.num_nodes)
     assert set(every[every >= 0].tolist()) == {*own} - {3}
     assert (scores[every < 0] == -np.inf).all()
+    model.graph.gone = np.isin(np.arange(model.num_nodes), best)
+    others, _ = model.recommend(sources, 5, **named)
+    assert not {*others.ravel()} & {*best.ravel()}
+    assert (others >= 0).all()
+    model.graph.gone = None
     few = model.prepare(own[5:8], **more)
     assert few.nodes.tolist() == [*own[5:8]]
     assert set(model.recommend([3], 2, **named)[0][0].tolist()) <= {*own[5:8]}

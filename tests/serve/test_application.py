@@ -39,7 +39,8 @@ def test_answers_are_the_models_bits(app, artifact):
 
 
 def test_requests_that_wait_together_are_one_batch(engine, artifact):
-    """Also where keys differ, and where one is refused."""
+    """Also where keys differ, and where one is refused. An answer says which program it is of,
+    though others are in the batch."""
     model, rng = jgs.load_exported(artifact), np.random.default_rng(0)
     nodes = [rng.integers(0, 300, rng.integers(1, 5)).tolist() for _ in range(40)]
     app = Application(engine, delay=0.2)
@@ -47,12 +48,13 @@ def test_requests_that_wait_together_are_one_batch(engine, artifact):
     async def every(bodies):
         return await asyncio.gather(*(asked(app, "/predict", body) for body in bodies))
 
-    keyed = [{"nodes": own, "key": [len(own), 9]} for own in nodes]
+    keyed = [{"nodes": own, "key": [len(own), 9], "batch_size": None} for own in nodes]
     answers = asyncio.run(every(keyed))
     assert metrics(app)["jgs_batch_requests_count",] <= 2
     for own, answer in zip(nodes, answers, strict=True):
         logits = model.logits(own, key=np.uint32([len(own), 9]))
         np.testing.assert_array_equal(np.float32(answer.json["logits"]), logits)
+        assert answer.json["batch_size"] == 8
     nodes[11] = [7, 300]
     answers = asyncio.run(every([{"nodes": own} for own in nodes]))
     assert [answer.status for answer in answers] == [200] * 11 + [400] + [200] * 28
@@ -135,6 +137,7 @@ BAD = (
     ("/predict", b'{"nodes": [1e999]}', "finite"),
     ("/predict", b'{"nodes": [1], "nodes": [2]}', "once"),
     ("/predict", b'{"nodes": [' + b"9" * 5000 + b"]}", "JSON"),
+    ("/predict", b'{"nodes": [1], "time": "\\uD800"}', "JSON"),
     ("/predict", {"nodes": [10**30]}, "nodes"),
     ("/predict", {"nodes": [300]}, "300"),
     ("/predict", {"nodes": [-1]}, "-1"),
@@ -161,6 +164,8 @@ BAD = (
     ("/recommend", {"sources": [1]}, "links"),
     ("/recommend", {"sources": [1], "k": 10**9}, "k must"),
     ("/recommend", {"sources": [1], "k": "x"}, "k must"),
+    ("/recommend", {"sources": [1] * 4096, "k": 65}, "at most 262144 targets"),
+    ("/recommend", {"sources": [1], "new_only": "no"}, "new_only must"),
     ("/append", {"src": [1]}, "dst"),
     ("/append", {"src": [1], "dst": [1, 2]}, "dst"),
     ("/append", {"src": [1], "dst": [2], "time": [5]}, "time"),
@@ -175,6 +180,8 @@ BAD = (
     ("/delete", {"edges": [0.5]}, "numbers"),
     ("/delete", {"edges": [[1], [2, 3]]}, "numbers"),
     ("/delete", {"edges": [0], "nodes": [1]}, "Give one"),
+    ("/delete", {"nodes": [1], "relation": "likes"}, "relation must not be beside nodes"),
+    ("/delete", {"edges": [0], "names": True}, "names must not be beside edges"),
 )
 
 

@@ -85,6 +85,8 @@ def test_killed_it_loses_no_change_and_all_answers_are_replayed(
     for answer, body in known:
         found = [kept[number] for number in answer["edges"]]
         assert found == [*zip(body["src"], body["dst"], strict=True)]
+    with open(record, "a") as file:
+        file.write('{"artifact": "12')  # an answer that was not written whole
     with serving(artifact, *flags) as (process, client):
         assert client.get("/health").json()["position"] == live.position
         asked.append(client.post("/predict", json={"nodes": [7]}).json())
@@ -144,6 +146,7 @@ def test_what_it_cannot_serve(artifact, folder, tmp_path, capsys):
             (["--port", port], f"127.0.0.1:{port} ... free"),
             (["--token", str(tmp_path / "none")], "--token ... file"),
             (["--queue", "0"], "--queue ... at least 1"),
+            (["--record", __file__], "--record ... other lines"),
             (["--log", str(tmp_path / "no"), "--follow"], "live graph"),
             (["--artifact", str(tmp_path)], "exported model"),
         ):

@@ -106,6 +106,7 @@ def test_new_nodes_of_a_type_with_times(typed, tmp_path, capsys):
         for moment in (4000, 9000):
             answer = good(app, "/predict", {"nodes": [37, 3, 36], "time": moment})["logits"]
             assert answer[0] == answer[1] != answer[2]
+            assert good(app, "/predict", {"nodes": [], "time": moment})["time"] == []
             kind = {"nodes": [31], "node_type": "user", "time": moment}
             assert good(app, "/predict", kind)["logits"] == answer[:1]
         for path, body, words in (

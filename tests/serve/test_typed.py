@@ -88,8 +88,11 @@ def test_links_of_a_typed_graph_with_times(shop, tmp_path, capsys):
             assert (answer.status, words in answer.text) == (400, True), answer.text
         gone = {"between": [["u1", "i2"]], "relation": "buys"}
         assert good(app, "/delete", gone)["edges_removed"] >= 2
-        removed = good(app, "/delete", {"nodes": ["u3"]})["edges_removed"]
+        best = lists["target_names"][0][0]
+        removed = good(app, "/delete", {"nodes": ["u3", best]})["edges_removed"]
         assert removed > 0
+        left = good(app, "/recommend", {"sources": ["u1"], "k": 12})["target_names"][0]
+        assert (best in left, left.count(None)) == (False, 1)
         good(app, "/predict", pairs)
         app.close()
         engine.live.close()

@@ -89,17 +89,13 @@ class Live(Shown):
         folder: str | os.PathLike | None = None,
     ):
         if not isinstance(graph, Graph) or graph.has_room:
-            raise InputError(
-                "a live graph must begin with a jgs.Graph",
-                "a live one" if isinstance(graph, Graph) else type(graph).__name__,
-                "Make one with Graph.from_edges, from_relations or open.",
-            )
+            seen = "a live one" if isinstance(graph, Graph) else type(graph).__name__
+            remedy = "Make one with Graph.from_edges, from_relations or open."
+            raise InputError("a live graph must begin with a jgs.Graph", seen, remedy)
         if keep is not None and (graph.edge_time is None or not _is_int(keep) or keep < 1):
-            raise InputError(
-                "keep, a time to live, must be an int of at least 1, for edges with times",
-                f"{keep!r} and {'no ' * (graph.edge_time is None)}edge_time",
-                "Leave it out, or give the edges times.",
-            )
+            rule = "keep, a time to live, must be an int of at least 1, for edges with times"
+            seen = f"{keep!r} and {'no ' * (graph.edge_time is None)}edge_time"
+            raise InputError(rule, seen, "Leave it out, or give the edges times.")
         keep = None if keep is None else int(keep)
         self._state, self.position = State(graph, features, num_nodes, keep), 0
         self._merged = 0  # `State.moved` of the newest base
@@ -234,6 +230,11 @@ class Live(Shown):
     def named(self) -> Mapping[str, int]:
         """The ids of the nodes in `names`, by their names as text."""
         return MappingProxyType(self._state.named)
+
+    @property
+    def gone(self) -> np.ndarray:
+        """bool `[N]`, NumPy's, which changes: deleted nodes of which no edge has come since."""
+        return self._state.gone
 
     def ids(self, nodes: Any, type: str | None = None) -> np.ndarray:
         """int32 `[n]`: the ids of `nodes`, integer `[n]`, which with a `type` count from 0
@@ -407,11 +408,8 @@ class Live(Shown):
 
     def _check_whole(self) -> None:
         if self._half:
-            raise InputError(
-                "a live graph must be whole",
-                "one whose last change was interrupted",
-                "Open its folder again, or make it again.",
-            )
+            seen, remedy = "one whose last change was interrupted", "Open its folder again."
+            raise InputError("a live graph must be whole", seen, remedy)
 
     def _make(self, change: Change, log: Log | None = None) -> Any:
         """Checks a change, writes it to a log, and makes it."""

@@ -212,10 +212,11 @@ class Log:
         self._hold(_path(self.folder, self.position))
         for frame in _frames(self._file.fileno(), 0, self.position):
             self._end, self.position = frame.end, frame.position + frame.changes
+        damaged = _whole_after(self._file.fileno(), self._end, self.position)
+        if damaged and not self._next_frames():  # unless they have been written since
+            raise _damage(self._path, self.position)
         if not self.writes:
             return
-        if _whole_after(self._file.fileno(), self._end, self.position):
-            raise _damage(self._path, self.position)
         if rest := os.fstat(self._file.fileno()).st_size - self._end:
             with _writing(self.folder):
                 os.ftruncate(self._file.fileno(), self._end)

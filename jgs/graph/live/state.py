@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from jgs.arrays import id_column
+from jgs.arrays import aligned_zeros, id_column
 from jgs.errors import InputError
 from jgs.graph import checks
 from jgs.graph.arrays import PREFIX
@@ -44,6 +44,7 @@ class State:
       next_edge, keep: as in `Live`.
       latest: the latest time of an edge that has come, and `born` that of a node or a row.
       names: of nodes that were added with one, by id; and `named`, their ids by name as text.
+      gone: bool `[N]`, the deleted nodes of which no edge has come since.
       moved: how many edges have come or gone, and how often a node's features were set.
     """
 
@@ -71,6 +72,7 @@ class State:
         self.born = _last(_NONE if self.times is None else self.times)
         self.names: dict[int, str | int] = {}
         self.named: dict[str, int] = {}
+        self.gone = aligned_zeros(self.room.num_nodes, bool)  # pages that are read take none
         self.moved = 0
         self._index: tuple[RowsByKey, RowsByKey] | None = None
         self._most = 0  # edges of the index
@@ -99,7 +101,8 @@ class State:
     def numbers(self) -> dict[str, Any]:
         """What a base says beside arrays, in JSON."""
         own = {"next_edge": self.next_edge, "keep": self.keep, "latest": self.latest}
-        return {**own, "used": self.room.used, "names": [*self.names.items()]}
+        own |= {"used": self.room.used, "gone": np.flatnonzero(self.gone).tolist()}
+        return own | {"names": [*self.names.items()]}
 
     def restore(self, numbers: dict[str, Any], later: Mapping[str, Any]) -> None:
         """Sets what `numbers` returned, and `LaterRows.packed` of each of `later`."""
@@ -111,6 +114,7 @@ class State:
             self.latest = max(self.latest, numbers["latest"])
         self.room.used = dict(numbers["used"])
         self._name(numbers.get("names", ()))  # older bases have none
+        self.gone[numbers.get("gone", [])] = True
 
     def copy(self) -> None:
         """Moves all arrays to other memory."""
@@ -140,6 +144,9 @@ class State:
                 self.rows.arrays["edge_order"] = wide
             self.rows.insert(row, new | {"edge_order": numbers})
             self.moved += num
+            for ends in (source, row):
+                if self.gone[ends].any():
+                    self.gone[ends] = False
             for index, key in zip(self._index or (), (numbers, source), strict=False):
                 index.add(key, row)
             if time is not None:
@@ -188,7 +195,8 @@ class State:
 
     def delete_edges(self, numbers: Any) -> Do:
         numbers = checks.integers("numbers", numbers, np.int64)
-        checks.check_range("numbers must be those of edges", numbers, self.next_edge)
+        rule, remedy = "numbers must be those of edges", "Give numbers that append returned."
+        checks.check_range(rule, numbers, self.next_edge, remedy)
 
         def do() -> int:
             return self._remove(
@@ -216,6 +224,7 @@ class State:
             return np.isin(row_of, ids) | np.isin(self.rows.arrays["indices"][slots], ids)
 
         def do() -> int:
+            self.gone[ids] = True
             for node in self.names.keys() & ids.tolist():
                 del self.named[str(self.names.pop(node))]
             if self.times is not None:

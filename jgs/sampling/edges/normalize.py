@@ -16,6 +16,7 @@ import numpy as np
 from jgs import kernels
 from jgs.errors import InputError
 from jgs.graph import Graph
+from jgs.graph.rows import positions_in, row_lengths
 from jgs.sampling.capacity import Capacities, Capacity, num_threads
 from jgs.sampling.edges.random import fold_each
 from jgs.settings import exact_integers
@@ -89,9 +90,10 @@ def estimate(
         num_drawn,
         time.perf_counter() - began,
     )
-    degree = np.diff(np.asarray(graph.indptr))
-    at_least = np.maximum(in_nodes, 1).astype(np.float32)
-    edges = np.repeat(at_least / np.maximum(degree, 1).astype(np.float32), degree)
+    indptr, edges = np.asarray(graph.indptr), np.zeros(graph.num_edges, np.float32)
+    degree, at_least = row_lengths(indptr), np.maximum(in_nodes, 1).astype(np.float32)
+    where = positions_in(*indptr[:, :-1]) if graph.has_room else slice(None)
+    edges[where] = np.repeat(at_least / np.maximum(degree, 1).astype(np.float32), degree)
     edges /= np.maximum(in_edges, 1, out=in_edges)
     if edge_weight is not None:
         edges *= np.asarray(edge_weight)

@@ -81,6 +81,8 @@ class EdgePieces:
                 "none",
                 "Leave it out.",
             )
+        for graph in graphs:
+            graph._refuse_room()
         bounds = self.offsets[comm.rank : comm.rank + comm.num_local + 1].tolist()
         self.ranks = [
             Rank(

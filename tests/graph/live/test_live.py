@@ -176,6 +176,9 @@ def test_a_node_is_added_and_its_id_is_not_given_again():
     np.testing.assert_array_equal(np.array(live.features)[[0, 3]], [[5, 5], [0, 0]])
     assert live.add_nodes(1).tolist() == [4]
     assert names(live) == [0, 1, 2, 3]
+    live.delete_nodes([0, 1])
+    live.append([1], [2], time=[9])
+    assert live.gone.tolist() == [True, False, False, True, False]  # 1 is there again
     refused("there must be room for new nodes, of 5 ids; got 5 nodes", live.add_nodes, 1)
 
 
@@ -326,6 +329,8 @@ def test_what_is_no_change_is_refused_and_changes_nothing():
         (lambda: live.graph.sorted(), "rows without room"),
         (lambda: live.graph.save("nowhere"), "rows without room"),
         (lambda: live.graph.edge_index(), "rows without room"),
+        (lambda: live.graph.to_scipy(), "rows without room"),
+        (lambda: live.graph.with_edges([0], [1], [9]), "rows without room"),
     ):
         refused(match, wrong)
     assert live.position == 0

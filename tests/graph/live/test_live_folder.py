@@ -52,7 +52,8 @@ def facts(live):
     arrays = {name: np.asarray(a) for name, a in live.packed().edge_arrays().items()}
     numbers = np.array([live.position, live.num_nodes, live.next_edge, live.num_edges])
     features = np.array(live.features)
-    return {"numbers": numbers, "features": features, "indptr": live.packed().indptr, **arrays}
+    arrays |= {"gone": live.gone.copy(), "numbers": numbers, "features": features}
+    return {"indptr": live.packed().indptr, **arrays}
 
 
 def assert_same(one, other):

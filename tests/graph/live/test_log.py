@@ -138,10 +138,13 @@ def test_damage_in_the_middle_is_told(tmp_path, most):
     for place in (0, 5, 9, 17, 25, 60, len(data) // 6):
         damaged = bytearray(data)
         damaged[place] ^= 1
-        files[0].write_bytes(damaged)
-        reader = Log.open(tmp_path, writes=False)
         if most > 1:
-            refused("whole change at position 0*copy", Log.open, tmp_path)
+            files[0].write_bytes(b"")
+        reader = Log.open(tmp_path, writes=False)
+        files[0].write_bytes(damaged)
+        if most > 1:
+            for writes in (True, False):
+                refused("whole change at position 0*copy", Log.open, tmp_path, writes=writes)
             refused("whole change at position 0*copy", reader.follow)
         else:
             refused("whole change at position 0*copy", list, reader.changes())
