@@ -64,7 +64,8 @@ class Database(StoredTables):
         made = plain_of(self, asked, rule, clock, features, hidden, facts, fitted)
         if not inclusive:
             return made
-        return made._replace(graph=made.graph.inclusive(*map(str.strip, inclusive.split(","))))
+        inclusives = map(str.strip, inclusive.split(","))
+        return replace(made, graph=made.graph.inclusive(*inclusives))
 
     def question(self, **task: Unpack[Asked]) -> Question | None:
         """The labels that a task asks for, with the options of `plain`; None without one.
