@@ -33,10 +33,11 @@ def of_numbers(plain: Plain) -> Plain:
         rows = np.stack([links.split, links.time, links.src])
         (split, time, src), counts = np.unique(rows, axis=1, return_counts=True)
         of = src.astype(np.int32), time, counts.astype(np.float32), split.astype(np.int8)
-        return plain._replace(label_table=LabelTable(*of), link_table=None)
+        return replace(plain, label_table=LabelTable(*of), link_table=None)
     if table is not None and table.several:
         counts = np.nansum(table.labels, axis=1, dtype=np.float32)
-        return plain._replace(label_table=table._replace(labels=counts), class_names=None)
+        table = table._replace(labels=counts)
+        return replace(plain, label_table=table, class_names=None)
     return plain
 
 

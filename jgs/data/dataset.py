@@ -8,7 +8,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
-from typing import Any, NamedTuple, Self, TypedDict, Unpack
+from typing import Any, Self, TypedDict, Unpack
 
 import jax
 import numpy as np
@@ -40,7 +40,6 @@ from jgs.graph.shown import Shown
 
 KIND = "jgs.dataset"  # of the folders that `Dataset.save` writes
 _ARRAYS = ("labels", "train_idx", "val_idx", "test_idx")
-_KEPT = ("node_ids", "label_table", "time_unit", "feature_columns", "edge_feature_columns")
 
 _log = logging.getLogger("jgs")
 
@@ -55,7 +54,140 @@ class Known(TypedDict, total=False):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Dataset(Shown):
+class Plain(Shown):
+    """A graph of `N` nodes with optional labels, split and features. What is known of its edges
+    are columns of the graph.
+
+    Fields:
+      name: the name in messages and run folders.
+      graph: `Graph` of `N` nodes. It has `edge_time` if its edges have times. Two of its
+        `edge_columns` have a meaning, if they are there: `label`, an int32 class (-1: none) or
+        a float64 number (NaN: none); `split`, int8: 0 train, 1 val, 2 test, and -1 for an edge
+        in no split. Where reverse edges were added to a graph without relations, the column
+        `reverse`, bool, is True for them.
+      features, labels, train_idx, val_idx, test_idx, node_ids, class_names, label_table,
+        time_unit, feature_columns, edge_feature_columns: as in a `Dataset`, or None.
+      num_classes: as in a `Dataset`, or 0 where it is not counted yet.
+      negatives: for "val" and "test", what the links of the split are judged against: pairs
+        int32 `[m, 2]` for all of them, or targets int32 `[n, K]`, a row for each of the `n`
+        links. The links are then the edges with this split that are no reverses, in the order
+        of `graph.edge_order`. None: the data have no negatives.
+      label_names: the names of the classes of the edges' labels, where these are text; or None.
+      filled: how many missing values of the users' tables were filled, by the name of the
+        column, such as `user.age`; or None.
+      link_table: `jgs.data.LinkTable`, links to predict at moments; or None.
+    """
+
+    name: str
+    graph: Graph
+    features: Any = None
+    labels: np.ndarray | None = None
+    num_classes: int = 0
+    train_idx: np.ndarray | None = None
+    val_idx: np.ndarray | None = None
+    test_idx: np.ndarray | None = None
+    node_ids: NodeIds | None = None
+    class_names: tuple[str, ...] | None = None
+    label_table: LabelTable | None = None
+    time_unit: str | None = None
+    feature_columns: FeatureColumns | dict[str, FeatureColumns] | None = None
+    edge_feature_columns: FeatureColumns | None = None
+    negatives: dict[str, np.ndarray] | None = None
+    label_names: tuple[str, ...] | None = None
+    filled: dict[str, int] | None = None
+    link_table: LinkTable | None = None
+
+    @classmethod
+    def of_arrays(
+        cls,
+        name: str,
+        graph: Graph,
+        features: Any = None,
+        labels: Any = None,
+        splits: Any = None,
+        *,
+        class_names: Sequence[str] | None = None,
+        normalize_features: bool = False,
+        label_kind: str | None = None,
+    ) -> Plain:
+        """The graph with a user's own arrays, which are checked: the arguments of
+        `Dataset.from_arrays`, each of which may be None. Raises `InputError`."""
+        ways = class_names, normalize_features, label_kind
+        plain = _converted(name, graph, features, labels, splits, *ways)
+        least = 0 if splits is not None else 1  # where it is not said which nodes have labels
+        plain._check_arrays(max(least, plain.num_classes), True)
+        return plain
+
+    def dataset(self, num_classes: int | None = None, check_values: bool = False) -> Dataset:
+        """A data set of this graph, with its features scanned for NaN and infinity if
+        `check_values`. Without labels or a split all nodes are for training and have the label
+        0, or, beside a label table, none is and has one. Without features they have features of
+        width 0. `num_classes` is counted where it is None. Raises `InputError`."""
+        count, labels, names = self.graph.num_nodes, self.labels, self.class_names
+        number = self.num_classes or None if num_classes is None else num_classes
+        splits = [getattr(self, f"{split}_idx") for split in SPLITS]
+        if labels is None or any(ids is None for ids in splits):
+            none: np.ndarray = np.empty(0, np.int32)
+            if self.label_table is None:
+                labels, names, number = np.zeros(count, np.int32), None, 1
+                splits = [np.arange(count, dtype=np.int32), none, none]
+            else:
+                labels, splits = np.full(count, -1, np.int32), [none] * 3
+                number = number or len(names or ()) or self.label_table.num_classes
+        number = _count_classes(labels, names) if number is None else number
+        rows = np.empty((count, 0), np.float32) if self.features is None else self.features
+        made = {field.name: getattr(self, field.name) for field in fields(self)}
+        made |= dict(zip(_ARRAYS, (labels, *splits), strict=True))
+        made |= {"features": _rows(self.name, self.graph, rows, False), "class_names": names}
+        if self.graph.num_edges == 0:
+            _log.warning("%s has no edges: every node is by itself", self.name)
+        return Dataset(**made | {"num_classes": number}).check(check_values)
+
+    def _check_arrays(self, num_classes: int, values: bool) -> None:
+        count, splits = self.graph.num_nodes, {s: getattr(self, f"{s}_idx") for s in SPLITS}
+        if self.features is not None:
+            check_features(self.name, self.features, self.graph, values)
+        if self.labels is not None:
+            check_labels(self.name, self.labels, num_classes, count)
+        if self.labels is not None and self.train_idx is not None:
+            tabled = self.label_table is not None
+            check_splits(self.name, splits, self.labels, count, may_be_empty=tabled)
+
+    def _facts(self) -> dict[str, str]:
+        features, splits = self.features, (self.train_idx, self.val_idx, self.test_idx)
+        return {
+            "": repr(self.name),
+            "nodes": f"{self.graph.num_nodes:,}",
+            "edges": f"{self.graph.num_edges:,}",
+            "features": "" if features is None else as_table(features).shown_widths(),
+            **self._shown_labels(),
+            "train/val/test": "/".join(f"{ids.size:,}" for ids in splits if ids is not None),
+        }
+
+    def _shown_labels(self) -> dict[str, str]:
+        if self.numbers:
+            return {"labels": f"{self.num_classes:,} numbers" if self._several else "numbers"}
+        if self.labels is None:
+            return {}
+        return {"labels" if self.multilabel else "classes": f"{self.num_classes:,}"}
+
+    @cached_property
+    def numbers(self) -> bool:
+        """Whether labels are numbers, and what is learned is a regression."""
+        return self.labels is not None and are_numbers(self.labels)
+
+    @property
+    def multilabel(self) -> bool:
+        """Whether a node can have several labels (`labels` is a matrix of 0 and 1)."""
+        return self._several and not self.numbers
+
+    @property
+    def _several(self) -> bool:
+        return self.labels is not None and self.labels.ndim == 2
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Dataset(Plain):
     """A data set of `N` nodes with `F` features, to learn their labels from: `num_classes`
     classes, or numbers.
 
@@ -88,26 +220,20 @@ class Dataset(Shown):
       edge_feature_columns: `jgs.data.FeatureColumns`, what those columns of the user's table of
         edges became that the option `encode` names; or None. Its `encode_each` makes the edge
         columns of other edges alike.
+      negatives, label_names, filled, link_table: as in `jgs.data.dataset.Plain`, for tasks of
+        links and edges; or None. `save` does not write them.
 
     The constructor stores its arguments unchecked; `check()` checks these rules.
     `Dataset.from_arrays` makes a data set of a user's own arrays, `save` writes it to a folder,
     and `jgs.data.load` opens the folder. They return checked data sets only.
     """
 
-    name: str
-    graph: Graph
     features: jax.Array | RowTable | TypedFeatures
     labels: np.ndarray
     num_classes: int
     train_idx: np.ndarray
     val_idx: np.ndarray
     test_idx: np.ndarray
-    node_ids: NodeIds | None = None
-    class_names: tuple[str, ...] | None = None
-    label_table: LabelTable | None = None
-    time_unit: str | None = None
-    feature_columns: FeatureColumns | dict[str, FeatureColumns] | None = None
-    edge_feature_columns: FeatureColumns | None = None
 
     @classmethod
     def from_arrays(
@@ -162,12 +288,12 @@ class Dataset(Shown):
         if not of_moments:  # what is None is refused below
             labels = np.array(None) if labels is None else labels
             splits = () if splits is None else splits
-        plain, number = _converted(
+        plain = _converted(
             name, graph, features, labels, splits, class_names, normalize_features, label_kind
         )
         ids, unit = known.get("node_ids"), known.get("time_unit")
-        plain = plain._replace(node_ids=ids, label_table=table, time_unit=unit)
-        return plain.dataset(number if num_classes is None else num_classes, check_values)
+        plain = replace(plain, node_ids=ids, label_table=table, time_unit=unit)
+        return plain.dataset(num_classes, check_values)
 
     def save(self, folder: str | os.PathLike, *, packed: bool = False) -> None:
         """Write the data set to `folder`. `jgs.data.load` opens it, memory-mapped; `packed` as
@@ -203,6 +329,7 @@ class Dataset(Shown):
         names = about["class_names"]
         stored.require(owner, arrays, ("graph.indptr", "graph.indices", *_ARRAYS))
         graph = Graph.from_stored(owner, graphs)
+        kept: dict[str, Any] = {name: arrays[name] for name in _ARRAYS}
         data = cls(
             about["name"],
             graph,
@@ -214,7 +341,7 @@ class Dataset(Shown):
             time_unit=about.get("time_unit"),
             feature_columns=stored.read_columns(about.get("feature_columns")),
             edge_feature_columns=stored.read_columns(about.get("edge_feature_columns")),
-            **{name: arrays[name] for name in _ARRAYS},
+            **kept,
         )
         return data.check(values=False)
 
@@ -223,36 +350,6 @@ class Dataset(Shown):
         `jgs.graph.QuantizedFeatures`. "stored" keeps them. Raises `InputError`."""
         return replace(self, features=kept_as(self.features, dtype))
 
-    def _facts(self) -> dict[str, str]:
-        splits = (self.train_idx, self.val_idx, self.test_idx)
-        return {
-            "": repr(self.name),
-            "nodes": f"{self.graph.num_nodes:,}",
-            "edges": f"{self.graph.num_edges:,}",
-            "features": as_table(self.features).shown_widths(),
-            **self._shown_labels(),
-            "train/val/test": "/".join(f"{ids.size:,}" for ids in splits),
-        }
-
-    def _shown_labels(self) -> dict[str, str]:
-        if self.numbers:
-            return {"labels": f"{self.num_classes:,} numbers" if self._several else "numbers"}
-        return {"labels" if self.multilabel else "classes": f"{self.num_classes:,}"}
-
-    @cached_property
-    def numbers(self) -> bool:
-        """Whether labels are numbers, and what is learned is a regression."""
-        return are_numbers(self.labels)
-
-    @property
-    def multilabel(self) -> bool:
-        """Whether a node can have several labels (`labels` is a matrix of 0 and 1)."""
-        return self._several and not self.numbers
-
-    @property
-    def _several(self) -> bool:
-        return self.labels.ndim == 2
-
     def check(self, values: bool = True) -> Self:
         """Returns this data set if every rule of the class holds; otherwise raises
         `InputError`.
@@ -260,7 +357,7 @@ class Dataset(Shown):
         `values=False` omits the check that all features are finite, the only one that reads
         them (parsed caches were checked when they were written).
         """
-        _check_arrays(self, self.num_classes, values)
+        self._check_arrays(self.num_classes, values)
         if self.label_table is not None:
             self.label_table.check(self.name, self.graph.num_nodes)
         check_unit(self.name, self.time_unit)
@@ -276,17 +373,6 @@ class Dataset(Shown):
         return self
 
 
-def _check_arrays(data: Dataset | Plain, num_classes: int, values: bool) -> None:
-    count, splits = data.graph.num_nodes, {s: getattr(data, f"{s}_idx") for s in SPLITS}
-    if data.features is not None:
-        check_features(data.name, data.features, data.graph, values)
-    if data.labels is not None:
-        check_labels(data.name, data.labels, num_classes, count)
-    if data.labels is not None and data.train_idx is not None:
-        tabled = data.label_table is not None
-        check_splits(data.name, splits, data.labels, count, may_be_empty=tabled)
-
-
 def _converted(
     name: str,
     graph: Graph,
@@ -296,9 +382,9 @@ def _converted(
     class_names: Sequence[str] | None,
     normalize_features: bool,
     label_kind: str | None,
-) -> tuple[Plain, int | None]:
-    """What arguments of `Dataset.from_arrays`, some None, make; and the number of classes."""
-    nodes, number = None, None
+) -> Plain:
+    """What arguments of `Dataset.from_arrays`, some None, make."""
+    nodes, number = None, 0
     ids: list[Any] = [None] * len(SPLITS)
     if isinstance(labels, Mapping):
         if len(labels) != 1:
@@ -312,7 +398,7 @@ def _converted(
     if labels is not None:
         labels, found = class_labels(name, labels, label_kind)
         class_names = class_names if found is None else found
-        number = count_classes(labels) if class_names is None else len(class_names)
+        number = _count_classes(labels, class_names)
         own, labels = labels, np.array(labels)  # a copy
         if nodes is not None:
             labels = labels_of_all(name, own, nodes, graph.num_nodes)
@@ -324,9 +410,12 @@ def _converted(
         ids = ids if nodes is None else [nodes[own] for own in ids]
     rows = None if features is None else _rows(name, graph, features, normalize_features)
     names = None if class_names is None else tuple(map(str, class_names))
-    train, val, test = ids
-    plain = Plain(name, graph, labels, train, test, rows, val_idx=val, class_names=names)
-    return plain, number
+    of_splits: dict[str, Any] = dict(zip(_ARRAYS[1:], ids, strict=True))
+    return Plain(name, graph, rows, labels, number, **of_splits, class_names=names)
+
+
+def _count_classes(labels: np.ndarray, names: Sequence[str] | None) -> int:
+    return count_classes(labels) if names is None else len(names)
 
 
 def _rows(name: str, graph: Graph, features: Any, normalize_features: bool) -> Any:
@@ -340,101 +429,3 @@ def _rows(name: str, graph: Graph, features: Any, normalize_features: bool) -> A
     sparse = hasattr(given, "tocsr")  # a matrix of scipy.sparse
     numbers = given.tocsr().astype(np.float32) if sparse else as_features(name, given)
     return of_host(normalized(name, numbers) if normalize_features else numbers)
-
-
-class Plain(NamedTuple):
-    """A graph of `N` nodes with optional labels, split and features. What is known of its edges
-    are columns of the graph.
-
-    Fields:
-      name: the name in messages and run folders.
-      graph: `Graph` of `N` nodes. It has `edge_time` if its edges have times. Two of its
-        `edge_columns` have a meaning, if they are there: `label`, an int32 class (-1: none) or
-        a float64 number (NaN: none); `split`, int8: 0 train, 1 val, 2 test, and -1 for an edge
-        in no split. Where reverse edges were added to a graph without relations, the column
-        `reverse`, bool, is True for them.
-      labels: NumPy int32 `[N]`, or float `[N, C]` or `[N]`, as in a `Dataset`; or None.
-      train_idx, test_idx: NumPy int32, disjoint sets of nodes with labels; or None.
-      features: as those of a `Dataset`, or None.
-      node_ids: the names of the nodes, as in a `Dataset`, or None.
-      negatives: for "val" and "test", what the links of the split are judged against: pairs
-        int32 `[m, 2]` for all of them, or targets int32 `[n, K]`, a row for each of the `n`
-        links. The links are then the edges with this split that are no reverses, in the order
-        of `graph.edge_order`. None: the data have no negatives.
-      label_names: the names of the classes of the edges' labels, where these are text; or None.
-      val_idx, class_names, label_table, time_unit, feature_columns, edge_feature_columns: as in
-        a `Dataset`, or None.
-      filled: how many missing values of the users' tables were filled, by the name of the
-        column, such as `user.age`; or None.
-      link_table: `jgs.data.LinkTable`, links to predict at moments; or None.
-    """
-
-    name: str
-    graph: Graph
-    labels: np.ndarray | None = None
-    train_idx: np.ndarray | None = None
-    test_idx: np.ndarray | None = None
-    features: Any = None
-    node_ids: NodeIds | None = None
-    negatives: dict[str, np.ndarray] | None = None
-    label_names: tuple[str, ...] | None = None
-    val_idx: np.ndarray | None = None
-    class_names: tuple[str, ...] | None = None
-    filled: dict[str, int] | None = None
-    label_table: LabelTable | None = None
-    time_unit: str | None = None
-    feature_columns: FeatureColumns | dict[str, FeatureColumns] | None = None
-    edge_feature_columns: FeatureColumns | None = None
-    link_table: LinkTable | None = None
-
-    @classmethod
-    def of(cls, data: Dataset) -> Plain:
-        """The graph of a data set, with all that the data set has."""
-        names = {field.name for field in fields(data)} & {*cls._fields}
-        return cls(**{name: getattr(data, name) for name in names})
-
-    @classmethod
-    def of_arrays(
-        cls,
-        name: str,
-        graph: Graph,
-        features: Any = None,
-        labels: Any = None,
-        splits: Any = None,
-        *,
-        class_names: Sequence[str] | None = None,
-        normalize_features: bool = False,
-        label_kind: str | None = None,
-    ) -> Plain:
-        """The graph with a user's own arrays, which are checked: the arguments of
-        `Dataset.from_arrays`, each of which may be None. Raises `InputError`."""
-        ways = class_names, normalize_features, label_kind
-        plain, number = _converted(name, graph, features, labels, splits, *ways)
-        least = 0 if splits is not None else 1  # where it is not said which nodes have labels
-        _check_arrays(plain, max(least, number or 0), True)
-        return plain
-
-    def dataset(self, num_classes: int | None = None, check_values: bool = False) -> Dataset:
-        """A data set of this graph, with its features scanned for NaN and infinity if
-        `check_values`. Without labels or a split all nodes are for training and have the label
-        0, or, beside a label table, none is and has one. Without features they have features of
-        width 0. `num_classes` is counted where it is None. Raises `InputError`."""
-        count, labels, names = self.graph.num_nodes, self.labels, self.class_names
-        splits = [getattr(self, f"{split}_idx") for split in SPLITS]
-        if labels is None or any(ids is None for ids in splits):
-            none: np.ndarray = np.empty(0, np.int32)
-            if self.label_table is None:
-                labels, names, num_classes = np.zeros(count, np.int32), None, 1
-                splits = [np.arange(count, dtype=np.int32), none, none]
-            else:
-                labels, splits = np.full(count, -1, np.int32), [none] * 3
-                num_classes = num_classes or len(names or ()) or self.label_table.num_classes
-        if num_classes is None:
-            num_classes = count_classes(labels) if names is None else len(names)
-        rows = np.empty((count, 0), np.float32) if self.features is None else self.features
-        kept = {name: getattr(self, name) for name in _KEPT} | {"class_names": names}
-        rows = _rows(self.name, self.graph, rows, False)
-        data = Dataset(self.name, self.graph, rows, labels, num_classes, *splits, **kept)
-        if self.graph.num_edges == 0:
-            _log.warning("%s has no edges: every node is by itself", self.name)
-        return data.check(check_values)

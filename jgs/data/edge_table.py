@@ -108,15 +108,27 @@ class EdgeTable(NamedTuple):
     time_unit: str | None = None
     became: FeatureColumns | None = None
 
+    @property
+    def of_graph(self) -> dict[str, Any]:
+        """Arguments of `Graph.from_edges`, where the ends are numbers of nodes."""
+        own = {"src": self.src, "dst": self.dst, "edge_weight": self.weight}
+        return own | {"edge_columns": self.columns, "edge_time": self.time}
+
     def take(self, rows: np.ndarray) -> EdgeTable:
         """The table of the edges in these rows."""
-        return self._replace(
-            src=self.src[rows],
-            dst=self.dst[rows],
-            weight=None if self.weight is None else self.weight[rows],
-            time=None if self.time is None else self.time[rows],
-            columns={name: column[rows] for name, column in self.columns.items()},
-        )
+        return self.with_arrays({name: array[rows] for name, array in self.arrays().items()})
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """All columns by name, `src`, `dst`, `edge_weight` and `time` among them."""
+        own = {"src": self.src, "dst": self.dst, "edge_weight": self.weight, "time": self.time}
+        return {name: a for name, a in own.items() if a is not None} | self.columns
+
+    def with_arrays(self, found: dict[str, np.ndarray]) -> EdgeTable:
+        """The table with these columns in place of its own, named as `arrays` names them."""
+        rest = dict(found)
+        src, dst = rest.pop("src"), rest.pop("dst")
+        weight, time = rest.pop("edge_weight", None), rest.pop("time", None)
+        return self._replace(src=src, dst=dst, weight=weight, time=time, columns=rest)
 
 
 def two_types(src_type: str, dst_type: str, relation: str) -> Relation:

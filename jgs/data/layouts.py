@@ -11,9 +11,9 @@ A module has some of these:
     columns are. Or `ENDINGS`: how the names of its files end, where they say it.
     `LAYOUTS` are the formats that have one of these.
   `SCHEMES`: how the URLs begin that `read` takes in place of a path.
-  `read(path, **options)`: the graph as `Plain`, or a `Dataset`. Raises `InputError`. A keyword
-    that is a record of options, such as `SplitRule`, stands for its fields. Where the reader
-    has an argument `labelled`, it is True where labels and a split must be there.
+  `read(path, **options)`: the graph as `Plain`, which a `Dataset` is too. Raises `InputError`.
+    A keyword that is a record of options, such as `SplitRule`, stands for its fields. Where the
+    reader has an argument `labelled`, it is True where labels and a split must be there.
   `UNLABELLED`: True where a data set may lack labels, as events do.
 """
 
@@ -109,7 +109,7 @@ _COLUMNS = ("columns", "src", "dst")  # options with which a user says what colu
 _RECORDS = (Cache, Clock, ColumnRule, TextRule, Roles, SplitChoice, SplitRule, TableRules)
 
 
-def read(name: str, root: Path, options: dict[str, Any], labelled: bool) -> Plain | Dataset:
+def read(name: str, root: Path, options: dict[str, Any], labelled: bool) -> Plain:
     """The data set `name`, which is a name or a path as of `jgs.data.load`. Where it must be
     `labelled`, it is a `Dataset`. Raises `InputError`."""
     options, name = dict(options), without_password(name)

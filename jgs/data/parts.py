@@ -86,6 +86,8 @@ class Parts(Shown):
         ascending.
       original_ids: NumPy int32 `[N]`; each node's id in the data set.
       schema: `jgs.Schema` or None; each part has a range of ids of each node type.
+      class_names, label_names, time_unit, feature_columns, edge_feature_columns: as in
+        `jgs.data.Dataset`; None also in parts of earlier versions.
       verify: whether the checksums of what is opened later are compared; see `open_parts`.
     """
 
@@ -103,6 +105,11 @@ class Parts(Shown):
     test_idx: np.ndarray
     original_ids: np.ndarray
     schema: Schema | None
+    class_names: tuple[str, ...] | None
+    label_names: tuple[str, ...] | None
+    time_unit: str | None
+    feature_columns: FeatureColumns | dict[str, FeatureColumns] | None
+    edge_feature_columns: FeatureColumns | None
     verify: Verify
 
     @cached_property
@@ -119,39 +126,12 @@ class Parts(Shown):
             "folder": str(self.folder),
         }
 
-    @property
-    def class_names(self) -> tuple[str, ...] | None:
-        """As in `jgs.data.Dataset`."""
-        names = self.manifest.get("class_names")
-        return None if names is None else tuple(names)
-
-    @property
-    def label_names(self) -> tuple[str, ...] | None:
-        """As in `jgs.data.plain.Plain`."""
-        names = self.manifest.get("label_names")
-        return None if names is None else tuple(names)
-
     @cached_property
     def negatives(self) -> dict[str, np.ndarray] | None:
-        """As in `jgs.data.plain.Plain`, with the new node ids, memory-mapped."""
+        """As in `jgs.data.Dataset`, with the new node ids, memory-mapped."""
         prefix = "negatives."
         found = {n[len(prefix) :]: a for n, a in self._shared.items() if n.startswith(prefix)}
         return found or None
-
-    @property
-    def time_unit(self) -> str | None:
-        """As in `jgs.data.Dataset`."""
-        return self.manifest.get("time_unit")
-
-    @property
-    def feature_columns(self) -> FeatureColumns | dict[str, FeatureColumns] | None:
-        """As in `jgs.data.Dataset`. Parts of earlier versions have none."""
-        return stored.read_columns(self.manifest.get("feature_columns"))
-
-    @property
-    def edge_feature_columns(self) -> FeatureColumns | None:
-        """As in `jgs.data.Dataset`. Parts of earlier versions have none."""
-        return stored.read_columns(self.manifest.get("edge_feature_columns"))
 
     @cached_property
     def label_table(self) -> LabelTable | None:
@@ -160,7 +140,7 @@ class Parts(Shown):
 
     @cached_property
     def link_table(self) -> LinkTable | None:
-        """As in `jgs.data.Plain`, its rows in the same order, with the new node ids."""
+        """As in `jgs.data.Dataset`, its rows in the same order, with the new node ids."""
         return stored.read_table(str(self.folder / SHARED), self._shared, "link_table")
 
     @cached_property
@@ -262,6 +242,9 @@ def open_parts(folder: str | os.PathLike, verify: Verify = True) -> Parts:
     folder = Path(folder)
     manifest = read_manifest(folder)
     shared = _open(folder, SHARED, SHARED_KIND, manifest, verify)
+    own: dict[str, Any] = {n: stored.read_columns(manifest.get(n)) for n in stored.COLUMNS}
+    for name in ("class_names", "label_names"):
+        own[name] = None if manifest.get(name) is None else tuple(manifest[name])
     return Parts(
         folder=folder,
         name=manifest["dataset"],
@@ -277,7 +260,9 @@ def open_parts(folder: str | os.PathLike, verify: Verify = True) -> Parts:
         test_idx=shared["test_idx"],
         original_ids=shared["original_ids"],
         schema=Schema.from_bytes(str(folder / SHARED), shared.get("schema")),
+        time_unit=manifest.get("time_unit"),
         verify=verify,
+        **own,
     )
 
 

@@ -22,16 +22,11 @@ def load_plain(name: str | os.PathLike, root: str | os.PathLike, **options: Any)
 
     Raises `InputError`.
     """
-    found = layouts.read(os.fspath(name), Path(root), options, labelled=False)
-    return found if isinstance(found, Plain) else Plain.of(found)
+    return layouts.read(os.fspath(name), Path(root), options, labelled=False)
 
 
-def load_whole(
-    name: str | os.PathLike, root: str | os.PathLike, **options: Any
-) -> tuple[Plain, Dataset]:
-    """What `load_plain` returns, and a data set of it: that of `jgs.data.load`, or else that of
-    `Plain.dataset`. Raises `InputError`."""
-    found = layouts.read(os.fspath(name), Path(root), options, labelled=False)
-    if isinstance(found, Plain):
-        return found, found.dataset()
-    return Plain.of(found), found
+def load_whole(name: str | os.PathLike, root: str | os.PathLike, **options: Any) -> Dataset:
+    """What `load_plain` returns where that is a data set, or else the data set that
+    `Plain.dataset` makes of it. Raises `InputError`."""
+    found = load_plain(name, root, **options)
+    return found if isinstance(found, Dataset) else found.dataset()

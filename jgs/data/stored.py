@@ -12,6 +12,7 @@ import numpy as np
 
 from jgs.data.columns import FeatureColumns
 from jgs.data.label_table import LabelTable, LinkTable
+from jgs.data.text import require_all
 from jgs.errors import InputError, refusing
 from jgs.graph import NodeIds, Schema, TypedFeatures
 from jgs.graph.row_tables.table import as_table, opened_table
@@ -24,15 +25,12 @@ _ABOUT = {
     "num_features": int | list,
     "class_names": list | None,
 }
-_COLUMNS = ("feature_columns", "edge_feature_columns")
+COLUMNS = ("feature_columns", "edge_feature_columns")
 
 
 def require(owner: str, arrays: Mapping[str, Any], names: Iterable[str]) -> None:
     """Raises `InputError` unless the folder `owner` holds the arrays `names`."""
-    if missing := [name for name in names if name not in arrays]:
-        raise InputError(
-            f"{owner} must hold the arrays of a data set", f"no {', '.join(missing)}", _AGAIN
-        )
+    require_all(f"{owner} must hold the arrays of a data set", arrays, names, _AGAIN)
 
 
 def about(fields: dict[str, Any]) -> dict[str, np.ndarray]:
@@ -148,7 +146,7 @@ def read_table(owner: str, arrays: Mapping[str, np.ndarray], name: str) -> Any:
 def columns_of(data: Any) -> dict[str, Any]:
     """What columns of the tables of a data set became, as JSON can hold it: its fields
     `feature_columns` and `edge_feature_columns`, if it has them."""
-    found = {name: getattr(data, name, None) for name in _COLUMNS}
+    found = {name: getattr(data, name, None) for name in COLUMNS}
     return {name: _columns(became) for name, became in found.items() if became is not None}
 
 

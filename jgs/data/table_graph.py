@@ -222,10 +222,8 @@ def plain_of_tables(
     rows: dict[str, Any] = {kind: tables[kind].features for kind in became}
     if not typed and became:
         own = as_device(rows[""]) if rows[""].shape[1] else None
-        columns = became[""]
-        return plain._replace(
-            features=own, feature_columns=columns, filled=columns.filled or None
-        )
+        filled = became[""].filled or None
+        return replace(plain, features=own, feature_columns=became[""], filled=filled)
     if graph.schema is None or nodes is None:
         return plain
     filled = {f"{k}.{c}": n for k, t in tables.items() for c, n in t.columns.filled.items()}
@@ -233,7 +231,7 @@ def plain_of_tables(
         shown = ", ".join(f"{column} {count}" for column, count in filled.items())
         _log.info("%s: missing values were filled with 0: %s", name, shown)
     made = TypedFeatures.from_dict(graph.schema, rows)
-    plain = plain._replace(features=made, feature_columns=became, filled=filled)
+    plain = replace(plain, features=made, feature_columns=became, filled=filled)
     return as_chosen(plain, features)
 
 
@@ -267,17 +265,8 @@ def _graph(
     if UNTYPED in edges:
         own = edges[UNTYPED]._replace(src=src, dst=dst)
         own = with_reverses(own) if both_ways else own
-        graph = Graph.from_edges(
-            own.src,
-            own.dst,
-            len(ids[""]),
-            own.weight,
-            edge_columns=own.columns,
-            edge_time=own.time,
-            node_time=begun.get(""),
-            symmetric=symmetric,
-        )
-        return graph, ids
+        more: dict[str, Any] = {"node_time": begun.get(""), "symmetric": symmetric}
+        return Graph.from_edges(**own.of_graph, num_nodes=len(ids[""]), **more), ids
     weights = {one: t.weight for one, t in edges.items() if t.weight is not None}
     times = {one: t.time for one, t in edges.items() if t.time is not None}
     if times:
@@ -389,7 +378,7 @@ def with_labels(
             label_kind=None if of_edges and class_labels(what, labels)[1] else label_kind,
         )
         fields = ("labels", "train_idx", "val_idx", "test_idx", "class_names")
-        return plain._replace(**{field: getattr(made, field) for field in fields})
+        return replace(plain, **{field: getattr(made, field) for field in fields})
     if target not in ids:
         raise InputError(
             f"{timed[target]} must be for a node type of the tables beside it",
@@ -400,4 +389,4 @@ def with_labels(
     if target and plain.graph.schema is not None:
         first = table.nodes.dtype.type(plain.graph.schema.nodes(target).start)
         table = table._replace(nodes=table.nodes + first)
-    return plain._replace(label_table=table, class_names=names)
+    return replace(plain, label_table=table, class_names=names)

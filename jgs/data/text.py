@@ -9,7 +9,7 @@ import gzip
 import io
 import warnings
 import zlib
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -144,11 +144,8 @@ def column_names(path: Path) -> list[str]:
 def first_row(path: Path, comments: bytes | tuple[bytes, ...] = b"#") -> bytes:
     """The file's first line that is neither blank nor begins with `comments`, or b"". Raises
     `InputError` as `read_rows` does."""
-    for text in line_chunks(path, 1 << 12):
-        for line in text.splitlines():
-            if line.strip() and not line.startswith(comments):
-                return line
-    return b""
+    lines = numbered_lines(path, 1 << 12)
+    return next((line for _, line in lines if not line.startswith(comments)), b"")
 
 
 def delimiter_of(path: Path) -> str | None:
@@ -164,11 +161,10 @@ def last_comment(path: Path) -> bytes:
     """What the last comment before the first row says, behind `#`; b"" without one. Raises
     `InputError` as `read_rows` does."""
     found = b""
-    for text in line_chunks(path, 1 << 12):
-        for line in text.splitlines():
-            if line.strip() and not line.startswith(b"#"):
-                return found
-            found = line.lstrip(b"#").strip() or found
+    for _, line in numbered_lines(path, 1 << 12):
+        if not line.startswith(b"#"):
+            return found
+        found = line.lstrip(b"#").strip() or found
     return found
 
 
@@ -231,6 +227,13 @@ def at_most_one(rule: str, files: Sequence[Path]) -> Path | None:
     return files[0] if files else None
 
 
+def require_all(rule: str, found: Container[Any], needed: Iterable[Any], remedy: str) -> None:
+    """Raises `InputError` by this rule, which says what lacks, unless all `needed` are
+    `found`."""
+    if missing := [str(each) for each in needed if each not in found]:
+        raise InputError(rule, f"no {', '.join(missing)}", remedy)
+
+
 def is_number(field: bytes | str) -> bool:
     """Whether Python reads it as a number."""
     try:
@@ -267,6 +270,23 @@ def _parse(path, text, line, dtype, delimiter, comments, columns) -> np.ndarray:
     except (ValueError, OverflowError, Warning) as error:
         found = f"{one_line(error)}, counting rows from line {line}"
         raise InputError(rule, found, "Fetch the file again, or correct it.") from None
+
+
+def numbered_lines(path: Path, chunk_bytes: int = 1 << 24) -> Iterator[tuple[int, bytes]]:
+    """The file's lines that are not blank, with their numbers from 1. Raises `InputError` as
+    `line_chunks` does."""
+    lines = (line for text in line_chunks(path, chunk_bytes) for line in text.splitlines())
+    return ((number, line) for number, line in enumerate(lines, 1) if line.strip())
+
+
+def from_utf8(path: Path, number: int, text: bytes) -> str:
+    """The text of the line `number` of the file. Raises `InputError`."""
+    try:
+        return text.decode()
+    except UnicodeDecodeError:
+        raise InputError(
+            f"{path} must be text in UTF-8", f"other bytes in line {number}", "Convert it."
+        ) from None
 
 
 def line_chunks(path: Path, chunk_bytes: int = 1 << 24) -> Iterator[bytes]:

@@ -15,7 +15,7 @@ from jgs.arrays import as_numpy, check_range, described, refuse_where, require_a
 from jgs.data.label_values import are_numbers, is_missing, labelled
 from jgs.errors import InputError, check_choice
 from jgs.graph import Graph, Schema, TypedFeatures, as_device
-from jgs.graph.row_tables.dense import not_finite
+from jgs.graph.row_tables import dense
 from jgs.graph.row_tables.table import RowTable, as_table, of_host, plain
 
 SPLITS = ("train", "val", "test")
@@ -73,17 +73,8 @@ def check_digits(
 
 
 def check_finite(name: str, features: np.ndarray, first: int = 0) -> None:
-    """Raises `InputError` that names the first row with a NaN or an infinity.
-
-    `first` is the number of the first row of `features`, if these are a part of all. They are
-    scanned in chunks.
-    """
-    step = max(1, _VALUES_AT_ONCE // max(1, features.shape[1]))
-    for start in range(0, features.shape[0], step):
-        finite = np.isfinite(features[start : start + step]).all(axis=1)
-        if not finite.all():
-            row = first + start + int(np.argmin(finite))
-            raise not_finite(f"the features of {name}", row)
+    """`jgs.graph.row_tables.dense.check_finite`, of the features of the data set `name`."""
+    dense.check_finite(f"the features of {name}", features, first)
 
 
 def normalized(name: str, features: Any) -> Any:
@@ -320,18 +311,16 @@ def check_features(name: str, features: Any, graph: Graph, values: bool) -> None
 
 
 def without_types(data: _Data) -> _Data:
-    """The `Dataset` or `Plain` with its features as one matrix; `data` itself if they are one
-    already. Raises `InputError` as `padded` does."""
+    """The `Plain` with its features as one matrix; `data` itself if they are one already.
+    Raises `InputError` as `padded` does."""
     if data.features is None or as_table(data.features).schema is None:
         return data
-    made = padded(data.name, data.features)
-    is_tuple = isinstance(data, tuple)  # a `Plain`
-    return data._replace(features=made) if is_tuple else replace(data, features=made)
+    return replace(data, features=padded(data.name, data.features))
 
 
 def as_chosen(data: _Data, choice: str) -> _Data:
-    """The `Dataset` or `Plain` with its features as a reader's option `features` asks: "typed",
-    as they are, or "padded" to one matrix. Raises `InputError`."""
+    """The `Plain` with its features as a reader's option `features` asks: "typed", as they are,
+    or "padded" to one matrix. Raises `InputError`."""
     check_choice(f"the option features of {data.name}", choice, ("typed", "padded"))
     return data if choice == "typed" else without_types(data)
 

@@ -66,7 +66,7 @@ def _partition(argv: Sequence[str] | None) -> dict[str, Any]:
     check_out(asked.out)
     with command.loading():
         options = command.option_values(asked.data_options)
-        plain, data = load_whole(asked.dataset, asked.root, **options)
+        data = load_whole(asked.dataset, asked.root, **options)
     data = data.kept_as(asked.feature_dtype)
     graph = data.graph
     nodes.check_partition(*choice, graph)
@@ -105,7 +105,6 @@ def _partition(argv: Sequence[str] | None) -> dict[str, Any]:
         num_parts,
         method=used,
         seed=asked.seed,
-        plain=plain,
         ranks_per_machine=per_machine,
     )
     written = time.perf_counter()

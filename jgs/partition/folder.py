@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 
 from jgs.data import Dataset, stored
-from jgs.data.dataset import Plain
 from jgs.data.parts import (
     GRAPH,
     GRAPH_KIND,
@@ -62,7 +61,6 @@ def write_parts(
     *,
     method: str,
     seed: int = 0,
-    plain: Plain | None = None,
     ranks_per_machine: int = 1,
 ) -> dict[str, Any]:
     """Writes `data` in `num_parts` parts to `folder`; returns the manifest.
@@ -73,8 +71,6 @@ def write_parts(
       assignment: int32 `[N]`, the part of each node (see `partition_nodes`).
       num_parts: the number of parts.
       method, seed: how the assignment was made, for the manifest.
-      plain: what `data` was made of by `Plain.dataset`, for what is to be known of its edges
-        and links.
       ranks_per_machine: how many consecutive parts one machine has.
 
     Nodes get new ids, those of part 0 first; within a part they keep their order. The memory is
@@ -118,16 +114,15 @@ def write_parts(
         manifest["ranks_per_machine"] = ranks_per_machine
         machines = assignment // ranks_per_machine
         manifest["machine_cut"] = edge_cut(in_neighbors(data.graph), machines)
-    if plain is not None and plain.label_names is not None:
-        manifest["label_names"] = list(plain.label_names)
+    if data.label_names is not None:
+        manifest["label_names"] = list(data.label_names)
     if data.time_unit is not None:
         manifest["time_unit"] = data.time_unit
     manifest |= stored.columns_of(data)
     table = data.label_table
     if table is not None:
         table = table._replace(nodes=new_id[table.nodes])
-    links, negatives = (None, None) if plain is None else (plain.link_table, plain.negatives)
-    if links is not None:
+    if (links := data.link_table) is not None:
         links = links._replace(src=new_id[links.src], dst=new_id[links.dst])
     shared: dict[str, Any] = {
         "labels": _rows(data.labels, order),
@@ -139,7 +134,7 @@ def write_parts(
         **stored.table("link_table", links),
         **named,
     }
-    for split, ids in (negatives or {}).items():
+    for split, ids in (data.negatives or {}).items():
         shared[f"negatives.{split}"] = _rows(new_id, ids)
     with replacing(folder, KIND, parts_files) as fresh:
         folders = [fresh / part_name(part) for part in range(num_parts)]

@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 from flax import nnx
 
-from jgs.data.values import nodes_of
 from jgs.models import top_k
 from jgs.predict.ids import cutoffs
 from jgs.sampling.pairs import only_facts
@@ -56,12 +55,6 @@ def lists_at(
 
 def _candidates(run: Any, nodes: Any, relation: int | None) -> np.ndarray:
     """int32, as the graph has them: the given nodes, or all that a target may be."""
-    schema, targets = run._source.graphs[0].schema, run._data[1]
-    types = None if targets is None else targets.types
     if nodes is not None:
         return run._source.in_graph(check_nodes(nodes, 0, run.num_nodes()))
-    if schema is not None and relation is not None:
-        return nodes_of(schema, schema.relations[relation][2])
-    if schema is not None and types is not None:
-        return nodes_of(schema, types[1])
-    return np.arange(run.num_nodes(), dtype=np.int32)
+    return run._data[1].ends(relation).dst

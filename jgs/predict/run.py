@@ -262,11 +262,9 @@ class Run(Opened):
     def source_type(self, relation: str | None = None) -> str | None:
         """The node type of the sources of links of a relation, or of a table; None in a graph
         without types, and where any node may be one."""
-        number, schema = self._relation(relation), self._source.graphs[0].schema
-        if number is None or schema is None:
-            targets = self._data[1]
-            return None if targets is None or targets.types is None else targets.types[0]
-        return schema.relations[number][0]
+        number, targets = self._relation(relation), self._data[1]
+        types = None if targets is None else targets.types_of(number)
+        return None if types is None else types[0]
 
     def split(self, name: str) -> np.ndarray:
         """int32, ascending: the nodes of the run's split `name`, "train", "val" or "test"."""

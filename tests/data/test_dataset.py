@@ -10,7 +10,7 @@ from folders import cases, is_mapped, refused
 
 from jgs import Graph, Schema, SparseFeatures
 from jgs.data import load
-from jgs.data.dataset import Dataset, Plain
+from jgs.data.dataset import Dataset
 from jgs.data.values import padded
 from jgs.graph import TypedFeatures, as_device
 from jgs.train.loop.fingerprint import fingerprint
@@ -163,7 +163,7 @@ def test_labels_and_splits_are_those_of_one_type():
     several = make(labels={"shop": np.eye(3, 4)}, splits={"train": [2]})
     assert several.labels.sum() == 3
     assert several.labels[1252].tolist() == [0, 0, 1, 0]
-    assert Plain.of(data).dataset().features is data.features
+    assert data.dataset().features is data.features
 
 
 def test_a_saved_folder_opens_as_memory_maps(tmp_path, same_bits):

@@ -8,7 +8,6 @@ from folders import write
 from jgs import Graph
 from jgs.data import Dataset
 from jgs.data.__main__ import main
-from jgs.data.dataset import Plain
 from jgs.data.described import facts
 from jgs.data.warned import one_rule
 
@@ -23,7 +22,7 @@ def warned(graph=None, features=None, labels=LABELS, split=SPLIT, **more):
     graph = Graph.from_edges(*RING, N, symmetric=True) if graph is None else graph
     noise = np.column_stack([random.random(N), random.integers(0, 2, N), np.ones(N)])
     rows = noise if features is None else np.column_stack([noise, features])
-    told = facts(Plain.of(Dataset.from_arrays(graph, rows, labels, split, **more)))
+    told = facts(Dataset.from_arrays(graph, rows, labels, split, **more))
     return told, {each["kind"]: each["says"] for each in told["warnings"]}
 
 

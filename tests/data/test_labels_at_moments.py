@@ -8,7 +8,7 @@ from jgs import Graph
 from jgs.data import Dataset, LabelTable, load
 from jgs.data.described import facts
 from jgs.data.parts import open_parts
-from jgs.data.plain import Plain, load_plain
+from jgs.data.plain import load_plain
 from jgs.partition.__main__ import main as partition
 
 EDGES = {"src": list("aabc"), "dst": list("bcca"), "time": ["2020-01-01", "2020-01-03"] * 2}
@@ -51,7 +51,7 @@ def test_a_table_of_labels_is_read_saved_and_described(tmp_path, name):
     told = {"train_rows": 2, "val_rows": 1, "test_rows": 1, "labels_at_moments": 4}
     told |= {"label_kind": "classes", "classes": 2, "time_unit": "s", "distinct_times": 2}
     told |= {"first_date": "2020-01-01T00:00:00"}
-    assert facts(Plain.of(again)).items() >= told.items()
+    assert facts(again).items() >= told.items()
 
 
 def test_numbers_and_splits_by_time(tmp_path):
@@ -117,7 +117,7 @@ def test_a_users_own_arrays():
     about = {"time_unit": "ms", "class_names": list("abcd")}
     data = Dataset.from_arrays(graph, np.eye(3), None, None, label_table=table, **about)
     assert (data.num_classes, data.train_idx.size, data.time_unit) == (4, 0, "ms")
-    assert Plain.of(data).dataset().label_table is table
+    assert data.dataset().label_table is table
     labelled = graph, np.eye(3), [0, 1, 1], {"train": [0]}
     both = Dataset.from_arrays(*labelled, label_table=table)
     assert (both.num_classes, both.label_table) == (2, table)

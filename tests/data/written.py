@@ -278,7 +278,7 @@ def from_table(truth, folder):
     found = pandas.DataFrame(truth.columns(ONE))
     ids = jgs.NodeIds([n.name for n in truth.nodes[""]])
     weight = "weight" if "weight" in truth.has else None
-    return Plain("", jgs.Graph.from_table(found, ids=ids, weight=weight), *[None] * 4, ids)
+    return Plain("", jgs.Graph.from_table(found, ids=ids, weight=weight), node_ids=ids)
 
 
 def neo4j(truth, folder, end):

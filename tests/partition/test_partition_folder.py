@@ -422,7 +422,7 @@ def test_negatives_have_the_new_ids(tmp_path):
     given = {"val": RNG.integers(0, 60, (7, 2)), "test": RNG.integers(0, 60, (3, 9))}
     plain = Plain("own", graph, None, None, None, negatives=given, label_names=("x",))
     assignment = RNG.integers(0, 3, 60).astype(np.int32)
-    write_parts(tmp_path / "p", plain.dataset(), assignment, 3, method="by hand", plain=plain)
+    write_parts(tmp_path / "p", plain.dataset(), assignment, 3, method="by hand")
     parts = open_parts(tmp_path / "p")
     assert parts.label_names == ("x",)
     for split, pairs in given.items():

@@ -11,7 +11,6 @@ from small_runs import close_arrays, comm_of, command, metrics, of_ranks, result
 import jgs
 from jgs.data.described import facts
 from jgs.data.parts import open_parts
-from jgs.data.plain import Plain
 from jgs.dist.batches.ranks import RankParts
 from jgs.dist.rows.exchange import FeatureExchange
 from jgs.errors import InputError
@@ -87,7 +86,7 @@ def test_a_run_is_that_of_the_numbers(saved, tmp_path, dtype):
     sizes = {path.name: path.stat().st_size for path in kept_folder.iterdir()}
     rows = sizes["features.npy" if dtype == "float16" else "features.codes.npy"]
     assert rows < 400 * 8 * (1 if dtype == "int8" else 2) + 200
-    found = facts(Plain.of(jgs.data.load(str(kept_folder))))
+    found = facts(jgs.data.load(str(kept_folder)))
     assert (found["features"], found["sparse"]) == (8, False)
     # Predictions open the run with its flag, and read the same rows.
     opened, other = (jgs.open_run(folder, progress=False) for folder in (flag, wide))

@@ -256,7 +256,7 @@ def test_dates_of_rows_are_read_from_the_moment(tmp_path):
     split = np.where(late, 1 + np.arange(600) % 2, 0)
     nodes = plain.graph.schema.nodes("users").start + np.arange(600)
     table = LabelTable.from_arrays(nodes, time, (asked - signed < 500).astype(int), split)
-    plain._replace(label_table=table).dataset().save(tmp_path / "data")
+    dataclasses.replace(plain, label_table=table).dataset().save(tmp_path / "data")
     flags = "--model trsage --fanouts *=2 --epochs 12 --lr 2e-2"
     assert train(tmp_path / "data", tmp_path / "run", flags)["test_accuracy"] > 0.9
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -36,7 +37,7 @@ def labelled(base: StoredTables, plain: Plain, asked: Question, clock: Clock) ->
         some, k = np.lexsort((ends, nodes, time, split)), np.array([asked.k], np.int32)
         some = some[(known & found)[some]]  # in an order that no list of DuckDB's decides
         links = LinkTable(nodes[some], ends[some], time[some], split[some], k)
-        return plain._replace(link_table=links.check(asked.what))
+        return replace(plain, link_table=links.check(asked.what))
     if is_list(rows, asked.label):
         labels, names = _several(asked.what, rows.column(asked.label)), None
     elif asked.label_kind == "several":
@@ -55,7 +56,7 @@ def labelled(base: StoredTables, plain: Plain, asked: Question, clock: Clock) ->
         name=asked.what,
         label_kind="number" if labels.dtype.kind == "f" and labels.ndim == 1 else None,
     )
-    return plain._replace(label_table=table, class_names=names)
+    return replace(plain, label_table=table, class_names=names)
 
 
 def _check_whole(asked: Question, labels: np.ndarray) -> None:

@@ -152,7 +152,7 @@ def plain_of(
     plain = plain if question is None else labelled(base, plain, question, clock)
     if not inclusive:
         return plain
-    return plain._replace(graph=graph.inclusive(*map(str.strip, inclusive.split(","))))
+    return replace(plain, graph=plain.graph.inclusive(*map(str.strip, inclusive.split(","))))
 
 
 def _count(base: StoredTables, table: str) -> int:

@@ -16,7 +16,7 @@ from pathlib import Path
 from jgs.arrays import refuse_where, require_array
 from jgs.data.array_files import read_graph
 from jgs.data.dataset import Dataset
-from jgs.data.text import folders_with, only
+from jgs.data.text import folders_with, only, require_all
 from jgs.data.values import SPLITS, as_features
 from jgs.errors import InputError
 from jgs.files import storage
@@ -46,12 +46,8 @@ def read(path: Path, *, symmetric: bool = False, normalize_features: bool = Fals
             "Put them there, or remove the graph that is not meant.",
         )
     with storage.open_npz(path) as archive:
-        if missing := [array for array in _ARRAYS if array not in archive]:
-            raise InputError(
-                f"{path} must hold {', '.join(_ARRAYS)}",
-                f"no {', '.join(missing)}",
-                "Fetch it again.",
-            )
+        rule = f"{path} must hold {', '.join(_ARRAYS)}"
+        require_all(rule, archive, _ARRAYS, "Fetch it again.")
         rows, labels, types = (archive[array] for array in _ARRAYS)
     features = as_features(str(path), rows)
     what, form = f"node_types in {path}", "integers [N], one for each node"

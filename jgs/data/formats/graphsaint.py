@@ -29,7 +29,7 @@ import numpy as np
 from jgs.arrays import refuse_where
 from jgs.data.array_files import open_npy, read_graph
 from jgs.data.dataset import Dataset
-from jgs.data.text import folders_with, only
+from jgs.data.text import folders_with, only, require_all
 from jgs.data.values import SPLITS, as_features, as_ids, standardized
 from jgs.errors import InputError, refusing
 from jgs.files.npy import plain_file
@@ -91,12 +91,8 @@ def read(
 
 def check_files(folder: Path, files: Sequence[str]) -> None:
     """Raises `InputError` unless `folder` has all `files`."""
-    if missing := [file for file in files if not (folder / file).is_file()]:
-        raise InputError(
-            f"{folder} must hold {', '.join(files)}",
-            f"no {', '.join(missing)}",
-            "Put them there.",
-        )
+    found = [file for file in files if (folder / file).is_file()]
+    require_all(f"{folder} must hold {', '.join(files)}", found, files, "Put them there.")
 
 
 def read_object(path: Path, hook: Callable[[dict], Any] | None = None) -> dict[str, Any]:
@@ -142,8 +138,7 @@ def labels_of(path: Path, classes: dict[str, Any], names: Sequence[str]) -> np.n
 def _splits(path: Path, num_nodes: int) -> list[np.ndarray]:
     roles = read_object(path)
     rule = f"{path} must have lists tr, va and te of node ids"
-    if missing := [role for role in _ROLES if role not in roles]:
-        raise InputError(rule, f"no {', '.join(missing)}", _AGAIN)
+    require_all(rule, roles, _ROLES, _AGAIN)
     with refusing(ValueError, rule, _AGAIN):
         given = [np.array(roles[role]) for role in _ROLES]
     pairs = zip(SPLITS, given, strict=True)

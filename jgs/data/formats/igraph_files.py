@@ -12,6 +12,7 @@ from __future__ import annotations
 import logging
 import re
 import warnings
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -72,7 +73,7 @@ def read(
         rows = np.stack(table, axis=1).astype(np.float32)
     labels = None if label is None else np.array(found.vs[label])
     splits = None if label is None else drawn.chosen(path.stem, labels)
-    return Plain.of_arrays(path.stem, graph, rows, labels, splits)._replace(node_ids=ids)
+    return replace(Plain.of_arrays(path.stem, graph, rows, labels, splits), node_ids=ids)
 
 
 def _open(path: Path) -> Any:

@@ -25,7 +25,7 @@ from jgs.data.text import first_line, line_chunks
 from jgs.errors import InputError
 from jgs.files.arrow import read_arrow
 from jgs.files.table_columns import read_columns
-from jgs.graph.row_tables.dense import not_finite
+from jgs.graph.row_tables.dense import check_finite
 
 _HEADER = ("user_id", "item_id", "timestamp", "state_label")
 _ROLES = ("src", "dst", "time", "label")
@@ -82,8 +82,6 @@ def _read(path: Path, label_kind: str | None, clock: Clock) -> EdgeTable:
     features = np.empty((len(table["user_id"]), width - len(_HEADER)), np.float32)
     for number, name in enumerate(names[len(_HEADER) :]):
         features[:, number] = table.pop(name)
-    wrong = ~np.isfinite(features).all(axis=1)
-    if wrong.any():
-        raise not_finite(f"the features of the events in {path}", int(np.argmax(wrong)))
+    check_finite(f"the features of the events in {path}", features)
     columns = {role: table[name] for role, name in zip(_ROLES, _HEADER, strict=True)}
     return edges_of(str(path), columns | {"features": features}, label_kind, clock)

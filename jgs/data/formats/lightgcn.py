@@ -18,7 +18,7 @@ from jgs.data.dataset import Plain
 from jgs.data.edge_table import edges_of
 from jgs.data.formats.triples import ENDINGS, first_rows
 from jgs.data.table_graph import plain_of_tables
-from jgs.data.text import files_of_splits, line_chunks
+from jgs.data.text import files_of_splits, numbered_lines
 from jgs.data.values import SPLIT_NUMBERS
 from jgs.errors import InputError
 from jgs.graph import NodeIds
@@ -48,23 +48,19 @@ def read(path: Path, *, both_ways: bool = True) -> Plain:
 
 
 def _read(path: Path) -> tuple[np.ndarray, np.ndarray]:
-    users, counts, items, line = [], [], [np.empty(0, np.int64)], 0
-    for text in line_chunks(path):
-        for raw in text.splitlines():
-            line += 1
-            if not raw.strip():
-                continue
-            try:
-                user, *others = map(int, raw.split())
-                items.append(np.array(others, np.int64))
-            except (ValueError, OverflowError):
-                raise InputError(
-                    f"every line of {path} must be a user and items, whole numbers",
-                    f"{' '.join(raw.decode(errors='replace').split())[:60]!r} in line {line}",
-                    "Correct it.",
-                ) from None
-            users.append(user)
-            counts.append(len(others))
+    users, counts, items = [], [], [np.empty(0, np.int64)]
+    for line, raw in numbered_lines(path):
+        try:
+            user, *others = map(int, raw.split())
+            items.append(np.array(others, np.int64))
+        except (ValueError, OverflowError):
+            raise InputError(
+                f"every line of {path} must be a user and items, whole numbers",
+                f"{' '.join(raw.decode(errors='replace').split())[:60]!r} in line {line}",
+                "Correct it.",
+            ) from None
+        users.append(user)
+        counts.append(len(others))
     names = np.array(users, np.int64)
     if len(np.unique(names)) < len(names):
         raise InputError(

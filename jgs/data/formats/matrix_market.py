@@ -17,7 +17,7 @@ import numpy as np
 from jgs.arrays import check_range
 from jgs.data.dataset import Plain
 from jgs.data.table_graph import typed_ids
-from jgs.data.text import line_chunks, read_named
+from jgs.data.text import numbered_lines, read_named
 from jgs.errors import InputError
 from jgs.graph import Graph, NodeIds
 
@@ -69,31 +69,28 @@ def read(path: Path, *, symmetric: bool = False, both_ways: bool = True) -> Plai
 def _header(path: Path) -> tuple[tuple[int, ...], str, str, int]:
     """Sizes (rows, columns, entries), field, symmetry, and the lines that these take."""
     banner: list[str] = []
-    line = 0
-    for text in line_chunks(path, 1 << 14):
-        for raw in text.splitlines():
-            line += 1
-            words = raw.decode(errors="replace").lower().split()
-            if line == 1:
-                banner = words
-            if line == 1 or not words or words[0].startswith("%"):
-                continue
-            good = len(banner) == 5 and banner[:3] == ["%%matrixmarket", "matrix", "coordinate"]
-            if not good or banner[3] not in _FIELDS or banner[4] not in _KINDS:
-                raise InputError(
-                    f"{path} must begin with %%MatrixMarket matrix coordinate, a field of "
-                    f"{', '.join(_FIELDS)} and {' or '.join(_KINDS)}",
-                    " ".join(banner)[:80],
-                    "Write it with scipy.io.mmwrite.",
-                )
-            sizes = tuple(int(word) for word in words if word.isdecimal())
-            if len(words) != 3 or len(sizes) != 3:
-                raise InputError(
-                    f"line {line} of {path} must be the numbers of rows, columns and entries",
-                    " ".join(words)[:80],
-                    "Fetch it again.",
-                )
-            return sizes, banner[3], banner[4], line
+    for line, raw in numbered_lines(path, 1 << 14):
+        words = raw.decode(errors="replace").lower().split()
+        if line == 1:
+            banner = words
+        if line == 1 or not words or words[0].startswith("%"):
+            continue
+        good = len(banner) == 5 and banner[:3] == ["%%matrixmarket", "matrix", "coordinate"]
+        if not good or banner[3] not in _FIELDS or banner[4] not in _KINDS:
+            raise InputError(
+                f"{path} must begin with %%MatrixMarket matrix coordinate, a field of "
+                f"{', '.join(_FIELDS)} and {' or '.join(_KINDS)}",
+                " ".join(banner)[:80],
+                "Write it with scipy.io.mmwrite.",
+            )
+        sizes = tuple(int(word) for word in words if word.isdecimal())
+        if len(words) != 3 or len(sizes) != 3:
+            raise InputError(
+                f"line {line} of {path} must be the numbers of rows, columns and entries",
+                " ".join(words)[:80],
+                "Fetch it again.",
+            )
+        return sizes, banner[3], banner[4], line
     raise InputError(f"{path} must have a line of sizes", "none", "Fetch it again.")
 
 

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -28,7 +27,7 @@ from jgs.data.column_values import Clock
 from jgs.data.dataset import Plain
 from jgs.data.edge_table import edges_of
 from jgs.data.table_graph import UNTYPED, plain_of_tables
-from jgs.data.text import line_chunks, unnamed
+from jgs.data.text import from_utf8, numbered_lines, unnamed
 from jgs.errors import InputError
 from jgs.graph import NodeIds
 
@@ -66,7 +65,10 @@ def read(
     facts: list[dict[str, Any]] = []
     alone: list[str] = []
     comma = None
-    for number, text in _lines(path):
+    for number, line in numbered_lines(path):
+        text = from_utf8(path, number, line).partition("#")[0].strip()
+        if not text:
+            continue
         if neighbours:
             first, *others = text.split()
             alone.append(first)
@@ -87,23 +89,6 @@ def read(
     ids, name = {"": NodeIds.of_edges(every)}, path.name.partition(".")[0]
     edges = {UNTYPED: table}
     return plain_of_tables(name, edges, ids, both_ways=False, symmetric=symmetric)
-
-
-def _lines(path: Path) -> Iterator[tuple[int, str]]:
-    number = 0
-    for chunk in line_chunks(path):
-        for raw in chunk.splitlines():
-            number += 1
-            try:
-                text = raw.decode().partition("#")[0].strip()
-            except UnicodeDecodeError:
-                raise InputError(
-                    f"{path} must be text in UTF-8",
-                    f"other bytes in line {number}",
-                    "Convert it.",
-                ) from None
-            if text:
-                yield number, text
 
 
 def _facts(

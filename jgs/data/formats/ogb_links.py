@@ -80,15 +80,7 @@ def read(
         edges = _edges(raw, files, arrays, links, num_nodes)
         if "source_node" not in arrays["train"] if both_ways is None else both_ways:
             edges = with_reverses(edges)
-        graph = Graph.from_edges(
-            edges.src,
-            edges.dst,
-            num_nodes,
-            edges.weight,
-            edge_columns=edges.columns,
-            edge_time=edges.time,
-        )
-        graph.save(target / "graph")
+        Graph.from_edges(**edges.of_graph, num_nodes=num_nodes).save(target / "graph")
         for name in ("val", "test"):
             found = _negatives(files[name], arrays[name], len(links[name]), num_nodes)
             if found is not None:

@@ -24,7 +24,7 @@ from jgs.data.dataset import Dataset, Plain
 from jgs.data.download import fetch
 from jgs.data.edge_stream import simple_symmetric_graph
 from jgs.data.formats import npz
-from jgs.data.text import only, read_table
+from jgs.data.text import only, read_table, require_all
 from jgs.data.unpickle import load_pickle
 from jgs.data.values import training_nodes
 from jgs.errors import InputError
@@ -93,12 +93,10 @@ def _graphs(folder: Path) -> list[Path]:
 
 def _read(name: str, folder: Path, normalize_features: bool, split: str) -> Dataset:
     files = {part: folder / f"ind.{name}.{part}" for part in PARTS}
-    if missing := [f.name for f in files.values() if not f.is_file()]:
-        raise InputError(
-            f"{folder} must hold all eight files of {name}",
-            f"no {', '.join(missing)}",
-            f"Fetch them from {ADDRESS}.",
-        )
+    names = [file.name for file in files.values()]
+    there = [file.name for file in files.values() if file.is_file()]
+    rule = f"{folder} must hold all eight files of {name}"
+    require_all(rule, there, names, f"Fetch them from {ADDRESS}.")
     tx, allx = (_matrix(files[part]) for part in ("tx", "allx"))
     y, ty, ally = (_one_hot(files[part]) for part in ("y", "ty", "ally"))
     test_idx = read_table(files["test.index"], np.int64, columns=1)[:, 0]

@@ -360,17 +360,5 @@ def _typed(
 def _joined(first: EdgeTable | None, other: EdgeTable) -> EdgeTable:
     if first is None:
         return other
-    parts = [
-        (
-            table.what,
-            {"src": table.src, "dst": table.dst}
-            | ({} if table.weight is None else {"edge_weight": table.weight})
-            | ({} if table.time is None else {"time": table.time})
-            | table.columns,
-        )
-        for table in (first, other)
-    ]
-    every = _stacked("two tables of one relation", parts)
-    src, dst = every.pop("src"), every.pop("dst")
-    weight, time = every.pop("edge_weight", None), every.pop("time", None)
-    return first._replace(src=src, dst=dst, weight=weight, time=time, columns=every)
+    parts = [(table.what, table.arrays()) for table in (first, other)]
+    return first.with_arrays(_stacked("two tables of one relation", parts))

@@ -145,7 +145,7 @@ def read(
         symmetric=symmetric,
         clock=rules.clock,
     )
-    plain = plain._replace(edge_feature_columns=table.became)
+    plain = replace(plain, edge_feature_columns=table.became)
     if not timed and "label" in table.columns and not labelled:
         label_kind = None  # it is of the edges
     if plain.node_ids is None or not (nodes or timed):

@@ -21,13 +21,21 @@ texts of times, and then the graph.
 from __future__ import annotations
 
 import re
+from array import array
 from pathlib import Path
 
 import numpy as np
 
 from jgs.data.column_values import Clock
 from jgs.data.dataset import Plain
-from jgs.data.text import files_named, files_of_splits, first_row, line_chunks
+from jgs.data.text import (
+    files_named,
+    files_of_splits,
+    first_row,
+    from_utf8,
+    line_chunks,
+    numbered_lines,
+)
 from jgs.data.values import SPLIT_NUMBERS
 from jgs.errors import InputError
 from jgs.graph import Graph, NodeIds
@@ -179,47 +187,31 @@ def _read(
     columns of each line."""
     roles = [columns.index(role) for role in _ROLES]
     others = [i for i in range(len(columns)) if i not in roles]
-    parts, line, tab = [], 0, None
-    for text in line_chunks(path):
-        found: list[int] = []
-        for raw in text.splitlines():
-            line += 1
-            if not raw.strip():
-                continue
-            if tab is None:
-                tab = b"\t" in raw
-            words = raw.split(b"\t") if tab else raw.split()
-            names = [word.strip() for word in words]
-            if len(names) != len(columns) or not all(names):
-                shown = raw.decode(errors="replace")
-                raise InputError(
-                    f"every line of {path} must be a {_shown(columns)}, with "
-                    f"{'tabs' if tab else 'white space'} between",
-                    f"{' '.join(shown.split())[:60]!r} in line {line}",
-                    "Correct the line.",
-                )
-            head, relation, tail = (_text(path, line, names[i]) for i in roles)
-            if others:
-                rest.append(tuple(names[i] for i in others))
-            found.append(entities.setdefault(head, len(entities)))
-            found.append(relations.setdefault(relation, len(relations)))
-            found.append(entities.setdefault(tail, len(entities)))
-        parts.append(np.array(found, np.int32).reshape(-1, 3))
-    triples = np.concatenate([np.empty((0, 3), np.int32), *parts])
-    if not len(triples):
+    found, tab = array("i"), None
+    for line, raw in numbered_lines(path):
+        if tab is None:
+            tab = b"\t" in raw
+        words = raw.split(b"\t") if tab else raw.split()
+        names = [word.strip() for word in words]
+        if len(names) != len(columns) or not all(names):
+            shown = raw.decode(errors="replace")
+            raise InputError(
+                f"every line of {path} must be a {_shown(columns)}, with "
+                f"{'tabs' if tab else 'white space'} between",
+                f"{' '.join(shown.split())[:60]!r} in line {line}",
+                "Correct the line.",
+            )
+        head, relation, tail = (from_utf8(path, line, names[i]) for i in roles)
+        if others:
+            rest.append(tuple(names[i] for i in others))
+        found.append(entities.setdefault(head, len(entities)))
+        found.append(relations.setdefault(relation, len(relations)))
+        found.append(entities.setdefault(tail, len(entities)))
+    if not found:
         raise InputError(f"{path} must have triples", "no line", "Remove or correct the file.")
-    return triples
+    return np.frombuffer(found, np.int32).reshape(-1, 3)
 
 
 def _shown(columns: list[str]) -> str:
     listed = f"{', '.join(columns[:-1])} and {columns[-1]}"
     return f"triple: {listed}" if len(columns) == 3 else f"line of {listed}"
-
-
-def _text(path: Path, line: int, name: bytes) -> str:
-    try:
-        return name.decode()
-    except UnicodeDecodeError:
-        raise InputError(
-            f"{path} must be text in UTF-8", f"other bytes in line {line}", "Convert it."
-        ) from None

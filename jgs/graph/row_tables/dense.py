@@ -18,6 +18,8 @@ from jgs.graph.device import as_device
 from jgs.graph.row_tables.table import RowTable
 from jgs.kernels.call import FILL, call, floats, or_empty
 
+_AT_ONCE = 1 << 22  # numbers that are scanned, which bounds the temporaries
+
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True, eq=False)
@@ -69,12 +71,7 @@ class Matrices(RowTable):
 
     def check_values(self, what: str) -> None:
         for first, table in zip(self._begins(), self.tables, strict=True):
-            array = np.asarray(table)
-            step = max(1, (1 << 22) // max(1, array.shape[1]))  # bounds the temporaries
-            for begin in range(0, len(array), step):
-                good = np.isfinite(array[begin : begin + step]).all(axis=1)
-                if not good.all():
-                    raise not_finite(what, first + begin + int(np.argmin(good)))
+            check_finite(what, np.asarray(table), first)
 
     def squares(self, most: int) -> tuple[np.ndarray, np.ndarray]:
         found = []
@@ -123,6 +120,16 @@ class Matrices(RowTable):
 
     def _begins(self) -> list[int]:
         return list(accumulate((table.shape[0] for table in self.tables[:-1]), initial=0))
+
+
+def check_finite(what: str, rows: np.ndarray, first: int = 0) -> None:
+    """Raises `InputError` that names the first row with a NaN or an infinity. `first` is the
+    number of the first of the `rows`, if these are a part of all."""
+    step = max(1, _AT_ONCE // max(1, rows.shape[1]))
+    for begin in range(0, len(rows), step):
+        good = np.isfinite(rows[begin : begin + step]).all(axis=1)
+        if not good.all():
+            raise not_finite(what, first + begin + int(np.argmin(good)))
 
 
 def not_finite(what: str, row: int) -> InputError:

@@ -11,11 +11,9 @@ from jgs.dist.communicators.collect import rows_on_all
 from jgs.dist.communicators.comm import Communicator, all_gather_rows
 from jgs.errors import InputError, nearest
 from jgs.options import own_function
-from jgs.train.evaluation.rows import padded
 
 Arrays = Sequence[np.ndarray]
 Measure = Callable[[Communicator, Arrays, Arrays], float]
-_NONE, _PAD = -1, -2  # these stand in place of a class
 
 
 class Metric(NamedTuple):
@@ -84,26 +82,17 @@ def _mean_auc(comm: Communicator, outputs: Arrays, labels: Arrays) -> float:
     """The mean over the classes of each one's AUC against all others; two classes have one AUC.
     A class that all rows have, or no row has, does not count; 0.5 if no class counts. For one
     class at a time every rank gets the scores of all ranks."""
-    longest = int(all_gather_rows(comm, [np.array([len(own)]) for own in labels]).max())
-
-    def of_all(own: Arrays, padding: int, dtype: type) -> np.ndarray:
-        rows = [padded(column.astype(dtype), longest, padding) for column in own]
-        return all_gather_rows(comm, rows).reshape(-1)
-
-    several = labels[0].ndim == 2
-    known = [np.full(len(own), _NONE) if several else own for own in labels]
-    single = of_all(known, _PAD, np.int32)
-    scores = list(outputs) if several else [_log_probability(own) for own in outputs]
-    num_classes, found = outputs[0].shape[1], []
+    several, num_classes, found = labels[0].ndim == 2, outputs[0].shape[1], []
+    single = np.empty(0) if several else _of_all(comm, [n.astype(np.int32) for n in labels])
+    scores = outputs if several else [_log_probability(own) for own in outputs]
     classes = [1] if num_classes == 2 and not several else range(num_classes)
     for c in classes:
-        column, true = of_all([own[:, c] for own in scores], 0, np.float32), single == c
-        counts = single != _PAD
+        column = _of_all(comm, [own[:, c].astype(np.float32) for own in scores])
+        true = single == c
         if several:
-            own = [np.nan_to_num(each[:, c], nan=_PAD) for each in labels]
-            of_class = of_all(own, _PAD, np.int32)
-            true, counts = of_class > 0, of_class != _PAD
-        column, true = column[counts], true[counts]
+            of_class = _of_all(comm, [own[:, c].astype(np.float32) for own in labels])
+            known = ~np.isnan(of_class)
+            column, true = column[known], of_class[known] > 0
         if true.any() and not true.all():
             found.append(auc(column, true))
     return float(np.mean(found)) if found else 0.5
@@ -206,11 +195,9 @@ def own_metric(place: str) -> Metric:
     those of all ranks. A larger number is better, unless the function has the attribute
     `higher_is_better = False`. Raises `InputError`."""
     function = own_function("metric", place)
+    rule = "the function of --metric must take (outputs [n, C], labels), and return a number"
 
     def measured(*given: np.ndarray) -> float:
-        rule = (
-            "the function of --metric must take (outputs [n, C], labels), and return a number"
-        )
         try:
             found = float(function(*given))
         except Exception as error:  # it is the user's: anything may happen in it

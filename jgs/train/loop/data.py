@@ -12,12 +12,10 @@ from typing import Any
 import jax
 import numpy as np
 
-import jgs.data
-import jgs.ops
 from jgs.data.column_values import SECONDS
+from jgs.data.dataset import Plain
 from jgs.data.label_table import LabelTable, LinkTable
 from jgs.data.parts import Parts
-from jgs.data.plain import Plain
 from jgs.dist.communicators.collect import all_features
 from jgs.dist.communicators.comm import Communicator, all_gather_rows
 from jgs.dist.rows.embedding import ShardedEmbedding
@@ -71,19 +69,17 @@ class Data:
         self,
         config: Config,
         comm: Communicator,
-        data: jgs.data.Dataset | Parts | Plain,
+        data: Parts | Plain,
         ranks: Communicator | None = None,
     ):
         self._config, self.comm, self.ranks = config, comm, ranks or comm
         self.batch_size = config.batch_size * self.ranks.size
         self.name, labels, self.node_ids = data.name, data.labels, data.node_ids
-        self.negatives = getattr(data, "negatives", None)
-        self.label_names = getattr(data, "label_names", None)
+        self.negatives, self.label_names = data.negatives, data.label_names
         self.table: LabelTable | None = data.label_table
-        self.links: LinkTable | None = getattr(data, "link_table", None)
+        self.links: LinkTable | None = data.link_table
         self.time_unit: str | None = data.time_unit
-        self.num_classes = getattr(data, "num_classes", 0)
-        self.class_names = getattr(data, "class_names", None)
+        self.num_classes, self.class_names = data.num_classes, data.class_names
         self.feature_columns = data.feature_columns
         self.edge_feature_columns = data.edge_feature_columns
         self.host_labels = np.zeros(0, np.int32) if labels is None else labels

@@ -75,6 +75,7 @@ class Job:
     sharded = False  # whether devices draw, and share the feature rows
     learned: int | None = 0  # the width of rows of all nodes that are the model's parameters
     sent = False  # after `start`: whether the loader sends batches to the devices of `place`
+    _by_samples = False  # whether samples judge rows whatever the model is
     _judged_by_own = False  # whether the objective is of this process's nodes, until `start`
     _judges: Mapping[str, BySamples] = MappingProxyType({})  # by split, if samples judge
     _hot: Any = None  # the feature rows that lie on the devices
@@ -238,18 +239,26 @@ class Job:
         self._prepare_metric(model, scratch)
 
     def _prepare_metric(self, model: Any, scratch: Path | None) -> None:
-        if is_contextual(self.config):
+        if not self._by_samples and not is_contextual(self.config):
             data = self.data
-            nodes = {n: rows_on_all(data.comm, data.split(n)) for n in ("val", "test")}
-            return self._judge_samples(model, {n: {"nodes": own} for n, own in nodes.items()})
-        self._infer = self._inference(model, self.data.graphs, self.data.features, scratch)
+            self._infer = self._inference(model, data.graphs, data.features, scratch)
+            return
+        for split in ("val", "test"):
+            items = {name: a for name, a in self._labelled(split).items() if name != "label"}
+            self._sample(model, split, items, outputs_of, states=self._states)
 
-    def _judge_samples(self, model: Any, items: Mapping[str, Mapping[str, Any]]) -> None:
-        of, key = (self.config, self.data, model, self.edges.columns), judges_key(self.config)
-        self._judges = {
-            split: BySamples(*of, own, key, outputs_of, states=self._states)
-            for split, own in items.items()
-        }
+    def _sample(
+        self, model: Any, split: str, items: Any, judge: Any, key: Any = None, **more: Any
+    ) -> None:
+        """Has samples judge a split; the arguments from `items` on are those of `BySamples`."""
+        of = self.config, self.data, model, self.edges.columns, items
+        key = judges_key(self.config) if key is None else key
+        self._judges = {**self._judges, split: BySamples(*of, key, judge, **more)}
+
+    def _labelled(self, split: str) -> dict[str, np.ndarray]:
+        """The seeds that judge "val" or "test", of all ranks, and the `label` of each."""
+        nodes = rows_on_all(self.data.comm, self.data.split(split))
+        return {"nodes": nodes, "label": np.asarray(self.data.host_labels)[nodes]}
 
     def _inference(
         self, model: Any, graphs: Any, features: Any, scratch: Path | None
@@ -282,13 +291,13 @@ class Job:
     def metric(self, params: Any, split: str, given: Any = None) -> float:
         """The metric of the exact outputs on `split`, "val" or "test", or of those of contexts.
         `given` is what `given_rows` returned, or None for a model without such rows."""
-        nodes, labels, comm = self.data.split(split), self.data.host_labels, self.data.comm
         if self._judges:
-            (rows,), every = self._judges[split](params, given), rows_on_all(comm, nodes)
-            return self.objective.measure(Alone(), [rows], [np.asarray(labels[every])])
+            (rows,), labels = self._judges[split](params, given), self._labelled(split)["label"]
+            return self.objective.measure(Alone(), [rows], [labels])
+        nodes, labels = self.data.split(split), self.data.host_labels
         own = [np.asarray(labels[asked]) for asked in nodes]
         outputs = self._infer(params, nodes, features=given)
-        return self.objective.measure(comm, outputs, own)
+        return self.objective.measure(self.data.comm, outputs, own)
 
     def baselines(self) -> Figures:
         """What is reached without a model, by the run's metric, see `figures`: of classes the

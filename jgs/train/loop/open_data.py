@@ -15,7 +15,7 @@ import jgs.data
 import jgs.ops
 from jgs.command import loading
 from jgs.data.parts import open_parts
-from jgs.data.plain import Plain, load_plain
+from jgs.data.plain import load_plain
 from jgs.data.values import without_types
 from jgs.devices import host_device
 from jgs.dist.batches.fused import mesh_loader
@@ -97,7 +97,7 @@ class WholeData(Data):
         self.graphs, self.features = [graph], [features]
         self.offsets = np.array([0, graph.num_nodes])
         self.plain = data
-        if isinstance(data, Plain):
+        if pairs:
             self.digests = fingerprint_plain(data) | {
                 "features": fingerprint_features(data.features)
             }

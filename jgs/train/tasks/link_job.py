@@ -37,7 +37,7 @@ from jgs.train.evaluation.baselines import (
     figures,
     scores_of,
 )
-from jgs.train.evaluation.by_samples import BySamples, ListsAt, at_moments
+from jgs.train.evaluation.by_samples import ListsAt, at_moments
 from jgs.train.evaluation.link_metrics import (
     EVENT_METRICS,
     LINK_METRICS,
@@ -136,7 +136,7 @@ class LinkJob(PairJob):
         found = []
         for relation in _each(links.get("relation")):
             keys = key if relation is None else np.append(key, np.uint32(relation))
-            of = self.ends(relation), self.joined(relation), keys, self._kind.against
+            of = self.targets.ends(relation), self.joined(relation), keys, self._kind.against
             found.append(judged(_of(links, relation), *of, self.task.eval_negatives, given))
         return joined_parts(found)
 
@@ -149,7 +149,7 @@ class LinkJob(PairJob):
             some = slice(None) if relation is None else relations == relation
             own = key if relation is None else jax.random.fold_in(key, relation)
             of = self.task, self.targets, _of(links, relation), relation
-            others[some] = negatives_at(own, *of, self.ends(relation).dst)
+            others[some] = negatives_at(own, *of, self.targets.ends(relation).dst)
         src = np.broadcast_to(links["src"][:, None], others.shape)
         kinds = None if relations is None else np.broadcast_to(relations[:, None], src.shape)
         ends = links["src"], links["dst"]
@@ -176,7 +176,7 @@ class LinkJob(PairJob):
             return super()._prepare_metric(model, scratch)
         of = self.config, self.data, model, self.edges.columns
         if self._kind.against == "all":
-            dst = self.ends(None).dst
+            dst = self.targets.ends(None).dst
 
             def lists(split: str) -> ListsAt:
                 sources, key = self._asked[split][0], key_of(self.config, f"samples of {split}")
@@ -185,14 +185,10 @@ class LinkJob(PairJob):
             self._judges = self._lists = {split: lists(split) for split in ("val", "test")}
             return
         stage = LinkSeeds(self.task.eval_negatives, types=self.targets.types)
-
-        def judge(split: str) -> BySamples:
-            own = {"negatives": self.judged[split].other_dst}
+        for split, made in self.judged.items():
+            items = getattr(self.targets, split) | {"negatives": made.other_dst}
             key = key_of(self.config, f"samples of {split}")
-            items = getattr(self.targets, split) | own
-            return BySamples(*of, items, key, _scores, stage, self._states)
-
-        self._judges = {split: judge(split) for split in ("val", "test")}
+            self._sample(model, split, items, _scores, key, stage=stage, states=self._states)
 
     @cached_property
     def _asked(self) -> dict[str, tuple[tuple[np.ndarray, np.ndarray], list[np.ndarray]]]:
@@ -261,7 +257,7 @@ class LinkJob(PairJob):
         queries, begins = np.unique(pairs[:, 0], return_index=True)
         relevant = np.split(pairs[:, 1], begins[1:])
         relation = self._listed(split)
-        candidates = every if relation is None else self.ends(relation).dst
+        candidates = every if relation is None else self.targets.ends(relation).dst
         lists = best(queries, candidates, self._k, known)
         score = ranking.LISTS[str(self.config.metric)]
         return None if lists is None else score(lists, relevant)
@@ -322,7 +318,7 @@ class LinkJob(PairJob):
         best = np.full((sources.size, self._k), -1, np.int32)
         if count is None:
             return None
-        born, dst = self.targets.messages[0].node_time, self.ends(None).dst
+        born, dst = self.targets.messages[0].node_time, self.targets.ends(None).dst
         for asked, known in at_moments(time, dst, born):
             if asked.size * known.size > baselines.MOST_STEPS:
                 return None

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import Annotated, Any
 
 import jax
 import numpy as np
 
-from jgs.dist.communicators.comm import Alone, Communicator
+from jgs.dist.communicators.comm import Communicator
 from jgs.errors import InputError, refuse
 from jgs.graph import MiniBatch
 from jgs.options import INT32, Option, flag
@@ -126,6 +125,8 @@ class MomentJob(Job):
     `by_time` is of training, as in `Loader`.
     """
 
+    _by_samples = True
+
     def __init__(self, config: Config, data: Any, by_time: int | None = None):
         table = data.table
         refuse(
@@ -180,14 +181,8 @@ class MomentJob(Job):
     def _labels(self, batch: MiniBatch, labels: Any) -> jax.Array:
         return batch.items["label"]
 
-    def _prepare_metric(self, model: Any, scratch: Path | None) -> None:
-        names = ("nodes", "time")
-        items = {split: {n: self.rows[split][n] for n in names} for split in SPLITS[1:]}
-        self._judge_samples(model, items)
-
-    def metric(self, params: Any, split: str, given: Any = None) -> float:
-        (outputs,), labels = self._judges[split](params, given), self.rows[split]["label"]
-        return self.objective.measure(Alone(), [outputs], [labels])
+    def _labelled(self, split: str) -> dict[str, np.ndarray]:
+        return self.rows[split]
 
     def baselines(self) -> Figures:
         train, *others = (self.rows[split]["label"] for split in SPLITS)

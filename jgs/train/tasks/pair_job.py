@@ -14,7 +14,6 @@ import numpy as np
 from flax import nnx
 
 from jgs.data.stored import columns_of
-from jgs.data.values import nodes_of
 from jgs.dist.communicators.collect import rows_on_all
 from jgs.dist.communicators.comm import Communicator, all_gather_rows
 from jgs.errors import InputError, refuse
@@ -27,12 +26,11 @@ from jgs.sampling.event_negatives import event_negatives
 from jgs.sampling.loading.stages import samplers_of
 from jgs.sampling.pairs import count_edges, has_fact
 from jgs.train.config import Config
-from jgs.train.evaluation.by_samples import BySamples, judges_key, rows_of
+from jgs.train.evaluation.by_samples import rows_of
 from jgs.train.evaluation.link_metrics import (
     AT_ONCE,
     EVENT_METRICS,
     Decoded,
-    Ends,
     Joined,
     with_learned,
 )
@@ -217,12 +215,9 @@ class PairJob(Job):
         graphs = {"val": self.targets.messages, "test": self.targets.at_test}
         self.decode = Decoded(model)
         if is_contextual(self.config):
-            of, key = (self.config, self.data, model), judges_key(self.config)
-            columns, nodes = self.edges.columns, {n: self.judged_nodes(n) for n in graphs}
-            self._judges = {
-                n: BySamples(*of, columns, {"nodes": nodes[n]}, key, rows_of, graphs=own)
-                for n, own in graphs.items()
-            }
+            for split, own in graphs.items():
+                items = {"nodes": self.judged_nodes(split)}
+                self._sample(model, split, items, rows_of, graphs=own)
             return
         first = self._encoded(nnx.state(model))
         self._infers = {
@@ -248,18 +243,6 @@ class PairJob(Job):
 
     def _encoded(self, params: Any) -> list[Any]:
         return with_learned(self.data, self.learned or 0, params)
-
-    def ends(self, relation: int | None) -> Ends:
-        """The nodes that a link of this relation, or any, may join."""
-        schema, types = self.targets.messages[0].schema, self.targets.types
-        if relation is None and types is None:
-            every = np.arange(self.num_nodes, dtype=np.int32)
-            return Ends(every, every, self.targets.undirected)
-        assert schema is not None
-        source, target = types or ("", "")
-        if relation is not None:
-            source, _, target = schema.relations[relation]
-        return Ends(nodes_of(schema, source), nodes_of(schema, target), False)
 
     def joined(self, relation: int | None) -> Joined:
         """Whether the data, before the split, say that a node is linked to another, by the

@@ -9,6 +9,7 @@ import numpy as np
 
 from jgs.arrays import require_array
 from jgs.data.label_table import LinkTable
+from jgs.data.values import nodes_of
 from jgs.dist.communicators.broadcast import everywhere
 from jgs.dist.communicators.collect import rows_on_all
 from jgs.dist.communicators.comm import Communicator, all_gather_rows
@@ -18,6 +19,7 @@ from jgs.graph.rows import row_of_edges
 from jgs.sampling.edges.random import as_key_data
 from jgs.sampling.event_negatives import mixed
 from jgs.sampling.pairs import added_edges
+from jgs.train.evaluation.link_metrics import Ends
 
 SPLITS = ("train", "val", "test")
 HOW = ("auto", "random", "time", "column")
@@ -38,6 +40,22 @@ class Targets(NamedTuple):
     at_test: list[Graph]  # for the test: the same, or with the edges of `val`
     types: tuple[str, str] | None  # of src and dst, where all targets have the same
     undirected: bool  # whether every edge has its reverse, no edge of its own, at the same time
+
+    def types_of(self, relation: int | None) -> tuple[str, str] | None:
+        """The node types of the ends of a link of this relation, or of any; None: all nodes."""
+        schema = self.messages[0].schema
+        if schema is None or relation is None:
+            return self.types
+        return schema.relations[relation][0], schema.relations[relation][2]
+
+    def ends(self, relation: int | None) -> Ends:
+        """The nodes that a link of this relation, or any, may join."""
+        graph, types = self.messages[0], self.types_of(relation)
+        if types is None:
+            every = np.arange(graph.num_nodes, dtype=np.int32)
+            return Ends(every, every, self.undirected)
+        assert graph.schema is not None
+        return Ends(nodes_of(graph.schema, types[0]), nodes_of(graph.schema, types[1]), False)
 
 
 def split_targets(
