@@ -20,7 +20,7 @@ namespace jgs {
 // for a node is remembered, if its row is long.
 class SeedWalks {
  public:
-  static constexpr int kTogether = 64;
+  static constexpr int kTogether = 48;
 
   SeedWalks(const GraphView& graph, Key key, const WalkOptions& options, std::atomic<bool>& bad)
       : g_(graph), key_(key), o_(options), bad_(bad), runs_(graph, options, bad) {}
