@@ -2,6 +2,8 @@
 
 import ast
 import importlib
+import re
+import subprocess
 from collections import Counter
 from pathlib import Path
 
@@ -126,3 +128,10 @@ def test_what_tests_import_from_each_other_has_one_name():
         if not path.stem.startswith(("test_", "conftest", "__"))
     )
     assert [name for name, count in helpers.items() if count > 1] == []
+
+
+def test_the_sanitizers_run_tests_that_there_are():
+    script = Path(__file__).parent / "kernels" / "sanitize"
+    named = " ".join(re.findall(r"tests/[\w/{},.]+", script.read_text()))
+    found = subprocess.run(["bash", "-c", f"ls -d {named}"], cwd=script.parents[2], check=False)
+    assert found.returncode == 0
