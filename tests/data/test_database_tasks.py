@@ -113,6 +113,18 @@ def test_the_same_query_gives_the_same_bits(shop):
     assert base.sql(threads).to_pylist() == before
 
 
+def test_tables_that_are_made_when_they_are_read_are_read_once():
+    rows, base = folder_of(50, range(50)), duckdb.connect()
+    base.register("users", rows["u"])
+    reader = pa.RecordBatchReader.from_batches(rows["s"].schema, rows["s"].to_batches())
+    lazy = {"u": base.sql("SELECT * FROM users ORDER BY random()"), "s": reader}
+    plain = Database.from_tables(lazy, {"tables": KEYS}).plain()
+    values = np.asarray(plain.features.tables[0])[:, 0]
+    ids = [int(name.removeprefix("u:")) for name in plain.node_ids.values[:50]]
+    assert np.argsort(ids).tolist() == np.argsort(values).tolist()
+    assert plain.graph.num_edges == 100
+
+
 def test_a_view_is_read_once(tmp_path, caplog):
     file = tmp_path / "a.duckdb"
     with duckdb.connect(str(file)) as connection:
