@@ -114,7 +114,8 @@ def _numbers(view: View, table: str) -> Iterator[tuple[str, str, np.ndarray]]:
     """Numbers `[rows]` of the rows of a table: their name, the other table that has them or "",
     and 1, the table's columns, those of the rows that it names, NaN where one is missing."""
     if (time := view.base.catalogue.tables[table].time) is not None:
-        yield time, "", view.values(table, time)
+        values = view.values(table, time)  # text is no number, and has a moment
+        yield time, "", values if values.dtype.kind == "f" else view.ticks(table, time) * 1.0
     for column, values in _floats(view, table):
         yield column, "", values
     keys = [

@@ -160,7 +160,8 @@ class View:
     def ticks_sql(self, table: str, column: str) -> str:
         """SQL of a column of moments in the unit of `moment`, `NEVER` where it is missing."""
         kind, own, clock = self.base.columns[table][column], quoted(column), self.made["clock"]
-        ticks = f"epoch_us({own if 'ZONE' in kind else f'CAST({own} AS TIMESTAMP)'})"
+        zone = "TIMESTAMPTZ" if kind == "VARCHAR" or "ZONE" in kind else "TIMESTAMP"
+        ticks = f"epoch_us(CAST({own} AS {zone}))"
         if kind in NUMBERS:
             ticks = f"CAST({own} * {_UNITS[clock.time_unit] * clock.time_scale} AS BIGINT)"
         if column == self.base.catalogue.tables[table].time:

@@ -7,6 +7,7 @@ import json
 import numpy as np
 
 from jgs.answers import sigmoid
+from jgs.data.column_values import Clock
 from jgs.data.database.database import Database
 from jgs.data.database.questions import Question, of_task
 from jgs.errors import InputError
@@ -49,7 +50,7 @@ def _question(run: Run) -> Question:
         seen = "one of parts" if run.config.partition is not None else "one without --db-task"
         raise InputError(rule, seen, "Leave it out.")
     base = Database.open(run.config.dataset, options.get("manifest"))
-    asked = of_task(base, str(name))
+    asked = of_task(base, str(name), Clock(run.time_unit))
     classes = asked.target is None and not run.numbers
     if len(asked.key) != 1 or (classes and run.num_classes != 2):
         raise InputError(

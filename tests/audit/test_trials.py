@@ -23,9 +23,9 @@ def shop(data_folder):
     return data_folder / "shop_db"
 
 
-def tried(kind, shop, task="user-churn"):
+def tried(kind, shop, task="user-churn", **options):
     opened = partial(View.open, Database.open(shop), 0, None)
-    return list(TRIALS[kind].find(layouts.call("shop", opened, {"db_task": task})))
+    return list(TRIALS[kind].find(layouts.call("shop", opened, {"db_task": task, **options})))
 
 
 @pytest.fixture
@@ -42,6 +42,7 @@ def early(monkeypatch):
 
 def test_draws_at_the_rows_own_time_are_no_finding(shop):
     assert not tried("late-draw", shop, "event-kind")
+    assert not tried("late-draw", shop, inclusive="events, notes")
 
 
 def test_a_later_draw_is_found(early, shop):

@@ -2,6 +2,7 @@
 and of columns."""
 
 import shutil
+from functools import partial
 
 import duckdb
 import numpy as np
@@ -11,7 +12,9 @@ import pytest
 import yaml
 
 import jgs
-from jgs.data import Database
+from jgs.audit import audit
+from jgs.audit.view import View
+from jgs.data import Database, layouts
 from jgs.data.column_values import Clock
 from jgs.data.columns import ColumnRule
 
@@ -110,6 +113,18 @@ def test_the_same_query_gives_the_same_bits(shop):
     assert base.sql(threads).to_pylist() == before
 
 
+def test_tables_that_are_made_when_they_are_read_are_read_once():
+    rows, base = folder_of(50, range(50)), duckdb.connect()
+    base.register("users", rows["u"])
+    reader = pa.RecordBatchReader.from_batches(rows["s"].schema, rows["s"].to_batches())
+    lazy = {"u": base.sql("SELECT * FROM users ORDER BY random()"), "s": reader}
+    plain = Database.from_tables(lazy, {"tables": KEYS}).plain()
+    values = np.asarray(plain.features.tables[0])[:, 0]
+    ids = [int(name.removeprefix("u:")) for name in plain.node_ids.values[:50]]
+    assert np.argsort(ids).tolist() == np.argsort(values).tolist()
+    assert plain.graph.num_edges == 100
+
+
 def test_a_view_is_read_once(tmp_path, caplog):
     file = tmp_path / "a.duckdb"
     with duckdb.connect(str(file)) as connection:
@@ -155,6 +170,26 @@ def test_numbers_that_are_times_have_a_number_or_a_date_of_validation(moments, c
     else:
         time = base.plain(clock=clock, **asked).label_table.time
         assert np.unique(time).tolist() == [0, 2, 4, 6, 8, 10, 20]
+
+
+def test_times_that_are_text_may_have_zones():
+    begin = np.datetime64("2024-01-01T00:00:00")
+    made = folder_of(60, [f"{begin + np.timedelta64(i, 'D')}+02:00" for i in range(60)])
+    moments = {"val_timestamp": "2024-01-20 23:00", "test_timestamp": "2024-01-31"}
+    base = Database.from_tables(made, moments | {"tables": KEYS})
+    sql = "SELECT k, timestamp, k % 2 FROM u, timestamps"
+    asked = {"task_sql": sql, "entity": "u", "horizon": "2 days"}
+    plain, seconds = base.plain(**asked), int(begin.astype(np.int64))
+    last = np.asarray(plain.graph.node_time).max()
+    assert (plain.time_unit, last) == (
+        "s",
+        seconds + (59 * 24 - 2) * 3600,
+    )
+    assert plain.label_table.time.min() == seconds - 3600  # after the first row
+    view = layouts.call("text", partial(View.open, base, 0), asked)
+    assert view.times("s")[:2].tolist() == [(seconds + h * 3600) * 10**6 for h in (-2, 22)]
+    found = audit(base, trials=False, **asked)
+    assert {each.kind for each in found} == {"hidden-time"}
 
 
 def test_columns_may_have_any_names():

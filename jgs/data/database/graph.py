@@ -22,7 +22,14 @@ from typing import Any
 
 import numpy as np
 
-from jgs.data.column_values import Clock, exact_unit, kind_of, look_otherwise, missing_in
+from jgs.data.column_values import (
+    Clock,
+    dates_of_text,
+    exact_unit,
+    kind_of,
+    look_otherwise,
+    missing_in,
+)
 from jgs.data.columns import ColumnRule, FeatureColumns, fit_all
 from jgs.data.database.answers import column_of, labelled
 from jgs.data.database.catalogue import Columns, is_number
@@ -98,7 +105,9 @@ def plain_of(
             "Say them in the manifest, by fkeys.",
         )
     given = {t: _times(base, t) for t, keys in tables.items() if keys.time is not None}
-    moments = [] if question is None else [column_of(question.rows, question.time)]
+    moments = []
+    if question is not None:
+        moments = [_dates(question.what, column_of(question.rows, question.time))]
     clock = _exact(clock, [*given.values(), *moments])
     born = {t: clock.whole(f"{t} of {base.name}", times, "row") for t, times in given.items()}
     dated = any(each.size and each.dtype.kind not in "iuf" for each in given.values())
@@ -211,7 +220,15 @@ def _times(base: StoredTables, table: str) -> np.ndarray:
         _log.warning(
             "%s in %s: %d rows without %s are left out", table, base.name, number, time
         )
-    return column_of(base.sql(f"SELECT {quoted(time)} AS t FROM ({base.rows(table)})"), "t")
+    rows = base.sql(f"SELECT {quoted(time)} AS t FROM ({base.rows(table)})")
+    return _dates(f"{table} of {base.name}", column_of(rows, "t"))
+
+
+def _dates(what: str, times: np.ndarray) -> np.ndarray:
+    if times.dtype.kind != "O" or not times.size:
+        return times
+    rule = f"the time of every row in {what} must be a whole number or a date"
+    return dates_of_text(rule, times, "row")
 
 
 def _exact(clock: Clock, times: list[np.ndarray]) -> Clock:

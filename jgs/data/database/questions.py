@@ -373,9 +373,11 @@ def _times_of(base: StoredTables, clock: Clock) -> tuple[datetime.datetime, date
     for table, keys in base.catalogue.tables.items():
         if keys.time is None:
             continue
-        own, number = quoted(keys.time), base.columns[table][keys.time] in NUMBERS
-        if not number:
-            own = f"TRY_CAST({own} AS TIMESTAMP)"  # what is none is refused later, with its row
+        own, kind = quoted(keys.time), base.columns[table][keys.time]
+        number = kind in NUMBERS
+        if not number:  # what is no date is refused later, with its row
+            own = f"TRY_CAST({own} AS TIMESTAMPTZ)" if kind == "VARCHAR" else own  # has a zone
+            own = f"TRY_CAST({own} AS TIMESTAMP)"
             own = f"CASE WHEN isfinite({own}) THEN {own} END"
         ends = base.sql(f"SELECT min({own}) AS a, max({own}) AS b FROM {quoted(table)}")
         found = [each for each in ends.to_pylist()[0].values() if each is not None]

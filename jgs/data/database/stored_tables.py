@@ -32,6 +32,10 @@ _EXACT = {"FLOAT": 2**24, "DOUBLE": 2**53}  # below it they have all whole numbe
 Hidden = frozenset[tuple[str, str]]
 """Columns, as (table, column)."""
 
+_MADE_ONCE = ("collect", "to_arrow_table", "read_all", "to_table")
+"""What makes a table of lazy frames, relations, readers and Arrow's data sets, whose rows may
+have another order each time, or be there once."""
+
 _log = logging.getLogger("jgs")
 
 
@@ -84,7 +88,7 @@ class StoredTables:
         """The database of tables in memory.
 
         Args:
-          tables: Arrow tables, or data frames of pandas or Polars, by name.
+          tables: Arrow tables, or data frames of pandas or Polars, by name; also lazy ones.
           manifest: a mapping with the fields of a manifest, see `jgs.data.database.catalogue`.
           name: the name in messages.
 
@@ -360,7 +364,9 @@ def _registered(tables: Mapping[str, Any]) -> Any:
     connection = _connected()
     for table, rows in tables.items():
         with refusing(Exception, f"the table {table} must be readable", "Convert it."):
-            connection.register(table, rows)
+            methods = (getattr(rows, name, None) for name in _MADE_ONCE)
+            make = next(filter(callable, methods), lambda own=rows: own)
+            connection.register(table, make())
     return connection
 
 
