@@ -38,6 +38,10 @@ TABLE = {
         ("--device cpu:4", "a device's number must be one of 0, 1, 2, 3, or all; got '4'"),
         ("--device cpu:1,1", "each device must be named once"),
         ("--device cpu:all --batch-size 10", "a multiple of 4, the number of devices"),
+        (
+            "--device cpu:all --features sharded --batch-size 10",
+            "--batch-size must be a multiple of 4, the devices of a process",
+        ),
         ("--device cpu:1,2 --sampler thanos", "Name one device"),
         ("--device-memory 9", "--device-memory must be for dense features"),
         ("--feature-memory 5", "must be matrices that lie in files"),

@@ -100,9 +100,9 @@ class State:
     @property
     def numbers(self) -> dict[str, Any]:
         """What a base says beside arrays, in JSON."""
-        own = {"next_edge": self.next_edge, "keep": self.keep, "latest": self.latest}
-        own |= {"used": self.room.used, "gone": np.flatnonzero(self.gone).tolist()}
-        return own | {"names": [*self.names.items()]}
+        own: dict[str, Any] = {"next_edge": self.next_edge, "used": self.room.used}
+        own |= {"keep": self.keep, "latest": self.latest, "names": [*self.names.items()]}
+        return own | {"gone": np.flatnonzero(self.gone).tolist()}
 
     def restore(self, numbers: dict[str, Any], later: Mapping[str, Any]) -> None:
         """Sets what `numbers` returned, and `LaterRows.packed` of each of `later`."""

@@ -126,6 +126,10 @@ class WholeData(Data):
         judged, device = options["one_key"], options.pop("device")
 
         if self.mesh is not None and not judged:
+            devices, seeds = self.mesh.size // self.ranks.size, config.batch_size
+            rule = f"--batch-size must be a multiple of {devices}, the devices of a process"
+            remedy = f"Give {-(-seeds // devices) * devices}."
+            refuse((seeds % devices, rule, seeds, remedy))
             options |= {"cache_memory": config.cache_memory << 20, "wire": config.wire}
             options |= {"cache": config.cache, "in_place": reduce is not None}
             options["learned"] = self.learned
