@@ -27,6 +27,10 @@ _WHOLE = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT")
 NUMBERS = (*_WHOLE, *(f"U{each}" for each in _WHOLE), "FLOAT", "DOUBLE")
 _NUMBERS = (*NUMBERS, "DECIMAL")
 _AT_ONCE = 4  # queries, each with memory of its own
+_VIEWS = (
+    "SELECT table_name FROM information_schema.tables WHERE table_schema = 'main' "
+    "AND table_catalog NOT IN ('source', 'system')"
+)
 _EXACT = {"FLOAT": 2**24, "DOUBLE": 2**53}  # below it they have all whole numbers
 
 Hidden = frozenset[tuple[str, str]]
@@ -57,11 +61,8 @@ class StoredTables:
     ):
         self.name, self.folder, self._connection = name, folder, connection
         self.catalogue = known
-        views = self.sql(
-            "SELECT table_name FROM information_schema.tables WHERE table_schema = 'main' "
-            "AND table_catalog NOT IN ('source', 'system')"
-        )
-        self.columns = {table: self._described(table) for table in views.column(0).to_pylist()}
+        views = self.sql(_VIEWS).column(0).to_pylist()
+        self.columns = {table: self._described(table) for table in views}
         catalogue.check(name, known, self.columns)
         if not known.tables:
             raise InputError(f"{name} must have tables", "none", "Name another, or a schema.")
@@ -204,8 +205,8 @@ class StoredTables:
             own._connection = self._connection.cursor()
             return work(own, entry)
 
-        seen = self._connection.cursor().sql("SELECT table_name FROM information_schema.tables")
-        if not self.columns.keys() <= {name for (name,) in seen.fetchall()}:
+        seen = {name for (name,) in self._connection.cursor().sql(_VIEWS).fetchall()}
+        if not self.columns.keys() <= seen:  # tables in memory are of their connection alone
             return [work(self, entry) for entry in entries]
         with threads(min(len(entries), _AT_ONCE)) as run:
             return [*run(alone, entries)]
