@@ -163,8 +163,7 @@ class Changed(GraphArrays):
             with relations: at or after the latest edge of the `relation`.
           edge_weight, edge_columns: of the new edges, as in `from_edges`, where the graph's
             have them. Columns get the dtypes of the graph's.
-          num_nodes: the number of nodes with new ones; None: there are none. A typed graph gets
-            none.
+          num_nodes: the number of nodes with new ones; None, as for typed graphs: without.
           node_time: integer, the times of the new nodes alone, if the graph's have times. As
             in `from_edges`, edges are not before their ends.
           relation: the name of the edges' relation. A reverse relation gets its edges in a call

@@ -421,9 +421,8 @@ class Graph(Shown, Changed):
         return np.stack([np.asarray(self.indices), row_of_edges(np.asarray(self.indptr))])
 
     def to_scipy(self) -> scipy.sparse.csc_array:
-        """The adjacency matrix `[N, N]`, float32: entry `(i, j)` is the weight of the edge
-        `i -> j`, or 1 without weights. Parallel edges are separate entries, which most SciPy
-        operations add up."""
+        """The adjacency matrix `[N, N]`, float32: entry `(i, j)` is the weight of `i -> j`,
+        or 1. Parallel edges are separate entries, which most SciPy operations add up."""
         self._refuse_room()
         arrays = (export.weights_or_ones(self), *map(np.asarray, (self.indices, self.indptr)))
         return scipy.sparse.csc_array(arrays, shape=(self.num_nodes,) * 2)
