@@ -164,7 +164,7 @@ for platform, has in (("cuda", ["jgs_gather"]), ("tpu", []), ("cpu", None)):
 
 
 @pytest.mark.parametrize("host_only", [True, False])
-def test_the_loaders_thread_traces_for_the_same_platforms(host_only, graph):
+def test_the_loaders_thread_traces_for_this_host_alone(host_only, graph):
     seen = []
 
     class Noting(MatrixSampler):
@@ -176,7 +176,7 @@ def test_the_loaders_thread_traces_for_the_same_platforms(host_only, graph):
         loader = Loader(graph, np.arange(40), 8, Noting((3,)), key=KEY, prefetch=2)
         seen.clear()  # the capacity is planned for this host alone
         assert len(list(loader)) == 5
-    assert set(seen) == {host_only}
+    assert set(seen) == {True}  # nothing but the thread runs what it traces
 
 
 N, SIZE, WIDTH, RANKS = 60, 8, 6, 4
