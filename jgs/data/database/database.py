@@ -56,8 +56,7 @@ class Database(StoredTables):
         asked = self.question(clock, **task)
         hidden = self.hidden(hide, lacking=fitted is not None)
         clock = replace(clock)  # it remembers the times of one database
-        of = rule, clock, features, hidden, facts, fitted, inclusive
-        return plain_of(self, asked, *of)
+        return plain_of(self, asked, rule, clock, features, hidden, facts, fitted, inclusive)
 
     def question(self, clock: Clock = _CLOCK, **task: Unpack[Asked]) -> Question | None:
         """The labels that a task asks for, with the options of `plain`; None without one.
