@@ -12,8 +12,9 @@ from jgs.devices import computes_on_cpu, host_device
 from jgs.settings import exact_integers
 
 
-def as_device(array: Any) -> jax.Array:
-    """`array` on the host device (`jgs.devices`). An aligned NumPy array is not copied there.
+def as_device(array: Any) -> Any:
+    """`array`, or all of a pytree, on the host device (`jgs.devices`). An aligned NumPy array
+    is not copied there.
 
     Where JAX's default device is a GPU or TPU, the result is committed to the CPU: programs
     that take it run there.

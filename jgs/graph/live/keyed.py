@@ -49,5 +49,7 @@ class RowsByKey:
 
 
 def _ascending(keys: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    if np.all(keys[:-1] <= keys[1:]):  # as the numbers of new edges
+        return keys.copy(), rows.copy()
     order = order_by_time(keys.astype(np.int64, copy=False))
     return keys[order], rows[order]

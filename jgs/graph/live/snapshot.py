@@ -33,7 +33,7 @@ class Snapshot:
     def __init__(self, arrays: Any):
         """`arrays` is a pytree, as the field `arrays` is then."""
         readers = jax.tree.map(_Reader, arrays)
-        self.arrays = jax.tree.map(lambda reader: as_device(np.asarray(reader)), readers)
+        self.arrays = as_device(jax.tree.map(np.asarray, readers))
         self._alive = [weakref.ref(reader) for reader in jax.tree.leaves(readers)]
 
     def release(self) -> bool:
