@@ -1,8 +1,8 @@
 """Comparison of a file's checksum: always, never, or once for each state of the file.
 
 Files found whole are remembered in the user's cache folder, `jgs/whole` in `XDG_CACHE_HOME` or
-`~/.cache`. They are not remembered beside the file, because its folder may be read-only, or be
-copied to another machine.
+`~/.cache`; of many files, those that were asked for last. They are not remembered beside the
+file, because its folder may be read-only, or be copied to another machine.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from jgs.files.npy import plain_file
 # True: always. False: never. "once": unless the same file was found whole before.
 Verify = bool | Literal["once"]
 _WHOLE = b"whole\n"
+_MOST = 1 << 13  # files that are remembered
 
 
 def sha256(path: str | os.PathLike) -> str:
@@ -56,5 +57,17 @@ def _note(path: Path, digest: str) -> Path:
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "jgs" / "whole"
     cache.mkdir(parents=True, exist_ok=True)
     note = cache / hashlib.sha256(text.encode()).hexdigest()
+    if not note.exists():
+        _forget_oldest(cache)
     note.touch()
     return note
+
+
+def _forget_oldest(cache: Path) -> None:
+    """Removes half of the notes, the oldest ones, if there are `_MOST`."""
+    if len(notes := os.listdir(cache)) < _MOST:
+        return
+    with suppress(OSError):  # another process may remove them too
+        oldest = sorted((cache / name for name in notes), key=os.path.getmtime)
+        for note in oldest[: _MOST // 2]:
+            note.unlink()

@@ -336,6 +336,14 @@ def test_verified_once_files_are_read_again_only_where_they_changed(tmp_path, mo
     assert reads() > 10
     assert reads() == 0
     assert reads(2) > 0  # only the files of another part
+    notes = tmp_path / "cache" / "jgs" / "whole"
+    monkeypatch.setattr(verified, "_MOST", most := len([*notes.iterdir()]) + 2)
+    write(folder.with_name("others"), make_data(50, 300), 3)
+    open_parts(folder.with_name("others"), "once").part(0)
+    assert len([*notes.iterdir()]) <= most
+    monkeypatch.setattr(verified, "_MOST", 1000)
+    assert reads() > 0  # the oldest were forgotten
+    assert reads() == 0
     flip(folder / FEATURES)
     for _ in range(2):  # damaged files are not remembered
         refused("checksum", reads)
