@@ -17,7 +17,7 @@ namespace jgs {
 
 // Walks that draw uniformly. Each stage of a step is a loop over all walks, which prefetches
 // what the next stage reads, and mostly has no branch that depends on a draw. What was found
-// for a node is remembered, if its row is long.
+// for a node is remembered: half of the steps come back to one of the latest nodes.
 class SeedWalks {
  public:
   static constexpr int kTogether = 48;
@@ -165,7 +165,15 @@ class SeedWalks {
       __builtin_prefetch(&o_.limits.time[row.start + row.count - 1]);
     }
     num_near_ = num_near;
-    if (timed) RunOn(isa_, Cuts{*this});
+    if (timed) {
+      RunOn(isa_, Cuts{*this});
+      for (int n = 0; n < num_near; ++n) {
+        const int r = near_[n];
+        Entry& entry = memo_[Place(here_[r])];
+        // What took a search stays.
+        if (start_[r] >= 0 && entry.count <= kFew) entry = {here_[r], count_[r], start_[r]};
+      }
+    }
     for (int i = 0; i < num_far; i += kLanes) FindFar(far + i, std::min(num_far - i, kLanes));
   }
 
