@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from jgs.allocator import keep_freed_memory
-from jgs.dist.communicators.broadcast import broadcast_arrays, broadcast_text, everywhere
+from jgs.dist.communicators.collect import broadcast_arrays, broadcast_text, everywhere
 from jgs.dist.communicators.comm import Communicator
 from jgs.dist.communicators.launch import together
 from jgs.dist.supervision.watchdog import Watch

@@ -36,7 +36,7 @@ from jgs.data.unpickle import load_torch
 from jgs.data.values import check_finite
 from jgs.errors import InputError
 from jgs.files import storage
-from jgs.files.table_columns import read_columns
+from jgs.files.arrow import read_columns
 from jgs.graph import Graph, as_device
 from jgs.graph.checks import MAX_ID
 
