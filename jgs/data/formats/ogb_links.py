@@ -27,9 +27,9 @@ import numpy as np
 
 from jgs.arrays import check_range, require_array
 from jgs.data.array_files import open_npy
-from jgs.data.cache import Cache
 from jgs.data.column_values import Clock
 from jgs.data.dataset import Plain
+from jgs.data.download import Cache
 from jgs.data.edge_table import EdgeTable, with_reverses
 from jgs.data.text import read_rows, read_table
 from jgs.data.unpickle import load_torch

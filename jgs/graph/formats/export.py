@@ -10,7 +10,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from jgs.errors import InputError
-from jgs.graph.batch import MiniBatch
 from jgs.settings import exact_integers
 
 
@@ -176,9 +175,9 @@ class DrawnEdges(NamedTuple):
     place: np.ndarray
 
 
-def drawn_edges(batch: MiniBatch) -> DrawnEdges:
-    """The edges of one batch. Raises `InputError` for a super-batch and for a batch that has
-    overflowed."""
+def drawn_edges(batch: Any) -> DrawnEdges:
+    """The edges of one `MiniBatch`. Raises `InputError` for a super-batch and for a batch that
+    has overflowed."""
     if np.ndim(batch.nodes) != 1:
         raise InputError(
             "one batch can be shown at a time",
