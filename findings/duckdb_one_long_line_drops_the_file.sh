@@ -16,7 +16,7 @@
 #   30000 lines and a long one: refused
 #
 # What jgs does: tables of a folder are read with header = true, skip = 0, so that a manifest's
-# columns are missing and the file is refused (jgs/data/database/csv_tables.py; "rows of unequal lengths" in
+# columns are missing and the file is refused (jgs/data/database/stored_tables.py; "rows of unequal lengths" in
 # tests/data/test_bad_databases.py).
 set -euo pipefail
 python=${PYTHON:-python3}

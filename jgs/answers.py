@@ -56,7 +56,7 @@ class Answer:
         return self.read(self.kept(outputs))
 
     def columns(self, values: Any) -> dict[str, np.ndarray]:
-        """The columns of what `read` returned, see `jgs.predict.output`. Here: rows of nodes,
+        """The columns of what `read` returned, see `jgs.predict.command`. Here: rows of nodes,
         float32 `[n, W]`."""
         return {"embedding": values}
 

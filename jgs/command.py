@@ -107,7 +107,7 @@ def run(
                 if (problem := _explained(error, disk, memory)) is None:
                     raise
                 # Which of several ranks the error is of; see
-                # `jgs.dist.communicators.broadcast`.
+                # `jgs.dist.communicators.collect`.
                 place = f"{where}: " if (where := getattr(error, "place", "")) else ""
                 say(f"error: {place}{' '.join(str(problem).split())}")
                 return 2
@@ -174,7 +174,7 @@ def print_out(text: str, what: str, remedy: str) -> None:
 def loading() -> Iterator[None]:
     """A block that loads data: if memory runs out in it, the data set is too large.
 
-    Raises `InputError` then, with the attribute `told` of `jgs.dist.communicators.broadcast`.
+    Raises `InputError` then, with the attribute `told` of `jgs.dist.communicators.collect`.
     """
     try:
         yield

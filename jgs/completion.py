@@ -53,7 +53,8 @@ def _everything(shtab: Any) -> argparse.ArgumentParser:
     from jgs.train.flags import ALL
 
     places = {name: f"jgs.{name}.__main__" for name in COMMANDS}
-    places |= {"train": "jgs.train.flags", "doctor": "jgs.doctor", "completion": __name__}
+    places |= {name: f"jgs.{name}" for name in ("doctor", "replay", "completion")}
+    places["train"] = "jgs.train.flags"
     topics = {owner: list(table) for owner, table in OWNERS.items()}
     topics["help"] = [ALL, *PAGES, *(name for names in topics.values() for name in names)]
     whole = argparse.ArgumentParser("jgs")

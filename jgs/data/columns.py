@@ -38,7 +38,7 @@ from jgs.arrays import refuse_where
 from jgs.data import column_values
 from jgs.data.values import check_digits, normalized
 from jgs.errors import InputError, refusing, require_columns
-from jgs.files.table_columns import read_columns, table_name
+from jgs.files.arrow import read_columns, table_name
 
 KINDS = ("number", "standard", "category", "hash", "words", "date", "moment", "drop")
 TEXT = ("category", "hash", "words")

@@ -33,7 +33,7 @@ from jgs.data.values import (
 )
 from jgs.errors import InputError
 from jgs.files import storage
-from jgs.files.verified import Verify
+from jgs.files.storage import Verify
 from jgs.graph import Graph, NodeIds, TypedFeatures
 from jgs.graph.row_tables.table import RowTable, as_table, kept_as, of_host
 from jgs.graph.shown import Shown

@@ -33,8 +33,7 @@ from jgs.data.label_values import edge_labels
 from jgs.data.text import TextRule, column_names, first_line, is_number, unnamed
 from jgs.data.values import SPLIT_NUMBERS, SPLITS, split_numbers
 from jgs.errors import InputError, refusing, require_columns
-from jgs.files.arrow import read_arrow
-from jgs.files.table_columns import read_columns
+from jgs.files.arrow import read_arrow, read_columns
 from jgs.graph.schema import REVERSE, Relation
 
 ROLES = ("src", "dst", "label", "time", "edge_weight")  # columns that may have other names

@@ -20,8 +20,7 @@ from jgs.data.label_values import NUMBERS, edge_labels
 from jgs.data.text import files_named
 from jgs.data.values import SPLITS, split_numbers
 from jgs.errors import InputError, require_columns
-from jgs.files.arrow import read_arrow
-from jgs.files.table_columns import ENDINGS, read_columns
+from jgs.files.arrow import ENDINGS, read_arrow, read_columns
 from jgs.graph import NodeIds
 from jgs.graph.checks import MAX_ID
 

@@ -29,11 +29,11 @@ from typing import Any, Unpack, get_args, get_origin, get_type_hints
 
 import numpy as np
 
-from jgs.data.cache import Cache
 from jgs.data.column_values import Clock
 from jgs.data.columns import ColumnRule
 from jgs.data.database.postgres import without_password
 from jgs.data.dataset import Dataset, Plain
+from jgs.data.download import Cache
 from jgs.data.edge_table import Roles
 from jgs.data.splits import SplitChoice, SplitRule
 from jgs.data.table_graph import TableRules

@@ -38,7 +38,7 @@ from jgs.data.columns import FeatureColumns
 from jgs.data.label_table import LabelTable, LinkTable
 from jgs.errors import InputError
 from jgs.files import storage
-from jgs.files.verified import Verify
+from jgs.files.storage import Verify
 from jgs.graph import Graph, NodeIds, Schema, TypedFeatures, as_device
 from jgs.graph.row_tables.table import RowTable, plain
 from jgs.graph.rows import row_offsets, row_positions

@@ -34,8 +34,7 @@ from jgs.data.splits import SplitRule
 from jgs.data.text import TextRule
 from jgs.data.values import as_chosen
 from jgs.errors import InputError, require_columns
-from jgs.files.arrow import read_arrow
-from jgs.files.table_columns import check_digits, read_columns
+from jgs.files.arrow import check_digits, read_arrow, read_columns
 from jgs.graph import Graph, NodeIds, TypedFeatures, as_device
 from jgs.graph.schema import Relation
 

@@ -39,6 +39,6 @@ _PLACES = {
     "FeatureExchange": "jgs.dist.rows.exchange",
     "ShardedEmbedding": "jgs.dist.rows.embedding",
     "TensorStore": "jgs.dist.rows.store",
-    "broadcast_arrays": "jgs.dist.communicators.broadcast",
+    "broadcast_arrays": "jgs.dist.communicators.collect",
 }
 __all__, __getattr__, __dir__ = lazily(__name__, _PLACES)

@@ -41,8 +41,7 @@ def _export(argv: Sequence[str] | None) -> dict[str, Any]:
         )
     with interrupts.starting():
         # Slow imports, of JAX and Flax: --help and the errors above do not wait for them.
-        from jgs.export.again import export_again
-        from jgs.export.write import export_run
+        from jgs.export.write import export_again, export_run
         from jgs.predict.open import open_run
     command.configure_jax()
     if again:

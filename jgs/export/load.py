@@ -17,12 +17,10 @@ from jgs import kernels
 from jgs.data.stored import read_features, read_node_ids
 from jgs.devices import default_device, host_device
 from jgs.errors import InputError, refusing
-from jgs.export.candidates import Candidates
 from jgs.export.model import ExportedModel, Program
 from jgs.export.spec import DIGEST, FILE, KIND, Spec
-from jgs.export.store import Store
-from jgs.files.storage import open_arrays
-from jgs.files.verified import Verify
+from jgs.export.store import Candidates, Store
+from jgs.files.storage import Verify, open_arrays
 from jgs.graph import Graph
 
 _AGAIN = "Export the run again: jgs export --run-dir RUN --out FOLDER."
@@ -120,7 +118,7 @@ def opened_model(
         """The `Store` of another graph of the same types, and its features."""
         names = [name for name in spec.inputs if name.startswith("state.")]
         if state is None and names:
-            from jgs.export.again import state_of  # a slow import, of what trains
+            from jgs.export.write import state_of  # a slow import, of what trains
 
             state = dict(zip(names, state_of(spec, arrays, graph), strict=True))
         return Store(spec, graph, features, *new, device, state or {})

@@ -12,10 +12,16 @@ import numpy as np
 from jgs.arrays import require_array
 from jgs.data.values import nodes_of
 from jgs.errors import InputError, refuse
-from jgs.export import asked
-from jgs.export.candidates import Candidates, Lists
-from jgs.export.spec import Spec
-from jgs.export.store import NewNodes, Store
+from jgs.export.spec import (
+    Spec,
+    ids_below,
+    moments_asked,
+    nodes_asked,
+    pairs_asked,
+    refuse_untaken,
+    relation_asked,
+)
+from jgs.export.store import Candidates, Lists, NewNodes, Store
 from jgs.graph import NodeIds
 from jgs.graph.device import as_device
 from jgs.graph.shown import Shown
@@ -108,13 +114,13 @@ class ExportedModel(Shown):
         spec, store = self.spec, self.graph if graph is None else graph
         _check_size(spec, batch_size)
         key_data = self._key if key is None else _key_data(key)
-        number = asked.relation_asked(spec, store.schema, relation)
+        number = relation_asked(spec, store.schema, relation)
         if spec.pairs is not None:
             for name, value in (("new", new), ("node_type", node_type)):
                 if value is not None:
-                    asked.refuse_untaken(name, "nodes", spec)
-            pairs = asked.pairs_asked(store.schema, nodes, store.num_nodes, number)
-            times = asked.moments_asked(spec, time, len(pairs))
+                    refuse_untaken(name, "nodes", spec)
+            pairs = pairs_asked(store.schema, nodes, store.num_nodes, number)
+            times = moments_asked(spec, time, len(pairs))
             with self._free:
                 return self._scores(store.arrays, key_data, pairs, times, number, batch_size)
         with self._free:
@@ -124,8 +130,8 @@ class ExportedModel(Shown):
             total = store.num_nodes + added
             if nodes is None and new is not None:
                 nodes = np.arange(store.num_nodes, total)
-            ids = asked.nodes_asked(spec, store.schema, nodes, total, node_type)
-            times = asked.moments_asked(spec, time, ids.size)
+            ids = nodes_asked(spec, store.schema, nodes, total, node_type)
+            times = moments_asked(spec, time, ids.size)
             return self._rows(arrays, key_data, ids, times, batch_size)
 
     score = logits
@@ -156,8 +162,8 @@ class ExportedModel(Shown):
         spec, store = self.spec, self.graph if graph is None else graph
         found = self._candidates(store, k, new_only)
         _check_size(spec, batch_size)
-        number = asked.relation_asked(spec, store.schema, relation)
-        ids = asked.ids_below("nodes", nodes, store.num_nodes)
+        number = relation_asked(spec, store.schema, relation)
+        ids = ids_below("nodes", nodes, store.num_nodes)
         time = None if found.time is None else np.full(ids.size, int(found.time))
         some = found.of_type(store.schema, self._target_type(store, number))
         key_data = self._key if key is None else _key_data(key)
@@ -184,14 +190,14 @@ class ExportedModel(Shown):
         Returns them. Raises `InputError`."""
         spec, store = self.spec, self.graph if graph is None else graph
         if spec.pairs is None or not spec.pairs["lists"]:
-            asked.refuse_untaken("candidates", "links", spec)
+            refuse_untaken("candidates", "links", spec)
         kind, schema = self._target_type(store, spec.pairs["relation"]), store.schema
         if nodes is None and kind is not None and schema is not None:
             nodes = nodes_of(schema, kind)
         elif nodes is None:
             nodes = np.arange(store.num_nodes)
-        ids = np.unique(asked.ids_below("candidates", nodes, store.num_nodes))
-        moment = asked.moments_asked(spec, time, 1)
+        ids = np.unique(ids_below("candidates", nodes, store.num_nodes))
+        moment = moments_asked(spec, time, 1)
         if moment is not None and store.node_time is not None:
             ids = ids[store.node_time[ids] < moment[0]]
         times = None if moment is None else np.repeat(moment, ids.size)
@@ -221,7 +227,7 @@ class ExportedModel(Shown):
     def _candidates(self, store: Store, k: Any, new_only: bool) -> Candidates:
         spec, found = self.spec, store.candidates
         if spec.pairs is None or not spec.pairs["lists"]:
-            asked.refuse_untaken("recommend", "links", spec)
+            refuse_untaken("recommend", "links", spec)
         refuse(
             (isinstance(k, bool) or not isinstance(k, int | np.integer) or k < 1,
              "k must be an int of at least 1", repr(k), "Change it."),

@@ -1,7 +1,9 @@
-"""Folders of `.npy` files with a manifest: written whole or not at all, and memory-mapped."""
+"""Folders of `.npy` files with a manifest: written whole or not at all, and memory-mapped; with
+checksums, and integers in as few bits as their range needs."""
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import io
 import json
@@ -10,19 +12,75 @@ import os
 import reprlib
 import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
+from jgs.arrays import aligned_empty
 from jgs.errors import InputError, refusing
 from jgs.files.npy import NOT_ZIP, Members, map_npy, plain_file
-from jgs.files.packing import Packing, packed, packing_of, unpacked
 from jgs.files.replacing import replacing
-from jgs.files.verified import Verify, is_whole, sha256
 
 MANIFEST = "manifest.json"
+# True: always. False: never. "once": unless the same file was found whole before.
+Verify = bool | Literal["once"]
+_WHOLE = b"whole\n"
+_MOST_NOTES = 1 << 13  # of files that were whole
+
+
+def sha256(path: str | os.PathLike) -> str:
+    """The SHA-256 of a file as hexadecimal digits; raises `OSError` and `InputError`."""
+    with open(plain_file(path), "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def is_whole(path: Path, digest: str, verify: Verify) -> bool:
+    """Whether the file has the SHA-256 `digest`, checked as `verify` says.
+
+    With "once" a file counts as the same while its path, device, inode, size and time of
+    modification are the same. If several processes ask at once, one reads it and the others
+    wait. Files found whole are remembered in the user's cache folder, `jgs/whole` in
+    `XDG_CACHE_HOME` or `~/.cache`; of many, those that were asked for last. The folder of a
+    file may be read-only, or be copied to another machine. Raises `OSError` and `InputError`.
+    """
+    if verify != "once":
+        return not verify or sha256(path) == digest
+    with suppress(OSError), open(_note(path, digest), "rb+") as note:
+        with suppress(OSError):  # without locks each process reads the file
+            fcntl.flock(note, fcntl.LOCK_EX)
+        if note.read() == _WHOLE:
+            return True
+        whole = sha256(path) == digest
+        if whole:
+            note.seek(0)
+            note.write(_WHOLE)
+        return whole
+    return sha256(path) == digest  # nothing can be remembered
+
+
+def _note(path: Path, digest: str) -> Path:
+    state = path.stat()
+    parts = (os.path.realpath(path), state.st_dev, state.st_ino, state.st_size)
+    text = repr((*parts, state.st_mtime_ns, digest))
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "jgs" / "whole"
+    cache.mkdir(parents=True, exist_ok=True)
+    note = cache / hashlib.sha256(text.encode()).hexdigest()
+    if not note.exists():
+        _forget_oldest(cache)
+    note.touch()
+    return note
+
+
+def _forget_oldest(cache: Path) -> None:
+    """Removes half of the notes, the oldest ones, if there are `_MOST_NOTES`."""
+    if len(notes := os.listdir(cache)) < _MOST_NOTES:
+        return
+    with suppress(OSError):  # another process may remove them too
+        oldest = sorted((cache / name for name in notes), key=os.path.getmtime)
+        for note in oldest[: _MOST_NOTES // 2]:
+            note.unlink()
 
 
 class Chunks(NamedTuple):
@@ -230,3 +288,90 @@ def open_npz(path: str | os.PathLike) -> Iterator[Mapping[str, np.ndarray]]:
     rule = f"{path} must be a whole NumPy .npz archive without pickles"
     with refusing(NOT_ZIP, rule, "Fetch or write it again."), zipfile.ZipFile(path) as archive:
         yield Members(archive)
+
+
+_GROUP = 64  # values of `bits` bits, which fill `bits` words
+_CHUNK = 4096  # groups at a time, so that their words stay in cache
+
+
+class Packing(NamedTuple):
+    """How integers of a packed array are kept: `(value - least) / step`, of `bits` bits each.
+
+    The number of value `i` has its lowest bit at bit `i * bits` of the file's 64-bit words,
+    lowest bit first.
+    """
+
+    least: int
+    step: int
+    bits: int
+
+
+def packing_of(array: np.ndarray) -> Packing | None:
+    """The packing of an array's values; None where it would take no less room, or where they
+    are no integers."""
+    if array.dtype.kind not in "iub" or array.size == 0:
+        return None
+    flat = array.reshape(-1)
+    least, most = int(flat.min()), int(flat.max())
+    step = _step(flat, least)
+    # One bit at least: so no small file claims an array that fills the memory.
+    bits = max(((most - least) // step).bit_length(), 1)
+    return Packing(least, step, bits) if bits < 8 * array.dtype.itemsize else None
+
+
+def _step(flat: np.ndarray, least: int) -> int:
+    """The greatest number of which all values are multiples, counted from the least one."""
+    step = 0
+    for start in range(0, flat.size, _CHUNK * _GROUP):
+        part = _above(flat[start : start + _CHUNK * _GROUP], least)
+        step = int(np.gcd(np.gcd.reduce(part), np.uint64(step)))
+        if step == 1:
+            break
+    return max(step, 1)
+
+
+def _above(flat: np.ndarray, least: int) -> np.ndarray:
+    """uint64: how far each value is above the least one."""
+    return flat.astype(np.uint64) - np.uint64(least % 2**64)
+
+
+def packed(array: np.ndarray, packing: Packing) -> np.ndarray:
+    """uint64: the words of an array that has this packing."""
+    least, step, bits = packing
+    flat = array.reshape(-1)
+    words = np.zeros((-(-flat.size // _GROUP), bits), np.uint64)
+    for first in range(0, len(words), _CHUNK):
+        part = flat[first * _GROUP : (first + _CHUNK) * _GROUP]
+        values = np.zeros((-(-part.size // _GROUP), _GROUP), np.uint64)
+        values.reshape(-1)[: part.size] = _above(part, least) // np.uint64(step)
+        own = words[first : first + _CHUNK]
+        for i in range(_GROUP):
+            word, shift = divmod(i * bits, 64)
+            own[:, word] |= values[:, i] << np.uint64(shift)
+            if shift + bits > 64:
+                own[:, word + 1] |= values[:, i] >> np.uint64(64 - shift)
+    return words.reshape(-1)
+
+
+def unpacked(words: np.ndarray, packing: Packing, shape: Any, dtype: Any) -> np.ndarray:
+    """The array of `packed`, in memory, where XLA can use it without a copy. Raises
+    `ValueError` for facts that fit no array."""
+    (least, step, bits), dtype, size = packing, np.dtype(dtype), math.prod(shape)
+    groups = -(-size // _GROUP)
+    sound = 1 <= bits < 8 * dtype.itemsize and step >= 1 and dtype.kind in "iub"
+    if not sound or min(shape) < 1 or words.shape != (groups * bits,):
+        raise ValueError(f"{words.size:,} words of {bits} bits a value, for {shape}")
+    out = aligned_empty(size, dtype)
+    words, mask = words.reshape(groups, bits), np.uint64(2**bits - 1)
+    for first in range(0, groups, _CHUNK):
+        own = words[first : first + _CHUNK]
+        values = np.zeros((len(own), _GROUP), np.uint64)
+        for i in range(_GROUP):
+            word, shift = divmod(i * bits, 64)
+            values[:, i] = own[:, word] >> np.uint64(shift)
+            if shift + bits > 64:
+                values[:, i] |= own[:, word + 1] << np.uint64(64 - shift)
+        values = (values & mask) * np.uint64(step) + np.uint64(least % 2**64)
+        part = out[first * _GROUP : (first + _CHUNK) * _GROUP]
+        part[:] = values.reshape(-1)[: part.size].astype(out.dtype)
+    return out.reshape(shape)

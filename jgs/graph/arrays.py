@@ -17,10 +17,10 @@ import numpy as np
 from jgs.errors import InputError
 from jgs.files import storage
 from jgs.files.room import with_room
-from jgs.files.verified import Verify
+from jgs.files.storage import Verify
 from jgs.graph.checks import check_arrays, check_node_time
 from jgs.graph.device import as_device, reduce_arrays
-from jgs.graph.relation_index import RelationIndex
+from jgs.graph.grouping import RelationIndex
 from jgs.graph.rows import row_lengths
 from jgs.graph.schema import Schema, check_schema
 from jgs.graph.weights import weight_prefix_sums

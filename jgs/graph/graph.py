@@ -58,7 +58,7 @@ class Graph(Shown, Changed):
       node_columns: dict by name of arrays `[N, ...]` or `SparseFeatures`, which samplers read;
         see `with_node_columns`.
       relation_index: of a graph with `edge_type` whose rows have room; None elsewhere. See
-        `jgs.graph.relation_index`.
+        `jgs.graph.grouping`.
       schema: `Schema` or None, static; the names of the node types and of the relations. See
         `from_relations`.
       sorted_by_source: bool, static; True: every row is sorted by source. False: that is not

@@ -1,11 +1,17 @@
-"""Edges in rows, one row a node: offsets, positions, grouping. NumPy, no loop over edges."""
+"""Edges in rows, one row a node: offsets, positions, grouping. NumPy, no loop over edges. At
+the end what JAX traces, under `jax.enable_x64(True)`: where rows lie, and searches in stretches
+of ascending values."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
+
+from jgs.kernels.call import vary_alike
 
 _EDGES_AT_ONCE = 1 << 22  # bounds the temporaries to some hundred megabytes
 _ROWS_AT_ONCE = 1 << 20  # does the same where most rows are empty
@@ -123,3 +129,47 @@ def row_of_edges(indptr: np.ndarray) -> np.ndarray:
 def order_dtype(num_edges: int) -> type:
     """The dtype that holds positions among `num_edges` edges."""
     return np.int32 if num_edges < 2**31 else np.int64
+
+
+def rows_of(
+    indptr: jax.Array, nodes: jax.Array, real: jax.Array | None = None
+) -> tuple[jax.Array, jax.Array]:
+    """int64, the shape of `nodes`: where the row of each node begins among the edges, and its
+    length, by offsets as those of a `Graph`. Both are 0 where `real` is False; by default that
+    is for ids of no nodes."""
+    if real is None:
+        real = (nodes >= 0) & (nodes < indptr.shape[-1] - 1)
+    begin, end = ((nodes,), (nodes + 1,)) if indptr.ndim == 1 else ((0, nodes), (1, nodes))
+    start = jnp.where(real, indptr.at[begin].get(mode="clip"), 0)
+    return start, jnp.where(real, indptr.at[end].get(mode="clip"), 0) - start
+
+
+def count_less(
+    values: jax.Array, start: jax.Array, count: jax.Array, bound: jax.Array
+) -> jax.Array:
+    """int64 `[B]`: how many of the `count` ascending values from `start` on are less than
+    `bound`, found by binary search."""
+    if values.shape[0] == 0:
+        return jnp.zeros_like(count)
+    return first_where(lambda i: clipped(values, start + i) >= bound, count, (start, values))
+
+
+def first_where(holds: Any, count: jax.Array, reads: Any) -> jax.Array:
+    """int64, the shape of `count`: the first of `0, 1, .., count - 1` for which `holds` is
+    True, else `count`. Where it holds for a number it must hold for all greater ones. `reads`
+    is what `holds` reads."""
+
+    def halve(_, bounds):
+        low, high = bounds
+        middle = (low + high) // 2
+        no = (low < high) & ~holds(middle)
+        return jnp.where(no, middle + 1, low), jnp.where(no, high, middle)
+
+    low, high, _ = vary_alike(jnp.zeros_like(count), count, reads)
+    steps = 64 - jax.lax.clz(jnp.max(count, initial=0).astype(jnp.int64))
+    return jax.lax.fori_loop(0, steps, halve, (low, high))[0]
+
+
+def clipped(array: Any, at: jax.Array) -> jax.Array:
+    """`array[at]`, where places out of bounds are the nearest ones within."""
+    return array.at[at].get(mode="clip")

@@ -1,4 +1,4 @@
-// The runs of rows: the edges of one relation. jgs/graph/relation_index.py calls it.
+// The runs of rows: the edges of one relation. jgs/graph/grouping.py calls it.
 #ifndef JGS_KERNELS_RELATION_INDEX_H_
 #define JGS_KERNELS_RELATION_INDEX_H_
 

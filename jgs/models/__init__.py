@@ -18,6 +18,7 @@ from jgs.models.decoders import (
     margin_ranking,
     sampled_softmax,
 )
+from jgs.models.dense import TimeEncoding
 from jgs.models.dgcnn import DGCNN
 from jgs.models.gat import GAT, GATConv
 from jgs.models.gcn import GCN, GCNConv
@@ -41,7 +42,6 @@ from jgs.models.rgat import RGAT, RGATConv
 from jgs.models.rgcn import RGCN, RSAGE, RGCNConv, RSAGEConv, TemporalRSAGE, TemporalRSAGEConv
 from jgs.models.sage import ConcatConv, GraphSAGE, SAGEConv
 from jgs.models.tgat import TGAT, TGATConv
-from jgs.models.time import TimeEncoding
 from jgs.models.typed import TypedGNN
 from jgs.tables import DECODERS, MODELS
 

@@ -14,15 +14,15 @@ from flax import nnx
 from jgs.errors import InputError
 from jgs.graph import MiniBatch, Schema, Tokens
 from jgs.graph.typed_features import TypedRows
-from jgs.models.dense import check_widths
+from jgs.models.dense import TimeUnit, TimeWidth, check_widths
 from jgs.models.gnn import Heads
 from jgs.models.relgt import MLP, Attention, RelGT
-from jgs.models.time import TimeUnit, TimeWidth
 from jgs.ops import gather
 from jgs.options import Option
 from jgs.settings import exact_integers
 
 NumCells = Annotated[int, Option("cells that are read of a context", least=2, most=1 << 16)]
+_LINKS = 3  # how two cells may be linked, see `_links`
 # For each node type its columns: the name, the kind (as in `jgs.data.FeatureColumns`), and the
 # number of features that it became.
 Columns = tuple[tuple[tuple[str, str, int], ...], ...]
@@ -116,7 +116,7 @@ class CellTransformer(RelGT):
         own: dict[str, Any] = {"dtype": dtype, "rngs": rngs}
         blocks: list[nnx.Module] = []
         for _ in range(num_layers):
-            blocks += [Attention(hidden_features, heads, **own) for _ in _LINKS]
+            blocks += [Attention(hidden_features, heads, **own) for _ in range(_LINKS)]
             blocks.append(MLP(hidden_features, **own))
         blocks.append(Attention(hidden_features, heads, True, **own))
         options: dict[str, Any] = {"heads": heads, "centroids": 0, "blocks": blocks, **own}
@@ -207,23 +207,11 @@ def _features_of(widths: list[int]) -> jax.Array:
     return jnp.asarray(np.arange(len(widths))[:, None] == number, jnp.float32)
 
 
-def _same_row(cells: Cells, tokens: Tokens) -> jax.Array:
-    return cells.token[:, :, None] == cells.token[:, None]
-
-
-def _by_key(cells: Cells, tokens: Tokens) -> jax.Array:
-    parent = jnp.take_along_axis(tokens.parent, cells.token, axis=1)
-    up = parent[:, :, None] == cells.token[:, None]
-    return up | up.swapaxes(1, 2) | _same_row(cells, tokens)
-
-
-def _same_column(cells: Cells, tokens: Tokens) -> jax.Array:
-    return cells.column[:, :, None] == cells.column[:, None]
-
-
-_LINKS = _same_row, _by_key, _same_column
-
-
 def _links(cells: Cells, tokens: Tokens) -> list[jax.Array]:
-    """bool `[B, 1, L, L]` each: the pairs of cells of which one may attend to the other."""
-    return [link(cells, tokens)[:, None] for link in _LINKS]
+    """bool `[B, 1, L, L]` each: the pairs of cells of which one may attend to the other: those
+    of one row, of rows that a key joins, and of one column."""
+    of_row, of_column = cells.token[:, None], cells.column[:, None]
+    row, column = cells.token[:, :, None] == of_row, cells.column[:, :, None] == of_column
+    parent = jnp.take_along_axis(tokens.parent, cells.token, axis=1)
+    up = parent[:, :, None] == of_row
+    return [pairs[:, None] for pairs in (row, up | up.swapaxes(1, 2) | row, column)]

@@ -10,8 +10,7 @@ import jax.numpy as jnp
 from flax import nnx
 
 from jgs.arrays import require_array
-from jgs.models.dense import check_widths
-from jgs.models.time import TimeEncoding
+from jgs.models.dense import TimeEncoding, check_widths
 from jgs.settings import exact_integers, usual_promotion
 
 

@@ -12,10 +12,18 @@ from flax import nnx
 from jgs.errors import InputError
 from jgs.graph import Block
 from jgs.kernels.call import FILL
-from jgs.models.dense import check_width, check_widths, glorot, zero_unless
+from jgs.models.dense import (
+    ELAPSED,
+    TimeEncoding,
+    TimeUnit,
+    TimeWidth,
+    check_width,
+    check_widths,
+    glorot,
+    zero_unless,
+)
 from jgs.models.gnn import Sizes, Stack
 from jgs.models.messages import EdgeOptions, ReadsEdges, read_edges
-from jgs.models.time import ELAPSED, TimeEncoding, TimeUnit, TimeWidth
 from jgs.ops import aggregate, gather, linear
 from jgs.ops.linear import finish
 from jgs.options import Option

@@ -15,10 +15,16 @@ from jgs.devices import computes_on_cpu
 from jgs.errors import InputError
 from jgs.graph import MiniBatch, Schema, Tokens
 from jgs.graph.typed_features import TypedRows
-from jgs.models.dense import check_heads, check_rates, check_widths
+from jgs.models.dense import (
+    TimeEncoding,
+    TimeUnit,
+    TimeWidth,
+    check_heads,
+    check_rates,
+    check_widths,
+)
 from jgs.models.gnn import Heads
 from jgs.models.inputs import Placed, TypedInputs
-from jgs.models.time import TimeEncoding, TimeUnit, TimeWidth
 from jgs.ops import dropout as drop_units
 from jgs.options import Option
 from jgs.settings import usual_promotion

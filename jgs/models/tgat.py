@@ -10,11 +10,20 @@ import jax.numpy as jnp
 from flax import nnx
 
 from jgs.graph import Block
-from jgs.models.dense import check_heads, check_width, check_widths, glorot, zero_unless
+from jgs.models.dense import (
+    ELAPSED,
+    TimeEncoding,
+    TimeUnit,
+    TimeWidth,
+    check_heads,
+    check_width,
+    check_widths,
+    glorot,
+    zero_unless,
+)
 from jgs.models.gat import dropped
 from jgs.models.gnn import Heads, Sizes, Stack
 from jgs.models.messages import EdgeOptions, ReadsEdges, by_edge, padded_edges, read_edges
-from jgs.models.time import ELAPSED, TimeEncoding, TimeUnit, TimeWidth
 from jgs.ops import aggregate, edge_dot, edge_mask, edge_softmax, gather, linear
 
 

@@ -29,9 +29,9 @@ from jgs.ops.checks import (
     check_sources,
     edges_or_lost,
     threads_for,
+    with_derivative,
     zeros_or_lost,
 )
-from jgs.ops.derivative import with_derivative
 
 
 def aggregate(

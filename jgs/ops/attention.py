@@ -20,8 +20,7 @@ from jgs.graph import Block
 from jgs.graph.formats.export import edge_targets
 from jgs.kernels.call import FILL, call, floats, kernel_or_plain, vary_alike
 from jgs.ops.aggregate import aggregate_forward, gradient_of_weight, gradient_of_x
-from jgs.ops.checks import check_block, check_rows, threads_for
-from jgs.ops.derivative import with_derivative
+from jgs.ops.checks import check_block, check_rows, threads_for, with_derivative
 
 
 def edge_dot(block: Block, x: jax.Array, y: jax.Array, num_heads: int = 1) -> jax.Array:

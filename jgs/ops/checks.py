@@ -1,8 +1,10 @@
-"""Checks of the operations' arguments: each raises `InputError` or returns what it checked."""
+"""Checks of the operations' arguments: each raises `InputError` or returns what it checked. And
+how an operation gets its derivative."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -197,3 +199,22 @@ def check_ids(ids: Any, num_rows: int) -> jax.Array:
         with exact_integers():
             return jnp.clip(ids, -1, num_rows).astype(jnp.int32)
     return ids
+
+
+def with_derivative(
+    forward: Callable[..., Any],
+    keep: Callable[..., Any],
+    backward: Callable[..., Any],
+    static: int,
+) -> Callable[..., Any]:
+    """`forward`, whose first `static` arguments are not differentiated. Its derivative is
+    `backward(*static arguments, kept, derivative by the result)`: a value or None for each
+    other argument. `keep(*other arguments, result)` says what is kept for it."""
+    run = jax.custom_vjp(forward, nondiff_argnums=tuple(range(static)))
+
+    def forwards(*arguments: Any) -> tuple[Any, Any]:
+        out = forward(*arguments)
+        return out, keep(*arguments[static:], out)
+
+    run.defvjp(forwards, backward)
+    return run

@@ -12,8 +12,7 @@ import numpy as np
 
 from jgs.errors import InputError
 from jgs.kernels.call import call, floats, kernel_or_plain, or_empty, vary_alike
-from jgs.ops.checks import check_count, threads_for
-from jgs.ops.derivative import with_derivative
+from jgs.ops.checks import check_count, threads_for, with_derivative
 from jgs.ops.dropout import Mask
 
 

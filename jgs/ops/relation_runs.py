@@ -20,8 +20,7 @@ from jgs.graph import Block
 from jgs.graph.formats.export import edge_targets
 from jgs.kernels.call import call, floats, kernel_or_plain, vary_alike, where_it_is
 from jgs.ops.aggregate import aggregate
-from jgs.ops.checks import check_block, check_rows, threads_for
-from jgs.ops.derivative import with_derivative
+from jgs.ops.checks import check_block, check_rows, threads_for, with_derivative
 from jgs.ops.gather import gather
 from jgs.ops.linear import finish
 

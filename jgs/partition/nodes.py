@@ -26,7 +26,14 @@ from jgs.arrays import require_array
 from jgs.errors import InputError, check_choice, refusing
 from jgs.files.npy import map_npy
 from jgs.graph import Graph
-from jgs.graph.adjacency import Adjacency, connected, in_neighbors, subgraph, symmetric
+from jgs.graph.adjacency import (
+    Adjacency,
+    connected,
+    in_neighbors,
+    neighbors_per_part,
+    subgraph,
+    symmetric,
+)
 from jgs.graph.rows import row_chunks
 from jgs.partition import memory
 from jgs.partition.balance import (
@@ -40,7 +47,6 @@ from jgs.partition.balance import (
 )
 from jgs.partition.kaminpar import check_kaminpar, is_symmetric, kaminpar_partition
 from jgs.partition.metis import check_metis, metis_partition
-from jgs.partition.streaming import ldg_partition
 
 METHODS = ("metis", "kaminpar", "ldg", "random")
 _MULTILEVEL = ("metis", "kaminpar")
@@ -48,6 +54,8 @@ _MULTILEVEL = ("metis", "kaminpar")
 TOLERANCE, _AIM = 1.05, 1.04
 # With fewer nodes a part, multilevel methods cannot coarsen the graph and leave parts empty.
 _NODES_A_PART = 16
+_CHUNKS = 1024  # the number of chunks of ldg's pass, which is more if one would exceed these:
+_NODES, _COUNTS = 1 << 16, 1 << 23  # nodes of a chunk, and nodes times parts
 log = logging.getLogger(__name__)
 
 
@@ -356,3 +364,57 @@ def _swap(affinity: np.ndarray, machine: np.ndarray) -> None:
         if saved[a, b] <= 0:
             return
         machine[[a, b]] = machine[[b, a]]
+
+
+def ldg_partition(
+    graph: Adjacency, weights: NodeWeights, num_parts: int, limit: np.ndarray
+) -> np.ndarray:
+    """int32 `[N]`: the part of each node, of which none exceeds `limit` int64 `[C]` as long as
+    another part has room. Nodes without edges are in part 0. The neighbours are read once, in
+    the order of the nodes' ids.
+
+    Linear deterministic greedy (Stanton & Kliot, "Streaming graph partitioning for large
+    distributed graphs", 2012, section 4.1): each node in turn goes to the part for which the
+    number of its neighbours there, times the free share of the part, is largest. Here a part is
+    as full as its fullest constraint. Some hundred nodes are placed at once, and do not count
+    as each other's neighbours.
+    """
+    parts = np.full(graph.num_nodes, -1, np.int32)
+    load = np.zeros((num_parts, limit.size), np.int64)
+    most = min(_NODES, max(1, _COUNTS // num_parts))
+    size = int(np.clip(np.count_nonzero(weights.connected) // _CHUNKS, 1, most))
+    for some in ids_where(weights.connected, size):
+        near, counts = neighbors_per_part(graph, some, parts, num_parts), weights[some]
+        while some.size:
+            free = 1 - (load / np.maximum(limit, 1)).max(axis=1)
+            targets = _best(near, free)
+            placed = _placed(counts, targets, limit - load)
+            if free.max() <= 0:  # no part has room for any; they are evened out later
+                placed[:] = True
+            elif not placed.any():  # no part has room for the first of them
+                targets[0], placed[0] = np.argmax(free), True
+            parts[some[placed]] = targets[placed]
+            np.add.at(load, targets[placed], counts[placed])
+            some, near, counts = some[~placed], near[~placed], counts[~placed]
+    return np.maximum(parts, 0, out=parts)
+
+
+def _best(near: np.ndarray, free: np.ndarray) -> np.ndarray:
+    """The best part of each row; rows without neighbours fill the room evenly."""
+    free = np.maximum(free, 0)
+    targets = np.argmax(near * free, axis=1)
+    alone = np.flatnonzero((near * free).max(axis=1) <= 0)
+    shares = np.cumsum(free) if free.any() else np.arange(1.0, free.size + 1)
+    at = (np.arange(alone.size) + 0.5) / max(1, alone.size) * shares[-1]
+    targets[alone] = np.minimum(np.searchsorted(shares, at, "right"), free.size - 1)
+    return targets
+
+
+def _placed(weights: np.ndarray, targets: np.ndarray, room: np.ndarray) -> np.ndarray:
+    """bool: which rows fit, in order, up to the first of each part that does not."""
+    placed = np.zeros(targets.size, bool)
+    for part in np.unique(targets):
+        mine = np.flatnonzero(targets == part)
+        fits = (np.cumsum(weights[mine], axis=0) <= room[part]).all(axis=1)
+        placed[mine[: mine.size if fits.all() else int(np.argmin(fits))]] = True
+    return placed

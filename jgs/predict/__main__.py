@@ -1,6 +1,6 @@
 """`python -m jgs.predict`: writes the predictions of a trained run to a file.
 
-Standard output gets one JSON line. The file's columns are described in `jgs.predict.output`.
+Standard output gets one JSON line. The file's columns are described in `jgs.predict.command`.
 """
 
 from __future__ import annotations

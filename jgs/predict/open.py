@@ -11,7 +11,7 @@ import jax
 import numpy as np
 from flax import nnx
 
-from jgs.dist.communicators.broadcast import broadcast_arrays, broadcast_text, everywhere
+from jgs.dist.communicators.collect import broadcast_arrays, broadcast_text, everywhere
 from jgs.dist.communicators.comm import Alone, Communicator
 from jgs.errors import InputError, check_choice, refusing
 from jgs.predict.run import Run

@@ -11,19 +11,19 @@ import jax
 import numpy as np
 from flax import nnx
 
-from jgs.dist.communicators.broadcast import everywhere
-from jgs.dist.communicators.collect import rows_on_all
+from jgs.dist.communicators.collect import everywhere, rows_on_all
 from jgs.errors import InputError, check_choice
 from jgs.graph import Graph
 from jgs.models import PairModel
 from jgs.ops import gather
 from jgs.predict.explain import Explanation, explain
 from jgs.predict.ids import cutoffs, ids_of, pairs_of
-from jgs.predict.lists import lists_at, lists_of
 from jgs.predict.sampled import (
     batches,
     context_of,
     judged_at,
+    lists_at,
+    lists_of,
     sampled_logits,
 )
 from jgs.predict.saved import Opened

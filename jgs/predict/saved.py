@@ -14,8 +14,7 @@ from jgs.arrays import as_numpy, require_array
 from jgs.data.column_values import Clock
 from jgs.data.database.database import Database
 from jgs.data.stored import read_columns
-from jgs.dist.communicators.broadcast import everywhere
-from jgs.dist.communicators.collect import rows_of_all
+from jgs.dist.communicators.collect import everywhere, rows_of_all
 from jgs.dist.communicators.comm import Alone, Communicator
 from jgs.errors import InputError, refuse
 from jgs.graph import Graph, NodeIds, Schema, TypedFeatures

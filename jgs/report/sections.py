@@ -13,7 +13,7 @@ from jgs.report.elements import Element, folded, grid, section, share_bar, shown
 from jgs.report.figures import CLASSES, LABELS, NUMBERS, Judged
 from jgs.train.evaluation.metrics import mae, micro_f1, r2, rmse
 from jgs.train.loop.model import is_contextual
-from jgs.viz.neighborhood import Drawn, drawn_of, places, rings
+from jgs.viz import Drawn, drawn_of, places, rings
 
 _SQUARE = 30  # classes: a larger matrix cannot be read
 _PAIRS, _ROWS = 10, 60  # mistakes, and classes, that are listed

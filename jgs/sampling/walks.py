@@ -206,7 +206,7 @@ def call_walks(
       by_source, weight_by_source: the fields of
         `jgs.sampling.algorithms.node2vec.BySource`. By default rows are sorted by
         source.
-      index: the `jgs.graph.relation_index.RelationIndex` of a graph of several
+      index: the `jgs.graph.grouping.RelationIndex` of a graph of several
         relations. Steps from roots with times draw by it.
     """
     edges, attributes = kernel_arguments(graph, state, seeds, walker)

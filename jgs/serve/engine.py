@@ -17,8 +17,7 @@ import numpy as np
 from jgs.arrays import described
 from jgs.errors import InputError, one_line
 from jgs.export import load_exported
-from jgs.export.asked import moments_asked
-from jgs.export.spec import KIND, array_key
+from jgs.export.spec import KIND, array_key, moments_asked
 from jgs.files.storage import MANIFEST, open_arrays
 from jgs.graph import Graph, Schema
 from jgs.graph.live import Change, Live

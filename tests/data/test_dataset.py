@@ -13,7 +13,7 @@ from jgs.data import load
 from jgs.data.dataset import Dataset
 from jgs.data.values import padded
 from jgs.graph import TypedFeatures, as_device
-from jgs.train.loop.fingerprint import fingerprint
+from jgs.train.loop.open_data import fingerprint
 
 
 def build(arrays, **changes):

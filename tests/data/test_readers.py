@@ -19,8 +19,7 @@ from torch_files import Tensor, torch_pickles, torch_zip
 from jgs import Graph, InputError
 from jgs.data import load
 from jgs.data.array_files import open_npy
-from jgs.data.cache import Cache
-from jgs.data.download import extract
+from jgs.data.download import Cache, extract
 from jgs.data.formats import snap
 from jgs.data.text import read_rows, read_table
 from jgs.data.unpickle import load_pickle, load_torch

@@ -111,7 +111,7 @@ def test_parsed_once_and_again_when_changed(folder, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(snap, "save_graph", None)
         assert rows(load(folder).graph) == SYMMETRIC
-        patch.setattr("jgs.data.cache.sha256", None)
+        patch.setattr("jgs.files.storage.sha256", None)
         assert rows(load(folder, verify=False).graph) == SYMMETRIC  # sizes alone are compared
     (folder / "edges.txt").write_text("4 5\n")
     assert rows(load(folder).graph) == [[], [], [], [], [5], [4]]

@@ -11,7 +11,7 @@ import pytest
 import scipy.sparse
 from ranks import barrier, connect_here
 
-from jgs.dist.communicators.broadcast import FailedElsewhere
+from jgs.dist.communicators.collect import FailedElsewhere
 from jgs.dist.communicators.comm import OWN, SAME, Emulated, all_gather_rows
 from jgs.dist.communicators.launch import agree
 from jgs.dist.rows.exchange import FeatureExchange

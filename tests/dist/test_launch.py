@@ -130,7 +130,7 @@ def test_an_mpiexec_of_another_mpi_is_noticed(begin):
 UNMET = """
 import os, signal, sys
 signal.signal(signal.SIGINT, signal.default_int_handler)
-from jgs.dist.communicators.broadcast import FailedElsewhere
+from jgs.dist.communicators.collect import FailedElsewhere
 from jgs.dist.communicators.start import unmet
 
 def harm():

@@ -11,7 +11,7 @@ from refusals import refused
 from jgs import Graph
 from jgs.data import Dataset, load
 from jgs.files import storage
-from jgs.files.packing import packed, packing_of, unpacked
+from jgs.files.storage import packed, packing_of, unpacked
 
 DTYPES = [np.int8, np.int16, np.int32, np.int64, np.uint8, np.uint64]
 

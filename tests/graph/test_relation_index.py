@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jgs import Graph, kernels
-from jgs.graph import relation_index
-from jgs.graph.relation_index import RUN_BITS, index_of
+from jgs.graph import grouping
+from jgs.graph.grouping import RUN_BITS, index_of
 
 ROWS = st.lists(st.lists(st.integers(0, 3), max_size=6).map(sorted), max_size=9)
 
@@ -30,7 +30,7 @@ def test_the_runs_of_each_row(rows):
 
 def test_pieces_of_rows(monkeypatch):
     """Rows are read in pieces, of which some have no edges."""
-    monkeypatch.setattr(relation_index, "row_chunks", lambda indptr: [(0, 1), (1, 3), (3, 5)])
+    monkeypatch.setattr(grouping, "row_chunks", lambda indptr: [(0, 1), (1, 3), (3, 5)])
     graph = Graph([0, 0, 0, 0, 2, 3], [0, 1, 2], edge_type=np.array([0, 1, 1], np.int16))
     for plain in (True, False):
         with kernels.plain(plain):

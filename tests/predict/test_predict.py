@@ -17,7 +17,7 @@ from jgs import InputError
 from jgs.dist.communicators.mesh import Mesh
 from jgs.models import GraphSAGE
 from jgs.predict.__main__ import main as predict
-from jgs.predict.output import write
+from jgs.predict.command import write
 from jgs.train import exact_inference
 from jgs.train.config import Config
 from jgs.train.evaluation import exact

@@ -4,7 +4,7 @@ import asyncio
 import json
 from typing import NamedTuple
 
-from jgs.replay.__main__ import main as replay
+from jgs.replay import main as replay
 
 
 def replayed(capsys, artifact, folder, record):

@@ -17,7 +17,7 @@ from refusals import command_refused
 
 import jgs
 from jgs.graph.live import Live
-from jgs.replay.__main__ import main as replay
+from jgs.replay import main as replay
 from jgs.serve.__main__ import main as serve
 from jgs.serve.__main__ import parser
 

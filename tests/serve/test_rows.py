@@ -11,8 +11,8 @@ from trained import of_data
 import jgs
 from jgs import Graph
 from jgs.data import Dataset, LabelTable
-from jgs.export.again import export_again
 from jgs.export.program import Form
+from jgs.export.write import export_again
 from jgs.graph import TypedFeatures
 from jgs.serve import Application, Engine
 

@@ -9,7 +9,7 @@ from asking import ask, good
 import jgs
 from jgs import Graph
 from jgs.data import Dataset
-from jgs.replay.__main__ import main as replay
+from jgs.replay import main as replay
 from jgs.serve import Application, Engine
 from jgs.train.__main__ import main as train
 

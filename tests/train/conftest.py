@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from small_runs import train
 
 from jgs.partition.folder import write_parts
-from jgs.train.loop import log, training
+from jgs.train.loop import progress, training
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -31,7 +31,7 @@ def whole(tmp_path_factory):
         contextlib.redirect_stdout(out),
         contextlib.redirect_stderr(err),
     ):
-        patch.setattr(training, "curves", log.curves)
+        patch.setattr(training, "curves", progress.curves)
         assert train(run_dir, "--checkpoint-every 5 --keep 99") == 0
     run_dir.with_suffix(".out").write_text(out.getvalue())
     run_dir.with_suffix(".err").write_text(err.getvalue())

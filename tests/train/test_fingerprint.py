@@ -7,8 +7,8 @@ import jgs.data
 from jgs import Graph
 from jgs.data.plain import Plain
 from jgs.graph.row_tables.sparse import SparseFeatures
-from jgs.train.loop import fingerprint as module
-from jgs.train.loop.fingerprint import fingerprint, fingerprint_plain
+from jgs.train.loop import open_data as module
+from jgs.train.loop.open_data import fingerprint, fingerprint_plain
 
 
 def synthetic(**options):

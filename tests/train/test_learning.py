@@ -14,7 +14,7 @@ from jgs import InputError
 from jgs.train import Config
 from jgs.train.config import SETTINGS
 from jgs.train.flags import parse
-from jgs.train.loop import folder, job, log
+from jgs.train.loop import folder, job, progress
 from jgs.train.loop.optimizer import SCHEDULES, learning_rate
 
 STEPS = 40
@@ -74,7 +74,7 @@ def test_the_curve_marks_the_best_epoch():
         {"epoch": e, "train_loss": 1 / e, "val_accuracy": e % 3, "metric": "AUC"}
         for e in (1, 2, 3)
     ]
-    loss, judged = log.curves(rows, "", 2).axes
+    loss, judged = progress.curves(rows, "", 2).axes
     for axes, name, best in ((loss, "training loss", 0.5), (judged, "validation AUC", 2)):
         assert axes.get_ylabel() == name
         (marked,) = (line for line in axes.lines if "best epoch" in str(line.get_label()))
@@ -100,7 +100,7 @@ def test_wandb_is_told_each_epoch_once(tmp_path, monkeypatch):
     row = {"train_loss": 0.5, "val_accuracy": 0.25, "metric": "AUC"}
     for epoch in (1, 2):
         folder.append_metrics(tmp_path, {"epoch": epoch, **row})
-    session = log.open_log(Config(log="wandb", hidden=8), tmp_path)
+    session = progress.open_log(Config(log="wandb", hidden=8), tmp_path)
     session.add({"epoch": 3, **row})
     session.close()
     numbers = {"train_loss": 0.5, "val_accuracy": 0.25}
@@ -111,7 +111,7 @@ def test_wandb_is_told_each_epoch_once(tmp_path, monkeypatch):
 def test_a_log_that_is_not_installed_is_refused_before_the_run_begins(
     tmp_path, capsys, monkeypatch
 ):
-    monkeypatch.setattr(log.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(progress.importlib.util, "find_spec", lambda name: None)
     says = "Run pip install 'jgs[wandb]'"
     refused(capsys, says, train, tmp_path / "run", "--log wandb")
     assert not (tmp_path / "run").exists()

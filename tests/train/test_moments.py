@@ -20,7 +20,7 @@ from jgs.report import write_report
 from jgs.train.__main__ import main
 from jgs.train.config import Config
 from jgs.train.loop import data
-from jgs.train.loop.fingerprint import fingerprint
+from jgs.train.loop.open_data import fingerprint
 from jgs.train.tasks.task import open_job
 
 train = trainer("""

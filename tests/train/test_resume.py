@@ -9,7 +9,7 @@ from small_data import small
 from small_runs import arrays, measured, metrics, resumed, train
 
 import jgs
-from jgs.train.loop import checkpoint, folder, log
+from jgs.train.loop import checkpoint, folder, progress
 
 # Checkpoints after the steps 5, 8, 13 and 16, of 8 in an epoch.
 TWO_EPOCHS = "--epochs 2 --checkpoint-every 5 --keep 9"
@@ -76,7 +76,7 @@ def tensorboard(run_dir):
     """{name: [(epoch, number)]} as TensorBoard reads the events."""
     accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
     reader = accumulator.EventAccumulator(
-        str(run_dir / log.TENSORBOARD), {accumulator.TENSORS: 0}
+        str(run_dir / progress.TENSORBOARD), {accumulator.TENSORS: 0}
     )
     reader.Reload()
     return {

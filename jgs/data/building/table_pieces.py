@@ -10,8 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from jgs.errors import InputError, refusing, require_columns
-from jgs.files.arrow import HEXADECIMAL, has_hexadecimal, matches, pyarrow_for
-from jgs.files.table_columns import read_columns
+from jgs.files.arrow import HEXADECIMAL, has_hexadecimal, matches, pyarrow_for, read_columns
 
 TABLES = (".parquet", ".csv", ".csv.gz")
 _BLOCK = 1 << 24  # bytes of text that are parsed at once

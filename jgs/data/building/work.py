@@ -29,8 +29,7 @@ import numpy as np
 
 from jgs.errors import InputError
 from jgs.files.replacing import replacing
-from jgs.files.storage import ArrayFile
-from jgs.files.verified import sha256
+from jgs.files.storage import ArrayFile, sha256
 from jgs.files.writing import refusal, write_whole
 
 _VERSION = 1

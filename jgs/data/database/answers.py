@@ -15,7 +15,7 @@ from jgs.data.dataset import Plain
 from jgs.data.label_table import LabelTable, LinkTable
 from jgs.data.label_values import edge_labels
 from jgs.errors import InputError, refusing
-from jgs.files.table_columns import read_columns
+from jgs.files.arrow import read_columns
 
 _log = logging.getLogger("jgs")
 

@@ -40,7 +40,7 @@ from jgs.data.dataset import Plain
 from jgs.data.table_graph import typed_ids
 from jgs.data.values import as_chosen
 from jgs.errors import InputError
-from jgs.files.table_columns import read_columns
+from jgs.files.arrow import read_columns
 from jgs.graph import Graph, NodeIds, TypedFeatures
 from jgs.graph.schema import Relation
 

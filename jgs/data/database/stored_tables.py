@@ -14,9 +14,9 @@ import numpy as np
 
 from jgs.data.database import catalogue, postgres, sqlite
 from jgs.data.database.catalogue import Catalogue, Columns, Declared, Tables, of_declared
-from jgs.data.database.csv_tables import source_of
 from jgs.data.database.sql import missing, quoted, text
 from jgs.errors import InputError, refusing
+from jgs.files.arrow import HEXADECIMAL, has_hexadecimal
 from jgs.graph.grouping import threads
 
 TABLES = (".parquet", ".csv", ".csv.gz")
@@ -41,6 +41,7 @@ _MADE_ONCE = ("collect", "to_arrow_table", "read_all", "to_table")
 have another order each time, or be there once."""
 
 _log = logging.getLogger("jgs")
+_READ = "read_csv({}, header = true, skip = 0, dateformat = '%Y-%m-%d'{})"
 
 
 class StoredTables:
@@ -409,3 +410,19 @@ def _duckdb(connection: Any, file: Path, named: Collection[str]) -> Tables:
     ).fetchall()
     keys = [Declared(t, tuple(own), target, tuple(to or ())) for t, own, target, to in declared]
     return [table for table, _ in names], keys
+
+
+def source_of(connection: Any, file: Path) -> str:
+    """SQL of the rows of a CSV file. `01/02/2024` is text there, and no date; so is `0x1A`,
+    which is no number."""
+    own = text(file)
+    if not has_hexadecimal(file):
+        return _READ.format(own, "")
+    kinds = connection.sql(f"DESCRIBE SELECT * FROM {_READ.format(own, '')}").fetchall()
+    whole = [name for name, kind, *_ in kinds if kind.endswith("INT")]
+    found = ", ".join(f"bool_or(regexp_matches({quoted(n)}, '{HEXADECIMAL}'))" for n in whole)
+    every = _READ.format(own, ", all_varchar = true")
+    [marks] = connection.sql(f"SELECT {found or 'NULL'} FROM {every} LIMIT 1").fetchall()
+    words = [name for name, one in zip(whole, marks, strict=False) if one]
+    types = ", ".join(f"{text(name)}: 'VARCHAR'" for name in words)
+    return _READ.format(own, f", types = {{{types}}}" if words else "")

@@ -23,8 +23,7 @@ from jgs.data.edge_table import EdgeTable, edges_of
 from jgs.data.table_graph import plain_of_tables
 from jgs.data.text import first_line, line_chunks
 from jgs.errors import InputError
-from jgs.files.arrow import read_arrow
-from jgs.files.table_columns import read_columns
+from jgs.files.arrow import read_arrow, read_columns
 from jgs.graph.row_tables.dense import check_finite
 
 _HEADER = ("user_id", "item_id", "timestamp", "state_label")

@@ -43,8 +43,8 @@ import numpy as np
 from jgs.arrays import check_range, require_array
 from jgs.data import download
 from jgs.data.array_files import open_npy
-from jgs.data.cache import Cache
 from jgs.data.dataset import Dataset
+from jgs.data.download import Cache
 from jgs.data.edge_stream import save_graph
 from jgs.data.formats import ogb_links
 from jgs.data.formats.ogb_links import (

@@ -27,16 +27,16 @@ import numpy as np
 
 from jgs.arrays import check_range, require_array
 from jgs.data.array_files import open_npy
-from jgs.data.cache import Cache
 from jgs.data.column_values import Clock
 from jgs.data.dataset import Plain
+from jgs.data.download import Cache
 from jgs.data.edge_table import EdgeTable, with_reverses
 from jgs.data.text import read_rows, read_table
 from jgs.data.unpickle import load_torch
 from jgs.data.values import check_finite
 from jgs.errors import InputError
 from jgs.files import storage
-from jgs.files.table_columns import read_columns
+from jgs.files.arrow import read_columns
 from jgs.graph import Graph, as_device
 from jgs.graph.checks import MAX_ID
 

@@ -55,8 +55,7 @@ from jgs.data.table_graph import (
 )
 from jgs.data.text import TextRule, column_names
 from jgs.errors import InputError, require_columns
-from jgs.files.arrow import read_arrow
-from jgs.files.table_columns import read_columns
+from jgs.files.arrow import read_arrow, read_columns
 from jgs.graph import NodeIds
 from jgs.graph.schema import Relation
 

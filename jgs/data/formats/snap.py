@@ -26,8 +26,8 @@ import numpy as np
 
 from jgs.arrays import require_array
 from jgs.data.array_files import open_npy
-from jgs.data.cache import Cache
 from jgs.data.dataset import Dataset, Plain
+from jgs.data.download import Cache
 from jgs.data.edge_stream import save_graph, simple_symmetric_graph
 from jgs.data.text import delimiter_of, first_line, first_row, read_rows
 from jgs.data.values import SPLITS

@@ -39,7 +39,7 @@ from jgs.data.text import (
     first_line,
 )
 from jgs.errors import InputError
-from jgs.files.table_columns import ENDINGS
+from jgs.files.arrow import ENDINGS
 
 _FILES = (*ENDINGS, ".tsv", ".tsv.gz", ".inter")
 _TAB = (".tsv", ".tsv.gz")  # may be an edge list of SNAP, which has no line of names

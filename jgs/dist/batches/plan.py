@@ -14,7 +14,7 @@ import numpy as np
 from jgs.data.values import nodes_of
 from jgs.dist.batches.source import HybridSampler, RankSampler, steps
 from jgs.dist.batches.vanilla import VanillaSampler
-from jgs.dist.communicators.broadcast import everywhere
+from jgs.dist.communicators.collect import everywhere
 from jgs.dist.communicators.comm import Communicator, all_gather_rows
 from jgs.dist.rows.exchange import FeatureExchange
 from jgs.dist.rows.owners import Demand, rounded

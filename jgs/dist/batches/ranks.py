@@ -22,8 +22,7 @@ from jgs.dist.batches.plan import (
 )
 from jgs.dist.batches.source import HybridSampler, RankSampler, RankSource, update_program
 from jgs.dist.batches.vanilla import check_vanilla
-from jgs.dist.communicators.broadcast import everywhere
-from jgs.dist.communicators.collect import all_degrees, all_out_degrees
+from jgs.dist.communicators.collect import all_degrees, all_out_degrees, everywhere
 from jgs.dist.communicators.comm import Communicator, all_gather_rows
 from jgs.dist.rows.embedding import ShardedEmbedding
 from jgs.dist.rows.exchange import FeatureExchange

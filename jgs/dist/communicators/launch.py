@@ -18,7 +18,7 @@ import jaxlib
 import jgs
 from jgs.command import output_elsewhere
 from jgs.dist.communicators import start
-from jgs.dist.communicators.broadcast import FailedElsewhere, everywhere, texts_of_all
+from jgs.dist.communicators.collect import FailedElsewhere, everywhere, texts_of_all
 from jgs.dist.communicators.comm import Alone, Communicator, Mpi
 from jgs.dist.communicators.interface import address_of, use_for_gloo
 from jgs.dist.communicators.mesh import Mesh

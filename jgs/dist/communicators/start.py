@@ -196,7 +196,7 @@ def unmet() -> Iterator[None]:
     ends here. Hydra, MPICH's mpiexec, ends them when a signal kills a rank, but not when a rank
     exits before MPI_Init. So Ctrl-C and SIGTERM have their default action here. An error that
     leaves the block ends the process by SIGKILL at its exit, when the error has been printed.
-    An error that all ranks have been told (see `jgs.dist.communicators.broadcast.everywhere`)
+    An error that all ranks have been told (see `jgs.dist.communicators.collect.everywhere`)
     leaves the exit as it is.
     """
     if not launched():

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jgs.dist.communicators.broadcast import everywhere
+from jgs.dist.communicators.collect import everywhere
 from jgs.dist.communicators.comm import OWN, SAME, Communicator, all_gather_rows
 from jgs.dist.rows.owners import Demand, Owners, rounded
 from jgs.errors import InputError

@@ -11,7 +11,7 @@ import numpy as np
 from jgs.arrays import described, id_column, require_array
 from jgs.errors import InputError, require_columns
 from jgs.files import storage
-from jgs.files.table_columns import read_columns, table_name
+from jgs.files.arrow import read_columns, table_name
 from jgs.graph.checks import as_array, integers, node_count
 from jgs.graph.node_ids import NodeIds
 

@@ -27,11 +27,9 @@ from jgs.graph.live.base import (
     write_base,
     write_base_apart,
 )
-from jgs.graph.live.change import KINDS, Change, field
-from jgs.graph.live.log import Log
-from jgs.graph.live.snapshot import Snapshot
+from jgs.graph.live.log import KINDS, Change, Log, field
+from jgs.graph.live.snapshot import Snapshot, Turns
 from jgs.graph.live.state import State
-from jgs.graph.live.turns import Turns
 from jgs.graph.schema import ALWAYS
 from jgs.graph.shown import Shown
 

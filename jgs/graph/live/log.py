@@ -21,7 +21,7 @@ import numpy as np
 
 from jgs.errors import InputError, refusing
 from jgs.files.writing import locked, writing
-from jgs.graph.live.change import Change, is_text
+from jgs.graph import checks
 
 log = logging.getLogger("jgs")
 
@@ -32,6 +32,33 @@ _START = _HEAD.size + _UINT32.size  # of the payload; the CRC-32 of the other tw
 _MOST = 64 << 20  # bytes of a file, after which the next one begins
 _REOPEN = "Open the graph again, from its newest base."
 _writing = partial(writing, remedy="Free space or mend the permissions there.")
+KINDS = ("append", "add_nodes", "set_rows", "delete_edges", "delete_between", "delete_nodes")
+
+
+class Change(NamedTuple):
+    """A change of a `jgs.graph.Live`, which `Live.apply` makes.
+
+    Fields:
+      kind: the name of the method, one of `KINDS`.
+      fields: its arguments by name: NumPy arrays, text, ints or None.
+    """
+
+    kind: str
+    fields: dict[str, Any]
+
+
+def field(name: str, value: Any) -> Any:
+    """The value of a field as a log has it."""
+    value = value.item() if isinstance(value, np.generic) else value
+    if is_text(value):
+        return tuple(value)
+    plain = isinstance(value, str | int | None)
+    return value if plain else checks.as_array(name, value, "an array")
+
+
+def is_text(value: Any) -> bool:
+    """Whether a value is a sequence of text, which is no array in the log."""
+    return isinstance(value, list | tuple) and bool(value) and {*map(type, value)} == {str}
 
 
 class Unwritten(InputError):

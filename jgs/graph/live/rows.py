@@ -3,18 +3,21 @@
 A packed memory array by rows: each row has room at its end, so that changes move edges of
 their own rows alone. A row that outgrows its room moves to a larger one, so that a row of `d`
 edges has moved O(log d) times, and an edge that comes last costs O(1) on average.
+
+`Runs` is the `RelationIndex` of such rows. `RowsByKey` says in which rows edges of a key are,
+such as a number, a source or a time.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections import defaultdict
 
 import numpy as np
 
 from jgs import kernels
 from jgs.arrays import aligned_zeros
-from jgs.graph.grouping import longs, pointer
-from jgs.graph.live.runs import Runs
+from jgs.graph.grouping import RUN_BITS, longs, order_by_time, pointer
 from jgs.graph.rows import (
     bisect,
     positions_in,
@@ -27,6 +30,8 @@ from jgs.graph.weights import weight_prefix_sums
 
 _PREFIX, _WEIGHT = "edge_weight_prefix", "edge_weight"
 _LEAST = 1 << 12  # slots that no row has at first
+_AT_ONCE = 1 << 16  # rows whose runs are found
+_MOST = 16  # runs of keys that are looked at each time
 
 
 class Rows:
@@ -228,3 +233,94 @@ def _whole_room(most: int) -> int:
 
 def _step(size: int) -> int:
     return max(4, 1 << max(size.bit_length() - 4, 0))
+
+
+class Runs:
+    """The arrays of a `RelationIndex` for `N` rows with room. Each row has an entry for every
+    relation that may lead to it, and one for where its edges end.
+
+    Fields:
+      indptr: int64 `[2, N+1]`.
+      runs: int64 `[M]`.
+    """
+
+    def __init__(self, targets: list[tuple[range, ...]], num_rows: int):
+        """`targets` has the rows that the edges of each relation may be in."""
+        self._targets = targets
+        size = np.ones(num_rows, np.int64)
+        for rows in itertools.chain(*targets):
+            size[rows.start : rows.stop] += 1
+        ends = np.cumsum(size)
+        self.indptr = aligned_zeros(2 * (num_rows + 1), np.int64).reshape(2, -1)
+        self.indptr[:, :-1] = ends - size
+        self.runs = aligned_zeros(int(size.sum()) + 1, np.int64)
+
+    def copy(self) -> Runs:
+        """The same in other memory."""
+        return Runs(self._targets, self.indptr.shape[1] - 1)
+
+    def find(self, nodes: np.ndarray, bounds: np.ndarray, types: np.ndarray) -> None:
+        """Finds the runs of the rows of `nodes`, which have these `bounds` int64 `[2, n]` among
+        edges of the `types`, ascending in a row."""
+        for first in range(0, nodes.size, _AT_ONCE):
+            some = slice(first, first + _AT_ONCE)
+            self._find(nodes[some], bounds[:, some], types)
+
+    def _find(self, nodes: np.ndarray, bounds: np.ndarray, types: np.ndarray) -> None:
+        at, low, end = self.indptr[0, nodes], *bounds
+        for relation, rows in enumerate(self._targets):
+            leads = np.any([(nodes >= r.start) & (nodes < r.stop) for r in rows], axis=0)
+            own = np.flatnonzero(leads & (low < end))
+            high = low.copy()
+            wanted = np.full(own.size, relation)
+            high[own] = bisect(types, low[own], end[own], wanted, right=True)
+            some = high > low
+            self.runs[at[some]] = low[some] << RUN_BITS | relation
+            at, low = at + some, high
+        self.runs[at] = end << RUN_BITS
+        self.indptr[1, nodes] = at
+
+
+class RowsByKey:
+    """The rows of edges by an integer key: runs, each ascending by key. Small runs are merged,
+    so that there are few, and an edge that is added costs O(log n)."""
+
+    def __init__(self, dtype: type = np.int64) -> None:
+        self._dtype, self.size = dtype, 0
+        self._runs: list[tuple[np.ndarray, np.ndarray]] = []
+
+    def add(self, keys: np.ndarray, rows: np.ndarray) -> None:
+        """Adds edges: keys that fit in the dtype `[n]`, rows int `[n]`."""
+        self.size += keys.size
+        keys, rows = keys.astype(self._dtype, copy=False), rows.astype(np.int32, copy=False)
+        self._runs.append(_ascending(keys, rows))
+        while len(self._runs) > _MOST:
+            self._runs.sort(key=lambda run: run[0].size)
+            (one, of_one), (other, of_other), *rest = self._runs
+            merged = np.concatenate([one, other]), np.concatenate([of_one, of_other])
+            self._runs = [*rest, _ascending(*merged)]
+
+    def of(self, wanted: np.ndarray) -> np.ndarray:
+        """The distinct rows of edges that have one of the keys `wanted`, int `[n]`."""
+        wanted, found = np.unique(wanted).astype(self._dtype), [np.empty(0, np.int32)]
+        for keys, rows in self._runs:
+            begin, end = (np.searchsorted(keys, wanted, side) for side in ("left", "right"))
+            found.append(rows[positions_in(begin, end)])
+        return np.unique(np.concatenate(found))
+
+    def take_before(self, key: int) -> np.ndarray:
+        """The distinct rows of edges with smaller keys, which are forgotten."""
+        found = [np.empty(0, np.int32)]
+        for i, (keys, rows) in enumerate(self._runs):
+            num = int(np.searchsorted(keys, key))
+            found.append(rows[:num])
+            self._runs[i], self.size = (keys[num:], rows[num:]), self.size - num
+        self._runs = [run for run in self._runs if run[0].size]
+        return np.unique(np.concatenate(found))
+
+
+def _ascending(keys: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    if np.all(keys[:-1] <= keys[1:]):  # as the numbers of new edges
+        return keys.copy(), rows.copy()
+    order = order_by_time(keys.astype(np.int64, copy=False))
+    return keys[order], rows[order]

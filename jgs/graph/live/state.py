@@ -15,12 +15,10 @@ from jgs.graph.arrays import PREFIX
 from jgs.graph.changed import appended_relation, new_edges, rows_like, times_of_new
 from jgs.graph.device import aligned_copy, as_device
 from jgs.graph.graph import Graph
-from jgs.graph.live.keyed import RowsByKey
+from jgs.graph.grouping import RelationIndex
 from jgs.graph.live.later import LaterRows
 from jgs.graph.live.room import NodeRoom, dense_rows
-from jgs.graph.live.rows import Rows
-from jgs.graph.live.runs import Runs
-from jgs.graph.relation_index import RelationIndex
+from jgs.graph.live.rows import Rows, RowsByKey, Runs
 from jgs.graph.rows import order_dtype, row_of_edges
 from jgs.graph.schema import ALWAYS
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from jgs.errors import InputError
 from jgs.graph import Graph
-from jgs.graph.relation_index import RUN_BITS, RelationIndex, index_of
+from jgs.graph.grouping import RUN_BITS, RelationIndex, index_of
 from jgs.options import LONGEST, Option
 from jgs.sampling.base import WINDOW, FanoutsByRelation, Weighted
 from jgs.sampling.capacity import GraphShape

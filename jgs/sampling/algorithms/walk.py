@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from jgs.arrays import require_array
 from jgs.errors import InputError
 from jgs.graph import Graph
-from jgs.graph.relation_index import RelationIndex, index_of
+from jgs.graph.grouping import RelationIndex, index_of
 from jgs.graph.schema import Relation
 from jgs.options import LONGEST, Option
 from jgs.sampling.algorithms.neighbors import runs_of

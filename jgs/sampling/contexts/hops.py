@@ -13,7 +13,7 @@ import numpy as np
 from jgs import kernels
 from jgs.errors import InputError, check_choice
 from jgs.graph import Graph
-from jgs.graph.relation_index import RelationIndex
+from jgs.graph.grouping import RelationIndex
 from jgs.graph.schema import Schema
 from jgs.kernels.call import FILL, call, vary_alike, where_it_is
 from jgs.sampling.algorithms.neighbors import Neighbors

@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 
 from jgs.graph import Graph
-from jgs.graph.stretches import clipped, count_less, first_where, rows_of
+from jgs.graph.rows import clipped, count_less, first_where, rows_of
 from jgs.kernels.call import FILL
 from jgs.sampling.edges.random import below
 

@@ -14,7 +14,7 @@ import numpy as np
 import scipy
 
 from jgs.command import say
-from jgs.dist.communicators.broadcast import broadcast_text
+from jgs.dist.communicators.collect import broadcast_text
 from jgs.dist.communicators.comm import Communicator
 from jgs.errors import InputError
 

@@ -13,7 +13,7 @@ import numpy as np
 from flax import nnx
 
 from jgs.devices import computes_on_cpu, on_host
-from jgs.dist.communicators.broadcast import everywhere
+from jgs.dist.communicators.collect import everywhere
 from jgs.dist.communicators.comm import Alone, Communicator, all_gather_rows
 from jgs.dist.communicators.rendezvous import names
 from jgs.errors import InputError

@@ -5,7 +5,7 @@ metrics.jsonl   one JSON object for each epoch, appended before the epoch's chec
 result.json     what the command prints; there from the end of the run until it is resumed
 checkpoints/    see `jgs.train.loop.checkpoint`
 curve.png       drawn at the end
-tensorboard/    with --log tensorboard; see `jgs.train.loop.log`
+tensorboard/    with --log tensorboard; see `jgs.train.loop.progress`
 embeddings.npy  with --task embed: float32 [N, dim]
 .lock           held by the process that writes there
 """

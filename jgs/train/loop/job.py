@@ -14,8 +14,7 @@ from flax import nnx
 
 from jgs.data.label_values import are_numbers
 from jgs.data.stored import columns_of
-from jgs.dist.communicators.broadcast import everywhere
-from jgs.dist.communicators.collect import all_degrees, all_edges, rows_on_all
+from jgs.dist.communicators.collect import all_degrees, all_edges, everywhere, rows_on_all
 from jgs.dist.communicators.comm import OWN, SAME, Alone, Communicator
 from jgs.errors import InputError, refuse
 from jgs.graph import MiniBatch

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from jgs.dist.communicators.broadcast import broadcast_arrays
+from jgs.dist.communicators.collect import broadcast_arrays
 from jgs.dist.communicators.comm import OWN, Communicator
 from jgs.dist.rows.embedding import ShardedEmbedding
 from jgs.dist.rows.owners import Owners, Token, evenly_divided

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
-from jgs.dist.communicators.broadcast import everywhere
+from jgs.dist.communicators.collect import everywhere
 from jgs.dist.communicators.comm import all_gather_rows
 from jgs.errors import InputError
 from jgs.graph import MiniBatch

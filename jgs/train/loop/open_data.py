@@ -1,7 +1,9 @@
-"""`open_data`: the data of a configuration."""
+"""`open_data`: the data of a configuration; and fingerprints of data sets, which show whether a
+run is resumed on the data that it began with."""
 
 from __future__ import annotations
 
+import hashlib
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -14,16 +16,18 @@ import numpy as np
 import jgs.data
 import jgs.ops
 from jgs.command import loading
+from jgs.data import Dataset
 from jgs.data.parts import open_parts
-from jgs.data.plain import load_plain
+from jgs.data.plain import Plain, load_plain
 from jgs.data.values import without_types
 from jgs.devices import host_device
 from jgs.dist.batches.fused import mesh_loader
 from jgs.dist.batches.ranks import RankParts, rank_loader
 from jgs.dist.communicators.comm import Alone, Communicator
 from jgs.errors import InputError, refuse
-from jgs.graph import MiniBatch
+from jgs.graph import Graph, MiniBatch
 from jgs.graph.reading import is_mapped, read_ahead
+from jgs.graph.row_tables.table import as_table
 from jgs.models import read_inputs
 from jgs.models.inputs import Placed
 from jgs.partition.memory import machine
@@ -33,8 +37,10 @@ from jgs.sampling.loading.items import num_items
 from jgs.sampling.loading.stages import samplers_of
 from jgs.train.config import Config
 from jgs.train.loop.data import Data, Samplers, check_types, features_for, refuse_empty
-from jgs.train.loop.fingerprint import fingerprint, fingerprint_features, fingerprint_plain
 from jgs.train.loop.model import takes_types
+
+# A fingerprint reads arrays of at most so many bytes whole, and so many samples of larger ones.
+_WHOLE, _SAMPLES = 64 << 20, 64
 
 
 def open_data(
@@ -254,3 +260,67 @@ class PartedData(Data):
         ids = getattr(self._parts, f"{name}_idx")
         places = np.searchsorted(ids, self.bounds)
         return [np.asarray(ids[a:b]) for a, b in pairwise(places)]
+
+
+def fingerprint(data: Dataset) -> dict[str, str]:
+    """SHA-256 of each part of the data set, by the part's name: of an array's shape, dtype and
+    content. Of one larger than 64 MiB 64 evenly spaced pieces of 1 MiB are read, so that a
+    fingerprint takes a fraction of a second."""
+    return {
+        **_of_graph(data.graph),
+        "features": fingerprint_features(data.features),
+        "labels": digest_of(np.array(data.num_classes), data.labels),
+        "splits": digest_of(data.train_idx, data.val_idx, data.test_idx),
+        **({} if data.label_table is None else {"table": digest_of(*data.label_table)}),
+    }
+
+
+def fingerprint_plain(data: Plain) -> dict[str, str]:
+    splits = [ids for ids in (data.train_idx, data.test_idx) if ids is not None]
+    return {
+        **_of_graph(data.graph),
+        "labels": "none" if data.labels is None else digest_of(data.labels),
+        "splits": digest_of(*splits),
+    }
+
+
+def fingerprint_features(features: Any) -> str:
+    """SHA-256 of the features of a data set, dense, sparse or typed, or "none"."""
+    return "none" if features is None else as_table(features).digest(digest_of)
+
+
+def _of_graph(graph: Graph) -> dict[str, str]:
+    weight, types = graph.edge_weight, {}
+    if graph.schema is not None or graph.edge_type is not None:
+        named = [] if graph.schema is None else [graph.schema.as_bytes()]
+        numbers = [] if graph.edge_type is None else [graph.edge_type]
+        types["types"] = digest_of(*named, *numbers)
+    if graph.edge_time is not None:
+        types["edge times"] = digest_of(np.asarray(graph.edge_time))
+    if graph.node_time is not None:
+        types["node times"] = digest_of(np.asarray(graph.node_time))
+    return {
+        # In NumPy, because JAX would cut the 64-bit offsets to 32 bits when it slices them.
+        "graph": digest_of(np.asarray(graph.indptr), np.asarray(graph.indices)),
+        "edge weights": "none" if weight is None else digest_of(weight),
+        **types,
+    }
+
+
+def digest_of(*arrays: Any) -> str:
+    """SHA-256 of the arrays: their shapes, their dtypes, and their content or samples of it."""
+    total = hashlib.sha256()
+    for array in arrays:
+        total.update(f"{array.dtype} {array.shape};".encode())
+        for piece in _pieces(array):
+            total.update(np.ascontiguousarray(piece).reshape(-1).view(np.uint8).data)
+    return total.hexdigest()
+
+
+def _pieces(array: Any) -> list[Any]:
+    if array.nbytes <= _WHOLE:
+        return [array]
+    row_bytes = array.nbytes // len(array)
+    size = max(1, _WHOLE // _SAMPLES // row_bytes)
+    starts = np.linspace(0, len(array) - size, _SAMPLES).astype(int)
+    return [array[start : start + size] for start in starts.tolist()]

@@ -10,7 +10,7 @@ import jax
 import numpy as np
 
 from jgs.devices import find_devices, host_device, shown
-from jgs.dist.communicators.broadcast import everywhere
+from jgs.dist.communicators.collect import everywhere
 from jgs.dist.communicators.comm import Communicator, all_gather_rows
 from jgs.dist.communicators.mesh import Mesh
 from jgs.errors import InputError

@@ -10,7 +10,7 @@ import jax
 import jgs
 from jgs.allocator import keep_freed_memory
 from jgs.command import configure_jax
-from jgs.dist.communicators.broadcast import broadcast_text, everywhere
+from jgs.dist.communicators.collect import broadcast_text, everywhere
 from jgs.dist.communicators.comm import Communicator
 from jgs.dist.communicators.launch import agree, together
 from jgs.dist.supervision.watchdog import Watch, Watchdog

@@ -17,7 +17,7 @@ import numpy as np
 
 from jgs.command import say
 from jgs.devices import on_host
-from jgs.dist.communicators.broadcast import broadcast_arrays, broadcast_text, everywhere
+from jgs.dist.communicators.collect import broadcast_arrays, broadcast_text, everywhere
 from jgs.dist.communicators.comm import all_gather_rows
 from jgs.dist.supervision.phases import WAITING, enter, phase
 from jgs.errors import InputError
@@ -27,8 +27,17 @@ from jgs.sampling.edges.random import threefry
 from jgs.train.config import Config
 from jgs.train.loop import checkpoint, folder
 from jgs.train.loop.learner import Learner
-from jgs.train.loop.log import Log, check_log, curves, open_log
-from jgs.train.loop.progress import EXPLANATION, Bar, Meter, stop_flag, terminated_flag
+from jgs.train.loop.progress import (
+    EXPLANATION,
+    Bar,
+    Log,
+    Meter,
+    check_log,
+    curves,
+    open_log,
+    stop_flag,
+    terminated_flag,
+)
 from jgs.train.tasks.task import open_job
 
 

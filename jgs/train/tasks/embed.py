@@ -16,7 +16,7 @@ from jgs.answers import Answer
 from jgs.command import loading
 from jgs.data.plain import Plain, load_plain
 from jgs.dist.batches.walks import walk_loader
-from jgs.dist.communicators.broadcast import everywhere
+from jgs.dist.communicators.collect import everywhere
 from jgs.dist.communicators.comm import OWN, SAME, Alone, Communicator
 from jgs.dist.rows.embedding import ShardedEmbedding, Table
 from jgs.errors import refuse
@@ -28,9 +28,9 @@ from jgs.sampling import Walker
 from jgs.sampling.checks import check_has_times, needs_times
 from jgs.train.config import Config
 from jgs.train.evaluation.probe import probe
-from jgs.train.loop.fingerprint import fingerprint_plain
 from jgs.train.loop.keys import of_use
 from jgs.train.loop.learner import Learner, digest
+from jgs.train.loop.open_data import fingerprint_plain
 from jgs.train.loop.progress import Meter, timed
 from jgs.train.tasks.task import Task
 

@@ -34,7 +34,6 @@ from jgs.train.evaluation.link_metrics import (
     Joined,
     with_learned,
 )
-from jgs.train.loop.fingerprint import digest_of
 from jgs.train.loop.job import Job
 from jgs.train.loop.keys import key_of
 from jgs.train.loop.model import (
@@ -44,7 +43,7 @@ from jgs.train.loop.model import (
     shape_of_edges,
     shape_of_types,
 )
-from jgs.train.loop.open_data import PartedData, WholeData, open_data
+from jgs.train.loop.open_data import PartedData, WholeData, digest_of, open_data
 from jgs.train.loop.step import count_pairs
 from jgs.train.tasks.nodes import check_layers
 from jgs.train.tasks.served import PairForm, Served, served_nodes

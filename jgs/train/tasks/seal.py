@@ -25,10 +25,9 @@ from jgs.train.config import Config
 from jgs.train.evaluation import baselines
 from jgs.train.evaluation.baselines import LINK_BASELINES, Figures, LinkCounts, figures
 from jgs.train.evaluation.metrics import auc
-from jgs.train.loop.fingerprint import digest_of
 from jgs.train.loop.job import Job
 from jgs.train.loop.keys import key_of
-from jgs.train.loop.open_data import WholeData
+from jgs.train.loop.open_data import WholeData, digest_of
 from jgs.train.loop.step import count_seeds, masked_loss
 
 _MEASURED = 1000  # the sizes of so many subgraphs choose the number of rows to pool

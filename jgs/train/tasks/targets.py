@@ -10,8 +10,7 @@ import numpy as np
 from jgs.arrays import require_array
 from jgs.data.label_table import LinkTable
 from jgs.data.values import nodes_of
-from jgs.dist.communicators.broadcast import everywhere
-from jgs.dist.communicators.collect import rows_on_all
+from jgs.dist.communicators.collect import everywhere, rows_on_all
 from jgs.dist.communicators.comm import Communicator, all_gather_rows
 from jgs.errors import InputError
 from jgs.graph import Graph

@@ -1,4 +1,5 @@
-"""`neighborhood`: a picture of a sampled graph, in rings around its seeds."""
+"""Pictures by matplotlib (the extra `viz`): `neighborhood` draws a batch or an explanation, in
+rings around its seeds."""
 
 from __future__ import annotations
 
@@ -9,9 +10,10 @@ import numpy as np
 
 from jgs.errors import InputError, refusing
 from jgs.graph import MiniBatch, Schema
-from jgs.graph.drawn import drawn_edges
+from jgs.graph.formats.export import drawn_edges
 from jgs.predict import Explanation
 
+__all__ = ["neighborhood"]
 _TYPE_COLORS = "tab10"  # a colour map of ten colours
 _MARKERS = "os^Dvphd<>"
 # Line styles of relations; the dashes are lengths in points, a line and a gap in turn.
