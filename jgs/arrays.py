@@ -119,6 +119,13 @@ def _filled(form: str, sizes: dict[str, Any]) -> str:
 
 # -- values
 
+
+def is_number(value: Any) -> bool:
+    """Whether `value` is one real number, of Python or of NumPy, and no bool or time."""
+    kinds = int | float | np.integer | np.floating
+    return isinstance(value, kinds) and not isinstance(value, bool | np.timedelta64)
+
+
 RENUMBER = "Raise num_nodes, or renumber the nodes from 0."
 _LEAVE_OUT = (
     "Leave it out (a table's by columns=, or delete it there), or write a number for each "

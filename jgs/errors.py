@@ -13,7 +13,7 @@ class InputError(ValueError):
 
     Args:
       rule: what must hold, e.g. `"every fanout must be a positive int or -1"`.
-      value: what was received instead; `str(value)` goes into the message.
+      value: what was received instead; `str(value)` goes into the message, in one line.
       remedy: what the user should do.
 
     The command line prints the message without a traceback and exits with status 2.
@@ -21,7 +21,9 @@ class InputError(ValueError):
 
     def __init__(self, rule: str, value: object, remedy: str):
         self.rule, self.value, self.remedy = rule, value, remedy
-        super().__init__(f"{rule}; got {value}. {remedy}")
+        seen = str(value)
+        seen = " ".join(seen.split()) if "\n" in seen else seen
+        super().__init__(f"{rule}; got {seen}. {remedy}")
 
 
 def refuse(*rules: tuple[Any, str, object, str]) -> None:

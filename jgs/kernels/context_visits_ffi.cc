@@ -27,10 +27,10 @@ std::string ContextVisits(ffi::ThreadPool pool, Words key, AnyLongs indptr, Ints
       (weighted && Size(weight_prefix) != graph.num_edges) ||
       (timed && (Size(time) != num_seeds || Size(edge_time) != graph.num_edges)) ||
       (!timed && (window != -1 || Size(runs_indptr) != 0)) ||
-      !FitsIndex(runs_indptr, runs, graph) || !fits(nodes) || !fits(hop) || !fits(parent) ||
-      !fits(edge)) {
+      !fits(nodes) || !fits(hop) || !fits(parent) || !fits(edge)) {
     return "jgs_context_visits: arguments do not have the expected sizes";
   }
+  if (!FitsIndex(runs_indptr, runs, graph)) return kOtherIndex;
   const Seeds seeds{roots.typed_data(), num_seeds, timed ? time.typed_data() : nullptr,
                     excluded.typed_data(), Size(excluded)};
   WalkOptions options{length, static_cast<uint64_t>(restart), 0, nullptr, nullptr, 0, nullptr,

@@ -22,7 +22,7 @@ std::string ByHops(ffi::ThreadPool pool, Words key, AnyLongs indptr, Ints indice
   const GraphView view = ViewGraph(indptr, indices);
   const int64_t num = Size(nodes), size = out_nodes->dimensions()[1];
   const auto edges = [&](const auto& array) { return Size(array) == view.num_edges; };
-  const bool timed = Size(time) > 0, indexed = Size(runs_indptr) > 0;
+  const bool timed = Size(time) > 0;
   const size_t num_hops = draws.size();
   bool good = num > 0 && room >= 1 && view.num_nodes >= 0 && Size(key) == 2 &&
               widths.size() == num_hops && num_hops > 0 && relation_draws.size() % num_hops == 0;
@@ -32,18 +32,16 @@ std::string ByHops(ffi::ThreadPool pool, Words key, AnyLongs indptr, Ints indice
   good = good && HasShape(*out_edge, num, size) && (!timed || Size(time) == num) &&
          (!timed || edges(edge_time)) && (timed || (!by_age && half_life == 0)) &&
          (!weighted || edges(weight_prefix)) && (half_life == 0 || edges(recency)) &&
-         (relation_draws.size() == 0 || edges(edge_type)) &&
-         (!indexed || (NumNodes(runs_indptr) == NumNodes(indptr) && Size(runs) > 0));
+         (relation_draws.size() == 0 || edges(edge_type));
   if (!good) return kShapes;
+  if (!FitsIndex(runs_indptr, runs, view)) return kOtherIndex;
   GraphView graph = view;
   graph.weight_prefix = weighted ? weight_prefix.typed_data() : nullptr;
   NeighborOptions options{replace, weighted, latest, window, edge_time.typed_data(), {}, {}};
   options.recency = {half_life, recency.typed_data(), edge_time.typed_data()};
   options.relations.num = static_cast<int64_t>(relation_draws.size() / num_hops);
   options.relations.edge_type = edge_type.typed_data();
-  if (indexed) {
-    options.relations.index = ViewIndex(runs_indptr, runs);
-  }
+  options.relations.index = ViewIndex(runs_indptr, runs);
   ContextHops by{std::vector<Hop>(num_hops), widths.begin(), room, by_age};
   for (size_t h = 0; h < num_hops; ++h) {
     by.hops[h].key = HopKey(key.typed_data(), static_cast<int64_t>(h));

@@ -45,10 +45,17 @@ GraphView ViewGraph(const Indptr& indptr, const Indices& indices) {
   return graph;
 }
 
-// Whether the arrays of a RelationIndex are empty, or have the sizes of one of the graph.
+constexpr const char* kOtherIndex =
+    "the state must be what init returned for this graph. Call it again";
+
+// Whether the arrays of a RelationIndex are empty, or are of a graph with as many nodes and, which
+// the end of the last run says where rows have no room, with as many edges.
 template <typename Offsets, typename Array>
 bool FitsIndex(const Offsets& indptr, const Array& runs, const GraphView& graph) {
-  return Size(indptr) == 0 || (NumNodes(indptr) == graph.num_nodes && Size(runs) > 0);
+  if (Size(indptr) == 0) return true;
+  if (NumNodes(indptr) != graph.num_nodes || Size(runs) < 1) return false;
+  const bool has_room = graph.ends != graph.indptr + 1;
+  return has_room || runs.typed_data()[Size(runs) - 1] >> 15 == graph.num_edges;
 }
 
 // The index of these arrays; without `indptr` if they are empty.

@@ -35,15 +35,11 @@ std::string Sample(ffi::ThreadPool pool, AnyWords keys, AnyLongs indptr, AnyInts
   if (relation_draws.size() > 0) {
     options.relations.num = static_cast<int64_t>(relation_draws.size() / draws.size());
     options.relations.edge_type = edge_type.typed_data();
-    const bool indexed = runs_indptr.element_count() != 0;
-    if (edge_type.element_count() != num_edges || relation_draws.size() % draws.size() != 0 ||
-        (indexed && (NumNodes(runs_indptr) != NumNodes(indptr) ||
-                     runs.element_count() == 0))) {
+    if (edge_type.element_count() != num_edges || relation_draws.size() % draws.size() != 0) {
       return "jgs_sample_neighbors: what draws by relation read has another size";
     }
-    if (indexed) {
-      options.relations.index = ViewIndex(runs_indptr, runs);
-    }
+    if (!FitsIndex(runs_indptr, runs, ViewGraph(indptr, indices))) return kOtherIndex;
+    options.relations.index = ViewIndex(runs_indptr, runs);
   }
   return SampleBatches(
       pool, call, rets,

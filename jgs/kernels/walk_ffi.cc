@@ -38,7 +38,6 @@ std::string Walk(ffi::ThreadPool pool, AnyWords keys, AnyLongs indptr, AnyInts i
       (num_batches > 0 && excluded.element_count() % num_batches != 0) ||
       (num_roots > 0 && !timed &&
        (causal || window != -1 || latest != -1 || half_life != 0)) ||
-      !FitsIndex(runs_indptr, runs, graph) ||
       (Size(runs_indptr) > 0 && (!timed || relations.size() > 0 || second.size() > 0 ||
                                  latest != -1 || half_life != 0) && num_roots > 0) ||
       half_life < 0 || (half_life != 0 && sums.element_count() != num_edges) ||
@@ -54,6 +53,7 @@ std::string Walk(ffi::ThreadPool pool, AnyWords keys, AnyLongs indptr, AnyInts i
       lengths->element_count() != static_cast<size_t>(num_roots)) {
     return "jgs_walk: arguments do not have the expected sizes";
   }
+  if (!FitsIndex(runs_indptr, runs, graph)) return kOtherIndex;
   const auto limit = [](int64_t value) { return static_cast<uint64_t>(value); };
   SecondOrder rule{};
   if (second.size() != 0) {

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
-from jgs.arrays import require_array
+from jgs.arrays import is_number, require_array
 from jgs.errors import InputError
 from jgs.graph import Block
 from jgs.graph.batch import AGELESS
@@ -33,10 +33,11 @@ _glorot = jax.jit(
 
 
 def check_widths(**widths: int) -> None:
-    """Raises `InputError` unless each width, given by its argument's name, is positive."""
+    """Raises `InputError` unless each width, by its argument's name, is a positive int."""
     for name, width in widths.items():
-        if width < 1:
-            raise InputError(f"{name} must be at least 1", width, "Give a positive width.")
+        if not isinstance(width, int | np.integer) or width < 1:
+            rule, remedy = f"{name} must be at least 1, and whole", "Give a positive int."
+            raise InputError(rule, repr(width), remedy)
 
 
 def check_heads(num_heads: int, **widths: int) -> None:
@@ -54,8 +55,8 @@ def check_heads(num_heads: int, **widths: int) -> None:
 def check_rates(**rates: float) -> None:
     """Raises `InputError` unless each rate of dropout, by its argument's name, is in [0, 1)."""
     for name, rate in rates.items():
-        if not 0 <= rate < 1:
-            raise InputError(f"{name} must be in [0, 1)", rate, "0 switches it off.")
+        if not is_number(rate) or not 0 <= rate < 1:
+            raise InputError(f"{name} must be in [0, 1)", repr(rate), "0 switches it off.")
 
 
 def glorot(rngs: nnx.Rngs, shape: tuple[int, int]) -> nnx.Param:

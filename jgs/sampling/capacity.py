@@ -153,10 +153,11 @@ class Capacities(NamedTuple):
             if capacity == self.worst:
                 raise InputError(
                     "a batch must fit the bound of its sampler",
-                    "an overflow there: seeds that are no nodes or repeat, or wrong excluded "
-                    "edges",
+                    "an overflow there: seeds that are no nodes or repeat, wrong excluded "
+                    "edges, or a bias of a draw that is negative, infinite or NaN",
                     "Give node ids; where seeds repeat, plan with distinct=False; where edges "
-                    "are excluded, give edges_between more room.",
+                    "are excluded, give edges_between more room; where draws read features, "
+                    "give finite ones.",
                 )
             capacity = capacity.enlarge(self.worst)
         return capacity

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import reprlib
 import sys
 from typing import Any, NoReturn
 
@@ -179,6 +180,15 @@ def check_room(sampler: Any, graph: Graph) -> None:
     """Raises `InputError` for a graph whose rows have room, unless the sampler takes it."""
     if graph.has_room and not sampler.takes_room:
         refuse_room(repr(sampler))
+
+
+def refuse_state(state: Any) -> NoReturn:
+    """Raises `InputError` for a state that is none of the graph, or a text about it."""
+    raise InputError(
+        "the state must be what init returned for this graph",
+        state if isinstance(state, str) else reprlib.repr(state),
+        "Call sampler.init(graph).",
+    )
 
 
 def refuse_room(who: str) -> NoReturn:

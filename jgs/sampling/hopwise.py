@@ -9,11 +9,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jgs.errors import InputError
 from jgs.graph import Graph, MiniBatch
 from jgs.sampling.base import ByNode, HopRows, Sampler
 from jgs.sampling.capacity import Capacity, GraphShape
-from jgs.sampling.checks import check_call, check_graph, check_timed, checked_seeds
+from jgs.sampling.checks import (
+    check_call,
+    check_graph,
+    check_timed,
+    checked_seeds,
+    refuse_state,
+)
 from jgs.sampling.edges.columns import column_at, column_of, ids_needed, with_columns
 from jgs.sampling.edges.hops import HopDraw, draw_batches
 from jgs.sampling.edges.random import as_key_data
@@ -174,8 +179,5 @@ class Hopwise(Hops, ByNode):
 def check_indptr(indptr: jax.Array, graph: Graph) -> None:
     """Raises `InputError` unless a state with this `indptr` may be one of the graph."""
     if indptr.shape != graph.indptr.shape:
-        raise InputError(
-            "the state must be what init returned for this graph",
-            f"one of {indptr.shape[-1] - 1:,} nodes, and a graph of {graph.num_nodes:,}",
-            "Call sampler.init(graph).",
-        )
+        num = indptr.shape[-1] - 1
+        refuse_state(f"one of {num:,} nodes, and a graph of {graph.num_nodes:,}")

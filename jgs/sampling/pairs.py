@@ -12,8 +12,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jgs.arrays import require_array
 from jgs.errors import InputError
 from jgs.graph import Graph
+from jgs.graph.checks import as_array, check_paired
 from jgs.graph.schema import REVERSE
 from jgs.sampling.checks import require_int
 from jgs.sampling.edges.eligible import count_less, rows_of
@@ -66,14 +68,14 @@ def join_nodes(
 ) -> tuple[jax.Array, jax.Array | None, jax.Array]:
     """The distinct `nodes`, int `[...]` with `N` for padding, each to be a seed once. With
     `time` int `[...]`, a cutoff for each, two are one where both are equal. If another number
-    is no node, all seeds are -1, which samplers refuse.
+    is no node, all seeds are -1, which samplers refuse. Raises `InputError`.
 
     Returns int32 `[B]`, the nodes in order of first appearance, then `N`, where `B` is the
     number of entries of `nodes`; int64 `[B]`, their cutoffs, or None; and int32 of the shape of
     `nodes`, the index of each in the first. The index of padding is `B`.
     """
     with exact_integers():
-        given = jnp.asarray(nodes).astype(jnp.int64)
+        given = _integers("nodes", nodes)
         bad = jnp.any((given < 0) | (given > graph.num_nodes))
         ids = given.astype(jnp.int32)
         flat, size = ids.reshape(-1), ids.size
@@ -109,7 +111,8 @@ def has_fact(
     """
     if relation is None and added_edges(graph) is None:
         return has_edge(graph, src, dst, time)
-    return count_edges(graph, src, dst, time, relation, own=True) > 0
+    with exact_integers():  # else JAX warns that it compares int64
+        return count_edges(graph, src, dst, time, relation, own=True) > 0
 
 
 def added_edges(graph: Graph) -> Any:
@@ -143,7 +146,7 @@ def has_edge(graph: Graph, src: Any, dst: Any, time: Any = None) -> jax.Array:
         if graph.sorted_by_source and time is None:
             place = count_less(graph.indices, start, degree, src)
             return (place < degree) & (graph.indices.at[start + place].get(mode="clip") == src)
-    return count_edges(graph, src, dst, time) > 0
+        return count_edges(graph, src, dst, time) > 0
 
 
 def count_edges(
@@ -214,10 +217,26 @@ def _copies(graph: Graph, src: Any, start: Any, degree: Any) -> tuple[jax.Array,
 def _rows_of(graph: Graph, src: Any, dst: Any) -> tuple[jax.Array, ...]:
     """int64 `[P]` each: the ends, where the row of `dst` begins, and its length; 0 where an end
     is no node."""
-    num_nodes = graph.num_nodes
-    src, dst = (jnp.asarray(ends).astype(jnp.int64).reshape(-1) for ends in (src, dst))
-    real = (src >= 0) & (src < num_nodes) & (dst >= 0) & (dst < num_nodes)
+    src, dst, real = _ends(graph, src, dst)
     return src, dst, *rows_of(graph.indptr, dst, real)
+
+
+def _ends(graph: Graph, src: Any, dst: Any) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """The ends of pairs as int64 `[P]`, and bool `[P]`, whether both are nodes. Raises
+    `InputError` for what are no integers, and for fewer of one end."""
+    src, dst = (_integers(*named).reshape(-1) for named in (("src", src), ("dst", dst)))
+    check_paired("src and dst", src, dst)
+    real = [(ends >= 0) & (ends < graph.num_nodes) for ends in (src, dst)]
+    return src, dst, real[0] & real[1]
+
+
+def _integers(name: str, ids: Any) -> jax.Array:
+    """`ids` of any shape as int64; raises `InputError`."""
+    if not isinstance(ids, jax.Array | np.ndarray):
+        traced = any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(ids))
+        ids = jnp.asarray(ids) if traced else as_array(name, ids)
+    require_array(name, ids, "integers or empty [...]", "Convert it with .astype(int).")
+    return jnp.asarray(ids).astype(jnp.int64)
 
 
 def pair_keys(key: Any, src: jax.Array, dst: jax.Array, time: Any = None) -> jax.Array:
@@ -234,12 +253,11 @@ def draw_negatives(key: Any, graph: Graph, src: Any, dst: Any, num: int) -> jax.
     pair with an end that is no node.
 
     The bits belong to (key, pair, draw number), so a pair draws the same in any batch and on
-    any rank. A drawn node may be joined to the pair's ends.
+    any rank. A drawn node may be joined to the pair's ends. Raises `InputError`.
     """
-    num_nodes = graph.num_nodes
+    num, num_nodes = require_int("num", num, 0), graph.num_nodes
     with exact_integers():
-        src, dst = (jnp.asarray(ends).reshape(-1) for ends in (src, dst))
-        real = (src >= 0) & (src < num_nodes) & (dst >= 0) & (dst < num_nodes)
+        src, dst, real = _ends(graph, src, dst)
         keys = pair_keys(key, src, dst)[:, None]
         keys = jnp.broadcast_to(keys, (src.shape[0], num, 2))
         drawn = below(node_bits(keys, jnp.arange(num), 0), num_nodes)

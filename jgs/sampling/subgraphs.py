@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jgs.arrays import require_array
+from jgs.arrays import is_number, require_array
 from jgs.errors import InputError
 from jgs.files.storage import open_arrays, save_arrays
 from jgs.graph import Block, Extras, Graph, MiniBatch
@@ -25,7 +25,13 @@ from jgs.kernels.call import vary_alike
 from jgs.options import INT32, Option
 from jgs.sampling.base import Sampler, State
 from jgs.sampling.capacity import Capacity, GraphShape, check_capacity
-from jgs.sampling.checks import check_call, check_graph, check_room, checked_seeds
+from jgs.sampling.checks import (
+    check_call,
+    check_graph,
+    check_room,
+    checked_seeds,
+    refuse_state,
+)
 from jgs.sampling.edges.columns import check_edges, ids_needed, with_columns
 from jgs.sampling.edges.hops import bad_seeds
 from jgs.sampling.edges.induced import induced_blocks, rows_sorted
@@ -193,15 +199,13 @@ class SubgraphSampler(SquareSampler):
 
     def __post_init__(self) -> None:
         error = self.norm_error
-        if error is not None and not (type(error) in (int, float) and error == 0):
-            number = isinstance(error, int | float) and not isinstance(error, bool)
-            if not number or not 1e-4 <= error <= 1:
-                raise InputError(
-                    "norm_error must be a number from 0.0001 to 1, or None for no "
-                    "normalisation",
-                    repr(error),
-                    "0.15 is usual.",
-                )
+        good = is_number(error) and (error == 0 or 1e-4 <= error <= 1)
+        if error is not None and not good:
+            raise InputError(
+                "norm_error must be a number from 0.0001 to 1, or None for no normalisation",
+                repr(error),
+                "0.15 is usual.",
+            )
         object.__setattr__(self, "norm_error", float(error) if error else None)
         super().__post_init__()
 
@@ -286,11 +290,7 @@ class SubgraphSampler(SquareSampler):
         """See `Sampler.sample_separately`. Each subgraph is drawn by one thread."""
         self._check_graph(graph)
         if not isinstance(state, SubgraphState):
-            raise InputError(
-                "the state must be what init returned for this graph",
-                repr(state),
-                "Call sampler.init(graph).",
-            )
+            refuse_state(state)
         seeds = checked_seeds(self, graph, seeds)
         if capacity is None:
             capacity = self.bound(GraphShape.of(graph), 1)

@@ -7,8 +7,9 @@ from cases import rarely
 from rows_law import P_VALUE, assert_independent
 from scipy import stats
 
-from jgs import Graph
-from jgs.sampling import Capacity, GraphShape, Neighbors, Seeds
+from jgs import Graph, kernels
+from jgs.sampling import Capacity, Context, GraphShape, Neighbors, Seeds, Walk
+from jgs.sampling.contexts import ByVisits
 from jgs.sampling.fanouts import ByRelation
 
 KEY = jax.random.key(1)
@@ -129,6 +130,18 @@ def test_a_node_draws_the_same_whatever_the_other_seeds_and_relations_are(neighb
     for sampler, seeds in ((alone, [2, 30, 9, 4]), (together, [9, 4, 70, 2])):
         other = cited(sampler, seeds)
         assert {seed: other[seed] for seed in one} == one
+
+
+@pytest.mark.skipif(not kernels.available(), reason="plain JAX cannot fail")
+def test_the_index_of_a_graph_with_other_edges_is_refused():
+    """Edges that were appended would never be drawn."""
+    graph, other = graph_of(timed=True), graph_of(timed=True, edges=800)
+    seeds, fanouts = Seeds(np.arange(4), np.full(4, 40)), ({"*": 2},)
+    ways = Context(4, fanouts), Context(4, ByVisits(3, 2))
+    for sampler in (Neighbors(fanouts), Walk(3), *ways):
+        state = sampler.init(other)
+        with pytest.raises(jax.errors.JaxRuntimeError, match="what init returned"):
+            jax.block_until_ready(sampler.sample(KEY, graph, state, seeds))
 
 
 def test_bounds_count_each_relation():

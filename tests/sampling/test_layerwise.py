@@ -295,6 +295,21 @@ def test_fastgcn_draws_rows_by_their_squared_norms(weighted):
     assert_included(draw, np.where(seen, inclusion((P**2).sum(axis=1), 6), 0))
 
 
+def test_the_unit_of_the_weights_changes_no_draw(same_bits):
+    """Their squares would be 0, or infinite."""
+    draw = jax.jit(MatrixSampler.sample, static_argnums=0)
+    for sampler in (Ladies((4,), True, False, edge_ids=True), FastGCN((6,), True)):
+        found = []
+        for unit in (1, 2.0**-90, 2.0**90):
+            graph = Graph(GRAPH.indptr, GRAPH.indices, np.asarray(GRAPH.edge_weight) * unit)
+            batch = draw(sampler, jax.random.key(0), graph, sampler.init(graph), FRONTIER)
+            (block,) = batch.blocks
+            assert block.num_edges > 0
+            found.append((batch.nodes, block.indptr, block.indices, block.edge_weight / unit))
+        same_bits(found[1], found[0])
+        same_bits(found[2], found[0])
+
+
 def test_asgcn_draws_rows_by_their_norms_and_their_features():
     """By (1 + |W x[u]|) sqrt(sum of P[u, v]**2) (equation 10, and the authors' code)."""
     graph, weight = GRAPH.with_node_columns(features=FEATURES), np.float32([1.5, -4])

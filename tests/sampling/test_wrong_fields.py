@@ -12,11 +12,13 @@ from jgs.sampling import (
     ASGCN,
     GCNBS,
     PASS,
+    VRGCN,
     FastGCN,
     Frontier,
     HetGNN,
     Labor,
     Ladies,
+    Links,
     Metapath,
     Neighbors,
     Node2Vec,
@@ -25,6 +27,10 @@ from jgs.sampling import (
     Seeds,
     Shadow,
     Walk,
+    draw_negatives,
+    edges_between,
+    has_edge,
+    join_nodes,
 )
 from jgs.sampling.contexts import ByVisits
 
@@ -43,6 +49,7 @@ AGES = {BUYS: [1, 2], LIKES: [3]}
 BOUGHT = Graph.from_relations({"user": 2, "item": 2}, ENDS, edge_time=AGES)
 OTHER_TIMES = Graph.from_relations({"user": 3, "item": 2}, ENDS, edge_time=AGES)
 BY_NAME = Neighbors(({"buys": 3},))
+STATE = "the state must be what init returned for this graph"
 
 REFUSED = [
     (lambda: Labor((0,)), "fanouts must be static positive"),
@@ -139,6 +146,20 @@ REFUSED = [
     (lambda: Metapath("buys"), "relations must be names or triples"),
     (lambda: Metapath(("buys", "likes")).init(SHOP), "target type of the next"),
     (lambda: Metapath(("buys",)).init(BARE), "need a typed graph"),
+    (lambda: Neighbors((2,), edges=None), "edges must be a tuple of names"),
+    (lambda: PinSage((1,), relations=5), "relations must be a tuple"),
+    (lambda: GCNBS((2,), eta="0.4"), "eta must be in (0, 1]; got '0.4'"),
+    (lambda: PASS(learning_rate=None), "learning_rate must be a finite number"),
+    (lambda: Links(power="1"), "power must be from 0 to 1; got '1'"),
+    (lambda: Walk(np.ones((2, 1))), "got array([[1.], [1.]]). Change it."),
+    (lambda: Shadow((2,)).sample(KEY, BARE, (), [0]), STATE),
+    (lambda: VRGCN((2,), widths=(3,)).sample(KEY, BARE, (), [0]), STATE),
+    (lambda: FastGCN((2,)).sample(KEY, BARE, (1,), [0]), STATE),
+    (lambda: FastGCN((2,)).sample(KEY, BARE, FastGCN((2,)).init(NO_EDGES), [0]), STATE),
+    (lambda: has_edge(BARE, [0, 1], [1]), "src and dst must have the same length; got 2 and 1"),
+    (lambda: edges_between(BARE, [0.5], [1], 3), "src must be integers [...]"),
+    (lambda: draw_negatives(KEY, BARE, [0], [1], -1), "num must be an int of at least 0"),
+    (lambda: join_nodes(BARE, [None]), "nodes must be integers [...]"),
 ]
 
 

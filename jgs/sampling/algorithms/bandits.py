@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jgs.arrays import is_number
 from jgs.errors import InputError
 from jgs.graph import Block, Graph, MiniBatch, as_device
 from jgs.ops import aggregate, edge_dot
@@ -222,10 +223,10 @@ def _check(sampler: MatrixSampler, rates: tuple[str, ...]) -> None:
     """Makes the fields `rates` floats. Raises `InputError` unless they are in (0, 1], and the
     sampler draws a positive number of each node's neighbours, without edge weights."""
     for name in rates:
-        value = float(vars(sampler)[name])
-        object.__setattr__(sampler, name, value)
-        if not 0 < value <= 1:
-            raise InputError(f"{name} must be in (0, 1]", value, "Give e.g. 0.1.")
+        value = vars(sampler)[name]
+        if not is_number(value) or not 0 < value <= 1:
+            raise InputError(f"{name} must be in (0, 1]", repr(value), "Give e.g. 0.1.")
+        object.__setattr__(sampler, name, float(value))
     if sampler.weighted or min(sampler.sizes) < 1:
         raise InputError(
             f"{type(sampler).__name__} must draw some of each node's neighbours, all of equal "

@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
+from jgs.arrays import is_number
 from jgs.errors import InputError
 from jgs.graph import Graph, MiniBatch
 from jgs.graph.formats.export import targets_of
@@ -50,10 +51,11 @@ class FeatureSampler(MatrixSampler, Adaptive):
 
     def _check_finite(self, *names: str) -> None:
         for name in names:
-            value = float(getattr(self, name))
-            object.__setattr__(self, name, value)
-            if not 0 <= value < float("inf"):
-                raise InputError(f"{name} must be finite, and not negative", value, "Raise it.")
+            value = getattr(self, name)
+            if not is_number(value) or not 0 <= value < float("inf"):
+                rule = f"{name} must be a finite number, and not negative"
+                raise InputError(rule, repr(value), "Give e.g. 0.001.")
+            object.__setattr__(self, name, float(value))
 
     def arrays(self, graph: Graph) -> Any:
         return self._first(threefry(0), features_of(graph).shape[1])

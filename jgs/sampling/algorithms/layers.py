@@ -7,11 +7,13 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 
 import jax
+import jax.numpy as jnp
 
 from jgs.options import Option
 from jgs.sampling.base import Sizes
 from jgs.sampling.fanouts import ANY
 from jgs.sampling.matrix import Matrix, MatrixSampler
+from jgs.sampling.matrix.sums import exponent
 
 
 @dataclass(frozen=True)
@@ -40,7 +42,7 @@ class FastGCN(MatrixSampler):
     sizes: Sizes = (400, 400)
 
     def layer(self, A: Matrix, frontier: jax.Array, k: int) -> Matrix:
-        q = (A.div(A.count(axis=0), axis=0) ** 2).sum(axis=1)
+        q = (_mean_in_units(A) ** 2).sum(axis=1)
         sample = A.collective_sample(k, q)[:, frontier]
         sample = sample.div(A[:, frontier].count(axis=0), axis=0)
         return sample.div(sample.row_probs, axis=1)
@@ -109,8 +111,22 @@ class Ladies(MatrixSampler):
         sub = A[:, frontier]
         if self.by_type:
             sub, k = sub.by_relation(), k if isinstance(k, Mapping) else {ANY: k}
-        sub = sub.div(sub.count(axis=0), axis=0)
-        bias = (sub**2).sum(axis=1)
-        sample = sub.collective_sample(k, bias)
+        mean = _mean_in_units(sub)
+        bias = (mean**2).sum(axis=1)
+        if not self.normalize:  # else the unit cancels out
+            mean = sub.div(sub.count(axis=0), axis=0)
+        sample = mean.collective_sample(k, bias)
         sample = sample.div(sample.row_probs, axis=1)
         return sample.div(sample.sum(axis=0), axis=0) if self.normalize else sample
+
+
+def _mean_in_units(part: Matrix) -> Matrix:
+    """`part` with the values `P[u, v]`, divided by the number of edges of their column. Those
+    of weights are in a unit of their own, a power of two, so that whatever size weights have,
+    the square of the largest is neither 0 nor infinite."""
+    count = part.count(axis=0)
+    if part.weighted:
+        largest = jnp.max(part.div(count, axis=0).sum(axis=0), initial=0)  # or less, by 1 / d
+        power = jnp.clip(exponent(largest), -100, 100)
+        count = count * jax.lax.bitcast_convert_type(power + 127 << 23, jnp.float32)
+    return part.div(count, axis=0)

@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jgs.arrays import is_number
 from jgs.errors import InputError
 from jgs.graph import Graph, as_device
 from jgs.graph.checks import first_fall
@@ -96,8 +97,7 @@ class Node2Vec(Walker):
         check_fields(self)
         for name in ("p", "q"):
             value = getattr(self, name)
-            number = isinstance(value, int | float | np.number) and not isinstance(value, bool)
-            if not number or not 1 / _MOST <= value <= _MOST:
+            if not is_number(value) or not 1 / _MOST <= value <= _MOST:
                 raise InputError(
                     f"{name} must be a number from {1 / _MOST:g} to {_MOST:g}",
                     repr(value),

@@ -15,6 +15,7 @@ from jgs.options import INT32, Option
 from jgs.sampling.algorithms.visits import PinSage
 from jgs.sampling.base import Adaptive, Sampler, State
 from jgs.sampling.capacity import Capacity, GraphShape
+from jgs.sampling.checks import refuse_state
 from jgs.sampling.edges.induced import rows_sorted
 from jgs.sampling.seeds import Seeds
 from jgs.sampling.shorthand import as_sampler
@@ -156,6 +157,8 @@ class Shadow(SquareSampler):
         self, key: Any, graph: Graph, state: Any, seeds: Seeds, capacity: Capacity
     ) -> MiniBatch:
         """The scopes: of each seed by itself, or of all."""
+        if not isinstance(state, ShadowState):
+            refuse_state(state)
         nodes, excluded = seeds.nodes, seeds.excluded
         share = nodes.shape[0] if self.disjoint else 1
         room = Capacity(*(tuple(n // share for n in field[:-1]) for field in capacity))

@@ -337,7 +337,9 @@ class PinSage(VisitSampler):
         if any(isinstance(k, tuple) for k in self.sizes):
             raise InputError("each size must be an int", repr(self.sizes), "Give one a hop.")
         if self.relations is not None:
-            if isinstance(self.relations, str) or not self.relations:
+            given: Any = self.relations
+            listed = isinstance(given, Sequence) and not isinstance(given, str)
+            if not listed or not given:
                 raise InputError(
                     "relations must be a tuple of relations, at least one",
                     repr(self.relations),

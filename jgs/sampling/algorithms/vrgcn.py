@@ -14,7 +14,7 @@ from jgs.graph import Block, Control, Graph, MiniBatch, as_device
 from jgs.ops import gather, gather_aggregate
 from jgs.sampling.base import Adaptive, Fanouts, Feedback
 from jgs.sampling.capacity import Capacity, GraphShape
-from jgs.sampling.checks import check_graph, require_int
+from jgs.sampling.checks import check_graph, refuse_state, require_int
 from jgs.sampling.matrix import Matrix, MatrixSampler, Room
 from jgs.sampling.matrix.edge_arrays import distinct, places
 from jgs.settings import exact_integers
@@ -89,6 +89,9 @@ class VRGCN(MatrixSampler, Adaptive):
         seeds: Any,
         capacity: Capacity | None = None,
     ) -> MiniBatch:
+        widths = [getattr(history, "shape", ())[1:] for history in jax.tree.leaves(state)]
+        if widths != [(width,) for width in self.widths]:
+            refuse_state(state)
         batch = super().sample(key, graph, (), seeds, capacity)
         if capacity is None:
             capacity = self.bound(GraphShape.of(graph), batch.seeds.shape[0])

@@ -3,7 +3,7 @@ columns without the edges that are not kept. Blocks and matrices share `compacte
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -24,7 +24,8 @@ def check_edges(sampler: Any) -> None:
     """Checks the field `edges` of a sampler and makes it a tuple. `"id"` stands for `edge_ids`.
     Raises `InputError`."""
     names = sampler.edges
-    if isinstance(names, str) or not all(isinstance(name, str) for name in names):
+    listed = isinstance(names, Iterable) and not isinstance(names, str)
+    if not listed or not all(isinstance(name, str) for name in names):
         raise InputError(
             "edges must be a tuple of names of columns",
             repr(names),

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 
+from jgs.arrays import is_number
 from jgs.errors import InputError
 from jgs.graph import Graph
 from jgs.sampling.base import Adaptive, Sampler, State
@@ -85,7 +86,15 @@ class ByEpoch:
 
     def __post_init__(self) -> None:
         given = self.stages
-        pairs = [*(given.items() if isinstance(given, Mapping) else given)]
+        pairs = [*given.items()] if isinstance(given, Mapping) else given
+        if not isinstance(pairs, Sequence) or not all(
+            isinstance(pair, Sequence) and len(pair) == 2 for pair in pairs
+        ):
+            raise InputError(
+                "the stages of a schedule must be pairs of an epoch and a sampler",
+                repr(given),
+                "Write ByEpoch({0: (5, 5), 10: (10, 10)}).",
+            )
         epochs = [require_int("a stage's epoch", epoch, 0) for epoch, _ in pairs]
         if epochs[:1] != [0] or epochs != sorted(set(epochs)):
             raise InputError(
@@ -127,15 +136,17 @@ class OnPlateau:
     by_loss = True
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "samplers", tuple(map(as_sampler, self.samplers)))
-        object.__setattr__(self, "fraction", float(self.fraction))
-        object.__setattr__(self, "epochs", require_int("epochs", self.epochs, 1))
-        if not self.samplers or not 0 <= self.fraction < 1:
+        given, fraction = self.samplers, self.fraction
+        good = is_number(fraction) and 0 <= fraction < 1
+        if not isinstance(given, Sequence) or not given or not good:
             raise InputError(
                 "a schedule must have samplers, and a fraction in [0, 1)",
-                f"{len(self.samplers)} samplers, fraction {self.fraction}",
+                f"{given!r}, fraction {fraction}",
                 "Write OnPlateau([(5, 5), (10, 10)], fraction=0.01).",
             )
+        object.__setattr__(self, "samplers", tuple(map(as_sampler, given)))
+        object.__setattr__(self, "fraction", float(fraction))
+        object.__setattr__(self, "epochs", require_int("epochs", self.epochs, 1))
 
     def stage(self, epoch: int, progress: Progress) -> int:
         return progress.stage

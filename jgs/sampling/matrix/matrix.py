@@ -397,11 +397,14 @@ def _is_all(index: Any) -> bool:
 
 def _node_ids(name: str, ids: Any) -> jax.Array:
     given = ids if isinstance(ids, jax.Array | np.ndarray | Sequence) else None
-    array = jnp.zeros(()) if given is None else jnp.asarray(given)
-    if not fits(array, "integers [n]"):
-        raise InputError(
-            f"{name} must be integers [n], ids of nodes",
-            repr(ids)[:60] if given is None else described(array),
-            "Give one id a slot; a whole axis is `:`.",
-        )
-    return array.astype(jnp.int32)
+    with exact_integers():
+        array = jnp.zeros(()) if given is None else jnp.asarray(given)
+        if not fits(array, "integers [n]"):
+            raise InputError(
+                f"{name} must be integers [n], ids of nodes",
+                repr(ids)[:60] if given is None else described(array),
+                "Give one id a slot; a whole axis is `:`.",
+            )
+        if not jnp.can_cast(array.dtype, jnp.int32):  # wide ids must not wrap into the range
+            array = jnp.clip(array, 0 if array.dtype.kind == "u" else -1, 2**31 - 1)
+        return array.astype(jnp.int32)

@@ -13,6 +13,8 @@ from typing import Any, NamedTuple
 import jax
 from jax.extend import core
 
+from jgs.sampling.checks import refuse_state
+
 _CONSTANT, _OF_GRAPH, _OF_BATCH = range(3)
 
 
@@ -51,7 +53,8 @@ def each_time(
     split = _split(program, graph, *rest)
     avals: list[Any] = [variable.aval for variable in split.kept]
     have, want = ([(a.shape, a.dtype) for a in each] for each in (kept, avals))
-    assert have == want, "the program computes other things of the graph than in init"
+    if have != want:
+        refuse_state(kept)
     jaxpr = split.closed.jaxpr
     run = split.part(_OF_BATCH, [*jaxpr.invars, *split.kept], jaxpr.outvars)
     return jax.tree.unflatten(split.out_tree, run(*jax.tree.leaves((graph, *rest)), *kept))

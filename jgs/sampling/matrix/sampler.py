@@ -18,7 +18,7 @@ from jgs.kernels.call import vary_alike
 from jgs.sampling.algorithms.neighbors import Neighbors
 from jgs.sampling.base import Adaptive, Sampler, Sizes
 from jgs.sampling.capacity import Capacity, GraphShape
-from jgs.sampling.checks import check_call, check_graph
+from jgs.sampling.checks import check_call, check_graph, refuse_state
 from jgs.sampling.edges.columns import check_edges, ids_needed, with_columns
 from jgs.sampling.edges.hops import Sample, bad_seeds, empty_if
 from jgs.sampling.edges.random import as_key_data
@@ -175,6 +175,10 @@ class MatrixSampler(Sampler):
                 )
             arrays = jax.tree.map(jnp.asarray, state)  # else NumPy's 64 bits would stay 64
             state = ()
+        elif jax.tree.leaves(state):
+            layers = state if isinstance(state, tuple) else ()
+            if len(layers) != len(self.sizes) or not all(isinstance(a, tuple) for a in layers):
+                refuse_state(state)
         check_graph(graph, self.weighted)
         checked, capacity = check_call(self, graph, seeds, capacity, 2 * len(self.sizes))
         remedy = "Draw several under jax.vmap, with a key each."

@@ -240,8 +240,8 @@ def test_what_does_not_fit_is_said(graph):
         overflows, *counts = program(graph, looked)
         assert [bool(each) for each in overflows] == [not fits] * 4
         assert [int(count) for count in counts] == [needed, needed if fits else 0]
-    outside = Matrix(graph)[:, np.array([1, N + 7])].built()
-    assert outside.overflow
+    for wrong in (N + 7, 2**32 + 1, np.uint64(2**63)):
+        assert Matrix(graph)[:, np.array([1, wrong], type(wrong))].built().overflow
 
 
 ROOM = 4099  # edges; no other array has this size
