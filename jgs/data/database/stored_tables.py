@@ -23,8 +23,9 @@ TABLES = (".parquet", ".csv", ".csv.gz")
 FILES = (".duckdb", ".db", ".sqlite", ".sqlite3")
 
 _ASKING, _NAMED = '"jgs rows that ask"', '"jgs rows that are named"'  # no user's tables
-_WHOLE = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT")
-NUMBERS = (*_WHOLE, *(f"U{each}" for each in _WHOLE), "FLOAT", "DOUBLE")
+WHOLE = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT")
+WHOLE += tuple(f"U{each}" for each in WHOLE)
+NUMBERS = (*WHOLE, "FLOAT", "DOUBLE")
 _NUMBERS = (*NUMBERS, "DECIMAL")
 _AT_ONCE = 4  # queries, each with memory of its own
 _VIEWS = (
@@ -142,6 +143,10 @@ class StoredTables:
         connection = _connected()
         tables, keys = read(connection, source, () if known is None else known.tables)
         columns = {table: connection.table(quoted(table)).columns for table in tables}
+        if known is not None:
+            tables_said = known.tables.items()
+            there = {t: k for t, k in tables_said if {*k.key} <= {*columns.get(t, ())}}
+            keys = catalogue.with_keys(keys, there)
         declared = of_declared(name, columns, keys)
         return cls(name, connection, catalogue.merged(declared, known) if known else declared)
 
