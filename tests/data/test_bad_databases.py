@@ -80,7 +80,7 @@ CASES = {
         "", {"u": {"id": [1, 2], "v": [[1.5], [1.0, 2.0]]}, "o": LOW}, KEYS, "unequal lengths"
     ),
     "rows of unequal lengths": ("", {"u": LATE + "1,2,3\n", "o": LOW}, KEYS, "Line: 30002"),
-    "a number that is text": ("", {"u": LATE + "99999,old\n", "o": LOW}, KEYS, '"old"'),
+    "a number that is text": ("", {"u": LATE + "99999,old\n", "o": LOW}, KEYS, None),
     "a number that is text in SQLite": (
         ".sqlite", SHOP + "INSERT INTO u VALUES (3, 'old');", None, "age of u in"
     ),

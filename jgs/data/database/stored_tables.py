@@ -263,6 +263,13 @@ class StoredTables:
         found[asking] = named
         return found
 
+    def given(self, table: str, columns: Columns) -> str:
+        """SQL of whether a row has values in all of these columns. NaN is none."""
+        kinds = self.columns[table]
+        every = (f"{quoted(c)} IS NOT NULL" for c in columns)
+        numbers = (f"NOT isnan({quoted(c)})" for c in columns if kinds[c] in _EXACT)
+        return " AND ".join([*every, *numbers])
+
     def check_key(self, table: str) -> None:
         """Raises `InputError` unless each row of a table has a key of its own."""
         key = self.catalogue.tables[table].key
