@@ -12,7 +12,7 @@ from jgs.audit.tells import Evidence
 from jgs.audit.view import DATES, View
 from jgs.data.database.stored_tables import NUMBERS
 
-_LEAST_ROWS, _MOST_ROWS, _SAME = 20, 20_000, 0.9
+_LEAST_ROWS, _MOST_ROWS, _SAME, _FINE = 20, 20_000, 0.9, 1e-3
 _KINDS = (*NUMBERS, "DECIMAL", "BOOLEAN", *DATES)
 
 
@@ -66,12 +66,24 @@ def _found(group: _Group, table: str, name: str, values: np.ndarray) -> Iterator
         _aggregates(name, values, group.ends).items(), group.columns.items()
     ):
         rows = np.flatnonzero(np.isfinite(own) & np.isfinite(figures))
+        if rows.size < _LEAST_ROWS:
+            continue
         own, told = own[rows], figures[rows]
-        same = np.isclose(own, told, rtol=1e-6).mean() if rows.size >= _LEAST_ROWS else 0
-        shifted = np.roll(told, rows.size // 2)
-        if same > _SAME > 2 * np.isclose(own, shifted, rtol=1e-6).mean():
+        of: Any = {"rtol": 1e-6, "atol": _rounding(own)}
+        same, shifted = np.isclose(own, told, **of).mean(), np.roll(told, rows.size // 2)
+        if same > _SAME > 2 * np.isclose(own, shifted, **of).mean():
             text = f"it is {what} over all rows of {table} by {group.by}, also later ones, "
             yield "error", where, f"{text}in {same:.0%} of {rows.size:,} rows"
+
+
+def _rounding(values: np.ndarray) -> float:
+    """How far values with few decimals may be from what they were rounded from; 0 where that
+    is no small part of their deviation."""
+    for digits in range(5):
+        if np.isclose(values, np.round(values, digits), rtol=1e-12).all():
+            half = 0.5 * 10.0**-digits
+            return half if half < _FINE * values.std() else 0.0
+    return 0.0
 
 
 def _aggregates(name: str, values: np.ndarray, ends: np.ndarray) -> dict[str, np.ndarray]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from copy import copy
 from functools import cached_property
@@ -33,6 +34,7 @@ from jgs.train.tasks.targets import Targets
 from jgs.train.tasks.task import Task
 
 PARAMS = ("best", "last")
+_log = logging.getLogger("jgs")
 Finish = Callable[[np.ndarray], np.ndarray]
 
 
@@ -295,8 +297,10 @@ def later_data(
     )  # fmt: skip
     names = "features", "inclusive", "hide"
     kept = {n: v for n, v in config.data_arguments().items() if n in names}
-    clock = Clock(shape["time_unit"])
+    clock = clock_of(config, shape["time_unit"])
     base = Database.open(config.dataset, config.data_arguments().get("manifest"))
+    if types is not None:
+        base = _with_keys_of(base, types.schema)
     plain = base.plain(**kept, fitted=columns, clock=clock)
     data = WholeData(config, True, plain)
     graph, features = data.graphs[0], data.features[0]
@@ -308,6 +312,26 @@ def later_data(
     of_links = None if ends is None else tuple(ends)
     targets = Targets({}, {}, {}, data.graphs, data.graphs, of_links, False)
     return data, None if ends is None else targets
+
+
+def _with_keys_of(base: Database, schema: Schema) -> Database:
+    """The database without the foreign keys that have no relation in the schema of a run, such
+    as those that its task hides."""
+    tables, found = dict(base.catalogue.tables), copy(base)
+    for table, keys in tables.items():
+        named = {key: (table, "_".join(key), to) for key, to in keys.references.items()}
+        known = {key: to for key, (_, _, to) in named.items() if named[key] in schema.relations}
+        for key in named.keys() - known:
+            said = ", ".join(key), table, base.name
+            _log.warning("%s of %s in %s: a key that the run has not learned from", *said)
+        tables[table] = keys._replace(references=known)
+    found.catalogue = base.catalogue._replace(tables=tables)
+    return found
+
+
+def clock_of(config: Config, unit: str | None) -> Clock:
+    """How the times in the tables of a run are counted, in `unit`."""
+    return Clock(unit, config.data_arguments().get("time_scale", 1))
 
 
 def _check_matrix(graph: Graph, features: Any, width: int) -> None:

@@ -75,8 +75,8 @@ def aggregate_of_lines(made):
     made.tables["parts"] = {"event_id": made.tables["events"]["event_id"][rows]}
     made.tables["parts"]["weight"] = weight = made.rng.gamma(2, 1, rows.size)
     made.keys["parts"] = {"fkeys": {"event_id": "events"}}
-    made.tables["users"]["total"] = np.bincount(made.at[rows], weight, made.ids.size)
-    return "users.total"
+    made.tables["users"]["total"] = np.bincount(made.at[rows], weight, made.ids.size).round(2)
+    return "users.total"  # rounded, as money is
 
 
 def aggregate_of_prices(made):

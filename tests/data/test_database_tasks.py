@@ -96,6 +96,9 @@ def test_labels_that_may_be_either_are_one_line(shop, caplog):
     for label, says in (
         ("5.0 * (user_id % 3)", "must be said to be numbers or classes"),
         ("user_id::HUGEINT * 100000000000000000000", "must fit 64 bits"),
+        ("nullif(user_id % 2 = 0, TRUE)", "must have a label; got .* without"),
+        ("INTERVAL 1 DAY", "numbers, text or lists; got the type month_day_nano"),
+        ("[]::INTEGER[]", "lists of one length, of 0 and 1; got lists of 0 to 0"),
     ):
         with pytest.raises(jgs.InputError, match=says):
             base.plain(task_sql=sql.format(label), **asked)
@@ -103,6 +106,8 @@ def test_labels_that_may_be_either_are_one_line(shop, caplog):
     found = [base.plain(task_sql=sql, label_kind=k, **asked) for k in ("number", None)]
     assert [each.label_table.numbers for each in found] == [True, False]
     assert "labels in task_sql are classes: 3 different ones" in caplog.text
+    pairs = "SELECT user_id, timestamp, [user_id % 2, 1]::INTEGER[2] FROM timestamps, users"
+    assert base.plain(task_sql=pairs, **asked).label_table.num_classes == 2
 
 
 def test_the_same_query_gives_the_same_bits(shop):
@@ -214,3 +219,40 @@ def test_text_that_looks_like_numbers_is_told(caplog):
     )
     assert "on is text" in said
     assert "zip" not in said
+
+
+def test_a_column_of_a_csv_file_has_the_type_of_all_its_rows(tmp_path):
+    """DuckDB looks at the first 20,480 rows, and keeps six digits of a second."""
+    rows = "".join(f"{i},{i % 7},{i % 5},2024-01-01 00:00:00\n" for i in range(21_000))
+    rows += "21000,0.5,abc,2024-01-01 00:00:00.123456789\n"
+    (tmp_path / "t.csv").write_text(f"to,a,b,day\n{rows}")
+    (tmp_path / "s.csv").write_text("id,x\n1,2\n")
+    keys = {"t": {"time_col": "day", "fkeys": {"to": "s"}}, "s": {"pkey": "id"}}
+    (tmp_path / "manifest.yaml").write_text(yaml.safe_dump({"tables": keys}))
+    base = Database.open(tmp_path)
+    assert [*base.columns["t"].values()] == ["BIGINT", "DOUBLE", "VARCHAR", "TIMESTAMP_NS"]
+    plain = base.plain()
+    assert np.asarray(plain.graph.node_time).max() % 10**9 == 123_456_789
+    assert [c.kind for c in plain.feature_columns["t"].columns] == ["standard", "category"]
+
+
+def test_keys_of_any_type_are_names_that_differ(caplog):
+    keys = {"t": {"pkey": "k"}, "s": {"fkeys": {"to": "t", "n": "u"}}, "u": {"pkey": "k"}}
+    for values, kind in (
+        (["12345678901234567.01", "12345678901234567.02"], "DECIMAL(19, 2)"),
+        (["\\x00\\x01", "ab"], "BLOB"),
+        (["2024-01-01 00:00:00.000000001", "2024-01-02 00:00:00"], "TIMESTAMP_NS"),
+    ):
+        own = duckdb.sql(f"SELECT unnest($v)::{kind} AS k", params={"v": values})
+        some = duckdb.sql(
+            f"SELECT unnest($v)::{kind} AS \"to\", 'nan'::DOUBLE AS n", params={"v": values}
+        )
+        tables = {
+            "t": own.to_arrow_table(),
+            "s": some.to_arrow_table(),
+            "u": pa.table({"k": [1]}),
+        }
+        plain = Database.from_tables(tables, {"tables": keys}).plain()
+        assert plain.node_ids[np.arange(2)].tolist() == [f"t:{value}" for value in values]
+        assert plain.graph.num_edges == 4
+    assert "name no row" not in caplog.text  # NaN is no value

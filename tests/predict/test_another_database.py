@@ -11,30 +11,39 @@ import jgs
 from jgs.predict.__main__ import main as predict
 from jgs.train.__main__ import main as train
 
-START = np.datetime64("2024-01-01", "us")
+START = int(np.datetime64("2024-01-01", "s").astype(int))
 KEYS = {
     "users": {"pkey": "name"},
-    "sales": {"time_col": "day", "fkeys": {"user": "users"}},
+    "sales": {"time_col": "second", "fkeys": {"user": "users", "via": "users"}},
 }
 SQL = """
-    SELECT u.name, t.timestamp, (SELECT count(*) FROM sales s WHERE s."user" = u.name
+    WITH s AS (SELECT *, epoch_ms(second * 1000) AS day FROM sales)
+    SELECT u.name, t.timestamp, (SELECT count(*) FROM s WHERE s."user" = u.name
     AND s.day > t.timestamp AND s.day <= t.timestamp + INTERVAL '{timedelta}') > 2 AS busy
     FROM timestamps t, users u
 """
+TASK = {
+    "kind": "forecast", "task_type": "binary_classification", "timedelta": "15 days",
+    "entity_table": "users", "entity_col": "name", "target_col": "busy", "sql": SQL,
+    "time_col": "timestamp", "remove_columns": [["sales", "via"]],
+}  # fmt: skip
+NAMES = [f"{i:03d}" for i in range(26)]
 
 
 def written(folder, days, users, lacking=()):
-    """Users and sales of so many days: those of fewer days are among those of more."""
+    """Users and sales of so many days: those of fewer days are among those of more. Times are
+    seconds, names are text, and the task hides a key."""
     rng = np.random.default_rng(0)
     day, who = np.sort(rng.integers(0, 200, 900)), rng.integers(0, 20, 900)
     price = rng.random(900) + day / 50
     kind = np.where(day < 120, np.array(["a", "b"])[who % 2], "new")
     some = day < days
     made = {
-        "users": {"name": [f"u{i}" for i in range(users)], "age": np.arange(users) % 7},
+        "users": {"name": NAMES[:users], "age": np.arange(users) % 7},
         "sales": {
-            "day": START + day[some].astype("m8[D]"),
-            "user": [f"u{i}" for i in who[some]],
+            "second": START + day[some] * 86_400,
+            "user": [NAMES[i] for i in who[some]],
+            "via": [NAMES[i % 20] for i in who[some] + 1],
             "price": price[some],
             "kind": kind[some],
         },
@@ -45,6 +54,8 @@ def written(folder, days, users, lacking=()):
         pq.write_table(pa.table(columns), folder / "db" / f"{name}.parquet")
     about = {"val_timestamp": "2024-03-25", "test_timestamp": "2024-04-15", "tables": KEYS}
     (folder / "manifest.yaml").write_text(yaml.safe_dump(about))
+    (folder / "tasks" / "busy").mkdir(parents=True)
+    (folder / "tasks" / "busy" / "manifest.yaml").write_text(yaml.safe_dump(TASK))
     return folder
 
 
@@ -53,18 +64,10 @@ def places(tmp_path_factory):
     """The folder of a run, that of its database, and that of a later one."""
     folder = tmp_path_factory.mktemp("later")
     early, late = written(folder / "early", 125, 20), written(folder / "late", 200, 26)
-    (folder / "busy.sql").write_text(SQL)
-    flags = "--entity users --model trsage --fanouts *=-1 *=-1 --batch-size 64 --epochs 1"
-    more = f"--hidden 8 --no-progress --task-sql {folder}/busy.sql --dataset {early}"
-    asked = [
-        *flags.split(),
-        *more.split(),
-        "--horizon",
-        "15 days",
-        "--run-dir",
-        str(folder / "run"),
-    ]
-    assert train(asked) == 0
+    flags = "--db-task busy --model trsage --fanouts *=-1 *=-1 --batch-size 64 --epochs 1"
+    more = f"--hidden 8 --no-progress --dataset {early} --run-dir {folder / 'run'}"
+    clock = "--data-options time_unit=ms time_scale=1000"
+    assert train(f"{flags} {more} {clock}".split()) == 0
     return folder / "run", early, late
 
 
@@ -80,13 +83,23 @@ def test_old_questions_have_old_answers(places):
     assert abs(after[0] - after[1]).max() > 1e-3  # the later one has more to see
 
 
+def test_the_table_of_a_task_has_the_keys_as_they_are(places, tmp_path):
+    out = tmp_path / "p.csv"
+    flags = f"--run-dir {places[0]} --split test --task-table --out {out}"
+    assert predict(flags.split()) == 0
+    head, *rows = (line.split(",") for line in out.read_text().splitlines())
+    assert head == ["name", "timestamp", "busy"]
+    assert sorted(row[0] for row in rows) == NAMES[:20]
+    assert {row[1] for row in rows} == {"2024-04-15 00:00:00.000"}
+
+
 def test_the_command_and_its_refusals(places, tmp_path, capsys):
     run_dir, _, late = places
     out = tmp_path / "p.csv"
     flags = f"--run-dir {run_dir} --out {out} --at 2024-07-01 --dataset"
     assert predict([*flags.split(), str(late)]) == 0
     rows = out.read_text().splitlines()
-    assert [row.split(",")[0] for row in rows[1:]] == [f"users:u{i}" for i in range(26)]
+    assert [row.split(",")[0] for row in rows[1:]] == [f"users:{name}" for name in NAMES]
     bad = written(tmp_path / "bad", 200, 20, lacking=("price",))
     for place, says in ((bad, "no price"), (tmp_path / "none", "must exist")):
         command_refused(capsys, says, predict, [*flags.split(), str(place)])

@@ -189,5 +189,8 @@ def test_wrong_contexts_are_refused():
     late = Context(8, ByHops(({"*": 3},), "latest"))
     with refusal("counted from the cutoffs of the seeds"):
         late.sample(KEY, graph, (), np.arange(4))
+    many = Context(8, ByHops(({"*": 50_000},) * 2, "latest"))
+    with refusal("at most 2,147,483,647 tokens together before they are cut"):
+        many.sample(KEY, graph, (), Seeds(np.arange(4), np.full(4, 9)))
     with pytest.raises(InputError, match="fanouts by relation"):
         Context(8, (3,)).sample(KEY, graph, (), Seeds(np.arange(4), np.full(4, 9)))

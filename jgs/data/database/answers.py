@@ -44,6 +44,7 @@ def labelled(base: StoredTables, plain: Plain, asked: Question, clock: Clock) ->
         kind = rows.schema.field(asked.label).type
         raise InputError(f"{asked.what} must have lists of 0 and 1", kind, "Write lists.")
     else:
+        _check_label(asked, rows.column(asked.label).filter(known))
         found = column_of(rows, asked.label)
         labels, names = edge_labels(asked.what, found, asked.label_kind, "row")
         if asked.label_kind is None and names is None and labels.dtype.kind == "i":
@@ -57,6 +58,24 @@ def labelled(base: StoredTables, plain: Plain, asked: Question, clock: Clock) ->
         label_kind="number" if labels.dtype.kind == "f" and labels.ndim == 1 else None,
     )
     return replace(plain, label_table=table, class_names=names)
+
+
+def _check_label(asked: Question, column: Any) -> None:
+    """Raises `InputError` unless the labels are of a type that is learned, and none lacks."""
+    from pyarrow import types
+
+    kind = column.type
+    learned = (
+        *(types.is_boolean, types.is_integer, types.is_floating, types.is_decimal),
+        *(types.is_string, types.is_large_string, types.is_dictionary, types.is_null),
+    )
+    if not any(is_kind(kind) for is_kind in learned):
+        rule = f"labels in {asked.what} must be true or false, numbers, text or lists"
+        raise InputError(rule, f"the type {kind}", "Convert them in the query.")
+    if column.null_count:
+        rule = f"each row of {asked.what} must have a label"
+        seen = f"{column.null_count:,} of {len(column):,} without"
+        raise InputError(rule, seen, f"Leave these out: WHERE {asked.label} IS NOT NULL.")
 
 
 def _check_whole(asked: Question, labels: np.ndarray) -> None:
@@ -93,7 +112,7 @@ def _several(what: str, column: Any) -> np.ndarray:
     ]
     sizes = {len(row) for row in found}
     with refusing((TypeError, ValueError), f"{what} must be of 0 and 1", "Correct it."):
-        if len(sizes) == 1:
+        if len(sizes) == 1 and sizes != {0}:
             return np.array(found, np.float32)
     raise InputError(
         f"several labels of a row in {what} must be lists of one length, of 0 and 1",
@@ -105,8 +124,9 @@ def _several(what: str, column: Any) -> np.ndarray:
 def is_list(rows: Any, name: str) -> bool:
     import pyarrow
 
-    kind = rows.schema.field(name).type
-    return pyarrow.types.is_list(kind) or pyarrow.types.is_large_list(kind)
+    kind, types = rows.schema.field(name).type, pyarrow.types
+    lists = types.is_list, types.is_large_list, types.is_fixed_size_list
+    return any(is_kind(kind) for is_kind in lists)
 
 
 def _nodes(

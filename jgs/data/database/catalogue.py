@@ -105,6 +105,20 @@ def of_declared(
     return Catalogue(found)
 
 
+def with_keys(declared: Iterable[Declared], said: Mapping[str, Keys]) -> list[Declared]:
+    """What is `declared`, with the primary keys that a manifest has `said` in place of a
+    table's own. A foreign key goes on naming the columns that it was declared to name."""
+    own = {key.table.lower(): key.columns for key in declared if key.target is None}
+    found = [Declared(table, keys.key) for table, keys in said.items() if keys.key]
+    other = {key.table for key in found}
+    for key in declared:
+        if key.target is not None:
+            key = key._replace(named=key.named or own.get(key.target.lower(), ()))
+        if key.target is not None or key.table not in other:
+            found.append(key)
+    return found
+
+
 def of_manifest(where: str, manifest: Any) -> Catalogue:
     """The catalogue that a manifest says. Raises `InputError`."""
     tables = manifest.get("tables") if isinstance(manifest, Mapping) else None

@@ -52,6 +52,7 @@ _PLAIN = (
     *(f"TIMESTAMP_{u}" for u in ("S", "MS", "NS")),
 )
 
+_ODD = ("DECIMAL", "BLOB", "BIT", "INTERVAL", "TIMESTAMP_NS")  # keys that NumPy would change
 _FRACTIONS = ("FLOAT", "DOUBLE")  # equally long lists of these are numbers
 _JOINED = "array_to_string("  # other lists are words
 _FIXED = re.compile(r"(.+)\[\d+\]")  # the type of lists of one length
@@ -207,8 +208,9 @@ def _ends(
     base.check_types(table, key, target)
     found = base.found(target, base.rows(table), key)
     src = np.flatnonzero(found >= 0).astype(np.int32)
-    given = " AND ".join(f"{quoted(c)} IS NOT NULL" for c in key)
-    named = base.sql(f"SELECT count(*) AS n FROM ({base.rows(table)}) WHERE {given}")
+    named = base.sql(
+        f"SELECT count(*) AS n FROM ({base.rows(table)}) WHERE {base.given(table, key)}"
+    )
     return src, found[src], named.column(0)[0].as_py() - src.size
 
 
@@ -244,7 +246,12 @@ def _names(base: StoredTables, table: str, count: int) -> NodeIds:
     key = base.catalogue.tables[table].key
     if not key:
         return NodeIds.of_known(np.arange(count))
-    keys = base.sql(f"SELECT {', '.join(map(quoted, key))} FROM ({base.rows(table)})")
+    kinds = {column: base.columns[table][column] for column in key}
+    own = (
+        f"CAST({quoted(n)} AS VARCHAR) AS {quoted(n)}" if k.startswith(_ODD) else quoted(n)
+        for n, k in kinds.items()
+    )
+    keys = base.sql(f"SELECT {', '.join(own)} FROM ({base.rows(table)})")
     return NodeIds.of_later(count, partial(_keys, keys))
 
 
@@ -266,8 +273,8 @@ def _before_validation(
     """Which rows of tables with times are before validation; {} without a moment. `dated` says
     whether some times are dates."""
     text, unit = base.catalogue.val_time, clock.time_unit
-    if text is None or not born:
-        if born:
+    if text is None or not any(times.size for times in born.values()):
+        if text is None and born:
             _log.warning("%s: no val_timestamp, so columns are fitted to all rows", base.name)
         return {}
     number = is_number(text)

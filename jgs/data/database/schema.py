@@ -74,7 +74,7 @@ def _table(base: StoredTables, table: str) -> dict[str, Any]:
 def _reference(base: StoredTables, table: str, key: Columns, target: str) -> dict[str, Any]:
     named, of = base.catalogue.tables[target].key, f"FROM {quoted(table)} a"
     on = [f"a.{quoted(c)} = b.{quoted(k)}" for c, k in zip(key, named, strict=True)]
-    gone = " OR ".join(f"a.{quoted(c)} IS NULL" for c in key)
+    gone = f"NOT ({base.given(table, key)})"
     found = base.sql(
         f"SELECT count(*) FILTER (WHERE {gone}), "
         f"(SELECT count(*) {of} ANTI JOIN {quoted(target)} b ON {' AND '.join(on)}) {of}"

@@ -86,7 +86,8 @@ def _dated(column: Any, declared: str) -> Any:
     kind = "bool" if name == "BOOLEAN" else kind
     if kind not in dates.values():
         return column if kind is None else column.cast(kind)
-    every = kind, "timestamp[us]", pyarrow.timestamp("us", "UTC")  # those of another form too
+    # Those of another form too.
+    every = kind, "timestamp[us]", pyarrow.timestamp("us", "UTC"), "timestamp[ns]"
     for own in every:
         with suppress(pyarrow.ArrowInvalid):
             return column.cast(own)

@@ -14,17 +14,18 @@ import numpy as np
 
 from jgs.data.database import catalogue, postgres, sqlite
 from jgs.data.database.catalogue import Catalogue, Columns, Declared, Tables, of_declared
+from jgs.data.database.csv_tables import source_of
 from jgs.data.database.sql import missing, quoted, text
 from jgs.errors import InputError, refusing
-from jgs.files.arrow import HEXADECIMAL, has_hexadecimal
 from jgs.graph.grouping import threads
 
 TABLES = (".parquet", ".csv", ".csv.gz")
 FILES = (".duckdb", ".db", ".sqlite", ".sqlite3")
 
 _ASKING, _NAMED = '"jgs rows that ask"', '"jgs rows that are named"'  # no user's tables
-_WHOLE = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT")
-NUMBERS = (*_WHOLE, *(f"U{each}" for each in _WHOLE), "FLOAT", "DOUBLE")
+WHOLE = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT")
+WHOLE += tuple(f"U{each}" for each in WHOLE)
+NUMBERS = (*WHOLE, "FLOAT", "DOUBLE")
 _NUMBERS = (*NUMBERS, "DECIMAL")
 _AT_ONCE = 4  # queries, each with memory of its own
 _VIEWS = (
@@ -41,7 +42,6 @@ _MADE_ONCE = ("collect", "to_arrow_table", "read_all", "to_table")
 have another order each time, or be there once."""
 
 _log = logging.getLogger("jgs")
-_READ = "read_csv({}, header = true, skip = 0, dateformat = '%Y-%m-%d'{})"
 
 
 class StoredTables:
@@ -143,6 +143,10 @@ class StoredTables:
         connection = _connected()
         tables, keys = read(connection, source, () if known is None else known.tables)
         columns = {table: connection.table(quoted(table)).columns for table in tables}
+        if known is not None:
+            tables_said = known.tables.items()
+            there = {t: k for t, k in tables_said if {*k.key} <= {*columns.get(t, ())}}
+            keys = catalogue.with_keys(keys, there)
         declared = of_declared(name, columns, keys)
         return cls(name, connection, catalogue.merged(declared, known) if known else declared)
 
@@ -258,6 +262,13 @@ class StoredTables:
         found = np.empty(asking.size, np.int32)
         found[asking] = named
         return found
+
+    def given(self, table: str, columns: Columns) -> str:
+        """SQL of whether a row has values in all of these columns. NaN is none."""
+        kinds = self.columns[table]
+        every = (f"{quoted(c)} IS NOT NULL" for c in columns)
+        numbers = (f"NOT isnan({quoted(c)})" for c in columns if kinds[c] in _EXACT)
+        return " AND ".join([*every, *numbers])
 
     def check_key(self, table: str) -> None:
         """Raises `InputError` unless each row of a table has a key of its own."""
@@ -410,19 +421,3 @@ def _duckdb(connection: Any, file: Path, named: Collection[str]) -> Tables:
     ).fetchall()
     keys = [Declared(t, tuple(own), target, tuple(to or ())) for t, own, target, to in declared]
     return [table for table, _ in names], keys
-
-
-def source_of(connection: Any, file: Path) -> str:
-    """SQL of the rows of a CSV file. `01/02/2024` is text there, and no date; so is `0x1A`,
-    which is no number."""
-    own = text(file)
-    if not has_hexadecimal(file):
-        return _READ.format(own, "")
-    kinds = connection.sql(f"DESCRIBE SELECT * FROM {_READ.format(own, '')}").fetchall()
-    whole = [name for name, kind, *_ in kinds if kind.endswith("INT")]
-    found = ", ".join(f"bool_or(regexp_matches({quoted(n)}, '{HEXADECIMAL}'))" for n in whole)
-    every = _READ.format(own, ", all_varchar = true")
-    [marks] = connection.sql(f"SELECT {found or 'NULL'} FROM {every} LIMIT 1").fetchall()
-    words = [name for name, one in zip(whole, marks, strict=False) if one]
-    types = ", ".join(f"{text(name)}: 'VARCHAR'" for name in words)
-    return _READ.format(own, f", types = {{{types}}}" if words else "")

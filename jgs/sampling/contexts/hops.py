@@ -27,6 +27,7 @@ from jgs.sampling.seeds import Seeds
 from jgs.sampling.shorthand import as_sampler
 
 ORDERS = ("hop", "latest")
+_MOST = 2**31 - 1
 
 
 @dataclass(frozen=True)
@@ -85,6 +86,13 @@ class ByHops(Way):
                 "Give jgs.sampling.Seeds(nodes, time), or order='hop'.",
             )
         check_timed(self.draws, seeds)
+        _, _, room = self._rooms(graph.schema, size)
+        if room * seeds.nodes.shape[0] > _MOST:
+            raise InputError(
+                f"contexts must have at most {_MOST:,} tokens together before they are cut",
+                f"{room:,} for each of {seeds.nodes.shape[0]:,} seeds",
+                "Give smaller fanouts or fewer seeds, or order='hop'.",
+            )
         kernel, plain = (partial(form, way=self, size=size) for form in (_kernel, _plain))
         return where_it_is(kernel, plain, key_data, graph, state, seeds)
 
