@@ -10,14 +10,13 @@ from small_runs import close_arrays, of_ranks, result, resumed, trainer, words
 
 import jgs
 from jgs import Graph, InputError
-from jgs.dist.batches.pair_draws import PairDraws
 from jgs.dist.communicators.comm import Alone
 from jgs.models import DGCNN
 from jgs.predict.__main__ import main as predict
 from jgs.sampling import Seal
 from jgs.train.evaluation.metrics import auc
 from jgs.train.loop import folder
-from jgs.train.tasks.seal import SealData, hold_out, is_link
+from jgs.train.tasks.seal import PairDraws, SealData, hold_out, is_link
 
 train = trainer("""
     --task links --sampler seal --hidden 8 --layers 2 --batch-size 20 --epochs 2 --lr 5e-3
