@@ -21,6 +21,8 @@ from jgs.predict.ids import ids_of, named, read_ids
 from jgs.predict.open import open_run
 from jgs.predict.output import check_not_read, check_out, write
 from jgs.predict.run import Run
+from jgs.train.loop.job import KEPT
+from jgs.train.tasks.embed import EMBEDDINGS
 
 _CHANGED = ("dataset", "root", "partition", "eval_memory", "progress", "seed")
 # Which of these a run takes, its class says.
@@ -42,7 +44,10 @@ def _predict(comm: Communicator, given: dict[str, Any]) -> dict[str, Any] | int:
     everywhere(comm, lambda: check_out(out) if comm.rank == 0 else None)
     changed = {name: given[name] for name in _CHANGED if name in given}
     run = open_run(given["run_dir"], comm=comm, **changed)
-    read = run.config.dataset, given.get("pairs"), given.get("nodes")
+    config, own = run.config, Path(given["run_dir"])
+    places = [config.dataset, os.path.join(config.root, config.dataset)]
+    read: list[Any] = places if config.partition is None else [config.partition]
+    read += [given.get("pairs"), given.get("nodes"), own / EMBEDDINGS, own / KEPT]
     everywhere(comm, lambda: check_not_read(out, read) if comm.rank == 0 else None)
     everywhere(comm, lambda: _check(run, given))
     columns = _columns(run, comm, given)

@@ -58,12 +58,16 @@ def check_out(path: Path) -> None:
     )  # fmt: skip
 
 
-def check_not_read(path: Path, files: Iterable[Any]) -> None:
-    """Raises `InputError` where `path` is one of the `files`, or None, that a run reads."""
-    for file in files:
-        if file and path.exists() and os.path.exists(file) and path.samefile(file):
+def check_not_read(path: Path, read: Iterable[Any]) -> None:
+    """Raises `InputError` where `path` is a file that a run reads, or is in a folder that it
+    reads. `read` are files and folders, and None."""
+    for place in map(Path, filter(None, read)):
+        there = path.exists() and place.exists()
+        if there and (path.samefile(place) or place.resolve() in path.resolve().parents):
             raise InputError(
-                "--out must not replace a file that the run reads", path, "Name another file."
+                "--out must not replace a file that the run reads, or one in a folder of those",
+                path,
+                "Name another file.",
             )
 
 
