@@ -13,6 +13,7 @@ import signal
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
+from difflib import get_close_matches
 from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -312,7 +313,12 @@ class Parser(argparse.ArgumentParser):
         return found, rest
 
     def error(self, message: str) -> NoReturn:
-        raise InputError("the command line must parse", message, f"See {self.prog} --help.")
+        remedy = f"See {self.prog} --help."
+        word = message.removeprefix("unrecognized arguments: ").split("=")[0].split()[0]
+        if word.startswith("--") and message.startswith("unrecognized"):
+            near = get_close_matches(word, self._option_string_actions, 1)
+            remedy = f"Did you mean {near[0]}? {remedy}" if near else remedy
+        raise InputError("the command line must parse", message, remedy)
 
 
 def add_database_flags(found: Any) -> None:
@@ -323,13 +329,15 @@ def add_database_flags(found: Any) -> None:
             f"--{name.replace('_', '-')}",
             action="append",
             dest="database_flags",
-            type=partial(_of_database, name),
+            type=partial(absolute_option, name),
             metavar=metavar,
             help=about,
         )
 
 
-def _of_database(name: str, text: str) -> str:
+def absolute_option(name: str, text: str) -> str:
+    """The option `name=text` of a data set, with the whole path where `text` is a file's, so
+    that a run can be opened from any folder."""
     file = name in ("task_sql", "manifest") and os.path.exists(text)
     return f"{name}={os.path.abspath(text) if file else text}"
 

@@ -35,6 +35,8 @@ _TRIAL_SECONDS = 300
 _EXTRAS = {
     "viz": ("curve.png and jgs.viz", "matplotlib"),
     "tables": ("Parquet and CSV", "pyarrow"),
+    "database": ("databases", "duckdb"),
+    "serve": ("jgs serve", "uvicorn"),
     "partition": ("--method metis", "pymetis"),
     "kaminpar": ("--method kaminpar", "kaminpar"),
     "grain": ("grain_iterator", "grain"),

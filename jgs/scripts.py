@@ -46,14 +46,15 @@ def main() -> int:
         lines = (f"  {each:<12} {text}" for each, text in COMMANDS.items())
         print(_HELP.format(commands="\n".join(lines)), end="")
         return 0
-    from jgs import __version__, command  # a slow import, for --help and Ctrl-C
+    from jgs import __version__, command, errors  # a slow import, for --help and Ctrl-C
 
     if name == "--version":
         print(f"jgs {__version__}")
         return 0
     if name not in COMMANDS:
         known = ", ".join(COMMANDS)
-        command.say(f"error: the command must be one of {known}; got {name!r}. See jgs --help.")
+        near = errors.nearest(name, COMMANDS)
+        command.say(f"error: the command must be one of {known}; got {name!r}. {near}")
         return 2
     command.PREFIX = "jgs "
     sys.argv[1:] = flags

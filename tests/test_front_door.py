@@ -4,6 +4,8 @@ import json
 import os
 import subprocess
 import sys
+import tomllib
+from pathlib import Path
 
 import pytest
 from forks import quick_python
@@ -13,6 +15,7 @@ from jgs import completion, data, doctor
 from jgs.data.__main__ import main as data_command
 from jgs.scripts import COMMANDS, main
 
+REPOSITORY = Path(__file__).parents[1]
 CODE = "import sys; from jgs.scripts import main; status = main(); "
 
 
@@ -44,7 +47,9 @@ def test_a_command_that_does_not_exist(monkeypatch, capsys, words):
     monkeypatch.setattr("jgs.interrupts.end_at_once", lambda: None)
     monkeypatch.setattr(sys, "argv", ["jgs", *words])
     assert main() == 2
-    assert capsys.readouterr().err.startswith("error: the command must be one of train, ")
+    said = capsys.readouterr().err
+    assert said.startswith("error: the command must be one of train, ")
+    assert said.endswith("Did you mean train?\n" if words else "Give e.g. train.\n")
 
 
 def test_bash_completes_commands_and_flags(tmp_path, capsys):
@@ -94,6 +99,9 @@ def test_the_doctor_finds_this_installation_well_and_bad_libraries(monkeypatch, 
     assert said.startswith("ok  jgs ")
     assert all(line[:3] in ("ok ", "-- ") for line in said.splitlines())
     assert "draw the same and compute the same" in said or "not in use" in said
+    project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
+    others = {"mpi", "docs", "test", "jraph"}
+    assert project["optional-dependencies"].keys() - others == doctor._EXTRAS.keys()
     with open("/proc/self/maps") as maps:  # a library that is not jgs's own
         libc = next(line.split()[-1] for line in maps if "/libc.so" in line)
     for file in ("/etc/passwd", libc):

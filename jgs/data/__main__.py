@@ -75,6 +75,8 @@ def _data(argv: Sequence[str]) -> dict[str, Any]:
             f"{action} {name or ''}".strip(),
             "See python -m jgs.data --help.",
         )
+    if not (picture := options.get("picture", ".svg")).endswith(".svg"):
+        raise InputError("--picture must end in .svg", picture, "It is a file that is written.")
     with interrupts.starting():
         # A slow import, of JAX: --help and the errors above do not wait for it.
         from jgs.data import described
@@ -298,7 +300,10 @@ def _nodes(given: dict[str, Any]) -> Any:
     with refusing(ValueError, rule, "Write --nodes 1000, or --nodes user=1000 item=500."):
         if typed:
             pairs = [word.rpartition("=") for word in words]
-            return {name: int(number) for name, _, number in pairs}
+            found = {name: int(number) for name, _, number in pairs}
+            if len(found) < len(words):
+                raise ValueError(" ".join(words))
+            return found
         if len(words) > 1:
             raise ValueError(" ".join(words))
         return int(words[0])
@@ -314,7 +319,10 @@ def _features(given: dict[str, Any]) -> Any:
             "both",
             "Leave out --features or --features-of.",
         )
-    return {kind: parts for kind, *parts in typed} if typed else whole
+    found: dict[str, list[str]] = {}
+    for kind, *parts in typed:  # a type may be named again, as a relation may
+        found.setdefault(kind, []).extend(parts)
+    return found or whole
 
 
 def _labels(given: dict[str, Any]) -> tuple[Any, Any]:

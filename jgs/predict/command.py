@@ -53,6 +53,8 @@ from jgs.options import flag
 from jgs.predict.ids import ids_of, named, read_ids
 from jgs.predict.open import open_run
 from jgs.predict.run import Run
+from jgs.train.loop.job import KEPT
+from jgs.train.tasks.embed import EMBEDDINGS
 
 _CHANGED = ("dataset", "root", "partition", "eval_memory", "progress", "seed")
 # Which of these a run takes, its class says.
@@ -76,7 +78,10 @@ def _predict(comm: Communicator, given: dict[str, Any]) -> dict[str, Any] | int:
     everywhere(comm, lambda: check_out(out) if comm.rank == 0 else None)
     changed = {name: given[name] for name in _CHANGED if name in given}
     run = open_run(given["run_dir"], comm=comm, **changed)
-    read = run.config.dataset, given.get("pairs"), given.get("nodes")
+    config, own = run.config, Path(given["run_dir"])
+    places = [config.dataset, os.path.join(config.root, config.dataset)]
+    read: list[Any] = places if config.partition is None else [config.partition]
+    read += [given.get("pairs"), given.get("nodes"), own / EMBEDDINGS, own / KEPT]
     everywhere(comm, lambda: check_not_read(out, read) if comm.rank == 0 else None)
     everywhere(comm, lambda: _check(run, given))
     columns = _columns(run, comm, given)
@@ -235,12 +240,16 @@ def check_out(path: Path) -> None:
     )  # fmt: skip
 
 
-def check_not_read(path: Path, files: Iterable[Any]) -> None:
-    """Raises `InputError` where `path` is one of the `files`, or None, that a run reads."""
-    for file in files:
-        if file and path.exists() and os.path.exists(file) and path.samefile(file):
+def check_not_read(path: Path, read: Iterable[Any]) -> None:
+    """Raises `InputError` where `path` is a file that a run reads, or is in a folder that it
+    reads. `read` are files and folders, and None."""
+    for place in map(Path, filter(None, read)):
+        there = path.exists() and place.exists()
+        if there and (path.samefile(place) or place.resolve() in path.resolve().parents):
             raise InputError(
-                "--out must not replace a file that the run reads", path, "Name another file."
+                "--out must not replace a file that the run reads, or one in a folder of those",
+                path,
+                "Name another file.",
             )
 
 

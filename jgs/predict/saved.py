@@ -28,7 +28,7 @@ from jgs.train.evaluation.link_metrics import with_learned
 from jgs.train.evaluation.rows import empty
 from jgs.train.loop.data import Data
 from jgs.train.loop.model import Types, edges_of, types_of
-from jgs.train.loop.open_data import WholeData
+from jgs.train.loop.open_data import WholeData, changed_parts
 from jgs.train.loop.progress import Advance, bar
 from jgs.train.tasks.targets import Targets
 from jgs.train.tasks.task import Task
@@ -377,7 +377,7 @@ def _counts(schema: Schema, widths: Sequence[int]) -> list[int]:
 
 
 def check_digests(name: str, saved: dict[str, str], found: dict[str, str]) -> None:
-    if changed := [part for part in found if saved.get(part) != found[part]]:
+    if changed := changed_parts(saved, found):
         raise InputError(
             f"a run must predict on the data set that it was trained on, {name}",
             f"other {', '.join(changed)}",

@@ -39,7 +39,7 @@ def parser() -> command.Parser:
     )
     add = found.add_argument
     add("--run-dir", required=True, help="folder of the run")
-    add("--out", metavar="FILE", help="page to write (default: report.html in --run-dir)")
+    add("--out", metavar="FILE", help=".html to write (default: report.html in --run-dir)")
     add("--split", choices=("train", "val", "test"), help="split to judge (default: test)")
     add("--examples", type=int, metavar="K", help="number of examples (default: 6)")
     command.add_opening(found)

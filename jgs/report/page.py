@@ -60,7 +60,7 @@ def write_report(
 
     Args:
       run_dir: the run folder of `python -m jgs.train`.
-      out: the file to write; None: `report.html` in the run folder.
+      out: the file to write, which ends in .html; None: `report.html` in the run folder.
       split: "train", "val" or "test", the split that is judged.
       examples: int, at least 0; how many examples the page shows.
       changed: settings, as in `jgs.open_run`.
@@ -72,6 +72,8 @@ def write_report(
     if examples < 0:
         raise InputError("examples must be at least 0", examples, "0 shows none.")
     path = Path(run_dir) / _NAME if out is None else Path(out)
+    if path.suffix.lower() not in (".html", ".htm"):
+        raise InputError("out must end in .html", path, "It is the page that is written.")
     run = open_run(run_dir, params="best", **changed)
     if path.is_dir() or not path.parent.is_dir() or not os.access(path.parent, os.W_OK):
         raise InputError(

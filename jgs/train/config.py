@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from jgs.command import option_values
+from jgs.command import absolute_option, option_values
 from jgs.errors import InputError, refusing
 from jgs.options import Known, as_typed, flag, make, options_of
 from jgs.tables import DECODERS, MODELS, SAMPLERS_AND_WALKERS, TASKS
@@ -200,6 +200,7 @@ class Config(
         for name, what in (("run_dir", "folder"), ("dataset", "data set")):
             if getattr(self, name) == "":
                 raise InputError(f"{flag(name)} must name a {what}", "''", "Leave it out.")
+        options = []
         for option in self.data_options:
             if "=" not in option:
                 raise InputError(
@@ -207,6 +208,8 @@ class Config(
                     repr(option),
                     "Give e.g. noise=0.5.",
                 )
+            options.append(absolute_option(*option.split("=", 1)))
+        object.__setattr__(self, "data_options", tuple(options))
 
     def _refuse(self, name: str, value: Any) -> None:
         for owner, table in OWNERS.items():

@@ -190,14 +190,23 @@ def test_a_later_block_changes_the_type(tmp_path, monkeypatch, ending, first, la
     assert column[-1] == wanted
 
 
-def test_columns_of_tables_by_name(tmp_path, same_bits):
-    columns = edges(extra=["weight", "time"])
-    rows = zip(*map(np.ndarray.tolist, columns.values()), strict=True)
-    lines = ["who,whom,how,when,word", *(",".join(map(repr, row)) + ",x" for row in rows)]
-    (tmp_path / "e.csv").write_text("\n".join(lines))
+@pytest.mark.parametrize("ending", ["csv", "npy"])
+def test_columns_of_tables_and_of_records_by_name(tmp_path, same_bits, ending):
+    columns, path = edges(extra=["weight", "time"]), tmp_path / f"e.{ending}"
     names = {"src": "who", "dst": "whom", "weight": "how", "time": "when", "columns": []}
-    data = build(tmp_path / "graph", tmp_path / "e.csv", N, **names)
-    same_bits(data.graph, expected(columns, False))
+    fields = "who,whom,how,when,word", "src,dst,edge_weight,time"
+    for listed, own in zip(fields, (names, {}), strict=True):
+        if ending == "npy":
+            every = [*columns.values(), np.arange(E)][: 1 + listed.count(",")]
+            np.save(path, np.rec.fromarrays(every, names=listed))
+        else:
+            rows = zip(*map(np.ndarray.tolist, columns.values()), strict=True)
+            more = ",x" * ("word" in listed)
+            lines = [listed, *(",".join(map(repr, row)) + more for row in rows)]
+            path.write_text("\n".join(lines))
+        same_bits(build(tmp_path / "graph", path, N, **own).graph, expected(columns, False))
+    np.save(path := tmp_path / "pairs.npy", np.zeros((5, 2), int))
+    refused("column 'when'; got", build, tmp_path / "none", path, N, time="when")
 
 
 def test_a_graph_without_edges(tmp_path, same_bits):

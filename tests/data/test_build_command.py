@@ -185,12 +185,14 @@ def test_a_typed_graph(tmp_path, capsys):
     rng, out = np.random.default_rng(0), tmp_path / "graph"
     ends = {("a", "r", "b"): rng.integers(0, 9, (2, 40))}
     ends |= {("b", "s", "b"): rng.integers(0, 9, (2, 30))}
-    arrays = {"f": rng.random((12, 2), np.float32), "y": np.arange(12) % 3}
+    rows = rng.random((12, 2), np.float32)
+    arrays = {"f": rows[:5], "g": rows[5:], "y": np.arange(12) % 3}
     arrays |= {"t": np.arange(4), "v": np.arange(5, 7)}
     arrays |= {name: pair for (_, name, _), pair in ends.items()}
     write(tmp_path, {f"{name}.npy": array for name, array in arrays.items()})
     path = {name: str(tmp_path / f"{name}.npy") for name in arrays}
-    flags = ["--features-of", "b", path["f"], "--labels", path["y"], "--labels-of", "b"]
+    flags = ["--features-of", "b", path["f"], "--features-of", "b", path["g"]]
+    flags += ["--labels", path["y"], "--labels-of", "b"]
     for one in ends:
         flags += ["--relation", *one, path[one[1]]]
     flags += ["--train", path["t"], "--val", path["v"], "--nodes", "a=9", "b=12"]
@@ -203,7 +205,7 @@ def test_a_typed_graph(tmp_path, capsys):
     assert splits(data) == [[9, 10, 11, 12], [14, 15], []]
     assert data.labels.tolist() == [-1] * 9 + arrays["y"].tolist()
     assert data.features.tables[0] is None
-    np.testing.assert_array_equal(data.features.tables[1], arrays["f"])
+    np.testing.assert_array_equal(data.features.tables[1], rows)
 
 
 # -- bad input ---------------------------------------------------------------------------------
@@ -237,6 +239,7 @@ NAN = np.array([(0, 1, 1), (0, 1, np.nan)], FIELDS)
     ("a.npy", PAIRS, "--labels no.npy --train no.npy", "no.npy must exist"),
     ("a.npy", PAIRS, "--labels no.npy", "--labels and --train must be given together"),
     ("a.npy", PAIRS, "--nodes x", "--nodes must be a number, or TYPE=NUMBER"),
+    ("a.npy", PAIRS, "--nodes a=1 b=2 a=3", "for each node type; got a=1 b=2 a=3"),
     ("a.npy", PAIRS, "--nodes a=1", "num_nodes by type, and both_ways, must be for edges"),
     ("a.npy", PAIRS, f"--nodes {2**31}", "of nodes must be an int in [0, 2147483646]"),
 )

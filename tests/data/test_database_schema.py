@@ -116,5 +116,7 @@ def test_the_picture_has_the_tables_and_their_keys(tmp_path, capsys):
     assert keys == ["user", "order", "friend"]
     assert all(0 <= x <= float(drawn.get("width")) for x in boxes)
     assert main(["describe", "synthetic", "--picture", str(file)]) == 2
+    base = str(tmp_path / "shop.duckdb")
+    assert main(["describe", base, "--picture", base]) == 2  # which it would have replaced
     asked = ["--data-options", "db_task=none"]
-    assert main(["describe", str(tmp_path / "shop.duckdb"), *asked]) == 2
+    assert main(["describe", base, *asked]) == 2

@@ -173,6 +173,7 @@ def test_what_a_run_cannot_predict(whole, in_parts, tmp_path, capsys, monkeypatc
     text = (other / "config.json").read_text()
     (other / "config.json").write_text(text.replace(str(file), str(tmp_path / "other.npz")))
     out = ["--out", str(tmp_path / "out.csv")]
+    labels = in_parts.file.parent / "parts" / "shared" / "labels.npy"
     for argv, said in (
         (["--run-dir", run_dir, *out, "--nodes", tmp_path / "far.txt"], "got 300 (number 2)"),
         (["--run-dir", run_dir, *out, "--nodes", tmp_path / "word.txt"], "'four' in line 2"),
@@ -184,6 +185,7 @@ def test_what_a_run_cannot_predict(whole, in_parts, tmp_path, capsys, monkeypatc
         (["--run-dir", run_dir, "--out", "out.txt"], "must end in .csv, .npy, .parquet"),
         (["--run-dir", run_dir, "--out", tmp_path / "no" / "x.csv"], "a folder that can be"),
         (["--run-dir", run_dir, "--out", ids, "--nodes", ids], "must not replace a file"),
+        (["--run-dir", in_parts.folder, "--out", labels], "or one in a folder of those"),
         (["--run-dir", tmp_path / "none", *out], "must be the folder of a run"),
         (["--run-dir", tmp_path / "empty", *out], "must be the folder of a run"),
         (["--run-dir", tmp_path / "young", *out], "must have finished an epoch"),

@@ -212,6 +212,7 @@ def test_wrong_arguments(tmp_path, reported, capsys):
         ({"split": "tset"}, "split must be one of train, val, test; got 'tset'"),
         ({"examples": -1}, "examples must be at least 0"),
         ({"out": tmp_path / "none" / "a.html"}, "out must name a file"),
+        ({"out": reported[1] / "config.json"}, "out must end in .html"),
     ):
         refused(said, write_report, reported[1], **given)
 

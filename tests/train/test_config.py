@@ -266,6 +266,12 @@ def test_resume_takes_what_is_not_given_from_the_folder_and_nothing_else(tmp_pat
     assert "--fanouts 3 there 10 10" in str(error.value)
     assert "--lr" not in str(error.value)
     refused("shrink", folder.configure, {"run_dir": run, "resume": True, "epochs": 1})
+    for other, says in (
+        ({"task": "links"}, "got --task links there nodes. "),
+        ({"data_options": ("x=1",)}, "got --data-options x=1 there none. "),
+    ):
+        refused(says, folder.configure, {"run_dir": run, "resume": True, **other})
+    refused("--fanout 3. Did you mean --fanouts? See", parse, ["--fanout", "3"])
 
 
 def test_resume_refuses_folders_of_others_and_takes_empty_ones(tmp_path):
@@ -364,6 +370,8 @@ def test_an_existing_path_of_a_data_set_is_kept_absolute(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert Config(dataset="ds/x.npz").dataset == str(tmp_path / "ds" / "x.npz")
     assert Config(dataset="cora").dataset == "cora", "a name goes before a folder so called"
+    options = Config(data_options=("manifest=ds/x.npz", "task_sql=SELECT 1")).data_options
+    assert options == (f"manifest={tmp_path / 'ds' / 'x.npz'}", "task_sql=SELECT 1")
     run = str(made(tmp_path / "run", dataset="ds/x.npz"))
     given = {"run_dir": run, "resume": True, "dataset": "ds/x.npz"}
     assert folder.configure(given).dataset == str(tmp_path / "ds" / "x.npz")

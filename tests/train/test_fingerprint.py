@@ -1,4 +1,5 @@
 import dataclasses
+import itertools
 
 import numpy as np
 import scipy.sparse
@@ -8,7 +9,7 @@ from jgs import Graph
 from jgs.data.plain import Plain
 from jgs.graph.row_tables.sparse import SparseFeatures
 from jgs.train.loop import open_data as module
-from jgs.train.loop.open_data import fingerprint, fingerprint_plain
+from jgs.train.loop.open_data import changed_parts, fingerprint, fingerprint_plain
 
 
 def synthetic(**options):
@@ -33,6 +34,13 @@ def test_each_change_is_noticed_and_named():
     features[5, 1] += 1
     assert changed(data, graph=Graph(indptr, other)) == ["graph"]
     assert changed(data, graph=Graph(indptr, indices, weight)) == ["edge weights"]
+    columns = [{name: weight * by} for name, by in (("cost", 1), ("cost", 2), ("price", 2))]
+    made = [data.graph._with(edge_columns=each) for each in columns]
+    for one, other in itertools.pairwise([data.graph, *made]):
+        assert changed(dataclasses.replace(data, graph=one), graph=other) == ["edge columns"]
+    saved, found = (fingerprint(dataclasses.replace(data, graph=each)) for each in made[:2])
+    assert changed_parts(saved, found) == ["edge columns"]
+    assert not changed_parts({k: v for k, v in saved.items() if "columns" not in k}, found)
     assert changed(data, labels=labels) == ["labels"]
     assert changed(data, num_classes=data.num_classes + 1) == ["labels"]
     assert changed(data, features=features) == ["features"]

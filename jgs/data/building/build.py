@@ -82,9 +82,9 @@ def build(
       both_ways: as in `Graph.from_relations`.
       edge_order: whether to keep where each edge was among the given ones: 4 bytes an edge (8
         from 2^31 edges on).
-      src, dst, weight, time, columns: the names of the columns of tables. None for `weight`:
-        `edge_weight`, for `time`: `edge_time` or `time`, if there is one; for `columns`, those
-        that become edge columns: all others.
+      src, dst, weight, time, columns: the names of the columns of tables, and of the fields of
+        records in files. None for `weight`: `edge_weight`, for `time`: `edge_time` or `time`,
+        if there is one; for `columns`, those that become edge columns: all others.
       binary: "int32" or "int64", the integers of `.bin` files.
       name: the name in messages and run folders. None: that of the folder.
       memory: how much private memory the program may take, in MiB, as long as one row of the

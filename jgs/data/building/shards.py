@@ -86,9 +86,9 @@ def _open_file(path: Path, columns: Columns, binary: str | None) -> Shard:
     if not plain_file(path).exists():
         raise InputError(f"{path} must exist", "no such file", "Correct the path.")
     if path.name.endswith(".npy"):
-        return _open_npy(path)
+        return _open_npy(path, columns)
     if path.name.endswith(".bin"):
-        return _open_binary(path, binary)
+        return _open_binary(path, binary, columns)
     if path.name.endswith(TABLES):
         return _Table(path, columns)
     raise InputError(
@@ -135,9 +135,14 @@ class FixedRows(NamedTuple):
 
 
 class _Pairs(Shard):
-    def __init__(self, path: Path, rows: int, parts: list[FixedRows]):
+    """Pairs of ids, or records, whose fields `columns` names as it does columns of tables."""
+
+    def __init__(self, path: Path, rows: int, parts: list[FixedRows], columns: Columns):
         self.what, self.rows, self.stamp = str(path), rows, stamp_of(path)
         self._parts = parts
+        fields = parts[0].dtype.names
+        named = columns if fields else columns._replace(src="src", dst="dst")
+        self._roles = named.roles(str(path), list(fields or ("src", "dst")))
 
     def chunks(self, first: int, most: int) -> Iterator[Chunk]:
         assert self.rows is not None
@@ -145,34 +150,35 @@ class _Pairs(Shard):
             count = min(most, self.rows - at)
             found = [part.read(at, count) for part in self._parts]
             if found[0].dtype.names:
-                yield {name: found[0][name] for name in found[0].dtype.names}
+                yield {role: found[0][name] for name, role in self._roles.items()}
             else:
                 src, dst = found if len(found) == 2 else found[0].T
                 yield {"src": src, "dst": dst}
 
 
-def _open_npy(path: Path) -> Shard:
+def _open_npy(path: Path, columns: Columns) -> Shard:
     rule, remedy = f"{path} must be a whole .npy file", "Write it again."
     with refusing((OSError, ValueError), rule, remedy):
         array = map_npy(path)
     shape, dtype, begin = array.shape, array.dtype, getattr(array, "offset", 0)
-    if dtype.names and {"src", "dst"} <= set(dtype.names) and len(shape) == 1:
-        return _Pairs(path, shape[0], [FixedRows(path, dtype, begin)])
+    if dtype.names and {columns.src, columns.dst} <= set(dtype.names) and len(shape) == 1:
+        return _Pairs(path, shape[0], [FixedRows(path, dtype, begin)], columns)
     pairs = len(shape) == 2 and 2 in shape and dtype.kind in "iu" and dtype.itemsize >= 4
     if not pairs or shape == (2, 2):
         raise InputError(
-            f"{path} must be int32 or int64 [E, 2] or [2, E], or records with fields src, dst",
+            f"{path} must be int32 or int64 [E, 2] or [2, E], or records with fields "
+            f"{columns.src}, {columns.dst}",
             described(array) + ", which may be either" * pairs,
             "Write two edges as .bin or as a table." if pairs else "Convert it.",
         )
     count = shape[0] if shape[1] == 2 else shape[1]
     if (shape[1] == 2) == array.flags.c_contiguous:  # the two ends of an edge lie together
-        return _Pairs(path, count, [FixedRows(path, dtype, begin, (2,))])
+        return _Pairs(path, count, [FixedRows(path, dtype, begin, (2,))], columns)
     ends = [FixedRows(path, dtype, begin + end * count * dtype.itemsize) for end in (0, 1)]
-    return _Pairs(path, count, ends)
+    return _Pairs(path, count, ends, columns)
 
 
-def _open_binary(path: Path, binary: str | None) -> Shard:
+def _open_binary(path: Path, binary: str | None, columns: Columns) -> Shard:
     if binary is None:
         raise InputError(
             f"the integers of {path} must be known",
@@ -187,7 +193,8 @@ def _open_binary(path: Path, binary: str | None) -> Shard:
             f"{size:,} bytes",
             "It is cut short, or has other integers: write it again, or correct --binary.",
         )
-    return _Pairs(path, size // (2 * dtype.itemsize), [FixedRows(path, dtype, 0, (2,))])
+    parts = [FixedRows(path, dtype, 0, (2,))]
+    return _Pairs(path, size // (2 * dtype.itemsize), parts, columns)
 
 
 class _Table(Shard):

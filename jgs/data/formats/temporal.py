@@ -109,7 +109,7 @@ def _names(path: Path, columns: str | None, width: int) -> list[str] | None:
             return None
         names = [name.lower() for name in comment]
         names = [_OF_SNAP.get(name, name) for name in names]
-    if len(set(names)) != width or not {"src", "dst"} <= set(_ends(names)):
+    if len(set(names)) != width or not {"src", "dst"} <= set(_ends(path, names)):
         raise InputError(
             f"the columns of {path} must have a name each, of which two are src and dst",
             f"{', '.join(names)} for {width} columns",
@@ -126,14 +126,14 @@ def _between(path: Path) -> bytes | None:
     return None if delimiter is None else delimiter.encode()
 
 
-def _ends(names: list[str]) -> list[str]:
-    back = {name: role for role, name in called(Path(), names, Roles()).items()}
+def _ends(path: Path, names: list[str]) -> list[str]:
+    back = {name: role for role, name in called(path, names, Roles()).items()}
     return [back.get(name, name) for name in names]
 
 
 def _read(path: Path, names: list[str], row: list[bytes]) -> dict[str, np.ndarray]:
     """The columns `[n]` by name: int64 where all numbers are whole, and else float64."""
-    ends = dict(zip(names, _ends(names), strict=True))
+    ends = dict(zip(names, _ends(path, names), strict=True))
     others = [name for name, end in ends.items() if end not in ("src", "dst")]
     whole = {n: f.strip().lstrip(b"+-").isdigit() for n, f in zip(names, row, strict=True)}
     kinds = {n: np.float64 if n in others and not whole[n] else np.int64 for n in names}

@@ -71,12 +71,17 @@ def configure(given: dict[str, Any]) -> Config:
          "Choose another --run-dir."),
     )  # fmt: skip
     saved = Config.from_json(_text(folder))
-    config = dataclasses.replace(saved, **_shared(saved, given))
-    if different := config.differs_from(saved):
+    # Of another task or model, the run's own options would be refused first.
+    owners = {n: (given[n], getattr(saved, n)) for n in OWNERS if n in given}
+    different, config = {n: both for n, both in owners.items() if both[0] != both[1]}, saved
+    if not different:
+        config = dataclasses.replace(saved, **_shared(saved, given))
+        different = config.differs_from(saved)
+    if different:
         raise InputError(
             f"{folder} must belong to the same configuration",
             ", ".join(
-                f"{flag(n)} {as_typed(a)} there {as_typed(b)}"
+                f"{flag(n)} {as_typed(a) or 'none'} there {as_typed(b) or 'none'}"
                 for n, (a, b) in different.items()
             ),
             "Choose another --run-dir, or leave these flags as they were.",

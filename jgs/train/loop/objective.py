@@ -225,11 +225,13 @@ class Objective:
         fitting = _OF_NUMBERS if self.numbers else _OF_CLASSES
         name = given["loss"] or fitting[0]
         if not self._own and name not in fitting:
+            of_numbers = "numbers", "classes", "class"
+            own, other, kind = of_numbers if self.numbers else ("classes", "numbers", "number")
             raise InputError(
-                f"--loss for labels that are {'numbers' if self.numbers else 'classes'} must "
-                f"be {', '.join(fitting)}, or package.module:function",
+                f"--loss for labels that are {own} must be {', '.join(fitting)}, or "
+                "package.module:function",
                 name,
-                "Choose one; --data-options label_kind=number makes classes numbers.",
+                f"Choose one; --data-options label_kind={kind} makes {own} {other}.",
             )
         for option, takers in _TAKERS.items():
             if name not in takers and given[option] != getattr(Compared, option):

@@ -4,6 +4,7 @@ run is resumed on the data that it began with."""
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -41,6 +42,7 @@ from jgs.train.loop.model import takes_types
 
 # A fingerprint reads arrays of at most so many bytes whole, and so many samples of larger ones.
 _WHOLE, _SAMPLES = 64 << 20, 64
+_COLUMNS = "edge columns"
 
 
 def open_data(
@@ -289,12 +291,21 @@ def fingerprint_features(features: Any) -> str:
     return "none" if features is None else as_table(features).digest(digest_of)
 
 
+def changed_parts(saved: Mapping[str, str], found: Mapping[str, str]) -> list[str]:
+    """The parts of a data set, whose digests are `found`, that are not as those that were
+    `saved`. Runs of jgs 0.2 say nothing of edge columns."""
+    old = {} if _COLUMNS in saved else {_COLUMNS: found.get(_COLUMNS)}
+    return [part for part in found if {**old, **saved}.get(part) != found[part]]
+
+
 def _of_graph(graph: Graph) -> dict[str, str]:
     weight, types = graph.edge_weight, {}
+    names = sorted(graph.edge_columns)
+    named = np.frombuffer(" ".join(names).encode(), np.uint8)
     if graph.schema is not None or graph.edge_type is not None:
-        named = [] if graph.schema is None else [graph.schema.as_bytes()]
+        schema = [] if graph.schema is None else [graph.schema.as_bytes()]
         numbers = [] if graph.edge_type is None else [graph.edge_type]
-        types["types"] = digest_of(*named, *numbers)
+        types["types"] = digest_of(*schema, *numbers)
     if graph.edge_time is not None:
         types["edge times"] = digest_of(np.asarray(graph.edge_time))
     if graph.node_time is not None:
@@ -303,6 +314,7 @@ def _of_graph(graph: Graph) -> dict[str, str]:
         # In NumPy, because JAX would cut the 64-bit offsets to 32 bits when it slices them.
         "graph": digest_of(np.asarray(graph.indptr), np.asarray(graph.indices)),
         "edge weights": "none" if weight is None else digest_of(weight),
+        _COLUMNS: digest_of(named, *(np.asarray(graph.edge_columns[name]) for name in names)),
         **types,
     }
 

@@ -27,6 +27,7 @@ from jgs.sampling.edges.random import threefry
 from jgs.train.config import Config
 from jgs.train.loop import checkpoint, folder
 from jgs.train.loop.learner import Learner
+from jgs.train.loop.open_data import changed_parts
 from jgs.train.loop.progress import (
     EXPLANATION,
     Bar,
@@ -200,8 +201,7 @@ class _Training:
                 folder.truncate_metrics(self.run_dir, 0)
                 return "{}"
             arrays.update(found[0])
-            mine, digests = self.job.data.digests, found[1].pop("data", {})
-            if changed := [part for part in mine if digests.get(part) != mine[part]]:
+            if changed := changed_parts(found[1].pop("data", {}), self.job.data.digests):
                 raise InputError(
                     "a run must be resumed on the data set that it began with, "
                     f"{self.job.data.name}",
