@@ -17,7 +17,7 @@ from jgs.data.values import SPLITS
 
 _DAY = 86_400_000_000
 _FAR = int(np.datetime64("2100-01-01", "us").astype(np.int64))
-_FEW, _LEAST_ROWS = 3, 20
+_FEW, _LEAST_ROWS, _APART = 3, 20, 3
 
 
 def late_write(view: View) -> Iterator[Evidence]:
@@ -26,7 +26,7 @@ def late_write(view: View) -> Iterator[Evidence]:
         than = f"the row's own {keys.time}"
         if times is None:
             than = f"validation begins, {_date(view.starts()[0])}, though {table} has no times"
-        for column in view.columns(table, DATES):
+        for column in view.moments(table):
             ticks = view.ticks(table, column)
             gap = (ticks - (view.starts()[0] if times is None else times))[ticks != NEVER]
             late = gap[gap > int(table in view.inclusive)]
@@ -115,6 +115,9 @@ def equal_rows(view: View) -> Iterator[Evidence]:
         for sums in (columns.sum(axis=1), shuffled.sum(axis=1))
     )
     wide = max(np.unique(column).size for column in columns.T) > 0.8 * len(columns)
+    times = np.unique(columns.sum(axis=1)[own], return_counts=True)[1]
+    alike = times[times > 1].sum() / max(own.size, 1)  # the share of such rows within train
+    wide |= found.size > _APART * alike * others.size
     if wide and found.size > 10 * chance.size + _LEAST_ROWS // 4:
         text = f"{found.size:,} of the {others.size:,} rows of validation and test alone equal "
         text += f"a row of train but for the key, e.g. {view.names(found)}; {chance.size:,} do "

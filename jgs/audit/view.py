@@ -140,6 +140,16 @@ class View:
             name for name, kind in types.items() if name not in roles and _one_of(kind, kinds)
         ]
 
+    def moments(self, table: str) -> list[str]:
+        """The columns of moments of a table that may be features, also those that are text."""
+        found = self.columns(table, DATES)
+        for name in self.columns(table, ("VARCHAR",)):
+            own = quoted(name)
+            query = f"SELECT count({own}), count(TRY_CAST({own} AS TIMESTAMPTZ)) FROM "
+            known, dated = self.base.sql(f"{query}({self.base.rows(table)})").columns
+            found += [name] * (known[0] == dated[0] and known[0].as_py() > 0)
+        return found
+
     def values(self, table: str, column: str) -> np.ndarray:
         """A column of the rows of a table: float64, NaN where it is missing, also for moments
         and for true and false; or text as objects, None where it is missing."""

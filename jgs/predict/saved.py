@@ -299,8 +299,9 @@ def later_data(
     kept = {n: v for n, v in config.data_arguments().items() if n in names}
     clock = clock_of(config, shape["time_unit"])
     base = Database.open(config.dataset, config.data_arguments().get("manifest"))
-    if types is not None:
-        base = _with_keys_of(base, types.schema)
+    relations = shape.get("relations") if types is None else types.schema.relations
+    if relations is not None:
+        base = _with_keys_of(base, {*map(tuple, relations)})
     plain = base.plain(**kept, fitted=columns, clock=clock)
     data = WholeData(config, True, plain)
     graph, features = data.graphs[0], data.features[0]
@@ -308,19 +309,25 @@ def later_data(
         _check_typed(graph, features, types)
     else:
         _check_matrix(graph, features, shape["num_features"])
+        own = None if graph.schema is None else graph.schema.relations
+        refuse(
+            (relations is not None and own != (*map(tuple, relations),),
+             "the graph must have the relations that the run was trained with", own,
+             "Add what is missing."),
+        )  # fmt: skip
     ends = shape.get("ends")
     of_links = None if ends is None else tuple(ends)
     targets = Targets({}, {}, {}, data.graphs, data.graphs, of_links, False)
     return data, None if ends is None else targets
 
 
-def _with_keys_of(base: Database, schema: Schema) -> Database:
-    """The database without the foreign keys that have no relation in the schema of a run, such
-    as those that its task hides."""
+def _with_keys_of(base: Database, relations: set[Any]) -> Database:
+    """The database without the foreign keys that are none of the relations of a run, such as
+    those that its task hides."""
     tables, found = dict(base.catalogue.tables), copy(base)
     for table, keys in tables.items():
         named = {key: (table, "_".join(key), to) for key, to in keys.references.items()}
-        known = {key: to for key, (_, _, to) in named.items() if named[key] in schema.relations}
+        known = {key: to for key, (_, _, to) in named.items() if named[key] in relations}
         for key in named.keys() - known:
             said = ", ".join(key), table, base.name
             _log.warning("%s of %s in %s: a key that the run has not learned from", *said)

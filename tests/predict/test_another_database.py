@@ -1,5 +1,7 @@
 """Predictions on a database of a later day, whose columns are encoded as the run's were."""
 
+import json
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -8,8 +10,14 @@ import yaml
 from refusals import command_refused
 
 import jgs
+from jgs.data import Database
+from jgs.data.column_values import Clock
+from jgs.data.stored import columns_of
+from jgs.dist.communicators.comm import Alone
 from jgs.predict.__main__ import main as predict
+from jgs.predict.saved import later_data
 from jgs.train.__main__ import main as train
+from jgs.train.config import Config
 
 START = int(np.datetime64("2024-01-01", "s").astype(int))
 KEYS = {
@@ -91,6 +99,20 @@ def test_the_table_of_a_task_has_the_keys_as_they_are(places, tmp_path):
     assert head == ["name", "timestamp", "busy"]
     assert sorted(row[0] for row in rows) == NAMES[:20]
     assert {row[1] for row in rows} == {"2024-04-15 00:00:00.000"}
+
+
+def test_models_without_types_see_no_hidden_key(places):
+    clock = {"time_unit": "ms", "time_scale": 1000}
+    own = Database.open(places[1]).plain(db_task="busy", hide="users.age", clock=Clock(**clock))
+    options = tuple(f"{name}={value}" for name, value in clock.items())
+    config = Config(dataset=str(places[2]), model="sage", data_options=options)
+    relations = json.loads(json.dumps(own.graph.schema.relations))
+    shape = {"moments": True, "num_features": 3, "time_unit": "ms", "relations": relations}
+    data, _ = later_data(config, shape | columns_of(own), Alone())
+    assert data.schema.relations == own.graph.schema.relations
+    shape["relations"] = [*relations, ["users", "friend", "users"]]
+    with pytest.raises(jgs.InputError, match="the relations that the run was trained with"):
+        later_data(config, shape | columns_of(own), Alone())
 
 
 def test_the_command_and_its_refusals(places, tmp_path, capsys):

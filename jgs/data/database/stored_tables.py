@@ -23,7 +23,7 @@ TABLES = (".parquet", ".csv", ".csv.gz")
 FILES = (".duckdb", ".db", ".sqlite", ".sqlite3")
 
 _ASKING, _NAMED = '"jgs rows that ask"', '"jgs rows that are named"'  # no user's tables
-WHOLE = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT")
+WHOLE: tuple[str, ...] = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT")
 WHOLE += tuple(f"U{each}" for each in WHOLE)
 NUMBERS = (*WHOLE, "FLOAT", "DOUBLE")
 _NUMBERS = (*NUMBERS, "DECIMAL")

@@ -88,6 +88,8 @@ class LinkJob(PairJob):
         if self.data.links is None:
             return super().shape()
         own = {"moments": True, "ends": self.targets.types, "time_unit": self.data.time_unit}
+        schema = self.data.schema
+        own["relations"] = None if schema is None else schema.relations
         return super().shape() | own
 
     def stage(self, copies: int) -> LinkSeeds:

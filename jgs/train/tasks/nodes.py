@@ -168,7 +168,9 @@ class MomentJob(Job):
         return self._judge_by(self.rows["train"]["label"], self.data.num_classes, **of)
 
     def shape(self) -> dict[str, Any]:
+        schema = self.data.schema
         own = {"moments": True, "multilabel": self.data.table.several}
+        own["relations"] = None if schema is None else schema.relations
         return super().shape() | own | {"labelled_type": self._labelled_type}
 
     @cached_property
