@@ -8,7 +8,7 @@ import re
 from decimal import Decimal
 from functools import lru_cache
 from numbers import Number
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 
@@ -120,7 +120,7 @@ def _filled(form: str, sizes: dict[str, Any]) -> str:
 # -- values
 
 
-def is_number(value: Any) -> bool:
+def is_number(value: Any) -> TypeGuard[float]:
     """Whether `value` is one real number, of Python or of NumPy, and no bool or time."""
     kinds = int | float | np.integer | np.floating
     return isinstance(value, kinds) and not isinstance(value, bool | np.timedelta64)
