@@ -332,11 +332,17 @@ def evaluate(
     """float32 `[E, ...]`: the values after all steps, undefined in padding. They begin as
     `value`, `[E, ...]` or 1. `operands` has an array for each step whose kind is not
     `"number"`."""
-    rest = iter(operands)
+    rest, real = iter(operands), edges.real
+
+    def safe(array: Any) -> Any:  # 1 in padding, where else 0 / 0 has a derivative of NaN
+        several = jnp.ndim(array) > 0
+        return _where_real(real, array, 1) if several else array
+
     for step in steps:
+        value = safe(value)
         other: Any = step.number
         if step.kind != "number":
-            other = _each(step.kind, next(rest), edges)
+            other = safe(_each(step.kind, next(rest), edges))
             most = max(jnp.ndim(other), jnp.ndim(value))  # so that [E] broadcasts with [E, H]
             other, value = (
                 jnp.expand_dims(a, tuple(range(jnp.ndim(a), most))) for a in (other, value)
@@ -344,6 +350,10 @@ def evaluate(
         both = (other, value) if step.reflected else (value, other)
         value = OPERATIONS[step.operation](*both)
     return jnp.broadcast_to(value, (*edges.row.shape, *jnp.shape(value)[1:]))
+
+
+def _where_real(real: jax.Array, array: jax.Array, padding: Any) -> jax.Array:
+    return jnp.where(real.reshape(-1, *[1] * (array.ndim - 1)), array, padding)
 
 
 def _each(kind: str, operand: Any, edges: EdgeArrays) -> jax.Array:

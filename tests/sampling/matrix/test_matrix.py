@@ -181,7 +181,9 @@ def test_gradients_reach_the_edge_values(graph):
         """Of given values, and of vectors in a chain of maps, whose sum is a kernel."""
         sub = Matrix(graph).with_values(weight)[:, COLUMNS]
         chain = Matrix(graph.unweighted())[:, COLUMNS].mul(weight[:N], axis=1) ** 2
-        parts = (sub**2).sum(axis=1), sub.softmax().values, chain.sum(axis=0)
+        of_mean = Matrix(graph).div(graph.degrees(), axis=0)[:, COLUMNS] * weight[0]
+        roots = (of_mean**0.5).values  # in padding, 0 / 0 and the root of 0 are no numbers
+        parts = (sub**2).sum(axis=1), sub.softmax().values, chain.sum(axis=0), roots
         return sum(jnp.sum(part**2) for part in parts)
 
     def plain(weight):
@@ -191,7 +193,8 @@ def test_gradients_reach_the_edge_values(graph):
         soft = jnp.where(there, jnp.exp(full), 0)
         soft = soft / jnp.maximum(soft.sum(0), 1e-9)
         chain = jnp.sum((there[:N] * weight[:N, None]) ** 2, 0)
-        return jnp.sum((full**2).sum(1) ** 2) + jnp.sum(soft**2) + jnp.sum(chain**2)
+        means = jnp.sum(dense.sum(0) / np.maximum(there.sum(0), 1)) * weight[0]
+        return jnp.sum((full**2).sum(1) ** 2) + jnp.sum(soft**2) + jnp.sum(chain**2) + means
 
     weight = graph.edge_weight
     mine, other = (jax.jit(jax.value_and_grad(f))(weight) for f in (loss, plain))
