@@ -18,6 +18,7 @@ from jgs.train.evaluation.baselines import Figures
 from jgs.train.evaluation.metrics import ERRORS, METRICS
 from jgs.train.loop.objective import Compared
 from jgs.train.loop.step import real_pairs
+from jgs.train.tasks.nodes import refuse_timed
 from jgs.train.tasks.pair_job import PairJob, PairTask
 
 _MOST_CLASSES = 1 << 16
@@ -43,6 +44,7 @@ class Edges(PairTask, Compared):
 
     def check(self, config: Config) -> None:
         super().check(config)
+        refuse_timed(config)
         if config.metric is not None and ":" not in config.metric:
             check_choice("--metric of --task edges", config.metric, (*METRICS, *ERRORS))
 

@@ -105,6 +105,7 @@ def refuse_timed(config: Config) -> None:
     """Raises `InputError` for a model, or draws, of seeds with times: the task has none."""
     timed = getattr(OWNERS["model"].find(config.model), "timed", False)
     given = [flag(n) for n in ("time_window", "latest", "half_life") if config.options.get(n)]
+    given += ["--order latest"] if config.options.get("order") == "latest" else []
     if timed or given:
         raise InputError(
             "what sees times must be for --task links --temporal, or for labels at moments",
