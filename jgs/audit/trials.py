@@ -42,7 +42,8 @@ def late_draw(view: View) -> Iterator[Evidence]:
     chosen = np.concatenate([view.some(view.split == s, _DRAWN) for s in range(len(SPLITS))])
     facts = _facts(view)
     sampler: Any = make_sampler(job.config, columns=job.edges.columns)
-    if facts is not None and hasattr(first := samplers_of(sampler)[0], "edge_ids"):
+    first: Any = samplers_of(sampler)[0]
+    if facts is not None and hasattr(first, "edge_ids"):
         sampler = replace(first, edge_ids=True)
     samplers = [sampler]
     if view.plain.graph.num_edges <= _SMALL:
