@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from jgs.data.values import SPLITS
 from jgs.graph.rows import row_of_edges
 from jgs.sampling import Neighbors
 from jgs.sampling.edges.random import threefry
+from jgs.sampling.loading.stages import samplers_of
 from jgs.train.config import Config
 from jgs.train.evaluation.by_samples import BySamples, judges_key, outputs_of
 from jgs.train.loop.model import make_sampler
@@ -32,21 +34,27 @@ def late_draw(view: View) -> Iterator[Evidence]:
     """Draws from rows that are not before the cutoff."""
     job = _job(view, view.plain)
     born = np.full(view.plain.graph.num_nodes, NEVER)
-    for table in view.base.catalogue.tables:
+    schema = view.plain.graph.schema
+    for table, _ in schema.node_types:
         if (times := view.times(table)) is not None:
-            nodes = view.plain.graph.schema.nodes(table)
+            nodes = schema.nodes(table)
             born[nodes.start : nodes.stop] = times
     chosen = np.concatenate([view.some(view.split == s, _DRAWN) for s in range(len(SPLITS))])
-    samplers = [make_sampler(job.config, columns=job.edges.columns)]
+    facts = _facts(view)
+    sampler: Any = make_sampler(job.config, columns=job.edges.columns)
+    first: Any = samplers_of(sampler)[0]
+    if facts is not None and hasattr(first, "edge_ids"):
+        sampler = replace(first, edge_ids=True)
+    samplers = [sampler]
     if view.plain.graph.num_edges <= _SMALL:
         every: Any = {"*": -1}
-        samplers.append(Neighbors((every, every)))
+        samplers.append(Neighbors((every, every), edge_ids=facts is not None))
     for sampler in samplers:
         items = _items(view, chosen) | {"moment": view.moment[chosen]}
         loader = job.data.loader(sampler, threefry(view.seed), None, {}, (items, None), _DRAWN)
         late = edges = 0
         for batch, _ in loader:
-            number, of_batch = _late(view, batch, born)
+            number, of_batch = _late(view, batch, born, facts)
             late, edges = late + number, edges + of_batch
         loader.close()
         if late:
@@ -59,6 +67,9 @@ def late_statistic(view: View) -> Iterator[Evidence]:
     start, made = view.starts()[0], view.made | {"features": "typed"}
     plains = [plain_of(base, None, **made) for base in _copies(view, start)]
     schema = view.plain.graph.schema
+    if plains[0].edge_feature_columns != plains[1].edge_feature_columns:
+        text = "what columns of facts became changed with the values from "
+        yield "error", "the edges", f"{text}{np.datetime64(start, 'us')} on"
     for number, (table, _) in enumerate(schema.node_types):
         times = view.times(table)
         early = np.ones(view.count(table), bool) if times is None else times < start
@@ -116,7 +127,32 @@ def _job(view: View, plain: Plain) -> MomentJob:
     return MomentJob(config, WholeData(config, data=plain.dataset()))
 
 
-def _late(view: View, batch: Any, born: np.ndarray) -> tuple[int, int]:
+def _facts(view: View) -> np.ndarray | None:
+    """int64 `[E]`: the times that the tables say of rows that are edges, `NEVER` for other
+    edges; None where all rows are nodes."""
+    graph, catalogue = view.plain.graph, view.base.catalogue.tables
+    tables = catalogue.keys() - dict(graph.schema.node_types)
+    if not tables:
+        return None
+    kind, order = np.asarray(graph.edge_type), np.asarray(graph.edge_order)
+    first = np.cumsum([0, *np.bincount(kind, minlength=len(graph.schema.relations))])
+    born = np.full(kind.size, NEVER)
+    for table in tables:
+        if (times := view.times(table)) is None:
+            continue
+        a, b = (ends for owner, _, _, ends in view.references if owner == table)
+        rows = np.flatnonzero((a >= 0) & (b >= 0))
+        names = {f"{table}.{'_'.join(key)}" for key in catalogue[table].references}
+        for number, (_, name, _) in enumerate(graph.schema.relations):
+            if name in names:
+                own = kind == number
+                born[own] = times[rows[order[own] - first[number]]]
+    return born
+
+
+def _late(
+    view: View, batch: Any, born: np.ndarray, facts: np.ndarray | None
+) -> tuple[int, int]:
     """How many edges of a batch have an end that is not before the moment of the seed that
     reached it, or no moment of one seed; and how many there are. Rows of contexts count too,
     which have no edge where the row that they were reached from is left out."""
@@ -139,6 +175,8 @@ def _late(view: View, batch: Any, born: np.ndarray) -> tuple[int, int]:
         while (new := (moment[sources] == NEVER) & (moment[targets] != NEVER)).any():
             moment[sources[new]] = moment[targets[new]]
         ends = np.maximum(born[nodes[sources]], born[nodes[targets]])
+        if facts is not None and block.edge_id is not None:
+            ends = np.maximum(ends, facts[np.asarray(block.edge_id)[:count]])
         fits = view.sees(ends, moment[targets]) & (moment[sources] == moment[targets])
         late, edges = late + int((~fits).sum()), edges + count
     return late, edges

@@ -189,8 +189,11 @@ class View:
         return None if time is None else self.ticks(table, time)
 
     def count(self, table: str) -> int:
-        """The number of rows of a table."""
-        return dict(self.plain.graph.schema.node_types)[table]
+        """The number of rows of a table, also of one whose rows are edges."""
+        if (known := dict(self.plain.graph.schema.node_types)).get(table) is not None:
+            return known[table]
+        query = f"SELECT count(*) AS n FROM ({self.base.rows(table)})"
+        return self.base.sql(query).column(0)[0].as_py()
 
     @cached_property
     def references(self) -> list[tuple[str, str, str, np.ndarray]]:

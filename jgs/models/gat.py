@@ -190,7 +190,9 @@ def beside_ones(numbers: jax.Array, place: int) -> jax.Array:
     """`[n, 2 * H]` from `[n, H]`: each number becomes a pair, with itself at `place` (0 or 1)
     and 1 at the other place."""
     pair = [numbers, jnp.ones_like(numbers)]
-    return jnp.stack(pair if place == 0 else pair[::-1], axis=-1).reshape(numbers.shape[0], -1)
+    return jnp.stack(pair if place == 0 else pair[::-1], axis=-1).reshape(
+        numbers.shape[0], 2 * numbers.shape[1]
+    )
 
 
 def dropped(weights: jax.Array, mask: Mask) -> jax.Array:

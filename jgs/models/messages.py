@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any, TypedDict
@@ -142,7 +143,7 @@ def joined(edge: dict[str, jax.Array], width: int, scales: EdgeScales = ()) -> j
     """The columns side by side, float32 `[n, width]`, scaled by the `EdgeScales`: numbers of 64
     bits as float64, so that what is far from 0 keeps digits. Raises `InputError` for another
     width."""
-    columns = [column.reshape(column.shape[0], -1) for column in edge.values()]
+    columns = [c.reshape(c.shape[0], math.prod(c.shape[1:])) for c in edge.values()]
     found = sum(column.shape[1] for column in columns)
     if found != width:
         raise InputError(

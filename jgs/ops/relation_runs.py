@@ -240,7 +240,7 @@ def _runs_plain(sizes, indptr, indices, edge_type, num_targets, num_edges):
     count = jnp.sum(new, dtype=jnp.int32)
 
     (first,) = jnp.nonzero(new, size=num_runs, fill_value=capacity)
-    kind = kind.at[first].get(mode="fill", fill_value=num_relations)  # of each run
+    kind = _at(kind, first, num_relations)  # of each run
     sizes_of = jnp.zeros(num_relations, jnp.int32).at[kind].add(1, mode="drop")
     before = jnp.cumsum(sizes_of) - sizes_of
     tiles = -(-sizes_of // TILE)
@@ -256,7 +256,7 @@ def _runs_plain(sizes, indptr, indices, edge_type, num_targets, num_edges):
     begin = run_indptr.at[slot].get(mode="clip") - first.astype(jnp.int32)
     place = jnp.where(real, begin.at[run].get(mode="clip") + at, capacity)
     order = jnp.full(capacity, capacity, jnp.int32).at[place].set(edge, mode="drop")
-    target = row.at[first].get(mode="fill", fill_value=num_rows)
+    target = _at(row, first, num_rows)
     target = jnp.full(num_slots, num_rows, jnp.int32).at[slot].set(target, mode="drop")
     tile = jnp.arange(num_slots // TILE, dtype=jnp.int32)
     relation = jnp.searchsorted(jnp.cumsum(tiles), tile, side="right").astype(jnp.int32)
@@ -322,7 +322,7 @@ def group_linear(
     slots = groups_of(kind, num_groups, num_rows)
     row_of_slot, slot_of_row = slots.target, slots.sums.indices
     y = relation_linear(slots, permuted(x[:num], row_of_slot, slot_of_row), kernel)
-    y = permuted(y, slot_of_row, row_of_slot)
+    y = permuted(y, slot_of_row, row_of_slot)[:num]
     if bias is None:
         return y
     # A product, whose derivative is one too.
@@ -376,3 +376,9 @@ _linear = with_derivative(_forward, lambda *operands: operands[:-1], _backward, 
 def _tiles(num_rows, x, num_blocks):
     """`x` `[K, F]` as `[K / TILE, TILE, B, F / B]`, with zeros in padding."""
     return finish(x, num_rows).reshape(-1, TILE, num_blocks, x.shape[1] // num_blocks)
+
+
+def _at(values: jax.Array, at: jax.Array, fill: int) -> jax.Array:
+    if not values.shape[0]:  # which JAX refuses
+        return jnp.full(at.shape, fill, values.dtype)
+    return values.at[at].get(mode="fill", fill_value=fill)

@@ -51,6 +51,25 @@ def test_a_later_draw_is_found(early, shop):
     assert "are not before their moment" in found[2]
 
 
+def test_a_later_draw_of_a_fact_that_is_an_edge_is_found(monkeypatch):
+    base, options = (made := Made(0)).base, {"facts": "edges", "task_sql": made.sql}
+
+    def found():
+        view = layouts.call("made", partial(View.open, base, 0, None), made.options | options)
+        assert "events" not in dict(view.plain.graph.schema.node_types)
+        return list(TRIALS["late-draw"].find(view))
+
+    assert not found()
+    times = graph.edge_times
+
+    def shifted(*of):
+        early = {r: each // 2 for r, each in times(*of).items()}  # as early as users allow
+        return {r: np.where(each > 0, each, 2 * each) for r, each in early.items()}
+
+    monkeypatch.setattr(graph, "edge_times", shifted)
+    assert found()
+
+
 def test_late_rows_of_contexts_are_found(early, monkeypatch, shop):
     ways = [({"*": 6}, {"*": 4}), ByVisits(9, 3)]
     for way in ways:  # in some contexts of walks a row's parent is left out

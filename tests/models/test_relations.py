@@ -217,6 +217,21 @@ def test_a_relation_with_few_edges_costs_no_row_for_each_target():
         assert runs.slots.relation[0] == 17
 
 
+@pytest.mark.parametrize("name", ["temporal", "rgat edges"])
+def test_a_block_without_room_for_edges_has_the_targets_own_rows(name):
+    """As the blocks of a graph that has no edge yet."""
+    block, _ = typed_block()
+    columns = {n: column[:0] for n, column in block.edge_arrays().items()}
+    none = replace(block.with_edge_arrays(columns), indices=block.indices[:0])
+    none = replace(none, indptr=jnp.zeros_like(block.indptr), num_edges=jnp.int32(0))
+    assert int(runs_of(none, R).slots.num_slots) == 0
+    found, x = module(LAYERS[name][0]), jnp.asarray(rows(0))
+    own = found(block, x)[: block.target_capacity]
+    out = found(none, x)
+    assert out.shape == own.shape
+    assert jnp.isfinite(out).all()
+
+
 def test_wrong_relations_are_refused():
     (block, _), x = typed_block(), rows(0)
     if kernels.available():
