@@ -198,7 +198,7 @@ class SubgraphSampler(SquareSampler):
     takes_excluded = True
 
     def __post_init__(self) -> None:
-        error = self.norm_error
+        error: Any = self.norm_error
         good = is_number(error) and (error == 0 or 1e-4 <= error <= 1)
         if error is not None and not good:
             raise InputError(
