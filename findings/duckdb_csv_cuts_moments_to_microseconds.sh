@@ -25,7 +25,11 @@ import duckdb
 print("duckdb", duckdb.__version__)
 with open("moments.csv", "w") as file:
     file.write("i,t\n1,2024-01-01 00:00:00.123456789\n2,2024-01-02 00:00:00\n")
+found = []
 for what, more in (("as it is", ""), ("as it was said", ", types = {'t': 'TIMESTAMP_NS'}")):
     query = f"SELECT typeof(t), t::VARCHAR FROM read_csv('moments.csv'{more}) ORDER BY i"
-    print(f"{what}:", *duckdb.sql(query).fetchall()[0])
+    found.append(" ".join(duckdb.sql(query).fetchall()[0]))
+    print(f"{what}:", found[-1])
+cut = "2024-01-01 00:00:00.123456"
+assert found == [f"TIMESTAMP {cut}", f"TIMESTAMP_NS {cut}789"], "DuckDB behaves otherwise now"
 PROGRAM
