@@ -9,6 +9,7 @@ import gc
 import json
 import logging
 import os
+import shlex
 import signal
 import sys
 from collections.abc import Callable, Iterable, Iterator
@@ -312,12 +313,17 @@ class Parser(argparse.ArgumentParser):
             found.data_options = [*getattr(found, "data_options", ()), *own]
         return found, rest
 
-    def error(self, message: str) -> NoReturn:
-        remedy = f"See {self.prog} --help."
-        word = message.removeprefix("unrecognized arguments: ").split("=")[0].split()[0]
-        if word.startswith("--") and message.startswith("unrecognized"):
-            near = get_close_matches(word, self._option_string_actions, 1)
-            remedy = f"Did you mean {near[0]}? {remedy}" if near else remedy
+    def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
+        found, rest = self.parse_known_args(args, namespace)
+        if rest:
+            flag = rest[0].split("=")[0]
+            known = self._option_string_actions if flag[2:] and flag[:2] == "--" else ()
+            near = "".join(f"Did you mean {n}? " for n in get_close_matches(flag, known, 1))
+            self.error(f"unrecognized arguments: {shlex.join(rest)}", near)
+        return found
+
+    def error(self, message: str, remedy: str = "") -> NoReturn:
+        remedy += f"See {self.prog} --help."
         raise InputError("the command line must parse", message, remedy)
 
 

@@ -272,6 +272,8 @@ def test_resume_takes_what_is_not_given_from_the_folder_and_nothing_else(tmp_pat
     ):
         refused(says, folder.configure, {"run_dir": run, "resume": True, **other})
     refused("--fanout 3. Did you mean --fanouts? See", parse, ["--fanout", "3"])
+    for word in ("", " ", "=x", "--=", "--"):  # nothing is near
+        refused("unrecognized arguments", parse, [word, "x"])
 
 
 def test_resume_refuses_folders_of_others_and_takes_empty_ones(tmp_path):
