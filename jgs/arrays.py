@@ -120,7 +120,7 @@ def _filled(form: str, sizes: dict[str, Any]) -> str:
 # -- values
 
 
-def is_number(value: Any) -> TypeGuard[float]:
+def is_real(value: Any) -> TypeGuard[float]:
     """Whether `value` is one real number, of Python or of NumPy, and no bool or time."""
     kinds = int | float | np.integer | np.floating
     return isinstance(value, kinds) and not isinstance(value, bool | np.timedelta64)

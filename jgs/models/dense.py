@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
-from jgs.arrays import is_number, require_array
+from jgs.arrays import is_real, require_array
 from jgs.errors import InputError
 from jgs.graph import Block
 from jgs.graph.batch import AGELESS
@@ -55,7 +55,7 @@ def check_heads(num_heads: int, **widths: int) -> None:
 def check_rates(**rates: float) -> None:
     """Raises `InputError` unless each rate of dropout, by its argument's name, is in [0, 1)."""
     for name, rate in rates.items():
-        if not is_number(rate) or not 0 <= rate < 1:
+        if not is_real(rate) or not 0 <= rate < 1:
             raise InputError(f"{name} must be in [0, 1)", repr(rate), "0 switches it off.")
 
 

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jgs.arrays import is_number
+from jgs.arrays import is_real
 from jgs.errors import InputError, check_choice
 from jgs.graph import Graph
 from jgs.graph.rows import row_lengths
@@ -109,7 +109,7 @@ class Links:
             object.__setattr__(self, name, require_int(name, getattr(self, name), least))
         for name, known in (("negatives", ("uniform", "degree")), ("sides", tuple(_SIDES))):
             check_choice(name, getattr(self, name), known)
-        if not is_number(self.power) or not 0 <= self.power <= 1:
+        if not is_real(self.power) or not 0 <= self.power <= 1:
             raise InputError("power must be from 0 to 1", repr(self.power), "Try 0.75.")
 
     def prepare(self, graph: Graph) -> Graph:

@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jgs.arrays import is_number, require_array
+from jgs.arrays import is_real, require_array
 from jgs.errors import InputError
 from jgs.files.storage import open_arrays, save_arrays
 from jgs.graph import Block, Extras, Graph, MiniBatch
@@ -199,7 +199,7 @@ class SubgraphSampler(SquareSampler):
 
     def __post_init__(self) -> None:
         error: Any = self.norm_error
-        good = is_number(error) and (error == 0 or 1e-4 <= error <= 1)
+        good = is_real(error) and (error == 0 or 1e-4 <= error <= 1)
         if error is not None and not good:
             raise InputError(
                 "norm_error must be a number from 0.0001 to 1, or None for no normalisation",

@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jgs import kernels
-from jgs.arrays import described, is_number
+from jgs.arrays import described, is_real
 from jgs.errors import InputError
 from jgs.graph import Graph
 from jgs.kernels.call import call, vary_alike, where_it_is
@@ -396,7 +396,7 @@ def check_fields(walker: Walker) -> None:
 
 def check_probability(name: str, value: Any) -> float:
     """`value` as a float in [0, 1]; raises `InputError`."""
-    if not is_number(value) or not 0 <= value <= 1:
+    if not is_real(value) or not 0 <= value <= 1:
         raise InputError(
             f"{name} must be a probability, from 0 to 1", repr(value), "Change it."
         )

@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jgs.arrays import is_number
+from jgs.arrays import is_real
 from jgs.errors import InputError
 from jgs.graph import Block, Graph, MiniBatch, as_device
 from jgs.ops import aggregate, edge_dot
@@ -224,7 +224,7 @@ def _check(sampler: MatrixSampler, rates: tuple[str, ...]) -> None:
     sampler draws a positive number of each node's neighbours, without edge weights."""
     for name in rates:
         value = vars(sampler)[name]
-        if not is_number(value) or not 0 < value <= 1:
+        if not is_real(value) or not 0 < value <= 1:
             raise InputError(f"{name} must be in (0, 1]", repr(value), "Give e.g. 0.1.")
         object.__setattr__(sampler, name, float(value))
     if sampler.weighted or min(sampler.sizes) < 1:

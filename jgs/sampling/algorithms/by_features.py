@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from jgs.arrays import is_number
+from jgs.arrays import is_real
 from jgs.errors import InputError
 from jgs.graph import Graph, MiniBatch
 from jgs.graph.formats.export import targets_of
@@ -52,7 +52,7 @@ class FeatureSampler(MatrixSampler, Adaptive):
     def _check_finite(self, *names: str) -> None:
         for name in names:
             value = getattr(self, name)
-            if not is_number(value) or not 0 <= value < float("inf"):
+            if not is_real(value) or not 0 <= value < float("inf"):
                 rule = f"{name} must be a finite number, and not negative"
                 raise InputError(rule, repr(value), "Give e.g. 0.001.")
             object.__setattr__(self, name, float(value))

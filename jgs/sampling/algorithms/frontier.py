@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jgs import kernels
-from jgs.arrays import is_number
+from jgs.arrays import is_real
 from jgs.errors import InputError
 from jgs.graph import Graph
 from jgs.kernels.call import call, vary_alike, where_it_is
@@ -97,7 +97,7 @@ class Frontier(SubgraphSampler):
                 "Raise the budget, or lower m (--frontier-size).",
             )
         large = self.enlargement
-        if not is_number(large) or not large >= 1:
+        if not is_real(large) or not large >= 1:
             raise InputError("enlargement must be at least 1", repr(large), "Give e.g. 2.")
         most = (self.m + 1) * self.degree_cap * float(large)
         if not math.isfinite(most) or most >= 2**31:

@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jgs.arrays import is_number
+from jgs.arrays import is_real
 from jgs.errors import InputError
 from jgs.graph import Graph, as_device
 from jgs.graph.checks import first_fall
@@ -97,7 +97,7 @@ class Node2Vec(Walker):
         check_fields(self)
         for name in ("p", "q"):
             value = getattr(self, name)
-            if not is_number(value) or not 1 / _MOST <= value <= _MOST:
+            if not is_real(value) or not 1 / _MOST <= value <= _MOST:
                 raise InputError(
                     f"{name} must be a number from {1 / _MOST:g} to {_MOST:g}",
                     repr(value),

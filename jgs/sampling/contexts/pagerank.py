@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jgs import kernels
-from jgs.arrays import is_number
+from jgs.arrays import is_real
 from jgs.errors import InputError
 from jgs.graph import Graph
 from jgs.kernels.call import FILL, call, vary_alike, where_it_is
@@ -106,7 +106,7 @@ class ByPageRank(Way):
     def __post_init__(self) -> None:
         for name, least in (("restart", 0.01), ("epsilon", 1e-9)):
             value = getattr(self, name)
-            if not is_number(value) or not least <= value <= 1:
+            if not is_real(value) or not least <= value <= 1:
                 rule = f"{name} must be a number from {least:g} to 1"
                 raise InputError(rule, repr(value), "Change it.")
             object.__setattr__(self, name, float(value))

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 
-from jgs.arrays import is_number
+from jgs.arrays import is_real
 from jgs.errors import InputError
 from jgs.graph import Graph
 from jgs.sampling.base import Adaptive, Sampler, State
@@ -137,7 +137,7 @@ class OnPlateau:
 
     def __post_init__(self) -> None:
         given, fraction = self.samplers, self.fraction
-        good = is_number(fraction) and 0 <= fraction < 1
+        good = is_real(fraction) and 0 <= fraction < 1
         if not isinstance(given, Sequence) or not given or not good:
             raise InputError(
                 "a schedule must have samplers, and a fraction in [0, 1)",
