@@ -24,6 +24,7 @@ from jgs.ops import gather
 from jgs.sampling import Capacity, Neighbors
 from jgs.sampling.algorithms.neighbors import RelationIndex
 from jgs.sampling.capacity import GraphShape
+from jgs.sampling.contexts.visits import VisitState
 from jgs.sampling.fanouts import ByRelation
 from jgs.sampling.links import SRC
 from jgs.sampling.seeds import Seeds
@@ -357,12 +358,17 @@ def form_of(
 
 
 def _needed(state: Any) -> Any:
-    """A sampler's state without indices by relation, which save no time for a few seeds."""
+    """A sampler's state without indices, which save no time for a few seeds."""
+
+    def needed(each: Any) -> Any:
+        if isinstance(each, VisitState):
+            return VisitState((), ())
+        return () if isinstance(each, RelationIndex) else each
 
     def is_index(each: Any) -> bool:
-        return isinstance(each, RelationIndex)
+        return isinstance(each, RelationIndex | VisitState)
 
-    return jax.tree.map(lambda a: () if is_index(a) else a, state, is_leaf=is_index)
+    return jax.tree.map(needed, state, is_leaf=is_index)
 
 
 def shown(array: jax.ShapeDtypeStruct) -> str:

@@ -11,8 +11,8 @@ namespace {
 // Contexts of seeds [B] by the key [2]: nodes, hop, parent and edge [B, T].
 std::string ContextVisits(ffi::ThreadPool pool, Words key, AnyLongs indptr, Ints indices,
                           Longs weight_prefix, Longs edge_time, AnyLongs runs_indptr, Longs runs,
-                          Ints roots, Longs time, Longs excluded, ffi::Result<IntMatrix> nodes,
-                          ffi::Result<IntMatrix> hop, ffi::Result<IntMatrix> parent,
+                          ffi::Buffer<ffi::S64, 2> rows, Ints roots, Longs time, Longs excluded,
+                          ffi::Result<IntMatrix> nodes, ffi::Result<IntMatrix> hop, ffi::Result<IntMatrix> parent,
                           ffi::Result<ffi::Buffer<ffi::S64, 2>> edge, int64_t length,
                           bool weighted, int64_t restart, int64_t window, int64_t num_walks,
                           int64_t num_threads) {
@@ -30,12 +30,19 @@ std::string ContextVisits(ffi::ThreadPool pool, Words key, AnyLongs indptr, Ints
       !fits(nodes) || !fits(hop) || !fits(parent) || !fits(edge)) {
     return "jgs_context_visits: arguments do not have the expected sizes";
   }
+  const int64_t num_rows = rows.dimensions()[0];
+  const auto* const row_times = reinterpret_cast<const RowTime*>(rows.typed_data());
   if (!FitsIndex(runs_indptr, runs, graph)) return kOtherIndex;
+  if (num_rows != 0 && (num_rows != graph.num_nodes + 1 || rows.dimensions()[1] != 2 ||
+                        row_times[graph.num_nodes].start != graph.num_edges)) {
+    return kOtherIndex;
+  }
   const Seeds seeds{roots.typed_data(), num_seeds, timed ? time.typed_data() : nullptr,
                     excluded.typed_data(), Size(excluded)};
   WalkOptions options{length, static_cast<uint64_t>(restart), 0, nullptr, nullptr, 0, nullptr,
                       -1, {}};
   options.index = ViewIndex(runs_indptr, runs);
+  if (num_rows != 0 && timed && window < 0) options.rows = row_times;
   std::string error;
   options.limits = LimitsOf(seeds, edge_time.typed_data(), graph.num_edges,
                             graph.weight_prefix, window, error);

@@ -146,19 +146,28 @@ class SeedWalks {
       unknown[num_unknown] = r;
       num_unknown += entry.node != here_[r];
     }
-    const bool timed = o_.limits.time != nullptr;
+    const bool timed = o_.limits.time != nullptr, any_holes = o_.limits.num_excluded != 0;
+    const int64_t cutoff = cutoff_;
+    Entry* const memo = memo_.data();
     const int32_t few = timed ? kFew : std::numeric_limits<int32_t>::max();
     for (int u = 0; u < num_unknown; ++u) {
       const int r = unknown[u];
-      const EdgeRange row = RowOf(g_, here_[r], bad_);
+      int64_t latest = std::numeric_limits<int64_t>::max();
+      const EdgeRange row = Row(here_[r], latest);
       start_[r] = row.start;
       count_[r] = row.count;
-      const bool is_far = row.count > few || o_.limits.In(row.start, row.count).num > 0;
+      __builtin_prefetch(&g_.indices[row.start]);
+      const bool has_holes = any_holes && o_.limits.In(row.start, row.count).num > 0;
+      // The times of a row that lies before the cutoff as a whole are not read.
+      if (latest < cutoff && !has_holes) {
+        memo[Place(here_[r])] = {here_[r], row.count, row.start};
+        continue;
+      }
+      const bool is_far = row.count > few || has_holes;
       far[num_far] = near_[num_near] = r;
       num_far += is_far;
       num_near += !is_far;
       if (is_far) runs_.AskFor(here_[r]);
-      __builtin_prefetch(&g_.indices[row.start]);
       if (!timed) continue;
       __builtin_prefetch(&o_.limits.time[row.start]);
       __builtin_prefetch(&o_.limits.time[row.start + row.count / 2]);
@@ -175,6 +184,19 @@ class SeedWalks {
       }
     }
     for (int i = 0; i < num_far; i += kLanes) FindFar(far + i, std::min(num_far - i, kLanes));
+  }
+
+  // The row of a node, and the time of its latest edge if that is known.
+  EdgeRange Row(int32_t node, int64_t& latest) {
+    if (o_.rows == nullptr) return RowOf(g_, node, bad_);
+    const RowTime* const row = &o_.rows[node];
+    latest = row->latest;
+    return RangeOf(g_, row->start, Minus(row[1].start, row->start), bad_);
+  }
+
+  void AskForRow(int32_t node) const {
+    if (o_.rows == nullptr) return PrefetchRow(g_, node);
+    __builtin_prefetch(&o_.rows[node]);
   }
 
   // Makes the few edges of lanes' rows those that are eligible by their times.
@@ -264,7 +286,7 @@ class SeedWalks {
       }
       path[step_] = there;
       edges[walk * o_.length + step_ - 1] = edge_[r];
-      PrefetchRow(g_, there);
+      AskForRow(there);
       here_[kept] = there;
       if (kept != r) {
         walk_[kept] = walk;

@@ -21,6 +21,12 @@ struct SecondOrder {
   uint64_t area_back, area_on;
 };
 
+// Where the row of a node begins, and the time of its latest edge. Entry `num_nodes` has where the
+// last row ends. See VisitState in jgs/sampling/contexts/visits.py.
+struct RowTime {
+  int64_t start, latest;
+};
+
 struct WalkOptions {
   int64_t length;
   uint64_t restart, stop;      // limits
@@ -41,6 +47,7 @@ struct WalkOptions {
   const int64_t* weight_by_source = nullptr;  // [num_edges], or null
   // If rows are sorted by relation first, and there are cutoffs; otherwise without `indptr`.
   RelationIndex index = {};
+  const RowTime* rows = nullptr;  // [num_nodes + 1] where there are cutoffs and no window, or null
 };
 
 // Walks from the seeds (num_nodes for padding), by weight if the graph has

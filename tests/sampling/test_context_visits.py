@@ -13,6 +13,7 @@ from test_walks_by_time import NUM_EDGES, events
 from test_walks_by_time import N as FEW
 
 from jgs import Graph, kernels
+from jgs.errors import InputError
 from jgs.graph.device import as_device
 from jgs.sampling import Context, Seeds, Walk
 from jgs.sampling.checks import checked_seeds
@@ -79,7 +80,7 @@ def counted(way, graph, state, seeds, i):
     walk = Walk(way.length, way.weighted, way.restart, window=way.window)
     roots = Seeds(np.full(way.num_walks, seed, np.int32), time, seeds.excluded)
     counts, first = Counter(), {}
-    for number, row in enumerate(np.asarray(walk.sample(KEY, graph, state, roots).nodes)):
+    for number, row in enumerate(np.asarray(walk.sample(KEY, graph, state.walk, roots).nodes)):
         hop = 0
         for step, (parent, node) in enumerate(itertools.pairwise(row.tolist())):
             hop = 0 if node == seed else hop + 1
@@ -109,6 +110,17 @@ def test_contexts_are_a_count_of_walks(way, timed, holes, name, graphs, alike):
         np.testing.assert_array_equal(np.asarray(graph.indices)[edge], nodes[real])
         np.testing.assert_array_equal(target[edge], parent[real])
     assert way.length == 1 or (found.hop > 1).any() == (way.restart < 1)
+
+
+@pytest.mark.parametrize("name", ["few", "many"])
+def test_rows_are_where_edges_begin_and_their_latest_time(name, graphs):
+    graph = graphs[name]
+    rows = np.asarray(ByVisits(5, 3).init(graph).rows)
+    np.testing.assert_array_equal(rows[:, 0], graph.indptr)
+    for v, (begin, end) in enumerate(itertools.pairwise(np.asarray(graph.indptr).tolist())):
+        own = np.asarray(graph.edge_time)[begin:end].tolist()
+        assert rows[v, 1] == max(own, default=-(2**63))
+    assert ByVisits(5, 3, window=4).init(graph).rows == ()
 
 
 def test_a_context_depends_on_its_seed_alone(graph, same_bits):
@@ -197,16 +209,24 @@ def test_bad_input_is_an_error(graphs):
         bad = seeds.replace(nodes=seeds.nodes.at[2].set(wrong))
         with pytest.raises((ValueError, jax.errors.JaxRuntimeError), match=f"got {wrong} at"):
             jax.block_until_ready(program(KEY, graph, state, bad))
-    indptr, runs = map(np.asarray, state)
-    damaged = [(graph, state._replace(indptr=as_device(indptr + by))) for by in (1, -1, 2**40)]
-    damaged += [(graph, state._replace(runs=as_device(runs + by))) for by in (2**40, -(2**40))]
-    damaged += [(graph, state._replace(runs=as_device(runs[::-1].copy())))]
+    index, (indptr, runs) = state.walk, map(np.asarray, state.walk)
+    damaged = [(graph, index._replace(indptr=as_device(indptr + by))) for by in (1, -1, 2**40)]
+    damaged += [(graph, index._replace(runs=as_device(runs + by))) for by in (2**40, -(2**40))]
+    damaged += [(graph, index._replace(runs=as_device(runs[::-1].copy())))]
     for by in (N, -N):
         arrays = graph.edge_arrays() | {"indices": as_device(np.asarray(graph.indices) + by)}
         other = Graph.from_edge_arrays(graph.indptr, arrays, schema=graph.schema)
-        damaged.append((other, state))
+        damaged.append((other, index))
     walk, seen = jax.jit(Walk(6).sample), "be valid|what init returned"
     for other, wrong in damaged:
-        for draw in (program, walk):
+        for draw, of in ((program, state._replace(walk=wrong)), (walk, wrong)):
             with pytest.raises((ValueError, jax.errors.JaxRuntimeError), match=seen):
-                jax.block_until_ready(draw(KEY, other, wrong, seeds))
+                jax.block_until_ready(draw(KEY, other, of, seeds))
+    rows = np.asarray(state.rows)
+    for wrong in (rows + 1, rows - 2**40, rows[::-1], rows * [2**40, 1]):
+        of = state._replace(rows=as_device(wrong.copy()))
+        with pytest.raises((ValueError, jax.errors.JaxRuntimeError), match=seen):
+            jax.block_until_ready(program(KEY, graph, of, seeds))
+    for wrong in (index, state._replace(rows=as_device(rows[1:].copy()))):
+        with pytest.raises(InputError, match="state that init returns"):
+            Context(SIZE, way).sample(KEY, graph, wrong, seeds)

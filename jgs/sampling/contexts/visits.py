@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from jgs import kernels
+from jgs.arrays import aligned_empty
 from jgs.errors import InputError
-from jgs.graph import Graph
+from jgs.graph import Graph, as_device
+from jgs.graph.rows import row_chunks
 from jgs.kernels.call import call, vary_alike, where_it_is
 from jgs.sampling.algorithms.walk import Walk
 from jgs.sampling.base import State
@@ -24,6 +26,35 @@ from jgs.sampling.seeds import Seeds
 from jgs.sampling.walks import kernel_arguments, paths
 
 _STEPS_AT_ONCE = 1 << 20  # of the plain form, whose temporaries are some hundred bytes a step
+
+
+class VisitState(NamedTuple):
+    """What contexts by visits read beside the graph.
+
+    Fields:
+      walk: the state of the `Walk`.
+      rows: int64 `[N+1, 2]`: where the edges of each node begin, and the time of its latest
+        edge. The kernel does not read the times of a row whose latest edge is before the
+        cutoff. It takes 16 bytes a node. () where edges have no times, where steps
+        have a `window` or draw by weight, and where rows have room. With () in its place
+        the draws are the same.
+    """
+
+    walk: State
+    rows: jax.Array | tuple[()]
+
+
+def _row_times(graph: Graph) -> np.ndarray:
+    """The `rows` of a `VisitState`. It reads the times once, in pieces."""
+    indptr, times = np.asarray(graph.indptr), np.asarray(graph.edge_time)
+    rows = aligned_empty(2 * indptr.size, np.int64).reshape(-1, 2)
+    rows[:, 0], rows[:, 1] = indptr, np.iinfo(np.int64).min
+    for first, stop in row_chunks(indptr):
+        some = first + np.flatnonzero(np.diff(indptr[first : stop + 1]))
+        if some.size:
+            begin, end = indptr[first], indptr[stop]
+            rows[some, 1] = np.maximum.reduceat(times[begin:end], indptr[some] - begin)
+    return rows
 
 
 @dataclass(frozen=True)
@@ -50,7 +81,7 @@ class ByVisits(Way):
       window: for seeds with times: every step follows an edge with
         `cutoff - window <= time < cutoff`. None: any edge before the cutoff.
 
-    The state that `init` returns is that of the `Walk`. Raises `InputError` for fields that
+    The state that `init` returns is a `VisitState`. Raises `InputError` for fields that
     break these rules, and for 2**31 steps or more of a seed.
     """
 
@@ -78,28 +109,39 @@ class ByVisits(Way):
     def _walk(self) -> Walk:
         return Walk(self.length, self.weighted, self.restart, window=self.window)
 
-    def init(self, graph: Graph) -> State:
-        return self._walk.init(graph)
+    def init(self, graph: Graph) -> VisitState:
+        walk = self._walk.init(graph)
+        read = graph.edge_time is not None and self.window is None and not self.weighted
+        if not read or graph.has_room:
+            return VisitState(walk, ())
+        return VisitState(walk, as_device(_row_times(graph)))
 
     def check_state(self, graph: Graph, state: Any) -> None:
-        self._walk.check_state(graph, state)
+        fits = isinstance(state, VisitState)
+        if not fits or jnp.shape(state.rows) not in ((0,), (graph.num_nodes + 1, 2)):
+            raise InputError(
+                "contexts by visits read the state that init returns for the graph",
+                f"rows of shape {list(jnp.shape(state.rows))}" if fits else repr(state),
+                "Call sampler.init(graph).",
+            )
+        self._walk.check_state(graph, state.walk)
 
     def find(
         self, key_data: jax.Array, graph: Graph, state: State, seeds: Seeds, size: int
     ) -> Found:
         """See `Way.find`. Raises `InputError` where the walks from these seeds need another
         state."""
-        self._walk.check_seeds(graph, state, seeds)
+        self._walk.check_seeds(graph, state.walk, seeds)
         forms = (partial(form, way=self, size=size) for form in (find_kernel, find_plain))
         return where_it_is(*forms, *vary_alike(key_data, graph, state, seeds))
 
 
 def find_kernel(
-    key_data: jax.Array, graph: Graph, state: State, seeds: Seeds, way: ByVisits, size: int
+    key_data: jax.Array, graph: Graph, state: VisitState, seeds: Seeds, way: ByVisits, size: int
 ) -> Found:
     """The result of `find_plain`, by jgs/kernels/context_visits.cc. It fails for seeds that are
     neither nodes nor `N`."""
-    edges, attributes = kernel_arguments(graph, state, seeds, way._walk)
+    edges, attributes = kernel_arguments(graph, state.walk, seeds, way._walk)
     limits = longs_or_empty(seeds.time), longs_or_empty(seeds.excluded)
     names = ("length", "weighted", "restart", "window")
     attributes = {name: attributes[name] for name in names}
@@ -107,7 +149,8 @@ def find_kernel(
     (indptr, indices, prefix, _, edge_time, *_, index, runs) = edges
     shape = (seeds.nodes.shape[0], size)
     out = [jax.ShapeDtypeStruct(shape, kind) for kind in (jnp.int32,) * 3 + (jnp.int64,)]
-    operands = (indptr, indices, prefix, edge_time, index, runs, seeds.nodes, *limits)
+    rows = jnp.reshape(jnp.asarray(state.rows, jnp.int64), (-1, 2))
+    operands = (indptr, indices, prefix, edge_time, index, runs, rows, seeds.nodes, *limits)
     return Found(
         *call(
             "jgs_context_visits", out, (key_data, *operands), kernels.NUM_THREADS, **attributes
@@ -116,7 +159,7 @@ def find_kernel(
 
 
 def find_plain(
-    key_data: jax.Array, graph: Graph, state: State, seeds: Seeds, way: ByVisits, size: int
+    key_data: jax.Array, graph: Graph, state: VisitState, seeds: Seeds, way: ByVisits, size: int
 ) -> Found:
     """What `ByVisits.find` returns. Seeds that are no nodes are padding, and all are where the
     excluded edges do not ascend."""
@@ -135,12 +178,12 @@ def find_plain(
 
 
 def _of_walks(
-    key_data: jax.Array, graph: Graph, state: State, roots: Seeds, way: ByVisits, size: int
+    key_data: jax.Array, graph: Graph, state: VisitState, roots: Seeds, way: ByVisits, size: int
 ) -> Found:
     """The context of one seed, which is all `roots`."""
     num_nodes, seed, most = graph.num_nodes, roots.nodes[0], way.num_walks * way.length
     number = jnp.arange(way.num_walks, dtype=jnp.int32)
-    nodes, edges = paths(key_data, graph, state, roots, way._walk, number)
+    nodes, edges = paths(key_data, graph, state.walk, roots, way._walk, number)
     step = jnp.arange(way.length + 1, dtype=jnp.int32)
     last = jax.lax.cummax(jnp.where(nodes == seed, step, 0), axis=1)
     visited = jnp.where(nodes == seed, num_nodes, nodes)[:, 1:].reshape(-1)
