@@ -16,13 +16,13 @@ from flax import nnx
 from jgs import kernels
 from jgs.devices import on_host
 from jgs.export.spec import array_key
-from jgs.graph import Graph, MiniBatch, Schema, TypedFeatures
+from jgs.graph import Graph, MiniBatch, Schema, TypedFeatures, as_device
+from jgs.graph.grouping import RUN_BITS, RelationIndex
 from jgs.graph.row_tables.table import RowTable, plain
 from jgs.graph.row_tables.versioned import PARTS, VersionedFeatures
 from jgs.models import read_inputs
 from jgs.ops import gather
 from jgs.sampling import Capacity, Neighbors
-from jgs.sampling.algorithms.neighbors import RelationIndex
 from jgs.sampling.capacity import GraphShape
 from jgs.sampling.contexts.visits import VisitState
 from jgs.sampling.fanouts import ByRelation
@@ -118,7 +118,8 @@ class Form(NamedTuple):
         sizes |= {"e": self.least_edges} | {f"{a}{t or ''}": 1 for t in sparse for a in "zr"}
         later = [t for t, one in enumerate(self.tables) if one and self.later(one)]
         sizes |= {f"{a}{t or ''}": 1 for t in later for a in "vw"}
-        sizes |= {f"s{i}": 1 for i, (name, _) in enumerate(leaves) if name != "sums"}
+        own = "sums", "indptr"
+        sizes |= {f"s{i}": 1 for i, (name, _) in enumerate(leaves) if name not in own}
         least = [f"{name} >= {size}" for name, size in sizes.items()]
         n: Any = "n" if self.schema is None else self.schema.num_nodes
         counts = [n] * len(self.tables)
@@ -144,12 +145,13 @@ class Form(NamedTuple):
                     own |= dict(zip(PARTS[1:], every, strict=True))
                 found |= {array_key(self.keys(t) + name): each for name, each in own.items()}
         for i, (name, array) in enumerate(leaves):
-            first = size["e"] if name == "sums" else size[f"s{i}"]
+            first = {"sums": size["e"], "indptr": n + 1}.get(name) or size[f"s{i}"]
             found[f"state.{i}"] = _struct(array.dtype, first, *array.shape[1:])
         return found
 
     def _state(self) -> list[tuple[str, Any]]:
-        """The arrays of the state, with the names of their fields. Only `sums` are of edges."""
+        """The arrays of the state, with the names of their fields. `sums` are of edges,
+        and `indptr` of nodes."""
         leaves = jax.tree_util.tree_flatten_with_path(self.state)[0]
         return [(getattr(path[-1], "name", ""), leaf) for path, leaf in leaves]
 
@@ -350,25 +352,32 @@ def form_of(
         schema,
         tables,
         typed,
-        _needed(sampler.init(graph)),
+        needed_state(sampler.init(graph), graph),
         timed,
         direct,
         room,
     )
 
 
-def _needed(state: Any) -> Any:
-    """A sampler's state without indices, which save no time for a few seeds."""
-
-    def needed(each: Any) -> Any:
-        if isinstance(each, VisitState):
-            return VisitState((), ())
-        return () if isinstance(each, RelationIndex) else each
+def needed_state(state: Any, graph: Graph) -> Any:
+    """A sampler's state for the graph without the indices that only save time, which is little
+    for a few seeds."""
+    if isinstance(state, VisitState):
+        return VisitState(_of_padded(state.walk, graph.num_edges), ())
 
     def is_index(each: Any) -> bool:
-        return isinstance(each, RelationIndex | VisitState)
+        return isinstance(each, RelationIndex)
 
-    return jax.tree.map(needed, state, is_leaf=is_index)
+    return jax.tree.map(lambda a: () if is_index(a) else a, state, is_leaf=is_index)
+
+
+def _of_padded(index: Any, num_edges: int) -> Any:
+    """An index of relations, or (), for edges padded to `LEAST_EDGES`. Padding is a run of no
+    node."""
+    if num_edges >= LEAST_EDGES or not isinstance(index, RelationIndex):
+        return index
+    end = np.int64(LEAST_EDGES << RUN_BITS)
+    return index._replace(runs=as_device(np.append(np.asarray(index.runs), end)))
 
 
 def shown(array: jax.ShapeDtypeStruct) -> str:

@@ -23,11 +23,20 @@ from jgs.data import stored
 from jgs.dist.communicators.comm import Alone
 from jgs.errors import InputError, refuse
 from jgs.export.load import opened_model, read_artifact
-from jgs.export.program import Form, TableForm, exported, exported_scores, form_of, shown
+from jgs.export.program import (
+    Form,
+    TableForm,
+    exported,
+    exported_scores,
+    form_of,
+    needed_state,
+    shown,
+)
 from jgs.export.spec import COLUMNS, DIGEST, FILE, FORMAT, KIND, NONE, ROWS, Spec, today
 from jgs.files.replacing import replacing
 from jgs.files.storage import array_files, write_arrays
 from jgs.graph import Graph, Schema
+from jgs.graph.grouping import RelationIndex
 from jgs.graph.live.room import node_counts
 from jgs.graph.row_tables.table import as_table
 from jgs.graph.rows import row_offsets
@@ -204,7 +213,13 @@ def _form(
     same_bits = takes and not layers[0].projects_first and rows.same_sums
     tables = tuple(map(TableForm.of, rows.by_type.values()))
     of = served.sampler, model, served.rows, source.graphs[0], tables, rows.schema is not None
-    return form_of(*of, run.timed, direct or same_bits, room, free)
+    form = form_of(*of, run.timed, direct or same_bits, room, free)
+    refuse((
+        room and isinstance(getattr(form.state, "walk", None), RelationIndex),
+        "a model that reads graphs that grow must not read an index of relations",
+        "contexts by visits of a typed graph with times", "Leave out live (--live).",
+    ))  # fmt: skip
+    return form
 
 
 def _free_ids(run: Run, source: Data, live: bool, asked: int | None) -> list[int]:
@@ -369,7 +384,8 @@ def export_again(folder: str | os.PathLike) -> Spec:
 
 def state_of(spec: Spec, arrays: Mapping[str, Any], graph: Graph) -> list[np.ndarray]:
     """The arrays of the state of an artifact's sampler for another graph."""
-    return jax.tree.leaves(_run_of(spec, arrays)[1].sampler.init(graph))
+    state = _run_of(spec, arrays)[1].sampler.init(graph)
+    return jax.tree.leaves(needed_state(state, graph))
 
 
 def _run_of(spec: Spec, arrays: Mapping[str, Any]) -> tuple[Run, Served]:

@@ -24,8 +24,23 @@ from jgs.export.spec import today
 from jgs.predict import Run
 from jgs.train.config import Config
 
+
+def two_relations():
+    """`typed_moments`, where items also read their users."""
+    data = typed_moments()
+    (item, user), time = data.graph.edge_index(), np.asarray(data.graph.edge_time)
+    to, back = ("item", "of", "user"), ("user", "by", "item")
+    graph = jgs.Graph.from_relations(
+        dict(data.graph.schema.node_types),
+        {to: (item - 30, user), back: (user, item - 30)},
+        edge_time={to: time, back: time},
+    )
+    return dataclasses.replace(data, graph=graph)
+
+
 COMMON = "--hidden 8 --batch-size 20 --dropout 0 --no-progress"
 CONTEXTS = "--sampler context --context-size 6 --model relgt --layers 1"
+
 LINKS = "--task links --eval-negatives 5"
 AT = 9000  # a moment of all data with times
 # By name the data and the flags. Without times a run on pairs reads all neighbours, as here.
@@ -34,6 +49,7 @@ RUNS = {
     "numbers at moments": (functools.partial(moments, True), "--fanouts 2 --half-life 1000"),
     "classes at moments": (typed_moments, "--fanouts *=2 *=1 --model rsage --latest"),
     "contexts at moments": (typed_moments, f"{CONTEXTS} --fanouts 3 --latest"),
+    "contexts by visits": (two_relations, f"{CONTEXTS} --fill visits --walks 20 4"),
     "contexts": (communities, f"{CONTEXTS} --fanouts 3 2 --task edges --learned 4"),
     "edges": (communities, "--task edges --fanouts 60 --learned 4 --label rating"),
     "links": (communities, f"{LINKS} --fanouts 60 --learned 4 --decoder dot --split random"),
@@ -244,6 +260,8 @@ def test_embeddings_are_a_file_and_no_artifact(made, tmp_path):
     contexts = made("contexts at moments")[0]
     says = "fanouts must be for a sampler*Context"
     refused(says, jgs.export_run, contexts, tmp_path / "no", fanouts=(2,))
+    visits, says = made("contexts by visits")[0], "grow must not read*Leave out live"
+    refused(says, jgs.export_run, visits, tmp_path / "no", live=True)
 
 
 def test_what_does_not_fit_is_refused_in_one_line(made, tmp_path, capsys):

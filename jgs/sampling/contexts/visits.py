@@ -118,10 +118,11 @@ class ByVisits(Way):
 
     def check_state(self, graph: Graph, state: Any) -> None:
         fits = isinstance(state, VisitState)
-        if not fits or jnp.shape(state.rows) not in ((0,), (graph.num_nodes + 1, 2)):
+        shape = getattr(state.rows, "shape", (0,)) if fits else ()
+        if shape not in ((0,), (graph.num_nodes + 1, 2)):
             raise InputError(
                 "contexts by visits read the state that init returns for the graph",
-                f"rows of shape {list(jnp.shape(state.rows))}" if fits else repr(state),
+                f"rows of shape {list(shape)}" if fits else type(state).__name__,
                 "Call sampler.init(graph).",
             )
         self._walk.check_state(graph, state.walk)
