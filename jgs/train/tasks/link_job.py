@@ -116,6 +116,9 @@ class LinkJob(PairJob):
             (kind.against == "all" and task.temporal and not tabled,
              f"--metric {self.config.metric} of --temporal must be of a table of links at "
              "moments", "edges, each at a time of its own", "Give e.g. --metric mrr."),
+            (task.metric_k is not None and "{k}" not in kind.name,
+             "--metric-k must be for a metric of the best k", f"--metric {kind.name}",
+             "Leave it out, or choose e.g. --metric hits."),
         )  # fmt: skip
         judge = self._judge_at if task.temporal else self._judge
         self.judged: dict[str, JudgedLinks] = {split: judge(split) for split in ("val", "test")}
