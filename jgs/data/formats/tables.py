@@ -118,7 +118,8 @@ def read(
     if src_type is not None and dst_type is not None:
         one = two_types(src_type, dst_type, relation)
         first = next(iter(files.values()))
-        header = roles.columns.split(",") if roles.columns else column_names(first)
+        named_by = column_names(first, rules.reading.encoding)
+        header = roles.columns.split(",") if roles.columns else named_by
         for end, kind in (("src", src_type), ("dst", dst_type)):
             named = [] if end in {*header, *roles.given()} else named_after(header, kind)
             if len(named) == 1 and named[0] not in ALIASES[end]:

@@ -196,7 +196,7 @@ def _edges(
     named = {end: nodes[kind].ids for end, kind in ends.items() if kind in nodes}
     return read_edges(
         {"": path},
-        Roles(**_end_names(path, relation)),
+        Roles(**_end_names(path, relation, rules.reading.encoding)),
         label_kind=label_kind,
         apart=ends["src"] != ends["dst"],
         text=[end for end, ids in named.items() if ids.values.dtype == object],
@@ -206,8 +206,8 @@ def _edges(
     )
 
 
-def _end_names(path: Path, relation: Relation) -> dict[str, str]:
-    names = column_names(path)
+def _end_names(path: Path, relation: Relation, encoding: str | None) -> dict[str, str]:
+    names = column_names(path, encoding)
     own = [named_after(names, kind) for kind in (relation[0], relation[2])]
     unclear = {*own[0]} & {*own[1]}
     usual = [{*ALIASES[end]} & set(names) - unclear for end in ("src", "dst")]
