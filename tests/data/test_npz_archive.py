@@ -192,7 +192,7 @@ TYPED = {
 }
 
 
-def test_a_typed_archive(tmp_path):
+def test_a_typed_archive(tmp_path, caplog):
     np.savez(tmp_path / "t.npz", **TYPED)
     data = load("t", tmp_path, split="full")
     relations = (("a", "a_b", "b"), ("b", "rev_a_b", "a"))
@@ -210,10 +210,12 @@ def test_a_typed_archive(tmp_path):
     assert data.graph.num_edges == 3
     assert np.asarray(data.features).sum(axis=1).tolist() == [0, 0, 2, 2, 2]
     both = dense | {"a_features": [[3], [1]], "b_features": np.ones((3, 2))}
-    np.savez(tmp_path / "t.npz", **both)
+    assert not caplog.messages
+    np.savez(tmp_path / "t.npz", **both, a_cites_b=[[0], [1]])
     data = load(tmp_path / "t.npz", normalize_features=True)
     assert np.asarray(data.features.table("a")).tolist() == [[1], [1]]
     assert np.asarray(data.features.table("b")).tolist() == [[0.5, 0.5]] * 3
+    assert "not read: a_cites_b" in caplog.text
     refused(
         "must be one of typed, padded; got 'wide'", load, tmp_path / "t.npz", features="wide"
     )

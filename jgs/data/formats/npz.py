@@ -17,7 +17,7 @@ The archive's arrays (`N` nodes, `E` edges, `F` features):
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from functools import wraps
 from pathlib import Path
 from typing import Any
@@ -92,8 +92,7 @@ def read(
     name = path.stem
     normalized = name in NORMALIZED if normalize_features is None else normalize_features
     with storage.open_npz(path) as archive:
-        if unread := sorted(set(archive) - _KNOWN):
-            _log.warning("%s has arrays that are not read: %s", path, ", ".join(unread))
+        name_unread(path, archive, _KNOWN)
         events = "edge_time" in archive and "labels" not in archive
         if events or not (labelled or set(_LABELLED) <= set(archive)):
             labels = archive.get("labels")
@@ -150,6 +149,12 @@ def read(
 def load(name: str, root: Path, **options: Any) -> Dataset | Plain:
     """The data set in `<root>/<name>.npz`; see `read`."""
     return read(archive_path(name, root, "jgs.data.formats.npz"), labelled=True, **options)
+
+
+def name_unread(path: Path, archive: Mapping[str, Any], known: Container[str]) -> None:
+    """Warns of the arrays of an archive that are not `known`."""
+    if unread := [name for name in sorted(archive) if name not in known]:
+        _log.warning("%s has arrays that are not read: %s", path, ", ".join(unread))
 
 
 def read_features(path: Path, archive: Mapping[str, np.ndarray], prefix: str = "") -> Any:
