@@ -56,7 +56,7 @@ def test_every_column_stays_with_its_edge(plain_of, ending):
     assert facts(plain).items() >= told.items()
 
 
-def test_a_folder_has_edges_and_perhaps_nodes(tmp_path):
+def test_a_folder_has_edges_and_perhaps_nodes(tmp_path, caplog):
     folder = write(tmp_path / "own", {"edges.csv": TABLE})
     plain = load_plain("own", tmp_path)
     assert (plain.name, edges(plain, *ALL)) == ("own", GIVEN)
@@ -78,6 +78,10 @@ def test_a_folder_has_edges_and_perhaps_nodes(tmp_path):
     assert splits(plain) == splits(data) == [[1], [2], [0]]
     assert plain.class_names == data.class_names == ("a", "b")
     assert edges(data, *ALL) == GIVEN
+    assert not caplog.messages
+    (folder / "nodes.csv").rename(folder / "nodes.tsv")
+    assert load_plain("own", tmp_path).features is None
+    assert caplog.messages == [f"{folder} has tables that are not read: nodes.tsv"]
 
 
 @pytest.mark.parametrize(("val", "ending"), [("val", ".csv"), ("valid", ".parquet")])

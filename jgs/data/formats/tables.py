@@ -22,7 +22,7 @@ from pathlib import Path
 
 from jgs.data.dataset import Plain
 from jgs.data.edge_table import ALIASES, Roles, named_after, read_edges, two_types
-from jgs.data.label_table import label_files
+from jgs.data.label_table import label_files, name_unread
 from jgs.data.table_graph import (
     UNTYPED,
     NodeTable,
@@ -102,6 +102,8 @@ def read(
     labels = label_files(path) if path.is_dir() else []
     moments = at_most_one(f"{path} must hold one table of labels", labels)
     timed = {} if moments is None else {"": moments}
+    if path.is_dir():
+        name_unread(path, [nodes_path, *files.values(), *labels])
     nodes: dict[str, NodeTable] = {}
     if nodes_path is not None:
         own = replace(rules, columns=of_nodes)

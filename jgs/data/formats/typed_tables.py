@@ -34,6 +34,7 @@ from pathlib import Path
 
 from jgs.data.dataset import Plain
 from jgs.data.edge_table import ALIASES, PAIRS, EdgeTable, Roles, named_after, read_edges
+from jgs.data.label_table import name_unread
 from jgs.data.table_graph import (
     DRAW,
     NodeTable,
@@ -144,6 +145,7 @@ def _files(folder: Path) -> dict[str, dict[str, Path]]:
             "none",
             "Write one for each relation.",
         )
+    name_unread(folder, [path for own in found.values() for path in own.values()])
     return found
 
 
