@@ -225,6 +225,8 @@ DAYS, LETTERS = ["2020-01-01"] * 4, list("abcde")
     ({}, {"src_type": "a", "dst_type": "a"}, "must be two types of nodes; got 'a'"),
     ({}, {"label_kind": "number"}, "must be numbers for label_kind=number; got 'bad'"),
     ({}, {"sources": "a"}, "the options of the data set"),
+    ({}, {"relation": "rates"}, "relation must be beside src_type and dst_type"),
+    ({}, {"split": "0.6,0.2,0.2"}, "the option split must be of nodes with labels"),
     ({"src": [1.5, 2, 3, 4, 5]}, {}, "src in *t.csv must be integers of at most 64 bits"),
     ({"src": ["a", "b", "", "c", "d"]}, {}, "t.csv must name a node; got nothing in"),
     ({"time": [1, 2, None, 4, 5]}, {}, A_TIME + "nan at edge 2"),

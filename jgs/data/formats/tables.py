@@ -38,7 +38,7 @@ from jgs.data.text import (
     files_of_splits,
     first_line,
 )
-from jgs.errors import InputError
+from jgs.errors import InputError, refuse
 from jgs.files.arrow import ENDINGS
 
 _FILES = (*ENDINGS, ".tsv", ".tsv.gz", ".inter")
@@ -116,6 +116,14 @@ def read(
             f"{nodes_path or 'no table of nodes'}",
             "Leave both out for nodes of one kind; both_ways=true adds reverse edges.",
         )
+    labelless = not nodes or nodes[""].label is None
+    refuse(
+        (relation != "to" and not typed, "relation must be beside src_type and dst_type",
+         f"relation={relation}", "Leave it out, or say the types."),
+        (rules.drawn.split is not None and labelless and not timed,
+         "the option split must be of nodes with labels", f"none in {path}",
+         "Leave it out. Edges are dealt by a column split, or --test-share and --val-share."),
+    )  # fmt: skip
     one = UNTYPED
     if src_type is not None and dst_type is not None:
         one = two_types(src_type, dst_type, relation)

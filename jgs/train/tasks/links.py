@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar
 
 from jgs.answers import Answer, Probabilities
 from jgs.dist.communicators.comm import Communicator
-from jgs.errors import InputError, check_choice, refuse
+from jgs.errors import InputError, check_choice
 from jgs.options import INT32, Option, flag
 from jgs.sampling.edges.random import threefry
 from jgs.sampling.event_negatives import KINDS
@@ -104,11 +104,6 @@ class Links(PairTask):
             config.made("sampler")
             return
         super().check(config)
-        refuse(
-            (self.pool_share != type(self).pool_share,
-             "--pool-share must be for --sampler seal",
-             f"--pool-share {self.pool_share} for --sampler {config.sampler}", "Leave it out."),
-        )  # fmt: skip
         if self.temporal:
             return check_events(config, self)
         refuse_timed(config)

@@ -132,9 +132,9 @@ def open_pairs(
     key = key_of(config, "split")
     dealt = data.links is not None or task.split == "column"
     dealt |= task.split == "auto" and "split" in data.graphs[0].edge_columns
-    shares = task.test_share, task.val_share
+    shares, new = (task.test_share, task.val_share), trains and not config.resume
     refuse(
-        (trains and dealt and shares != (PairTask.test_share, PairTask.val_share),
+        (new and dealt and shares != (PairTask.test_share, PairTask.val_share),
          "--test-share and --val-share must be of a split that is not in the data",
          f"{shares[0]} and {shares[1]} for {data.name}, whose column split deals the edges",
          "Leave them out, or give --split random or time."),
