@@ -86,6 +86,7 @@ def test_data_sets_are_listed_and_described(capsys, tmp_path):
     for argv, line in [
         (["describe"], "must name a data set"),
         (["list", "cora"], "list none; got list cora"),
+        (["list", "--picture", "x.svg"], "list must have no options; got picture"),
         (["fetch", "facebook"], "can be fetched must be one of cora"),
         (["describe", "pubmed", *root], "the data set pubmed must be in"),  # not fetched yet
     ]:

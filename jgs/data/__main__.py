@@ -75,6 +75,8 @@ def _data(argv: Sequence[str]) -> dict[str, Any]:
             f"{action} {name or ''}".strip(),
             "See python -m jgs.data --help.",
         )
+    if name is None and (own := sorted(options.keys() - {"action"})):
+        raise InputError("list must have no options", ", ".join(own), "Leave them out.")
     if not (picture := options.get("picture", ".svg")).endswith(".svg"):
         raise InputError("--picture must end in .svg", picture, "It is a file that is written.")
     with interrupts.starting():
@@ -277,6 +279,11 @@ def _edges(given: dict[str, Any]) -> Any:
             "both" if paths else "none",
             "See python -m jgs.data build --help.",
         )
+    every = [*paths, *(path for words in relations for path in words[3:])]
+    if "binary" in given and not any(path.endswith(".bin") for path in every):
+        raise InputError(
+            "--binary must be of .bin files", f"none among {len(every)}", "Leave it out."
+        )
     if paths:
         return paths
     found: dict[tuple[str, ...], list[str]] = {}
@@ -327,13 +334,16 @@ def _features(given: dict[str, Any]) -> Any:
 
 def _labels(given: dict[str, Any]) -> tuple[Any, Any]:
     splits = {s: _array(given[s]) for s in ("train", "val", "test") if s in given}
-    if "labels" not in given and not splits:
+    of = [f"--{each.replace('_', '-')}" for each in ("labels_of", "classes") if each in given]
+    if "labels" not in given and not splits and not of:
         return None, None
     if "labels" not in given or "train" not in splits:
         raise InputError(
             "--labels and --train must be given together",
-            "one of the two",
-            "Give both, or neither for a graph without labels.",
+            " and ".join(
+                [*(f"--{each}" for each in ("labels", *splits) if each in given), *of]
+            ),
+            "Give both, or nothing of labels for a graph without.",
         )
     labels = _array(given["labels"])
     return ({given["labels_of"]: labels} if "labels_of" in given else labels), splits

@@ -271,7 +271,8 @@ def _read_table(path: Path, roles: Roles, text: Iterable[str], reading: TextRule
         pairs = [field.partition(":")[::2] for field in fields]
         header, skip = [name for name, _ in pairs], 1
         types = {name: _RECBOLE[kind] for name, kind in pairs if kind in _RECBOLE}
-    own = called(path, column_names(path) if header is None else header, roles)
+    names = column_names(path, reading.encoding) if header is None else header
+    own = called(path, names, roles)
     types |= {own.get(name, name): "string" for name in text}
     ends = [own["src"], own["dst"]]
     table = read_arrow(path, types, header, skip, ids=ends, **reading.arguments)

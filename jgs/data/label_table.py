@@ -10,6 +10,8 @@ As a file it ends in `.parquet`, `.csv`, `.csv.gz`, `.tsv` or `.tsv.gz`. Its col
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
@@ -23,6 +25,8 @@ from jgs.errors import InputError, require_columns
 from jgs.files.arrow import ENDINGS, read_arrow, read_columns
 from jgs.graph import NodeIds
 from jgs.graph.checks import MAX_ID
+
+_log = logging.getLogger("jgs")
 
 LABEL_ENDINGS = (*ENDINGS, ".tsv", ".tsv.gz")
 """How the names of files of labels end."""
@@ -246,3 +250,10 @@ def read_label_table(
 def label_files(folder: Path) -> list[Path]:
     """The files of labels in a folder."""
     return files_named(folder, ["labels"], LABEL_ENDINGS)
+
+
+def name_unread(folder: Path, known: Collection[Path | None]) -> None:
+    """Warns of the tables of a folder that are not `known`."""
+    found = [p for p in sorted(folder.iterdir()) if p.name.endswith(LABEL_ENDINGS)]
+    if unread := [path.name for path in found if path not in known]:
+        _log.warning("%s has tables that are not read: %s", folder, ", ".join(unread))

@@ -110,11 +110,10 @@ class SplitRule:
     split_seed: int = 0
 
     def __post_init__(self) -> None:
-        if self.stratify and not isinstance(self.split, str):
+        if (self.stratify or self.split_seed) and not isinstance(self.split, str):
+            name = "stratify" if self.stratify else "split_seed"
             raise InputError(
-                "the option stratify must be beside the option split",
-                "none",
-                "E.g. " + _EXAMPLE,
+                f"the option {name} must be beside the option split", "none", "E.g. " + _EXAMPLE
             )
         self._shares  # noqa: B018
 

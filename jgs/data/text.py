@@ -16,11 +16,12 @@ from typing import Any
 
 import numpy as np
 
-from jgs.errors import InputError, one_line, refusing
+from jgs.errors import InputError, one_line, refuse, refusing
 from jgs.files.arrow import COMMAS, pyarrow_for
 from jgs.files.npy import plain_file
 
 _LONGEST_LINE = 1 << 26
+_ASCII = "".join(map(chr, range(128)))
 _SPLIT_FILES = {"train": ("train",), "val": ("val", "valid"), "test": ("test",)}
 
 
@@ -40,14 +41,13 @@ class TextRule:
     def __post_init__(self) -> None:
         if self.ids not in (None, "text"):
             raise InputError("the option ids must be text", repr(self.ids), "Or leave it out.")
-        try:
-            codecs.lookup(self.encoding or "utf-8")
-        except LookupError:
-            raise InputError(
-                "the option encoding must be one that Python knows, such as latin-1",
-                repr(self.encoding),
-                "Correct it.",
-            ) from None
+        rule = "the option encoding must be one that Python knows, such as latin-1"
+        with refusing((LookupError, UnicodeError), rule, "Correct it."):
+            plain = _ASCII.encode(self.encoding or "utf-8").removeprefix(codecs.BOM_UTF8)
+        refuse(
+            (plain != _ASCII.encode(), f"{rule}, and have ASCII's characters as bytes",
+             repr(self.encoding), f"Convert the file: iconv -f {self.encoding} -t utf-8."),
+        )  # fmt: skip
 
     @property
     def arguments(self) -> dict[str, Any]:
@@ -127,14 +127,14 @@ def first_line(path: Path) -> bytes:
     return next(line_chunks(path, 1 << 10), b"").partition(b"\n")[0]
 
 
-def column_names(path: Path) -> list[str]:
-    """The names of the columns of the table in a file, which has a line of names if it is text.
-    Raises `InputError`."""
+def column_names(path: Path, encoding: str | None = None) -> list[str]:
+    """The names of the columns of the table in a file, which has a line of names, in this
+    encoding or UTF-8, if it is text. Raises `InputError`."""
     if path.suffix == ".parquet":
         pyarrow, rule = pyarrow_for(path), f"{path} must be a whole table"
         with refusing((pyarrow.ArrowException, OSError), rule, "Write it again."):
             return pyarrow.parquet.read_schema(plain_file(path)).names
-    text = first_line(path).decode("utf-8-sig", errors="replace").rstrip("\r")
+    text = first_line(path).decode(encoding or "utf-8-sig", errors="replace").rstrip("\r")
     rule = f"{path} must begin with a line of names, which ends in a line feed"
     with refusing(csv.Error, rule, "Write it again."):
         between = "," if path.name.endswith(COMMAS) else "\t"
@@ -299,7 +299,11 @@ def line_chunks(path: Path, chunk_bytes: int = 1 << 24) -> Iterator[bytes]:
         refusing((OSError, EOFError, zlib.error), f"{path} must be a whole file", remedy),
         open(path, "rb") as plain,
     ):
-        zipped = plain.read(2) == b"\x1f\x8b"
+        first = plain.read(2)
+        if first in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
+            remedy = "Convert it: iconv -f utf-16 -t utf-8."
+            raise InputError(f"{path} must be text in UTF-8", "UTF-16", remedy)
+        zipped = first == b"\x1f\x8b"
         plain.seek(0)
         file = gzip.GzipFile(fileobj=plain) if zipped else plain
         rest = b""

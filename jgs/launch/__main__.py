@@ -60,6 +60,10 @@ def _launch(argv: list[str]) -> int:
         )
     remote = RemoteShell.from_text(options.get("ssh", "ssh"))
     comm = options.get("comm") or ("mpi" if start.has_mpi() else "jax")
+    if comm == "mpi" and "coordinator" in options:
+        raise InputError(
+            "--coordinator must be for --comm jax", "--comm mpi", "Leave it out, or give that."
+        )
     mpiexec = start.find_mpiexec() if comm == "mpi" else ""
     parts = None
     if "parts" in options:

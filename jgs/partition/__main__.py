@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 
 from jgs import command
-from jgs.errors import InputError
+from jgs.errors import InputError, refuse
 from jgs.options import Option, add_options
 from jgs.tables import DTYPES
 
@@ -133,6 +133,10 @@ def _check_flags(asked: _Asked, given: dict[str, Any]) -> None:
                 raise InputError(
                     f"--{name} must be used without --assignment", given[name], "Leave one out."
                 )
+    refuse(
+        ("seed" in given and asked.method == "ldg",
+         "--seed must be for a method that draws", "--method ldg", "Leave it out."),
+    )  # fmt: skip
     threads = asked.threads
     if threads != 1 and asked.method != "kaminpar":
         raise InputError(

@@ -386,7 +386,7 @@ def _counts(schema: Schema, widths: Sequence[int]) -> list[int]:
 def check_digests(name: str, saved: dict[str, str], found: dict[str, str]) -> None:
     if changed := changed_parts(saved, found):
         raise InputError(
-            f"a run must predict on the data set that it was trained on, {name}",
-            f"other {', '.join(changed)}",
+            "a run must predict on the data set that it was trained on",
+            f"{name} with other {', '.join(changed)}",
             "Restore its files, or give another graph to jgs.open_run(...).predict.",
         )

@@ -38,12 +38,10 @@ _FANOUTS = Option(
     never=0,
 )
 Fanouts = Annotated[tuple[int, ...], _FANOUTS]
-FanoutsByRelation = Annotated[
-    tuple[int | str | ByRelation, ...],
-    _FANOUTS._replace(
-        help="neighbours of a node by layer, seeds' first; -1: all; a=5,b=9: by relation"
-    ),
-]
+BY_RELATION = _FANOUTS._replace(
+    help="neighbours of a node by layer, seeds' first; -1: all; a=5,b=9: by relation"
+)
+FanoutsByRelation = Annotated[tuple[int | str | ByRelation, ...], BY_RELATION]
 Sizes = Annotated[
     tuple[int, ...],
     Option(

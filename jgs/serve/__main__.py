@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import IO, Annotated, Any
 
 from jgs import command
-from jgs.errors import InputError, refusing
+from jgs.errors import InputError, refuse, refusing
 from jgs.options import Option, add_options, options_of
 
 log = logging.getLogger("jgs")
@@ -45,6 +45,14 @@ def _serve(argv: Sequence[str] | None) -> int:
     given = {name: one.default for name, one in known.items()}
     given |= vars(parser().parse_args(argv))
     given = {name: known[name].checked(name, value) for name, value in given.items()}
+    writes = given["log"] is not None and not given["follow"]
+    refuse(
+        (given["follow"] and given["log"] is None,
+         "--follow must be beside --log", "no log", "Name the folder, or leave it out."),
+        (given["merge_at"] is not None and not writes,
+         "--merge-at must be of a process that writes a log",
+         "--follow" if given["follow"] else "no --log", "Leave it out."),
+    )  # fmt: skip
     token = os.environ.get(_TOKEN, "").strip()
     if given["token"] is not None:
         with refusing(OSError, "--token must be a file that can be read", "Correct it."):

@@ -73,9 +73,9 @@ def _run(settings: Config) -> dict[str, Any] | int:
 
 def _several(given: dict[str, Any]) -> bool:
     """Whether there may be other processes; `communicators.launch` finds out if there are."""
-    if given.get("comm") == "none":
-        return False
     asked = given.keys() & CONNECTING.keys() - {"start_timeout"}
+    if given.get("comm") == "none":
+        return len(asked) > 1  # which `connect` refuses
     return bool(asked or launched() or cluster())
 
 

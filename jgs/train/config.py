@@ -40,6 +40,11 @@ def as_flags(values: Mapping[str, Any]) -> str:
     return " ".join(f"{flag(name)} {as_typed(value)}" for name, value in values.items())
 
 
+def _as_beside(text: str) -> str:
+    name, _, values = text.partition("=")
+    return f"{flag(name)} {values.replace(',', ' or ')}".rstrip()
+
+
 def tasks_of(known: Known) -> list[str]:
     """The tasks that take a setting, all of them or by some samplers."""
     return [task for task in known.option.tasks if task in TASKS]
@@ -229,6 +234,28 @@ class Config(
         raise InputError(
             "a setting must be one that the run has", name, "See jgs train --help."
         )
+
+    def idle(self) -> dict[str, str]:
+        """The settings and options that are not the default and that this run does not read
+        (`Option.only`), each with the flags beside which one is read."""
+        known = SETTINGS | self.known()
+        defaults = defaults_of(self.task, self.sampler, self.model)
+
+        def read(beside: str) -> bool:
+            name, _, values = beside.partition("=")
+            value = getattr(self, name) if name in known else None
+            heads = {
+                str(v).partition(":")[0] for v in (value if type(value) is tuple else [value])
+            }
+            return bool(heads & set(values.split(","))) if values else bool(value)
+
+        return {
+            name: " or ".join(map(_as_beside, one.option.only))
+            for name, one in known.items()
+            if one.option.only
+            and getattr(self, name) != defaults.get(name, one.default)
+            and not any(map(read, one.option.only))
+        }
 
     @property
     def whole_topology(self) -> bool:

@@ -126,11 +126,11 @@ class Learning:
     )] = "constant"
     lr_end: Annotated[float, Option(
         "for a schedule that falls: the last learning rate, as a fraction of --lr",
-        above=0, most=1, tasks=JUDGED
+        above=0, most=1, tasks=JUDGED, only=("lr_schedule=cosine,exponential,warmup_cosine",)
     )] = 0.01
     warmup_steps: Annotated[int | None, Option(
         "for warmup_cosine: the steps in which the rate rises (default: a tenth of all)",
-        least=1, tasks=JUDGED
+        least=1, tasks=JUDGED, only=("lr_schedule=warmup_cosine",)
     )] = None
     metric: Annotated[str | None, Option(
         "the metric of validation and test; its validation value chooses the best epoch. Of "
@@ -162,11 +162,12 @@ class Learning:
         choices=("none", "ema", "swa"), tasks=JUDGED
     )] = "none"
     average_decay: Annotated[float, Option(
-        "for ema: what the average keeps in a step", above=0, below=1, tasks=JUDGED
+        "for ema: what the average keeps in a step", above=0, below=1, tasks=JUDGED,
+        only=("average=ema",)
     )] = 0.999
     average_from: Annotated[int, Option(
         "for ema and swa: after so many epochs the average begins",
-        metavar="EPOCHS", least=0, most=INT32, tasks=JUDGED
+        metavar="EPOCHS", least=0, most=INT32, tasks=JUDGED, only=("average=ema,swa",)
     )] = 0
     fanout_schedule: Annotated[tuple[str, ...], Option(
         "other fanouts (or sizes) for later epochs: 10:15,15 after 10 epochs; plateau:15,15 "
@@ -174,10 +175,11 @@ class Learning:
     )] = ()
     plateau_fraction: Annotated[float, Option(
         "for plateau: the loss has fallen where it is below the least by this fraction",
-        least=0, below=1, tasks=BLOCKS
+        least=0, below=1, tasks=BLOCKS, only=("fanout_schedule=plateau",)
     )] = 0.01
     plateau_epochs: Annotated[int, Option(
-        "for plateau: so many epochs without a fall are one", least=1, most=INT32, tasks=BLOCKS
+        "for plateau: so many epochs without a fall are one", least=1, most=INT32, tasks=BLOCKS,
+        only=("fanout_schedule=plateau",)
     )] = 3
     state_age: Annotated[int, Option(
         "for samplers that learn: a batch is drawn with the sampler's state of so many steps "
@@ -238,7 +240,8 @@ class Machine:
         "with --feature-memory: for so many steps at a time the rows that are not in memory "
         "are read in one pass over the files, and packed by step in --scratch; 0: each step's "
         "rows are read where they lie, for disks that are as fast at random",
-        metavar="STEPS", least=0, most=1 << 12, tasks=BLOCKS, identity=False
+        metavar="STEPS", least=0, most=1 << 12, tasks=BLOCKS, identity=False,
+        only=("feature_memory",)
     )] = 256
     prefetch: Annotated[int, Option(
         "batches to sample ahead in the background; 0: none",
@@ -280,21 +283,24 @@ class Ranks:
     )] = None
     mode: Annotated[str, Option(
         "hybrid: every rank has the whole topology; vanilla: it is split like the features",
-        choices=("hybrid", "vanilla"), tasks=BLOCKS, identity=False
+        choices=("hybrid", "vanilla"), tasks=BLOCKS, identity=False, only=("partition",)
     )] = "hybrid"
     cache: Annotated[str, Option(
         "which feature rows of other ranks to keep: those that trial samples read most, at "
         "most as many as one of them reads (trial); those of nodes of high degree (degree); or "
         "those that the epoch's samples, drawn in advance, read most (planned)",
-        choices=("none", "trial", "degree", "planned"), tasks=BLOCKS, identity=False
+        choices=("none", "trial", "degree", "planned"), tasks=BLOCKS, identity=False,
+        only=("partition", "features=sharded")
     )] = "trial"
     cache_memory: Annotated[int, Option(
         "most MiB of other ranks' rows that a rank keeps",
-        metavar="MIB", least=1, most=1 << 24, tasks=BLOCKS, identity=False
+        metavar="MIB", least=1, most=1 << 24, tasks=BLOCKS, identity=False,
+        only=("partition", "features=sharded")
     )] = 64
     wire: Annotated[str, Option(
         "dtype to which feature rows are rounded, and in which ranks send them",
-        choices=("float32", "float16", "bfloat16"), tasks=BLOCKS
+        choices=("float32", "float16", "bfloat16"), tasks=BLOCKS,
+        only=("partition", "features=sharded")
     )] = "float32"
     start_timeout: Annotated[float, Option(
         "seconds in which all ranks must start and connect; a rank that does not ends the run",
@@ -312,5 +318,6 @@ class Ranks:
     verify: Annotated[str, Option(
         "whether a partition's files are compared with their checksums: at each start, once "
         "(until a file changes), or never (sizes and manifests always are)",
-        choices=("always", "once", "never"), tasks=BLOCKS, identity=False, saved=False
+        choices=("always", "once", "never"), tasks=BLOCKS, identity=False, saved=False,
+        only=("partition",)
     )] = "once"

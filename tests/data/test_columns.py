@@ -109,6 +109,7 @@ def test_what_nothing_is_said_of(folder):
     ({"split": "0.5,0.5"}, "must be three shares with commas between; got '0.5,0.5'"),
     ({"split": "0.5,0.5,0.5"}, "must be at most 1 together, and train above 0"),
     ({"stratify": True}, "stratify must be beside the option split"),
+    ({"split_seed": 1}, "split_seed must be beside the option split"),
 )
 def test_wrong_options_are_refused_in_one_line(folder, options, says):
     refused(says, load, folder, **options)

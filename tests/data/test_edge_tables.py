@@ -56,7 +56,7 @@ def test_every_column_stays_with_its_edge(plain_of, ending):
     assert facts(plain).items() >= told.items()
 
 
-def test_a_folder_has_edges_and_perhaps_nodes(tmp_path):
+def test_a_folder_has_edges_and_perhaps_nodes(tmp_path, caplog):
     folder = write(tmp_path / "own", {"edges.csv": TABLE})
     plain = load_plain("own", tmp_path)
     assert (plain.name, edges(plain, *ALL)) == ("own", GIVEN)
@@ -78,6 +78,10 @@ def test_a_folder_has_edges_and_perhaps_nodes(tmp_path):
     assert splits(plain) == splits(data) == [[1], [2], [0]]
     assert plain.class_names == data.class_names == ("a", "b")
     assert edges(data, *ALL) == GIVEN
+    assert not caplog.messages
+    (folder / "nodes.csv").rename(folder / "nodes.tsv")
+    assert load_plain("own", tmp_path).features is None
+    assert caplog.messages == [f"{folder} has tables that are not read: nodes.tsv"]
 
 
 @pytest.mark.parametrize(("val", "ending"), [("val", ".csv"), ("valid", ".parquet")])
@@ -221,6 +225,8 @@ DAYS, LETTERS = ["2020-01-01"] * 4, list("abcde")
     ({}, {"src_type": "a", "dst_type": "a"}, "must be two types of nodes; got 'a'"),
     ({}, {"label_kind": "number"}, "must be numbers for label_kind=number; got 'bad'"),
     ({}, {"sources": "a"}, "the options of the data set"),
+    ({}, {"relation": "rates"}, "relation must be beside src_type and dst_type"),
+    ({}, {"split": "0.6,0.2,0.2"}, "the option split must be of nodes with labels"),
     ({"src": [1.5, 2, 3, 4, 5]}, {}, "src in *t.csv must be integers of at most 64 bits"),
     ({"src": ["a", "b", "", "c", "d"]}, {}, "t.csv must name a node; got nothing in"),
     ({"time": [1, 2, None, 4, 5]}, {}, A_TIME + "nan at edge 2"),

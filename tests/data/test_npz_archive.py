@@ -3,6 +3,7 @@ from folders import cases, refused, rows, splits, write
 
 from jgs import Schema
 from jgs.data import load
+from jgs.data.plain import load_plain
 
 
 @cases(
@@ -55,6 +56,20 @@ def test_names_and_normalisation(arrays, tmp_path):
     for name in ("cora", tmp_path / "cora.npz"):
         assert np.asarray(load(name, tmp_path).features).max() < 1
     refused("no file *facebook.npz", load, "facebook", tmp_path)
+
+
+def test_without_labels_the_features_stay_and_what_is_not_read_is_named(
+    arrays, tmp_path, caplog
+):
+    own = {name: arrays[name] for name in ("edge_index", "features")}
+    for more in ({}, {"labels": arrays["labels"]}, {"edge_time": np.arange(12)}):
+        np.savez(tmp_path / "ring.npz", **own, **more)
+        found = load_plain(tmp_path / "ring.npz", tmp_path)
+        np.testing.assert_array_equal(found.features, arrays["features"])
+        assert (found.graph.num_nodes, caplog.messages) == (6, [])
+    np.savez(tmp_path / "ring.npz", **own, edge_attr=np.ones((6, 2)), train_mask=[True] * 6)
+    load_plain(tmp_path / "ring.npz", tmp_path)
+    assert "not read: edge_attr, train_mask" in caplog.text
 
 
 def test_csr_graph_and_optional_counts(arrays, tmp_path):
@@ -177,7 +192,7 @@ TYPED = {
 }
 
 
-def test_a_typed_archive(tmp_path):
+def test_a_typed_archive(tmp_path, caplog):
     np.savez(tmp_path / "t.npz", **TYPED)
     data = load("t", tmp_path, split="full")
     relations = (("a", "a_b", "b"), ("b", "rev_a_b", "a"))
@@ -195,10 +210,12 @@ def test_a_typed_archive(tmp_path):
     assert data.graph.num_edges == 3
     assert np.asarray(data.features).sum(axis=1).tolist() == [0, 0, 2, 2, 2]
     both = dense | {"a_features": [[3], [1]], "b_features": np.ones((3, 2))}
-    np.savez(tmp_path / "t.npz", **both)
+    assert not caplog.messages
+    np.savez(tmp_path / "t.npz", **both, a_cites_b=[[0], [1]])
     data = load(tmp_path / "t.npz", normalize_features=True)
     assert np.asarray(data.features.table("a")).tolist() == [[1], [1]]
     assert np.asarray(data.features.table("b")).tolist() == [[0.5, 0.5]] * 3
+    assert "not read: a_cites_b" in caplog.text
     refused(
         "must be one of typed, padded; got 'wide'", load, tmp_path / "t.npz", features="wide"
     )

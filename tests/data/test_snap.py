@@ -60,6 +60,9 @@ def test_konect_s_lists_have_weights_and_times_beside_the_edges(folder, caplog):
     alone.write_text("% asym positive\n4 9 2 1300000000\n9 4 5 1200000000\n")
     assert rows(load_plain(alone, "data").graph)[9] == [4]
     assert "columns behind their ends are not read; --data-options columns=src" in caplog.text
+    (alone.parent / "features.npy").touch()
+    load_plain(alone, "data")
+    assert "features.npy beside it is not read without labels.npy" in caplog.text
     graph = load_plain(alone, "data", columns="src,dst,weight,time").graph
     found = *graph.edge_index().tolist(), graph.edge_weight.tolist(), graph.edge_time.tolist()
     assert found == ([1, 0], [0, 1], [5, 2], [1_200_000_000, 1_300_000_000])

@@ -33,8 +33,10 @@ def edges_of(data, relation):
 
 @cases("empty", (BOUGHT, "src,dst,time\n"), (KNOWN, {"who": [], "whom": []}))
 def test_a_relation_without_edges_and_a_type_without_relations(folder, empty, caplog):
-    write(folder, dict([empty]) | {"nodes_town.csv": "id\nRome\nOslo\n"})
+    lost = {"user_likes_item.csv": "user,item\n"}  # without `edges_`
+    write(folder, dict([empty]) | {"nodes_town.csv": "id\nRome\nOslo\n"} | lost)
     data = load(folder)
+    assert f"{folder} has tables that are not read: user_likes_item.csv" in caplog.messages
     schema = data.graph.schema
     assert schema.node_types == (("item", 2), ("shop", 2), ("town", 2), ("user", 4))
     sizes = {"buys": 4, "knows_well": 2}

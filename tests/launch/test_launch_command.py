@@ -60,6 +60,10 @@ def test_what_is_refused(site, capsys):
         (("--hosts", "a,a"), "named once; got a twice in 'a,a'. Give .* a:2"),
         (("--hosts", "a,b:0"), "NAME:RANKS .* got 'b:0'"),
         (("--hostfile", "none"), "--hostfile must be a text file; got .*No such file"),
+        (
+            ("--hosts", "a", "--comm", "mpi", "--coordinator", "a:1"),
+            "--coordinator must be for --comm jax; got --comm mpi",
+        ),
         (("--hosts", "a,b", "--env", "A B=1"), "--env must be NAME=VALUE; got 'A B=1'"),
         (("--hosts", "a,b", "--", "--epochs", "x"), "argument --epochs: invalid int"),
         (("--hosts", "a,b", "--", "--comm", "jax"), "tells the ranks .*; got --comm after --"),

@@ -42,6 +42,7 @@ def test_it_writes_parts_and_says_how_even_they_are(tmp_path, capsys, method):
     "arguments, message",
     (["--parts", "101"], "no more parts than training nodes, 100; got 101"),
     (["--parts", "2", "--threads", "2"], "with --method kaminpar; got 2"),
+    (["--parts", "2", "--method", "ldg", "--seed", "5"], "a method that draws"),
     (["--parts", "2", "--assignment", "a.npy", "--method", "ldg"], "without --assignment"),
     (["--parts", "2", "--assignment", "a.npy"], "a .npy file of integers; got [Errno 2]"),
     (["--parts", "2", "--dataset", "no-such"], "a data set must be one of"),

@@ -148,6 +148,8 @@ def test_what_it_cannot_serve(artifact, folder, tmp_path, capsys):
             (["--queue", "0"], "--queue ... at least 1"),
             (["--record", __file__], "--record ... other lines"),
             (["--log", str(tmp_path / "no"), "--follow"], "live graph"),
+            (["--follow"], "--follow must be beside --log"),
+            (["--merge-at", "0.5"], "a process that writes a log ... no --log"),
             (["--artifact", str(tmp_path)], "exported model"),
         ):
             command_refused(capsys, says, serve, [*own, *flags])

@@ -294,7 +294,9 @@ def test_settings_for_parts_need_parts(tmp_path):
     each = ({"mode": "vanilla"}, {"cache": "planned"}, {"cache_memory": 5}, {"verify": "never"})
     for given in each:
         for where in ({}, resumed):
-            with pytest.raises(InputError, match=r"must have parts|same configuration"):
+            with pytest.raises(
+                InputError, match=r"must be beside --partition|same configuration"
+            ):
                 folder.configure({**given, **where})
     with pytest.raises(InputError, match="resumed on it; got --partition"):
         folder.configure({**resumed, "partition": "parts"})

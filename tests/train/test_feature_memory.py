@@ -57,11 +57,7 @@ MEMORIES = [
     (words_of_nodes, "--fanouts 3", (SOME, MORE)),
     (words_of_nodes, "--fanouts 3 --model gat", (MORE,)),
     # Tables of several types.
-    (
-        papers,
-        "--fanouts 3 --model rgcn --task links --relation cites --eval-negatives 5",
-        ("1",),
-    ),
+    (papers, "--fanouts 3 --model rgcn --task links --relation cites", ("1",)),
 ]
 
 

@@ -1,6 +1,7 @@
 """What a user can get wrong ends in one line and exit status 2, and leaves no run behind."""
 
 import dataclasses
+import json
 import os
 import shutil
 
@@ -31,8 +32,14 @@ TABLE = {
         ("--sampler vrgcn --model gat", "attention"),
         ("--model tgat", "what sees times must be for"),
         ("--sampler context --order latest", "what sees times must be for"),
-        ("--average-decay 0.5", "--average-decay must be for --average ema"),
-        ("--lr-schedule cosine --warmup-steps 3", "--warmup-steps must be for"),
+        ("--average-decay 0.5", "--average-decay must be beside --average ema, or nothing"),
+        ("--lr-schedule cosine --warmup-steps 3", "--warmup-steps must be beside"),
+        ("--feature-block 7", "--feature-block must be beside --feature-memory, or nothing"),
+        ("--plateau-epochs 9", "must be beside --fanout-schedule plateau"),
+        ("--cache none", "must be beside --partition or --features sharded"),
+        ("--features sharded --mode vanilla", "--mode must be beside --partition"),
+        ("--interface lo", "must be for JAX's own runtime; got one process"),
+        ("--comm none --interface lo", "are for JAX's own runtime"),
         ("--model rgcn --fanouts *=3 4", "--model rgcn must be for a graph with node types"),
         ("--fanouts *=3 4", "for a graph with relations"),
         ("--device gpu", "a device must be one that JAX finds here"),
@@ -65,6 +72,16 @@ TABLE = {
         ("--task links --test-share 0.9 --val-share 0.2 --split random", "split train"),
         ("--task links --batch-size 4000", "must not exceed the number of edges to train on"),
         ("--task links --temporal", "--temporal must have edges with times"),
+        ("--task links --test-share 0.2", "must be of a split that is not in the data"),
+        ("--sampler context --fill visits --latest", "--latest must be beside --fill hops"),
+        ("--sampler context --fill visits --fanouts 3", "--fanouts must be beside --fill"),
+        ("--sampler context --walks 9 3", "--walks must be beside --fill visits"),
+        ("--sampler shadow --scope-size 4 --fanouts 3", "must be beside --scope-size 0"),
+        ("--sampler saint --draw node --walk-steps 9", "--walk-steps must be beside --draw"),
+        ("--task links --by-time 3", "--by-time must be beside --temporal"),
+        ("--task links --eval-negatives 3", "must be beside --temporal or --metric mrr"),
+        ("--task links --metric-k 3", "must be for a metric of the best k; got --metric AUC"),
+        ("--task links --pool-share 0.3", "--pool-share must be for --sampler seal"),
         ("--task edges --latest", "what sees times must be for"),
         ("--task edges --label colour", "the edges must have a column colour"),
         ("--task edges --decoder dot", "--task edges must have a decoder with several outputs"),
@@ -166,6 +183,10 @@ def test_run_folders_that_are_not_this_run_s(tmp_path, capsys):
     run, data = tmp_path / "run", ("--dataset", tmp_path / "data.npz")
     flags = (*data, "--batch-size 5 --epochs 1 --fanouts 3 3 --no-progress --hidden 4")
     assert command(*flags, "--run-dir", run) == 0
+    # What an earlier version took and did not read is no error in a run of it.
+    saved = json.loads((run / "config.json").read_text())
+    (run / "config.json").write_text(json.dumps(saved | {"plateau_epochs": 9}))
+    assert command("--resume --run-dir", run) == 0
     (tmp_path / "file").touch()
     for more, says in (
         ("--hidden 5 --resume", "--hidden 5 there 4"),

@@ -17,7 +17,7 @@ import numpy as np
 
 from jgs.arrays import as_numpy, described
 from jgs.data.building.table_pieces import TABLES, Columns, TableFile
-from jgs.errors import InputError, refusing
+from jgs.errors import InputError, refuse, refusing
 from jgs.files.npy import map_npy, plain_file
 
 Chunk = dict[str, Any]
@@ -141,6 +141,12 @@ class _Pairs(Shard):
         self.what, self.rows, self.stamp = str(path), rows, stamp_of(path)
         self._parts = parts
         fields = parts[0].dtype.names
+        refuse(
+            (not fields and (columns.src, columns.dst) != ("src", "dst"),
+             "src and dst must be names in a table, or of fields",
+             f"{columns.src} and {columns.dst} for {path}, which has no names",
+             "Leave them out: the first of each pair is the source."),
+        )  # fmt: skip
         named = columns if fields else columns._replace(src="src", dst="dst")
         self._roles = named.roles(str(path), list(fields or ("src", "dst")))
 

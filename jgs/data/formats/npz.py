@@ -16,7 +16,8 @@ The archive's arrays (`N` nodes, `E` edges, `F` features):
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import logging
+from collections.abc import Container, Mapping
 from functools import wraps
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,8 @@ from jgs.errors import InputError
 from jgs.files import storage
 from jgs.graph import Graph
 
+_log = logging.getLogger("jgs")
+
 NAMES = {"facebook": "links between pages, from an archive of yours"}
 
 UNLABELLED = True  # of events: all others are refused here
@@ -42,6 +45,8 @@ _LABELLED = ("labels", "train_idx", "val_idx", "test_idx")
 _SPARSE = ("feature_values", "feature_indices", "feature_indptr", "feature_shape")
 FEATURES = ("features", *_SPARSE)
 """The arrays of features in an archive: the first, or all others."""
+_KNOWN = {"edge_index", "indptr", "indices", "edge_weight", "edge_time", "node_time"}
+_KNOWN |= {"num_nodes", "num_classes", "class_names", *_LABELLED, *FEATURES}
 
 
 def archive_path(name: str, root: Path, layout: str) -> Path:
@@ -85,12 +90,16 @@ def read(
     Raises `InputError`.
     """
     name = path.stem
+    normalized = name in NORMALIZED if normalize_features is None else normalize_features
     with storage.open_npz(path) as archive:
+        name_unread(path, archive, _KNOWN)
         events = "edge_time" in archive and "labels" not in archive
         if events or not (labelled or set(_LABELLED) <= set(archive)):
             labels = archive.get("labels")
+            rows = read_features(path, archive) if set(FEATURES) & set(archive) else None
             graph = Graph.from_npz(path, symmetric=symmetric)
-            return Plain.of_arrays(name, graph, labels=labels, label_kind=label_kind)
+            kinds: Any = {"label_kind": label_kind, "normalize_features": normalized}
+            return Plain.of_arrays(name, graph, rows, labels, **kinds)
         needed = list(_LABELLED)
         if missing := [k for k in needed if k not in archive]:
             raise InputError(
@@ -122,7 +131,6 @@ def read(
         require_array(f"class_names in {path}", names, "text [C]", remedy)
     num_classes = counts.get("num_classes")
     graph = Graph.from_npz(path)
-    normalized = name in NORMALIZED if normalize_features is None else normalize_features
     splits = {split: arrays[f"{split}_idx"] for split in SPLITS}
     return Dataset.from_arrays(
         graph.symmetrized() if symmetric else graph,
@@ -141,6 +149,12 @@ def read(
 def load(name: str, root: Path, **options: Any) -> Dataset | Plain:
     """The data set in `<root>/<name>.npz`; see `read`."""
     return read(archive_path(name, root, "jgs.data.formats.npz"), labelled=True, **options)
+
+
+def name_unread(path: Path, archive: Mapping[str, Any], known: Container[str]) -> None:
+    """Warns of the arrays of an archive that are not `known`."""
+    if unread := [name for name in sorted(archive) if name not in known]:
+        _log.warning("%s has arrays that are not read: %s", path, ", ".join(unread))
 
 
 def read_features(path: Path, archive: Mapping[str, np.ndarray], prefix: str = "") -> Any:

@@ -199,10 +199,10 @@ def _stem(path: Path) -> str:
     return path.name[: -max(len(end) for end in _ENDINGS if path.name.endswith(end))]
 
 
-def _columns(path: Path) -> Columns | None:
+def _columns(path: Path, encoding: str | None = None) -> Columns | None:
     if not path.is_file() or not path.name.endswith(_ENDINGS):
         return None
-    header = column_names(path)
+    header = column_names(path, encoding)
     known = (each for each in _KNOWN if set(each.names.values()) <= set(header))
     return _of_neo4j(header) or next(known, None)
 
@@ -234,7 +234,7 @@ def _is_edges(columns: Columns | None) -> bool:
 
 
 def _read(path: Path, where: Path, without: list[str], reading: TextRule) -> RelationRows:
-    of = _columns(path)
+    of = _columns(path, reading.encoding)
     if of is None:
         raise InputError(
             f"every table in {where} must have columns of edges or of nodes",

@@ -73,6 +73,8 @@ def read(
         )
     folder = edges.parent
     if not (labelled or path.is_dir() or (folder / "labels.npy").exists()):
+        if (folder / "features.npy").exists():
+            _log.warning("%s: features.npy beside it is not read without labels.npy", path)
         return _edges_alone(path, symmetric)
     arrays = {
         k: open_npy(folder / f"{k}.npy")

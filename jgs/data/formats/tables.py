@@ -22,7 +22,7 @@ from pathlib import Path
 
 from jgs.data.dataset import Plain
 from jgs.data.edge_table import ALIASES, Roles, named_after, read_edges, two_types
-from jgs.data.label_table import label_files
+from jgs.data.label_table import label_files, name_unread
 from jgs.data.table_graph import (
     UNTYPED,
     NodeTable,
@@ -38,7 +38,7 @@ from jgs.data.text import (
     files_of_splits,
     first_line,
 )
-from jgs.errors import InputError
+from jgs.errors import InputError, refuse
 from jgs.files.arrow import ENDINGS
 
 _FILES = (*ENDINGS, ".tsv", ".tsv.gz", ".inter")
@@ -102,6 +102,8 @@ def read(
     labels = label_files(path) if path.is_dir() else []
     moments = at_most_one(f"{path} must hold one table of labels", labels)
     timed = {} if moments is None else {"": moments}
+    if path.is_dir():
+        name_unread(path, [nodes_path, *files.values(), *labels])
     nodes: dict[str, NodeTable] = {}
     if nodes_path is not None:
         own = replace(rules, columns=of_nodes)
@@ -114,11 +116,20 @@ def read(
             f"{nodes_path or 'no table of nodes'}",
             "Leave both out for nodes of one kind; both_ways=true adds reverse edges.",
         )
+    labelless = not nodes or nodes[""].label is None
+    refuse(
+        (relation != "to" and not typed, "relation must be beside src_type and dst_type",
+         f"relation={relation}", "Leave it out, or say the types."),
+        (rules.drawn.split is not None and labelless and not timed,
+         "the option split must be of nodes with labels", f"none in {path}",
+         "Leave it out. Edges are dealt by a column split, or --test-share and --val-share."),
+    )  # fmt: skip
     one = UNTYPED
     if src_type is not None and dst_type is not None:
         one = two_types(src_type, dst_type, relation)
         first = next(iter(files.values()))
-        header = roles.columns.split(",") if roles.columns else column_names(first)
+        named_by = column_names(first, rules.reading.encoding)
+        header = roles.columns.split(",") if roles.columns else named_by
         for end, kind in (("src", src_type), ("dst", dst_type)):
             named = [] if end in {*header, *roles.given()} else named_after(header, kind)
             if len(named) == 1 and named[0] not in ALIASES[end]:

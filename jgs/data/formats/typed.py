@@ -26,7 +26,7 @@ import numpy as np
 
 from jgs.arrays import require_array
 from jgs.data.dataset import Dataset
-from jgs.data.formats.npz import FEATURES, archive_path, read_features
+from jgs.data.formats.npz import FEATURES, archive_path, name_unread, read_features
 from jgs.data.label_values import as_labels, labelled
 from jgs.data.values import SPLITS, as_chosen, training_nodes
 from jgs.errors import InputError
@@ -75,6 +75,10 @@ def read(
         (target,) = having
         target_labels = archive[f"{target}_labels"]
         splits = [archive[split] for split in _SPLITS]
+        known = {*_SPLITS, f"{target}_labels", *(relation for _, relation, _ in edges)}
+        known |= {_COUNT + kind for kind in counts}
+        known |= {f"{kind}_{part}" for kind in counts for part in FEATURES}
+        name_unread(path, archive, known)
         tables = {
             kind: read_features(path, archive, f"{kind}_")
             for kind in counts

@@ -34,6 +34,7 @@ from pathlib import Path
 
 from jgs.data.dataset import Plain
 from jgs.data.edge_table import ALIASES, PAIRS, EdgeTable, Roles, named_after, read_edges
+from jgs.data.label_table import name_unread
 from jgs.data.table_graph import (
     DRAW,
     NodeTable,
@@ -144,6 +145,7 @@ def _files(folder: Path) -> dict[str, dict[str, Path]]:
             "none",
             "Write one for each relation.",
         )
+    name_unread(folder, [path for own in found.values() for path in own.values()])
     return found
 
 
@@ -196,7 +198,7 @@ def _edges(
     named = {end: nodes[kind].ids for end, kind in ends.items() if kind in nodes}
     return read_edges(
         {"": path},
-        Roles(**_end_names(path, relation)),
+        Roles(**_end_names(path, relation, rules.reading.encoding)),
         label_kind=label_kind,
         apart=ends["src"] != ends["dst"],
         text=[end for end, ids in named.items() if ids.values.dtype == object],
@@ -206,8 +208,8 @@ def _edges(
     )
 
 
-def _end_names(path: Path, relation: Relation) -> dict[str, str]:
-    names = column_names(path)
+def _end_names(path: Path, relation: Relation, encoding: str | None) -> dict[str, str]:
+    names = column_names(path, encoding)
     own = [named_after(names, kind) for kind in (relation[0], relation[2])]
     unclear = {*own[0]} & {*own[1]}
     usual = [{*ALIASES[end]} & set(names) - unclear for end in ("src", "dst")]

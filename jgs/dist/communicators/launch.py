@@ -25,7 +25,7 @@ from jgs.dist.communicators.mesh import Mesh
 from jgs.dist.communicators.start import START_TIMEOUT, host_and_port
 from jgs.dist.supervision.lost import CONNECTING
 from jgs.dist.supervision.watchdog import Watch, Watchdog
-from jgs.errors import InputError, check_choice
+from jgs.errors import InputError, check_choice, refuse
 from jgs.interrupts import number_of, status_of
 
 KINDS = ("auto", "mpi", "jax", "none")
@@ -95,7 +95,13 @@ def connect(
     if kind == "none":
         return Alone()
     mpi = kind == "mpi" or (kind == "auto" and not by_hand and found and _has("mpi4jax"))
-    if not mpi and kind == "auto" and not by_hand and not found and not start.cluster():
+    alone = kind == "auto" and not by_hand and not found and not start.cluster()
+    refuse(
+        (interface and (mpi or alone),
+         "interface must be for JAX's own runtime", "MPI" if mpi else "one process",
+         "Leave it out, or give --comm jax."),
+    )  # fmt: skip
+    if not mpi and alone:
         return Alone()
     with ExitStack() as stack:
         if watch is None and (where := start.meeting(kind, coordinator, num_ranks, rank)):

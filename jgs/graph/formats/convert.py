@@ -20,6 +20,7 @@ _COUNTS = {
     "num_nodes": "an integer",
     "labels": "an array [N] or [N, C]",
     "feature_shape": "two integers [N, F]",
+    "features": "an array [N, F]",
 }
 
 
@@ -234,7 +235,7 @@ def npz_arrays(path: str | os.PathLike) -> tuple[EdgeList | tuple, dict[str, Any
 
 
 def _stated_node_count(path: str | os.PathLike, name: str, value: np.ndarray) -> int:
-    if name == "labels" and value.ndim > 0:
+    if value.ndim > (name == "features") and name in ("labels", "features"):
         return value.shape[0]
     if value.dtype.kind in "iu":
         if name == "num_nodes" and value.ndim == 0:

@@ -15,8 +15,8 @@ from jgs.graph import Block, Extras, Graph, MiniBatch, Tokens
 from jgs.kernels.call import call, vary_alike, where_it_is
 from jgs.options import Option
 from jgs.sampling.algorithms.neighbors import Neighbors
-from jgs.sampling.algorithms.visits import WalkCounts, check_walks
-from jgs.sampling.base import FanoutsByRelation, Sampler, State
+from jgs.sampling.algorithms.visits import WALKS, check_walks
+from jgs.sampling.base import BY_RELATION, Sampler, State
 from jgs.sampling.capacity import Capacity, GraphShape
 from jgs.sampling.checks import check_call, check_graph, require_int
 from jgs.sampling.contexts.hops import ORDERS, ByHops
@@ -26,6 +26,7 @@ from jgs.sampling.contexts.way import Found, Way
 from jgs.sampling.edges.columns import check_edges, column_at, column_of, since, with_columns
 from jgs.sampling.edges.hops import bad_seeds
 from jgs.sampling.edges.random import as_key_data
+from jgs.sampling.fanouts import ByRelation
 from jgs.sampling.seeds import Seeds
 from jgs.settings import exact_integers
 
@@ -77,7 +78,9 @@ class Context(Sampler):
     @classmethod
     def from_options(
         cls,
-        fanouts: FanoutsByRelation,
+        fanouts: Annotated[
+            tuple[int | str | ByRelation, ...], BY_RELATION._replace(only=("fill=hops",))
+        ],
         context_size: Annotated[
             int, Option("tokens of a context, the seed's included", least=1, most=1 << 16)
         ] = 256,
@@ -90,22 +93,34 @@ class Context(Sampler):
             ),
         ] = "hops",
         order: Annotated[
-            str, Option("--fill hops: which tokens are first", choices=ORDERS)
+            str,
+            Option("--fill hops: which tokens are first", choices=ORDERS, only=("fill=hops",)),
         ] = "hop",
-        walks: WalkCounts = (200, 10),
+        walks: Annotated[tuple[int, ...], WALKS._replace(only=("fill=visits",))] = (200, 10),
         restart: Annotated[
             float,
             Option(
                 "--fill visits, pagerank: probability that a walk goes back to its seed",
                 least=0,
                 most=1,
+                only=("fill=visits,pagerank",),
             ),
         ] = 0.15,
         epsilon: Annotated[
-            float, Option("--fill pagerank: how small a part is not pushed on", least=1e-9)
+            float,
+            Option(
+                "--fill pagerank: how small a part is not pushed on",
+                least=1e-9,
+                only=("fill=pagerank",),
+            ),
         ] = 1e-4,
         latest: Annotated[
-            bool, Option("--temporal: take the latest edges before the cutoff", first=False)
+            bool,
+            Option(
+                "--temporal: take the latest edges before the cutoff",
+                first=False,
+                only=("fill=hops",),
+            ),
         ] = False,
         edges: tuple[str, ...] = (),
     ) -> Context:

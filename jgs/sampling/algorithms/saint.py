@@ -77,7 +77,13 @@ class Saint(SubgraphSampler):
         ] = "walk",
         budget: Annotated[int, BUDGET] = 8000,
         walk_steps: Annotated[
-            int, Option("for --draw walk: the steps of a walk", least=1, most=1 << 16)
+            int,
+            Option(
+                "for --draw walk: the steps of a walk",
+                least=1,
+                most=1 << 16,
+                only=("draw=walk",),
+            ),
         ] = 2,
         norm_error: Annotated[float, NORM_ERROR] = 0.0,
     ) -> Saint:

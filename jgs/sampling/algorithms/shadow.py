@@ -86,6 +86,7 @@ class Shadow(SquareSampler):
                 least=-1,
                 never=0,
                 most=INT32,
+                only=("scope_size=0",),
             ),
         ] = (10, 10),
         scope_size: Annotated[

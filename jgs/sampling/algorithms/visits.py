@@ -38,9 +38,8 @@ from jgs.sampling.walks import (
 )
 
 # Options of the samplers by visits.
-WalkCounts = Annotated[
-    tuple[int, ...], Option("walks from each node, and steps of each walk", least=1, most=INT32)
-]
+WALKS = Option("walks from each node, and steps of each walk", least=1, most=INT32)
+WalkCounts = Annotated[tuple[int, ...], WALKS]
 Restart = Annotated[
     float, Option("probability that a walk ends before each later step", least=0, most=1)
 ]

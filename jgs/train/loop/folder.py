@@ -27,12 +27,10 @@ from typing import Any
 from jgs.errors import InputError, refuse, refusing
 from jgs.files.writing import locked, refusal, write_whole, writing
 from jgs.options import as_typed, flag
-from jgs.train.config import OWNERS, SETTINGS, Config
+from jgs.train.config import OWNERS, Config
 
 CONFIG, METRICS, CHECKPOINTS = "config.json", "metrics.jsonl", "checkpoints"
 RESULT = "result.json"
-_FOR_ROWS = ("cache", "cache_memory", "wire")
-_FOR_PARTS = ("mode", *_FOR_ROWS, "verify")
 log = logging.getLogger(__name__)
 
 
@@ -52,7 +50,7 @@ def configure(given: dict[str, Any]) -> Config:
                 "no --run-dir",
                 "Give its --run-dir.",
             )
-        return _of_its_data(Config(**given))
+        return _of_its_data(_read(Config(**given)))
     folder = Path(run_dir)
     if folder.exists() and not folder.is_dir():
         raise InputError("--run-dir must be a folder", folder, "Choose another --run-dir.")
@@ -62,7 +60,7 @@ def configure(given: dict[str, Any]) -> Config:
     except FileNotFoundError:
         held = []
     if not held:
-        return _of_its_data(Config(**given))
+        return _of_its_data(_read(Config(**given)))
     refuse(
         (not resume, "the run folder of a new run must be empty",
          f"{folder} with {', '.join(held[:4])}",
@@ -75,7 +73,7 @@ def configure(given: dict[str, Any]) -> Config:
     owners = {n: (given[n], getattr(saved, n)) for n in OWNERS if n in given}
     different, config = {n: both for n, both in owners.items() if both[0] != both[1]}, saved
     if not different:
-        config = dataclasses.replace(saved, **_shared(saved, given))
+        config = _read(dataclasses.replace(saved, **_shared(saved, given)), saved)
         different = config.differs_from(saved)
     if different:
         raise InputError(
@@ -123,6 +121,19 @@ def _check_name(folder: str) -> None:
         ) from None
 
 
+def _read(config: Config, saved: Config | None = None) -> Config:
+    """`config`. Raises `InputError` where nothing reads a setting that is not the default; that
+    which an earlier version took and `saved` is no error."""
+    for name, beside in config.idle().items():
+        if saved is None or getattr(config, name) != getattr(saved, name, None):
+            raise InputError(
+                f"{flag(name)} must be beside {beside}, or nothing reads it",
+                f"{flag(name)} {as_typed(getattr(config, name))} without",
+                "Leave it out, or give that too.",
+            )
+    return config
+
+
 def _of_its_data(config: Config) -> Config:
     if config.partition is not None:
         from jgs.data.parts import read_manifest  # a slow import
@@ -130,15 +141,6 @@ def _of_its_data(config: Config) -> Config:
         return dataclasses.replace(
             config, dataset=read_manifest(Path(config.partition))["dataset"]
         )
-    by_devices = _FOR_ROWS if config.features == "sharded" else ()
-    for name in (name for name in _FOR_PARTS if name not in by_devices):
-        if (value := getattr(config, name)) != SETTINGS[name].default:
-            raise InputError(
-                f"{', '.join(map(flag, _FOR_PARTS))} must have parts that ranks share",
-                f"{flag(name)} {as_typed(value)} and no --partition",
-                "Leave it out, or give --partition; all but --mode and --verify also go with "
-                "--features sharded.",
-            )
     return config
 
 

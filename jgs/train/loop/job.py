@@ -42,7 +42,7 @@ from jgs.train.loop.model import (
     shape_of_types,
 )
 from jgs.train.loop.objective import Objective
-from jgs.train.loop.optimizer import check_schedule
+from jgs.train.loop.optimizer import learning_rate
 from jgs.train.loop.place import Place
 from jgs.train.loop.progress import Meter, timed
 from jgs.train.loop.step import own_labels
@@ -85,7 +85,7 @@ class Job:
         self.batch_size, self.num_seeds = data.batch_size, data.num_seeds
         self.sharded = config.features == "sharded"
         # Here errors reach all ranks. In `start` the other ranks may wait for this one.
-        check_schedule(config, data.num_steps)
+        learning_rate(config, data.num_steps)
         if config.options.get("weighted") and data.graphs[0].edge_weight is None:
             raise InputError(
                 "--weighted must have a graph with edge weights", data.name, "Leave it out."

@@ -10,7 +10,6 @@ import jax.numpy as jnp
 import optax
 
 from jgs.errors import InputError
-from jgs.options import as_typed, flag
 
 if TYPE_CHECKING:
     from jgs.train.config import Config
@@ -31,28 +30,6 @@ SCHEDULES: dict[str, Callable[[float, float, int, int], Rate]] = {
         0.0, rate, rise, steps, last
     ),
 }
-_TAKERS = {  # of settings, another setting and the values of it that take them
-    "lr_end": ("lr_schedule", ("cosine", "exponential", "warmup_cosine")),
-    "warmup_steps": ("lr_schedule", ("warmup_cosine",)),
-    "average_decay": ("average", ("ema",)),
-    "average_from": ("average", ("ema", "swa")),
-}
-
-
-def check_schedule(config: Config, steps_per_epoch: int) -> None:
-    """Raises `InputError` for flags of another schedule or average, and as `learning_rate`."""
-    from jgs.train.config import SETTINGS  # a slow import, for `jgs.train.averaged`
-
-    for name, (owner, takers) in _TAKERS.items():
-        value, chosen = getattr(config, name), getattr(config, owner)
-        if chosen not in takers and value != SETTINGS[name].default:
-            what = owner.removeprefix("lr_")
-            raise InputError(
-                f"{flag(name)} must be for {flag(owner)} {' or '.join(takers)}",
-                f"{flag(name)} {as_typed(value)} for {flag(owner)} {chosen}",
-                f"Leave it out, or choose such {'an' if what[0] == 'a' else 'a'} {what}.",
-            )
-    learning_rate(config, steps_per_epoch)
 
 
 def learning_rate(config: Config, steps_per_epoch: int) -> Rate:

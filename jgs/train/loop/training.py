@@ -203,9 +203,8 @@ class _Training:
             arrays.update(found[0])
             if changed := changed_parts(found[1].pop("data", {}), self.job.data.digests):
                 raise InputError(
-                    "a run must be resumed on the data set that it began with, "
-                    f"{self.job.data.name}",
-                    f"other {', '.join(changed)}",
+                    "a run must be resumed on the data set that it began with",
+                    f"{self.job.data.name} with other {', '.join(changed)}",
                     "Restore its files, or start a new run in another --run-dir.",
                 )
             folder.truncate_metrics(self.run_dir, found[1]["loader"]["epoch"])

@@ -111,11 +111,19 @@ class LinkJob(PairJob):
     def _make_metric(self) -> str:
         task, tabled = self.task, self.data.links is not None
         kinds, usual = (EVENT_METRICS, "mrr") if task.temporal else (LINK_METRICS, "auc")
+        new = not self.config.resume  # earlier versions took what they did not read
         self._kind = kind = kinds[self.config.metric or ("map" if tabled else usual)]
         refuse(
             (kind.against == "all" and task.temporal and not tabled,
              f"--metric {self.config.metric} of --temporal must be of a table of links at "
              "moments", "edges, each at a time of its own", "Give e.g. --metric mrr."),
+            (task.metric_k is not None and "{k}" not in kind.name and new,
+             "--metric-k must be for a metric of the best k", f"--metric {kind.name}",
+             "Leave it out, or choose e.g. --metric hits."),
+            (task.pool_share != type(task).pool_share and new,
+             "--pool-share must be for --sampler seal",
+             f"--pool-share {task.pool_share} for --sampler {self.config.sampler}",
+             "Leave it out."),
         )  # fmt: skip
         judge = self._judge_at if task.temporal else self._judge
         self.judged: dict[str, JudgedLinks] = {split: judge(split) for split in ("val", "test")}

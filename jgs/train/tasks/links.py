@@ -59,15 +59,15 @@ class Links(PairTask):
     )] = False
     by_time: Annotated[int | None, Option(  # type: ignore[misc]
         "with --temporal: go through the links in the order of time, so many that follow each "
-        "other shuffled; 1: in order", least=1, most=INT32
+        "other shuffled; 1: in order", least=1, most=INT32, only=("temporal",)
     )] = None
     eval_negatives_by: Annotated[str, Option(
         "with --temporal: all nodes alike; those that the source had links to before; or those "
-        "of them that it had none to in training", choices=KINDS
+        "of them that it had none to in training", choices=KINDS, only=("temporal",)
     )] = "random"
     eval_negatives: Annotated[int, Option(
         "for --metric mrr or --temporal: nodes that are ranked with a link's target",
-        least=1, most=1 << 20
+        least=1, most=1 << 20, only=("temporal", "metric=mrr")
     )] = 100
     metric_k: Annotated[int | None, Option(
         "the k of Hits@k, Recall@k, NDCG@k and MAP@k (default: 50, or what the task of a "

@@ -130,6 +130,15 @@ def open_pairs(
     if config.whole_topology:
         bounds = [(0, data.num_nodes)] * data.comm.num_local
     key = key_of(config, "split")
+    dealt = data.links is not None or task.split == "column"
+    dealt |= task.split == "auto" and "split" in data.graphs[0].edge_columns
+    shares, new = (task.test_share, task.val_share), trains and not config.resume
+    refuse(
+        (new and dealt and shares != (PairTask.test_share, PairTask.val_share),
+         "--test-share and --val-share must be of a split that is not in the data",
+         f"{shares[0]} and {shares[1]} for {data.name}, whose column split deals the edges",
+         "Leave them out, or give --split random or time."),
+    )  # fmt: skip
     targets = split_targets(data.comm, data.graphs, bounds, key, task, data.links)
     if task.temporal:
         data.links_from = int(targets.val["time"].min())
