@@ -69,7 +69,7 @@ def _differences(engine: Any, lines: list[Line]) -> Iterator[tuple[int, str]]:
     """The numbers of lines whose answer is another now, with the first field that differs."""
     from jgs.serve.questions import FIELDS, question  # a slow import
 
-    asked = []
+    asked: list[tuple[int, dict[str, Any], Any]] = []
     for number, old in lines:
         if old["artifact"] != engine.digest:
             value = (
@@ -78,13 +78,16 @@ def _differences(engine: Any, lines: list[Line]) -> Iterator[tuple[int, str]]:
             raise InputError("answers must be of the artifact", value, "Give that artifact.")
         kind = next(kind for what, kind in _WHAT.items() if what in old)
         body = {n: old[n] for n in FIELDS[kind] if n in old and n != "names"}
-        asked.append(question(kind, body, None, engine.key))
-    for (number, old), answer in zip(lines, engine.answers(asked), strict=True):
+        try:
+            asked.append((number, old, question(kind, body, None, engine.key)))
+        except InputError as error:
+            yield number, f"that it is no question: {error}"
+    answers = engine.answers([one for _, _, one in asked])
+    for (number, old, _), answer in zip(asked, answers, strict=True):
         if isinstance(answer, InputError):
             yield number, f"that it is refused now: {answer}"
         elif (new := json.loads(json.dumps(answer))) != old:
-            names = {**old, **new}
-            yield number, next(n for n in names if new.get(n) != old.get(n))
+            yield number, next(n for n in {**old, **new} if new.get(n, ...) != old.get(n, ...))
 
 
 def _lines(path: Path) -> Iterator[Line]:
@@ -94,8 +97,8 @@ def _lines(path: Path) -> Iterator[Line]:
         rule = f"line {number} of {path} must be an answer of jgs serve"
         with refusing((ValueError, RecursionError), rule, "Remove it."):
             answer = json.loads(line)
-            whole = isinstance(answer, dict) and isinstance(answer.get("position"), int)
-            if not (whole and "artifact" in answer and _WHAT.keys() & answer):
+            whole = isinstance(answer, dict) and type(answer.get("position")) is int
+            if not (whole and type(answer.get("artifact")) is str and _WHAT.keys() & answer):
                 raise ValueError("another object")
         yield number, answer
 

@@ -12,7 +12,7 @@ from jgs.audit.tells import Evidence
 from jgs.audit.view import DATES, View
 from jgs.data.database.stored_tables import NUMBERS
 
-_LEAST_ROWS, _MOST_ROWS, _SAME, _FINE = 20, 20_000, 0.9, 1e-3
+_LEAST_ROWS, _MOST_ROWS, _SAME, _FINE = 20, 20_000, 0.9, 1e-2
 _KINDS = (*NUMBERS, "DECIMAL", "BOOLEAN", *DATES)
 
 

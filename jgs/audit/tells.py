@@ -45,19 +45,22 @@ def gaps(view: View) -> Signals:
 
 
 def words(view: View) -> Signals:
-    """For each column of long text the word that tells best, as 0 and 1."""
+    """For each column of long text the word that tells best, as 0 and 1; NaN without a text."""
     for where, values in (*own_columns(view), *linked_columns(view)):
         if values.dtype != object or len({*values.tolist()}) <= _LONG:
             continue
+        own, known = view.of(there := ~_missing(values)), values[there]
         rows: dict[str, list[int]] = defaultdict(list)
-        for row, text in enumerate(values.tolist()):
-            for word in {*_WORD.findall((text or "").lower())}:
+        for row, text in enumerate(known.tolist()):
+            for word in {*_WORD.findall(text.lower())}:
                 rows[word].append(row)
         common = sorted(rows, key=lambda word: -len(rows[word]))[:_MOST_WORDS]
-        marks = {w: np.bincount(rows[w], minlength=values.size).astype(float) for w in common}
-        found = {word: _strength(view, mark) for word, mark in marks.items()}
+        marks = {w: np.bincount(rows[w], minlength=known.size).astype(float) for w in common}
+        found = {word: _strength(own, mark) for word, mark in marks.items()}
         if best := max(found, key=lambda word: found[word], default=None):
-            yield f"the word {best!r} in {where}", marks[best]
+            told = np.full(values.size, np.nan)
+            told[there] = marks[best]
+            yield f"the word {best!r} in {where}", told
 
 
 def row_counts(view: View) -> Signals:

@@ -194,21 +194,21 @@ def write_arrays(
 
 
 def open_arrays(
-    folder: str | os.PathLike, kind: str, verify: Verify = True
+    folder: str | os.PathLike, kind: str, verify: Verify = True, again: str | None = None
 ) -> dict[str, np.ndarray]:
     """The arrays that `save_arrays` wrote, memory-mapped read-only, or in memory if they are
-    packed; raises `InputError`."""
+    packed; raises `InputError`, where they are damaged with the remedy `again`."""
     folder = Path(folder)
     if not folder.is_dir():
         raise InputError(
             "a saved graph must be a folder", f"{folder}, which is none", "Check the path."
         )
-    entries = _read_entries(folder, kind)
-    return {name: _open_one(folder, entry, verify) for name, entry in entries.items()}
+    entries = _read_entries(folder, kind, again)
+    return {name: _open_one(folder, entry, verify, again) for name, entry in entries.items()}
 
 
-def _read_entries(folder: Path, kind: str) -> dict[str, dict]:
-    again = f"Write it again, after moving {folder} away."
+def _read_entries(folder: Path, kind: str, again: str | None = None) -> dict[str, dict]:
+    again = again or f"Write it again, after moving {folder} away."
     return read_manifest(folder, kind, _check_entries, again, newest=2)["arrays"]
 
 
@@ -255,8 +255,8 @@ def _check_entries(manifest: dict) -> None:
             raise ValueError(f"an entry that no array has, {name!r}")
 
 
-def _open_one(folder: Path, entry: dict, verify: Verify) -> np.ndarray:
-    again = f"It is damaged or incomplete: write it again, after moving {folder} away."
+def _open_one(folder: Path, entry: dict, verify: Verify, again: str | None) -> np.ndarray:
+    again = again or f"It is damaged or incomplete: write it again, after moving {folder} away."
     path = folder / entry["file"]
     rule = f"{folder} must hold every array it lists, {path.name} too"
     with refusing((ValueError, OSError), rule, again):

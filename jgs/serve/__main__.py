@@ -55,7 +55,8 @@ def _serve(argv: Sequence[str] | None) -> int:
     )  # fmt: skip
     token = os.environ.get(_TOKEN, "").strip()
     if given["token"] is not None:
-        with refusing(OSError, "--token must be a file that can be read", "Correct it."):
+        rule = "--token must be a file of text that can be read"
+        with refusing((OSError, ValueError), rule, "Correct it."):
             token = Path(given["token"]).read_text().strip()
         if not token:
             raise InputError(
@@ -91,7 +92,8 @@ def _serve(argv: Sequence[str] | None) -> int:
             )
         record = None
         if given["record"] is not None:
-            record = stack.enter_context(_record(Path(given["record"])))
+            record = _record(Path(given["record"]))
+            stack.callback(_close, record)
         application = Application(
             engine,
             token=token,
@@ -168,6 +170,12 @@ def _record(path: Path) -> IO[str]:
         return open(path, "a", buffering=1)
 
 
+def _close(record: IO[str]) -> None:
+    rule = "every answer must be recorded (--record)"
+    with refusing(OSError, rule, "Free space there: those that got the status 503 are not."):
+        record.close()
+
+
 def _listener(host: str, port: int) -> Any:
     with refusing(
         (OSError, OverflowError),
@@ -203,10 +211,12 @@ class _Asked:
         "requests that may wait; others get the status 503", least=1, metavar="N"
     )] = 1024
     max_delay: Annotated[float, Option(
-        "wait so long for more requests, to answer them together", least=0, metavar="MS"
+        "wait so long for more requests, to answer them together", least=0, most=60_000,
+        metavar="MS"
     )] = 0.0
     timeout: Annotated[float, Option(
-        "seconds that a request may take to come, and to be answered", above=0, metavar="S"
+        "seconds that a request may take to come, and to be answered", above=0, most=86_400,
+        metavar="S"
     )] = 10.0
     ahead: Annotated[int, Option(
         "how much later than the latest time of the graph a moment may be, beyond 1, in the "

@@ -6,6 +6,7 @@ import asyncio
 import hmac
 import json
 import logging
+import os
 import time
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
@@ -129,7 +130,7 @@ class Application:
             return self._health()
         if self._token:
             given = headers.get(b"authorization", b"")
-            if not hmac.compare_digest(given, f"Bearer {self._token}".encode()):
+            if not hmac.compare_digest(given, os.fsencode(f"Bearer {self._token}")):
                 value = "another" if given else "none"
                 remedy = "Send the header Authorization: Bearer TOKEN."
                 more = {"WWW_Authenticate": "Bearer"}

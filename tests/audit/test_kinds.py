@@ -78,9 +78,10 @@ def late_aggregate(made):
 def aggregate_of_lines(made):
     rows = made.rng.integers(0, made.at.size, 2 * made.at.size)
     made.tables["parts"] = {"event_id": made.tables["events"]["event_id"][rows]}
-    made.tables["parts"]["weight"] = weight = made.rng.gamma(2, 1, rows.size)
+    made.tables["parts"]["weight"] = weight = made.rng.gamma(2, 5, rows.size)
     made.keys["parts"] = {"fkeys": {"event_id": "events"}}
-    made.tables["users"]["total"] = np.bincount(made.at[rows], weight, made.ids.size).round(2)
+    sums, counts = (np.bincount(made.at[rows], w, made.ids.size) for w in (weight, None))
+    made.tables["users"]["total"] = (sums / np.maximum(counts, 1)).round(2)
     return "users.total"  # rounded, as money is
 
 
@@ -215,6 +216,15 @@ def test_what_all_rows_of_an_entity_share_is_no_aggregate():
     events, users = made.tables["events"], made.tables["users"]
     users["rate"] = made.rng.random(made.ids.size)
     events["rate"] = users["rate"][made.at]
+    assert not alarms(made)
+
+
+def test_a_word_of_every_text_says_only_that_there_is_one():
+    made = Made(4, "vip")
+    seen = np.flatnonzero((made.vip[made.at] == 1) | (made.rng.random(made.at.size) < 0.02))
+    made.tables["events"]["says"] = [f"said {text}" for text in made.tables["events"]["says"]]
+    events = pa.table(made.tables["events"]).take(seen)
+    made.tables["events"] = {name: events[name] for name in events.column_names}
     assert not alarms(made)
 
 

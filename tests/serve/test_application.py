@@ -210,6 +210,8 @@ def test_paths_methods_and_tokens(engine):
         assert ask(app, "/metrics", **given).status == 401
     good(app, "/predict", {"nodes": [1]}, authorization="Bearer s3cret")
     assert good(app, "/health")["position"] == 0
+    app._token = os.fsdecode(b"\xff")  # as the environment gives it
+    assert ask(app, "/predict", {"nodes": [1]}, authorization="Bearer s3cret").status == 401
     app.close()
 
 

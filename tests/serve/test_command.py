@@ -102,6 +102,13 @@ def test_killed_it_loses_no_change_and_all_answers_are_replayed(
     assert json.loads(out)["same"] == len(lines) - 1
     position = lines[9]["position"]
     assert f"line 10, at position {position}, differs in logits" in err
+    for changed, says in (
+        ({"note": None}, "in note"),
+        ({"key": "x"}, "it is no question: key"),
+    ):
+        record.write_text(json.dumps(lines[0] | changed) + "\n")
+        assert replay(argv) == 1
+        assert says in capsys.readouterr().err
 
 
 def test_sigterm_answers_what_has_come(artifact, folder):
@@ -141,10 +148,13 @@ def test_what_it_cannot_serve(artifact, folder, tmp_path, capsys):
     with serving(artifact, "--log", folder, "--timeout", 0.5) as (_, client):
         assert_slow_clients_are_ended(client.base_url.port)
         port, own = str(client.base_url.port), ["--artifact", str(artifact)]
+        (tmp_path / "bytes").write_bytes(b"\xff")
         for flags, says in (
             (["--log", str(folder)], "one process that writes"),
             (["--port", port], f"127.0.0.1:{port} ... free"),
             (["--token", str(tmp_path / "none")], "--token ... file"),
+            (["--token", str(tmp_path / "bytes")], "--token ... file of text"),
+            (["--max-delay", "1e30"], "--max-delay ... at most 60000"),
             (["--queue", "0"], "--queue ... at least 1"),
             (["--record", __file__], "--record ... other lines"),
             (["--log", str(tmp_path / "no"), "--follow"], "live graph"),
@@ -160,6 +170,7 @@ def test_what_it_cannot_serve(artifact, folder, tmp_path, capsys):
     [
         ("{}\n", "line 1 of ... an answer"),
         ("[1\n", "line 1 of ... an answer"),
+        ('{"artifact": 5, "position": 0, "nodes": [1]}\n', "line 1 of ... an answer"),
         ('{"artifact": "a", "position": 0, "nodes": [1]}\n', "answers must be of the artifact"),
     ],
 )

@@ -73,8 +73,13 @@ def write_base(
     save_arrays(Path(folder) / f"{_PREFIX}{position:020}", _KIND, arrays)
 
 
+# It ends when the process does that began it, which would remove older bases.
 _APART = """
-import os, sys
+import ctypes, os, signal, sys
+if sys.platform == "linux":
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+if os.getppid() != int(sys.argv[3]):
+    sys.exit(1)
 os.nice(19)
 from jgs.graph.live import Live
 Live.open(sys.argv[1], position=int(sys.argv[2]))._write_base()
@@ -84,7 +89,8 @@ Live.open(sys.argv[1], position=int(sys.argv[2]))._write_base()
 def write_base_apart(folder: str | os.PathLike, position: int) -> None:
     """Writes the base at a position of the log in a process of its own, with the lowest
     priority. Raises `InputError`."""
-    argv = [sys.executable, "-P", "-c", _APART, os.fspath(folder), str(position)]
+    given = os.fspath(folder), str(position), str(os.getpid())
+    argv = [sys.executable, "-P", "-c", _APART, *given]
     paths = os.pathsep.join(filter(None, sys.path))
     own = {**os.environ, "JAX_PLATFORMS": "cpu", "PYTHONPATH": paths}
     done = subprocess.run(argv, env=own, stdin=subprocess.DEVNULL, capture_output=True)
@@ -97,8 +103,8 @@ def write_base_apart(folder: str | os.PathLike, position: int) -> None:
 
 def read_base(path: Path) -> tuple[Graph, dict[str, np.ndarray], dict, dict[str, Any]]:
     """What `write_base` wrote, with arrays mapped to memory. Raises `InputError`."""
-    arrays = open_arrays(path, _KIND)
-    again = "Make the live graph again, in another folder."
+    again = "Restore it from a copy; or make the live graph again, in another folder."
+    arrays = open_arrays(path, _KIND, again=again)
     with refusing((ValueError, KeyError, TypeError), f"{path} must be a whole base", again):
         state = json.loads(arrays.pop(_STATE).tobytes())
         names, later = state.pop("features"), {}
@@ -124,9 +130,10 @@ def base_at(folder: str | os.PathLike, position: int | None) -> tuple[int, Path]
     return found[-1]
 
 
-def drop_bases(folder: str | os.PathLike, before: int) -> None:
-    """Removes the bases before a position, and those that processes which ended left
-    unfinished. Raises `InputError`."""
+def drop_older(folder: str | os.PathLike, log: Log, before: int) -> None:
+    """Removes the changes and the bases before that at a position, and those bases that
+    processes which ended left unfinished. Raises `InputError`."""
+    log.drop(before)
     old = [path for at, path in bases(folder).items() if at < before]
     with writing(Path(folder), remedy="Mend the permissions there, and merge again."):
         for path in [*old, *Path(folder).glob(f".{_PREFIX}*")]:

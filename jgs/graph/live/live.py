@@ -20,7 +20,7 @@ from jgs.graph.arrays import PREFIX
 from jgs.graph.graph import Graph
 from jgs.graph.live.base import (
     base_at,
-    drop_bases,
+    drop_older,
     log_of,
     new_log,
     read_base,
@@ -141,9 +141,9 @@ class Live(Shown):
         with ExitStack() as stack:
             stack.callback(log.close)
             last = log.position if position is None else position
-            if last > log.position:
-                rule = f"a position of {path.parent} must be at most its last, {log.position}"
-                raise InputError(rule, position, "Ask for an earlier one.")
+            if not begin <= last <= log.position:
+                rule = f"a position of {path.parent} must be in [{begin}, {log.position}]"
+                raise InputError(rule, last, "Ask for another, or restore its log from a copy.")
             graph, features, later, state = read_base(path)
             live = cls(graph, features.get("", features or None), keep=state["keep"])
             live._state.restore(state, later)
@@ -151,6 +151,8 @@ class Live(Shown):
             changes = log.changes(begin)
             for change in islice(changes, last - begin):
                 live._make(change)
+            if log.writes:
+                drop_older(path.parent, log, begin)  # what a killed merge has left
             if position is None:
                 stack.pop_all()
             else:
@@ -391,8 +393,7 @@ class Live(Shown):
                 write_base_apart(self._folder, position)
             else:
                 self.at(position)._write_base()
-            self._log.drop(position)
-            drop_bases(self._folder, position)
+            drop_older(self._folder, self._log, position)
             self._merged = moved
 
     # -- the parts of these --------------------------------------------------------------------

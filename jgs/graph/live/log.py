@@ -30,7 +30,7 @@ _MAGIC = b"jgsC"
 _HEAD, _UINT32 = struct.Struct("<4sIQQ"), struct.Struct("<I")
 _START = _HEAD.size + _UINT32.size  # of the payload; the CRC-32 of the other two is before it
 _MOST = 64 << 20  # bytes of a file, after which the next one begins
-_REOPEN = "Open the graph again, from its newest base."
+_REOPEN = "Open the graph again, from its newest base; or restore the folder from a copy."
 _writing = partial(writing, remedy="Free space or mend the permissions there.")
 KINDS = ("append", "add_nodes", "set_rows", "delete_edges", "delete_between", "delete_nodes")
 
@@ -80,7 +80,8 @@ class Log:
     returns and before the next one begins. So a process that is killed, or a machine that loses
     power, leaves at most one frame that is not whole, at the end, of which nobody was told.
     Opening the log for writing drops it, and says so in Python's log. A frame that is not whole
-    and that whole ones follow is damage.
+    and that whole ones follow is damage. So is a last one of which some bytes changed: it is as
+    long as its head says, or whole but for its head. What a killed process leaves is shorter.
 
     One process writes; others open the log with `writes=False` and `follow` it. Methods may be
     called from any threads.
@@ -101,7 +102,8 @@ class Log:
         with ExitStack() as stack:
             if writes:
                 rule = "a log must have one process that writes"
-                stack.enter_context(locked(folder, rule, "Wait for that one to end."))
+                with _writing(folder):
+                    stack.enter_context(locked(folder, rule, "Wait for that one to end."))
             self._open()
             stack.callback(lambda: self._file.close())
             self._held = stack.pop_all()
@@ -127,7 +129,7 @@ class Log:
         and, with `writes`, where another process writes it."""
         path = Path(folder)
         if not _starts(path):
-            raise InputError("the folder must have a log", path, "Make one with Log.create.")
+            raise InputError("the folder must have a log", path, "Restore it from a copy.")
         return cls(path, writes, **options)
 
     @property
@@ -239,9 +241,10 @@ class Log:
         self._hold(_path(self.folder, self.position))
         for frame in _frames(self._file.fileno(), 0, self.position):
             self._end, self.position = frame.end, frame.position + frame.changes
-        damaged = _whole_after(self._file.fileno(), self._end, self.position)
-        if damaged and not self._next_frames():  # unless they have been written since
-            raise _damage(self._path, self.position)
+        for damaged, end in ((_whole_after, None), (_changed_last, self._end)):
+            found = damaged(self._file.fileno(), self._end, self.position)
+            if found and not self._next_frames():  # unless they have been written since
+                raise _damage(self._path, self.position, end)
         if not self.writes:
             return
         if rest := os.fstat(self._file.fileno()).st_size - self._end:
@@ -333,6 +336,17 @@ def _whole_after(number: int, offset: int, position: int) -> bool:
     return False
 
 
+def _changed_last(number: int, offset: int, position: int) -> bool:
+    """Whether the rest of an open file from `offset` on is a frame as long as its head says, of
+    other bytes than were written, or one that is whole but for its head."""
+    rest = os.pread(number, os.fstat(number).st_size - offset, offset)
+    if len(rest) < _START:
+        return False
+    head = _HEAD.pack(_MAGIC, _HEAD.unpack_from(rest)[1], position, len(rest) - _START)
+    (found,) = _UINT32.unpack_from(rest, _HEAD.size)
+    return rest.startswith(head) or found == zlib.crc32(rest[_START:], zlib.crc32(head))
+
+
 def _encoded(change: Change) -> bytes:
     plain: dict[str, Any] = {}
     arrays: dict[str, np.ndarray] = {}
@@ -378,9 +392,15 @@ def _gone(path: Path, position: int) -> InputError:
     )
 
 
-def _damage(path: Path, position: int) -> InputError:
-    value = f"no whole change at position {position}, and later ones"
-    return InputError(f"{path} must be as it was written", value, "Restore it from a copy.")
+def _damage(path: Path, position: int, end: int | None = None) -> InputError:
+    """That of a file whose change at `position` is damaged; with `end`, the last one, which
+    begins there."""
+    value, remedy = f"no whole change at position {position}", "Restore it from a copy."
+    if end is None:
+        value += ", and later ones"
+    else:
+        remedy = f"{remedy[:-1]}, or give that change up: truncate -s {end} {path}"
+    return InputError(f"{path} must be as it was written", value, remedy)
 
 
 def _sync_folder(folder: Path) -> None:

@@ -11,8 +11,9 @@ from test_live import RELATIONS, SIZES, names, small
 from test_live_folder import assert_same, begun, changed, facts
 
 from jgs import Graph
+from jgs.files import writing
 from jgs.graph.live import Change, Live, live, state
-from jgs.graph.live.base import bases
+from jgs.graph.live.base import bases, write_base_apart
 
 
 def together(*calls):
@@ -91,7 +92,7 @@ def test_a_folder_that_cannot_be_opened_is_not_locked(tmp_path):
     manifest = base / "manifest.json"
     whole = manifest.read_text()
     manifest.write_text(whole[:-30])
-    with pytest.raises(ValueError, match="manifest") as _caught:
+    with pytest.raises(ValueError, match=r"manifest.*Restore it from a copy") as _caught:
         Live.open(tmp_path / "live")
     manifest.write_text(whole)
     changed(Live.open(tmp_path / "live"), 1)
@@ -103,7 +104,45 @@ def test_a_merge_removes_what_a_killed_one_left(tmp_path):
     left.mkdir(parents=True)
     (left / "indices.npy").write_text("secret")
     graph.merge()
-    assert sorted(os.listdir(tmp_path / "live")) == ["base-00000000000000000001", "log"]
+    after = ["base-00000000000000000001", "log"]
+    assert sorted(os.listdir(tmp_path / "live")) == after
+    graph.close()
+    left.mkdir(parents=True)  # it was killed after it had written the next base
+    shutil.copytree(tmp_path / "live" / after[0], tmp_path / "live" / f"{after[0][:-1]}0")
+    (tmp_path / "live" / "log" / f"{0:020}.log").write_text("secret")
+    Live.open(tmp_path / "live", writes=False)
+    assert len(os.listdir(tmp_path / "live")) == 4
+    Live.open(tmp_path / "live").close()
+    assert sorted(os.listdir(tmp_path / "live")) == after
+    assert sorted(os.listdir(tmp_path / "live" / "log")) == [".lock", f"{1:020}.log"]
+
+
+def test_a_process_that_writes_a_base_ends_with_that_which_began_it(tmp_path, monkeypatch):
+    changed(begun(tmp_path / "live"), 1)
+    monkeypatch.setattr(os, "getpid", lambda: -1)
+    refused("its status 1", write_base_apart, tmp_path / "live", 1)
+    assert list(bases(tmp_path / "live")) == [0]
+
+
+def _read_only(*_):
+    raise OSError(30, "Read-only file system")
+
+
+def test_a_log_from_before_the_base_and_a_disk_that_is_only_read(tmp_path, monkeypatch):
+    folder = tmp_path / "live"
+    changed(graph := begun(folder), 1)
+    shutil.copytree(folder / "log", tmp_path / "old")
+    changed(graph, 2)
+    graph.merge()
+    graph.close()
+    with monkeypatch.context() as patch:
+        patch.setattr(writing, "open", _read_only, raising=False)
+        refused("must be writable*Read-only", Live.open, folder)
+    shutil.rmtree(folder / "log")
+    refused("must have a log*Restore it", Live.open, folder)
+    shutil.move(tmp_path / "old", folder / "log")
+    for writes in (True, False):
+        refused("in [2, 1]; got 1.*restore its log", Live.open, folder, writes=writes)
 
 
 def test_a_reader_that_opens_during_a_merge_has_the_new_base(tmp_path, monkeypatch):

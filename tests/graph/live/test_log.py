@@ -156,6 +156,23 @@ def test_damage_in_the_middle_is_told(tmp_path, most):
         refused("whole change at position 1*copy", reopened, tmp_path)
 
 
+def test_damage_of_the_last_change_is_told(tmp_path):
+    written(tmp_path, [1, 2])
+    (path,) = tmp_path.glob("*.log")
+    data = path.read_bytes()
+    last = data.rfind(b"jgsC")
+    for place in [*range(last, last + 28), *range(last + 28, len(data), 9)]:
+        damaged = bytearray(data)
+        damaged[place] ^= 1 << place % 8
+        path.write_bytes(damaged)
+        for writes in (True, False):
+            says = f"no whole change at position 1. Restore*copy*truncate -s {last} "
+            refused(says, Log.open, tmp_path, writes=writes)
+        assert path.read_bytes() == damaged
+    path.write_bytes(data[:last])  # as the remedy says
+    assert Log.open(tmp_path).position == 1
+
+
 def test_one_process_writes(tmp_path):
     writer = Log.create(tmp_path)
     refused("one process that writes*in use*end.", Log.open, tmp_path)
