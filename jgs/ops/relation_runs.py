@@ -109,7 +109,8 @@ def runs_of(block: Block, num_relations: int) -> Runs:
     num_runs = max(1, min(capacity, num_rows * num_relations))
     room = num_runs + min(num_relations, num_runs) * (TILE - 1)
     sizes = (num_runs, -(-room // TILE) * TILE, block.source_capacity or 0, num_relations)
-    arrays = (block.indptr, block.indices, block.edge_type.astype(jnp.int16))
+    kind = jnp.clip(block.edge_type, -1, 2**15 - 1).astype(jnp.int16)  # never another relation
+    arrays = (block.indptr, block.indices, kind)
     num_threads = kernels.NUM_THREADS if kernels.available() else None
     found = _runs(num_threads, sizes, *vary_alike(*arrays, num_targets, num_edges))
     indptr, indices, order, place, relation, target, sum_indptr, sum_indices, slots, runs = (

@@ -237,6 +237,9 @@ def test_wrong_relations_are_refused():
     if kernels.available():
         with pytest.raises(jax.errors.JaxRuntimeError, match=r"edge_type must be in \[0, 3\)"):
             jax.block_until_ready(runs_of(block, 3))
+        far = replace(block, edge_type=block.edge_type.astype(jnp.int32).at[0].set(2**16))
+        with pytest.raises(jax.errors.JaxRuntimeError, match=r"not 32767"):
+            jax.block_until_ready(runs_of(far, R))
     for name, given, said in (
         ("rgcn", block.with_edge_arrays({}), "'type'*edges=('type',)"),
         ("temporal", replace(block, edge_columns={}), "must have the edge column 'elapsed'"),
