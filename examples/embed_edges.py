@@ -1,4 +1,5 @@
-"""From an edge list to embeddings of its nodes (node2vec), and a picture of them.
+"""From an edge list to embeddings of its nodes (node2vec), and a picture of them, which
+is written to embeddings.png.
 
 python examples/embed_edges.py [EPOCHS]
 """

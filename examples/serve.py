@@ -22,6 +22,8 @@ from starlette.routing import Route
 import jgs
 
 LIMIT = 1 << 20  # bytes of a request, and a bound of its nodes
+if len(sys.argv) < 2:
+    sys.exit(__doc__)
 jgs.keep_freed_memory()
 model = jgs.load_exported(sys.argv[1])
 

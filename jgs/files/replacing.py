@@ -19,10 +19,11 @@ import signal
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from jgs.errors import InputError, refusing
+from jgs.errors import InputError
+from jgs.files.writing import refusal
 
 _SUFFIX, _LOCK, _NEW, _OLD = ".new", "lock", "new", "old"
 
@@ -113,12 +114,14 @@ def check_writable(folder: str | os.PathLike) -> None:
                     parent.rmdir()
 
 
-def _refusing(folder: Path) -> AbstractContextManager[None]:
-    return refusing(
-        OSError,
-        f"{folder} must be a folder that can be written",
-        "Choose another folder, free space or permit writing there.",
-    )
+@contextmanager
+def _refusing(folder: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        rule = f"{folder} must be a folder that can be written"
+        remedy = "Choose another folder, free space or permit writing there."
+        raise InputError(rule, refusal(error, folder.parent), remedy) from None
 
 
 @contextmanager

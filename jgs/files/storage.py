@@ -27,6 +27,7 @@ MANIFEST = "manifest.json"
 # True: always. False: never. "once": unless the same file was found whole before.
 Verify = bool | Literal["once"]
 _WHOLE = b"whole\n"
+_AT_ONCE = 1 << 26  # bytes
 _MOST_NOTES = 1 << 13  # of files that were whole
 
 
@@ -123,7 +124,10 @@ class ArrayFile:
         """Appends the next rows of the array."""
         assert (piece.dtype, piece.shape[1:]) == (self.dtype, tuple(self.shape)[1:])
         self._left -= piece.nbytes
-        self._write(np.ascontiguousarray(piece).data)
+        rows = max(1, _AT_ONCE // max(1, math.prod(piece.shape[1:]) * piece.itemsize))
+        for begin in range(0, piece.shape[0] if piece.ndim else 1, rows):  # few are copied
+            some = np.ascontiguousarray(piece[begin : begin + rows] if piece.ndim else piece)
+            self._write(some.reshape(-1).view(np.uint8).data)
 
     def _write(self, data: memoryview) -> None:
         self._file.write(data)
@@ -136,6 +140,14 @@ class ArrayFile:
     def sha256(self) -> str:
         """The SHA-256 of the whole file, as hexadecimal digits."""
         return self._hash.hexdigest()
+
+
+def save_npy(path: Path, array: np.ndarray) -> ArrayFile:
+    """Writes one `.npy` file. Of a full disk, `OSError` has the system's words and number;
+    those of `np.save` have neither."""
+    with ArrayFile(path.parent, path.stem, array.shape, array.dtype) as file:
+        file.append(array)
+    return file
 
 
 def save_arrays(
@@ -169,21 +181,20 @@ def write_arrays(
     for name, array in arrays.items():
         file, packing = folder / f"{name}.npy", None
         if isinstance(array, ArrayFile):
+            written = array
             assert array.path == file
         elif isinstance(array, Chunks):
             with ArrayFile(folder, name, array.shape, array.dtype) as written:
                 for piece in array.pieces:
                     written.append(piece)
-            array = written
         else:
             packing = packing_of(array) if pack else None
-            written_as = array if packing is None else packed(array, packing)
-            np.save(file, written_as, allow_pickle=False)
+            written = save_npy(file, array if packing is None else packed(array, packing))
         entries[name] = {
             "file": file.name,
             "shape": list(array.shape),
             "dtype": np.dtype(array.dtype).str,
-            "sha256": array.sha256() if isinstance(array, ArrayFile) else sha256(file),
+            "sha256": written.sha256(),
         }
         if packing is not None:
             entries[name]["packed"] = packing._asdict()

@@ -86,6 +86,6 @@ class RelationConv(nnx.Module):
 def runs_from(block: Block, x: jax.Array, num_relations: int) -> Runs:
     """The runs of `block`, whose sources have the rows `x`."""
     if block.source_capacity is None:
-        check_sources(x, block.target_capacity)
+        check_sources(x, block)
         block = replace(block, source_capacity=x.shape[0])
     return runs_of(block, num_relations)

@@ -78,21 +78,17 @@ def aggregate(
     weight = block.edge_weight
     if edge_weight is not None:
         weight = check_edge_weight(edge_weight, block.edge_capacity, x.shape[1], reduce)
-    # Targets are sources, unless a block that knows its sources' number joins other rows.
-    needed = 0 if block.source_capacity is not None else block.target_capacity
     if block.source_capacity is not None:
         form = "[S, F], the rows of this block's sources, padding included"
         remedy = "Gather the rows of batch.nodes, and take the blocks in their order."
         require_array("x", x, form, remedy, S=block.source_capacity)
-    if not isinstance(num_sources, jax.core.Tracer):
-        needed = max(needed, int(num_sources))
-    check_sources(x, needed)
+    check_sources(x, block, num_sources)
     if block.control is not None:
         check_control(block, x, reduce)
         sources, targets = (rows.astype(x.dtype) for rows in block.control)
         plain = replace(block, control=None)
         return targets + aggregate(plain, x - sources, reduce, edge_weight)
-    if block.target_capacity == 0 or block.edge_capacity == 0 or x.shape[1] == 0:
+    if 0 in (block.target_capacity, block.edge_capacity, *x.shape):
         return zeros_or_lost(block, (block.target_capacity, x.shape[1]), x.dtype)
     num_threads = threads_for(block.target_capacity, x, weight)
     num_edges = edges_or_lost(block, num_edges)

@@ -20,7 +20,7 @@ from jgs.graph import Block
 from jgs.graph.formats.export import edge_targets
 from jgs.kernels.call import FILL, call, floats, kernel_or_plain, vary_alike
 from jgs.ops.aggregate import aggregate_forward, gradient_of_weight, gradient_of_x
-from jgs.ops.checks import check_block, check_rows, threads_for, with_derivative
+from jgs.ops.checks import check_block, check_rows, check_sources, threads_for, with_derivative
 
 
 def edge_dot(block: Block, x: jax.Array, y: jax.Array, num_heads: int = 1) -> jax.Array:
@@ -42,12 +42,12 @@ def edge_dot(block: Block, x: jax.Array, y: jax.Array, num_heads: int = 1) -> ja
     Raises `InputError` as `jgs.ops.aggregate` does, and for a `num_heads` that does not divide
     the number of columns.
     """
-    num_targets, _, num_edges = check_block(block)
+    num_targets, num_sources, num_edges = check_block(block)
     check_rows("x", x)
     check_rows("y", y)
+    check_sources(x, block, num_sources)
     num_rows, width = block.target_capacity, x.shape[1]
-    needed = num_rows if block.source_capacity is None else block.source_capacity
-    if y.shape != (num_rows, width) or x.dtype != y.dtype or x.shape[0] < needed:
+    if y.shape != (num_rows, width) or x.dtype != y.dtype:
         raise InputError(
             f"edge_dot takes x [S, F] and, of its dtype, y [{num_rows}, F]",
             f"{described(x)} and {described(y)}",
@@ -59,7 +59,7 @@ def edge_dot(block: Block, x: jax.Array, y: jax.Array, num_heads: int = 1) -> ja
             num_heads,
             "Give a divisor of the width.",
         )
-    if 0 in (num_rows, block.edge_capacity, width):
+    if 0 in (num_rows, block.edge_capacity, *x.shape):
         return jnp.zeros((block.edge_capacity, num_heads), x.dtype)
     edges = (block.indptr, block.indices, num_targets, num_edges)
     return _edge_dot(num_heads, threads_for(num_rows, x), *vary_alike(x, y, edges))
@@ -103,19 +103,23 @@ def edge_scores(
 
     Differentiable in `x`, `y` and `attention`. Raises `InputError` for other shapes.
     """
-    num_targets, _, num_edges = check_block(block)
+    num_targets, num_sources, num_edges = check_block(block)
     check_rows("x", x)
     check_rows("y", y)
     check_rows("attention", attention)
+    check_sources(x, block, num_sources)
     num_heads, head_width = attention.shape
     shape = (block.target_capacity, num_heads * head_width)
-    if y.shape != shape or x.shape[0] < shape[0] or x.shape[1] != shape[1]:
+    if y.shape != shape or x.shape[1] != shape[1]:
         raise InputError(
             f"edge_scores takes x [S, {shape[1]}] and y {list(shape)} for attention of "
             f"{num_heads} heads of {head_width}",
             f"shapes {list(x.shape)} and {list(y.shape)}",
             "Give every source and every target, padding included, a row.",
         )
+    if 0 in (shape[0], x.shape[0], block.edge_capacity):
+        dtype = jnp.result_type(x, y, attention)
+        return jnp.zeros((block.edge_capacity, num_heads), dtype)
     num_threads = threads_for(block.edge_capacity, x, y, attention)
     edges = (block.indptr, block.indices, num_targets, num_edges)
     operands = vary_alike(x, y, attention, *edges)
@@ -205,6 +209,9 @@ def edge_softmax(block: Block, logits: jax.Array, own: jax.Array | None = None) 
         remedy = "Give every target of the block, padding included, a logit for each head."
         require_array("own", own, form, remedy, T=block.target_capacity)
         own_logits = jnp.asarray(own, logits.dtype).reshape(own.shape[0], num_heads)
+    if block.target_capacity == 0:
+        weights = jnp.zeros(shape, logits.dtype)
+        return weights if own is None else (weights, own_logits.reshape(own.shape))
     num_threads = threads_for(block.target_capacity, logits)
     operands = vary_alike(logits, own_logits, block.indptr, num_targets, num_edges)
     weights, own_weights = _softmax(num_threads, *operands)

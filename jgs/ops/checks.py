@@ -48,8 +48,13 @@ LOST = -(2**31)
 aggregated is NaN."""
 
 
-def check_sources(x: Any, needed: int) -> None:
-    """Raises `InputError` unless `x` has `needed` rows, those of the sources of a block."""
+def check_sources(x: Any, block: Block, num_sources: Any = None) -> None:
+    """Raises `InputError` unless `x` has a row for every source of a block: for its targets,
+    unless it says how many sources it has; and for `num_sources`, where that is known."""
+    needed = block.source_capacity
+    needed = block.target_capacity if needed is None else needed
+    if num_sources is not None and not isinstance(num_sources, jax.core.Tracer):
+        needed = max(needed, int(num_sources))
     if x.shape[0] < needed:
         raise InputError(
             "x must have a row for every source of the block",

@@ -96,6 +96,9 @@ def edge_mask(block: Block, mask: Mask) -> Mask:
     depends on `(key, layer, u, v, h)` alone.
     """
     row, _ = targets_of(block)
+    if 0 in (mask.low.shape[0], block.target_capacity):  # of which JAX reads nothing
+        none = jnp.zeros(block.edge_capacity, jnp.uint32)
+        return Mask(none, none, mask.rate)
     low = mask.low.at[block.indices].get(**FILL)
     return Mask(low, mask.high[: block.target_capacity].at[row].get(**FILL), mask.rate)
 

@@ -19,8 +19,14 @@ from jgs.errors import InputError
 from jgs.graph import Block
 from jgs.graph.formats.export import edge_targets
 from jgs.kernels.call import call, floats, kernel_or_plain, vary_alike, where_it_is
-from jgs.ops.aggregate import aggregate
-from jgs.ops.checks import check_block, check_rows, threads_for, with_derivative
+from jgs.ops.aggregate import aggregate_forward
+from jgs.ops.checks import (
+    check_block,
+    check_rows,
+    edges_or_lost,
+    threads_for,
+    with_derivative,
+)
 from jgs.ops.gather import gather
 from jgs.ops.linear import finish
 
@@ -109,7 +115,8 @@ def runs_of(block: Block, num_relations: int) -> Runs:
     num_runs = max(1, min(capacity, num_rows * num_relations))
     room = num_runs + min(num_relations, num_runs) * (TILE - 1)
     sizes = (num_runs, -(-room // TILE) * TILE, block.source_capacity or 0, num_relations)
-    arrays = (block.indptr, block.indices, block.edge_type.astype(jnp.int16))
+    kind = jnp.clip(block.edge_type, -1, 2**15 - 1).astype(jnp.int16)  # never another relation
+    arrays = (block.indptr, block.indices, kind)
     num_threads = kernels.NUM_THREADS if kernels.available() else None
     found = _runs(num_threads, sizes, *vary_alike(*arrays, num_targets, num_edges))
     indptr, indices, order, place, relation, target, sum_indptr, sum_indices, slots, runs = (
@@ -183,23 +190,26 @@ def permuted(rows: jax.Array, ids: jax.Array, inverse: jax.Array) -> jax.Array:
 
 permuted.defvjp(
     lambda rows, ids, inverse: (gather(rows, ids), (ids, inverse)),
-    lambda found, grad: (permuted(grad, found[1], found[0]), None, None),
+    lambda found, grad: (gather(grad, found[1]), None, None),  # differentiable in both modes
 )
 
 
-@jax.custom_vjp
-def _of_targets(rows, slots):
+def _rows_of_targets(rows, slots):
     return gather(rows, jnp.where(slots.target < slots.sums.target_capacity, slots.target, -1))
 
 
 def _of_targets_bwd(residuals, grad):
     num_rows, slots = residuals
-    grad = aggregate(slots.sums, grad, "sum")
+    num_targets, _, num_edges = check_block(slots.sums)
+    edges = (slots.sums.indptr, slots.sums.indices, num_targets)
+    operands = vary_alike(grad, None, *edges, edges_or_lost(slots.sums, num_edges))
+    num_threads = threads_for(slots.sums.target_capacity, grad)
+    grad = aggregate_forward("sum", num_threads, *operands)[0]  # which has both modes
     return jnp.pad(grad, ((0, num_rows.shape[0] - grad.shape[0]), (0, 0))), None
 
 
-_of_targets.defvjp(
-    lambda rows, slots: (_of_targets(rows, slots), (rows[:, :0], slots)), _of_targets_bwd
+_of_targets = with_derivative(
+    _rows_of_targets, lambda rows, slots, _: (rows[:, :0], slots), _of_targets_bwd, 0
 )
 
 

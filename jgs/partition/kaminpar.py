@@ -96,17 +96,17 @@ def _write(path: Path, graph: Adjacency, weights: Any, workspace: Path) -> None:
     with open(path, "wb") as file, open(path, "rb+") as offsets:
         file.seek(begin)
         offsets.seek(_HEADER)
-        np.uint64(begin).tofile(offsets)
+        offsets.write(np.uint64(begin).tobytes())
         num_edges = 0
         for first, degree, neighbors in undirected_rows(graph, workspace):
             own = degree[connected[first : first + degree.size]]
             ends = begin + 4 * (num_edges + np.cumsum(own))
-            ends.astype(np.uint64).tofile(offsets)
-            new_id[neighbors].tofile(file)
+            offsets.write(ends.astype(np.uint64).data)
+            file.write(new_id[neighbors].data)
             num_edges += neighbors.size
         for some in pieces(graph.num_nodes):
             own = weights[some][connected[some], _EDGES] + 1
-            np.minimum(own, 2**32 - 1).astype(np.uint32).tofile(file)
+            file.write(np.minimum(own, 2**32 - 1).astype(np.uint32).data)
         offsets.seek(0)
         offsets.write(struct.pack("<3Q", _VERSION, num_nodes, num_edges))
 

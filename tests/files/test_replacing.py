@@ -4,11 +4,12 @@ import os
 import signal
 import subprocess
 
+import numpy as np
 import pytest
 from forks import quick_python
 from refusals import refused
 
-from jgs.files import replacing
+from jgs.files import replacing, storage
 
 KIND = "test"
 
@@ -48,7 +49,7 @@ def test_a_file_that_comes_while_it_is_written_is_not_lost(tmp_path, before):
 _KILLED = """
 import os, signal, sys
 from pathlib import Path
-from jgs.files import replacing
+from jgs.files import replacing, storage
 def die(*_): os.kill(os.getpid(), signal.SIGKILL)
 if sys.argv[2] == 'exchanging':
     rename = Path.rename
@@ -144,3 +145,16 @@ def test_what_cannot_be_written_is_told_at_once(tmp_path):
     refused("Name a folder inside it", replacing.check_replaceable, "/", KIND, ours)
     replacing.check_writable(tmp_path / "a" / "b" / "out")
     assert [p.name for p in tmp_path.iterdir()] == ["file"]
+
+
+def test_an_array_for_which_the_disk_has_no_room_is_told_in_the_systems_words(tmp_path):
+    def save(array):
+        with replacing.replacing(tmp_path / "out", KIND, ours) as fresh:
+            (fresh / "x.npy").symlink_to("/dev/full")
+            storage.write_arrays(fresh, KIND, {"x": array})
+
+    for array in (np.ones((3, 4)), np.ones((200, 300)).T, np.array(5)):
+        refused("No space left on device* MiB free on the disk at", save, array)
+        storage.save_npy(tmp_path / "y.npy", array)
+        np.testing.assert_array_equal(np.load(tmp_path / "y.npy"), array)
+    assert os.listdir(tmp_path) == ["y.npy"]

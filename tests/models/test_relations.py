@@ -203,6 +203,23 @@ def test_equals_the_layer_relation_by_relation(name):
         assert not of_x[SOURCES:].any()
 
 
+@pytest.mark.parametrize("name", ["rgat edges", "hgt"])
+def test_second_derivatives_in_both_modes(name):
+    conv, (block, _), x = module(LAYERS[name][0]), typed_block(), jnp.asarray(rows(0))
+    own = {"kind": KIND[: len(x)]} if conv.uses_types else {}
+    slope = jax.grad(lambda x: jnp.sin(conv(block, x, **own)).sum())
+    along = jnp.cos(jnp.arange(x.size)).reshape(x.shape)
+
+    @jax.jit
+    def both(x):
+        backward = jax.grad(lambda x: jnp.vdot(slope(x), along))
+        return jax.jvp(slope, (x,), (along,))[1], backward(x)
+
+    forward, backward = both(x)
+    assert np.abs(forward).max() > 0.1
+    np.testing.assert_allclose(forward, backward, atol=1e-3)
+
+
 def test_a_relation_with_few_edges_costs_no_row_for_each_target():
     """Of 40 relations one has 3 edges and the others none."""
     num = 10_000
@@ -237,6 +254,10 @@ def test_wrong_relations_are_refused():
     if kernels.available():
         with pytest.raises(jax.errors.JaxRuntimeError, match=r"edge_type must be in \[0, 3\)"):
             jax.block_until_ready(runs_of(block, 3))
+        far = replace(block, edge_type=block.edge_type.astype(jnp.int32).at[0].set(2**16))
+        error = ValueError, jax.errors.JaxRuntimeError  # by how JAX calls the program
+        with pytest.raises(error, match="not 32767"):
+            jax.block_until_ready(runs_of(far, R))
     for name, given, said in (
         ("rgcn", block.with_edge_arrays({}), "'type'*edges=('type',)"),
         ("temporal", replace(block, edge_columns={}), "must have the edge column 'elapsed'"),

@@ -7,10 +7,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from blocks import make_block
 from refusals import refused
 from scipy import stats
 
-from jgs.ops import dropout
+from jgs.ops import dropout, dropout_mask, edge_mask
 
 KEY = np.uint32([0, 20240501])
 
@@ -111,3 +112,14 @@ def test_bad_arguments_are_refused():
     refused("Python number", jax.jit(dropout), KEY, x, nodes, 0, 0.5)
     refused("[3], one for each row", dropout, KEY, x, nodes[:2], 0, 0.5)
     refused("key", dropout, np.stack([KEY, KEY]), x, nodes, 0, 0.5)
+
+
+def test_edges_without_targets_or_without_sources_have_a_mask():
+    masks = [dropout_mask(np.uint32([0, 1]), jnp.arange(n), 0, 0.5) for n in (0, 3)]
+    for block, mask in (
+        (make_block([], num_sources=3, capacities=(0, 2)), masks[1]),
+        (make_block([[]], num_sources=1, capacities=(0, 2)), masks[0]),
+    ):
+        found = edge_mask(block, mask)
+        assert found.low.tolist() == found.high.tolist() == [0, 0]
+        assert block.edge_index().shape == (2, 2)

@@ -111,7 +111,7 @@ def test_where_nothing_is_real_results_and_derivatives_are_0(name):
         ([], 2, 8, (2, 5)),  # an overflowed batch: all capacity, nothing real
         ([[0, 1]], 2, 0, (0, 0)),  # no features
     ]
-    cases = cases[1:-1] if name in ("dot", "scores", "softmax") else cases
+    cases = cases[:-1] if name in ("dot", "scores", "softmax") else cases
     blocks = [make_block(rows, None, num, more) for rows, num, _, more in cases]
     sizes = [(num, width) for _, num, width, _ in cases]
     every = [operands(name, b, *size) for b, size in zip(blocks, sizes, strict=True)]

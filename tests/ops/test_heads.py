@@ -154,6 +154,8 @@ SIX = np.ones((2, 6), np.float32)
     (ops.edge_dot, (SIX, np.ones((1, 6), jnp.bfloat16), 1), "edge_dot takes"),
     (ops.edge_dot, (SIX[:, 0], SIX[:1], 1), "x must be floats [N, F]"),
     (ops.edge_dot, (SIX, SIX[:1], 4), "equal parts"),
+    (ops.edge_dot, (SIX[:1], SIX[:1], 1), "1 rows for 2 or more sources"),
+    (ops.edge_scores, (SIX[:1], SIX[:1], SIX[:1]), "1 rows for 2 or more sources"),
     (ops.edge_scores, (SIX, np.ones((1, 5)), SIX[:, :3]), "edge_scores takes"),
     (ops.edge_scores, (SIX, SIX[:1], SIX[:, :2]), "2 heads of 2"),
     (ops.edge_scores, (SIX, SIX[:1], SIX[0]), "attention must be floats [N, F]"),

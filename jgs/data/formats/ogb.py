@@ -205,9 +205,11 @@ def read(
 
     def build(target: Path) -> None:
         labels = raw.parse(target)
-        np.save(target / "labels.npy", as_labels(name, labels))
+        storage.save_npy(target / "labels.npy", as_labels(name, labels))
         for one, path in ids.items():
-            np.save(target / f"{one}_idx.npy", read_table(path, np.int64, columns=1)[:, 0])
+            storage.save_npy(
+                target / f"{one}_idx.npy", read_table(path, np.int64, columns=1)[:, 0]
+            )
         opened(target)  # so that data that breaks a rule is not kept
 
     def opened(target: Path) -> Dataset:
@@ -314,7 +316,7 @@ def _parse_binary(name: str, raw: Path, target: Path, symmetric: bool) -> np.nda
     features = _unpack(data, "node_feat", target / "features.npy")
     ready = as_features(name, features)
     if ready.dtype != features.dtype or not features.flags.c_contiguous:
-        np.save(target / "converted.npy", ready)
+        storage.save_npy(target / "converted.npy", ready)
         (target / "converted.npy").replace(target / "features.npy")
     check_finite(name, ready)
     with storage.open_npz(raw / _BINARY[1]) as arrays:
@@ -423,7 +425,7 @@ def _save_features(name: str, source: Path, num_nodes: int, path: Path) -> None:
     rows = as_features(name, open_npy(source))
     require_array(f"{source}", rows, "[N, F], one row for each node", AGAIN, N=num_nodes)
     check_finite(name, rows)
-    np.save(path, rows)
+    storage.save_npy(path, rows)
 
 
 def _target(raw: Path, splits: Path, counts: dict[str, int]) -> str:

@@ -84,7 +84,7 @@ def read(
         for name in ("val", "test"):
             found = _negatives(files[name], arrays[name], len(links[name]), num_nodes)
             if found is not None:
-                np.save(target / f"{name}.npy", found)
+                storage.save_npy(target / f"{name}.npy", found)
         if (raw / "node-feat.csv.gz").is_file():
             rows = raw / "node-feat.csv.gz"
             save_text_features(folder.name, rows, num_nodes, target / "features.npy")

@@ -22,6 +22,8 @@ def edge_targets(num_slots, indptr, num_targets, num_edges):
       num_targets, num_edges: int32 scalars, as in `Block`.
     """
     num_rows = indptr.shape[0] - 1
+    if num_rows == 0:  # of which `repeat` makes nothing
+        return jnp.zeros(num_slots, jnp.int32), jnp.zeros(num_slots, bool)
     row = jnp.repeat(
         jnp.arange(num_rows, dtype=jnp.int32), jnp.diff(indptr), total_repeat_length=num_slots
     )

@@ -20,6 +20,7 @@ from jgs.dist.communicators.collect import everywhere
 from jgs.dist.communicators.comm import OWN, SAME, Alone, Communicator
 from jgs.dist.rows.embedding import ShardedEmbedding, Table
 from jgs.errors import refuse
+from jgs.files.storage import save_npy
 from jgs.files.writing import writing
 from jgs.graph import Graph, NodeIds, Schema
 from jgs.models.skipgram import (
@@ -271,7 +272,7 @@ class EmbedLearner:
                 return own
             embeddings, place = np.ascontiguousarray(rows[::2, :-1]), run_dir
             with writing(place):
-                np.save(place / EMBEDDINGS, embeddings)
+                save_npy(place / EMBEDDINGS, embeddings)
             plain = self.job.data.plain
             scores = probe(embeddings, plain.labels, plain.train_idx, plain.test_idx)
             return scores | {"embeddings": str(place / EMBEDDINGS)} | own
