@@ -34,7 +34,7 @@ std::string ContextVisits(ffi::ThreadPool pool, Words key, AnyLongs indptr, Ints
   const auto* const row_times = reinterpret_cast<const RowTime*>(rows.typed_data());
   if (!FitsIndex(runs_indptr, runs, graph)) return kOtherIndex;
   if (num_rows != 0 && (num_rows != graph.num_nodes + 1 || rows.dimensions()[1] != 2 ||
-                        row_times[graph.num_nodes].start != graph.num_edges)) {
+                        row_times[graph.num_nodes].start() != graph.num_edges)) {
     return kOtherIndex;
   }
   const Seeds seeds{roots.typed_data(), num_seeds, timed ? time.typed_data() : nullptr,

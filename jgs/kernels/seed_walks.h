@@ -189,9 +189,10 @@ class SeedWalks {
   // The row of a node, and the time of its latest edge if that is known.
   EdgeRange Row(int32_t node, int64_t& latest) {
     if (o_.rows == nullptr) return RowOf(g_, node, bad_);
-    const RowTime* const row = &o_.rows[node];
-    latest = row->latest;
-    return RangeOf(g_, row->start, Minus(row[1].start, row->start), bad_);
+    const RowTime& row = o_.rows[node];
+    latest = row.latest;
+    if (row.count() == RowTime::kMany) return RowOf(g_, node, bad_);
+    return RangeOf(g_, row.start(), row.count(), bad_);
   }
 
   void AskForRow(int32_t node) const {

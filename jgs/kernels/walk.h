@@ -21,10 +21,17 @@ struct SecondOrder {
   uint64_t area_back, area_on;
 };
 
-// Where the row of a node begins, and the time of its latest edge. Entry `num_nodes` has where the
-// last row ends. See VisitState in jgs/sampling/contexts/visits.py.
+// The row of a node: where it begins times 2**24 plus its number of edges, in which kMany stands
+// for as many or more; and the time of its latest edge. They lie in one line of memory. Entry
+// `num_nodes` begins where the last row ends. See VisitState in jgs/sampling/contexts/visits.py.
 struct RowTime {
-  int64_t start, latest;
+  static constexpr int kCountBits = 24;
+  static constexpr int64_t kMany = (int64_t{1} << kCountBits) - 1;
+
+  int64_t packed, latest;
+
+  int64_t start() const { return packed >> kCountBits; }
+  int64_t count() const { return packed & kMany; }
 };
 
 struct WalkOptions {

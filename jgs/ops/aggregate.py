@@ -66,9 +66,10 @@ def aggregate(
     Raises `InputError` for arguments and blocks that break these rules. The counts of the block
     may have any integer dtype. Only the kernel checks the values in the arrays, when it runs
     (float32, on the CPU, `T`, `E` and `F` not 0): a block that breaks a rule of `jgs.Block` is
-    a `jax.errors.JaxRuntimeError` that names the rule. The plain form then reads each edge at
-    most once, and only edges below `num_edges` and `indptr[-1]`, in rows below `num_targets`,
-    whose index is a row of `x`; it may assign edges to wrong rows.
+    a `jax.errors.JaxRuntimeError` that names the rule, or a `ValueError` from a program whose
+    first call was right (JAX 0.10.2). The plain form then reads each edge at most once, and
+    only edges below `num_edges` and `indptr[-1]`, in rows below `num_targets`, whose index is a
+    row of `x`; it may assign edges to wrong rows.
     """
     if getattr(x, "ndim", 0) == 3:
         return _of_heads(block, x, reduce, edge_weight)

@@ -95,8 +95,8 @@ def runs_of(block: Block, num_relations: int) -> Runs:
     and slots.
 
     Raises `InputError` for a block without edge types or with control variates. A relation
-    outside `[0, R)` is a `jax.errors.JaxRuntimeError` from the kernel. The plain form drops its
-    edges.
+    outside `[0, R)` is an error of the kernel, as for `jgs.ops.aggregate`. The plain form drops
+    its edges.
     """
     num_targets, num_sources, num_edges = check_block(block)
     if block.edge_type is None:

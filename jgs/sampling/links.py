@@ -62,7 +62,8 @@ class Links:
       tries: int, at least 1.
       copies: int, at least 1: there is room to leave out so many edges for each item, in each
         direction, all items together. Where they do not fit, the batch is refused with an error
-        that says so: `jax.errors.JaxRuntimeError` in a jitted program.
+        that says so: in a jitted program a `jax.errors.JaxRuntimeError`, or a `ValueError`
+        if the program's first call was right.
       types: the types of src and dst; needed for `shared` in a graph of several node types.
       exclude: whether edges are left out; by default where items have no time. With times the
         cutoff keeps the edge itself away, and earlier copies of it are history.

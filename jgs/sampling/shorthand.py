@@ -73,8 +73,9 @@ def sample_neighbors(
     Raises:
       InputError: for arguments that break these rules. Seeds out of range are noticed where
         their values are known. Under `jax.jit` on a CPU the kernel fails with the same message
-        (a `jax.errors.JaxRuntimeError`). The plain form, which cannot fail, returns an empty
-        batch with `overflow` set and with -1 for `needed`.
+        (a `jax.errors.JaxRuntimeError`; a `ValueError` if the program's first call was right).
+        The plain form, which cannot fail, returns an empty batch with `overflow` set and with
+        -1 for `needed`.
     """
     return as_sampler(fanouts, **options).sample(key, graph, (), seeds, capacity)
 

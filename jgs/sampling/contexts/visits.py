@@ -25,6 +25,7 @@ from jgs.sampling.edges.hops import longs_or_empty
 from jgs.sampling.seeds import Seeds
 from jgs.sampling.walks import kernel_arguments, paths
 
+_COUNT_BITS = 24  # of RowTime in jgs/kernels/walk.h
 _STEPS_AT_ONCE = 1 << 20  # of the plain form, whose temporaries are some hundred bytes a step
 
 
@@ -33,11 +34,11 @@ class VisitState(NamedTuple):
 
     Fields:
       walk: the state of the `Walk`.
-      rows: int64 `[N+1, 2]`: where the edges of each node begin, and the time of its latest
-        edge. The kernel does not read the times of a row whose latest edge is before the
-        cutoff. It takes 16 bytes a node. () where edges have no times, where steps
-        have a `window` or draw by weight, and where rows have room. With () in its place
-        the draws are the same.
+      rows: int64 `[N+1, 2]`: where the edges of each node begin, times 2**24, plus their
+        number, or 2**24 - 1 if there are more; and the time of the latest one. The kernel does
+        not read the times of a row whose latest edge is before the cutoff. It takes 16 bytes
+        a node. () where edges have no times, where steps have a `window` or draw by weight,
+        and where rows have room. With () in its place the draws are the same.
     """
 
     walk: State
@@ -48,7 +49,8 @@ def _row_times(graph: Graph) -> np.ndarray:
     """The `rows` of a `VisitState`. It reads the times once, in pieces."""
     indptr, times = np.asarray(graph.indptr), np.asarray(graph.edge_time)
     rows = aligned_empty(2 * indptr.size, np.int64).reshape(-1, 2)
-    rows[:, 0], rows[:, 1] = indptr, np.iinfo(np.int64).min
+    rows[:, 0], rows[:, 1] = indptr << _COUNT_BITS, np.iinfo(np.int64).min
+    rows[:-1, 0] |= np.minimum(np.diff(indptr), (1 << _COUNT_BITS) - 1)
     for first, stop in row_chunks(indptr):
         some = first + np.flatnonzero(np.diff(indptr[first : stop + 1]))
         if some.size:
