@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from jgs.errors import InputError, one_line, refuse, refusing
-from jgs.files.arrow import COMMAS, pyarrow_for
+from jgs.files.arrow import COMMAS, check_not_utf16, pyarrow_for
 from jgs.files.npy import plain_file
 
 _LONGEST_LINE = 1 << 26
@@ -300,9 +300,7 @@ def line_chunks(path: Path, chunk_bytes: int = 1 << 24) -> Iterator[bytes]:
         open(path, "rb") as plain,
     ):
         first = plain.read(2)
-        if first in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
-            remedy = "Convert it: iconv -f utf-16 -t utf-8."
-            raise InputError(f"{path} must be text in UTF-8", "UTF-16", remedy)
+        check_not_utf16(path, first)
         zipped = first == b"\x1f\x8b"
         plain.seek(0)
         file = gzip.GzipFile(fileobj=plain) if zipped else plain

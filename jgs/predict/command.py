@@ -94,7 +94,7 @@ def _predict(comm: Communicator, given: dict[str, Any]) -> dict[str, Any] | int:
         "pairs" if "pairs" in given or "top_k" in given else "nodes": rows,
         "columns": list(columns),
         **({} if run.best_epoch is None else {"best_epoch": run.best_epoch}),
-        "run_dir": str(Path(given["run_dir"]).absolute()),
+        "run_dir": os.path.abspath(given["run_dir"]),
     }
 
 

@@ -51,11 +51,17 @@ def test_names_of_nodes(read, name, text, options, expected):
     assert edges(read(name, text, **options)) == sorted(expected)
 
 
-def test_text_that_is_not_utf_8(read):
+def test_text_that_is_not_utf_8(read, tmp_path):
     for text in ("src,dst\nJosé,Ann\n", "src,dst,city\n1,2,Köln\n"):
         refused("in UTF-8*encoding=latin-1", read, "latin.csv", text.encode("latin-1"))
     for name in ("e.csv", "e.txt"):
         refused("in UTF-8; got UTF-16*iconv", read, name, "src,dst\n1,2\n".encode("utf-16"))
+    tables = {"edges.csv": b"src,dst\n1,2\n", "nodes.csv": "id,x\n1,2\n".encode("utf-16")}
+    for name, text in tables.items():
+        (tmp_path / name).write_bytes(text)
+    refused("nodes.csv must be text in UTF-8; got UTF-16*iconv", load_plain, tmp_path, ".")
+    (tmp_path / "nodes.csv").write_text("id,x\n1.5,2\n")
+    refused("nodes.csv: * at most 64 bits, or text*ids=text", load_plain, tmp_path, ".")
     for name in ("utf-16-le", "rot13"):
         says = "encoding must be one that Python knows*" + "ASCII*iconv" * (name != "rot13")
         refused(says, read, "e.csv", "src,dst\n1,2\n", encoding=name)

@@ -227,7 +227,12 @@ NAN = np.array([(0, 1, 1), (0, 1, np.nan)], FIELDS)
     ("a.npy", None, "", "a.npy must exist; got no such file"),
     ("a.bin", bytes(15), "", "the integers of *a.bin must be known; got no binary"),
     ("a.bin", bytes(15), "--binary int32", "pairs of int32, 8 bytes each; got 15 bytes"),
-    ("a.csv", "src,dst\n0,1\nbob,2\n", "", "a.csv must be a whole CSV file; got *'bob'"),
+    (
+        "a.csv",
+        "src,dst\n0,1\nbob,2\n",
+        "",
+        "weights of edges in *a.csv must be numbers; got *'bob'",
+    ),
     ("a.csv", "a,b\n0,1\n", "", "a.csv must have a column 'src' and a column 'dst'"),
     ("a.csv", "src,dst\n0,\n", "", "must be node ids, integers from 0; got float64"),
     ("a.csv", "src,dst,x\n0,1,y\n", "", "the edge column 'x' must be numbers; got 'y'"),

@@ -20,6 +20,7 @@ import jgs
 from jgs.dist.communicators.comm import Alone
 from jgs.export import Spec
 from jgs.export.__main__ import main as export
+from jgs.export.program import needed_state
 from jgs.export.spec import today
 from jgs.predict import Run
 from jgs.train.config import Config
@@ -264,6 +265,9 @@ def test_embeddings_are_a_file_and_no_artifact(made, tmp_path):
     refused(says, jgs.export_run, contexts, tmp_path / "no", fanouts=(2,))
     visits, says = made("contexts by visits")[0], "grow must not read*Leave out live"
     refused(says, jgs.export_run, visits, tmp_path / "no", live=True)
+    graph = two_relations().graph  # seeds without times need no index, so that may be live
+    state = visits.task.served(visits).sampler.init(graph)
+    assert needed_state(state, graph, False) == ((), ())
 
 
 def test_what_does_not_fit_is_refused_in_one_line(made, tmp_path, capsys):
