@@ -213,6 +213,9 @@ def test_columns_of_tables_and_of_records_by_name(tmp_path, same_bits, ending):
         same_bits(build(tmp_path / "graph", path, N, **own).graph, expected(columns, False))
     np.save(path := tmp_path / "pairs.npy", np.zeros((5, 2), int))
     refused("column 'when'; got", build, tmp_path / "none", path, N, time="when")
+    (table := tmp_path / "named.csv").write_text("a,b\n2,1\n")  # beside pairs without names
+    mixed = build(tmp_path / "mixed", [table, path], N, src="a", dst="b").graph
+    assert (mixed.num_edges, np.asarray(mixed.indices).tolist()[-1]) == (6, 2)
 
 
 def test_a_graph_without_edges(tmp_path, same_bits):

@@ -246,7 +246,7 @@ NAN = np.array([(0, 1, 1), (0, 1, np.nan)], FIELDS)
     ("a.npy", PAIRS, "--classes 7", "--train must be given together; got --classes"),
     ("a.npy", PAIRS, "--labels-of paper", "must be given together; got --labels-of"),
     ("a.npy", PAIRS, "--binary int32", "--binary must be of .bin files; got none among 1"),
-    ("a.npy", PAIRS, "--src dst --dst src", "got dst and src for *a.npy, which has no names"),
+    ("a.npy", PAIRS, "--src dst --dst src", "got dst and src for *a.npy without names"),
     ("a.npy", PAIRS, "--nodes x", "--nodes must be a number, or TYPE=NUMBER"),
     ("a.npy", PAIRS, "--nodes a=1 b=2 a=3", "for each node type; got a=1 b=2 a=3"),
     ("a.npy", PAIRS, "--nodes a=1", "num_nodes by type, and both_ways, must be for edges"),
