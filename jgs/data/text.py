@@ -134,7 +134,8 @@ def column_names(path: Path, encoding: str | None = None) -> list[str]:
         pyarrow, rule = pyarrow_for(path), f"{path} must be a whole table"
         with refusing((pyarrow.ArrowException, OSError), rule, "Write it again."):
             return pyarrow.parquet.read_schema(plain_file(path)).names
-    text = first_line(path).decode(encoding or "utf-8-sig", errors="replace").rstrip("\r")
+    text = first_line(path).decode(encoding or "utf-8-sig", errors="replace")
+    text = text.removeprefix("\ufeff").rstrip("\r")
     rule = f"{path} must begin with a line of names, which ends in a line feed"
     with refusing(csv.Error, rule, "Write it again."):
         between = "," if path.name.endswith(COMMAS) else "\t"

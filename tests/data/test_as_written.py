@@ -45,6 +45,7 @@ MOST = 2**64 - 1
     ("b.inter", "user_id:token\titem_id:token\n7\t4\n1\t-4\n", {}, [(1, -4), (7, 4)]),
     ("one.csv", "item,user\n5,0\n4,2\n", {}, [(0, 5), (2, 4)]),
     ("l.csv", b"src,dst\nJos\xe9,Ann\n", {"encoding": "latin-1"}, [("José", "Ann")]),
+    ("marked.csv", b"\xef\xbb\xbfsrc,dst\na,b\n", {"encoding": "utf-8"}, [("a", "b")]),
     ("m.csv", b"\xfcber,dst\na,b\n", {"encoding": "latin-1", "src": "über"}, [("a", "b")]),
 )
 def test_names_of_nodes(read, name, text, options, expected):
