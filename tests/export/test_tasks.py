@@ -277,6 +277,9 @@ def test_what_does_not_fit_is_refused_in_one_line(made, tmp_path, capsys):
     )
     run = made("classes by type")[0]
     other = run.source().graphs[0]._with(schema=None)
+    visits, folder = made("contexts by visits")
+    of = visits.source().every_row
+    graph = visits.source().graphs[0]._with(edge_time=None)
     for words, call in {
         "must have times*got none": lambda: timed.predict([1]),
         "must have times*float64": lambda: timed.predict([1], time=np.nan),
@@ -302,6 +305,9 @@ def test_what_does_not_fit_is_refused_in_one_line(made, tmp_path, capsys):
             [[1, 2]], relation="writes"
         ),
         "k must be an int": lambda: links.recommend([1], 0, relation="writes"),
+        "the graph must have edge_time": lambda: jgs.load_exported(
+            folder, graph=graph, features=of
+        ),
         "node types and relations": lambda: typed.store(other, run.source().every_row),
         "at must say the moment": lambda: jgs.export_run(
             made("links at moments")[0], tmp_path / "no", with_graph=True
