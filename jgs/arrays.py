@@ -201,9 +201,9 @@ def unmasked(array: np.ma.MaskedArray) -> np.ndarray:
     return found
 
 
-def id_column(what: str, values: Any) -> np.ndarray:
+def id_column(what: str, values: Any, in_file: bool = False) -> np.ndarray:
     """`values` `[n]` as int64, or as objects if they are text; raises `InputError`. Integers of
-    which one has more than 64 bits become text."""
+    which one has more than 64 bits become text. `in_file`: they are of a data set's files."""
     array = as_numpy(values)
     if array.ndim == 1 and array.dtype.kind in "iu":
         if array.dtype == np.uint64 and array.size and array.max() > _MOST:
@@ -224,7 +224,9 @@ def id_column(what: str, values: Any) -> np.ndarray:
     raise InputError(
         f"{what} must be integers of at most 64 bits, or text",
         f"{described(array)}{', some perhaps missing' if missing else ''}",
-        "Give a whole column of one kind, with .astype(int) or .astype(str).",
+        "Write whole numbers without a point and without gaps, or give --data-options ids=text."
+        if in_file
+        else "Give a whole column of one kind, with .astype(int) or .astype(str).",
     )
 
 

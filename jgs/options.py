@@ -51,8 +51,8 @@ class Option(NamedTuple):
     own: bool = False  # whether `package.module:function`, one of the user's, is a value too
     parse: Callable[[str], Any] | None = None  # of a text, where the type does not
     instead: bool = False  # whether only one of the options that say so may be given
-    # Beside what `jgs train` reads it, one of these; (): always. `name`: that is not 0, None or
-    # empty. `name=a,b`: it is one of these, or begins with one and a colon.
+    # Beside what `jgs train` reads it, one of these, itself read; (): always. `name`: that is
+    # not 0, None or empty. `name=a,b`: it is one of these, or begins with one and a colon.
     only: tuple[str, ...] = ()
 
 

@@ -364,7 +364,7 @@ def _check_alike(files: Mapping[str, Path], tables: list[Any]) -> None:
 
 def end_names(what: str, values: np.ndarray) -> np.ndarray:
     """The names of nodes in a column, int64 or objects that are text."""
-    names = id_column(what, values)
+    names = id_column(what, values, in_file=True)
     if names.dtype == object and (names == "").any():
         at = int(np.argmax(names == ""))
         raise InputError(f"{what} must name a node", f"nothing in row {at}", "Name it.")

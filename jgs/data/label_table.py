@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 
-from jgs.arrays import as_numpy, check_range, refuse_where, require_array
+from jgs.arrays import as_numpy, check_range, id_column, refuse_where, require_array
 from jgs.data.label_values import NUMBERS, edge_labels
 from jgs.data.text import files_named
 from jgs.data.values import SPLITS, split_numbers
@@ -236,8 +236,9 @@ def read_label_table(
             f"Remove {other[0]!r}: what nodes have belongs into the table of nodes.",
         )
     labels, names = edge_labels(str(path), found["label"], label_kind, "row")
+    what = f"node in {path}"
     table = LabelTable.from_arrays(
-        ids.nodes(found["node"], f"node in {path}"),
+        ids.nodes(id_column(what, found["node"], in_file=True), what),
         rules.clock.whole(str(path), found["time"], "row"),
         labels,
         found.get("split"),

@@ -30,7 +30,7 @@ from typing import Any, Unpack, get_args, get_origin, get_type_hints
 import numpy as np
 
 from jgs.data.column_values import Clock
-from jgs.data.columns import ColumnRule
+from jgs.data.columns import TEXT, ColumnRule
 from jgs.data.database.postgres import without_password
 from jgs.data.dataset import Dataset, Plain
 from jgs.data.download import Cache
@@ -123,6 +123,7 @@ def read(name: str, root: Path, options: dict[str, Any], labelled: bool) -> Plai
     if labelled and reader.func is own and "labelled" in inspect.signature(own).parameters:
         reader = partial(reader, labelled=True)
     found = call(name, reader, options)
+    _refuse_unread(name, options, found, "encode" in _options(_keywords(reader)))
     if not labelled or isinstance(found, Dataset):
         return found
     lacks = found.labels is None or found.train_idx is None
@@ -168,6 +169,32 @@ def call(name: str, reader: partial, options: dict[str, Any]) -> Any:
             " ".join(str(error).split()) or "too little",
             "Free memory, or correct the sizes that its files and options state.",
         ) from None
+
+
+def _refuse_unread(name: str, options: dict[str, Any], data: Plain, tabled: bool) -> None:
+    """Raises `InputError` for an option of columns that the data do not have. Where they are
+    `tabled`, features are columns of tables."""
+    of_nodes, graph = data.feature_columns, data.graph
+    every = [*of_nodes.values()] if isinstance(of_nodes, dict) else [of_nodes]
+    found = [own for own in (*every, data.edge_feature_columns) if own is not None]
+    kinds = {column.kind for own in found for column in own.columns}
+    moments = data.label_table, data.link_table, graph.edge_time, graph.node_time
+    labels = data.labels, data.label_table, graph.edge_columns.get("label")
+    timed, labelled = (any(each is not None for each in own) for own in (moments, labels))
+    there = {
+        "time_unit": (None, "times", timed),
+        "time_scale": (Clock.time_scale, "times", timed),
+        "label_kind": (None, "labels", labelled),
+        "standardize": (False, "numbers", not tabled or "standard" in kinds),
+        "max_categories": (ColumnRule.max_categories, "text", bool(kinds & {*TEXT})),
+    }
+    for option, (usual, what, has) in there.items():
+        if not has and options.get(option, usual) != usual:
+            raise InputError(
+                f"the option {option} of the data set {name} must be of columns of {what}",
+                f"{option}={options[option]} and no such column",
+                "Leave it out.",
+            )
 
 
 def _keywords(reader: partial) -> dict[str, Any]:

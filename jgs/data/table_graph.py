@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from jgs.arrays import refuse_where, refuse_words
+from jgs.arrays import id_column, refuse_where, refuse_words
 from jgs.data.column_values import Clock
 from jgs.data.columns import ColumnRule, FeatureColumns, is_feature
 from jgs.data.dataset import Plain
@@ -136,7 +136,7 @@ def ids_of_column(path: Path, column: np.ndarray) -> NodeIds:
         rule = f"every node in {path} must have an id"
         refuse_where(unnamed, np.full(unnamed.size, "none"), "row", rule, "Name it.")
     try:
-        return NodeIds(column)
+        return NodeIds(id_column("the ids of nodes", column, in_file=True))
     except InputError as error:
         raise InputError(f"{path}: {error.rule}", error.value, error.remedy) from None
 

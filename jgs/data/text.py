@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from jgs.errors import InputError, one_line, refuse, refusing
-from jgs.files.arrow import COMMAS, pyarrow_for
+from jgs.files.arrow import COMMAS, check_not_utf16, pyarrow_for
 from jgs.files.npy import plain_file
 
 _LONGEST_LINE = 1 << 26
@@ -134,7 +134,8 @@ def column_names(path: Path, encoding: str | None = None) -> list[str]:
         pyarrow, rule = pyarrow_for(path), f"{path} must be a whole table"
         with refusing((pyarrow.ArrowException, OSError), rule, "Write it again."):
             return pyarrow.parquet.read_schema(plain_file(path)).names
-    text = first_line(path).decode(encoding or "utf-8-sig", errors="replace").rstrip("\r")
+    text = first_line(path).decode(encoding or "utf-8-sig", errors="replace")
+    text = text.removeprefix("\ufeff").rstrip("\r")
     rule = f"{path} must begin with a line of names, which ends in a line feed"
     with refusing(csv.Error, rule, "Write it again."):
         between = "," if path.name.endswith(COMMAS) else "\t"
@@ -300,9 +301,7 @@ def line_chunks(path: Path, chunk_bytes: int = 1 << 24) -> Iterator[bytes]:
         open(path, "rb") as plain,
     ):
         first = plain.read(2)
-        if first in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
-            remedy = "Convert it: iconv -f utf-16 -t utf-8."
-            raise InputError(f"{path} must be text in UTF-8", "UTF-16", remedy)
+        check_not_utf16(path, first)
         zipped = first == b"\x1f\x8b"
         plain.seek(0)
         file = gzip.GzipFile(fileobj=plain) if zipped else plain

@@ -10,6 +10,7 @@ from jgs import interrupts
 if __name__ == "__main__":
     interrupts.end_at_once()  # before the imports that take their time
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -45,13 +46,14 @@ def _export(argv: Sequence[str] | None) -> dict[str, Any]:
         from jgs.predict.open import open_run
     command.configure_jax()
     if again:
-        out = Path(given["again"]).absolute()
+        out = Path(os.path.abspath(given["again"]))
         return _said(out, {}, export_again(out))
     own = {name: given[name] for name in ("params", "root") if name in given}
     run = open_run(given["run_dir"], progress=False, **own)
-    out = Path(given["out"]).absolute()
+    out = Path(os.path.abspath(given["out"]))
     asked = {name: given[name] for name in _ARGUMENTS if name in given}
-    return _said(out, {"run_dir": given["run_dir"]}, export_run(run, out, **asked))
+    place = {"run_dir": os.path.abspath(given["run_dir"])}
+    return _said(out, place, export_run(run, out, **asked))
 
 
 def _said(out: Path, run: dict[str, Any], spec: Any) -> dict[str, Any]:

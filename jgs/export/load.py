@@ -117,11 +117,15 @@ def opened_model(
     def stored(graph: Graph, features: Any, state: Any = None) -> Store:
         """The `Store` of another graph of the same types, and its features."""
         names = [name for name in spec.inputs if name.startswith("state.")]
-        if state is None and names:
+
+        def of_graph() -> Mapping[str, Any]:
+            if state is not None or not names:
+                return state or {}
             from jgs.export.write import state_of  # a slow import, of what trains
 
-            state = dict(zip(names, state_of(spec, arrays, graph), strict=True))
-        return Store(spec, graph, features, *new, device, state or {})
+            return dict(zip(names, state_of(spec, arrays, graph), strict=True))
+
+        return Store(spec, graph, features, *new, device, of_graph)
 
     state = {n: np.asarray(a) for n, a in arrays.items() if n.startswith("state.")}
     store = stored(graph, features, state if own else None)

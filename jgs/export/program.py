@@ -118,8 +118,8 @@ class Form(NamedTuple):
         sizes |= {"e": self.least_edges} | {f"{a}{t or ''}": 1 for t in sparse for a in "zr"}
         later = [t for t, one in enumerate(self.tables) if one and self.later(one)]
         sizes |= {f"{a}{t or ''}": 1 for t in later for a in "vw"}
-        own = "sums", "indptr"
-        sizes |= {f"s{i}": 1 for i, (name, _) in enumerate(leaves) if name not in own}
+        known = "sums", "indptr"
+        sizes |= {f"s{i}": 1 for i, (name, _) in enumerate(leaves) if name not in known}
         least = [f"{name} >= {size}" for name, size in sizes.items()]
         n: Any = "n" if self.schema is None else self.schema.num_nodes
         counts = [n] * len(self.tables)
@@ -352,18 +352,20 @@ def form_of(
         schema,
         tables,
         typed,
-        needed_state(sampler.init(graph), graph),
+        needed_state(sampler.init(graph), graph, timed),
         timed,
         direct,
         room,
     )
 
 
-def needed_state(state: Any, graph: Graph) -> Any:
+def needed_state(state: Any, graph: Graph, timed: bool) -> Any:
     """A sampler's state for the graph without the indices that only save time, which is little
-    for a few seeds."""
-    if isinstance(state, VisitState):
+    for a few seeds. Contexts by visits need theirs for seeds that are `timed`."""
+    if isinstance(state, VisitState) and timed:
         return VisitState(_of_padded(state.walk, graph.num_edges), ())
+    if isinstance(state, VisitState):
+        return VisitState((), ())
 
     def is_index(each: Any) -> bool:
         return isinstance(each, RelationIndex)

@@ -4,9 +4,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Any, NamedTuple, Self
 
 import jax
@@ -177,17 +176,17 @@ class Store:
         new_nodes: int,
         new_edges: int,
         device: Any,
-        state: Mapping[str, Any] = MappingProxyType({}),
+        state: Callable[[], Mapping[str, Any]] = dict,
     ):
-        """`state` has the arrays of the sampler's state for the graph, by the names of their
-        inputs."""
+        """`state()` has the arrays of the sampler's state for the graph, by the names of their
+        inputs. The graph is checked first."""
         _check(spec, graph, features)
         self._spec, self._device, self._most = spec, device, (new_nodes, new_edges)
         self.num_nodes, self.num_edges = graph.num_nodes, graph.num_edges
         self.schema, born = graph.schema, graph.node_time
         self.node_time = None if born is None else np.asarray(born)
         if not spec.takes_new:
-            self.arrays = self._put(self._of_graph(graph, as_table(features), state))
+            self.arrays = self._put(self._of_graph(graph, as_table(features), state()))
             return
         self._nodes = graph.num_nodes + new_nodes
         self._edges = max(spec.least_edges, graph.num_edges + new_edges)

@@ -384,8 +384,8 @@ def export_again(folder: str | os.PathLike) -> Spec:
 
 def state_of(spec: Spec, arrays: Mapping[str, Any], graph: Graph) -> list[np.ndarray]:
     """The arrays of the state of an artifact's sampler for another graph."""
-    state = _run_of(spec, arrays)[1].sampler.init(graph)
-    return jax.tree.leaves(needed_state(state, graph))
+    run, served = _run_of(spec, arrays)
+    return jax.tree.leaves(needed_state(served.sampler.init(graph), graph, run.timed))
 
 
 def _run_of(spec: Spec, arrays: Mapping[str, Any]) -> tuple[Run, Served]:

@@ -7,6 +7,7 @@ column is text here: `0x1A` is no number, and whole numbers of over 64 bits are 
 
 from __future__ import annotations
 
+import codecs
 import os
 from collections.abc import Collection, Iterable, Mapping
 from decimal import Decimal
@@ -208,6 +209,8 @@ class _TextFile(NamedTuple):
         """The table, of which some columns have these Arrow types."""
         import pyarrow.csv
 
+        with pyarrow.input_stream(self.path) as file:  # it unpacks .gz
+            check_not_utf16(self.path, file.read(2))
         # Only one thread alone knows the number of a row that it cannot read.
         for threads in (True, False):
             try:
@@ -272,6 +275,13 @@ def has_hexadecimal(path: Path) -> bool:
                 return True
             last = piece[-1:]
     return False
+
+
+def check_not_utf16(path: Path, first: bytes) -> None:
+    """Raises `InputError` where the `first` bytes of a text file are a mark of UTF-16."""
+    if first[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
+        remedy = "Convert it: iconv -f utf-16 -t utf-8."
+        raise InputError(f"{path} must be text in UTF-8", "UTF-16", remedy)
 
 
 def matches(table: Any, name: str, pattern: str) -> Any:

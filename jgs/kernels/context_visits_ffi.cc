@@ -1,4 +1,5 @@
 // The XLA binding of FindMostVisited. Its Python side is jgs/sampling/contexts/visits.py.
+#include <algorithm>
 #include <cstdint>
 #include <string>
 
@@ -8,11 +9,26 @@
 namespace jgs {
 namespace {
 
+// Whether `rows` say of the nodes `roots` what the graph and the times of its edges say. Of long
+// rows the times are not read.
+bool AreRows(const RowTime* rows, const GraphView& graph, const int64_t* time, const Ints& roots) {
+  const int32_t* const seeds = roots.typed_data();
+  return std::all_of(seeds, seeds + Size(roots), [&](int32_t v) {
+    if (v < 0 || v >= graph.num_nodes) return true;
+    const int64_t start = graph.indptr[v], end = graph.ends[v];
+    const int64_t count = std::min(end - start, RowTime::kMany);
+    if (rows[v].start() != start || rows[v].count() != count) return false;
+    if (start < 0 || start >= end || end > graph.num_edges || end - start > 512) return true;
+    return rows[v].latest == *std::max_element(time + start, time + end);
+  });
+}
+
 // Contexts of seeds [B] by the key [2]: nodes, hop, parent and edge [B, T].
 std::string ContextVisits(ffi::ThreadPool pool, Words key, AnyLongs indptr, Ints indices,
                           Longs weight_prefix, Longs edge_time, AnyLongs runs_indptr, Longs runs,
                           ffi::Buffer<ffi::S64, 2> rows, Ints roots, Longs time, Longs excluded,
-                          ffi::Result<IntMatrix> nodes, ffi::Result<IntMatrix> hop, ffi::Result<IntMatrix> parent,
+                          ffi::Result<IntMatrix> nodes, ffi::Result<IntMatrix> hop,
+                          ffi::Result<IntMatrix> parent,
                           ffi::Result<ffi::Buffer<ffi::S64, 2>> edge, int64_t length,
                           bool weighted, int64_t restart, int64_t window, int64_t num_walks,
                           int64_t num_threads) {
@@ -37,12 +53,14 @@ std::string ContextVisits(ffi::ThreadPool pool, Words key, AnyLongs indptr, Ints
                         row_times[graph.num_nodes].start() != graph.num_edges)) {
     return kOtherIndex;
   }
+  const bool by_rows = num_rows != 0 && timed && window < 0;
+  if (by_rows && !AreRows(row_times, graph, edge_time.typed_data(), roots)) return kOtherIndex;
   const Seeds seeds{roots.typed_data(), num_seeds, timed ? time.typed_data() : nullptr,
                     excluded.typed_data(), Size(excluded)};
   WalkOptions options{length, static_cast<uint64_t>(restart), 0, nullptr, nullptr, 0, nullptr,
                       -1, {}};
   options.index = ViewIndex(runs_indptr, runs);
-  if (num_rows != 0 && timed && window < 0) options.rows = row_times;
+  if (by_rows) options.rows = row_times;
   std::string error;
   options.limits = LimitsOf(seeds, edge_time.typed_data(), graph.num_edges,
                             graph.weight_prefix, window, error);

@@ -54,6 +54,7 @@ from jgs.predict.ids import ids_of, named, read_ids
 from jgs.predict.open import open_run
 from jgs.predict.run import Run
 from jgs.train.loop.job import KEPT
+from jgs.train.loop.model import is_contextual
 from jgs.train.tasks.embed import EMBEDDINGS
 
 _CHANGED = ("dataset", "root", "partition", "eval_memory", "progress", "seed")
@@ -94,7 +95,7 @@ def _predict(comm: Communicator, given: dict[str, Any]) -> dict[str, Any] | int:
         "pairs" if "pairs" in given or "top_k" in given else "nodes": rows,
         "columns": list(columns),
         **({} if run.best_epoch is None else {"best_epoch": run.best_epoch}),
-        "run_dir": str(Path(given["run_dir"]).absolute()),
+        "run_dir": os.path.abspath(given["run_dir"]),
     }
 
 
@@ -131,6 +132,8 @@ def _check(run: Any, given: dict[str, Any]) -> None:
         ("at" in given and "split" in given,
          "--at must be for other rows than a split's, which have times of their own",
          f"--at {given.get('at')} and --split {given.get('split')}", "Leave one out."),
+        ("eval_memory" in given and (run.timed or is_contextual(run.config)),
+         "--eval-memory must be for exact rows", "a run whose rows are of samples", leave),
         (lists and "embed" in asked,
          f"{', '.join(lists)} must be for pairs or lists", "--embed", leave),
         ("node_type" in given and pairs,

@@ -84,7 +84,8 @@ def write_report(
     rule = f"{path} must be writable, with room on its disk"
     with refusing(OSError, rule, "Choose another out."), whole_file(path) as file:
         file.write(page.encode("utf-8", "xmlcharrefreplace"))
-    result: dict[str, Any] = {"out": str(path), "run_dir": str(Path(run_dir).absolute())}
+    places = {"out": path, "run_dir": run_dir}
+    result: dict[str, Any] = {name: os.path.abspath(each) for name, each in places.items()}
     if judged is not None:
         name, value = summary(judged)
         result |= {"split": split, "nodes": len(judged.nodes), "metric": name, "value": value}

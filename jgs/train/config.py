@@ -241,7 +241,7 @@ class Config(
         known = SETTINGS | self.known()
         defaults = defaults_of(self.task, self.sampler, self.model)
 
-        def read(beside: str) -> bool:
+        def there(beside: str) -> bool:
             name, _, values = beside.partition("=")
             value = getattr(self, name) if name in known else None
             heads = {
@@ -249,12 +249,16 @@ class Config(
             }
             return bool(heads & set(values.split(","))) if values else bool(value)
 
+        def lacks(name: str) -> str:
+            only = known[name].option.only
+            deeper = [lacks(beside.partition("=")[0]) for beside in filter(there, only)]
+            return (deeper or [" or ".join(map(_as_beside, only))])[0] if all(deeper) else ""
+
         return {
-            name: " or ".join(map(_as_beside, one.option.only))
+            name: lacking
             for name, one in known.items()
-            if one.option.only
-            and getattr(self, name) != defaults.get(name, one.default)
-            and not any(map(read, one.option.only))
+            if getattr(self, name) != defaults.get(name, one.default)
+            and (lacking := lacks(name))
         }
 
     @property

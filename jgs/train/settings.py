@@ -295,7 +295,7 @@ class Ranks:
     cache_memory: Annotated[int, Option(
         "most MiB of other ranks' rows that a rank keeps",
         metavar="MIB", least=1, most=1 << 24, tasks=BLOCKS, identity=False,
-        only=("partition", "features=sharded")
+        only=("cache=trial,degree,planned",)
     )] = 64
     wire: Annotated[str, Option(
         "dtype to which feature rows are rounded, and in which ranks send them",

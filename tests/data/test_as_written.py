@@ -45,17 +45,24 @@ MOST = 2**64 - 1
     ("b.inter", "user_id:token\titem_id:token\n7\t4\n1\t-4\n", {}, [(1, -4), (7, 4)]),
     ("one.csv", "item,user\n5,0\n4,2\n", {}, [(0, 5), (2, 4)]),
     ("l.csv", b"src,dst\nJos\xe9,Ann\n", {"encoding": "latin-1"}, [("José", "Ann")]),
+    ("marked.csv", b"\xef\xbb\xbfsrc,dst\na,b\n", {"encoding": "utf-8"}, [("a", "b")]),
     ("m.csv", b"\xfcber,dst\na,b\n", {"encoding": "latin-1", "src": "über"}, [("a", "b")]),
 )
 def test_names_of_nodes(read, name, text, options, expected):
     assert edges(read(name, text, **options)) == sorted(expected)
 
 
-def test_text_that_is_not_utf_8(read):
+def test_text_that_is_not_utf_8(read, tmp_path):
     for text in ("src,dst\nJosé,Ann\n", "src,dst,city\n1,2,Köln\n"):
         refused("in UTF-8*encoding=latin-1", read, "latin.csv", text.encode("latin-1"))
     for name in ("e.csv", "e.txt"):
         refused("in UTF-8; got UTF-16*iconv", read, name, "src,dst\n1,2\n".encode("utf-16"))
+    tables = {"edges.csv": b"src,dst\n1,2\n", "nodes.csv": "id,x\n1,2\n".encode("utf-16")}
+    for name, text in tables.items():
+        (tmp_path / name).write_bytes(text)
+    refused("nodes.csv must be text in UTF-8; got UTF-16*iconv", load_plain, tmp_path, ".")
+    (tmp_path / "nodes.csv").write_text("id,x\n1.5,2\n")
+    refused("nodes.csv: * at most 64 bits, or text*ids=text", load_plain, tmp_path, ".")
     for name in ("utf-16-le", "rot13"):
         says = "encoding must be one that Python knows*" + "ASCII*iconv" * (name != "rot13")
         refused(says, read, "e.csv", "src,dst\n1,2\n", encoding=name)

@@ -169,6 +169,12 @@ def test_hexadecimal_names_are_no_numbers(tmp_path, ending, text):
     refused("must be numbers; got '0*Number the nodes", build, tmp_path / "graph", path, N)
     path.write_bytes(gzip.compress(b"src,dst,x\n1,2,3\n") if ending == ".csv.gz" else text[:16])
     assert build(tmp_path / "graph", path, N).graph.num_edges == 1
+    for text, says in (
+        (b"src,dst\na,2\n", "ends and weights * must be numbers*invalid value 'a'*Number the"),
+        ("src,dst\n1,2\n".encode("utf-16"), "must be text in UTF-8; got UTF-16*iconv"),
+    ):
+        path.write_bytes(gzip.compress(text) if ending == ".csv.gz" else text)
+        refused(says, build, tmp_path / "other", path, N)
 
 
 @cases(
@@ -207,6 +213,9 @@ def test_columns_of_tables_and_of_records_by_name(tmp_path, same_bits, ending):
         same_bits(build(tmp_path / "graph", path, N, **own).graph, expected(columns, False))
     np.save(path := tmp_path / "pairs.npy", np.zeros((5, 2), int))
     refused("column 'when'; got", build, tmp_path / "none", path, N, time="when")
+    (table := tmp_path / "named.csv").write_text("a,b\n2,1\n")  # beside pairs without names
+    mixed = build(tmp_path / "mixed", [table, path], N, src="a", dst="b").graph
+    assert (mixed.num_edges, np.asarray(mixed.indices).tolist()[-1]) == (6, 2)
 
 
 def test_a_graph_without_edges(tmp_path, same_bits):

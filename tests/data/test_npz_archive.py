@@ -70,6 +70,8 @@ def test_without_labels_the_features_stay_and_what_is_not_read_is_named(
     np.savez(tmp_path / "ring.npz", **own, edge_attr=np.ones((6, 2)), train_mask=[True] * 6)
     load_plain(tmp_path / "ring.npz", tmp_path)
     assert "not read: edge_attr, train_mask" in caplog.text
+    np.savez(tmp_path / "ring.npz", edge_index=own["edge_index"], feature_shape=[7, 2])
+    assert load_plain(tmp_path / "ring.npz", tmp_path).graph.num_nodes == 7
 
 
 def test_csr_graph_and_optional_counts(arrays, tmp_path):

@@ -2,6 +2,7 @@
 
 import io
 import json
+import os
 from contextlib import redirect_stdout
 
 import pytest
@@ -16,7 +17,7 @@ __all__ = ["in_parts", "whole"]
 def artifact(whole, tmp_path_factory):
     """The folder that `jgs export` wrote for `whole`, and what it printed."""
     out = tmp_path_factory.mktemp("exported") / "model"
-    argv = ["--run-dir", str(whole.folder), "--out", str(out), "--with-graph"]
+    argv = ["--run-dir", os.path.relpath(whole.folder), "--out", str(out), "--with-graph"]
     argv += ["--batch-sizes", "1", "8", "--platforms", "cpu", "cuda", "tpu"]
     with redirect_stdout(io.StringIO()) as said:
         assert export(argv) == 0

@@ -136,7 +136,7 @@ def test_an_artifact_is_served_without_training_code_or_kernels(
     whole, artifact, tmp_path, monkeypatch, caplog
 ):
     out, said = artifact
-    assert said == {"out": str(out), "bytes": said["bytes"], "run_dir": said["run_dir"]} | (
+    assert said == {"out": str(out), "bytes": said["bytes"], "run_dir": str(whole.folder)} | (
         json.loads((out / "spec.json").read_text())
     )
     assert said["bytes"] == sum(path.stat().st_size for path in out.iterdir())

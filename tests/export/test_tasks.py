@@ -20,6 +20,7 @@ import jgs
 from jgs.dist.communicators.comm import Alone
 from jgs.export import Spec
 from jgs.export.__main__ import main as export
+from jgs.export.program import needed_state
 from jgs.export.spec import today
 from jgs.predict import Run
 from jgs.train.config import Config
@@ -264,6 +265,9 @@ def test_embeddings_are_a_file_and_no_artifact(made, tmp_path):
     refused(says, jgs.export_run, contexts, tmp_path / "no", fanouts=(2,))
     visits, says = made("contexts by visits")[0], "grow must not read*Leave out live"
     refused(says, jgs.export_run, visits, tmp_path / "no", live=True)
+    graph = two_relations().graph  # seeds without times need no index, so that may be live
+    state = visits.task.served(visits).sampler.init(graph)
+    assert needed_state(state, graph, False) == ((), ())
 
 
 def test_what_does_not_fit_is_refused_in_one_line(made, tmp_path, capsys):
@@ -273,6 +277,9 @@ def test_what_does_not_fit_is_refused_in_one_line(made, tmp_path, capsys):
     )
     run = made("classes by type")[0]
     other = run.source().graphs[0]._with(schema=None)
+    visits, folder = made("contexts by visits")
+    of = visits.source().every_row
+    graph = visits.source().graphs[0]._with(edge_time=None)
     for words, call in {
         "must have times*got none": lambda: timed.predict([1]),
         "must have times*float64": lambda: timed.predict([1], time=np.nan),
@@ -298,6 +305,9 @@ def test_what_does_not_fit_is_refused_in_one_line(made, tmp_path, capsys):
             [[1, 2]], relation="writes"
         ),
         "k must be an int": lambda: links.recommend([1], 0, relation="writes"),
+        "the graph must have edge_time": lambda: jgs.load_exported(
+            folder, graph=graph, features=of
+        ),
         "node types and relations": lambda: typed.store(other, run.source().every_row),
         "at must say the moment": lambda: jgs.export_run(
             made("links at moments")[0], tmp_path / "no", with_graph=True

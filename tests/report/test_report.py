@@ -68,10 +68,11 @@ def of_kinds(*kinds):
     return pytest.mark.parametrize("reported", kinds, indirect=True)
 
 
-def test_the_page_is_one_whole_file_and_always_the_same(reported, tmp_path, capsys):
+def test_the_page_is_one_whole_file_and_always_the_same(reported, tmp_path, monkeypatch):
     kind, run_dir, _, found = reported
     text = (run_dir / "report.html").read_bytes()
-    assert write_report(run_dir, tmp_path / "a.html")["out"] == str(tmp_path / "a.html")
+    monkeypatch.chdir(tmp_path)
+    assert write_report(run_dir, "a.html")["out"] == str(tmp_path / "a.html")
     assert (tmp_path / "a.html").read_bytes() == text
     # Nothing is loaded from elsewhere, and no name of the data has become an element.
     assert {v for _, k, v in found.attributes if k in ("src", "href")} == {"data:,"}

@@ -14,6 +14,7 @@ from test_walks_by_time import N as FEW
 
 from jgs import Graph, kernels
 from jgs.errors import InputError
+from jgs.graph import Live
 from jgs.graph.device import as_device
 from jgs.sampling import Context, Seeds, Walk
 from jgs.sampling.checks import checked_seeds
@@ -223,6 +224,11 @@ def test_bad_input_is_an_error(graphs):
         for draw, of in ((program, state._replace(walk=wrong)), (walk, wrong)):
             with pytest.raises((ValueError, jax.errors.JaxRuntimeError), match=seen):
                 jax.block_until_ready(draw(KEY, other, of, seeds))
+    arrays = graph.edge_arrays()
+    arrays |= {"edge_time": as_device(np.asarray(graph.edge_time) + 1)}
+    other = Graph.from_edge_arrays(graph.indptr, arrays, schema=graph.schema)
+    with pytest.raises((ValueError, jax.errors.JaxRuntimeError), match="what init returned"):
+        jax.block_until_ready(program(KEY, other, state, seeds))
     rows = np.asarray(state.rows)
     for wrong in (rows + 2**40, rows - 2**40, rows[::-1], rows * [2**20, 1]):
         of = state._replace(rows=as_device(wrong.copy()))
@@ -231,3 +237,6 @@ def test_bad_input_is_an_error(graphs):
     for wrong in (index, state._replace(rows=as_device(rows[1:].copy()))):
         with pytest.raises(InputError, match="state that init returns"):
             Context(SIZE, way).sample(KEY, graph, wrong, seeds)
+    live, of = Live(graphs["plain"]).graph, way.init(graphs["plain"])
+    with pytest.raises(InputError, match="state that init returns"):
+        Context(SIZE, way).sample(KEY, live, of, seeds)

@@ -89,6 +89,7 @@ def test_the_past_is_learned_and_predicted(learned, tmp_path, capsys):
     for name, want in (("node", nodes), ("time", time), ("prediction", told.prediction)):
         np.testing.assert_array_equal(rows[name], want)
     refused(capsys, "--at must be for other rows than a split's", predict, [*argv, "--at", "7"])
+    refused(capsys, "be for exact rows", predict, [*argv, "--eval-memory", "9"])
     assert write_report(learned, split="val")["nodes"] == (table.split == 1).sum()
 
 

@@ -17,6 +17,7 @@ from jgs.data.building import plan
 from jgs.data.building.features import Parts, another_number
 from jgs.data.building.features import copy as copy_features
 from jgs.data.building.plan import bar, graph_files
+from jgs.data.building.shards import check_named
 from jgs.data.building.spreading import Relation, layout_of
 from jgs.data.building.table_pieces import Columns
 from jgs.data.building.work import GrowingFile, Work, remove, working
@@ -104,9 +105,9 @@ def build(
         raise InputError("the name of a data set must be text", repr(name), "Give text.")
     out = Path(os.path.realpath(out))
     given = None if columns is None else tuple(columns)
-    relations, schema = plan.relations_of(
-        edges, num_nodes, Columns(src, dst, weight, time, given), binary, both_ways
-    )
+    named = Columns(src, dst, weight, time, given)
+    relations, schema = plan.relations_of(edges, num_nodes, named, binary, both_ways)
+    check_named(named, [shard for one in relations for shard in one.shards])
     if symmetric and schema is not None:
         raise InputError(
             "symmetric must be for edges without relations",

@@ -34,6 +34,7 @@ class Shard:
       stamp: what tells that it is the same unchanged shard, as JSON can hold it.
       again: whether it can be read twice.
       is_file: whether it is a file, which a later call can go on with.
+      named: whether the ends of its edges may have names.
     """
 
     what: str
@@ -41,6 +42,7 @@ class Shard:
     stamp: list[Any]
     again = True
     is_file = True
+    named = True
 
     def chunks(self, first: int, most: int) -> Iterator[Chunk]:
         """The edges from number `first` on, at most `most` a chunk; raises `InputError`."""
@@ -104,6 +106,17 @@ def stamp_of(path: Path) -> list[Any]:
     return [str(path.resolve()), state.st_size, state.st_mtime_ns]
 
 
+def check_named(columns: Columns, shards: list[Shard]) -> None:
+    """Raises `InputError` where the names of the ends are for none of the shards."""
+    given = columns.src, columns.dst
+    refuse(
+        (given != ("src", "dst") and not any(shard.named for shard in shards),
+         "src and dst must be names in a table, or of fields",
+         f"{' and '.join(given)} for {', '.join(one.what for one in shards[:1])} without names",
+         "Leave them out: the first of each pair is the source."),
+    )  # fmt: skip
+
+
 class FixedRows(NamedTuple):
     """Rows of fixed length in a file, which are read without a memory map: mapped pages would
     count as this process's memory.
@@ -141,12 +154,7 @@ class _Pairs(Shard):
         self.what, self.rows, self.stamp = str(path), rows, stamp_of(path)
         self._parts = parts
         fields = parts[0].dtype.names
-        refuse(
-            (not fields and (columns.src, columns.dst) != ("src", "dst"),
-             "src and dst must be names in a table, or of fields",
-             f"{columns.src} and {columns.dst} for {path}, which has no names",
-             "Leave them out: the first of each pair is the source."),
-        )  # fmt: skip
+        self.named = bool(fields)
         named = columns if fields else columns._replace(src="src", dst="dst")
         self._roles = named.roles(str(path), list(fields or ("src", "dst")))
 

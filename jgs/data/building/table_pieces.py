@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from jgs.errors import InputError, refusing, require_columns
-from jgs.files.arrow import HEXADECIMAL, has_hexadecimal, matches, pyarrow_for, read_columns
+from jgs.errors import InputError, one_line, refusing, require_columns
+from jgs.files.arrow import (
+    HEXADECIMAL,
+    check_not_utf16,
+    has_hexadecimal,
+    matches,
+    pyarrow_for,
+    read_columns,
+)
 
 TABLES = (".parquet", ".csv", ".csv.gz")
 _BLOCK = 1 << 24  # bytes of text that are parsed at once
@@ -69,12 +77,25 @@ class TableFile:
         plain = {name: name for name in names}
         self._roles = plain if columns is None else columns.roles(str(path), names)
 
-    def _refusing(self) -> Any:
+    @contextmanager
+    def _refusing(self) -> Iterator[None]:
         errors = (self._arrow.ArrowException, OSError, ValueError)
-        return refusing(errors, self._rule, "Write it again.")
+        with refusing(errors, self._rule, "Write it again."):
+            try:
+                yield
+            except self._arrow.ArrowInvalid as error:
+                if "conversion error" not in str(error):
+                    raise
+                raise InputError(
+                    f"the ends and weights of edges in {self._path} must be numbers",
+                    one_line(error),
+                    "Number the nodes from 0 (jgs.NodeIds).",
+                ) from None
 
     def _open_csv(self, types: dict[str, Any], only: list[str] | None = None) -> Any:
         csv = self._arrow.csv
+        with self._arrow.input_stream(self._path) as file:  # it unpacks .gz
+            check_not_utf16(self._path, file.read(2))
         return csv.open_csv(
             self._path,
             csv.ReadOptions(block_size=_BLOCK, use_threads=False),

@@ -96,7 +96,8 @@ def read(
         events = "edge_time" in archive and "labels" not in archive
         if events or not (labelled or set(_LABELLED) <= set(archive)):
             labels = archive.get("labels")
-            rows = read_features(path, archive) if set(FEATURES) & set(archive) else None
+            given = {*archive} & {*FEATURES} - {"feature_shape"}  # which may say N alone
+            rows = read_features(path, archive) if given else None
             graph = Graph.from_npz(path, symmetric=symmetric)
             kinds: Any = {"label_kind": label_kind, "normalize_features": normalized}
             return Plain.of_arrays(name, graph, rows, labels, **kinds)

@@ -36,9 +36,10 @@ class VisitState(NamedTuple):
       walk: the state of the `Walk`.
       rows: int64 `[N+1, 2]`: where the edges of each node begin, times 2**24, plus their
         number, or 2**24 - 1 if there are more; and the time of the latest one. The kernel does
-        not read the times of a row whose latest edge is before the cutoff. It takes 16 bytes
-        a node. () where edges have no times, where steps have a `window` or draw by weight,
-        and where rows have room. With () in its place the draws are the same.
+        not read the times of a row whose latest edge is before the cutoff, and refuses rows of
+        another graph if a seed's row tells. It takes 16 bytes a node. () where edges have no
+        times, where steps have a `window` or draw by weight, and where rows have room. With ()
+        in its place the draws are the same.
     """
 
     walk: State
@@ -121,7 +122,7 @@ class ByVisits(Way):
     def check_state(self, graph: Graph, state: Any) -> None:
         fits = isinstance(state, VisitState)
         shape = getattr(state.rows, "shape", (0,)) if fits else ()
-        if shape not in ((0,), (graph.num_nodes + 1, 2)):
+        if shape != (0,) and (graph.has_room or shape != (graph.num_nodes + 1, 2)):
             raise InputError(
                 "contexts by visits read the state that init returns for the graph",
                 f"rows of shape {list(shape)}" if fits else type(state).__name__,

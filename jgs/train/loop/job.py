@@ -74,7 +74,6 @@ class Job:
     sharded = False  # whether devices draw, and share the feature rows
     learned: int | None = 0  # the width of rows of all nodes that are the model's parameters
     sent = False  # after `start`: whether the loader sends batches to the devices of `place`
-    _by_samples = False  # whether samples judge rows whatever the model is
     _judged_by_own = False  # whether the objective is of this process's nodes, until `start`
     _judges: Mapping[str, BySamples] = MappingProxyType({})  # by split, if samples judge
     _hot: Any = None  # the feature rows that lie on the devices
@@ -99,6 +98,11 @@ class Job:
         self._scratch = scratch_folder(config.scratch) if config.scratch else None
         kept = Path(config.run_dir) / KEPT if config.resume and config.run_dir else None
         self._states = {one: data.state_of(one, kept) for one in self._samplers}
+
+    @property
+    def _by_samples(self) -> bool:
+        """Whether samples judge the model, by no exact rows."""
+        return is_contextual(self.config)
 
     @cached_property
     def place(self) -> Place:
@@ -197,6 +201,7 @@ class Job:
         self._check_devices()
         device = destination.sharding if self.sent and destination else None
         data.in_place = destination is None
+        new = not config.resume  # earlier versions took what they did not read
         one_table = config.partition is None and data.types is None and not data.sparse
         refuse(
             (self.sharded and (config.partition or listed),
@@ -214,6 +219,13 @@ class Job:
              "--feature-memory must be without --partition and --device-memory",
              f"{config.feature_memory} MiB beside one of them",
              "Leave one out: the features of parts are memory-mapped."),
+            (new and self._by_samples and config.eval_memory != Config.eval_memory,
+             "--eval-memory must be for a model that is judged by exact rows",
+             f"{config.eval_memory} for one that samples judge", "Leave it out."),
+            (new and self.sharded and not self._by_samples
+             and config.prefetch != Config.prefetch,
+             "--prefetch must be for batches that a loader draws ahead",
+             f"{config.prefetch} beside --features sharded", "Leave it out."),
         )  # fmt: skip
         data.mesh = self.place.comm if self.sharded else None
         data.scratch = self._scratch or scratch
@@ -238,7 +250,7 @@ class Job:
         self._prepare_metric(model, scratch)
 
     def _prepare_metric(self, model: Any, scratch: Path | None) -> None:
-        if not self._by_samples and not is_contextual(self.config):
+        if not self._by_samples:
             data = self.data
             self._infer = self._inference(model, data.graphs, data.features, scratch)
             return

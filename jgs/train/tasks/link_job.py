@@ -181,6 +181,10 @@ class LinkJob(PairJob):
         lists = self._kind.measure is None
         return np.arange(self.num_nodes, dtype=np.int32) if lists else self.judged[split].nodes
 
+    @property
+    def _by_samples(self) -> bool:
+        return self.task.temporal or super()._by_samples
+
     def _prepare_metric(self, model: PairModel, scratch: Path | None) -> None:
         if not self.task.temporal:
             return super()._prepare_metric(model, scratch)

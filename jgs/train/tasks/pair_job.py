@@ -37,7 +37,6 @@ from jgs.train.evaluation.link_metrics import (
 from jgs.train.loop.job import Job
 from jgs.train.loop.keys import key_of
 from jgs.train.loop.model import (
-    is_contextual,
     make_pair_model,
     make_sampler,
     shape_of_edges,
@@ -222,7 +221,7 @@ class PairJob(Job):
     def _prepare_metric(self, model: PairModel, scratch: Path | None) -> None:
         graphs = {"val": self.targets.messages, "test": self.targets.at_test}
         self.decode = Decoded(model)
-        if is_contextual(self.config):
+        if self._by_samples:
             for split, own in graphs.items():
                 items = {"nodes": self.judged_nodes(split)}
                 self._sample(model, split, items, rows_of, graphs=own)
