@@ -106,6 +106,7 @@ LOADERS: dict[str, Callable[..., Any]] = {
 """The function `load` of each such data set's format, or else `read`."""
 
 _COLUMNS = ("columns", "src", "dst")  # options with which a user says what columns are
+_OF_COLUMNS = {"time_unit", "time_scale", "label_kind", "standardize", "max_categories"}
 _RECORDS = (Cache, Clock, ColumnRule, TextRule, Roles, SplitChoice, SplitRule, TableRules)
 
 
@@ -123,7 +124,8 @@ def read(name: str, root: Path, options: dict[str, Any], labelled: bool) -> Plai
     if labelled and reader.func is own and "labelled" in inspect.signature(own).parameters:
         reader = partial(reader, labelled=True)
     found = call(name, reader, options)
-    _refuse_unread(name, options, found, "encode" in _options(_keywords(reader)))
+    if options.keys() & _OF_COLUMNS:
+        _refuse_unread(name, options, found, "encode" in _options(_keywords(reader)))
     if not labelled or isinstance(found, Dataset):
         return found
     lacks = found.labels is None or found.train_idx is None
