@@ -125,10 +125,11 @@ def _read(config: Config, saved: Config | None = None) -> Config:
     """`config`. Raises `InputError` where nothing reads a setting that is not the default; that
     which an earlier version took and `saved` is no error."""
     for name, beside in config.idle().items():
-        if saved is None or getattr(config, name) != getattr(saved, name, None):
+        value = getattr(config, name)
+        if saved is None or value != getattr(saved, name, None):
             raise InputError(
                 f"{flag(name)} must be beside {beside}, or nothing reads it",
-                f"{flag(name)} {as_typed(getattr(config, name))} without",
+                f"{flag(name) if value is True else f'{flag(name)} {as_typed(value)}'} without",
                 "Leave it out, or give that too.",
             )
     return config
