@@ -375,9 +375,8 @@ class Graph(Shown, Changed):
 
         The archive holds `indptr` and `indices` as in `Graph`, or else `edge_index` `[2, E]`
         (row 0 sources, row 1 targets); the number of nodes then comes from `num_nodes`,
-        `labels`, `feature_shape` or `features`. An `edge_weight`, an `edge_time` and a
-        `node_time` in the archive are used. For `symmetric` see `from_edges`. Raises
-        `InputError`.
+        `labels`, `feature_shape` or `features`. `edge_weight`, `edge_time` and `node_time` in
+        the archive are used. For `symmetric` see `from_edges`. Raises `InputError`.
         """
         found, times = convert.npz_arrays(path)
         make = cls.from_edges if isinstance(found, convert.EdgeList) else cls
