@@ -121,8 +121,8 @@ def nodes_of(
     if not len(found["id"]):
         raise InputError(f"{path} must have nodes", "no row", "Write a row for each node.")
     ids = ids_of_column(path, found["id"])
-    # The rows that the column `split` calls `train` are those for training.
-    train = None if split is None else np.array([each == "train" for each in split], bool)
+    # The rows for training, as `split_numbers` has them: spaces around a name do not count.
+    train = None if split is None else np.array([str(n).strip() == "train" for n in split])
     became = FeatureColumns.fit(found, **asdict(rules.columns), train=train, name=str(path))
     rows = became.encode(found, str(path)) if became.columns else None
     label, time = found.get("label"), found.get("time")

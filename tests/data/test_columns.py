@@ -54,6 +54,10 @@ def test_each_kind_is_fitted_on_training_rows_and_kept(folder, tmp_path):
     assert rows[:, -4:].argmax(axis=1).tolist() == [1, 1, 2, 0, 0, 1]
     assert rows[:, -4:].sum() == 6
 
+    spaced = NODES | {"split": [f" {name} " for name in NODES["split"]]}
+    write(tmp_path / "spaced", {"nodes.csv": spaced, "edges.csv": EDGES})
+    assert load(tmp_path / "spaced", encode=ENCODE).feature_columns == data.feature_columns
+
     data.save(tmp_path / "saved")
     kept = load(tmp_path / "saved").feature_columns
     assert kept == data.feature_columns

@@ -47,6 +47,9 @@ def test_the_newest_is_restored_bit_for_bit(tmp_path):
 def test_the_last_k_are_kept(tmp_path):
     saved(tmp_path, 5, keep=2)
     assert names(tmp_path) == ["000002-000000004", "000002-000000005"]
+    for step in (10**9 - 1, 10**9):  # a number of more digits
+        path = checkpoint.save(tmp_path, 2, step, arrays(), {}, 1)
+        assert checkpoint.checkpoints(tmp_path) == [path]
 
 
 def cut(path):

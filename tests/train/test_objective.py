@@ -20,7 +20,9 @@ from jgs.predict.__main__ import main as predict
 from jgs.train.config import Config
 from jgs.train.evaluation.metrics import ERRORS
 from jgs.train.loop import folder
+from jgs.train.loop.learner import ModelLearner
 from jgs.train.loop.objective import Objective
+from jgs.train.loop.step import TrainState
 from jgs.train.tasks.task import open_job
 
 N = 400
@@ -159,6 +161,10 @@ def test_losses_of_classes_by_definition(loss, kind):
     np.testing.assert_allclose(sum(counts), weight[known].sum(), rtol=1e-6)
     means = [float(loss(*own) * n) for own, n in zip(shares, counts, strict=True)]
     np.testing.assert_allclose(sum(means) / sum(counts), want, rtol=1e-5)
+    learner = object.__new__(ModelLearner)  # of weights a thousandth of these: below 1 together
+    learner._together, few = None, (sum(means) / 1e3, sum(counts) / 1e3)
+    learner.state = TrainState(None, None, 0, *few, 0)
+    assert learner.loss() == pytest.approx(want, rel=1e-5)
     slope = jax.jit(jax.grad(made.loss))(outputs, labels, mask)
     assert np.isfinite(slope).all()
     assert not slope[~known].any()

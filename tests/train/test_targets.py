@@ -105,6 +105,16 @@ def test_by_the_column_and_with_labels():
     assert not found.undirected
     assert found.messages[0].num_edges == 2 * (column < 1).sum()
     assert set(found.messages[0].edge_columns) == {"reverse"}
+    # Without such marks an edge is a target of its own if its reverse has another label or entry.
+    marked, other = {"split": column, "label": label}, {"label": -label, "split": -column}
+    for name in (None, *marked):
+        columns = {n: np.r_[a, other[n] if n == name else a] for n, a in marked.items()}
+        graph_of = Graph.from_edges(np.r_[src, dst], np.r_[dst, src], 20, edge_columns=columns)
+        each = split(graph_of, label="label")
+        assert each.undirected == (name is None)
+        chosen = (columns["split"] >= 0) & np.isfinite(columns["label"])
+        kept = np.r_[src <= dst, dst <= src] if name is None else True
+        assert sum(len(part["src"]) for part in each[:3]) == (chosen & kept).sum()
     alike = split(graph, split="random")
     hidden = unordered(alike.test["src"], alike.test["dst"])
     assert hidden.isdisjoint(unordered(*alike.messages[0].edge_index()))

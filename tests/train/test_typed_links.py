@@ -1,9 +1,12 @@
 """`--task links` and `--task edges` with models of typed graphs, by relation."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 from cases import cases, rarely
 from flax import nnx
+from refusals import refused
 from small_data import shops
 from small_runs import drawn_edges, on_all_neighbours, started, trainer, unordered
 
@@ -90,6 +93,23 @@ def test_labels_of_the_edges_of_a_relation(data, tmp_path):
     buys = np.asarray(shops().graph.edge_type) == 0
     told = run.predict(np.stack([user[buys], item[buys]], axis=1)).prediction
     assert (told == (item[buys] - ITEMS.start) // 30).mean() > 0.8  # by chance a half
+
+
+def later():
+    """The shops, of which the test has one relation, and validation two."""
+    data = shops()
+    kind, place = np.asarray(data.graph.edge_type), np.arange(data.graph.num_edges)
+    split = np.where((kind == 0) & (place % 5 == 0), 2, np.where(place % 5 == 1, 1, 0))
+    columns = data.graph.edge_columns | {"split": split.astype(np.int8)}
+    return dataclasses.replace(data, graph=data.graph._with(edge_columns=columns))
+
+
+def test_lists_are_of_one_relation_in_each_split(saved):
+    given = {"model": "rgcn", "fanouts": ("*=4",), "metric": "recall", "batch_size": 20}
+    refused(
+        "recall must be of one relation; got 3 relations",
+        *(open_job, Config(task="links", dataset=saved(later), **given)),
+    )
 
 
 @pytest.mark.parametrize("metric", ["ap", "mrr"])

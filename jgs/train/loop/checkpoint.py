@@ -28,9 +28,9 @@ log = logging.getLogger(__name__)
 
 def save(folder: Path, epoch: int, step: int, arrays: Any, record: dict, keep: int) -> Path:
     """Writes a checkpoint of `arrays`, a pytree, and of the `record`, JSON, then removes all
-    but the newest `keep`. The completed `epoch`s, and the `step`s since the start, name it, so
-    that names sort by age. Returns its path. Raises `InputError` where the disk refuses; the
-    earlier checkpoints are then as before."""
+    but the newest `keep`. The completed `epoch`s, and the `step`s since the start, name it: by
+    these numbers checkpoints are sorted by age. Returns its path. Raises `InputError` where the
+    disk refuses; the earlier checkpoints are then as before."""
     host, text = jax.tree.map(np.asarray, arrays), json.dumps(record, allow_nan=False)
     # Orbax reports a full disk as ValueError or RuntimeError, among others.
     with writing(folder, (OSError, ValueError, RuntimeError)):
@@ -119,7 +119,8 @@ def checkpoints(folder: Path) -> list[Path]:
         raise InputError(
             "the checkpoints must lie in a folder", f"{folder}, a file", "Remove the file."
         )
-    return sorted(p for p in folder.iterdir() if _NAME.fullmatch(p.name))
+    found = (p for p in folder.iterdir() if _NAME.fullmatch(p.name))
+    return sorted(found, key=lambda path: [*map(int, path.name.split("-"))])
 
 
 def _write(folder: Path, name: str, host: Any, record: str) -> Path:

@@ -210,7 +210,7 @@ class ModelLearner:
         return float(self.state.stop) > 0
 
     def loss(self) -> float:
-        return float(self.state.loss_sum) / max(float(self.state.num_seeds), 1.0)
+        return float(self.state.loss_sum) / (float(self.state.num_seeds) or 1.0)
 
     def start_epoch(self) -> None:
         self.state = self.place.comm.same(start_epoch(self.state))

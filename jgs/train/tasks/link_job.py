@@ -166,7 +166,8 @@ class LinkJob(PairJob):
         return JudgedLinks(*ends, relations, src, others, kinds, others >= 0)
 
     def _check_lists(self) -> None:
-        count, metric = len(_each(self.targets.test.get("relation"))), self.config.metric
+        judged = (getattr(self.targets, split).get("relation") for split in ("val", "test"))
+        count, metric = max(len(_each(own)) for own in judged), self.config.metric
         refuse(
             (count > 1, f"--metric {metric} must be of one relation", f"{count} relations",
              "Name one of them: --relation."),

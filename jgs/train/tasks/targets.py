@@ -38,7 +38,9 @@ class Targets(NamedTuple):
     messages: list[Graph]  # of each local rank, for training: without edges of `val` and `test`
     at_test: list[Graph]  # for the test: the same, or with the edges of `val`
     types: tuple[str, str] | None  # of src and dst, where all targets have the same
-    undirected: bool  # whether every edge has its reverse, no edge of its own, at the same time
+    # Whether every edge has its reverse, no edge of its own: one of the same time and label,
+    # and of the same entry in the column that splits edges.
+    undirected: bool
 
     def types_of(self, relation: int | None) -> tuple[str, str] | None:
         """The node types of the ends of a link of this relation, or of any; None: all nodes."""
@@ -110,7 +112,6 @@ class _Split:
         ]
         self.begins: dict[int, Any] = {}  # by time: when validation (1) and the test (2) begin
         self.numbers = self._relations(task.relation)
-        self.undirected = self._undirected()
 
     def targets(self, key: Any) -> Targets:
         temporal = self.task.temporal
@@ -121,6 +122,7 @@ class _Split:
                 "Give a column time to the table of edges, or leave --temporal out.",
             )
         how = self._how(self.task.split)
+        self.undirected = self._undirected(how)
         found = self._candidates(distinct=how == "random" and self.label is None)
         if how == "column":
             if (order := found.pop("order", None)) is not None:
@@ -184,15 +186,17 @@ class _Split:
             if (b, name.removeprefix("rev_"), a) not in names or not name.startswith("rev_")
         ]
 
-    def _undirected(self) -> bool:
-        """Whether every edge has its reverse at the same time, by sums of hashes."""
+    def _undirected(self, how: str) -> bool:
+        """As `Targets` says, by sums of hashes."""
         if self.numbers or added_edges(self.graphs[0]) is not None:
             return False  # the data say which edges are others' reverses
         total = np.zeros(2, np.uint64)
         for graph, (src, dst), mine in zip(self.graphs, self.ends, self.mine, strict=True):
-            when = np.asarray(graph.edge_time)[mine] if graph.edge_time is not None else None
+            names = ["time"] * (graph.edge_time is not None) + ["split"] * (how == "column")
+            names += [] if self.label is None else [self.label]
+            same = [own[mine] for name in names if (own := self._column(graph, name)).ndim == 1]
             for i, (a, b) in enumerate(((src[mine], dst[mine]), (dst[mine], src[mine]))):
-                total[i : i + 1] += _hashed(a, b, when).sum(dtype=np.uint64)  # it wraps around
+                total[i : i + 1] += _hashed(a, b, same).sum(dtype=np.uint64)  # it wraps around
             if not self.split_up:
                 break
         if self.split_up:
@@ -370,10 +374,15 @@ def _codes(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     return (np.minimum(a, b).astype(np.int64) << 32) | np.maximum(a, b)
 
 
-def _hashed(a: np.ndarray, b: np.ndarray, time: np.ndarray | None) -> np.ndarray:
-    """uint64: a number of two in their order, and of the time."""
-    both = mixed((a.astype(np.uint64) << np.uint64(32)) | b.astype(np.uint64))
-    return both if time is None else mixed(both + mixed(time.astype(np.uint64)))
+def _hashed(a: np.ndarray, b: np.ndarray, columns: Sequence[np.ndarray]) -> np.ndarray:
+    """uint64: a number of two in their order, and of columns `[n]` of integers or floats, of
+    which all NaN are one value."""
+    found = mixed((a.astype(np.uint64) << np.uint64(32)) | b.astype(np.uint64))
+    for own in columns:
+        if own.dtype.kind == "f":
+            own = np.where(np.isnan(own), np.nan, own.astype(np.float64) + 0.0).view(np.uint64)
+        found = mixed(found + mixed(own.astype(np.uint64)))
+    return found
 
 
 def _distinct(columns: Columns) -> Columns:
