@@ -9,7 +9,9 @@ import gzip
 import io
 import warnings
 import zlib
+from collections import deque
 from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -110,15 +112,21 @@ def read_named(
     path: Path, kinds: Mapping[str, type], perhaps: Collection[str] = (), **options: Any
 ) -> dict[str, np.ndarray]:
     """The columns of a text table by name, `[n]` each, of these dtypes. Those of `kinds` that
-    `perhaps` names are float64 where one number in them has a point. The options are those of
-    `read_rows`. Raises `InputError`."""
+    `perhaps` names are float64 where one number in them has a point; others keep their digits.
+    The options are those of `read_rows`. Raises `InputError`."""
     dtype = np.dtype([*kinds.items()])
     try:
         rows = np.concatenate([np.empty(0, dtype), *read_rows(path, dtype, **options)])
     except InputError:
         if not perhaps:
             raise
-        return read_named(path, {**kinds, **dict.fromkeys(perhaps, np.float64)}, **options)
+        made = {**kinds, **dict.fromkeys(perhaps, np.float64)}
+        for name in perhaps if len(perhaps) > 1 else ():
+            one = {**made, name: kinds[name]}
+            with suppress(InputError):
+                deque(read_rows(path, np.dtype([*one.items()]), **options), 0)
+                made = one
+        return read_named(path, made, **options)
     return {name: np.ascontiguousarray(rows[name]) for name in kinds}
 
 

@@ -20,6 +20,7 @@ from jgs.graph.row_tables.table import RowTable, as_table, of_host, plain
 
 SPLITS = ("train", "val", "test")
 SPLIT_NUMBERS = {name: number for number, name in enumerate(SPLITS)}  # in a column `split`
+_LESS_MEAN = "Subtract each column's mean first."
 _VALUES_AT_ONCE = 1 << 24  # bounds the temporaries of a scan over features
 
 
@@ -32,22 +33,23 @@ def training_nodes(split: str, stored: Any, labelled: Any, val_idx: Any, test_id
     return np.setdiff1d(labelled, np.union1d(val_idx, test_idx)) if full else stored
 
 
-def as_features(name: str, features: Any) -> np.ndarray:
+def as_features(name: str, features: Any, digits: Digits | None = None) -> np.ndarray:
     """`features` as a C-contiguous float16 or float32 array, not copied if it is one
-    already. Raises `InputError`, also where float32 would merge numbers: see `check_digits`."""
+    already. Raises `InputError`, also where float32 would merge numbers: see `check_digits`;
+    with `digits` these are a piece, and its `check` sees that."""
     features = as_numpy(features)
     remedy = "Give one row of numbers for every node."
     require_array(f"the features of {name}", features, "numbers [N, F]", remedy)
     keep = features.dtype in (np.float16, np.float32)
-    if not keep:
+    if not keep and digits is not None:
+        digits.add(features)
+    elif not keep:
         check_digits(f"the features of {name}", features)
     with np.errstate(over="ignore"):  # the check for infinity names the row
         return np.ascontiguousarray(features, features.dtype if keep else np.float32)
 
 
-def check_digits(
-    what: str, rows: np.ndarray, remedy: str = "Subtract each column's mean first."
-) -> None:
+def check_digits(what: str, rows: np.ndarray, remedy: str = _LESS_MEAN) -> None:
     """Raises `InputError` where float32 has fewer than 2**8 numbers in the range of a column of
     `rows` `[n, F]`, as of the moments of a minute in seconds since 1970. Differences of less
     than 2**-40 of the numbers are the rounding of float64."""
@@ -55,19 +57,59 @@ def check_digits(
         return
     step = max(1, _VALUES_AT_ONCE // max(1, rows.shape[1]))
     pieces = [rows[start : start + step] for start in range(0, len(rows), step)]
-    low = np.fmin.reduce([np.fmin.reduce(piece) for piece in pieces]).astype(np.float64)
-    high = np.fmax.reduce([np.fmax.reduce(piece) for piece in pieces]).astype(np.float64)
-    largest = np.maximum(abs(low), abs(high))
-    largest[~(largest < np.finfo(np.float32).max)] = 0  # refused, or missing
-    gap = np.spacing(largest.astype(np.float32)).astype(np.float64)
-    for column in np.flatnonzero((high - low > gap / 2**16) & (high - low < gap * 2**8)):
+    found = Digits(what)
+    for piece in pieces:
+        found.add_range(piece)
+    for column in found.near():
         own = [piece[:, column].astype(np.float64) for piece in pieces]
         off = max(float(np.nanmax(abs(each - each.astype(np.float32)))) for each in own)
-        if off > (high - low)[column] / 2**9:
+        found.refuse(column, off, remedy)
+
+
+class Digits:
+    """What `check_digits` asks, of `rows` that come piece by piece."""
+
+    def __init__(self, what: str):
+        self._what, self._off = what, list[np.ndarray]()
+        self._low, self._high = list[np.ndarray](), list[np.ndarray]()
+
+    def add(self, rows: np.ndarray) -> None:
+        if rows.size and rows.dtype.kind != "b":
+            self.add_range(rows)
+            exact = rows.astype(np.float64)
+            with np.errstate(over="ignore", invalid="ignore"):
+                self._off.append(np.fmax.reduce(abs(exact - exact.astype(np.float32))))
+
+    def check(self) -> None:
+        """Raises `InputError` as `check_digits` does, of all pieces together."""
+        for column in self.near():
+            self.refuse(column, float(np.fmax.reduce(self._off)[column]))
+
+    def add_range(self, rows: np.ndarray) -> None:
+        self._low.append(np.fmin.reduce(rows).astype(np.float64))
+        self._high.append(np.fmax.reduce(rows).astype(np.float64))
+
+    def near(self) -> list[int]:
+        """The columns that have a range in which float32 has few numbers."""
+        if not self._low:
+            return []
+        low, high, gap = self._range()
+        return np.flatnonzero((high - low > gap / 2**16) & (high - low < gap * 2**8)).tolist()
+
+    def _range(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        low, high = np.fmin.reduce(self._low), np.fmax.reduce(self._high)
+        largest = np.maximum(abs(low), abs(high))
+        largest[~(largest < np.finfo(np.float32).max)] = 0  # refused, or missing
+        return low, high, np.spacing(largest.astype(np.float32)).astype(np.float64)
+
+    def refuse(self, column: int, off: float, remedy: str = _LESS_MEAN) -> None:
+        """Raises `InputError` where float32 moves a number of the column by `off`, too far."""
+        low, high, gap = (float(each[column]) for each in self._range())
+        if off > (high - low) / 2**9:
             raise InputError(
-                f"the numbers of {what} must differ by what float32 shows",
-                f"{low[column]:.17g} to {high[column]:.17g} in column {column}, where float32 "
-                f"has steps of {gap[column]:.3g}",
+                f"the numbers of {self._what} must differ by what float32 shows",
+                f"{low:.17g} to {high:.17g} in column {column}, where float32 has steps of "
+                f"{gap:.3g}",
                 remedy,
             )
 

@@ -266,6 +266,16 @@ def test_features_of_tables_and_of_chunks(tmp_path):
     for each in given:
         data = build(tmp_path / "graph", chunks(edges()), N, features=each)
         assert np.asarray(data.features).tobytes() == features.tobytes()
+    # float32 must show the numbers of all pieces together, as `as_features` asks of one array.
+    for step, says in ((1, "differ by what float32 shows"), (1000, None)):
+        x = (1_700_000_000 + step * np.arange(N))[:, None]
+        write(tmp_path, {"x.csv": {"x": x[:, 0]}})
+        for each in (tmp_path / "x.csv", (x[at : at + 3] for at in range(0, N, 3))):
+            if says:
+                refused(says, build, tmp_path / "none", chunks(edges()), N, features=each)
+                continue
+            data = build(tmp_path / "graph", chunks(edges()), N, features=each)
+            assert np.array_equal(data.features, x.astype(np.float32))
 
 
 # -- more than 2**31 edges ---------------------------------------------------------------------

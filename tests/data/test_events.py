@@ -101,6 +101,12 @@ def test_temporal_networks_of_snap(tmp_path, ending):
     assert (both.graph.num_edges, both.time_unit) == (8, "s")
     assert np.asarray(both.graph.edge_time).max() == 9000
     assert load(path).graph.num_edges == 4
+    # Beside a column that has a fraction in a later line, times keep all digits.
+    late = 1_700_000_000_000_000_001
+    path = write(tmp_path, {"late.txt": f"0 1 3 {late}\n1 0 2.5 {late + 2}\n"}) / "late.txt"
+    columns = {"columns": "src,dst,x,time"}
+    assert edges(load_plain(path, "data", **columns), "edge_time")[0][2] == late
+    assert edges(load_plain(path, "data", **columns), "x") == [(0, 1, 3.0), (1, 0, 2.5)]
 
 
 @cases(

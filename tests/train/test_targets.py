@@ -105,7 +105,7 @@ def test_by_the_column_and_with_labels():
     assert not found.undirected
     assert found.messages[0].num_edges == 2 * (column < 1).sum()
     assert set(found.messages[0].edge_columns) == {"reverse"}
-    # Without such marks an edge is a target of its own if its reverse has another label or entry.
+    # Without such marks an edge is a target of its own if its reverse has other columns.
     marked, other = {"split": column, "label": label}, {"label": -label, "split": -column}
     for name in (None, *marked):
         columns = {n: np.r_[a, other[n] if n == name else a] for n, a in marked.items()}

@@ -17,7 +17,7 @@ from jgs.data.building.shards import FixedRows, stamp_of
 from jgs.data.building.spreading import KEEP_EVERY
 from jgs.data.building.table_pieces import TABLES, TableFile
 from jgs.data.building.work import GrowingFile, Work, ahead
-from jgs.data.values import as_features, check_finite
+from jgs.data.values import Digits, as_features, check_finite
 from jgs.errors import InputError, refusing
 from jgs.files.npy import map_npy, plain_file
 
@@ -125,26 +125,27 @@ class Parts:
 
     def pieces(self, first: int) -> Iterator[np.ndarray]:
         """The rows from number `first` on; checked. Raises `InputError`."""
-        at, row = 0, 0
+        at, row, digits = 0, 0, Digits(f"the {self.what}")
         for count, read in zip(self._counts, self._read, strict=True):
             if count is not None and first >= row + count:
                 row += count
                 continue
             for piece in read(max(0, first - row) if count is not None else 0):
-                made = as_features(self.what, piece)
+                made = as_features(self.what, piece, digits)
                 what = f"the {self.what} from row {at + first:,} on"
                 require_array(what, made, f"{self.dtype} [n, F]", _ALIKE, F=self.width)
                 check_finite(self.what.removeprefix("features of "), made, first + at)
                 at += len(made)
                 yield made
             row = first + at
+        digits.check()
 
 
 def _stacked(path: Path, columns: list[np.ndarray]) -> np.ndarray:
     for column in columns:
         what, form = f"the columns of {path}", "numbers [n] or [n, F], equally long lists"
         require_array(what, column, form, "Convert or remove the column.")
-    return np.column_stack([column.astype(np.float32) for column in columns])
+    return np.column_stack([column.astype(np.float64) for column in columns])
 
 
 def copy(

@@ -70,7 +70,7 @@ def read(
             raise InputError(
                 f"the features of the nodes in {path} must be numbers", "text", "Leave it out."
             )
-        rows = np.stack(table, axis=1).astype(np.float32)
+        rows = np.stack(table, axis=1).astype(np.float64)
     labels = None if label is None else np.array(found.vs[label])
     splits = None if label is None else drawn.chosen(path.stem, labels)
     return replace(Plain.of_arrays(path.stem, graph, rows, labels, splits), node_ids=ids)
