@@ -257,8 +257,8 @@ def test_labels_of_gml(tmp_path):
     refused(says, load_plain, path, "data", layout="prime")
     data = load(path, label="value", features="value", split="0.5,0.5,0")
     assert (data.labels.tolist(), np.asarray(data.features).tolist()) == ([1, 0], [[1], [0]])
-    seconds = GML.replace("value 1 ", "value 1700000001 ").replace("value 0", "value 1700000002")
-    path = write(tmp_path, {"late.gml": seconds}) / "late.gml"
+    late = GML.replace("value 1 ", "value 1700000001 ").replace("value 0", "value 1700000002")
+    path = write(tmp_path, {"late.gml": late}) / "late.gml"
     refused("differ by what float32 shows", load_plain, path, "data", features="value")
 
 
