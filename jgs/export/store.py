@@ -76,10 +76,11 @@ class Candidates:
         return slice(*np.searchsorted(self.nodes, [own.start, own.stop]).tolist())
 
     def linked(self, node: int, relation: int | None) -> np.ndarray:
-        """int32: the nodes to which one is linked, by a relation if it is given."""
+        """int32: the nodes to which one is linked, by a relation if it is given; none for a
+        node that came later."""
         assert self.known is not None
         indptr, indices, types = self.known
-        some = slice(*indptr[node : node + 2].tolist())
+        some = slice(*indptr[np.minimum([node, node + 1], indptr.size - 1)].tolist())
         kept = indices[some]
         return kept if types is None or relation is None else kept[types[some] == relation]
 

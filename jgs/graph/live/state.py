@@ -99,7 +99,8 @@ class State:
     def numbers(self) -> dict[str, Any]:
         """What a base says beside arrays, in JSON."""
         own: dict[str, Any] = {"next_edge": self.next_edge, "used": self.room.used}
-        own |= {"keep": self.keep, "latest": self.latest, "names": [*self.names.items()]}
+        own |= {"keep": self.keep, "latest": self.latest, "born": self.born}
+        own |= {"names": [*self.names.items()]}
         return own | {"gone": np.flatnonzero(self.gone).tolist()}
 
     def restore(self, numbers: dict[str, Any], later: Mapping[str, Any]) -> None:
@@ -108,8 +109,9 @@ class State:
             self.later[name] = LaterRows(self.features[name], *parts)
             self.born = max(self.born, _last(parts[1]))
         self.next_edge = numbers["next_edge"]
-        if self.keep is not None:  # also of an edge that is gone
-            self.latest = max(self.latest, numbers["latest"])
+        # Also of an edge, a node or a row that is gone; older bases do not say all.
+        self.latest = max(self.latest, numbers.get("latest", _EARLIEST))
+        self.born = max(self.born, numbers.get("born", _EARLIEST))
         self.room.used = dict(numbers["used"])
         self._name(numbers.get("names", ()))  # older bases have none
         self.gone[numbers.get("gone", [])] = True

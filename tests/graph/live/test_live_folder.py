@@ -50,9 +50,9 @@ def changed(live, seed):
 def facts(live):
     """All that a live graph says, as arrays."""
     arrays = {name: np.asarray(a) for name, a in live.packed().edge_arrays().items()}
-    numbers = np.array([live.position, live.num_nodes, live.next_edge, live.num_edges])
+    numbers = [live.position, live.num_nodes, live.next_edge, live.num_edges, live.latest]
     features = np.array(live.features)
-    arrays |= {"gone": live.gone.copy(), "numbers": numbers, "features": features}
+    arrays |= {"gone": live.gone.copy(), "numbers": np.array(numbers), "features": features}
     return {"indptr": live.packed().indptr, **arrays}
 
 
@@ -118,6 +118,7 @@ def test_what_was_deleted_is_in_no_file_after_a_merge(tmp_path):
     live.delete_edges([edge])
     live.merge()
     assert found() == [False] * 3
+    assert live.at(live.position).latest == live.latest == moment  # of what has come
     # In memory too: the next base is made of it.
     state = live._state
     arrays = [*state.rows.arrays.values(), *state.features.values()]
