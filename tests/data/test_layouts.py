@@ -97,9 +97,10 @@ READ = {
         *({"g.edgelist": LISTED}, "g.edgelist", {}, ("edge_weight", "n")),
         both(("b", "7", 2.5, 1), ("7", "a", 1, 2)),
     ),
-    "edge list, directed, with a column": (
-        *({"g.edgelist": "1 2 .5\n"}, "g.edgelist"),
-        *({"symmetric": False, "columns": "src,dst,weight"}, ("edge_weight",), [(1, 2, 0.5)]),
+    "edge list, directed, with columns": (
+        *({"g.edgelist": f"1 2 .5 {10**18 + 1}\n"}, "g.edgelist"),
+        *({"symmetric": False, "columns": "src,dst,weight,time"}, ("edge_weight", "edge_time")),
+        [(1, 2, 0.5, 10**18 + 1)],
     ),
     "adjacency list": (
         *({"g.adjlist": "#c\n1 2 3 # two\n4\n"}, "g.adjlist", {}, ()),

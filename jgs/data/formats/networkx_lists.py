@@ -100,7 +100,7 @@ def _facts(
     if len(words) != (2 if names is None else len(names)):
         raise InputError(f"every line of {path} must have its columns", shown, "Correct it.")
     try:
-        found = dict(zip((names or [])[2:], map(float, words[2:]), strict=True))
+        found = dict(zip((names or [])[2:], map(_number, words[2:]), strict=True))
         if fact:
             if len(fact) > _LONGEST:
                 raise ValueError
@@ -112,6 +112,12 @@ def _facts(
             "Correct it.",
         ) from None
     return found
+
+
+def _number(word: str) -> Any:
+    """An int of 64 bits keeps its digits."""
+    whole = word.lstrip("+-").isdecimal() and -1 << 63 <= int(word) < 1 << 63
+    return int(word) if whole else float(word)
 
 
 @lru_cache(1 << 16)  # many edges have the same
