@@ -315,7 +315,7 @@ def typed_features(
         given = {
             kind: table
             if table is None or isinstance(table, RowTable) or hasattr(table, "tocsr")
-            else as_numpy(table)
+            else as_features(f"{kind} in {name}", table)
             for kind, table in features.items()
         }
         made = TypedFeatures.from_dict(schema, given)

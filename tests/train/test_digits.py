@@ -66,11 +66,18 @@ def test_the_error_that_is_said_is_that_of_the_predictions(tmp_path, write, caps
     assert 1 < said < 100  # the mean of all is 10 away; float32 would say 0
 
 
+def of_types(x):
+    graph = jgs.Graph.from_relations({"a": len(x), "b": 1}, {("a", "to", "b"): ([0], [0])})
+    about = {"labels": {"a": np.zeros(len(x), int)}, "splits": {"train": [0]}, "name": "mine"}
+    jgs.data.Dataset.from_arrays(graph, {"a": x}, **about)
+
+
 @cases(
     "make, words",
     (lambda x: as_features("x", x), "steps of 128. Subtract"),
+    (of_types, "the features of a in mine must differ"),
     (lambda x: FeatureColumns.fit({"t": x[:, 0]}), "encode=t:standard"),
-    ids=["array", "table"],
+    ids=["array", "typed", "table"],
 )
 def test_a_column_that_float32_would_merge(make, words):
     refused(words, make, BEGIN + np.arange(60.0)[:, None])
