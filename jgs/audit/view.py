@@ -22,7 +22,12 @@ from jgs.errors import InputError
 
 NEVER = -(2**63 - 1)  # the time of what has none: it was always there
 DATES = ("DATE", "TIMESTAMP")  # how the types of columns of moments begin
-_UNITS = {"D": 86_400_000_000, "s": 1_000_000, "ms": 1000, "us": 1, "ns": 1e-3, None: 1}
+_UNITS = {"D": 86_400_000_000, "s": 1_000_000, "ms": 1000, "us": 1, None: 1}
+
+
+def _ticks(times: Any, unit: str | None) -> Any:
+    """Whole numbers of a unit in microseconds; nanoseconds are cut to those before them."""
+    return times // 1000 if unit == "ns" else times * _UNITS[unit]
 
 
 def of_numbers(plain: Plain) -> Plain:
@@ -97,8 +102,8 @@ class View:
         plain: Any = of_numbers(plain_of(base, asked, **made))
         table = plain.label_table
         nodes = table.nodes.astype(np.int64) - plain.graph.schema.nodes(asked.table).start
-        moment = (table.time - asked.at_its_time) * _UNITS[plain.time_unit]
-        columns = (nodes, moment.astype(np.int64), table.labels.astype(np.float64), table.split)
+        moment = _ticks(table.time.astype(np.int64) - asked.at_its_time, plain.time_unit)
+        columns = (nodes, moment, table.labels.astype(np.float64), table.split)
         return cls(base, asked, made, plain, seed, run, *columns).of(table.split >= 0)
 
     def of(self, chosen: np.ndarray) -> Self:
@@ -121,7 +126,7 @@ class View:
         return [
             int(self.moment[self.split == split].min(initial=2**62))
             if text is None
-            else int(int(text) * clock.time_scale * _UNITS[clock.time_unit])
+            else _ticks(int(text) * clock.time_scale, clock.time_unit)
             if is_number(text)
             else int(np.datetime64(text, "us").astype(np.int64))
             for split, text in enumerate((known.val_time, known.test_time), 1)
@@ -171,9 +176,14 @@ class View:
         """SQL of a column of moments in the unit of `moment`, `NEVER` where it is missing."""
         kind, own, clock = self.base.columns[table][column], quoted(column), self.made["clock"]
         zone = "TIMESTAMPTZ" if kind == "VARCHAR" or "ZONE" in kind else "TIMESTAMP"
-        ticks = f"epoch_us(CAST({own} AS {zone}))"
+        ticks, unit = f"epoch_us(CAST({own} AS {zone}))", "us"
         if kind in NUMBERS:
-            ticks = f"CAST({own} * {_UNITS[clock.time_unit] * clock.time_scale} AS BIGINT)"
+            unit = clock.time_unit
+            ticks = f"CAST({own} * {clock.time_scale * _UNITS.get(unit, 1)} AS BIGINT)"
+        if kind == "TIMESTAMP_NS":
+            ticks, unit = f"epoch_ns({own})", "ns"
+        if unit == "ns":  # as `_ticks`, also before 1970
+            ticks = f"(({ticks} - ({ticks} % 1000 + 1000) % 1000) // 1000)"
         if column == self.base.catalogue.tables[table].time:
             ticks += f" - {int(table in self.inclusive)}"
         return f"coalesce({ticks}, {NEVER})"

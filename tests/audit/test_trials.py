@@ -4,15 +4,18 @@ import shutil
 from functools import partial
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from databases import Made
+import yaml
+from databases import TEST, VAL, Made
 
 from jgs.audit import TRIALS, audit, trials
 from jgs.audit.__main__ import main
 from jgs.audit.view import View
 from jgs.data import Database, layouts
 from jgs.data.database import graph
+from jgs.data.values import SPLITS
 from jgs.sampling import Context
 from jgs.sampling.contexts import ByVisits
 from jgs.train.loop.data import Data
@@ -43,6 +46,28 @@ def early(monkeypatch):
 def test_draws_at_the_rows_own_time_are_no_finding(shop):
     assert not tried("late-draw", shop, "event-kind")
     assert not tried("late-draw", shop, inclusive="events, notes")
+
+
+def test_draws_at_a_time_in_nanoseconds_are_no_finding(tmp_path):
+    made, own = Made(2), tmp_path / "made/tasks/own"
+    events = made.tables["events"]
+    events["time"] = events["time"].astype("M8[ns]") + np.arange(len(made.at)) % 1000
+    made.write(tmp_path / "made")
+    own.mkdir(parents=True)
+    columns = {"entity_table": "events", "time_col": "time", "target_col": "y"}
+    said = {"task_type": "binary_classification", "entity_col": "event_id"} | columns
+    (own / "manifest.yaml").write_text(yaml.safe_dump(said))
+    labels = {name: events[name] for name in ("event_id", "time")} | {"y": made.at % 2}
+    split = np.searchsorted([VAL, TEST], events["time"].astype("M8[us]"), "right")
+    for number, name in enumerate(SPLITS):
+        rows = pa.table(labels).filter(pa.array(split == number))
+        pq.write_table(rows, own / f"{name}.parquet")
+    assert not tried("late-draw", tmp_path / "made", "own")
+    assert not [
+        f
+        for f in audit(tmp_path / "made", trials=False, db_task="own")
+        if f.kind == "unborn-entity"
+    ]
 
 
 def test_a_later_draw_is_found(early, shop):
