@@ -371,6 +371,32 @@ def test_a_program_that_samples_neighbours_is_one_kernel(make_graph):
         assert text.count("custom_call @jgs_") == text.count("@jgs_sample_uniform") == 1
 
 
+@dataclasses.dataclass(frozen=True)
+class OfItsOwn(MatrixSampler):
+    own: int = 7
+
+    def layer(self, A, frontier, k):
+        part, key = A[:, frontier], jax.random.key(self.own)
+        return part.individual_sample(k, key=key)
+
+
+@dataclasses.dataclass(frozen=True)
+class MadeAnew(OfItsOwn):
+    def layer(self, A, frontier, k):
+        of = dataclasses.replace(A, key=jax.random.key_data(jax.random.key(self.own)))
+        return of[:, frontier].individual_sample(k)
+
+
+@pytest.mark.parametrize("made", [OfItsOwn, MadeAnew])
+def test_a_program_with_a_key_of_its_own_draws_by_it(make_graph, made):
+    graph, own = make_graph(150, 1200), jax.random.key(7)
+    wanted = GraphSAGE((3, 2), edge_ids=True).sample(own, graph, (), SEEDS)
+    for key in map(jax.random.key, range(2)):
+        batch = made((3, 2), edge_ids=True).sample(key, graph, (), SEEDS)
+        assert drawn_edges(batch)[0][0].size
+        jax.tree.map(np.testing.assert_array_equal, drawn_edges(batch), drawn_edges(wanted))
+
+
 def test_a_slice_of_rows_has_no_draws_of_rows_without_edges():
     """Node 11 and the padding have none. Nothing is built before the draw."""
 

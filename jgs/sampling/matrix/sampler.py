@@ -323,8 +323,8 @@ def _as_neighbors(
     programs: Sequence[Callable[..., Any]], graph: Graph, key_data: jax.Array, edge_ids: bool
 ) -> Neighbors | None:
     """The sampler of neighbours that draws what these programs draw, one program for each
-    layer. None unless every program selects from the frontier's columns and returns the
-    selection.
+    layer. None unless every program selects from the frontier's columns, by the batch's key,
+    and returns the selection.
 
     Extract-select fusion (gSampler, SOSP 2023, section 4.2) makes one call of a slice and a
     selection from it. If every layer of a program is just that, all layers become one call
@@ -333,8 +333,10 @@ def _as_neighbors(
     fanouts, ways = [], set()
 
     def traced(program: Callable[..., Any], *arguments: Any) -> None:
-        drawn, frontier = program(*arguments), arguments[-1]
-        if drawn.origin and drawn.columns is frontier and not drawn.has_own_values:
+        drawn = program(*arguments)
+        own = zip((drawn.graph, drawn.key, drawn.columns), arguments, strict=True)
+        given = drawn.layer == len(fanouts) and all(a is b for a, b in own)
+        if drawn.origin and given and not drawn.has_own_values:
             fanouts.append(drawn.origin[0])
             ways.add(drawn.origin[1:])
 

@@ -50,7 +50,8 @@ def individual_sample(matrix: T, k: int, probs: Any, replace: bool, key: Any) ->
     if replace:
         matrix = with_fields(matrix, repeats=k)
     if matrix.edges is None and matrix.rows is None and (probs is None or stored):
-        return _from_the_graph(matrix, key_data, k, replace, stored)
+        drawn = _from_the_graph(matrix, key_data, k, replace, stored)
+        return drawn if key is None else with_fields(drawn, origin=None)
     built = matrix.built()
     weight = None
     if probs is not None:
