@@ -344,6 +344,20 @@ def test_no_logarithm_of_the_table_depends_on_the_mathematical_library():
             assert abs(exact - int(LOGARITHMS[i])) < Decimal(1) / 2 - Decimal(2) ** -20
 
 
+def test_a_target_of_which_only_edges_without_weight_are_drawn():
+    ends, weight = ([2, 3, 4, 2, 3, 4, 5], [0, 0, 0, 1, 1, 1, 1]), [0, 1, 1, 1, 1, 1, 1]
+    graph, alone = Graph.from_edges(*ends, 6, np.array(weight, np.float32)), 0
+    sampler = Ladies((2,), weighted=True)
+    draw, state = jax.jit(sampler.sample), sampler.init(graph)
+    for seed in range(60):
+        (block,) = draw(jax.random.key(seed), graph, state, np.arange(2)).blocks
+        sums = np.add.reduceat(np.append(block.edge_weight, 0), np.asarray(block.indptr)[:2])
+        own = np.diff(block.indptr) > 0
+        alone += (zeros := own & (sums == 0)).sum()
+        np.testing.assert_allclose(sums[own & ~zeros], np.diff(block.indptr)[own & ~zeros])
+    assert alone
+
+
 @dataclasses.dataclass(frozen=True)
 class GraphSAGE(MatrixSampler):
     def layer(self, A, frontier, k):

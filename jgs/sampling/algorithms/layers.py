@@ -117,7 +117,10 @@ class Ladies(MatrixSampler):
             mean = sub.div(sub.count(axis=0), axis=0)
         sample = mean.collective_sample(k, bias)
         sample = sample.div(sample.row_probs, axis=1)
-        return sample.div(sample.sum(axis=0), axis=0) if self.normalize else sample
+        if not self.normalize:
+            return sample
+        total = sample.sum(axis=0)
+        return sample.div(jnp.where(total == 0, 1, total), axis=0)  # of weights 0 alone: 0
 
 
 def _mean_in_units(part: Matrix) -> Matrix:
