@@ -330,7 +330,7 @@ def _as_neighbors(
     selection from it. If every layer of a program is just that, all layers become one call
     too, which keeps its table of known nodes from layer to layer.
     """
-    fanouts, ways = [], set()
+    fanouts, ways = list[int](), set()
 
     def traced(program: Callable[..., Any], *arguments: Any) -> None:
         drawn = program(*arguments)

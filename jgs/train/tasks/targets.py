@@ -200,9 +200,9 @@ class _Split:
             if not self.split_up:
                 break
         if self.split_up:
-            own = [total.view(np.int64)] * self.comm.num_local
-            own[1:] = [np.zeros(2, np.int64)] * (self.comm.num_local - 1)
-            total = all_gather_rows(self.comm, own).view(np.uint64).sum(axis=0, dtype=np.uint64)
+            sums = [total.view(np.int64)] * self.comm.num_local
+            sums[1:] = [np.zeros(2, np.int64)] * (self.comm.num_local - 1)
+            total = all_gather_rows(self.comm, sums).view(np.uint64).sum(0, dtype=np.uint64)
         return bool(total[0] == total[1])
 
     def _how(self, how: str) -> str:
