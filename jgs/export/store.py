@@ -79,6 +79,8 @@ class Candidates:
         """int32: the nodes to which one is linked, by a relation if it is given."""
         assert self.known is not None
         indptr, indices, types = self.known
+        if node + 1 >= indptr.size:  # it came after the export
+            return indices[:0]
         some = slice(*indptr[node : node + 2].tolist())
         kept = indices[some]
         return kept if types is None or relation is None else kept[types[some] == relation]
