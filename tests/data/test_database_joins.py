@@ -385,6 +385,10 @@ def test_names_are_made_when_they_are_read():
     )
     ids = Database.from_tables({"t": rows}, {"tables": keys}).plain().node_ids
     assert ids.values.tolist() == ["t:p\\|q|r", "t:p|q\\|r"]
+    rows = pa.table({"a": pa.array([2**63 + 1, -1], pa.decimal128(38)), "to": [-1, None]})
+    keys = {"t": {"pkey": "a", "fkeys": {"to": "t"}}}
+    ids = Database.from_tables({"t": rows}, {"tables": keys}).plain().node_ids
+    assert ids.values.tolist() == ["t:9223372036854775809", "t:-1"]
     made = []
     later = NodeIds.of_later(2, lambda: made.append(1) or np.array([7, 5]))
     assert (len(later), made) == (2, [])

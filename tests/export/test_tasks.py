@@ -150,8 +150,8 @@ def test_the_best_targets_are_the_runs(name, made):
         some, _ = model.recommend([17], 5, new_only=new, **named)
         np.testing.assert_array_equal(some[0], best[1])
     if not run.timed:  # a node that came after the export
-        late = model.num_nodes
-        assert not any(model.graph.candidates.linked(node, None).size for node in (late, late + 1))
+        late, known = model.num_nodes, model.graph.candidates
+        assert not any(known.linked(node, None).size for node in (late, late + 1))
     every, scores = model.recommend([3], 200, **named)
     own = run.schema.nodes("paper") if named else range(model.num_nodes)
     assert set(every[every >= 0].tolist()) == {*own} - {3}
