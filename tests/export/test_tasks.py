@@ -261,13 +261,16 @@ def test_what_is_not_exported(make, flags, shape, words, tmp_path):
     assert not (tmp_path / "no").exists()
 
 
-def test_embeddings_are_a_file_and_no_artifact(made, tmp_path):
+def test_embeddings_are_a_file_and_no_artifact(made, tmp_path, monkeypatch):
     run = Run(Config(task="embed"), None, {"data": {}}, Alone(), {"rows": np.zeros((4, 3))})
     refused("labels, numbers or links*embed", jgs.export_run, run, tmp_path / "no")
     contexts = made("contexts at moments")[0]
     says = "fanouts must be for a sampler*Context"
     refused(says, jgs.export_run, contexts, tmp_path / "no", fanouts=(2,))
     visits, says = made("contexts by visits")[0], "grow must not read*Leave out live"
+    refused(says, jgs.export_run, visits, tmp_path / "no", live=True)
+    says, own = "after their moment alone*inclusive=event", ("inclusive=event",)
+    monkeypatch.setattr(visits, "config", dataclasses.replace(visits.config, data_options=own))
     refused(says, jgs.export_run, visits, tmp_path / "no", live=True)
     graph = two_relations().graph  # seeds without times need no index, so that may be live
     state = visits.task.served(visits).sampler.init(graph)
