@@ -372,6 +372,13 @@ def test_a_float_that_equals_two_keys_is_refused():
         base.found("users", "SELECT * FROM users", ("friend",))
 
 
+def test_labels_hide_no_table_that_upper_letters_tell_apart():
+    rows = pa.table({"id": [1]})
+    base = Database.from_tables({"Timestamps": rows}, {"tables": {"Timestamps": {}}})
+    with pytest.raises(jgs.InputError, match="the name timestamps, which labels need"):
+        base.sql("SELECT 1", timestamps=rows)
+
+
 def test_names_are_made_when_they_are_read():
     rows = pa.table({"a": ["x", "y"], "b": [1, 2], "to": ["y", None], "too": [2, 1]})
     keys = {"t": {"pkey": ["a", "b"], "fkeys": {"to, too": "t"}}}

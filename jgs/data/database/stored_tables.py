@@ -171,8 +171,9 @@ class StoredTables:
             return self._read_by(query, registered)
 
     def _read_by(self, query: str, registered: Mapping[str, Any], alike: bool = False) -> Any:
+        known = {name.lower() for name in self.catalogue.tables}  # as DuckDB tells them apart
         for name, table in registered.items():
-            if name in self.catalogue.tables:
+            if name in known:
                 raise InputError(
                     f"no table of {self.name} may have the name {name}, which labels need",
                     name,
