@@ -189,3 +189,9 @@ def test_coefficients_are_kept_for_the_same_sampler_and_graph(graph, tmp_path, s
     assert recalled(sampler, graph.sorted()).coefficients is None
     (folder / "nodes.npy").write_bytes(b"")
     assert recalled(sampler, graph).coefficients is None
+    weighed, kept = Some(norm_error=0.2, edge_weights=True), drawn.coefficients
+    folder = tmp_path / "weighed"
+    weighed.save(graph, drawn, folder)
+    same_bits(recalled(weighed, graph).coefficients, kept)
+    other = Graph(graph.indptr, graph.indices, np.asarray(graph.edge_weight)[::-1])
+    assert recalled(weighed, other).coefficients is None
