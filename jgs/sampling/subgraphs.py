@@ -272,7 +272,7 @@ class SubgraphSampler(SquareSampler):
         coefficients have."""
         text, digest = f"{self!r} {self.edge_weights}", graph_digest(graph)
         if self.edge_weights:
-            digest = zlib.crc32(np.ascontiguousarray(graph.edge_weight), digest)
+            digest = zlib.crc32(np.ascontiguousarray(graph.edge_weight).data, digest)
         return np.array([zlib.crc32(text.encode(), digest)], np.uint32)
 
     def bound(self, shape: GraphShape, batch_size: int, distinct: bool = False) -> Capacity:
