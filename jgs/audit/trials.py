@@ -88,7 +88,10 @@ def late_statistic(view: View) -> Iterator[Evidence]:
 
 def late_influence(view: View) -> Iterator[Evidence]:
     """Predictions for a moment that later rows change, and models that do."""
-    moment = int(np.sort(view.moment[view.split == 1])[(view.split == 1).sum() // 2])
+    moments = np.sort(view.moment[view.split == 1])
+    if not moments.size:
+        return
+    moment = int(moments[moments.size // 2])
     chosen = view.some((view.split == 1) & (view.moment <= moment), _PREDICTED)
     each = (plain_of(base, view.asked, **view.made) for base in _copies(view, moment))
     copies = [of_numbers(plain) for plain in each]

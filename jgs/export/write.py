@@ -106,7 +106,7 @@ def export_run(
     """
     path = isinstance(run, str | os.PathLike)
     opened: Run = open_run(run, progress=False) if path else run  # type: ignore
-    _check(opened, with_graph, graph, at)
+    _check(opened, with_graph, graph, at, live)
     served = opened.task.served(opened, fanouts)
     source = opened.source(graph, features)
     free = _free_ids(opened, source, live, new_nodes)
@@ -174,8 +174,8 @@ def _run_arrays(run: Run, fanouts: Any) -> dict[str, np.ndarray]:
     return {"run": np.frombuffer(text.encode(), np.uint8)}
 
 
-def _check(run: Any, with_graph: bool, graph: Any, at: Any) -> None:
-    parts = run.config.partition
+def _check(run: Any, with_graph: bool, graph: Any, at: Any, live: bool) -> None:
+    parts, inclusive = run.config.partition, run.config.data_arguments().get("inclusive")
     learned = bool(run._shape.get("learned")) or getattr(
         getattr(run.model, "inputs", None), "has_embedding", False
     )
@@ -189,6 +189,10 @@ def _check(run: Any, with_graph: bool, graph: Any, at: Any) -> None:
         (not run.answer.exports,
          "an exported run must be of labels, numbers or links",
          f"--task {run.config.task}", "Predict with jgs.open_run there."),
+        (live and inclusive is not None,
+         "a model that reads graphs that grow must see all rows after their moment alone",
+         f"one on data with inclusive={inclusive}, which later rows would not have",
+         "Leave out live (--live), or train without inclusive."),
         (at is not None and not (run.timed and "top_k" in run.flags and with_graph),
          "at must be for the candidates of a run on links with times, and its graph", repr(at),
          "Leave it out."),

@@ -128,7 +128,9 @@ def _exact(name: str, array: np.ndarray) -> np.ndarray:
         check_digits(name, np.array(whole, object))
     if any(each is None or each != int(each) for each in array):
         return np.array([np.nan if each is None else float(each) for each in array])
-    return np.array([int(each) for each in array])
+    whole = [int(each) for each in array]
+    found = np.array(whole)  # floats, where some are below 0 and some beyond int64
+    return found if found.dtype.kind in "iuO" else np.array(whole, object)
 
 
 def read_arrow(

@@ -117,8 +117,8 @@ class Changed(GraphArrays):
         end is of another type and no earlier than the edge. So a cutoff that equals the time
         comes after it, and the age of such an edge is 1 more. Rows are sorted again by type
         and time; equal edges keep their order. Seeds must not be `inclusive` beside it: they
-        would see a moment more. Raises `InputError` for a graph without edge times or node
-        types, and for other types.
+        would see a moment more. What is added to the graph later keeps its times. Raises
+        `InputError` for a graph without edge times or node types, and for other types.
         """
         least = np.iinfo(np.int64).min
         if self.schema is None or self.edge_time is None:

@@ -49,11 +49,16 @@ class ByName(Mapping):
         return repr(dict(sorted(self._numbers.items(), key=lambda item: str(item[0]))))
 
     def _in_order(self, count: int, place: Callable[[Any], int]) -> tuple[int, ...]:
-        """The number of each of so many things, 0 for one without. A name says its `place`."""
-        found = [self._numbers.get(ANY, 0)] * count
+        """The number of each of so many things, 0 for one without. A name says its `place`.
+        Raises `InputError` where two names say one."""
+        found, names = [self._numbers.get(ANY, 0)] * count, dict[int, Any]()
         for name, k in self._numbers.items():
             if name != ANY:
-                found[place(name)] = k
+                at = place(name)
+                if at in names:
+                    rule, both = "each must be named once", f"{names[at]!r} and {name!r}"
+                    raise InputError(f"of {self} {rule}", both, "Leave one out.")
+                found[at], names[at] = k, name
         return tuple(found)
 
 

@@ -25,7 +25,8 @@ from jgs.settings import exact_integers
 
 SRC, DST = 0, 1
 _SIDES = {"src": (SRC,), "dst": (DST,), "both": (SRC, DST)}
-_COLUMNS = ("_drawn_as_src", "_drawn_as_dst")  # of a graph that `prepare` returned
+# Of a graph that `prepare` returned, each with the power.
+_COLUMNS = ("_drawn_as_src", "_drawn_as_dst")
 _BORN = ("_born", "_born_at")  # likewise: the nodes of each type by their times; and those
 _SIDE_BITS = 0xFFFFFFFF  # a turn that no draw has
 _UNIT = 2.0**20  # of a node's degree to a power, in the sums that are drawn from
@@ -142,11 +143,12 @@ class Links:
             order = places[np.lexsort((born[places], kind))]
             made = {_BORN[0]: order.astype(np.int32), _BORN[1]: born[order]}
             graph = graph.with_node_columns(**made)
-        if self.negatives == "uniform" or all(name in graph.node_columns for name in _COLUMNS):
+        names = [self._column(end) for end in (SRC, DST)]
+        if self.negatives == "uniform" or all(name in graph.node_columns for name in names):
             return graph
         order = _Kinds.of(graph).node(np.arange(graph.num_nodes))
         sums = {}
-        for name, degree in zip(_COLUMNS, degrees(), strict=True):
+        for name, degree in zip(names, degrees(), strict=True):
             part = np.where(degree > 0, np.rint(degree.astype(float) ** self.power * _UNIT), 0)
             sums[name] = np.cumsum(part[order].astype(np.int64))
         return graph.with_node_columns(**sums)
@@ -329,8 +331,11 @@ class Links:
         share = part.astype(jnp.float64) / jnp.maximum(total, 1).astype(jnp.float64)
         return jnp.log(share).astype(jnp.float32)
 
+    def _column(self, end: int) -> str:
+        return f"{_COLUMNS[end]}_{float(self.power)}"
+
     def _sums(self, graph: Graph, end: int) -> jax.Array:
-        if (sums := graph.node_columns.get(_COLUMNS[end])) is None:
+        if (sums := graph.node_columns.get(self._column(end))) is None:
             raise InputError(
                 "negatives by degree must have a graph with sums of degrees",
                 "a graph without them",

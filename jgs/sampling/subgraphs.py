@@ -268,9 +268,12 @@ class SubgraphSampler(SquareSampler):
         return self._unnormalized(graph)._replace(coefficients=kept)
 
     def _drawn_from(self, graph: Graph) -> np.ndarray:
-        """uint32 `[1]`: a checksum of the sampler and the graph."""
-        text = f"{self!r} {self.edge_weights}"
-        return np.array([zlib.crc32(text.encode(), graph_digest(graph))], np.uint32)
+        """uint32 `[1]`: a checksum of the sampler and the graph, with the weights that the
+        coefficients have."""
+        text, digest = f"{self!r} {self.edge_weights}", graph_digest(graph)
+        if self.edge_weights:
+            digest = zlib.crc32(np.ascontiguousarray(graph.edge_weight).data, digest)
+        return np.array([zlib.crc32(text.encode(), digest)], np.uint32)
 
     def bound(self, shape: GraphShape, batch_size: int, distinct: bool = False) -> Capacity:
         return Capacity((shape.num_edges,), (min(self.most_nodes(shape), shape.num_nodes),))

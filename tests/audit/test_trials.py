@@ -138,6 +138,8 @@ def test_a_label_in_two_splits_is_found_by_the_command(shop, tmp_path, capsys):
     pq.write_table(pq.read_table(task / "train.parquet")[:5], task / "val.parquet")
     assert main([*asked, "--no-trials"]) == 1
     assert "error equal-rows: the task user-churn of shop_db" in capsys.readouterr().out
+    pq.write_table(pq.read_table(task / "train.parquet")[:0], task / "val.parquet")
+    assert not tried("late-influence", tmp_path / "shop_db")
 
 
 @pytest.mark.parametrize(

@@ -76,6 +76,14 @@ CASES = {
     "numbers that lose digits": (
         ".duckdb", TIMED.format("BIGINT", f"{2**53 + 1}), (2, NULL"), None, "keep its digits"
     ),
+    "a key that is no number": (
+        "", {"u": {"id": [1.0, float("nan")]}, "o": {"id": [1], "u": [float("nan")]}}, KEYS,
+        "1 rows without"
+    ),
+    "a key of floats that lost digits": (
+        "", {"u": {"id": [2.0**53, 1.0]}, "o": {"id": [1], "u": [2**53 + 1]}}, KEYS,
+        "must keep its digits; got 9007199254740992 of type DOUBLE"
+    ),
     "lists of unequal lengths": (
         "", {"u": {"id": [1, 2], "v": [[1.5], [1.0, 2.0]]}, "o": LOW}, KEYS, "unequal lengths"
     ),

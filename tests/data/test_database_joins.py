@@ -372,6 +372,13 @@ def test_a_float_that_equals_two_keys_is_refused():
         base.found("users", "SELECT * FROM users", ("friend",))
 
 
+def test_labels_hide_no_table_that_upper_letters_tell_apart():
+    rows = pa.table({"id": [1]})
+    base = Database.from_tables({"Timestamps": rows}, {"tables": {"Timestamps": {}}})
+    with pytest.raises(jgs.InputError, match="the name timestamps, which labels need"):
+        base.sql("SELECT 1", timestamps=rows)
+
+
 def test_names_are_made_when_they_are_read():
     rows = pa.table({"a": ["x", "y"], "b": [1, 2], "to": ["y", None], "too": [2, 1]})
     keys = {"t": {"pkey": ["a", "b"], "fkeys": {"to, too": "t"}}}
@@ -385,6 +392,10 @@ def test_names_are_made_when_they_are_read():
     )
     ids = Database.from_tables({"t": rows}, {"tables": keys}).plain().node_ids
     assert ids.values.tolist() == ["t:p\\|q|r", "t:p|q\\|r"]
+    rows = pa.table({"a": pa.array([2**63 + 1, -1], pa.decimal128(38)), "to": [-1, None]})
+    keys = {"t": {"pkey": "a", "fkeys": {"to": "t"}}}
+    ids = Database.from_tables({"t": rows}, {"tables": keys}).plain().node_ids
+    assert ids.values.tolist() == ["t:9223372036854775809", "t:-1"]
     made = []
     later = NodeIds.of_later(2, lambda: made.append(1) or np.array([7, 5]))
     assert (len(later), made) == (2, [])

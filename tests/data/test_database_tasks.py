@@ -102,6 +102,9 @@ def test_labels_that_may_be_either_are_one_line(shop, caplog):
     ):
         with pytest.raises(jgs.InputError, match=says):
             base.plain(task_sql=sql.format(label), **asked)
+    far = sql.replace("user_id,", "user_id * 1e16 AS user_id,", 1).format("1.5")
+    with pytest.raises(jgs.InputError, match=r"user_id of task_sql in .* keep its digits"):
+        base.plain(task_sql=far, **asked)
     sql = sql.format("5 * (user_id % 3)")
     found = [base.plain(task_sql=sql, label_kind=k, **asked) for k in ("number", None)]
     assert [each.label_table.numbers for each in found] == [True, False]

@@ -121,7 +121,8 @@ def test_an_artifact_gives_the_runs_answers(name, made, monkeypatch):
     assert model.logits(nodes[:0], **own).shape == (0, *wanted.shape[1:])
     twice = np.concatenate([nodes, nodes[::-1]])
     both = {n: np.append(v, v[::-1]) if n == "time" else v for n, v in asked.items()}
-    np.testing.assert_array_equal(*np.split(model.logits(twice, **both), 2)[:1] * 2)
+    first, second = np.split(model.logits(twice, **both), 2)
+    np.testing.assert_array_equal(first, second[::-1])
     key = jax.random.key(4)
     if run.config.options.get("fanouts") and not run.config.options.get("latest"):
         other = model.logits(nodes, key=key, **asked)
@@ -148,6 +149,9 @@ def test_the_best_targets_are_the_runs(name, made):
         close(model.score(ends, **named, **more), scores.ravel())
         some, _ = model.recommend([17], 5, new_only=new, **named)
         np.testing.assert_array_equal(some[0], best[1])
+    if not run.timed:  # a node that came after the export
+        late, known = model.num_nodes, model.graph.candidates
+        assert not any(known.linked(node, None).size for node in (late, late + 1))
     every, scores = model.recommend([3], 200, **named)
     own = run.schema.nodes("paper") if named else range(model.num_nodes)
     assert set(every[every >= 0].tolist()) == {*own} - {3}
@@ -260,13 +264,16 @@ def test_what_is_not_exported(make, flags, shape, words, tmp_path):
     assert not (tmp_path / "no").exists()
 
 
-def test_embeddings_are_a_file_and_no_artifact(made, tmp_path):
+def test_embeddings_are_a_file_and_no_artifact(made, tmp_path, monkeypatch):
     run = Run(Config(task="embed"), None, {"data": {}}, Alone(), {"rows": np.zeros((4, 3))})
     refused("labels, numbers or links*embed", jgs.export_run, run, tmp_path / "no")
     contexts = made("contexts at moments")[0]
     says = "fanouts must be for a sampler*Context"
     refused(says, jgs.export_run, contexts, tmp_path / "no", fanouts=(2,))
     visits, says = made("contexts by visits")[0], "grow must not read*Leave out live"
+    refused(says, jgs.export_run, visits, tmp_path / "no", live=True)
+    says, own = "after their moment alone*inclusive=event", ("inclusive=event",)
+    monkeypatch.setattr(visits, "config", dataclasses.replace(visits.config, data_options=own))
     refused(says, jgs.export_run, visits, tmp_path / "no", live=True)
     graph = two_relations().graph  # seeds without times need no index, so that may be live
     state = visits.task.served(visits).sampler.init(graph)

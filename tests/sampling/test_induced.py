@@ -91,6 +91,20 @@ def test_plain_and_kernel_are_equal(graph, is_sorted, room, alike):
     assert len(set(found[1].tolist())) > 1
 
 
+def test_many_groups_of_a_large_graph_are_told_apart(alike):
+    """Number times nodes of the last group is 2**32."""
+    graph = Graph.from_edges([7], [5], (1 << 20) - 1)
+    nodes = np.full(4097, 11, np.int32)
+    nodes[0], nodes[-1] = 5, 7  # the ends of the edge, in two groups
+
+    def program(graph, nodes, groups):
+        with jax.enable_x64(True):
+            return induced_blocks(graph, nodes, groups, 8)[0]
+
+    block, needed = alike(program, graph, nodes, np.arange(4098, dtype=np.int32))
+    assert int(needed) == int(block.num_edges) == 0
+
+
 @dataclass(frozen=True)
 class Some(SubgraphSampler):
     """Draws each node by its own coin, with probability one in `v % 4 + 1`."""
@@ -175,3 +189,9 @@ def test_coefficients_are_kept_for_the_same_sampler_and_graph(graph, tmp_path, s
     assert recalled(sampler, graph.sorted()).coefficients is None
     (folder / "nodes.npy").write_bytes(b"")
     assert recalled(sampler, graph).coefficients is None
+    weighed, kept = Some(norm_error=0.2, edge_weights=True), drawn.coefficients
+    folder = tmp_path / "weighed"
+    weighed.save(graph, drawn, folder)
+    same_bits(recalled(weighed, graph).coefficients, kept)
+    other = Graph(graph.indptr, graph.indices, np.asarray(graph.edge_weight)[::-1])
+    assert recalled(weighed, other).coefficients is None

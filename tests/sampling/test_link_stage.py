@@ -107,8 +107,9 @@ LAWS = [("uniform", "dst", True), ("degree", "src", False), ("degree", "dst", Tr
 
 @pytest.mark.parametrize(("negatives", "side", "shared"), LAWS)
 def test_negatives_follow_their_law(negatives, side, shared):
-    """Nodes of the replaced end's own type, in proportion to degree^0.75 or uniformly."""
-    graph = bipartite()
+    """Nodes of the replaced end's own type, in proportion to degree^0.75 or uniformly; also
+    where the graph was prepared for another power."""
+    graph = Links(negatives="degree", power=0).prepare(bipartite())
     types = ("user", "item") if shared else None
     links = Links(2, negatives, sides=side, shared=shared, types=types)
     items = {"src": np.array([1, 0]), "dst": np.array([8, 4])}

@@ -58,6 +58,7 @@ REFUSED = [
     (lambda: Labor((2,), unbiased=True), "an unbiased estimate needs the edges' weights"),
     (lambda: Labor(({"bought": 3},)).init(SHOP), "a relation must be one of"),
     (lambda: Labor(({"buys": 3},)).init(BARE), "a graph with relations"),
+    (lambda: Labor(("buys=3,user:buys:item=4",)).init(SHOP), "once; got 'buys' and ('user"),
     (lambda: Ladies(({"shop": 3},)).init(SHOP), "must be one of user, item"),
     (lambda: Ladies((3,), by_type=True).init(BARE), "for a graph with node types"),
     (lambda: Ladies(({},)), "sizes of node types must be positive"),

@@ -17,6 +17,8 @@ from jgs.data.label_values import edge_labels
 from jgs.errors import InputError, refusing
 from jgs.files.arrow import read_columns
 
+_FLOATS = {"float": "FLOAT", "double": "DOUBLE"}  # of Arrow, as DuckDB names them
+
 _log = logging.getLogger("jgs")
 
 
@@ -139,7 +141,12 @@ def _nodes(
 ) -> tuple[np.ndarray, np.ndarray]:
     """int32 `[n]`, the nodes that rows name by `key`; and bool `[n]`, whether there is one."""
     assert plain.graph.schema is not None
-    found = base.found(table, "SELECT * FROM asked_rows", key, asked_rows=rows)
+    query = "SELECT * FROM asked_rows"
+    for own, named in zip(key, base.catalogue.tables[table].key, strict=False):
+        kind = _FLOATS.get(str(rows.schema.field(own).type), "")
+        if kind != base.columns[table][named]:
+            base.check_digits(f"{own} of {asked.what}", kind, query, own, asked_rows=rows)
+    found = base.found(table, query, key, asked_rows=rows)
     known = found >= 0
     if lost := int((~known).sum()):
         _log.warning(

@@ -171,8 +171,9 @@ class StoredTables:
             return self._read_by(query, registered)
 
     def _read_by(self, query: str, registered: Mapping[str, Any], alike: bool = False) -> Any:
+        known = {name.lower() for name in self.catalogue.tables}  # as DuckDB tells them apart
         for name, table in registered.items():
-            if name in self.catalogue.tables:
+            if name in known:
                 raise InputError(
                     f"no table of {self.name} may have the name {name}, which labels need",
                     name,
@@ -275,14 +276,15 @@ class StoredTables:
         key = self.catalogue.tables[table].key
         if not key:
             return
-        own = ", ".join(map(quoted, key))
-        missing = " OR ".join(f"{quoted(c)} IS NULL" for c in key)
-        rows = self.rows(table)
+        own, kinds = ", ".join(map(quoted, key)), self.columns[table]
+        rows, given = self.rows(table), self.given(table, key)
         remedy = "Correct the rows, or the key."
-        lacking = self.sql(f"SELECT count(*) AS n FROM ({rows}) WHERE {missing}")
+        lacking = self.sql(f"SELECT count(*) AS n FROM ({rows}) WHERE NOT ({given})")
         if number := lacking.column(0)[0].as_py():
             rule = f"each row of {table} in {self.name} must have a key {', '.join(key)}"
             raise InputError(rule, f"{number} rows without", remedy)
+        for column in key:
+            self.check_digits(f"the key {column} of {table}", kinds[column], rows, column)
         # Equal keys have equal hashes. To sort these is quicker than to group keys.
         hashes = self.sql(f"SELECT hash({own}) AS h FROM ({rows})").column("h").to_numpy()
         hashes = np.sort(hashes)
@@ -303,16 +305,9 @@ class StoredTables:
         for own, named in zip(columns, key, strict=True):
             kinds = self.columns[table][own], self.columns[target][named]
             numbers = all(kind.startswith(_NUMBERS) for kind in kinds)
-            if kinds[0] != kinds[1] and numbers and kinds[0] in _EXACT:
-                largest = f"SELECT max(abs({quoted(own)})) AS n FROM {quoted(table)}"
-                largest += f" WHERE NOT isnan({quoted(own)})"
-                most = self.sql(largest).column(0)[0].as_py() or 0
-                if most >= _EXACT[kinds[0]]:
-                    raise InputError(
-                        f"the foreign key {own} of {table} in {self.name} must keep its digits",
-                        f"{most:.0f} of type {kinds[0]}",
-                        "Write it as whole numbers, also where some are missing.",
-                    )
+            if kinds[0] != kinds[1] and numbers:
+                what = f"the foreign key {own} of {table}"
+                self.check_digits(what, kinds[0], f"SELECT * FROM {quoted(table)}", own)
             if kinds[0] == kinds[1] or numbers:
                 continue
             values = self.sql(
@@ -326,6 +321,23 @@ class StoredTables:
                     f"{kinds[0]} and {kinds[1]}",
                     "Convert one.",
                 )
+
+    def check_digits(
+        self, what: str, kind: str, query: str, column: str, **registered: Any
+    ) -> None:
+        """Raises `InputError` where a column of a query, of floats as its type `kind` says, has
+        numbers so large that they may have been others. `registered` are as in `sql`."""
+        if kind not in _EXACT:
+            return
+        largest = f"SELECT max(abs({quoted(column)})) AS n FROM ({query}) "
+        largest += f"WHERE NOT isnan({quoted(column)})"
+        most = self.sql(largest, **registered).column(0)[0].as_py() or 0
+        if most >= _EXACT[kind]:
+            raise InputError(
+                f"{what} in {self.name} must keep its digits",
+                f"{most:.0f} of type {kind}",
+                "Write it as whole numbers, also where some are missing.",
+            )
 
     def _described(self, table: str) -> dict[str, str]:
         found = self.sql(f"DESCRIBE SELECT * FROM {quoted(table)}").to_pylist()

@@ -229,7 +229,7 @@ def _plain_block(
     room, num_rows = wanted.max_edges, nodes.shape[0]
     num_nodes, num_edges = indptr.shape[-1] - 1, indices.shape[0]
     row = jnp.arange(num_rows, dtype=jnp.int64)
-    group = jnp.searchsorted(groups, row, side="right") - 1
+    group = jnp.searchsorted(groups, row, side="right").astype(jnp.int64) - 1
     real = (group >= 0) & (row < groups[-1]) & (nodes >= 0) & (nodes < num_nodes)
     start, degree = rows_of(indptr, nodes, real)
 
