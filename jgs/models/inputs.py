@@ -138,7 +138,9 @@ class TypedInputs(nnx.Module):
     - a tuple of matrices, which `by_type` makes of `TypedRows`, with `kind` as above. It is
       differentiable in them.
 
-    Raises `InputError` for other widths, and where learned rows are missing.
+    Of `TypedRows` a gradient has derivatives in forward mode, as `jax.hessian` takes them;
+    `jax.jacrev` of it raises a `ValueError`. Raises `InputError` for other widths, and where
+    learned rows are missing.
     """
 
     def __init__(
