@@ -16,7 +16,8 @@ class InputError(ValueError):
       value: what was received instead; `str(value)` goes into the message, in one line.
       remedy: what the user should do.
 
-    The command line prints the message without a traceback and exits with status 2.
+    The command line prints the message without a traceback and exits with status 2. A copy, as
+    of an error from another process, has the same text and attributes, but `str(value)`.
     """
 
     def __init__(self, rule: str, value: object, remedy: str):
@@ -24,6 +25,10 @@ class InputError(ValueError):
         seen = str(value)
         seen = " ".join(seen.split()) if "\n" in seen else seen
         super().__init__(f"{rule}; got {seen}. {remedy}")
+
+    def __reduce__(self) -> Any:  # a pool waits for ever for a result that it cannot read
+        text = str(self.value)
+        return type(self), (self.rule, text, self.remedy), vars(self) | {"value": text}
 
 
 def refuse(*rules: tuple[Any, str, object, str]) -> None:

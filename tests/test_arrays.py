@@ -1,5 +1,8 @@
 """The forms of arrays: what each allows, and what the errors say."""
 
+import copy
+import pickle
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -10,6 +13,7 @@ from refusals import refused
 import jgs
 from jgs import InputError
 from jgs.arrays import described, fits, require_array
+from jgs.files.row_file import DiskError
 
 ROWS = jgs.SparseFeatures.from_scipy(scipy.sparse.csr_array((2, 3)))  # without a dtype
 RIGHT = [
@@ -127,3 +131,15 @@ def test_wrong_forms_are_faults_of_the_code(form, sizes):
     with pytest.raises((ValueError, TypeError)) as caught:
         require_array("x", np.zeros(3, np.int32), form, "Mend it.", **sizes)
     assert not isinstance(caught.value, InputError)
+
+
+@pytest.mark.parametrize("kind", [InputError, DiskError])
+def test_an_error_comes_from_another_process(kind):
+    """A pool waits for ever for a result that it cannot read, an error too."""
+    error = kind("a rule must hold", lambda: 0, "Keep it.")  # a value that cannot be sent
+    error.place = "rank 1"
+    for found in (pickle.loads(pickle.dumps(error)), copy.deepcopy(error)):
+        assert type(found) is kind
+        assert str(found) == str(error)
+        assert (found.rule, found.remedy) == (error.rule, error.remedy)
+        assert (found.value, found.place) == (str(error.value), "rank 1")

@@ -34,9 +34,12 @@ class Decoder(nnx.Module):
     ) -> jax.Array:
         """float `[B, K]`: the score of each of `rows` `[B, F]` with each of `others` `[K, F]`.
         `end` is what `rows` are: 0, sources; 1, targets. `relation` is `[B]`."""
-        own, each = rows[:, None], others[None]
-        own_relation = None if relation is None else relation[:, None]
-        return self(*((own, each) if end == SRC else (each, own)), own_relation)
+        # Sources have the first axis. Where the left factor of a product lacks it, XLA's CPU
+        # programs sum wrongly (findings/xla_cpu_sums_of_products_are_wrong.sh).
+        own = None if relation is None else relation[:, None]
+        if end == SRC:
+            return self(rows[:, None], others[None], own)
+        return self(others[:, None], rows[None], None if own is None else own.T).T
 
 
 class _Product(Decoder):

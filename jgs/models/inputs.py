@@ -21,6 +21,7 @@ from jgs.graph.row_tables.table import RowTable, as_table
 from jgs.graph.typed_features import TypedRows, checked_scales
 from jgs.models.dense import check_widths, glorot
 from jgs.ops import aggregate, gather, gather_aggregate, linear
+from jgs.ops.checks import with_derivative
 from jgs.ops.relation_runs import TILE, group_linear, groups_of
 from jgs.settings import exact_integers
 
@@ -137,7 +138,9 @@ class TypedInputs(nnx.Module):
     - a tuple of matrices, which `by_type` makes of `TypedRows`, with `kind` as above. It is
       differentiable in them.
 
-    Raises `InputError` for other widths, and where learned rows are missing.
+    Of `TypedRows` a gradient has derivatives in forward mode, as `jax.hessian` takes them;
+    `jax.jacrev` of it raises a `ValueError`. Raises `InputError` for other widths, and where
+    learned rows are missing.
     """
 
     def __init__(
@@ -314,38 +317,34 @@ class TypedInputs(nnx.Module):
         return aggregate(block, table, "sum")
 
 
-@jax.custom_vjp
-def _real_linear(x, kernel, bias, kind):
-    """`x @ kernel + bias`. Rows of `x` where `kind` is negative may hold anything, NaN too. The
+def _real_linear_fwd(x, kernel, bias, kind):
+    """`x @ kernel + bias`, 0 where `kind` is negative: there `x` may hold anything, NaN too. A
     matrix is copied only where such a row lies between others."""
-    return _if_real(kind, lambda rows, num: linear([rows], [kernel], bias, num), x)
+    out = _if_real(kind, lambda num, rows: _linear_and_back(num, rows, kernel, bias)[0], x)
+    return _if_real(kind, lambda _, rows: rows, out)
 
 
-def _if_real(kind: jax.Array, compute: Any, x: jax.Array) -> Any:
-    """`compute(rows, num)`, of the rows of `x` with zeros in those of padding that are among
-    the first `num`."""
+def _linear_and_back(num, x, kernel, bias):
+    """`linear` and its derivative. Both have derivatives in forward mode, unlike `linear`."""
+    return jax.vjp(lambda x, k, b: linear([x], [k], b, num), x, kernel, bias)
+
+
+def _if_real(kind: jax.Array, compute: Any, *arrays: jax.Array) -> Any:
+    """`compute(num, *arrays)`, with zeros in the rows of padding among the first `num`."""
     real, num = kind >= 0, _num_rows(kind)
     between = jnp.any(~real & (jnp.arange(kind.shape[0]) < num))
-    return jax.lax.cond(
-        between,
-        lambda x: compute(jnp.where(real[:, None], x, 0), num),
-        lambda x: compute(x, num),
-        x,
-    )
+    alone = lambda *of: compute(num, *(jnp.where(real[:, None], a, 0) for a in of))  # noqa: E731
+    return jax.lax.cond(between, alone, partial(compute, num), *arrays)
 
 
 def _real_linear_bwd(residuals, grad):
     x, kernel, bias, kind = residuals
 
-    def pull(rows, num):
-        _, back = jax.vjp(lambda r, k, b: linear([r], [k], b, num), rows, kernel, bias)
-        return back(grad)
-
-    grad_x, *others = _if_real(kind, pull, x)
-    return jnp.where((kind >= 0)[:, None], grad_x, 0), *others, None
+    back = lambda num, rows, grad: _linear_and_back(num, rows, kernel, bias)[1](grad)  # noqa: E731
+    return *_if_real(kind, back, x, grad), None
 
 
-_real_linear.defvjp(lambda *operands: (_real_linear(*operands), operands), _real_linear_bwd)
+_real_linear = with_derivative(_real_linear_fwd, lambda *of: of[:-1], _real_linear_bwd, 0)
 
 
 class _Order(NamedTuple):
@@ -384,8 +383,7 @@ def _projected(params: dict[int, tuple[jax.Array, jax.Array]], x: TypedRows) -> 
     return _project(params, tables, _order(x, max(_chunk(t, num) for t in tables.values())))
 
 
-@jax.custom_vjp
-def _project(params, tables, order):
+def _project_fwd(params, tables, order):
     num_slots, num_rows = order.place.shape[0], order.slot_of_row.shape[0]
     width = next(iter(params.values()))[1].shape[0]
     out = jnp.zeros((num_slots, width), jnp.float32)
@@ -394,7 +392,7 @@ def _project(params, tables, order):
     for t, (kernel, bias) in params.items():
 
         def write(out, at, x, num, kernel=kernel, bias=bias):
-            rows = linear([x], [kernel], bias, num)
+            rows, _ = _linear_and_back(num, x, kernel, bias)
             return jax.lax.dynamic_update_slice(out, rows, (at, 0))
 
         out = _over_chunks(write, out, tables[t], num_rows, order, t)
@@ -419,7 +417,7 @@ def _project_bwd(residuals, grad):
     return grads, None, None
 
 
-_project.defvjp(lambda *operands: (_project(*operands), operands), _project_bwd)
+_project = with_derivative(_project_fwd, lambda *operands: operands[:-1], _project_bwd, 0)
 
 
 def _over_chunks(step, state, table, num_rows, order, t):

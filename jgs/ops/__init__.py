@@ -7,7 +7,9 @@ result equals the plain form's to rounding, and does not depend on the number of
 
 The differentiable operations have a reverse-mode derivative. That derivative can be
 differentiated in both modes, any number of times (`jax.hessian` works, `jax.jvp` alone does
-not). From the second derivative on, the plain form computes it.
+not). From the second derivative on, the plain form computes it. On CPUs take `jax.hessian`
+rather than `jax.jacrev` of a gradient: JAX 0.10.2 sums wrongly there if edges times heads times
+rows of the result exceed 32,768 (`findings/xla_cpu_sums_of_products_are_wrong.sh`).
 """
 
 from jgs.kernels.call import REDUCTIONS

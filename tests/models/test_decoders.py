@@ -45,6 +45,23 @@ def by_hand(name, one, s, t, r):
     return (hidden @ exact(one.last.kernel) + exact(one.last.bias))[0]
 
 
+class Scaled(d.Decoder):
+    """A user's own."""
+
+    def __call__(self, src, dst, relation=None):
+        return 0.5 * jnp.sum(src * dst, axis=-1)
+
+
+def test_a_decoder_of_ones_own_has_more_scores_than_xla_sums_at_a_time():
+    """Jitted with XLA's usual options: where sources were the second axis, JAX 0.10.2 had
+    other numbers from the 32,768th score on."""
+    rows, others = (np.float32(RNG.normal(size=(n, F))) for n in (64, 700))
+    run = jax.jit(lambda end, *of: Scaled().against(*of, end), static_argnums=0)
+    for end in (0, 1):  # a program each: together XLA computes them once
+        found = run(end, rows, others)
+        np.testing.assert_allclose(found, rows @ others.T / 2, atol=1e-5)
+
+
 @pytest.mark.parametrize("name", KINDS)
 def test_a_decoder_is_its_formula(name):
     """Of pairs, and of rows of either end against many others."""

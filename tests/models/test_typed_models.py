@@ -3,7 +3,9 @@
 from dataclasses import replace
 
 import jax
+import jax.numpy as jnp
 import numpy as np
+import pytest
 import scipy.sparse
 from derivatives import pulled, twins
 from flax import nnx
@@ -11,7 +13,7 @@ from modules import arrays_of, module
 from refusals import refused
 
 from jgs import Graph
-from jgs.graph import TypedFeatures
+from jgs.graph import Schema, TypedFeatures
 from jgs.models import HGT, RGCN, TypedInputs, inputs
 from jgs.ops import gather
 from jgs.sampling import sample_neighbors
@@ -73,6 +75,52 @@ def test_inputs_equal_a_product_for_each_node(monkeypatch):
         np.testing.assert_allclose(found["bias"][0], back[:90].sum(0), atol=1e-4)
         np.testing.assert_allclose(found["bias"][1], back[90:150].sum(0), atol=1e-4)
         np.testing.assert_allclose(found["embedding"], back[150:], atol=1e-4)
+
+
+def stacked(params):
+    """The matrices of the types with features and their biases, one above the other."""
+    kernels = list(params["kernels"].values())
+    return np.vstack([*kernels, params["bias"][: len(kernels)]])
+
+
+SECOND = np.random.default_rng(2).permutation(150).astype(np.int32)
+SECOND[17] = 183  # padding
+KIND = np.where(np.arange(9) == 4, -1, 0).astype(np.int32)
+ROWS = np.where(KIND[:, None] < 0, np.nan, np.random.default_rng(3).normal(size=(9, 3)))
+
+
+@pytest.mark.parametrize("form", ["by type", "matrix"])
+def test_second_derivatives_are_those_of_the_products(form, monkeypatch):
+    """Forward over reverse, as `jax.hessian` takes them: of `sin(W x + b)`, in a direction."""
+    monkeypatch.setattr(inputs, "_CHUNK_ROWS", 32)  # several chunks for a type
+    if form == "matrix":  # of one type, with padding between
+        only = Schema((("user", 90),), ())
+        own, rows = module(lambda rngs: TypedInputs((3,), 7, schema=only, rngs=rngs)), ROWS
+        rows = np.where(KIND[:, None] < 0, 0, np.hstack([rows, np.ones((9, 1))]))
+    else:
+        own, rows = inputs_of(), np.zeros((184, 45))
+        rows[:90, :3], rows[90:150, 3:43] = USERS, ITEMS.toarray()
+        rows[:90, 43] = rows[90:150, 44] = 1
+        rows = rows[SECOND]
+    graphdef, params = nnx.split(own)
+    rng = np.random.default_rng(7)
+    along = jax.tree.map(lambda a: np.float32(rng.normal(size=a.shape)), params)
+
+    def outputs(params, features):
+        own = nnx.merge(graphdef, params)
+        if form == "matrix":
+            return own(np.float32(ROWS), KIND)
+        return own(gather(features, SECOND))
+
+    def run(params, along, features):
+        slope = jax.grad(lambda params: jnp.sin(outputs(params, features)).sum())
+        return outputs(params, features), jax.jvp(slope, (params,), (along,))[1]
+
+    before, change = (rows @ stacked(arrays_of(each)) for each in (params, along))
+    for out, slopes in twins(run)(params, along, FEATURES):
+        np.testing.assert_allclose(out, before, atol=1e-4)  # zeros in padding
+        wanted = rows.T @ (-np.sin(before) * change)
+        np.testing.assert_allclose(stacked(arrays_of(slopes)), wanted, atol=2e-3)
 
 
 IDS = np.array([4, 160, 176, 183, 100], np.int32)
