@@ -198,7 +198,12 @@ WRONG = {
     "g.graphml": [
         (GRAPHML[:-60], "whole file of GraphML"),
         (GRAPHML.replace("<edge ", '<edge directed="true" '), "must be directed, or none"),
+        (
+            GRAPHML.replace("weight", "at").replace("2.5", f"{2**53 + 1}"),
+            "'at' of edges in*less than 2^53*got 9007199254740992, perhaps rounded*CSV",
+        ),
     ],
+    "g.gml": [(GML.replace("5", f"{2**53 + 1}"), "ids of nodes in*less than 2^53")],
     "out.x": [
         (BIP.format("signed", 1, 1) + "3 1 1 5\n", "counts; got 3 of 2"),
         (BIP.format("signed", 1, 1).replace("2 1", "4 1"), "left nodes*1 to 3"),
@@ -256,6 +261,14 @@ def test_labels_of_gml(tmp_path):
     refused("must have a column 'kind'", load_plain, path, "data", label="kind")
     says = "option layout must be one of*'prime'"
     refused(says, load_plain, path, "data", layout="prime")
+    write(tmp_path, {"h.gml": GML.replace("value 1", f"value {2**53}")})
+    refused(
+        "'value' of nodes*less than 2^53",
+        load_plain,
+        path.with_name("h.gml"),
+        "data",
+        label="value",
+    )
     data = load(path, label="value", features="value", split="0.5,0.5,0")
     assert (data.labels.tolist(), np.asarray(data.features).tolist()) == ([1, 0], [[1], [0]])
     late = GML.replace("value 1 ", "value 1700000001 ").replace("value 0", "value 1700000002")

@@ -4,7 +4,8 @@ A graph is directed if the file says so; an undirected edge goes both ways. Node
 `i`-th in the file. `node_ids` has the `id` of GraphML; of GML the `label` where all are
 distinct and not empty, or else the `id`. What the file says of an edge in numbers are edge
 columns, and `weight` is its weight. The options name what is known of nodes; everything else
-that the file has is not read, and a log names it.
+that the file has is not read, and a log names it. igraph's numbers are float64, so ids, columns
+of edges and labels from 2^53 on, which it may have rounded, are refused.
 """
 
 from __future__ import annotations
@@ -55,6 +56,8 @@ def read(
     require_columns(f"the nodes of {path}", of_nodes, asked)
     columns = {n: np.array(found.es[n]) for n in found.es.attributes() if n not in ("id",)}
     numbers = {n: c for n, c in columns.items() if n != "weight" and c.dtype.kind in "fib"}
+    for name, column in numbers.items():
+        _check_exact(f"the attribute {name!r} of edges", path, column)
     edges, which = igraph_edges(found, "weight" if "weight" in columns else None)
     of_edges = {name: column[which] for name, column in numbers.items()}
     graph = Graph.from_edges(*edges, edge_columns=of_edges, symmetric=symmetric)
@@ -72,6 +75,8 @@ def read(
             )
         rows = np.stack(table, axis=1).astype(np.float64)
     labels = None if label is None else np.array(found.vs[label])
+    if labels is not None:
+        _check_exact(f"the attribute {label!r} of nodes", path, labels)
     splits = None if label is None else drawn.chosen(path.stem, labels)
     return replace(Plain.of_arrays(path.stem, graph, rows, labels, splits), node_ids=ids)
 
@@ -111,4 +116,17 @@ def _ids(path: Path, found: Any) -> tuple[NodeIds | None, tuple[str, ...]]:
     if "id" not in attributes:
         return None, ()
     ids = np.array(found.vs["id"])
+    _check_exact("the ids of nodes", path, ids)
     return NodeIds(ids.astype(np.int64) if ids.dtype.kind == "f" else ids), ("id",)
+
+
+def _check_exact(what: str, path: Path, values: np.ndarray) -> None:
+    if values.dtype.kind != "f":
+        return
+    large = values[np.isfinite(values) & (abs(values) >= 2**53)]
+    if large.size:
+        raise InputError(
+            f"{what} in {path} must be less than 2^53, from where on igraph rounds integers",
+            f"{large[0]:.0f}, perhaps rounded",
+            "Write the graph as a table of edges, e.g. CSV.",
+        )
