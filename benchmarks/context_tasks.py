@@ -9,7 +9,7 @@ days is at least 3.5, for films that get 3 ratings in them. `shop-churn`, `shop-
 `shop-kind` are tasks of `shop_db`. There the seeds make other weights and draws.
 
 `rsage` draws two hops, and `relgt` reads contexts of them. Both take the dropout of `DROPOUTS`
-that is better on the validation of seed 0, and the epoch that is best on validation; all else
+that is best on the validation of seed 0, and the epoch that is best on validation; all else
 is the model's default. Prints the metric on the test, its mean and deviation over the seeds,
 the same on validation, and the seconds of a run.
 """
@@ -32,7 +32,7 @@ from benchmarks import peers
 from benchmarks import typed_quality_data as typed
 from benchmarks.__main__ import CACHE, command_line, say
 
-DROPOUTS = 0.2, 0.5
+DROPOUTS = 0.2, 0.5, 0.7
 MODELS: dict[str, dict[str, Any]] = {
     "rsage": {"model": "rsage", "fanouts": ("*=10", "*=10")},
     "relgt": {"model": "relgt", "sampler": "context", "fanouts": ("*=10", "*=6")}
