@@ -16,7 +16,7 @@ from jgs.arrays import as_numpy, described, require_array
 from jgs.data.values import check_finite, normalized
 from jgs.errors import InputError
 from jgs.export.spec import COLUMNS, ROWS, Spec, array_key, ids_below
-from jgs.files.room import shared, with_room, with_rows
+from jgs.files.npy import shared, with_room, with_rows
 from jgs.graph import Graph, Schema
 from jgs.graph.changed import inserted
 from jgs.graph.checks import check_paired

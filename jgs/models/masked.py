@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from jgs.graph import Block
-from jgs.graph.formats.export import targets_of
+from jgs.graph.foreign import targets_of
 from jgs.kernels.call import FILL
 from jgs.models.dense import zero_unless
 from jgs.models.layer import attended, of_relations, relational, uses_types

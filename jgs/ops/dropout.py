@@ -11,7 +11,7 @@ import numpy as np
 from jgs.arrays import require_array
 from jgs.errors import InputError
 from jgs.graph import Block
-from jgs.graph.formats.export import targets_of
+from jgs.graph.foreign import targets_of
 from jgs.kernels.call import FILL
 
 GOLDEN = 0x9E3779B9  # 2**32 divided by the golden ratio: multiples of it are far apart

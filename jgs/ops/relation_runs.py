@@ -17,9 +17,9 @@ import numpy as np
 from jgs import kernels
 from jgs.errors import InputError
 from jgs.graph import Block
-from jgs.graph.formats.export import edge_targets
+from jgs.graph.foreign import edge_targets
 from jgs.kernels.call import call, floats, kernel_or_plain, vary_alike, where_it_is
-from jgs.ops.aggregate import aggregate_forward
+from jgs.ops.aggregate import aggregate_forward, gather
 from jgs.ops.checks import (
     check_block,
     check_rows,
@@ -27,7 +27,6 @@ from jgs.ops.checks import (
     threads_for,
     with_derivative,
 )
-from jgs.ops.gather import gather
 from jgs.ops.linear import finish
 
 TILE = 32  # slots; all of a tile's runs are of one relation

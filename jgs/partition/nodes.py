@@ -26,27 +26,30 @@ from jgs.arrays import require_array
 from jgs.errors import InputError, check_choice, refusing
 from jgs.files.npy import map_npy
 from jgs.graph import Graph
-from jgs.graph.adjacency import (
-    Adjacency,
-    connected,
-    in_neighbors,
-    neighbors_per_part,
-    subgraph,
-    symmetric,
-)
 from jgs.graph.rows import row_chunks
 from jgs.partition import memory
 from jgs.partition.balance import (
+    Adjacency,
     NodeWeights,
+    connected,
     constraint_weights,
     ids_where,
+    in_neighbors,
     limits,
+    neighbors_per_part,
     part_loads,
     pieces,
     rebalance,
+    subgraph,
+    symmetric,
 )
-from jgs.partition.kaminpar import check_kaminpar, is_symmetric, kaminpar_partition
-from jgs.partition.metis import check_metis, metis_partition
+from jgs.partition.min_cut import (
+    check_kaminpar,
+    check_metis,
+    is_symmetric,
+    kaminpar_partition,
+    metis_partition,
+)
 
 METHODS = ("metis", "kaminpar", "ldg", "random")
 _MULTILEVEL = ("metis", "kaminpar")

@@ -13,7 +13,7 @@ from flax import nnx
 
 from jgs.errors import InputError, check_choice
 from jgs.graph import MiniBatch, Schema, TypedRows
-from jgs.graph.formats.export import drawn_edges
+from jgs.graph.foreign import drawn_edges
 from jgs.graph.shown import Shown
 from jgs.models import GNN, RelGT, TypedGNN
 from jgs.predict.ids import named

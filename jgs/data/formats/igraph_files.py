@@ -23,7 +23,7 @@ from jgs.data.splits import SplitRule
 from jgs.data.text import line_chunks
 from jgs.errors import InputError, refusing, require_columns
 from jgs.graph import Graph, NodeIds
-from jgs.graph.formats.convert import igraph_edges
+from jgs.graph.foreign import igraph_edges
 
 _log = logging.getLogger("jgs")
 ENDINGS = (".graphml", ".gml")

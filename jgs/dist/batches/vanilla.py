@@ -26,7 +26,7 @@ from jgs.dist.communicators.comm import OWN, SAME, Communicator
 from jgs.dist.rows.owners import check_offsets
 from jgs.errors import InputError
 from jgs.graph import Block, Graph, MiniBatch
-from jgs.graph.formats.export import edge_targets
+from jgs.graph.foreign import edge_targets
 from jgs.sampling.base import ByNode, Sampler
 from jgs.sampling.capacity import Capacities, Capacity, GraphShape, check_capacity, round_up
 from jgs.sampling.checks import checked_seeds, require_int

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from jgs.graph import Block, Extras, Graph, MiniBatch
-from jgs.graph.formats.export import edge_targets, targets_of
+from jgs.graph.foreign import edge_targets, targets_of
 from jgs.kernels.call import vary_alike
 from jgs.options import INT32, Option
 from jgs.sampling.algorithms.neighbors import Neighbors

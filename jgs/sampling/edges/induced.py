@@ -16,7 +16,7 @@ from jgs import kernels
 from jgs.errors import InputError
 from jgs.graph import Block, Graph
 from jgs.graph.checks import check_distinct, first_fall
-from jgs.graph.formats.export import edge_targets
+from jgs.graph.foreign import edge_targets
 from jgs.kernels.call import call, or_empty, vary_alike, where_it_is
 from jgs.sampling.capacity import round_up
 from jgs.sampling.checks import check_graph, check_seed_ids

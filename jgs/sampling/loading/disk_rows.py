@@ -20,8 +20,7 @@ import numpy as np
 
 from jgs.arrays import require_array
 from jgs.errors import InputError, refusing
-from jgs.files.packed_rows import PackedRows
-from jgs.files.row_file import THREADS
+from jgs.files.row_file import THREADS, PackedRows
 from jgs.graph import MiniBatch, Schema, TypedRows, as_device
 from jgs.ops import gather
 from jgs.ops.checks import check_num_nodes

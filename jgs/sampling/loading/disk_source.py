@@ -14,7 +14,7 @@ import jax
 import numpy as np
 
 from jgs.arrays import aligned_empty
-from jgs.files.packed_rows import PackedRows, Spool, Spooled
+from jgs.files.row_file import PackedRows, Spool, Spooled
 from jgs.graph import as_device
 from jgs.sampling.loading.ahead import Ahead, each, go_on, run_ahead
 from jgs.sampling.loading.disk_rows import DiskRows

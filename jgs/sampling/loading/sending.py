@@ -17,7 +17,7 @@ from jax.sharding import Sharding, SingleDeviceSharding
 from jgs.devices import default_device, host_device
 from jgs.errors import InputError
 from jgs.graph import TypedRows, as_device
-from jgs.ops.gather import rows_apart
+from jgs.ops.aggregate import rows_apart
 from jgs.sampling.capacity import round_up
 from jgs.sampling.loading.ahead import each, run_ahead
 from jgs.sampling.loading.source import OverSource, Source
