@@ -31,7 +31,7 @@ from jgs.sampling import Loader
 from jgs.sampling.capacity import round_up
 from jgs.sampling.loading.disk_rows import WINDOW
 from jgs.sampling.loading.disk_source import _FIRST_BLOCK, _GROWTH
-from jgs.sampling.loading.row_pool import row_pool
+from jgs.sampling.loading.disk_table import row_pool
 
 _PROCESS = 350e6  # bytes of Python, JAX, Orbax and programs: what runs took beside the rest
 _PACKING = 26  # bytes for each row of a block, while it is packed: ids, steps, and their order

@@ -12,9 +12,19 @@ from flax import nnx
 
 from jgs.errors import InputError
 from jgs.graph import Block
-from jgs.models.dense import check_heads, check_width, check_widths, glorot, zero_unless
 from jgs.models.gnn import Heads, Sizes, Stack
-from jgs.models.messages import EdgeOptions, ReadsEdges, by_edge, padded_edges, read_edges
+from jgs.models.parts import (
+    EdgeOptions,
+    ReadsEdges,
+    by_edge,
+    check_heads,
+    check_width,
+    check_widths,
+    glorot,
+    padded_edges,
+    read_edges,
+    zero_unless,
+)
 from jgs.ops import aggregate, edge_dot, edge_mask, edge_scores, edge_softmax, gather, linear
 from jgs.ops.attention import leaky_scores
 from jgs.ops.dropout import Mask

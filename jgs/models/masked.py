@@ -10,10 +10,16 @@ import jax.numpy as jnp
 from jgs.graph import Block
 from jgs.graph.foreign import targets_of
 from jgs.kernels.call import FILL
-from jgs.models.dense import zero_unless
 from jgs.models.layer import attended, of_relations, relational, uses_types
-from jgs.models.messages import by_edge, on_edges, padded_edges, read_edges
-from jgs.models.relation import from_edges, runs_from
+from jgs.models.parts import (
+    by_edge,
+    from_edges,
+    on_edges,
+    padded_edges,
+    read_edges,
+    runs_from,
+    zero_unless,
+)
 from jgs.ops import aggregate, edge_softmax, gather
 
 

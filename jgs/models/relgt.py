@@ -15,7 +15,9 @@ from jgs.devices import computes_on_cpu
 from jgs.errors import InputError
 from jgs.graph import MiniBatch, Schema, Tokens
 from jgs.graph.typed_features import TypedRows
-from jgs.models.dense import (
+from jgs.models.gnn import Heads
+from jgs.models.inputs import Placed, TypedInputs
+from jgs.models.parts import (
     TimeEncoding,
     TimeUnit,
     TimeWidth,
@@ -23,8 +25,6 @@ from jgs.models.dense import (
     check_rates,
     check_widths,
 )
-from jgs.models.gnn import Heads
-from jgs.models.inputs import Placed, TypedInputs
 from jgs.ops import dropout as drop_units
 from jgs.options import Option
 from jgs.settings import usual_promotion

@@ -11,9 +11,18 @@ from flax import nnx
 
 from jgs.errors import InputError
 from jgs.graph import Schema
-from jgs.models.dense import ELAPSED, TimeEncoding, TimeUnit, TimeWidth, check_widths, glorot
 from jgs.models.gnn import Reduce, Sizes
-from jgs.models.relation import RelationConv, matrices, relations_of
+from jgs.models.parts import (
+    ELAPSED,
+    RelationConv,
+    TimeEncoding,
+    TimeUnit,
+    TimeWidth,
+    check_widths,
+    glorot,
+    matrices,
+    relations_of,
+)
 from jgs.models.typed import TypedStack
 from jgs.ops import aggregate
 from jgs.ops.checks import check_reduce
