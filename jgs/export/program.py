@@ -56,7 +56,7 @@ class Form(NamedTuple):
     """What programs are made of.
 
     Fields:
-      sampler, rows: as in `jgs.train.tasks.served.Served`.
+      sampler, rows: as in `jgs.train.tasks.task.Served`.
       model: the run's.
       graph: the arrays of the graph that are read, by name, as `Graph.edge_arrays` has them;
         programs take graphs of another size.

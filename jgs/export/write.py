@@ -46,7 +46,7 @@ from jgs.sampling.checks import require_int
 from jgs.sampling.pairs import only_facts
 from jgs.train.config import Config
 from jgs.train.loop.data import Data
-from jgs.train.tasks.served import PairForm, Served
+from jgs.train.tasks.task import PairForm, Served
 
 _LEAST_NEW = 1024
 PLATFORMS = ("cpu", "cuda", "rocm", "tpu")

@@ -37,8 +37,8 @@ from jgs.train.loop.keys import key_of
 from jgs.train.loop.model import is_contextual
 from jgs.train.loop.progress import bar
 from jgs.train.tasks.seal import pair_scores
-from jgs.train.tasks.served import neighbor_sampler
 from jgs.train.tasks.targets import SPLITS
+from jgs.train.tasks.task import neighbor_sampler
 
 Finish = Callable[[np.ndarray], np.ndarray]
 

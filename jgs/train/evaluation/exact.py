@@ -23,9 +23,17 @@ from jgs.graph import Graph, as_device
 from jgs.graph.row_tables.table import as_table
 from jgs.models import Model
 from jgs.models.layer import uses_types
-from jgs.train.evaluation.edge_pieces import EdgePieces, Rank, check_nodes
+from jgs.train.evaluation.edge_pieces import (
+    Asking,
+    EdgePieces,
+    Rank,
+    Reduced,
+    Turns,
+    by_columns,
+    check_nodes,
+    reduced,
+)
 from jgs.train.evaluation.layer import message, stages, update
-from jgs.train.evaluation.reduction import Asking, Reduced, Turns, by_columns, reduced
 from jgs.train.evaluation.rows import (
     Rows,
     Spilled,

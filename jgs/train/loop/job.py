@@ -31,7 +31,7 @@ from jgs.train.evaluation.by_samples import BySamples, judges_key, outputs_of
 from jgs.train.evaluation.exact import exact_inference
 from jgs.train.evaluation.rows import scratch_folder
 from jgs.train.loop.data import Data
-from jgs.train.loop.learned import LearnedRows, learned_rows
+from jgs.train.loop.learned import LearnedRows, Place, learned_rows
 from jgs.train.loop.model import (
     EdgeFeatures,
     edge_features,
@@ -42,10 +42,8 @@ from jgs.train.loop.model import (
     shape_of_types,
 )
 from jgs.train.loop.objective import Objective
-from jgs.train.loop.optimizer import learning_rate
-from jgs.train.loop.place import Place
 from jgs.train.loop.progress import Meter, timed
-from jgs.train.loop.step import own_labels
+from jgs.train.loop.step import learning_rate, own_labels
 
 
 def _placed(table: jax.Array, cold: Any, joined: Callable[..., Any], whole: bool) -> Any:

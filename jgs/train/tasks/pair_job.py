@@ -45,9 +45,8 @@ from jgs.train.loop.model import (
 from jgs.train.loop.open_data import PartedData, WholeData, digest_of, open_data
 from jgs.train.loop.step import count_pairs
 from jgs.train.tasks.nodes import check_layers
-from jgs.train.tasks.served import PairForm, Served, served_nodes
 from jgs.train.tasks.targets import HOW, Columns, Targets, split_targets
-from jgs.train.tasks.task import Task
+from jgs.train.tasks.task import PairForm, Served, Task, served_nodes
 
 MOST = 50  # the k of a metric, where none is said
 _FEWEST = 1024  # pairs that are looked for at a time
