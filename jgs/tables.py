@@ -61,9 +61,9 @@ MODELS = Table(
         "gin": "jgs.models.convolutions:GIN",
         "tgat": "jgs.models.temporal:TGAT",
         "mixer": "jgs.models.temporal:Mixer",
-        "rgcn": "jgs.models.rgcn:RGCN",
-        "rsage": "jgs.models.rgcn:RSAGE",
-        "trsage": "jgs.models.rgcn:TemporalRSAGE",
+        "rgcn": "jgs.models.typed:RGCN",
+        "rsage": "jgs.models.typed:RSAGE",
+        "trsage": "jgs.models.typed:TemporalRSAGE",
         "rgat": "jgs.models.typed_attention:RGAT",
         "hgt": "jgs.models.typed_attention:HGT",
         "relgt": "jgs.models.relgt:RelGT",
@@ -100,7 +100,7 @@ ROW_TABLES = Table(
     {
         "dense": "jgs.graph.row_tables.dense:Matrices",
         "sparse": "jgs.graph.row_tables.sparse:SparseFeatures",
-        "int8": "jgs.graph.row_tables.quantized:QuantizedFeatures",
+        "int8": "jgs.graph.row_tables.coded:QuantizedFeatures",
     },
     has=("opened", "numbers"),
 )

@@ -44,9 +44,16 @@ from jgs.models.memory import Memory, MemoryState
 from jgs.models.parts import TimeEncoding
 from jgs.models.recommend import top_k
 from jgs.models.relgt import RelGT
-from jgs.models.rgcn import RGCN, RSAGE, RGCNConv, RSAGEConv, TemporalRSAGE, TemporalRSAGEConv
 from jgs.models.temporal import TGAT, Mixer, MixerConv, TGATConv
-from jgs.models.typed import TypedGNN
+from jgs.models.typed import (
+    RGCN,
+    RSAGE,
+    RGCNConv,
+    RSAGEConv,
+    TemporalRSAGE,
+    TemporalRSAGEConv,
+    TypedGNN,
+)
 from jgs.models.typed_attention import HGT, RGAT, HGTConv, RGATConv
 from jgs.tables import DECODERS, MODELS
 

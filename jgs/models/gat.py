@@ -27,8 +27,7 @@ from jgs.models.parts import (
 )
 from jgs.ops import aggregate, edge_dot, edge_mask, edge_scores, edge_softmax, gather, linear
 from jgs.ops.attention import leaky_scores
-from jgs.ops.dropout import Mask
-from jgs.ops.linear import finish
+from jgs.ops.linear import Mask, finish
 
 
 class GATConv(ReadsEdges, nnx.Module):

@@ -29,8 +29,7 @@ from jgs.sampling import (
     Thanos,
     sample_neighbors,
 )
-from jgs.sampling.loading.ahead import Ahead
-from jgs.sampling.loading.sending import Destination
+from jgs.sampling.loading.sending import Ahead, Destination
 
 KEY = jax.random.key(3)
 HOST = host_device()

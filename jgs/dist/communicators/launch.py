@@ -20,8 +20,7 @@ from jgs.command import output_elsewhere
 from jgs.dist.communicators import start
 from jgs.dist.communicators.collect import FailedElsewhere, everywhere, texts_of_all
 from jgs.dist.communicators.comm import Alone, Communicator, Mpi
-from jgs.dist.communicators.interface import address_of, use_for_gloo
-from jgs.dist.communicators.mesh import Mesh
+from jgs.dist.communicators.mesh import Mesh, address_of, use_for_gloo
 from jgs.dist.communicators.start import START_TIMEOUT, host_and_port
 from jgs.dist.supervision.lost import CONNECTING
 from jgs.dist.supervision.watchdog import Watch, Watchdog

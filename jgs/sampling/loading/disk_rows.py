@@ -25,9 +25,8 @@ from jgs.graph import MiniBatch, Schema, TypedRows, as_device
 from jgs.ops import gather
 from jgs.ops.checks import check_num_nodes
 from jgs.sampling.checks import distinct_ids, require_int
-from jgs.sampling.loading.ahead import Ahead
 from jgs.sampling.loading.disk_table import MOST_STEPS, REMEDY, Taken, rows_on_disk
-from jgs.sampling.loading.sending import RowsTogether
+from jgs.sampling.loading.sending import Ahead, RowsTogether
 
 WINDOW = 31  # reads within 3 % of the fewest on RMAT graphs: python -m benchmarks.disk
 BLOCK = 256

@@ -15,7 +15,7 @@ from flax import nnx
 from jgs.devices import computes_on_cpu, on_host
 from jgs.dist.communicators.collect import everywhere
 from jgs.dist.communicators.comm import Alone, Communicator, all_gather_rows
-from jgs.dist.communicators.rendezvous import names
+from jgs.dist.communicators.start import names
 from jgs.errors import InputError
 from jgs.files.row_file import RowFiles
 from jgs.files.writing import mib
