@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jgs.arrays import described, id_column, require_array
-from jgs.errors import InputError, require_columns
+from jgs.errors import InputError, refusing, require_columns
 from jgs.files import storage
 from jgs.files.arrow import read_columns, table_name
 from jgs.graph.checks import as_array, integers, node_count
@@ -27,9 +27,7 @@ _COUNTS = {
     "feature_shape": "two integers [N, F]",
     "features": "an array [N, F]",
 }
-
-
-_WEIGHT = "edge_weight"
+_WEIGHT, _INSTALLED = "edge_weight", "{} must be installed for this"
 
 
 class EdgeList(NamedTuple):
@@ -320,10 +318,8 @@ def weights_or_ones(graph: Any) -> np.ndarray:
 
 def networkx_graph(graph: Any) -> Any:
     """See `Graph.to_networkx`."""
-    try:
+    with refusing(ImportError, _INSTALLED.format("networkx"), "pip install 'networkx'"):
         import networkx  # optional, and a slow import
-    except ImportError:
-        raise _missing("networkx", "networkx") from None
     src, dst = graph.edge_index()
     columns = {name: np.asarray(array) for name, array in graph.edge_columns.items()}
     if graph.edge_weight is not None:
@@ -350,10 +346,8 @@ def _entries(column: np.ndarray) -> list:
 
 def graphs_tuple(batch: Any, x: Any) -> Any:
     """See `MiniBatch.to_graphs_tuple`."""
-    try:
+    with refusing(ImportError, _INSTALLED.format("jraph"), "pip install 'jgs[jraph]'"):
         import jraph  # optional, and a slow import
-    except ImportError:
-        raise _missing("jraph", "jgs[jraph]") from None
     if batch.direct_inputs:
         raise InputError(
             "a batch to be a GraphsTuple must have its own input nodes",
@@ -391,12 +385,6 @@ def graphs_tuple(batch: Any, x: Any) -> Any:
         n_node=counts(first.num_sources, capacity + 1),
         n_edge=counts(is_real.sum(), is_real.shape[0]),
         globals=None,
-    )
-
-
-def _missing(module: str, wanted: str) -> InputError:
-    return InputError(
-        f"{module} must be installed for this", "no such module", f"pip install '{wanted}'"
     )
 
 

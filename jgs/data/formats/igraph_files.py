@@ -77,12 +77,9 @@ def read(
 
 
 def _open(path: Path) -> Any:
-    try:
+    rule = f"igraph must be installed to read {path}"
+    with refusing(ImportError, rule, "pip install igraph."):
         import igraph  # optional
-    except ImportError:
-        raise InputError(
-            f"igraph must be installed to read {path}", "no such module", "pip install igraph."
-        ) from None
     kind = "GML" if path.suffix == ".gml" else "GraphML"
     load = igraph.Graph.Read_GML if path.suffix == ".gml" else igraph.Graph.Read_GraphML
     errors = (igraph.InternalError, OSError, ValueError, TypeError, SystemError)

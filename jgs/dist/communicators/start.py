@@ -34,7 +34,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from jgs.errors import InputError
+from jgs.errors import InputError, refusing
 from jgs.interrupts import WORDS
 
 START_TIMEOUT = 120.0
@@ -231,12 +231,9 @@ BEAT = 0.25  # seconds between two reports
 
 def listen(port: int = 0) -> socket.socket:
     """A socket that listens at all addresses of this machine. Port 0 stands for a free one."""
-    try:
+    rule = f"rank 0 must be able to listen on port {port}"
+    with refusing(OSError, rule, "Choose a free port."):
         return socket.create_server(("", port), backlog=512)
-    except OSError as error:
-        raise InputError(
-            f"rank 0 must be able to listen on port {port}", error, "Choose a free port."
-        ) from error
 
 
 def interfaces() -> dict[str, str]:
