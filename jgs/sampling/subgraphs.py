@@ -34,8 +34,7 @@ from jgs.sampling.checks import (
 )
 from jgs.sampling.edges.columns import check_edges, ids_needed, with_columns
 from jgs.sampling.edges.hops import bad_seeds
-from jgs.sampling.edges.induced import induced_blocks, rows_sorted
-from jgs.sampling.edges.normalize import Coefficients, estimate
+from jgs.sampling.edges.induced import Coefficients, estimate, induced_blocks, rows_sorted
 from jgs.sampling.edges.random import as_key_data
 from jgs.sampling.loading.schedule import graph_digest
 from jgs.sampling.seeds import Seeds
