@@ -28,7 +28,8 @@ from rich.filesize import decimal
 from jgs.errors import InputError, one_line, refusing
 from jgs.files import storage
 from jgs.files.npy import NOT_ZIP, plain_file
-from jgs.files.writing import replacing, write_whole
+from jgs.files.replacing import replacing
+from jgs.files.writing import write_whole
 
 _CHUNK = 1 << 20
 _TIMEOUT = 30.0  # seconds without any data

@@ -33,8 +33,8 @@ from jgs.export.program import (
     shown,
 )
 from jgs.export.spec import COLUMNS, DIGEST, FILE, FORMAT, KIND, NONE, ROWS, Spec, today
+from jgs.files.replacing import replacing
 from jgs.files.storage import array_files, write_arrays
-from jgs.files.writing import replacing
 from jgs.graph import Graph, Schema
 from jgs.graph.grouping import RelationIndex
 from jgs.graph.live.room import node_counts

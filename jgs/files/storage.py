@@ -21,7 +21,7 @@ import numpy as np
 from jgs.arrays import aligned_empty
 from jgs.errors import InputError, refusing
 from jgs.files.npy import NOT_ZIP, Members, map_npy, plain_file
-from jgs.files.writing import replacing
+from jgs.files.replacing import replacing
 
 MANIFEST = "manifest.json"
 # True: always. False: never. "once": unless the same file was found whole before.

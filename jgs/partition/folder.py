@@ -26,8 +26,8 @@ from jgs.data.parts import (
     write_manifest,
 )
 from jgs.errors import InputError
+from jgs.files.replacing import check_replaceable, check_writable, replacing
 from jgs.files.storage import MANIFEST, ArrayFile, Chunks, sha256, write_arrays
-from jgs.files.writing import check_replaceable, check_writable, replacing
 from jgs.graph.row_tables.table import RowTable, as_table
 from jgs.graph.rows import offsets_of_rows, row_chunks, row_offsets, row_positions
 from jgs.partition.balance import constraint_weights, edge_cut, in_neighbors, part_loads, pieces

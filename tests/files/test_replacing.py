@@ -9,7 +9,7 @@ import pytest
 from forks import quick_python
 from refusals import refused
 
-from jgs.files import storage, writing
+from jgs.files import replacing, storage
 
 KIND = "test"
 
@@ -19,7 +19,7 @@ def ours(folder):
 
 
 def write(folder, text="new", meanwhile=lambda: None):
-    with writing.replacing(folder, KIND, ours) as fresh:
+    with replacing.replacing(folder, KIND, ours) as fresh:
         (fresh / "one.txt").write_text(text)
         meanwhile()
 
@@ -49,13 +49,13 @@ def test_a_file_that_comes_while_it_is_written_is_not_lost(tmp_path, before):
 _KILLED = """
 import os, signal, sys
 from pathlib import Path
-from jgs.files import storage, writing
+from jgs.files import replacing, storage
 def die(*_): os.kill(os.getpid(), signal.SIGKILL)
 if sys.argv[2] == 'exchanging':
     rename = Path.rename
     Path.rename = lambda path, to: die() if path.name == 'new' else rename(path, to)
-    writing.ctypes.CDLL = lambda *_, **__: object()
-with writing.replacing(sys.argv[1], 'test', lambda _: {'one.txt'}) as fresh:
+    replacing.ctypes.CDLL = lambda *_, **__: object()
+with replacing.replacing(sys.argv[1], 'test', lambda _: {'one.txt'}) as fresh:
     (fresh / 'one.txt').write_text('new')
     if sys.argv[2] == 'writing':
         die()
@@ -97,7 +97,7 @@ def test_the_only_copy_is_put_back(tmp_path):
 
 def test_two_that_write_at_once_leave_each_other_alone(tmp_path):
     folder = tmp_path / "out"
-    with writing.replacing(folder, KIND, ours) as first:
+    with replacing.replacing(folder, KIND, ours) as first:
         (first / "one.txt").write_text("first")
         write(folder, "second")
         assert contents(first) == {"one.txt": "first"}
@@ -107,14 +107,14 @@ def test_two_that_write_at_once_leave_each_other_alone(tmp_path):
 
 @pytest.mark.usefixtures("interruptible")
 def test_ctrl_c_amid_the_exchange_waits_for_its_end(tmp_path, monkeypatch):
-    folder, exchange = tmp_path / "out", writing._exchange
+    folder, exchange = tmp_path / "out", replacing._exchange
 
     def pressed(*args):
         exchange(*args)
         os.kill(os.getpid(), signal.SIGINT)
 
     write(folder, "old")
-    monkeypatch.setattr(writing, "_exchange", pressed)
+    monkeypatch.setattr(replacing, "_exchange", pressed)
     with pytest.raises(KeyboardInterrupt):
         write(folder)
     assert contents(folder) == {"one.txt": "new"}
@@ -123,15 +123,15 @@ def test_ctrl_c_amid_the_exchange_waits_for_its_end(tmp_path, monkeypatch):
 
 
 def test_everything_is_on_the_disk_before_the_exchange(tmp_path, monkeypatch):
-    synced, exchange = set(), writing._exchange
-    monkeypatch.setattr(writing.os, "fsync", lambda f: synced.add(os.fstat(f).st_ino))
+    synced, exchange = set(), replacing._exchange
+    monkeypatch.setattr(replacing.os, "fsync", lambda f: synced.add(os.fstat(f).st_ino))
 
     def check(fresh, *rest):
         assert synced == {path.stat().st_ino for path in (fresh, *fresh.rglob("*"))}
         exchange(fresh, *rest)
 
-    monkeypatch.setattr(writing, "_exchange", check)
-    with writing.replacing(tmp_path / "out", KIND, ours) as fresh:
+    monkeypatch.setattr(replacing, "_exchange", check)
+    with replacing.replacing(tmp_path / "out", KIND, ours) as fresh:
         (fresh / "sub").mkdir()
         for name in ("one.txt", "sub/two.txt"):
             (fresh / name).write_text("new")
@@ -141,15 +141,15 @@ def test_everything_is_on_the_disk_before_the_exchange(tmp_path, monkeypatch):
 def test_what_cannot_be_written_is_told_at_once(tmp_path):
     (tmp_path / "file").write_text("mine")
     for bad in (tmp_path / "file" / "x", tmp_path / ("x" * 250), "/proc/x"):
-        refused("must be a folder that can be written", writing.check_writable, bad)
-    refused("Name a folder inside it", writing.check_replaceable, "/", KIND, ours)
-    writing.check_writable(tmp_path / "a" / "b" / "out")
+        refused("must be a folder that can be written", replacing.check_writable, bad)
+    refused("Name a folder inside it", replacing.check_replaceable, "/", KIND, ours)
+    replacing.check_writable(tmp_path / "a" / "b" / "out")
     assert [p.name for p in tmp_path.iterdir()] == ["file"]
 
 
 def test_an_array_for_which_the_disk_has_no_room_is_told_in_the_systems_words(tmp_path):
     def save(array):
-        with writing.replacing(tmp_path / "out", KIND, ours) as fresh:
+        with replacing.replacing(tmp_path / "out", KIND, ours) as fresh:
             (fresh / "x.npy").symlink_to("/dev/full")
             storage.write_arrays(fresh, KIND, {"x": array})
 

@@ -23,8 +23,8 @@ from jgs.data.building.work import GrowingFile, Work, remove, working
 from jgs.data.dataset import KIND, Dataset
 from jgs.errors import InputError
 from jgs.files.npy import map_npy
+from jgs.files.replacing import check_replaceable
 from jgs.files.storage import array_files, write_arrays
-from jgs.files.writing import check_replaceable
 from jgs.graph import Graph, Schema
 from jgs.graph.checks import check_node_time, node_count
 from jgs.graph.schema import times_of_types

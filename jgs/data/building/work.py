@@ -28,8 +28,9 @@ from typing import Any, Self, TypeVar
 import numpy as np
 
 from jgs.errors import InputError
+from jgs.files.replacing import replacing
 from jgs.files.storage import ArrayFile, sha256
-from jgs.files.writing import refusal, replacing, write_whole
+from jgs.files.writing import refusal, write_whole
 
 _VERSION = 1
 T = TypeVar("T")
