@@ -24,22 +24,7 @@ from jgs.graph.foreign import edge_targets
 from jgs.graph.row_tables.dense import rows_as_stored
 from jgs.graph.row_tables.table import RowTable
 from jgs.kernels.call import FILL, call, floats, kernel_or_plain, or_empty, vary_alike
-from jgs.ops.checks import (
-    LOST,
-    check_block,
-    check_control,
-    check_edge_weight,
-    check_features,
-    check_ids,
-    check_num_nodes,
-    check_reduce,
-    check_rows,
-    check_sources,
-    edges_or_lost,
-    threads_for,
-    with_derivative,
-    zeros_or_lost,
-)
+from jgs.ops import checks
 
 
 def aggregate(
@@ -81,26 +66,26 @@ def aggregate(
     """
     if getattr(x, "ndim", 0) == 3:
         return _of_heads(block, x, reduce, edge_weight)
-    check_reduce(reduce)
-    num_targets, num_sources, num_edges = check_block(block)
-    check_rows("x", x)
+    checks.check_reduce(reduce)
+    num_targets, num_sources, num_edges = checks.check_block(block)
+    checks.check_rows("x", x)
     weight = block.edge_weight
     if edge_weight is not None:
-        weight = check_edge_weight(edge_weight, block.edge_capacity, x.shape[1], reduce)
+        weight = checks.check_edge_weight(edge_weight, block.edge_capacity, x.shape[1], reduce)
     if block.source_capacity is not None:
         form = "[S, F], the rows of this block's sources, padding included"
         remedy = "Gather the rows of batch.nodes, and take the blocks in their order."
         require_array("x", x, form, remedy, S=block.source_capacity)
-    check_sources(x, block, num_sources)
+    checks.check_sources(x, block, num_sources)
     if block.control is not None:
-        check_control(block, x, reduce)
+        checks.check_control(block, x, reduce)
         sources, targets = (rows.astype(x.dtype) for rows in block.control)
         plain = replace(block, control=None)
         return targets + aggregate(plain, x - sources, reduce, edge_weight)
     if 0 in (block.target_capacity, block.edge_capacity, *x.shape):
-        return zeros_or_lost(block, (block.target_capacity, x.shape[1]), x.dtype)
-    num_threads = threads_for(block.target_capacity, x, weight)
-    num_edges = edges_or_lost(block, num_edges)
+        return checks.zeros_or_lost(block, (block.target_capacity, x.shape[1]), x.dtype)
+    num_threads = checks.threads_for(block.target_capacity, x, weight)
+    num_edges = checks.edges_or_lost(block, num_edges)
     edges = (block.indptr, block.indices, num_targets, num_edges)
     try:
         return _aggregate(reduce, num_threads, *vary_alike(x, weight, edges))[0]
@@ -142,7 +127,7 @@ def _forward(reduce, num_threads, x, weight, edges):
     return aggregate_forward(reduce, num_threads, x, weight, *edges)
 
 
-_aggregate = with_derivative(_forward, _kept, _backward, 2)
+_aggregate = checks.with_derivative(_forward, _kept, _backward, 2)
 
 
 @partial(jax.jit, static_argnums=(0, 1))
@@ -242,7 +227,7 @@ def forward_plain(reduce, x, weight, indptr, indices, num_targets, num_edges):
 
 
 def _unless_lost(out, num_edges):
-    return jnp.where(num_edges == LOST, jnp.nan, out).astype(out.dtype)
+    return jnp.where(num_edges == checks.LOST, jnp.nan, out).astype(out.dtype)
 
 
 def _edge_grads(reduce, grad_out, argmax, row, degree):
@@ -291,20 +276,20 @@ def gather(features: Any, ids: Any) -> Any:
 
     Raises `InputError` for other types and ranks.
     """
-    table = check_features(features, typed=True)
+    table = checks.check_features(features, typed=True)
     batch = ids if isinstance(ids, MiniBatch) else None
     if batch is not None:
-        check_num_nodes(table.shape[0], batch.num_nodes)
+        checks.check_num_nodes(table.shape[0], batch.num_nodes)
         ids = batch.nodes
-    ids = check_ids(ids, table.shape[0])
-    return table.gather(ids, threads_for(ids.shape[0], table), batch)
+    ids = checks.check_ids(ids, table.shape[0])
+    return table.gather(ids, checks.threads_for(ids.shape[0], table), batch)
 
 
 def rows_apart(features: Any, ids: jax.Array) -> Any:
     """Features with the rows `ids`, int32 `[K]`, of `features`, which are of any form that
     `gather` takes, but not by node type. Rows are kept as they are stored, but those by entries
     become float32. What rows of padding say is not defined."""
-    table = check_features(features)
+    table = checks.check_features(features)
     kinds = set() if table.by_entries else {jnp.dtype(rows.dtype) for rows in table.rows}
     if len(kinds) != 1 or jnp.dtype(jnp.float32) in kinds:  # which the kernel copies faster
         return gather(features, ids)
@@ -346,15 +331,15 @@ def gather_aggregate(
     then sources of the batch, not nodes. Only the kernel checks the values in the arrays, as in
     `aggregate`. The plain form reads zeros for ids outside `[0, N)`.
     """
-    check_reduce(reduce)
-    counts = check_block(block)
+    checks.check_reduce(reduce)
+    counts = checks.check_block(block)
     if block.control is not None:
         raise InputError(
             "a block with control variates must be aggregated by jgs.ops.aggregate",
             "gather_aggregate",
             "Call gather and aggregate.",
         )
-    table = check_features(features)
+    table = checks.check_features(features)
     if place is None:
         if isinstance(features, tuple):
             raise InputError(
@@ -370,16 +355,16 @@ def gather_aggregate(
                 type(table).__name__,
                 "Join them with scipy.sparse.vstack.",
             )
-        place = check_ids(place, table.shape[0])
+        place = checks.check_ids(place, table.shape[0])
         if block.source_capacity is not None:
             form = "[S], the row of each of the block's sources, padding included"
             remedy = "Find the places of batch.nodes."
             require_array("place", place, form, remedy, S=block.source_capacity)
     num_rows, width = block.target_capacity, table.shape[1]
     if 0 in (num_rows, block.edge_capacity, width) or (place is not None and place.size == 0):
-        return zeros_or_lost(block, (num_rows, width), jnp.float32)
-    num_threads = threads_for(num_rows, table)
-    counts = (*counts[:2], edges_or_lost(block, counts[2]))
+        return checks.zeros_or_lost(block, (num_rows, width), jnp.float32)
+    num_threads = checks.threads_for(num_rows, table)
+    counts = (*counts[:2], checks.edges_or_lost(block, counts[2]))
     edges = (block.edge_weight, block.indptr, block.indices, *counts)
     return _gather_aggregate(reduce, num_threads, *vary_alike(table, place, *edges))
 
