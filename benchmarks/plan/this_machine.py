@@ -29,9 +29,9 @@ from jgs.files import row_file
 from jgs.graph import Graph
 from jgs.sampling import Loader
 from jgs.sampling.capacity import round_up
+from jgs.sampling.loading.disk_rows import WINDOW
 from jgs.sampling.loading.disk_source import _FIRST_BLOCK, _GROWTH
 from jgs.sampling.loading.disk_table import row_pool
-from jgs.sampling.loading.near_rows import WINDOW
 
 _PROCESS = 350e6  # bytes of Python, JAX, Orbax and programs: what runs took beside the rest
 _PACKING = 26  # bytes for each row of a block, while it is packed: ids, steps, and their order

@@ -5,8 +5,8 @@ from jgs.graph.batch import Block, Control, Extras, MiniBatch, Tokens
 from jgs.graph.device import as_device
 from jgs.graph.graph import Graph
 from jgs.graph.live import Live
-from jgs.graph.locality import read_ahead
 from jgs.graph.node_ids import NodeIds
+from jgs.graph.reading import read_ahead
 from jgs.graph.row_tables.coded import QuantizedFeatures
 from jgs.graph.row_tables.sparse import SparseFeatures
 from jgs.graph.row_tables.versioned import VersionedFeatures, Versions

@@ -17,8 +17,8 @@ from jgs.graph.arrays import PREFIX, TAKEN
 from jgs.graph.changed import Changed, taken_edges
 from jgs.graph.device import as_device
 from jgs.graph.grouping import group_values, order_by, order_by_time, taken
-from jgs.graph.locality import nodes_in_order
 from jgs.graph.node_ids import NodeIds
+from jgs.graph.reordered import nodes_in_order
 from jgs.graph.rows import row_of_edges, row_offsets
 from jgs.graph.schema import Relation, Schema, check_edge_types, check_schema
 from jgs.graph.shown import Shown

@@ -18,23 +18,15 @@ from flax import nnx
 
 from jgs.errors import InputError
 from jgs.graph import Block
+from jgs.models import parts
 from jgs.models.gnn import Reduce, Sizes, Stack
 from jgs.models.inputs import Inputs
-from jgs.models.parts import (
-    Conv,
-    EdgeOptions,
-    ReadsEdges,
-    check_width,
-    check_widths,
-    glorot,
-    zero_unless,
-)
 from jgs.ops import linear
 from jgs.ops.checks import check_reduce
 from jgs.options import Option
 
 
-class SAGEConv(Conv):
+class SAGEConv(parts.Conv):
     """One layer: `W_self x_v + W_neigh reduce(x_u over v's neighbours u) + b`.
 
     This is the paper's `W [x_v ; aggregated]` written as two matrices. Weights
@@ -54,10 +46,10 @@ class SAGEConv(Conv):
         self, in_features: int, out_features: int, *, reduce: str = "mean", rngs: nnx.Rngs
     ):
         check_reduce(reduce)
-        check_widths(in_features=in_features, out_features=out_features)
+        parts.check_widths(in_features=in_features, out_features=out_features)
         self.in_features, self.out_features, self.reduce = in_features, out_features, reduce
-        self.self_kernel = glorot(rngs, (in_features, out_features))
-        self.neighbor_kernel = glorot(rngs, (in_features, out_features))
+        self.self_kernel = parts.glorot(rngs, (in_features, out_features))
+        self.neighbor_kernel = parts.glorot(rngs, (in_features, out_features))
         self.bias = nnx.Param(jnp.zeros(out_features))
 
     @property
@@ -72,7 +64,7 @@ class SAGEConv(Conv):
         if not isinstance(x, Inputs):
             return super().__call__(block, x, real, **after)
         for rows in x:
-            check_width(rows, self.in_features)
+            parts.check_width(rows, self.in_features)
         kernels = [self.self_kernel[...], self.neighbor_kernel[...]]
         after.pop("degree", None)
         return linear(x, kernels, self.bias[...], block.num_targets, **after)
@@ -94,7 +86,7 @@ class GraphSAGE(Stack):
         return [SAGEConv(*width, reduce=reduce, rngs=rngs) for width in sizes.widths]
 
 
-class ConcatConv(Conv):
+class ConcatConv(parts.Conv):
     """One layer: `[W_self x_v ; W_neigh mean(x_u over v's neighbours u)] + b`, the two products
     side by side. (`SAGEConv` adds the two products.)
 
@@ -109,7 +101,7 @@ class ConcatConv(Conv):
     """
 
     def __init__(self, in_features: int, out_features: int, *, rngs: nnx.Rngs):
-        check_widths(in_features=in_features, out_features=out_features)
+        parts.check_widths(in_features=in_features, out_features=out_features)
         if out_features < 2:
             raise InputError(
                 "out_features must be at least 2, a column for each half",
@@ -117,8 +109,8 @@ class ConcatConv(Conv):
                 "Give a larger width.",
             )
         self.in_features, self.out_features = in_features, out_features
-        self.self_kernel = glorot(rngs, (in_features, out_features - out_features // 2))
-        self.neighbor_kernel = glorot(rngs, (in_features, out_features // 2))
+        self.self_kernel = parts.glorot(rngs, (in_features, out_features - out_features // 2))
+        self.neighbor_kernel = parts.glorot(rngs, (in_features, out_features // 2))
         self.bias = nnx.Param(jnp.zeros(out_features))
 
     @property
@@ -141,7 +133,7 @@ class ConcatConv(Conv):
         return linear(inputs, kernels, bias, num_targets, add=add, **after)
 
 
-class GCNConv(Conv):
+class GCNConv(parts.Conv):
     """One layer: `W [x_v / d̂_v + (d_v / sqrt(d̂_v)) mean(x_u / sqrt(d̂_u))] + b`.
 
     The mean is over the drawn neighbours `u` of `v`, `d` is a node's in-degree in the whole
@@ -160,9 +152,9 @@ class GCNConv(Conv):
     uses_degrees = True
 
     def __init__(self, in_features: int, out_features: int, *, rngs: nnx.Rngs):
-        check_widths(in_features=in_features, out_features=out_features)
+        parts.check_widths(in_features=in_features, out_features=out_features)
         self.in_features, self.out_features = in_features, out_features
-        self.kernel = glorot(rngs, (in_features, out_features))
+        self.kernel = parts.glorot(rngs, (in_features, out_features))
         self.bias = nnx.Param(jnp.zeros(out_features))
 
     @property
@@ -233,7 +225,7 @@ class GCN(Stack):
         return [*(inner(*width, rngs=rngs) for width in hidden), outer(*last, rngs=rngs)]
 
 
-class GINConv(Conv):
+class GINConv(parts.Conv):
     """One layer: `MLP((1 + eps) x_v + sum(x_u over v's neighbours u))`.
 
     The MLP is `W_2 relu(W_1 x + b_1) + b_2`. Weights are Glorot uniform with a gain of sqrt(2),
@@ -261,12 +253,14 @@ class GINConv(Conv):
         rngs: nnx.Rngs,
     ):
         hidden = out_features if hidden_features is None else hidden_features
-        check_widths(in_features=in_features, out_features=out_features, hidden_features=hidden)
+        parts.check_widths(
+            in_features=in_features, out_features=out_features, hidden_features=hidden
+        )
         self.in_features, self.out_features = in_features, out_features
         self.hidden_features = hidden
-        self.hidden_kernel = glorot(rngs, (in_features, hidden))
+        self.hidden_kernel = parts.glorot(rngs, (in_features, hidden))
         self.hidden_bias = nnx.Param(jnp.zeros(hidden))
-        self.kernel = glorot(rngs, (hidden, out_features))
+        self.kernel = parts.glorot(rngs, (hidden, out_features))
         self.bias = nnx.Param(jnp.zeros(out_features))
         self.eps = nnx.Param(jnp.float32(eps)) if train_eps else float(eps)
 
@@ -280,7 +274,7 @@ class GINConv(Conv):
         rows, add = jnp.arange(aggregated.shape[0]), None
         real = rows < (rows.size if num_targets is None else num_targets)
         # A NaN in padding would reach the gradient of eps.
-        own = (1 + eps) * zero_unless(real, own)
+        own = (1 + eps) * parts.zero_unless(real, own)
         if self.projects_first:
             add = aggregated
         else:
@@ -291,7 +285,7 @@ class GINConv(Conv):
         return linear([hidden], [kernel], bias, num_targets, **after)
 
 
-class GINEConv(ReadsEdges, GINConv):
+class GINEConv(parts.ReadsEdges, GINConv):
     """One layer of Hu et al., "Strategies for Pre-training Graph Neural Networks" (2020), in
     the form that PyG calls `GINEConv`: `MLP((1 + eps) x_v + sum(relu(x_u + W_edge e +
     b_edge)))`. The sum is over `v`'s neighbours `u`, and `e` are the features of the edge from
@@ -317,14 +311,14 @@ class GINEConv(ReadsEdges, GINConv):
         eps: float = 0.0,
         train_eps: bool = False,
         rngs: nnx.Rngs,
-        **edges: Unpack[EdgeOptions],
+        **edges: Unpack[parts.EdgeOptions],
     ):
         own: dict[str, Any] = {"eps": eps, "train_eps": train_eps, "rngs": rngs}
         super().__init__(in_features, out_features, hidden_features, **own)
         self.reads(**edges)
-        check_widths(edge_width=self.edge_width)
+        parts.check_widths(edge_width=self.edge_width)
         self.message_width = in_features
-        self.edge_kernel = glorot(rngs, (self.edge_width, in_features))
+        self.edge_kernel = parts.glorot(rngs, (self.edge_width, in_features))
         self.edge_bias = nnx.Param(jnp.zeros(in_features))
 
     def edge_message(self, message: jax.Array, edge: dict[str, jax.Array]) -> jax.Array:
@@ -347,7 +341,7 @@ class GIN(Stack):
         *,
         eps: float = 0.0,
         train_eps: bool = False,
-        **edges: Unpack[EdgeOptions],
+        **edges: Unpack[parts.EdgeOptions],
     ) -> list[GINConv]:
         own: dict[str, Any] = {"hidden_features": sizes.hidden_features, "rngs": rngs}
         own |= {"eps": eps, "train_eps": train_eps}

@@ -14,31 +14,16 @@ from flax import nnx
 from jgs.errors import InputError
 from jgs.graph import Block
 from jgs.kernels.call import FILL
+from jgs.models import parts
 from jgs.models.gat import dropped
 from jgs.models.gnn import Heads, Sizes, Stack
-from jgs.models.parts import (
-    ELAPSED,
-    EdgeOptions,
-    ReadsEdges,
-    TimeEncoding,
-    TimeUnit,
-    TimeWidth,
-    by_edge,
-    check_heads,
-    check_width,
-    check_widths,
-    glorot,
-    padded_edges,
-    read_edges,
-    zero_unless,
-)
 from jgs.ops import aggregate, edge_dot, edge_mask, edge_softmax, gather, linear
 from jgs.ops.linear import finish
 from jgs.options import Option
 from jgs.settings import usual_promotion
 
 
-class TGATConv(ReadsEdges, nnx.Module):
+class TGATConv(parts.ReadsEdges, nnx.Module):
     """One layer of TGAT (section 3.3): an attention over neighbours that sees when each edge
     was.
 
@@ -78,34 +63,34 @@ class TGATConv(ReadsEdges, nnx.Module):
         time_width: int = 100,
         time_unit: float = 1.0,
         rngs: nnx.Rngs,
-        **edges: Unpack[EdgeOptions],
+        **edges: Unpack[parts.EdgeOptions],
     ):
         width = out_features if attention_features is None else attention_features
-        check_widths(in_features=in_features, out_features=out_features)
-        check_widths(attention_features=width)
-        check_heads(num_heads, attention_features=width)
+        parts.check_widths(in_features=in_features, out_features=out_features)
+        parts.check_widths(attention_features=width)
+        parts.check_heads(num_heads, attention_features=width)
         self.in_features, self.out_features = in_features, out_features
         self.num_heads, self.attention_features = num_heads, width
-        self.reads(ELAPSED, **edges)
-        self.time = TimeEncoding(time_width, unit=time_unit)
-        self.query_kernel = glorot(rngs, (in_features + time_width, width))
-        self.kernel = glorot(rngs, (in_features, 2 * width))  # of keys and values
-        self.time_kernel = glorot(rngs, (time_width, 2 * width))
+        self.reads(parts.ELAPSED, **edges)
+        self.time = parts.TimeEncoding(time_width, unit=time_unit)
+        self.query_kernel = parts.glorot(rngs, (in_features + time_width, width))
+        self.kernel = parts.glorot(rngs, (in_features, 2 * width))  # of keys and values
+        self.time_kernel = parts.glorot(rngs, (time_width, 2 * width))
         if self.features:
-            self.edge_kernel = glorot(rngs, (self.edge_width, 2 * width))
-        self.inner_kernel = glorot(rngs, (width + in_features, width))
+            self.edge_kernel = parts.glorot(rngs, (self.edge_width, 2 * width))
+        self.inner_kernel = parts.glorot(rngs, (width + in_features, width))
         self.inner_bias = nnx.Param(jnp.zeros(width))
-        self.outer_kernel = glorot(rngs, (width, out_features))
+        self.outer_kernel = parts.glorot(rngs, (width, out_features))
         self.outer_bias = nnx.Param(jnp.zeros(out_features))
 
     def __call__(
         self, block: Block, x: Any, real=None, *, degree=None, attention_drop=None, **after: Any
     ) -> jax.Array:
-        check_width(x, self.in_features)
-        x = zero_unless(real, x)
+        parts.check_width(x, self.in_features)
+        x = parts.zero_unless(real, x)
         message = self.message(x, block.num_sources)
-        rows = self.edge_message(gather(message, block.indices), read_edges(self, block))
-        edges, rows = by_edge(block), padded_edges(block, rows)
+        rows = self.edge_message(gather(message, block.indices), parts.read_edges(self, block))
+        edges, rows = parts.by_edge(block), parts.padded_edges(block, rows)
         query = self.query(x[: block.target_capacity], block.num_targets)
         keys = rows[:, : self.attention_features]
         weights = edge_softmax(block, edge_dot(edges, keys, query, self.num_heads))
@@ -120,7 +105,7 @@ class TGATConv(ReadsEdges, nnx.Module):
 
     def edge_message(self, message, edge):
         """`[n, 2 * H * D]`: the keys and values of edges."""
-        inputs, kernels = [self.time(edge[ELAPSED])], [self.time_kernel[...]]
+        inputs, kernels = [self.time(edge[parts.ELAPSED])], [self.time_kernel[...]]
         if self.features:
             inputs.append(self.of_edges(edge))
             kernels.append(self.edge_kernel[...])
@@ -168,9 +153,9 @@ class TGAT(Stack, activation="none"):
         rngs: nnx.Rngs,
         *,
         heads: Heads = 2,
-        time_width: TimeWidth = 100,
-        time_unit: TimeUnit = 1.0,
-        **edges: Unpack[EdgeOptions],
+        time_width: parts.TimeWidth = 100,
+        time_unit: parts.TimeUnit = 1.0,
+        **edges: Unpack[parts.EdgeOptions],
     ) -> list[TGATConv]:
         own: dict[str, Any] = {"attention_features": sizes.hidden_features, "rngs": rngs}
         own |= {"time_width": time_width, "time_unit": time_unit, **edges}
@@ -182,7 +167,7 @@ NumLatest = Annotated[
 ]
 
 
-class MixerConv(ReadsEdges, nnx.Module):
+class MixerConv(parts.ReadsEdges, nnx.Module):
     """One layer: an MLP-Mixer over the latest edges of each node, beside a mean of neighbours.
 
     The *link encoder* (section 3.1) makes a token of each of the `K` latest edges of a node: `W
@@ -220,29 +205,33 @@ class MixerConv(ReadsEdges, nnx.Module):
         time_width: int = 100,
         time_unit: float = 1.0,
         rngs: nnx.Rngs,
-        **edges: Unpack[EdgeOptions],
+        **edges: Unpack[parts.EdgeOptions],
     ):
         width = out_features if hidden_features is None else hidden_features
-        check_widths(in_features=in_features, out_features=out_features, num_latest=num_latest)
-        check_widths(hidden_features=width, depth=depth)
+        parts.check_widths(
+            in_features=in_features, out_features=out_features, num_latest=num_latest
+        )
+        parts.check_widths(hidden_features=width, depth=depth)
         self.in_features, self.out_features = in_features, out_features
         self.num_latest, self.hidden_features = num_latest, width
-        self.reads(ELAPSED, **edges)
-        self.time = TimeEncoding(time_width, unit=time_unit, learned=False)
-        self.token_kernel = glorot(rngs, (time_width + self.edge_width + in_features, width))
+        self.reads(parts.ELAPSED, **edges)
+        self.time = parts.TimeEncoding(time_width, unit=time_unit, learned=False)
+        self.token_kernel = parts.glorot(
+            rngs, (time_width + self.edge_width + in_features, width)
+        )
         self.token_bias = nnx.Param(jnp.zeros(width))
         self.mixers = nnx.List([_Mixer(num_latest, width, rngs) for _ in range(depth)])
         self.norm = nnx.LayerNorm(width, rngs=rngs)
-        self.out_kernel = glorot(rngs, (width + in_features, out_features))
+        self.out_kernel = parts.glorot(rngs, (width + in_features, out_features))
         self.out_bias = nnx.Param(jnp.zeros(out_features))
 
     @usual_promotion()
     def __call__(self, block: Block, x: Any, real=None, *, degree=None, **after: Any):
-        check_width(x, self.in_features)
-        x, num = zero_unless(real, x), block.target_capacity
-        edge = read_edges(self, block)
+        parts.check_width(x, self.in_features)
+        x, num = parts.zero_unless(real, x), block.target_capacity
+        edge = parts.read_edges(self, block)
         of_source = gather(x, block.indices)
-        inputs = [self.time(edge[ELAPSED])]
+        inputs = [self.time(edge[parts.ELAPSED])]
         if self.features:
             inputs.append(self.of_edges(edge))
         token = jnp.hstack([*inputs, of_source]) @ self.token_kernel[...] + self.token_bias[...]
@@ -322,9 +311,9 @@ class Mixer(Stack):
         *,
         num_latest: NumLatest = 20,
         depth: int = 2,
-        time_width: TimeWidth = 100,
-        time_unit: TimeUnit = 1.0,
-        **edges: Unpack[EdgeOptions],
+        time_width: parts.TimeWidth = 100,
+        time_unit: parts.TimeUnit = 1.0,
+        **edges: Unpack[parts.EdgeOptions],
     ) -> list[MixerConv]:
         if sizes.num_layers != 1:
             raise InputError(

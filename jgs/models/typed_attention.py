@@ -16,30 +16,16 @@ from flax import nnx
 from jgs.errors import InputError
 from jgs.graph import Block, Schema
 from jgs.kernels.call import FILL
+from jgs.models import parts
 from jgs.models.gat import beside_ones
 from jgs.models.gnn import Heads, Sizes
-from jgs.models.parts import (
-    EdgeOptions,
-    ReadsEdges,
-    RelationConv,
-    check_heads,
-    check_width,
-    check_widths,
-    from_edges,
-    glorot,
-    matrices,
-    read_edges,
-    relations_of,
-    runs_from,
-    zero_unless,
-)
 from jgs.models.typed import TypedStack
 from jgs.ops import aggregate, edge_dot, edge_mask, edge_softmax, linear
 from jgs.ops.linear import finish
 from jgs.ops.relation_runs import group_linear, relation_linear
 
 
-class RGATConv(ReadsEdges, RelationConv):
+class RGATConv(parts.ReadsEdges, parts.RelationConv):
     """One layer: for each head the sum, over relations `r`, of the mean of `W_r x_u` over `v`'s
     neighbours `u` by relation `r`, plus a bias. It is a `GATConv` for each relation, summed.
 
@@ -76,32 +62,34 @@ class RGATConv(ReadsEdges, RelationConv):
         self_loop: bool = True,
         negative_slope: float = 0.2,
         rngs: nnx.Rngs,
-        **edges: Unpack[EdgeOptions],
+        **edges: Unpack[parts.EdgeOptions],
     ):
         widths = {"in_features": in_features, "out_features": out_features}
-        check_widths(**widths, num_relations=num_relations)
+        parts.check_widths(**widths, num_relations=num_relations)
         width = out_features if concat else out_features * num_heads
-        check_heads(num_heads, out_features=width)
+        parts.check_heads(num_heads, out_features=width)
         self.in_features, self.out_features = in_features, out_features
         self.num_relations, self.num_heads = num_relations, num_heads
         self.concat, self.self_loop, self.negative_slope = concat, self_loop, negative_slope
-        self.kernel = matrices(rngs, num_relations, in_features, width)
+        self.kernel = parts.matrices(rngs, num_relations, in_features, width)
         vectors = (num_relations, num_heads, width // num_heads)
-        self.source_attention = matrices(rngs, *vectors)
-        self.target_attention = matrices(rngs, *vectors)
+        self.source_attention = parts.matrices(rngs, *vectors)
+        self.target_attention = parts.matrices(rngs, *vectors)
         self.reads("type", **edges)
         if self.features:
-            self.edge_attention = matrices(rngs, num_relations, self.edge_width, num_heads)
+            self.edge_attention = parts.matrices(
+                rngs, num_relations, self.edge_width, num_heads
+            )
         if self_loop:
-            self.self_kernel = matrices(rngs, in_features, out_features)
+            self.self_kernel = parts.matrices(rngs, in_features, out_features)
         self.bias = nnx.Param(jnp.zeros(out_features))
 
     def __call__(
         self, block: Block, x: Any, real=None, *, degree=None, attention_drop=None, **after: Any
     ) -> jax.Array:
-        check_width(x, self.in_features)
-        x, runs = zero_unless(real, x), runs_from(block, x, self.num_relations)
-        own, edges = x[: block.target_capacity], from_edges(runs.edges)
+        parts.check_width(x, self.in_features)
+        x, runs = parts.zero_unless(real, x), parts.runs_from(block, x, self.num_relations)
+        own, edges = x[: block.target_capacity], parts.from_edges(runs.edges)
         relation = block.edge_type.at[runs.order].get(mode="fill", fill_value=0)  # type: ignore[union-attr]
         # The same edges and sources, where each edge is a target of its own.
         num = runs.edges.num_edges
@@ -110,7 +98,7 @@ class RGATConv(ReadsEdges, RelationConv):
         rows = aggregate(of_own, x, "sum")
         messages = self._projected(rows, relation, runs.edges.num_edges)
         if self.features:
-            edge = read_edges(self, block)
+            edge = parts.read_edges(self, block)
             edge = {name: edge[name].at[runs.order].get(**FILL) for name in self.features}
             messages = self._with_edges(messages, relation, edge, runs.edges.num_edges)
         values, source = self.values(messages), messages[:, -self.num_heads :]
@@ -191,15 +179,15 @@ class RGAT(TypedStack, activation="elu", attention_dropout=None):
         heads: Heads = 8,
         out_heads: int = 1,
         self_loop: bool = True,
-        **edges: Unpack[EdgeOptions],
+        **edges: Unpack[parts.EdgeOptions],
     ) -> list[RGATConv]:
-        relations = relations_of(schema)
+        relations = parts.relations_of(schema)
         make = partial(RGATConv, self_loop=self_loop, rngs=rngs, **edges)
         *hidden, last = ((*width, relations) for width in sizes.widths)
         return [*(make(*of, heads) for of in hidden), make(*last, out_heads, concat=False)]
 
 
-class HGTConv(RelationConv):
+class HGTConv(parts.RelationConv):
     """One layer, for a target `v` of type `t(v)` and its neighbours `u` by relations `r`:
 
     - attention (equation 3): for each head the softmax over all edges into `v` of
@@ -242,25 +230,25 @@ class HGTConv(RelationConv):
         rngs: nnx.Rngs,
     ):
         width = in_features if width is None else width
-        num_types, num_relations = len(schema.node_types), relations_of(schema)
-        check_widths(in_features=in_features, out_features=out_features, width=width)
-        check_heads(num_heads, width=width)
+        num_types, num_relations = len(schema.node_types), parts.relations_of(schema)
+        parts.check_widths(in_features=in_features, out_features=out_features, width=width)
+        parts.check_heads(num_heads, width=width)
         self.in_features, self.out_features, self.width = in_features, out_features, width
         self.num_types, self.num_relations, self.num_heads = num_types, num_relations, num_heads
         head = width // num_heads
-        self.key_kernel = matrices(rngs, num_types, in_features, width)
-        self.value_kernel = matrices(rngs, num_types, in_features, width)
-        self.query_kernel = matrices(rngs, num_types, in_features, width)
-        self.out_kernel = matrices(rngs, num_types, width, out_features)
+        self.key_kernel = parts.matrices(rngs, num_types, in_features, width)
+        self.value_kernel = parts.matrices(rngs, num_types, in_features, width)
+        self.query_kernel = parts.matrices(rngs, num_types, in_features, width)
+        self.out_kernel = parts.matrices(rngs, num_types, width, out_features)
         self.key_value_bias = nnx.Param(jnp.zeros((num_types, 2 * width)))
         self.query_bias = nnx.Param(jnp.zeros((num_types, width)))
         self.out_bias = nnx.Param(jnp.zeros((num_types, out_features)))
-        self.attention = matrices(rngs, num_relations, num_heads, head, head)
-        self.message_kernel = matrices(rngs, num_relations, num_heads, head, head)
+        self.attention = parts.matrices(rngs, num_relations, num_heads, head, head)
+        self.message_kernel = parts.matrices(rngs, num_relations, num_heads, head, head)
         self.prior = nnx.Param(jnp.ones((num_relations, num_heads)))
         self.skip = nnx.Param(jnp.ones(num_types))
         if in_features != out_features:
-            self.skip_kernel = glorot(rngs, (in_features, out_features))
+            self.skip_kernel = parts.glorot(rngs, (in_features, out_features))
 
     def __call__(
         self,
@@ -273,8 +261,8 @@ class HGTConv(RelationConv):
         attention_drop=None,
         **after: Any,
     ) -> jax.Array:
-        check_width(x, self.in_features)
-        x, runs = zero_unless(real, x), runs_from(block, x, self.num_relations)
+        parts.check_width(x, self.in_features)
+        x, runs = parts.zero_unless(real, x), parts.runs_from(block, x, self.num_relations)
         own = x[: block.target_capacity]
         message = self.message(x, block.num_sources, kind=kind)
         keys, values = message[:, : self.width], message[:, self.width :]

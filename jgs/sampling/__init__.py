@@ -18,9 +18,10 @@ from jgs.sampling.choices import choose_super_batch
 from jgs.sampling.edges.induced import induced_subgraph
 from jgs.sampling.event_negatives import event_negatives
 from jgs.sampling.links import Links
+from jgs.sampling.loading.disk_rows import DiskRows
 from jgs.sampling.loading.grain import grain_iterator
+from jgs.sampling.loading.hot_rows import HotRows
 from jgs.sampling.loading.loader import Loader
-from jgs.sampling.loading.near_rows import DiskRows, HotRows
 from jgs.sampling.loading.schedule import Order
 from jgs.sampling.loading.stages import ByEpoch, OnPlateau, SamplerSchedule
 from jgs.sampling.matrix import MatrixSampler

@@ -12,7 +12,7 @@ from small_runs import command, result, same_run
 import jgs.data
 from jgs.data import Dataset
 from jgs.partition.memory import Machine
-from jgs.sampling.loading import near_rows
+from jgs.sampling.loading import disk_rows
 from jgs.train.loop import folder as run_folder
 from jgs.train.loop import open_data
 
@@ -78,7 +78,7 @@ def test_a_file_that_fails_loses_nothing(saved, tmp_path, capsys, monkeypatch):
     flags = "--fanouts 3 --epochs 2 --checkpoint-every 3"
     assert train(data, tmp_path / "whole", 1, flags) == 0
     file, steps = data / "features.npy", []
-    content, make = file.read_bytes(), near_rows.DiskRows.make
+    content, make = file.read_bytes(), disk_rows.DiskRows.make
 
     def failing(self, *given):
         steps.append(given)
@@ -86,7 +86,7 @@ def test_a_file_that_fails_loses_nothing(saved, tmp_path, capsys, monkeypatch):
             os.truncate(file, len(content) // 3)
         return make(self, *given)
 
-    monkeypatch.setattr(near_rows.DiskRows, "make", failing)
+    monkeypatch.setattr(disk_rows.DiskRows, "make", failing)
     capsys.readouterr()
     assert train(data, tmp_path / "run", SOME, flags) == 2
     out, err = capsys.readouterr()

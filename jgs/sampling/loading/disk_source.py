@@ -16,8 +16,8 @@ import numpy as np
 from jgs.arrays import aligned_empty
 from jgs.files.row_file import PackedRows, Spool, Spooled
 from jgs.graph import as_device
+from jgs.sampling.loading.disk_rows import DiskRows
 from jgs.sampling.loading.disk_table import Taken
-from jgs.sampling.loading.near_rows import DiskRows
 from jgs.sampling.loading.sending import Ahead, each, go_on, run_ahead
 from jgs.sampling.loading.source import OverSource, Source
 

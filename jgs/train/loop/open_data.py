@@ -27,7 +27,7 @@ from jgs.dist.batches.ranks import RankParts, rank_loader
 from jgs.dist.communicators.comm import Alone, Communicator
 from jgs.errors import InputError, refuse
 from jgs.graph import Graph, MiniBatch
-from jgs.graph.locality import is_mapped, read_ahead
+from jgs.graph.reading import is_mapped, read_ahead
 from jgs.graph.row_tables.table import as_table
 from jgs.models import read_inputs
 from jgs.models.inputs import Placed
