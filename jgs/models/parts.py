@@ -19,10 +19,9 @@ from jgs.errors import InputError
 from jgs.graph import Block, Schema
 from jgs.graph.batch import AGELESS, Control
 from jgs.models.layer import by_each_edge
-from jgs.ops import aggregate, gather, linear
+from jgs.ops import Runs, aggregate, gather, linear, runs_of
 from jgs.ops.checks import check_sources
 from jgs.ops.linear import finish
-from jgs.ops.relation_runs import Runs, runs_of
 from jgs.options import Option
 from jgs.settings import exact_integers, usual_promotion
 

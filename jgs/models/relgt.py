@@ -13,8 +13,7 @@ from flax import nnx
 from jgs.arrays import require_array
 from jgs.devices import computes_on_cpu
 from jgs.errors import InputError
-from jgs.graph import MiniBatch, Schema, Tokens
-from jgs.graph.typed_features import TypedRows
+from jgs.graph import MiniBatch, Schema, Tokens, TypedRows
 from jgs.models import parts
 from jgs.models.gnn import Heads
 from jgs.models.inputs import Placed, TypedInputs

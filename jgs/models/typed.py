@@ -12,8 +12,7 @@ import jax.numpy as jnp
 from flax import nnx
 
 from jgs.errors import InputError
-from jgs.graph import MiniBatch, Schema
-from jgs.graph.typed_features import TypedRows
+from jgs.graph import MiniBatch, Schema, TypedRows
 from jgs.models.gnn import GNN, Reduce, Sizes, Stack
 from jgs.models.inputs import Inputs, Placed, TypedInputs
 from jgs.models.parts import (

@@ -19,8 +19,7 @@ import numpy as np
 from jgs.arrays import is_real, require_array
 from jgs.errors import InputError
 from jgs.files.storage import open_arrays, save_arrays
-from jgs.graph import Block, Extras, Graph, MiniBatch
-from jgs.graph.device import as_device
+from jgs.graph import Block, Extras, Graph, MiniBatch, as_device
 from jgs.kernels.call import vary_alike
 from jgs.options import INT32, Option
 from jgs.sampling import checks

@@ -24,9 +24,8 @@ from jgs.errors import InputError, check_choice
 from jgs.graph import Graph, Schema
 from jgs.graph.row_tables.table import as_one, as_table
 from jgs.graph.typed_features import split_by_type
-from jgs.sampling.base import Sampler
+from jgs.sampling import Loader, Sampler
 from jgs.sampling.loading.items import Stage, check_asked, prepared
-from jgs.sampling.loading.loader import Loader
 from jgs.sampling.loading.schedule import Epochs, Order, Schedule, SeedParts
 from jgs.sampling.loading.sending import Destination, SentSource
 from jgs.sampling.loading.source import Learning

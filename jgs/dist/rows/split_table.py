@@ -17,9 +17,8 @@ from jgs.dist.communicators.comm import OWN, SAME, Communicator, all_gather_rows
 from jgs.dist.rows.owners import Demand, Owners, rounded
 from jgs.errors import InputError
 from jgs.files.npy import with_room
-from jgs.graph import as_device
+from jgs.graph import SparseFeatures, as_device
 from jgs.graph.row_tables.dense import rows_as_stored
-from jgs.graph.row_tables.sparse import SparseFeatures
 from jgs.graph.row_tables.table import RowTable, as_table
 from jgs.ops import gather
 from jgs.settings import exact_integers

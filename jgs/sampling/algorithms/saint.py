@@ -12,8 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jgs.errors import InputError, check_choice
-from jgs.graph import Graph, MiniBatch
-from jgs.graph.device import as_device
+from jgs.graph import Graph, MiniBatch, as_device
 from jgs.graph.rows import neighbor_counts, row_chunks, row_of_edges, without_room
 from jgs.options import INT32, Option
 from jgs.sampling.algorithms.walk import Walk

@@ -20,8 +20,7 @@ from jgs.errors import InputError, refuse
 from jgs.graph import MiniBatch
 from jgs.graph.row_tables.table import as_table
 from jgs.models import Placed
-from jgs.sampling import Loader
-from jgs.sampling.base import Adaptive
+from jgs.sampling import Adaptive, Loader
 from jgs.sampling.edges.random import threefry
 from jgs.sampling.loading.stages import samplers_of
 from jgs.train.config import Config

@@ -21,8 +21,8 @@ from jgs.graph import Graph
 from jgs.models import PairModel
 from jgs.options import Option
 from jgs.sampling import Links as LinkSeeds
+from jgs.sampling import event_negatives
 from jgs.sampling.edges.random import threefry
-from jgs.sampling.event_negatives import event_negatives
 from jgs.sampling.loading.stages import samplers_of
 from jgs.sampling.pairs import count_edges, has_fact
 from jgs.train.config import Config
