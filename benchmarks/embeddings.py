@@ -27,9 +27,9 @@ import jgs.data
 from jgs.allocator import keep_freed_memory
 from jgs.command import configure_jax
 from jgs.train.config import Config
-from jgs.train.evaluation.probe import probe
 from jgs.train.flags import parse
 from jgs.train.loop import training as loop
+from jgs.train.tasks.embed import probe
 
 SAMPLERS = {
     "DeepWalk": "--sampler walk",

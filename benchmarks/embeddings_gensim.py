@@ -31,8 +31,7 @@ from benchmarks.embeddings import summary
 from jgs.command import configure_jax
 from jgs.dist.communicators.comm import Alone
 from jgs.train.config import Config
-from jgs.train.evaluation.probe import probe
-from jgs.train.tasks.embed import EmbedJob, EmbedLearner
+from jgs.train.tasks.embed import EmbedJob, EmbedLearner, probe
 
 GRAPHS, SHARES, SPLITS = ("blogcatalog", "words"), (0.1, 0.5, 0.9), 5
 WALKS = {

@@ -124,8 +124,7 @@ def _by_dgl(python: Path, cache: Path, graph, splits, all_parts) -> list[tuple]:
 
 
 def _shares(graph, splits, parts: np.ndarray, num_parts: int) -> list[str]:
-    from jgs.graph.adjacency import edge_cut, in_neighbors
-    from jgs.partition.balance import constraint_weights, part_loads
+    from jgs.partition.balance import constraint_weights, edge_cut, in_neighbors, part_loads
     from jgs.partition.nodes import max_over_mean
 
     loads = part_loads(parts, constraint_weights(graph, *splits), num_parts)

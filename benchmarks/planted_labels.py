@@ -117,7 +117,7 @@ def beside(data: Any) -> dict[str, F1]:
     best one for the micro-F1 of the validation nodes.
     """
     from jgs.ops import gather
-    from jgs.train.evaluation.probe import fit
+    from jgs.train.tasks.embed import fit
 
     labels, train = np.asarray(data.labels), data.train_idx
     hot = labels if labels.ndim == 2 else labels[:, None] == np.arange(data.num_classes)

@@ -21,7 +21,7 @@ import numpy as np
 import jgs
 import jgs.data
 from benchmarks.__main__ import command_line, say
-from jgs.graph.adjacency import edge_cut, in_neighbors
+from jgs.partition.balance import edge_cut, in_neighbors
 from jgs.partition.folder import deal_seeds
 from jgs.partition.nodes import METHODS, partition_nodes
 

@@ -27,7 +27,7 @@ import jgs.data
 from benchmarks import peers
 from benchmarks.__main__ import CACHE
 from jgs.sampling import Walk
-from jgs.train.evaluation.probe import probe
+from jgs.train.tasks.embed import probe
 
 LENGTH, PASSES, EPOCHS = 80, 10, 2
 

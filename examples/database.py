@@ -13,7 +13,7 @@ import numpy as np
 import jgs
 from jgs.audit import audit
 from jgs.data import Database
-from jgs.data.database.schema import schema_of
+from jgs.data.described import schema_of
 
 SHOP = """
     CREATE TABLE users(name VARCHAR PRIMARY KEY, city VARCHAR);

@@ -17,7 +17,7 @@ from importlib import import_module
 from typing import Any
 
 from jgs import command
-from jgs.errors import InputError
+from jgs.errors import refusing
 from jgs.scripts import COMMANDS
 
 SHELLS = ("bash", "zsh", "tcsh")
@@ -37,12 +37,9 @@ def parser() -> command.Parser:
 
 def _print(argv: Sequence[str] | None) -> int:
     shell = parser().parse_args(argv).shell
-    try:
+    remedy = "Run pip install 'jgs[completion]'."
+    with refusing(ImportError, "completions need shtab", remedy):
         import shtab  # an optional dependency, and a slow import
-    except ImportError as error:
-        raise InputError(
-            "completions need shtab", error, "Run pip install 'jgs[completion]'."
-        ) from None
     script = shtab.complete(_everything(shtab), shell)
     command.print_out(script, "the whole script", "Write it to a file.")
     return 0

@@ -10,7 +10,7 @@ import numpy as np
 
 from jgs.errors import InputError, refusing
 from jgs.graph import MiniBatch, Schema
-from jgs.graph.formats.export import drawn_edges
+from jgs.graph.foreign import drawn_edges
 from jgs.predict import Explanation
 
 __all__ = ["neighborhood"]

@@ -9,7 +9,7 @@ from modules import exact, module
 
 from jgs import Graph
 from jgs.models import GNN, GATConv, GINEConv
-from jgs.models.dense import Conv, glorot
+from jgs.models.parts import Conv, glorot
 from jgs.ops import linear
 
 TIME = 1 << 40

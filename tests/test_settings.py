@@ -36,7 +36,7 @@ from jgs.sampling import (
     Walk,
     plan_capacity,
 )
-from jgs.sampling.loading.ahead import Ahead
+from jgs.sampling.loading.sending import Ahead
 from jgs.train import exact_inference
 from jgs.train.__main__ import main
 from jgs.train.loop.step import init_state, make_optimizer, make_train_step

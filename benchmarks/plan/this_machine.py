@@ -25,13 +25,13 @@ from benchmarks import build, disk
 from benchmarks.plan import cost
 from benchmarks.plan.cost import Constants, Draw, Workload
 from benchmarks.plan.shapes import Degrees, expected_draw, lognormal_degrees
-from jgs.files import packed_rows, row_file
+from jgs.files import row_file
 from jgs.graph import Graph
 from jgs.sampling import Loader
 from jgs.sampling.capacity import round_up
 from jgs.sampling.loading.disk_rows import WINDOW
 from jgs.sampling.loading.disk_source import _FIRST_BLOCK, _GROWTH
-from jgs.sampling.loading.row_pool import row_pool
+from jgs.sampling.loading.disk_table import row_pool
 
 _PROCESS = 350e6  # bytes of Python, JAX, Orbax and programs: what runs took beside the rest
 _PACKING = 26  # bytes for each row of a block, while it is packed: ids, steps, and their order
@@ -198,10 +198,10 @@ def _packed(steps: list[np.ndarray], row_bytes: int) -> tuple[int, int, int]:
     step = np.repeat(np.arange(len(steps)), [each.size for each in steps])
     order = np.argsort(rows, kind="stable")
     rows, step, written = rows[order], step[order], 0
-    size = max(1, packed_rows._CHUNK // row_bytes)
+    size = max(1, row_file._CHUNK // row_bytes)
     for begin in range(0, rows.size, size):
         counts = np.bincount(step[begin : begin + size]) * row_bytes
-        written += int((-(-counts // packed_rows._ALIGN) * packed_rows._ALIGN).sum())
+        written += int((-(-counts // row_file._ALIGN) * row_file._ALIGN).sum())
     return *_requests(np.unique(rows), row_bytes), written
 
 
@@ -231,7 +231,7 @@ def memory(
         "rows that stay": capacity * row_bytes,
         "plan of rows": 8 * work.num_nodes + 12 * capacity,
         "rows a step lacks": round_up(int(reads.most * 9 / 8) + 1) * row_bytes,
-        "packing": _PACKING * reads.most_of_block + 2 * packed_rows._CHUNK if block else 0,
+        "packing": _PACKING * reads.most_of_block + 2 * row_file._CHUNK if block else 0,
         "known batches": window * (pad * 4 * sources + (0 if block else batch)),
         "batches": (cost.PREFETCH + 4) * batch,
         "inputs": inputs,

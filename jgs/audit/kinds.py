@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from jgs.audit import aggregates, rows, tells, trials
+from jgs.audit import rows, tells, trials
 from jgs.audit.tells import Evidence
 from jgs.audit.view import View
 from jgs.data import Database, layouts
@@ -63,7 +63,7 @@ KINDS = {
     ),
     "hidden-time": Kind(tells.hidden_time, _TIME),
     "timeless-facts": Kind(partial(tells.tell, tells.row_counts, least=0.9), _TIME),
-    "late-aggregate": Kind(aggregates.late_aggregate, "Hide it: jgs sees the rows themselves."),
+    "late-aggregate": Kind(rows.late_aggregate, "Hide it: jgs sees the rows themselves."),
     "late-write": Kind(rows.late_write, "Make it the time_col; or hide it, and what it dates."),
     "unborn-entity": Kind(rows.unborn_entity, "Ask for rows that are there at the moment."),
     "split-order": Kind(rows.split_order, "Move these labels, or the manifest's moments."),

@@ -9,15 +9,14 @@ from typing import Any, Self, Unpack
 
 import numpy as np
 
+from jgs.data import Database, LabelTable
 from jgs.data.column_values import Clock
 from jgs.data.columns import ColumnRule
 from jgs.data.database.catalogue import is_number
-from jgs.data.database.database import Database
 from jgs.data.database.graph import plain_of
 from jgs.data.database.questions import Asked, Question
 from jgs.data.database.stored_tables import NUMBERS, quoted
 from jgs.data.dataset import Plain
-from jgs.data.label_table import LabelTable
 from jgs.errors import InputError
 
 NEVER = -(2**63 - 1)  # the time of what has none: it was always there

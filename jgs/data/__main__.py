@@ -82,7 +82,7 @@ def _data(argv: Sequence[str]) -> dict[str, Any]:
     with interrupts.starting():
         # A slow import, of JAX: --help and the errors above do not wait for it.
         from jgs.data import described
-        from jgs.data.database.schema import picture_of
+        from jgs.data.described import picture_of
         from jgs.data.layouts import ABOUT, FORMATS, LOADERS, call, database
         from jgs.data.plain import load_plain
 

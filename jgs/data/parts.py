@@ -36,7 +36,7 @@ import numpy as np
 from jgs.data import stored
 from jgs.data.columns import FeatureColumns
 from jgs.data.label_table import LabelTable, LinkTable
-from jgs.errors import InputError
+from jgs.errors import InputError, refusing
 from jgs.files import storage
 from jgs.files.storage import Verify
 from jgs.graph import Graph, NodeIds, Schema, TypedFeatures, as_device
@@ -336,15 +336,10 @@ def _open(
 
 def _check_folder(folder: Path, name: str, manifest: dict[str, Any]) -> None:
     path = folder / name / storage.MANIFEST
-    try:
+    where = "Copy it there from where the parts were written"
+    remedy = f"{where}, or write them again after moving {folder} away."
+    with refusing(OSError, f"{folder} must hold the folder {name}", remedy):
         found = storage.sha256(path)
-    except OSError as error:
-        raise InputError(
-            f"{folder} must hold the folder {name}",
-            error,
-            "Copy it there from where the parts were written, or write them again after moving "
-            f"{folder} away.",
-        ) from None
     if found != manifest["folders"][name]:
         raise InputError(
             f"{folder / name} must belong to the parts {manifest['parts_id'][:12]} of "

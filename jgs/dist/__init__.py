@@ -38,7 +38,7 @@ _PLACES = {
     "VanillaSampler": "jgs.dist.batches.vanilla",
     "FeatureExchange": "jgs.dist.rows.exchange",
     "ShardedEmbedding": "jgs.dist.rows.embedding",
-    "TensorStore": "jgs.dist.rows.store",
+    "TensorStore": "jgs.dist.rows.embedding",
     "broadcast_arrays": "jgs.dist.communicators.collect",
 }
 __all__, __getattr__, __dir__ = lazily(__name__, _PLACES)

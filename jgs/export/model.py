@@ -22,8 +22,7 @@ from jgs.export.spec import (
     relation_asked,
 )
 from jgs.export.store import Candidates, Lists, NewNodes, Store
-from jgs.graph import NodeIds
-from jgs.graph.device import as_device
+from jgs.graph import NodeIds, as_device
 from jgs.graph.shown import Shown
 
 Program = Callable[..., Any]

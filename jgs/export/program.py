@@ -22,12 +22,10 @@ from jgs.graph.row_tables.table import RowTable, plain
 from jgs.graph.row_tables.versioned import PARTS, VersionedFeatures
 from jgs.models import read_inputs
 from jgs.ops import gather
-from jgs.sampling import Capacity, Neighbors
-from jgs.sampling.capacity import GraphShape
+from jgs.sampling import Capacity, GraphShape, Neighbors, Seeds
 from jgs.sampling.contexts.visits import VisitState
 from jgs.sampling.fanouts import ByRelation
 from jgs.sampling.links import SRC
-from jgs.sampling.seeds import Seeds
 from jgs.settings import exact_integers
 from jgs.tables import ROW_TABLES
 
@@ -56,7 +54,7 @@ class Form(NamedTuple):
     """What programs are made of.
 
     Fields:
-      sampler, rows: as in `jgs.train.tasks.served.Served`.
+      sampler, rows: as in `jgs.train.tasks.task.Served`.
       model: the run's.
       graph: the arrays of the graph that are read, by name, as `Graph.edge_arrays` has them;
         programs take graphs of another size.

@@ -66,7 +66,7 @@ class Spec:
         features (`jgs.export.program.TableForm`), or None.
       schema: `[node_types, relations]` as in `jgs.graph.Schema`, where programs read types; the
         numbers of nodes are fixed then.
-      pairs: of a run on pairs: the fields of `jgs.train.tasks.served.PairForm`; `width`, of
+      pairs: of a run on pairs: the fields of `jgs.train.tasks.task.PairForm`; `width`, of
         the rows that are scored.
       new_nodes: ids that are kept free for new nodes, for each node type, or of all nodes; None
         where the graph does not grow.

@@ -16,11 +16,10 @@ from jgs.arrays import as_numpy, described, require_array
 from jgs.data.values import check_finite, normalized
 from jgs.errors import InputError
 from jgs.export.spec import COLUMNS, ROWS, Spec, array_key, ids_below
-from jgs.files.room import shared, with_room, with_rows
-from jgs.graph import Graph, Schema
+from jgs.files.npy import shared, with_room, with_rows
+from jgs.graph import Graph, Schema, as_device
 from jgs.graph.changed import inserted
 from jgs.graph.checks import check_paired
-from jgs.graph.device import as_device
 from jgs.graph.row_tables.dense import not_finite
 from jgs.graph.row_tables.table import RowTable, as_table
 from jgs.graph.row_tables.versioned import PARTS, VersionedFeatures

@@ -22,16 +22,8 @@ from jgs import kernels
 from jgs.data import stored
 from jgs.dist.communicators.comm import Alone
 from jgs.errors import InputError, refuse
+from jgs.export import program
 from jgs.export.load import opened_model, read_artifact
-from jgs.export.program import (
-    Form,
-    TableForm,
-    exported,
-    exported_scores,
-    form_of,
-    needed_state,
-    shown,
-)
 from jgs.export.spec import COLUMNS, DIGEST, FILE, FORMAT, KIND, NONE, ROWS, Spec, today
 from jgs.files.replacing import replacing
 from jgs.files.storage import array_files, write_arrays
@@ -46,7 +38,7 @@ from jgs.sampling.checks import require_int
 from jgs.sampling.pairs import only_facts
 from jgs.train.config import Config
 from jgs.train.loop.data import Data
-from jgs.train.tasks.served import PairForm, Served
+from jgs.train.tasks.task import PairForm, Served
 
 _LEAST_NEW = 1024
 PLATFORMS = ("cpu", "cuda", "rocm", "tpu")
@@ -133,14 +125,14 @@ def write_artifact(out: str | os.PathLike, spec: Spec, arrays: dict[str, Any]) -
         (fresh / FILE).write_bytes(text)
 
 
-def programs_of(form: Form, spec: Spec) -> dict[str, np.ndarray]:
+def programs_of(form: program.Form, spec: Spec) -> dict[str, np.ndarray]:
     """The programs of an artifact of this `Spec`, by the names of their files."""
     made: dict[str, Any] = {}
     for size in spec.batch_sizes:
-        makers = {"": exported(form, size)}
+        makers = {"": program.exported(form, size)}
         if spec.pairs is not None:
             related = spec.pairs["relation"] is not None or spec.pairs["named"]
-            makers |= exported_scores(form, spec.pairs["width"], size, related)
+            makers |= program.exported_scores(form, spec.pairs["width"], size, related)
         for name, make in makers.items():
             begin = f"program.{name}.".replace("..", ".")
             if spec.kernel:
@@ -204,7 +196,7 @@ def _check(run: Any, with_graph: bool, graph: Any, at: Any, live: bool) -> None:
 
 def _form(
     run: Run, served: Served, source: Data, direct: bool, room: bool, free: list[int]
-) -> Form:
+) -> program.Form:
     rows, model = as_table(source.every_row), run.model
     layers: Any = () if served.pairs else getattr(model, "layers", ())
     takes = bool(layers) and rows.schema is None and layers[0].takes_inputs
@@ -215,9 +207,9 @@ def _form(
             "Leave it out.",
         )
     same_bits = takes and not layers[0].projects_first and rows.same_sums
-    tables = tuple(map(TableForm.of, rows.by_type.values()))
+    tables = tuple(map(program.TableForm.of, rows.by_type.values()))
     of = served.sampler, model, served.rows, source.graphs[0], tables, rows.schema is not None
-    form = form_of(*of, run.timed, direct or same_bits, room, free)
+    form = program.form_of(*of, run.timed, direct or same_bits, room, free)
     refuse((
         room and isinstance(getattr(form.state, "walk", None), RelationIndex),
         "a model that reads graphs that grow must not read an index of relations",
@@ -242,7 +234,7 @@ def _free_ids(run: Run, source: Data, live: bool, asked: int | None) -> list[int
     return found
 
 
-def _graph_arrays(form: Form, source: Data) -> dict[str, Any]:
+def _graph_arrays(form: program.Form, source: Data) -> dict[str, Any]:
     own = source.graphs[0]
     columns = {n: a for n, a in own.edge_columns.items() if f"edge_columns.{n}" in form.graph}
     own = own._with(edge_order=None, edge_columns=columns)
@@ -257,7 +249,7 @@ def _spec(
     run: Run,
     served: Served,
     source: Data,
-    form: Form,
+    form: program.Form,
     sizes: tuple[int, ...],
     platforms: tuple[str, ...],
     with_graph: bool,
@@ -287,7 +279,7 @@ def _spec(
         platforms=list(platforms),
         kernel="cpu" in platforms and kernels.available(),
         direct=form.direct,
-        inputs={name: shown(array) for name, array in form.arrays().items()}
+        inputs={name: program.shown(array) for name, array in form.arrays().items()}
         | {"key": "uint32[2]", "seeds": f"int32[{every}]"}
         | moments,
         outputs=outputs,
@@ -368,7 +360,7 @@ def export_again(folder: str | os.PathLike) -> Spec:
     spec, arrays = read_artifact(Path(folder))
     run, served = _run_of(spec, arrays)
     form = _form_again(spec, run, served)
-    inputs = {name: shown(array) for name, array in form.arrays().items()}
+    inputs = {name: program.shown(array) for name, array in form.arrays().items()}
     # What older programs did not read: rows that hold from moments on.
     made = {n: s for n, s in inputs.items() if n in spec.inputs or ".later." not in n}
     was = {n: s for n, s in spec.inputs.items() if n not in ("key", "seeds", "time")}
@@ -389,7 +381,7 @@ def export_again(folder: str | os.PathLike) -> Spec:
 def state_of(spec: Spec, arrays: Mapping[str, Any], graph: Graph) -> list[np.ndarray]:
     """The arrays of the state of an artifact's sampler for another graph."""
     run, served = _run_of(spec, arrays)
-    return jax.tree.leaves(needed_state(served.sampler.init(graph), graph, run.timed))
+    return jax.tree.leaves(program.needed_state(served.sampler.init(graph), graph, run.timed))
 
 
 def _run_of(spec: Spec, arrays: Mapping[str, Any]) -> tuple[Run, Served]:
@@ -415,7 +407,7 @@ def _run_of(spec: Spec, arrays: Mapping[str, Any]) -> tuple[Run, Served]:
     return run, run.task.served(run, record["fanouts"])
 
 
-def _form_again(spec: Spec, run: Run, served: Served) -> Form:
+def _form_again(spec: Spec, run: Run, served: Served) -> program.Form:
     """The form, of a graph without edges that has the arrays of the artifact's."""
     arrays = {}
     for name, text in spec.inputs.items():
@@ -426,8 +418,8 @@ def _form_again(spec: Spec, run: Run, served: Served) -> Form:
     indptr = np.zeros(1 + (1 if schema is None else schema.num_nodes), np.int64)
     graph = Graph.from_edge_arrays(indptr, arrays, schema=schema)
     forms = (
-        None if t is None else TableForm(t[0], t[1], t[2], np.dtype(t[3]))
+        None if t is None else program.TableForm(t[0], t[1], t[2], np.dtype(t[3]))
         for t in spec.tables or ()
     )
     of = served.sampler, run.model, served.rows, graph, tuple(forms), spec.typed
-    return form_of(*of, run.timed, spec.direct, spec.room, spec.new_nodes or ())
+    return program.form_of(*of, run.timed, spec.direct, spec.room, spec.new_nodes or ())

@@ -303,16 +303,11 @@ def _as(kind: str, table: Any, columns: Iterable[str]) -> Any:
 
 def pyarrow_for(path: Any) -> Any:
     """The package that reads the table at `path`. Raises `InputError` where it is missing."""
-    try:
+    rule = f"pyarrow must be installed to read {path}"
+    with refusing(ImportError, rule, "Install it with pip install 'jgs[tables]'."):
         # Optional, and a slow import.
         import pyarrow
         import pyarrow.compute
         import pyarrow.csv
         import pyarrow.parquet
-    except ImportError:
-        raise InputError(
-            f"pyarrow must be installed to read {path}",
-            "no such module",
-            "Install it with pip install 'jgs[tables]'.",
-        ) from None
     return pyarrow

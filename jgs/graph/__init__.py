@@ -7,7 +7,7 @@ from jgs.graph.graph import Graph
 from jgs.graph.live import Live
 from jgs.graph.node_ids import NodeIds
 from jgs.graph.reading import read_ahead
-from jgs.graph.row_tables.quantized import QuantizedFeatures
+from jgs.graph.row_tables.coded import QuantizedFeatures
 from jgs.graph.row_tables.sparse import SparseFeatures
 from jgs.graph.row_tables.versioned import VersionedFeatures, Versions
 from jgs.graph.schema import Schema

@@ -16,7 +16,7 @@ import numpy as np
 
 from jgs.errors import InputError
 from jgs.files import storage
-from jgs.files.room import with_room
+from jgs.files.npy import with_room
 from jgs.files.storage import Verify
 from jgs.graph.checks import check_arrays, check_node_time
 from jgs.graph.device import as_device, reduce_arrays
@@ -151,7 +151,7 @@ class GraphArrays:
           arrays: `[E, ...]` by name. Arrays that are not edge arrays are left out. A row of
             `edge_weight_prefix` is valid only for the whole row that it was computed of.
           num_edges: pads the arrays with zeros to this length; memory maps are padded without a
-            copy (see `jgs.files.room`). No row has the padding edges.
+            copy (see `jgs.files.npy`). No row has the padding edges.
           schema: the schema of these nodes and edges. None: their types have no names.
         """
 

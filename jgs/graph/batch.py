@@ -17,7 +17,7 @@ import numpy as np
 
 from jgs.errors import InputError
 from jgs.graph.device import reduce_arrays
-from jgs.graph.formats.export import Coo, Csc, graphs_tuple, targets_of
+from jgs.graph.foreign import Coo, Csc, graphs_tuple, targets_of
 from jgs.graph.rows import row_of_edges
 from jgs.graph.schema import Schema
 from jgs.graph.shown import Shown, real

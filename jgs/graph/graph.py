@@ -12,11 +12,10 @@ import numpy as np
 import scipy
 
 from jgs.arrays import check_range
-from jgs.graph import checks
+from jgs.graph import checks, foreign
 from jgs.graph.arrays import PREFIX, TAKEN
 from jgs.graph.changed import Changed, taken_edges
 from jgs.graph.device import as_device
-from jgs.graph.formats import convert, export
 from jgs.graph.grouping import group_values, order_by, order_by_time, taken
 from jgs.graph.node_ids import NodeIds
 from jgs.graph.reordered import nodes_in_order
@@ -267,7 +266,7 @@ class Graph(Shown, Changed):
         `edge_order` has positions among the entries of `matrix.tocoo()`. For `symmetric` see
         `from_edges`. Raises `InputError`.
         """
-        return cls.from_edges(*convert.scipy_edges(matrix, weighted), symmetric=symmetric)
+        return cls.from_edges(*foreign.scipy_edges(matrix, weighted), symmetric=symmetric)
 
     @classmethod
     def from_networkx(
@@ -280,7 +279,7 @@ class Graph(Shown, Changed):
         weight 1; at least one edge must have it, unless there are no edges. `edge_order` has
         positions in `graph.edges`. For `symmetric` see `from_edges`. Raises `InputError`.
         """
-        return cls._from_pairs(*convert.networkx_edges(graph, weight), symmetric)
+        return cls._from_pairs(*foreign.networkx_edges(graph, weight), symmetric)
 
     @classmethod
     def from_igraph(
@@ -291,11 +290,11 @@ class Graph(Shown, Changed):
         This works as `from_networkx` does, but every edge must have the attribute `weight`.
         `edge_order` has positions in `graph.es`. Raises `InputError`.
         """
-        return cls._from_pairs(*convert.igraph_edges(graph, weight), symmetric)
+        return cls._from_pairs(*foreign.igraph_edges(graph, weight), symmetric)
 
     @classmethod
     def _from_pairs(
-        cls, edges: convert.EdgeList, position: np.ndarray, symmetric: bool
+        cls, edges: foreign.EdgeList, position: np.ndarray, symmetric: bool
     ) -> Self:
         made = cls.from_edges(*edges)
         order = np.asarray(made.edge_order)
@@ -322,7 +321,7 @@ class Graph(Shown, Changed):
 
         Raises `InputError`.
         """
-        edges = convert.index_edges(edge_index, num_nodes, edge_weight)
+        edges = foreign.index_edges(edge_index, num_nodes, edge_weight)
         return cls.from_edges(*edges, edge_columns=edge_columns, symmetric=symmetric)
 
     @classmethod
@@ -334,7 +333,7 @@ class Graph(Shown, Changed):
         keeps its names, a single array becomes the column `features`. `globals` are left out.
         For `symmetric` see `from_edges`. Raises `InputError`.
         """
-        edges, columns, of_nodes = convert.tuple_edges(graphs)
+        edges, columns, of_nodes = foreign.tuple_edges(graphs)
         made = cls.from_edges(*edges, edge_columns=columns, symmetric=symmetric)
         return made.with_node_columns(**of_nodes)
 
@@ -366,7 +365,7 @@ class Graph(Shown, Changed):
 
         Raises `InputError`.
         """
-        edges, found = convert.table_edges(table, num_nodes, ids, src, dst, weight, columns)
+        edges, found = foreign.table_edges(table, num_nodes, ids, src, dst, weight, columns)
         return cls.from_edges(*edges, edge_columns=found, symmetric=symmetric)
 
     @classmethod
@@ -378,8 +377,8 @@ class Graph(Shown, Changed):
         `labels`, `feature_shape` or `features`. `edge_weight`, `edge_time` and `node_time` in
         the archive are used. For `symmetric` see `from_edges`. Raises `InputError`.
         """
-        found, times = convert.npz_arrays(path)
-        make = cls.from_edges if isinstance(found, convert.EdgeList) else cls
+        found, times = foreign.npz_arrays(path)
+        make = cls.from_edges if isinstance(found, foreign.EdgeList) else cls
         graph = make(*found, **times)
         return graph.symmetrized() if symmetric else graph
 
@@ -424,7 +423,7 @@ class Graph(Shown, Changed):
         """The adjacency matrix `[N, N]`, float32: entry `(i, j)` is the weight of `i -> j`,
         or 1. Parallel edges are separate entries, which most SciPy operations add up."""
         self._refuse_room()
-        arrays = (export.weights_or_ones(self), *map(np.asarray, (self.indices, self.indptr)))
+        arrays = (foreign.weights_or_ones(self), *map(np.asarray, (self.indices, self.indptr)))
         return scipy.sparse.csc_array(arrays, shape=(self.num_nodes,) * 2)
 
     def to_bcoo(self) -> BCOO:
@@ -432,7 +431,7 @@ class Graph(Shown, Changed):
         `indices`."""
         from jax.experimental.sparse import BCOO  # a slow import
 
-        entries = jnp.asarray(export.weights_or_ones(self)), jnp.asarray(self.edge_index().T)
+        entries = jnp.asarray(foreign.weights_or_ones(self)), jnp.asarray(self.edge_index().T)
         return BCOO(entries, shape=(self.num_nodes,) * 2)
 
     def to_networkx(self) -> Any:
@@ -442,7 +441,7 @@ class Graph(Shown, Changed):
         the graph is weighted. Nodes have an attribute for each node column that is not sparse.
         Raises `InputError` where NetworkX is not installed.
         """
-        return export.networkx_graph(self)
+        return foreign.networkx_graph(self)
 
 
 def _check_ends(src: np.ndarray, dst: np.ndarray, num_nodes: int) -> None:

@@ -10,14 +10,8 @@ import numpy as np
 
 from jgs.arrays import aligned_empty
 from jgs.errors import InputError
+from jgs.graph import checks
 from jgs.graph.arrays import TAKEN
-from jgs.graph.checks import (
-    check_columns,
-    check_paired,
-    check_times,
-    node_ids,
-    times_with_nodes,
-)
 from jgs.graph.grouping import threads
 from jgs.graph.schema import ALWAYS, Relation, Schema, times_of_types
 from jgs.graph.weights import check_weights
@@ -50,7 +44,7 @@ def typed_edges(
     ends = [_ends(schema, relation, edges[relation]) for relation in relations]
     sizes = {one: src.size for one, (src, _) in zip(relations, ends, strict=True)}
     weights = _each("edge_weight", edge_weight, sizes, check_weights, lambda _, n: np.ones(n))
-    times = _each("edge_time", edge_time, sizes, check_times, _no_times)
+    times = _each("edge_time", edge_time, sizes, checks.check_times, _no_times)
     columns = _columns({} if edge_columns is None else edge_columns, sizes)
     born = None if node_time is None else times_of_types(schema, node_time)
     if born is not None:
@@ -110,9 +104,9 @@ def ends_of(
     """`src` and `dst`, which count from 0 in the types of the relation, as ids of the graph,
     int32 `[n]`. The `label` is what errors add to their names. Raises `InputError`."""
     sources, targets = schema.nodes(relation[0]), schema.nodes(relation[2])
-    src = node_ids(f"src{label}", src, len(sources)) + np.int32(sources.start)
-    dst = node_ids(f"dst{label}", dst, len(targets)) + np.int32(targets.start)
-    check_paired(f"src and dst{label}", src, dst)
+    src = checks.node_ids(f"src{label}", src, len(sources)) + np.int32(sources.start)
+    dst = checks.node_ids(f"dst{label}", dst, len(targets)) + np.int32(targets.start)
+    checks.check_paired(f"src and dst{label}", src, dst)
     return src, dst
 
 
@@ -131,7 +125,7 @@ def _each(name: str, given: Any, sizes: dict[Relation, int], check: Any, default
 
 
 def _columns(given: Any, sizes: dict[Relation, int]) -> dict[str, list[np.ndarray]]:
-    check = partial(check_columns, taken=TAKEN)
+    check = partial(checks.check_columns, taken=TAKEN)
     found = _each("edge_columns", given, sizes, check, lambda *_: None)
     names = set().union(*found)
     for relation, columns in zip(sizes, found, strict=True):
@@ -157,7 +151,7 @@ def _times(
     ends = [ids for ids, name in zip(pair, types, strict=True) if name in timed]
     if given is None and not ends:
         return np.full(pair[0].size, ALWAYS)
-    return times_with_nodes(given, born, *ends)
+    return checks.times_with_nodes(given, born, *ends)
 
 
 def _no_times(relation: Relation, _: int) -> NoReturn:

@@ -25,7 +25,7 @@ from typing import Any
 import jax
 
 from jgs.devices import computes_on_cpu
-from jgs.errors import InputError
+from jgs.errors import InputError, refusing
 
 _LIBRARY = "libjgs_kernels.so"
 # The XLA FFI handlers of the host's CPU. `register` makes known those of other platforms.
@@ -116,17 +116,12 @@ def _register() -> ctypes.CDLL | None:
                 "To build them, install a C++ compiler and reinstall jgs."
             )
         return None
-    try:
+    rule = f"{_PATH} must be the kernel library of this version of jgs"
+    again = "Reinstall jgs, or set JGS_KERNELS=off to do without."
+    remedy = "Correct or unset JGS_KERNELS." if _WANTED else again
+    with refusing((OSError, AttributeError), rule, remedy):
         library = ctypes.CDLL(str(_PATH))
         symbols = {s: getattr(library, s) for s in (*HANDLERS.values(), *FUNCTIONS)}
-    except (OSError, AttributeError) as error:
-        raise InputError(
-            f"{_PATH} must be the kernel library of this version of jgs",
-            error,
-            "Correct or unset JGS_KERNELS."
-            if _WANTED
-            else "Reinstall jgs, or set JGS_KERNELS=off to do without.",
-        ) from None
     for target, symbol in HANDLERS.items():
         register(target, jax.ffi.pycapsule(symbols[symbol]), "cpu")
     symbols["JgsSetFeatureParts"](ctypes.c_int64(_from_environment("JGS_FEATURE_PARTS", 0)))

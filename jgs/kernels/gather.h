@@ -1,6 +1,6 @@
 // Rows of a feature store: copied, or aggregated on the way.
 //
-// Plain C++: `jgs/ops/gather.py` defines the results, and
+// Plain C++: `jgs/ops/aggregate.py` defines the results, and
 // `gather_ffi.cc` has the XLA bindings. aggregate.h aggregates dense rows.
 #ifndef JGS_KERNELS_GATHER_H_
 #define JGS_KERNELS_GATHER_H_

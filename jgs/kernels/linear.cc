@@ -18,7 +18,7 @@ constexpr int64_t kDepth = 512;     // rows of the weights at a time, which stay
 constexpr int64_t kChunksPerPart = 6, kMostParts = 16;
 constexpr int64_t kStreamed = 1 << 21;  // floats of a result too large for the caches
 
-// The finaliser lowbias32, as in jgs/ops/dropout.py.
+// The finaliser lowbias32, as in jgs/ops/linear.py.
 JGS_INLINE inline uint32_t Mix(uint32_t bits) {
   bits = (bits ^ (bits >> 16)) * 0x7FEB352Du;
   bits = (bits ^ (bits >> 15)) * 0x846CA68Bu;

@@ -28,7 +28,7 @@ struct Term {
 
 // What follows the products: nothing; ReLU; or ReLU and then dropout, if `low` is not null.
 // Unit u of row r is dropped if its bits, a hash of (u, low[r], high[r]), are below
-// `threshold`; others are multiplied by `scale`. jgs/ops/dropout.py defines the hash.
+// `threshold`; others are multiplied by `scale`. jgs/ops/linear.py defines the hash.
 struct Activation {
   bool relu = false;
   const uint32_t* low = nullptr;   // [capacity]

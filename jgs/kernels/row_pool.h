@@ -6,7 +6,7 @@
 // read, and gets the slot of the row that is needed last, if that is later. Rows that no known
 // step needs leave before all others, the one that was used longest ago first.
 //
-// Plain C++ without threads. `jgs/sampling/loading/row_pool.py` calls it, owns the arrays, and
+// Plain C++ without threads. `jgs/sampling/loading/disk_table.py` calls it, owns the arrays, and
 // has the same in NumPy.
 #ifndef JGS_KERNELS_ROW_POOL_H_
 #define JGS_KERNELS_ROW_POOL_H_

@@ -21,7 +21,7 @@ from typing import Any
 
 from jgs.command import say
 from jgs.data.parts import GRAPH, SHARED, part_name, parts_files, read_manifest
-from jgs.errors import InputError
+from jgs.errors import InputError, refusing
 from jgs.files import storage
 from jgs.launch import probe
 
@@ -59,10 +59,9 @@ def from_list(text: str) -> list[Host]:
 def from_file(path: str) -> list[Host]:
     """The hosts of a file with one host a line. A line is `name` or `name:2`, as MPICH reads
     it, or `name slots=2`, as Open MPI does. `#` begins a comment. Raises `InputError`."""
-    try:
+    errors = OSError, UnicodeDecodeError
+    with refusing(errors, "--hostfile must be a text file", "Correct the path."):
         lines = Path(path).read_text("utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError("--hostfile must be a text file", error, "Correct the path.") from None
     words = []
     for line in lines:
         name, *rest = line.partition("#")[0].split() or [""]
@@ -108,10 +107,8 @@ class RemoteShell:
     def from_text(cls, text: str) -> RemoteShell:
         """The shell of `--ssh`'s command `text`. An `ssh` gets options that keep it from asking
         for passwords. Raises `InputError`."""
-        try:
+        with refusing(ValueError, "--ssh must be a command", "Close its quotes."):
             words = shlex.split(text)
-        except ValueError as error:
-            raise InputError("--ssh must be a command", error, "Close its quotes.") from None
         if not words:
             raise InputError("--ssh must be a command", repr(text), "Leave it out for ssh.")
         if os.path.basename(words[0]) == "ssh":

@@ -2,6 +2,16 @@
 dropout is `jgs.ops.dropout`."""
 
 from jgs.models.cells import CellTransformer
+from jgs.models.convolutions import (
+    GCN,
+    GIN,
+    ConcatConv,
+    GCNConv,
+    GINConv,
+    GINEConv,
+    GraphSAGE,
+    SAGEConv,
+)
 from jgs.models.decoders import (
     BilinearDecoder,
     ComplEx,
@@ -18,13 +28,9 @@ from jgs.models.decoders import (
     margin_ranking,
     sampled_softmax,
 )
-from jgs.models.dense import TimeEncoding
 from jgs.models.dgcnn import DGCNN
 from jgs.models.gat import GAT, GATConv
-from jgs.models.gcn import GCN, GCNConv
-from jgs.models.gin import GIN, GINConv, GINEConv
 from jgs.models.gnn import GNN
-from jgs.models.hgt import HGT, HGTConv
 from jgs.models.inputs import Inputs, Placed, TypedInputs, read_inputs
 from jgs.models.layer import (
     AttentionLayer,
@@ -35,14 +41,20 @@ from jgs.models.layer import (
     RelationLayer,
 )
 from jgs.models.memory import Memory, MemoryState
-from jgs.models.mixer import Mixer, MixerConv
+from jgs.models.parts import TimeEncoding
 from jgs.models.recommend import top_k
 from jgs.models.relgt import RelGT
-from jgs.models.rgat import RGAT, RGATConv
-from jgs.models.rgcn import RGCN, RSAGE, RGCNConv, RSAGEConv, TemporalRSAGE, TemporalRSAGEConv
-from jgs.models.sage import ConcatConv, GraphSAGE, SAGEConv
-from jgs.models.tgat import TGAT, TGATConv
-from jgs.models.typed import TypedGNN
+from jgs.models.temporal import TGAT, Mixer, MixerConv, TGATConv
+from jgs.models.typed import (
+    RGCN,
+    RSAGE,
+    RGCNConv,
+    RSAGEConv,
+    TemporalRSAGE,
+    TemporalRSAGEConv,
+    TypedGNN,
+)
+from jgs.models.typed_attention import HGT, RGAT, HGTConv, RGATConv
 from jgs.tables import DECODERS, MODELS
 
 __all__ = [

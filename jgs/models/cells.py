@@ -12,10 +12,9 @@ import numpy as np
 from flax import nnx
 
 from jgs.errors import InputError
-from jgs.graph import MiniBatch, Schema, Tokens
-from jgs.graph.typed_features import TypedRows
-from jgs.models.dense import TimeUnit, TimeWidth, check_widths
+from jgs.graph import MiniBatch, Schema, Tokens, TypedRows
 from jgs.models.gnn import Heads
+from jgs.models.parts import TimeUnit, TimeWidth, check_widths
 from jgs.models.relgt import MLP, Attention, RelGT
 from jgs.ops import gather
 from jgs.options import Option

@@ -10,9 +10,9 @@ from flax import nnx
 
 from jgs.errors import InputError
 from jgs.graph import MiniBatch
-from jgs.models.dense import check_rates, check_width, check_widths, glorot, zero_unless
+from jgs.models.parts import check_rates, check_width, check_widths, glorot, zero_unless
 from jgs.ops import aggregate
-from jgs.ops.dropout import Mask, dropout_mask
+from jgs.ops.linear import Mask, dropout_mask
 
 _CHANNELS, _WINDOW, _DENSE = (16, 32), 5, 128
 

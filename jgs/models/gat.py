@@ -12,16 +12,14 @@ from flax import nnx
 
 from jgs.errors import InputError
 from jgs.graph import Block
-from jgs.models.dense import check_heads, check_width, check_widths, glorot, zero_unless
+from jgs.models import parts
 from jgs.models.gnn import Heads, Sizes, Stack
-from jgs.models.messages import EdgeOptions, ReadsEdges, by_edge, padded_edges, read_edges
 from jgs.ops import aggregate, edge_dot, edge_mask, edge_scores, edge_softmax, gather, linear
 from jgs.ops.attention import leaky_scores
-from jgs.ops.dropout import Mask
-from jgs.ops.linear import finish
+from jgs.ops.linear import Mask, finish
 
 
-class GATConv(ReadsEdges, nnx.Module):
+class GATConv(parts.ReadsEdges, nnx.Module):
     """One layer: for each head the mean of `W x_u` over `v`'s neighbours `u`, plus a bias.
 
     The mean is weighted by attention: a softmax over `u`, head by head, of
@@ -68,10 +66,10 @@ class GATConv(ReadsEdges, nnx.Module):
         negative_slope: float = 0.2,
         self_loops: bool = True,
         rngs: nnx.Rngs,
-        **edges: Unpack[EdgeOptions],
+        **edges: Unpack[parts.EdgeOptions],
     ):
-        check_widths(in_features=in_features, out_features=out_features)
-        check_heads(num_heads, **({"out_features": out_features} if concat else {}))
+        parts.check_widths(in_features=in_features, out_features=out_features)
+        parts.check_heads(num_heads, **({"out_features": out_features} if concat else {}))
         if version not in (1, 2):
             raise InputError("version must be 1 or 2", version, "1 is GAT, 2 is GATv2.")
         self.in_features, self.out_features = in_features, out_features
@@ -79,27 +77,27 @@ class GATConv(ReadsEdges, nnx.Module):
         self.concat, self.version, self.self_loops = concat, version, self_loops
         head_width = out_features // num_heads if concat else out_features
         width = num_heads * head_width
-        self.kernel = glorot(rngs, (in_features, width))
+        self.kernel = parts.glorot(rngs, (in_features, width))
         if version == 1:
-            self.source_attention = glorot(rngs, (num_heads, head_width))
-            self.target_attention = glorot(rngs, (num_heads, head_width))
+            self.source_attention = parts.glorot(rngs, (num_heads, head_width))
+            self.target_attention = parts.glorot(rngs, (num_heads, head_width))
         else:
-            self.target_kernel = glorot(rngs, (in_features, width))
-            self.attention = glorot(rngs, (num_heads, head_width))
+            self.target_kernel = parts.glorot(rngs, (in_features, width))
+            self.attention = parts.glorot(rngs, (num_heads, head_width))
         self.bias = nnx.Param(jnp.zeros(out_features))
         self.reads(**edges)
         if self.edge_columns:
-            self.edge_kernel = glorot(rngs, (self.edge_width, width))
+            self.edge_kernel = parts.glorot(rngs, (self.edge_width, width))
             if version == 1:
-                self.edge_attention = glorot(rngs, (num_heads, head_width))
+                self.edge_attention = parts.glorot(rngs, (num_heads, head_width))
 
     def __call__(
         self, block: Block, x: Any, real=None, *, degree=None, attention_drop=None, **after: Any
     ) -> jax.Array:
-        check_width(x, self.in_features)
-        x, num = zero_unless(real, x), block.target_capacity
+        parts.check_width(x, self.in_features)
+        x, num = parts.zero_unless(real, x), block.target_capacity
         values = linear([x], [self.kernel[...]], None, block.num_sources)
-        edge = read_edges(self, block)
+        edge = parts.read_edges(self, block)
         if self.version == 1:
             # s + t is the dot product of (s, 1), of the source, and (1, t), of the target.
             attentions = self.source_attention[...], self.target_attention[...]
@@ -117,7 +115,7 @@ class GATConv(ReadsEdges, nnx.Module):
             sources, rows = block, values
             if edge:  # each edge is a source of its own
                 rows = gather(values, block.indices) + self._of_edge(edge)
-                sources, rows = by_edge(block), padded_edges(block, rows)
+                sources, rows = parts.by_edge(block), parts.padded_edges(block, rows)
             logits = edge_scores(sources, rows, target, attention, self.negative_slope)
             own_logits = self.scores(values[:num], target)
         if self.self_loops:
@@ -221,7 +219,7 @@ class GAT(Stack, activation="elu", attention_dropout=None):
         heads: Heads = 8,
         out_heads: int = 1,
         version: int = 1,
-        **edges: Unpack[EdgeOptions],
+        **edges: Unpack[parts.EdgeOptions],
     ) -> list[GATConv]:
         make = partial(GATConv, version=version, rngs=rngs, **edges)
         *hidden, last = sizes.widths

@@ -14,11 +14,10 @@ from jgs.arrays import require_array
 from jgs.errors import InputError, check_choice
 from jgs.graph import MiniBatch
 from jgs.kernels.call import floats
-from jgs.models.dense import check_rates, check_width, zero_unless
 from jgs.models.inputs import Inputs, Placed
 from jgs.models.layer import Layer, attends, uses_types
 from jgs.models.masked import masked_layer
-from jgs.models.messages import mean_by_source, on_edges
+from jgs.models.parts import check_rates, check_width, mean_by_source, on_edges, zero_unless
 from jgs.ops import REDUCTIONS, aggregate, dropout_mask
 from jgs.ops import dropout as drop_units
 from jgs.options import Option, joint_signature

@@ -19,7 +19,7 @@ from jgs.errors import InputError
 from jgs.graph import Block, MiniBatch, Schema
 from jgs.graph.row_tables.table import RowTable, as_table
 from jgs.graph.typed_features import TypedRows, checked_scales
-from jgs.models.dense import check_widths, glorot
+from jgs.models.parts import check_widths, glorot
 from jgs.ops import aggregate, gather, gather_aggregate, linear
 from jgs.ops.checks import with_derivative
 from jgs.ops.relation_runs import TILE, group_linear, groups_of

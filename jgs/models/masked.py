@@ -8,12 +8,10 @@ import jax
 import jax.numpy as jnp
 
 from jgs.graph import Block
-from jgs.graph.formats.export import targets_of
+from jgs.graph.foreign import targets_of
 from jgs.kernels.call import FILL
-from jgs.models.dense import zero_unless
+from jgs.models import parts
 from jgs.models.layer import attended, of_relations, relational, uses_types
-from jgs.models.messages import by_edge, on_edges, padded_edges, read_edges
-from jgs.models.relation import from_edges, runs_from
 from jgs.ops import aggregate, edge_softmax, gather
 
 
@@ -34,7 +32,7 @@ def masked_layer(
     mean."""
     facts = {"degree": degree} if layer.uses_degrees else {}
     types = {"kind": kind} if uses_types(layer) else {}
-    x = zero_unless(real, x)
+    x = parts.zero_unless(real, x)
     own = x[: block.target_capacity]
     message = layer.message(x, block.num_sources, **facts, **types)
     if relational(layer):
@@ -44,20 +42,20 @@ def masked_layer(
         aggregated = _attended(layer, mask, block, own, message)
     else:
         weight = mask if block.edge_weight is None else mask * block.edge_weight
-        aggregated = aggregate(*on_edges(layer, block, message), layer.reduce, weight)
+        aggregated = aggregate(*parts.on_edges(layer, block, message), layer.reduce, weight)
     return layer.update(x, aggregated, block.num_targets, **facts, relu=relu)
 
 
 def _of_runs(layer: Any, mask: Any, block: Block, own: Any, message: Any, types: Any) -> Any:
-    block, message = on_edges(layer, block, message)
-    runs = runs_from(block, message, layer.num_relations)
+    block, message = parts.on_edges(layer, block, message)
+    runs = parts.runs_from(block, message, layer.num_relations)
     slots, edges = runs.slots, runs.edges
     weight = runs.to_runs(mask[:, None])
     if layer.run_reduce != "attention":
         weight = weight[:, 0] if edges.edge_weight is None else weight[:, 0] * edges.edge_weight
         reduced = aggregate(edges, message, layer.run_reduce, weight)
     else:
-        columns = read_edges(layer, block)
+        columns = parts.read_edges(layer, block)
         columns = {n: array.at[runs.order].get(**FILL) for n, array in columns.items()}
         rows = of_relations(layer, gather(message, edges.indices), columns)
         slot, _ = targets_of(edges)
@@ -67,7 +65,9 @@ def _of_runs(layer: Any, mask: Any, block: Block, own: Any, message: Any, types:
             weights = edge_softmax(edges, scores)
         else:
             weights = runs.to_runs(edge_softmax(block, runs.to_block(scores)))
-        reduced = aggregate(from_edges(edges), layer.values(rows), "sum", weights * weight)
+        reduced = aggregate(
+            parts.from_edges(edges), layer.values(rows), "sum", weights * weight
+        )
     return slots, reduced
 
 
@@ -76,12 +76,14 @@ def _attended(
 ) -> jax.Array:
     query = layer.query(own)
     target, _ = targets_of(block)
-    edge = read_edges(layer, block) if layer.edge_columns else None
+    edge = parts.read_edges(layer, block) if layer.edge_columns else None
     rows, of_edges = gather(message, block.indices), query.at[target].get(**FILL)
     scores, values = attended(layer, rows, of_edges, edge)
     if not layer.self_loops:
         weights = edge_softmax(block, scores) * mask[:, None]
-        return aggregate(by_edge(block), padded_edges(block, values), "sum", weights)
+        return aggregate(
+            parts.by_edge(block), parts.padded_edges(block, values), "sum", weights
+        )
     own_message, values = message[: own.shape[0]], layer.values(message)
     weights, own_weights = edge_softmax(block, scores, layer.scores(own_message, query))
     aggregated = aggregate(block, values, "sum", weights * mask[:, None])

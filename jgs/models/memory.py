@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from flax import nnx
 
 from jgs.arrays import require_array
-from jgs.models.dense import TimeEncoding, check_widths
+from jgs.models.parts import TimeEncoding, check_widths
 from jgs.settings import exact_integers, usual_promotion
 
 

@@ -13,16 +13,8 @@ from flax import nnx
 from jgs.arrays import require_array
 from jgs.devices import computes_on_cpu
 from jgs.errors import InputError
-from jgs.graph import MiniBatch, Schema, Tokens
-from jgs.graph.typed_features import TypedRows
-from jgs.models.dense import (
-    TimeEncoding,
-    TimeUnit,
-    TimeWidth,
-    check_heads,
-    check_rates,
-    check_widths,
-)
+from jgs.graph import MiniBatch, Schema, Tokens, TypedRows
+from jgs.models import parts
 from jgs.models.gnn import Heads
 from jgs.models.inputs import Placed, TypedInputs
 from jgs.ops import dropout as drop_units
@@ -102,8 +94,8 @@ class RelGT(nnx.Module):
         *,
         heads: Heads = 4,
         centroids: Centroids = 16,
-        time_width: TimeWidth = 16,
-        time_unit: TimeUnit = 1.0,
+        time_width: parts.TimeWidth = 16,
+        time_unit: parts.TimeUnit = 1.0,
         blocks: Sequence[Any] | None = None,
         dropout: float = 0.5,
         input_dropout: float = 0.0,
@@ -116,9 +108,9 @@ class RelGT(nnx.Module):
         rngs: nnx.Rngs,
     ):
         width = hidden_features
-        check_widths(out_features=out_features, num_layers=num_layers)
-        check_heads(heads, hidden_features=width)
-        check_rates(dropout=dropout, input_dropout=input_dropout)
+        parts.check_widths(out_features=out_features, num_layers=num_layers)
+        parts.check_heads(heads, hidden_features=width)
+        parts.check_rates(dropout=dropout, input_dropout=input_dropout)
         if norm is not None:
             rule = "norm of RelGT must be None: its blocks normalise their inputs"
             raise InputError(rule, repr(norm), "Leave it out.")
@@ -134,7 +126,7 @@ class RelGT(nnx.Module):
         self.encodings = nnx.Dict(
             {name: nnx.Embed(num, width, rngs=rngs) for name, num in rows.items()}
         )
-        self.time = TimeEncoding(time_width, unit=time_unit)
+        self.time = parts.TimeEncoding(time_width, unit=time_unit)
         self.age = nnx.Linear(time_width, width, use_bias=False, rngs=rngs)
         self.links = nnx.Param(jnp.zeros((_LINKS, heads)))
         own: dict[str, Any] = {"dtype": dtype, "rngs": rngs}

@@ -13,11 +13,9 @@ rows of the result exceed 32,768 (`findings/xla_cpu_sums_of_products_are_wrong.s
 """
 
 from jgs.kernels.call import REDUCTIONS
-from jgs.ops.aggregate import aggregate
+from jgs.ops.aggregate import aggregate, gather, gather_aggregate
 from jgs.ops.attention import edge_dot, edge_scores, edge_softmax
-from jgs.ops.dropout import dropout, dropout_mask, edge_mask
-from jgs.ops.gather import gather, gather_aggregate
-from jgs.ops.linear import linear
+from jgs.ops.linear import dropout, dropout_mask, edge_mask, linear
 from jgs.ops.relation_runs import Runs, Slots, relation_linear, runs_of
 
 __all__ = [

@@ -1,37 +1,30 @@
-"""`aggregate`: message passing over a block.
+"""`aggregate`: message passing over a block. `gather`: feature rows of nodes, and
+`gather_aggregate`: their aggregation without gathering them first.
 
-Its passes are jitted, so that eager calls compile once too: forward, and backward for `x` and
-for the weights. The plain form of each defines the result. In them `edges` is `(indptr,
-indices, num_targets, num_edges)`; `weight` is None, `[E]` or `[E, H]`; `num_threads` None means
-that no kernel runs. A `num_edges` of `jgs.ops.checks.LOST` makes all of a result NaN.
+The passes of `aggregate` are jitted, so that eager calls compile once too: forward, and
+backward for `x` and for the weights. The plain form of each defines the result. In them `edges`
+is `(indptr, indices, num_targets, num_edges)`; `weight` is None, `[E]` or `[E, H]`;
+`num_threads` None means that no kernel runs. A `num_edges` of `jgs.ops.checks.LOST` makes all
+of a result NaN.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 
 from jgs.arrays import require_array
 from jgs.errors import InputError
-from jgs.graph import Block
-from jgs.graph.formats.export import edge_targets
+from jgs.graph import Block, MiniBatch
+from jgs.graph.foreign import edge_targets
+from jgs.graph.row_tables.dense import rows_as_stored
+from jgs.graph.row_tables.table import RowTable
 from jgs.kernels.call import FILL, call, floats, kernel_or_plain, or_empty, vary_alike
-from jgs.ops.checks import (
-    LOST,
-    check_block,
-    check_control,
-    check_edge_weight,
-    check_reduce,
-    check_rows,
-    check_sources,
-    edges_or_lost,
-    threads_for,
-    with_derivative,
-    zeros_or_lost,
-)
+from jgs.ops import checks
 
 
 def aggregate(
@@ -73,26 +66,26 @@ def aggregate(
     """
     if getattr(x, "ndim", 0) == 3:
         return _of_heads(block, x, reduce, edge_weight)
-    check_reduce(reduce)
-    num_targets, num_sources, num_edges = check_block(block)
-    check_rows("x", x)
+    checks.check_reduce(reduce)
+    num_targets, num_sources, num_edges = checks.check_block(block)
+    checks.check_rows("x", x)
     weight = block.edge_weight
     if edge_weight is not None:
-        weight = check_edge_weight(edge_weight, block.edge_capacity, x.shape[1], reduce)
+        weight = checks.check_edge_weight(edge_weight, block.edge_capacity, x.shape[1], reduce)
     if block.source_capacity is not None:
         form = "[S, F], the rows of this block's sources, padding included"
         remedy = "Gather the rows of batch.nodes, and take the blocks in their order."
         require_array("x", x, form, remedy, S=block.source_capacity)
-    check_sources(x, block, num_sources)
+    checks.check_sources(x, block, num_sources)
     if block.control is not None:
-        check_control(block, x, reduce)
+        checks.check_control(block, x, reduce)
         sources, targets = (rows.astype(x.dtype) for rows in block.control)
         plain = replace(block, control=None)
         return targets + aggregate(plain, x - sources, reduce, edge_weight)
     if 0 in (block.target_capacity, block.edge_capacity, *x.shape):
-        return zeros_or_lost(block, (block.target_capacity, x.shape[1]), x.dtype)
-    num_threads = threads_for(block.target_capacity, x, weight)
-    num_edges = edges_or_lost(block, num_edges)
+        return checks.zeros_or_lost(block, (block.target_capacity, x.shape[1]), x.dtype)
+    num_threads = checks.threads_for(block.target_capacity, x, weight)
+    num_edges = checks.edges_or_lost(block, num_edges)
     edges = (block.indptr, block.indices, num_targets, num_edges)
     try:
         return _aggregate(reduce, num_threads, *vary_alike(x, weight, edges))[0]
@@ -134,7 +127,7 @@ def _forward(reduce, num_threads, x, weight, edges):
     return aggregate_forward(reduce, num_threads, x, weight, *edges)
 
 
-_aggregate = with_derivative(_forward, _kept, _backward, 2)
+_aggregate = checks.with_derivative(_forward, _kept, _backward, 2)
 
 
 @partial(jax.jit, static_argnums=(0, 1))
@@ -234,7 +227,7 @@ def forward_plain(reduce, x, weight, indptr, indices, num_targets, num_edges):
 
 
 def _unless_lost(out, num_edges):
-    return jnp.where(num_edges == LOST, jnp.nan, out).astype(out.dtype)
+    return jnp.where(num_edges == checks.LOST, jnp.nan, out).astype(out.dtype)
 
 
 def _edge_grads(reduce, grad_out, argmax, row, degree):
@@ -262,3 +255,149 @@ def grad_weight_plain(reduce, grad_out, argmax, x, weight, *edges):
     grads = _edge_grads(reduce, grad_out, argmax, row, degree)
     products = _by_head(grads * _messages(x, None, source), weight)
     return jnp.sum(products, axis=2).reshape(weight.shape).astype(weight.dtype)
+
+
+def gather(features: Any, ids: Any) -> Any:
+    """Dense feature rows of the nodes `ids`.
+
+    Args:
+      features: `[N, F]`, a JAX array of any real dtype, `SparseFeatures` or
+        `QuantizedFeatures`; or a tuple of arrays `[N_i, F]`, which are read as if they were
+        concatenated to `[N, F]`, without a copy. Pass features to a jitted function as an
+        argument, never as a constant in it. Of `TypedFeatures` the result is `TypedRows`: rows
+        of different widths are not joined.
+      ids: int32 (or int64) `[K]`. Ids outside `[0, N)` are padding. Or a `jgs.MiniBatch`,
+        whose `nodes` are read: then `N` must be its `num_nodes`. `VersionedFeatures` take
+        nothing else.
+
+    Returns:
+      float32 `[K, F]`, with rows of zeros for padding. Differentiable in dense `features` and
+      in the `values` of sparse ones.
+
+    Raises `InputError` for other types and ranks.
+    """
+    table = checks.check_features(features, typed=True)
+    batch = ids if isinstance(ids, MiniBatch) else None
+    if batch is not None:
+        checks.check_num_nodes(table.shape[0], batch.num_nodes)
+        ids = batch.nodes
+    ids = checks.check_ids(ids, table.shape[0])
+    return table.gather(ids, checks.threads_for(ids.shape[0], table), batch)
+
+
+def rows_apart(features: Any, ids: jax.Array) -> Any:
+    """Features with the rows `ids`, int32 `[K]`, of `features`, which are of any form that
+    `gather` takes, but not by node type. Rows are kept as they are stored, but those by entries
+    become float32. What rows of padding say is not defined."""
+    table = checks.check_features(features)
+    kinds = set() if table.by_entries else {jnp.dtype(rows.dtype) for rows in table.rows}
+    if len(kinds) != 1 or jnp.dtype(jnp.float32) in kinds:  # which the kernel copies faster
+        return gather(features, ids)
+    return table.with_rows(rows_as_stored(table.rows, ids))
+
+
+def gather_aggregate(
+    features: jax.Array | RowTable | tuple[jax.Array, ...],
+    block: Block,
+    reduce: str = "mean",
+    place: Any = None,
+) -> jax.Array:
+    """For every target of `block`, the reduction of its neighbours' rows of `features`.
+
+    The result equals `aggregate(block, gather(features, rows), reduce)` to rounding, where
+    `rows` is `place` or, without it, `jnp.arange(N)`. The gathered matrix is never built, nor
+    is that of the batch's distinct input nodes.
+
+    Args:
+      features: `[N, F]`, a JAX array of any real dtype, `SparseFeatures` or
+        `QuantizedFeatures`; with `place` also a tuple of matrices, as for `gather`. Pass
+        features to a jitted function as an argument, never as a constant in it.
+      block: a `jgs.Block` with `T` targets (capacity). Without `place` its `indices` are node
+        ids, that is, rows of `features`, and its `num_sources` is `N`. The first block of a
+        batch sampled with `relabel_inputs=False` is such a block.
+      reduce: as in `aggregate`, with the block's edge weights.
+      place: int32 (or int64) `[S]`, the row of `features` of each source of the block. A place
+        outside `[0, N)` reads zeros. `indices` are then sources, as in `aggregate`.
+
+    Returns float32 `[T, F]`, with zeros and NaN as in `aggregate`. Rows are summed in edge
+    order.
+
+    The function has derivatives in both modes in dense `features`, in the `values` of sparse
+    ones, and in `edge_weight`. The plain form computes them, with a matrix of one row for each
+    edge; features that are only read need no derivative.
+
+    Raises `InputError` for arguments and blocks that break these rules and, without `place`,
+    for a block with edges whose `num_sources` is known and not `N`, because its `indices` are
+    then sources of the batch, not nodes. Only the kernel checks the values in the arrays, as in
+    `aggregate`. The plain form reads zeros for ids outside `[0, N)`.
+    """
+    checks.check_reduce(reduce)
+    counts = checks.check_block(block)
+    if block.control is not None:
+        raise InputError(
+            "a block with control variates must be aggregated by jgs.ops.aggregate",
+            "gather_aggregate",
+            "Call gather and aggregate.",
+        )
+    table = checks.check_features(features)
+    if place is None:
+        if isinstance(features, tuple):
+            raise InputError(
+                "features must be a JAX array or SparseFeatures",
+                type(features).__name__,
+                "Give the place of each source too.",
+            )
+        _check_num_sources(block, table.shape[0], *counts[1:])
+    else:
+        if table.by_entries:
+            raise InputError(
+                "features in several tables must be JAX arrays",
+                type(table).__name__,
+                "Join them with scipy.sparse.vstack.",
+            )
+        place = checks.check_ids(place, table.shape[0])
+        if block.source_capacity is not None:
+            form = "[S], the row of each of the block's sources, padding included"
+            remedy = "Find the places of batch.nodes."
+            require_array("place", place, form, remedy, S=block.source_capacity)
+    num_rows, width = block.target_capacity, table.shape[1]
+    if 0 in (num_rows, block.edge_capacity, width) or (place is not None and place.size == 0):
+        return checks.zeros_or_lost(block, (num_rows, width), jnp.float32)
+    num_threads = checks.threads_for(num_rows, table)
+    counts = (*counts[:2], checks.edges_or_lost(block, counts[2]))
+    edges = (block.edge_weight, block.indptr, block.indices, *counts)
+    return _gather_aggregate(reduce, num_threads, *vary_alike(table, place, *edges))
+
+
+def _check_num_sources(block, num_nodes, *counts):
+    found = block.source_capacity
+    if found in (None, num_nodes):
+        if any(isinstance(count, jax.core.Tracer) for count in counts):
+            return
+        num_sources, num_edges = map(int, counts)
+        found = num_sources if num_edges > 0 else num_nodes
+    if found != num_nodes:
+        raise InputError(
+            "block.num_sources must be the number of rows of features, block.indices node ids",
+            f"{found} for {num_nodes} rows",
+            "Sample with relabel_inputs=False, or call gather and aggregate.",
+        )
+
+
+_EDGES = ("edge_weight", "indptr", "indices", "num_targets", "num_sources", "num_edges")
+
+
+@partial(jax.jit, static_argnums=(0, 1))
+def _gather_aggregate(reduce, num_threads, *operands):
+    def kernel(table, place, *edges):
+        named = dict(zip(_EDGES, edges, strict=True))
+        return table.aggregate_kernel(place, named, reduce, num_threads)
+
+    def plain(table, place, weight, indptr, indices, num_targets, _, num_edges):
+        if place is None:  # a matrix with one row for each edge, read by the edge's node id
+            edge = jnp.arange(indices.shape[0], dtype=jnp.int32)
+            place, indices = jnp.where(edge < num_edges, indices, -1), edge
+        rows = table.gather_plain(place)
+        return forward_plain(reduce, rows, weight, indptr, indices, num_targets, num_edges)[0]
+
+    return kernel_or_plain(num_threads, kernel, plain, *operands)

@@ -17,7 +17,7 @@ import numpy as np
 from jgs.arrays import described, require_array
 from jgs.errors import InputError
 from jgs.graph import Block
-from jgs.graph.formats.export import edge_targets
+from jgs.graph.foreign import edge_targets
 from jgs.kernels.call import FILL, call, floats, kernel_or_plain, vary_alike
 from jgs.ops.aggregate import aggregate_forward, gradient_of_weight, gradient_of_x
 from jgs.ops.checks import check_block, check_rows, check_sources, threads_for, with_derivative

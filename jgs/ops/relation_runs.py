@@ -17,17 +17,10 @@ import numpy as np
 from jgs import kernels
 from jgs.errors import InputError
 from jgs.graph import Block
-from jgs.graph.formats.export import edge_targets
+from jgs.graph.foreign import edge_targets
 from jgs.kernels.call import call, floats, kernel_or_plain, vary_alike, where_it_is
-from jgs.ops.aggregate import aggregate_forward
-from jgs.ops.checks import (
-    check_block,
-    check_rows,
-    edges_or_lost,
-    threads_for,
-    with_derivative,
-)
-from jgs.ops.gather import gather
+from jgs.ops import checks
+from jgs.ops.aggregate import aggregate_forward, gather
 from jgs.ops.linear import finish
 
 TILE = 32  # slots; all of a tile's runs are of one relation
@@ -98,7 +91,7 @@ def runs_of(block: Block, num_relations: int) -> Runs:
     outside `[0, R)` is an error of the kernel, as for `jgs.ops.aggregate`. The plain form drops
     its edges.
     """
-    num_targets, num_sources, num_edges = check_block(block)
+    num_targets, num_sources, num_edges = checks.check_block(block)
     if block.edge_type is None:
         raise InputError(
             "a block must have the edge column 'type' for its runs",
@@ -200,15 +193,15 @@ def _rows_of_targets(rows, slots):
 
 def _of_targets_bwd(residuals, grad):
     num_rows, slots = residuals
-    num_targets, _, num_edges = check_block(slots.sums)
+    num_targets, _, num_edges = checks.check_block(slots.sums)
     edges = (slots.sums.indptr, slots.sums.indices, num_targets)
-    operands = vary_alike(grad, None, *edges, edges_or_lost(slots.sums, num_edges))
-    num_threads = threads_for(slots.sums.target_capacity, grad)
+    operands = vary_alike(grad, None, *edges, checks.edges_or_lost(slots.sums, num_edges))
+    num_threads = checks.threads_for(slots.sums.target_capacity, grad)
     grad = aggregate_forward("sum", num_threads, *operands)[0]  # which has both modes
     return jnp.pad(grad, ((0, num_rows.shape[0] - grad.shape[0]), (0, 0))), None
 
 
-_of_targets = with_derivative(
+_of_targets = checks.with_derivative(
     _rows_of_targets, lambda rows, slots, _: (rows[:, :0], slots), _of_targets_bwd, 0
 )
 
@@ -301,7 +294,7 @@ def relation_linear(slots: Slots, x: jax.Array, kernel: jax.Array) -> jax.Array:
     Only tiles in use are computed, on the CPU. Differentiable in `x` and `kernel`. Raises
     `InputError` for shapes that do not match.
     """
-    check_rows("x", x)
+    checks.check_rows("x", x)
     blocks = kernel if kernel.ndim == 4 else kernel[:, None]
     num_slots = slots.target.shape[0]
     if blocks.ndim != 4 or x.shape != (num_slots, blocks.shape[1] * blocks.shape[2]):
@@ -313,7 +306,7 @@ def relation_linear(slots: Slots, x: jax.Array, kernel: jax.Array) -> jax.Array:
         )
     dtype = jnp.result_type(x, blocks)
     x, blocks = x.astype(dtype), blocks.astype(dtype)
-    num_threads = threads_for(num_slots, x, blocks)
+    num_threads = checks.threads_for(num_slots, x, blocks)
     return _linear(num_threads, *vary_alike(slots.num_slots, slots.relation, x, blocks))
 
 
@@ -380,7 +373,7 @@ def _backward(num_threads, operands, grad):
     return None, None, grad_x, _grad_kernel(num_threads, num_rows, relation, x, grad, kernel)
 
 
-_linear = with_derivative(_forward, lambda *operands: operands[:-1], _backward, 1)
+_linear = checks.with_derivative(_forward, lambda *operands: operands[:-1], _backward, 1)
 
 
 def _tiles(num_rows, x, num_blocks):

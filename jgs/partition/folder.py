@@ -28,10 +28,9 @@ from jgs.data.parts import (
 from jgs.errors import InputError
 from jgs.files.replacing import check_replaceable, check_writable, replacing
 from jgs.files.storage import MANIFEST, ArrayFile, Chunks, sha256, write_arrays
-from jgs.graph.adjacency import edge_cut, in_neighbors
 from jgs.graph.row_tables.table import RowTable, as_table
 from jgs.graph.rows import offsets_of_rows, row_chunks, row_offsets, row_positions
-from jgs.partition.balance import constraint_weights, part_loads, pieces
+from jgs.partition.balance import constraint_weights, edge_cut, in_neighbors, part_loads, pieces
 from jgs.partition.nodes import check_machines, max_over_mean
 
 _BYTES_AT_ONCE = 1 << 26  # of features: bounds the temporaries

@@ -1,6 +1,6 @@
 """The process in which KaMinPar runs. It reads a graph's file and writes an array of parts.
 
-`jgs.partition.kaminpar` starts this file. The arguments are the graph's ParHiP file, the number
+`jgs.partition.min_cut` starts this file. The arguments are the graph's ParHiP file, the number
 of parts, the seed, the number of threads, and the `.npy` file to write. It imports nothing of
 jgs.
 """

@@ -26,27 +26,15 @@ from jgs.arrays import require_array
 from jgs.errors import InputError, check_choice, refusing
 from jgs.files.npy import map_npy
 from jgs.graph import Graph
-from jgs.graph.adjacency import (
-    Adjacency,
-    connected,
-    in_neighbors,
-    neighbors_per_part,
-    subgraph,
-    symmetric,
-)
 from jgs.graph.rows import row_chunks
-from jgs.partition import memory
-from jgs.partition.balance import (
-    NodeWeights,
-    constraint_weights,
-    ids_where,
-    limits,
-    part_loads,
-    pieces,
-    rebalance,
+from jgs.partition import balance, memory
+from jgs.partition.min_cut import (
+    check_kaminpar,
+    check_metis,
+    is_symmetric,
+    kaminpar_partition,
+    metis_partition,
 )
-from jgs.partition.kaminpar import check_kaminpar, is_symmetric, kaminpar_partition
-from jgs.partition.metis import check_metis, metis_partition
 
 METHODS = ("metis", "kaminpar", "ldg", "random")
 _MULTILEVEL = ("metis", "kaminpar")
@@ -100,12 +88,12 @@ def partition_nodes(
     check_machines(num_parts, ranks_per_machine)
     if num_parts == 1:
         return np.zeros(graph.num_nodes, np.int32)
-    adjacency = in_neighbors(graph)
-    all_weights = constraint_weights(graph, train_idx, val_idx, test_idx)
+    adjacency = balance.in_neighbors(graph)
+    all_weights = balance.constraint_weights(graph, train_idx, val_idx, test_idx)
     has_edge = all_weights.connected
     weights = replace(all_weights, only_connected=True)
-    total = sum(weights[some].sum(axis=0) for some in pieces(has_edge.size))
-    limit = limits(total, num_parts, _AIM)
+    total = sum(weights[some].sum(axis=0) for some in balance.pieces(has_edge.size))
+    limit = balance.limits(total, num_parts, _AIM)
     weights = replace(weights, limit=limit)
     used = _used(method, num_parts, int(np.count_nonzero(has_edge)))
     if used != method:
@@ -119,36 +107,38 @@ def partition_nodes(
         parts = _random(has_edge, num_parts, seed)
     else:
         parts = ldg_partition(adjacency, weights, num_parts, limit)
-    parts = rebalance(adjacency, weights, parts, num_parts, limit)
+    parts = balance.rebalance(adjacency, weights, parts, num_parts, limit)
     _spread(parts, ~has_edge, all_weights, num_parts)
     if ranks_per_machine > 1:
         order = machine_order(edges_between(adjacency, parts, num_parts), ranks_per_machine)
-        for some in pieces(parts.size):
+        for some in balance.pieces(parts.size):
             parts[some] = order[parts[some]]
     _warn_uneven(parts, all_weights, num_parts)
     return parts
 
 
-def _metis(adjacency: Adjacency, weights: NodeWeights, num_parts: int, seed: int) -> np.ndarray:
+def _metis(
+    adjacency: balance.Adjacency, weights: balance.NodeWeights, num_parts: int, seed: int
+) -> np.ndarray:
     nodes = np.flatnonzero(weights.connected)
     counted = weights[nodes]
     # With fewer units than parts in a constraint METIS makes empty parts.
     counted = counted[:, counted.sum(axis=0) >= num_parts]
     parts: np.ndarray = np.zeros(adjacency.num_nodes, np.int32)
-    whole = symmetric(adjacency)
-    parts[nodes] = metis_partition(subgraph(whole, nodes), counted, num_parts, seed)
+    whole = balance.symmetric(adjacency)
+    parts[nodes] = metis_partition(balance.subgraph(whole, nodes), counted, num_parts, seed)
     return parts
 
 
 def _random(has_edge: np.ndarray, num_parts: int, seed: int) -> np.ndarray:
     nodes: np.ndarray = np.empty(np.count_nonzero(has_edge), np.int32)
     at = 0
-    for some in ids_where(has_edge, has_edge.size):
+    for some in balance.ids_where(has_edge, has_edge.size):
         nodes[at : at + some.size] = some
         at += some.size
     np.random.default_rng(seed).shuffle(nodes)
     parts: np.ndarray = np.zeros(has_edge.size, np.int32)
-    for piece in pieces(nodes.size):
+    for piece in balance.pieces(nodes.size):
         parts[nodes[piece]] = np.arange(piece.start, piece.stop) % num_parts
     return parts
 
@@ -167,9 +157,9 @@ def used_and_size(
     size = memory.Graph(graph.num_nodes, graph.num_edges, graph.num_nodes, in_splits)
     if method not in _MULTILEVEL:
         return method, size
-    adjacency = in_neighbors(graph)
+    adjacency = balance.in_neighbors(graph)
     both_ways = graph.num_edges * (1 if is_symmetric(adjacency) else 2)
-    num_connected = int(np.count_nonzero(connected(adjacency)))
+    num_connected = int(np.count_nonzero(balance.connected(adjacency)))
     used = _used(method, num_parts, num_connected)
     return used, size._replace(edges=both_ways, connected=num_connected)
 
@@ -232,7 +222,7 @@ def checked_assignment(
             "Correct them, or --parts.",
         )
     parts = given.astype(np.int32)
-    _warn_uneven(parts, constraint_weights(graph, **splits), num_parts)
+    _warn_uneven(parts, balance.constraint_weights(graph, **splits), num_parts)
     return parts
 
 
@@ -242,9 +232,9 @@ def max_over_mean(counts: np.ndarray) -> float:
     return float(counts.max() / mean) if mean else 1.0
 
 
-def _warn_uneven(parts: np.ndarray, weights: NodeWeights, num_parts: int) -> None:
-    load = part_loads(parts, weights, num_parts)
-    most = limits(load.sum(axis=0), len(load), TOLERANCE)
+def _warn_uneven(parts: np.ndarray, weights: balance.NodeWeights, num_parts: int) -> None:
+    load = balance.part_loads(parts, weights, num_parts)
+    most = balance.limits(load.sum(axis=0), len(load), TOLERANCE)
     uneven = [
         f"{max_over_mean(counts):.2f} of {name.replace('_', ' ')}"
         for name, counts, limit in zip(weights.constraints, load.T, most, strict=True)
@@ -256,7 +246,9 @@ def _warn_uneven(parts: np.ndarray, weights: NodeWeights, num_parts: int) -> Non
         )
 
 
-def _spread(parts: np.ndarray, left: np.ndarray, weights: NodeWeights, num_parts: int) -> None:
+def _spread(
+    parts: np.ndarray, left: np.ndarray, weights: balance.NodeWeights, num_parts: int
+) -> None:
     """Gives a part to each node that is `left`, bool `[N]`: first to the nodes of each split,
     to even the splits out, then to those of each type, then to the rest. Changes `parts` and
     `left`."""
@@ -264,13 +256,13 @@ def _spread(parts: np.ndarray, left: np.ndarray, weights: NodeWeights, num_parts
         return
     for column in weights.spread_by():
         load, count = np.zeros(num_parts, np.int64), 0
-        for some in pieces(left.size):
+        for some in balance.pieces(left.size):
             given = ~left[some]
             counted = np.bincount(parts[some][given], column[some][given], num_parts)
             load += counted.astype(np.int64)
             count += int(np.count_nonzero(column[some] * left[some]))
         ends, dealt = np.cumsum(fill(load, count)), 0
-        for some in pieces(left.size):
+        for some in balance.pieces(left.size):
             mine = some.start + np.flatnonzero(column[some] * left[some])
             ranks = np.arange(dealt, dealt + mine.size)
             parts[mine] = np.searchsorted(ends, ranks, "right")
@@ -309,7 +301,7 @@ def check_machines(num_parts: int, ranks_per_machine: int) -> None:
         )
 
 
-def edges_between(graph: Adjacency, parts: np.ndarray, num_parts: int) -> np.ndarray:
+def edges_between(graph: balance.Adjacency, parts: np.ndarray, num_parts: int) -> np.ndarray:
     """int64 `[P, P]`: the number of edges into each part (row) from each part (column)."""
     counts = np.zeros(num_parts * num_parts, np.int64)
     for first, stop in row_chunks(graph.indptr):
@@ -367,7 +359,7 @@ def _swap(affinity: np.ndarray, machine: np.ndarray) -> None:
 
 
 def ldg_partition(
-    graph: Adjacency, weights: NodeWeights, num_parts: int, limit: np.ndarray
+    graph: balance.Adjacency, weights: balance.NodeWeights, num_parts: int, limit: np.ndarray
 ) -> np.ndarray:
     """int32 `[N]`: the part of each node, of which none exceeds `limit` int64 `[C]` as long as
     another part has room. Nodes without edges are in part 0. The neighbours are read once, in
@@ -383,8 +375,8 @@ def ldg_partition(
     load = np.zeros((num_parts, limit.size), np.int64)
     most = min(_NODES, max(1, _COUNTS // num_parts))
     size = int(np.clip(np.count_nonzero(weights.connected) // _CHUNKS, 1, most))
-    for some in ids_where(weights.connected, size):
-        near, counts = neighbors_per_part(graph, some, parts, num_parts), weights[some]
+    for some in balance.ids_where(weights.connected, size):
+        near, counts = balance.neighbors_per_part(graph, some, parts, num_parts), weights[some]
         while some.size:
             free = 1 - (load / np.maximum(limit, 1)).max(axis=1)
             targets = _best(near, free)

@@ -16,16 +16,17 @@ from jgs.errors import InputError, check_choice
 from jgs.graph import Graph
 from jgs.models import PairModel
 from jgs.ops import gather
-from jgs.predict.explain import Explanation, explain
-from jgs.predict.ids import cutoffs, ids_of, pairs_of
-from jgs.predict.sampled import (
+from jgs.predict.explain import (
+    Explanation,
     batches,
     context_of,
+    explain,
     judged_at,
     lists_at,
     lists_of,
     sampled_logits,
 )
+from jgs.predict.ids import cutoffs, ids_of, pairs_of
 from jgs.predict.saved import Opened
 from jgs.sampling import Links
 from jgs.sampling.checks import check_seed_ids
@@ -37,8 +38,8 @@ from jgs.train.loop.keys import key_of
 from jgs.train.loop.model import is_contextual
 from jgs.train.loop.progress import bar
 from jgs.train.tasks.seal import pair_scores
-from jgs.train.tasks.served import neighbor_sampler
 from jgs.train.tasks.targets import SPLITS
+from jgs.train.tasks.task import neighbor_sampler
 
 Finish = Callable[[np.ndarray], np.ndarray]
 

@@ -16,11 +16,11 @@ from jgs.errors import InputError, check_choice, refusing
 from jgs.files.writing import whole_file
 from jgs.options import as_typed, flag
 from jgs.predict import open_run
-from jgs.report import charts
 from jgs.report.elements import (
     STYLE,
     Element,
     as_html,
+    curve,
     folded,
     grid,
     section,
@@ -215,7 +215,7 @@ def _curves(run: Any) -> Element:
             name = names.get(key, key.replace("_", " "))
             kept[name] = values
             shape = epochs[some].tolist(), values[some].tolist()
-            drawn.append(charts.curve(name, *shape, best))
+            drawn.append(curve(name, *shape, best))
     step = -(-len(epochs) // _ROWS)
     rows = [
         (str(epochs[i]), *(float(values[i]) for values in kept.values()))

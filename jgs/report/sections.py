@@ -7,9 +7,23 @@ from typing import Any
 import numpy as np
 
 from jgs.errors import InputError
-from jgs.report import charts, figures
-from jgs.report.charts import picture
-from jgs.report.elements import Element, folded, grid, section, share_bar, shown, table, tag
+from jgs.report import figures
+from jgs.report.elements import (
+    Element,
+    bars,
+    cloud,
+    folded,
+    grid,
+    heat,
+    histogram,
+    picture,
+    reliability,
+    section,
+    share_bar,
+    shown,
+    table,
+    tag,
+)
 from jgs.report.figures import CLASSES, LABELS, NUMBERS, Judged
 from jgs.train.evaluation.metrics import mae, micro_f1, r2, rmse
 from jgs.train.loop.model import is_contextual
@@ -68,7 +82,7 @@ def _confusion(judged: Judged) -> Element:
             "blue on the diagonal, where predictions are right, and orange elsewhere.",
             class_="soft",
         ),
-        grid(charts.heat(matrix, names), listed),
+        grid(heat(matrix, names), listed),
         folded("The matrix in numbers", numbers),
     )
 
@@ -117,7 +131,7 @@ def _degrees(judged: Judged, degree: np.ndarray) -> Element:
     return section(
         "By degree",
         tag("p", said, class_="soft"),
-        grid(charts.bars(name, "in-edges", bins, top), table(f"{name} by degree", head, rows)),
+        grid(bars(name, "in-edges", bins, top), table(f"{name} by degree", head, rows)),
     )
 
 
@@ -144,20 +158,20 @@ def _calibration(judged: Judged) -> Element:
         "Calibration",
         tag("p", f"Expected calibration error: {found.error:.4f}."),
         tag("p", said, class_="soft"),
-        grid(charts.reliability(found, name), table("Calibration", head, rows)),
+        grid(reliability(found, name), table("Calibration", head, rows)),
     )
 
 
 def _residuals(judged: Judged) -> Element:
     of = _numbers(judged)
     error = of[0] - of[1]
-    drawn, bins = charts.histogram("residuals", error)
+    drawn, bins = histogram("residuals", error)
     rows = [(b.name, b.rows) for b in bins]
     said = f"RMSE {shown(rmse(*of))}, MAE {shown(mae(*of))}, R² {shown(r2(*of))}. "
     return section(
         "Residuals",
         tag("p", said + "A residual is the prediction less the label."),
-        grid(charts.cloud(*of), drawn),
+        grid(cloud(*of), drawn),
         folded("The residuals in numbers", table("Residuals", ("residual", "rows"), rows)),
     )
 

@@ -1,19 +1,16 @@
 """Sampling: from a graph and seeds to the mini-batches that a model is trained on."""
 
-from jgs.sampling.algorithms.bandits import GCNBS, Thanos
 from jgs.sampling.algorithms.by_features import ASGCN, PASS
 from jgs.sampling.algorithms.context import Context
+from jgs.sampling.algorithms.enclosing import Seal, Shadow
 from jgs.sampling.algorithms.frontier import Frontier
 from jgs.sampling.algorithms.labor import Labor
 from jgs.sampling.algorithms.layers import FastGCN, Ladies
 from jgs.sampling.algorithms.neighbors import Neighbors
 from jgs.sampling.algorithms.node2vec import Node2Vec
-from jgs.sampling.algorithms.saint import Saint
-from jgs.sampling.algorithms.seal import Seal
-from jgs.sampling.algorithms.shadow import Shadow
-from jgs.sampling.algorithms.subgraph import Subgraph
+from jgs.sampling.algorithms.saint import Saint, Subgraph
+from jgs.sampling.algorithms.stateful import GCNBS, VRGCN, Thanos
 from jgs.sampling.algorithms.visits import HetGNN, PinSage
-from jgs.sampling.algorithms.vrgcn import VRGCN
 from jgs.sampling.algorithms.walk import Metapath, Walk
 from jgs.sampling.base import Adaptive, ByNode, Feedback, Sampler
 from jgs.sampling.capacity import Capacity, GraphShape

@@ -10,15 +10,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from jgs.graph import Graph, MiniBatch
+from jgs.sampling import checks
 from jgs.sampling.base import ByNode, HopRows, Sampler
 from jgs.sampling.capacity import Capacity, GraphShape
-from jgs.sampling.checks import (
-    check_call,
-    check_graph,
-    check_timed,
-    checked_seeds,
-    refuse_state,
-)
 from jgs.sampling.edges.columns import column_at, column_of, ids_needed, with_columns
 from jgs.sampling.edges.hops import HopDraw, draw_batches
 from jgs.sampling.edges.random import as_key_data
@@ -62,7 +56,7 @@ class Hops(Sampler):
         return ()
 
     def _check_graph(self, graph: Graph) -> None:
-        check_graph(graph, False)
+        checks.check_graph(graph, False)
 
     def _key_data(self, key: Any, shape: tuple[int, ...]) -> jax.Array:
         return as_key_data(key, shape)
@@ -81,7 +75,7 @@ class Hops(Sampler):
         self, key: Any, graph: Graph, state: Any, seeds: Any, capacity: Capacity | None = None
     ) -> MiniBatch:
         self._check_graph(graph)
-        seeds, capacity = check_call(self, graph, seeds, capacity, self.num_hops)
+        seeds, capacity = checks.check_call(self, graph, seeds, capacity, self.num_hops)
         key_data = self._key_data(key, seeds.nodes.shape[:-1])
         (batch,) = self._draw(key_data, graph, state, seeds, self._spec(capacity, graph))
         return with_columns(batch, graph, self)
@@ -89,7 +83,7 @@ class Hops(Sampler):
     def _draw(
         self, key_data: jax.Array, graph: Graph, state: Any, seeds: Seeds, spec: HopDraw
     ) -> list[MiniBatch]:
-        check_timed(self, seeds)
+        checks.check_timed(self, seeds)
         return draw_batches(key_data, graph, self._reads(graph, state), seeds, spec)
 
 
@@ -133,7 +127,7 @@ class Hopwise(Hops, ByNode):
     ) -> list[MiniBatch]:
         """See `Sampler.sample_separately`: one call of the kernel."""
         spec = self._spec(capacity, graph)._replace(separate=True)
-        seeds = checked_seeds(self, graph, seeds)
+        seeds = checks.checked_seeds(self, graph, seeds)
         batches = self._draw(key_data, graph, state, seeds, spec)
         return [with_columns(batch, graph, self) for batch in batches]
 
@@ -180,4 +174,4 @@ def check_indptr(indptr: jax.Array, graph: Graph) -> None:
     """Raises `InputError` unless a state with this `indptr` may be one of the graph."""
     if indptr.shape != graph.indptr.shape:
         num = indptr.shape[-1] - 1
-        refuse_state(f"one of {num:,} nodes, and a graph of {graph.num_nodes:,}")
+        checks.refuse_state(f"one of {num:,} nodes, and a graph of {graph.num_nodes:,}")

@@ -19,23 +19,15 @@ import numpy as np
 from jgs.arrays import is_real, require_array
 from jgs.errors import InputError
 from jgs.files.storage import open_arrays, save_arrays
-from jgs.graph import Block, Extras, Graph, MiniBatch
-from jgs.graph.device import as_device
+from jgs.graph import Block, Extras, Graph, MiniBatch, as_device
 from jgs.kernels.call import vary_alike
 from jgs.options import INT32, Option
+from jgs.sampling import checks
 from jgs.sampling.base import Sampler, State
 from jgs.sampling.capacity import Capacity, GraphShape, check_capacity
-from jgs.sampling.checks import (
-    check_call,
-    check_graph,
-    check_room,
-    checked_seeds,
-    refuse_state,
-)
 from jgs.sampling.edges.columns import check_edges, ids_needed, with_columns
 from jgs.sampling.edges.hops import bad_seeds
-from jgs.sampling.edges.induced import induced_blocks, rows_sorted
-from jgs.sampling.edges.normalize import Coefficients, estimate
+from jgs.sampling.edges.induced import Coefficients, estimate, induced_blocks, rows_sorted
 from jgs.sampling.edges.random import as_key_data
 from jgs.sampling.loading.schedule import graph_digest
 from jgs.sampling.seeds import Seeds
@@ -86,14 +78,14 @@ class SquareSampler(Sampler):
         check_edges(self)
 
     def _check_graph(self, graph: Graph) -> None:
-        check_graph(graph, False, self.edge_weights)
+        checks.check_graph(graph, False, self.edge_weights)
 
     def sample(
         self, key: Any, graph: Graph, state: Any, seeds: Any, capacity: Capacity | None = None
     ) -> MiniBatch:
         self._check_graph(graph)
         num_entries = len(self.bound(GraphShape.of(graph), 1).edges)
-        seeds, capacity = check_call(self, graph, seeds, capacity, num_entries)
+        seeds, capacity = checks.check_call(self, graph, seeds, capacity, num_entries)
         if not self.pairs:
             remedy = "Draw several under jax.vmap, with a key each."
             require_array("the seeds of one subgraph", seeds.nodes, "[B]", remedy)
@@ -247,7 +239,7 @@ class SubgraphSampler(SquareSampler):
 
     def _unnormalized(self, graph: Graph) -> SubgraphState:
         self._check_graph(graph)
-        check_room(self, graph)
+        checks.check_room(self, graph)
         return SubgraphState(self.node_state(graph), rows_sorted(graph), None)
 
     def save(self, graph: Graph, state: SubgraphState, folder: Path) -> None:
@@ -293,8 +285,8 @@ class SubgraphSampler(SquareSampler):
         """See `Sampler.sample_separately`. Each subgraph is drawn by one thread."""
         self._check_graph(graph)
         if not isinstance(state, SubgraphState):
-            refuse_state(state)
-        seeds = checked_seeds(self, graph, seeds)
+            checks.refuse_state(state)
+        seeds = checks.checked_seeds(self, graph, seeds)
         if capacity is None:
             capacity = self.bound(GraphShape.of(graph), 1)
         capacity = check_capacity(capacity, 0, 1)

@@ -22,14 +22,8 @@ from jgs.errors import InputError
 from jgs.graph import Graph
 from jgs.kernels.call import call, vary_alike, where_it_is
 from jgs.options import Option
+from jgs.sampling import checks
 from jgs.sampling.base import Draws, State
-from jgs.sampling.checks import (
-    check_duration,
-    check_graph,
-    check_timed,
-    checked_seeds,
-    require_int,
-)
 from jgs.sampling.edges.eligible import Eligible, bad_excluded, eligible, weights_of
 from jgs.sampling.edges.hops import call_once, longs_or_empty
 from jgs.sampling.edges.random import as_key_data, below, cutoff_keys, words
@@ -118,7 +112,7 @@ class Walker(Draws):
 
     def check_seeds(self, graph: Graph, state: State, seeds: Seeds) -> None:
         """Raises `InputError` where walks from these seeds need others or another state."""
-        check_timed(self, seeds)
+        checks.check_timed(self, seeds)
 
     def sample(
         self, key: Any, graph: Graph, state: State, seeds: Any, capacity: None = None
@@ -128,9 +122,9 @@ class Walker(Draws):
         The arguments are those of `Sampler.sample`. For seeds `[S, B]` the key is an array of
         `S` keys. `capacity` is not used, because the size of a walk is known.
         """
-        check_graph(graph, self.weighted)
+        checks.check_graph(graph, self.weighted)
         self.check_state(graph, state)
-        seeds = checked_seeds(self, graph, seeds)
+        seeds = checks.checked_seeds(self, graph, seeds)
         self.check_seeds(graph, state, seeds)
         key_data = as_key_data(key, seeds.nodes.shape[:-1])
         operands = vary_alike(key_data, graph, state, seeds)
@@ -387,11 +381,11 @@ def paths(
 
 def check_fields(walker: Walker) -> None:
     """Checks the fields that walkers share, and sets them; raises `InputError`."""
-    object.__setattr__(walker, "length", require_int("length", walker.length, 1))
+    object.__setattr__(walker, "length", checks.require_int("length", walker.length, 1))
     for name in ("weighted", "causal"):
         object.__setattr__(walker, name, bool(getattr(walker, name)))
     if walker.window is not None:
-        object.__setattr__(walker, "window", check_duration("window", walker.window))
+        object.__setattr__(walker, "window", checks.check_duration("window", walker.window))
 
 
 def check_probability(name: str, value: Any) -> float:

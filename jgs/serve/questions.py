@@ -11,7 +11,7 @@ import numpy as np
 
 from jgs.arrays import described, id_column, refuse_where
 from jgs.data.column_values import moments
-from jgs.errors import InputError, nearest, one_line, refusing
+from jgs.errors import InputError, nearest, refusing
 from jgs.graph import NodeIds, Schema
 from jgs.graph.live import Change
 
@@ -61,7 +61,7 @@ class Question(NamedTuple):
 def parsed(body: bytes) -> dict[str, Any]:
     """The object that `body` is, JSON in UTF-8. Raises `InputError`, also for numbers that are
     not finite, for a name that is there twice, and for what is too deep."""
-    try:
+    with refusing((ValueError, RecursionError), "the body must be JSON", "Correct it."):
         found = json.loads(
             body.decode(),
             parse_constant=_finite,
@@ -70,10 +70,6 @@ def parsed(body: bytes) -> dict[str, Any]:
         )
         if b"\\ud" in body.lower():  # halves of characters, which no text may have
             json.dumps(found, ensure_ascii=False).encode()
-    except InputError:
-        raise
-    except (ValueError, RecursionError) as error:
-        raise InputError("the body must be JSON", one_line(error), "Correct it.") from None
     if not isinstance(found, dict):
         raise InputError("the body must be a JSON object", type(found).__name__, "Give fields.")
     return found

@@ -9,7 +9,7 @@ _PLACES = dict.fromkeys(_RANKING, "jgs.train.evaluation.ranking") | {
     "Config": "jgs.train.config",
     "Interrupted": "jgs.train.loop.training",
     **dict.fromkeys(("auc", "mae", "r2", "rmse"), "jgs.train.evaluation.metrics"),
-    "averaged": "jgs.train.loop.optimizer",
+    "averaged": "jgs.train.loop.step",
     "exact_inference": "jgs.train.evaluation.exact",
     "run": "jgs.train.loop.start",
 }

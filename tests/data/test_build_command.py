@@ -16,7 +16,7 @@ from forks import quick_python
 from jgs import Graph
 from jgs.data import build, load
 from jgs.data.__main__ import main
-from jgs.data.building import features, plan, spreading
+from jgs.data.building import plan, spreading
 from jgs.data.building.work import Work
 
 N, E = 90, 2000
@@ -43,8 +43,8 @@ sys.exit(main(sys.argv[2:]))
 def small(monkeypatch):
     monkeypatch.setattr(plan, "sizes_of", lambda *_: plan.Sizes(300, 500, 8))
     monkeypatch.setattr(spreading, "KEEP_EVERY", 0)
-    monkeypatch.setattr(features, "KEEP_EVERY", 0)
-    monkeypatch.setattr(features, "_BYTES", 300)
+    monkeypatch.setattr(plan, "KEEP_EVERY", 0)
+    monkeypatch.setattr(plan, "_BYTES", 300)
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from ranks import LIMIT, MPIEXEC, free_port, needs_mpi
 from refusals import refused
 from two_hosts import INTERFACE, NotPermitted, two_hosts
 
-from jgs.dist.communicators import interface, launch
+from jgs.dist.communicators import launch, mesh
 from jgs.dist.communicators.comm import Alone
 from jgs.dist.communicators.mesh import Mesh
 
@@ -200,10 +200,10 @@ def test_two_hosts(tmp_path, begin):
 
 
 def test_what_an_interface_may_be():
-    assert interface.address_of("lo") == interface.address_of("127.0.0.1") == "127.0.0.1"
-    assert interface.address_towards("localhost") == "127.0.0.1"
+    assert mesh.address_of("lo") == mesh.address_of("127.0.0.1") == "127.0.0.1"
+    assert mesh.address_towards("localhost") == "127.0.0.1"
     for wrong in ("eth99", "192.0.2.1", "::2", ""):
-        refused("--interface must name * lo 127.0.0.1", interface.address_of, wrong)
+        refused("--interface must name * lo 127.0.0.1", mesh.address_of, wrong)
     refused("are for JAX's own runtime", launch.connect, "mpi", interface="lo")
 
 
@@ -213,5 +213,5 @@ def test_a_jax_that_takes_no_address(monkeypatch):
 
     monkeypatch.delattr(jax._src.xla_bridge, "make_cpu_client")
     monkeypatch.setattr(socket, "gethostbyname", lambda name: "192.0.2.1")
-    interface.use_for_gloo(None, None, 1)
-    refused("must be 127.0.0.1; got 192.0.2.1 *make_cpu", interface.use_for_gloo, "lo", None, 1)
+    mesh.use_for_gloo(None, None, 1)
+    refused("must be 127.0.0.1; got 192.0.2.1 *make_cpu", mesh.use_for_gloo, "lo", None, 1)

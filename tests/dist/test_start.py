@@ -8,7 +8,7 @@ from ranks import MPIEXEC, finish, free_port, needs_mpi, run_ranks
 
 from jgs.dist.communicators import start
 from jgs.dist.communicators.comm import Alone
-from jgs.dist.communicators.rendezvous import names
+from jgs.dist.communicators.start import names
 from jgs.dist.supervision import lost
 from jgs.dist.supervision.guard import LOST
 from jgs.dist.supervision.watchdog import Watchdog

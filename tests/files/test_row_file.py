@@ -11,10 +11,9 @@ from mapped import is_mapped
 from refusals import refused
 
 from jgs.errors import InputError
-from jgs.files import packed_rows
-from jgs.files.packed_rows import PackedRows, Spool
-from jgs.files.room import shared, with_room, with_rows
-from jgs.files.row_file import DiskError, FilePart, RowFiles, part_of_mapped
+from jgs.files import row_file
+from jgs.files.npy import shared, with_room, with_rows
+from jgs.files.row_file import DiskError, FilePart, PackedRows, RowFiles, Spool, part_of_mapped
 from jgs.graph import as_device
 
 RNG = np.random.default_rng(0)
@@ -145,7 +144,7 @@ def test_what_is_no_table(tmp_path):
 
 @pytest.mark.parametrize("chunk", [1, 5000, 1 << 20])
 def test_rows_of_each_step(tmp_path, chunk, implementation, monkeypatch):
-    monkeypatch.setattr(packed_rows, "_CHUNK", chunk)
+    monkeypatch.setattr(row_file, "_CHUNK", chunk)
     rng = np.random.default_rng(1)
     most = 30 if chunk == 1 else 700
     sizes = [0, 1, most, most // 2, 0, 3]
@@ -170,7 +169,7 @@ def test_more_steps_than_a_byte_counts(tmp_path):
 
 
 def test_arrays_come_back(tmp_path, monkeypatch):
-    monkeypatch.setattr(packed_rows, "_MOST_SPOOLED", 500)
+    monkeypatch.setattr(row_file, "_MOST_SPOOLED", 500)
     spool, kinds = Spool(tmp_path), ("i4", "f2", "?", "u1")
     arrays = [np.arange(n).reshape(-1, 5).astype(k) for n in (0, 5, 1000) for k in kinds]
     spooled = [spool.append(array) for array in arrays]

@@ -18,13 +18,20 @@ from benchmarks import graph as rmat
 from jgs import Graph
 from jgs.data.dataset import Dataset
 from jgs.data.parts import open_parts
-from jgs.graph.adjacency import edge_cut, in_neighbors
 from jgs.partition import balance as rebalancing
-from jgs.partition import metis, partition_nodes, write_parts
+from jgs.partition import min_cut, partition_nodes, write_parts
 from jgs.partition.__main__ import main
-from jgs.partition.balance import CONSTRAINTS, constraint_weights, limits, part_loads, rebalance
+from jgs.partition.balance import (
+    CONSTRAINTS,
+    constraint_weights,
+    edge_cut,
+    in_neighbors,
+    limits,
+    part_loads,
+    rebalance,
+)
 from jgs.partition.folder import deal_seeds
-from jgs.partition.kaminpar import is_symmetric, undirected_rows
+from jgs.partition.min_cut import is_symmetric, undirected_rows
 from jgs.partition.nodes import METHODS, TOLERANCE, edges_between, max_over_mean
 
 
@@ -86,9 +93,9 @@ def test_a_metis_of_32_bits_refuses_what_it_cannot_count(monkeypatch):
     import pymetis._internal as extension
 
     monkeypatch.setattr(extension, "_idx_type_width", lambda: 64)
-    metis.check_metis(2**31)
+    min_cut.check_metis(2**31)
     monkeypatch.setattr(extension, "_idx_type_width", lambda: 32)
-    refused("32-bit*2,147,483,648*--method ldg", metis.check_metis, 2**31)
+    refused("32-bit*2,147,483,648*--method ldg", min_cut.check_metis, 2**31)
 
 
 def test_metis_missing_is_told_before_anything_else(monkeypatch, clustered):
@@ -112,7 +119,7 @@ class Library:
 @pytest.mark.parametrize("status", [1, -3, -4])
 def test_what_metis_says_and_refuses(monkeypatch, clustered, status, capfd):
     """What it prints does not spoil standard output."""
-    monkeypatch.setattr(metis, "_library", lambda largest: (Library(status), np.int64))
+    monkeypatch.setattr(min_cut, "_library", lambda largest: (Library(status), np.int64))
     if status == 1:
         partition_nodes(clustered, 2)
     else:

@@ -12,7 +12,7 @@ from forks import quick_python
 from refusals import command_refused
 
 from jgs.data.parts import open_parts
-from jgs.partition import kaminpar, memory, nodes
+from jgs.partition import memory, min_cut, nodes
 from jgs.partition.__main__ import main
 
 OPTIONS = ["num_nodes=500", "num_edges=4000", "num_features=4"]
@@ -122,13 +122,13 @@ def test_memory_is_told_before_it_is_taken(tmp_path, capsys, monkeypatch):
 
 def test_a_kaminpar_that_is_killed_is_one_line(tmp_path, capsys, monkeypatch):
     (tmp_path / "run.py").write_text("import os; os.kill(os.getpid(), 9)")
-    monkeypatch.setattr(kaminpar.kaminpar_run, "__file__", str(tmp_path / "run.py"))
+    monkeypatch.setattr(min_cut.kaminpar_run, "__file__", str(tmp_path / "run.py"))
     arguments = [*DATA, "--parts", "2", "--out", str(tmp_path / "parts")]
     arguments += ["--method", "kaminpar"]
     says = "in the memory there is; got its process ended with -9"
     command_refused(capsys, says, main, arguments)
     assert [p.name for p in tmp_path.iterdir()] == ["run.py"]  # no other file is left
-    monkeypatch.setattr(kaminpar.importlib.util, "find_spec", lambda _: None)
+    monkeypatch.setattr(min_cut.importlib.util, "find_spec", lambda _: None)
     command_refused(capsys, "pip install 'jgs[kaminpar]'", main, arguments)
 
 
@@ -138,7 +138,7 @@ def test_ctrl_c_during_metis_ends_at_once_and_leaves_nothing(tmp_path, before):
     out = tmp_path / "parts"
     program = (  # a METIS that tells when it begins and takes ten minutes
         "import ctypes, sys\n"
-        "import jgs.partition.metis as m\n"
+        "import jgs.partition.min_cut as m\n"
         "class Slow:\n"
         "    METIS_SetDefaultOptions = staticmethod(lambda *_: 1)\n"
         "    def METIS_PartGraphKway(self, *_):\n"

@@ -24,9 +24,9 @@ from jgs.dist import RankParts, rank_loader
 from jgs.dist.communicators.comm import Alone
 from jgs.files import storage
 from jgs.files.storage import ArrayFile
-from jgs.graph.adjacency import edge_cut, in_neighbors
 from jgs.partition import write_parts
 from jgs.partition.__main__ import main
+from jgs.partition.balance import edge_cut, in_neighbors
 from jgs.partition.nodes import partition_nodes
 
 

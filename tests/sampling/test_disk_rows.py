@@ -20,7 +20,7 @@ from jgs import kernels
 from jgs.files.row_file import DiskError
 from jgs.graph import SparseFeatures, TypedFeatures
 from jgs.sampling import ByEpoch, DiskRows, Ladies, Loader, Neighbors, Saint
-from jgs.sampling.loading.row_pool import MOST_STEPS, PlainPool, row_pool
+from jgs.sampling.loading.disk_table import MOST_STEPS, PlainPool, row_pool
 
 KEY, N, F = jax.random.key(1), 500, 24
 RNG = np.random.default_rng(0)

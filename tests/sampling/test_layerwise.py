@@ -11,7 +11,7 @@ import pytest
 from rows_law import assert_as_often, assert_included, assert_mean, inclusion
 
 from jgs import Graph, InputError, kernels
-from jgs.graph.formats.export import drawn_edges
+from jgs.graph.foreign import drawn_edges
 from jgs.ops import aggregate
 from jgs.sampling import (
     ASGCN,

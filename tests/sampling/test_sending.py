@@ -16,7 +16,7 @@ import jgs
 from jgs import kernels, ops
 from jgs.devices import host_device
 from jgs.graph import QuantizedFeatures, TypedFeatures
-from jgs.graph.formats.export import drawn_edges as of_batch
+from jgs.graph.foreign import drawn_edges as of_batch
 from jgs.graph.row_tables.table import as_table
 from jgs.sampling import (
     ByEpoch,
@@ -29,8 +29,7 @@ from jgs.sampling import (
     Thanos,
     sample_neighbors,
 )
-from jgs.sampling.loading.ahead import Ahead
-from jgs.sampling.loading.sending import Destination
+from jgs.sampling.loading.sending import Ahead, Destination
 
 KEY = jax.random.key(3)
 HOST = host_device()

@@ -9,7 +9,7 @@ from refusals import refused
 
 from jgs import Graph, Schema
 from jgs.data import Dataset
-from jgs.graph.formats.export import drawn_edges
+from jgs.graph.foreign import drawn_edges
 from jgs.sampling import GCNBS, Feedback, Ladies, PinSage, Saint, Thanos
 from jgs.sampling.capacity import GraphShape
 from jgs.train import Config, run

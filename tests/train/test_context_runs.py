@@ -9,7 +9,7 @@ from small_runs import result, resumed, trainer
 import jgs
 from jgs.graph import Graph
 from jgs.predict.__main__ import main as predict
-from jgs.predict.sampled import context_of
+from jgs.predict.explain import context_of
 from jgs.report import write_report
 from jgs.train.__main__ import main
 from jgs.train.evaluation.by_samples import judges_key

@@ -8,7 +8,7 @@ from small_runs import SMALL, close_arrays, command, cut, metrics, same_run, tra
 
 import jgs
 from jgs.dist.communicators.comm import Alone
-from jgs.train.loop.place import Place
+from jgs.train.loop.learned import Place
 
 # Of which a MiB holds 200 rows.
 WIDE = "--data-options num_nodes=400 num_edges=3000 num_features=1300 num_classes=3"

@@ -14,7 +14,7 @@ from small_runs import command, on_all_neighbours, started, trainer
 
 import jgs
 from jgs.graph import as_device
-from jgs.models.messages import joined
+from jgs.models.parts import joined
 from jgs.settings import exact_integers
 from jgs.train.config import Config
 from jgs.train.loop.progress import Meter

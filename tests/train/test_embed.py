@@ -13,9 +13,9 @@ from jgs.data import Dataset
 from jgs.data.plain import load_plain
 from jgs.predict.__main__ import main as predict
 from jgs.train.config import Config
-from jgs.train.evaluation.probe import fit, probe
 from jgs.train.loop import folder
 from jgs.train.tasks import embed
+from jgs.train.tasks.embed import fit, probe
 
 train = trainer("""
     --task embed --dim 8 --walk-length 10 --num-walks 4 --window 3 --batch-size 16 --epochs 3

@@ -16,7 +16,7 @@ from jgs.graph import TypedFeatures
 from jgs.models import HGT, RGAT, RGCN, RSAGE, GraphSAGE, RSAGEConv, TypedGNN, TypedInputs
 from jgs.ops import gather
 from jgs.train import exact_inference
-from jgs.train.evaluation import exact, reduction
+from jgs.train.evaluation import edge_pieces, exact
 
 COUNTS = {"paper": 40, "author": 30, "topic": 9}
 
@@ -90,7 +90,7 @@ def test_equals_the_model_on_all_neighbours(name, memory, tmp_path, monkeypatch,
     model = model_of(name, graph, features.widths)
     nodes = np.array([7, 0, 44, 36, 39, 75, 78, 44], np.int32)
     want = on_all_neighbours(model, graph, features, nodes)
-    pieces = noted(reduction, "rows_by_relation")
+    pieces = noted(edge_pieces, "rows_by_relation")
     monkeypatch.setattr(exact, "mapped_at_most", lambda memory: memory)
     infer = exact_inference(model, graph, features, memory, tmp_path)
     np.testing.assert_allclose(infer(nnx.state(model), nodes), want, rtol=2e-4, atol=2e-5)

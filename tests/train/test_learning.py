@@ -15,7 +15,7 @@ from jgs.train import Config
 from jgs.train.config import SETTINGS
 from jgs.train.flags import parse
 from jgs.train.loop import folder, job, progress
-from jgs.train.loop.optimizer import SCHEDULES, learning_rate
+from jgs.train.loop.step import SCHEDULES, learning_rate
 
 STEPS = 40
 

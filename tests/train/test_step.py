@@ -12,8 +12,14 @@ from jgs import Graph
 from jgs.models import GraphSAGE
 from jgs.sampling import Loader, sample_neighbors
 from jgs.train.loop import step
-from jgs.train.loop.optimizer import averaged, judged
-from jgs.train.loop.step import init_state, make_optimizer, make_train_step, masked_loss
+from jgs.train.loop.step import (
+    averaged,
+    init_state,
+    judged,
+    make_optimizer,
+    make_train_step,
+    masked_loss,
+)
 
 
 @pytest.fixture(scope="module")

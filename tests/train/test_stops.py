@@ -214,7 +214,7 @@ def test_metrics_that_cannot_be_written_are_one_line(tmp_path, whole, capsys, mo
     (OSError(28, "No space left on device"), "No space left"),
 )
 def test_what_the_machine_lacks_is_one_line(tmp_path, capsys, monkeypatch, error, says):
-    monkeypatch.setattr("jgs.models.sage.GraphSAGE", raising(error))
+    monkeypatch.setattr("jgs.models.convolutions.GraphSAGE", raising(error))
     refused(capsys, says, train, tmp_path / "run")
 
 
@@ -267,6 +267,6 @@ def test_a_result_that_standard_output_refuses_is_in_the_run_folder(
 
 
 def test_a_fault_of_jgs_keeps_its_traceback(tmp_path, monkeypatch):
-    monkeypatch.setattr("jgs.models.sage.GraphSAGE", raising(RuntimeError("a bug")))
+    monkeypatch.setattr("jgs.models.convolutions.GraphSAGE", raising(RuntimeError("a bug")))
     with pytest.raises(RuntimeError, match="a bug"):
         train(tmp_path / "run")

@@ -14,9 +14,8 @@ from typing import Any
 import numpy as np
 
 from jgs.data.building import plan
-from jgs.data.building.features import Parts, another_number
-from jgs.data.building.features import copy as copy_features
-from jgs.data.building.plan import bar, graph_files
+from jgs.data.building.plan import Parts, another_number, bar, graph_files
+from jgs.data.building.plan import copy as copy_features
 from jgs.data.building.shards import check_named
 from jgs.data.building.spreading import Relation, layout_of
 from jgs.data.building.table_pieces import Columns

@@ -22,14 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from jgs.data.column_values import (
-    Clock,
-    dates_of_text,
-    exact_unit,
-    kind_of,
-    look_otherwise,
-    missing_in,
-)
+from jgs.data import column_values
 from jgs.data.columns import ColumnRule, FeatureColumns, fit_all
 from jgs.data.database.answers import column_of, labelled
 from jgs.data.database.catalogue import Columns, is_number
@@ -64,7 +57,7 @@ def plain_of(
     base: StoredTables,
     question: Question | None,
     rule: ColumnRule,
-    clock: Clock,
+    clock: column_values.Clock,
     features: str = "typed",
     hidden: frozenset[tuple[str, str]] = frozenset(),
     facts: str = "nodes",
@@ -230,16 +223,16 @@ def _dates(what: str, times: np.ndarray) -> np.ndarray:
     if times.dtype.kind != "O" or not times.size:
         return times
     rule = f"the time of every row in {what} must be a whole number or a date"
-    return dates_of_text(rule, times, "row")
+    return column_values.dates_of_text(rule, times, "row")
 
 
-def _exact(clock: Clock, times: list[np.ndarray]) -> Clock:
+def _exact(clock: column_values.Clock, times: list[np.ndarray]) -> column_values.Clock:
     """The clock with a unit in which all dates are whole, unless one is given."""
     dates = [each for each in times if each.dtype.kind == "M"]
     numbers = any(each.size and each.dtype.kind in "iuf" for each in times)
     if clock.time_unit is not None or not dates or numbers:
         return clock
-    return Clock(exact_unit(*dates), clock.time_scale)
+    return column_values.Clock(column_values.exact_unit(*dates), clock.time_scale)
 
 
 def _names(base: StoredTables, table: str, count: int) -> NodeIds:
@@ -268,7 +261,7 @@ def _escaped(text: str) -> str:
 
 
 def _before_validation(
-    base: StoredTables, clock: Clock, born: dict[str, np.ndarray], dated: bool
+    base: StoredTables, clock: column_values.Clock, born: dict[str, np.ndarray], dated: bool
 ) -> dict[str, np.ndarray]:
     """Which rows of tables with times are before validation; {} without a moment. `dated` says
     whether some times are dates."""
@@ -337,14 +330,16 @@ def _features(
     what = f"{table} of {base.name}"
     columns = _read(base, table, chosen)
     seen = {n: values if early is None else values[early] for n, values in columns.items()}
-    empty = {name for name, values in seen.items() if missing_in(values).all()}
+    empty = {name for name, values in seen.items() if column_values.missing_in(values).all()}
     for name in sorted(empty):
         _log.warning("%s: %s has no value to learn from, and is left out", what, name)
     kinds = rule.kinds()
     for name, values in seen.items():
         if name in kinds or name in empty:
             continue
-        if base.columns[table][name] == "VARCHAR" and (odd := look_otherwise(values)):
+        if base.columns[table][name] == "VARCHAR" and (
+            odd := column_values.look_otherwise(values)
+        ):
             _log.warning("%s: %s is text, though %s", what, name, odd)
         if chosen[name].startswith(_JOINED) or _is_long(f"{name} of {what}", values, rule):
             kinds[name] = "words", rule.max_categories
@@ -362,9 +357,9 @@ def _features(
 
 
 def _is_long(what: str, values: np.ndarray, rule: ColumnRule) -> bool:
-    if kind_of(what, values) != "text":
+    if column_values.kind_of(what, values) != "text":
         return False
-    return len({*values[~missing_in(values)].tolist()}) > rule.max_categories
+    return len({*values[~column_values.missing_in(values)].tolist()}) > rule.max_categories
 
 
 def _value(table: str, name: str, kind: str) -> str:

@@ -14,7 +14,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from jgs.data.database.catalogue import Columns, Declared, Tables
-from jgs.data.database.sql import missing, quoted, text
+from jgs.data.database.sql import optional, quoted, text
 from jgs.errors import InputError, refusing
 
 SCHEMES = ("postgresql://", "postgres://")
@@ -103,10 +103,8 @@ def read(connection: Any, url: str, named: Collection[str]) -> Tables:
 
 @contextmanager
 def _asking(name: str, url: str) -> Iterator[tuple[_Ask, Callable[[str], Any]]]:
-    try:
+    with optional("adbc-driver-postgresql"):
         import adbc_driver_postgresql.dbapi as driver
-    except ImportError:
-        raise missing("adbc-driver-postgresql") from None
     rule = f"the PostgreSQL database {name} must be there, and readable, until it is read"
     remedy = "Look after its server; a password may be in PGPASSWORD or ~/.pgpass."
     with (

@@ -1,8 +1,10 @@
-"""Names and texts in SQL, and the modules that read databases."""
+"""Names and texts in SQL, and the packages that read databases."""
 
 from __future__ import annotations
 
-from jgs.errors import InputError
+from contextlib import AbstractContextManager
+
+from jgs.errors import refusing
 
 
 def quoted(name: str) -> str:
@@ -15,10 +17,7 @@ def text(value: object) -> str:
     return "'" + str(value).replace("'", "''") + "'"
 
 
-def missing(module: str) -> InputError:
-    """The error of a module that is not installed."""
-    return InputError(
-        f"{module} must be installed to read a database",
-        "no such module",
-        "Install it with pip install 'jgs[database]'.",
-    )
+def optional(package: str) -> AbstractContextManager[None, bool | None]:
+    """A block that imports a package. Raises `InputError` where it is not installed."""
+    rule = f"{package} must be installed to read a database"
+    return refusing(ImportError, rule, "Install it with pip install 'jgs[database]'.")

@@ -15,7 +15,7 @@ import numpy as np
 from jgs.data.database import catalogue, postgres, sqlite
 from jgs.data.database.catalogue import Catalogue, Columns, Declared, Tables, of_declared
 from jgs.data.database.csv_tables import source_of
-from jgs.data.database.sql import missing, quoted, text
+from jgs.data.database.sql import optional, quoted, text
 from jgs.errors import InputError, refusing
 from jgs.graph.grouping import threads
 
@@ -346,10 +346,8 @@ class StoredTables:
 
 def manifest_of(file: Path) -> Any:
     """What a YAML file says. Raises `InputError`."""
-    try:
+    with optional("pyyaml"):
         import yaml
-    except ImportError:
-        raise missing("pyyaml") from None
     if not file.is_file():
         raise InputError(f"{file} must exist", "no such file", "Write it.")
     with refusing((yaml.YAMLError, OSError, UnicodeError), f"{file} must be YAML", "Mend it."):
@@ -357,11 +355,9 @@ def manifest_of(file: Path) -> Any:
 
 
 def _duckdb_module() -> Any:
-    try:
+    with optional("duckdb"):
         import duckdb  # optional, and a slow import
         import pyarrow  # noqa: F401
-    except ImportError:
-        raise missing("duckdb") from None
     return duckdb
 
 

@@ -20,7 +20,7 @@ from jgs.data.dataset import Plain
 from jgs.data.splits import SplitChoice
 from jgs.data.text import read_lines, read_table
 from jgs.data.values import SPLITS
-from jgs.errors import InputError, check_choice
+from jgs.errors import InputError, check_choice, refusing
 from jgs.files.storage import open_npz
 from jgs.graph import Graph
 
@@ -83,10 +83,9 @@ def read(
 
 
 def _numbers(file: Path, texts: list[str], dtype: type) -> np.ndarray:
-    try:
+    errors = ValueError, OverflowError
+    with refusing(errors, f"{file} must have numbers", "Fetch it again."):
         return np.array([dtype(text) for text in texts], dtype)
-    except (ValueError, OverflowError) as error:
-        raise InputError(f"{file} must have numbers", str(error), "Fetch it again.") from None
 
 
 def _features(file: Path, fields: list[list[str]], kind: str | None) -> np.ndarray:

@@ -24,7 +24,7 @@ from jgs.data.splits import SplitRule
 from jgs.data.text import line_chunks
 from jgs.errors import InputError, refusing, require_columns
 from jgs.graph import Graph, NodeIds
-from jgs.graph.formats.convert import igraph_edges
+from jgs.graph.foreign import igraph_edges
 
 _log = logging.getLogger("jgs")
 ENDINGS = (".graphml", ".gml")
@@ -82,12 +82,9 @@ def read(
 
 
 def _open(path: Path) -> Any:
-    try:
+    rule = f"igraph must be installed to read {path}"
+    with refusing(ImportError, rule, "pip install igraph."):
         import igraph  # optional
-    except ImportError:
-        raise InputError(
-            f"igraph must be installed to read {path}", "no such module", "pip install igraph."
-        ) from None
     kind = "GML" if path.suffix == ".gml" else "GraphML"
     load = igraph.Graph.Read_GML if path.suffix == ".gml" else igraph.Graph.Read_GraphML
     errors = (igraph.InternalError, OSError, ValueError, TypeError, SystemError)

@@ -40,19 +40,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from jgs.arrays import refuse_where
+from jgs.data import table_graph
 from jgs.data.dataset import Plain
 from jgs.data.edge_table import EdgeTable, edges_of
 from jgs.data.label_values import is_missing
-from jgs.data.table_graph import (
-    NodeTable,
-    TableRules,
-    ids_by_type,
-    ids_of_column,
-    label_names_of,
-    nodes_of,
-    plain_of_tables,
-    with_labels,
-)
 from jgs.data.text import TextRule, column_names
 from jgs.errors import InputError, require_columns
 from jgs.files.arrow import read_arrow, read_columns
@@ -129,7 +120,7 @@ def read(
     target: str | None = None,
     label_kind: str | None = None,
     leave_out: str | None = None,
-    rules: TableRules,
+    rules: table_graph.TableRules,
 ) -> Plain:
     """The typed graph of the table or the folder at `path`.
 
@@ -161,15 +152,17 @@ def read(
             edges[one] = _joined(edges.get(one), whole.take(at))
     if not edges:
         raise InputError(f"{path} must have edges", "no row", "Write a row for each edge.")
-    label_names_of(wholes)  # which refuses names of several files
+    table_graph.label_names_of(wholes)  # which refuses names of several files
     if both_ways is None:
         both_ways = not any(table.of.twice for table in rows.values())
     declared = {end for a, _, b in edges for end in (a, b)} if not nodes else set()
     edges = dict(sorted(edges.items()))
-    ids = ids_by_type(path, edges, nodes, declared)
+    ids = table_graph.ids_by_type(path, edges, nodes, declared)
     name = path.resolve().name if path.is_dir() else _stem(path)
-    plain = plain_of_tables(name, edges, ids, nodes, both_ways=both_ways, clock=rules.clock)
-    return with_labels(plain, path, nodes, label_kind, ids, rules, {}, target)
+    plain = table_graph.plain_of_tables(
+        name, edges, ids, nodes, both_ways=both_ways, clock=rules.clock
+    )
+    return table_graph.with_labels(plain, path, nodes, label_kind, ids, rules, {}, target)
 
 
 class RelationRows(NamedTuple):
@@ -289,8 +282,8 @@ def _before(path: Path, end: str, column: Any, separator: str) -> Any:
 
 
 def _nodes(
-    tables: Mapping[Path, RelationRows], rules: TableRules
-) -> tuple[dict[str, NodeTable], dict[str, Space]]:
+    tables: Mapping[Path, RelationRows], rules: table_graph.TableRules
+) -> tuple[dict[str, table_graph.NodeTable], dict[str, Space]]:
     parts: dict[str, list[tuple[Path, dict[str, np.ndarray]]]] = {}
     spaces: dict[str, list[tuple[np.ndarray, np.ndarray]]] = {}
     for path, table in tables.items():
@@ -309,7 +302,7 @@ def _nodes(
                 own = {n: c for n, c in own.items() if not all(map(is_missing, c.tolist()))}
             parts.setdefault(kind, []).append((path, own))
     known = {
-        kind: nodes_of(
+        kind: table_graph.nodes_of(
             few[0][0], _stacked(f"the tables of {kind}", few), rules.of_type(kind, parts)
         )
         for kind, few in parts.items()
@@ -317,7 +310,7 @@ def _nodes(
     made = {}
     for space, some in spaces.items():
         ids, kinds = map(np.concatenate, zip(*some, strict=True))
-        made[space] = ids_of_column(next(iter(tables)).parent, ids), kinds
+        made[space] = table_graph.ids_of_column(next(iter(tables)).parent, ids), kinds
     return known, made
 
 

@@ -20,24 +20,10 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+from jgs.data import table_graph, text
 from jgs.data.dataset import Plain
 from jgs.data.edge_table import ALIASES, Roles, named_after, read_edges, two_types
 from jgs.data.label_table import label_files, name_unread
-from jgs.data.table_graph import (
-    UNTYPED,
-    NodeTable,
-    TableRules,
-    plain_of_tables,
-    read_nodes,
-    with_labels,
-)
-from jgs.data.text import (
-    at_most_one,
-    column_names,
-    files_named,
-    files_of_splits,
-    first_line,
-)
 from jgs.errors import InputError, refuse
 from jgs.files.arrow import ENDINGS
 
@@ -49,9 +35,9 @@ def recognises(path: Path) -> bool:
     """Whether it is a file with such a name, which has a line of names, or a folder with one of
     the tables."""
     if path.is_dir():
-        return bool(files_named(path, ("edges", "nodes", "train"), ENDINGS))
+        return bool(text.files_named(path, ("edges", "nodes", "train"), ENDINGS))
     if path.name.endswith(_TAB):
-        first = first_line(path).strip()
+        first = text.first_line(path).strip()
         named = first[:1] not in (b"", b"#", b"%")
         return named and not first.split()[0].lstrip(b"-").isdigit()
     return path.name.endswith(_FILES)
@@ -73,7 +59,7 @@ def read(
     relation: str = "to",
     symmetric: bool = False,
     both_ways: bool | None = None,
-    rules: TableRules,
+    rules: table_graph.TableRules,
 ) -> Plain:
     """The graph of the table of edges, or of the folder, at `path`.
 
@@ -100,14 +86,14 @@ def read(
     both_ways = typed if both_ways is None else both_ways
     nodes_path, files = _files(path, labelled)
     labels = label_files(path) if path.is_dir() else []
-    moments = at_most_one(f"{path} must hold one table of labels", labels)
+    moments = text.at_most_one(f"{path} must hold one table of labels", labels)
     timed = {} if moments is None else {"": moments}
     if path.is_dir():
         name_unread(path, [nodes_path, *files.values(), *labels])
-    nodes: dict[str, NodeTable] = {}
+    nodes: dict[str, table_graph.NodeTable] = {}
     if nodes_path is not None:
         own = replace(rules, columns=of_nodes)
-        nodes[""] = read_nodes(nodes_path, own, labelled and not timed)
+        nodes[""] = table_graph.read_nodes(nodes_path, own, labelled and not timed)
     if (src_type is None) != (dst_type is None) or (typed and (nodes or symmetric)):
         raise InputError(
             "src_type and dst_type must be given together, without a table of nodes and "
@@ -124,11 +110,11 @@ def read(
          "the option split must be of nodes with labels", f"none in {path}",
          "Leave it out. Edges are dealt by a column split, or --test-share and --val-share."),
     )  # fmt: skip
-    one = UNTYPED
+    one = table_graph.UNTYPED
     if src_type is not None and dst_type is not None:
         one = two_types(src_type, dst_type, relation)
         first = next(iter(files.values()))
-        named_by = column_names(first, rules.reading.encoding)
+        named_by = text.column_names(first, rules.reading.encoding)
         header = roles.columns.split(",") if roles.columns else named_by
         for end, kind in (("src", src_type), ("dst", dst_type)):
             named = [] if end in {*header, *roles.given()} else named_after(header, kind)
@@ -148,7 +134,7 @@ def read(
     name = path.resolve().name
     for ending in () if path.is_dir() else _FILES:
         name = name.removesuffix(ending)
-    plain = plain_of_tables(
+    plain = table_graph.plain_of_tables(
         name,
         {one: table},
         nodes=None if typed else nodes,
@@ -162,7 +148,7 @@ def read(
     if plain.node_ids is None or not (nodes or timed):
         return plain
     names_of = {"": plain.node_ids}
-    return with_labels(plain, path, nodes, label_kind, names_of, rules, timed)
+    return table_graph.with_labels(plain, path, nodes, label_kind, names_of, rules, timed)
 
 
 def _files(path: Path, labelled: bool) -> tuple[Path | None, dict[str, Path]]:
@@ -179,15 +165,15 @@ def _files(path: Path, labelled: bool) -> tuple[Path | None, dict[str, Path]]:
     nodes = _table(path, "nodes") if needed or _has(path, "nodes") else None
     if _has(path, "edges") or not _has(path, "train"):
         return nodes, {"": _table(path, "edges")}
-    return nodes, files_of_splits(path, ENDINGS, "table of the edges")
+    return nodes, text.files_of_splits(path, ENDINGS, "table of the edges")
 
 
 def _has(folder: Path, name: str) -> bool:
-    return bool(files_named(folder, [name], ENDINGS))
+    return bool(text.files_named(folder, [name], ENDINGS))
 
 
 def _table(folder: Path, name: str) -> Path:
-    found = files_named(folder, [name], ENDINGS)
+    found = text.files_named(folder, [name], ENDINGS)
     if len(found) != 1:
         raise InputError(
             f"{folder} must hold one table {name}.parquet or {name}.csv",

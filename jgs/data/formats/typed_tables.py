@@ -32,18 +32,10 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
+from jgs.data import table_graph
 from jgs.data.dataset import Plain
 from jgs.data.edge_table import ALIASES, PAIRS, EdgeTable, Roles, named_after, read_edges
 from jgs.data.label_table import name_unread
-from jgs.data.table_graph import (
-    DRAW,
-    NodeTable,
-    TableRules,
-    ids_by_type,
-    plain_of_tables,
-    read_nodes,
-    with_labels,
-)
 from jgs.data.text import column_names, is_number
 from jgs.errors import InputError
 from jgs.graph.schema import Relation
@@ -68,7 +60,7 @@ def read(
     label_kind: str | None = None,
     both_ways: bool = True,
     features: str = "typed",
-    rules: TableRules,
+    rules: table_graph.TableRules,
 ) -> Plain:
     """The graph of the tables in the folder, with labels, a split and features if they have
     them.
@@ -89,7 +81,7 @@ def read(
     timed = files["labels"]
     declared = [] if types is None else [each.strip() for each in types.split(",")]
     nodes = {
-        kind: read_nodes(file, rules.of_type(kind, files["nodes"]))
+        kind: table_graph.read_nodes(file, rules.of_type(kind, files["nodes"]))
         for kind, file in files["nodes"].items()
     }
     relations = _relations(path, files["edges"], {*nodes, *declared})
@@ -106,8 +98,8 @@ def read(
         one: _edges(file, one, nodes, None if timed else label_kind, rules)
         for one, file in sorted(relations.items())
     }
-    ids = ids_by_type(path, edges, nodes, declared)
-    plain = plain_of_tables(
+    ids = table_graph.ids_by_type(path, edges, nodes, declared)
+    plain = table_graph.plain_of_tables(
         path.resolve().name,
         edges,
         ids,
@@ -116,13 +108,13 @@ def read(
         clock=rules.clock,
         features=features,
     )
-    plain = with_labels(plain, path, nodes, label_kind, ids, rules, timed, target)
+    plain = table_graph.with_labels(plain, path, nodes, label_kind, ids, rules, timed, target)
     lacks = plain.label_table is None and (plain.labels is None or plain.train_idx is None)
     if labelled and lacks:
         raise InputError(
             f"a table of nodes in {path} must have the columns label and split",
             "none that has both",
-            f"Add them, or train a task of edges, or embed; {DRAW}",
+            f"Add them, or train a task of edges, or embed; {table_graph.DRAW}",
         )
     return plain
 
@@ -190,9 +182,9 @@ def _readings(name: str, known: set[str]) -> list[Relation]:
 def _edges(
     path: Path,
     relation: Relation,
-    nodes: Mapping[str, NodeTable],
+    nodes: Mapping[str, table_graph.NodeTable],
     label_kind: str | None,
-    rules: TableRules,
+    rules: table_graph.TableRules,
 ) -> EdgeTable:
     ends = {"src": relation[0], "dst": relation[2]}
     named = {end: nodes[kind].ids for end, kind in ends.items() if kind in nodes}

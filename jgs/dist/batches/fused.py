@@ -26,10 +26,9 @@ from jgs.dist.supervision.phases import phase
 from jgs.errors import InputError, check_choice
 from jgs.graph import Graph, TypedFeatures
 from jgs.graph.row_tables.table import as_table
+from jgs.sampling import Capacity, Loader
 from jgs.sampling.base import Sampler, State
-from jgs.sampling.capacity import Capacity
 from jgs.sampling.loading.items import Stage, check_asked, prepared, wide
-from jgs.sampling.loading.loader import Loader
 from jgs.sampling.loading.schedule import Epochs, Order, Schedule, SeedParts, graph_digest
 from jgs.sampling.loading.stages import Drawing, Samplers, taken
 from jgs.settings import exact_integers

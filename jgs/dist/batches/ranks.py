@@ -13,13 +13,7 @@ import numpy as np
 
 from jgs.data.parts import Part, Parts
 from jgs.data.values import padded
-from jgs.dist.batches.plan import (
-    RemoteNodes,
-    keeper,
-    planned_hybrid,
-    planned_vanilla,
-    request_capacities,
-)
+from jgs.dist.batches import plan
 from jgs.dist.batches.source import HybridSampler, RankSampler, RankSource, update_program
 from jgs.dist.batches.vanilla import check_vanilla
 from jgs.dist.communicators.collect import all_degrees, all_out_degrees, everywhere
@@ -30,9 +24,8 @@ from jgs.errors import InputError, check_choice
 from jgs.graph import Graph, Schema
 from jgs.graph.row_tables.table import as_one, as_table
 from jgs.graph.typed_features import split_by_type
-from jgs.sampling.base import Sampler
+from jgs.sampling import Loader, Sampler
 from jgs.sampling.loading.items import Stage, check_asked, prepared
-from jgs.sampling.loading.loader import Loader
 from jgs.sampling.loading.schedule import Epochs, Order, Schedule, SeedParts
 from jgs.sampling.loading.sending import Destination, SentSource
 from jgs.sampling.loading.source import Learning
@@ -295,16 +288,16 @@ def rank_loader(
         seeds, distinct = ranks.own_seeds(), items is None
         if mode == "hybrid":
             of_rank = (sampler, samplers.states[sampler], seeds if distinct else [items])
-            return planned_hybrid(background, graphs[0], size, *of_rank, stages, distinct)
+            return plan.planned_hybrid(background, graphs[0], size, *of_rank, stages, distinct)
         whole = (ranks.offsets, ranks.parts.num_edges, size, sampler, schedules)
         of_seeds = {"seeds": seeds, "items": items, "stages": stages}
-        return planned_vanilla(background, graphs, *whole, **of_seeds)
+        return plan.planned_vanilla(background, graphs, *whole, **of_seeds)
 
     def make(sampler: Sampler) -> Any:
         of_all = (items, bool(stages), devices)
         schedules = ranks.schedules(key, batch_size, epochs, settings, sampler, *of_all)
         draws = drawn_by(sampler, schedules)
-        remote = RemoteNodes(background, ranks.offsets, draws, schedules)
+        remote = plan.RemoteNodes(background, ranks.offsets, draws, schedules)
         exchange, begin = rows_of(ranks, graphs, remote, reading, schedules[0].num_draws)
         learning = None
         if samplers.learn:  # the mode is hybrid then
@@ -323,7 +316,7 @@ def rank_loader(
 def rows_of(
     ranks: Any,
     graphs: Sequence[Graph],
-    remote: RemoteNodes,
+    remote: plan.RemoteNodes,
     reading: Reading,
     num_draws: int,
     learned: ShardedEmbedding | None = None,
@@ -333,7 +326,7 @@ def rows_of(
     features, schema = ranks.features, ranks.parts.schema
     if schema is not None and as_table(features[0]).schema is None:
         schema = None
-    capacities = request_capacities(remote, 0, num_draws, schema)
+    capacities = plan.request_capacities(remote, 0, num_draws, schema)
     most: Any = capacities[0]
     offsets, in_place = ranks.offsets, bool(reading.in_place)
     if schema is not None:
@@ -343,7 +336,7 @@ def rows_of(
     policy = reading.cache
     if policy != "none":
         of_run = (graphs, num_draws, policy, reading.cache_memory)
-        keep = keeper(remote, exchange, *of_run)
+        keep = plan.keeper(remote, exchange, *of_run)
     if policy in ("trial", "degree"):
         keep(0)
 

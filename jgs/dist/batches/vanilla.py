@@ -26,14 +26,13 @@ from jgs.dist.communicators.comm import OWN, SAME, Communicator
 from jgs.dist.rows.owners import check_offsets
 from jgs.errors import InputError
 from jgs.graph import Block, Graph, MiniBatch
-from jgs.graph.formats.export import edge_targets
-from jgs.sampling.base import ByNode, Sampler
+from jgs.graph.foreign import edge_targets
+from jgs.sampling import ByNode, Sampler, Seeds
 from jgs.sampling.capacity import Capacities, Capacity, GraphShape, check_capacity, round_up
 from jgs.sampling.checks import checked_seeds, require_int
 from jgs.sampling.edges.columns import with_elapsed
 from jgs.sampling.edges.hops import bad_seeds, block_of, empty_if
 from jgs.sampling.loading.items import Stage, seeds_of
-from jgs.sampling.seeds import Seeds
 from jgs.sampling.shorthand import as_sampler
 from jgs.settings import exact_integers
 

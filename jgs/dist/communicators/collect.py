@@ -11,7 +11,7 @@ import jax
 import numpy as np
 
 from jgs.dist.communicators.comm import OWN, SAME, Communicator, all_gather_rows
-from jgs.dist.communicators.rendezvous import names
+from jgs.dist.communicators.start import names
 from jgs.graph import Graph
 from jgs.graph.row_tables.table import as_table, opened_table
 from jgs.graph.rows import neighbor_counts, row_of_edges, row_offsets

@@ -20,12 +20,11 @@ from jgs.command import output_elsewhere
 from jgs.dist.communicators import start
 from jgs.dist.communicators.collect import FailedElsewhere, everywhere, texts_of_all
 from jgs.dist.communicators.comm import Alone, Communicator, Mpi
-from jgs.dist.communicators.interface import address_of, use_for_gloo
-from jgs.dist.communicators.mesh import Mesh
+from jgs.dist.communicators.mesh import Mesh, address_of, use_for_gloo
 from jgs.dist.communicators.start import START_TIMEOUT, host_and_port
 from jgs.dist.supervision.lost import CONNECTING
 from jgs.dist.supervision.watchdog import Watch, Watchdog
-from jgs.errors import InputError, check_choice, refuse
+from jgs.errors import InputError, check_choice, refuse, refusing
 from jgs.interrupts import number_of, status_of
 
 KINDS = ("auto", "mpi", "jax", "none")
@@ -128,16 +127,12 @@ def _connect_mpi(found: tuple[int, int] | None) -> Communicator:
     # a circle.
     if len(os.sched_getaffinity(0)) < 2:
         os.environ.setdefault("PJRT_NPROC", "2")
-    try:
-        comm = Mpi()
+    rule = "comm 'mpi' needs mpi4jax and an MPI library"
+    remedy = "Run `pip install mpich mpi4py`, then `pip install mpi4jax`, or use --comm jax."
     # mpi4py raises RuntimeError without an MPI library, mpi4jax AttributeError with a JAX that
     # it is not for.
-    except (ImportError, RuntimeError, AttributeError) as error:
-        raise InputError(
-            "comm 'mpi' needs mpi4jax and an MPI library",
-            " ".join(str(error).split()) or type(error).__name__,
-            "Run `pip install mpich mpi4py`, then `pip install mpi4jax`, or use --comm jax.",
-        ) from error
+    with refusing((ImportError, RuntimeError, AttributeError), rule, remedy):
+        comm = Mpi()
     if found and comm.size != found[0]:
         raise InputError(
             "mpiexec must be of the MPI library that mpi4py loads",
@@ -191,7 +186,12 @@ def _connect_jax(
         timeout = watch.timeout + 60  # so that the guards notice first
     jax.config.update("jax_cpu_collectives_implementation", "gloo")
     jax.config.update("jax_enable_preemption_service", False)  # it would swallow SIGTERM
-    try:
+    rule = f"all {num_ranks or ''} processes must find the first one within {timeout:g} s"
+    remedy = (
+        "Start every rank with the same coordinator and number of ranks, each with a rank of "
+        "its own, and before anything else uses JAX; open the port in firewalls."
+    )
+    with refusing((ValueError, RuntimeError), rule, remedy):
         jax.distributed.initialize(
             coordinator,
             num_ranks,
@@ -201,26 +201,14 @@ def _connect_jax(
             # At the end of a run the last rank may be evaluating while others wait for it.
             shutdown_timeout_seconds=60,
         )
-    except (ValueError, RuntimeError) as error:
-        raise InputError(
-            f"all {num_ranks or ''} processes must find the first one within {timeout:g} s",
-            " ".join(str(error).split()),
-            "Start every rank with the same coordinator and number of ranks, each with a rank "
-            "of its own, and before anything else uses JAX; open the port in firewalls.",
-        ) from error
     use_for_gloo(interface, host_and_port(coordinator)[0] if coordinator else None, timeout)
     return _mesh(drawing)
 
 
 def _mesh(drawing: bool) -> Mesh | Alone:
-    try:
+    remedy = "Unset JAX_PLATFORMS, or add cpu to it."
+    with refusing(RuntimeError, "ranks must have CPU devices, where they draw", remedy):
         devices = jax.devices("cpu")
-    except RuntimeError as error:
-        raise InputError(
-            "ranks must have CPU devices, where they draw",
-            error,
-            "Unset JAX_PLATFORMS, or add cpu to it.",
-        ) from None
     if drawing or jax.default_backend() != "cpu":  # the first device of each process
         devices = [*{device.process_index: device for device in devices[::-1]}.values()][::-1]
     return Mesh(devices) if len(devices) > 1 else Alone()

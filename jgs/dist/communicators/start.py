@@ -1,4 +1,5 @@
-"""How a process learns that it is a rank, and where the guards of all ranks meet.
+"""How a process learns that it is a rank, and where the guards of all ranks meet. How guards
+reach each other, by addresses and lines of JSON; and how ranks are called.
 
 A command makes its guard before its slow imports. A rank that is stopped or killed during them,
 or that never comes or comes late, is then named by all others. The guards meet:
@@ -18,19 +19,22 @@ before MPI connects the ranks. A rank then still ends in time, but cannot say wh
 from __future__ import annotations
 
 import atexit
+import json
 import os
 import signal
+import socket
+import struct
 import sys
 import threading
 import time
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from jgs.errors import InputError
+from jgs.errors import InputError, refusing
 from jgs.interrupts import WORDS
 
 START_TIMEOUT = 120.0
@@ -220,3 +224,82 @@ def _end_by_signal() -> None:
     sys.stderr.flush()
     time.sleep(0.5)  # the others of this host may have errors of their own to print
     os.kill(os.getpid(), signal.SIGKILL)
+
+
+BEAT = 0.25  # seconds between two reports
+
+
+def listen(port: int = 0) -> socket.socket:
+    """A socket that listens at all addresses of this machine. Port 0 stands for a free one."""
+    rule = f"rank 0 must be able to listen on port {port}"
+    with refusing(OSError, rule, "Choose a free port."):
+        return socket.create_server(("", port), backlog=512)
+
+
+def interfaces() -> dict[str, str]:
+    """The IPv4 addresses of this machine's network interfaces by name, loopback last."""
+    import fcntl
+
+    found = {}
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        for _, name in socket.if_nameindex():
+            request = struct.pack("256s", name.encode()[:15])
+            try:
+                reply = fcntl.ioctl(probe, 0x8915, request)  # SIOCGIFADDR
+            except OSError:
+                continue  # an interface without an IPv4 address
+            found[name] = socket.inet_ntoa(reply[20:24])
+    return dict(sorted(found.items(), key=lambda item: item[1].startswith("127.")))
+
+
+def names(ranks: Iterable[int]) -> str:
+    ranks = sorted(ranks)
+    return f"rank{'s' * (len(ranks) > 1)} {', '.join(map(str, ranks))}"
+
+
+class Line:
+    """A socket that carries JSON objects, one a line.
+
+    Fields:
+      heard: when something last came.
+      said: what the rank at the other end has last said of itself.
+      spoke: when it said that.
+      behind: the seconds by which its clock is behind the clock here, or a little more.
+    """
+
+    def __init__(self, connection: socket.socket):
+        self.connection, self._unread = connection, b""
+        connection.settimeout(BEAT)  # for writing: a stopped process reads nothing
+        self.heard = self.spoke = time.monotonic()
+        self.said: dict[str, Any] = {}
+        self.behind = float("inf")
+
+    def read(self) -> tuple[list[dict[str, Any]], bool]:
+        """The objects that have come, and whether the other end is still there."""
+        try:
+            received = self.connection.recv(65536)
+        except TimeoutError:
+            return [], True
+        except OSError:
+            received = b""
+        *lines, self._unread = (self._unread + received).split(b"\n")
+        self.heard = time.monotonic()
+        try:
+            return [dict(json.loads(line)) for line in lines], bool(received)
+        except (ValueError, TypeError):
+            return [], False  # the other end is no guard
+
+    def say(self, **message: Any) -> None:
+        with suppress(OSError):  # the other end is gone or stopped: its silence tells that
+            self.connection.sendall(json.dumps(message).encode() + b"\n")
+
+    def part(self) -> None:
+        """Waits until what was said has been read, for a second at most. A connection that is
+        closed while it has unread data drops what it has not delivered."""
+        end = time.monotonic() + 1
+        with suppress(OSError):
+            self.connection.shutdown(socket.SHUT_WR)
+            self.connection.settimeout(1)
+            while self.connection.recv(65536) and time.monotonic() < end:
+                pass
+        self.connection.close()

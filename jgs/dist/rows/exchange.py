@@ -17,15 +17,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from jgs.dist.communicators.comm import OWN, SAME, Communicator
+from jgs.dist.rows import owners
 from jgs.dist.rows.embedding import ShardedEmbedding
-from jgs.dist.rows.owners import (
-    Round,
-    first_learned,
-    from_words,
-    offsets_by_type,
-    rounded,
-    to_words,
-)
 from jgs.dist.rows.split_table import RankRows, SplitTable
 from jgs.errors import check_choice
 from jgs.graph import Schema, TypedRows
@@ -46,7 +39,7 @@ class Found(NamedTuple):
     within: jax.Array
     places: tuple[jax.Array, ...]
     replies: tuple[list[jax.Array], ...]
-    token: Round | None
+    token: owners.Round | None
 
 
 class FeatureExchange:
@@ -111,7 +104,9 @@ class FeatureExchange:
         self.comm, self.extra_rounds, self._in_place = comm, 0, in_place
         typed = isinstance(offsets, Schema)
         self.schema: Any = offsets.without_relations() if typed else None
-        bounds = [offsets] if self.schema is None else offsets_by_type(self.schema, comm.size)
+        bounds = (
+            [offsets] if self.schema is None else owners.offsets_by_type(self.schema, comm.size)
+        )
         of_ranks = [as_table(own).by_type.values() for own in features]
         self.tables = [
             None if own[0] is None else SplitTable(comm, begins, own, most, wire)
@@ -230,7 +225,7 @@ class FeatureExchange:
         what batches need, so that there are few of them: each is compiled."""
         for i, (size, room) in enumerate(zip(sizes, self._rooms, strict=False)):
             if size > room:
-                self._rooms[i] = rounded(size + size // 8)
+                self._rooms[i] = owners.rounded(size + size // 8)
         return self._rooms_of(apart)
 
     def _rooms_of(self, apart: Sequence[bool]) -> tuple[int, ...]:
@@ -283,7 +278,7 @@ class FeatureExchange:
         needs = list(zip(self._every, said[1:], strict=False))
         if any(most > table.capacity for table, most in needs):
             for table, most in needs:
-                table.resize(max(table.capacity, rounded(most + most // 8)))
+                table.resize(max(table.capacity, owners.rounded(most + most // 8)))
             self._compile()
         self._with_room(said[1 + len(needs) :], self._apart(self._in_place))
         return False
@@ -339,7 +334,7 @@ class FeatureExchange:
         else:
             lost, *sizes = jnp.max(head, axis=0)
         said = jnp.stack([lost, *most, *sizes])
-        token = Round(places[-1], known[-1][0]) if len(each) > len(self._asked) else None
+        token = owners.Round(places[-1], known[-1][0]) if len(each) > len(self._asked) else None
         return Found(kind, within, found, replies, token), said
 
     def _by_table(self, nodes: jax.Array) -> tuple[Any, jax.Array, list[jax.Array]]:
@@ -350,7 +345,7 @@ class FeatureExchange:
         numbers = [number for number, one in enumerate(self.tables) if one is not None]
         ids = [jnp.where(kind == number, place, -1) for number in numbers]
         if len(self._every) > len(self._asked):
-            begins = first_learned(self.schema, self.tables)
+            begins = owners.first_learned(self.schema, self.tables)
             mine = [kind == number for number in begins]
             at = [begin + place for begin in begins.values()]
             ids.append(jnp.select(mine, at, -1))
@@ -361,14 +356,14 @@ class FeatureExchange:
         for each table what goes to each of them."""
         if len(packed) < 2:
             return tuple(self.comm.others(to_ranks) for to_ranks in packed)
-        words = [[to_words(rows.reshape(1, -1))[0] for rows in each] for each in packed]
+        words = [[owners.to_words(rows.reshape(1, -1))[0] for rows in each] for each in packed]
         joined = [jnp.concatenate(to_rank) for to_rank in zip(*words, strict=True)]
         ends = np.cumsum([of_table[0].size for of_table in words])
         found: list[list[jax.Array]] = [[] for _ in packed]
         for message in self.comm.others(joined):
             pieces = jnp.split(message, ends[:-1])
             for of_table, piece, like in zip(found, pieces, packed, strict=True):
-                rows = from_words(piece[None], like[0].dtype, like[0].size)
+                rows = owners.from_words(piece[None], like[0].dtype, like[0].size)
                 of_table.append(rows.reshape(like[0].shape))
         return tuple(found)
 
@@ -383,7 +378,7 @@ class FeatureExchange:
         stores: Any,
         offsets: Any,
         learned: jax.Array | None = None,
-    ) -> tuple[Any, jax.Array, Round | None]:
+    ) -> tuple[Any, jax.Array, owners.Round | None]:
         """Within a program of a step: what a call returns of `nodes`, by one round, and what
         the round has needed; and of learned rows the token by which `deliver` sends what
         belongs to them. `fits` says whether the rows are right; after `make_room` of what was
@@ -408,7 +403,7 @@ class FeatureExchange:
         """Within a program of a step: what all ranks say of this rank's learned rows, as
         `Owners.deliver` returns it; nothing unless the step `fits`. `values` float32 `[S, W]`
         has a row for each node that was read. One round."""
-        kept = Round(*(jnp.where(fits, ids, -1) for ids in token))
+        kept = owners.Round(*(jnp.where(fits, ids, -1) for ids in token))
         return self._every[-1].owners.deliver([kept], values)
 
     def fits(self, said: jax.Array) -> jax.Array:

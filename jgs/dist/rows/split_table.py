@@ -16,10 +16,9 @@ from jgs.dist.communicators.collect import everywhere
 from jgs.dist.communicators.comm import OWN, SAME, Communicator, all_gather_rows
 from jgs.dist.rows.owners import Demand, Owners, rounded
 from jgs.errors import InputError
-from jgs.files.room import with_room
-from jgs.graph import as_device
+from jgs.files.npy import with_room
+from jgs.graph import SparseFeatures, as_device
 from jgs.graph.row_tables.dense import rows_as_stored
-from jgs.graph.row_tables.sparse import SparseFeatures
 from jgs.graph.row_tables.table import RowTable, as_table
 from jgs.ops import gather
 from jgs.settings import exact_integers
@@ -243,7 +242,7 @@ def own_rows(
 ) -> tuple[list[Any], list[np.ndarray], int, int | None]:
     """Each rank's own rows in the form that programs of all ranks take.
 
-    Memory maps are used where they lie, padded ones too (see `jgs.files.room`). Where shapes
+    Memory maps are used where they lie, padded ones too (see `jgs.files.npy`). Where shapes
     must be equal and ranks have different numbers of matrices, each joins its matrices in a
     copy. Returns for each local rank `own` and `bounds` of a `RankRows`; the width `F`; and the
     most entries that a row of any rank has, None for dense rows.

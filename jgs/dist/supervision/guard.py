@@ -36,7 +36,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any
 
-from jgs.dist.communicators.rendezvous import BEAT, Line, names
+from jgs.dist.communicators.start import BEAT, Line, names
 from jgs.dist.supervision import lost
 from jgs.dist.supervision.lost import CONNECTING
 

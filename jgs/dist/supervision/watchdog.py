@@ -33,11 +33,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from jgs import interrupts
-from jgs.dist.communicators import rendezvous
-from jgs.dist.communicators.rendezvous import Line
+from jgs.dist.communicators import start
 from jgs.dist.communicators.start import (
     CONNECTING,
     START_TIMEOUT,
+    Line,
     Meeting,
     arguments,
     launched,
@@ -241,8 +241,8 @@ def _listen(where: Meeting) -> list[socket.socket]:
                 unix.listen(512)
                 found.append(unix)
             else:
-                found.append(rendezvous.listen(place[1]))
-    return [*found, rendezvous.listen()]
+                found.append(start.listen(place[1]))
+    return [*found, start.listen()]
 
 
 @contextmanager
@@ -361,7 +361,7 @@ class Watchdog:
         elif not isinstance(error, InputError) and not of_peers(error):
             time.sleep(LOSS)
         atexit.register(_exit_now, status)  # what is registered last is called first
-        self._watch.failed_by(error, rendezvous.names(self._ranks))
+        self._watch.failed_by(error, start.names(self._ranks))
 
     def close(self) -> None:
         """Ends this rank's part in an orderly way: from now on nobody misses it."""
@@ -389,7 +389,7 @@ class Watchdog:
         if watch is None:
             number = firsts.index(comm.rank)
             watch = Watch(Meeting(number, len(firsts), "", (), True), max(START, self.timeout))
-        here = dict.fromkeys([*rendezvous.interfaces().values(), "127.0.0.1"])
+        here = dict.fromkeys([*start.interfaces().values(), "127.0.0.1"])
         found = [socket.inet_aton(address) for address in here][-_MAX_ADDRESSES:]
         packed = np.frombuffer(b"".join(found).ljust(4 * _MAX_ADDRESSES, b"\0"), np.uint32)
         row = np.array([comm.rank, watch.port, secrets.randbits(32), *packed], np.uint32)

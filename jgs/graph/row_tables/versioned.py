@@ -14,7 +14,7 @@ from jgs.errors import InputError
 from jgs.graph import checks
 from jgs.graph.batch import Block, MiniBatch
 from jgs.graph.device import as_device, reduce_arrays
-from jgs.graph.formats.export import targets_of
+from jgs.graph.foreign import targets_of
 from jgs.graph.row_tables.table import RowTable, as_table
 from jgs.graph.rows import clipped, count_less, row_offsets, rows_of
 from jgs.settings import exact_integers

@@ -14,7 +14,7 @@ import optax
 from jgs.arrays import is_real
 from jgs.errors import InputError
 from jgs.graph import Graph, MiniBatch
-from jgs.graph.formats.export import targets_of
+from jgs.graph.foreign import targets_of
 from jgs.ops import edge_dot
 from jgs.sampling.base import Adaptive, Fanouts, Feedback, Sizes
 from jgs.sampling.checks import require_int

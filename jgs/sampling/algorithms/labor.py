@@ -14,8 +14,7 @@ import numpy as np
 from jgs import kernels
 from jgs.devices import host_device
 from jgs.errors import InputError
-from jgs.graph import Graph
-from jgs.graph.device import as_device
+from jgs.graph import Graph, as_device
 from jgs.graph.grouping import group_kernel
 from jgs.options import INT32, Option
 from jgs.sampling.algorithms.labor_plain import sample_plain

@@ -21,6 +21,7 @@ from jgs.graph.checks import first_fall
 from jgs.graph.rows import edge_chunks
 from jgs.kernels.call import vary_alike
 from jgs.options import Option
+from jgs.sampling import walks
 from jgs.sampling.base import Weighted
 from jgs.sampling.checks import check_graph, refuse_room
 from jgs.sampling.edges.eligible import (
@@ -34,23 +35,13 @@ from jgs.sampling.edges.eligible import (
 from jgs.sampling.edges.hops import source_at
 from jgs.sampling.edges.random import below, node_bits
 from jgs.sampling.seeds import Seeds
-from jgs.sampling.walks import (
-    LENGTH,
-    Causal,
-    Place,
-    Rule,
-    Walker,
-    check_fields,
-    eligible_of,
-    step_halves,
-)
 
 _MOST = 1e6  # p and q are in [1 / _MOST, _MOST], because chances have units of 2**-32
 _SEPARATE = 8  # steps back are drawn separately if fewer than 1 in this number were accepted
 
 
 @dataclass(frozen=True, repr=False)
-class Node2Vec(Walker):
+class Node2Vec(walks.Walker):
     """Walks whose steps go back, stay near or go on (Grover and Leskovec 2016, section 3.2).
 
     A walk that came from `t` to `v` steps to the in-neighbour `x` of `v` in proportion to the
@@ -83,18 +74,18 @@ class Node2Vec(Walker):
     length below 1 and for `p` or `q` out of range.
     """
 
-    length: Annotated[int, LENGTH]
+    length: Annotated[int, walks.LENGTH]
     p: Annotated[float, Option("the larger, the less likely a step back is", above=0)] = 1.0
     q: Annotated[float, Option("the larger, the less likely a step away is", above=0)] = 1.0
     weighted: Weighted = False
     window: int | None = field(default=None, kw_only=True)
-    causal: Causal = field(default=False, kw_only=True)
+    causal: walks.Causal = field(default=False, kw_only=True)
 
     by_source = takes_time = True
     later_fields = ("window", "causal")
 
     def __post_init__(self) -> None:
-        check_fields(self)
+        walks.check_fields(self)
         for name in ("p", "q"):
             value = getattr(self, name)
             if not is_real(value) or not 1 / _MOST <= value <= _MOST:
@@ -151,15 +142,15 @@ class Node2Vec(Walker):
             reads |= {"by_source": state.order, "weight_by_source": state.weight}
         return reads
 
-    def rule(self, graph: Graph, state: Any, seeds: Seeds) -> Rule:
+    def rule(self, graph: Graph, state: Any, seeds: Seeds) -> walks.Rule:
         chances, num_nodes = chances_of(self), graph.num_nodes
 
-        def step(keys: jax.Array, at: Place) -> jax.Array:
+        def step(keys: jax.Array, at: walks.Place) -> jax.Array:
             if graph.num_edges == 0:  # an empty array cannot be indexed
                 return jnp.zeros(at.here.shape, jnp.int64)
             t, previous, of = at.step, at.previous, seeds.replace(time=at.cutoff)
-            rows = eligible_of(graph, at.here, of, self.window)
-            before = eligible_of(graph, previous, of, self.window)
+            rows = walks.eligible_of(graph, at.here, of, self.window)
+            before = walks.eligible_of(graph, previous, of, self.window)
             index = state if isinstance(state, BySource) else None
             apart = bool(chances.back_separately)
             ways = Ways(graph, rows, before, self.weighted, apart, index)
@@ -171,7 +162,7 @@ class Node2Vec(Walker):
 
             def attempt(state):
                 j, taken, waits = state
-                side, chance = step_halves(keys, t, 2 * j + 1)
+                side, chance = walks.step_halves(keys, t, 2 * j + 1)
                 goes_back = below(side.astype(jnp.uint64) << jnp.uint64(32), area) < area_back
                 goes_back &= ways.back_weight > 0
                 bits = node_bits(keys, t, 2 * j)

@@ -17,15 +17,9 @@ from jgs.graph import Graph
 from jgs.graph.grouping import RelationIndex, index_of
 from jgs.graph.schema import Relation
 from jgs.options import LONGEST, Option
+from jgs.sampling import checks
 from jgs.sampling.algorithms.neighbors import runs_of
 from jgs.sampling.base import Weighted
-from jgs.sampling.checks import (
-    check_duration,
-    check_graph,
-    check_has_times,
-    has_relations,
-    require_int,
-)
 from jgs.sampling.edges.eligible import Eligible, before_cutoff, holes_of, of_relation, rows_of
 from jgs.sampling.edges.random import node_bits
 from jgs.sampling.edges.recency import Decayed, decayed_sums
@@ -113,9 +107,11 @@ class Walk(Walker):
     def __post_init__(self) -> None:
         check_fields(self)
         if self.half_life is not None:
-            object.__setattr__(self, "half_life", check_duration("half_life", self.half_life))
+            object.__setattr__(
+                self, "half_life", checks.check_duration("half_life", self.half_life)
+            )
         if self.latest is not None:
-            object.__setattr__(self, "latest", require_int("latest", self.latest, 1))
+            object.__setattr__(self, "latest", checks.require_int("latest", self.latest, 1))
         ways = (self.weighted, self.latest is not None, self.half_life is not None)
         if sum(ways) > 1:
             raise InputError(
@@ -133,11 +129,11 @@ class Walk(Walker):
 
     def init(self, graph: Graph) -> jax.Array | RelationIndex | tuple[()]:
         """The state is described above."""
-        check_graph(graph, self.weighted)
+        checks.check_graph(graph, self.weighted)
         if self.half_life is None:
-            timed = graph.edge_time is not None and has_relations(graph)
+            timed = graph.edge_time is not None and checks.has_relations(graph)
             return index_of(graph) if timed and self.by_relation else ()
-        check_has_times(graph)
+        checks.check_has_times(graph)
         return decayed_sums(graph, self.half_life)
 
     def check_state(self, graph: Graph, state: Any) -> None:
@@ -153,7 +149,7 @@ class Walk(Walker):
 
     def check_seeds(self, graph: Graph, state: Any, seeds: Seeds) -> None:
         super().check_seeds(graph, state, seeds)
-        by_index = seeds.time is not None and has_relations(graph)
+        by_index = seeds.time is not None and checks.has_relations(graph)
         if by_index and (graph.schema is None or not isinstance(state, RelationIndex)):
             raise InputError(
                 "walks from roots with times in a graph of several relations need its schema, "
@@ -268,7 +264,7 @@ class Metapath(Walker):
     def init(self, graph: Graph) -> jax.Array:
         """int64 `[U, N, 2]`: for each of the `U` different relations and each node, where the
         node's edges of that relation begin, and their number."""
-        check_graph(graph, self.weighted)
+        checks.check_graph(graph, self.weighted)
         different, _ = _path(self, graph)
         with exact_integers():
             return _stretches(graph, different)

@@ -12,9 +12,8 @@ import numpy as np
 
 from jgs import kernels
 from jgs.errors import InputError, check_choice
-from jgs.graph import Graph
+from jgs.graph import Graph, Schema
 from jgs.graph.grouping import RelationIndex
-from jgs.graph.schema import Schema
 from jgs.kernels.call import FILL, call, vary_alike, where_it_is
 from jgs.sampling.algorithms.neighbors import Neighbors
 from jgs.sampling.base import HopRows, State

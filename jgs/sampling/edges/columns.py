@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from jgs.errors import InputError
 from jgs.graph import Block, Graph, MiniBatch
 from jgs.graph.batch import AGELESS
-from jgs.graph.formats.export import targets_of
+from jgs.graph.foreign import targets_of
 from jgs.sampling.edges.eligible import is_excluded
 from jgs.settings import exact_integers
 

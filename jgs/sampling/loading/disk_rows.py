@@ -20,16 +20,13 @@ import numpy as np
 
 from jgs.arrays import require_array
 from jgs.errors import InputError, refusing
-from jgs.files.packed_rows import PackedRows
-from jgs.files.row_file import THREADS
+from jgs.files.row_file import THREADS, PackedRows
 from jgs.graph import MiniBatch, Schema, TypedRows, as_device
 from jgs.ops import gather
 from jgs.ops.checks import check_num_nodes
 from jgs.sampling.checks import distinct_ids, require_int
-from jgs.sampling.loading.ahead import Ahead
-from jgs.sampling.loading.disk_table import REMEDY, rows_on_disk
-from jgs.sampling.loading.row_pool import MOST_STEPS, Taken
-from jgs.sampling.loading.sending import RowsTogether
+from jgs.sampling.loading.disk_table import MOST_STEPS, REMEDY, Taken, rows_on_disk
+from jgs.sampling.loading.sending import Ahead, RowsTogether
 
 WINDOW = 31  # reads within 3 % of the fewest on RMAT graphs: python -m benchmarks.disk
 BLOCK = 256

@@ -14,11 +14,11 @@ import jax
 import numpy as np
 
 from jgs.arrays import aligned_empty
-from jgs.files.packed_rows import PackedRows, Spool, Spooled
+from jgs.files.row_file import PackedRows, Spool, Spooled
 from jgs.graph import as_device
-from jgs.sampling.loading.ahead import Ahead, each, go_on, run_ahead
 from jgs.sampling.loading.disk_rows import DiskRows
-from jgs.sampling.loading.row_pool import Taken
+from jgs.sampling.loading.disk_table import Taken
+from jgs.sampling.loading.sending import Ahead, each, go_on, run_ahead
 from jgs.sampling.loading.source import OverSource, Source
 
 # A step, the plans of its batches, the packed rows of each table, and the number of the step's

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import jax
 
-from jgs.errors import InputError
+from jgs.errors import refusing
 from jgs.sampling.checks import require_int
 from jgs.sampling.loading.loader import Loader
 
@@ -45,12 +45,9 @@ def grain_iterator(loader: Loader, num_epochs: int | None = None) -> grain.Datas
     """
     if num_epochs is not None:
         num_epochs = require_int("num_epochs", num_epochs, 0)
-    try:  # here, because grain is optional and takes two seconds
-        import grain
-    except ImportError as error:
-        raise InputError(
-            "grain must be installed for this", error, "Run pip install 'jgs[grain]'."
-        ) from None
+    remedy = "Run pip install 'jgs[grain]'."
+    with refusing(ImportError, "grain must be installed for this", remedy):
+        import grain  # here, because grain is optional and takes two seconds
 
     class LoaderIterator(grain.DatasetIterator):
         _batches: Iterator[Any] | None = None

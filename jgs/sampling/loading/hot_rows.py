@@ -13,8 +13,8 @@ from jax.sharding import NamedSharding, PartitionSpec
 from jgs.errors import InputError
 from jgs.graph import MiniBatch, as_device
 from jgs.graph.row_tables.table import RowTable, as_table
+from jgs.ops.aggregate import rows_apart
 from jgs.ops.checks import check_num_nodes, check_rows
-from jgs.ops.gather import rows_apart
 from jgs.sampling.capacity import round_up
 from jgs.sampling.checks import distinct_ids, require_int
 from jgs.sampling.loading.loader import Loader

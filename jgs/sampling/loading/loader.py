@@ -13,12 +13,11 @@ from jgs.graph.shown import Shown
 from jgs.sampling.base import Sampler
 from jgs.sampling.capacity import Capacity
 from jgs.sampling.checks import refuse_forked, require_int
-from jgs.sampling.loading.ahead import Ahead, each, on_host_each
 from jgs.sampling.loading.disk_rows import DiskRows
 from jgs.sampling.loading.disk_source import DiskSource
 from jgs.sampling.loading.items import Stage, check_asked, check_functions, prepared
 from jgs.sampling.loading.schedule import Epochs, Order, Schedule, SeedParts, graph_digest
-from jgs.sampling.loading.sending import Destination, SentSource
+from jgs.sampling.loading.sending import Ahead, Destination, SentSource, each, on_host_each
 from jgs.sampling.loading.source import Learning, LocalSource
 from jgs.sampling.loading.stages import Drawing, LoaderOptions, Samplers, taken
 

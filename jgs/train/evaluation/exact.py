@@ -15,7 +15,7 @@ from flax import nnx
 from jgs.devices import computes_on_cpu, on_host
 from jgs.dist.communicators.collect import everywhere
 from jgs.dist.communicators.comm import Alone, Communicator, all_gather_rows
-from jgs.dist.communicators.rendezvous import names
+from jgs.dist.communicators.start import names
 from jgs.errors import InputError
 from jgs.files.row_file import RowFiles
 from jgs.files.writing import mib
@@ -23,9 +23,17 @@ from jgs.graph import Graph, as_device
 from jgs.graph.row_tables.table import as_table
 from jgs.models import Model
 from jgs.models.layer import uses_types
-from jgs.train.evaluation.edge_pieces import EdgePieces, Rank, check_nodes
+from jgs.train.evaluation.edge_pieces import (
+    Asking,
+    EdgePieces,
+    Rank,
+    Reduced,
+    Turns,
+    by_columns,
+    check_nodes,
+    reduced,
+)
 from jgs.train.evaluation.layer import message, stages, update
-from jgs.train.evaluation.reduction import Asking, Reduced, Turns, by_columns, reduced
 from jgs.train.evaluation.rows import (
     Rows,
     Spilled,

@@ -27,7 +27,7 @@ import jgs.ops
 from jgs.errors import InputError
 from jgs.graph import Block
 from jgs.models.layer import attended, by_each_edge, of_relations, relational, uses_types
-from jgs.models.messages import by_edge, on_edges, read_edges
+from jgs.models.parts import by_edge, on_edges, read_edges
 from jgs.ops.relation_runs import TILE, dense_slots
 
 

@@ -20,8 +20,7 @@ from jgs.errors import InputError, refuse
 from jgs.graph import MiniBatch
 from jgs.graph.row_tables.table import as_table
 from jgs.models import Placed
-from jgs.sampling import Loader
-from jgs.sampling.base import Adaptive
+from jgs.sampling import Adaptive, Loader
 from jgs.sampling.edges.random import threefry
 from jgs.sampling.loading.stages import samplers_of
 from jgs.train.config import Config
@@ -31,7 +30,7 @@ from jgs.train.evaluation.by_samples import BySamples, judges_key, outputs_of
 from jgs.train.evaluation.exact import exact_inference
 from jgs.train.evaluation.rows import scratch_folder
 from jgs.train.loop.data import Data
-from jgs.train.loop.learned import LearnedRows, learned_rows
+from jgs.train.loop.learned import LearnedRows, Place, learned_rows
 from jgs.train.loop.model import (
     EdgeFeatures,
     edge_features,
@@ -42,10 +41,8 @@ from jgs.train.loop.model import (
     shape_of_types,
 )
 from jgs.train.loop.objective import Objective
-from jgs.train.loop.optimizer import learning_rate
-from jgs.train.loop.place import Place
 from jgs.train.loop.progress import Meter, timed
-from jgs.train.loop.step import own_labels
+from jgs.train.loop.step import learning_rate, own_labels
 
 
 def _placed(table: jax.Array, cold: Any, joined: Callable[..., Any], whole: bool) -> Any:

@@ -20,12 +20,16 @@ from jgs.errors import InputError
 from jgs.graph import MiniBatch
 from jgs.train.loop.keys import of_use
 from jgs.train.loop.learned import LearnedRows, learned_rows
-from jgs.train.loop.optimizer import Rate, averaged, judged, learning_rate, rate_at
 from jgs.train.loop.step import (
+    Rate,
     TrainState,
+    averaged,
     init_state,
+    judged,
+    learning_rate,
     make_optimizer,
     make_train_step,
+    rate_at,
     start_epoch,
 )
 

@@ -14,7 +14,7 @@ from jgs.errors import InputError, refuse
 from jgs.graph import Graph, Schema
 from jgs.graph.typed_features import Scales
 from jgs.models import GNN, PairModel
-from jgs.models.messages import EdgeScales
+from jgs.models.parts import EdgeScales
 from jgs.options import arguments_of, as_typed
 from jgs.sampling import ByEpoch, OnPlateau, Sampler, SamplerSchedule, Walker
 from jgs.sampling.shorthand import as_sampler

@@ -29,8 +29,7 @@ from jgs.errors import InputError, refuse
 from jgs.graph import Graph, MiniBatch
 from jgs.graph.reading import is_mapped, read_ahead
 from jgs.graph.row_tables.table import as_table
-from jgs.models import read_inputs
-from jgs.models.inputs import Placed
+from jgs.models import Placed, read_inputs
 from jgs.partition.memory import machine
 from jgs.sampling import DiskRows, HotRows, Loader, Sampler, SamplerSchedule
 from jgs.sampling.base import State

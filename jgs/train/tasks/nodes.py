@@ -29,8 +29,7 @@ from jgs.train.loop.model import (
 )
 from jgs.train.loop.objective import Compared
 from jgs.train.loop.open_data import open_data
-from jgs.train.tasks.served import Served, served_nodes
-from jgs.train.tasks.task import Task
+from jgs.train.tasks.task import Served, Task, served_nodes
 
 
 @dataclass(frozen=True)

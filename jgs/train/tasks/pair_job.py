@@ -21,8 +21,8 @@ from jgs.graph import Graph
 from jgs.models import PairModel
 from jgs.options import Option
 from jgs.sampling import Links as LinkSeeds
+from jgs.sampling import event_negatives
 from jgs.sampling.edges.random import threefry
-from jgs.sampling.event_negatives import event_negatives
 from jgs.sampling.loading.stages import samplers_of
 from jgs.sampling.pairs import count_edges, has_fact
 from jgs.train.config import Config
@@ -45,9 +45,8 @@ from jgs.train.loop.model import (
 from jgs.train.loop.open_data import PartedData, WholeData, digest_of, open_data
 from jgs.train.loop.step import count_pairs
 from jgs.train.tasks.nodes import check_layers
-from jgs.train.tasks.served import PairForm, Served, served_nodes
 from jgs.train.tasks.targets import HOW, Columns, Targets, split_targets
-from jgs.train.tasks.task import Task
+from jgs.train.tasks.task import PairForm, Served, Task, served_nodes
 
 MOST = 50  # the k of a metric, where none is said
 _FEWEST = 1024  # pairs that are looked for at a time

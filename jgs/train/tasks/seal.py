@@ -22,8 +22,7 @@ from jgs.graph import Graph, MiniBatch
 from jgs.graph.row_tables.table import as_table
 from jgs.models import DGCNN
 from jgs.ops import gather
-from jgs.sampling import Loader
-from jgs.sampling.base import Sampler
+from jgs.sampling import Loader, Sampler
 from jgs.sampling.edges.random import as_key_data, threefry
 from jgs.sampling.loading.schedule import Epochs, Schedule, SeedParts, graph_digest
 from jgs.sampling.loading.stages import Samplers

@@ -1,1 +1,0 @@
-"""Graphs in the formats of other libraries and of tables."""
