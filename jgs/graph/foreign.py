@@ -354,6 +354,9 @@ def graphs_tuple(batch: Any, x: Any) -> Any:
             "one sampled with relabel_inputs=False",
             "Sample with relabel_inputs=True.",
         )
+    if any("layer" in block.edge_columns for block in batch.blocks):
+        rule = "an edge column of a GraphsTuple must have another name than the block's number"
+        raise InputError(rule, "layer", "Rename the column of the graph.")
     capacity, first = batch.nodes.shape[0], batch.blocks[0]
     if x is None:
         nodes = jnp.append(batch.nodes, jnp.int32(batch.num_nodes))

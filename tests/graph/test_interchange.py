@@ -1,6 +1,7 @@
 """Conversions from and to edge indices, jraph, igraph, tables, SciPy and NetworkX."""
 
 import sys
+from dataclasses import replace
 
 import igraph
 import jax
@@ -159,6 +160,8 @@ def test_a_graphs_tuple_and_back(expected, same_bits):
         return batch, index, sums, made, batch.to_graphs_tuple({"x": 2 * batch.nodes})
 
     batch, indices, sums, made, with_x = both(expected)
+    named = replace(batch.block(0), edge_columns={"layer": batch.block(0).indices})
+    refused("must have another name", replace(batch, blocks=(named,)).to_graphs_tuple)
     edges = set(zip(SRC.tolist(), DST.tolist(), strict=True))
     joined = []
     for layer, (block, index) in enumerate(zip(batch.blocks, indices, strict=True)):
