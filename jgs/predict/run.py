@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from functools import cached_property
 from typing import Any
@@ -27,7 +26,7 @@ from jgs.predict.explain import (
     sampled_logits,
 )
 from jgs.predict.ids import cutoffs, ids_of, pairs_of
-from jgs.predict.saved import Opened
+from jgs.predict.saved import Finish, Opened
 from jgs.sampling import Links
 from jgs.sampling.checks import check_seed_ids
 from jgs.sampling.edges.random import threefry
@@ -40,8 +39,6 @@ from jgs.train.loop.progress import bar
 from jgs.train.tasks.seal import pair_scores
 from jgs.train.tasks.targets import SPLITS
 from jgs.train.tasks.task import neighbor_sampler
-
-Finish = Callable[[np.ndarray], np.ndarray]
 
 
 class Run(Opened):
