@@ -17,7 +17,7 @@
 # What jgs does: a decoder gets sources that have the first axis (`jgs.models.Decoder.against`), so
 # that `(src * dst).sum(-1)` is right. `jax.jacrev` of a gradient through attention makes such a sum
 # where it has more than 32,768 numbers; take `jax.hessian`. The first derivatives of 20 models on
-# 60,000 edges were the same with and without the flag.
+# 41,000 to 65,000 edges, by the kernels, were the same with and without the flag.
 set -euo pipefail
 python=${PYTHON:-python3}
 folder=$(mktemp -d)
