@@ -49,5 +49,5 @@ def test_keys_of_the_seed_are_made_in_one_place():
         if "config.seed)" in path.read_text()
     }
     wanted = {"train/loop/keys.py", "train/loop/training.py"}
-    own_seed = {"predict/run.py", "train/tasks/seal.py", "train/tasks/served.py"}
+    own_seed = {"predict/run.py", "train/tasks/seal.py", "train/tasks/task.py"}
     assert found == wanted | own_seed
