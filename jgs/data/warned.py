@@ -305,22 +305,22 @@ def telling_features(data: Plain) -> Iterator[tuple[str, float]]:
     """The features that alone tell the labels of the training nodes, by `one_rule` above
     `TELLING` (labels that are numbers: by the square of the correlation), each with this
     accuracy. A column of a table counts as one feature, with all that it became."""
-    labels, train = data.labels, data.train_idx
-    if labels is None or train is None or labels.ndim != 1 or train.size < 2 * _BUCKET:
+    labels, become = data.labels, data.feature_columns
+    if labels is None or data.train_idx is None or labels.ndim != 1:
         return
-    target, become = labels[train], data.feature_columns
-    numbers = target.dtype.kind == "f"
-    if np.unique(target).size < 2:
-        return
-    usual = 1.0 if numbers else 1 - np.unique(target, return_counts=True)[1].max() / target.size
-    table, rows, own = _training_rows(data, train)
-    if isinstance(become, Mapping):
-        become = become.get(own)
-    prefix = f"{own}." if own else ""
-    for name, values in _columns(table, rows, become):
-        accuracy = _explained(values, target) if numbers else one_rule(values, target)
-        if accuracy > TELLING and 1 - accuracy <= usual / 10:
-            yield prefix + name, accuracy
+    numbers = labels.dtype.kind == "f"
+    for own, table, rows, train in _training_rows(data, data.train_idx):
+        target = labels[train]
+        if train.size < 2 * _BUCKET or np.unique(target).size < 2:
+            continue
+        most = np.unique(target, return_counts=True)[1].max()
+        usual = 1.0 if numbers else 1 - most / target.size
+        columns = become.get(own) if isinstance(become, Mapping) else become
+        prefix = f"{own}." if own else ""
+        for name, values in _columns(table, rows, columns):
+            accuracy = _explained(values, target) if numbers else one_rule(values, target)
+            if accuracy > TELLING and 1 - accuracy <= usual / 10:
+                yield prefix + name, accuracy
 
 
 def one_rule(values: np.ndarray, classes: np.ndarray) -> float:
@@ -366,15 +366,19 @@ def late_edges(data: Plain) -> tuple[int, int] | None:
     return (count, end) if count else None
 
 
-def _training_rows(data: Plain, train: np.ndarray) -> tuple[Any, np.ndarray, str]:
-    """The table of training nodes or None, their rows in it, and their node type or ""."""
+def _training_rows(
+    data: Plain, train: np.ndarray
+) -> Iterator[tuple[str, Any, np.ndarray, np.ndarray]]:
+    """For each node type that has training nodes, or once with "": its table or None, the rows
+    of its training nodes, and these."""
     schema = data.graph.schema
     if data.features is None or schema is None or as_table(data.features).schema is None:
-        return data.features, train, ""
-    tables = as_table(data.features).by_type
-    name = schema.node_types[int(schema.numbers(train[:1])[0])][0]
-    places = np.concatenate([np.arange(r.start, r.stop) for r in schema.ranges(name)])
-    return tables[name], np.searchsorted(places, train), name
+        yield "", data.features, train, train
+        return
+    tables, kind = as_table(data.features).by_type, schema.numbers(train)
+    for number in np.unique(kind):
+        name, own = schema.node_types[number][0], train[kind == number]
+        yield name, tables[name], schema.places(own), own
 
 
 def _columns(table: Any, rows: Any, become: Any) -> Iterator[tuple[str, np.ndarray]]:

@@ -9,7 +9,8 @@ from jgs import Graph
 from jgs.data import Dataset
 from jgs.data.__main__ import main
 from jgs.data.described import facts
-from jgs.data.warned import one_rule
+from jgs.data.warned import one_rule, telling_features
+from jgs.graph import TypedFeatures
 
 N = 120
 LABELS = np.arange(N) % 3
@@ -68,6 +69,14 @@ def test_a_feature_that_tells_the_label():
     assert list(found) == ["label_in_feature"]
     nearly = np.where(np.arange(N) % 10 == 0, 1 - LABELS, LABELS)
     assert warned(features=nearly)[1] == {}
+    # Training nodes of several types: each type's rows are its own.
+    graph = Graph.from_relations({"a": N // 2, "b": N // 2}, {("a", "to", "b"): ([0], [1])})
+    noise = np.random.default_rng(3).random((N // 2, 1))
+    tables = {"a": noise, "b": np.column_stack([noise, LABELS[60:] * 2.5])}
+    features = TypedFeatures.from_dict(graph.schema, tables)
+    for train in (np.arange(N), np.arange(N)[::-1]):
+        data = Dataset.from_arrays(graph, features, LABELS, {"train": train})
+        assert dict(telling_features(data)) == {"b.1": 1.0}
     # Other values for all rows tell nothing, although each value has one class.
     assert one_rule(np.random.default_rng(2).random(600), np.arange(600) % 2) < 0.2
     assert one_rule(np.repeat([1, 2, 3], 10), np.repeat([0, 0, 1], 10)) == 1
